@@ -1,0 +1,240 @@
+//! Numbers with a meaning. Each is a type of its own, so that a segment's logical number can never
+//! be used where its place on a device is meant.
+//!
+//! All of them are stored and sent as little-endian integers of the width given here.
+
+use core::fmt;
+
+use crate::limits::{BLOCK_SIZE, SEGMENT_SIZE};
+
+/// Declares a newtype over an unsigned integer with its usual derives and accessors.
+macro_rules! number {
+    ($(#[$doc:meta])* $name:ident($inner:ty), $prefix:literal) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(pub $inner);
+
+        impl $name {
+            /// The number itself.
+            #[inline]
+            #[must_use]
+            pub const fn get(self) -> $inner {
+                self.0
+            }
+
+            /// The number that follows this one.
+            ///
+            /// # Panics
+            /// When the numbers are exhausted, which takes longer than any device lives.
+            #[inline]
+            #[must_use]
+            pub const fn next(self) -> Self {
+                match self.0.checked_add(1) {
+                    Some(next) => Self(next),
+                    None => panic!("numbers of this kind are exhausted"),
+                }
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, concat!($prefix, "{}"), self.0)
+            }
+        }
+    };
+}
+
+number!(
+    /// A key range's name: the unit of placement and of failure handling.
+    RegionId(u32), "region "
+);
+number!(
+    /// A server's name within its cluster.
+    ServerId(u32), "server "
+);
+number!(
+    /// A region's own, logical name of a segment. The same on every member, never used twice.
+    ///
+    /// 43 bits wide, so that with a 21-bit offset it fits a [`Pointer`]. 0 names no segment.
+    SegmentNumber(u64), "segment "
+);
+number!(
+    /// A place on one device: the segment that begins at byte `n * SEGMENT_SIZE`. Segment 0 holds
+    /// the superblocks and the catalog.
+    DeviceSegment(u32), "device segment "
+);
+number!(
+    /// The position of a write in a region's history. The first write has LSN 1; 0 is before all.
+    Lsn(u64), "lsn "
+);
+number!(
+    /// The number of a group's configuration. The first is 1.
+    Epoch(u32), "epoch "
+);
+number!(
+    /// The number of a server's start: each start takes a higher one.
+    Incarnation(u64), "incarnation "
+);
+number!(
+    /// The position of a version edit in a region's manifest. The first edit has 1.
+    EditSeq(u64), "edit "
+);
+
+/// Bits of a [`Pointer`] that hold the offset in a segment.
+pub const OFFSET_BITS: u32 = SEGMENT_SIZE.trailing_zeros();
+
+impl SegmentNumber {
+    /// The highest number that fits a [`Pointer`].
+    pub const MAX: Self = Self((1 << (u64::BITS - OFFSET_BITS)) - 1);
+}
+
+impl DeviceSegment {
+    /// The byte of the device at which this segment begins.
+    #[inline]
+    #[must_use]
+    pub const fn start(self) -> u64 {
+        self.0 as u64 * SEGMENT_SIZE as u64
+    }
+}
+
+/// A position inside a segment, by the segment's logical number: 43 bits of number, 21 of offset.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Pointer(u64);
+
+impl Pointer {
+    /// Points at byte `offset` of `segment`.
+    ///
+    /// # Panics
+    /// When `offset` is not inside a segment, or `segment` is wider than 43 bits.
+    #[inline]
+    #[must_use]
+    pub const fn new(segment: SegmentNumber, offset: u32) -> Self {
+        assert!(
+            (offset as usize) < SEGMENT_SIZE,
+            "an offset lies inside its segment"
+        );
+        assert!(
+            segment.0 <= SegmentNumber::MAX.0,
+            "a segment number has 43 bits"
+        );
+        Self(segment.0 << OFFSET_BITS | offset as u64)
+    }
+
+    /// The segment that is pointed into.
+    #[inline]
+    #[must_use]
+    pub const fn segment(self) -> SegmentNumber {
+        SegmentNumber(self.0 >> OFFSET_BITS)
+    }
+
+    /// The byte in the segment.
+    #[inline]
+    #[must_use]
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "the offset is in the lower half, and a segment has 2 MiB"
+    )]
+    pub const fn offset(self) -> u32 {
+        (self.0 as u32) & (SEGMENT_SIZE as u32 - 1)
+    }
+
+    /// The pointer as it is stored.
+    #[inline]
+    #[must_use]
+    pub const fn to_raw(self) -> u64 {
+        self.0
+    }
+
+    /// The pointer that was stored as `raw`. Every value is a valid pointer; whether the segment
+    /// exists is for the reader to find out.
+    #[inline]
+    #[must_use]
+    pub const fn from_raw(raw: u64) -> Self {
+        Self(raw)
+    }
+}
+
+impl fmt::Display for Pointer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}+{:#x}", self.segment(), self.offset())
+    }
+}
+
+/// Which of a region's logs. DO NOT CHANGE THE VALUES: they are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum LogKind {
+    /// Small and medium pairs until L0 is compacted.
+    Recovery = 1,
+    /// Large pairs, until they are collected as garbage.
+    Large = 2,
+    // 3 is kept for the medium log.
+}
+
+impl LogKind {
+    /// Every log that a region has, in the order of their stored values.
+    pub const ALL: [Self; 2] = [Self::Recovery, Self::Large];
+
+    /// The log stored as `raw`, or `None` where no log has that value.
+    #[must_use]
+    pub const fn from_raw(raw: u8) -> Option<Self> {
+        match raw {
+            1 => Some(Self::Recovery),
+            2 => Some(Self::Large),
+            _ => None,
+        }
+    }
+
+    /// A dense index, for arrays with a place per log.
+    #[inline]
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self as usize - 1
+    }
+}
+
+impl fmt::Display for LogKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Recovery => "recovery log",
+            Self::Large => "large log",
+        })
+    }
+}
+
+const _: () = assert!(SEGMENT_SIZE.is_power_of_two() && SEGMENT_SIZE.is_multiple_of(BLOCK_SIZE));
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pointer_keeps_its_parts() {
+        let last = u32::try_from(SEGMENT_SIZE - 1).unwrap();
+        let top = Pointer::new(SegmentNumber::MAX, last);
+        assert_eq!(top.segment(), SegmentNumber::MAX);
+        assert_eq!(top.offset() as usize, SEGMENT_SIZE - 1);
+        assert_eq!(top.to_raw(), u64::MAX);
+        assert_eq!(
+            Pointer::from_raw(Pointer::new(SegmentNumber(7), 9).to_raw())
+                .segment()
+                .get(),
+            7
+        );
+    }
+
+    #[test]
+    fn pointers_sort_by_segment_then_offset() {
+        let low = Pointer::new(SegmentNumber(1), 2_000_000);
+        let high = Pointer::new(SegmentNumber(2), 0);
+        assert!(low < high);
+    }
+
+    #[test]
+    fn every_log_keeps_its_stored_value() {
+        for log in LogKind::ALL {
+            assert_eq!(LogKind::from_raw(log as u8), Some(log));
+        }
+        assert_eq!(LogKind::from_raw(0), None, "0 is an invalid kind");
+    }
+}

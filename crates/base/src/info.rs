@@ -1,0 +1,54 @@
+//! The names under which a server tells of itself in `INFO`, and which `argosy bench` and the
+//! tests read. Whoever writes them and whoever reads them use this one table.
+//!
+//! In section `argosy` every value of [`COUNTERS`] is a decimal number that only rises while the
+//! server runs, and every value of [`GAUGES`] one that rises and falls. Section `regions` has one
+//! line for each region that the server is a member of:
+//!
+//! ```text
+//! region_<id>:role=<primary|backup>,state=<word>,epoch=<n>,lsn=<n>,edit=<n>,digest=<16 hex digits>
+//! ```
+//!
+//! `lsn` is the commit LSN as this member knows it, `edit` the last version edit that is applied
+//! here, and `digest` says what levels that edit left: members whose digests are equal at the same
+//! edit hold equal levels.
+
+/// The section that holds [`COUNTERS`] and [`GAUGES`].
+pub const SECTION: &str = "argosy";
+
+/// The section with one line a region.
+pub const SECTION_REGIONS: &str = "regions";
+
+/// CPU microseconds spent in compaction: merging, building, flushing memtables to L1.
+pub const COMPACTION_CPU_US: &str = "compaction_cpu_us";
+/// Bytes written into other servers' memory, records, segments and messages alike.
+pub const NETWORK_BYTES: &str = "network_bytes";
+/// Bytes read from the device, by this server's own count.
+pub const DEVICE_READ_BYTES: &str = "device_read_bytes";
+/// Bytes written to the device, by this server's own count.
+pub const DEVICE_WRITE_BYTES: &str = "device_write_bytes";
+/// Compactions that were committed, flushes of a memtable included.
+pub const COMPACTIONS: &str = "compactions";
+/// Bytes of segments and log records fetched or received in catching up.
+pub const CATCH_UP_BYTES: &str = "catch_up_bytes";
+
+/// Pieces of background work that are known to be left: memtables to flush, compactions due,
+/// shipments and flushes not acknowledged. Zero means drained.
+pub const BACKGROUND_PENDING: &str = "background_pending";
+/// The deepest level on the device that holds anything, over all regions.
+pub const LEVELS: &str = "levels";
+/// Bytes of the device segments in use.
+pub const SPACE_BYTES: &str = "space_bytes";
+
+/// What only rises.
+pub const COUNTERS: [&str; 6] = [
+    COMPACTION_CPU_US,
+    NETWORK_BYTES,
+    DEVICE_READ_BYTES,
+    DEVICE_WRITE_BYTES,
+    COMPACTIONS,
+    CATCH_UP_BYTES,
+];
+
+/// What rises and falls.
+pub const GAUGES: [&str; 3] = [BACKGROUND_PENDING, LEVELS, SPACE_BYTES];

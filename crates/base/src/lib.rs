@@ -1,0 +1,33 @@
+//! The nouns that every crate of Argosy shares: numbers with a meaning, limits, key ranges, the
+//! checksum, and what an error asks of its caller.
+//!
+//! Reading order: [`ids`] (what is counted and named), [`limits`] (what is bounded), [`range`]
+//! (keys), [`checksum`] (how bytes are believed), [`codec`] (how numbers become bytes),
+//! [`outcome`] (what a caller does next), [`clock`] (where time comes from), [`info`] (what a server
+//! tells of itself).
+//!
+//! This crate performs no I/O and needs no operating system: it is `no_std` with `alloc`.
+
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+pub mod checksum;
+pub mod clock;
+pub mod codec;
+pub mod ids;
+pub mod info;
+pub mod limits;
+pub mod outcome;
+pub mod range;
+
+pub use checksum::{Identity, Kind};
+pub use clock::{Clock, Instant};
+pub use ids::{
+    DeviceSegment, EditSeq, Epoch, Incarnation, LogKind, Lsn, Pointer, RegionId, SegmentNumber,
+    ServerId,
+};
+pub use limits::{BLOCK_SIZE, SEGMENT_SIZE};
+pub use outcome::{Outcome, Remedy};
+pub use range::KeyRange;

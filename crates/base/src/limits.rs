@@ -1,0 +1,23 @@
+//! What is bounded, and by how much. Whoever is refused for a limit is told its name and value.
+
+/// Bytes in a segment, the unit of allocation and of shipping.
+pub const SEGMENT_SIZE: usize = 2 << 20;
+
+/// Bytes in a block, the unit of direct I/O and of padding.
+pub const BLOCK_SIZE: usize = 4096;
+
+/// Longest key, in bytes.
+pub const KEY_BYTES_MAX: usize = 4 << 10;
+
+/// Longest value, in bytes.
+pub const VALUE_BYTES_MAX: usize = 1 << 20;
+
+/// Most pairs in one atomic batch.
+pub const BATCH_PAIRS_MAX: usize = 16 << 10;
+
+/// Most bytes of keys and values in one atomic batch. One value of the longest kind and its key
+/// fit, and the whole batch fits one log window of [`SEGMENT_SIZE`] with its record headers
+/// (at most 32 bytes for each of [`BATCH_PAIRS_MAX`] pairs).
+pub const BATCH_BYTES_MAX: usize = VALUE_BYTES_MAX + KEY_BYTES_MAX;
+
+const _: () = assert!(BATCH_BYTES_MAX + BATCH_PAIRS_MAX * 32 + 2 * BLOCK_SIZE < SEGMENT_SIZE);

@@ -1,0 +1,129 @@
+//! Ranges of keys: from an inclusive lower bound to an exclusive upper bound, or without an upper
+//! bound. Keys are compared as bytes.
+
+use alloc::vec::Vec;
+use core::fmt;
+
+/// The keys `k` with `from <= k`, and `k < to` where there is a `to`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct KeyRange {
+    /// The lowest key that belongs. Empty: from the very first.
+    pub from: Vec<u8>,
+    /// The lowest key above `from` that no longer belongs. `None`: to the very last.
+    pub to: Option<Vec<u8>>,
+}
+
+impl KeyRange {
+    /// Every key.
+    #[must_use]
+    pub const fn all() -> Self {
+        Self {
+            from: Vec::new(),
+            to: None,
+        }
+    }
+
+    /// The keys from `from` up to, and without, `to`.
+    #[must_use]
+    pub fn new(from: impl Into<Vec<u8>>, to: Option<Vec<u8>>) -> Self {
+        Self {
+            from: from.into(),
+            to,
+        }
+    }
+
+    /// Whether no key can belong.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.to.as_ref().is_some_and(|to| *to <= self.from)
+    }
+
+    /// Whether `key` belongs.
+    #[inline]
+    #[must_use]
+    pub fn contains(&self, key: &[u8]) -> bool {
+        self.from.as_slice() <= key && self.to.as_ref().is_none_or(|to| key < to.as_slice())
+    }
+
+    /// Whether some key could belong to both.
+    #[must_use]
+    pub fn overlaps(&self, other: &Self) -> bool {
+        !self.intersection(other).is_empty()
+    }
+
+    /// The keys that belong to both; an empty range where there are none.
+    #[must_use]
+    pub fn intersection(&self, other: &Self) -> Self {
+        let from = self.from.clone().max(other.from.clone());
+        let to = match (&self.to, &other.to) {
+            (None, to) | (to, None) => to.clone(),
+            (Some(a), Some(b)) => Some(a.min(b).clone()),
+        };
+        Self { from, to }
+    }
+}
+
+/// The lowest key that sorts above `key`: `key` with a zero byte behind it.
+#[must_use]
+pub fn successor(key: &[u8]) -> Vec<u8> {
+    let mut next = Vec::with_capacity(key.len() + 1);
+    next.extend_from_slice(key);
+    next.push(0);
+    next
+}
+
+/// A key or value as a person reads it: printable ASCII as it is, everything else as `\xNN`.
+pub struct Printable<'a>(pub &'a [u8]);
+
+impl fmt::Display for Printable<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for byte in self.0 {
+            match byte {
+                b'\\' => f.write_str("\\\\")?,
+                b' '..=b'~' => write!(f, "{}", char::from(*byte))?,
+                other => write!(f, "\\x{other:02x}")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for KeyRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "[{}, ", Printable(&self.from))?;
+        match &self.to {
+            Some(to) => write!(f, "{})", Printable(to)),
+            None => f.write_str("end)"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn range(from: &str, to: &str) -> KeyRange {
+        KeyRange::new(from, (!to.is_empty()).then(|| to.into()))
+    }
+
+    #[test]
+    fn bounds_are_inclusive_below_and_exclusive_above() {
+        assert!(range("b", "d").contains(b"b"));
+        assert!(range("b", "d").contains(b"c\xff"));
+        assert!(!range("b", "d").contains(b"d"));
+        assert!(range("b", "").contains(b"\xff\xff"));
+    }
+
+    #[test]
+    fn ranges_that_only_touch_do_not_overlap() {
+        assert!(!range("a", "b").overlaps(&range("b", "c")));
+        assert!(range("a", "b\0").overlaps(&range("b", "c")));
+        assert!(range("", "").overlaps(&range("x", "y")));
+    }
+
+    #[test]
+    fn the_successor_is_next() {
+        assert!(successor(b"a").as_slice() > b"a".as_slice());
+        assert!(successor(b"a").as_slice() <= b"a\0".as_slice());
+    }
+}
