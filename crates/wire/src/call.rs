@@ -1,0 +1,333 @@
+//! Requests of clients, as servers forward them to a region's primary, and their answers.
+//!
+//! ```text
+//! call   := 1 key                                             get
+//!         | 2 condition: u8  previous: u8  count op*          write
+//!         | 3 from to? pairs_max bytes_max keys_only: u8      scan
+//!         | 4                                                 count
+//! op     := 0 key | 1 key value                               delete, put
+//! answer := 1 value?                                          what a key is bound to
+//!         | 2 applied: u8  count u8*  count value?*           written: existed, previous
+//!         | 3 count (key value)*  next?                       a page of a scan
+//!         | 4 number                                          a count
+//!         | 9 error: u8  outcome: u8  text                    failed
+//! x?     := 0 | 1 x
+//! ```
+//!
+//! Keys, values and texts are byte strings: a length as a variable-length integer, then bytes.
+
+use alloc::vec::Vec;
+
+use argosy_base::Outcome;
+use argosy_base::codec::{Malformed, Reader, put_string, put_varint};
+use argosy_base::limits::{BATCH_PAIRS_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX};
+
+/// One operation of a forwarded write: a key, and the value it is bound to; `None` deletes.
+pub type Op<'a> = (&'a [u8], Option<&'a [u8]>);
+
+/// A forwarded request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Call<'a> {
+    /// What a key is bound to.
+    Get {
+        /// The key.
+        key: &'a [u8],
+    },
+    /// Write operations together.
+    Write {
+        /// 0 always, 1 if the keys are absent, 2 if they are present.
+        condition: u8,
+        /// Whether to return what the keys were bound to.
+        previous: bool,
+        /// The operations.
+        ops: Vec<Op<'a>>,
+    },
+    /// The first pairs of a range.
+    Scan {
+        /// The lowest key.
+        from: &'a [u8],
+        /// The lowest key above that is not wanted.
+        to: Option<&'a [u8]>,
+        /// Most pairs.
+        pairs_max: u64,
+        /// Most bytes.
+        bytes_max: u64,
+        /// Leave the values out.
+        keys_only: bool,
+    },
+    /// How many keys there are.
+    Count,
+}
+
+/// Why a call failed; the kinds of the service's errors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FailureKind {
+    /// Correct the request.
+    Invalid,
+    /// A member is missing.
+    Unavailable,
+    /// The region takes no writes for now.
+    Busy,
+    /// Storage failed.
+    Storage,
+}
+
+/// The answer to a [`Call`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer<'a> {
+    /// What the key is bound to.
+    Value(Option<&'a [u8]>),
+    /// A write's end.
+    Written {
+        /// Whether it was written.
+        applied: bool,
+        /// Per operation, whether the key was bound.
+        existed: Vec<bool>,
+        /// Per operation, what the key was bound to.
+        previous: Vec<Option<&'a [u8]>>,
+    },
+    /// Pairs of a range.
+    Page {
+        /// The pairs.
+        pairs: Vec<(&'a [u8], &'a [u8])>,
+        /// Where to go on.
+        next: Option<&'a [u8]>,
+    },
+    /// How many keys.
+    Count(u64),
+    /// The call failed.
+    Failed {
+        /// Why.
+        kind: FailureKind,
+        /// Whether a write was applied.
+        outcome: Outcome,
+        /// In words.
+        text: &'a [u8],
+    },
+}
+
+fn put_option(out: &mut Vec<u8>, bytes: Option<&[u8]>) {
+    match bytes {
+        None => out.push(0),
+        Some(bytes) => {
+            out.push(1);
+            put_string(out, bytes);
+        }
+    }
+}
+
+fn option<'a>(r: &mut Reader<'a>, max: usize) -> Result<Option<&'a [u8]>, Malformed> {
+    Ok(if flag(r)? { Some(r.string(max)?) } else { None })
+}
+
+fn flag(r: &mut Reader<'_>) -> Result<bool, Malformed> {
+    match r.u8()? {
+        0 => Ok(false),
+        1 => Ok(true),
+        _ => Err(r.malformed()),
+    }
+}
+
+/// A number of things that take at least a byte each, so that no lie can make room for more.
+fn count(r: &mut Reader<'_>) -> Result<usize, Malformed> {
+    let left = r.rest().len();
+    r.length(left)
+}
+
+impl<'a> Call<'a> {
+    /// Appends the call.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Get { key } => {
+                out.push(1);
+                put_string(out, key);
+            }
+            Self::Write {
+                condition,
+                previous,
+                ops,
+            } => {
+                out.extend_from_slice(&[2, *condition, u8::from(*previous)]);
+                put_varint(out, ops.len() as u64);
+                for (key, value) in ops {
+                    out.push(u8::from(value.is_some()));
+                    put_string(out, key);
+                    if let Some(value) = value {
+                        put_string(out, value);
+                    }
+                }
+            }
+            Self::Scan {
+                from,
+                to,
+                pairs_max,
+                bytes_max,
+                keys_only,
+            } => {
+                out.push(3);
+                put_string(out, from);
+                put_option(out, *to);
+                put_varint(out, *pairs_max);
+                put_varint(out, *bytes_max);
+                out.push(u8::from(*keys_only));
+            }
+            Self::Count => out.push(4),
+        }
+    }
+
+    /// Reads a call.
+    ///
+    /// # Errors
+    /// [`Malformed`] where the bytes are none.
+    pub fn decode(r: &mut Reader<'a>) -> Result<Self, Malformed> {
+        Ok(match r.u8()? {
+            1 => Self::Get {
+                key: r.string(KEY_BYTES_MAX)?,
+            },
+            2 => {
+                let condition = r.u8()?;
+                if condition > 2 {
+                    return Err(r.malformed());
+                }
+                let previous = flag(r)?;
+                let ops = (0..r.length(BATCH_PAIRS_MAX)?)
+                    .map(|_| {
+                        let put = flag(r)?;
+                        let key = r.string(KEY_BYTES_MAX)?;
+                        let value = if put {
+                            Some(r.string(VALUE_BYTES_MAX)?)
+                        } else {
+                            None
+                        };
+                        Ok((key, value))
+                    })
+                    .collect::<Result<_, Malformed>>()?;
+                Self::Write {
+                    condition,
+                    previous,
+                    ops,
+                }
+            }
+            3 => Self::Scan {
+                from: r.string(KEY_BYTES_MAX + 1)?,
+                to: option(r, KEY_BYTES_MAX + 1)?,
+                pairs_max: r.varint()?,
+                bytes_max: r.varint()?,
+                keys_only: flag(r)?,
+            },
+            4 => Self::Count,
+            _ => return Err(r.malformed()),
+        })
+    }
+}
+
+impl<'a> Answer<'a> {
+    /// Appends the answer.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Value(value) => {
+                out.push(1);
+                put_option(out, *value);
+            }
+            Self::Written {
+                applied,
+                existed,
+                previous,
+            } => {
+                out.extend_from_slice(&[2, u8::from(*applied)]);
+                put_varint(out, existed.len() as u64);
+                out.extend(existed.iter().map(|existed| u8::from(*existed)));
+                put_varint(out, previous.len() as u64);
+                for value in previous {
+                    put_option(out, *value);
+                }
+            }
+            Self::Page { pairs, next } => {
+                out.push(3);
+                put_varint(out, pairs.len() as u64);
+                for (key, value) in pairs {
+                    put_string(out, key);
+                    put_string(out, value);
+                }
+                put_option(out, *next);
+            }
+            Self::Count(count) => {
+                out.push(4);
+                put_varint(out, *count);
+            }
+            Self::Failed {
+                kind,
+                outcome,
+                text,
+            } => {
+                let kind = match kind {
+                    FailureKind::Invalid => 0,
+                    FailureKind::Unavailable => 1,
+                    FailureKind::Busy => 2,
+                    FailureKind::Storage => 3,
+                };
+                let outcome = match outcome {
+                    Outcome::Applied => 0,
+                    Outcome::NotApplied => 1,
+                    Outcome::Unknown => 2,
+                };
+                out.extend_from_slice(&[9, kind, outcome]);
+                put_string(out, text);
+            }
+        }
+    }
+
+    /// Reads an answer.
+    ///
+    /// # Errors
+    /// [`Malformed`] where the bytes are none.
+    pub fn decode(r: &mut Reader<'a>) -> Result<Self, Malformed> {
+        Ok(match r.u8()? {
+            1 => Self::Value(option(r, VALUE_BYTES_MAX)?),
+            2 => {
+                let applied = flag(r)?;
+                let existed = (0..count(r)?).map(|_| flag(r)).collect::<Result<_, _>>()?;
+                let previous = (0..count(r)?)
+                    .map(|_| option(r, VALUE_BYTES_MAX))
+                    .collect::<Result<_, _>>()?;
+                Self::Written {
+                    applied,
+                    existed,
+                    previous,
+                }
+            }
+            3 => {
+                let pairs = (0..count(r)?)
+                    .map(|_| Ok((r.string(KEY_BYTES_MAX)?, r.string(VALUE_BYTES_MAX)?)))
+                    .collect::<Result<_, Malformed>>()?;
+                Self::Page {
+                    pairs,
+                    next: option(r, KEY_BYTES_MAX + 1)?,
+                }
+            }
+            4 => Self::Count(r.varint()?),
+            9 => {
+                let kind = match r.u8()? {
+                    0 => FailureKind::Invalid,
+                    1 => FailureKind::Unavailable,
+                    2 => FailureKind::Busy,
+                    3 => FailureKind::Storage,
+                    _ => return Err(r.malformed()),
+                };
+                let outcome = match r.u8()? {
+                    0 => Outcome::Applied,
+                    1 => Outcome::NotApplied,
+                    2 => Outcome::Unknown,
+                    _ => return Err(r.malformed()),
+                };
+                let left = r.rest().len();
+                Self::Failed {
+                    kind,
+                    outcome,
+                    text: r.string(left)?,
+                }
+            }
+            _ => return Err(r.malformed()),
+        })
+    }
+}

@@ -1,0 +1,21 @@
+//! Pure codecs: what goes over a wire, as bytes, without the wire.
+//!
+//! Reading order: [`ring`] (how messages travel in memory that a peer writes), [`message`] (what
+//! servers say to each other), [`call`] (requests of clients among them), [`resp`] (the Redis
+//! protocol: requests parsed where they lie, replies appended to a buffer).
+//!
+//! Nothing here performs I/O. A decoder refuses what it does not know and never panics, whatever
+//! it is given.
+
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+pub mod call;
+pub mod message;
+pub mod resp;
+pub mod ring;
+
+#[cfg(test)]
+mod message_tests;

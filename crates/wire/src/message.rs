@@ -1,0 +1,456 @@
+//! What servers say to each other. A message is a ring header (kind, region, epoch, request
+//! number) and a payload; this module is the payloads.
+//!
+//! ```text
+//! kind  message            payload
+//!    1  Prepare            attempt
+//!    2  Report             attempt position
+//!    3  CaughtUp           attempt position
+//!    4  Offer              attempt seq part parts bytes
+//!    5  Edit               attempt seq bytes
+//!    6  Applied            seq
+//!    7  CheckpointWanted   attempt
+//!    8  Flush              attempt range
+//!    9  Flushed            range
+//!   10  Ship               attempt segment len crc32c slot
+//!   11  Stored             slot
+//!   12  Fetch              segment from to slot
+//!   13  Fetched            slot status len crc32c
+//!   14  Adopt
+//!   20  Call               call
+//!   21  Answer             answer
+//!
+//! position := edit lsn log log                  log := 0 | 1 ordinal segment end flushed
+//! range    := log: u8  ordinal segment from to
+//! call     := tag: u8 …                         answer := tag: u8 …      (see `call`)
+//! ```
+//!
+//! Numbers are variable-length integers unless a width is given; byte strings are a length and
+//! bytes. `crc32c` (fixed, 4 bytes) covers bytes that were written one-sided into a landing slot
+//! before the message: of a shipped segment as its version edit states it, of fetched bytes with the
+//! identity (message, region, segment number, epoch 0, offset `from`).
+//! Unknown kinds, and payloads that end early or late, are refused.
+
+use alloc::vec::Vec;
+
+use argosy_base::codec::{Malformed, Reader, put_string, put_varint};
+use argosy_base::{EditSeq, LogKind, Lsn, SEGMENT_SIZE, SegmentNumber};
+
+use crate::call::{Answer, Call};
+
+/// Where a member's copy of one log ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogEnd {
+    /// The segment's place in the chain of the log.
+    pub ordinal: u64,
+    /// The segment in which the log ends.
+    pub segment: SegmentNumber,
+    /// Behind the last valid byte.
+    pub end: u32,
+    /// Behind the last durable byte.
+    pub flushed: u32,
+}
+
+/// How far a member is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Position {
+    /// The last edit of its version.
+    pub edit: EditSeq,
+    /// The last LSN of its gapless history.
+    pub lsn: Lsn,
+    /// Where its logs end, by [`LogKind::index`].
+    pub logs: [Option<LogEnd>; LogKind::ALL.len()],
+}
+
+/// Part of a log segment that is to become durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Range {
+    /// Which log.
+    pub log: LogKind,
+    /// The segment's place in the chain of the log.
+    pub ordinal: u64,
+    /// The log segment.
+    pub segment: SegmentNumber,
+    /// First byte.
+    pub from: u32,
+    /// Byte behind the last.
+    pub to: u32,
+}
+
+/// How a fetch ended. DO NOT CHANGE THE VALUES.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum FetchStatus {
+    /// The bytes are in the slot.
+    Ok = 0,
+    /// The source no longer has the segment.
+    Gone = 1,
+    /// The source could not read it.
+    Failed = 2,
+}
+
+/// One message between two servers, about one region where the header names one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Message<'a> {
+    /// Primary to backup: revoke your windows and report.
+    Prepare {
+        /// To be repeated.
+        attempt: u64,
+    },
+    /// Backup to primary: this is where I stand.
+    Report {
+        /// Of the prepare.
+        attempt: u64,
+        /// Where it stands.
+        position: Position,
+    },
+    /// Backup to primary: the checkpoint is applied.
+    CaughtUp {
+        /// Of the prepare.
+        attempt: u64,
+        /// Where it stands.
+        position: Position,
+    },
+    /// Primary to backup: one of several parts of a checkpoint edit, in order.
+    Offer {
+        /// Of the prepare.
+        attempt: u64,
+        /// The edit that the checkpoint stands for.
+        seq: EditSeq,
+        /// Which part, from 0.
+        part: u64,
+        /// How many parts there are.
+        parts: u64,
+        /// The part's bytes.
+        bytes: &'a [u8],
+    },
+    /// Primary to backup: a committed edit.
+    Edit {
+        /// Of the prepare.
+        attempt: u64,
+        /// The edit.
+        seq: EditSeq,
+        /// The edit, encoded.
+        bytes: &'a [u8],
+    },
+    /// Backup to primary: every edit up to this one is applied.
+    Applied {
+        /// The edit.
+        seq: EditSeq,
+    },
+    /// Backup to primary: an edit names what you no longer have.
+    CheckpointWanted {
+        /// Of the prepare.
+        attempt: u64,
+    },
+    /// Primary to backup: make a range of your windows durable.
+    Flush {
+        /// Of the prepare.
+        attempt: u64,
+        /// What to flush.
+        range: Range,
+    },
+    /// Backup to primary: it is durable.
+    Flushed {
+        /// What was flushed.
+        range: Range,
+    },
+    /// Primary to backup: a finished segment lies in a landing slot.
+    Ship {
+        /// Of the prepare.
+        attempt: u64,
+        /// The segment.
+        segment: SegmentNumber,
+        /// Its bytes in the slot.
+        len: u32,
+        /// Their checksum, as the edit will state it.
+        checksum: u32,
+        /// The sender's slot.
+        slot: u8,
+    },
+    /// Backup to primary: the slot is free again.
+    Stored {
+        /// The sender's slot.
+        slot: u8,
+    },
+    /// Write part of a segment into my landing slot.
+    Fetch {
+        /// The segment.
+        segment: SegmentNumber,
+        /// First byte.
+        from: u32,
+        /// Byte behind the last.
+        to: u32,
+        /// The asker's slot.
+        slot: u8,
+    },
+    /// The end of a fetch.
+    Fetched {
+        /// The asker's slot.
+        slot: u8,
+        /// How it ended.
+        status: FetchStatus,
+        /// Bytes in the slot.
+        len: u32,
+        /// Their checksum.
+        checksum: u32,
+    },
+    /// Opening primary to backup: offer me your version and the ends of your logs.
+    Adopt,
+    /// A client's request, forwarded to the region's primary.
+    Call(Call<'a>),
+    /// Its answer.
+    Answer(Answer<'a>),
+}
+
+impl<'a> Message<'a> {
+    /// The kind that goes into the header. DO NOT CHANGE THE VALUES.
+    #[must_use]
+    pub const fn kind(&self) -> u8 {
+        match self {
+            Self::Prepare { .. } => 1,
+            Self::Report { .. } => 2,
+            Self::CaughtUp { .. } => 3,
+            Self::Offer { .. } => 4,
+            Self::Edit { .. } => 5,
+            Self::Applied { .. } => 6,
+            Self::CheckpointWanted { .. } => 7,
+            Self::Flush { .. } => 8,
+            Self::Flushed { .. } => 9,
+            Self::Ship { .. } => 10,
+            Self::Stored { .. } => 11,
+            Self::Fetch { .. } => 12,
+            Self::Fetched { .. } => 13,
+            Self::Adopt => 14,
+            Self::Call(_) => 20,
+            Self::Answer(_) => 21,
+        }
+    }
+
+    /// Appends the payload.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Prepare { attempt } | Self::CheckpointWanted { attempt } => {
+                put_varint(out, *attempt);
+            }
+            Self::Report { attempt, position } | Self::CaughtUp { attempt, position } => {
+                put_varint(out, *attempt);
+                put_position(out, position);
+            }
+            Self::Offer {
+                attempt,
+                seq,
+                part,
+                parts,
+                bytes,
+            } => {
+                put_all(out, &[*attempt, seq.0, *part, *parts]);
+                put_string(out, bytes);
+            }
+            Self::Edit {
+                attempt,
+                seq,
+                bytes,
+            } => {
+                put_all(out, &[*attempt, seq.0]);
+                put_string(out, bytes);
+            }
+            Self::Applied { seq } => put_varint(out, seq.0),
+            Self::Flush { attempt, range } => {
+                put_varint(out, *attempt);
+                put_range(out, range);
+            }
+            Self::Flushed { range } => put_range(out, range),
+            Self::Ship {
+                attempt,
+                segment,
+                len,
+                checksum,
+                slot,
+            } => {
+                put_all(out, &[*attempt, segment.0, u64::from(*len)]);
+                out.extend_from_slice(&checksum.to_le_bytes());
+                out.push(*slot);
+            }
+            Self::Stored { slot } => out.push(*slot),
+            Self::Fetch {
+                segment,
+                from,
+                to,
+                slot,
+            } => {
+                put_all(out, &[segment.0, u64::from(*from), u64::from(*to)]);
+                out.push(*slot);
+            }
+            Self::Fetched {
+                slot,
+                status,
+                len,
+                checksum,
+            } => {
+                out.push(*slot);
+                out.push(*status as u8);
+                put_varint(out, u64::from(*len));
+                out.extend_from_slice(&checksum.to_le_bytes());
+            }
+            Self::Adopt => {}
+            Self::Call(call) => call.encode(out),
+            Self::Answer(answer) => answer.encode(out),
+        }
+    }
+
+    /// Reads the payload of a message of `kind`.
+    ///
+    /// # Errors
+    /// [`Malformed`] where the kind is unknown or the payload is not one of that kind.
+    pub fn decode(kind: u8, payload: &'a [u8]) -> Result<Self, Malformed> {
+        let mut reader = Reader::new("a message between servers", payload);
+        let r = &mut reader;
+        let message = match kind {
+            1 => Self::Prepare {
+                attempt: r.varint()?,
+            },
+            2 => Self::Report {
+                attempt: r.varint()?,
+                position: position(r)?,
+            },
+            3 => Self::CaughtUp {
+                attempt: r.varint()?,
+                position: position(r)?,
+            },
+            4 => Self::Offer {
+                attempt: r.varint()?,
+                seq: EditSeq(r.varint()?),
+                part: r.varint()?,
+                parts: r.varint()?,
+                bytes: r.string(payload.len())?,
+            },
+            5 => Self::Edit {
+                attempt: r.varint()?,
+                seq: EditSeq(r.varint()?),
+                bytes: r.string(payload.len())?,
+            },
+            6 => Self::Applied {
+                seq: EditSeq(r.varint()?),
+            },
+            7 => Self::CheckpointWanted {
+                attempt: r.varint()?,
+            },
+            8 => Self::Flush {
+                attempt: r.varint()?,
+                range: range(r)?,
+            },
+            9 => Self::Flushed { range: range(r)? },
+            10 => Self::Ship {
+                attempt: r.varint()?,
+                segment: segment(r)?,
+                len: offset(r)?,
+                checksum: r.u32()?,
+                slot: r.u8()?,
+            },
+            11 => Self::Stored { slot: r.u8()? },
+            12 => Self::Fetch {
+                segment: segment(r)?,
+                from: offset(r)?,
+                to: offset(r)?,
+                slot: r.u8()?,
+            },
+            13 => Self::Fetched {
+                slot: r.u8()?,
+                status: match r.u8()? {
+                    0 => FetchStatus::Ok,
+                    1 => FetchStatus::Gone,
+                    2 => FetchStatus::Failed,
+                    _ => return Err(r.malformed()),
+                },
+                len: offset(r)?,
+                checksum: r.u32()?,
+            },
+            14 => Self::Adopt,
+            20 => Self::Call(Call::decode(r)?),
+            21 => Self::Answer(Answer::decode(r)?),
+            _ => return Err(r.malformed()),
+        };
+        reader.finish()?;
+        Ok(message)
+    }
+}
+
+fn put_all(out: &mut Vec<u8>, numbers: &[u64]) {
+    for number in numbers {
+        put_varint(out, *number);
+    }
+}
+
+fn put_position(out: &mut Vec<u8>, position: &Position) {
+    put_all(out, &[position.edit.0, position.lsn.0]);
+    for log in &position.logs {
+        match log {
+            None => put_varint(out, 0),
+            Some(at) => {
+                let (end, flushed) = (u64::from(at.end), u64::from(at.flushed));
+                put_all(out, &[1, at.ordinal, at.segment.0, end, flushed]);
+            }
+        }
+    }
+}
+
+fn put_range(out: &mut Vec<u8>, range: &Range) {
+    out.push(range.log as u8);
+    put_all(
+        out,
+        &[
+            range.ordinal,
+            range.segment.0,
+            u64::from(range.from),
+            u64::from(range.to),
+        ],
+    );
+}
+
+fn segment(r: &mut Reader<'_>) -> Result<SegmentNumber, Malformed> {
+    let number = SegmentNumber(r.varint()?);
+    if number > SegmentNumber::MAX {
+        Err(r.malformed())
+    } else {
+        Ok(number)
+    }
+}
+
+/// A byte in a segment, or its end.
+fn offset(r: &mut Reader<'_>) -> Result<u32, Malformed> {
+    let offset = r.length(SEGMENT_SIZE)?;
+    u32::try_from(offset).map_err(|_| r.malformed())
+}
+
+fn position(r: &mut Reader<'_>) -> Result<Position, Malformed> {
+    let mut position = Position {
+        edit: EditSeq(r.varint()?),
+        lsn: Lsn(r.varint()?),
+        ..Position::default()
+    };
+    for log in &mut position.logs {
+        *log = match r.varint()? {
+            0 => None,
+            1 => Some(LogEnd {
+                ordinal: r.varint()?,
+                segment: segment(r)?,
+                end: offset(r)?,
+                flushed: offset(r)?,
+            }),
+            _ => return Err(r.malformed()),
+        };
+    }
+    Ok(position)
+}
+
+fn range(r: &mut Reader<'_>) -> Result<Range, Malformed> {
+    let log = LogKind::from_raw(r.u8()?).ok_or_else(|| r.malformed())?;
+    Ok(Range {
+        log,
+        ordinal: r.varint()?,
+        segment: segment(r)?,
+        from: offset(r)?,
+        to: offset(r)?,
+    })
+}

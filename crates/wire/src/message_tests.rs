@@ -1,0 +1,155 @@
+//! Every message returns as it was, and no bytes make a decoder panic.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use argosy_base::{EditSeq, LogKind, Lsn, Outcome, SegmentNumber};
+
+use crate::call::{Answer, Call, FailureKind};
+use crate::message::{FetchStatus, LogEnd, Message, Position, Range};
+
+#[expect(clippy::too_many_lines, reason = "a list with one sample a line")]
+fn samples() -> Vec<Message<'static>> {
+    let log = LogEnd {
+        ordinal: 3,
+        segment: SegmentNumber(70),
+        end: 5000,
+        flushed: 4096,
+    };
+    let position = Position {
+        edit: EditSeq(9),
+        lsn: Lsn(1 << 40),
+        logs: [Some(log), None],
+    };
+    let range = Range {
+        log: LogKind::Large,
+        ordinal: 1,
+        segment: SegmentNumber(8),
+        from: 4096,
+        to: 1 << 21,
+    };
+    vec![
+        Message::Prepare { attempt: 1 },
+        Message::Report {
+            attempt: 2,
+            position,
+        },
+        Message::CaughtUp {
+            attempt: 2,
+            position: Position::default(),
+        },
+        Message::Offer {
+            attempt: 1,
+            seq: EditSeq(4),
+            part: 1,
+            parts: 3,
+            bytes: b"edit",
+        },
+        Message::Edit {
+            attempt: 1,
+            seq: EditSeq(4),
+            bytes: b"",
+        },
+        Message::Applied { seq: EditSeq(4) },
+        Message::CheckpointWanted { attempt: 9 },
+        Message::Flush { attempt: 1, range },
+        Message::Flushed { range },
+        Message::Ship {
+            attempt: 1,
+            segment: SegmentNumber::MAX,
+            len: 1 << 21,
+            checksum: u32::MAX,
+            slot: 1,
+        },
+        Message::Stored { slot: 0 },
+        Message::Fetch {
+            segment: SegmentNumber(1),
+            from: 0,
+            to: 4096,
+            slot: 3,
+        },
+        Message::Fetched {
+            slot: 3,
+            status: FetchStatus::Gone,
+            len: 0,
+            checksum: 7,
+        },
+        Message::Adopt,
+        Message::Call(Call::Get { key: b"k" }),
+        Message::Call(Call::Write {
+            condition: 2,
+            previous: true,
+            ops: vec![(b"a", Some(b"1")), (b"b", None)],
+        }),
+        Message::Call(Call::Scan {
+            from: b"",
+            to: Some(b"z"),
+            pairs_max: 10,
+            bytes_max: 1 << 20,
+            keys_only: true,
+        }),
+        Message::Call(Call::Count),
+        Message::Answer(Answer::Value(None)),
+        Message::Answer(Answer::Value(Some(b""))),
+        Message::Answer(Answer::Written {
+            applied: true,
+            existed: vec![true, false],
+            previous: vec![Some(b"x"), None],
+        }),
+        Message::Answer(Answer::Page {
+            pairs: vec![(b"k", b"v")],
+            next: Some(b"l"),
+        }),
+        Message::Answer(Answer::Count(77)),
+        Message::Answer(Answer::Failed {
+            kind: FailureKind::Busy,
+            outcome: Outcome::NotApplied,
+            text: b"full",
+        }),
+    ]
+}
+
+#[test]
+fn messages_return_as_they_were() {
+    for message in samples() {
+        let mut bytes = Vec::new();
+        message.encode(&mut bytes);
+        assert_eq!(Message::decode(message.kind(), &bytes), Ok(message));
+    }
+}
+
+#[test]
+fn cut_and_padded_payloads_are_refused() {
+    for message in samples() {
+        let mut bytes = Vec::new();
+        message.encode(&mut bytes);
+        for cut in 0..bytes.len() {
+            assert!(
+                Message::decode(message.kind(), &bytes[..cut]).is_err(),
+                "{message:?} at {cut}"
+            );
+        }
+        bytes.push(0);
+        assert!(
+            Message::decode(message.kind(), &bytes).is_err(),
+            "{message:?} padded"
+        );
+    }
+}
+
+#[test]
+fn no_bytes_make_the_decoder_panic() {
+    let mut state = 7u64;
+    let mut random = || {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        state >> 33
+    };
+    for _ in 0..20_000 {
+        let bytes: Vec<u8> = (0..random() % 40)
+            .map(|_| (random() & 0xff) as u8)
+            .collect();
+        let _ = Message::decode((random() % 24) as u8, &bytes);
+    }
+}
