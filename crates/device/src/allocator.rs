@@ -1,0 +1,136 @@
+//! Who is using which segment: a count of references each, and a list of the free ones.
+//!
+//! A segment is *free* (on the list), *used* (referred to), or *leaving*: nobody refers to it any
+//! more, and it will be free once its space has been given back. During recovery references are
+//! counted as they are found; [`Allocator::finish_recovery`] makes everything else free. Segment 0
+//! is always used.
+//!
+//! The list is a stack: what was freed last is used first, so that a file stays compact, and so
+//! that whoever still reads a freed segment finds out soon.
+
+use argosy_base::DeviceSegment;
+
+/// See the module documentation.
+#[derive(Clone, Debug)]
+pub(crate) struct Allocator {
+    references: Vec<u32>,
+    free: Vec<DeviceSegment>,
+    recovering: bool,
+    /// Segments that are used or leaving.
+    used: u32,
+    reserve: u32,
+}
+
+impl Allocator {
+    /// `segments` segments of which nothing is known but that segment 0 is used; `reserve` of the
+    /// free ones are handed out only to those who may use the reserve.
+    pub(crate) fn recovering(segments: u32, reserve: u32) -> Self {
+        let mut references = vec![0; segments as usize];
+        references[0] = 1;
+        Self {
+            references,
+            free: Vec::new(),
+            recovering: true,
+            used: 1,
+            reserve,
+        }
+    }
+
+    /// Counts one more reference that recovery has found. False where there is no such segment.
+    #[must_use]
+    pub(crate) fn claim(&mut self, segment: DeviceSegment) -> bool {
+        assert!(self.recovering, "segments are claimed during recovery");
+        match self.references.get_mut(segment.0 as usize) {
+            Some(count) if segment.0 != 0 => {
+                self.used += u32::from(*count == 0);
+                *count += 1;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Makes everything free that was not claimed.
+    pub(crate) fn finish_recovery(&mut self) {
+        assert!(self.recovering, "recovery ends once");
+        self.recovering = false;
+        // The lowest is handed out first.
+        let segments = (0..self.total()).rev().map(DeviceSegment);
+        let free: Vec<_> = segments.filter(|s| self.references(*s) == 0).collect();
+        self.free = free;
+    }
+
+    /// A free segment with one reference, if there is one that the caller may have.
+    pub(crate) fn allocate(&mut self, from_reserve: bool) -> Option<DeviceSegment> {
+        assert!(
+            !self.recovering,
+            "nothing is allocated before recovery has ended"
+        );
+        let kept = if from_reserve {
+            0
+        } else {
+            self.reserve as usize
+        };
+        if self.free.len() <= kept {
+            return None;
+        }
+        let segment = self.free.pop()?;
+        let count = &mut self.references[segment.0 as usize];
+        assert_eq!(*count, 0, "a free segment is not referred to");
+        *count = 1;
+        self.used += 1;
+        Some(segment)
+    }
+
+    /// One more reference to a segment in use.
+    pub(crate) fn retain(&mut self, segment: DeviceSegment) {
+        let count = &mut self.references[segment.0 as usize];
+        assert!(*count > 0, "{segment} is not in use");
+        *count += 1;
+    }
+
+    /// One reference less. True if it was the last one and the segment is leaving: the caller
+    /// gives its space back, then calls [`give_back`](Self::give_back).
+    #[must_use]
+    pub(crate) fn release(&mut self, segment: DeviceSegment) -> bool {
+        assert!(segment.0 != 0, "segment 0 is always used");
+        let count = &mut self.references[segment.0 as usize];
+        assert!(*count > 0, "{segment} is not in use");
+        *count -= 1;
+        let last = *count == 0;
+        if last && self.recovering {
+            self.used -= 1;
+        }
+        last && !self.recovering
+    }
+
+    /// Makes a leaving segment free.
+    pub(crate) fn give_back(&mut self, segment: DeviceSegment) {
+        assert_eq!(
+            self.references[segment.0 as usize], 0,
+            "{segment} is in use"
+        );
+        self.used -= 1;
+        self.free.push(segment);
+    }
+
+    /// References to `segment`; 0 where it is free or does not exist.
+    pub(crate) fn references(&self, segment: DeviceSegment) -> u32 {
+        let count = self.references.get(segment.0 as usize);
+        count.copied().unwrap_or(0)
+    }
+
+    /// Segments in use, segment 0 included.
+    pub(crate) fn used(&self) -> u32 {
+        self.used
+    }
+
+    /// All segments.
+    pub(crate) fn total(&self) -> u32 {
+        u32::try_from(self.references.len()).expect("built from a u32")
+    }
+}
+
+#[cfg(test)]
+#[path = "allocator_tests.rs"]
+mod tests;

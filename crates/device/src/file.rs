@@ -1,0 +1,427 @@
+//! A device that is a file or a raw block device.
+//!
+//! - Opened once: an exclusive lock keeps a second server from opening it, and falls with the
+//!   process that holds it.
+//! - Direct I/O, so that what is written is not kept in memory twice and a write's error is the
+//!   writer's to see. Where the file system refuses direct I/O, plain I/O takes its place
+//!   ([`FileDevice::is_direct`] tells).
+//! - Reads run on the caller's thread. Submitted requests run on a few threads of the device,
+//!   which park when there are none. A sync goes before waiting writes: it covers only those that
+//!   had completed when it was submitted. One system call serves all syncs that wait when it
+//!   begins; while it runs, later ones gather for the next.
+//! - A failed sync is never tried again: the kernel may have dropped what it could not write, and
+//!   would report success. Every later write and sync fails.
+
+use std::collections::VecDeque;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Seek, SeekFrom};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
+use std::thread::JoinHandle;
+
+use argosy_base::DeviceSegment;
+use argosy_base::limits::{BLOCK_SIZE, SEGMENT_SIZE};
+use rustix::fs::{FallocateFlags, FlockOperation, OFlags, fallocate, fdatasync, flock};
+use rustix::io::Errno;
+
+use crate::io::{Buffer, Counters, Device, DeviceError, Io, OpKind, Ticket, Waker, check_range};
+
+/// Numbers that a user may set.
+#[derive(Clone, Debug)]
+pub struct FileSettings {
+    /// Threads that perform submitted requests: 1 to 64. With two, a sync and a write go on at the
+    /// same time.
+    pub io_threads: usize,
+    /// Whether direct I/O is used where the file system offers it.
+    pub direct: bool,
+}
+
+impl Default for FileSettings {
+    fn default() -> Self {
+        Self {
+            io_threads: 2,
+            direct: true,
+        }
+    }
+}
+
+/// See the module documentation.
+pub struct FileDevice {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl FileDevice {
+    /// Opens the device at `path`, or makes a file of `bytes` bytes, rounded down to whole
+    /// segments. The file is sparse: it takes room as it is written.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_or_create(
+        path: &Path,
+        bytes: u64,
+        settings: &FileSettings,
+    ) -> Result<Self, DeviceError> {
+        let refused = |e| DeviceError::refused("create the device", path, e);
+        let bytes = bytes - bytes % SEGMENT_SIZE as u64;
+        match open_file(path, true, false) {
+            Ok(file) => {
+                // Locked before it is sized: another server may be doing the same.
+                lock(&file, path)?;
+                file.set_len(bytes).map_err(refused)?;
+                file.sync_all().map_err(refused)?;
+                sync_directory_of(path).map_err(refused)?;
+            }
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(e) => return Err(refused(e)),
+        }
+        Self::open(path, settings)
+    }
+
+    /// Opens the device at `path`.
+    ///
+    /// # Errors
+    /// [`DeviceError::Refused`] where the system refuses; [`DeviceError::Unusable`] where another
+    /// process has the device open, or where it is shorter than a segment.
+    pub fn open(path: &Path, settings: &FileSettings) -> Result<Self, DeviceError> {
+        assert!(
+            (1..=64).contains(&settings.io_threads),
+            "a device has 1 to 64 threads"
+        );
+        let refused = |e| DeviceError::refused("open the device", path, e);
+        let (mut file, direct) = match settings.direct {
+            true => match open_file(path, false, true) {
+                Ok(file) => (file, true),
+                // How a file system without direct I/O answers.
+                Err(e) if e.kind() == io::ErrorKind::InvalidInput => {
+                    (open_file(path, false, false).map_err(refused)?, false)
+                }
+                Err(e) => return Err(refused(e)),
+            },
+            false => (open_file(path, false, false).map_err(refused)?, false),
+        };
+        lock(&file, path)?;
+        // The length of a block device is where its end is; its metadata say 0.
+        let bytes = file.seek(SeekFrom::End(0)).map_err(refused)?;
+        let len = bytes - bytes % SEGMENT_SIZE as u64;
+        if len == 0 {
+            let what = "shorter than a segment; remove it, so that it is made anew";
+            return Err(DeviceError::unusable(path, what));
+        }
+        Self::start(path, file, len, direct, settings.io_threads)
+    }
+
+    fn start(
+        path: &Path,
+        file: File,
+        len: u64,
+        direct: bool,
+        io_threads: usize,
+    ) -> Result<Self, DeviceError> {
+        let shared = Arc::new(Shared {
+            file,
+            path: path.to_path_buf(),
+            len,
+            direct,
+            queue: Mutex::default(),
+            work: Condvar::new(),
+            broken: OnceLock::new(),
+            waker: Mutex::new(None),
+            no_discard: AtomicBool::new(false),
+            read_bytes: AtomicU64::new(0),
+            write_bytes: AtomicU64::new(0),
+            syncs: AtomicU64::new(0),
+        });
+        let mut device = Self {
+            shared,
+            threads: Vec::new(),
+        };
+        for n in 0..io_threads {
+            let shared = device.shared.clone();
+            let thread = std::thread::Builder::new()
+                .name(format!("device-{n}"))
+                .spawn(move || shared.work())
+                .map_err(|e| DeviceError::refused("start a thread for", path, e))?;
+            device.threads.push(thread);
+        }
+        Ok(device)
+    }
+
+    /// Where the device is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.shared.path
+    }
+
+    /// Whether direct I/O is used.
+    #[must_use]
+    pub fn is_direct(&self) -> bool {
+        self.shared.direct
+    }
+}
+
+impl Drop for FileDevice {
+    /// Lets what was submitted end first.
+    fn drop(&mut self) {
+        self.shared.queue().closing = true;
+        self.shared.work.notify_all();
+        let this = std::thread::current().id();
+        for thread in self.threads.drain(..) {
+            // The last reference may be dropped by what a waker woke, on a thread of the device.
+            if thread.thread().id() != this {
+                let ended = thread.join();
+                debug_assert!(ended.is_ok(), "a thread of the device does not panic");
+            }
+        }
+    }
+}
+
+impl Device for FileDevice {
+    fn len(&self) -> u64 {
+        self.shared.len
+    }
+
+    fn read(&self, at: u64, buffer: &mut [u8]) -> Result<(), DeviceError> {
+        check_range(self.shared.len, at, buffer.len());
+        self.shared.read(at, buffer)
+    }
+
+    fn submit(&self, io: Io) -> Ticket {
+        io.check(self.shared.len);
+        let ticket = Ticket::new();
+        self.shared.queue().push(Job {
+            io,
+            ticket: ticket.clone(),
+        });
+        self.shared.work.notify_one();
+        ticket
+    }
+
+    fn discard(&self, segment: DeviceSegment) {
+        check_range(self.shared.len, segment.start(), SEGMENT_SIZE);
+        if self.shared.no_discard.load(Ordering::Relaxed) {
+            return;
+        }
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        let done = fallocate(
+            &self.shared.file,
+            flags,
+            segment.start(),
+            SEGMENT_SIZE as u64,
+        );
+        // Only space is lost by a failure; where it can never succeed it is not tried again.
+        if matches!(done, Err(Errno::OPNOTSUPP | Errno::NOSYS)) {
+            self.shared.no_discard.store(true, Ordering::Relaxed);
+        }
+    }
+
+    fn set_waker(&self, waker: Waker) {
+        *self.shared.waker.lock().expect("no holder panics") = Some(waker);
+    }
+
+    fn counters(&self) -> Counters {
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Counters {
+            read_bytes: get(&self.shared.read_bytes),
+            write_bytes: get(&self.shared.write_bytes),
+            syncs: get(&self.shared.syncs),
+        }
+    }
+}
+
+struct Job {
+    io: Io,
+    ticket: Ticket,
+}
+
+/// What waits for the device's threads. Bounded by its submitters, each of which waits for its
+/// earlier requests before it goes on.
+#[derive(Default)]
+struct Queue {
+    writes: VecDeque<Job>,
+    syncs: Vec<Job>,
+    /// A thread is in the middle of a sync.
+    syncing: bool,
+    closing: bool,
+}
+
+enum Work {
+    Write(Job),
+    Sync(Vec<Job>),
+    End,
+}
+
+impl Queue {
+    fn push(&mut self, job: Job) {
+        match job.io {
+            Io::Write { .. } => self.writes.push_back(job),
+            Io::Sync => self.syncs.push(job),
+        }
+    }
+
+    /// What a thread does next; `None`: there is nothing for it at present.
+    fn pop(&mut self) -> Option<Work> {
+        if !self.syncs.is_empty() && !self.syncing {
+            self.syncing = true;
+            return Some(Work::Sync(std::mem::take(&mut self.syncs)));
+        }
+        if let Some(job) = self.writes.pop_front() {
+            return Some(Work::Write(job));
+        }
+        (self.closing && self.syncs.is_empty()).then_some(Work::End)
+    }
+}
+
+struct Shared {
+    file: File,
+    path: PathBuf,
+    len: u64,
+    direct: bool,
+    queue: Mutex<Queue>,
+    work: Condvar,
+    /// What the sync said that failed.
+    broken: OnceLock<String>,
+    waker: Mutex<Option<Waker>>,
+    no_discard: AtomicBool,
+    read_bytes: AtomicU64,
+    write_bytes: AtomicU64,
+    syncs: AtomicU64,
+}
+
+impl Shared {
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().expect("no holder of the lock panics")
+    }
+
+    /// The life of a thread of the device.
+    fn work(&self) {
+        loop {
+            let mut queue = self.queue();
+            let work = loop {
+                match queue.pop() {
+                    Some(work) => break work,
+                    None => queue = self.work.wait(queue).expect("no holder panics"),
+                }
+            };
+            drop(queue);
+            match work {
+                Work::Write(Job { io, ticket }) => self.end([ticket], self.write(&io)),
+                Work::Sync(jobs) => {
+                    let result = self.sync();
+                    self.queue().syncing = false;
+                    // Syncs have gathered meanwhile, or another thread waits to end.
+                    self.work.notify_all();
+                    self.end(jobs.into_iter().map(|job| job.ticket), result);
+                }
+                Work::End => return,
+            }
+        }
+    }
+
+    fn end(&self, tickets: impl IntoIterator<Item = Ticket>, result: Result<(), DeviceError>) {
+        for ticket in tickets {
+            ticket.end(result.clone());
+        }
+        let waker = self.waker.lock().expect("no holder panics").clone();
+        if let Some(waker) = waker {
+            waker();
+        }
+    }
+
+    fn read(&self, at: u64, buffer: &mut [u8]) -> Result<(), DeviceError> {
+        let len = buffer.len();
+        let aligned = buffer.as_ptr().addr().is_multiple_of(BLOCK_SIZE);
+        let done = if aligned || !self.direct {
+            self.file.read_exact_at(buffer, at)
+        } else {
+            // Direct I/O wants aligned memory.
+            let mut aligned = Buffer::zeroed(len);
+            let done = self.file.read_exact_at(&mut aligned[..len], at);
+            buffer.copy_from_slice(&aligned[..len]);
+            done
+        };
+        self.read_bytes.fetch_add(len as u64, Ordering::Relaxed);
+        done.map_err(|source| DeviceError::Io {
+            op: OpKind::Read,
+            at,
+            len,
+            source: Arc::new(source),
+        })
+    }
+
+    fn write(&self, io: &Io) -> Result<(), DeviceError> {
+        let Io::Write { at, data, range } = io else {
+            unreachable!("syncs are queued apart");
+        };
+        self.check_broken(io)?;
+        let bytes = &data[range.clone()];
+        let done = self.file.write_all_at(bytes, *at);
+        let len = bytes.len() as u64;
+        self.write_bytes.fetch_add(len, Ordering::Relaxed);
+        done.map_err(|source| io.error(source))
+    }
+
+    fn sync(&self) -> Result<(), DeviceError> {
+        self.check_broken(&Io::Sync)?;
+        self.syncs.fetch_add(1, Ordering::Relaxed);
+        self.synced(fdatasync(&self.file).map_err(io::Error::from))
+    }
+
+    /// Remembers a failed sync.
+    fn synced(&self, done: io::Result<()>) -> Result<(), DeviceError> {
+        done.map_err(|source| {
+            let _ = self.broken.set(source.to_string());
+            Io::Sync.error(source)
+        })
+    }
+
+    fn check_broken(&self, io: &Io) -> Result<(), DeviceError> {
+        match self.broken.get() {
+            None => Ok(()),
+            Some(why) => {
+                let why = format!("an earlier sync failed ({why}); the device has to be reopened");
+                Err(io.error(io::Error::other(why)))
+            }
+        }
+    }
+}
+
+fn open_file(path: &Path, create_new: bool, direct: bool) -> io::Result<File> {
+    let flags = match direct {
+        true => i32::try_from(OFlags::DIRECT.bits()).expect("a flag of open"),
+        false => 0,
+    };
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create_new(create_new)
+        .mode(0o600)
+        .custom_flags(flags)
+        .open(path)
+}
+
+fn lock(file: &File, path: &Path) -> Result<(), DeviceError> {
+    match flock(file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(()),
+        Err(Errno::WOULDBLOCK) => Err(DeviceError::unusable(
+            path,
+            "another process has it open; a device belongs to one server at a time",
+        )),
+        Err(e) => Err(DeviceError::refused("lock the device", path, e.into())),
+    }
+}
+
+/// Makes a new file's name durable.
+fn sync_directory_of(path: &Path) -> io::Result<()> {
+    let directory = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    File::open(directory)?.sync_all()
+}
+
+#[cfg(test)]
+#[path = "file_tests.rs"]
+mod tests;

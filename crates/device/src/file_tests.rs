@@ -1,0 +1,258 @@
+//! Tests of the device that is a file: see [`super`].
+
+use std::sync::Mutex;
+
+use super::*;
+use crate::testing::TempDir;
+
+const LEN: u64 = 8 * SEGMENT_SIZE as u64;
+
+fn create(dir: &TempDir) -> FileDevice {
+    FileDevice::open_or_create(&dir.join("device"), LEN, &FileSettings::default()).unwrap()
+}
+
+fn write(device: &FileDevice, at: u64, byte: u8, len: usize) -> Ticket {
+    let mut data = Buffer::zeroed(len);
+    data.fill(byte);
+    device.submit(Io::Write {
+        at,
+        data: Arc::new(data),
+        range: 0..len,
+    })
+}
+
+fn read(device: &FileDevice, at: u64, len: usize) -> Vec<u8> {
+    let mut bytes = Buffer::zeroed(len);
+    device.read(at, &mut bytes).unwrap();
+    bytes.to_vec()
+}
+
+#[test]
+fn what_is_written_is_read_after_reopening() {
+    let dir = TempDir::new();
+    let device = create(&dir);
+    assert_eq!(device.len(), LEN);
+    let writes: Vec<_> = (0..50u8)
+        .map(|n| write(&device, u64::from(n) * 8192, n, 8192))
+        .collect();
+    writes.iter().for_each(|t| t.wait().unwrap());
+    device.submit(Io::Sync).wait().unwrap();
+    assert_eq!(device.counters().write_bytes, 50 * 8192);
+    assert_eq!(device.counters().syncs, 1);
+    drop(device);
+
+    let device = FileDevice::open(&dir.join("device"), &FileSettings::default()).unwrap();
+    for n in 0..50u8 {
+        assert_eq!(read(&device, u64::from(n) * 8192, 8192), [n; 8192]);
+    }
+    assert_eq!(device.counters().read_bytes, 50 * 8192);
+}
+
+#[test]
+fn parts_of_a_buffer_and_unaligned_memory_work() {
+    let dir = TempDir::new();
+    let device = create(&dir);
+    let mut data = Buffer::zeroed(4 * BLOCK_SIZE);
+    for (n, block) in (0..).zip(data.chunks_mut(BLOCK_SIZE)) {
+        block.fill(n);
+    }
+    let io = Io::Write {
+        at: 4096,
+        data: Arc::new(data),
+        range: BLOCK_SIZE..3 * BLOCK_SIZE,
+    };
+    device.submit(io).wait().unwrap();
+    let mut bytes = vec![9; 4 * BLOCK_SIZE + 1];
+    device.read(0, &mut bytes[1..]).unwrap();
+    let firsts: Vec<_> = bytes[1..].chunks(BLOCK_SIZE).map(|b| b[0]).collect();
+    assert_eq!(firsts, [0, 1, 2, 0]);
+}
+
+#[test]
+fn plain_io_takes_the_place_of_direct_io() {
+    let dir = TempDir::new();
+    let settings = FileSettings {
+        direct: false,
+        ..FileSettings::default()
+    };
+    let device = FileDevice::open_or_create(&dir.join("device"), LEN, &settings).unwrap();
+    assert!(!device.is_direct());
+    write(&device, 0, 5, 4096).wait().unwrap();
+    assert_eq!(read(&device, 0, 4096), [5; 4096]);
+}
+
+#[test]
+fn a_device_is_opened_once() {
+    let dir = TempDir::new();
+    let device = create(&dir);
+    let again = || FileDevice::open(&dir.join("device"), &FileSettings::default());
+    let error = again().err().unwrap();
+    assert!(matches!(error, DeviceError::Unusable { .. }), "{error}");
+    assert!(error.to_string().contains("another process"), "{error}");
+    drop(device);
+    assert!(again().is_ok());
+}
+
+#[test]
+fn a_missing_or_short_file_is_an_error() {
+    let dir = TempDir::new();
+    let settings = FileSettings::default();
+    let error = FileDevice::open(&dir.join("none"), &settings)
+        .err()
+        .unwrap();
+    assert!(error.is_not_found(), "{error}");
+    std::fs::write(dir.join("short"), b"text").unwrap();
+    let error = FileDevice::open(&dir.join("short"), &settings)
+        .err()
+        .unwrap();
+    assert!(matches!(error, DeviceError::Unusable { .. }), "{error}");
+    let path = dir.join("no/such/directory");
+    let error = FileDevice::open_or_create(&path, LEN, &settings)
+        .err()
+        .unwrap();
+    assert!(matches!(error, DeviceError::Refused { .. }), "{error}");
+}
+
+#[test]
+fn a_discarded_segment_takes_no_room_and_reads_as_zeros() {
+    use std::os::unix::fs::MetadataExt;
+    let dir = TempDir::new();
+    let device = create(&dir);
+    let segment = DeviceSegment(3);
+    write(&device, segment.start(), 1, SEGMENT_SIZE)
+        .wait()
+        .unwrap();
+    device.submit(Io::Sync).wait().unwrap();
+    let room = || std::fs::metadata(device.path()).unwrap().blocks() * 512;
+    assert!(room() >= SEGMENT_SIZE as u64);
+    device.discard(segment);
+    assert_eq!(room(), 0);
+    assert_eq!(
+        read(&device, segment.start(), SEGMENT_SIZE),
+        vec![0; SEGMENT_SIZE]
+    );
+    assert_eq!(std::fs::metadata(device.path()).unwrap().len(), LEN);
+}
+
+#[test]
+fn a_failed_sync_breaks_the_device() {
+    let dir = TempDir::new();
+    let device = create(&dir);
+    write(&device, 0, 1, 4096).wait().unwrap();
+    let failed = device.shared.synced(Err(io::Error::from_raw_os_error(5)));
+    assert!(failed.is_err());
+    for ticket in [device.submit(Io::Sync), write(&device, 0, 2, 4096)] {
+        let error = ticket.wait().unwrap_err();
+        assert!(
+            error.to_string().contains("an earlier sync failed"),
+            "{error}"
+        );
+        assert_eq!(error.remedy(), argosy_base::Remedy::Reopen);
+    }
+    assert_eq!(read(&device, 0, 4096), [1; 4096], "reads go on");
+    assert_eq!(device.counters().syncs, 0, "it was not tried again");
+}
+
+#[test]
+fn an_error_of_the_system_is_reported() {
+    let dir = TempDir::new();
+    let device = create(&dir);
+    // The file ends before the device does.
+    let file = OpenOptions::new().write(true).open(device.path()).unwrap();
+    file.set_len(SEGMENT_SIZE as u64).unwrap();
+    let error = device
+        .read(SEGMENT_SIZE as u64, &mut vec![0; 4096])
+        .unwrap_err();
+    assert!(
+        matches!(
+            error,
+            DeviceError::Io {
+                op: OpKind::Read,
+                ..
+            }
+        ),
+        "{error}"
+    );
+}
+
+#[test]
+fn the_waker_is_called_after_the_end() {
+    let dir = TempDir::new();
+    let device = create(&dir);
+    let ticket = Arc::new(Mutex::new(None::<Ticket>));
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let seen = ticket.clone();
+    device.set_waker(Arc::new(move || {
+        let ended = seen.lock().unwrap().as_ref().and_then(Ticket::poll);
+        sender.send(ended.is_some()).unwrap();
+    }));
+    let mut slot = ticket.lock().unwrap();
+    *slot = Some(write(&device, 0, 1, 4096));
+    drop(slot);
+    assert!(receiver.recv().unwrap());
+}
+
+#[test]
+fn many_threads_write_and_sync() {
+    let dir = TempDir::new();
+    let device = &create(&dir);
+    std::thread::scope(|scope| {
+        for n in 0..4u8 {
+            scope.spawn(move || {
+                for round in 0..25u64 {
+                    let at = u64::from(n) * SEGMENT_SIZE as u64 + round * 4096;
+                    write(device, at, n + 1, 4096).wait().unwrap();
+                    device.submit(Io::Sync).wait().unwrap();
+                }
+            });
+        }
+    });
+    for n in 0..4u8 {
+        let at = u64::from(n) * SEGMENT_SIZE as u64;
+        assert_eq!(read(device, at, 25 * 4096), vec![n + 1; 25 * 4096]);
+    }
+    let syncs = device.counters().syncs;
+    assert!((25..=100).contains(&syncs), "{syncs}");
+}
+
+#[test]
+fn what_was_submitted_ends_before_the_device_closes() {
+    let dir = TempDir::new();
+    let device = create(&dir);
+    let tickets: Vec<_> = (0..64u64)
+        .map(|n| write(&device, n * 4096, 1, 4096))
+        .collect();
+    let sync = device.submit(Io::Sync);
+    drop(device);
+    assert!(tickets.iter().all(|t| t.poll().unwrap().is_ok()));
+    assert!(sync.poll().unwrap().is_ok());
+}
+
+#[test]
+fn queued_syncs_share_one_call() {
+    let mut queue = Queue::default();
+    let job = |io| Job {
+        io,
+        ticket: Ticket::new(),
+    };
+    queue.push(job(Io::Write {
+        at: 0,
+        data: Arc::new(Buffer::zeroed(1)),
+        range: 0..4096,
+    }));
+    queue.push(job(Io::Sync));
+    queue.push(job(Io::Sync));
+    assert!(matches!(queue.pop(), Some(Work::Sync(jobs)) if jobs.len() == 2));
+    queue.push(job(Io::Sync));
+    assert!(
+        matches!(queue.pop(), Some(Work::Write(_))),
+        "one sync at a time"
+    );
+    assert!(queue.pop().is_none());
+    queue.closing = true;
+    assert!(queue.pop().is_none(), "a sync still waits");
+    queue.syncing = false;
+    assert!(matches!(queue.pop(), Some(Work::Sync(_))));
+    queue.syncing = false;
+    assert!(matches!(queue.pop(), Some(Work::End)));
+}

@@ -1,0 +1,376 @@
+//! Requests to a device, the buffers they carry, and the tickets that tell how they ended.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::path::Path;
+use std::ptr::NonNull;
+use std::sync::{Arc, OnceLock};
+
+use argosy_base::limits::BLOCK_SIZE;
+use argosy_base::{DeviceSegment, Remedy};
+
+/// What was asked of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OpKind {
+    /// A read.
+    Read,
+    /// A write.
+    Write,
+    /// A flush of the device's own cache.
+    Sync,
+    /// Opening or sizing the device.
+    Open,
+}
+
+impl fmt::Display for OpKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Sync => "sync",
+            Self::Open => "open",
+        })
+    }
+}
+
+/// Why a device, or what it stores, failed. Variants differ in what the caller does next.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DeviceError {
+    /// The operating system refused. Reopen the device: a sync must not be tried twice.
+    #[error("{op} of {len} bytes at byte {at} of the device failed: {source}")]
+    Io {
+        /// What was asked.
+        op: OpKind,
+        /// Where on the device, in bytes.
+        at: u64,
+        /// How many bytes.
+        len: usize,
+        /// What the system said.
+        source: Arc<std::io::Error>,
+    },
+    /// The bytes are not the bytes that were written. Fetch them from another member.
+    #[error("{segment}, byte {offset}: {what}")]
+    Corrupt {
+        /// The damaged segment.
+        segment: DeviceSegment,
+        /// Where in it.
+        offset: u32,
+        /// What is wrong.
+        what: &'static str,
+    },
+    /// Every segment is in use. Retry once space has been freed.
+    #[error("the device is full: {used} of {total} segments are in use")]
+    Full {
+        /// Segments in use.
+        used: u32,
+        /// Segments that the device has.
+        total: u32,
+    },
+    /// The catalog has no room for another region, or for a manifest that long.
+    #[error("the catalog of a device is at most {max} bytes long")]
+    CatalogFull {
+        /// Bytes that it may have.
+        max: usize,
+    },
+    /// The system refused to open, make or name a file. Correct the cause and start again.
+    #[error("cannot {what} {path}: {source}")]
+    Refused {
+        /// What was tried, such as "open".
+        what: &'static str,
+        /// With what.
+        path: String,
+        /// What the system said.
+        source: Arc<std::io::Error>,
+    },
+    /// The device was written by something else, or by a version that this one does not know.
+    #[error("{path}: {what}")]
+    Unusable {
+        /// The device.
+        path: String,
+        /// What it is and what would help.
+        what: String,
+    },
+}
+
+impl DeviceError {
+    /// The system refused to do `what` with the file `path`.
+    pub(crate) fn refused(what: &'static str, path: &Path, source: std::io::Error) -> Self {
+        Self::Refused {
+            what,
+            path: path.display().to_string(),
+            source: Arc::new(source),
+        }
+    }
+
+    /// `path` cannot be used, because it is `what`.
+    pub(crate) fn unusable(path: &Path, what: impl Into<String>) -> Self {
+        Self::Unusable {
+            path: path.display().to_string(),
+            what: what.into(),
+        }
+    }
+
+    /// What the caller does next. A file system without room is a passing state, like a full
+    /// device: the write that met it did nothing.
+    #[must_use]
+    pub fn remedy(&self) -> Remedy {
+        match self {
+            Self::Io { .. } if self.is_full() => Remedy::Retry,
+            Self::Io { .. } => Remedy::Reopen,
+            Self::Corrupt { .. } => Remedy::Repair,
+            Self::Full { .. } => Remedy::Retry,
+            Self::CatalogFull { .. } | Self::Refused { .. } | Self::Unusable { .. } => {
+                Remedy::Correct
+            }
+        }
+    }
+
+    /// Whether there was no room: on the device, or on the file system that holds it.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        match self {
+            Self::Full { .. } => true,
+            Self::Io { source, .. } | Self::Refused { source, .. } => {
+                source.kind() == std::io::ErrorKind::StorageFull
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether a file was looked for and does not exist.
+    #[must_use]
+    pub fn is_not_found(&self) -> bool {
+        match self {
+            Self::Refused { source, .. } => source.kind() == std::io::ErrorKind::NotFound,
+            _ => false,
+        }
+    }
+}
+
+/// Memory for direct I/O: whole blocks, aligned to a block, zero at first.
+pub struct Buffer {
+    start: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: a buffer owns its bytes, and hands them out by the usual borrowing rules.
+unsafe impl Send for Buffer {}
+// SAFETY: as above; shared access only reads.
+unsafe impl Sync for Buffer {}
+
+impl Buffer {
+    /// `len` zero bytes, rounded up to whole blocks; at least one block.
+    #[must_use]
+    pub fn zeroed(len: usize) -> Self {
+        let len = len.max(1).next_multiple_of(BLOCK_SIZE);
+        let layout = Self::layout(len);
+        // SAFETY: the layout's size is not zero.
+        let start = unsafe { alloc_zeroed(layout) };
+        let Some(start) = NonNull::new(start) else {
+            handle_alloc_error(layout)
+        };
+        Self { start, len }
+    }
+
+    /// A buffer that begins with `bytes` and is zero behind them.
+    #[must_use]
+    pub fn from_slice(bytes: &[u8]) -> Self {
+        let mut buffer = Self::zeroed(bytes.len());
+        buffer[..bytes.len()].copy_from_slice(bytes);
+        buffer
+    }
+
+    fn layout(len: usize) -> Layout {
+        Layout::from_size_align(len, BLOCK_SIZE).expect("a buffer is far below the address space")
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        // SAFETY: allocated in `zeroed` with this very layout.
+        unsafe { dealloc(self.start.as_ptr(), Self::layout(self.len)) };
+    }
+}
+
+impl Deref for Buffer {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: `len` bytes were allocated and initialised in `zeroed`, and are owned.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
+    }
+}
+
+impl DerefMut for Buffer {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `deref`, and borrowed mutably.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
+    }
+}
+
+impl fmt::Debug for Buffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Buffer({} bytes)", self.len)
+    }
+}
+
+/// A request that a device works on while its submitter goes on.
+#[derive(Clone, Debug)]
+pub enum Io {
+    /// Write blocks `from..to` (bytes of `data`, whole blocks) at byte `at` of the device.
+    Write {
+        /// Where on the device; a multiple of the block size.
+        at: u64,
+        /// What holds the bytes.
+        data: Arc<Buffer>,
+        /// The bytes of `data` that are written; both bounds multiples of the block size.
+        range: std::ops::Range<usize>,
+    },
+    /// Make everything durable that had completed when this was submitted.
+    Sync,
+}
+
+impl Io {
+    /// Which kind of request this is.
+    #[must_use]
+    pub const fn kind(&self) -> OpKind {
+        match self {
+            Self::Write { .. } => OpKind::Write,
+            Self::Sync => OpKind::Sync,
+        }
+    }
+
+    /// The request's failure, for what the system said.
+    pub(crate) fn error(&self, source: std::io::Error) -> DeviceError {
+        let (at, len) = match self {
+            Self::Write { at, range, .. } => (*at, range.len()),
+            Self::Sync => (0, 0),
+        };
+        DeviceError::Io {
+            op: self.kind(),
+            at,
+            len,
+            source: Arc::new(source),
+        }
+    }
+
+    /// Asserts what the submitter promised: whole blocks, inside buffer and device.
+    pub(crate) fn check(&self, device_len: u64) {
+        let Self::Write { at, data, range } = self else {
+            return;
+        };
+        assert!(
+            range.start < range.end && range.end <= data.len(),
+            "a write has bytes, and they are in its buffer"
+        );
+        assert!(
+            range.start.is_multiple_of(BLOCK_SIZE),
+            "a write begins at a block of its buffer"
+        );
+        check_range(device_len, *at, range.len());
+    }
+}
+
+/// Asserts that `len` bytes at `at` are whole blocks of a device of `device_len` bytes.
+pub(crate) fn check_range(device_len: u64, at: u64, len: usize) {
+    let block = BLOCK_SIZE as u64;
+    assert!(
+        at.is_multiple_of(block) && len.is_multiple_of(BLOCK_SIZE),
+        "bytes {at}+{len} are not whole blocks"
+    );
+    let inside = at <= device_len && len as u64 <= device_len - at;
+    assert!(
+        inside,
+        "bytes {at}+{len} are outside a device of {device_len}"
+    );
+}
+
+/// The end of a submitted request, once it is known.
+#[derive(Clone, Debug, Default)]
+pub struct Ticket(Arc<OnceLock<Result<(), DeviceError>>>);
+
+impl Ticket {
+    /// A ticket whose request is under way.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A ticket that has ended already.
+    #[must_use]
+    pub fn ended(result: Result<(), DeviceError>) -> Self {
+        let ticket = Self::new();
+        ticket.end(result);
+        ticket
+    }
+
+    /// How the request ended, or `None` while it is under way.
+    #[must_use]
+    pub fn poll(&self) -> Option<Result<(), DeviceError>> {
+        self.0.get().cloned()
+    }
+
+    /// Blocks the calling thread until the request has ended. For opening, closing and tools: no
+    /// step waits. With a device that makes progress only when it is told to, use
+    /// [`Device::wait`].
+    pub fn wait(&self) -> Result<(), DeviceError> {
+        self.0.wait().clone()
+    }
+
+    /// Tells how the request ended. For devices.
+    pub fn end(&self, result: Result<(), DeviceError>) {
+        let first = self.0.set(result).is_ok();
+        assert!(first, "a request ends once");
+    }
+}
+
+/// What has been transferred since the device was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Bytes written.
+    pub write_bytes: u64,
+    /// Syncs.
+    pub syncs: u64,
+}
+
+/// Wakes whoever polls tickets.
+pub type Waker = Arc<dyn Fn() + Send + Sync>;
+
+/// A file or block device, real or simulated. All methods may be called from any thread.
+pub trait Device: Send + Sync {
+    /// Bytes of the device: whole segments.
+    fn len(&self) -> u64;
+
+    /// Whether the device has no bytes.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Reads whole blocks at byte `at` into `buffer`. Blocks the calling thread.
+    fn read(&self, at: u64, buffer: &mut [u8]) -> Result<(), DeviceError>;
+
+    /// Begins `io`. Requests may end in any order. A completed write is durable only after a sync
+    /// that was submitted after its completion.
+    fn submit(&self, io: Io) -> Ticket;
+
+    /// Blocks the calling thread until the request behind `ticket` has ended. For opening, closing
+    /// and tools: no step waits.
+    fn wait(&self, ticket: &Ticket) -> Result<(), DeviceError> {
+        ticket.wait()
+    }
+
+    /// Gives the space of a free segment back to the file system, where there is one. Done when
+    /// this returns: a write submitted afterwards is not undone by it.
+    fn discard(&self, segment: DeviceSegment);
+
+    /// Whom to wake when a request has ended. The waker must not keep the device alive: a device
+    /// keeps its waker.
+    fn set_waker(&self, waker: Waker);
+
+    /// What has been transferred.
+    fn counters(&self) -> Counters;
+}

@@ -1,0 +1,38 @@
+//! The only crate that opens data files.
+//!
+//! A device is a file or a raw block device, cut in segments of 2 MiB. [`Device`] is the outside
+//! world in a few methods; a real one ([`FileDevice`]) and a faulty one in memory
+//! ([`MemoryDevice`]) stand behind it. [`Store`] puts superblocks, the catalog of regions and the
+//! allocator of reference-counted segments on top. [`SharedMemory`] is memory that outlives a
+//! killed process: log windows, message rings and landing slots are made of it.
+//!
+//! Reading order: [`io`] (buffers, requests, tickets), [`Device`], [`store`], [`memory`],
+//! [`windows`].
+//!
+//! This crate knows segments and regions by number, and nothing of keys.
+
+mod allocator;
+mod catalog;
+pub mod file;
+pub mod io;
+pub mod mem_device;
+pub mod memory;
+mod opening;
+mod rng;
+pub mod store;
+mod superblock;
+mod switch;
+#[cfg(test)]
+mod testing;
+pub mod window_files;
+pub mod windows;
+
+pub use catalog::RegionEntry;
+pub use file::{FileDevice, FileSettings};
+pub use io::{Buffer, Counters, Device, DeviceError, Io, OpKind, Ticket, Waker};
+pub use mem_device::{Crash, FaultCounters, MemoryDevice};
+pub use memory::{BootId, Revoked, SharedMemory, Stamp};
+pub use store::{CatalogChange, Dump, FormatOptions, SegmentHandle, Store, StoreSettings};
+pub use superblock::{CREATED_BY_BYTES_MAX, Superblock};
+pub use window_files::{WindowFiles, WindowFilesOptions};
+pub use windows::{AnonymousWindows, WindowStore};

@@ -1,0 +1,534 @@
+//! Memory that other threads and processes write while its owner does nothing.
+//!
+//! ```text
+//! 0                        4096                                   4096 + len
+//! +------------------------+--------------------------------------+
+//! | control block          | payload                              |
+//! +------------------------+--------------------------------------+
+//!
+//! control := magic: u64  version: u32  zero: u32  access: u64  incarnation: u64
+//!            len: u64  boot: u64  serial: u64  grants: u64  zero: [u8; 4032]
+//! ```
+//!
+//! `access` is not zero while peers may write, and zero once the memory is revoked; every grant
+//! takes a number that this memory never had before, so that a writer which was revoked cannot
+//! mistake a later grant for its own. New memory begins revoked. A file on tmpfs outlives the
+//! process that made it; anonymous memory does not, and serves the simulator.
+//!
+//! How a peer writes ([`SharedMemory::write_checked`]) and how the owner takes the memory back:
+//!
+//! ```text
+//! peer                                    owner
+//! 1. access == mine, else give up         a. access := 0
+//! 2. copy the bytes                       b. full fence
+//! 3. full fence                           c. copy the payload out, and check the copy
+//! 4. access == mine, else it failed
+//! ```
+//!
+//! The two fences order (2 before 4) against (a before c): either the peer sees the new word and
+//! reports failure, or the owner's copy holds all of the peer's bytes. What lands after (c) lands
+//! in memory that nobody reads any more.
+//!
+//! A checked write stores every byte once, so that its reader may use the space again as soon as it
+//! has found all bytes there. Nothing here promises that bytes which are read were not being
+//! written at that moment. Readers
+//! of anything but an aligned 8-byte word take a private copy and verify a checksum in it before
+//! they believe it (I2). That is why no method lends out the payload as a slice.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::ffi::c_void;
+use std::fmt;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering, fence};
+
+use argosy_base::Incarnation;
+use argosy_base::limits::BLOCK_SIZE;
+use rustix::fs::{AtFlags, CWD, FallocateFlags, fallocate, linkat};
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+
+use crate::io::DeviceError;
+
+/// Bytes in front of the payload.
+pub const CONTROL_BYTES: usize = BLOCK_SIZE;
+
+/// "argosymm", read as a little-endian number.
+const MAGIC: u64 = u64::from_le_bytes(*b"argosymm");
+/// The only layout so far; the upper half of its word is the zero field.
+const VERSION: u64 = 1;
+
+/// Where the words of the control block lie, in bytes.
+mod at {
+    pub(super) const MAGIC: usize = 0;
+    pub(super) const VERSION: usize = 8;
+    pub(super) const ACCESS: usize = 16;
+    pub(super) const INCARNATION: usize = 24;
+    pub(super) const LEN: usize = 32;
+    pub(super) const BOOT: usize = 40;
+    pub(super) const SERIAL: usize = 48;
+    pub(super) const GRANTS: usize = 56;
+}
+
+/// The memory was revoked before the write was complete. Whether its bytes were seen is unknown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the memory was revoked")]
+pub struct Revoked;
+
+/// The number of a boot of this machine: what lay in memory at another boot is not believed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BootId(pub u64);
+
+impl BootId {
+    /// The first 64 bits of what `/proc/sys/kernel/random/boot_id` says; `None` where that is
+    /// not what `text` is.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let digits: String = text.trim().chars().filter(|c| *c != '-').take(16).collect();
+        let full = digits.len() == 16;
+        full.then(|| u64::from_str_radix(&digits, 16).ok())
+            .flatten()
+            .map(Self)
+    }
+}
+
+/// Who makes a memory, and when; kept in its control block.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stamp {
+    /// The start of the server that makes it.
+    pub incarnation: Incarnation,
+    /// The boot of the machine.
+    pub boot: BootId,
+    /// The maker's own count: of two memories of one name, the one with the higher is newer.
+    pub serial: u64,
+}
+
+enum Backing {
+    Anonymous(Layout),
+    File { file: File, path: PathBuf },
+}
+
+/// See the module documentation.
+pub struct SharedMemory {
+    /// The control block; the payload follows it.
+    base: NonNull<u8>,
+    /// Bytes of the payload.
+    len: usize,
+    backing: Backing,
+}
+
+// SAFETY: the bytes are reached through raw copies and atomics only, by design from many threads.
+unsafe impl Send for SharedMemory {}
+// SAFETY: as above; no method lends out a reference into the payload.
+unsafe impl Sync for SharedMemory {}
+
+impl SharedMemory {
+    /// `len` zero bytes that live as long as this value. Revoked at first.
+    #[must_use]
+    pub fn anonymous(len: usize) -> Self {
+        let bytes = CONTROL_BYTES + len;
+        let layout = Layout::from_size_align(bytes, BLOCK_SIZE).expect("far below address space");
+        // SAFETY: the layout's size is not zero: it holds a control block.
+        let base = unsafe { alloc_zeroed(layout) };
+        let Some(base) = NonNull::new(base) else {
+            handle_alloc_error(layout)
+        };
+        let memory = Self {
+            base,
+            len,
+            backing: Backing::Anonymous(layout),
+        };
+        memory.initialise(Stamp::default());
+        memory
+    }
+
+    /// `len` zero bytes in a new file at `path`, allocated in full and present in memory. Whatever
+    /// had that name is unlinked first; processes that have it mapped keep it. Revoked at first.
+    ///
+    /// # Errors
+    /// [`DeviceError::Refused`] when the system refuses, above all for want of room.
+    pub fn create(path: &Path, len: usize, incarnation: Incarnation) -> Result<Self, DeviceError> {
+        let stamp = Stamp {
+            incarnation,
+            ..Stamp::default()
+        };
+        Self::create_stamped(path, len, stamp)
+    }
+
+    /// [`create`](Self::create), with all of the stamp.
+    ///
+    /// # Errors
+    /// As [`create`](Self::create).
+    pub fn create_stamped(path: &Path, len: usize, stamp: Stamp) -> Result<Self, DeviceError> {
+        let refused = |e: io::Error| DeviceError::refused("create shared memory in", path, e);
+        match std::fs::remove_file(path) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(refused(e)),
+            _ => {}
+        }
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(path)
+            .map_err(refused)?;
+        let made = allocate_in_full(&file, CONTROL_BYTES + len)
+            .map_err(|e| DeviceError::refused("find room for shared memory in", path, e))
+            .and_then(|()| Self::map(file, path, len));
+        match made {
+            Ok(memory) => {
+                memory.initialise(stamp);
+                Ok(memory)
+            }
+            Err(error) => {
+                // It holds no room for nothing: the first error is the one to report.
+                let _ = std::fs::remove_file(path);
+                Err(error)
+            }
+        }
+    }
+
+    /// Maps the memory that another process, or an earlier one, made at `path`.
+    ///
+    /// # Errors
+    /// [`DeviceError::Refused`] when the system refuses (see [`DeviceError::is_not_found`]);
+    /// [`DeviceError::Unusable`] when the file is no shared memory, or not complete.
+    pub fn open(path: &Path) -> Result<Self, DeviceError> {
+        let refused = |e| DeviceError::refused("open shared memory in", path, e);
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(path)
+            .map_err(refused)?;
+        let bytes = file.metadata().map_err(refused)?.len();
+        let len = usize::try_from(bytes)
+            .ok()
+            .and_then(|bytes| bytes.checked_sub(CONTROL_BYTES))
+            .ok_or_else(|| DeviceError::unusable(path, "too short to be shared memory"))?;
+        let memory = Self::map(file, path, len)?;
+        let magic = memory.control(at::MAGIC).load(Ordering::Acquire);
+        if magic != MAGIC.to_le() {
+            return Err(DeviceError::unusable(path, "not shared memory of Argosy"));
+        }
+        let version = u64::from_le(memory.control(at::VERSION).load(Ordering::Relaxed));
+        if version != VERSION {
+            let what = format!("shared memory of version {version}; this program knows {VERSION}");
+            return Err(DeviceError::unusable(path, what));
+        }
+        if u64::from_le(memory.control(at::LEN).load(Ordering::Relaxed)) != len as u64 {
+            return Err(DeviceError::unusable(path, "not as long as it says it is"));
+        }
+        Ok(memory)
+    }
+
+    fn map(file: File, path: &Path, len: usize) -> Result<Self, DeviceError> {
+        let bytes = CONTROL_BYTES + len;
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        let flags = MapFlags::SHARED | MapFlags::POPULATE;
+        // SAFETY: a new mapping, at an address of the kernel's choice, aliases nothing. The file
+        // is at least this long: it was just allocated or measured, and no one ever shortens it.
+        let base = unsafe { mmap(std::ptr::null_mut(), bytes, protection, flags, &file, 0) }
+            .map_err(|e| DeviceError::refused("map shared memory in", path, e.into()))?;
+        let base = NonNull::new(base.cast()).expect("a mapping is never at address 0");
+        let path = path.to_path_buf();
+        Ok(Self {
+            base,
+            len,
+            backing: Backing::File { file, path },
+        })
+    }
+
+    /// Fills in the control block of new, zero memory; the magic comes last.
+    fn initialise(&self, stamp: Stamp) {
+        let set = |at, value: u64| self.control(at).store(value.to_le(), Ordering::Relaxed);
+        set(at::VERSION, VERSION);
+        set(at::INCARNATION, stamp.incarnation.0);
+        set(at::LEN, self.len as u64);
+        set(at::BOOT, stamp.boot.0);
+        set(at::SERIAL, stamp.serial);
+        let magic = self.control(at::MAGIC);
+        magic.store(MAGIC.to_le(), Ordering::Release);
+    }
+
+    /// Bytes of the payload.
+    #[inline]
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether the payload has no bytes.
+    #[inline]
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The name under which the file was made or opened; `None` for anonymous memory.
+    #[must_use]
+    pub fn path(&self) -> Option<&Path> {
+        match &self.backing {
+            Backing::Anonymous(_) => None,
+            Backing::File { path, .. } => Some(path),
+        }
+    }
+
+    /// Gives the file one more name, `path`, in place of whatever had it, at once. A peer that
+    /// opens `path` finds this memory, whatever becomes of its other names.
+    ///
+    /// # Errors
+    /// [`DeviceError::Refused`] when `path` lies on another file system, or the system refuses.
+    ///
+    /// # Panics
+    /// For anonymous memory, which has no file.
+    pub fn publish(&self, path: &Path) -> Result<(), DeviceError> {
+        let Backing::File { file, .. } = &self.backing else {
+            panic!("anonymous memory has no file to publish")
+        };
+        let refused = |e| DeviceError::refused("publish shared memory as", path, e);
+        let mut temporary = path.as_os_str().to_owned();
+        temporary.push(".publishing");
+        let temporary = PathBuf::from(temporary);
+        let source = format!("/proc/self/fd/{}", file.as_raw_fd());
+        let _ = std::fs::remove_file(&temporary);
+        linkat(CWD, source, CWD, &temporary, AtFlags::SYMLINK_FOLLOW)
+            .map_err(|e| refused(e.into()))?;
+        std::fs::rename(&temporary, path).map_err(refused)
+    }
+
+    // --- The payload ---
+
+    /// Copies `bytes` to byte `offset`. For the owner: access is not checked.
+    ///
+    /// # Panics
+    /// When the range is not inside the payload. So do all methods of this block.
+    #[inline]
+    pub fn write(&self, offset: usize, bytes: &[u8]) {
+        let to = self.payload(offset, bytes.len());
+        // SAFETY: `to` has room for `bytes.len()` bytes, and a borrowed slice does not overlap
+        // memory to which no reference exists. Others may write or read the same bytes at the
+        // same time: readers take what they copied as raw bytes and check it (see the module).
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) }
+    }
+
+    /// Copies the bytes at `offset` to `out`. They may be half of one write and half of another.
+    #[inline]
+    pub fn read(&self, offset: usize, out: &mut [u8]) {
+        let from = self.payload(offset, out.len());
+        // SAFETY: as in `write`, in the other direction.
+        unsafe { std::ptr::copy_nonoverlapping(from.cast_const(), out.as_mut_ptr(), out.len()) }
+    }
+
+    /// A copy of `len` bytes at `offset`; see [`read`](Self::read).
+    #[must_use]
+    pub fn read_vec(&self, offset: usize, len: usize) -> Vec<u8> {
+        let mut bytes = vec![0; len];
+        self.read(offset, &mut bytes);
+        bytes
+    }
+
+    /// The aligned little-endian word at `offset`; pairs with [`store_u64`](Self::store_u64), so
+    /// that whatever its writer wrote before is seen.
+    #[inline]
+    #[must_use]
+    pub fn load_u64(&self, offset: usize) -> u64 {
+        u64::from_le(self.payload_word(offset).load(Ordering::Acquire))
+    }
+
+    /// Writes the aligned word at `offset`, whole and after everything written before.
+    #[inline]
+    pub fn store_u64(&self, offset: usize, value: u64) {
+        let word = self.payload_word(offset);
+        word.store(value.to_le(), Ordering::Release);
+    }
+
+    /// Makes `range` of the payload zero.
+    pub fn fill_zero(&self, range: std::ops::Range<usize>) {
+        assert!(range.start <= range.end, "a range ends behind its start");
+        let len = range.end - range.start;
+        let to = self.payload(range.start, len);
+        // SAFETY: `to` has room for `len` bytes; for other writers see `write`.
+        unsafe { std::ptr::write_bytes(to, 0, len) }
+    }
+
+    // --- Access ---
+
+    /// The number of the present grant, or 0 where no peer may write.
+    #[inline]
+    #[must_use]
+    pub fn access(&self) -> u64 {
+        u64::from_le(self.control(at::ACCESS).load(Ordering::Acquire))
+    }
+
+    /// Lets peers write, under a number that this memory never had, and says in whose name.
+    /// For the owner, which grants and revokes from one thread at a time.
+    pub fn grant(&self, incarnation: Incarnation) {
+        let grants = self.control(at::GRANTS);
+        let number = u64::from_le(grants.load(Ordering::Relaxed)) + 1;
+        grants.store(number.to_le(), Ordering::Relaxed);
+        let word = self.control(at::INCARNATION);
+        word.store(incarnation.0.to_le(), Ordering::Relaxed);
+        let access = self.control(at::ACCESS);
+        access.store(number.to_le(), Ordering::Release);
+    }
+
+    /// Takes the memory back: no checked write that ends after this succeeds, and every one that
+    /// succeeded is in what the caller reads from now on.
+    pub fn revoke(&self) {
+        self.control(at::ACCESS).store(0, Ordering::SeqCst);
+        // Pairs with the fence in `write_checked`; see the module documentation.
+        fence(Ordering::SeqCst);
+    }
+
+    /// Writes as a peer that holds grant `access`: fails if the memory was, or meanwhile is,
+    /// revoked.
+    ///
+    /// # Errors
+    /// [`Revoked`]; then nobody may rely on the bytes, nor on their absence.
+    #[inline]
+    pub fn write_checked(&self, access: u64, offset: usize, bytes: &[u8]) -> Result<(), Revoked> {
+        if access == 0 || self.access() != access {
+            return Err(Revoked);
+        }
+        match (offset % 8, <[u8; 8]>::try_from(bytes)) {
+            // An aligned word lands whole.
+            (0, Ok(word)) => self.store_u64(offset, u64::from_le_bytes(word)),
+            _ => self.land(offset, bytes),
+        }
+        // Pairs with the fence in `revoke`; see the module documentation.
+        fence(Ordering::SeqCst);
+        if self.access() == access {
+            Ok(())
+        } else {
+            Err(Revoked)
+        }
+    }
+
+    /// Stores each byte once, front to back. A library's copy may store a byte twice, with time in
+    /// between, and a reader who has found the bytes complete, and has zeroed them for the next
+    /// round, would find them back.
+    fn land(&self, offset: usize, bytes: &[u8]) {
+        let to = self.payload(offset, bytes.len());
+        let ahead = offset.next_multiple_of(8) - offset;
+        let (first, rest) = bytes.split_at(ahead.min(bytes.len()));
+        let (words, last) = rest.as_chunks::<8>();
+        let byte = |at: usize, value: u8| {
+            // SAFETY: `at` is inside the range that `payload` checked, alive as long as `self`.
+            let byte = unsafe { AtomicU8::from_ptr(to.wrapping_add(at)) };
+            byte.store(value, Ordering::Relaxed);
+        };
+        for (at, value) in first.iter().enumerate() {
+            byte(at, *value);
+        }
+        for (index, value) in words.iter().enumerate() {
+            let word = self.payload_word(offset + ahead + index * 8);
+            word.store(u64::from_le_bytes(*value).to_le(), Ordering::Relaxed);
+        }
+        for (at, value) in last.iter().enumerate() {
+            byte(bytes.len() - last.len() + at, *value);
+        }
+    }
+
+    /// In whose name the memory was made, or last granted.
+    #[must_use]
+    pub fn incarnation(&self) -> Incarnation {
+        self.stamp().incarnation
+    }
+
+    /// Who made this memory, and when.
+    #[must_use]
+    pub fn stamp(&self) -> Stamp {
+        let get = |at| u64::from_le(self.control(at).load(Ordering::Acquire));
+        Stamp {
+            incarnation: Incarnation(get(at::INCARNATION)),
+            boot: BootId(get(at::BOOT)),
+            serial: get(at::SERIAL),
+        }
+    }
+
+    // --- Addresses ---
+
+    /// The address of `len` payload bytes at `offset`.
+    #[inline]
+    fn payload(&self, offset: usize, len: usize) -> *mut u8 {
+        let inside = offset <= self.len && len <= self.len - offset;
+        assert!(
+            inside,
+            "bytes {offset}+{len} of {} are outside the memory",
+            self.len
+        );
+        self.base.as_ptr().wrapping_add(CONTROL_BYTES + offset)
+    }
+
+    #[inline]
+    fn payload_word(&self, offset: usize) -> &AtomicU64 {
+        assert!(offset.is_multiple_of(8), "a word lies at a multiple of 8");
+        let address = self.payload(offset, 8);
+        // SAFETY: 8 bytes inside the mapping, aligned as the mapping and the offset are, that
+        // live as long as `self`.
+        unsafe { AtomicU64::from_ptr(address.cast()) }
+    }
+
+    #[inline]
+    fn control(&self, at: usize) -> &AtomicU64 {
+        debug_assert!(at + 8 <= CONTROL_BYTES && at.is_multiple_of(8));
+        let address = self.base.as_ptr().wrapping_add(at);
+        // SAFETY: one of the words of the control block, which only atomics reach.
+        unsafe { AtomicU64::from_ptr(address.cast()) }
+    }
+}
+
+impl Drop for SharedMemory {
+    fn drop(&mut self) {
+        match &self.backing {
+            Backing::Anonymous(layout) => {
+                // SAFETY: allocated in `anonymous` with this very layout.
+                unsafe { dealloc(self.base.as_ptr(), *layout) }
+            }
+            Backing::File { .. } => {
+                let start: *mut c_void = self.base.as_ptr().cast();
+                // SAFETY: mapped in `map` with this length; nothing refers to it any more.
+                let unmapped = unsafe { munmap(start, CONTROL_BYTES + self.len) };
+                debug_assert!(unmapped.is_ok(), "a mapping can be undone");
+            }
+        }
+    }
+}
+
+impl fmt::Debug for SharedMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SharedMemory")
+            .field("path", &self.path())
+            .field("len", &self.len)
+            .field("access", &self.access())
+            .field("stamp", &self.stamp())
+            .finish()
+    }
+}
+
+/// Gives `file` room for `bytes` zero bytes, so that no later write to the mapping can find the
+/// file system full (which would kill the process).
+fn allocate_in_full(file: &File, bytes: usize) -> io::Result<()> {
+    match fallocate(file, FallocateFlags::empty(), 0, bytes as u64) {
+        Ok(()) => Ok(()),
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
+            let zeros = vec![0; 1 << 20];
+            let mut at = 0;
+            while at < bytes {
+                let part = zeros.len().min(bytes - at);
+                file.write_all_at(&zeros[..part], at as u64)?;
+                at += part;
+            }
+            Ok(())
+        }
+        Err(other) => Err(other.into()),
+    }
+}
+
+#[cfg(test)]
+#[path = "memory_tests.rs"]
+mod tests;

@@ -1,0 +1,526 @@
+//! What lies on a device: superblocks and catalog in device segment 0, and everybody's segments,
+//! counted.
+//!
+//! How a region finds and keeps its segments:
+//!
+//! 1. [`Store::open`] reads superblock and catalog, and makes the incarnation durable.
+//! 2. For each of [`Store::regions`], the region reads its manifest chain and calls
+//!    [`Store::claim`] for every device segment that the manifest names.
+//! 3. [`Store::finish_recovery`]: what nobody claimed is free, and [`Store::allocate`] works. A
+//!    region that could not be read has claimed nothing: then recovery must not be finished.
+//! 4. A [`SegmentHandle`] is one reference to a segment. When the last one is dropped the segment
+//!    is given back to the file system and is free. The catalog holds references of its own to
+//!    the manifest chains that it names: an owner may drop its handles of the old chain as soon as
+//!    the change of the catalog has ended.
+//! 5. A write that is under way is a reference too: a segment that is dropped in the middle of it
+//!    becomes free when it has ended.
+//!
+//! An allocation is in memory only: what no durable manifest names is free after a restart. So a
+//! handle of a segment that a durable manifest names is dropped only after the edit that removes
+//! it is durable (I1, I3).
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use argosy_base::limits::SEGMENT_SIZE;
+use argosy_base::{DeviceSegment, Incarnation, RegionId, ServerId};
+
+use crate::allocator::Allocator;
+use crate::catalog::{CATALOG_BYTES_MAX, RegionEntry};
+use crate::io::{Buffer, Device, DeviceError, Io, Ticket, Waker};
+use crate::opening;
+use crate::superblock::Superblock;
+use crate::switch::CatalogSwitch;
+
+/// What a new store is told about itself.
+#[derive(Clone, Debug, Default)]
+pub struct FormatOptions {
+    /// Random; names this device in the region map.
+    pub device_id: u128,
+    /// Of the cluster that the server belongs to.
+    pub cluster_id: u128,
+    /// The server.
+    pub server: ServerId,
+    /// The program and its version; at most 64 bytes are kept.
+    pub created_by: String,
+}
+
+/// Numbers that a user may set.
+#[derive(Clone, Debug, Default)]
+pub struct StoreSettings {
+    /// Segments that only [`Store::allocate_essential`] hands out: to manifests, and to compactions
+    /// that free more than they take.
+    pub reserve_segments: u32,
+}
+
+/// See the module documentation. All methods may be called from any thread.
+pub struct Store {
+    device: Arc<dyn Device>,
+    superblock: Superblock,
+    findings: Vec<String>,
+    // Locked in this order where more than one is held: catalog, in_flight, allocator.
+    catalog: Mutex<CatalogSwitch>,
+    in_flight: Mutex<Vec<(Ticket, DeviceSegment)>>,
+    allocator: Mutex<Allocator>,
+}
+
+impl Store {
+    /// Makes a store of a device that holds none. Blocks.
+    ///
+    /// # Errors
+    /// [`DeviceError::Unusable`] where the device holds a store, of whatever version, or is too
+    /// small; or the device's.
+    pub fn format(device: &dyn Device, options: &FormatOptions) -> Result<(), DeviceError> {
+        opening::format(device, options)
+    }
+
+    /// Whether the device holds a store, of whatever version. Blocks.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn is_formatted(device: &dyn Device) -> Result<bool, DeviceError> {
+        opening::is_formatted(device)
+    }
+
+    /// Opens the store under a new, durable incarnation, and repairs what a crash or one damaged
+    /// copy left in device segment 0. Blocks.
+    ///
+    /// # Errors
+    /// [`DeviceError::Unusable`] where the device holds no store, or one that this program does not
+    /// understand; [`DeviceError::Corrupt`] where no copy is good; or the device's.
+    pub fn open(
+        device: Arc<dyn Device>,
+        settings: &StoreSettings,
+    ) -> Result<Arc<Self>, DeviceError> {
+        let opened = opening::open(&*device)?;
+        let segments = opened.superblock.segments;
+        let mut allocator = Allocator::recovering(segments, settings.reserve_segments);
+        let manifests = opened.catalog.regions.values().flat_map(|e| &e.manifest);
+        for segment in manifests {
+            assert!(allocator.claim(*segment), "opening has checked the catalog");
+        }
+        Ok(Arc::new(Self {
+            device,
+            superblock: opened.superblock,
+            findings: opened.findings,
+            catalog: Mutex::new(CatalogSwitch::new(opened.catalog)),
+            in_flight: Mutex::default(),
+            allocator: Mutex::new(allocator),
+        }))
+    }
+
+    /// What the store on `device` says of itself, without opening it. Blocks.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn inspect(device: &dyn Device) -> Result<Dump, DeviceError> {
+        let opened = opening::inspect(device)?;
+        Ok(Dump {
+            superblock: opened.superblock,
+            generation: opened.catalog.generation,
+            regions: opened.catalog.regions.into_values().collect(),
+            used: None,
+            findings: opened.findings,
+        })
+    }
+
+    /// What this store says of itself, for people.
+    #[must_use]
+    pub fn dump(&self) -> Dump {
+        let catalog = self.lock_catalog();
+        Dump {
+            superblock: self.superblock.clone(),
+            generation: catalog.wanted().generation,
+            regions: catalog.wanted().regions.values().cloned().collect(),
+            used: Some(self.used()),
+            findings: self.findings.clone(),
+        }
+    }
+
+    /// The number of this opening; durable before anyone sees it.
+    #[must_use]
+    pub fn incarnation(&self) -> Incarnation {
+        self.superblock.incarnation
+    }
+
+    /// What the device is.
+    #[must_use]
+    pub const fn superblock(&self) -> &Superblock {
+        &self.superblock
+    }
+
+    /// What opening found damaged or cut short, and repaired: a line each, for the log.
+    #[must_use]
+    pub fn findings(&self) -> &[String] {
+        &self.findings
+    }
+
+    /// The device beneath.
+    #[must_use]
+    pub fn device(&self) -> &Arc<dyn Device> {
+        &self.device
+    }
+
+    /// Whom to wake when a request has ended.
+    pub fn set_waker(&self, waker: Waker) {
+        self.device.set_waker(waker);
+    }
+
+    // --- The catalog ---
+
+    /// All regions, by rising id; as of the last change, durable or not.
+    #[must_use]
+    pub fn regions(&self) -> Vec<RegionEntry> {
+        let catalog = self.lock_catalog();
+        catalog.wanted().regions.values().cloned().collect()
+    }
+
+    /// Begins to make `entry` durable, in place of the region's earlier entry. The segments of its
+    /// manifest are in use, and what was written to them is durable already: so an owner may
+    /// switch to a new chain. Changes become durable in the order in which they were begun.
+    ///
+    /// # Panics
+    /// When the manifest names a segment that is not in use.
+    #[must_use]
+    pub fn set_region(self: &Arc<Self>, entry: RegionEntry) -> CatalogChange {
+        self.change(entry.region, Some(entry))
+    }
+
+    /// Begins to remove `region`. Its segments are its owner's to drop, once this has ended.
+    #[must_use]
+    pub fn remove_region(self: &Arc<Self>, region: RegionId) -> CatalogChange {
+        self.change(region, None)
+    }
+
+    fn change(self: &Arc<Self>, region: RegionId, entry: Option<RegionEntry>) -> CatalogChange {
+        let manifest = entry.as_ref().map_or(vec![], |e| e.manifest.clone());
+        let number = {
+            let mut catalog = self.lock_catalog();
+            let mut allocator = self.lock_allocator();
+            manifest.iter().for_each(|s| allocator.retain(*s));
+            drop(allocator);
+            catalog.change(region, entry)
+        };
+        if number.is_some() {
+            self.advance_catalog();
+        } else {
+            manifest.iter().for_each(|s| self.release(*s));
+        }
+        CatalogChange {
+            store: self.clone(),
+            number,
+        }
+    }
+
+    /// Lets changes of the catalog go on.
+    fn advance_catalog(&self) {
+        let left = self.lock_catalog().advance(&*self.device);
+        left.into_iter().for_each(|segment| self.release(segment));
+    }
+
+    // --- Segments ---
+
+    /// One more reference to a segment that a manifest names. During recovery only.
+    ///
+    /// # Errors
+    /// [`DeviceError::Corrupt`] where the device has no such segment for anyone.
+    pub fn claim(self: &Arc<Self>, segment: DeviceSegment) -> Result<SegmentHandle, DeviceError> {
+        if self.lock_allocator().claim(segment) {
+            Ok(self.handle(segment))
+        } else {
+            Err(DeviceError::Corrupt {
+                segment,
+                offset: 0,
+                what: "a manifest names this segment, which no region can have",
+            })
+        }
+    }
+
+    /// Ends recovery: what nobody has claimed is free.
+    pub fn finish_recovery(&self) {
+        self.lock_allocator().finish_recovery();
+    }
+
+    /// A free segment. What is stored in it is unknown.
+    ///
+    /// # Errors
+    /// [`DeviceError::Full`] where there is none, or only the reserve.
+    pub fn allocate(self: &Arc<Self>) -> Result<SegmentHandle, DeviceError> {
+        self.allocate_from(false)
+    }
+
+    /// A free segment, from the reserve too: for a manifest, or for whatever frees more segments
+    /// than it takes.
+    ///
+    /// # Errors
+    /// [`DeviceError::Full`] where there is none.
+    pub fn allocate_essential(self: &Arc<Self>) -> Result<SegmentHandle, DeviceError> {
+        self.allocate_from(true)
+    }
+
+    fn allocate_from(self: &Arc<Self>, reserve: bool) -> Result<SegmentHandle, DeviceError> {
+        self.release_written();
+        let mut allocator = self.lock_allocator();
+        match allocator.allocate(reserve) {
+            Some(segment) => Ok(self.handle(segment)),
+            None => Err(DeviceError::Full {
+                used: allocator.used(),
+                total: allocator.total(),
+            }),
+        }
+    }
+
+    /// Segments in use, device segment 0 and those of writes under way included.
+    #[must_use]
+    pub fn used(&self) -> u32 {
+        self.release_written();
+        self.lock_allocator().used()
+    }
+
+    /// Segments of the device.
+    #[must_use]
+    pub fn total(&self) -> u32 {
+        self.superblock.segments
+    }
+
+    /// References to `segment`: handles, writes under way, the catalog's. For tests and tools.
+    #[must_use]
+    pub fn references(&self, segment: DeviceSegment) -> u32 {
+        self.lock_allocator().references(segment)
+    }
+
+    fn handle(self: &Arc<Self>, segment: DeviceSegment) -> SegmentHandle {
+        SegmentHandle {
+            store: self.clone(),
+            segment,
+            kept: false,
+        }
+    }
+
+    /// One reference less; the last one frees the segment.
+    fn release(&self, segment: DeviceSegment) {
+        if self.lock_allocator().release(segment) {
+            // Nobody can be given the segment before its space has been.
+            self.device.discard(segment);
+            self.lock_allocator().give_back(segment);
+        }
+    }
+
+    // --- Bytes ---
+
+    /// Reads whole blocks at `offset` of `segment`. Blocks the calling thread.
+    ///
+    /// # Errors
+    /// The device's. What was read is not checked.
+    ///
+    /// # Panics
+    /// When the range is not whole blocks inside a segment of this device; so do the others.
+    pub fn read(
+        &self,
+        segment: DeviceSegment,
+        offset: u32,
+        out: &mut [u8],
+    ) -> Result<(), DeviceError> {
+        let at = self.position(segment, offset, out.len());
+        self.device.read(at, out)
+    }
+
+    /// Begins to write `range` of `data` (whole blocks) at `offset` of `segment`, which is in use
+    /// and stays so until the write has ended, whatever becomes of its handles.
+    #[must_use]
+    pub fn submit_write(
+        &self,
+        segment: DeviceSegment,
+        offset: u32,
+        data: Arc<Buffer>,
+        range: Range<usize>,
+    ) -> Ticket {
+        let at = self.position(segment, offset, range.len());
+        self.release_written();
+        self.lock_allocator().retain(segment);
+        let ticket = self.device.submit(Io::Write { at, data, range });
+        self.lock_in_flight().push((ticket.clone(), segment));
+        ticket
+    }
+
+    /// Begins to make durable every write whose ticket has ended by now.
+    #[must_use]
+    pub fn sync(&self) -> Ticket {
+        self.device.submit(Io::Sync)
+    }
+
+    /// Blocks until `ticket` has ended. For opening, closing and tools.
+    ///
+    /// # Errors
+    /// The request's.
+    pub fn wait(&self, ticket: &Ticket) -> Result<(), DeviceError> {
+        self.device.wait(ticket)
+    }
+
+    fn position(&self, segment: DeviceSegment, offset: u32, len: usize) -> u64 {
+        assert!(segment.0 < self.total(), "{segment} is not on this device");
+        assert!(
+            offset as usize + len <= SEGMENT_SIZE,
+            "bytes {offset}+{len} are outside a segment"
+        );
+        segment.start() + u64::from(offset)
+    }
+
+    /// Drops the references of writes that have ended.
+    fn release_written(&self) {
+        let mut written = Vec::new();
+        self.lock_in_flight().retain(|(ticket, segment)| {
+            let ended = ticket.poll().is_some();
+            if ended {
+                written.push(*segment);
+            }
+            !ended
+        });
+        written
+            .into_iter()
+            .for_each(|segment| self.release(segment));
+    }
+
+    fn lock_catalog(&self) -> MutexGuard<'_, CatalogSwitch> {
+        self.catalog.lock().expect("no holder of the lock panics")
+    }
+
+    fn lock_in_flight(&self) -> MutexGuard<'_, Vec<(Ticket, DeviceSegment)>> {
+        self.in_flight.lock().expect("no holder of the lock panics")
+    }
+
+    fn lock_allocator(&self) -> MutexGuard<'_, Allocator> {
+        self.allocator.lock().expect("no holder of the lock panics")
+    }
+}
+
+/// One reference to a device segment: it stays in use while this exists. A clone is another one.
+pub struct SegmentHandle {
+    store: Arc<Store>,
+    segment: DeviceSegment,
+    kept: bool,
+}
+
+impl SegmentHandle {
+    /// The segment.
+    #[must_use]
+    pub const fn segment(&self) -> DeviceSegment {
+        self.segment
+    }
+
+    /// Gives the handle up and leaves its reference behind: for an owner that ends while what is
+    /// stored stays, to be claimed when the store is opened the next time.
+    pub fn keep(mut self) {
+        self.kept = true;
+    }
+}
+
+impl Clone for SegmentHandle {
+    fn clone(&self) -> Self {
+        self.store.lock_allocator().retain(self.segment);
+        self.store.handle(self.segment)
+    }
+}
+
+impl Drop for SegmentHandle {
+    fn drop(&mut self) {
+        if !self.kept {
+            self.store.release(self.segment);
+        }
+    }
+}
+
+impl fmt::Debug for SegmentHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SegmentHandle({})", self.segment)
+    }
+}
+
+/// A change of the catalog that is being made durable.
+#[derive(Clone)]
+pub struct CatalogChange {
+    store: Arc<Store>,
+    /// `None`: refused for want of room.
+    number: Option<u64>,
+}
+
+impl CatalogChange {
+    /// How the change ended, or `None` while it is under way. Polls drive the changes, of all
+    /// regions together: without any, they stand.
+    #[must_use]
+    pub fn poll(&self) -> Option<Result<(), DeviceError>> {
+        let Some(number) = self.number else {
+            return Some(Err(DeviceError::CatalogFull {
+                max: CATALOG_BYTES_MAX,
+            }));
+        };
+        self.store.advance_catalog();
+        self.store.lock_catalog().result(number)
+    }
+
+    /// Blocks until the change has ended. For opening, closing and tools.
+    ///
+    /// # Errors
+    /// As [`poll`](Self::poll).
+    pub fn wait(&self) -> Result<(), DeviceError> {
+        loop {
+            if let Some(result) = self.poll() {
+                return result;
+            }
+            let ticket = self.store.lock_catalog().waits_for();
+            if let Some(ticket) = ticket {
+                // Its end, good or bad, is for the next poll to judge.
+                let _ = self.store.wait(&ticket);
+            }
+        }
+    }
+}
+
+/// What a store says of itself; displays as text for people.
+#[derive(Clone, Debug)]
+pub struct Dump {
+    /// The device.
+    pub superblock: Superblock,
+    /// How often the catalog has changed.
+    pub generation: u64,
+    /// Its regions.
+    pub regions: Vec<RegionEntry>,
+    /// Segments in use; `None` where the store is not open.
+    pub used: Option<u32>,
+    /// What is, or was, damaged.
+    pub findings: Vec<String>,
+}
+
+impl fmt::Display for Dump {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let s = &self.superblock;
+        writeln!(f, "device {:032x} of {}", s.device_id, s.server)?;
+        writeln!(f, "cluster {:032x}", s.cluster_id)?;
+        writeln!(f, "made by {}", s.created_by)?;
+        writeln!(f, "opened {} times", s.incarnation.0)?;
+        match self.used {
+            Some(used) => writeln!(f, "segments {used} used of {}", s.segments)?,
+            None => writeln!(f, "segments {}", s.segments)?,
+        }
+        writeln!(f, "catalog generation {}", self.generation)?;
+        for entry in &self.regions {
+            let manifest: Vec<_> = entry.manifest.iter().map(|m| m.0.to_string()).collect();
+            let [a, b] = entry.words;
+            writeln!(
+                f,
+                "  {}: manifest {}, words {a} {b}",
+                entry.region,
+                manifest.join(" ")
+            )?;
+        }
+        for finding in &self.findings {
+            writeln!(f, "note: {finding}")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+#[path = "store_tests.rs"]
+mod tests;

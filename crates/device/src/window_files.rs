@@ -1,0 +1,285 @@
+//! Windows in files: on tmpfs, so that they outlive a killed process and cost no device anything;
+//! where tmpfs has no room, in the data directory.
+//!
+//! ```text
+//! NAME.window      what a restart finds; NAME is 16 hexadecimal digits
+//! NAME.new         new memory, while NAME.window is still needed
+//! ```
+//!
+//! Each file's stamp has a boot id, an incarnation and a serial number. At opening:
+//!
+//! 1. Every `NAME.new` is removed: whoever made it did not finish.
+//! 2. Every `NAME.window` is opened and *revoked*, so that a peer which still writes into it
+//!    learns so, before anyone reads it. It is kept as the survivor of its name. One of another
+//!    boot is removed: after a reboot what lies in a file need not be what was written last.
+//! 3. Of two files of one name (one in each directory) the one with the higher serial number is
+//!    kept: a crash came between a rename here and a removal there.
+//! 4. Whatever cannot be understood is removed too, and reported.
+//!
+//! One process at a time uses the directories: it holds the lock of its device.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use argosy_base::Incarnation;
+
+use crate::DeviceError;
+use crate::memory::{BootId, SharedMemory, Stamp};
+use crate::windows::{Named, WindowStore};
+
+const WINDOW: &str = "window";
+const NEW: &str = "new";
+
+/// Where windows are kept, and who keeps them.
+#[derive(Clone, Debug)]
+pub struct WindowFilesOptions {
+    /// A directory of this server's own, on tmpfs. Made where there is none.
+    pub directory: PathBuf,
+    /// A directory of this server's own for windows that find no room there; `None` where peers
+    /// need to reach all windows in `directory`.
+    pub fallback: Option<PathBuf>,
+    /// The machine's present boot.
+    pub boot: BootId,
+    /// This start of the server.
+    pub incarnation: Incarnation,
+}
+
+/// See the module documentation.
+pub struct WindowFiles {
+    options: WindowFilesOptions,
+    state: Mutex<State>,
+    findings: Vec<String>,
+}
+
+#[derive(Default)]
+struct State {
+    named: BTreeMap<u64, Entry>,
+    serial: u64,
+}
+
+/// Memory under one name, and where the files of both are.
+#[derive(Default)]
+struct Entry {
+    memory: Named,
+    /// The directory of the survivor's `NAME.window`.
+    survivor_in: Option<PathBuf>,
+    /// The directory of the newest memory's file: `NAME.new` where there is a survivor, and
+    /// `NAME.window` where there is none.
+    current_in: Option<PathBuf>,
+}
+
+impl WindowFiles {
+    /// Opens the windows that are there, as the module documentation says.
+    ///
+    /// # Errors
+    /// [`DeviceError::Refused`] where a directory cannot be made, read or cleaned.
+    pub fn open(options: WindowFilesOptions) -> Result<Self, DeviceError> {
+        let mut windows = Self {
+            options,
+            state: Mutex::default(),
+            findings: Vec::new(),
+        };
+        let directories = [
+            Some(windows.options.directory.clone()),
+            windows.options.fallback.clone(),
+        ];
+        for directory in directories.iter().flatten() {
+            let refused = |e| DeviceError::refused("use the windows in", directory, e);
+            std::fs::create_dir_all(directory).map_err(refused)?;
+            for file in std::fs::read_dir(directory).map_err(refused)? {
+                windows.find(directory, &file.map_err(refused)?.path())?;
+            }
+        }
+        Ok(windows)
+    }
+
+    /// Where windows are kept, and who keeps them.
+    #[must_use]
+    pub const fn options(&self) -> &WindowFilesOptions {
+        &self.options
+    }
+
+    /// What opening removed, and why: a line each, for the log.
+    #[must_use]
+    pub fn findings(&self) -> &[String] {
+        &self.findings
+    }
+
+    /// Keeps the file at `path` as a survivor, or removes it.
+    fn find(&mut self, directory: &Path, path: &Path) -> Result<(), DeviceError> {
+        let extension = path.extension().and_then(|e| e.to_str());
+        let name = path
+            .file_stem()
+            .and_then(|stem| stem.to_str())
+            .and_then(|digits| u64::from_str_radix(digits, 16).ok());
+        let (Some(name), Some(extension @ (WINDOW | NEW))) = (name, extension) else {
+            // Not ours to remove: somebody put it here.
+            self.findings
+                .push(format!("{}: not a window", path.display()));
+            return Ok(());
+        };
+        if extension == NEW {
+            return remove(path);
+        }
+        let memory = match SharedMemory::open(path) {
+            Ok(memory) => memory,
+            Err(DeviceError::Unusable { what, .. }) => {
+                let finding = format!("{} was removed: {what}", path.display());
+                self.findings.push(finding);
+                return remove(path);
+            }
+            Err(other) => return Err(other),
+        };
+        memory.revoke();
+        let stamp = memory.stamp();
+        if stamp.boot != self.options.boot {
+            let finding = format!("{} was removed: it is of another boot", path.display());
+            self.findings.push(finding);
+            return remove(path);
+        }
+        let state = self.state.get_mut().expect("no holder of the lock panics");
+        state.serial = state.serial.max(stamp.serial);
+        let entry = state.named.entry(name).or_default();
+        if let (Some(other), Some(at)) = (&entry.memory.survivor, &entry.survivor_in) {
+            if other.stamp().serial > stamp.serial {
+                return remove(path);
+            }
+            remove(&file(at, name, WINDOW))?;
+        }
+        entry.memory.survivor = Some(Arc::new(memory));
+        entry.survivor_in = Some(directory.to_path_buf());
+        Ok(())
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no holder of the lock panics")
+    }
+}
+
+/// What `make` makes of the first directory, or, where that has no room, of the second.
+fn make_where_room_is<'a, T>(
+    first: &'a Path,
+    second: Option<&'a Path>,
+    make: impl Fn(&Path) -> Result<T, DeviceError>,
+) -> Result<(T, &'a Path), DeviceError> {
+    match (make(first), second) {
+        (Err(error), Some(second)) if error.is_full() => make(second).map(|made| (made, second)),
+        (made, _) => made.map(|made| (made, first)),
+    }
+}
+
+impl WindowStore for WindowFiles {
+    fn survivor_names(&self) -> Vec<u64> {
+        let state = self.state();
+        let survived =
+            |(name, entry): (&u64, &Entry)| entry.memory.survivor.is_some().then_some(*name);
+        state.named.iter().filter_map(survived).collect()
+    }
+
+    fn survivors(&self, name: u64) -> Option<Arc<SharedMemory>> {
+        self.state().named.get(&name)?.memory.survivor.clone()
+    }
+
+    fn create(&self, name: u64, len: usize) -> Result<Arc<SharedMemory>, DeviceError> {
+        let mut state = self.state();
+        state.serial += 1;
+        let stamp = Stamp {
+            incarnation: self.options.incarnation,
+            boot: self.options.boot,
+            serial: state.serial,
+        };
+        let entry = state.named.entry(name).or_default();
+        // What a restart finds now is what it finds until the name is given away.
+        let old_current_in = entry.current_in.take();
+        if entry.memory.survivor.is_some() {
+            // The earlier memory never had the name; its file makes room for the new one.
+            if let Some(at) = old_current_in {
+                remove(&file(&at, name, NEW))?;
+            }
+        } else {
+            entry.survivor_in = old_current_in;
+        }
+        entry.memory.retire();
+        let extension = match entry.memory.survivor {
+            Some(_) => NEW,
+            None => WINDOW,
+        };
+        let (memory, directory) = make_where_room_is(
+            &self.options.directory,
+            self.options.fallback.as_deref(),
+            |directory| SharedMemory::create_stamped(&file(directory, name, extension), len, stamp),
+        )?;
+        let memory = Arc::new(memory);
+        entry.memory.current = Some(memory.clone());
+        entry.current_in = Some(directory.to_path_buf());
+        Ok(memory)
+    }
+
+    fn forget_survivors(&self, name: u64) -> Result<(), DeviceError> {
+        let mut state = self.state();
+        let Some(entry) = state.named.get_mut(&name) else {
+            return Ok(());
+        };
+        let Some(old) = &entry.survivor_in else {
+            return Ok(());
+        };
+        if let Some(new) = &entry.current_in {
+            let (from, to) = (file(new, name, NEW), file(new, name, WINDOW));
+            std::fs::rename(&from, &to)
+                .map_err(|e| DeviceError::refused("give its name to", &from, e))?;
+        }
+        // Where both are in one directory, the rename has removed the old file.
+        if entry.current_in.as_ref() != Some(old) {
+            remove(&file(old, name, WINDOW))?;
+        }
+        entry.survivor_in = None;
+        entry.memory.survivor = None;
+        if entry.memory.current.is_none() {
+            state.named.remove(&name);
+        }
+        Ok(())
+    }
+}
+
+fn file(directory: &Path, name: u64, extension: &str) -> PathBuf {
+    directory.join(format!("{name:016x}.{extension}"))
+}
+
+fn remove(path: &Path) -> Result<(), DeviceError> {
+    match std::fs::remove_file(path) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => {
+            Err(DeviceError::refused("remove the window", path, e))
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_second_directory_is_used_only_for_want_of_room() {
+        use io::ErrorKind::{PermissionDenied, StorageFull};
+        let (first, second) = (Path::new("first"), Path::new("second"));
+        let made_in = |kind: Option<io::ErrorKind>, second| {
+            let make = |at: &Path| match kind {
+                Some(kind) if at == first => {
+                    Err(DeviceError::refused("make", at, io::Error::from(kind)))
+                }
+                _ => Ok(()),
+            };
+            let made = make_where_room_is(first, second, make);
+            made.ok().map(|((), at)| at.to_path_buf())
+        };
+        assert_eq!(made_in(None, Some(second)).as_deref(), Some(first));
+        assert_eq!(
+            made_in(Some(StorageFull), Some(second)).as_deref(),
+            Some(second)
+        );
+        assert_eq!(made_in(Some(StorageFull), None), None);
+        assert_eq!(made_in(Some(PermissionDenied), Some(second)), None);
+    }
+}

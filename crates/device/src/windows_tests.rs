@@ -1,0 +1,238 @@
+//! Tests of both stores of windows: see [`super`].
+
+use argosy_base::Incarnation;
+
+use super::*;
+use crate::memory::BootId;
+use crate::testing::TempDir;
+use crate::window_files::{WindowFiles, WindowFilesOptions};
+
+/// A store, and what happens to its process and its machine.
+trait World {
+    fn store(&self) -> &dyn WindowStore;
+    fn restart(&mut self);
+    fn reboot(&mut self);
+}
+
+impl World for AnonymousWindows {
+    fn store(&self) -> &dyn WindowStore {
+        self
+    }
+
+    fn restart(&mut self) {
+        *self = Self::restart(self);
+    }
+
+    fn reboot(&mut self) {
+        self.lose();
+        World::restart(self);
+    }
+}
+
+struct Files {
+    store: WindowFiles,
+    dir: TempDir,
+}
+
+impl Files {
+    fn new() -> Self {
+        let dir = TempDir::in_memory();
+        let store = WindowFiles::open(WindowFilesOptions {
+            directory: dir.join("windows"),
+            fallback: Some(dir.join("fallback")),
+            boot: BootId(7),
+            incarnation: Incarnation(1),
+        });
+        let store = store.unwrap();
+        Self { store, dir }
+    }
+
+    fn reopen(&mut self, boot: BootId) {
+        let mut options = self.store.options().clone();
+        options.boot = boot;
+        options.incarnation = options.incarnation.next();
+        self.store = WindowFiles::open(options).unwrap();
+    }
+}
+
+impl World for Files {
+    fn store(&self) -> &dyn WindowStore {
+        &self.store
+    }
+
+    fn restart(&mut self) {
+        self.reopen(self.store.options().boot);
+    }
+
+    fn reboot(&mut self) {
+        self.reopen(BootId(self.store.options().boot.0 + 1));
+    }
+}
+
+/// Runs a test on both stores.
+fn on_both(test: impl Fn(&mut dyn World)) {
+    test(&mut Files::new());
+    test(&mut AnonymousWindows::new());
+}
+
+fn content(memory: &SharedMemory) -> u64 {
+    memory.load_u64(8)
+}
+
+#[test]
+fn memory_survives_a_kill_and_is_revoked() {
+    on_both(|world| {
+        assert!(world.store().survivors(1).is_none());
+        let memory = world.store().create(1, 8192).unwrap();
+        assert_eq!(memory.access(), 0, "nobody may write before it is granted");
+        memory.grant(Incarnation(1));
+        memory.store_u64(8, 42);
+
+        world.restart();
+        assert_eq!(world.store().survivor_names(), [1]);
+        let survivor = world.store().survivors(1).unwrap();
+        assert_eq!(content(&survivor), 42);
+        assert_eq!(survivor.len(), 8192);
+        assert_eq!(survivor.access(), 0);
+        assert_eq!(memory.access(), 0, "a peer's mapping is revoked too");
+    });
+}
+
+#[test]
+fn a_kill_before_the_name_is_given_away_leaves_the_old_memory() {
+    on_both(|world| {
+        world.store().create(1, 64).unwrap().store_u64(8, 1);
+        world.restart();
+        world.store().create(1, 64).unwrap().store_u64(8, 2);
+        world.restart();
+        let survivor = |world: &dyn World| content(&world.store().survivors(1).unwrap());
+        assert_eq!(survivor(world), 1);
+        // Even if the new memory is made twice.
+        world.store().create(1, 64).unwrap().store_u64(8, 3);
+        world.store().create(1, 64).unwrap().store_u64(8, 4);
+        assert_eq!(survivor(world), 1);
+        world.store().forget_survivors(1).unwrap();
+        assert!(world.store().survivors(1).is_none());
+        world.restart();
+        assert_eq!(survivor(world), 4);
+    });
+}
+
+#[test]
+fn the_present_memory_becomes_the_survivor_of_the_next() {
+    on_both(|world| {
+        let first = world.store().create(1, 64).unwrap();
+        first.grant(Incarnation(1));
+        first.store_u64(8, 1);
+        world.store().create(1, 64).unwrap().store_u64(8, 2);
+        assert_eq!(first.access(), 0);
+        let survivor = |world: &dyn World| content(&world.store().survivors(1).unwrap());
+        assert_eq!(survivor(world), 1);
+        world.restart();
+        assert_eq!(survivor(world), 1);
+        world.store().create(1, 64).unwrap().store_u64(8, 3);
+        world.store().forget_survivors(1).unwrap();
+        world.store().forget_survivors(1).unwrap();
+        world.restart();
+        assert_eq!(survivor(world), 3);
+    });
+}
+
+#[test]
+fn orphans_can_be_removed() {
+    on_both(|world| {
+        for name in [3, 1, 2] {
+            world.store().create(name, 64).unwrap();
+        }
+        world.restart();
+        assert_eq!(world.store().survivor_names(), [1, 2, 3]);
+        world.store().forget_survivors(2).unwrap();
+        assert_eq!(world.store().survivor_names(), [1, 3]);
+        world.restart();
+        assert_eq!(world.store().survivor_names(), [1, 3]);
+    });
+}
+
+#[test]
+fn nothing_survives_a_reboot() {
+    on_both(|world| {
+        world.store().create(1, 64).unwrap();
+        world.restart();
+        world.reboot();
+        assert!(world.store().survivors(1).is_none());
+        assert_eq!(world.store().survivor_names(), []);
+        world.store().create(1, 64).unwrap();
+        world.restart();
+        assert!(world.store().survivors(1).is_some());
+    });
+}
+
+#[test]
+fn without_room_nothing_is_left_behind() {
+    let world = Files::new();
+    // More than any machine has: both directories refuse.
+    let error = world.store.create(1, 1 << 46).unwrap_err();
+    assert!(matches!(error, DeviceError::Refused { .. }), "{error}");
+    assert!(error.to_string().contains("room"), "{error}");
+    for at in ["windows", "fallback"] {
+        assert_eq!(std::fs::read_dir(world.dir.join(at)).unwrap().count(), 0);
+    }
+    assert!(world.store.create(1, 64).is_ok());
+}
+
+#[test]
+fn of_two_files_of_one_name_the_newer_is_kept() {
+    for newer_in_fallback in [false, true] {
+        let mut world = Files::new();
+        let [old, new] = [1, 2].map(|n| {
+            let memory = world.store.create(n, 64).unwrap();
+            memory.store_u64(8, n);
+            memory.path().unwrap().to_path_buf()
+        });
+        // As a crash in `forget_survivors` leaves them: both have the name 1.
+        let fallback = world.dir.join("fallback").join(old.file_name().unwrap());
+        if newer_in_fallback {
+            std::fs::rename(new, fallback).unwrap();
+        } else {
+            std::fs::rename(&old, fallback).unwrap();
+            std::fs::rename(new, old).unwrap();
+        }
+        world.restart();
+        assert_eq!(world.store.survivor_names(), [1]);
+        assert_eq!(content(&world.store.survivors(1).unwrap()), 2);
+        world.store.forget_survivors(1).unwrap();
+        world.restart();
+        assert_eq!(world.store.survivor_names(), []);
+    }
+}
+
+#[test]
+fn a_survivor_in_the_data_directory_moves_back() {
+    let mut world = Files::new();
+    let memory = world.store.create(1, 64).unwrap();
+    memory.store_u64(8, 1);
+    let file = memory.path().unwrap();
+    let fallback = world.dir.join("fallback").join(file.file_name().unwrap());
+    std::fs::rename(file, &fallback).unwrap();
+    world.restart();
+    world.store.create(1, 64).unwrap().store_u64(8, 2);
+    world.store.forget_survivors(1).unwrap();
+    assert!(!fallback.exists());
+    world.restart();
+    assert_eq!(content(&world.store.survivors(1).unwrap()), 2);
+}
+
+#[test]
+fn what_is_no_window_is_reported() {
+    let mut world = Files::new();
+    let (window, notes) = ("windows/0000000000000005.window", "windows/notes.txt");
+    for name in [window, notes] {
+        std::fs::write(world.dir.join(name), b"text").unwrap();
+    }
+    world.restart();
+    let findings = world.store.findings();
+    assert_eq!(findings.len(), 2, "{findings:?}");
+    assert!(world.store.survivors(5).is_none());
+    assert!(world.dir.join(notes).exists(), "not ours to remove");
+    assert!(!world.dir.join(window).exists());
+}
