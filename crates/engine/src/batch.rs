@@ -1,0 +1,193 @@
+//! An atomic batch: puts and deletes that take effect together or not at all. Limits are checked
+//! when an operation is added, so a batch that exists can be written.
+
+use argosy_base::limits::{BATCH_BYTES_MAX, BATCH_PAIRS_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX};
+
+/// Why an operation does not fit. Nothing was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BatchError {
+    /// Keys have at least one byte.
+    #[error("the key is empty; keys have 1 to {KEY_BYTES_MAX} bytes")]
+    KeyEmpty,
+    /// The key is too long.
+    #[error("the key has {0} bytes; keys have 1 to {KEY_BYTES_MAX} bytes (max_key_bytes)")]
+    KeyTooLong(usize),
+    /// The value is too long.
+    #[error(
+        "the value has {0} bytes; values have at most {VALUE_BYTES_MAX} bytes (max_value_bytes)"
+    )]
+    ValueTooLong(usize),
+    /// Too many pairs in one batch.
+    #[error("the batch has over {BATCH_PAIRS_MAX} pairs (max_batch_pairs)")]
+    TooManyPairs,
+    /// Too many bytes in one batch.
+    #[error("the batch has over {BATCH_BYTES_MAX} bytes of keys and values (max_batch_bytes)")]
+    TooManyBytes,
+}
+
+/// One operation of a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Op<'a> {
+    /// Bind `key` to `value`.
+    Put {
+        /// 1 to [`KEY_BYTES_MAX`] bytes.
+        key: &'a [u8],
+        /// 0 to [`VALUE_BYTES_MAX`] bytes.
+        value: &'a [u8],
+    },
+    /// Remove `key`, whether or not it is bound.
+    Delete {
+        /// 1 to [`KEY_BYTES_MAX`] bytes.
+        key: &'a [u8],
+    },
+}
+
+impl<'a> Op<'a> {
+    /// The key that is put or deleted.
+    #[must_use]
+    pub const fn key(&self) -> &'a [u8] {
+        match self {
+            Self::Put { key, .. } | Self::Delete { key } => key,
+        }
+    }
+}
+
+/// Operations that take effect together, in order.
+#[derive(Clone, Debug, Default)]
+pub struct WriteBatch {
+    /// Keys and values back to back.
+    bytes: Vec<u8>,
+    /// Per operation: the end of its key in `bytes`, and of its value, or `None` for a delete.
+    ends: Vec<(usize, Option<usize>)>,
+}
+
+impl WriteBatch {
+    /// A batch without operations.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a put.
+    pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), BatchError> {
+        if value.len() > VALUE_BYTES_MAX {
+            return Err(BatchError::ValueTooLong(value.len()));
+        }
+        self.add(key, Some(value))
+    }
+
+    /// Adds a delete.
+    pub fn delete(&mut self, key: &[u8]) -> Result<(), BatchError> {
+        self.add(key, None)
+    }
+
+    fn add(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<(), BatchError> {
+        check_key(key)?;
+        if self.ends.len() == BATCH_PAIRS_MAX {
+            return Err(BatchError::TooManyPairs);
+        }
+        if self.bytes.len() + key.len() + value.map_or(0, <[u8]>::len) > BATCH_BYTES_MAX {
+            return Err(BatchError::TooManyBytes);
+        }
+        self.bytes.extend_from_slice(key);
+        let key_end = self.bytes.len();
+        self.bytes.extend_from_slice(value.unwrap_or_default());
+        self.ends.push((key_end, value.map(|_| self.bytes.len())));
+        Ok(())
+    }
+
+    /// How many operations there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// Whether there is no operation.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+
+    /// Bytes of all keys and values.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Forgets all operations and keeps the memory.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.ends.clear();
+    }
+
+    /// The operations in the order in which they were added.
+    pub fn ops(&self) -> impl ExactSizeIterator<Item = Op<'_>> + Clone {
+        let mut start = 0;
+        self.ends.iter().map(move |&(key_end, value_end)| {
+            let key = &self.bytes[start..key_end];
+            start = value_end.unwrap_or(key_end);
+            match value_end {
+                Some(end) => Op::Put {
+                    key,
+                    value: &self.bytes[key_end..end],
+                },
+                None => Op::Delete { key },
+            }
+        })
+    }
+}
+
+/// Whether `key` can be stored.
+pub const fn check_key(key: &[u8]) -> Result<(), BatchError> {
+    match key.len() {
+        0 => Err(BatchError::KeyEmpty),
+        1..=KEY_BYTES_MAX => Ok(()),
+        long => Err(BatchError::KeyTooLong(long)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn operations_return_in_order() {
+        let mut batch = WriteBatch::new();
+        batch.put(b"a", b"1").unwrap();
+        batch.delete(b"b").unwrap();
+        batch.put(b"c", b"").unwrap();
+        let ops: Vec<_> = batch.ops().collect();
+        assert_eq!(
+            ops,
+            [
+                Op::Put {
+                    key: b"a",
+                    value: b"1"
+                },
+                Op::Delete { key: b"b" },
+                Op::Put {
+                    key: b"c",
+                    value: b""
+                },
+            ]
+        );
+    }
+
+    #[test]
+    fn what_is_over_a_limit_is_refused_and_changes_nothing() {
+        let mut batch = WriteBatch::new();
+        assert_eq!(batch.put(b"", b"v"), Err(BatchError::KeyEmpty));
+        assert_eq!(
+            batch.delete(&[0; KEY_BYTES_MAX + 1]),
+            Err(BatchError::KeyTooLong(4097))
+        );
+        let long = vec![0; VALUE_BYTES_MAX + 1];
+        assert_eq!(
+            batch.put(b"k", &long),
+            Err(BatchError::ValueTooLong(long.len()))
+        );
+        assert!(batch.is_empty());
+        batch.put(&[0; KEY_BYTES_MAX], &long[1..]).unwrap();
+        assert_eq!(batch.put(b"k", b""), Err(BatchError::TooManyBytes));
+    }
+}

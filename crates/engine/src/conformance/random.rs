@@ -1,0 +1,238 @@
+//! Random histories: every operation is done to the engine and to a map in memory, and every
+//! answer is compared. Snapshots are held over many operations with a copy of the map as it was.
+
+use std::collections::BTreeMap;
+
+use argosy_base::KeyRange;
+
+use super::{Choices, Host, batch, collect, get, key_of, settle, value_of, write};
+use crate::{Condition, Engine, Op, Snapshot, WriteOptions};
+
+type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// What a random history consists of.
+#[derive(Clone, Copy, Debug)]
+pub struct Mixture {
+    /// How many keys there are.
+    keys: u64,
+    /// Chances in a hundred of a value of 1000 bytes and more, and of 100 to 999 bytes.
+    large_percent: u64,
+    medium_percent: u64,
+    /// Longest value.
+    value_bytes_max: u64,
+    /// Chance in a hundred that a write is a delete.
+    delete_percent: u64,
+}
+
+impl Mixture {
+    /// Many small pairs.
+    pub const SMALL: Self = Self {
+        keys: 4000,
+        large_percent: 0,
+        medium_percent: 1,
+        value_bytes_max: 400,
+        delete_percent: 10,
+    };
+    /// Pairs of every size, up to values that need several records.
+    pub const MIXED: Self = Self {
+        keys: 600,
+        large_percent: 20,
+        medium_percent: 20,
+        value_bytes_max: 30_000,
+        delete_percent: 10,
+    };
+    /// Few keys, written over and over, and deleted often.
+    pub const OVERWRITES: Self = Self {
+        keys: 40,
+        large_percent: 10,
+        medium_percent: 20,
+        value_bytes_max: 3000,
+        delete_percent: 40,
+    };
+
+    fn key(&self, choices: &mut Choices) -> Vec<u8> {
+        let number = choices.below(self.keys);
+        // Keys of many lengths, which share prefixes and are prefixes of each other.
+        match number % 4 {
+            0 => format!("k{number}").into_bytes(),
+            1 => key_of(number),
+            2 => format!("a/rather/long/common/prefix/that/says/little/{number:09}").into_bytes(),
+            _ => vec![b'x'; usize::try_from(number % 211).expect("below 211") + 1],
+        }
+    }
+
+    fn value(&self, choices: &mut Choices) -> Vec<u8> {
+        let roll = choices.below(100);
+        let len = if roll < self.large_percent {
+            1000 + choices.below(self.value_bytes_max.max(1001) - 1000)
+        } else if roll < self.large_percent + self.medium_percent {
+            100 + choices.below(900)
+        } else {
+            choices.below(100)
+        };
+        let len = usize::try_from(len.min(self.value_bytes_max)).expect("a test value is short");
+        value_of(choices.bits(), len)
+    }
+}
+
+/// A held snapshot, and the map as it was when it was taken.
+struct Held {
+    snapshot: Box<dyn Snapshot>,
+    model: Model,
+}
+
+/// See [`super::random()`].
+pub(super) fn history<H: Host>(host: &mut H, mixture: Mixture, operations: usize, seed: u64) {
+    let mut choices = Choices::new(seed);
+    let mut model = Model::new();
+    let mut held: Vec<Held> = Vec::new();
+    let mut engine = host.open();
+    for number in 0..operations {
+        match choices.below(1000) {
+            0..650 => one_write(host, &engine, &mixture, &mut choices, &mut model),
+            650..850 => {
+                let key = mixture.key(&mut choices);
+                assert!(
+                    get(&engine, &key).as_ref() == model.get(&key),
+                    "operation {number} of seed {seed}: get {key:?}"
+                );
+            }
+            850..880 => {
+                let range = a_range(&mixture, &mut choices);
+                let snapshot = engine.snapshot();
+                same(snapshot.as_ref(), &model, &range, number);
+            }
+            880..885 => held.push(Held {
+                snapshot: engine.snapshot(),
+                model: model.clone(),
+            }),
+            885..900 => {
+                for Held { snapshot, model } in &held {
+                    let range = a_range(&mixture, &mut choices);
+                    same(snapshot.as_ref(), model, &range, number);
+                }
+                if held.len() > 3 {
+                    held.remove(0);
+                }
+            }
+            900..990 => {
+                host.step(&engine);
+            }
+            990..996 => settle(host, &engine),
+            996 | 997 => {
+                held.clear();
+                host.close(engine);
+                engine = host.open();
+            }
+            _ => {
+                held.clear();
+                host.kill(engine);
+                engine = host.open();
+            }
+        }
+    }
+    settle(host, &engine);
+    same(
+        engine.snapshot().as_ref(),
+        &model,
+        &KeyRange::all(),
+        operations,
+    );
+    for (key, value) in &model {
+        assert!(
+            get(&engine, key).as_ref() == Some(value),
+            "{key:?} at the end"
+        );
+    }
+}
+
+fn one_write<H: Host>(
+    host: &mut H,
+    engine: &H::Engine,
+    mixture: &Mixture,
+    choices: &mut Choices,
+    model: &mut Model,
+) {
+    let pairs = if choices.chance(10) {
+        1 + choices.below(8)
+    } else {
+        1
+    };
+    let made: Vec<(Vec<u8>, Option<Vec<u8>>)> = (0..pairs)
+        .map(|_| {
+            let key = mixture.key(choices);
+            let value = (!choices.chance(mixture.delete_percent)).then(|| mixture.value(choices));
+            (key, value)
+        })
+        .collect();
+    let ops: Vec<_> = made
+        .iter()
+        .map(|(key, value)| match value {
+            Some(value) => Op::Put { key, value },
+            None => Op::Delete { key },
+        })
+        .collect();
+    let condition = match choices.below(10) {
+        0 => Condition::Absent,
+        1 => Condition::Present,
+        _ => Condition::Always,
+    };
+    let options = WriteOptions {
+        condition,
+        return_previous: choices.chance(20),
+    };
+    let holds = made.iter().all(|(key, _)| match condition {
+        Condition::Always => true,
+        Condition::Absent => !model.contains_key(key),
+        Condition::Present => model.contains_key(key),
+    });
+    let written = write(host, engine, &batch(&ops), options);
+    assert_eq!(written.applied, holds, "{condition:?} of {made:?}");
+    if !holds {
+        return;
+    }
+    for (at, (key, value)) in made.into_iter().enumerate() {
+        if let Some(existed) = written.existed.get(at) {
+            assert_eq!(*existed, model.contains_key(&key));
+        }
+        if options.return_previous {
+            assert!(
+                written.previous[at].as_ref() == model.get(&key),
+                "previous of {key:?}"
+            );
+        }
+        match value {
+            Some(value) => model.insert(key, value),
+            None => model.remove(&key),
+        };
+    }
+}
+
+fn a_range(mixture: &Mixture, choices: &mut Choices) -> KeyRange {
+    let from = if choices.chance(20) {
+        vec![]
+    } else {
+        mixture.key(choices)
+    };
+    let to = (!choices.chance(20)).then(|| mixture.key(choices));
+    KeyRange::new(from, to)
+}
+
+fn same(snapshot: &dyn Snapshot, model: &Model, range: &KeyRange, number: usize) {
+    let seen = collect(snapshot, range);
+    let mut expected = model.iter().filter(|(key, _)| range.contains(key));
+    for (key, value) in &seen {
+        match expected.next() {
+            Some((k, v)) => assert!(
+                k == key && v == value,
+                "operation {number}: a scan of {range} saw {key:?}, expected {k:?}"
+            ),
+            None => panic!("operation {number}: a scan of {range} saw {key:?} behind the end"),
+        }
+    }
+    let missed = expected.next();
+    assert!(
+        missed.is_none(),
+        "operation {number}: a scan of {range} missed {missed:?}"
+    );
+}

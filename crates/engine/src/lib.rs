@@ -1,0 +1,22 @@
+//! What every storage engine offers, and what it tells its observer.
+//!
+//! An engine stores one region. It does not know that it is replicated: it calls an [`Observer`]
+//! whenever something happened that another copy would have to hear of, and whoever drives it
+//! tells it what has been acknowledged elsewhere. Without an observer it is a local store.
+//!
+//! Reading order: [`batch`] (what is written), [`Engine`] (the contract), [`Observer`],
+//! [`conformance`] (the tests that every engine passes).
+
+#![forbid(unsafe_code)]
+
+pub mod batch;
+pub mod conformance;
+mod observer;
+mod traits;
+
+pub use batch::{BatchError, Op, WriteBatch};
+pub use observer::{EditNotice, FlushRange, LogEnd, Observer, SealedSegment};
+pub use traits::{
+    BusyReason, Condition, Engine, EngineError, Found, Progress, Scan, Snapshot, WriteOptions,
+    Written,
+};

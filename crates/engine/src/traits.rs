@@ -1,0 +1,186 @@
+//! The contract of an engine: what a region can be asked, and how it is kept moving.
+
+use std::time::Duration;
+
+use argosy_base::{EditSeq, Instant, KeyRange, LogKind, Lsn, Outcome, Remedy, SegmentNumber};
+use argosy_device::DeviceError;
+
+use crate::batch::{BatchError, WriteBatch};
+
+/// Why a write cannot be taken at this moment. Nothing of it was appended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BusyReason {
+    /// The log windows are full: a flush has not been acknowledged by every member.
+    LogWindows,
+    /// L0 is full: a compaction has to retire a memtable.
+    Memtable,
+    /// The levels hold more runs than reads can bear: compaction is behind.
+    CompactionDebt,
+    /// The device is out of segments.
+    DeviceFull,
+}
+
+/// Why an engine did not do what it was asked.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum EngineError {
+    /// The request is over a limit. Correct it.
+    #[error(transparent)]
+    Limit(#[from] BatchError),
+    /// The write was not taken. Retry after the next progress.
+    #[error("not applied: the region is busy ({0:?})")]
+    Busy(BusyReason),
+    /// The device failed, or what it holds is damaged; see the error's own remedy.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// Stored bytes do not mean anything. Fetch the segment from another member.
+    #[error("{segment}, byte {offset}: {what}")]
+    Corrupt {
+        /// The segment that is damaged.
+        segment: SegmentNumber,
+        /// Where in it.
+        offset: u32,
+        /// What is wrong.
+        what: &'static str,
+    },
+    /// The engine met an error that it cannot survive and takes no more writes. Reopen it.
+    #[error("the region is closed to writes after an earlier error: {0}")]
+    Closed(&'static str),
+}
+
+impl EngineError {
+    /// What the caller does next.
+    #[must_use]
+    pub fn remedy(&self) -> Remedy {
+        match self {
+            Self::Limit(_) => Remedy::Correct,
+            Self::Busy(_) => Remedy::Retry,
+            Self::Device(error) => error.remedy(),
+            Self::Corrupt { .. } => Remedy::Repair,
+            Self::Closed(_) => Remedy::Reopen,
+        }
+    }
+
+    /// What became of the write that met this error.
+    #[must_use]
+    pub const fn outcome(&self) -> Outcome {
+        match self {
+            Self::Limit(_) | Self::Busy(_) | Self::Closed(_) => Outcome::NotApplied,
+            Self::Device(_) | Self::Corrupt { .. } => Outcome::Unknown,
+        }
+    }
+}
+
+/// What must hold of every key of a batch for it to be written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Condition {
+    /// Nothing.
+    #[default]
+    Always,
+    /// The keys are not bound.
+    Absent,
+    /// The keys are bound.
+    Present,
+}
+
+/// How a batch is to be written.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct WriteOptions {
+    /// When to write at all.
+    pub condition: Condition,
+    /// Whether to report what each key was bound to before.
+    pub return_previous: bool,
+}
+
+/// What a write did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Written {
+    /// Whether the condition held and the batch was written.
+    pub applied: bool,
+    /// The reply may be given once everything up to this LSN is committed. Also set where the
+    /// condition failed: the LSN of what it failed on.
+    pub lsn: Lsn,
+    /// Per operation, what its key was bound to before, where that was asked for.
+    pub previous: Vec<Option<Vec<u8>>>,
+    /// Per operation, whether its key was bound before, where a condition, the previous value or
+    /// a delete made the engine look. Empty otherwise.
+    pub existed: Vec<bool>,
+}
+
+/// What a key is bound to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// The value, or `None` where the key is not bound.
+    pub value: Option<Vec<u8>>,
+    /// The answer may be given once everything up to this LSN is committed (invariant I5).
+    pub lsn: Lsn,
+}
+
+/// Whether a step did anything, and when to call again if nothing else happens.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Something was done: call again soon.
+    pub made: bool,
+    /// Nothing can be done before this long has passed. `None`: nothing until an event.
+    pub idle_for: Option<Duration>,
+}
+
+/// A consistent view of the region at one LSN. Pins what it sees until it is dropped (I1).
+pub trait Snapshot: Send + Sync {
+    /// The LSN up to which this view sees.
+    fn lsn(&self) -> Lsn;
+
+    /// What `key` was bound to.
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, EngineError>;
+
+    /// The pairs of `range` in ascending key order.
+    fn scan(&self, range: &KeyRange) -> Result<Box<dyn Scan>, EngineError>;
+}
+
+/// A forward scan.
+pub trait Scan: Send {
+    /// The next pair, or `None` at the end of the range.
+    #[expect(
+        clippy::type_complexity,
+        reason = "a pair of a key and a value, nothing more"
+    )]
+    fn next(&mut self) -> Result<Option<(Vec<u8>, Vec<u8>)>, EngineError>;
+}
+
+/// One region's storage. All methods may be called from any thread.
+pub trait Engine: Send + Sync {
+    /// The newest value of `key`, committed or not: the caller compares [`Found::lsn`] with the
+    /// commit LSN before it answers. May block its thread for a device read.
+    fn get(&self, key: &[u8]) -> Result<Found, EngineError>;
+
+    /// Appends `batch` to the log and makes it visible to [`get`](Self::get). Returns at once;
+    /// when it is committed is for the driver to find out. Writes of one region are serialised.
+    fn write(&self, batch: &WriteBatch, options: WriteOptions) -> Result<Written, EngineError>;
+
+    /// A view of everything up to the commit LSN.
+    fn snapshot(&self) -> Box<dyn Snapshot>;
+
+    /// The highest LSN appended.
+    fn last_lsn(&self) -> Lsn;
+
+    /// The commit LSN as the engine knows it.
+    fn committed_lsn(&self) -> Lsn;
+
+    /// Raises the commit LSN. Without an observer the engine does this by itself.
+    fn commit(&self, lsn: Lsn);
+
+    /// Every other member has made `log` durable up to byte `to` of `segment`. A window may be
+    /// reused once its range is durable here and everywhere. Without an observer the engine does
+    /// this by itself. Never blocks on a step under way.
+    fn flushed_everywhere(&self, log: LogKind, segment: SegmentNumber, to: u32);
+
+    /// Every other member has applied all edits up to `seq`. A log segment or a block of segment
+    /// numbers is used only once the edit that declared it is durable here and everywhere, so that
+    /// any member can make sense of its own windows after a crash. Without an observer the engine
+    /// does this by itself. Never blocks on a step under way.
+    fn edit_applied_everywhere(&self, seq: EditSeq);
+
+    /// Does a bounded piece of background work: flushes, compaction, manifest. An error is final:
+    /// the engine takes no more writes.
+    fn step(&self, now: Instant) -> Result<Progress, EngineError>;
+}
