@@ -1,0 +1,129 @@
+//! The cache: its budget, what it counts, and what it gives up first.
+
+use super::*;
+
+fn key(number: u64) -> CacheKey {
+    CacheKey::Value {
+        region: RegionId(1),
+        at: Pointer::from_raw(number),
+    }
+}
+
+fn value(len: usize) -> Arc<[u8]> {
+    Arc::from(vec![7; len])
+}
+
+/// Asks for `number`, and keeps it where it was not found.
+fn ask(cache: &NodeCache, number: u64, len: usize) -> bool {
+    let found = cache.value(key(number)).is_some();
+    if !found {
+        cache.keep_value(key(number), value(len));
+    }
+    found
+}
+
+#[test]
+fn what_is_kept_is_found_and_counted() {
+    let cache = NodeCache::new(1 << 20);
+    assert!(!ask(&cache, 1, 100));
+    assert!(ask(&cache, 1, 100));
+    assert!(cache.leaf(key(1)).is_none(), "a value is no leaf");
+    let stats = cache.stats();
+    assert_eq!((stats.value_hits, stats.value_misses), (1, 1));
+    assert_eq!((stats.leaf_hits, stats.leaf_misses), (0, 1));
+    assert_eq!(stats.bytes, (100 + OVERHEAD_BYTES) as u64);
+}
+
+#[test]
+fn regions_and_kinds_are_told_apart() {
+    let keys = [
+        key(9),
+        CacheKey::Value {
+            region: RegionId(2),
+            at: Pointer::from_raw(9),
+        },
+        CacheKey::Leaf {
+            region: RegionId(1),
+            segment: SegmentNumber(9),
+            leaf: 0,
+        },
+        CacheKey::Leaf {
+            region: RegionId(1),
+            segment: SegmentNumber(9),
+            leaf: 1,
+        },
+    ];
+    let cache = NodeCache::new(1 << 20);
+    for (place, key) in keys.iter().enumerate() {
+        cache.keep_value(*key, value(place));
+    }
+    for (place, key) in keys.iter().enumerate() {
+        assert_eq!(cache.value(*key).map(|value| value.len()), Some(place));
+    }
+    let hashes: std::collections::BTreeSet<u64> =
+        keys.iter().map(|key| FixedState.hash_one(key)).collect();
+    assert_eq!(hashes.len(), keys.len());
+}
+
+#[test]
+fn the_budget_is_never_passed() {
+    for budget in [0, 1000, 100_000, 9 << 20, 40 << 20] {
+        let cache = NodeCache::new(budget);
+        for number in 0..20_000 {
+            ask(&cache, number, 50 + (number % 97) as usize * 100);
+            let bytes = cache.stats().bytes;
+            assert!(bytes <= budget as u64, "{bytes} of {budget}");
+        }
+        if budget >= 100_000 {
+            let bytes = cache.stats().bytes;
+            assert!(bytes > budget as u64 / 2, "{bytes} of {budget}");
+        }
+    }
+}
+
+#[test]
+fn the_longest_value_can_be_kept() {
+    let cache = NodeCache::new(8 << 20);
+    assert!(!ask(&cache, 1, 1 << 20));
+    assert!(ask(&cache, 1, 1 << 20));
+    let small = NodeCache::new(64 << 10);
+    assert!(!ask(&small, 1, 1 << 20));
+    assert!(!ask(&small, 1, 1 << 20), "no room for it");
+}
+
+/// What is asked for again and again survives a scan twenty times as long as the cache.
+#[test]
+fn a_scan_does_not_flush_the_cache() {
+    let cache = NodeCache::new(1 << 20);
+    let hot = 50;
+    for _ in 0..10 {
+        for number in 0..hot {
+            ask(&cache, number, 8000);
+        }
+    }
+    for number in 1000..1000 + 2600 {
+        ask(&cache, number, 8000);
+    }
+    let kept = (0..hot)
+        .filter(|number| cache.value(key(*number)).is_some())
+        .count();
+    assert!(kept as u64 >= hot * 9 / 10, "{kept} of {hot} are left");
+}
+
+#[test]
+fn equal_requests_make_equal_hits() {
+    let run = || {
+        let cache = NodeCache::new(3 << 20);
+        let mut number = 1u64;
+        for _ in 0..30_000 {
+            number = number
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            ask(&cache, (number >> 33) % 1500, 4000);
+        }
+        cache.stats()
+    };
+    let (first, second) = (run(), run());
+    assert_eq!(first, second);
+    assert!(first.value_hits > 1000 && first.value_misses > 1000);
+}

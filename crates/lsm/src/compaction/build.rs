@@ -1,0 +1,322 @@
+//! Turns a sorted source into level segments, in bounded steps that wait for nothing.
+//!
+//! ```text
+//!            merge                  write, offer
+//!  source ---------> builder -----------------------> outputs ----> edit
+//! ```
+//!
+//! A step does what can be done at once and returns:
+//!
+//! 1. Finished segments are offered to the observer, in order, until it refuses one, and their
+//!    writes are asked for. A segment's bytes are let go when both are done.
+//! 2. Unless [`HELD_MAX`] finished segments are still held, pairs are merged into the present
+//!    segment, about `step_bytes` of them. A full segment takes a place on the device, and its write
+//!    is submitted.
+//! 3. Behind the last pair, when nothing is held any more, the build is done.
+//!
+//! Tombstones are left out where no run below the target may hold their key.
+//!
+//! Reading may block the calling thread: sources read ahead in long reads. Invariant: outputs are
+//! in key order without overlap, each stands for its first key up to its last, and until an edit
+//! names them they exist for nobody (I3).
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use argosy_base::range::successor;
+use argosy_base::{Epoch, KeyRange, RegionId};
+use argosy_engine::{EngineError, Observer, SealedSegment};
+
+use crate::edit::LevelSegment;
+use crate::level::builder::Geometry;
+use crate::level::{BuiltSegment, Entry, SegmentBuilder, SegmentName};
+use crate::merge::Source;
+use crate::storage::{Storage, StoredSegment};
+use crate::version::{LevelEntry, Version};
+
+/// Most finished segments whose bytes are kept: one that is being written, one that is being
+/// shipped, and one that was just finished.
+pub const HELD_MAX: usize = 3;
+
+/// What a step of a build may use.
+pub struct Tools<'a> {
+    /// Gives segments their numbers and places.
+    pub storage: &'a mut Storage,
+    /// Who ships what is built.
+    pub observer: Option<&'a dyn Observer>,
+    /// Bytes to merge, roughly.
+    pub step_bytes: usize,
+}
+
+/// What came of a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stepped {
+    /// Something was done.
+    Progress,
+    /// A write, the observer or a segment number is waited for.
+    Waiting,
+    /// The device has no free segment.
+    DeviceFull,
+    /// All outputs are written and taken.
+    Done,
+}
+
+/// A finished segment whose bytes are still needed.
+struct Held {
+    sealed: SealedSegment,
+    stored: Arc<StoredSegment>,
+    offered: bool,
+}
+
+/// What a build makes segments of.
+#[derive(Clone, Copy, Debug)]
+pub struct Target {
+    /// The region.
+    pub region: RegionId,
+    /// The epoch in which they are written.
+    pub epoch: Epoch,
+    /// Their sizes.
+    pub geometry: Geometry,
+}
+
+/// A build under way.
+pub struct Build<S> {
+    source: S,
+    target: Target,
+    below: Below,
+    builder: Option<SegmentBuilder>,
+    /// Finished, but without a place on the device.
+    unplaced: Option<BuiltSegment>,
+    held: VecDeque<Held>,
+    outputs: Vec<LevelSegment>,
+    merged_bytes: u64,
+    dropped: u64,
+}
+
+impl<S: Source> Build<S> {
+    /// A build of everything in `source`; `below` knows the runs that its tombstones may hide.
+    #[must_use]
+    pub const fn new(source: S, target: Target, below: Below) -> Self {
+        Self {
+            source,
+            target,
+            below,
+            builder: None,
+            unplaced: None,
+            held: VecDeque::new(),
+            outputs: Vec::new(),
+            merged_bytes: 0,
+            dropped: 0,
+        }
+    }
+
+    /// Does a bounded piece of the work.
+    ///
+    /// # Errors
+    /// When the source cannot be read, or a write failed. The build is over.
+    pub fn step(&mut self, tools: &mut Tools<'_>) -> Result<Stepped, EngineError> {
+        let mut moved = self.let_go(tools)?;
+        if self.unplaced.is_some() && self.held.len() < HELD_MAX {
+            match self.place(tools)? {
+                true => moved = true,
+                false => return Ok(Stepped::DeviceFull),
+            }
+        }
+        if self.unplaced.is_none() && self.held.len() < HELD_MAX {
+            moved |= self.merge(tools)?;
+        }
+        Ok(match (self.is_done(), moved) {
+            (true, _) => Stepped::Done,
+            (false, true) => Stepped::Progress,
+            (false, false) => Stepped::Waiting,
+        })
+    }
+
+    /// Whether all outputs are written and taken.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        self.source.key().is_none()
+            && self.builder.is_none()
+            && self.unplaced.is_none()
+            && self.held.is_empty()
+    }
+
+    /// The finished segments, in key order.
+    #[must_use]
+    pub fn outputs(&self) -> &[LevelSegment] {
+        &self.outputs
+    }
+
+    /// Bytes of keys and values that were merged.
+    #[must_use]
+    pub const fn merged_bytes(&self) -> u64 {
+        self.merged_bytes
+    }
+
+    /// Offers finished segments and lets go of those that are written and taken.
+    fn let_go(&mut self, tools: &Tools<'_>) -> Result<bool, EngineError> {
+        let mut moved = false;
+        for held in self.held.iter_mut().filter(|held| !held.offered) {
+            held.offered = tools
+                .observer
+                .is_none_or(|observer| observer.segment_built(&held.sealed));
+            if !held.offered {
+                break;
+            }
+            moved = true;
+        }
+        while let Some(front) = self.held.front() {
+            match front.stored.settled() {
+                Some(Ok(())) if front.offered => self.held.pop_front(),
+                Some(Err(error)) => return Err(error.into()),
+                _ => break,
+            };
+            moved = true;
+        }
+        Ok(moved)
+    }
+
+    /// Merges pairs until the step is used up, a segment is full, or the source has ended.
+    fn merge(&mut self, tools: &mut Tools<'_>) -> Result<bool, EngineError> {
+        let mut bytes = 0;
+        while bytes < tools.step_bytes {
+            let Some(key) = self.source.key() else {
+                if let Some(builder) = self.builder.take() {
+                    self.unplaced = Some(builder.finish());
+                    self.place(tools)?;
+                    return Ok(true);
+                }
+                break;
+            };
+            let entry = self.source.entry();
+            if entry == Entry::Tombstone && !self.below.may_hold(key) {
+                self.dropped += 1;
+            } else {
+                let builder = match &mut self.builder {
+                    Some(builder) => builder,
+                    empty => {
+                        let Some(number) = tools.storage.allocate_number() else {
+                            break;
+                        };
+                        let Target {
+                            region,
+                            epoch,
+                            geometry,
+                        } = self.target;
+                        let name = SegmentName {
+                            region,
+                            number,
+                            epoch,
+                        };
+                        empty.insert(SegmentBuilder::new(name, geometry))
+                    }
+                };
+                if !builder.add(key, entry) {
+                    let full = self.builder.take().expect("it was there a moment ago");
+                    self.unplaced = Some(full.finish());
+                    self.place(tools)?;
+                    // The pair that did not fit begins the next segment, in the next step.
+                    return Ok(true);
+                }
+            }
+            bytes += key.len() + value_bytes(&entry) + PAIR_OVERHEAD;
+            self.source.advance()?;
+        }
+        self.merged_bytes += bytes as u64;
+        Ok(bytes > 0)
+    }
+
+    /// Gives the finished segment a place and begins to write it. Returns false where the device
+    /// is full: compactions free more than they take, and a flush lets the log go, so both may use
+    /// the reserve.
+    fn place(&mut self, tools: &mut Tools<'_>) -> Result<bool, EngineError> {
+        let number = self.unplaced.as_ref().map(|built| built.name.number);
+        let number = number.expect("a segment is waiting for its place");
+        let stored = match tools.storage.allocate_essential(number) {
+            Ok(stored) => stored,
+            Err(error) if error.is_full() => return Ok(false),
+            Err(error) => return Err(error.into()),
+        };
+        let built = self
+            .unplaced
+            .take()
+            .expect("a segment is waiting for its place");
+        let segment = described(&built);
+        let bytes = Arc::new(built.bytes);
+        let len = bytes.len();
+        stored.write(0, Arc::clone(&bytes), 0..len);
+        self.held.push_back(Held {
+            sealed: SealedSegment {
+                number: segment.number,
+                bytes,
+                checksum: segment.checksum,
+            },
+            stored,
+            offered: false,
+        });
+        self.outputs.push(segment);
+        Ok(true)
+    }
+}
+
+/// What a pair costs beside its bytes, so that a step over tiny pairs is bounded too.
+const PAIR_OVERHEAD: usize = 16;
+
+fn value_bytes(entry: &Entry<'_>) -> usize {
+    match entry {
+        Entry::Inline(value) => value.len(),
+        Entry::Pointer { .. } => 12,
+        Entry::Tombstone => 0,
+    }
+}
+
+/// What an edit says of a segment.
+fn described(built: &BuiltSegment) -> LevelSegment {
+    LevelSegment {
+        number: built.name.number,
+        epoch: built.name.epoch,
+        len: u32::try_from(built.bytes.len()).expect("a segment has at most 2 MiB"),
+        checksum: built.checksum,
+        entries: built.entries,
+        tombstones: built.tombstones,
+        range: KeyRange::new(built.first_key.clone(), Some(successor(&built.last_key))),
+        log_refs: built.log_refs.clone(),
+    }
+}
+
+/// The runs below a target, asked in rising key order whether they may hold a key.
+#[derive(Debug, Default)]
+pub struct Below {
+    /// Per run: its segments, and the first of them that does not end before the last key asked.
+    runs: Vec<(Vec<LevelEntry>, usize)>,
+}
+
+impl Below {
+    /// The runs of `version` in `level` and below, as far as they have keys of `range`.
+    #[must_use]
+    pub fn new(version: &Version, level: u8, range: &KeyRange) -> Self {
+        let runs = version.runs();
+        Self {
+            runs: runs
+                .filter(|(number, _)| *number >= level)
+                .map(|(_, run)| (run.overlapping(range).to_vec(), 0))
+                .filter(|(segments, _)| !segments.is_empty())
+                .collect(),
+        }
+    }
+
+    /// Whether a run may hold `key`, which is not below the last key asked for.
+    fn may_hold(&mut self, key: &[u8]) -> bool {
+        self.runs.iter_mut().any(|(segments, at)| {
+            while let Some(entry) = segments.get(*at) {
+                let range = &entry.segment.range;
+                if range.to.as_ref().is_some_and(|to| to.as_slice() <= key) {
+                    *at += 1;
+                    continue;
+                }
+                return range.from.as_slice() <= key;
+            }
+            false
+        })
+    }
+}

@@ -1,0 +1,12 @@
+//! How levels are kept in order: what is compacted, and the work of it.
+//!
+//! Reading order: [`pick`](mod@pick) (which part of which level, a pure function), [`plan`] (what it
+//! reads and takes away), [`sources`] (memtables and runs, in key order), [`build`] (from a sorted
+//! source to finished segments, in bounded steps).
+
+pub mod build;
+pub mod pick;
+pub mod plan;
+pub mod sources;
+
+pub use pick::{Choice, Policy, Shape, pick};

@@ -1,0 +1,274 @@
+//! Which part of which level is compacted next: a pure function from the shape of a version to a
+//! [`Choice`].
+//!
+//! 1. Every level has a *score*: how full it is, in hundredths. L1 counts its sorted runs, since
+//!    each of them costs a read; the levels below count bytes against a target that grows by the
+//!    growth factor from level to level. Below 100 everywhere, nothing is to be done.
+//! 2. In the fullest level the part begins with the oldest segment (in L1: with the first segment
+//!    of the oldest run) and takes its neighbours to the right until the input reaches
+//!    `part_bytes`. Parts thereby walk through a level from left to right, and what a part clipped
+//!    is the beginning of the next one.
+//! 3. The part is widened to the bounds of the segments that it overlaps below, so that those are
+//!    consumed whole and only the upper level is clipped.
+//! 4. Segments that overlap nothing are moved instead: only the manifest changes.
+//!
+//! Invariants: the range of a merge cuts no segment of the lower level, and in L1 it means all
+//! runs (a part of L1 is one key range of *all* its runs), so that below a key there are only older
+//! bindings of it.
+
+use argosy_base::KeyRange;
+
+use crate::edit::LEVELS_MAX;
+
+/// Most segments that one move takes down: bounds the edit.
+const MOVES_MAX: usize = 64;
+
+/// One segment of a level, as far as picking is concerned.
+#[derive(Clone, Copy, Debug)]
+pub struct Piece<'a> {
+    /// The keys that it stands for.
+    pub range: &'a KeyRange,
+    /// Its bytes.
+    pub bytes: u64,
+    /// How old it is: its number, since numbers only rise.
+    pub number: u64,
+    /// Whether it holds tombstones, which only a merge can drop.
+    pub tombstones: bool,
+}
+
+/// The sorted runs of a level, oldest first, each sorted by range.
+pub type Runs<'a> = Vec<Vec<Piece<'a>>>;
+
+/// All levels of a version; the first is L1.
+#[derive(Clone, Debug, Default)]
+pub struct Shape<'a> {
+    /// L1, L2, …
+    pub levels: Vec<Runs<'a>>,
+}
+
+/// What the choice depends on besides the shape.
+#[derive(Clone, Copy, Debug)]
+pub struct Policy {
+    /// Sorted runs of L1 that start a compaction.
+    pub l1_runs: usize,
+    /// How many times larger a level may be than the one above.
+    pub growth_factor: u32,
+    /// Bytes of L0, from which the targets grow.
+    pub l0_bytes: u64,
+    /// Input bytes that a part aims at.
+    pub part_bytes: u64,
+}
+
+/// A segment's place in a [`Shape`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct At {
+    /// Index of the run in its level.
+    pub run: usize,
+    /// Index of the segment in the run.
+    pub piece: usize,
+}
+
+/// What to do next. Levels are named as people name them: 1 is L1.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Choice {
+    /// Nothing.
+    Rest,
+    /// Merge what `level` and the level below it hold of `range` into the level below.
+    Merge {
+        /// The upper level.
+        level: u8,
+        /// The part.
+        range: KeyRange,
+    },
+    /// Make segments of `level` segments of the level below.
+    Move {
+        /// The upper level.
+        level: u8,
+        /// The segments.
+        segments: Vec<At>,
+    },
+}
+
+/// Chooses. See the module documentation.
+#[must_use]
+pub fn pick(shape: &Shape<'_>, policy: &Policy) -> Choice {
+    let fullest = (1..LEVELS_MAX)
+        .map(|level| (score(shape, policy, level), level))
+        .filter(|(score, _)| *score >= 100)
+        // Of equally full levels the upper one: it is what writers and readers wait for.
+        .max_by_key(|(score, level)| (*score, u8::MAX - level));
+    let Some((_, level)) = fullest else {
+        return Choice::Rest;
+    };
+    match moves(shape, level) {
+        segments if segments.is_empty() => Choice::Merge {
+            level,
+            range: part(shape, policy, level),
+        },
+        segments => Choice::Move { level, segments },
+    }
+}
+
+/// How full `level` is, in hundredths of what starts a compaction.
+#[must_use]
+pub fn score(shape: &Shape<'_>, policy: &Policy, level: u8) -> u64 {
+    let runs = runs(shape, level);
+    if level == 1 {
+        return runs.len() as u64 * 100 / policy.l1_runs as u64;
+    }
+    let bytes: u64 = runs.iter().flatten().map(|piece| piece.bytes).sum();
+    let target = target_bytes(policy, level);
+    // Exactly at its target a level is full, not over it.
+    if bytes <= target {
+        (bytes.saturating_mul(100) / target.max(1)).min(99)
+    } else {
+        bytes.saturating_mul(100) / target.max(1)
+    }
+}
+
+/// Bytes that `level`, 2 or below, may hold.
+#[must_use]
+pub fn target_bytes(policy: &Policy, level: u8) -> u64 {
+    let growth = u64::from(policy.growth_factor).saturating_pow(u32::from(level) - 1);
+    policy.l0_bytes.saturating_mul(growth)
+}
+
+/// Bytes of the segments that a merge of `range` from `level` into the level below would read.
+#[must_use]
+pub fn input_bytes(shape: &Shape<'_>, level: u8, range: &KeyRange) -> u64 {
+    let both = [runs(shape, level), runs(shape, level + 1)];
+    both.iter()
+        .flat_map(|runs| runs.iter())
+        .flat_map(|run| overlapping(run, range))
+        .map(|piece| piece.bytes)
+        .sum()
+}
+
+/// The segments of a sorted `run` that have keys in `range`.
+#[must_use]
+pub fn overlapping<'p, 'a>(run: &'p [Piece<'a>], range: &KeyRange) -> &'p [Piece<'a>] {
+    let first = run.partition_point(|piece| ends_before(piece.range, &range.from));
+    let count = match &range.to {
+        None => run.len() - first,
+        Some(to) => run[first..].partition_point(|piece| piece.range.from < *to),
+    };
+    &run[first..first + count]
+}
+
+fn ends_before(range: &KeyRange, key: &[u8]) -> bool {
+    range.to.as_ref().is_some_and(|to| to.as_slice() <= key)
+}
+
+fn runs<'s, 'a>(shape: &'s Shape<'a>, level: u8) -> &'s [Vec<Piece<'a>>] {
+    shape
+        .levels
+        .get(usize::from(level) - 1)
+        .map_or(&[], Vec::as_slice)
+}
+
+/// The segments of `level` that can be moved down: nothing older is in their own level, and they
+/// overlap nothing in the level below. Tombstones are not moved to where a merge would drop them.
+fn moves(shape: &Shape<'_>, level: u8) -> Vec<At> {
+    let own = runs(shape, level);
+    let Some(run) = own.iter().position(|run| !run.is_empty()) else {
+        return Vec::new();
+    };
+    let deeper = shape.levels.get(usize::from(level) + 1..).unwrap_or(&[]);
+    let bottom = deeper.iter().flatten().all(Vec::is_empty);
+    let mut found = Vec::new();
+    // Only from the oldest run: what a segment of a newer one hides may be in an older one. And
+    // only from its front, so that what stays is merged in order.
+    for (index, piece) in own[run].iter().enumerate() {
+        let alone = runs(shape, level + 1)
+            .iter()
+            .all(|other| overlapping(other, piece.range).is_empty());
+        // A segment whose middle was consumed is there several times, and moves only as a whole.
+        let same = |other: Option<&Piece<'_>>| other.is_some_and(|o| o.number == piece.number);
+        let in_pieces = same(own[run].get(index + 1)) || index > 0 && same(own[run].get(index - 1));
+        if !alone || in_pieces || (bottom && piece.tombstones) || found.len() == MOVES_MAX {
+            break;
+        }
+        found.push(At { run, piece: index });
+    }
+    found
+}
+
+/// The part of `level` that is merged next.
+fn part(shape: &Shape<'_>, policy: &Policy, level: u8) -> KeyRange {
+    let own = runs(shape, level);
+    let run = own
+        .iter()
+        .find(|run| !run.is_empty())
+        .expect("a level with a score has a segment");
+    let first = if level == 1 {
+        0
+    } else {
+        (0..run.len())
+            .min_by_key(|index| run[*index].number)
+            .expect("the run is not empty")
+    };
+    let mut range = reach(run, first, first);
+    let mut last = first;
+    while last + 1 < run.len() {
+        let wider = reach(run, first, last + 1);
+        if input_bytes(shape, level, &widened(shape, level, &wider)) > policy.part_bytes {
+            break;
+        }
+        (range, last) = (wider, last + 1);
+    }
+    let mut range = widened(shape, level, &range);
+    if level == 1 {
+        // Newer runs reach a little further than the oldest one. What is little is taken along, or
+        // slivers of them would stay behind as runs of their own.
+        let bound = policy
+            .part_bytes
+            .max(input_bytes(shape, level, &range).saturating_mul(2));
+        let mut open = Vec::new();
+        if first == 0 {
+            open.push(KeyRange::new(Vec::new(), range.to.clone()));
+        }
+        if last + 1 == run.len() {
+            open.push(KeyRange::new(range.from.clone(), None));
+            if first == 0 {
+                open.push(KeyRange::all());
+            }
+        }
+        for wider in open {
+            if input_bytes(shape, level, &wider) <= bound {
+                range = wider;
+            }
+        }
+    }
+    range
+}
+
+/// From the start of segment `first` of a run to the start of the one behind `last`.
+fn reach(run: &[Piece<'_>], first: usize, last: usize) -> KeyRange {
+    let to = match run.get(last + 1) {
+        Some(next) => Some(next.range.from.clone()),
+        None => run[last].range.to.clone(),
+    };
+    KeyRange::new(run[first].range.from.clone(), to)
+}
+
+/// `range`, widened to the bounds of the segments that it overlaps in the level below `level`.
+fn widened(shape: &Shape<'_>, level: u8, range: &KeyRange) -> KeyRange {
+    let mut wide = range.clone();
+    for run in runs(shape, level + 1) {
+        let below = overlapping(run, range);
+        if let (Some(first), Some(last)) = (below.first(), below.last()) {
+            if first.range.from < wide.from {
+                wide.from.clone_from(&first.range.from);
+            }
+            wide.to = match (wide.to, &last.range.to) {
+                (Some(to), Some(other)) => Some(to.max(other.clone())),
+                _ => None,
+            };
+        }
+    }
+    wide
+}
+
+#[cfg(test)]
+#[path = "pick_tests.rs"]
+mod tests;

@@ -1,0 +1,146 @@
+//! `testdata/pick.txt`: shapes in words, and what is picked. Set `REWRITE=1` to write the answers.
+
+use std::fmt::Write as _;
+
+use argosy_base::KeyRange;
+
+use super::*;
+
+/// An owned segment of a script: `from-to:bytes`, `#number` where it matters, `!` with tombstones.
+struct Given {
+    range: KeyRange,
+    bytes: u64,
+    number: u64,
+    tombstones: bool,
+}
+
+fn given(word: &str, number: u64) -> Given {
+    let (word, tombstones) = match word.strip_suffix('!') {
+        Some(word) => (word, true),
+        None => (word, false),
+    };
+    let (word, number) = match word.split_once('#') {
+        Some((word, number)) => (word, number.parse().unwrap()),
+        None => (word, number),
+    };
+    let (range, bytes) = word.split_once(':').unwrap();
+    let (from, to) = range.split_once('-').unwrap();
+    Given {
+        range: KeyRange::new(from, (!to.is_empty()).then(|| to.into())),
+        bytes: bytes.parse().unwrap(),
+        number,
+        tombstones,
+    }
+}
+
+fn parse(input: &str) -> Vec<Vec<Vec<Given>>> {
+    let mut number = 0;
+    input
+        .lines()
+        .enumerate()
+        .map(|(index, line)| {
+            let (name, runs) = line.split_once(':').unwrap();
+            assert_eq!(name, format!("L{}", index + 1));
+            runs.split('|')
+                .map(|run| {
+                    run.split_whitespace()
+                        .map(|word| {
+                            number += 1;
+                            given(word, number)
+                        })
+                        .collect()
+                })
+                .filter(|run: &Vec<_>| !run.is_empty())
+                .collect()
+        })
+        .collect()
+}
+
+#[test]
+fn scripts() {
+    datadriven::walk("src/testdata/pick", |file| {
+        file.run(|case| {
+            let number = |name: &str, default: u64| {
+                case.args
+                    .get(name)
+                    .and_then(|values| values.first())
+                    .map_or(default, |value| value.parse().unwrap())
+            };
+            let policy = Policy {
+                l1_runs: usize::try_from(number("runs", 2)).unwrap(),
+                growth_factor: u32::try_from(number("growth", 4)).unwrap(),
+                l0_bytes: number("l0", 10),
+                part_bytes: number("part", 30),
+            };
+            let given = parse(&case.input);
+            let shape = Shape {
+                levels: given
+                    .iter()
+                    .map(|runs| {
+                        runs.iter()
+                            .map(|run| {
+                                run.iter()
+                                    .map(|g| Piece {
+                                        range: &g.range,
+                                        bytes: g.bytes,
+                                        number: g.number,
+                                        tombstones: g.tombstones,
+                                    })
+                                    .collect()
+                            })
+                            .collect()
+                    })
+                    .collect(),
+            };
+            describe(&shape, &policy, &pick(&shape, &policy))
+        });
+    });
+}
+
+fn describe(shape: &Shape<'_>, policy: &Policy, choice: &Choice) -> String {
+    let mut out = String::new();
+    match choice {
+        Choice::Rest => out.push_str("rest\n"),
+        Choice::Merge { level, range } => {
+            let bytes = input_bytes(shape, *level, range);
+            writeln!(out, "merge L{level} {range}: {bytes} bytes").unwrap();
+            for below in overlapping_below(shape, *level, range) {
+                assert!(
+                    below.from >= range.from && range.to.is_none() || below.to <= range.to,
+                    "the part cuts a segment of the lower level"
+                );
+            }
+        }
+        Choice::Move { level, segments } => {
+            write!(out, "move L{level}").unwrap();
+            for at in segments {
+                let piece = &shape.levels[usize::from(*level) - 1][at.run][at.piece];
+                write!(out, " {}", piece.range).unwrap();
+            }
+            out.push('\n');
+        }
+    }
+    for level in 1..=u8::try_from(shape.levels.len()).unwrap() {
+        write!(out, "L{level} {}% ", score(shape, policy, level)).unwrap();
+    }
+    out.truncate(out.trim_end().len());
+    out.push('\n');
+    out
+}
+
+fn overlapping_below<'a>(
+    shape: &Shape<'a>,
+    level: u8,
+    range: &KeyRange,
+) -> impl Iterator<Item = &'a KeyRange> {
+    let below = shape
+        .levels
+        .get(usize::from(level))
+        .cloned()
+        .unwrap_or_default();
+    let found: Vec<_> = below
+        .iter()
+        .flat_map(|run| overlapping(run, range).iter().map(|piece| piece.range))
+        .collect();
+    found.into_iter()
+}

@@ -1,0 +1,161 @@
+//! What keys were bound to before a write, for conditions and for answers that tell it.
+//!
+//! Levels may have to be read from the device, which must not happen under the writer lock. So:
+//!
+//! 1. [`Looked::before`], without the lock, reads what the levels say of keys that no memtable has,
+//!    and values that the answer may need.
+//! 2. [`Looked::decide`], under the lock, asks the memtables again: nothing else can have changed
+//!    the binding of a key. What was read before stands, unless a memtable was retired meanwhile,
+//!    which is rare; then the levels are asked again.
+//!
+//! A condition is about the keys before the batch. What is reported per operation is what that
+//! operation found, so an operation sees those before it in the batch.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use argosy_base::Lsn;
+use argosy_engine::{Condition, EngineError, Op, WriteBatch, WriteOptions};
+
+use super::Lsm;
+use crate::level::OwnedEntry;
+use crate::read::ReadView;
+
+/// What a key was bound to at some moment.
+#[derive(Clone, Debug)]
+struct Binding {
+    entry: Option<OwnedEntry>,
+    lsn: Lsn,
+    /// The value, where it was read.
+    value: Option<Option<Vec<u8>>>,
+}
+
+impl Binding {
+    fn exists(&self) -> bool {
+        !matches!(self.entry, None | Some(OwnedEntry::Tombstone))
+    }
+}
+
+/// What was found without the lock.
+pub(super) struct Looked {
+    view: Arc<ReadView>,
+    /// One for each operation.
+    bindings: Vec<Binding>,
+}
+
+/// What a write answers about what was there before.
+#[derive(Debug, Default)]
+pub(super) struct Answer {
+    /// Set where the condition does not hold: the LSN of what it failed on.
+    pub(super) failed_on: Option<Lsn>,
+    pub(super) existed: Vec<bool>,
+    pub(super) previous: Vec<Option<Vec<u8>>>,
+}
+
+impl Looked {
+    /// Looks, if the write has to know; `None` where it does not.
+    pub(super) fn before(
+        lsm: &Lsm,
+        batch: &WriteBatch,
+        options: WriteOptions,
+    ) -> Result<Option<Self>, EngineError> {
+        let deletes = batch.ops().any(|op| matches!(op, Op::Delete { .. }));
+        if options.condition == Condition::Always && !options.return_previous && !deletes {
+            return Ok(None);
+        }
+        let view = lsm.view.load_full();
+        let bindings = batch
+            .ops()
+            .map(|op| lsm.binding(&view, op.key(), options.return_previous))
+            .collect::<Result<_, _>>()?;
+        Ok(Some(Self { view, bindings }))
+    }
+
+    /// Decides under the writer lock.
+    pub(super) fn decide(
+        self,
+        lsm: &Lsm,
+        batch: &WriteBatch,
+        options: WriteOptions,
+    ) -> Result<Answer, EngineError> {
+        let bindings = self.current(lsm, batch, options.return_previous)?;
+        let failed_on = failed_on(options.condition, &bindings);
+        let mut answer = Answer {
+            failed_on,
+            ..Answer::default()
+        };
+        // What earlier operations of the batch leave behind, where they take effect.
+        let mut overlay: BTreeMap<&[u8], Option<&[u8]>> = BTreeMap::new();
+        for (op, binding) in batch.ops().zip(bindings) {
+            let earlier = overlay.get(op.key()).filter(|_| failed_on.is_none());
+            let (existed, previous) = match earlier {
+                Some(value) => (value.is_some(), value.map(<[u8]>::to_vec)),
+                None => (binding.exists(), binding.value.flatten()),
+            };
+            answer.existed.push(existed);
+            if options.return_previous {
+                answer.previous.push(previous);
+            }
+            match op {
+                Op::Put { key, value } => overlay.insert(key, Some(value)),
+                Op::Delete { key } => overlay.insert(key, None),
+            };
+        }
+        Ok(answer)
+    }
+
+    /// The bindings as they are now.
+    fn current(
+        self,
+        lsm: &Lsm,
+        batch: &WriteBatch,
+        with_value: bool,
+    ) -> Result<Vec<Binding>, EngineError> {
+        let view = lsm.view.load_full();
+        let retired = view.levels_lsn != self.view.levels_lsn;
+        let mut bindings = self.bindings;
+        for (op, binding) in batch.ops().zip(&mut bindings) {
+            let newest = view.in_memory(op.key(), Lsn(u64::MAX));
+            let stands = match newest {
+                Some((lsn, _)) => lsn == binding.lsn,
+                None => !retired,
+            };
+            if !stands {
+                *binding = lsm.binding(&view, op.key(), with_value)?;
+            }
+        }
+        Ok(bindings)
+    }
+}
+
+/// The LSN of the first binding that breaks `condition`.
+fn failed_on(condition: Condition, bindings: &[Binding]) -> Option<Lsn> {
+    let wanted = match condition {
+        Condition::Always => return None,
+        Condition::Absent => false,
+        Condition::Present => true,
+    };
+    let broken = bindings.iter().find(|binding| binding.exists() != wanted);
+    broken.map(|binding| binding.lsn)
+}
+
+impl Lsm {
+    /// What `key` is bound to in `view`, inserted but unpublished writes included.
+    fn binding(
+        &self,
+        view: &ReadView,
+        key: &[u8],
+        with_value: bool,
+    ) -> Result<Binding, EngineError> {
+        let located = view.locate(key, Lsn(u64::MAX), &self.reading)?;
+        let value = match &located.entry {
+            Some(entry) if with_value => Some(view.value(key, entry.clone(), &self.reading)?),
+            _ => None,
+        };
+        Ok(Binding {
+            entry: located.entry,
+            lsn: located.lsn,
+            value,
+        })
+    }
+}

@@ -1,0 +1,471 @@
+//! The engine: a region that is served.
+//!
+//! What moves, and under what:
+//!
+//! - *Readers* take the current [`ReadView`] and no lock ([`crate::read`]).
+//! - *Writers* take the writer lock, which guards logs, memtables and the view that is shown
+//!   (`writer`). Conditions are looked up before the lock is taken (`condition`).
+//! - *Background work* is one struct behind a lock of its own (`background`): it flushes logs,
+//!   turns memtables into runs, compacts levels, and commits what came of it through
+//!   [`Storage`]. [`Engine::step`] does a bounded piece of it and never waits for a write; a second
+//!   caller finds it taken and returns. It takes the writer lock for moments only.
+//!
+//! An engine begins with [`Lsm::start`]: whoever opened the region's storage and logs has cut their
+//! ends, replayed what is not in the levels ([`Tables`]), and hands everything over as [`Parts`].
+//!
+//! An error in the background is final: what is on the device is then unknown. The engine takes no
+//! more writes and goes on answering reads.
+
+mod background;
+mod condition;
+mod logflush;
+pub mod promote;
+mod replay;
+mod source;
+mod stats;
+mod trim;
+mod upkeep;
+mod writer;
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
+
+use arc_swap::ArcSwap;
+use argosy_base::{EditSeq, Epoch, Instant, LogKind, Lsn, RegionId, SegmentNumber};
+use argosy_device::Waker;
+use argosy_engine::batch::check_key;
+use argosy_engine::{
+    BusyReason, Engine, EngineError, Found, LogEnd, Observer, Progress, Snapshot, WriteBatch,
+    WriteOptions, Written,
+};
+
+use crate::cache::NodeCache;
+use crate::edit::LogSegment;
+use crate::log::segment::Writer as WriterName;
+use crate::log::{LogWindows, LogWriter, Logs};
+use crate::read::{FilterCounts, ReadView, Reading};
+use crate::settings::Settings;
+use crate::snapshot::LsmSnapshot;
+use crate::storage::{Committed, Storage};
+
+use background::Background;
+use condition::Looked;
+pub use promote::Service;
+pub use replay::Tables;
+pub use source::Pinned;
+use stats::Counts;
+pub use stats::{LevelStats, Stats};
+use writer::{Touched, Writer};
+
+/// What an engine is made of. See [`Lsm::start`].
+pub struct Parts {
+    /// The region's storage. Its head version has, for each log, a tail without a record in it.
+    pub storage: Storage,
+    /// The epoch in which this engine writes.
+    pub epoch: Epoch,
+    /// The windows, by [`LogKind::index`]; nothing in them is needed any more.
+    pub windows: [Arc<LogWindows>; LogKind::ALL.len()],
+    /// Who writes them.
+    pub writer: WriterName,
+    /// The history that is not in the levels.
+    pub tables: Tables,
+    /// The last LSN of the history.
+    pub last: Lsn,
+    /// The tails: log segments without a record, at most one for each log to begin with, and the
+    /// edit that added them.
+    pub tails: Vec<(EditSeq, LogSegment)>,
+    /// Edits that are durable here and of which the observer has to hear.
+    pub edits: Vec<Committed>,
+    /// Leaves and values; shared by all regions of a server.
+    pub cache: Arc<NodeCache>,
+    /// Who keeps the other copies, if there are any.
+    pub observer: Option<Arc<dyn Observer>>,
+}
+
+/// A log-structured merge engine. See the module documentation.
+pub struct Lsm {
+    settings: Settings,
+    epoch: Epoch,
+    observer: Option<Arc<dyn Observer>>,
+    reading: Arc<Reading>,
+    /// What readers see. Replaced under the writer lock only.
+    view: ArcSwap<ReadView>,
+    writer: Mutex<Writer>,
+    background: Mutex<Background>,
+    /// The highest LSN that readers may see. Stored (release) behind the inserts that it covers,
+    /// loaded (acquire) by readers before they take the view.
+    last: AtomicU64,
+    /// The commit LSN; never above `last`.
+    committed: AtomicU64,
+    /// Every member has applied the edits up to this one.
+    edits_everywhere: AtomicU64,
+    /// Why no more writes are taken.
+    closed: OnceLock<&'static str>,
+    flush_asked: AtomicBool,
+    device_full: AtomicBool,
+    /// See [`Lsm::background_pending`].
+    pending: AtomicUsize,
+    waker: OnceLock<Waker>,
+    counts: Counts,
+}
+
+impl Lsm {
+    /// An engine that goes on where `parts` end.
+    ///
+    /// # Panics
+    /// When the settings are not valid ([`Settings::validate`]).
+    #[must_use]
+    pub fn start(parts: Parts) -> Self {
+        let settings = parts.storage.settings().clone();
+        assert_eq!(settings.validate(), Ok(()), "settings are validated before");
+        let [recovery, large] = parts.windows;
+        let reading = Arc::new(Reading {
+            region: parts.storage.region(),
+            cache: parts.cache,
+            windows: Arc::clone(&large),
+            filters: FilterCounts::default(),
+        });
+        let logs = Logs {
+            recovery: LogWriter::new(recovery, parts.writer),
+            large: LogWriter::new(large, parts.writer),
+        };
+        let frozen: VecDeque<_> = parts.tables.into_frozen();
+        let version = Arc::clone(parts.storage.current());
+        let levels_lsn = Lsn(version.replay_from().0.saturating_sub(1));
+        let mut writer = Writer::new(logs, version, frozen, parts.last, &settings);
+        for (seq, tail) in parts.tails {
+            writer.add_spare(seq, tail);
+        }
+        let alone = parts.observer.is_none();
+        let known = if alone {
+            parts.storage.current().seq()
+        } else {
+            EditSeq(0)
+        };
+        // What was replayed is on this device alone; with other members the driver says when it
+        // is on theirs. What is in the levels was committed before it went there.
+        let committed = if alone { parts.last } else { levels_lsn };
+        writer.provide_spares(known);
+        if let Some(observer) = &parts.observer {
+            for edit in &parts.edits {
+                observer.edit_committed(&edit.notice);
+            }
+        }
+        Self {
+            view: ArcSwap::from_pointee(writer.view()),
+            background: Mutex::new(Background::new(parts.storage, parts.last)),
+            writer: Mutex::new(writer),
+            epoch: parts.epoch,
+            observer: parts.observer,
+            reading,
+            last: AtomicU64::new(parts.last.0),
+            committed: AtomicU64::new(committed.0),
+            edits_everywhere: AtomicU64::new(known.0),
+            closed: OnceLock::new(),
+            flush_asked: AtomicBool::new(false),
+            device_full: AtomicBool::new(false),
+            pending: AtomicUsize::new(1),
+            waker: OnceLock::new(),
+            counts: Counts::default(),
+            settings,
+        }
+    }
+
+    /// The region that is stored.
+    #[must_use]
+    pub fn region(&self) -> RegionId {
+        self.reading.region
+    }
+
+    /// The settings.
+    #[must_use]
+    pub const fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Whom to wake when [`Engine::step`] has something new to do. Set once.
+    pub fn set_waker(&self, waker: Waker) {
+        // A second waker would mean two loops, and is the caller's mistake; the first stays.
+        let set = self.waker.set(waker);
+        assert!(set.is_ok(), "one loop steps an engine");
+    }
+
+    /// Has the next step make everything durable that was appended before.
+    pub fn flush_now(&self) {
+        self.flush_asked.store(true, Ordering::Release);
+        self.wake();
+    }
+
+    /// The highest LSN up to which everything is durable on every member.
+    #[must_use]
+    pub fn durable_lsn(&self) -> Lsn {
+        let writer = self.lock();
+        writer.logs.durable(writer.last())
+    }
+
+    /// Has the active memtable flushed to L1 although it is not full. Returns false where it is
+    /// empty or too many are waiting. For tests and tools.
+    pub fn freeze_now(&self) -> bool {
+        let mut writer = self.lock();
+        let frozen = writer.freeze_now(&self.settings);
+        if frozen {
+            let before = self.show(&writer);
+            drop(writer);
+            drop(before);
+            self.wake();
+        }
+        frozen
+    }
+
+    /// Makes everything durable that was written, and takes no more writes. Blocks. Background
+    /// work that is under way is given up: reopening begins it again.
+    ///
+    /// # Errors
+    /// As the device's. What was acknowledged is then as safe as after a kill.
+    pub fn close(&self) -> Result<(), EngineError> {
+        let mut background = self
+            .background
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let _ = self.closed.set("it was closed");
+        background.flush_blocking(self)
+    }
+
+    /// Device segments that the region has: its version's, its manifest's, and those of work that
+    /// is under way. Together with what snapshots pin they are what the store has in use. For tests
+    /// and tools that look for leaks.
+    #[must_use]
+    pub fn device_segments(&self) -> usize {
+        let background = self
+            .background
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        background.device_segments()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Writer> {
+        self.writer
+            .lock()
+            .expect("a writer panicked: the region's state is not to be trusted")
+    }
+
+    /// Shows readers what `writer` holds now. Returns what they were shown before, whose end may
+    /// give back memory and segments: it is dropped best without the writer lock.
+    fn show(&self, writer: &Writer) -> Arc<ReadView> {
+        self.view.swap(Arc::new(writer.view()))
+    }
+
+    fn wake(&self) {
+        if let Some(waker) = self.waker.get() {
+            waker();
+        }
+    }
+
+    /// The highest LSN that readers may see.
+    #[inline]
+    fn visible(&self) -> Lsn {
+        Lsn(self.last.load(Ordering::Acquire))
+    }
+
+    fn check_open(&self) -> Result<(), EngineError> {
+        match self.closed.get() {
+            Some(why) => Err(EngineError::Closed(why)),
+            None => Ok(()),
+        }
+    }
+
+    /// Appends and inserts `batch`, publishes it, and tells the observer. Under the writer lock.
+    fn append(&self, writer: &mut Writer, batch: &WriteBatch) -> Result<(), EngineError> {
+        let before = writer.last();
+        if writer
+            .make_room(batch, &self.settings)
+            .map_err(EngineError::Busy)?
+        {
+            // The version stays the same, so nothing large ends with the view before.
+            drop(self.show(writer));
+            self.wake();
+        }
+        let touched = writer.append(batch, &self.settings)?;
+        let last = writer.last();
+        self.last.store(last.0, Ordering::Release);
+        if self.observer.is_none() {
+            self.committed.store(last.0, Ordering::Release);
+        }
+        let flushes = writer.queue_flushes(false);
+        if let Some(observer) = &self.observer {
+            self.tell_appended(&**observer, writer, touched, before);
+            flushes.iter().for_each(|range| observer.flush(*range));
+        }
+        if !flushes.is_empty() {
+            self.wake();
+        }
+        Ok(())
+    }
+
+    /// Tells where the logs end now. Only the last call names the new LSN: before it, not all of
+    /// the group's bytes have been announced.
+    fn tell_appended(
+        &self,
+        observer: &dyn Observer,
+        writer: &Writer,
+        touched: Touched,
+        before: Lsn,
+    ) {
+        let ends = LogKind::ALL.map(|log| {
+            let end = writer.logs.log(log).end();
+            end.filter(|_| touched.logs[log.index()])
+        });
+        let mut ends = ends.into_iter().flatten().peekable();
+        while let Some(end) = ends.next() {
+            let complete = ends.peek().is_none();
+            observer.appended(end, if complete { writer.last() } else { before });
+        }
+    }
+
+    /// Closes what is open of the windows and tells the observer. Under the writer lock.
+    fn force_flushes(&self, writer: &mut Writer) -> bool {
+        let flushes = writer.queue_flushes(true);
+        if let Some(observer) = &self.observer {
+            for log in LogKind::ALL {
+                let padded = flushes.iter().any(|range| range.log == log);
+                let end: Option<LogEnd> = writer.logs.log(log).end().filter(|_| padded);
+                if let Some(end) = end {
+                    observer.appended(end, writer.last());
+                }
+            }
+            flushes.iter().for_each(|range| observer.flush(*range));
+        }
+        !flushes.is_empty()
+    }
+
+    /// Counts why a writer was sent away, and says so when the true reason is a full device.
+    fn sent_away(&self, error: EngineError) -> EngineError {
+        let EngineError::Busy(reason) = error else {
+            return error;
+        };
+        let reason = if self.device_full.load(Ordering::Relaxed) {
+            BusyReason::DeviceFull
+        } else {
+            reason
+        };
+        self.counts.busy(reason);
+        EngineError::Busy(reason)
+    }
+}
+
+impl Engine for Lsm {
+    fn get(&self, key: &[u8]) -> Result<Found, EngineError> {
+        check_key(key)?;
+        // The LSN first: whatever it covers is in the view that is loaded afterwards.
+        let lsn = self.visible();
+        let view = self.view.load();
+        let located = view.locate(key, lsn, &self.reading)?;
+        let value = match located.entry {
+            Some(entry) => view.value(key, entry, &self.reading)?,
+            None => None,
+        };
+        Ok(Found {
+            value,
+            lsn: located.lsn,
+        })
+    }
+
+    fn write(&self, batch: &WriteBatch, options: WriteOptions) -> Result<Written, EngineError> {
+        self.check_open()?;
+        if batch.is_empty() {
+            return Ok(Written {
+                applied: true,
+                lsn: self.visible(),
+                previous: Vec::new(),
+                existed: Vec::new(),
+            });
+        }
+        let looked = Looked::before(self, batch, options)?;
+        let mut writer = self.lock();
+        let answer = match looked {
+            Some(looked) => looked.decide(self, batch, options)?,
+            None => condition::Answer::default(),
+        };
+        if let Some(failed_on) = answer.failed_on {
+            return Ok(Written {
+                applied: false,
+                lsn: failed_on,
+                previous: answer.previous,
+                existed: answer.existed,
+            });
+        }
+        self.append(&mut writer, batch)
+            .map_err(|error| self.sent_away(error))?;
+        Ok(Written {
+            applied: true,
+            lsn: writer.last(),
+            previous: answer.previous,
+            existed: answer.existed,
+        })
+    }
+
+    fn snapshot(&self) -> Box<dyn Snapshot> {
+        loop {
+            let lsn = self.committed_lsn();
+            let view = self.view.load_full();
+            // A memtable leaves only once it is committed: then the commit LSN has risen, too.
+            if view.levels_lsn <= lsn {
+                return Box::new(LsmSnapshot::new(view, lsn, Arc::clone(&self.reading)));
+            }
+        }
+    }
+
+    fn last_lsn(&self) -> Lsn {
+        self.visible()
+    }
+
+    fn committed_lsn(&self) -> Lsn {
+        Lsn(self.committed.load(Ordering::Acquire))
+    }
+
+    fn commit(&self, lsn: Lsn) {
+        assert!(
+            lsn <= self.visible(),
+            "what was not written is not committed"
+        );
+        let before = self.committed.fetch_max(lsn.0, Ordering::AcqRel);
+        let waiting = self.view.load().memtables.len() > 1;
+        if before < lsn.0 && waiting {
+            self.wake();
+        }
+    }
+
+    fn flushed_everywhere(&self, log: LogKind, segment: SegmentNumber, to: u32) {
+        self.lock()
+            .logs
+            .log_mut(log)
+            .flushed_everywhere(segment, to);
+    }
+
+    fn edit_applied_everywhere(&self, seq: EditSeq) {
+        self.edits_everywhere.fetch_max(seq.0, Ordering::AcqRel);
+        self.lock().provide_spares(seq);
+        self.wake();
+    }
+
+    fn step(&self, now: Instant) -> Result<Progress, EngineError> {
+        self.check_open()?;
+        let mut background = match self.background.try_lock() {
+            Ok(background) => background,
+            Err(TryLockError::WouldBlock) => return Ok(Progress::default()),
+            Err(TryLockError::Poisoned(_)) => {
+                return Err(EngineError::Closed("a background step panicked"));
+            }
+        };
+        background.step(self, now).inspect_err(|error| {
+            let why = match error {
+                EngineError::Device(_) => "the device failed",
+                EngineError::Corrupt { .. } => "stored bytes are damaged",
+                _ => "background work failed",
+            };
+            // Another error may have closed it before; the first one is the cause.
+            let _ = self.closed.set(why);
+        })
+    }
+}

@@ -1,0 +1,293 @@
+//! From a passive replica to an engine: what happens between opening a region and serving it.
+//!
+//! 1. The logs are read once more, and what is not in the levels goes into memtables ([`Tables`]).
+//! 2. What was in windows only is written to the device.
+//! 3. The *cut*: an edit seals every log segment at the end of what was found, so that nothing past
+//!    it is ever read again, and reserves segment numbers that no one has used. It commits only
+//!    when all of that is durable (I3).
+//! 4. New log segments begin the chains anew. An engine that is alone declares them at once; one
+//!    that has backups waits until all of them have the cut.
+
+use std::sync::Arc;
+
+use argosy_base::{BLOCK_SIZE, EditSeq, Epoch, LogKind, Lsn, RegionId};
+use argosy_device::{Buffer, DeviceError, SharedMemory, Store, WindowStore};
+use argosy_engine::Observer;
+
+use super::replay::Tables;
+use super::{Lsm, Parts};
+use crate::cache::NodeCache;
+use crate::edit::LogSegment;
+use crate::log::segment::Writer as WriterName;
+use crate::log::{
+    Geometry, LogTail, LogWindows, RecoverError, Recovered, Recovery, Replayed, recover,
+};
+use crate::replica::{self, Replica, ReplicaError, Slots, Survivors};
+use crate::settings::Settings;
+use crate::storage::{Committed, Storage};
+use crate::version::Version;
+
+/// Who an engine serves as, and with what.
+pub struct Service {
+    /// The epoch in which it writes; not below that of any edit.
+    pub epoch: Epoch,
+    /// Leaves and values; shared by all regions of a server.
+    pub cache: Arc<NodeCache>,
+    /// Who keeps the other copies, if there are any.
+    pub observer: Option<Arc<dyn Observer>>,
+}
+
+impl Lsm {
+    /// Makes an engine of a replica. Blocks.
+    ///
+    /// # Errors
+    /// The device's; [`ReplicaError::CorruptLog`] where durable records are damaged.
+    pub fn promote(replica: Replica, service: Service) -> Result<Self, ReplicaError> {
+        let replica::Parts {
+            mut storage,
+            windows,
+            ..
+        } = replica.into_parts()?;
+        let settings = storage.settings().clone();
+        let mut tables = Tables::new(&settings);
+        let recovered = replay(&storage, &windows, &mut tables)?;
+        let mut edits = cut(&mut storage, service.epoch, &recovered)?;
+        let mut tails = Vec::new();
+        if service.observer.is_none() {
+            let mark = storage.current().mark();
+            storage.mark_recorded(mark);
+            tails = begin_logs(&mut storage, service.epoch, recovered.last)?;
+            edits.extend(storage.settle()?);
+        }
+        let stamp = windows[0][0].stamp();
+        let windows = log_windows(&storage, windows);
+        Ok(Self::start(Parts {
+            storage,
+            epoch: service.epoch,
+            windows,
+            writer: WriterName {
+                boot: stamp.boot,
+                incarnation: stamp.incarnation,
+            },
+            tables,
+            last: recovered.last,
+            tails,
+            edits,
+            cache: service.cache,
+            observer: service.observer,
+        }))
+    }
+
+    /// Opens a region for itself alone, or makes it where the store does not know it. Its windows
+    /// are taken from `windows`, and what a killed process left in them is used. Blocks.
+    ///
+    /// This ends the store's recovery: where a store has several regions, use [`Replica::open`] and
+    /// [`Lsm::promote`].
+    ///
+    /// # Errors
+    /// The device's; damage to what was durable.
+    pub fn open(
+        store: &Arc<Store>,
+        region: RegionId,
+        windows: &dyn WindowStore,
+        settings: &Settings,
+        observer: Option<Arc<dyn Observer>>,
+    ) -> Result<Self, ReplicaError> {
+        let survivors = survivors(windows, region, settings);
+        let fresh = fresh_windows(windows, region, settings)?;
+        let known = store.regions().iter().any(|entry| entry.region == region);
+        if !known {
+            store.finish_recovery();
+        }
+        let replica = Replica::open(store, region, fresh, &survivors, settings)?;
+        if known {
+            store.finish_recovery();
+        }
+        let epoch = replica.version().epoch().max(Epoch(1));
+        let service = Service {
+            epoch,
+            cache: Arc::new(NodeCache::new(settings.cache_bytes)),
+            observer,
+        };
+        let lsm = Self::promote(replica, service)?;
+        // Everything that survived is durable now, and new windows were begun.
+        for log in LogKind::ALL {
+            for slot in 0..settings.window_slots {
+                windows.forget_survivors(window_name(region, log, slot))?;
+            }
+        }
+        Ok(lsm)
+    }
+}
+
+/// The name under which a region's window is kept.
+#[must_use]
+pub fn window_name(region: RegionId, log: LogKind, slot: usize) -> u64 {
+    let slot = u16::try_from(slot).expect("a log has few windows");
+    u64::from(region.0) << 32 | u64::from(log as u8) << 16 | u64::from(slot)
+}
+
+/// What an earlier process left of a region's windows.
+#[must_use]
+pub fn survivors(windows: &dyn WindowStore, region: RegionId, settings: &Settings) -> Survivors {
+    LogKind::ALL.map(|log| {
+        (0..settings.window_slots)
+            .map(|slot| windows.survivors(window_name(region, log, slot)))
+            .collect()
+    })
+}
+
+/// New memory for a region's windows.
+///
+/// # Errors
+/// Where there is no room for it.
+pub fn fresh_windows(
+    windows: &dyn WindowStore,
+    region: RegionId,
+    settings: &Settings,
+) -> Result<Slots, DeviceError> {
+    let len = Geometry::of(settings).slot_bytes();
+    let mut slots = Slots::default();
+    for log in LogKind::ALL {
+        for slot in 0..settings.window_slots {
+            slots[log.index()].push(windows.create(window_name(region, log, slot), len)?);
+        }
+    }
+    Ok(slots)
+}
+
+/// Reads the logs, and puts what is not in the levels into `tables`.
+fn replay(
+    storage: &Storage,
+    windows: &Slots,
+    tables: &mut Tables,
+) -> Result<Recovered, ReplicaError> {
+    let version = Arc::clone(storage.current());
+    let chains = LogKind::ALL.map(|log| -> Vec<LogSegment> {
+        version.log(log).iter().map(|entry| entry.segment).collect()
+    });
+    let windows = LogKind::ALL.map(|log| -> Vec<Option<Arc<SharedMemory>>> {
+        windows[log.index()].iter().cloned().map(Some).collect()
+    });
+    let recovery = Recovery {
+        region: storage.region(),
+        geometry: Geometry::of(storage.settings()),
+        chains: [&chains[0], &chains[1]],
+        windows: [&windows[0], &windows[1]],
+        replay_from: version.replay_from(),
+        durable: version.durable(),
+        past_holes: storage.settings().mutants.recover_past_hole,
+    };
+    let mut read = |segment: &LogSegment, offset: u32, out: &mut [u8]| -> Result<(), DeviceError> {
+        let stored = version.stored(segment.number);
+        stored
+            .expect("the chain is the version's")
+            .read(offset, out)
+    };
+    let mut visit = |replayed: Replayed<'_>| {
+        tables.insert(replayed.key, replayed.lsn, replayed.entry);
+    };
+    let mut recovered = recover(&recovery, &mut read, &mut visit).map_err(recover_error)?;
+    recovered.last = recovered
+        .last
+        .max(Lsn(version.replay_from().0.saturating_sub(1)));
+    Ok(recovered)
+}
+
+fn recover_error(error: RecoverError<DeviceError>) -> ReplicaError {
+    match error {
+        RecoverError::Read { source, .. } => source.into(),
+        RecoverError::Corrupt {
+            log,
+            segment,
+            offset,
+            what,
+            ..
+        } => ReplicaError::CorruptLog {
+            log,
+            segment,
+            offset,
+            what,
+        },
+    }
+}
+
+/// Makes what was found durable and commits the cut.
+fn cut(
+    storage: &mut Storage,
+    epoch: Epoch,
+    recovered: &Recovered,
+) -> Result<Vec<Committed>, ReplicaError> {
+    let version = Arc::clone(storage.current());
+    let mut edit = storage.next_edit(epoch);
+    for log in LogKind::ALL {
+        let tail = &recovered.logs[log.index()];
+        write_unflushed(&version, tail);
+        edit.logs_sealed.extend(&tail.seals);
+    }
+    storage.raise_mark(&mut edit);
+    storage.commit(&edit)?;
+    Ok(storage.settle()?)
+}
+
+fn write_unflushed(version: &Version, tail: &LogTail) {
+    for unflushed in &tail.unflushed {
+        let stored = version.stored(unflushed.segment.number);
+        let stored = stored.expect("the chain is the version's");
+        let len = unflushed.bytes.len();
+        assert!(len.is_multiple_of(BLOCK_SIZE), "whole blocks are written");
+        let bytes = Arc::new(Buffer::from_slice(&unflushed.bytes));
+        stored.write(unflushed.from, bytes, 0..len);
+    }
+}
+
+/// Begins both logs with a segment each; with none where the device is full, so that the region can
+/// at least be read. Upkeep adds them as soon as there is room.
+fn begin_logs(
+    storage: &mut Storage,
+    epoch: Epoch,
+    last: Lsn,
+) -> Result<Vec<(EditSeq, LogSegment)>, ReplicaError> {
+    let mut edit = storage.next_edit(epoch);
+    let mut tails = Vec::new();
+    for log in LogKind::ALL {
+        let number = storage
+            .allocate_number()
+            .expect("a block was just reserved");
+        match storage.allocate(number) {
+            Ok(_) => {}
+            Err(error) if error.is_full() => continue,
+            Err(error) => return Err(error.into()),
+        }
+        let before = storage.head().log(log).last();
+        let segment = LogSegment {
+            log,
+            ordinal: before.map_or(0, |entry| entry.segment.ordinal + 1),
+            number,
+            epoch,
+            base_lsn: last.next(),
+            end: None,
+        };
+        edit.logs_added.push(segment);
+        tails.push((edit.seq, segment));
+    }
+    if !tails.is_empty() {
+        storage.commit(&edit)?;
+    }
+    Ok(tails)
+}
+
+fn log_windows(storage: &Storage, windows: Slots) -> [Arc<LogWindows>; LogKind::ALL.len()] {
+    let geometry = Geometry::of(storage.settings());
+    let region = storage.region();
+    let [recovery, large] = windows;
+    [
+        Arc::new(LogWindows::new(
+            region,
+            LogKind::Recovery,
+            geometry,
+            recovery,
+        )),
+        Arc::new(LogWindows::new(region, LogKind::Large, geometry, large)),
+    ]
+}

@@ -1,0 +1,81 @@
+//! Memtables out of a replayed log.
+//!
+//! What recovery finds above the start of replay goes into memtables again, in LSN order, as many
+//! as it takes. They begin their life frozen: the first steps turn them into runs.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use argosy_base::Lsn;
+
+use super::writer::Frozen;
+use crate::level::Entry;
+use crate::memtable::Memtable;
+use crate::settings::Settings;
+
+/// See the module documentation.
+pub struct Tables {
+    table_bytes: usize,
+    full: VecDeque<Frozen>,
+    open: Option<Memtable>,
+    last: Lsn,
+}
+
+impl Tables {
+    /// No memtables yet, each of the size that `settings` give them.
+    #[must_use]
+    pub const fn new(settings: &Settings) -> Self {
+        Self {
+            table_bytes: settings.l0_bytes,
+            full: VecDeque::new(),
+            open: None,
+            last: Lsn(0),
+        }
+    }
+
+    /// Adds a write of the history.
+    ///
+    /// # Panics
+    /// Unless writes come in rising LSN order.
+    pub fn insert(&mut self, key: &[u8], lsn: Lsn, entry: Entry<'_>) {
+        assert!(self.last < lsn, "a history is replayed in order");
+        let bytes = Memtable::entry_bytes_max(key.len(), &entry);
+        if self.open.as_ref().is_some_and(|table| !table.fits(bytes)) {
+            self.close();
+        }
+        let size = self.table_bytes.max(2 * bytes);
+        let table = self.open.get_or_insert_with(|| Memtable::new(size));
+        table.insert(key, lsn, entry);
+        self.last = lsn;
+    }
+
+    /// How many writes there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        let full: usize = self.full.iter().map(|frozen| frozen.table.len()).sum();
+        full + self.open.as_ref().map_or(0, Memtable::len)
+    }
+
+    /// Whether there is no write.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn close(&mut self) {
+        if let Some(table) = self.open.take() {
+            self.full.push_back(Frozen {
+                table: Arc::new(table),
+                last: self.last,
+                // The old logs were sealed and are durable before an engine starts.
+                large: None,
+            });
+        }
+    }
+
+    /// The memtables, oldest first.
+    pub(super) fn into_frozen(mut self) -> VecDeque<Frozen> {
+        self.close();
+        self.full
+    }
+}

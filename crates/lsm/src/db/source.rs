@@ -1,0 +1,134 @@
+//! What a driver needs of an engine whose region has other members: its position, its version for
+//! a member to start from, and bytes of its segments.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use argosy_base::{EditSeq, LogKind, SegmentNumber};
+use argosy_device::{Buffer, DeviceError};
+use argosy_engine::Engine;
+
+use super::Lsm;
+use crate::edit::{LogPoint, LogSegment};
+use crate::log::LogWindows;
+use crate::snapshot::LsmSnapshot;
+use crate::version::Version;
+
+/// A version that a member is catching up to. Its segments stay while this is held (I1).
+#[derive(Clone)]
+pub struct Pinned(Arc<Version>);
+
+impl Lsm {
+    /// A view of everything that was appended, committed or not: what it shows may be told only once
+    /// its LSN is committed.
+    #[must_use]
+    pub fn snapshot_of_all(&self) -> LsmSnapshot {
+        // The LSN first: whatever it covers is in the view that is loaded afterwards.
+        let lsn = self.visible();
+        LsmSnapshot::new(self.view.load_full(), lsn, Arc::clone(&self.reading))
+    }
+
+    /// The last edit that is durable here.
+    #[must_use]
+    pub fn edit(&self) -> EditSeq {
+        self.view.load().version.seq()
+    }
+
+    /// The windows of each log, by [`LogKind::index`].
+    #[must_use]
+    pub fn windows(&self) -> [Arc<LogWindows>; LogKind::ALL.len()] {
+        let writer = self.lock();
+        LogKind::ALL.map(|log| Arc::clone(writer.logs.log(log).windows()))
+    }
+
+    /// The segments of each log that belong to the version, in order.
+    #[must_use]
+    pub fn log_chains(&self) -> [Vec<LogSegment>; LogKind::ALL.len()] {
+        let view = self.view.load();
+        LogKind::ALL.map(|log| {
+            view.version
+                .log(log)
+                .iter()
+                .map(|entry| entry.segment)
+                .collect()
+        })
+    }
+
+    /// The edit that states the present version and what is durable of its logs, encoded, for a
+    /// member to start from; and a pin that keeps what it names.
+    #[must_use]
+    pub fn checkpoint(&self) -> (EditSeq, Vec<u8>, Pinned) {
+        let (version, points) = {
+            let writer = self.lock();
+            let version = Arc::clone(&self.view.load().version);
+            // Whatever every member had made durable may have left the windows: who starts from
+            // here has to have it, in whichever segments that are not sealed it lies.
+            let points = version.open_logs().map(|entry| {
+                let LogSegment { log, number, .. } = entry.segment;
+                let to = writer.logs.log(log).flushed_here(&entry.segment);
+                LogPoint { log, number, to }
+            });
+            let points: Vec<_> = points.filter(|point| point.to > 0).collect();
+            (version, points)
+        };
+        let mut edit = version.checkpoint();
+        edit.log_points = points;
+        (edit.seq, edit.encode(), Pinned(version))
+    }
+
+    /// Bytes `from..to`, whole blocks, of segment `number`, as they are on the device; from the
+    /// present version or from one of `pinned`. `None` where none of them has it.
+    #[must_use]
+    pub fn read_segment<'p>(
+        &self,
+        number: SegmentNumber,
+        (from, to): (u32, u32),
+        mut pinned: impl Iterator<Item = &'p Pinned>,
+    ) -> Option<Result<Buffer, DeviceError>> {
+        let view = self.view.load();
+        let stored = view
+            .version
+            .stored(number)
+            .or_else(|| pinned.find_map(|Pinned(version)| version.stored(number)))?;
+        let mut bytes = Buffer::zeroed(to.checked_sub(from)? as usize);
+        Some(stored.read(from, &mut bytes).map(|()| bytes))
+    }
+
+    /// Background work that is left: memtables to flush, compactions, edits under way, writes that
+    /// are not committed. 0 once the region has come to rest, as of the last step.
+    #[must_use]
+    pub fn background_pending(&self) -> usize {
+        let uncommitted = usize::from(self.last_lsn() > self.committed_lsn());
+        let frozen = self.view.load().memtables.len() - 1;
+        frozen + uncommitted + self.pending.load(Ordering::Relaxed)
+    }
+
+    /// An estimate of the number of keys: entries of all levels and memtables, tombstones taken
+    /// off twice. A key that stands in several places is counted several times.
+    #[must_use]
+    pub fn count_estimate(&self) -> u64 {
+        let view = self.view.load();
+        let mut count = 0u64;
+        for entry in view
+            .version
+            .levels()
+            .iter()
+            .flat_map(|level| level.entries())
+        {
+            let segment = &entry.segment;
+            count += u64::from(segment.entries.saturating_sub(2 * segment.tombstones));
+        }
+        count
+            + view
+                .memtables
+                .iter()
+                .map(|table| table.len() as u64)
+                .sum::<u64>()
+    }
+
+    /// What the levels hold, in one number: see [`Version::levels_digest`].
+    #[must_use]
+    pub fn levels_digest(&self) -> u64 {
+        self.view.load().version.levels_digest()
+    }
+}

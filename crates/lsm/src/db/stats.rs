@@ -1,0 +1,169 @@
+//! What an engine has done and holds, for `INFO`, the bench, and tests.
+//!
+//! Counters are relaxed atomics: nothing is ordered by them, and a reader sees each of them at some
+//! recent moment. Sizes are read from the current version.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use argosy_engine::BusyReason;
+
+use crate::cache::CacheStats;
+use crate::version::Version;
+
+/// One level.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LevelStats {
+    /// 1 is L1.
+    pub level: u8,
+    /// Sorted runs.
+    pub runs: usize,
+    /// Segments, a segment in several pieces counted once.
+    pub segments: usize,
+    /// Bytes of these segments.
+    pub bytes: u64,
+    /// Entries in them, clipped or not.
+    pub entries: u64,
+}
+
+/// What an engine has done since it was opened, and holds now.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// L1 first.
+    pub levels: Vec<LevelStats>,
+    /// Bytes of memory of all memtables.
+    pub memtable_bytes: usize,
+    /// Entries of all memtables, older ones of a key included.
+    pub memtable_entries: usize,
+    /// Memtables that wait to be flushed.
+    pub memtables_frozen: usize,
+    /// Memtables that became runs.
+    pub flushes: u64,
+    /// Compactions that merged.
+    pub compactions: u64,
+    /// Segments that went down without being rewritten.
+    pub moves: u64,
+    /// Bytes of segments that compactions read.
+    pub compaction_read_bytes: u64,
+    /// Bytes of segments that flushes and compactions wrote.
+    pub segment_write_bytes: u64,
+    /// Bytes of logs that were written to the device.
+    pub log_write_bytes: u64,
+    /// Log segments that exist.
+    pub log_segments: usize,
+    /// Version edits committed.
+    pub edits: u64,
+    /// Leaves and values.
+    pub cache: CacheStats,
+    /// Segments that a filter spared a get.
+    pub filter_spared: u64,
+    /// Segments that a get read in vain.
+    pub filter_misled: u64,
+    /// Bytes of indexes and filters in memory.
+    pub reader_bytes: usize,
+    /// Writers sent away because the log windows were full.
+    pub busy_windows: u64,
+    /// … because too many memtables were waiting.
+    pub busy_memtable: u64,
+    /// … because L1 held too many runs.
+    pub busy_debt: u64,
+    /// … because the device was full.
+    pub busy_device: u64,
+}
+
+/// Counters that rise while the engine runs.
+#[derive(Debug, Default)]
+pub(super) struct Counts {
+    pub(super) flushes: AtomicU64,
+    pub(super) compactions: AtomicU64,
+    pub(super) moves: AtomicU64,
+    pub(super) compaction_read_bytes: AtomicU64,
+    pub(super) segment_write_bytes: AtomicU64,
+    pub(super) log_write_bytes: AtomicU64,
+    pub(super) edits: AtomicU64,
+    busy: [AtomicU64; 4],
+}
+
+impl Counts {
+    pub(super) fn add(counter: &AtomicU64, n: u64) {
+        counter.fetch_add(n, Ordering::Relaxed);
+    }
+
+    pub(super) fn busy(&self, reason: BusyReason) {
+        Self::add(&self.busy[reason as usize], 1);
+    }
+
+    /// The counters, with everything else zero.
+    pub(super) fn read(&self) -> Stats {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Stats {
+            flushes: read(&self.flushes),
+            compactions: read(&self.compactions),
+            moves: read(&self.moves),
+            compaction_read_bytes: read(&self.compaction_read_bytes),
+            segment_write_bytes: read(&self.segment_write_bytes),
+            log_write_bytes: read(&self.log_write_bytes),
+            edits: read(&self.edits),
+            busy_windows: read(&self.busy[BusyReason::LogWindows as usize]),
+            busy_memtable: read(&self.busy[BusyReason::Memtable as usize]),
+            busy_debt: read(&self.busy[BusyReason::CompactionDebt as usize]),
+            busy_device: read(&self.busy[BusyReason::DeviceFull as usize]),
+            ..Stats::default()
+        }
+    }
+}
+
+/// The levels of `version`.
+pub(super) fn levels(version: &Version) -> Vec<LevelStats> {
+    (1..)
+        .zip(version.levels())
+        .map(|(number, level)| {
+            let mut stats = LevelStats {
+                level: number,
+                runs: level.runs.len(),
+                ..LevelStats::default()
+            };
+            let mut previous = None;
+            for entry in level.entries() {
+                // The pieces of a segment are neighbours.
+                if previous.replace(entry.segment.number) != Some(entry.segment.number) {
+                    stats.segments += 1;
+                    stats.bytes += u64::from(entry.segment.len);
+                    stats.entries += u64::from(entry.segment.entries);
+                }
+            }
+            stats
+        })
+        .collect()
+}
+
+impl super::Lsm {
+    /// What the engine has done and holds.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        let view = self.view.load_full();
+        let (frozen, bytes) = {
+            let writer = self.lock();
+            (writer.frozen_count(), writer.memtable_bytes())
+        };
+        let entries = view
+            .version
+            .levels()
+            .iter()
+            .flat_map(|level| level.entries());
+        Stats {
+            levels: levels(&view.version),
+            memtable_bytes: bytes,
+            memtable_entries: view.memtables.iter().map(|table| table.len()).sum(),
+            memtables_frozen: frozen,
+            log_segments: argosy_base::LogKind::ALL
+                .iter()
+                .map(|log| view.version.log(*log).len())
+                .sum(),
+            cache: self.reading.cache.stats(),
+            filter_spared: self.reading.filters.spared.load(Ordering::Relaxed),
+            filter_misled: self.reading.filters.misled.load(Ordering::Relaxed),
+            reader_bytes: entries.map(|entry| entry.stored.reader_bytes()).sum(),
+            ..self.counts.read()
+        }
+    }
+}

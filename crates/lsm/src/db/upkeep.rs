@@ -1,0 +1,105 @@
+//! Upkeep: what has to be declared before it is needed, and sealed when it is over.
+//!
+//! A writer must never wait for an edit. So the next segment of a log is declared while the windows
+//! still fit the present one, and a block of segment numbers while half of the last one is left. What
+//! is declared is used only once every member has the edit ([`Background`] sees to that). Segments
+//! that have ended are sealed in their order.
+
+use std::sync::atomic::Ordering;
+
+use argosy_base::LogKind;
+use argosy_engine::EngineError;
+
+use super::Lsm;
+use super::background::{Background, Effect};
+use super::writer::Ended;
+use crate::edit::{Edit, LogSegment};
+
+impl Background {
+    /// Seals, declares and reserves, by one edit, unless one is on its way.
+    pub(super) fn upkeep(&mut self, lsm: &Lsm) -> Result<bool, EngineError> {
+        if self.is_committing(|effect| effect.upkeep) {
+            return Ok(false);
+        }
+        let mut edit = self.storage.next_edit(lsm.epoch);
+        let mut effect = Effect::of_upkeep();
+        self.seal_ended(lsm, &mut edit, &mut effect);
+        self.add_tails(lsm, &mut edit, &mut effect)?;
+        let few = self.storage.numbers_left() < lsm.settings.number_block / 2;
+        if few && self.marks.is_empty() {
+            self.storage.raise_mark(&mut edit);
+            effect.mark = edit.mark;
+        }
+        let idle = edit.logs_sealed.is_empty() && edit.logs_added.is_empty() && edit.mark.is_none();
+        if idle {
+            return Ok(false);
+        }
+        self.commit(lsm, edit, effect)?;
+        Ok(true)
+    }
+
+    /// Seals what has ended and is durable up to its end, together with everything that was written
+    /// before it, also to the other log: a power loss must not cut the history below what is
+    /// sealed, because LSNs behind the cut are used again.
+    fn seal_ended(&mut self, lsm: &Lsm, edit: &mut Edit, effect: &mut Effect) {
+        let head = self.storage.head();
+        let writer = lsm.lock();
+        let durable = writer.logs.durable(writer.last());
+        for log in LogKind::ALL {
+            let ended = writer.ended().filter(|ended| ended.point.log == log);
+            for Ended { point, last } in ended {
+                let entry = head.log_segment(point.number);
+                let ordinal = entry.expect("a tail is in the version").segment.ordinal;
+                if *last > durable || !self.logs.is_durable(log, ordinal, point.to) {
+                    break;
+                }
+                edit.logs_sealed.push(*point);
+                effect.sealed.push(point.number);
+                self.lasts.set(point.number, *last);
+            }
+        }
+    }
+
+    /// Declares the next segment of each log that will need one soon.
+    fn add_tails(
+        &mut self,
+        lsm: &Lsm,
+        edit: &mut Edit,
+        effect: &mut Effect,
+    ) -> Result<(), EngineError> {
+        for log in LogKind::ALL {
+            let base_lsn = {
+                let writer = lsm.lock();
+                if !writer.wants_segment(log) {
+                    continue;
+                }
+                writer.last().next()
+            };
+            let kept = self.unused_number.take();
+            let Some(number) = kept.or_else(|| self.storage.allocate_number()) else {
+                continue;
+            };
+            match self.storage.allocate(number) {
+                Ok(_) => lsm.device_full.store(false, Ordering::Relaxed),
+                Err(error) if error.is_full() => {
+                    self.unused_number = Some(number);
+                    lsm.device_full.store(true, Ordering::Relaxed);
+                    continue;
+                }
+                Err(error) => return Err(error.into()),
+            }
+            let last = self.storage.head().log(log).last();
+            let segment = LogSegment {
+                log,
+                ordinal: last.map_or(0, |last| last.segment.ordinal + 1),
+                number,
+                epoch: lsm.epoch,
+                base_lsn,
+                end: None,
+            };
+            edit.logs_added.push(segment);
+            effect.added.push(segment);
+        }
+        Ok(())
+    }
+}

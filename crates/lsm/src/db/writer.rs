@@ -1,0 +1,390 @@
+//! What is behind the writer lock: logs, memtables, and the view that readers are shown.
+//!
+//! A group of operations is written like this, under the lock:
+//!
+//! 1. There must be room in the memtable; where there is none it is frozen and a new one put in
+//!    front of it, unless too many are waiting to be flushed, or the levels are behind. Then the
+//!    writer is told to come back, and nothing has happened.
+//! 2. The group is appended to the logs, all of it or nothing.
+//! 3. Its operations are inserted into the memtable.
+//! 4. Its last LSN is published: from here on readers see it.
+//!
+//! The lock is never held across a wait for the device. The view is replaced under this lock only,
+//! so memtables and version always belong together.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use argosy_base::{EditSeq, LogKind, Lsn, Pointer, SegmentNumber};
+use argosy_engine::{BatchError, BusyReason, EngineError, FlushRange, LogEnd, Op, WriteBatch};
+
+use crate::edit::{LogPoint, LogSegment};
+use crate::level::Entry;
+use crate::log::writer::NoRoom;
+use crate::log::{Appended, GroupOp, Logs};
+use crate::memtable::Memtable;
+use crate::settings::{Placement, Settings};
+use crate::version::Version;
+
+/// Bytes that a record's header takes, for the count of log bytes that a memtable stands for.
+const RECORD_OVERHEAD: u64 = 12;
+
+/// A memtable that is full and waits to become a run of L1.
+#[derive(Clone)]
+pub(super) struct Frozen {
+    /// The memtable.
+    pub(super) table: Arc<Memtable>,
+    /// The highest LSN in it.
+    pub(super) last: Lsn,
+    /// Where the large log ended when it was frozen: its pointers lie below.
+    pub(super) large: Option<LogEnd>,
+}
+
+/// A log segment that has ended.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ended {
+    /// The segment and its end.
+    pub(super) point: LogPoint,
+    /// No record in it has a higher LSN.
+    pub(super) last: Lsn,
+}
+
+/// The state behind the writer lock.
+pub(super) struct Writer {
+    pub(super) logs: Logs,
+    active: Arc<Memtable>,
+    /// Bytes of log that the active memtable stands for.
+    active_log_bytes: u64,
+    /// Oldest first.
+    frozen: VecDeque<Frozen>,
+    version: Arc<Version>,
+    /// The highest LSN that has left the memtables.
+    levels_lsn: Lsn,
+    /// The last LSN that was appended.
+    last: Lsn,
+    /// Ranges that no one has begun to flush yet.
+    flushes: VecDeque<FlushRange>,
+    /// Log segments that have ended and whose edit has not been made.
+    ended: VecDeque<Ended>,
+    /// Log segments whose edit is durable here, by the edit that declared them.
+    spare: VecDeque<(EditSeq, LogSegment)>,
+}
+
+/// What a write did to the logs, for the observer.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Touched {
+    /// Which logs were appended to, by [`LogKind::index`].
+    pub(super) logs: [bool; LogKind::ALL.len()],
+}
+
+impl Writer {
+    /// A writer that goes on behind `last`, with the memtables that were rebuilt from the logs.
+    pub(super) fn new(
+        logs: Logs,
+        version: Arc<Version>,
+        frozen: VecDeque<Frozen>,
+        last: Lsn,
+        settings: &Settings,
+    ) -> Self {
+        let levels_lsn = Lsn(version.replay_from().0.saturating_sub(1));
+        Self {
+            logs,
+            active: new_table(settings, 0),
+            active_log_bytes: 0,
+            frozen,
+            version,
+            levels_lsn,
+            last,
+            flushes: VecDeque::new(),
+            ended: VecDeque::new(),
+            spare: VecDeque::new(),
+        }
+    }
+
+    /// The last LSN that was appended.
+    pub(super) const fn last(&self) -> Lsn {
+        self.last
+    }
+
+    /// What readers are to see now.
+    pub(super) fn view(&self) -> crate::read::ReadView {
+        let frozen = self.frozen.iter().rev().map(|frozen| &frozen.table);
+        crate::read::ReadView {
+            memtables: std::iter::once(&self.active)
+                .chain(frozen)
+                .cloned()
+                .collect(),
+            version: Arc::clone(&self.version),
+            levels_lsn: self.levels_lsn,
+        }
+    }
+
+    /// Makes sure that the active memtable takes `batch`, by freezing it where it does not.
+    /// Returns whether it was frozen, so that the view has to be replaced.
+    pub(super) fn make_room(
+        &mut self,
+        batch: &WriteBatch,
+        settings: &Settings,
+    ) -> Result<bool, BusyReason> {
+        let needed: usize = batch
+            .ops()
+            .map(|op| {
+                let entry = entry_of(&op, log_of(&op, settings), Pointer::default());
+                Memtable::entry_bytes_max(op.key().len(), &entry)
+            })
+            .sum();
+        let fits = self.active.fits(needed);
+        if fits && self.active_log_bytes < settings.l0_log_bytes {
+            return Ok(false);
+        }
+        if self.active.is_empty() {
+            // A group that is larger than a whole memtable gets one of its own size.
+            self.active = new_table(settings, needed);
+            return Ok(true);
+        }
+        self.freeze(needed, settings)?;
+        Ok(true)
+    }
+
+    /// Freezes the active memtable and begins one that takes `needed` bytes.
+    fn freeze(&mut self, needed: usize, settings: &Settings) -> Result<(), BusyReason> {
+        if self.frozen.len() + 1 >= settings.memtables_max {
+            return Err(BusyReason::Memtable);
+        }
+        if self.l1_runs() >= settings.l1_runs_max {
+            return Err(BusyReason::CompactionDebt);
+        }
+        let table = new_table(settings, needed);
+        self.frozen.push_back(Frozen {
+            table: std::mem::replace(&mut self.active, table),
+            last: self.last,
+            large: self.logs.large.end(),
+        });
+        self.active_log_bytes = 0;
+        Ok(())
+    }
+
+    /// Freezes the active memtable although it is not full, for tests and tools.
+    pub(super) fn freeze_now(&mut self, settings: &Settings) -> bool {
+        !self.active.is_empty() && self.freeze(0, settings).is_ok()
+    }
+
+    fn l1_runs(&self) -> usize {
+        self.version.level(1).map_or(0, |level| level.runs.len())
+    }
+
+    /// Appends `batch` and inserts it. The caller publishes the last LSN.
+    pub(super) fn append(
+        &mut self,
+        batch: &WriteBatch,
+        settings: &Settings,
+    ) -> Result<Touched, EngineError> {
+        let mut touched = Touched::default();
+        let mut log_bytes = 0;
+        let active = &self.active;
+        let ops = batch.ops().map(|op| GroupOp {
+            op,
+            log: log_of(&op, settings),
+        });
+        let insert = |appended: Appended<'_>| {
+            let GroupOp { op, log } = appended.op;
+            touched.logs[log.index()] = true;
+            active.insert(op.key(), appended.lsn, entry_of(&op, log, appended.at));
+            log_bytes += (op_bytes(&op) as u64) + RECORD_OVERHEAD;
+        };
+        self.last = self
+            .logs
+            .append_group(self.last.next(), None, ops, insert)
+            .map_err(|no_room| match no_room {
+                NoRoom::Full => EngineError::Busy(BusyReason::LogWindows),
+                NoRoom::TooLarge => EngineError::Limit(BatchError::TooManyBytes),
+            })?;
+        self.active_log_bytes += log_bytes;
+        self.note_ended();
+        Ok(touched)
+    }
+
+    /// Takes over which log segments have ended.
+    fn note_ended(&mut self) {
+        for log in LogKind::ALL {
+            while let Some(point) = self.logs.log_mut(log).take_sealed() {
+                // A group may straddle the end: then its last LSN is in the next segment.
+                self.ended.push_back(Ended {
+                    point,
+                    last: self.last,
+                });
+            }
+        }
+    }
+
+    /// Moves ranges that have to be flushed from the logs to the queue, and returns them. With
+    /// `force`, the present windows' too, padded.
+    pub(super) fn queue_flushes(&mut self, force: bool) -> Vec<FlushRange> {
+        let mut ranges = Vec::new();
+        for log in LogKind::ALL {
+            while let Some(range) = self.logs.log_mut(log).take_flush(force) {
+                ranges.push(range);
+            }
+        }
+        if !ranges.is_empty() {
+            let durable = self.logs.durable(self.last);
+            for log in LogKind::ALL {
+                self.logs.log_mut(log).set_durable(durable);
+            }
+        }
+        self.flushes.extend(&ranges);
+        ranges
+    }
+
+    /// The next range to flush.
+    pub(super) fn next_flush(&mut self) -> Option<FlushRange> {
+        self.flushes.pop_front()
+    }
+
+    /// The oldest memtable that waits to be flushed.
+    pub(super) fn oldest_frozen(&self) -> Option<&Frozen> {
+        self.frozen.front()
+    }
+
+    /// How many memtables wait to be flushed.
+    pub(super) fn frozen_count(&self) -> usize {
+        self.frozen.len()
+    }
+
+    /// Bytes of memory of all memtables.
+    pub(super) fn memtable_bytes(&self) -> usize {
+        let frozen = self.frozen.iter().map(|frozen| frozen.table.memory_bytes());
+        self.active.memory_bytes() + frozen.sum::<usize>()
+    }
+
+    /// Log segments that have ended and are in no edit yet, oldest first.
+    pub(super) fn ended(&self) -> impl Iterator<Item = &Ended> {
+        self.ended.iter()
+    }
+
+    /// An edit is durable: `version` is what it led to. `retired`: it took the oldest memtable.
+    /// Returns the version before, and the memtable, to be dropped without the lock.
+    pub(super) fn install(
+        &mut self,
+        version: Arc<Version>,
+        retired: bool,
+    ) -> (Arc<Version>, Option<Frozen>) {
+        let before = std::mem::replace(&mut self.version, version);
+        let frozen = retired.then(|| self.frozen.pop_front().expect("the memtable was there"));
+        if let Some(frozen) = &frozen {
+            self.levels_lsn = frozen.last;
+        }
+        (before, frozen)
+    }
+
+    /// The edit sealed this segment.
+    pub(super) fn sealed(&mut self, number: SegmentNumber) {
+        self.ended.retain(|ended| ended.point.number != number);
+    }
+
+    /// The edit `seq` added this segment; it may be written once every member has the edit.
+    pub(super) fn add_spare(&mut self, seq: EditSeq, segment: LogSegment) {
+        self.spare.push_back((seq, segment));
+    }
+
+    /// Gives the logs the segments whose edits everybody has.
+    pub(super) fn provide_spares(&mut self, everywhere: EditSeq) -> bool {
+        let mut any = false;
+        while let Some((seq, segment)) = self.spare.front().copied()
+            && seq <= everywhere
+        {
+            self.spare.pop_front();
+            self.logs.log_mut(segment.log).provide_segment(segment);
+            any = true;
+        }
+        any
+    }
+
+    /// Whether `log` needs another segment beyond those that are on their way.
+    pub(super) fn wants_segment(&self, log: LogKind) -> bool {
+        let coming = self.spare.iter().any(|(_, spare)| spare.log == log);
+        !coming && self.logs.log(log).wants_segment()
+    }
+}
+
+fn new_table(settings: &Settings, needed: usize) -> Arc<Memtable> {
+    Arc::new(Memtable::new(settings.l0_bytes.max(needed)))
+}
+
+/// The log in which an operation's record goes.
+pub(super) fn log_of(op: &Op<'_>, settings: &Settings) -> LogKind {
+    let Op::Put { key, value } = op else {
+        return LogKind::Recovery;
+    };
+    let pair = key.len() + value.len();
+    let large = pair > settings.node_bytes / 4
+        || match settings.placement {
+            Placement::InPlace => false,
+            Placement::Separated => true,
+            Placement::Hybrid => pair >= settings.large_bytes,
+        };
+    if large {
+        LogKind::Large
+    } else {
+        LogKind::Recovery
+    }
+}
+
+/// What an operation whose record went to `log`, at `at`, binds its key to.
+fn entry_of<'a>(op: &Op<'a>, log: LogKind, at: Pointer) -> Entry<'a> {
+    match (*op, log) {
+        (Op::Delete { .. }, _) => Entry::Tombstone,
+        (Op::Put { value, .. }, LogKind::Recovery) => Entry::Inline(value),
+        (Op::Put { value, .. }, LogKind::Large) => {
+            let value_len = u32::try_from(value.len()).expect("a value is short");
+            Entry::Pointer { at, value_len }
+        }
+    }
+}
+
+fn op_bytes(op: &Op<'_>) -> usize {
+    match op {
+        Op::Put { key, value } => key.len() + value.len(),
+        Op::Delete { key } => key.len(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn placement_decides_by_the_size_of_the_pair() {
+        let put = |len: usize, placement| {
+            let settings = Settings {
+                placement,
+                node_bytes: 8192,
+                ..Settings::default()
+            };
+            let value = vec![0; len];
+            log_of(
+                &Op::Put {
+                    key: b"k",
+                    value: &value,
+                },
+                &settings,
+            )
+        };
+        use LogKind::{Large, Recovery};
+        assert_eq!(put(998, Placement::Hybrid), Recovery);
+        assert_eq!(put(999, Placement::Hybrid), Large);
+        assert_eq!(put(2047, Placement::InPlace), Recovery);
+        assert_eq!(
+            put(2048, Placement::InPlace),
+            Large,
+            "over a quarter of a node"
+        );
+        assert_eq!(put(0, Placement::Separated), Large);
+        let delete = Op::Delete { key: b"k" };
+        let settings = Settings {
+            placement: Placement::Separated,
+            ..Settings::default()
+        };
+        assert_eq!(log_of(&delete, &settings), Recovery);
+    }
+}

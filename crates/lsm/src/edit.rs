@@ -1,0 +1,508 @@
+//! Version edits: the steps between versions, and their bytes.
+//!
+//! Whatever changes what a region consists of is an edit: a flushed memtable, a part of a
+//! compaction, a new log segment, a sealed one, more segment numbers. The primary makes it, every
+//! member stores the very same bytes in its manifest, in the order of their sequence, and
+//! [`Version::apply`](crate::version::Version::apply) is the only thing that gives them a meaning.
+//!
+//! ```text
+//! edit    := format: u8 (= 1)  flags: u8  seq  epoch  [replay_from] [durable] [mark]
+//!            list(place)                      -- level segments removed
+//!            list(place range)                -- level segments clipped
+//!            list(level: u8  run  segment)    -- level segments added
+//!            list(log: u8  ordinal number epoch base_lsn  0 | end+1)   -- log segments added
+//!            list(log: u8  number end)        -- log segments sealed
+//!            list(log: u8  number)            -- log segments removed
+//!            list(log: u8  number to)         -- log bytes that have to be durable
+//! flags   := 1 checkpoint | 2 replay_from | 4 durable | 8 mark
+//! place   := level: u8  run  number
+//! segment := number epoch len checksum: u32 entries tombstones range  list(number bytes)
+//! range   := from: string  bounded: u8  [to: string]
+//! list(x) := count  x*
+//! ```
+//!
+//! What has no width is a variable-length integer, a string is its length and its bytes
+//! ([`argosy_base::codec`]). The bytes carry no checksum: the manifest record or message that holds
+//! them does. An edit that decodes is well formed, no more; whether it fits is for the version.
+
+use std::fmt;
+
+use argosy_base::codec::{Malformed, Reader, put_string, put_varint};
+use argosy_base::limits::{KEY_BYTES_MAX, SEGMENT_SIZE};
+use argosy_base::{EditSeq, Epoch, KeyRange, LogKind, Lsn, SegmentNumber};
+
+/// The format that is written, and the only one that is read.
+const FORMAT: u8 = 1;
+const FLAG_CHECKPOINT: u8 = 1;
+const FLAG_REPLAY_FROM: u8 = 2;
+const FLAG_DURABLE: u8 = 4;
+const FLAG_MARK: u8 = 8;
+const FLAGS: u8 = FLAG_CHECKPOINT | FLAG_REPLAY_FROM | FLAG_DURABLE | FLAG_MARK;
+
+/// Levels that a region can have: L1 to L12. With a growth factor of 2 that is still 4096 times L0.
+pub const LEVELS_MAX: u8 = 12;
+
+/// Longest range bound: a key's successor.
+const BOUND_BYTES_MAX: usize = KEY_BYTES_MAX + 1;
+
+/// A sorted run of L1. Newer runs have higher numbers; the levels below have the one run 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RunId(pub u64);
+
+/// Where a version has a level segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    /// 1 to [`LEVELS_MAX`].
+    pub level: u8,
+    /// The run in the level.
+    pub run: RunId,
+    /// The segment.
+    pub number: SegmentNumber,
+}
+
+/// A segment of a level, and the keys that it stands for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LevelSegment {
+    /// Its logical number. A version has it in one run only, and there once; or several times,
+    /// for different keys, after its middle was consumed.
+    pub number: SegmentNumber,
+    /// The epoch in which it was written, part of its checksums' identity.
+    pub epoch: Epoch,
+    /// Bytes in use: whole blocks, at most [`SEGMENT_SIZE`].
+    pub len: u32,
+    /// Checksum of all `len` bytes, with identity `Kind::Segment`, region, number, epoch, offset 0.
+    pub checksum: u32,
+    /// Entries, tombstones included, clipped or not.
+    pub entries: u32,
+    /// Tombstones, clipped or not.
+    pub tombstones: u32,
+    /// The keys for which the segment is asked. What it holds beside them is dead.
+    pub range: KeyRange,
+    /// Bytes of records in segments of the large log that its entries point to, clipped or not.
+    pub log_refs: Vec<(SegmentNumber, u64)>,
+}
+
+/// A segment of a log's chain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogSegment {
+    /// The log.
+    pub log: LogKind,
+    /// Its place in the chain: 0, 1, 2, … for each log, without gaps.
+    pub ordinal: u64,
+    /// Its logical number.
+    pub number: SegmentNumber,
+    /// The epoch that writes it.
+    pub epoch: Epoch,
+    /// The LSN that its records count from; none of them is below.
+    pub base_lsn: Lsn,
+    /// Where it was sealed: the byte behind its last record. `None`: it is the tail.
+    pub end: Option<u32>,
+}
+
+/// A position in a log: byte `to` of segment `number`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LogPoint {
+    /// The log.
+    pub log: LogKind,
+    /// The segment in it.
+    pub number: SegmentNumber,
+    /// The byte.
+    pub to: u32,
+}
+
+/// A step from one version to the next. See the module documentation.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Edit {
+    /// One more than the version's that it changes; of a checkpoint: the version's that it states.
+    pub seq: EditSeq,
+    /// The epoch in which it was made.
+    pub epoch: Epoch,
+    /// It states the whole version instead of changes: what it does not add does not exist.
+    pub checkpoint: bool,
+    /// Replay of the logs starts at this LSN: everything below is in the levels.
+    pub replay_from: Option<Lsn>,
+    /// This LSN and all below were durable on the primary when the edit was made.
+    pub durable: Option<Lsn>,
+    /// Segment numbers below this may be in use.
+    pub mark: Option<SegmentNumber>,
+    /// Level segments that no longer belong to the version, with all their pieces.
+    pub removed: Vec<Place>,
+    /// Level segments that stand for fewer keys from now on: for those of the range, or of all the
+    /// ranges where a segment is named several times because its middle was consumed.
+    pub clipped: Vec<(Place, KeyRange)>,
+    /// Level segments that belong to the version from now on. One that is removed at another
+    /// place by the same edit is moved.
+    pub added: Vec<(u8, RunId, LevelSegment)>,
+    /// New tails. The one before has to be sealed.
+    pub logs_added: Vec<LogSegment>,
+    /// Tails that end: `to` is the byte behind the last record.
+    pub logs_sealed: Vec<LogPoint>,
+    /// Sealed log segments that no longer belong to the version.
+    pub logs_removed: Vec<(LogKind, SegmentNumber)>,
+    /// Log bytes below these points have to be durable on a member before the edit is applied
+    /// there (invariant I3). Seals are such points without being named here.
+    pub log_points: Vec<LogPoint>,
+}
+
+impl Edit {
+    /// An edit that changes nothing yet.
+    #[must_use]
+    pub fn new(seq: EditSeq, epoch: Epoch) -> Self {
+        Self {
+            seq,
+            epoch,
+            ..Self::default()
+        }
+    }
+
+    /// The edit's bytes, equal on every member.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = vec![FORMAT, self.flags()];
+        put_varint(&mut out, self.seq.0);
+        put_varint(&mut out, u64::from(self.epoch.0));
+        for number in [
+            self.replay_from.map(Lsn::get),
+            self.durable.map(Lsn::get),
+            self.mark.map(SegmentNumber::get),
+        ]
+        .into_iter()
+        .flatten()
+        {
+            put_varint(&mut out, number);
+        }
+        put_list(&mut out, &self.removed, |out, place| put_place(out, *place));
+        put_list(&mut out, &self.clipped, |out, (place, range)| {
+            put_place(out, *place);
+            put_range(out, range);
+        });
+        put_list(&mut out, &self.added, |out, (level, run, segment)| {
+            out.push(*level);
+            put_varint(out, run.0);
+            put_segment(out, segment);
+        });
+        put_list(&mut out, &self.logs_added, |out, log| {
+            out.push(log.log as u8);
+            put_varint(out, log.ordinal);
+            put_varint(out, log.number.0);
+            put_varint(out, u64::from(log.epoch.0));
+            put_varint(out, log.base_lsn.0);
+            put_varint(out, log.end.map_or(0, |end| u64::from(end) + 1));
+        });
+        put_list(&mut out, &self.logs_sealed, |out, at| put_point(out, *at));
+        put_list(&mut out, &self.logs_removed, |out, (log, number)| {
+            out.push(*log as u8);
+            put_varint(out, number.0);
+        });
+        put_list(&mut out, &self.log_points, |out, at| put_point(out, *at));
+        out
+    }
+
+    const fn flags(&self) -> u8 {
+        (if self.checkpoint { FLAG_CHECKPOINT } else { 0 })
+            | (if self.replay_from.is_some() {
+                FLAG_REPLAY_FROM
+            } else {
+                0
+            })
+            | (if self.durable.is_some() {
+                FLAG_DURABLE
+            } else {
+                0
+            })
+            | (if self.mark.is_some() { FLAG_MARK } else { 0 })
+    }
+
+    /// Reads an edit's bytes.
+    ///
+    /// # Errors
+    /// When they are not one edit of the known format, no more and no less.
+    pub fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
+        let mut from = Reader::new("version edit", bytes);
+        let format = from.u8()?;
+        let flags = from.u8()?;
+        if format != FORMAT || flags & !FLAGS != 0 {
+            return Err(from.malformed());
+        }
+        let seq = EditSeq(from.varint()?);
+        let epoch = get_epoch(&mut from)?;
+        let mut optional = |flag: u8| -> Result<Option<u64>, Malformed> {
+            (flags & flag != 0).then(|| from.varint()).transpose()
+        };
+        let replay_from = optional(FLAG_REPLAY_FROM)?.map(Lsn);
+        let durable = optional(FLAG_DURABLE)?.map(Lsn);
+        let mark = optional(FLAG_MARK)?.map(SegmentNumber);
+        if mark.is_some_and(|mark| mark > SegmentNumber::MAX) {
+            return Err(from.malformed());
+        }
+        let edit = Self {
+            seq,
+            epoch,
+            checkpoint: flags & FLAG_CHECKPOINT != 0,
+            replay_from,
+            durable,
+            mark,
+            removed: get_list(&mut from, get_place)?,
+            clipped: get_list(&mut from, |from| Ok((get_place(from)?, get_range(from)?)))?,
+            added: get_list(&mut from, |from| {
+                let level = get_level(from)?;
+                Ok((level, RunId(from.varint()?), get_segment(from)?))
+            })?,
+            logs_added: get_list(&mut from, get_log_segment)?,
+            logs_sealed: get_list(&mut from, get_point)?,
+            logs_removed: get_list(&mut from, |from| Ok((get_log(from)?, get_number(from)?)))?,
+            log_points: get_list(&mut from, get_point)?,
+        };
+        from.finish()?;
+        Ok(edit)
+    }
+}
+
+fn put_list<T>(out: &mut Vec<u8>, items: &[T], put: impl Fn(&mut Vec<u8>, &T)) {
+    put_varint(out, items.len() as u64);
+    for item in items {
+        put(out, item);
+    }
+}
+
+fn put_place(out: &mut Vec<u8>, place: Place) {
+    out.push(place.level);
+    put_varint(out, place.run.0);
+    put_varint(out, place.number.0);
+}
+
+fn put_range(out: &mut Vec<u8>, range: &KeyRange) {
+    put_string(out, &range.from);
+    out.push(u8::from(range.to.is_some()));
+    if let Some(to) = &range.to {
+        put_string(out, to);
+    }
+}
+
+fn put_segment(out: &mut Vec<u8>, segment: &LevelSegment) {
+    put_varint(out, segment.number.0);
+    put_varint(out, u64::from(segment.epoch.0));
+    put_varint(out, u64::from(segment.len));
+    out.extend_from_slice(&segment.checksum.to_le_bytes());
+    put_varint(out, u64::from(segment.entries));
+    put_varint(out, u64::from(segment.tombstones));
+    put_range(out, &segment.range);
+    put_list(out, &segment.log_refs, |out, (number, bytes)| {
+        put_varint(out, number.0);
+        put_varint(out, *bytes);
+    });
+}
+
+fn put_point(out: &mut Vec<u8>, point: LogPoint) {
+    out.push(point.log as u8);
+    put_varint(out, point.number.0);
+    put_varint(out, u64::from(point.to));
+}
+
+/// Reads a list. Every item takes at least a byte, so a count beyond the bytes that are left is a
+/// lie, and nothing is allocated for it.
+fn get_list<'a, T>(
+    from: &mut Reader<'a>,
+    mut get: impl FnMut(&mut Reader<'a>) -> Result<T, Malformed>,
+) -> Result<Vec<T>, Malformed> {
+    let count = from.length(from.rest().len())?;
+    // An item in memory may be far larger than its bytes: grow as items really come.
+    let mut items = Vec::with_capacity(count.min(64));
+    for _ in 0..count {
+        items.push(get(from)?);
+    }
+    Ok(items)
+}
+
+fn get_u32(from: &mut Reader<'_>) -> Result<u32, Malformed> {
+    u32::try_from(from.varint()?).map_err(|_| from.malformed())
+}
+
+fn get_epoch(from: &mut Reader<'_>) -> Result<Epoch, Malformed> {
+    get_u32(from).map(Epoch)
+}
+
+fn get_number(from: &mut Reader<'_>) -> Result<SegmentNumber, Malformed> {
+    let number = SegmentNumber(from.varint()?);
+    if number.0 == 0 || number > SegmentNumber::MAX {
+        return Err(from.malformed());
+    }
+    Ok(number)
+}
+
+fn get_level(from: &mut Reader<'_>) -> Result<u8, Malformed> {
+    let level = from.u8()?;
+    if level == 0 || level > LEVELS_MAX {
+        return Err(from.malformed());
+    }
+    Ok(level)
+}
+
+fn get_log(from: &mut Reader<'_>) -> Result<LogKind, Malformed> {
+    LogKind::from_raw(from.u8()?).ok_or_else(|| from.malformed())
+}
+
+/// A byte position in a segment, its end included.
+fn get_offset(from: &mut Reader<'_>) -> Result<u32, Malformed> {
+    let offset = get_u32(from)?;
+    if offset as usize > SEGMENT_SIZE {
+        return Err(from.malformed());
+    }
+    Ok(offset)
+}
+
+fn get_place(from: &mut Reader<'_>) -> Result<Place, Malformed> {
+    Ok(Place {
+        level: get_level(from)?,
+        run: RunId(from.varint()?),
+        number: get_number(from)?,
+    })
+}
+
+fn get_range(from: &mut Reader<'_>) -> Result<KeyRange, Malformed> {
+    let lower = from.string(BOUND_BYTES_MAX)?.to_vec();
+    let to = match from.u8()? {
+        0 => None,
+        1 => Some(from.string(BOUND_BYTES_MAX)?.to_vec()),
+        _ => return Err(from.malformed()),
+    };
+    Ok(KeyRange { from: lower, to })
+}
+
+fn get_segment(from: &mut Reader<'_>) -> Result<LevelSegment, Malformed> {
+    Ok(LevelSegment {
+        number: get_number(from)?,
+        epoch: get_epoch(from)?,
+        len: get_offset(from)?,
+        checksum: from.u32()?,
+        entries: get_u32(from)?,
+        tombstones: get_u32(from)?,
+        range: get_range(from)?,
+        log_refs: get_list(from, |from| Ok((get_number(from)?, from.varint()?)))?,
+    })
+}
+
+fn get_log_segment(from: &mut Reader<'_>) -> Result<LogSegment, Malformed> {
+    Ok(LogSegment {
+        log: get_log(from)?,
+        ordinal: from.varint()?,
+        number: get_number(from)?,
+        epoch: get_epoch(from)?,
+        base_lsn: Lsn(from.varint()?),
+        end: match from.varint()? {
+            0 => None,
+            end => match u32::try_from(end - 1) {
+                Ok(end) if end as usize <= SEGMENT_SIZE => Some(end),
+                _ => return Err(from.malformed()),
+            },
+        },
+    })
+}
+
+fn get_point(from: &mut Reader<'_>) -> Result<LogPoint, Malformed> {
+    Ok(LogPoint {
+        log: get_log(from)?,
+        number: get_number(from)?,
+        to: get_offset(from)?,
+    })
+}
+
+/// A log's name in one word.
+const fn log_word(log: LogKind) -> &'static str {
+    match log {
+        LogKind::Recovery => "recovery",
+        LogKind::Large => "large",
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "L{}.{}:{}", self.level, self.run.0, self.number.0)
+    }
+}
+
+impl fmt::Display for LogPoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}@{}", log_word(self.log), self.number.0, self.to)
+    }
+}
+
+impl fmt::Display for LogSegment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let log = log_word(self.log);
+        let (ordinal, number, base) = (self.ordinal, self.number.0, self.base_lsn.0);
+        write!(
+            f,
+            "{log}#{ordinal}:{number} epoch {} base {base}",
+            self.epoch.0
+        )?;
+        match self.end {
+            Some(end) => write!(f, " end {end}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for LevelSegment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { number, range, .. } = self;
+        write!(
+            f,
+            "{} {range} epoch {} len {}",
+            number.0, self.epoch.0, self.len
+        )?;
+        write!(f, " sum {:#x} entries {}", self.checksum, self.entries)?;
+        write!(f, " tombstones {}", self.tombstones)?;
+        for (number, bytes) in &self.log_refs {
+            write!(f, " ref {}={bytes}", number.0)?;
+        }
+        Ok(())
+    }
+}
+
+/// One line for what the edit is, then one line for each change.
+impl fmt::Display for Edit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let what = if self.checkpoint {
+            "checkpoint"
+        } else {
+            "edit"
+        };
+        write!(f, "{what} {} epoch {}", self.seq.0, self.epoch.0)?;
+        if let Some(lsn) = self.replay_from {
+            write!(f, " replay {}", lsn.0)?;
+        }
+        if let Some(lsn) = self.durable {
+            write!(f, " durable {}", lsn.0)?;
+        }
+        if let Some(mark) = self.mark {
+            write!(f, " mark {}", mark.0)?;
+        }
+        for place in &self.removed {
+            write!(f, "\n  - {place}")?;
+        }
+        for (place, range) in &self.clipped {
+            write!(f, "\n  clip {place} {range}")?;
+        }
+        for (level, run, segment) in &self.added {
+            write!(f, "\n  + L{level}.{}:{segment}", run.0)?;
+        }
+        for log in &self.logs_added {
+            write!(f, "\n  + {log}")?;
+        }
+        for at in &self.logs_sealed {
+            write!(f, "\n  seal {at}")?;
+        }
+        for (log, number) in &self.logs_removed {
+            write!(f, "\n  - {}:{}", log_word(*log), number.0)?;
+        }
+        for at in &self.log_points {
+            write!(f, "\n  need {at}")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+#[path = "edit_tests.rs"]
+mod tests;

@@ -1,0 +1,233 @@
+//! Edits return from their bytes, equal edits are equal bytes, and no bytes make the decoder panic.
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn number() -> impl Strategy<Value = SegmentNumber> {
+    prop_oneof![1u64..200, Just(SegmentNumber::MAX.0)].prop_map(SegmentNumber)
+}
+
+fn offset() -> impl Strategy<Value = u32> {
+    0..=u32::try_from(SEGMENT_SIZE).unwrap()
+}
+
+fn range() -> impl Strategy<Value = KeyRange> {
+    let bound = prop::collection::vec(any::<u8>(), 0..40);
+    (bound.clone(), prop::option::of(bound)).prop_map(|(from, to)| KeyRange { from, to })
+}
+
+fn place() -> impl Strategy<Value = Place> {
+    (1..=LEVELS_MAX, any::<u64>(), number()).prop_map(|(level, run, number)| Place {
+        level,
+        run: RunId(run),
+        number,
+    })
+}
+
+fn log() -> impl Strategy<Value = LogKind> {
+    prop_oneof![Just(LogKind::Recovery), Just(LogKind::Large)]
+}
+
+fn point() -> impl Strategy<Value = LogPoint> {
+    (log(), number(), offset()).prop_map(|(log, number, to)| LogPoint { log, number, to })
+}
+
+prop_compose! {
+    fn level_segment()(
+        number in number(),
+        epoch in any::<u32>(),
+        len in offset(),
+        checksum in any::<u32>(),
+        entries in any::<u32>(),
+        tombstones in any::<u32>(),
+        range in range(),
+        log_refs in prop::collection::vec((number(), any::<u64>()), 0..5),
+    ) -> LevelSegment {
+        let epoch = Epoch(epoch);
+        LevelSegment { number, epoch, len, checksum, entries, tombstones, range, log_refs }
+    }
+}
+
+prop_compose! {
+    fn log_segment()(
+        log in log(),
+        ordinal in any::<u64>(),
+        number in number(),
+        epoch in any::<u32>(),
+        base_lsn in any::<u64>(),
+        end in prop::option::of(offset()),
+    ) -> LogSegment {
+        let (epoch, base_lsn) = (Epoch(epoch), Lsn(base_lsn));
+        LogSegment { log, ordinal, number, epoch, base_lsn, end }
+    }
+}
+
+prop_compose! {
+    fn edit()(
+        (seq, epoch, checkpoint) in (any::<u64>(), any::<u32>(), any::<bool>()),
+        replay_from in prop::option::of(any::<u64>()),
+        durable in prop::option::of(any::<u64>()),
+        mark in prop::option::of(number()),
+        removed in prop::collection::vec(place(), 0..4),
+        clipped in prop::collection::vec((place(), range()), 0..4),
+        added in prop::collection::vec((1..=LEVELS_MAX, any::<u64>(), level_segment()), 0..4),
+        logs_added in prop::collection::vec(log_segment(), 0..4),
+        logs_sealed in prop::collection::vec(point(), 0..4),
+        logs_removed in prop::collection::vec((log(), number()), 0..4),
+        log_points in prop::collection::vec(point(), 0..4),
+    ) -> Edit {
+        let added = added.into_iter().map(|(level, run, s)| (level, RunId(run), s)).collect();
+        Edit {
+            seq: EditSeq(seq),
+            epoch: Epoch(epoch),
+            checkpoint,
+            replay_from: replay_from.map(Lsn),
+            durable: durable.map(Lsn),
+            mark,
+            removed,
+            clipped,
+            added,
+            logs_added,
+            logs_sealed,
+            logs_removed,
+            log_points,
+        }
+    }
+}
+
+/// Bytes that decode are the bytes of what they decode to: members that store equal bytes agree.
+fn check_decoded(bytes: &[u8]) {
+    if let Ok(edit) = Edit::decode(bytes) {
+        assert_eq!(edit.encode(), bytes);
+    }
+}
+
+proptest! {
+    #[test]
+    fn an_edit_returns_from_its_bytes(edit in edit()) {
+        prop_assert_eq!(Edit::decode(&edit.encode()), Ok(edit));
+    }
+
+    #[test]
+    fn damaged_bytes_are_an_error_or_another_edit(
+        edit in edit(), at in any::<prop::sample::Index>(), bit in 0..8u32,
+    ) {
+        let mut bytes = edit.encode();
+        let index = at.index(bytes.len());
+        bytes[index] ^= 1 << bit;
+        check_decoded(&bytes);
+    }
+
+    #[test]
+    fn a_part_is_no_edit(edit in edit(), at in any::<prop::sample::Index>()) {
+        let bytes = edit.encode();
+        prop_assert!(Edit::decode(&bytes[..at.index(bytes.len())]).is_err());
+        let longer = [bytes, vec![0]].concat();
+        prop_assert!(Edit::decode(&longer).is_err());
+    }
+
+    #[test]
+    fn any_bytes_are_survived(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        check_decoded(&bytes);
+        check_decoded(&[&[FORMAT, 0][..], &bytes].concat());
+    }
+}
+
+fn sample() -> Edit {
+    let place = |number| Place {
+        level: 1,
+        run: RunId(3),
+        number: SegmentNumber(number),
+    };
+    Edit {
+        replay_from: Some(Lsn(10)),
+        mark: Some(SegmentNumber(64)),
+        removed: vec![place(7)],
+        clipped: vec![(place(8), KeyRange::new("b", None))],
+        added: vec![(
+            2,
+            RunId(0),
+            LevelSegment {
+                number: SegmentNumber(9),
+                epoch: Epoch(1),
+                len: 4096,
+                checksum: 0xabcd,
+                entries: 10,
+                tombstones: 1,
+                range: KeyRange::new("a", Some("c".into())),
+                log_refs: vec![(SegmentNumber(4), 100)],
+            },
+        )],
+        logs_added: vec![LogSegment {
+            log: LogKind::Recovery,
+            ordinal: 2,
+            number: SegmentNumber(5),
+            epoch: Epoch(1),
+            base_lsn: Lsn(11),
+            end: None,
+        }],
+        logs_sealed: vec![LogPoint {
+            log: LogKind::Recovery,
+            number: SegmentNumber(3),
+            to: 4000,
+        }],
+        logs_removed: vec![(LogKind::Recovery, SegmentNumber(2))],
+        log_points: vec![LogPoint {
+            log: LogKind::Large,
+            number: SegmentNumber(4),
+            to: 8192,
+        }],
+        ..Edit::new(EditSeq(5), Epoch(1))
+    }
+}
+
+/// The bytes are stored and sent: a change would make every existing manifest unreadable.
+#[test]
+fn the_bytes_never_change() {
+    let expected: &[u8] = &[
+        1, 10, 5, 1, 10, 64, // format, flags, seq, epoch, replay_from, mark
+        1, 1, 3, 7, // removed
+        1, 1, 3, 8, 1, b'b', 0, // clipped
+        1, 2, 0, 9, 1, 0x80, 0x20, 0xcd, 0xab, 0, 0, 10, 1, 1, b'a', 1, 1, b'c', 1, 4,
+        100, // added
+        1, 1, 2, 5, 1, 11, 0, // logs added
+        1, 1, 3, 0xa0, 0x1f, // logs sealed
+        1, 1, 2, // logs removed
+        1, 2, 4, 0x80, 0x40, // log points
+    ];
+    assert_eq!(sample().encode(), expected);
+}
+
+#[test]
+fn an_edit_reads_well() {
+    let text = "edit 5 epoch 1 replay 10 mark 64\n  \
+        - L1.3:7\n  \
+        clip L1.3:8 [b, end)\n  \
+        + L2.0:9 [a, c) epoch 1 len 4096 sum 0xabcd entries 10 tombstones 1 ref 4=100\n  \
+        + recovery#2:5 epoch 1 base 11\n  \
+        seal recovery:3@4000\n  \
+        - recovery:2\n  \
+        need large:4@8192";
+    assert_eq!(sample().to_string(), text);
+}
+
+#[test]
+fn a_later_format_is_refused() {
+    let mut bytes = sample().encode();
+    bytes[0] = FORMAT + 1;
+    assert!(Edit::decode(&bytes).is_err());
+    let mut bytes = sample().encode();
+    bytes[1] |= 0x80;
+    assert!(Edit::decode(&bytes).is_err(), "an unknown flag");
+}
+
+/// A count is no reason to allocate: what it promises has to be there.
+#[test]
+fn a_lying_count_is_an_error() {
+    let mut bytes = Edit::new(EditSeq(1), Epoch(1)).encode();
+    assert_eq!(bytes.len(), 11);
+    bytes[4] = 0xff;
+    bytes.insert(5, 0x7f);
+    assert!(Edit::decode(&bytes).is_err());
+}

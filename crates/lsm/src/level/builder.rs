@@ -1,0 +1,297 @@
+//! Fills a level segment from pairs in ascending key order.
+//!
+//! Pairs are written straight to their place in the segment's buffer. A leaf is closed when the next
+//! pair does not fit, and a segment is full when that pair could not be followed by the index, the
+//! filter and the footer any more; the caller then finishes this segment and adds the pair to the
+//! next one. What comes out depends on the pairs only: equal pairs make equal bytes, on every member.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use argosy_base::limits::KEY_BYTES_MAX;
+use argosy_base::{BLOCK_SIZE, Kind, SEGMENT_SIZE, SegmentNumber};
+use argosy_device::Buffer;
+
+use super::format::{self, FOOTER_BYTES, Footer, Table};
+use super::index::{CHILD_BYTES_MAX, IndexBuilder};
+use super::leaf::{self, LEAF_BYTES_MAX};
+use super::{Entry, SegmentName};
+use crate::filter::{self, Filter, KeyHash};
+
+/// A segment that is finished and will never change.
+#[derive(Debug)]
+pub struct BuiltSegment {
+    /// Which segment it is.
+    pub name: SegmentName,
+    /// All its bytes, in whole blocks.
+    pub bytes: Buffer,
+    /// The checksum of all its bytes: [`SegmentName::checksum`].
+    pub checksum: u32,
+    /// How many pairs and tombstones it holds.
+    pub entries: u32,
+    /// How many of these are tombstones.
+    pub tombstones: u32,
+    /// Its lowest key.
+    pub first_key: Vec<u8>,
+    /// Its highest key.
+    pub last_key: Vec<u8>,
+    /// The log segments that it points into, in ascending order, each with the bytes of the keys and
+    /// values whose pointers lead there.
+    pub log_refs: Vec<(SegmentNumber, u64)>,
+}
+
+/// Sizes of a segment and its nodes; the same on all members of a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Geometry {
+    /// Bytes of a node; a power of two from 512 to 32 KiB.
+    pub node_bytes: usize,
+    /// Most bytes of the segment; whole blocks, from [`format::segment_bytes_min`] to
+    /// [`SEGMENT_SIZE`].
+    pub segment_bytes: usize,
+}
+
+/// A segment that is being filled.
+#[derive(Debug)]
+pub struct SegmentBuilder {
+    name: SegmentName,
+    geometry: Geometry,
+    out: Buffer,
+    /// The leaf that is being filled; empty before the first pair.
+    leaf: Range<usize>,
+    /// Pairs in that leaf.
+    count: usize,
+    /// Where the lowest of its records begins, in the leaf.
+    floor: usize,
+    first_key: Vec<u8>,
+    /// Where the highest key so far lies in `out`.
+    last_key: Range<usize>,
+    index: IndexBuilder,
+    hashes: Vec<KeyHash>,
+    tombstones: u32,
+    log_refs: BTreeMap<SegmentNumber, u64>,
+}
+
+impl SegmentBuilder {
+    /// An empty segment.
+    ///
+    /// # Panics
+    /// When the geometry is outside its bounds.
+    #[must_use]
+    pub fn new(name: SegmentName, geometry: Geometry) -> Self {
+        let Geometry {
+            node_bytes,
+            segment_bytes,
+        } = geometry;
+        assert!(
+            format::node_bytes_valid(node_bytes),
+            "a node is a power of two from 512 bytes to 32 KiB, not {node_bytes}"
+        );
+        assert!(
+            segment_bytes.is_multiple_of(BLOCK_SIZE)
+                && segment_bytes <= SEGMENT_SIZE
+                && segment_bytes >= format::segment_bytes_min(node_bytes),
+            "a segment holds whole blocks and any one pair, not {segment_bytes} bytes"
+        );
+        Self {
+            name,
+            geometry,
+            out: Buffer::zeroed(segment_bytes),
+            leaf: 0..0,
+            count: 0,
+            floor: 0,
+            first_key: vec![],
+            last_key: 0..0,
+            index: IndexBuilder::default(),
+            hashes: vec![],
+            tombstones: 0,
+            log_refs: BTreeMap::new(),
+        }
+    }
+
+    /// Adds a pair, or returns `false` and changes nothing when the segment is full. An empty segment
+    /// takes any pair whose value lies in a log, and any other of up to a quarter of a node.
+    ///
+    /// # Panics
+    /// When `key` is empty, too long or not above the last key, or an inline value is longer than any
+    /// leaf.
+    #[inline]
+    #[must_use = "a pair that did not fit belongs into the next segment"]
+    pub fn add(&mut self, key: &[u8], entry: Entry<'_>) -> bool {
+        let last = &self.out[self.last_key.clone()];
+        assert!(key > last, "keys rise strictly");
+        assert!(key.len() <= KEY_BYTES_MAX, "keys are checked when written");
+        let record = leaf::record_len(key, &entry);
+        let slots_end = leaf::HEADER_BYTES + self.count * leaf::SLOT_BYTES;
+        let opens = slots_end + leaf::SLOT_BYTES + record > self.floor;
+        let leaf_bytes = if opens { self.leaf_bytes(record) } else { 0 };
+        if !self.fits(key, &entry, leaf_bytes) {
+            assert!(self.entries() > 0, "an empty segment takes any pair");
+            return false;
+        }
+        if opens {
+            self.open_leaf(key, leaf_bytes);
+        }
+        self.put(key, &entry, record);
+        true
+    }
+
+    /// Bytes of a leaf that begins with a record of `record` bytes.
+    fn leaf_bytes(&self, record: usize) -> usize {
+        let least = leaf::HEADER_BYTES + leaf::SLOT_BYTES + record;
+        let bytes = least.next_multiple_of(self.geometry.node_bytes);
+        assert!(bytes <= LEAF_BYTES_MAX, "long values are kept in a log");
+        bytes
+    }
+
+    /// Whether everything that has to follow the leaves still has room when the pair is added, with a
+    /// new leaf of `leaf_bytes` where that is not zero.
+    #[inline]
+    fn fits(&self, key: &[u8], entry: &Entry<'_>, leaf_bytes: usize) -> bool {
+        let child = if leaf_bytes > 0 { CHILD_BYTES_MAX } else { 0 };
+        let log_ref = usize::from(matches!(entry, Entry::Pointer { .. }));
+        let first = if self.first_key.is_empty() {
+            key.len()
+        } else {
+            self.first_key.len()
+        };
+        let end = self.leaf.end
+            + leaf_bytes
+            + self.index.len()
+            + child
+            + filter::encoded_len(self.hashes.len() + 1)
+            + Table::len_max(first, key.len(), self.log_refs.len() + log_ref)
+            + FOOTER_BYTES;
+        end <= self.out.len()
+    }
+
+    fn open_leaf(&mut self, key: &[u8], leaf_bytes: usize) {
+        self.close_leaf();
+        let below = &self.out[self.last_key.clone()];
+        let below = (!below.is_empty()).then_some(below);
+        self.index
+            .push(leaf_bytes / self.geometry.node_bytes, below, key);
+        self.leaf = self.leaf.end..self.leaf.end + leaf_bytes;
+        self.count = 0;
+        self.floor = leaf_bytes;
+        if self.first_key.is_empty() {
+            self.first_key = key.to_vec();
+        }
+    }
+
+    fn close_leaf(&mut self) {
+        if self.leaf.is_empty() {
+            return;
+        }
+        let at = narrow(self.leaf.start);
+        let identity = self.name.identity(Kind::Leaf, at);
+        let leaf = &mut self.out[self.leaf.clone()];
+        leaf::seal(leaf, self.count, self.floor, identity);
+    }
+
+    /// Writes the pair into the open leaf, where it fits.
+    #[inline]
+    fn put(&mut self, key: &[u8], entry: &Entry<'_>, record: usize) {
+        let leaf = &mut self.out[self.leaf.clone()];
+        let end = self.floor;
+        self.floor -= record;
+        let key_at = leaf::write_record(&mut leaf[self.floor..end], key, entry);
+        let key_at = self.leaf.start + self.floor + key_at;
+        self.last_key = key_at..key_at + key.len();
+        let slot = leaf::HEADER_BYTES + self.count * leaf::SLOT_BYTES;
+        let offset = u16::try_from(self.floor).expect("an offset in a leaf fits its slot");
+        leaf[slot..slot + 2].copy_from_slice(&offset.to_le_bytes());
+        self.count += 1;
+        self.hashes.push(KeyHash::of(key));
+        match *entry {
+            Entry::Inline(_) => {}
+            Entry::Pointer { at, value_len } => {
+                let bytes = key.len() as u64 + u64::from(value_len);
+                *self.log_refs.entry(at.segment()).or_default() += bytes;
+            }
+            Entry::Tombstone => self.tombstones += 1,
+        }
+    }
+
+    /// How many pairs and tombstones have been added.
+    #[must_use]
+    pub fn entries(&self) -> u32 {
+        narrow(self.hashes.len())
+    }
+
+    /// Bytes of the leaves so far.
+    #[must_use]
+    pub fn leaves_bytes(&self) -> usize {
+        self.leaf.end
+    }
+
+    /// Closes the segment.
+    ///
+    /// # Panics
+    /// When it is empty.
+    #[must_use]
+    pub fn finish(mut self) -> BuiltSegment {
+        assert!(self.entries() > 0, "no segment is empty");
+        self.close_leaf();
+        let table = Table {
+            first_key: std::mem::take(&mut self.first_key),
+            last_key: self.out[self.last_key.clone()].to_vec(),
+            log_refs: std::mem::take(&mut self.log_refs).into_iter().collect(),
+        };
+        let filter = Filter::build(&self.hashes);
+        let index_at = self.leaf.end;
+        let filter_at = index_at + self.index.len();
+        let table_at = filter_at + filter.encoded_len();
+        let encoded = table.encode(self.name, narrow(table_at));
+        let table_end = table_at + encoded.len();
+        let name = self.name;
+        self.index.write(
+            &mut self.out[index_at..filter_at],
+            name.identity(Kind::Index, narrow(index_at)),
+        );
+        filter.encode(
+            &mut self.out[filter_at..table_at],
+            name.identity(Kind::Filter, narrow(filter_at)),
+        );
+        self.out[table_at..table_end].copy_from_slice(&encoded);
+        let footer = Footer {
+            node_bytes: narrow(self.geometry.node_bytes),
+            leaves: self.index.count(),
+            entries: self.entries(),
+            tombstones: self.tombstones,
+            index_len: narrow(self.index.len()),
+            filter_len: narrow(filter.encoded_len()),
+            table_len: narrow(encoded.len()),
+            leaves_len: narrow(index_at),
+        };
+        let bytes = with_footer(self.out, table_end, &footer, name);
+        BuiltSegment {
+            name,
+            checksum: name.checksum(&bytes),
+            bytes,
+            entries: footer.entries,
+            tombstones: footer.tombstones,
+            first_key: table.first_key,
+            last_key: table.last_key,
+            log_refs: table.log_refs,
+        }
+    }
+}
+
+/// Puts the footer behind the first `used` bytes of `out`, in the last of as few blocks as possible.
+/// Where that would save less than a part in 64, all of `out` is used instead of being copied.
+fn with_footer(out: Buffer, used: usize, footer: &Footer, name: SegmentName) -> Buffer {
+    let needed = (used + FOOTER_BYTES).next_multiple_of(BLOCK_SIZE);
+    assert!(needed <= out.len(), "`add` left room for what follows");
+    let mut bytes = if needed < out.len() - out.len() / 64 {
+        Buffer::from_slice(&out[..needed])
+    } else {
+        out
+    };
+    let at = bytes.len() - FOOTER_BYTES;
+    bytes[at..].copy_from_slice(&footer.encode(name, narrow(at)));
+    bytes
+}
+
+fn narrow(value: usize) -> u32 {
+    u32::try_from(value).expect("offsets and lengths in a segment are below 2 MiB")
+}

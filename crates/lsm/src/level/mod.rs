@@ -1,0 +1,226 @@
+//! Level segments: the self-contained lower part of a level's B+-tree.
+//!
+//! A compaction merges sorted sources ([`Merge`](crate::merge::Merge)) into a [`SegmentBuilder`],
+//! which fills leaves left to right, and puts the index over them, a filter and a footer behind
+//! them. The result is written and shipped as it is and never changed (I1). A [`SegmentReader`]
+//! holds a segment's index and filter in memory and finds keys in its leaves, most of them in the
+//! [`NodeCache`](crate::cache::NodeCache); a [`LevelCursor`] walks through the leaves in key order
+//! and reads ahead.
+//!
+//! Reading order: [`format`](mod@format) (a segment as a whole, and its footer), [`leaf`], [`index`],
+//! [`builder`], [`reader`], [`cursor`].
+//!
+//! Every byte that is read is checked before it is believed (I2): leaves, index, filter and footer
+//! carry checksums under the identity of the segment that they belong to, and whatever is counted or
+//! pointed at inside them is checked against their bounds once, when they are parsed. What has been
+//! parsed can be used without further errors.
+
+pub mod builder;
+pub mod cursor;
+pub mod format;
+pub mod index;
+pub mod leaf;
+pub mod reader;
+
+use argosy_base::{Epoch, Identity, Kind, Pointer, RegionId, SegmentNumber};
+use argosy_device::{Buffer, DeviceError};
+use argosy_engine::EngineError;
+
+pub use builder::{BuiltSegment, Geometry, SegmentBuilder};
+pub use cursor::{LevelCursor, ReadAhead};
+pub use leaf::Leaf;
+pub use reader::SegmentReader;
+
+/// Which segment: its number, and the region and the epoch that wrote it. Part of the identity of
+/// every byte in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SegmentName {
+    /// The region that wrote it.
+    pub region: RegionId,
+    /// Its logical number in that region.
+    pub number: SegmentNumber,
+    /// The epoch in which it was written.
+    pub epoch: Epoch,
+}
+
+impl SegmentName {
+    /// The identity of what begins at byte `offset` of this segment.
+    #[inline]
+    #[must_use]
+    pub const fn identity(self, kind: Kind, offset: u32) -> Identity {
+        Identity {
+            kind,
+            region: self.region,
+            segment: self.number,
+            epoch: self.epoch,
+            offset,
+        }
+    }
+
+    /// The checksum of the whole segment, as version edits and shipments state it. `bytes` are all
+    /// bytes of the segment, in whole blocks.
+    #[must_use]
+    pub fn checksum(self, bytes: &[u8]) -> u32 {
+        self.identity(Kind::Segment, 0).checksum(bytes)
+    }
+
+    /// The error that says that byte `offset` of this segment is not what it should be.
+    #[must_use]
+    pub const fn corrupt(self, offset: u32, what: &'static str) -> LevelError {
+        LevelError::Corrupt {
+            segment: self.number,
+            offset,
+            what,
+        }
+    }
+}
+
+/// What a key of a level is bound to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Entry<'a> {
+    /// The value itself.
+    Inline(&'a [u8]),
+    /// The value lies in a log.
+    Pointer {
+        /// Where its record begins.
+        at: Pointer,
+        /// Bytes of the value, without key and record header.
+        value_len: u32,
+    },
+    /// The key is not bound, and hides what older sources bind it to.
+    Tombstone,
+}
+
+impl Entry<'_> {
+    /// A copy that owns its bytes.
+    #[must_use]
+    pub fn to_owned(&self) -> OwnedEntry {
+        match *self {
+            Entry::Inline(value) => OwnedEntry::Inline(value.to_vec()),
+            Entry::Pointer { at, value_len } => OwnedEntry::Pointer { at, value_len },
+            Entry::Tombstone => OwnedEntry::Tombstone,
+        }
+    }
+}
+
+/// An [`Entry`] that owns its bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OwnedEntry {
+    /// The value itself.
+    Inline(Vec<u8>),
+    /// The value lies in a log.
+    Pointer {
+        /// Where its record begins.
+        at: Pointer,
+        /// Bytes of the value, without key and record header.
+        value_len: u32,
+    },
+    /// The key is not bound, and hides what older sources bind it to.
+    Tombstone,
+}
+
+impl OwnedEntry {
+    /// The entry, borrowed.
+    #[must_use]
+    pub fn as_entry(&self) -> Entry<'_> {
+        match self {
+            Self::Inline(value) => Entry::Inline(value),
+            Self::Pointer { at, value_len } => Entry::Pointer {
+                at: *at,
+                value_len: *value_len,
+            },
+            Self::Tombstone => Entry::Tombstone,
+        }
+    }
+}
+
+/// Why a level segment could not be read. Variants differ in what the caller does next.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LevelError {
+    /// The bytes are not those that were written. Fetch the segment from another member.
+    #[error("{segment}, byte {offset}: {what}")]
+    Corrupt {
+        /// The damaged segment.
+        segment: SegmentNumber,
+        /// Where in it.
+        offset: u32,
+        /// What is wrong.
+        what: &'static str,
+    },
+    /// The segment was written by a version of Argosy that this one does not know. Upgrade.
+    #[error("{segment} has format {version}; this version reads format {known}", known = format::VERSION)]
+    UnknownVersion {
+        /// The segment.
+        segment: SegmentNumber,
+        /// Its format.
+        version: u32,
+    },
+    /// The device failed; see the error's own remedy.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+}
+
+impl From<LevelError> for EngineError {
+    fn from(error: LevelError) -> Self {
+        match error {
+            LevelError::Corrupt {
+                segment,
+                offset,
+                what,
+            } => Self::Corrupt {
+                segment,
+                offset,
+                what,
+            },
+            LevelError::Device(error) => Self::Device(error),
+            unknown @ LevelError::UnknownVersion { .. } => Self::Device(DeviceError::Unusable {
+                path: "level segment".to_owned(),
+                what: unknown.to_string(),
+            }),
+        }
+    }
+}
+
+/// Where a segment's bytes come from: a device, through a member's segment table, or memory.
+pub trait ReadAt {
+    /// Fills `out` with the segment's bytes from byte `offset` on. Both `offset` and the length of
+    /// `out` are whole blocks, and `out` is aligned as a [`Buffer`] is.
+    fn read_at(&self, offset: u32, out: &mut [u8]) -> Result<(), LevelError>;
+}
+
+impl<F: Fn(u32, &mut [u8]) -> Result<(), LevelError>> ReadAt for F {
+    fn read_at(&self, offset: u32, out: &mut [u8]) -> Result<(), LevelError> {
+        self(offset, out)
+    }
+}
+
+/// A whole segment in memory, such as one that has just been built.
+impl ReadAt for Buffer {
+    fn read_at(&self, offset: u32, out: &mut [u8]) -> Result<(), LevelError> {
+        let from = offset as usize;
+        match self.get(from..).and_then(|rest| rest.get(..out.len())) {
+            Some(bytes) => {
+                out.copy_from_slice(bytes);
+                Ok(())
+            }
+            None => Err(LevelError::Corrupt {
+                segment: SegmentNumber(0),
+                offset,
+                what: "the buffer ends before the segment does",
+            }),
+        }
+    }
+}
+
+impl<R: ReadAt + ?Sized> ReadAt for std::sync::Arc<R> {
+    fn read_at(&self, offset: u32, out: &mut [u8]) -> Result<(), LevelError> {
+        (**self).read_at(offset, out)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::cast_possible_truncation, reason = "tests cut random numbers")]
+pub(crate) mod testing;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,313 @@
+//! Finds keys in a finished level segment.
+//!
+//! A reader keeps the segment's index, filter and footer in memory, all checked when it is opened. A
+//! lookup asks the filter, then the index, and reads one leaf: from the cache, or from the device.
+//! Where the index cannot tell between neighbours (keys that share their first 64 bytes and more), it
+//! compares with the first keys of a few leaves.
+
+use argosy_base::{BLOCK_SIZE, Kind, SEGMENT_SIZE, SegmentNumber};
+use argosy_device::Buffer;
+
+use super::format::{BLOCK, FOOTER_BYTES, Footer, Table};
+use super::index::Index;
+use super::{Leaf, LevelError, OwnedEntry, ReadAt, SegmentName};
+use crate::cache::{CacheKey, NodeCache};
+use crate::filter::{self, Filter, KeyHash};
+
+/// A level segment, open for reading. Never changes.
+#[derive(Debug)]
+pub struct SegmentReader {
+    name: SegmentName,
+    footer: Footer,
+    table: Table,
+    index: Index,
+    filter: Filter,
+}
+
+impl SegmentReader {
+    /// Opens segment `name` of `len` bytes: reads and checks what follows its leaves, in one or two
+    /// reads.
+    ///
+    /// # Errors
+    /// [`LevelError::Corrupt`] where the bytes are not that segment's, or `len` is not its length;
+    /// [`LevelError::UnknownVersion`] where a newer version of Argosy wrote it.
+    pub fn open(
+        name: SegmentName,
+        len: u32,
+        source: &(impl ReadAt + ?Sized),
+    ) -> Result<Self, LevelError> {
+        let bytes = len as usize;
+        if bytes == 0 || !bytes.is_multiple_of(BLOCK_SIZE) || bytes > SEGMENT_SIZE {
+            return Err(name.corrupt(0, "the segment has an impossible length"));
+        }
+        let mut last = Buffer::zeroed(BLOCK_SIZE);
+        source.read_at(len - BLOCK, &mut last)?;
+        let (front, footer) = last
+            .split_last_chunk::<FOOTER_BYTES>()
+            .expect("a block is longer than a footer");
+        let at = len - BLOCK + offset(front.len() as u64);
+        let footer = Footer::parse(footer, name, at)?;
+        let from = footer.leaves_len - footer.leaves_len % BLOCK;
+        if from >= len - BLOCK {
+            return Self::parse(name, footer, from, &last);
+        }
+        let mut tail = Buffer::zeroed((len - from) as usize);
+        let (front, back) = tail.split_at_mut((len - from - BLOCK) as usize);
+        source.read_at(from, front)?;
+        back.copy_from_slice(&last);
+        Self::parse(name, footer, from, &tail)
+    }
+
+    /// Checks `tail`, the segment's bytes from byte `from` on.
+    fn parse(
+        name: SegmentName,
+        footer: Footer,
+        from: u32,
+        tail: &[u8],
+    ) -> Result<Self, LevelError> {
+        let [index_at, filter_at, table_at, table_end] = footer.bounds();
+        let part = |begin: u64, end: u64| {
+            let range = (offset(begin) - from) as usize..(offset(end) - from) as usize;
+            &tail[range]
+        };
+        let identity = |kind, at| name.identity(kind, offset(at));
+        let node_bytes = footer.node_bytes as usize;
+        let index = Index::parse(
+            part(index_at, filter_at),
+            identity(Kind::Index, index_at),
+            node_bytes,
+        )
+        .map_err(|what| name.corrupt(offset(index_at), what))?;
+        let filter = Filter::parse(part(filter_at, table_at), identity(Kind::Filter, filter_at))
+            .map_err(|what| name.corrupt(offset(filter_at), what))?;
+        let table = Table::parse(part(table_at, table_end), name, offset(table_at))?;
+        let footer_at = u64::from(from) + (tail.len() - FOOTER_BYTES) as u64;
+        let padding = part(table_end, footer_at);
+        if padding.iter().any(|byte| *byte != 0) {
+            return Err(name.corrupt(offset(table_end), "a segment's padding is not zero"));
+        }
+        let agree = index.count() == footer.leaves as usize
+            && index.leaves_end() == footer.leaves_len
+            && filter::encoded_len(footer.entries as usize) == filter.encoded_len();
+        if !agree {
+            return Err(name.corrupt(offset(index_at), "the footer contradicts the index"));
+        }
+        Ok(Self {
+            name,
+            footer,
+            table,
+            index,
+            filter,
+        })
+    }
+
+    /// Which segment this is.
+    #[must_use]
+    pub const fn name(&self) -> SegmentName {
+        self.name
+    }
+
+    /// How many pairs and tombstones it holds.
+    #[must_use]
+    pub const fn entries(&self) -> u32 {
+        self.footer.entries
+    }
+
+    /// How many of these are tombstones.
+    #[must_use]
+    pub const fn tombstones(&self) -> u32 {
+        self.footer.tombstones
+    }
+
+    /// The lowest key.
+    #[must_use]
+    pub fn first_key(&self) -> &[u8] {
+        &self.table.first_key
+    }
+
+    /// The highest key.
+    #[must_use]
+    pub fn last_key(&self) -> &[u8] {
+        &self.table.last_key
+    }
+
+    /// The log segments that it points into, in ascending order, each with the bytes of the keys and
+    /// values whose pointers lead there.
+    #[must_use]
+    pub fn log_refs(&self) -> &[(SegmentNumber, u64)] {
+        &self.table.log_refs
+    }
+
+    /// How many leaves it has; at least one.
+    #[must_use]
+    pub fn leaves(&self) -> usize {
+        self.index.count()
+    }
+
+    /// Bytes of its leaves, which is about what a compaction of it reads.
+    #[must_use]
+    pub const fn leaves_bytes(&self) -> u32 {
+        self.footer.leaves_len
+    }
+
+    /// Bytes that the reader keeps in memory.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        size_of::<Self>()
+            + self.index.memory_bytes()
+            + self.filter.memory_bytes()
+            + self.table.first_key.capacity()
+            + self.table.last_key.capacity()
+            + self.table.log_refs.capacity() * size_of::<(SegmentNumber, u64)>()
+    }
+
+    /// Whether the segment may hold the key with this hash. `false` is certain.
+    #[inline]
+    #[must_use]
+    pub fn may_contain(&self, hash: KeyHash) -> bool {
+        self.filter.may_contain(hash)
+    }
+
+    /// What `key`, whose hash is `hash`, is bound to in this segment. The clip range that a version
+    /// may have for it is the caller's to respect.
+    pub fn get(
+        &self,
+        key: &[u8],
+        hash: KeyHash,
+        source: &(impl ReadAt + ?Sized),
+        cache: Option<&NodeCache>,
+    ) -> Result<Option<OwnedEntry>, LevelError> {
+        let outside = key < self.first_key() || key > self.last_key();
+        if outside || !self.may_contain(hash) {
+            return Ok(None);
+        }
+        let (_, leaf) = self.find_leaf(key, |index| self.leaf(index, source, cache))?;
+        Ok(leaf.get(key).map(|entry| entry.to_owned()))
+    }
+
+    /// The leaf that holds `key` if any does, and its place. If none does, the lowest key above it is
+    /// in that leaf, or else is the first of the next one.
+    pub(super) fn find_leaf(
+        &self,
+        key: &[u8],
+        mut read: impl FnMut(usize) -> Result<Leaf, LevelError>,
+    ) -> Result<(usize, Leaf), LevelError> {
+        let (mut low, mut high) = self.index.find(key);
+        let mut known = None;
+        while low < high {
+            let middle = low + (high - low).div_ceil(2);
+            let leaf = read(middle)?;
+            if leaf.first_key() <= key {
+                (low, known) = (middle, Some(leaf));
+            } else {
+                high = middle - 1;
+            }
+        }
+        let leaf = match known {
+            Some(leaf) => leaf,
+            None => read(low)?,
+        };
+        Ok((low, leaf))
+    }
+
+    /// Leaf `index`, from the cache or else from the device.
+    pub(super) fn leaf(
+        &self,
+        index: usize,
+        source: &(impl ReadAt + ?Sized),
+        cache: Option<&NodeCache>,
+    ) -> Result<Leaf, LevelError> {
+        let key = self.cache_key(index);
+        if let Some(leaf) = cache.and_then(|cache| cache.leaf(key)) {
+            return Ok(leaf);
+        }
+        let chunk = self.read_leaves(index, index + 1, source)?;
+        let leaf = chunk.leaf(self, index)?;
+        if let Some(cache) = cache {
+            cache.keep_leaf(key, leaf.clone());
+        }
+        Ok(leaf)
+    }
+
+    /// What the cache knows leaf `index` by.
+    pub(super) fn cache_key(&self, index: usize) -> CacheKey {
+        CacheKey::Leaf {
+            region: self.name.region,
+            segment: self.name.number,
+            leaf: u32::try_from(index).expect("a segment has fewer leaves than bytes"),
+        }
+    }
+
+    /// Reads leaves `from..to`, of which there is at least one, in one read.
+    pub(super) fn read_leaves(
+        &self,
+        from: usize,
+        to: usize,
+        source: &(impl ReadAt + ?Sized),
+    ) -> Result<Chunk, LevelError> {
+        let at = self.index.span(from).start / BLOCK * BLOCK;
+        let end = self.index.span(to - 1).end.next_multiple_of(BLOCK);
+        let mut bytes = Buffer::zeroed((end - at) as usize);
+        source.read_at(at, &mut bytes)?;
+        Ok(Chunk {
+            leaves: from..to,
+            at,
+            bytes,
+        })
+    }
+
+    /// The leaf behind those from `from` on that `bytes` can hold; at least one leaf is taken.
+    pub(super) fn leaves_within(&self, from: usize, bytes: usize) -> usize {
+        let start = self.index.span(from).start as usize;
+        let mut to = from + 1;
+        while to < self.leaves() && self.index.span(to).end as usize - start <= bytes {
+            to += 1;
+        }
+        to
+    }
+
+    /// Where leaf `index` begins in the segment.
+    pub(super) fn leaf_start(&self, index: usize) -> u32 {
+        self.index.span(index).start
+    }
+
+    /// Whether the index cannot tell where the keys of leaf `index` begin.
+    pub(super) fn is_tied(&self, index: usize) -> bool {
+        self.index.is_tied(index)
+    }
+}
+
+/// A place in a segment, which is known to be far smaller than 4 GiB.
+fn offset(at: u64) -> u32 {
+    u32::try_from(at).expect("places in a segment were checked against its length")
+}
+
+/// Leaves that were read together and are not checked yet.
+#[derive(Debug)]
+pub(super) struct Chunk {
+    leaves: std::ops::Range<usize>,
+    at: u32,
+    bytes: Buffer,
+}
+
+impl Chunk {
+    /// Whether leaf `index` was read.
+    pub(super) fn holds(&self, index: usize) -> bool {
+        self.leaves.contains(&index)
+    }
+
+    /// Leaf `index`, which was read, checked.
+    pub(super) fn leaf(&self, of: &SegmentReader, index: usize) -> Result<Leaf, LevelError> {
+        let span = of.index.span(index);
+        let bytes = &self.bytes[(span.start - self.at) as usize..(span.end - self.at) as usize];
+        let leaf = Leaf::parse(bytes, of.name, span.start)?;
+        let first = index > 0 || leaf.first_key() == of.first_key();
+        let last = index + 1 < of.leaves() || leaf.last_key() == of.last_key();
+        if first && last && of.index.admits(index, &leaf) {
+            Ok(leaf)
+        } else {
+            let what = "a leaf's keys are not where the index says";
+            Err(of.name.corrupt(span.start, what))
+        }
+    }
+}

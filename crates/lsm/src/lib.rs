@@ -1,0 +1,47 @@
+//! The log-structured merge engine.
+//!
+//! A write becomes a record in a log and an entry of a memtable. Full memtables become sorted runs
+//! of L1, and runs are merged, one part at a time, into larger and larger levels. Whatever is
+//! written to the device is written once, front to back, in segments of 2 MiB, and never changed;
+//! what a region consists of at any moment is a *version*, and every step to the next one is an
+//! *edit* in the region's manifest. Another copy of the region needs nothing but the log's bytes,
+//! the finished segments, and the edits, all of which an [`Observer`](argosy_engine::Observer)
+//! hears of.
+//!
+//! Reading order, top down:
+//!
+//! - [`db`]: the engine, its three lanes (readers, writers, background), and how it begins.
+//! - [`read`], [`snapshot`]: how a key is found.
+//! - [`memtable`], [`log`]: where a write goes.
+//! - [`compaction`]: which part of which level is merged when, and how.
+//! - [`level`], [`filter`], [`cache`], [`merge`]: segments, and reading them.
+//! - [`edit`], [`version`], [`manifest`], [`storage`]: what a region consists of, and how that is
+//!   made durable.
+//! - [`replica`]: the passive member, which a backup is and every engine begins as.
+//! - [`settings`]: what can be set.
+
+#![deny(unsafe_code)]
+
+pub mod cache;
+pub mod compaction;
+pub mod db;
+pub mod edit;
+pub mod filter;
+pub mod level;
+pub mod log;
+pub mod manifest;
+pub mod memtable;
+pub mod merge;
+pub mod read;
+pub mod replica;
+pub mod settings;
+pub mod snapshot;
+pub mod storage;
+pub mod version;
+
+pub use db::{Lsm, Service};
+pub use edit::{Edit, LevelSegment, LogPoint, LogSegment, Place, RunId};
+pub use replica::{Replica, ReplicaError, ReplicaEvent};
+pub use settings::{Mutants, Placement, Settings, SettingsError};
+pub use storage::{Committed, Storage, StorageError, StoredSegment};
+pub use version::{EditError, Version};

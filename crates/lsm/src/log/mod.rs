@@ -1,0 +1,42 @@
+//! The region's logs: every write is a record here before it is anything else.
+//!
+//! A region has a recovery log and a large log ([`LogKind`](argosy_base::LogKind)), each a chain of
+//! log segments whose tail lies in windows of shared memory. A write goes this way:
+//!
+//! 1. [`Logs::append_group`] cuts a batch into records, finds out whether both logs have room for
+//!    all of them, and only then appends the first one.
+//! 2. [`LogWriter`] puts each record behind the one before it in the window that belongs to its
+//!    place ([`LogWindows`]), and enters the next window or segment where one is full.
+//! 3. Full windows, and on request what is filled of the current one, become flush ranges
+//!    ([`LogWriter::take_flush`]). Their window is used again only when every member has them.
+//! 4. [`read_value`] finds a value again, in the window while it is there, on the device afterwards.
+//! 5. After a stop [`recover()`] merges what the device and surviving windows hold into the one
+//!    history that is there without a gap.
+//!
+//! Reading order: [`record`] and [`segment`] (the formats), [`windows`], [`writer`], [`group`],
+//! [`value`], [`scan`], [`recover`](mod@recover) (the decisions after a stop, as a table).
+//!
+//! Invariants: a record never crosses the end of its window; a group of records is visible whole or
+//! not at all; every record's checksum covers its region, segment, epoch and offset (I2), so what a
+//! window or a device segment held in an earlier life is never taken for a record.
+
+pub mod group;
+mod probe;
+pub mod record;
+pub mod recover;
+pub mod scan;
+pub mod segment;
+pub mod value;
+pub mod windows;
+pub mod writer;
+
+#[cfg(test)]
+mod testing;
+
+pub use group::{Appended, GroupOp, Logs};
+pub use record::{Client, Record, RecordKind};
+pub use recover::{LogTail, RecoverError, Recovered, Recovery, Replayed, Unflushed, recover};
+pub use segment::{Geometry, Position, WindowName, Writer};
+pub use value::{LogSource, ReadError, ValueRef, read_value};
+pub use windows::LogWindows;
+pub use writer::{LogWriter, NoRoom};

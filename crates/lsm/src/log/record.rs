@@ -1,0 +1,293 @@
+//! Log records: their bytes.
+//!
+//! ```text
+//! record := kind: u8  crc: u32  lsn  key_len  value_len  [expiry: u64]  [client: u64  seq]
+//!           key: [u8; key_len]  value: [u8; value_len]
+//!
+//! 0      1             5
+//! +------+-------------+-----+---------+-----------+----------+------------+-----+-------+
+//! | kind | crc32c      | lsn | key_len | value_len | [expiry] | [client ..]| key | value |
+//! +------+-------------+-----+---------+-----------+----------+------------+-----+-------+
+//!
+//! kind, bits 0-2:  0 pad, 1 put, 2 delete, 3 mark
+//!       bit 3 (0x08) more:   the group goes on with the next LSN
+//!       bit 4 (0x10) expiry: the pair expires
+//!       bit 5 (0x20) client: the request has a client and a sequence number
+//!       bit 6 (0x40) chunk:  the value goes on in the next LSN's record of the same log
+//!       bit 7 is zero
+//! ```
+//!
+//! What has no width is a variable-length integer of [`argosy_base::codec`]. `lsn` counts from the
+//! segment's base LSN. The checksum covers the record without the checksum, under the identity
+//! (`Kind::LogRecord`, region, segment, epoch, offset of the record). In front of a small pair
+//! stand at most 12 bytes: kind 1, checksum 4, LSN up to 4, key length 1 or 2, value length 1.
+//!
+//! - A *put* binds a key to a value. A value in *chunks* is a run of puts with consecutive LSNs: all
+//!   but the last have `chunk` (and `more`), all but the first have no key.
+//! - A *delete* has no value.
+//! - A *mark* has no LSN of its own, no key and no value, and no flags: its `lsn`, an absolute number,
+//!   says that this LSN and all below were durable when it was written.
+//! - A *pad* is a zero byte and no record: what follows, up to the end of its block, is zero.
+
+use argosy_base::checksum::extend;
+use argosy_base::codec::{Reader, put_varint, varint_len};
+use argosy_base::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
+use argosy_base::{Identity, Lsn};
+
+const KIND_MASK: u8 = 0x07;
+const MORE: u8 = 0x08;
+const EXPIRY: u8 = 0x10;
+const CLIENT: u8 = 0x20;
+const CHUNK: u8 = 0x40;
+const RESERVED: u8 = 0x80;
+
+/// Where the checksum lies in a record.
+const CRC: std::ops::Range<usize> = 1..5;
+/// Most bytes of a variable-length integer.
+const VARINT_BYTES_MAX: usize = 10;
+
+/// Most bytes in front of a record's key: kind and checksum, LSN, the two lengths, and the options.
+pub const HEADER_BYTES_MAX: usize = CRC.end
+    + VARINT_BYTES_MAX
+    + varint_len(KEY_BYTES_MAX as u64)
+    + varint_len(VALUE_BYTES_MAX as u64)
+    + 8
+    + 8
+    + VARINT_BYTES_MAX;
+
+/// What a record does. DO NOT CHANGE THE VALUES: they are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum RecordKind {
+    /// Binds a key to a value, or continues a value.
+    Put = 1,
+    /// Removes a key.
+    Delete = 2,
+    /// Tells how far the history was durable.
+    Mark = 3,
+}
+
+/// Whose request a record is, so that a repeated request is recognised.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Client {
+    /// The client.
+    pub id: u64,
+    /// Its own count of requests.
+    pub seq: u64,
+}
+
+/// A record, taken apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Record<'a> {
+    /// What it does.
+    pub kind: RecordKind,
+    /// Its LSN; of a mark: the LSN that it declares durable.
+    pub lsn: Lsn,
+    /// The group goes on with the next LSN.
+    pub more: bool,
+    /// The value goes on with the next LSN.
+    pub chunk: bool,
+    /// When the pair expires, in milliseconds of the region's time.
+    pub expiry: Option<u64>,
+    /// Whose request it is.
+    pub client: Option<Client>,
+    /// The key; empty in a mark and where a value is continued.
+    pub key: &'a [u8],
+    /// The value, or the part of it.
+    pub value: &'a [u8],
+}
+
+/// What stands at a place where a record may begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decoded<'a> {
+    /// A record, and how many bytes it takes.
+    Record(Record<'a>, usize),
+    /// Padding: the next record, if any, begins at the next block or later.
+    Pad,
+    /// Not a record of this place.
+    Invalid,
+}
+
+impl<'a> Record<'a> {
+    /// A put without options, alone in its group.
+    #[must_use]
+    pub const fn put(lsn: Lsn, key: &'a [u8], value: &'a [u8]) -> Self {
+        Self {
+            kind: RecordKind::Put,
+            lsn,
+            more: false,
+            chunk: false,
+            expiry: None,
+            client: None,
+            key,
+            value,
+        }
+    }
+
+    /// A delete without options, alone in its group.
+    #[must_use]
+    pub const fn delete(lsn: Lsn, key: &'a [u8]) -> Self {
+        Self {
+            kind: RecordKind::Delete,
+            ..Self::put(lsn, key, &[])
+        }
+    }
+
+    /// A mark: everything up to `durable` is durable.
+    #[must_use]
+    pub const fn mark(durable: Lsn) -> Self {
+        Self {
+            kind: RecordKind::Mark,
+            ..Self::put(durable, &[], &[])
+        }
+    }
+
+    /// Bytes in front of the key in a segment that counts LSNs from `base`.
+    #[inline]
+    #[must_use]
+    pub fn header_len(&self, base: Lsn) -> usize {
+        CRC.end
+            + varint_len(self.stored_lsn(base))
+            + varint_len(self.key.len() as u64)
+            + varint_len(self.value.len() as u64)
+            + self.expiry.map_or(0, |_| 8)
+            + self.client.map_or(0, |client| 8 + varint_len(client.seq))
+    }
+
+    /// Bytes of the whole record in a segment that counts LSNs from `base`.
+    #[inline]
+    #[must_use]
+    pub fn encoded_len(&self, base: Lsn) -> usize {
+        self.header_len(base) + self.key.len() + self.value.len()
+    }
+
+    /// The LSN as it is stored: marks are absolute, since what they declare may lie before `base`.
+    #[inline]
+    fn stored_lsn(&self, base: Lsn) -> u64 {
+        match self.kind {
+            RecordKind::Mark => self.lsn.0,
+            _ => {
+                assert!(self.lsn >= base, "no record lies before its segment's base");
+                self.lsn.0 - base.0
+            }
+        }
+    }
+
+    /// Appends the record's bytes, as they stand at `here` in a segment that counts from `base`.
+    ///
+    /// # Panics
+    /// When the record is none that [`decode`] accepts, or its LSN lies below `base`.
+    pub fn encode(&self, here: Identity, base: Lsn, out: &mut Vec<u8>) {
+        assert!(self.is_well_formed(), "only what can be read is written");
+        let start = out.len();
+        let kind = self.kind_byte();
+        out.extend_from_slice(&[kind, 0, 0, 0, 0]);
+        put_varint(out, self.stored_lsn(base));
+        put_varint(out, self.key.len() as u64);
+        put_varint(out, self.value.len() as u64);
+        if let Some(expiry) = self.expiry {
+            out.extend_from_slice(&expiry.to_le_bytes());
+        }
+        if let Some(client) = self.client {
+            out.extend_from_slice(&client.id.to_le_bytes());
+            put_varint(out, client.seq);
+        }
+        out.extend_from_slice(self.key);
+        out.extend_from_slice(self.value);
+        let crc = checksum(here, kind, &out[start + CRC.end..]);
+        out[start..][CRC].copy_from_slice(&crc.to_le_bytes());
+    }
+
+    fn kind_byte(&self) -> u8 {
+        self.kind as u8
+            | if self.more { MORE } else { 0 }
+            | if self.expiry.is_some() { EXPIRY } else { 0 }
+            | if self.client.is_some() { CLIENT } else { 0 }
+            | if self.chunk { CHUNK } else { 0 }
+    }
+
+    /// The rules of the module documentation that are about more than one field.
+    fn is_well_formed(&self) -> bool {
+        let plain = !self.more && !self.chunk && self.expiry.is_none() && self.client.is_none();
+        let lengths = self.key.len() <= KEY_BYTES_MAX && self.value.len() <= VALUE_BYTES_MAX;
+        lengths
+            && match self.kind {
+                RecordKind::Put => self.more || !self.chunk,
+                RecordKind::Delete => !self.chunk && !self.key.is_empty() && self.value.is_empty(),
+                RecordKind::Mark => plain && self.key.is_empty() && self.value.is_empty(),
+            }
+    }
+}
+
+/// Reads what stands at the front of `bytes`, which is `here` in a segment that counts LSNs from
+/// `base`. Bytes that follow the record are not looked at.
+#[must_use]
+pub fn decode(bytes: &[u8], here: Identity, base: Lsn) -> Decoded<'_> {
+    match bytes.first() {
+        None => Decoded::Invalid,
+        Some(0) => Decoded::Pad,
+        Some(_) => match parse(bytes, base) {
+            Some((record, len)) if crc_matches(&bytes[..len], here) => Decoded::Record(record, len),
+            _ => Decoded::Invalid,
+        },
+    }
+}
+
+/// Reads a record whose checksum has been verified before; see [`decode`].
+pub(super) fn parse(bytes: &[u8], base: Lsn) -> Option<(Record<'_>, usize)> {
+    let mut from = Reader::new("log record", bytes);
+    let kind_byte = from.u8().ok()?;
+    let kind = match kind_byte & KIND_MASK {
+        1 => RecordKind::Put,
+        2 => RecordKind::Delete,
+        3 => RecordKind::Mark,
+        _ => return None,
+    };
+    if kind_byte & RESERVED != 0 {
+        return None;
+    }
+    from.u32().ok()?;
+    let stored = from.varint().ok()?;
+    let lsn = match kind {
+        RecordKind::Mark => stored,
+        _ => base.0.checked_add(stored)?,
+    };
+    let key_len = from.length(KEY_BYTES_MAX).ok()?;
+    let value_len = from.length(VALUE_BYTES_MAX).ok()?;
+    let expiry = match kind_byte & EXPIRY {
+        0 => None,
+        _ => Some(from.u64().ok()?),
+    };
+    let client = match kind_byte & CLIENT {
+        0 => None,
+        _ => Some(Client {
+            id: from.u64().ok()?,
+            seq: from.varint().ok()?,
+        }),
+    };
+    let record = Record {
+        kind,
+        lsn: Lsn(lsn),
+        more: kind_byte & MORE != 0,
+        chunk: kind_byte & CHUNK != 0,
+        expiry,
+        client,
+        key: from.take(key_len).ok()?,
+        value: from.take(value_len).ok()?,
+    };
+    record.is_well_formed().then_some((record, from.position()))
+}
+
+fn crc_matches(record: &[u8], here: Identity) -> bool {
+    let mut stored = [0; 4];
+    stored.copy_from_slice(&record[CRC]);
+    u32::from_le_bytes(stored) == checksum(here, record[0], &record[CRC.end..])
+}
+
+fn checksum(here: Identity, kind: u8, rest: &[u8]) -> u32 {
+    extend(extend(here.seed(), &[kind]), rest)
+}
+
+#[cfg(test)]
+#[path = "record_tests.rs"]
+mod tests;

@@ -1,0 +1,137 @@
+//! Sizes, the way there and back, and bytes that are no records.
+
+#![allow(clippy::cast_possible_truncation, reason = "tests use small numbers")]
+
+use argosy_base::{Epoch, Kind, RegionId, SegmentNumber};
+use proptest::prelude::*;
+
+use super::*;
+
+const HERE: Identity = Identity {
+    kind: Kind::LogRecord,
+    region: RegionId(1),
+    segment: SegmentNumber(2),
+    epoch: Epoch(3),
+    offset: 64,
+};
+const BASE: Lsn = Lsn(1000);
+
+fn bytes_of(record: &Record<'_>) -> Vec<u8> {
+    let mut bytes = vec![];
+    record.encode(HERE, BASE, &mut bytes);
+    assert_eq!(bytes.len(), record.encoded_len(BASE));
+    bytes
+}
+
+#[test]
+fn a_small_pair_has_at_most_12_bytes_in_front() {
+    let far = Lsn(BASE.0 + (1 << 28) - 1);
+    let record = Record::put(far, &[1; 24], &[2; 76]);
+    assert_eq!(record.header_len(BASE), 11);
+    assert_eq!(bytes_of(&record).len(), 11 + 100);
+    let long_key = Record::put(far, &[1; 4096], &[2; 100]);
+    assert_eq!(long_key.header_len(BASE), 12);
+    assert_eq!(Record::put(BASE, b"k", b"v").header_len(BASE), 8);
+}
+
+/// The bytes are stored: a change would make every existing log unreadable.
+#[test]
+fn the_bytes_never_change() {
+    let mut record = Record::put(Lsn(1300), b"key", b"value");
+    record.more = true;
+    record.expiry = Some(5);
+    record.client = Some(Client { id: 6, seq: 200 });
+    let bytes = bytes_of(&record);
+    assert_eq!(bytes[0], 0x01 | 0x08 | 0x10 | 0x20);
+    let rest = [
+        &[0xac, 0x02, 3, 5][..],
+        &[5, 0, 0, 0, 0, 0, 0, 0],
+        &[6, 0, 0, 0, 0, 0, 0, 0, 0xc8, 0x01],
+        b"keyvalue",
+    ];
+    assert_eq!(bytes[5..], rest.concat());
+    let crc = extend(HERE.checksum(&bytes[..1]), &bytes[5..]);
+    assert_eq!(bytes[1..5], crc.to_le_bytes());
+    let mark = bytes_of(&Record::mark(Lsn(3)));
+    assert_eq!((mark[0], &mark[5..]), (3, &[3, 0, 0][..]), "absolute");
+    assert_eq!(bytes_of(&Record::delete(BASE, b"k"))[0], 2);
+}
+
+/// Bits that choose the kind and flags, an LSN delta, a key, a value, and the options.
+type Parts = (u8, u64, Vec<u8>, Vec<u8>, Option<u64>, Option<(u64, u64)>);
+
+fn any_record() -> impl Strategy<Value = Parts> {
+    (
+        any::<u8>(),
+        prop_oneof![0u64..300, any::<u64>().prop_map(|n| n >> 20)],
+        proptest::collection::vec(any::<u8>(), 0..40),
+        proptest::collection::vec(any::<u8>(), 0..200),
+        any::<Option<u64>>(),
+        any::<Option<(u64, u64)>>(),
+    )
+}
+
+proptest! {
+    #[test]
+    fn records_return(parts in any_record(), behind in proptest::collection::vec(any::<u8>(), 0..9)) {
+        let (bits, delta, key, value, expiry, client) = parts;
+        let mut record = match bits % 3 {
+            0 => Record::put(Lsn(BASE.0 + delta), &key, &value),
+            1 if !key.is_empty() => Record::delete(Lsn(BASE.0 + delta), &key),
+            _ => Record::mark(Lsn(delta)),
+        };
+        if record.kind != RecordKind::Mark {
+            record.more = bits & 0x10 != 0;
+            record.expiry = expiry;
+            record.client = client.map(|(id, seq)| Client { id, seq });
+            record.chunk = record.kind == RecordKind::Put && record.more && bits & 0x20 != 0;
+        }
+        let mut bytes = bytes_of(&record);
+        let len = bytes.len();
+        bytes.extend_from_slice(&behind);
+        prop_assert_eq!(decode(&bytes, HERE, BASE), Decoded::Record(record, len));
+        for elsewhere in [HERE.at(65), Identity { epoch: Epoch(4), ..HERE }] {
+            prop_assert_eq!(decode(&bytes, elsewhere, BASE), Decoded::Invalid);
+        }
+    }
+
+    #[test]
+    fn damage_is_noticed(parts in any_record(), at in any::<prop::sample::Index>(), bit in 0u8..8) {
+        let (_, delta, key, value, expiry, _) = parts;
+        let mut record = Record::put(Lsn(BASE.0 + delta), &key, &value);
+        record.expiry = expiry;
+        let mut bytes = bytes_of(&record);
+        for cut in 0..bytes.len() {
+            prop_assert_eq!(decode(&bytes[..cut], HERE, BASE), Decoded::Invalid);
+        }
+        let at = at.index(bytes.len());
+        bytes[at] ^= 1 << bit;
+        let expected = if bytes[0] == 0 { Decoded::Pad } else { Decoded::Invalid };
+        prop_assert_eq!(decode(&bytes, HERE, BASE), expected);
+    }
+
+    #[test]
+    fn random_bytes_are_no_record(bytes in proptest::collection::vec(any::<u8>(), 0..100)) {
+        let found = decode(&bytes, HERE, BASE);
+        prop_assert!(!matches!(found, Decoded::Record(..)));
+        prop_assert_eq!(found == Decoded::Pad, bytes.first() == Some(&0));
+    }
+
+    /// With a right checksum, too, nothing is taken that breaks the rules.
+    #[test]
+    fn what_parses_is_what_would_be_written(
+        mut bytes in proptest::collection::vec(any::<u8>(), 5..60),
+        kind in 0u8..=255,
+    ) {
+        bytes[0] = kind;
+        let whole = bytes.len();
+        for len in 5..=whole {
+            let crc = checksum(HERE, kind, &bytes[5..len]);
+            bytes[1..5].copy_from_slice(&crc.to_le_bytes());
+            if let Decoded::Record(record, found) = decode(&bytes[..len], HERE, BASE) {
+                let again = bytes_of(&record);
+                prop_assert_eq!(&again[..], &bytes[..found]);
+            }
+        }
+    }
+}

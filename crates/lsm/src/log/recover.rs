@@ -1,0 +1,483 @@
+//! What a region's history is after a stop.
+//!
+//! 1. Both logs are read in step ([`scan`](super::scan)), always on from the record with the lower LSN.
+//!    What lies below the start of replay is passed over.
+//! 2. From there on LSNs must follow each other without a gap over both logs. Records are gathered
+//!    until their group is complete, and only then handed out.
+//! 3. At the first LSN that is missing, neither log having it, it is decided what that means:
+//!
+//! | the missing LSN                                                   | means                 |
+//! |--------------------------------------------------------------------|-----------------------|
+//! | a log cannot be read up to the end of a sealed segment             | corruption            |
+//! | it is at or below an LSN that an edit or a mark declares durable   | corruption            |
+//! | both logs go on behind it in sealed segments                       | corruption            |
+//! | otherwise                                                          | the end of the history|
+//!
+//!    Sealed segments were durable before the edit that sealed them, so a log that goes on in one
+//!    has lost nothing before that record unless it is damaged. Marks are looked for behind the
+//!    stop, too: one that was written after the missing record tells that it had been durable.
+//! 4. At the end, a group that is not complete is as if it had not been written. Each log ends
+//!    behind its last record of the history, which may be in an earlier segment than its last one.
+//!
+//! Reading beyond the end must never happen again: whoever goes on writing cuts first (an edit that
+//! seals the logs where they end) and continues in new segments.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use argosy_base::{LogKind, Lsn, Pointer, RegionId, SegmentNumber};
+use argosy_device::SharedMemory;
+
+use super::record::{Client, Record, RecordKind};
+use super::scan::{Head, ReadDevice, Scan, Source, Stop};
+use super::segment::{Geometry, Position};
+use crate::edit::{LogPoint, LogSegment};
+use crate::level::Entry;
+
+pub use super::scan::Unflushed;
+
+/// What is known before the logs are read.
+pub struct Recovery<'a> {
+    /// The region.
+    pub region: RegionId,
+    /// How its logs are cut.
+    pub geometry: Geometry,
+    /// Per log ([`LogKind::index`]), the chain in rising order; sealed segments have an `end`.
+    pub chains: [&'a [LogSegment]; 2],
+    /// Per log, what survived of the windows, by slot. Empty: nothing.
+    pub windows: [&'a [Option<Arc<SharedMemory>>]; 2],
+    /// Everything below this LSN is in the levels.
+    pub replay_from: Lsn,
+    /// The highest LSN that an edit declares durable.
+    pub durable: Lsn,
+    /// A planted mistake: go on behind the first missing LSN.
+    pub past_holes: bool,
+}
+
+/// An operation of the history, in LSN order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Replayed<'a> {
+    /// The key.
+    pub key: &'a [u8],
+    /// The LSN by which it sorts: that of its last record.
+    pub lsn: Lsn,
+    /// Inline for the recovery log, a pointer for the large log.
+    pub entry: Entry<'a>,
+    /// Where its first record begins.
+    pub at: Pointer,
+    /// Which client's request it was, where the record says so.
+    pub client: Option<Client>,
+    /// When it expires, where the record says so.
+    pub expiry: Option<u64>,
+}
+
+/// Where a log ends.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LogTail {
+    /// Behind the last record of the history; nothing behind it may ever be read again. `None`: the
+    /// chain has no record of it.
+    pub end: Option<Position>,
+    /// Where every segment that is not sealed ends, in the order of the chain: behind its last record
+    /// of the history; 0 where it has none. An edit that seals them there is the cut.
+    pub seals: Vec<LogPoint>,
+    /// What has to be written to the device to make everything up to `end` durable there, in order.
+    pub unflushed: Vec<Unflushed>,
+    /// The memory of every slot survived, so that what was written to it is still there.
+    pub windows_survived: bool,
+}
+
+/// The outcome.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recovered {
+    /// The last LSN of the history; everything up to it is there, nothing beyond counts.
+    pub last: Lsn,
+    /// The highest LSN that is declared durable, by an edit or by a mark.
+    pub durable: Lsn,
+    /// Per log ([`LogKind::index`]).
+    pub logs: [LogTail; 2],
+}
+
+/// Why the history could not be established.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RecoverError<E> {
+    /// The device failed.
+    #[error("the {log} could not be read")]
+    Read {
+        /// The log.
+        log: LogKind,
+        /// The error.
+        source: E,
+    },
+    /// Records that were durable are damaged. Fetch the segment from another member.
+    #[error("{log}, {segment}, byte {offset}: {what}; {missing} is missing, which was durable")]
+    Corrupt {
+        /// The log.
+        log: LogKind,
+        /// The segment.
+        segment: SegmentNumber,
+        /// Where in it.
+        offset: u32,
+        /// What is wrong.
+        what: &'static str,
+        /// The first LSN that is missing.
+        missing: Lsn,
+    },
+}
+
+/// Establishes the history, and hands its operations from `replay_from` on to `visit` in LSN order.
+/// `read` fills a buffer with device bytes of a segment at an offset, whole blocks.
+///
+/// # Errors
+/// When the device fails, or what was durable is damaged. What was handed out means nothing then.
+pub fn recover<E>(
+    recovery: &Recovery<'_>,
+    mut read: impl FnMut(&LogSegment, u32, &mut [u8]) -> Result<(), E>,
+    visit: impl FnMut(Replayed<'_>),
+) -> Result<Recovered, RecoverError<E>> {
+    let mut history = History::begin(recovery, &mut read)?;
+    history.follow(&mut read, visit)?;
+    let missing = history.next;
+    let durable = history.durable(&mut read)?;
+    if !recovery.past_holes {
+        let ends = [0, 1].map(|log| history.log_end(log));
+        if let Verdict::Corrupt(log) = decide(missing <= durable, ends) {
+            return Err(history.corrupt(log));
+        }
+    }
+    Ok(history.into_recovered(durable))
+}
+
+/// How a log looks where an LSN is missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LogEnd {
+    /// It was read to the end of its chain.
+    Ends,
+    /// Something that is no record stopped the reading; in a sealed segment, or in the tail.
+    Stops { sealed: bool },
+    /// It goes on with a higher LSN, in a sealed segment or in the tail.
+    GoesOn { sealed: bool },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    /// The history ends here.
+    End,
+    /// A record that was durable is damaged, most likely in this log.
+    Corrupt(usize),
+}
+
+/// The table of the module documentation.
+fn decide(was_durable: bool, ends: [LogEnd; 2]) -> Verdict {
+    let first = |wanted: &dyn Fn(LogEnd) -> bool| ends.iter().position(|end| wanted(*end));
+    if let Some(log) = first(&|end| end == LogEnd::Stops { sealed: true }) {
+        return Verdict::Corrupt(log);
+    }
+    if was_durable {
+        let stopped = first(&|end| matches!(end, LogEnd::Stops { .. }));
+        let ended = first(&|end| end == LogEnd::Ends);
+        return Verdict::Corrupt(stopped.or(ended).unwrap_or(0));
+    }
+    match ends {
+        [
+            LogEnd::GoesOn { sealed: true },
+            LogEnd::GoesOn { sealed: true },
+        ] => Verdict::Corrupt(0),
+        _ => Verdict::End,
+    }
+}
+
+/// The history as far as it has been followed.
+struct History<'a> {
+    recovery: &'a Recovery<'a>,
+    scans: [Scan<'a>; 2],
+    /// The LSN that must come next.
+    next: Lsn,
+    /// The last LSN of a complete group.
+    last: Lsn,
+    /// Behind the last record of complete groups in each segment.
+    ends: [Ends; 2],
+    group: Group,
+}
+
+impl<'a> History<'a> {
+    fn begin<E>(
+        recovery: &'a Recovery<'a>,
+        read: &mut ReadDevice<'_, E>,
+    ) -> Result<Self, RecoverError<E>> {
+        let next = recovery.replay_from.max(Lsn(1));
+        let mut begin = |log: LogKind| {
+            let source = Source {
+                region: recovery.region,
+                geometry: recovery.geometry,
+                chain: recovery.chains[log.index()],
+                slots: recovery.windows[log.index()],
+            };
+            let scan = Scan::begin(source, next, read).and_then(|mut scan| {
+                scan.advance(read)?;
+                Ok(scan)
+            });
+            scan.map_err(|source| RecoverError::Read { log, source })
+        };
+        Ok(Self {
+            recovery,
+            scans: [begin(LogKind::Recovery)?, begin(LogKind::Large)?],
+            next,
+            last: Lsn(next.0 - 1),
+            ends: <[Ends; 2]>::default(),
+            group: Group::default(),
+        })
+    }
+
+    /// Goes on until an LSN is missing.
+    fn follow<E>(
+        &mut self,
+        read: &mut ReadDevice<'_, E>,
+        mut visit: impl FnMut(Replayed<'_>),
+    ) -> Result<(), RecoverError<E>> {
+        while let Some(log) = self.lower() {
+            let head = *self.scans[log.index()].head().expect("it is the lower one");
+            if head.lsn > self.next && self.recovery.past_holes {
+                self.group = Group::default();
+                self.next = head.lsn;
+            }
+            if head.lsn > self.next {
+                return Ok(());
+            }
+            if head.lsn == self.next {
+                self.take(log, &head, &mut visit)?;
+            } else {
+                note_end(&mut self.ends[log.index()], head.behind());
+            }
+            self.scans[log.index()]
+                .advance(read)
+                .map_err(|source| RecoverError::Read { log, source })?;
+        }
+        Ok(())
+    }
+
+    /// The log whose next record has the lower LSN.
+    fn lower(&self) -> Option<LogKind> {
+        let heads =
+            LogKind::ALL.map(|log| self.scans[log.index()].head().map(|head| (head.lsn, log)));
+        heads.into_iter().flatten().min().map(|(_, log)| log)
+    }
+
+    /// Takes the record at which `log` stands, which is the next of the history.
+    fn take<E>(
+        &mut self,
+        log: LogKind,
+        head: &Head,
+        visit: &mut impl FnMut(Replayed<'_>),
+    ) -> Result<(), RecoverError<E>> {
+        let record = self.scans[log.index()].record();
+        let more = record.more;
+        if let Err(what) = self.group.add(log, head, &record) {
+            return Err(RecoverError::Corrupt {
+                log,
+                segment: head.segment.number,
+                offset: head.start,
+                what,
+                missing: head.lsn,
+            });
+        }
+        self.next = head.lsn.next();
+        if !more {
+            self.last = head.lsn;
+            for (ends, of_group) in self.ends.iter_mut().zip(&mut self.group.ends) {
+                of_group.drain(..).for_each(|end| note_end(ends, end));
+            }
+            self.group.hand_out(visit);
+        }
+        Ok(())
+    }
+
+    /// The highest LSN that anything declares durable.
+    fn durable<E>(&self, read: &mut ReadDevice<'_, E>) -> Result<Lsn, RecoverError<E>> {
+        let mut durable = self.recovery.durable;
+        for log in LogKind::ALL {
+            let mark = self.scans[log.index()].find_marks(read);
+            let mark = mark.map_err(|source| RecoverError::Read { log, source })?;
+            durable = durable.max(mark);
+        }
+        Ok(durable)
+    }
+
+    fn log_end(&self, log: usize) -> LogEnd {
+        let scan = &self.scans[log];
+        match (scan.head(), scan.stop()) {
+            (Some(head), _) => LogEnd::GoesOn {
+                sealed: head.segment.end.is_some(),
+            },
+            (
+                None,
+                Some(Stop {
+                    what: Some(_),
+                    sealed,
+                    ..
+                }),
+            ) => LogEnd::Stops { sealed: *sealed },
+            (None, _) => LogEnd::Ends,
+        }
+    }
+
+    fn corrupt<E>(&self, log: usize) -> RecoverError<E> {
+        let scan = &self.scans[log];
+        let stop = scan.trouble().or(scan.stop().copied());
+        let (segment, offset, what) = match (stop, scan.head()) {
+            (Some(stop), _) => (
+                stop.number,
+                stop.offset,
+                stop.what.unwrap_or("the log ends"),
+            ),
+            (None, Some(head)) => (
+                head.segment.number,
+                head.start,
+                "a record before this is gone",
+            ),
+            (None, None) => (SegmentNumber(0), 0, "the log was not read"),
+        };
+        RecoverError::Corrupt {
+            log: LogKind::ALL[log],
+            segment,
+            offset,
+            what,
+            missing: self.next,
+        }
+    }
+
+    fn into_recovered(self, durable: Lsn) -> Recovered {
+        let windows = self.recovery.windows;
+        let slots = self.recovery.geometry.slots();
+        let mut logs = <[LogTail; 2]>::default();
+        for (log, (scan, ends)) in self.scans.into_iter().zip(self.ends).enumerate() {
+            let survived = windows[log].iter().flatten().count();
+            let end = ends.last().copied();
+            logs[log] = LogTail {
+                end,
+                seals: seals(self.recovery.chains[log], &ends),
+                unflushed: end.map_or_else(Vec::new, |end| scan.into_unflushed(end)),
+                windows_survived: survived == slots,
+            };
+        }
+        Recovered {
+            last: self.last,
+            durable,
+            logs,
+        }
+    }
+}
+
+/// Positions in rising order, one for each segment.
+type Ends = Vec<Position>;
+
+/// The log reaches to `end` now.
+fn note_end(ends: &mut Ends, end: Position) {
+    match ends.last_mut() {
+        Some(last) if last.ordinal == end.ordinal => *last = end,
+        _ => ends.push(end),
+    }
+}
+
+/// Where the segments of `chain` end that are not sealed.
+fn seals(chain: &[LogSegment], ends: &Ends) -> Vec<LogPoint> {
+    let open = chain.iter().filter(|segment| segment.end.is_none());
+    let seal = |segment: &LogSegment| {
+        let end = ends.iter().find(|end| end.ordinal == segment.ordinal);
+        LogPoint {
+            log: segment.log,
+            number: segment.number,
+            to: end.map_or(0, |end| end.offset),
+        }
+    };
+    open.map(seal).collect()
+}
+
+/// A group whose records are gathered until it is complete.
+#[derive(Default)]
+struct Group {
+    operations: Vec<Gathered>,
+    /// Keys and, of the recovery log, values.
+    bytes: Vec<u8>,
+    /// The value of the last operation goes on in the next record of this log.
+    continues: Option<LogKind>,
+    /// Behind the group's last record in each segment.
+    ends: [Ends; 2],
+}
+
+struct Gathered {
+    lsn: Lsn,
+    log: LogKind,
+    at: Pointer,
+    kind: RecordKind,
+    key: Range<usize>,
+    value: Range<usize>,
+    value_len: usize,
+    client: Option<Client>,
+    expiry: Option<u64>,
+}
+
+impl Group {
+    /// Adds the next record, or tells why it cannot be one of this group.
+    fn add(&mut self, log: LogKind, head: &Head, record: &Record<'_>) -> Result<(), &'static str> {
+        match self.continues {
+            Some(of) if of != log || !record.key.is_empty() => {
+                return Err("a value in chunks is not continued");
+            }
+            None if record.key.is_empty() => return Err("a chunk continues nothing"),
+            Some(_) => {}
+            None => {
+                let start = self.bytes.len();
+                self.bytes.extend_from_slice(record.key);
+                let end = self.bytes.len();
+                self.operations.push(Gathered {
+                    lsn: head.lsn,
+                    log,
+                    at: head.at(),
+                    kind: record.kind,
+                    key: start..end,
+                    value: end..end,
+                    value_len: 0,
+                    client: record.client,
+                    expiry: record.expiry,
+                });
+            }
+        }
+        let operation = self.operations.last_mut().expect("there is one by now");
+        operation.lsn = head.lsn;
+        operation.value_len += record.value.len();
+        if log == LogKind::Recovery {
+            self.bytes.extend_from_slice(record.value);
+            operation.value.end = self.bytes.len();
+        }
+        self.continues = record.chunk.then_some(log);
+        note_end(&mut self.ends[log.index()], head.behind());
+        Ok(())
+    }
+
+    /// Hands the operations out, and begins the next group.
+    fn hand_out(&mut self, visit: &mut impl FnMut(Replayed<'_>)) {
+        for operation in self.operations.drain(..) {
+            let entry = match (operation.kind, operation.log) {
+                (RecordKind::Delete | RecordKind::Mark, _) => Entry::Tombstone,
+                (RecordKind::Put, LogKind::Recovery) => Entry::Inline(&self.bytes[operation.value]),
+                (RecordKind::Put, LogKind::Large) => Entry::Pointer {
+                    at: operation.at,
+                    value_len: u32::try_from(operation.value_len).unwrap_or(u32::MAX),
+                },
+            };
+            visit(Replayed {
+                key: &self.bytes[operation.key],
+                lsn: operation.lsn,
+                entry,
+                at: operation.at,
+                client: operation.client,
+                expiry: operation.expiry,
+            });
+        }
+        self.bytes.clear();
+    }
+}
+
+#[cfg(test)]
+#[path = "recover_tests.rs"]
+mod tests;

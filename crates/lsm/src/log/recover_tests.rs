@@ -1,0 +1,409 @@
+//! Random histories and what stops leave of them, and the table of decisions.
+
+#![allow(clippy::cast_possible_truncation, reason = "tests use small numbers")]
+
+use std::collections::BTreeSet;
+
+use argosy_base::limits::BLOCK_SIZE;
+use argosy_engine::FlushRange;
+
+use super::super::NoRoom;
+use super::super::testing::{Operation, Random, Region};
+use super::*;
+
+fn small() -> Geometry {
+    Geometry::new(32 << 10, 8 << 10, 4)
+}
+
+fn put(log: LogKind, key: &str, len: usize) -> Operation {
+    Operation {
+        log,
+        key: key.into(),
+        value: Some(vec![7; len]),
+    }
+}
+
+#[test]
+fn each_row_of_the_table() {
+    let ends = [
+        LogEnd::Ends,
+        LogEnd::Stops { sealed: false },
+        LogEnd::Stops { sealed: true },
+        LogEnd::GoesOn { sealed: false },
+        LogEnd::GoesOn { sealed: true },
+    ];
+    let mut corrupt = 0;
+    for was_durable in [false, true] {
+        for first in ends {
+            for second in ends {
+                let both = [first, second];
+                let cut_short = both.contains(&LogEnd::Stops { sealed: true });
+                let enclosed = both == [LogEnd::GoesOn { sealed: true }; 2];
+                let expected = was_durable || cut_short || enclosed;
+                let verdict = decide(was_durable, both);
+                assert_eq!(
+                    matches!(verdict, Verdict::Corrupt(_)),
+                    expected,
+                    "{was_durable} {both:?}"
+                );
+                corrupt += usize::from(expected);
+                if cut_short {
+                    let Verdict::Corrupt(log) = verdict else {
+                        panic!("{both:?}")
+                    };
+                    assert_eq!(both[log], LogEnd::Stops { sealed: true });
+                }
+            }
+        }
+    }
+    assert_eq!(corrupt, 25 + 9 + 1, "all that was durable, and 10 more");
+}
+
+#[test]
+fn nothing_written_is_an_empty_history() {
+    let mut region = Region::new(small());
+    for survive in [true, false] {
+        let (recovered, seen) = region.recover(survive, Lsn(0)).unwrap();
+        assert_eq!(recovered.last, Lsn(0));
+        assert!(recovered.logs.iter().all(|log| log.end.is_none()));
+        assert_eq!(recovered.logs[0].windows_survived, survive);
+        assert!(seen.is_empty());
+        region.provide();
+    }
+}
+
+#[test]
+fn windows_alone_hold_the_history() {
+    let mut region = Region::new(small());
+    region.append(&[put(LogKind::Recovery, "a", 10)]).unwrap();
+    region.append(&[put(LogKind::Large, "b", 2000)]).unwrap();
+    let (recovered, seen) = region.recover(true, Lsn(0)).unwrap();
+    assert_eq!(recovered.last, Lsn(2));
+    assert_eq!(seen, region.expected(Lsn(0), Lsn(2)));
+    for log in LogKind::ALL {
+        let tail = &recovered.logs[log.index()];
+        assert_eq!(
+            tail.end.unwrap().offset,
+            region.logs.log(log).end().unwrap().end
+        );
+        assert_eq!(tail.unflushed.len(), 1);
+        assert_eq!(tail.unflushed[0].from, 0);
+        assert_eq!(tail.unflushed[0].bytes.len(), BLOCK_SIZE);
+    }
+    let (recovered, seen) = region.recover(false, Lsn(0)).unwrap();
+    assert_eq!(
+        recovered.last,
+        Lsn(0),
+        "without the windows there is nothing"
+    );
+    assert!(seen.is_empty());
+}
+
+#[test]
+fn a_hole_between_the_logs_ends_the_history() {
+    let mut region = Region::new(small());
+    for round in 0..3 {
+        region
+            .append(&[put(LogKind::Recovery, "r", round)])
+            .unwrap();
+        region.append(&[put(LogKind::Large, "l", round)]).unwrap();
+    }
+    // The large log's second record is LSN 4.
+    let lost = region.history[3].at;
+    let byte = region.in_slot(lost.offset()) + 6;
+    let slot = &region.memory[1][0];
+    slot.write(byte, &[!slot.read_vec(byte, 1)[0]]);
+    let (recovered, seen) = region.recover(true, Lsn(0)).unwrap();
+    assert_eq!(recovered.last, Lsn(3));
+    assert_eq!(seen, region.expected(Lsn(0), Lsn(3)));
+    let end = recovered.logs[0].end.unwrap();
+    assert_eq!(
+        end.offset,
+        region.history[4].at.offset(),
+        "in front of LSN 5"
+    );
+    assert_eq!(recovered.logs[1].end.unwrap().offset, lost.offset());
+}
+
+#[test]
+fn an_incomplete_group_never_was() {
+    let mut region = Region::new(small());
+    region
+        .append(&[put(LogKind::Recovery, "first", 5)])
+        .unwrap();
+    let group = [
+        put(LogKind::Recovery, "a", 5),
+        put(LogKind::Large, "b", 5),
+        put(LogKind::Recovery, "c", 5),
+    ];
+    region.append(&group).unwrap();
+    let last = region.history[3].at;
+    let byte = region.in_slot(last.offset());
+    region.memory[0][0].write(byte, &[0x55]);
+    let (recovered, seen) = region.recover(true, Lsn(0)).unwrap();
+    assert_eq!(recovered.last, Lsn(1));
+    assert_eq!(seen.len(), 1);
+    assert!(recovered.logs[1].end.is_none(), "the large log has no part");
+}
+
+#[test]
+fn damage_below_a_mark_is_corruption_though_nothing_else_says_so() {
+    let mut region = Region::new(small());
+    for n in 0..50 {
+        region.append(&[put(LogKind::Recovery, "key", n)]).unwrap();
+    }
+    region.flush(true);
+    let before = region.history.len();
+    region
+        .append(&[put(LogKind::Recovery, "marked", 1)])
+        .unwrap();
+    region.flush(true);
+    for victim in [0, 20, before - 1] {
+        let at = region.history[victim].at;
+        let flip = |region: &Region| {
+            let mut device = region.device.borrow_mut();
+            device.get_mut(&at.segment()).unwrap()[at.offset() as usize + 7] ^= 4;
+        };
+        flip(&region);
+        let error = region.recover(false, Lsn(0)).unwrap_err();
+        let expected = RecoverError::Corrupt {
+            log: LogKind::Recovery,
+            segment: at.segment(),
+            offset: at.offset(),
+            what: "no record",
+            missing: region.history[victim].lsn,
+        };
+        assert_eq!(error, expected);
+        let (recovered, _) = region.recover(true, Lsn(0)).unwrap();
+        assert_eq!(recovered.last, region.last, "the window still has it");
+        assert!(!recovered.logs[0].unflushed.is_empty(), "to be repaired");
+        flip(&region);
+    }
+    // What no mark covers can only have been torn.
+    let at = region.history[before].at;
+    region.device.borrow_mut().get_mut(&at.segment()).unwrap()[at.offset() as usize] ^= 4;
+    let (recovered, _) = region.recover(false, Lsn(0)).unwrap();
+    assert_eq!(recovered.last, Lsn(before as u64));
+}
+
+#[test]
+fn what_is_below_the_start_of_replay_is_not_handed_out() {
+    let mut region = Region::new(small());
+    let random = Random::new(3);
+    let mut seals = vec![];
+    for n in 0..600 {
+        region.flush(n % 7 == 0);
+        let group = region.group(&random);
+        if region.append(&group) == Err(NoRoom::Full) {
+            region.flush(true);
+            region.append(&group).unwrap();
+        }
+        if n % 90 == 0 {
+            region.logs.recovery.seal();
+            region.logs.large.seal();
+            seals.push(region.last.next());
+        }
+    }
+    region.flush(true);
+    assert!(region.chains.iter().all(|chain| chain.len() > 6));
+    for from in seals {
+        let (recovered, seen) = region.recover(false, from).unwrap();
+        assert_eq!(recovered.last, region.last);
+        assert_eq!(seen, region.expected(from, region.last));
+    }
+}
+
+/// What a stop left on a device and in memory, cut and torn at random, always recovers to a prefix
+/// of whole groups that holds all that was flushed and, with windows, all that was written.
+#[test]
+fn random_histories_recover_to_what_was_there() {
+    let mut lost = 0;
+    let mut torn_groups = 0;
+    for seed in 0..300 {
+        let random = Random::new(seed);
+        let slots = 2 + random.below(3);
+        let mut region = Region::new(Geometry::new(32 << 10, 8 << 10, slots));
+        let mut pending: Vec<FlushRange> = vec![];
+        for _ in 0..random.below(120) {
+            let group = region.group(&random);
+            match region.append(&group) {
+                Ok(()) => {}
+                Err(NoRoom::TooLarge) => continue,
+                Err(NoRoom::Full) => {
+                    region.flush(true);
+                    region.append(&group).unwrap();
+                }
+            }
+            if random.below(10) == 0 {
+                region.logs.log_mut(LogKind::ALL[random.below(2)]).seal();
+            }
+            if random.below(8) == 0 {
+                region.flush(random.below(2) == 0);
+            }
+        }
+        let flushed = region.logs.durable(region.last);
+        // The last flush is under way: any of its blocks may be there.
+        for log in LogKind::ALL {
+            while let Some(range) = region.logs.log_mut(log).take_flush(true) {
+                pending.push(range);
+            }
+        }
+        region.flush_some_blocks(&pending, &random);
+        let (recovered, seen) = region.recover(true, Lsn(0)).unwrap();
+        assert_eq!(recovered.last, region.last, "seed {seed}: windows survive");
+        assert_eq!(seen, region.expected(Lsn(0), region.last));
+        let (recovered, seen) = region.recover(false, Lsn(0)).unwrap();
+        let last = recovered.last;
+        assert!(
+            region.group_end_below(flushed) <= last,
+            "seed {seed}: {flushed} was flushed"
+        );
+        assert_eq!(
+            region.group_end_below(last),
+            last,
+            "seed {seed}: whole groups"
+        );
+        assert_eq!(seen, region.expected(Lsn(0), last), "seed {seed}");
+        lost += usize::from(last < region.last);
+        torn_groups += usize::from(last < region.last && last > flushed);
+    }
+    assert!(lost > 100, "{lost}");
+    assert!(torn_groups > 10, "{torn_groups}");
+}
+
+/// Writing what recovery says is in windows only makes the device alone recover to the same.
+#[test]
+fn unflushed_bytes_complete_the_device() {
+    let mut written = 0;
+    for seed in 0..200 {
+        let random = Random::new(1000 + seed);
+        let mut region = Region::new(Geometry::new(16 << 10, 8 << 10, 3));
+        for _ in 0..random.below(60) {
+            let group = region.group(&random);
+            match region.append(&group) {
+                Ok(()) | Err(NoRoom::TooLarge) => {}
+                Err(NoRoom::Full) => {
+                    region.flush(true);
+                    region.append(&group).unwrap();
+                }
+            }
+            if random.below(6) == 0 {
+                region.flush(random.below(2) == 0);
+            }
+        }
+        let mut pending = vec![];
+        if random.below(2) == 0 {
+            for log in LogKind::ALL {
+                pending.extend(std::iter::from_fn(|| {
+                    region.logs.log_mut(log).take_flush(true)
+                }));
+            }
+        }
+        region.flush_some_blocks(&pending, &random);
+        // A record at the end of a log's window is torn: the cut is inside of what windows hold.
+        if let Some(last) = region.history.last().filter(|_| random.below(3) == 0) {
+            let segment = region.chains.iter().flatten();
+            let segment = *segment
+                .clone()
+                .find(|s| s.number == last.at.segment())
+                .unwrap();
+            let index = region.geometry.window_index(last.at.offset());
+            let slot = region.geometry.slot(segment.ordinal, index);
+            let byte = region.in_slot(last.at.offset()) + 2;
+            region.memory[segment.log.index()][slot].write(byte, &[0xee, 0xee]);
+        }
+        let (first, seen) = region.recover(true, Lsn(0)).unwrap();
+        for tail in &first.logs {
+            for part in &tail.unflushed {
+                assert!(part.from.is_multiple_of(BLOCK_SIZE as u32));
+                assert!(part.bytes.len().is_multiple_of(BLOCK_SIZE) && !part.bytes.is_empty());
+                let mut device = region.device.borrow_mut();
+                let segment = device.get_mut(&part.segment.number).unwrap();
+                segment[part.from as usize..][..part.bytes.len()].copy_from_slice(&part.bytes);
+                written += 1;
+            }
+        }
+        let (second, again) = region.recover(false, Lsn(0)).unwrap();
+        assert_eq!(second.last, first.last, "seed {seed}");
+        assert_eq!(again, seen, "seed {seed}");
+        let ends = |r: &Recovered| [r.logs[0].end, r.logs[1].end];
+        assert_eq!(ends(&second), ends(&first), "seed {seed}");
+        let (third, _) = region.recover(true, Lsn(0)).unwrap();
+        assert!(
+            third.logs.iter().all(|log| log.unflushed.is_empty()),
+            "seed {seed}: done"
+        );
+    }
+    assert!(written > 200, "{written}");
+}
+
+/// Flipped bits anywhere never bring out anything that was not written.
+#[test]
+fn damage_is_found_or_harmless() {
+    let mut refused = 0;
+    let mut cut = 0;
+    for seed in 0..400 {
+        let random = Random::new(50_000 + seed);
+        let mut region = Region::new(small());
+        for n in 0..10 + random.below(60) {
+            let group = region.group(&random);
+            if region.append(&group) == Err(NoRoom::Full) {
+                region.flush(true);
+                region.append(&group).unwrap();
+            }
+            if n % 9 == 0 {
+                region.flush(true);
+            }
+        }
+        for _ in 0..1 + random.below(3) {
+            region.flip_a_bit(&random, true);
+        }
+        match region.recover(random.below(2) == 0, Lsn(0)) {
+            Err(RecoverError::Corrupt { missing, .. }) => {
+                refused += 1;
+                assert!(missing <= region.last);
+            }
+            Err(RecoverError::Read { .. }) => unreachable!("the device does not fail"),
+            Ok((recovered, seen)) => {
+                assert_eq!(seen, region.expected(Lsn(0), recovered.last), "seed {seed}");
+                cut += usize::from(recovered.last < region.last);
+            }
+        }
+    }
+    assert!(refused > 50 && cut > 20, "{refused} {cut}");
+}
+
+/// Segments are found in their chain although they were provided early and never used.
+#[test]
+fn a_cut_is_where_the_next_history_begins() {
+    let random = Random::new(77);
+    let mut region = Region::new(small());
+    let mut numbers = BTreeSet::new();
+    for _ in 0..40 {
+        let group = region.group(&random);
+        if region.append(&group) == Err(NoRoom::Full) {
+            region.flush(true);
+            region.append(&group).unwrap();
+        }
+    }
+    region.flush(true);
+    let (recovered, _) = region.recover(false, Lsn(0)).unwrap();
+    for log in LogKind::ALL {
+        let end = recovered.logs[log.index()].end.unwrap();
+        let chain = &mut region.chains[log.index()];
+        chain.retain(|segment| segment.ordinal <= end.ordinal);
+        for segment in chain.iter_mut() {
+            assert!(numbers.insert(segment.number));
+            if segment.ordinal == end.ordinal {
+                segment.end = Some(end.offset);
+            }
+        }
+    }
+    let (again, seen) = region.recover(false, Lsn(0)).unwrap();
+    assert_eq!(again.last, recovered.last);
+    assert_eq!(seen, region.expected(Lsn(0), region.last));
+    // One byte less, and the seal is not kept.
+    let chain = region.chains[0].last_mut().unwrap();
+    chain.end = chain.end.map(|end| end - 1);
+    assert!(region.recover(false, Lsn(0)).is_err());
+}

@@ -1,0 +1,578 @@
+//! Reads one log's records in order, from the device and from windows that survived.
+//!
+//! 1. For each window of the chain the device's bytes are read and, where the window's slot survived
+//!    and its header names this very window, the slot's as well.
+//! 2. At each position the slot is asked first, then the device; whichever has a valid record there
+//!    has the record. A position where neither has one but one has a zero byte is padding, which
+//!    leads to the next block; padding that begins a block leads to the end of the window, since a
+//!    writer never leaves a block empty between two records of a window. Anything else stops the scan.
+//! 3. Of windows that survived, an image is composed of what was found; what the device does not hold
+//!    of it can so be written there.
+//!
+//! | the slot's header        | the slot's bytes    | used                                            |
+//! |--------------------------|---------------------|-------------------------------------------------|
+//! | names this window        | newer than device's | slot's records, which go to the device          |
+//! | names this window        | older, or damaged   | slot's where valid, device's where not          |
+//! | names another window     | (of that window)    | device's alone: this one was flushed before     |
+//! | invalid, or no slot      | –                   | device's alone                                  |
+//!
+//! Where a segment that is not sealed stops but the next one of the chain was begun, the scan goes on
+//! there: the writer ended the segment early, and died before the edit that says so. If records were
+//! lost in between, their LSNs are missing.
+//!
+//! Whether a stop is an end, a torn tail or corruption is not decided here but in
+//! [`recover`](mod@super::recover).
+
+use std::sync::Arc;
+
+use argosy_base::{Identity, Kind, Lsn, Pointer, RegionId, SegmentNumber};
+use argosy_device::SharedMemory;
+
+use super::record::{Decoded, Record, RecordKind, decode, parse};
+use super::segment::{
+    BLOCK_BYTES, Geometry, HeaderError, Position, SEGMENT_HEADER_BYTES, WINDOW_HEADER_BYTES,
+    WindowName, check_segment_header, decode_window_header, identity,
+};
+use crate::edit::LogSegment;
+
+/// Reads device bytes of a segment at an offset, whole blocks.
+pub(super) type ReadDevice<'a, E> = dyn FnMut(&LogSegment, u32, &mut [u8]) -> Result<(), E> + 'a;
+
+/// Bytes of the history that are in windows only.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unflushed {
+    /// The segment.
+    pub segment: LogSegment,
+    /// Where they belong; whole blocks.
+    pub from: u32,
+    /// Whole blocks of one window, zero behind the last record.
+    pub bytes: Vec<u8>,
+}
+
+/// Why a scan goes no further.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Stop {
+    /// The segment in which it stopped.
+    pub(super) number: SegmentNumber,
+    /// Where in it.
+    pub(super) offset: u32,
+    /// Whether it stopped in front of the end of a sealed segment.
+    pub(super) sealed: bool,
+    /// What is wrong there; `None` where the chain just ends.
+    pub(super) what: Option<&'static str>,
+}
+
+/// The record at which a scan stands.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Head {
+    pub(super) lsn: Lsn,
+    pub(super) segment: LogSegment,
+    pub(super) start: u32,
+    pub(super) end: u32,
+    in_memory: bool,
+}
+
+impl Head {
+    /// Where the record begins.
+    pub(super) const fn at(&self) -> Pointer {
+        Pointer::new(self.segment.number, self.start)
+    }
+
+    /// The position behind the record.
+    pub(super) const fn behind(&self) -> Position {
+        Position {
+            ordinal: self.segment.ordinal,
+            offset: self.end,
+            number: self.segment.number,
+        }
+    }
+}
+
+/// A place where a scan went on with the next segment.
+#[derive(Clone, Copy)]
+struct Passed {
+    stop: Stop,
+    index: usize,
+    offset: u32,
+}
+
+/// What a scan needs to know of its log.
+#[derive(Clone, Copy)]
+pub(super) struct Source<'a> {
+    pub(super) region: RegionId,
+    pub(super) geometry: Geometry,
+    pub(super) chain: &'a [LogSegment],
+    pub(super) slots: &'a [Option<Arc<SharedMemory>>],
+}
+
+/// See the module documentation.
+pub(super) struct Scan<'a> {
+    source: Source<'a>,
+    /// The segment being read, by its index in the chain.
+    index: usize,
+    offset: u32,
+    /// Behind the last record of this segment.
+    record_end: u32,
+    last_lsn: Lsn,
+    loaded: Option<Loaded>,
+    head: Option<Head>,
+    stop: Option<Stop>,
+    /// The first place where a segment that was not sealed stopped.
+    passed: Option<Passed>,
+    mark: Lsn,
+    /// Windows that the device does not have whole.
+    windows: Vec<Image>,
+}
+
+/// The window being read.
+struct Loaded {
+    segment: LogSegment,
+    /// Its first byte in the segment.
+    start: u32,
+    device: Vec<u8>,
+    /// The slot's bytes, where it holds this window.
+    memory: Option<Memory>,
+}
+
+struct Memory {
+    bytes: Vec<u8>,
+    /// See [`Image`].
+    image: Vec<u8>,
+    /// See [`Image`].
+    missing: Option<u32>,
+}
+
+/// A window as it should be on the device.
+struct Image {
+    segment: LogSegment,
+    start: u32,
+    /// The first byte that is another on the device.
+    missing: u32,
+    bytes: Vec<u8>,
+}
+
+/// What stands at a position.
+enum Found {
+    Record {
+        lsn: Lsn,
+        mark: bool,
+        len: u32,
+        in_memory: bool,
+    },
+    Pad,
+    Nothing,
+}
+
+impl<'a> Scan<'a> {
+    /// A scan of the records with LSNs from `from` on, and of some before them: it begins at the last
+    /// segment of which all earlier ones are sealed and hold only lower LSNs.
+    pub(super) fn begin<E>(
+        source: Source<'a>,
+        from: Lsn,
+        read: &mut ReadDevice<'_, E>,
+    ) -> Result<Self, E> {
+        let unsealed = source.chain.iter().position(|s| s.end.is_none());
+        let mut first = unsealed.unwrap_or(source.chain.len().saturating_sub(1));
+        while first > 0 {
+            let mut probe = Self::at(source, first);
+            probe.advance(read)?;
+            let segment = &source.chain[first];
+            let head = probe.head.filter(|head| head.segment == *segment);
+            if head.is_some_and(|head| head.lsn <= from) {
+                break;
+            }
+            first -= 1;
+        }
+        Ok(Self::at(source, first))
+    }
+
+    const fn at(source: Source<'a>, index: usize) -> Self {
+        Self {
+            source,
+            index,
+            offset: 0,
+            record_end: 0,
+            last_lsn: Lsn(0),
+            loaded: None,
+            head: None,
+            stop: None,
+            passed: None,
+            mark: Lsn(0),
+            windows: Vec::new(),
+        }
+    }
+
+    /// The record at which the scan stands; `None` before the first and behind the last.
+    pub(super) const fn head(&self) -> Option<&Head> {
+        self.head.as_ref()
+    }
+
+    /// The record at which the scan stands, with its key and value.
+    ///
+    /// # Panics
+    /// When it stands at none.
+    pub(super) fn record(&self) -> Record<'_> {
+        let head = self.head.as_ref().expect("the scan stands at a record");
+        let loaded = self.loaded.as_ref().expect("and has its window");
+        let bytes = loaded.bytes(head.in_memory, head.start..head.end);
+        let (record, _) = parse(bytes, head.segment.base_lsn).expect("it was decoded before");
+        record
+    }
+
+    /// Why there is no further record, once there is none.
+    pub(super) const fn stop(&self) -> Option<&Stop> {
+        self.stop.as_ref()
+    }
+
+    /// Where something that is no record was met first, whether or not the scan went on.
+    pub(super) fn trouble(&self) -> Option<Stop> {
+        let stop = self.stop.filter(|stop| stop.what.is_some());
+        self.passed.map(|passed| passed.stop).or(stop)
+    }
+
+    /// Goes to the next record.
+    pub(super) fn advance<E>(&mut self, read: &mut ReadDevice<'_, E>) -> Result<(), E> {
+        self.head = None;
+        while self.head.is_none() && self.stop.is_none() {
+            self.step(read)?;
+        }
+        Ok(())
+    }
+
+    /// Looks at the present position, and moves on.
+    fn step<E>(&mut self, read: &mut ReadDevice<'_, E>) -> Result<(), E> {
+        let Some(segment) = self.source.chain.get(self.index).copied() else {
+            self.stop_at_end();
+            return Ok(());
+        };
+        let limit = segment.end.unwrap_or(self.source.geometry.segment_bytes());
+        if self.offset >= limit {
+            self.leave_segment(&segment);
+            return Ok(());
+        }
+        self.load(&segment, read)?;
+        if self.offset == 0 {
+            self.check_header(&segment);
+            return Ok(());
+        }
+        match self.look(&segment, limit) {
+            Found::Record {
+                lsn,
+                mark,
+                len,
+                in_memory,
+            } => {
+                let start = self.offset;
+                self.compose(start, len, in_memory);
+                self.offset += len;
+                if mark {
+                    self.mark = self.mark.max(lsn);
+                } else if lsn <= self.last_lsn {
+                    self.offset = start;
+                    self.stop_here(&segment, "the LSN does not follow the one before");
+                } else {
+                    self.last_lsn = lsn;
+                    self.record_end = self.offset;
+                    self.head = Some(Head {
+                        lsn,
+                        segment,
+                        start,
+                        end: self.offset,
+                        in_memory,
+                    });
+                }
+            }
+            Found::Pad => self.skip_padding(),
+            Found::Nothing => self.leave_torn_segment(&segment),
+        }
+        Ok(())
+    }
+
+    /// Where there is no record: goes on with the next segment, if there is one. Whether that was
+    /// begun, its header will tell.
+    fn leave_torn_segment(&mut self, segment: &LogSegment) {
+        let passed = Passed {
+            stop: Stop {
+                number: segment.number,
+                offset: self.offset,
+                sealed: segment.end.is_some(),
+                what: Some("no record"),
+            },
+            index: self.index,
+            offset: self.offset,
+        };
+        if segment.end.is_some() || self.index + 1 == self.source.chain.len() {
+            self.stop = Some(passed.stop);
+            return;
+        }
+        self.passed.get_or_insert(passed);
+        self.index += 1;
+        self.offset = 0;
+        self.record_end = 0;
+    }
+
+    fn stop_here(&mut self, segment: &LogSegment, what: &'static str) {
+        self.stop = Some(Stop {
+            number: segment.number,
+            offset: self.offset,
+            sealed: segment.end.is_some(),
+            what: Some(what),
+        });
+    }
+
+    fn stop_at_end(&mut self) {
+        let last = self.source.chain.last();
+        self.stop = Some(Stop {
+            number: last.map_or(SegmentNumber(0), |last| last.number),
+            offset: self.record_end,
+            sealed: false,
+            what: None,
+        });
+    }
+
+    fn leave_segment(&mut self, segment: &LogSegment) {
+        let whole = segment.end.is_none_or(|end| self.ends_at(end));
+        if !whole {
+            self.offset = self.record_end;
+            self.stop_here(segment, "a sealed segment ends early");
+            return;
+        }
+        self.index += 1;
+        self.offset = 0;
+        if self.index < self.source.chain.len() {
+            self.record_end = 0;
+        }
+    }
+
+    /// Whether a segment that was read to its end may have been sealed at `end`: behind its last
+    /// record, or behind all padding, or empty.
+    const fn ends_at(&self, end: u32) -> bool {
+        end == self.record_end
+            || end == self.source.geometry.segment_bytes()
+            || end <= SEGMENT_HEADER_BYTES
+    }
+
+    /// Has the window at the present position in `loaded`.
+    fn load<E>(&mut self, segment: &LogSegment, read: &mut ReadDevice<'_, E>) -> Result<(), E> {
+        let window = self.source.geometry.window_bytes();
+        let start = self.offset / window * window;
+        let there = |loaded: &Loaded| loaded.segment == *segment && loaded.start == start;
+        if self.loaded.as_ref().is_some_and(there) {
+            return Ok(());
+        }
+        self.unload();
+        let mut device = vec![0; window as usize];
+        read(segment, start, &mut device)?;
+        self.loaded = Some(Loaded {
+            segment: *segment,
+            start,
+            device,
+            memory: self.load_memory(segment, start / window),
+        });
+        Ok(())
+    }
+
+    fn load_memory(&self, segment: &LogSegment, index: u32) -> Option<Memory> {
+        let geometry = self.source.geometry;
+        let slot = geometry.slot(segment.ordinal, index);
+        let memory = self.source.slots.get(slot)?.as_ref()?;
+        if memory.len() < geometry.slot_bytes() {
+            return None;
+        }
+        let header = memory.read_vec(0, SEGMENT_HEADER_BYTES as usize);
+        let (name, _) = decode_window_header(&header).ok()?;
+        if name != WindowName::new(self.source.region, segment, index) {
+            return None;
+        }
+        let window = geometry.window_bytes() as usize;
+        Some(Memory {
+            bytes: memory.read_vec(WINDOW_HEADER_BYTES, window),
+            image: vec![0; window],
+            missing: None,
+        })
+    }
+
+    /// Keeps the window if the device lacks some of it.
+    fn unload(&mut self) {
+        let Some(loaded) = self.loaded.take() else {
+            return;
+        };
+        if let Some(memory) = loaded.memory
+            && let Some(missing) = memory.missing
+        {
+            self.windows.push(Image {
+                segment: loaded.segment,
+                start: loaded.start,
+                missing,
+                bytes: memory.image,
+            });
+        }
+    }
+
+    fn check_header(&mut self, segment: &LogSegment) {
+        let loaded = self.loaded.as_ref().expect("loaded before");
+        let region = self.source.region;
+        let header = |bytes: &[u8]| check_segment_header(bytes, region, segment);
+        let on_device = header(&loaded.device);
+        let in_memory = loaded.memory.as_ref().map(|memory| header(&memory.bytes));
+        match (in_memory, on_device) {
+            (Some(Ok(())), _) => {
+                self.compose(0, SEGMENT_HEADER_BYTES, true);
+                self.offset = SEGMENT_HEADER_BYTES;
+            }
+            (_, Ok(())) => {
+                self.compose(0, SEGMENT_HEADER_BYTES, false);
+                self.offset = SEGMENT_HEADER_BYTES;
+            }
+            (Some(Err(HeaderError::Version(_))), _) | (_, Err(HeaderError::Version(_))) => {
+                self.stop_here(segment, "a log segment of a format that is not known");
+            }
+            _ => self.stop_here(segment, "no segment header"),
+        }
+    }
+
+    fn look(&self, segment: &LogSegment, limit: u32) -> Found {
+        let loaded = self.loaded.as_ref().expect("loaded before");
+        let end = limit.min(loaded.end());
+        let here = self.identity(segment, self.offset);
+        let found = |in_memory: bool| {
+            let bytes = loaded.bytes(in_memory, self.offset..end);
+            match decode(bytes, here, segment.base_lsn) {
+                Decoded::Record(record, len) => Found::Record {
+                    lsn: record.lsn,
+                    mark: record.kind == RecordKind::Mark,
+                    len: u32::try_from(len).expect("less than a window"),
+                    in_memory,
+                },
+                Decoded::Pad => Found::Pad,
+                Decoded::Invalid => Found::Nothing,
+            }
+        };
+        let in_memory = match loaded.memory {
+            Some(_) => found(true),
+            None => Found::Nothing,
+        };
+        match (in_memory, found(false)) {
+            (record @ Found::Record { .. }, _) | (_, record @ Found::Record { .. }) => record,
+            (Found::Pad, _) | (_, Found::Pad) => Found::Pad,
+            (Found::Nothing, Found::Nothing) => Found::Nothing,
+        }
+    }
+
+    fn identity(&self, segment: &LogSegment, offset: u32) -> Identity {
+        identity(Kind::LogRecord, self.source.region, segment, offset)
+    }
+
+    fn skip_padding(&mut self) {
+        let loaded = self.loaded.as_mut().expect("loaded before");
+        let end = match self.offset.is_multiple_of(BLOCK_BYTES) {
+            true => loaded.end(),
+            false => self.offset.next_multiple_of(BLOCK_BYTES),
+        };
+        let range = loaded.range(self.offset..end);
+        if let Some(memory) = &mut loaded.memory
+            && loaded.device[range].iter().any(|byte| *byte != 0)
+        {
+            memory.missing.get_or_insert(self.offset);
+        }
+        self.offset = end;
+    }
+
+    /// Puts found bytes into the window's image, and notes whether the device has them.
+    fn compose(&mut self, start: u32, len: u32, in_memory: bool) {
+        let loaded = self.loaded.as_mut().expect("loaded before");
+        let range = loaded.range(start..start + len);
+        let Some(memory) = &mut loaded.memory else {
+            return;
+        };
+        let on_device = &loaded.device[range.clone()];
+        if !in_memory {
+            memory.image[range].copy_from_slice(on_device);
+            return;
+        }
+        let found = &memory.bytes[range.clone()];
+        if found != on_device {
+            memory.missing.get_or_insert(start);
+        }
+        memory.image[range].copy_from_slice(found);
+    }
+
+    /// Reads on behind the stop, for marks alone, which stand at the starts of blocks and segments.
+    pub(super) fn find_marks<E>(&self, read: &mut ReadDevice<'_, E>) -> Result<Lsn, E> {
+        let mut mark = self.mark;
+        let (index, offset) = match &self.passed {
+            Some(passed) => (passed.index, passed.offset),
+            None => (self.index, self.offset),
+        };
+        let mut reader = Scan::at(self.source, index);
+        reader.offset = offset / BLOCK_BYTES * BLOCK_BYTES;
+        while let Some(segment) = self.source.chain.get(reader.index).copied() {
+            let limit = segment.end.unwrap_or(self.source.geometry.segment_bytes());
+            while reader.offset < limit {
+                let block = reader.offset;
+                reader.load(&segment, read)?;
+                if block == 0 {
+                    reader.offset = SEGMENT_HEADER_BYTES;
+                }
+                if let Found::Record {
+                    lsn, mark: true, ..
+                } = reader.look(&segment, limit)
+                {
+                    mark = mark.max(lsn);
+                }
+                reader.offset = block + BLOCK_BYTES;
+            }
+            reader.index += 1;
+            reader.offset = 0;
+        }
+        Ok(mark)
+    }
+
+    /// What has to be written to make everything up to `end` durable.
+    pub(super) fn into_unflushed(mut self, end: Position) -> Vec<Unflushed> {
+        self.unload();
+        let parts = self.windows.into_iter();
+        parts.filter_map(|image| image.up_to(end)).collect()
+    }
+}
+
+impl Image {
+    /// The blocks from the first that the device lacks, up to `end` if that lies in the window.
+    fn up_to(mut self, end: Position) -> Option<Unflushed> {
+        if (self.segment.ordinal, self.missing) >= (end.ordinal, end.offset) {
+            return None;
+        }
+        let from = self.missing / BLOCK_BYTES * BLOCK_BYTES;
+        if self.segment.ordinal == end.ordinal {
+            let valid = (end.offset - self.start) as usize;
+            if valid < self.bytes.len() {
+                self.bytes[valid..].fill(0);
+                self.bytes
+                    .truncate(valid.next_multiple_of(BLOCK_BYTES as usize));
+            }
+        }
+        Some(Unflushed {
+            segment: self.segment,
+            from,
+            bytes: self.bytes.split_off((from - self.start) as usize),
+        })
+    }
+}
+
+impl Loaded {
+    fn end(&self) -> u32 {
+        self.start + u32::try_from(self.device.len()).expect("a window")
+    }
+
+    fn range(&self, range: std::ops::Range<u32>) -> std::ops::Range<usize> {
+        (range.start - self.start) as usize..(range.end - self.start) as usize
+    }
+
+    fn bytes(&self, in_memory: bool, range: std::ops::Range<u32>) -> &[u8] {
+        let range = self.range(range);
+        match &self.memory {
+            Some(memory) if in_memory => &memory.bytes[range],
+            _ => &self.device[range],
+        }
+    }
+}

@@ -1,0 +1,373 @@
+//! A region's logs over memory and a device that are plain bytes, for the tests of this module.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use argosy_base::{Epoch, LogKind, Lsn, RegionId, SegmentNumber};
+use argosy_device::SharedMemory;
+use argosy_engine::{FlushRange, Op};
+
+use super::segment::{WINDOW_HEADER_BYTES, Writer};
+use super::{
+    Appended, Geometry, GroupOp, LogSource, LogWindows, LogWriter, Logs, NoRoom, RecoverError,
+    Recovered, Recovery, recover,
+};
+use crate::edit::LogSegment;
+use crate::level::Entry;
+
+pub(super) const REGION: RegionId = RegionId(7);
+
+/// 64-bit mixing: every test's randomness comes from a counter through this.
+pub(super) fn mix(n: u64) -> u64 {
+    let n = (n ^ n >> 33).wrapping_mul(0xff51_afd7_ed55_8ccd);
+    (n ^ n >> 33).wrapping_mul(0xc4ce_b9fe_1a85_ec53)
+}
+
+/// A sequence of random numbers.
+pub(super) struct Random(Cell<u64>);
+
+impl Random {
+    pub(super) fn new(seed: u64) -> Self {
+        Self(Cell::new(mix(seed ^ 0x5eed)))
+    }
+
+    pub(super) fn below(&self, bound: usize) -> usize {
+        self.0.set(self.0.get().wrapping_add(0x9e37_79b9_7f4a_7c15));
+        usize::try_from(mix(self.0.get()) % bound as u64).unwrap()
+    }
+}
+
+/// An operation that owns its bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Operation {
+    pub(super) log: LogKind,
+    pub(super) key: Vec<u8>,
+    /// `None`: a delete.
+    pub(super) value: Option<Vec<u8>>,
+}
+
+impl Operation {
+    pub(super) fn as_group_op(&self) -> GroupOp<'_> {
+        let key = &self.key;
+        let op = match &self.value {
+            Some(value) => Op::Put { key, value },
+            None => Op::Delete { key },
+        };
+        GroupOp { op, log: self.log }
+    }
+}
+
+/// An operation as it was appended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Written {
+    pub(super) operation: Operation,
+    pub(super) lsn: Lsn,
+    pub(super) at: argosy_base::Pointer,
+    /// The last LSN of its group.
+    pub(super) group_end: Lsn,
+}
+
+/// An operation as recovery hands it out: LSN, key, and the rest in words.
+pub(super) type Seen = (Lsn, Vec<u8>, Vec<u8>);
+
+/// See the module documentation.
+pub(super) struct Region {
+    pub(super) geometry: Geometry,
+    pub(super) logs: Logs,
+    pub(super) memory: [Vec<Arc<SharedMemory>>; 2],
+    pub(super) chains: [Vec<LogSegment>; 2],
+    /// Bytes of each segment; blocks that were never written are not zero.
+    pub(super) device: RefCell<BTreeMap<SegmentNumber, Vec<u8>>>,
+    pub(super) last: Lsn,
+    pub(super) history: Vec<Written>,
+    next_number: u64,
+}
+
+impl Region {
+    pub(super) fn new(geometry: Geometry) -> Self {
+        let memory = LogKind::ALL.map(|_| -> Vec<_> {
+            let slot = |_| Arc::new(SharedMemory::anonymous(geometry.slot_bytes()));
+            (0..geometry.slots()).map(slot).collect()
+        });
+        let writer = |log: LogKind| {
+            let slots = memory[log.index()].clone();
+            let windows = LogWindows::new(REGION, log, geometry, slots);
+            LogWriter::new(Arc::new(windows), Writer::default())
+        };
+        Self {
+            geometry,
+            logs: Logs {
+                recovery: writer(LogKind::Recovery),
+                large: writer(LogKind::Large),
+            },
+            memory,
+            chains: [vec![], vec![]],
+            device: RefCell::default(),
+            last: Lsn(0),
+            history: vec![],
+            next_number: 1,
+        }
+    }
+
+    /// Provides segments until none is wanted.
+    pub(super) fn provide(&mut self) {
+        for log in LogKind::ALL {
+            while self.logs.log(log).wants_segment() {
+                self.provide_one(log);
+            }
+        }
+    }
+
+    pub(super) fn provide_one(&mut self, log: LogKind) {
+        let segment = LogSegment {
+            log,
+            ordinal: self.chains[log.index()].len() as u64,
+            number: SegmentNumber(self.next_number),
+            epoch: Epoch(1),
+            base_lsn: self.last,
+            end: None,
+        };
+        self.next_number += 1;
+        self.chains[log.index()].push(segment);
+        let stale = vec![0xa5; self.geometry.segment_bytes() as usize];
+        self.device.borrow_mut().insert(segment.number, stale);
+        self.logs.log_mut(log).provide_segment(segment);
+    }
+
+    /// Appends a group, providing segments but flushing nothing.
+    pub(super) fn append(&mut self, group: &[Operation]) -> Result<(), NoRoom> {
+        self.provide();
+        let ops = group.iter().map(Operation::as_group_op);
+        let mut appended = vec![];
+        let last = self
+            .logs
+            .append_group(self.last.next(), None, ops, |done: Appended<'_>| {
+                appended.push((done.lsn, done.at));
+            })?;
+        for (operation, (lsn, at)) in group.iter().zip(appended) {
+            self.history.push(Written {
+                operation: operation.clone(),
+                lsn,
+                at,
+                group_end: last,
+            });
+        }
+        self.last = last;
+        Ok(())
+    }
+
+    /// The bytes of a range as they are in the windows.
+    pub(super) fn window_bytes(&self, range: &FlushRange) -> Vec<u8> {
+        let chain = &self.chains[range.log.index()];
+        let ordinal = usize::try_from(range.ordinal).unwrap();
+        let mut bytes = vec![0; (range.to - range.from) as usize];
+        let windows = self.logs.log(range.log).windows();
+        assert!(windows.read(&chain[ordinal], range.from, &mut bytes));
+        bytes
+    }
+
+    /// Puts part of a range on the device.
+    pub(super) fn write_device(&self, range: &FlushRange, bytes: &[u8]) {
+        let mut device = self.device.borrow_mut();
+        let segment = device.get_mut(&range.segment).unwrap();
+        segment[range.from as usize..range.to as usize].copy_from_slice(bytes);
+    }
+
+    /// Flushes whatever there is to be flushed, here and everywhere.
+    pub(super) fn flush(&mut self, force: bool) {
+        for log in LogKind::ALL {
+            while let Some(range) = self.logs.log_mut(log).take_flush(force) {
+                let bytes = self.window_bytes(&range);
+                self.write_device(&range, &bytes);
+                let log = self.logs.log_mut(log);
+                log.flushed_locally(range.segment, range.to);
+                log.flushed_everywhere(range.segment, range.to);
+            }
+        }
+        self.note_durable();
+    }
+
+    /// Has the next marks say what is durable.
+    pub(super) fn note_durable(&mut self) {
+        let durable = self.logs.durable(self.last);
+        self.logs.recovery.set_durable(durable);
+        self.logs.large.set_durable(durable);
+        self.note_sealed();
+    }
+
+    /// Has the chains say what is sealed and flushed.
+    pub(super) fn note_sealed(&mut self) {
+        for log in LogKind::ALL {
+            while let Some(point) = self.logs.log_mut(log).take_sealed() {
+                let chain = &mut self.chains[log.index()];
+                let sealed = chain.iter_mut().find(|s| s.number == point.number);
+                sealed.unwrap().end = Some(point.to);
+            }
+        }
+    }
+
+    /// What a restart finds: the history, by the windows that `survive`.
+    pub(super) fn recover(
+        &self,
+        survive: bool,
+        replay_from: Lsn,
+    ) -> Result<(Recovered, Vec<Seen>), RecoverError<Infallible>> {
+        let slots = |log: usize| -> Vec<_> {
+            let slots = self.memory[log].iter();
+            slots.map(|m| survive.then(|| Arc::clone(m))).collect()
+        };
+        let windows = [slots(0), slots(1)];
+        let recovery = Recovery {
+            region: REGION,
+            geometry: self.geometry,
+            chains: [&self.chains[0], &self.chains[1]],
+            windows: [&windows[0], &windows[1]],
+            replay_from,
+            durable: Lsn(0),
+            past_holes: false,
+        };
+        let mut seen = vec![];
+        let device = self.device.borrow();
+        let recovered = recover(
+            &recovery,
+            |segment, offset, out: &mut [u8]| {
+                let offset = offset as usize;
+                out.copy_from_slice(&device[&segment.number][offset..offset + out.len()]);
+                Ok(())
+            },
+            |replayed| {
+                let what = match replayed.entry {
+                    Entry::Inline(value) => [b"inline ", value].concat(),
+                    Entry::Pointer { at, value_len } => format!("{at} {value_len}").into_bytes(),
+                    Entry::Tombstone => b"deleted".to_vec(),
+                };
+                seen.push((replayed.lsn, replayed.key.to_vec(), what));
+            },
+        )?;
+        Ok((recovered, seen))
+    }
+
+    /// What [`recover`](Self::recover) should see of the history up to `last`.
+    pub(super) fn expected(&self, from: Lsn, last: Lsn) -> Vec<Seen> {
+        let wanted = self
+            .history
+            .iter()
+            .filter(|w| from <= w.lsn && w.lsn <= last);
+        wanted
+            .map(|written| {
+                let operation = &written.operation;
+                let what = match (&operation.value, operation.log) {
+                    (None, _) => b"deleted".to_vec(),
+                    (Some(value), LogKind::Recovery) => [b"inline ", &value[..]].concat(),
+                    (Some(value), LogKind::Large) => {
+                        format!("{} {}", written.at, value.len()).into_bytes()
+                    }
+                };
+                (written.lsn, operation.key.clone(), what)
+            })
+            .collect()
+    }
+
+    /// The last LSN of the last group that ends at or below `lsn`.
+    pub(super) fn group_end_below(&self, lsn: Lsn) -> Lsn {
+        let ends = self.history.iter().map(|written| written.group_end);
+        ends.filter(|end| *end <= lsn).max().unwrap_or(Lsn(0))
+    }
+
+    /// A random group.
+    pub(super) fn group(&self, random: &Random) -> Vec<Operation> {
+        let one = |n: usize| {
+            let key_len = match random.below(40) {
+                0 => 1 + random.below(4096),
+                _ => 1 + random.below(30),
+            };
+            let key = (0..key_len).map(|_| b'a' + u8::try_from(random.below(9)).unwrap());
+            let len = match random.below(20) {
+                0 => random.below(self.geometry.window_bytes() as usize * 5 / 4),
+                1..5 => random.below(3000),
+                _ => random.below(120),
+            };
+            let value = (0..len).map(|i| u8::try_from((i * 7 + n) % 251).unwrap());
+            let delete = random.below(6) == 0;
+            Operation {
+                log: match random.below(3) {
+                    0 if !delete => LogKind::Large,
+                    _ => LogKind::Recovery,
+                },
+                key: key.collect(),
+                value: (!delete).then(|| value.collect()),
+            }
+        };
+        let count = match random.below(3) {
+            0 => 1 + random.below(6),
+            _ => 1,
+        };
+        (0..count).map(one).collect()
+    }
+
+    /// The offset in a slot's memory of byte `offset` of a segment.
+    pub(super) fn in_slot(&self, offset: u32) -> usize {
+        WINDOW_HEADER_BYTES + (offset % self.geometry.window_bytes()) as usize
+    }
+}
+
+impl LogSource for Region {
+    type Error = Infallible;
+
+    fn segment(&self, number: SegmentNumber) -> Option<LogSegment> {
+        let mut all = self.chains.iter().flatten();
+        all.find(|segment| segment.number == number).copied()
+    }
+
+    fn after(&self, segment: &LogSegment) -> Option<LogSegment> {
+        let next = usize::try_from(segment.ordinal + 1).ok()?;
+        self.chains[segment.log.index()].get(next).copied()
+    }
+
+    fn read(&self, segment: &LogSegment, offset: u32, out: &mut [u8]) -> Result<(), Infallible> {
+        let device = self.device.borrow();
+        let offset = offset as usize;
+        out.copy_from_slice(&device[&segment.number][offset..offset + out.len()]);
+        Ok(())
+    }
+}
+
+impl Region {
+    /// Writes some of the blocks of ranges that are being flushed.
+    pub(super) fn flush_some_blocks(&self, ranges: &[FlushRange], random: &Random) {
+        let keep = random.below(5);
+        for range in ranges {
+            let bytes = self.window_bytes(range);
+            for (n, block) in bytes.chunks(argosy_base::BLOCK_SIZE).enumerate() {
+                if random.below(4) < keep {
+                    let from = range.from + u32::try_from(n * block.len()).unwrap();
+                    let to = from + u32::try_from(block.len()).unwrap();
+                    self.write_device(&FlushRange { from, to, ..*range }, block);
+                }
+            }
+        }
+    }
+
+    /// Flips a bit of a random byte of a window or the device, near what was written if `near`.
+    pub(super) fn flip_a_bit(&self, random: &Random, near: bool) {
+        let written = &self.history[random.below(self.history.len())];
+        let within = random.below(if near { 60 } else { 20_000 });
+        let at =
+            (written.at.offset() as usize + within).min(self.geometry.segment_bytes() as usize - 1);
+        let bit = 1 << random.below(8);
+        self.device
+            .borrow_mut()
+            .get_mut(&written.at.segment())
+            .unwrap()[at] ^= bit;
+        let segment = self.segment(written.at.segment()).unwrap();
+        let at = u32::try_from(at).unwrap();
+        let slot = self
+            .geometry
+            .slot(segment.ordinal, self.geometry.window_index(at));
+        let memory = &self.memory[segment.log.index()][slot];
+        let byte = memory.read_vec(self.in_slot(at), 1)[0];
+        memory.write(self.in_slot(at), &[byte ^ bit]);
+    }
+}

@@ -1,0 +1,246 @@
+//! Finds a value again by the pointer to its first record.
+//!
+//! 1. The record at the pointer is read, from its window while it is in memory and its checksum
+//!    agrees there, otherwise from the device. A window is reused only when the device has it, so
+//!    one of the two has the record, whatever the writer does meanwhile.
+//! 2. It must be a put of the wanted key.
+//! 3. A value in chunks goes on in the log's next record: behind this one, or, where padding or the
+//!    end of the window follows, at the start of the next window, which is in the next segment if
+//!    this one is full. Marks in between are passed over. The LSNs must follow each other.
+//! 4. The parts together must be as long as the caller was told.
+
+use argosy_base::{Kind, Lsn, Pointer, SegmentNumber};
+
+use super::record::{Decoded, HEADER_BYTES_MAX, Record, RecordKind, decode};
+use super::segment::{BLOCK_BYTES, SEGMENT_HEADER_BYTES, identity};
+use super::windows::LogWindows;
+use crate::edit::LogSegment;
+
+/// Where log bytes come from once they are no longer in a window.
+pub trait LogSource {
+    /// Why a read fails.
+    type Error;
+
+    /// The log segment with this number, or `None` where the version has none.
+    fn segment(&self, number: SegmentNumber) -> Option<LogSegment>;
+
+    /// The segment that follows `segment` in its log's chain.
+    fn after(&self, segment: &LogSegment) -> Option<LogSegment>;
+
+    /// Reads device bytes of `segment` at `offset`: any alignment, inside one window.
+    ///
+    /// # Errors
+    /// When the device fails.
+    fn read(&self, segment: &LogSegment, offset: u32, out: &mut [u8]) -> Result<(), Self::Error>;
+}
+
+/// A value in a log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ValueRef<'a> {
+    /// Where its first record begins.
+    pub at: Pointer,
+    /// Bytes of the value.
+    pub value_len: u32,
+    /// The key to which it belongs, as found in a level or memtable.
+    pub key: &'a [u8],
+}
+
+/// Why a value could not be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ReadError<E> {
+    /// The source failed.
+    #[error("the log could not be read")]
+    Source(E),
+    /// The bytes are not the value's. Fetch the segment from another member.
+    #[error("{segment}, byte {offset}: {what}")]
+    Corrupt {
+        /// The segment.
+        segment: SegmentNumber,
+        /// Where in it.
+        offset: u32,
+        /// What is wrong.
+        what: &'static str,
+    },
+}
+
+/// Reads a value, from `windows` while it is there, otherwise from `source`.
+///
+/// # Errors
+/// [`ReadError`]; never anything but the value that was written for this key at this place.
+pub fn read_value<S: LogSource>(
+    value: &ValueRef<'_>,
+    windows: &LogWindows,
+    source: &S,
+) -> Result<Vec<u8>, ReadError<S::Error>> {
+    let segment = source.segment(value.at.segment());
+    let segment = segment.ok_or_else(|| corrupt(value.at, "no such log segment"))?;
+    let mut reading = Reading {
+        windows,
+        source,
+        segment,
+        offset: value.at.offset(),
+        value: Vec::with_capacity(value.value_len as usize),
+        wanted: value,
+        last: None,
+        buffer: Vec::new(),
+    };
+    while reading.take_part()? {}
+    Ok(reading.value)
+}
+
+/// What became of the bytes at a place.
+enum Part {
+    /// They are the value's next part: this many bytes of log, and the next record's LSN if the
+    /// value goes on.
+    Value { len: usize, next: Option<Lsn> },
+    /// A mark of this many bytes.
+    Mark { len: usize },
+    /// Padding.
+    Pad,
+}
+
+struct Reading<'a, S> {
+    windows: &'a LogWindows,
+    source: &'a S,
+    segment: LogSegment,
+    offset: u32,
+    value: Vec<u8>,
+    wanted: &'a ValueRef<'a>,
+    /// The LSN that continues the value, once it has begun.
+    last: Option<Lsn>,
+    buffer: Vec<u8>,
+}
+
+impl<S: LogSource> Reading<'_, S> {
+    /// Takes what stands at the present place, and moves behind it. Whether the value goes on.
+    fn take_part(&mut self) -> Result<bool, ReadError<S::Error>> {
+        self.go_to_window()?;
+        let part = match self.take_from_window() {
+            Some(part) => part,
+            None => self.take_from_source()?,
+        };
+        match part {
+            Part::Value { len, next } => {
+                self.move_by(len);
+                self.last = next;
+                if next.is_none() && self.value.len() != self.wanted.value_len as usize {
+                    return Err(corrupt(self.wanted.at, "the value has another length"));
+                }
+                Ok(next.is_some())
+            }
+            Part::Mark { len } => {
+                self.move_by(len);
+                Ok(true)
+            }
+            Part::Pad => {
+                let window = self.windows.geometry().window_bytes();
+                let behind = self.offset.next_multiple_of(BLOCK_BYTES);
+                // A block that begins with padding is the last of its window that was begun.
+                self.offset = match behind == self.offset {
+                    true => (self.offset / window + 1) * window,
+                    false => behind,
+                };
+                Ok(true)
+            }
+        }
+    }
+
+    /// At the end of a segment, goes to the start of the next.
+    fn go_to_window(&mut self) -> Result<(), ReadError<S::Error>> {
+        if self.offset < self.windows.geometry().segment_bytes() {
+            return Ok(());
+        }
+        let next = self.source.after(&self.segment);
+        let next = next.filter(|next| next.ordinal == self.segment.ordinal + 1);
+        self.segment = next.ok_or_else(|| self.corrupt("the value goes on in no segment"))?;
+        self.offset = SEGMENT_HEADER_BYTES;
+        Ok(())
+    }
+
+    fn take_from_window(&mut self) -> Option<Part> {
+        let mut buffer = self.prepare_buffer();
+        let there = self.windows.read(&self.segment, self.offset, &mut buffer);
+        let part = there.then(|| self.take(&buffer)).flatten();
+        self.buffer = buffer;
+        part
+    }
+
+    fn take_from_source(&mut self) -> Result<Part, ReadError<S::Error>> {
+        let mut buffer = self.prepare_buffer();
+        self.source
+            .read(&self.segment, self.offset, &mut buffer)
+            .map_err(ReadError::Source)?;
+        let part = self.take(&buffer);
+        self.buffer = buffer;
+        part.ok_or_else(|| self.corrupt("not the record of this value"))
+    }
+
+    /// As many bytes as the rest of the value can take here.
+    fn prepare_buffer(&mut self) -> Vec<u8> {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let window = self.windows.geometry().window_bytes();
+        let to_window_end = window - self.offset % window;
+        let rest = self.wanted.value_len as usize - self.value.len();
+        let key = if self.last.is_none() {
+            self.wanted.key.len()
+        } else {
+            0
+        };
+        let record = HEADER_BYTES_MAX + key + rest;
+        buffer.resize(record.min(to_window_end as usize), 0);
+        buffer
+    }
+
+    /// Takes the part of the value that `bytes` are, if they are the right ones.
+    fn take(&mut self, bytes: &[u8]) -> Option<Part> {
+        let region = self.windows.region();
+        let here = identity(Kind::LogRecord, region, &self.segment, self.offset);
+        match decode(bytes, here, self.segment.base_lsn) {
+            Decoded::Record(record, len) => match record.kind {
+                RecordKind::Mark if self.last.is_some() => Some(Part::Mark { len }),
+                RecordKind::Put if self.fits(&record) => {
+                    self.value.extend_from_slice(record.value);
+                    let next = record.chunk.then(|| record.lsn.next());
+                    Some(Part::Value { len, next })
+                }
+                _ => None,
+            },
+            Decoded::Pad if self.last.is_some() => Some(Part::Pad),
+            Decoded::Pad | Decoded::Invalid => None,
+        }
+    }
+
+    /// Whether `record` is the value's next.
+    fn fits(&self, record: &Record<'_>) -> bool {
+        let rest = self.wanted.value_len as usize - self.value.len();
+        let follows = match self.last {
+            None => record.key == self.wanted.key,
+            Some(expected) => record.key.is_empty() && record.lsn == expected,
+        };
+        follows && record.value.len() <= rest
+    }
+
+    fn move_by(&mut self, len: usize) {
+        self.offset += u32::try_from(len).expect("less than a window");
+    }
+
+    fn corrupt(&self, what: &'static str) -> ReadError<S::Error> {
+        ReadError::Corrupt {
+            segment: self.segment.number,
+            offset: self.offset,
+            what,
+        }
+    }
+}
+
+const fn corrupt<E>(at: Pointer, what: &'static str) -> ReadError<E> {
+    ReadError::Corrupt {
+        segment: at.segment(),
+        offset: at.offset(),
+        what,
+    }
+}
+
+#[cfg(test)]
+#[path = "value_tests.rs"]
+mod tests;

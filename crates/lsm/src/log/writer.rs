@@ -1,0 +1,496 @@
+//! The writing end of one log on the primary.
+//!
+//! Positions are counted through the whole chain: byte `offset` of the segment with `ordinal` is
+//! byte `ordinal * S + offset` of the log, so that windows, too, follow each other at whole
+//! multiples of `W`. What lies behind the end of a segment that was sealed early is skipped.
+//!
+//! ```text
+//!            done           taken            range_from    at        entered        free_end
+//! -----------+--------------+----------------+-------------+---------+--------------+----
+//!  flushed    handed out to  closed ranges,   open range:   rest of   windows that   no
+//!  everywhere be flushed     not taken yet    records       window    are free       room
+//! ```
+//!
+//! 1. A record goes to `at`. If it does not fit before `entered`, the end of the window, the rest
+//!    of the window is zeroed, the open range is closed there, and the next window is entered.
+//! 2. Entering a window takes its slot over, which is allowed once the window that had it is
+//!    *done* (`free_end`); in the first window of a segment the segment's header comes first. The
+//!    next segment must have been provided by then.
+//! 3. The first record of a range follows a mark with the durable LSN, if there is one.
+//! 4. [`take_flush`](LogWriter::take_flush) hands out closed ranges in order; with `force` it closes
+//!    the open one at the next block. A range never crosses the end of a window.
+//! 5. A range is done when this device and every member have made it durable.
+//!
+//! Invariants: `done <= range_from <= at <= entered <= free_end`; bytes below `range_from` never
+//! change (what a flush wrote is not written again); a record lies in one window.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use argosy_base::{Kind, Lsn, Pointer, SegmentNumber};
+use argosy_engine::{FlushRange, LogEnd};
+
+use super::probe::{Bounds, Cursor, Probe};
+use super::record::Record;
+use super::segment::{BLOCK_BYTES, Writer, encode_segment_header, identity};
+use super::windows::LogWindows;
+use crate::edit::{LogPoint, LogSegment};
+
+/// Why records cannot be appended. Nothing of them was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoRoom {
+    /// A window has to be flushed everywhere first, or a segment to be provided. Try again.
+    #[error("the log windows are full")]
+    Full,
+    /// All windows together are too small for the group: it will never fit.
+    #[error("the group is too large for the log windows")]
+    TooLarge,
+}
+
+/// See the module documentation.
+pub struct LogWriter {
+    windows: Arc<LogWindows>,
+    writer: Writer,
+    /// What is provided and not full yet. The front is being written, or is the next to be.
+    segments: VecDeque<LogSegment>,
+    cursor: Cursor,
+    /// The segment that was entered last.
+    current: Option<LogSegment>,
+    /// Behind the last record, without padding.
+    record_end: u64,
+    /// Behind the last byte written, padding included.
+    written_end: u64,
+    range_from: u64,
+    /// The first LSN of the open range, or of the group that its first record belongs to.
+    range_lsn: Option<Lsn>,
+    /// The first LSN of the group that is being appended.
+    group_first: Option<Lsn>,
+    /// Closed ranges that are not done, in order; the first `taken` have been handed out.
+    ranges: VecDeque<ClosedRange>,
+    taken: usize,
+    flushed_locally: u64,
+    flushed_everywhere: u64,
+    /// Segments that have ended and were not asked for yet.
+    sealed: VecDeque<LogPoint>,
+    durable: Lsn,
+    scratch: Vec<u8>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct ClosedRange {
+    range: FlushRange,
+    /// `None`: it is the padding behind a range that was closed before the window was full.
+    first_lsn: Option<Lsn>,
+    /// Where the log goes on: the range's end, or the next segment where this one was sealed.
+    next: u64,
+}
+
+impl LogWriter {
+    /// A writer without a segment: provide one before the first append.
+    #[must_use]
+    pub fn new(windows: Arc<LogWindows>, writer: Writer) -> Self {
+        Self {
+            windows,
+            writer,
+            segments: VecDeque::new(),
+            cursor: Cursor {
+                at: 0,
+                entered: 0,
+                fresh: true,
+            },
+            current: None,
+            record_end: 0,
+            written_end: 0,
+            range_from: 0,
+            range_lsn: None,
+            group_first: None,
+            ranges: VecDeque::new(),
+            taken: 0,
+            flushed_locally: 0,
+            flushed_everywhere: 0,
+            sealed: VecDeque::new(),
+            durable: Lsn(0),
+            scratch: Vec::new(),
+        }
+    }
+
+    /// The windows, for readers and for flushes.
+    #[must_use]
+    pub const fn windows(&self) -> &Arc<LogWindows> {
+        &self.windows
+    }
+
+    /// Bytes that can be written before a window has to be flushed or a segment provided. Headers,
+    /// marks and padding take their part; whether a group fits, [`Logs`](super::Logs) finds out.
+    #[must_use]
+    pub fn room(&self) -> usize {
+        let bounds = self.bounds();
+        let end = bounds.free_end.min(bounds.provided_end);
+        usize::try_from(end.saturating_sub(self.cursor.at)).unwrap_or(usize::MAX)
+    }
+
+    /// Whether the next segment of the chain should be provided: the ones there are end before the
+    /// windows do.
+    #[must_use]
+    pub fn wants_segment(&self) -> bool {
+        let slots = self.windows.geometry().slots() as u64;
+        let ahead = slots * u64::from(self.windows.geometry().window_bytes());
+        self.bounds().provided_end < self.cursor.at + ahead
+    }
+
+    /// Adds the next segment of the chain. The edit that adds it must be durable, or recovery would
+    /// not find what is written to it.
+    ///
+    /// # Panics
+    /// When it is another log's, or does not follow the last one.
+    pub fn provide_segment(&mut self, segment: LogSegment) {
+        assert_eq!(segment.log, self.windows.log(), "each log has its chain");
+        let start = segment.ordinal * self.segment_bytes();
+        if self.current.is_none() && self.segments.is_empty() {
+            self.cursor.at = start;
+            self.cursor.entered = start;
+            self.record_end = start;
+            self.range_from = start;
+            self.flushed_locally = start;
+            self.flushed_everywhere = start;
+        }
+        assert_eq!(start, self.bounds().provided_end, "a chain has no gap");
+        self.segments.push_back(segment);
+    }
+
+    /// Appends one record, alone or as part of a group for which there is room.
+    ///
+    /// # Errors
+    /// When there is no room; nothing was written then.
+    ///
+    /// # Panics
+    /// When the record is longer than an empty window: a caller cuts values into chunks.
+    pub fn append(&mut self, record: &Record<'_>) -> Result<Pointer, NoRoom> {
+        let mut probe = self.probe();
+        let mut room = probe.room().ok_or(NoRoom::Full)?;
+        if record.encoded_len(room.base) > room.bytes && !probe.at_window_start() {
+            probe.skip();
+            room = probe.room().ok_or(NoRoom::Full)?;
+        }
+        assert!(
+            record.encoded_len(room.base) <= room.bytes,
+            "a record fits an empty window"
+        );
+        if !self.at_window_start() && probe.at_window_start() {
+            self.skip();
+        }
+        Ok(self.put(record))
+    }
+
+    /// Everything up to `lsn` is durable on every member: the marks to come say so.
+    pub fn set_durable(&mut self, lsn: Lsn) {
+        assert!(self.durable <= lsn, "what is durable stays so");
+        self.durable = lsn;
+    }
+
+    /// The next range that has to be made durable: full windows first, then, with `force`, what is
+    /// filled of the present one, padded to a whole block.
+    pub fn take_flush(&mut self, force: bool) -> Option<FlushRange> {
+        if force && self.taken == self.ranges.len() {
+            self.close_range_at_block();
+        }
+        let range = self.ranges.get(self.taken)?.range;
+        self.taken += 1;
+        Some(range)
+    }
+
+    /// This device has made everything below byte `to` of `segment` durable. A segment that this
+    /// writer has no open range of is ignored.
+    pub fn flushed_locally(&mut self, segment: SegmentNumber, to: u32) {
+        if let Some(next) = self.behind(segment, to) {
+            self.flushed_locally = self.flushed_locally.max(next);
+            self.forget_done();
+        }
+    }
+
+    /// Every other member has, too.
+    pub fn flushed_everywhere(&mut self, segment: SegmentNumber, to: u32) {
+        if let Some(next) = self.behind(segment, to) {
+            self.flushed_everywhere = self.flushed_everywhere.max(next);
+            self.forget_done();
+        }
+    }
+
+    /// The first LSN that was appended and is not durable on every member; or, where that is inside
+    /// a group, the first LSN of the group.
+    #[must_use]
+    pub fn first_unflushed(&self) -> Option<Lsn> {
+        let closed = self.ranges.iter().find_map(|range| range.first_lsn);
+        closed.or(self.range_lsn)
+    }
+
+    /// Ends the segment that is being written behind its last record. What remains of it to be
+    /// flushed is there to be taken, and so is its end ([`take_sealed`](Self::take_sealed)). Does
+    /// nothing where no segment has been begun since the last one ended.
+    pub fn seal(&mut self) {
+        let Some(current) = self.current.filter(|current| self.is_open(current)) else {
+            return;
+        };
+        self.close_range_at_block();
+        self.end_segment(&current);
+    }
+
+    /// The next segment that has ended, by being full or by [`seal`](Self::seal), in order.
+    pub fn take_sealed(&mut self) -> Option<LogPoint> {
+        self.sealed.pop_front()
+    }
+
+    /// How far the log is written, padding included. `None` before the first append.
+    #[must_use]
+    pub fn end(&self) -> Option<LogEnd> {
+        let current = self.current?;
+        Some(LogEnd {
+            log: current.log,
+            ordinal: current.ordinal,
+            segment: current.number,
+            end: self.offset_in(&current, self.written_end),
+        })
+    }
+
+    /// Up to which byte `segment` of this log is durable on this device; whole blocks.
+    #[must_use]
+    pub fn flushed_here(&self, segment: &LogSegment) -> u32 {
+        let size = self.windows.geometry().segment_bytes();
+        let start = segment.ordinal * u64::from(size);
+        let into = self.flushed_locally.saturating_sub(start);
+        u32::try_from(into).map_or(size, |into| into.min(size))
+    }
+
+    /// A copy of the cursor, to find out what fits.
+    pub(super) fn probe(&self) -> Probe<'_> {
+        Probe {
+            geometry: self.windows.geometry(),
+            durable: self.durable,
+            segments: &self.segments,
+            cursor: self.cursor,
+            bounds: self.bounds(),
+        }
+    }
+
+    /// The same, once everything that was appended is flushed and segments are plenty; with marks that
+    /// are as long as they can become.
+    pub(super) fn probe_when_flushed(&self) -> Probe<'_> {
+        let window = u64::from(self.windows.geometry().window_bytes());
+        let mut cursor = self.cursor;
+        if cursor.at != self.range_from {
+            cursor.at = cursor.at.next_multiple_of(u64::from(BLOCK_BYTES));
+            cursor.fresh = true;
+        }
+        let bounds = Bounds {
+            free_end: cursor.at / window * window + self.windows_bytes(),
+            provided_end: u64::MAX,
+        };
+        Probe {
+            durable: Lsn(u64::MAX),
+            cursor,
+            bounds,
+            ..self.probe()
+        }
+    }
+
+    /// The records to come are of the group that begins with `first`, or each of its own. What is
+    /// durable is counted in whole groups, because a group that is cut is gone as a whole.
+    pub(super) const fn set_group(&mut self, first: Option<Lsn>) {
+        self.group_first = first;
+    }
+
+    /// Leaves the window: pads it, and closes its range.
+    pub(super) fn skip(&mut self) {
+        let current = self.current.expect("a window has been entered");
+        assert!(!self.at_window_start(), "an empty window is never left");
+        let end = self.cursor.entered;
+        self.pad_to(&current, end);
+        self.close_range(&current, end);
+    }
+
+    /// Writes a record that fits the window, or the next one where this one is full.
+    pub(super) fn put(&mut self, record: &Record<'_>) -> Pointer {
+        if self.at_window_start() {
+            self.enter();
+        }
+        let current = self.current.expect("a window has been entered");
+        if self.cursor.fresh && self.durable > Lsn(0) {
+            self.write_record(&current, &Record::mark(self.durable));
+        }
+        self.range_lsn
+            .get_or_insert(self.group_first.unwrap_or(record.lsn));
+        self.write_record(&current, record)
+    }
+
+    /// Whether the next record enters a window.
+    #[inline]
+    pub(super) const fn at_window_start(&self) -> bool {
+        self.cursor.at == self.cursor.entered
+    }
+
+    /// Takes over the slot of the window at the cursor, and begins a segment where one begins.
+    fn enter(&mut self) {
+        let starts_segment = self.cursor.at.is_multiple_of(self.segment_bytes());
+        if starts_segment && let Some(full) = self.current.filter(|full| self.is_open(full)) {
+            self.close_range(&full, self.cursor.at);
+            self.end_segment(&full);
+        }
+        if let Some(current) = self.current.filter(|_| !starts_segment) {
+            self.close_range(&current, self.cursor.at);
+        }
+        assert!(
+            self.probe().room().is_some(),
+            "there was room for what is written"
+        );
+        let segment = *self.segments.front().expect("it was provided");
+        let index = self
+            .windows
+            .geometry()
+            .window_index(self.offset_in(&segment, self.cursor.at));
+        self.windows.enter(&segment, index, self.writer);
+        self.current = Some(segment);
+        self.cursor.entered += u64::from(self.windows.geometry().window_bytes());
+        self.cursor.fresh = true;
+        if starts_segment {
+            let header = encode_segment_header(self.windows.region(), &segment);
+            self.windows.write(&segment, 0, &header);
+            self.cursor.at += header.len() as u64;
+        }
+    }
+
+    fn write_record(&mut self, segment: &LogSegment, record: &Record<'_>) -> Pointer {
+        let offset = self.offset_in(segment, self.cursor.at);
+        let here = identity(Kind::LogRecord, self.windows.region(), segment, offset);
+        self.scratch.clear();
+        record.encode(here, segment.base_lsn, &mut self.scratch);
+        self.windows.write(segment, offset, &self.scratch);
+        self.cursor.at += self.scratch.len() as u64;
+        assert!(self.cursor.at <= self.cursor.entered, "the record fits");
+        self.cursor.fresh = false;
+        self.record_end = self.cursor.at;
+        self.written_end = self.cursor.at;
+        Pointer::new(segment.number, offset)
+    }
+
+    /// Fills up to `end` with zeros; the cursor's window has it.
+    fn pad_to(&mut self, segment: &LogSegment, end: u64) {
+        // A window that is full to the last byte has nothing to pad, and its end is the next one's.
+        if self.cursor.at < end {
+            let from = self.offset_in(segment, self.cursor.at);
+            self.windows
+                .pad(segment, from..self.offset_in(segment, end));
+        }
+        self.cursor.at = end;
+        self.written_end = end;
+    }
+
+    fn close_range_at_block(&mut self) {
+        if self.cursor.at == self.range_from {
+            return;
+        }
+        let current = self.current.expect("something was written");
+        let end = self.cursor.at.next_multiple_of(u64::from(BLOCK_BYTES));
+        self.pad_to(&current, end);
+        self.close_range(&current, end);
+    }
+
+    /// Closes the open range at `end`, unless it is empty.
+    fn close_range(&mut self, segment: &LogSegment, end: u64) {
+        if end == self.range_from {
+            return;
+        }
+        let range = FlushRange {
+            log: segment.log,
+            ordinal: segment.ordinal,
+            segment: segment.number,
+            from: self.offset_in(segment, self.range_from),
+            to: self.offset_in(segment, end),
+        };
+        self.ranges.push_back(ClosedRange {
+            range,
+            first_lsn: self.range_lsn.take(),
+            next: end,
+        });
+        self.range_from = end;
+        self.cursor.fresh = true;
+    }
+
+    /// The segment being written ends here; the log goes on with the next one.
+    fn end_segment(&mut self, segment: &LogSegment) {
+        let closed_to = self.cursor.at;
+        let next = (segment.ordinal + 1) * self.segment_bytes();
+        assert_eq!(self.range_from, closed_to, "its last range is closed");
+        self.segments.pop_front();
+        self.sealed.push_back(LogPoint {
+            log: segment.log,
+            number: segment.number,
+            to: self.offset_in(segment, self.record_end),
+        });
+        if let Some(last) = self.ranges.back_mut() {
+            last.next = next;
+        }
+        for flushed in [&mut self.flushed_locally, &mut self.flushed_everywhere] {
+            if *flushed == closed_to {
+                *flushed = next;
+            }
+        }
+        self.cursor = Cursor {
+            at: next,
+            entered: next,
+            fresh: true,
+        };
+        self.range_from = next;
+    }
+
+    /// Where the log goes on behind what is flushed when `segment` is, up to `to`.
+    fn behind(&self, segment: SegmentNumber, to: u32) -> Option<u64> {
+        let handed_out = self.ranges.iter().take(self.taken);
+        let flushed = handed_out.filter(|r| r.range.segment == segment && r.range.to <= to);
+        flushed.map(|range| range.next).max()
+    }
+
+    fn forget_done(&mut self) {
+        let done = self.flushed_locally.min(self.flushed_everywhere);
+        while self.ranges.front().is_some_and(|range| range.next <= done) {
+            self.ranges.pop_front();
+            self.taken -= 1;
+        }
+    }
+
+    /// Whether `segment` is begun and has not ended.
+    fn is_open(&self, segment: &LogSegment) -> bool {
+        self.segments.front() == Some(segment)
+    }
+
+    fn bounds(&self) -> Bounds {
+        let window = u64::from(self.windows.geometry().window_bytes());
+        let done = self.flushed_locally.min(self.flushed_everywhere);
+        let last = self.segments.back().map(|last| last.ordinal + 1);
+        Bounds {
+            free_end: done / window * window + self.windows_bytes(),
+            provided_end: last.map_or(self.cursor.at, |next| next * self.segment_bytes()),
+        }
+    }
+
+    /// Bytes of all windows.
+    fn windows_bytes(&self) -> u64 {
+        let geometry = self.windows.geometry();
+        geometry.slots() as u64 * u64::from(geometry.window_bytes())
+    }
+
+    fn segment_bytes(&self) -> u64 {
+        u64::from(self.windows.geometry().segment_bytes())
+    }
+
+    /// The place of byte `at` of the log in `segment`; its end belongs to it, too.
+    #[inline]
+    fn offset_in(&self, segment: &LogSegment, at: u64) -> u32 {
+        let offset = at - segment.ordinal * self.segment_bytes();
+        assert!(offset <= self.segment_bytes(), "a byte of the segment");
+        u32::try_from(offset).expect("a segment is far smaller")
+    }
+}
+
+#[cfg(test)]
+#[path = "writer_tests.rs"]
+mod tests;

@@ -1,0 +1,299 @@
+//! The bytes of a manifest: records, cut in fragments of whole blocks.
+//!
+//! ```text
+//! 0         4         6       7      8            16      20       24    28         32
+//! +---------+---------+-------+------+------------+-------+--------+-----+----------+---------
+//! | crc32c  | version | flags | zero | generation | index | append | len | previous | payload …
+//! +---------+---------+-------+------+------------+-------+--------+-----+----------+---------
+//!                                         … payload, zeros up to the end of the block
+//!
+//! fragment := header  len bytes of a record  zeros
+//! record   := fragment (first) fragment* fragment (last)    -- one fragment may be both
+//! append   := record+                                       -- written in one go, then synced
+//! payload  := edit: string  count  (number: varint  place: u32)*
+//! flags    := 1 first | 2 last | 4 last of its append
+//! ```
+//!
+//! Integers are little-endian. A fragment begins at a block and ends at or before the end of its
+//! segment; where a record goes on in the next segment of the chain, so does its next fragment.
+//! What makes a fragment the one that is looked for, and not one of an earlier life of the same
+//! blocks:
+//!
+//! - `crc32c` covers everything behind it up to the end of the last block, with the identity
+//!   (manifest, region, generation, offset in its segment);
+//! - `generation` is the catalog's, `index` counts the generation's fragments, `append` its appends;
+//! - `previous` is the checksum of the fragment before, 0 for the first.
+
+use argosy_base::codec::{Malformed, Reader, put_string, put_varint};
+use argosy_base::limits::BLOCK_SIZE;
+use argosy_base::{DeviceSegment, Epoch, Identity, Kind, RegionId, SegmentNumber};
+
+/// The format that is written, and the only one that is read.
+pub(super) const VERSION: u16 = 1;
+/// Bytes in front of a fragment's payload.
+pub(super) const HEADER_BYTES: usize = 32;
+/// Longest record: far above any version that fits a device, far below what exhausts memory.
+pub(super) const RECORD_BYTES_MAX: usize = 1 << 30;
+
+pub(super) const FIRST: u8 = 1;
+pub(super) const LAST: u8 = 2;
+pub(super) const LAST_OF_APPEND: u8 = 4;
+const FLAGS: u8 = FIRST | LAST | LAST_OF_APPEND;
+
+const FLAGS_AT: usize = 6;
+const PREVIOUS_AT: usize = 28;
+
+const _: () = assert!(HEADER_BYTES < BLOCK_SIZE, "a fragment has room for payload");
+
+/// What is appended for one edit.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Record {
+    /// The edit, encoded.
+    pub edit: Vec<u8>,
+    /// Where this member has the segments that the edit adds.
+    pub places: Vec<(SegmentNumber, DeviceSegment)>,
+}
+
+impl Record {
+    fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(self.edit.len() + 12 * self.places.len() + 16);
+        put_string(&mut out, &self.edit);
+        put_varint(&mut out, self.places.len() as u64);
+        for (number, place) in &self.places {
+            put_varint(&mut out, number.0);
+            out.extend_from_slice(&place.0.to_le_bytes());
+        }
+        out
+    }
+
+    pub(super) fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
+        let mut from = Reader::new("manifest record", bytes);
+        let edit = from.string(bytes.len())?.to_vec();
+        // Every place takes at least 5 bytes: a count beyond what is left is a lie.
+        let count = from.length(from.rest().len())?;
+        let mut places = Vec::with_capacity(count.min(1024));
+        for _ in 0..count {
+            let number = SegmentNumber(from.varint()?);
+            places.push((number, DeviceSegment(from.u32()?)));
+        }
+        from.finish()?;
+        Ok(Self { edit, places })
+    }
+}
+
+/// A position in a generation, and what the fragment there continues.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Cursor {
+    generation: u64,
+    /// Index in the chain of the segment.
+    pub(super) segment: usize,
+    /// Byte in the segment, a whole block.
+    pub(super) offset: u32,
+    /// Of the next fragment.
+    pub(super) index: u32,
+    /// Of the next append.
+    pub(super) append: u32,
+    /// Checksum of the fragment before.
+    pub(super) previous: u32,
+}
+
+impl Cursor {
+    /// The beginning of a generation.
+    pub(super) const fn new(generation: u64) -> Self {
+        Self {
+            generation,
+            segment: 0,
+            offset: 0,
+            index: 0,
+            append: 0,
+            previous: 0,
+        }
+    }
+
+    pub(super) const fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// Bytes of the chain in front of the cursor.
+    pub(super) const fn bytes(&self, segment_bytes: u32) -> u64 {
+        self.segment as u64 * segment_bytes as u64 + self.offset as u64
+    }
+}
+
+/// The identity of the fragment at `offset` of a segment of the chain.
+pub(super) fn identity(region: RegionId, generation: u64, offset: u32) -> Identity {
+    Identity {
+        kind: Kind::Manifest,
+        region,
+        segment: SegmentNumber(generation),
+        epoch: Epoch(0),
+        offset,
+    }
+}
+
+/// Bytes of one segment of the chain that belong to one append.
+pub(super) struct Part {
+    /// Index of the segment in the chain.
+    pub(super) segment: usize,
+    /// Where in the segment.
+    pub(super) offset: u32,
+    /// Whole blocks.
+    pub(super) bytes: Vec<u8>,
+}
+
+/// Cuts the records of one append into fragments.
+pub(super) struct Writer {
+    region: RegionId,
+    segment_bytes: u32,
+    /// Behind the last fragment.
+    cursor: Cursor,
+    /// Not sealed yet: checksums wait for the last flag.
+    fragments: Vec<Part>,
+}
+
+impl Writer {
+    /// Begins an append at `cursor`.
+    pub(super) const fn new(region: RegionId, cursor: Cursor, segment_bytes: u32) -> Self {
+        Self {
+            region,
+            segment_bytes,
+            cursor,
+            fragments: Vec::new(),
+        }
+    }
+
+    /// Adds a record.
+    pub(super) fn put(&mut self, record: &Record) {
+        let payload = record.encode();
+        assert!(payload.len() <= RECORD_BYTES_MAX, "a version fits a record");
+        let mut rest = payload.as_slice();
+        let mut flags = FIRST;
+        loop {
+            if self.cursor.offset >= self.segment_bytes {
+                self.cursor.segment += 1;
+                self.cursor.offset = 0;
+            }
+            let room = (self.segment_bytes - self.cursor.offset) as usize - HEADER_BYTES;
+            let (now, later) = rest.split_at(rest.len().min(room));
+            if later.is_empty() {
+                self.put_fragment(flags | LAST, now);
+                return;
+            }
+            self.put_fragment(flags, now);
+            rest = later;
+            flags = 0;
+        }
+    }
+
+    fn put_fragment(&mut self, flags: u8, payload: &[u8]) {
+        let len = u32::try_from(payload.len()).expect("at most a segment");
+        let mut bytes = Vec::with_capacity(payload.len() + BLOCK_SIZE);
+        bytes.extend_from_slice(&[0; 4]);
+        bytes.extend_from_slice(&VERSION.to_le_bytes());
+        bytes.extend_from_slice(&[flags, 0]);
+        bytes.extend_from_slice(&self.cursor.generation.to_le_bytes());
+        for word in [self.cursor.index, self.cursor.append, len, 0] {
+            bytes.extend_from_slice(&word.to_le_bytes());
+        }
+        debug_assert_eq!(bytes.len(), HEADER_BYTES);
+        bytes.extend_from_slice(payload);
+        bytes.resize(bytes.len().next_multiple_of(BLOCK_SIZE), 0);
+        let blocks = u32::try_from(bytes.len()).expect("at most a segment");
+        self.fragments.push(Part {
+            segment: self.cursor.segment,
+            offset: self.cursor.offset,
+            bytes,
+        });
+        self.cursor.offset += blocks;
+        self.cursor.index += 1;
+    }
+
+    /// How many segments the chain needs for what was put.
+    pub(super) const fn segments(&self) -> usize {
+        self.cursor.segment + 1
+    }
+
+    /// Seals the append: what to write, at most one part for each segment of the chain, and where
+    /// the next append begins.
+    pub(super) fn finish(mut self) -> (Vec<Part>, Cursor) {
+        let last = self.fragments.last_mut().expect("an append has records");
+        last.bytes[FLAGS_AT] |= LAST_OF_APPEND;
+        let mut parts: Vec<Part> = Vec::new();
+        for mut fragment in self.fragments {
+            let previous = self.cursor.previous.to_le_bytes();
+            fragment.bytes[PREVIOUS_AT..HEADER_BYTES].copy_from_slice(&previous);
+            let identity = identity(self.region, self.cursor.generation, fragment.offset);
+            let crc = identity.checksum(&fragment.bytes[4..]);
+            fragment.bytes[..4].copy_from_slice(&crc.to_le_bytes());
+            self.cursor.previous = crc;
+            match parts.last_mut() {
+                Some(part) if part.segment == fragment.segment => {
+                    part.bytes.extend_from_slice(&fragment.bytes);
+                }
+                _ => parts.push(fragment),
+            }
+        }
+        self.cursor.append += 1;
+        (parts, self.cursor)
+    }
+}
+
+/// A fragment whose checksum is right.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Fragment<'a> {
+    pub(super) crc: u32,
+    pub(super) version: u16,
+    pub(super) flags: u8,
+    pub(super) index: u32,
+    pub(super) append: u32,
+    pub(super) previous: u32,
+    pub(super) payload: &'a [u8],
+    /// Bytes that it takes, whole blocks.
+    pub(super) blocks: u32,
+}
+
+impl<'a> Fragment<'a> {
+    /// The fragment of `generation` that begins at `offset` of `segment`, which holds the bytes of
+    /// a segment of the chain. `None` where there is none.
+    pub(super) fn parse(
+        region: RegionId,
+        generation: u64,
+        segment: &'a [u8],
+        offset: u32,
+    ) -> Option<Self> {
+        let bytes = segment.get(offset as usize..)?;
+        let mut from = Reader::new("manifest fragment", bytes);
+        let crc = from.u32().ok()?;
+        let version = from.u16().ok()?;
+        let flags = from.u8().ok()?;
+        let zero = from.u8().ok()?;
+        if from.u64().ok()? != generation {
+            return None;
+        }
+        let index = from.u32().ok()?;
+        let append = from.u32().ok()?;
+        let len = from.u32().ok()? as usize;
+        let previous = from.u32().ok()?;
+        let blocks = HEADER_BYTES.checked_add(len)?.next_multiple_of(BLOCK_SIZE);
+        let covered = bytes.get(4..blocks)?;
+        if identity(region, generation, offset).checksum(covered) != crc {
+            return None;
+        }
+        // What is checked now was written by this program or a later one.
+        let known = version == VERSION && flags & !FLAGS == 0 && zero == 0;
+        Some(Self {
+            crc,
+            version: if known {
+                VERSION
+            } else {
+                version.max(VERSION + 1)
+            },
+            flags,
+            index,
+            append,
+            previous,
+            payload: &bytes[HEADER_BYTES..HEADER_BYTES + len],
+            blocks: u32::try_from(blocks).ok()?,
+        })
+    }
+}

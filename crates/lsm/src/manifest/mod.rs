@@ -1,0 +1,380 @@
+//! The manifest: a region's log of version edits on one member, and with it of allocations.
+//!
+//! The append of an edit is its commit point (invariant I3). A record is the edit's bytes, equal on
+//! every member, and the places of the segments that it adds, this member's own. Records lie one
+//! behind the other in a chain of device segments that the catalog names.
+//!
+//! How a manifest lives:
+//!
+//! 1. [`Manifest::create`] writes a checkpoint (an edit that states a whole version) into fresh
+//!    segments and has the catalog name them, under generation 1.
+//! 2. [`Manifest::append`] begins to add records: the chain grows by way of the catalog where it is
+//!    too short; then the records are written in one go, then synced. [`Manifest::step`] moves it.
+//! 3. Grown past twice the size of its checkpoint, and past one segment, the manifest is begun
+//!    anew: [`Manifest::checkpoint`] writes the next generation into fresh segments, syncs them,
+//!    and switches the catalog; only then is the old chain given back.
+//! 4. [`Manifest::open`] reads the chain that the catalog names (`replay`).
+//!
+//! Until the catalog is switched the old generation is the whole truth, afterwards the new one. One
+//! append is under way at a time, and the next begins when it is durable: so only the last append
+//! can be torn, and what is damaged in front of a later one is corruption.
+
+mod format;
+mod replay;
+
+use std::sync::Arc;
+
+use argosy_base::limits::BLOCK_SIZE;
+use argosy_base::{DeviceSegment, RegionId};
+use argosy_device::{
+    Buffer, CatalogChange, DeviceError, RegionEntry, SegmentHandle, Store, Ticket,
+};
+
+pub use format::Record;
+use format::{Cursor, Writer};
+pub use replay::{ManifestError, Replayed};
+
+/// A region's manifest on this member. See the module documentation.
+pub struct Manifest {
+    store: Arc<Store>,
+    region: RegionId,
+    /// Bytes of each segment of the chain that are used.
+    segment_bytes: u32,
+    chain: Vec<SegmentHandle>,
+    /// Where the next append goes, and what it continues.
+    cursor: Cursor,
+    /// Bytes of the checkpoint that this generation began with.
+    checkpoint_bytes: u64,
+    work: Work,
+    /// The planted mistake `commit_before_durable`: appends are taken for durable once written.
+    skip_sync: bool,
+}
+
+/// What is under way.
+enum Work {
+    Nothing,
+    /// The catalog is being told of the longer chain, in which `records` will find room.
+    Growing {
+        change: CatalogChange,
+        records: Vec<Record>,
+    },
+    Writing {
+        writes: Vec<Ticket>,
+        then: Cursor,
+    },
+    Syncing {
+        sync: Ticket,
+        then: Cursor,
+    },
+    /// The next generation is being written beside the present one.
+    Beginning(Box<Generation>),
+    /// An error that cannot be survived.
+    Failed(DeviceError),
+}
+
+/// A generation that the catalog does not name yet.
+struct Generation {
+    chain: Vec<SegmentHandle>,
+    cursor: Cursor,
+    stage: Stage,
+}
+
+enum Stage {
+    Writing(Vec<Ticket>),
+    Syncing(Ticket),
+    Switching(CatalogChange),
+}
+
+/// What a step found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moved {
+    /// Nothing is under way.
+    Idle,
+    /// The device is still working.
+    Waiting,
+    /// What was under way has just become durable.
+    Done,
+}
+
+impl Manifest {
+    /// Makes the manifest of a region that the catalog does not know yet, or whose manifest is to
+    /// be given up. Blocks until it is durable.
+    ///
+    /// # Errors
+    /// As the device's.
+    pub fn create(
+        store: &Arc<Store>,
+        region: RegionId,
+        segment_bytes: u32,
+        checkpoint: &Record,
+    ) -> Result<Self, DeviceError> {
+        let regions = store.regions();
+        let before = regions.iter().find(|entry| entry.region == region);
+        let generation = before.map_or(1, |entry| entry.words[0] + 1);
+        let mut manifest = Self {
+            store: Arc::clone(store),
+            region,
+            segment_bytes,
+            chain: Vec::new(),
+            cursor: Cursor::new(generation - 1),
+            checkpoint_bytes: 0,
+            work: Work::Nothing,
+            skip_sync: false,
+        };
+        manifest.checkpoint(checkpoint)?;
+        manifest.wait()?;
+        Ok(manifest)
+    }
+
+    /// Reads the manifest that the catalog names in `entry`. Blocks. Every device segment of the
+    /// chain is claimed; what the records name is for the caller to claim.
+    ///
+    /// # Errors
+    /// [`ManifestError`]: the device's, or what was durable is damaged.
+    pub fn open(
+        store: &Arc<Store>,
+        entry: &RegionEntry,
+        segment_bytes: u32,
+    ) -> Result<(Self, Vec<Record>), ManifestError> {
+        let chain = entry
+            .manifest
+            .iter()
+            .map(|segment| store.claim(*segment))
+            .collect::<Result<Vec<_>, _>>()?;
+        let replayed = replay::replay(store, entry, segment_bytes)?;
+        let manifest = Self {
+            store: Arc::clone(store),
+            region: entry.region,
+            segment_bytes,
+            chain,
+            cursor: replayed.cursor,
+            checkpoint_bytes: replayed.checkpoint_bytes,
+            work: Work::Nothing,
+            skip_sync: false,
+        };
+        Ok((manifest, replayed.records))
+    }
+
+    /// Takes appends for durable once they are written: the planted mistake
+    /// `commit_before_durable`.
+    pub fn plant_skip_sync(&mut self) {
+        self.skip_sync = true;
+    }
+
+    /// The device segments of the chain.
+    pub fn chain(&self) -> impl Iterator<Item = DeviceSegment> {
+        self.chain.iter().map(SegmentHandle::segment)
+    }
+
+    /// Whether nothing is under way, so that an append or a checkpoint may begin.
+    #[must_use]
+    pub const fn is_idle(&self) -> bool {
+        matches!(self.work, Work::Nothing)
+    }
+
+    /// Whether the manifest has grown so much that it should begin anew.
+    #[must_use]
+    pub fn wants_checkpoint(&self) -> bool {
+        let bound = u64::from(self.segment_bytes).max(2 * self.checkpoint_bytes);
+        self.cursor.bytes(self.segment_bytes) >= bound
+    }
+
+    /// Begins to append `records`, in order. They are committed when [`step`](Self::step) says
+    /// that it is done.
+    ///
+    /// # Errors
+    /// [`DeviceError::Full`] when the chain would have to grow and cannot: nothing was begun.
+    ///
+    /// # Panics
+    /// Unless the manifest is idle.
+    pub fn append(&mut self, records: Vec<Record>) -> Result<(), DeviceError> {
+        assert!(self.is_idle(), "one append is under way at a time");
+        let mut writer = Writer::new(self.region, self.cursor, self.segment_bytes);
+        records.iter().for_each(|record| writer.put(record));
+        let needed = writer.segments();
+        if needed <= self.chain.len() {
+            self.begin_write(writer);
+            return Ok(());
+        }
+        let mut chain = self.chain.clone();
+        while chain.len() < needed {
+            chain.push(self.store.allocate_essential()?);
+        }
+        let change = self.set_region(&chain, self.cursor.generation());
+        self.chain = chain;
+        self.work = Work::Growing { change, records };
+        Ok(())
+    }
+
+    fn begin_write(&mut self, writer: Writer) {
+        let (parts, then) = writer.finish();
+        let writes = submit(&self.store, &self.chain, parts);
+        self.work = Work::Writing { writes, then };
+    }
+
+    /// Begins the next generation with `checkpoint`.
+    ///
+    /// # Errors
+    /// [`DeviceError::Full`] when it finds no room: nothing was begun.
+    ///
+    /// # Panics
+    /// Unless the manifest is idle.
+    pub fn checkpoint(&mut self, checkpoint: &Record) -> Result<(), DeviceError> {
+        assert!(self.is_idle(), "one append is under way at a time");
+        let cursor = Cursor::new(self.cursor.generation() + 1);
+        let mut writer = Writer::new(self.region, cursor, self.segment_bytes);
+        writer.put(checkpoint);
+        let chain = (0..writer.segments())
+            .map(|_| self.store.allocate_essential())
+            .collect::<Result<Vec<_>, _>>()?;
+        let (parts, cursor) = writer.finish();
+        let stage = Stage::Writing(submit(&self.store, &chain, parts));
+        self.work = Work::Beginning(Box::new(Generation {
+            chain,
+            cursor,
+            stage,
+        }));
+        Ok(())
+    }
+
+    fn set_region(&self, chain: &[SegmentHandle], generation: u64) -> CatalogChange {
+        self.store.set_region(RegionEntry {
+            region: self.region,
+            manifest: chain.iter().map(SegmentHandle::segment).collect(),
+            words: [generation, 0],
+        })
+    }
+
+    /// Goes on with what is under way, as far as that is possible without waiting.
+    ///
+    /// # Errors
+    /// The device's, from now on at every call: what is durable is then unknown.
+    pub fn step(&mut self) -> Result<Moved, DeviceError> {
+        match std::mem::replace(&mut self.work, Work::Nothing) {
+            Work::Nothing => Ok(Moved::Idle),
+            Work::Failed(error) => self.fail(error),
+            Work::Growing { change, records } => match change.poll() {
+                None => self.put_back(Work::Growing { change, records }),
+                Some(Err(error)) => self.fail(error),
+                Some(Ok(())) => {
+                    let mut writer = Writer::new(self.region, self.cursor, self.segment_bytes);
+                    records.iter().for_each(|record| writer.put(record));
+                    self.begin_write(writer);
+                    self.step()
+                }
+            },
+            Work::Writing { writes, then } => match ended(&writes) {
+                None => self.put_back(Work::Writing { writes, then }),
+                Some(Err(error)) => self.fail(error),
+                Some(Ok(())) if self.skip_sync => {
+                    self.cursor = then;
+                    Ok(Moved::Done)
+                }
+                Some(Ok(())) => {
+                    let sync = self.store.sync();
+                    self.work = Work::Syncing { sync, then };
+                    self.step()
+                }
+            },
+            Work::Syncing { sync, then } => match sync.poll() {
+                None => self.put_back(Work::Syncing { sync, then }),
+                Some(Err(error)) => self.fail(error),
+                Some(Ok(())) => {
+                    self.cursor = then;
+                    Ok(Moved::Done)
+                }
+            },
+            Work::Beginning(next) => self.step_generation(next),
+        }
+    }
+
+    fn step_generation(&mut self, mut next: Box<Generation>) -> Result<Moved, DeviceError> {
+        loop {
+            let result = match &next.stage {
+                Stage::Writing(writes) => ended(writes),
+                Stage::Syncing(sync) => sync.poll(),
+                Stage::Switching(change) => change.poll(),
+            };
+            match result {
+                None => return self.put_back(Work::Beginning(next)),
+                Some(Err(error)) => return self.fail(error),
+                Some(Ok(())) => {}
+            }
+            next.stage = match next.stage {
+                Stage::Writing(_) => Stage::Syncing(self.store.sync()),
+                Stage::Syncing(_) => {
+                    let generation = next.cursor.generation();
+                    Stage::Switching(self.set_region(&next.chain, generation))
+                }
+                Stage::Switching(_) => {
+                    // The old chain is dropped here: the catalog no longer names it.
+                    self.chain = next.chain;
+                    self.cursor = next.cursor;
+                    self.checkpoint_bytes = next.cursor.bytes(self.segment_bytes);
+                    return Ok(Moved::Done);
+                }
+            };
+        }
+    }
+
+    fn put_back(&mut self, work: Work) -> Result<Moved, DeviceError> {
+        self.work = work;
+        Ok(Moved::Waiting)
+    }
+
+    fn fail(&mut self, error: DeviceError) -> Result<Moved, DeviceError> {
+        self.work = Work::Failed(error.clone());
+        Err(error)
+    }
+
+    /// Blocks until what is under way has ended. For opening, closing and tools.
+    ///
+    /// # Errors
+    /// As [`step`](Self::step).
+    pub fn wait(&mut self) -> Result<(), DeviceError> {
+        while self.step()? == Moved::Waiting {
+            self.wait_for_device();
+        }
+        Ok(())
+    }
+
+    /// Blocks until the device has done what the next step waits for. What became of it is for
+    /// that step to tell.
+    pub fn wait_for_device(&self) {
+        let _ = match &self.work {
+            Work::Growing { change, .. } => change.wait(),
+            Work::Writing { writes, .. } => wait_all(&self.store, writes),
+            Work::Syncing { sync, .. } => self.store.wait(sync),
+            Work::Beginning(next) => match &next.stage {
+                Stage::Writing(writes) => wait_all(&self.store, writes),
+                Stage::Syncing(sync) => self.store.wait(sync),
+                Stage::Switching(change) => change.wait(),
+            },
+            Work::Nothing | Work::Failed(_) => Ok(()),
+        };
+    }
+}
+
+/// Begins to write each part into the segment of the chain that it belongs to.
+fn submit(store: &Store, chain: &[SegmentHandle], parts: Vec<format::Part>) -> Vec<Ticket> {
+    let begin = |part: format::Part| {
+        let data = Arc::new(Buffer::from_slice(&part.bytes));
+        let range = 0..part.bytes.len();
+        debug_assert!(range.end.is_multiple_of(BLOCK_SIZE), "whole blocks");
+        store.submit_write(chain[part.segment].segment(), part.offset, data, range)
+    };
+    parts.into_iter().map(begin).collect()
+}
+
+/// How all of `tickets` ended: `None` while one has not.
+fn ended(tickets: &[Ticket]) -> Option<Result<(), DeviceError>> {
+    let ends: Option<Vec<_>> = tickets.iter().map(Ticket::poll).collect();
+    ends.map(|ends| ends.into_iter().collect())
+}
+
+fn wait_all(store: &Store, tickets: &[Ticket]) -> Result<(), DeviceError> {
+    tickets.iter().try_for_each(|ticket| store.wait(ticket))
+}
+
+#[cfg(test)]
+mod tests;

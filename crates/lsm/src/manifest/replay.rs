@@ -1,0 +1,205 @@
+//! Reads a manifest's chain after a start, and finds its end.
+//!
+//! Fragments are read in order. The first that is not the one that has to follow ends the manifest,
+//! if it can be what a crash left of the last append: nothing, or part of it. It cannot if a valid
+//! fragment of a *later* append lies anywhere behind it, because an append begins only when the one
+//! before is durable; then a durable fragment is damaged, and the manifest is refused. Records are
+//! handed out whole: the beginning of one that was torn counts for nothing, and the next append
+//! goes where it began.
+//!
+//! A leftover of an append that was torn earlier is never taken for a later append: the next one
+//! continues under its number.
+
+use argosy_base::limits::BLOCK_SIZE;
+use argosy_base::{DeviceSegment, RegionId, Remedy};
+use argosy_device::{Buffer, DeviceError, RegionEntry, Store};
+
+use super::format::{Cursor, FIRST, Fragment, LAST, LAST_OF_APPEND, Record, VERSION};
+
+/// Why a manifest could not be read. Variants differ in what the caller does next.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum ManifestError {
+    /// The device failed; see the error's own remedy.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// What was durable is damaged. Give this copy up and fetch the region from another member.
+    #[error("manifest of {region}, {segment}, byte {offset}: {what}")]
+    Corrupt {
+        /// The region.
+        region: RegionId,
+        /// The segment of the chain.
+        segment: DeviceSegment,
+        /// Where in it.
+        offset: u32,
+        /// What is wrong.
+        what: &'static str,
+    },
+    /// A later version of Argosy wrote it. Upgrade.
+    #[error("the manifest of {region} has format {version}; this version reads format {VERSION}")]
+    UnknownVersion {
+        /// The region.
+        region: RegionId,
+        /// Its format.
+        version: u16,
+    },
+}
+
+impl ManifestError {
+    /// What the caller does next.
+    #[must_use]
+    pub fn remedy(&self) -> Remedy {
+        match self {
+            Self::Device(error) => error.remedy(),
+            Self::Corrupt { .. } => Remedy::Repair,
+            Self::UnknownVersion { .. } => Remedy::Correct,
+        }
+    }
+}
+
+/// What a chain holds.
+pub struct Replayed {
+    /// The records in order; the first states a whole version.
+    pub records: Vec<Record>,
+    /// Where the next append goes.
+    pub(super) cursor: Cursor,
+    /// Bytes of the first record.
+    pub checkpoint_bytes: u64,
+}
+
+/// Reads the chain that the catalog names in `entry`.
+pub(super) fn replay(
+    store: &Store,
+    entry: &RegionEntry,
+    segment_bytes: u32,
+) -> Result<Replayed, ManifestError> {
+    let mut chain = Vec::with_capacity(entry.manifest.len());
+    for segment in &entry.manifest {
+        let mut bytes = Buffer::zeroed(segment_bytes as usize);
+        store.read(*segment, 0, &mut bytes)?;
+        chain.push(bytes);
+    }
+    let generation = entry.words[0];
+    Reader {
+        region: entry.region,
+        generation,
+        segment_bytes,
+        chain: &chain,
+        places: &entry.manifest,
+        at: Cursor::new(generation),
+    }
+    .read()
+}
+
+struct Reader<'a> {
+    region: RegionId,
+    generation: u64,
+    segment_bytes: u32,
+    chain: &'a [Buffer],
+    places: &'a [DeviceSegment],
+    /// Where the next fragment is looked for.
+    at: Cursor,
+}
+
+impl Reader<'_> {
+    fn read(mut self) -> Result<Replayed, ManifestError> {
+        let mut records = Vec::new();
+        let mut checkpoint_bytes = 0;
+        let mut payload: Option<Vec<u8>> = None;
+        // Behind the last whole record.
+        let mut end = self.at;
+        while let Some(fragment) = self.next()? {
+            if fragment.flags & FIRST != 0 {
+                payload = Some(Vec::new());
+            }
+            let Some(bytes) = &mut payload else {
+                return Err(self.corrupt(end, "a record goes on that never began"));
+            };
+            bytes.extend_from_slice(fragment.payload);
+            if fragment.flags & LAST == 0 {
+                continue;
+            }
+            let record = Record::decode(bytes);
+            let record = record.map_err(|_| self.corrupt(end, "not a record"))?;
+            payload = None;
+            records.push(record);
+            end = self.at;
+            if records.len() == 1 {
+                checkpoint_bytes = end.bytes(self.segment_bytes);
+            }
+        }
+        self.check_torn()?;
+        if records.is_empty() {
+            return Err(self.corrupt(end, "the checkpoint is damaged"));
+        }
+        Ok(Replayed {
+            records,
+            cursor: end,
+            checkpoint_bytes,
+        })
+    }
+
+    /// The fragment that has to follow, if it is there.
+    fn next(&mut self) -> Result<Option<Fragment<'_>>, ManifestError> {
+        let mut at = self.at;
+        if at.offset >= self.segment_bytes {
+            at.segment += 1;
+            at.offset = 0;
+        }
+        let Some(segment) = self.chain.get(at.segment) else {
+            return Ok(None);
+        };
+        let found = Fragment::parse(self.region, self.generation, segment, at.offset);
+        let follows = |fragment: &Fragment<'_>| {
+            fragment.index == at.index && fragment.previous == at.previous
+        };
+        let Some(fragment) = found.filter(follows) else {
+            return Ok(None);
+        };
+        if fragment.version != VERSION {
+            return Err(ManifestError::UnknownVersion {
+                region: self.region,
+                version: fragment.version,
+            });
+        }
+        at.offset += fragment.blocks;
+        at.index += 1;
+        at.previous = fragment.crc;
+        // An append that was torn behind a whole record is continued under its number: what is
+        // left of it must not look like a later one.
+        let ended = fragment.flags & LAST_OF_APPEND != 0;
+        at.append = fragment.append.saturating_add(u32::from(ended));
+        self.at = at;
+        Ok(Some(fragment))
+    }
+
+    /// Makes sure that nothing of a later append lies behind the end.
+    fn check_torn(&self) -> Result<(), ManifestError> {
+        let step = u32::try_from(BLOCK_SIZE).expect("a block is small");
+        for (index, segment) in self.chain.iter().enumerate().skip(self.at.segment) {
+            let first = if index == self.at.segment {
+                self.at.offset
+            } else {
+                0
+            };
+            for offset in (first..self.segment_bytes).step_by(step as usize) {
+                let later = Fragment::parse(self.region, self.generation, segment, offset)
+                    .is_some_and(|fragment| fragment.append > self.at.append);
+                if later {
+                    return Err(self.corrupt(self.at, "a record is damaged"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn corrupt(&self, at: Cursor, what: &'static str) -> ManifestError {
+        let last = self.places.len().saturating_sub(1);
+        let segment = self.places.get(at.segment.min(last)).copied();
+        ManifestError::Corrupt {
+            region: self.region,
+            segment: segment.unwrap_or_default(),
+            offset: at.offset,
+            what,
+        }
+    }
+}

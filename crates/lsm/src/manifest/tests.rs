@@ -1,0 +1,282 @@
+//! A manifest against everything that a crash may leave of its last append, and against damage that
+//! no crash explains.
+
+#![allow(
+    clippy::cast_possible_truncation,
+    reason = "numbers of the tests are small"
+)]
+
+use argosy_base::limits::SEGMENT_SIZE;
+use argosy_base::{Remedy, SegmentNumber, ServerId};
+use argosy_device::{Crash, FormatOptions, MemoryDevice, StoreSettings};
+use proptest::prelude::*;
+
+use super::format::{Fragment, LAST_OF_APPEND, VERSION};
+use super::*;
+
+const REGION: RegionId = RegionId(7);
+const SEGMENT: u32 = 4 * BLOCK_SIZE as u32;
+
+fn store(device: &Arc<MemoryDevice>) -> Arc<Store> {
+    let device = Arc::<MemoryDevice>::clone(device);
+    Store::open(device, &StoreSettings::default()).unwrap()
+}
+
+fn new_device() -> Arc<MemoryDevice> {
+    let device = MemoryDevice::eager(64 * SEGMENT_SIZE as u64, 1);
+    let options = FormatOptions {
+        device_id: 1,
+        cluster_id: 1,
+        server: ServerId(1),
+        created_by: "test".to_owned(),
+    };
+    Store::format(&device, &options).unwrap();
+    Arc::new(device)
+}
+
+/// A record of about `len` bytes that no other number has.
+fn record(number: u64, len: usize) -> Record {
+    let edit = number.to_le_bytes().into_iter().cycle().take(len).collect();
+    let places = vec![(SegmentNumber(number), DeviceSegment(number as u32))];
+    Record { edit, places }
+}
+
+fn create(device: &Arc<MemoryDevice>) -> Manifest {
+    let store = store(device);
+    store.finish_recovery();
+    Manifest::create(&store, REGION, SEGMENT, &record(0, 100)).unwrap()
+}
+
+fn append(manifest: &mut Manifest, records: &[Record]) {
+    manifest.append(records.to_vec()).unwrap();
+    manifest.wait().unwrap();
+}
+
+fn reopen(device: &Arc<MemoryDevice>) -> Result<(Manifest, Vec<Record>), ManifestError> {
+    let store = store(device);
+    let entry = store.regions()[0].clone();
+    let opened = Manifest::open(&store, &entry, SEGMENT)?;
+    store.finish_recovery();
+    Ok(opened)
+}
+
+fn records(device: &Arc<MemoryDevice>) -> Vec<Record> {
+    reopen(device).unwrap().1
+}
+
+/// Where byte `at` of the chain lies on the device.
+fn on_device(manifest: &Manifest, at: u32) -> u64 {
+    let segment = manifest.chain().nth((at / SEGMENT) as usize).unwrap();
+    segment.start() + u64::from(at % SEGMENT)
+}
+
+#[test]
+fn records_return_in_order_through_growth_and_checkpoints() {
+    let device = new_device();
+    let mut manifest = create(&device);
+    let mut expected = vec![record(0, 100)];
+    for number in 1..40u64 {
+        // From much less than a block to more than a segment.
+        let len = [10, 5000, 300, 20_000][number as usize % 4];
+        let some = [record(number, len), record(100 + number, 50)];
+        append(&mut manifest, &some);
+        expected.extend(some);
+        if manifest.wants_checkpoint() && number % 3 == 0 {
+            let checkpoint = record(200 + number, len);
+            manifest.checkpoint(&checkpoint).unwrap();
+            manifest.wait().unwrap();
+            assert!(!manifest.wants_checkpoint());
+            expected = vec![checkpoint];
+        }
+        assert_eq!(records(&device), expected, "after {number}");
+        // Opened in between, it goes on just so.
+        if number % 5 == 0 {
+            manifest = reopen(&device).unwrap().0;
+        }
+    }
+}
+
+/// The old chain is given back once the catalog names the new one.
+#[test]
+fn a_checkpoint_frees_what_was_before() {
+    let device = new_device();
+    let mut manifest = create(&device);
+    for number in 1..20 {
+        append(&mut manifest, &[record(number, 4000)]);
+    }
+    let used = manifest.store.used();
+    assert!(manifest.chain().count() >= 4);
+    manifest.checkpoint(&record(20, 100)).unwrap();
+    manifest.wait().unwrap();
+    assert_eq!(manifest.chain().count(), 1);
+    assert!(manifest.store.used() < used);
+    assert_eq!(manifest.store.used(), 2);
+}
+
+/// The blocks of the last append, one by one and in all combinations, may be missing.
+#[test]
+fn a_torn_append_is_cut_to_whole_records() {
+    let last = [record(2, 50), record(3, 5000), record(4, 50)];
+    for lost in 1..16u32 {
+        let device = new_device();
+        let mut manifest = create(&device);
+        append(&mut manifest, &[record(1, 50)]);
+        append(&mut manifest, &last);
+        for block in (0..4).filter(|block| lost & 1 << block != 0) {
+            // Behind the checkpoint and the first append.
+            let at = on_device(&manifest, (2 + block) * BLOCK_SIZE as u32);
+            device.poke(at, &[0; BLOCK_SIZE]);
+        }
+        let (mut again, found) = reopen(&device).unwrap();
+        let whole = match lost.trailing_zeros() {
+            0 => 0,
+            1 | 2 => 1,
+            _ => 2,
+        };
+        let mut expected = vec![record(0, 100), record(1, 50)];
+        expected.extend_from_slice(&last[..whole]);
+        assert_eq!(found, expected, "lost {lost:#06b}");
+        // It goes on there, and what is left of the torn append is never taken for anything,
+        // even when the next append is torn in turn.
+        append(&mut again, &[record(5, 6000)]);
+        expected.push(record(5, 6000));
+        assert_eq!(records(&device), expected, "lost {lost:#06b}");
+        let begin = (2 + [0, 1, 3][whole]) * BLOCK_SIZE as u32;
+        device.poke(on_device(&again, begin), &[0; BLOCK_SIZE]);
+        expected.pop();
+        assert_eq!(records(&device), expected, "lost {lost:#06b}, then again");
+    }
+}
+
+/// Damage to an append that was durable before a later one began is not a torn tail.
+#[test]
+fn damage_in_the_middle_is_reported() {
+    for block in 0..9u32 {
+        for bit in [0, 3] {
+            let device = new_device();
+            let mut manifest = create(&device);
+            append(&mut manifest, &[record(1, 50), record(2, 5000)]);
+            append(&mut manifest, &[record(3, 9000)]);
+            append(&mut manifest, &[record(4, 50), record(5, 50)]);
+            assert_eq!(manifest.cursor.bytes(SEGMENT) / BLOCK_SIZE as u64, 9);
+            let at = on_device(&manifest, block * BLOCK_SIZE as u32);
+            device.flip_bit(at + 5 * u64::from(block), bit);
+            let found = reopen(&device).map(|(_, records)| records.len());
+            match block {
+                // The last append may be torn.
+                7 => assert!(matches!(found, Ok(4)), "{found:?}"),
+                8 => assert!(matches!(found, Ok(5)), "{found:?}"),
+                _ => {
+                    let error = found.unwrap_err();
+                    assert!(matches!(error, ManifestError::Corrupt { .. }), "{error}");
+                    assert_eq!(error.remedy(), Remedy::Repair);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_later_format_is_refused_by_name() {
+    let device = new_device();
+    let mut manifest = create(&device);
+    append(&mut manifest, &[record(1, 50)]);
+    let at = on_device(&manifest, BLOCK_SIZE as u32);
+    let mut bytes = Buffer::zeroed(BLOCK_SIZE);
+    let segment = manifest.chain().next().unwrap();
+    manifest
+        .store
+        .read(segment, BLOCK_SIZE as u32, &mut bytes)
+        .unwrap();
+    bytes[4] = VERSION as u8 + 1;
+    let identity = format::identity(REGION, 1, BLOCK_SIZE as u32);
+    let crc = identity.checksum(&bytes[4..]);
+    bytes[..4].copy_from_slice(&crc.to_le_bytes());
+    device.poke(at, &bytes);
+    let error = reopen(&device).map(|_| ()).unwrap_err();
+    assert!(error.to_string().contains("format 2"), "{error}");
+}
+
+/// A generation that was written and never named by the catalog is as if it had not been.
+#[test]
+fn a_crash_during_a_checkpoint_leaves_a_whole_manifest() {
+    let eager = new_device();
+    let mut manifest = create(&eager);
+    for number in 1..6 {
+        append(&mut manifest, &[record(number, 3000)]);
+    }
+    let before = records(&eager);
+    drop(manifest);
+    let eager = Arc::into_inner(eager).expect("nobody else has it");
+    let lazy = Arc::new(eager.lazy());
+    let store = Store::open(Arc::<MemoryDevice>::clone(&lazy), &StoreSettings::default());
+    let store = store.unwrap();
+    let entry = store.regions()[0].clone();
+    let (mut manifest, _) = Manifest::open(&store, &entry, SEGMENT).unwrap();
+    store.finish_recovery();
+    let checkpoint = record(9, 20_000);
+    manifest.checkpoint(&checkpoint).unwrap();
+    let (mut old, mut new) = (0, 0);
+    loop {
+        let done = manifest.step().unwrap() == Moved::Done;
+        for seed in 1..8 {
+            let crashed = Arc::new(lazy.crash_clone(Crash::PowerLoss, seed));
+            let found = records(&crashed);
+            if found == before {
+                old += 1;
+                assert!(!done, "it was durable");
+            } else {
+                new += 1;
+                assert_eq!(found, std::slice::from_ref(&checkpoint));
+            }
+        }
+        if done {
+            break;
+        }
+        assert!(lazy.run_one(), "the device has something to do");
+    }
+    assert!(old > 0 && new > 0, "{old} {new}");
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_are_survived(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        if let Ok(record) = Record::decode(&bytes) {
+            let (number, _) = (record.places.len(), record.edit.len());
+            prop_assert!(number <= bytes.len());
+        }
+        prop_assert!(Fragment::parse(REGION, 1, &bytes, 0).is_none());
+    }
+
+    /// A chain with a damaged byte is refused, or cut to a prefix; it never says anything else.
+    #[test]
+    fn a_damaged_byte_never_makes_a_record(at in 0..9 * BLOCK_SIZE as u32, bit in 0..8u32) {
+        let device = new_device();
+        let mut manifest = create(&device);
+        append(&mut manifest, &[record(1, 50), record(2, 5000)]);
+        append(&mut manifest, &[record(3, 9000), record(4, 50), record(5, 50)]);
+        let whole = records(&device);
+        device.flip_bit(on_device(&manifest, at), bit);
+        if let Ok((_, found)) = reopen(&device) {
+            prop_assert!(whole.starts_with(&found));
+            prop_assert!(found.len() >= 3, "the first append is not the last");
+        }
+    }
+
+    #[test]
+    fn a_fragment_knows_its_place(len in 1..3000usize, generation in 1..9u64) {
+        let mut writer = Writer::new(REGION, Cursor::new(generation), SEGMENT);
+        writer.put(&record(1, len));
+        let (parts, _) = writer.finish();
+        let mut segment = vec![0; BLOCK_SIZE];
+        segment.extend_from_slice(&parts[0].bytes);
+        let parse = |region, generation, bytes, at| {
+            Fragment::parse(region, generation, bytes, at).map(|found| found.flags)
+        };
+        let flags = parse(REGION, generation, &parts[0].bytes, 0);
+        prop_assert_eq!(flags.map(|flags| flags & LAST_OF_APPEND), Some(LAST_OF_APPEND));
+        prop_assert_eq!(parse(RegionId(8), generation, &parts[0].bytes, 0), None);
+        prop_assert_eq!(parse(REGION, generation + 1, &parts[0].bytes, 0), None);
+        prop_assert_eq!(parse(REGION, generation, &segment, BLOCK_SIZE as u32), None);
+    }
+}

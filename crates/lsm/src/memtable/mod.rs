@@ -1,0 +1,285 @@
+//! The memtable: L0 in memory, a B+-tree for one inserter at a time and any number of readers.
+//!
+//! Entries are ordered by key ascending, then LSN descending, so that the first entry at or behind
+//! (key, LSN) is what a reader at that LSN wants. Nothing is ever removed: a table is filled,
+//! frozen, flushed and dropped as a whole.
+//!
+//! 1. `insert` writes the entry into the arena, where it stays.
+//! 2. The tree takes its address and the first 8 bytes of its key into a leaf. A search compares
+//!    these bytes, side by side in a few cache lines, and touches an entry only where they are equal.
+//! 3. Readers take no lock: they look, and look again if the writer was at the same place.
+//!
+//! The arena's capacity bounds the table, together with the tree's nodes (I9); writers ask
+//! [`Memtable::fits`] first. Large values are not here but in the large log, with a pointer in their
+//! place.
+
+#[expect(unsafe_code, reason = "entries are reached by address; see the file")]
+mod arena;
+mod nodes;
+mod tree;
+
+use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use argosy_base::limits::KEY_BYTES_MAX;
+use argosy_base::{Lsn, Pointer};
+
+use crate::level::Entry;
+use arena::{Address, Arena, ArenaEntry, Parts};
+use nodes::Target;
+use tree::{OutOfDate, Spot, Tree};
+
+/// Bytes that stand in the place of a value in the large log.
+const POINTER_BYTES: usize = 12;
+
+/// Most bytes of key and value of an entry. Longer values belong in a log.
+pub const ENTRY_PAYLOAD_MAX: usize = KEY_BYTES_MAX + (32 << 10);
+
+const INLINE: u8 = 1;
+const POINTER: u8 = 2;
+const TOMBSTONE: u8 = 3;
+
+/// What cursors share with the table.
+struct Core {
+    arena: Arena,
+    tree: Tree,
+}
+
+/// See the module documentation.
+pub struct Memtable {
+    core: Arc<Core>,
+    capacity: usize,
+    /// Held by whoever inserts.
+    inserting: Mutex<()>,
+    entries: AtomicUsize,
+}
+
+impl Memtable {
+    /// An empty table of at most `capacity` bytes, rounded up to whole chunks of the arena.
+    #[must_use]
+    pub fn new(capacity: usize) -> Self {
+        let arena = Arena::new(capacity);
+        let tree = Tree::new(arena.entries_max());
+        Self {
+            capacity,
+            core: Arc::new(Core { arena, tree }),
+            inserting: Mutex::new(()),
+            entries: AtomicUsize::new(0),
+        }
+    }
+
+    /// Most bytes that an entry takes in the arena.
+    #[must_use]
+    pub fn entry_bytes_max(key_len: usize, entry: &Entry<'_>) -> usize {
+        let value_len = match entry {
+            Entry::Inline(value) => value.len(),
+            Entry::Pointer { .. } => POINTER_BYTES,
+            Entry::Tombstone => 0,
+        };
+        Arena::entry_bytes(key_len + value_len)
+    }
+
+    /// Whether entries that take at most `bytes` together (the sum of their
+    /// [`entry_bytes_max`](Self::entry_bytes_max)) are certain to fit, and leave the table within
+    /// its capacity. An empty table looks at the arena alone.
+    #[must_use]
+    pub fn fits(&self, bytes: usize) -> bool {
+        let entry_max = Arena::entry_bytes(ENTRY_PAYLOAD_MAX);
+        let nodes = self.core.tree.memory_bytes();
+        let within = self.core.arena.used_bytes() + nodes + bytes <= self.capacity;
+        (within || self.is_empty()) && self.core.arena.fits(bytes, entry_max)
+    }
+
+    /// Adds an entry. One thread at a time: whoever holds the region's writer lock.
+    ///
+    /// # Panics
+    /// When the entry does not [`fit`](Self::fits), is over [`ENTRY_PAYLOAD_MAX`], has the key and
+    /// LSN of one that is there, or two threads insert at once.
+    pub fn insert(&self, key: &[u8], lsn: Lsn, entry: Entry<'_>) {
+        let _inserting = self.inserting.try_lock().expect("one inserter at a time");
+        let mut pointer = [0; POINTER_BYTES];
+        let (kind, value) = match entry {
+            Entry::Inline(value) => (INLINE, value),
+            Entry::Pointer { at, value_len } => {
+                pointer[..8].copy_from_slice(&at.to_raw().to_le_bytes());
+                pointer[8..].copy_from_slice(&value_len.to_le_bytes());
+                (POINTER, &pointer[..])
+            }
+            Entry::Tombstone => (TOMBSTONE, &[][..]),
+        };
+        assert!(
+            key.len() + value.len() <= ENTRY_PAYLOAD_MAX,
+            "an entry of L0"
+        );
+        let Core { arena, tree } = &*self.core;
+        let address = arena.add(&Parts {
+            lsn,
+            key,
+            kind,
+            value,
+        });
+        tree.insert(arena, &Target::new(key, lsn), address);
+        let entries = self.entries.load(Ordering::Relaxed);
+        self.entries.store(entries + 1, Ordering::Relaxed);
+    }
+
+    /// The newest entry of `key` at or below `lsn_max`.
+    #[inline]
+    #[must_use]
+    pub fn get(&self, key: &[u8], lsn_max: Lsn) -> Option<(Lsn, Entry<'_>)> {
+        let Core { arena, tree } = &*self.core;
+        let (_, address) = tree.seek(arena, &Target::new(key, lsn_max))?;
+        let found = arena.entry(address);
+        (found.key == key).then(|| (found.lsn(), entry_of(&found)))
+    }
+
+    /// How many entries there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.entries.load(Ordering::Relaxed)
+    }
+
+    /// Whether there are no entries.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Bytes that entries and nodes take, out of the capacity.
+    #[must_use]
+    pub fn used_bytes(&self) -> usize {
+        self.core.arena.used_bytes() + self.core.tree.memory_bytes()
+    }
+
+    /// Bytes of memory allocated: grows with what is used, by a chunk at a time.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        self.core.arena.memory_bytes() + self.core.tree.memory_bytes()
+    }
+
+    /// A cursor that keeps the table's memory, before the first entry.
+    #[must_use]
+    pub fn cursor(&self) -> MemtableCursor {
+        MemtableCursor {
+            core: Arc::clone(&self.core),
+            at: None,
+        }
+    }
+
+    /// The entries in order, as far as they are there when they are reached.
+    pub fn iter(&self) -> impl Iterator<Item = (&[u8], Lsn, Entry<'_>)> {
+        let core = &*self.core;
+        let first = core.tree.seek(&core.arena, &FIRST);
+        let places = std::iter::successors(first, |at| core.after(at));
+        places.map(|(_, address)| {
+            let found = core.arena.entry(address);
+            (found.key, found.lsn(), entry_of(&found))
+        })
+    }
+}
+
+/// In front of every entry.
+const FIRST: Target<'static> = Target {
+    key: &[],
+    lsn: Lsn(u64::MAX),
+    prefix: 0,
+};
+
+impl Core {
+    /// The entry behind the one that was found at `at`.
+    #[inline]
+    fn after(&self, (spot, address): &(Spot, Address)) -> Option<(Spot, Address)> {
+        match self.tree.next(spot) {
+            Ok(next) => next,
+            Err(OutOfDate) => self.after_entry(*address),
+        }
+    }
+
+    /// The same by the order alone: entries were inserted since.
+    #[cold]
+    fn after_entry(&self, address: Address) -> Option<(Spot, Address)> {
+        let entry = self.arena.entry(address);
+        match entry.lsn().0.checked_sub(1) {
+            Some(older) => {
+                let behind = Target::new(entry.key, Lsn(older));
+                self.tree.seek(&self.arena, &behind)
+            }
+            None => {
+                let next = argosy_base::range::successor(entry.key);
+                let behind = Target::new(&next, Lsn(u64::MAX));
+                self.tree.seek(&self.arena, &behind)
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Memtable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "Memtable({} entries, {} bytes)",
+            self.len(),
+            self.used_bytes()
+        )
+    }
+}
+
+/// Walks through a memtable in its order. What is inserted meanwhile is seen or not: a reader skips
+/// LSNs above its own.
+pub struct MemtableCursor {
+    core: Arc<Core>,
+    /// Where the cursor stands; `None` before the first and behind the last.
+    at: Option<(Spot, Address)>,
+}
+
+impl MemtableCursor {
+    /// Moves to the first entry at or behind (`key`, `lsn_max`): the newest of `key` at or below
+    /// that LSN, or else the newest of the next key.
+    pub fn seek(&mut self, key: &[u8], lsn_max: Lsn) {
+        let target = Target::new(key, lsn_max);
+        self.at = self.core.tree.seek(&self.core.arena, &target);
+    }
+
+    /// Moves to the first entry of all.
+    pub fn seek_to_first(&mut self) {
+        self.at = self.core.tree.seek(&self.core.arena, &FIRST);
+    }
+
+    /// Moves to the next entry. At the end it stays there.
+    #[inline]
+    pub fn advance(&mut self) {
+        self.at = self.at.as_ref().and_then(|at| self.core.after(at));
+    }
+
+    /// The entry at the cursor: key, LSN, what the key was bound to. `None` at the end.
+    #[inline]
+    #[must_use]
+    pub fn entry(&self) -> Option<(&[u8], Lsn, Entry<'_>)> {
+        let (_, address) = self.at.as_ref()?;
+        let found = self.core.arena.entry(*address);
+        Some((found.key, found.lsn(), entry_of(&found)))
+    }
+}
+
+#[inline]
+fn entry_of<'a>(entry: &ArenaEntry<'a>) -> Entry<'a> {
+    let value = entry.value;
+    match entry.kind() {
+        INLINE => Entry::Inline(value),
+        TOMBSTONE => Entry::Tombstone,
+        _ => {
+            let mut at = [0; 8];
+            let mut value_len = [0; 4];
+            at.copy_from_slice(&value[..8]);
+            value_len.copy_from_slice(&value[8..POINTER_BYTES]);
+            Entry::Pointer {
+                at: Pointer::from_raw(u64::from_le_bytes(at)),
+                value_len: u32::from_le_bytes(value_len),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

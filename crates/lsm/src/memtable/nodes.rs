@@ -1,0 +1,277 @@
+//! The nodes of a memtable's tree, and tables of them that grow without moving.
+//!
+//! Everything in a node is atomic, because readers look while the one writer changes it; whether
+//! what they saw belongs together, the tree's version counters tell them afterwards. Node numbers
+//! and addresses that are read out of a torn node are still numbers and addresses that were valid.
+
+use std::cmp::Ordering as Order;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use argosy_base::Lsn;
+
+use super::arena::{Address, Arena, AtomicAddress};
+
+/// Entries of a leaf, and children of an inner node less one.
+pub(super) const LEAF_WIDTH: usize = 32;
+pub(super) const INNER_WIDTH: usize = 64;
+
+/// Nodes that are allocated at once.
+const CHUNK: usize = 32;
+
+/// No node.
+pub(super) const NONE: u32 = u32::MAX;
+
+/// The first 8 bytes of a key, zero-padded, so that their order as numbers is the order of the keys
+/// unless they are equal.
+#[inline]
+pub(super) fn prefix(key: &[u8]) -> u64 {
+    let mut bytes = [0; 8];
+    match key.first_chunk() {
+        Some(first) => bytes = *first,
+        None => bytes[..key.len()].copy_from_slice(key),
+    }
+    // The first byte counts most, as it does when keys are compared.
+    u64::from_le_bytes(bytes).swap_bytes()
+}
+
+/// A place in the order: key ascending, then LSN descending.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Target<'a> {
+    pub(super) key: &'a [u8],
+    pub(super) lsn: Lsn,
+    pub(super) prefix: u64,
+}
+
+impl<'a> Target<'a> {
+    #[inline]
+    pub(super) fn new(key: &'a [u8], lsn: Lsn) -> Self {
+        Self {
+            key,
+            lsn,
+            prefix: prefix(key),
+        }
+    }
+
+    /// How the entry at `address` stands to this place, their prefixes being equal.
+    #[inline]
+    pub(super) fn order_of(&self, arena: &Arena, address: Address) -> Order {
+        let entry = arena.entry(address);
+        match entry.key.cmp(self.key) {
+            Order::Equal => self.lsn.cmp(&entry.lsn()),
+            order => order,
+        }
+    }
+}
+
+/// Sorted entries: prefixes of keys, and where the entries are.
+pub(super) struct Sorted<const WIDTH: usize> {
+    count: AtomicU32,
+    prefixes: [AtomicU64; WIDTH],
+    addresses: [AtomicAddress; WIDTH],
+}
+
+impl<const WIDTH: usize> Sorted<WIDTH> {
+    pub(super) const fn new() -> Self {
+        Self {
+            count: AtomicU32::new(0),
+            prefixes: [const { AtomicU64::new(0) }; WIDTH],
+            addresses: [const { AtomicAddress::none() }; WIDTH],
+        }
+    }
+
+    /// How many there are.
+    #[inline]
+    pub(super) fn count(&self) -> usize {
+        (self.count.load(Ordering::Relaxed) as usize).min(WIDTH)
+    }
+
+    #[inline]
+    pub(super) fn set_count(&self, count: usize) {
+        let count = u32::try_from(count).expect("a node is small");
+        self.count.store(count, Ordering::Relaxed);
+    }
+
+    #[inline]
+    pub(super) fn prefix(&self, at: usize) -> u64 {
+        self.prefixes[at].load(Ordering::Relaxed)
+    }
+
+    /// The address at `at`; `None` only where a reader came between two changes.
+    #[inline]
+    pub(super) fn address(&self, at: usize) -> Option<Address> {
+        self.addresses[at].load()
+    }
+
+    #[inline]
+    pub(super) fn set(&self, at: usize, prefix: u64, address: Option<Address>) {
+        self.prefixes[at].store(prefix, Ordering::Relaxed);
+        self.addresses[at].store(address);
+    }
+
+    /// How many entries stand before `target`.
+    #[inline]
+    pub(super) fn rank(&self, arena: &Arena, target: &Target<'_>) -> usize {
+        let count = self.count();
+        let (mut from, mut len) = (0, count);
+        while len > 1 {
+            let half = len / 2;
+            from += if self.prefix(from + half - 1) < target.prefix {
+                half
+            } else {
+                0
+            };
+            len -= half;
+        }
+        if len == 1 && self.prefix(from) < target.prefix {
+            from += 1;
+        }
+        if from == count || self.prefix(from) != target.prefix {
+            return from;
+        }
+        self.rank_among_equals(arena, target, from..count)
+    }
+
+    /// [`rank`](Self::rank), where entries with the target's prefix begin at `range`'s start.
+    #[cold]
+    fn rank_among_equals(
+        &self,
+        arena: &Arena,
+        target: &Target<'_>,
+        range: std::ops::Range<usize>,
+    ) -> usize {
+        let (mut low, mut high) = (range.start, range.end);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            let before = self.prefix(middle) == target.prefix
+                && self
+                    .address(middle)
+                    .is_some_and(|address| target.order_of(arena, address) == Order::Less);
+            if before {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        low
+    }
+
+    /// Makes room at `at` for one more; there must be some. The writer's.
+    pub(super) fn open(&self, at: usize) {
+        let count = self.count();
+        for to in (at + 1..=count).rev() {
+            self.set(to, self.prefix(to - 1), self.address(to - 1));
+        }
+        self.set_count(count + 1);
+    }
+
+    /// Moves the entries from `from` on to the front of `other`, which is empty. The writer's.
+    pub(super) fn move_to(&self, other: &Self, from: usize) {
+        let count = self.count();
+        for at in from..count {
+            other.set(at - from, self.prefix(at), self.address(at));
+        }
+        other.set_count(count - from);
+        self.set_count(from);
+    }
+}
+
+/// A node with entries.
+pub(super) struct Leaf {
+    /// Odd while the leaf is being changed.
+    pub(super) version: AtomicU32,
+    /// The next leaf, or [`NONE`].
+    pub(super) next: AtomicU32,
+    pub(super) entries: Sorted<LEAF_WIDTH>,
+}
+
+/// A node with nodes. Child `i + 1` begins with entry `i`; before it is child `i`.
+pub(super) struct Inner {
+    pub(super) separators: Sorted<INNER_WIDTH>,
+    pub(super) first: AtomicU32,
+    pub(super) children: [AtomicU32; INNER_WIDTH],
+}
+
+impl Inner {
+    /// Child `at`.
+    #[inline]
+    pub(super) fn child(&self, at: usize) -> u32 {
+        match at.checked_sub(1) {
+            None => self.first.load(Ordering::Relaxed),
+            Some(at) => self.children[at].load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// What a table holds.
+pub(super) trait Fresh {
+    /// A node without content.
+    fn fresh() -> Self;
+}
+
+impl Fresh for Leaf {
+    fn fresh() -> Self {
+        Self {
+            version: AtomicU32::new(0),
+            next: AtomicU32::new(NONE),
+            entries: Sorted::new(),
+        }
+    }
+}
+
+impl Fresh for Inner {
+    fn fresh() -> Self {
+        Self {
+            separators: Sorted::new(),
+            first: AtomicU32::new(NONE),
+            children: [const { AtomicU32::new(NONE) }; INNER_WIDTH],
+        }
+    }
+}
+
+/// Nodes by number.
+pub(super) struct Nodes<N> {
+    chunks: Box<[OnceLock<Box<[N]>>]>,
+    used: AtomicU32,
+}
+
+impl<N: Fresh> Nodes<N> {
+    /// Room for `count` nodes, none of them allocated.
+    pub(super) fn new(count: usize) -> Self {
+        Self {
+            chunks: (0..count.div_ceil(CHUNK).max(1))
+                .map(|_| OnceLock::new())
+                .collect(),
+            used: AtomicU32::new(0),
+        }
+    }
+
+    /// The node, unless a reader came by a number that it cannot follow yet.
+    #[inline]
+    pub(super) fn get(&self, number: u32) -> Option<&N> {
+        let number = number as usize;
+        let chunk = self.chunks.get(number / CHUNK)?.get()?;
+        Some(&chunk[number % CHUNK])
+    }
+
+    /// The node, for the writer, who knows that it is there.
+    #[inline]
+    pub(super) fn own(&self, number: u32) -> &N {
+        self.get(number).expect("the writer made it")
+    }
+
+    /// One more node. The writer's.
+    pub(super) fn add(&self) -> u32 {
+        let number = self.used.load(Ordering::Relaxed);
+        self.used.store(number + 1, Ordering::Relaxed);
+        let chunk = &self.chunks[number as usize / CHUNK];
+        chunk.get_or_init(|| (0..CHUNK).map(|_| N::fresh()).collect());
+        number
+    }
+
+    /// Bytes allocated.
+    pub(super) fn memory_bytes(&self) -> usize {
+        let used = self.used.load(Ordering::Relaxed) as usize;
+        used.next_multiple_of(CHUNK) * size_of::<N>()
+    }
+}

@@ -1,0 +1,169 @@
+//! Merging sorted sources into one: every key once, bound to what its newest source says.
+//!
+//! The sources stand in a list, sorted by the key that each is at, among equal keys the newest
+//! first. The head of the list is the merge's present pair. A step moves the head's source on and
+//! puts it back where it belongs, comparing from the front: sources are few, one of them is mostly
+//! far longer than the others, and then one comparison is all a step costs. Nothing is allocated.
+//!
+//! A source that has ended leaves the list. Sources at the same key as the head are moved on
+//! together with it, so what they say is never seen; a comparison that finds two neighbours equal
+//! is remembered, so that this costs nothing where there are none.
+
+use std::cmp::Ordering;
+
+use crate::level::{Entry, LevelError};
+
+/// Pairs in strictly ascending key order: a memtable, a run of a level, or a merge of several.
+pub trait Source {
+    /// The key that the source is at, or `None` at its end.
+    fn key(&self) -> Option<&[u8]>;
+
+    /// What that key is bound to. A source that is at its end may panic.
+    fn entry(&self) -> Entry<'_>;
+
+    /// Goes to the next key. A source that is at its end stays there. After an error the source is
+    /// not used any more.
+    fn advance(&mut self) -> Result<(), LevelError>;
+}
+
+impl<S: Source + ?Sized> Source for Box<S> {
+    #[inline]
+    fn key(&self) -> Option<&[u8]> {
+        (**self).key()
+    }
+
+    #[inline]
+    fn entry(&self) -> Entry<'_> {
+        (**self).entry()
+    }
+
+    #[inline]
+    fn advance(&mut self) -> Result<(), LevelError> {
+        (**self).advance()
+    }
+}
+
+/// Several sources as one.
+#[derive(Debug)]
+pub struct Merge<S> {
+    /// Newest first.
+    sources: Vec<S>,
+    /// The sources that have not ended, by (key, age).
+    order: Vec<Place>,
+}
+
+/// A source's place in the order.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    source: usize,
+    /// Whether the next source in the order is at the same key.
+    same_as_next: bool,
+}
+
+impl<S: Source> Merge<S> {
+    /// Merges `sources`, newest first: where several have a key, the first of them is believed.
+    /// Each stands where the merge is to begin.
+    #[must_use]
+    pub fn new(sources: Vec<S>) -> Self {
+        let mut merge = Self {
+            order: Vec::with_capacity(sources.len()),
+            sources,
+        };
+        for source in (0..merge.sources.len()).rev() {
+            let place = Place {
+                source,
+                same_as_next: false,
+            };
+            merge.order.insert(0, place);
+            merge.settle(0);
+        }
+        merge
+    }
+
+    /// Which source, counted from the newest, the present pair is from.
+    #[must_use]
+    pub fn winner(&self) -> Option<usize> {
+        self.order.first().map(|place| place.source)
+    }
+
+    /// The sources, newest first.
+    #[must_use]
+    pub fn sources(&self) -> &[S] {
+        &self.sources
+    }
+
+    /// Puts the source at `position` of the order where its key belongs, at `position` or behind;
+    /// the sources behind `position` are in order.
+    #[inline]
+    fn settle(&mut self, position: usize) {
+        let Self { sources, order } = self;
+        let source = order[position].source;
+        let Some(key) = sources[source].key() else {
+            order.remove(position);
+            return;
+        };
+        let mut at = position;
+        let mut same_as_before = false;
+        let mut same_as_next = false;
+        while let Some(next) = order.get(at + 1).copied() {
+            let other = sources[next.source].key();
+            match key.cmp(other.expect("a source in the order has not ended")) {
+                Ordering::Less => break,
+                Ordering::Equal if source < next.source => {
+                    same_as_next = true;
+                    break;
+                }
+                ordering => same_as_before = ordering == Ordering::Equal,
+            }
+            order[at] = next;
+            at += 1;
+        }
+        if at > position {
+            order[at - 1].same_as_next = same_as_before;
+        }
+        order[at] = Place {
+            source,
+            same_as_next,
+        };
+    }
+
+    /// Moves the source at `position` of the order on by one pair.
+    #[inline]
+    fn advance_at(&mut self, position: usize) -> Result<(), LevelError> {
+        let source = self.order[position].source;
+        self.sources[source].advance()?;
+        self.settle(position);
+        Ok(())
+    }
+}
+
+impl<S: Source> Source for Merge<S> {
+    #[inline]
+    fn key(&self) -> Option<&[u8]> {
+        self.order
+            .first()
+            .and_then(|place| self.sources[place.source].key())
+    }
+
+    #[inline]
+    fn entry(&self) -> Entry<'_> {
+        self.sources[self.order[0].source].entry()
+    }
+
+    #[inline]
+    fn advance(&mut self) -> Result<(), LevelError> {
+        let Some(head) = self.order.first().copied() else {
+            return Ok(());
+        };
+        let mut more = head.same_as_next;
+        while more {
+            more = self.order[1].same_as_next;
+            self.advance_at(1)?;
+        }
+        self.advance_at(0)
+    }
+}
+
+#[cfg(test)]
+#[path = "merge_tests.rs"]
+mod tests;

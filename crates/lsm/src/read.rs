@@ -1,0 +1,323 @@
+//! How a key is found, and a range gone through.
+//!
+//! A [`ReadView`] is everything that readers need, and never changes: the memtables and a version.
+//! Whoever changes either puts a new view in its place, and readers keep the one that they began
+//! with, so reading takes no lock. A get asks, newest first, the memtables, the runs of L1, and the
+//! one run of each level below; filters spare most of the reads. A scan merges the same sources.
+//!
+//! What a reader sees is bounded by an LSN: memtables hide what is newer. Levels hold one entry per
+//! key, so a bounded view is only right if nothing newer than the bound has left the memtables;
+//! [`ReadView::levels_lsn`] tells.
+//!
+//! A value that lies in a log is read from the log's window while it is there, afterwards through
+//! the cache from the device.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use argosy_base::{KeyRange, Lsn, Pointer, RegionId, SegmentNumber};
+use argosy_device::DeviceError;
+use argosy_engine::{EngineError, Scan};
+
+use crate::cache::{CacheKey, NodeCache};
+use crate::compaction::plan::Input;
+use crate::compaction::sources::{MemtableSource, RunReading, RunSource};
+use crate::edit::LogSegment;
+use crate::filter::KeyHash;
+use crate::level::{Entry, LevelError, OwnedEntry, ReadAhead, ReadAt, SegmentName, SegmentReader};
+use crate::log::{LogSource, LogWindows, ReadError, ValueRef, read_value};
+use crate::memtable::Memtable;
+use crate::merge::{Merge, Source};
+use crate::storage::StoredSegment;
+use crate::version::{LevelEntry, Version};
+
+/// A stored segment as the level code reads it.
+#[derive(Clone)]
+pub struct SegmentSource(pub Arc<StoredSegment>);
+
+impl ReadAt for SegmentSource {
+    fn read_at(&self, offset: u32, out: &mut [u8]) -> Result<(), LevelError> {
+        Ok(self.0.read(offset, out)?)
+    }
+}
+
+/// The open reader of a level segment; opened at its first use and kept with the segment.
+///
+/// # Errors
+/// When index, filter or footer cannot be read.
+pub fn reader(entry: &LevelEntry, region: RegionId) -> Result<&Arc<SegmentReader>, LevelError> {
+    let segment = &entry.segment;
+    entry.stored.reader(|stored| {
+        let name = SegmentName {
+            region,
+            number: segment.number,
+            epoch: segment.epoch,
+        };
+        let source = |offset: u32, out: &mut [u8]| Ok(stored.read(offset, out)?);
+        SegmentReader::open(name, segment.len, &source)
+    })
+}
+
+/// What is shared by everything that reads one region.
+pub struct Reading {
+    /// The region.
+    pub region: RegionId,
+    /// Leaves and values.
+    pub cache: Arc<NodeCache>,
+    /// The large log's windows.
+    pub windows: Arc<LogWindows>,
+    /// What filters did.
+    pub filters: FilterCounts,
+}
+
+/// What filters of level segments did for gets. Relaxed: nothing is ordered by the counters.
+#[derive(Debug, Default)]
+pub struct FilterCounts {
+    /// Segments that were not read because their filter knew that they do not have the key.
+    pub spared: AtomicU64,
+    /// Segments that were read in vain.
+    pub misled: AtomicU64,
+}
+
+/// A moment of the region. See the module documentation.
+pub struct ReadView {
+    /// Newest first; the first is the one that is written to.
+    pub memtables: Vec<Arc<Memtable>>,
+    /// The levels and logs.
+    pub version: Arc<Version>,
+    /// The highest LSN that has left the memtables.
+    pub levels_lsn: Lsn,
+}
+
+/// Where a key's newest binding was found.
+pub struct Located {
+    /// The binding; `None` where the key was never bound.
+    pub entry: Option<OwnedEntry>,
+    /// Its LSN, while it is in a memtable. What has gone to the levels is committed, and an answer
+    /// that reveals it waits for nothing.
+    pub lsn: Lsn,
+}
+
+impl ReadView {
+    /// The newest binding of `key` in the memtables at or below `lsn`.
+    #[inline]
+    #[must_use]
+    pub fn in_memory(&self, key: &[u8], lsn: Lsn) -> Option<(Lsn, Entry<'_>)> {
+        self.memtables.iter().find_map(|table| table.get(key, lsn))
+    }
+
+    /// The newest binding of `key` in the levels.
+    ///
+    /// # Errors
+    /// When a segment that may hold it cannot be read.
+    pub fn in_levels(
+        &self,
+        key: &[u8],
+        reading: &Reading,
+    ) -> Result<Option<OwnedEntry>, EngineError> {
+        let mut hash = None;
+        let (mut spared, mut misled) = (0, 0);
+        let mut found = None;
+        for (_, run) in self.version.runs() {
+            let Some(entry) = run.find(key) else {
+                continue;
+            };
+            let hash = *hash.get_or_insert_with(|| KeyHash::of(key));
+            let segment = reader(entry, reading.region)?;
+            if !segment.may_contain(hash) {
+                spared += 1;
+                continue;
+            }
+            let source = SegmentSource(Arc::clone(&entry.stored));
+            found = segment.get(key, hash, &source, Some(&reading.cache))?;
+            if found.is_some() {
+                break;
+            }
+            misled += 1;
+        }
+        for (counter, n) in [
+            (&reading.filters.spared, spared),
+            (&reading.filters.misled, misled),
+        ] {
+            if n > 0 {
+                counter.fetch_add(n, Ordering::Relaxed);
+            }
+        }
+        Ok(found)
+    }
+
+    /// The newest binding of `key` at or below `lsn`.
+    ///
+    /// # Errors
+    /// As [`in_levels`](Self::in_levels).
+    pub fn locate(&self, key: &[u8], lsn: Lsn, reading: &Reading) -> Result<Located, EngineError> {
+        if let Some((lsn, entry)) = self.in_memory(key, lsn) {
+            return Ok(Located {
+                entry: Some(entry.to_owned()),
+                lsn,
+            });
+        }
+        Ok(Located {
+            entry: self.in_levels(key, reading)?,
+            lsn: Lsn(0),
+        })
+    }
+
+    /// The value that `entry` binds `key` to; `None` for a tombstone.
+    ///
+    /// # Errors
+    /// When the value lies in a log and cannot be read.
+    pub fn value(
+        &self,
+        key: &[u8],
+        entry: OwnedEntry,
+        reading: &Reading,
+    ) -> Result<Option<Vec<u8>>, EngineError> {
+        match entry {
+            OwnedEntry::Inline(value) => Ok(Some(value)),
+            OwnedEntry::Tombstone => Ok(None),
+            OwnedEntry::Pointer { at, value_len } => {
+                Ok(Some(self.logged_value(key, at, value_len, reading)?))
+            }
+        }
+    }
+
+    fn logged_value(
+        &self,
+        key: &[u8],
+        at: Pointer,
+        value_len: u32,
+        reading: &Reading,
+    ) -> Result<Vec<u8>, EngineError> {
+        let cached = CacheKey::Value {
+            region: reading.region,
+            at,
+        };
+        if let Some(value) = reading.cache.value(cached) {
+            return Ok(value.to_vec());
+        }
+        let wanted = ValueRef { at, value_len, key };
+        let source = VersionLog(&self.version);
+        let value = read_value(&wanted, &reading.windows, &source).map_err(log_error)?;
+        reading.cache.keep_value(cached, value.as_slice().into());
+        Ok(value)
+    }
+
+    /// A scan of `range` as of `lsn`. Keeps the view for as long as it lives.
+    ///
+    /// # Errors
+    /// When a segment at which it begins cannot be read.
+    pub fn scan(
+        self: &Arc<Self>,
+        range: &KeyRange,
+        lsn: Lsn,
+        reading: &Arc<Reading>,
+    ) -> Result<RangeScan, EngineError> {
+        let mut sources: Vec<Box<dyn Source + Send>> = Vec::new();
+        if !range.is_empty() {
+            for table in &self.memtables {
+                sources.push(Box::new(MemtableSource::new(table, lsn, range)));
+            }
+            for (_, run) in self.version.runs() {
+                let pieces = run.overlapping(range);
+                if pieces.is_empty() {
+                    continue;
+                }
+                let pieces = pieces.iter().map(|entry| Input {
+                    entry: entry.clone(),
+                    range: entry.segment.range.intersection(range),
+                });
+                let run = RunReading {
+                    region: reading.region,
+                    ahead: ReadAhead::SCAN,
+                    cache: Some(Arc::clone(&reading.cache)),
+                };
+                sources.push(Box::new(RunSource::new(run, pieces.collect())?));
+            }
+        }
+        Ok(RangeScan {
+            merge: Merge::new(sources),
+            view: Arc::clone(self),
+            reading: Arc::clone(reading),
+        })
+    }
+}
+
+/// The pairs of a range.
+pub struct RangeScan {
+    merge: Merge<Box<dyn Source + Send>>,
+    view: Arc<ReadView>,
+    reading: Arc<Reading>,
+}
+
+impl Scan for RangeScan {
+    fn next(&mut self) -> Result<Option<(Vec<u8>, Vec<u8>)>, EngineError> {
+        while let Some(key) = self.merge.key() {
+            let pair = match self.merge.entry() {
+                Entry::Tombstone => None,
+                Entry::Inline(value) => Some((key.to_vec(), value.to_vec())),
+                Entry::Pointer { at, value_len } => {
+                    let value = self.view.logged_value(key, at, value_len, &self.reading)?;
+                    Some((key.to_vec(), value))
+                }
+            };
+            self.merge.advance()?;
+            if pair.is_some() {
+                return Ok(pair);
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// The large log of a version, as the log code reads it.
+struct VersionLog<'a>(&'a Version);
+
+impl LogSource for VersionLog<'_> {
+    type Error = DeviceError;
+
+    fn segment(&self, number: SegmentNumber) -> Option<LogSegment> {
+        self.0.log_segment(number).map(|entry| entry.segment)
+    }
+
+    fn after(&self, segment: &LogSegment) -> Option<LogSegment> {
+        let chain = self.0.log(segment.log);
+        let at = chain.partition_point(|entry| entry.segment.ordinal <= segment.ordinal);
+        chain.get(at).map(|entry| entry.segment)
+    }
+
+    fn read(&self, segment: &LogSegment, offset: u32, out: &mut [u8]) -> Result<(), DeviceError> {
+        let stored = self.0.stored(segment.number);
+        let stored = stored.expect("the version named it a moment ago");
+        read_unaligned(stored, offset, out)
+    }
+}
+
+/// Reads bytes at any alignment.
+pub(crate) fn read_unaligned(
+    stored: &StoredSegment,
+    offset: u32,
+    out: &mut [u8],
+) -> Result<(), DeviceError> {
+    let block = u32::try_from(argosy_base::BLOCK_SIZE).expect("a block is small");
+    let skip = (offset % block) as usize;
+    let mut blocks = argosy_device::Buffer::zeroed(skip + out.len());
+    stored.read(offset - offset % block, &mut blocks)?;
+    out.copy_from_slice(&blocks[skip..skip + out.len()]);
+    Ok(())
+}
+
+fn log_error(error: ReadError<DeviceError>) -> EngineError {
+    match error {
+        ReadError::Source(error) => EngineError::Device(error),
+        ReadError::Corrupt {
+            segment,
+            offset,
+            what,
+        } => EngineError::Corrupt {
+            segment,
+            offset,
+            what,
+        },
+    }
+}

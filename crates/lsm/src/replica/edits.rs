@@ -1,0 +1,392 @@
+//! Taking edits: what they name and is not held here, what arrives, and how they are submitted.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use argosy_base::{EditSeq, Epoch, Identity, Kind, SegmentNumber};
+use argosy_device::Buffer;
+
+use super::{Arrival, Fill, Replica, ReplicaError, ReplicaEvent, block_down, block_up};
+use crate::edit::{Edit, LevelSegment, LogSegment};
+use crate::storage::StorageError;
+
+/// Part of a segment that a replica does not hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct MissingPart {
+    /// The segment.
+    pub number: SegmentNumber,
+    /// First byte, a whole block.
+    pub from: u32,
+    /// Byte behind the last, a whole block.
+    pub to: u32,
+}
+
+/// What a part that was found missing belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Expected {
+    /// A level segment.
+    Level {
+        epoch: Epoch,
+        len: u32,
+        checksum: u32,
+    },
+    /// A log segment.
+    Log(LogSegment),
+}
+
+/// An edit under way.
+pub(super) struct Submitted {
+    seq: EditSeq,
+    checkpoint: bool,
+    /// Log bytes that are durable when it is.
+    needs: Vec<(SegmentNumber, u32)>,
+}
+
+impl Replica {
+    /// The parts of segments that have to be put here before `edit` can be submitted. It has to be
+    /// the next edit, or a checkpoint. Empty: submit it.
+    pub fn missing(&mut self, edit: &Edit) -> Vec<MissingPart> {
+        self.start_waiting();
+        self.expected.clear();
+        let mut parts = Vec::new();
+        for segment in self.level_segments_missing(edit) {
+            self.expected.insert(
+                segment.number,
+                Expected::Level {
+                    epoch: segment.epoch,
+                    len: segment.len,
+                    checksum: segment.checksum,
+                },
+            );
+            parts.push(MissingPart {
+                number: segment.number,
+                from: 0,
+                to: segment.len,
+            });
+        }
+        for (segment, to) in self.log_needs(edit).into_values() {
+            if let Some(from) = self.log_missing(&segment, to) {
+                let number = segment.number;
+                self.expected.insert(number, Expected::Log(segment));
+                let to = block_up(to);
+                parts.push(MissingPart { number, from, to });
+            }
+        }
+        parts
+    }
+
+    /// The level segments that `edit` adds and that are neither in the version nor have arrived.
+    fn level_segments_missing<'e>(&self, edit: &'e Edit) -> Vec<&'e LevelSegment> {
+        if self.storage.settings().mutants.commit_before_arrival {
+            return Vec::new();
+        }
+        let mut named: BTreeMap<SegmentNumber, &LevelSegment> = BTreeMap::new();
+        for (_, _, segment) in &edit.added {
+            named.insert(segment.number, segment);
+        }
+        let levels = self.storage.head().levels().iter();
+        for entry in levels.flat_map(|level| level.entries()) {
+            let number = entry.segment.number;
+            if named.get(&number).is_some_and(|s| same(s, &entry.segment)) {
+                named.remove(&number);
+            }
+        }
+        named.retain(|number, segment| {
+            let arrival = self.arrivals.get(number);
+            !arrival.is_some_and(|arrival| {
+                let here = (arrival.epoch, arrival.len, arrival.checksum);
+                here == (segment.epoch, segment.len, segment.checksum)
+            })
+        });
+        named.into_values().collect()
+    }
+
+    /// How far which log segments have to be here for `edit`.
+    fn log_needs(&self, edit: &Edit) -> BTreeMap<SegmentNumber, (LogSegment, u32)> {
+        let mut needs = BTreeMap::new();
+        for log in &edit.logs_added {
+            needs.insert(log.number, (*log, log.end.unwrap_or(0)));
+        }
+        for point in edit.logs_sealed.iter().chain(&edit.log_points) {
+            let known = self.storage.head().log_segment(point.number);
+            let known = known.filter(|_| !edit.checkpoint).map(|e| (e.segment, 0));
+            let Some(need) = needs.remove(&point.number).or(known) else {
+                // The version refuses the edit.
+                continue;
+            };
+            needs.insert(point.number, (need.0, need.1.max(point.to)));
+        }
+        needs
+    }
+
+    /// From where on bytes of `segment` below `to` are missing, if any are.
+    fn log_missing(&self, segment: &LogSegment, to: u32) -> Option<u32> {
+        let held = self.storage.head().log_segment(segment.number);
+        let held = held.filter(|entry| one_segment(&entry.segment, segment));
+        let sealed = held.and_then(|entry| entry.segment.end);
+        // A sealed segment is here as a whole. That nothing lies behind its end is for the version
+        // to say.
+        if sealed.is_some() || to == 0 {
+            return None;
+        }
+        let fill = self.fills.get(&segment.number);
+        let fill = fill.filter(|fill| one_segment(&fill.segment, segment));
+        match fill {
+            None => Some(0),
+            Some(fill) if fill.holds(to) => None,
+            Some(fill) if fill.end >= to && self.in_windows(fill, to) => None,
+            Some(fill) => Some(fill.written),
+        }
+    }
+
+    /// Takes a part that [`missing`](Self::missing) named, since it was called last.
+    ///
+    /// # Errors
+    /// [`ReplicaError::Damaged`] when the bytes are not those of the part, [`ReplicaError::Refused`]
+    /// when it was not named; [`DeviceError::Full`](argosy_device::DeviceError::Full).
+    pub fn put_part(
+        &mut self,
+        number: SegmentNumber,
+        from: u32,
+        bytes: &Arc<Buffer>,
+    ) -> Result<(), ReplicaError> {
+        let expected = self.expected.get(&number).copied();
+        match expected {
+            Some(Expected::Level {
+                epoch,
+                len,
+                checksum,
+            }) => {
+                if from != 0 || bytes.len() != len as usize {
+                    let what = "not the whole segment";
+                    return Err(ReplicaError::Damaged { number, what });
+                }
+                self.put_segment(number, epoch, bytes, checksum)
+            }
+            Some(Expected::Log(segment)) => self.fill_log(&segment, from, bytes),
+            None => Err(ReplicaError::Refused {
+                number,
+                what: "this part was not asked for",
+            }),
+        }
+    }
+
+    /// Takes a finished level segment ahead of the edit that names it, and begins to write it.
+    /// One that is held already is taken for the same.
+    ///
+    /// # Errors
+    /// [`ReplicaError::Damaged`] when the bytes do not have this checksum; the device's, above all
+    /// that it is full.
+    pub fn put_segment(
+        &mut self,
+        number: SegmentNumber,
+        epoch: Epoch,
+        bytes: &Arc<Buffer>,
+        checksum: u32,
+    ) -> Result<(), ReplicaError> {
+        let identity = Identity {
+            kind: Kind::Segment,
+            region: self.region(),
+            segment: number,
+            epoch,
+            offset: 0,
+        };
+        if identity.checksum(bytes) != checksum {
+            let what = "its checksum";
+            return Err(ReplicaError::Damaged { number, what });
+        }
+        let len = u32::try_from(bytes.len());
+        let Some(len) = len.ok().filter(|len| *len <= self.geometry.segment_bytes()) else {
+            let what = "it is longer than a segment";
+            return Err(ReplicaError::Damaged { number, what });
+        };
+        if let Some(before) = self.arrivals.get_mut(&number) {
+            if (before.epoch, before.len, before.checksum) == (epoch, len, checksum) {
+                before.stale = false;
+                before.told = false;
+                return Ok(());
+            }
+            self.arrivals.remove(&number);
+            self.storage.abandon(number);
+        }
+        if self.has_level_segment((number, epoch, len, checksum)) {
+            // It was fetched meanwhile, and its edit was submitted.
+            self.events.push(ReplicaEvent::SegmentStored(number));
+            return Ok(());
+        }
+        self.forget_fill(number);
+        let stored = self.storage.allocate(number)?;
+        let _ = stored.write(0, Arc::clone(bytes), 0..bytes.len());
+        let arrival = Arrival {
+            epoch,
+            len,
+            checksum,
+            stored,
+            told: false,
+            stale: false,
+        };
+        self.arrivals.insert(number, arrival);
+        Ok(())
+    }
+
+    /// Whether the version names a level segment of this number, epoch, length and checksum.
+    fn has_level_segment(&self, wanted: (SegmentNumber, Epoch, u32, u32)) -> bool {
+        let levels = self.storage.head().levels().iter();
+        let mut segments = levels.flat_map(|level| level.entries().map(|entry| &entry.segment));
+        segments.any(|s| (s.number, s.epoch, s.len, s.checksum) == wanted)
+    }
+
+    /// Takes log bytes from another member, behind those that are held: whole blocks.
+    fn fill_log(
+        &mut self,
+        segment: &LogSegment,
+        from: u32,
+        bytes: &Arc<Buffer>,
+    ) -> Result<(), ReplicaError> {
+        let number = segment.number;
+        let known = self.fills.get(&number);
+        if known.is_none_or(|fill| !one_segment(&fill.segment, segment)) {
+            self.forget_fill(number);
+            self.arrivals.remove(&number);
+            self.storage.abandon(number);
+            let stored = self.storage.allocate_essential(number)?;
+            self.fills.insert(number, Fill::new(*segment, stored));
+        }
+        let fill = self.fills.get_mut(&number).expect("made above");
+        let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+        let to = from.saturating_add(len);
+        if from > fill.written || to > self.geometry.segment_bytes() {
+            let what = "not the part that comes next";
+            return Err(ReplicaError::Refused { number, what });
+        }
+        // A flush of the own window may have been faster with some of it.
+        if to > fill.written {
+            let skip = (fill.written - from) as usize;
+            let data = Arc::clone(bytes);
+            let _ = fill.stored.write(fill.written, data, skip..bytes.len());
+            fill.written = to;
+            fill.end = fill.end.max(to);
+        }
+        Ok(())
+    }
+
+    /// Forgets a log segment that no version of this replica names.
+    fn forget_fill(&mut self, number: SegmentNumber) {
+        if self.fills.remove(&number).is_some() {
+            self.storage.abandon(number);
+        }
+    }
+
+    /// Begins to apply `edit`, the bytes of the next edit or of a checkpoint.
+    /// [`step`](Self::step) tells when it is durable and part of the version.
+    ///
+    /// # Errors
+    /// [`ReplicaError::Missing`] when something that it names is not here;
+    /// [`StorageError::Edit`] when it does not fit; the device's, above all that it is full.
+    /// Nothing was begun then.
+    pub fn submit_edit(&mut self, bytes: &[u8]) -> Result<EditSeq, ReplicaError> {
+        let edit = Edit::decode(bytes).map_err(StorageError::from)?;
+        if let Some(part) = self.missing(&edit).first() {
+            return Err(ReplicaError::Missing {
+                edit: edit.seq,
+                number: part.number,
+                to: part.to,
+            });
+        }
+        self.make_room(&edit)?;
+        let needs: Vec<_> = self.log_needs(&edit).into_values().collect();
+        for (segment, to) in &needs {
+            self.write_up_to(segment, *to)?;
+        }
+        self.storage.commit(&edit)?;
+        let head = Arc::clone(self.storage.head());
+        for (_, _, segment) in &edit.added {
+            self.arrivals.remove(&segment.number);
+        }
+        // What is sealed is complete; what the version does not have belongs to a checkpoint that
+        // is still to come, or to none.
+        self.fills.retain(|number, fill| {
+            let named = head.log_segment(*number);
+            named.is_none_or(|entry| {
+                entry.segment.end.is_none() && one_segment(&entry.segment, &fill.segment)
+            })
+        });
+        for entry in head.open_logs() {
+            let fill = Fill::new(entry.segment, Arc::clone(&entry.stored));
+            self.fills.entry(entry.segment.number).or_insert(fill);
+        }
+        self.submitted.push_back(Submitted {
+            seq: edit.seq,
+            checkpoint: edit.checkpoint,
+            needs: needs.iter().map(|(log, to)| (log.number, *to)).collect(),
+        });
+        Ok(edit.seq)
+    }
+
+    /// Takes places for what `edit` adds and no bytes came for: new log segments.
+    fn make_room(&mut self, edit: &Edit) -> Result<(), ReplicaError> {
+        let head = Arc::clone(self.storage.head());
+        for log in &edit.logs_added {
+            let held = head.log_segment(log.number);
+            let held = held.is_some_and(|entry| one_segment(&entry.segment, log));
+            let pending = self.storage.pending().any(|s| s.number() == log.number);
+            if !held && !pending {
+                self.storage.allocate_essential(log.number)?;
+            }
+        }
+        if self.storage.settings().mutants.commit_before_arrival {
+            for (_, _, segment) in &edit.added {
+                if self.storage.segment(segment.number).is_none() {
+                    self.storage.allocate_essential(segment.number)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Edit `seq` is durable and current.
+    pub(super) fn applied(&mut self, seq: EditSeq) -> Result<(), ReplicaError> {
+        let first = self.submitted.pop_front();
+        let submitted = first.expect("every edit was submitted here");
+        assert_eq!(submitted.seq, seq, "edits are applied in order");
+        for (number, to) in submitted.needs {
+            if let Some(fill) = self.fills.get_mut(&number) {
+                let blocks = block_up(to);
+                let durable = if blocks <= fill.written {
+                    blocks
+                } else {
+                    block_down(to)
+                };
+                fill.durable = fill.durable.max(durable);
+                fill.written = fill.written.max(durable);
+                fill.end = fill.end.max(to);
+            }
+        }
+        if submitted.checkpoint {
+            self.arrivals.retain(|number, arrival| {
+                if arrival.stale {
+                    self.storage.abandon(*number);
+                }
+                !arrival.stale
+            });
+            let head = self.storage.head();
+            let orphans = self.fills.keys().filter(|n| head.stored(**n).is_none());
+            for number in orphans.copied().collect::<Vec<_>>() {
+                self.forget_fill(number);
+            }
+            self.refresh()?;
+        }
+        self.events.push(ReplicaEvent::EditApplied(seq));
+        Ok(())
+    }
+}
+
+/// Whether both are the same segment, whatever keys they stand for.
+fn same(a: &LevelSegment, b: &LevelSegment) -> bool {
+    (a.number, a.epoch, a.len, a.checksum) == (b.number, b.epoch, b.len, b.checksum)
+}
+
+/// Whether both are the same log segment, sealed or not.
+pub(super) fn one_segment(a: &LogSegment, b: &LogSegment) -> bool {
+    LogSegment { end: None, ..*a } == LogSegment { end: None, ..*b }
+}

@@ -1,0 +1,284 @@
+//! Where the logs end: after an opening, after the windows were taken back, and after a checkpoint;
+//! and reading segments for others.
+//!
+//! A scan goes this way:
+//!
+//! 1. [`recover`](fn@crate::log::recover) merges what the device and the old windows hold into the
+//!    history that is there without a gap, and tells where each log ends and which bytes below
+//!    that are in windows only.
+//! 2. Of segments in front of the one in which a log ends, these bytes are made durable at once,
+//!    so that "flushed up to" can be said by one position. (Blocks; there are at most as many bytes
+//!    as windows.)
+//! 3. The windows in front of each log's end are put into the fresh memory as they were, without
+//!    anything behind the end, so that the primary, or a later flush, goes on right there.
+
+use std::sync::Arc;
+
+use argosy_base::limits::SEGMENT_SIZE;
+use argosy_base::{LogKind, SegmentNumber};
+use argosy_device::{Buffer, DeviceError, SharedMemory};
+
+use super::{Fill, Position, Replica, ReplicaError, Slots, Survivors, block_down, block_up};
+use crate::edit::LogSegment;
+use crate::log::segment::{
+    WINDOW_HEADER_BYTES, Writer, decode_window_header, encode_window_header,
+};
+use crate::log::{LogTail, RecoverError, Recovery, recover};
+
+impl Replica {
+    /// Goes over to `fresh` windows, zero memory, after whoever calls has revoked the old ones:
+    /// finds where the logs end, and has the fresh windows hold that end. Level segments that
+    /// arrived stay for the next checkpoint; flushes that waited are forgotten. Blocks.
+    ///
+    /// # Errors
+    /// The logs', when what was durable is damaged; the device's.
+    pub fn detach(&mut self, fresh: Slots) -> Result<Position, ReplicaError> {
+        self.check_windows(&fresh);
+        let old = std::mem::replace(&mut self.windows, fresh);
+        let survivors = old.map(|slots| slots.into_iter().map(Some).collect());
+        self.waiting.clear();
+        for arrival in self.arrivals.values_mut() {
+            arrival.stale = true;
+        }
+        self.rescan(&survivors)?;
+        Ok(self.position())
+    }
+
+    /// Finds the ends of the logs anew, after a checkpoint brought other segments and bytes. The
+    /// primary does not write to the windows at this time.
+    pub(super) fn refresh(&mut self) -> Result<(), ReplicaError> {
+        let slots = |slots: &Vec<Arc<SharedMemory>>| slots.iter().cloned().map(Some).collect();
+        let survivors = [slots(&self.windows[0]), slots(&self.windows[1])];
+        self.rescan(&survivors)
+    }
+
+    /// See the module documentation.
+    pub(super) fn rescan(&mut self, survivors: &Survivors) -> Result<(), ReplicaError> {
+        let version = Arc::clone(self.storage.head());
+        let chain = |log: LogKind| -> Vec<LogSegment> {
+            version.log(log).iter().map(|entry| entry.segment).collect()
+        };
+        let chains = LogKind::ALL.map(chain);
+        let recovery = Recovery {
+            region: self.region(),
+            geometry: self.geometry,
+            chains: [&chains[0], &chains[1]],
+            windows: [&survivors[0], &survivors[1]],
+            replay_from: version.replay_from(),
+            durable: version.durable(),
+            past_holes: self.storage.settings().mutants.recover_past_hole,
+        };
+        let read = |segment: &LogSegment, offset: u32, out: &mut [u8]| {
+            let stored = version.stored(segment.number);
+            stored
+                .expect("a chain's segments are stored")
+                .read(offset, out)
+        };
+        let recovered = recover(&recovery, read, |_| {}).map_err(scan_error)?;
+        self.lsn = recovered.last;
+        for (log, tail) in LogKind::ALL.into_iter().zip(&recovered.logs) {
+            self.take_tail(log, tail, &survivors[log.index()])?;
+        }
+        Ok(())
+    }
+
+    /// Takes over what a scan found of one log.
+    fn take_tail(
+        &mut self,
+        log: LogKind,
+        tail: &LogTail,
+        old: &[Option<Arc<SharedMemory>>],
+    ) -> Result<(), ReplicaError> {
+        let version = Arc::clone(self.storage.head());
+        let chain = version.log(log);
+        let first_open = chain.iter().find(|entry| entry.segment.end.is_none());
+        let found = tail.end.and_then(|at| {
+            let entry = chain.iter().find(|e| e.segment.ordinal == at.ordinal)?;
+            Some((entry, at.offset))
+        });
+        // A log that ends in a sealed segment goes on in the first open one.
+        let found = found.filter(|(entry, _)| entry.segment.end.is_none());
+        let (last, end) = match (found, first_open) {
+            (Some(found), _) => found,
+            (None, Some(open)) => (open, 0),
+            (None, None) => {
+                self.ends[log.index()] = chain.last().map(|last| last.segment.number);
+                return Ok(());
+            }
+        };
+        self.ends[log.index()] = Some(last.segment.number);
+        for entry in chain.iter().filter(|entry| entry.segment.end.is_none()) {
+            let number = entry.segment.number;
+            let fill = Fill::new(entry.segment, Arc::clone(&entry.stored));
+            let fill = self.fills.entry(number).or_insert(fill);
+            if entry.segment.ordinal < last.segment.ordinal {
+                fill.end = self.geometry.segment_bytes();
+                let unflushed = tail.unflushed.iter();
+                let unflushed = unflushed.filter(|u| u.segment.number == number);
+                for bytes in unflushed {
+                    let data = Arc::new(Buffer::from_slice(&bytes.bytes));
+                    let range = 0..data.len();
+                    let _ = entry.stored.write(bytes.from, data, range);
+                }
+            } else if number == last.segment.number {
+                let unflushed = tail.unflushed.iter();
+                let in_windows = unflushed.filter(|u| u.segment.number == number);
+                let from = in_windows.map(|u| u.from).min().unwrap_or(end);
+                fill.durable = fill.durable.max(block_down(from.min(end)));
+                fill.written = fill.written.max(fill.durable);
+                fill.found = from.min(end);
+                fill.end = end.max(fill.durable);
+            }
+        }
+        self.finish_earlier(log, last.segment.ordinal)?;
+        self.refill(&last.segment, tail, old)
+    }
+
+    /// Makes durable what was just written of open segments in front of `ordinal`.
+    fn finish_earlier(&mut self, log: LogKind, ordinal: u64) -> Result<(), ReplicaError> {
+        let whole = self.geometry.segment_bytes();
+        let earlier = self.fills.values_mut().filter(|fill| {
+            (fill.segment.log, fill.durable < whole) == (log, true)
+                && fill.segment.ordinal < ordinal
+        });
+        let mut any = false;
+        for fill in earlier {
+            fill.stored.wait()?;
+            fill.written = whole;
+            fill.durable = whole;
+            any = true;
+        }
+        if any {
+            let store = self.storage.store();
+            store.wait(&store.sync())?;
+        }
+        Ok(())
+    }
+
+    /// Puts the bytes of `segment` in front of the log's end, as far as they are not durable, into
+    /// their windows, with all that precedes them in the window.
+    fn refill(
+        &mut self,
+        segment: &LogSegment,
+        tail: &LogTail,
+        old: &[Option<Arc<SharedMemory>>],
+    ) -> Result<(), ReplicaError> {
+        let fill = &self.fills[&segment.number];
+        let window_bytes = self.geometry.window_bytes();
+        let first = self.geometry.window_index(fill.durable);
+        let mut index = first;
+        while index * window_bytes < fill.end {
+            let from = index * window_bytes;
+            let to = fill.end.min(from + window_bytes);
+            let mut bytes = Buffer::zeroed(window_bytes as usize);
+            fill.stored.read(from, &mut bytes)?;
+            bytes[(to - from) as usize..].fill(0);
+            for unflushed in tail
+                .unflushed
+                .iter()
+                .filter(|u| u.segment.number == segment.number)
+            {
+                overlay(
+                    &mut bytes[..(to - from) as usize],
+                    from,
+                    unflushed.from,
+                    &unflushed.bytes,
+                );
+            }
+            let slot = self.geometry.slot(segment.ordinal, index);
+            let writer = old.get(slot).and_then(Option::as_ref).map(writer_of);
+            let header =
+                encode_window_header(self.region(), segment, index, writer.unwrap_or_default());
+            let memory = &self.windows[segment.log.index()][slot];
+            memory.write(0, &header);
+            memory.fill_zero(header.len()..WINDOW_HEADER_BYTES);
+            memory.write(WINDOW_HEADER_BYTES, &bytes);
+            index += 1;
+        }
+        Ok(())
+    }
+
+    /// Bytes `from..from + len`, whole blocks, of segment `number`, for another member. Behind the
+    /// end of a log they are zero.
+    ///
+    /// # Errors
+    /// [`ReplicaError::Gone`] when the segment is not held, or not so far; the device's.
+    pub fn read(&self, number: SegmentNumber, from: u32, len: u32) -> Result<Buffer, ReplicaError> {
+        let to = from.saturating_add(len);
+        let gone = ReplicaError::Gone { number, to };
+        let version = self.storage.current();
+        let stored = version.stored(number).ok_or(gone.clone())?;
+        if to as usize > SEGMENT_SIZE || from != block_down(from) || len != block_down(len) {
+            return Err(gone);
+        }
+        let mut bytes = Buffer::zeroed(len as usize);
+        let Some(entry) = version.log_segment(number) else {
+            stored.read(from, &mut bytes)?;
+            return Ok(bytes);
+        };
+        let fill = self.fills.get(&number);
+        let end = match (entry.segment.end, fill) {
+            (Some(end), _) => end,
+            (None, Some(fill)) => fill.end.max(fill.durable),
+            (None, None) => 0,
+        };
+        if to > block_up(end) {
+            return Err(gone);
+        }
+        let on_device = fill.map_or(to, |fill| fill.durable.clamp(from, to));
+        let split = (on_device - from) as usize;
+        if split > 0 {
+            stored.read(from, &mut bytes[..split])?;
+        }
+        let window_bytes = self.geometry.window_bytes();
+        let mut at = on_device;
+        while at < to {
+            let piece = (window_bytes - at % window_bytes).min(to - at);
+            let memory = self.window(&entry.segment, at).ok_or(gone.clone())?;
+            let out = (at - from) as usize..(at - from + piece) as usize;
+            let offset = WINDOW_HEADER_BYTES + (at % window_bytes) as usize;
+            memory.read(offset, &mut bytes[out]);
+            at += piece;
+        }
+        if end < to {
+            let valid = end.saturating_sub(from) as usize;
+            bytes[valid..].fill(0);
+        }
+        Ok(bytes)
+    }
+}
+
+/// Copies the part of `bytes`, which belong at `at`, that lies in `out`, which begins at `from`.
+fn overlay(out: &mut [u8], from: u32, at: u32, bytes: &[u8]) {
+    let start = at.max(from);
+    let skip = ((start - from) as usize).min(out.len());
+    let out = &mut out[skip..];
+    let skip = ((start - at) as usize).min(bytes.len());
+    let bytes = &bytes[skip..];
+    let len = out.len().min(bytes.len());
+    out[..len].copy_from_slice(&bytes[..len]);
+}
+
+/// Whose window `memory` was.
+fn writer_of(memory: &Arc<SharedMemory>) -> Writer {
+    let header = memory.read_vec(0, 64);
+    decode_window_header(&header).map_or(Writer::default(), |(_, writer)| writer)
+}
+
+fn scan_error(error: RecoverError<DeviceError>) -> ReplicaError {
+    match error {
+        RecoverError::Read { source, .. } => source.into(),
+        RecoverError::Corrupt {
+            log,
+            segment,
+            offset,
+            what,
+            ..
+        } => ReplicaError::CorruptLog {
+            log,
+            segment,
+            offset,
+            what,
+        },
+    }
+}

@@ -1,0 +1,803 @@
+//! A replica behind a real primary: an engine whose observer is the test, which copies windows,
+//! carries segments and edits, and breaks things in between.
+
+#![allow(
+    clippy::cast_possible_truncation,
+    reason = "numbers of the tests are small"
+)]
+
+use std::sync::Mutex;
+
+use argosy_base::limits::SEGMENT_SIZE;
+use argosy_base::{Instant, ServerId};
+use argosy_device::{Buffer, Crash, Device, FormatOptions, MemoryDevice, StoreSettings};
+use argosy_engine::{
+    EditNotice, Engine, EngineError, LogEnd, Observer, SealedSegment, WriteBatch, WriteOptions,
+};
+
+use super::*;
+use crate::cache::NodeCache;
+use crate::db::{Lsm, Service};
+use crate::settings::Mutants;
+
+const REGION: RegionId = RegionId(5);
+const EPOCH: Epoch = Epoch(1);
+
+fn settings() -> Settings {
+    Settings {
+        l0_bytes: 8 << 10,
+        l0_log_bytes: 64 << 10,
+        cache_bytes: 64 << 10,
+        node_bytes: 512,
+        segment_bytes: 32 << 10,
+        window_bytes: 8 << 10,
+        window_slots: 8,
+        growth_factor: 2,
+        l1_runs: 2,
+        l1_runs_max: 6,
+        number_block: 32,
+        compaction_part_bytes: 64 << 10,
+        step_bytes: 8 << 10,
+        ..Settings::default()
+    }
+}
+
+struct Random(u64);
+
+impl Random {
+    fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % bound
+    }
+}
+
+/// A machine with a device whose requests complete when the test says so, and window memory.
+struct Machine {
+    device: Arc<MemoryDevice>,
+    slots: Slots,
+}
+
+fn fresh_slots(settings: &Settings) -> Slots {
+    let geometry = Geometry::of(settings);
+    let slot = || Arc::new(SharedMemory::anonymous(geometry.slot_bytes()));
+    [(); 2].map(|()| (0..geometry.slots()).map(|_| slot()).collect())
+}
+
+impl Machine {
+    fn new(seed: u64) -> Self {
+        let device = MemoryDevice::eager(512 * SEGMENT_SIZE as u64, seed);
+        let options = FormatOptions {
+            device_id: 1,
+            cluster_id: 1,
+            server: ServerId(1),
+            created_by: "test".to_owned(),
+        };
+        Store::format(&device, &options).unwrap();
+        let device = Arc::new(device.lazy());
+        let slots = Slots::default();
+        Self { device, slots }
+    }
+
+    /// Opens the region as a replica; the old windows survived if `survived`.
+    fn open(&mut self, settings: &Settings, survived: bool) -> Result<Replica, ReplicaError> {
+        let old = std::mem::replace(&mut self.slots, fresh_slots(settings));
+        let survivors = match survived {
+            true => old.map(|slots| slots.into_iter().map(Some).collect()),
+            false => Survivors::default(),
+        };
+        let device: Arc<dyn Device> = self.device.clone();
+        let store = Store::open(device, &StoreSettings::default())?;
+        let known = !store.regions().is_empty();
+        if !known {
+            store.finish_recovery();
+        }
+        let replica = Replica::open(&store, REGION, self.slots.clone(), &survivors, settings)?;
+        if known {
+            store.finish_recovery();
+        }
+        Ok(replica)
+    }
+}
+
+enum Heard {
+    Flush(FlushRange),
+    Segment(SealedSegment),
+    Edit(EditNotice),
+}
+
+/// Writes down what the primary tells.
+#[derive(Default)]
+struct Recorder(Mutex<(Vec<Heard>, Lsn)>);
+
+impl Observer for Recorder {
+    fn appended(&self, _: LogEnd, last: Lsn) {
+        self.0.lock().unwrap().1 = last;
+    }
+
+    fn flush(&self, range: FlushRange) {
+        self.0.lock().unwrap().0.push(Heard::Flush(range));
+    }
+
+    fn segment_built(&self, segment: &SealedSegment) -> bool {
+        self.0
+            .lock()
+            .unwrap()
+            .0
+            .push(Heard::Segment(segment.clone()));
+        true
+    }
+
+    fn edit_committed(&self, edit: &EditNotice) {
+        self.0.lock().unwrap().0.push(Heard::Edit(edit.clone()));
+    }
+}
+
+/// A primary, its backup, and the wire between them.
+struct Pair {
+    settings: Settings,
+    random: Random,
+    primary_machine: Machine,
+    primary: Lsm,
+    recorder: Arc<Recorder>,
+    backup_machine: Machine,
+    backup: Replica,
+    /// The backup gets records and flushes.
+    live: bool,
+    /// Edits that the backup has not been given, encoded, and the one under way.
+    edits: VecDeque<(EditSeq, Arc<[u8]>)>,
+    applying: Option<EditSeq>,
+    /// Flushes that the backup has not acknowledged.
+    flushes: Vec<FlushRange>,
+    /// What the backup has in its windows.
+    shipped: Lsn,
+    /// How many flushes the backup has acknowledged.
+    flushed: u64,
+    applied: EditSeq,
+    model: BTreeMap<Vec<u8>, Vec<u8>>,
+    now: u64,
+    /// Bytes that were fetched, not shipped.
+    fetched: u64,
+}
+
+impl Pair {
+    fn new(seed: u64, settings: Settings) -> Self {
+        let mut primary_machine = Machine::new(seed);
+        let replica = primary_machine.open(&settings, false).unwrap();
+        let recorder = Arc::new(Recorder::default());
+        let service = Service {
+            epoch: EPOCH,
+            cache: Arc::new(NodeCache::new(settings.cache_bytes)),
+            observer: Some(Arc::<Recorder>::clone(&recorder)),
+        };
+        let primary = Lsm::promote(replica, service).unwrap();
+        let mut backup_machine = Machine::new(seed + 1);
+        let backup = backup_machine.open(&settings, false).unwrap();
+        let mut pair = Self {
+            settings,
+            random: Random::new(seed),
+            primary_machine,
+            primary,
+            recorder,
+            backup_machine,
+            backup,
+            live: false,
+            edits: VecDeque::new(),
+            applying: None,
+            flushes: Vec::new(),
+            shipped: Lsn(0),
+            flushed: 0,
+            applied: EditSeq(0),
+            model: BTreeMap::new(),
+            now: 0,
+            fetched: 0,
+        };
+        pair.catch_up();
+        pair
+    }
+
+    /// Offers a checkpoint to the backup and brings it to life again.
+    fn catch_up(&mut self) {
+        self.listen();
+        self.live = false;
+        self.edits.clear();
+        let (seq, bytes, pin) = self.primary.checkpoint();
+        let edit = Edit::decode(&bytes).unwrap();
+        while !self.backup.storage.is_idle() {
+            // An edit under way cannot be taken back.
+            self.backup_machine.device.run_all();
+            self.backup.step().unwrap();
+        }
+        self.applying = None;
+        for part in self.backup.missing(&edit) {
+            let range = (part.from, part.to);
+            let read = self
+                .primary
+                .read_segment(part.number, range, [&pin].into_iter());
+            let bytes = Arc::new(read.expect("the pin has it").unwrap());
+            self.fetched += bytes.len() as u64;
+            self.backup
+                .put_part(part.number, part.from, &bytes)
+                .unwrap();
+        }
+        assert_eq!(self.backup.missing(&edit), []);
+        assert_eq!(self.backup.submit_edit(&bytes).unwrap(), seq);
+        let applied = ReplicaEvent::EditApplied(seq);
+        while !self.backup.step().unwrap().contains(&applied) {
+            assert!(
+                self.backup_machine.device.run_one(),
+                "something is under way"
+            );
+        }
+        self.applied = seq;
+        self.primary.edit_applied_everywhere(seq);
+        self.live = true;
+        self.ship();
+        let position = self.backup.position();
+        for range in std::mem::take(&mut self.flushes) {
+            let at = position.logs[range.log.index()].unwrap();
+            if (range.ordinal, range.to) <= (at.ordinal, at.flushed) {
+                self.acknowledge(range);
+            } else {
+                self.flushes.push(range);
+                self.backup.flush(range);
+            }
+        }
+    }
+
+    /// Hears what the primary has told since the last time.
+    fn listen(&mut self) {
+        let (heard, _) = &mut *self.recorder.0.lock().unwrap();
+        for heard in std::mem::take(heard) {
+            match heard {
+                Heard::Flush(range) => self.flushes.push(range),
+                Heard::Edit(edit) => self.edits.push_back((edit.seq, edit.bytes)),
+                Heard::Segment(segment) if self.live => {
+                    let (bytes, sum) = (&segment.bytes, segment.checksum);
+                    // Now and then a shipment is lost, and fetched later.
+                    if self.random.below(4) > 0 {
+                        let put = self.backup.put_segment(segment.number, EPOCH, bytes, sum);
+                        put.unwrap();
+                    }
+                }
+                Heard::Segment(_) => {}
+            }
+        }
+    }
+
+    /// Copies the primary's windows into the backup's, as one-sided writes would.
+    fn ship(&mut self) {
+        let last = self.recorder.0.lock().unwrap().1;
+        let windows = self.primary.windows();
+        for log in LogKind::ALL {
+            for (slot, to) in self.backup_machine.slots[log.index()].iter().enumerate() {
+                let from = windows[log.index()].memory(slot);
+                let bytes = from.read_vec(0, Geometry::of(&self.settings).slot_bytes());
+                to.write(0, &bytes);
+            }
+        }
+        self.shipped = last;
+        self.primary.commit(last);
+    }
+
+    fn acknowledge(&mut self, range: FlushRange) {
+        self.flushed += 1;
+        self.primary
+            .flushed_everywhere(range.log, range.segment, range.to);
+    }
+
+    /// One round of everything.
+    fn pump(&mut self) {
+        self.now += 20_000_000;
+        self.primary.step(Instant::from_nanos(self.now)).unwrap();
+        for _ in 0..self.random.below(4) {
+            self.primary_machine.device.run_one();
+        }
+        let flushes = self.flushes.len();
+        self.listen();
+        if !self.live {
+            return;
+        }
+        self.ship();
+        for range in &self.flushes[flushes..] {
+            self.backup.flush(*range);
+        }
+        self.next_edit();
+        for _ in 0..self.random.below(4) {
+            self.backup_machine.device.run_one();
+        }
+        for event in self.backup.step().unwrap() {
+            match event {
+                ReplicaEvent::SegmentStored(_) => {}
+                ReplicaEvent::EditApplied(seq) => {
+                    assert_eq!(self.applying.take(), Some(seq));
+                    self.applied = seq;
+                    self.primary.edit_applied_everywhere(seq);
+                }
+                ReplicaEvent::Flushed(range) => {
+                    self.flushes.retain(|flush| *flush != range);
+                    self.acknowledge(range);
+                }
+                ReplicaEvent::FlushRefused(range) => panic!("{range:?} was refused"),
+            }
+        }
+    }
+
+    /// Gives the backup the next edit, with what it lacks.
+    fn next_edit(&mut self) {
+        if self.applying.is_some() {
+            return;
+        }
+        let Some((seq, bytes)) = self.edits.pop_front() else {
+            return;
+        };
+        if seq <= self.applied {
+            return;
+        }
+        let edit = Edit::decode(&bytes).unwrap();
+        for part in self.backup.missing(&edit) {
+            let range = (part.from, part.to);
+            match self.primary.read_segment(part.number, range, [].iter()) {
+                Some(bytes) => {
+                    let bytes = Arc::new(bytes.unwrap());
+                    self.fetched += bytes.len() as u64;
+                    self.backup
+                        .put_part(part.number, part.from, &bytes)
+                        .unwrap();
+                }
+                // The primary went on: a new checkpoint is asked for.
+                None => return self.catch_up(),
+            }
+        }
+        self.backup.submit_edit(&bytes).unwrap();
+        self.applying = Some(seq);
+    }
+
+    /// Writes a random batch, when there is room.
+    fn write(&mut self) {
+        let mut batch = WriteBatch::new();
+        let mut after = self.model.clone();
+        for _ in 0..1 + self.random.below(3) {
+            let key = format!("key{:04}", self.random.below(300)).into_bytes();
+            if self.random.below(5) == 0 {
+                batch.delete(&key).unwrap();
+                after.remove(&key);
+            } else {
+                let len = [8, 60, 300, 1500][self.random.below(4) as usize];
+                let value = vec![self.random.below(256) as u8; len];
+                batch.put(&key, &value).unwrap();
+                after.insert(key, value);
+            }
+        }
+        match self.primary.write(&batch, WriteOptions::default()) {
+            Ok(_) => self.model = after,
+            Err(EngineError::Busy(_)) => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    fn settle(&mut self) {
+        self.primary.flush_now();
+        for _ in 0..400 {
+            self.pump();
+            self.primary_machine.device.run_all();
+            self.backup_machine.device.run_all();
+        }
+        assert!(self.edits.is_empty() && self.applying.is_none());
+        assert_eq!(self.flushes, []);
+        assert!(self.backup.is_idle());
+    }
+
+    /// I6: the members' levels and logs hold equal bytes.
+    fn assert_equal(&self) {
+        let (_, bytes, pin) = self.primary.checkpoint();
+        let mut theirs = Edit::decode(&bytes).unwrap();
+        theirs.log_points.clear();
+        let own = self.backup.version().checkpoint();
+        assert_eq!(own.to_string(), theirs.to_string());
+        let levels = own.added.iter().map(|(_, _, s)| (s.number, s.len));
+        let logs = own
+            .logs_added
+            .iter()
+            .filter_map(|s| Some((s.number, s.end?)));
+        for (number, len) in levels.chain(logs) {
+            let range = (0, block_up(len));
+            let theirs = self.primary.read_segment(number, range, [&pin].into_iter());
+            let own = self.backup.read(number, 0, block_up(len)).unwrap();
+            let valid = len as usize;
+            assert!(
+                own[..valid] == theirs.unwrap().unwrap()[..valid],
+                "{number}"
+            );
+        }
+    }
+
+    /// Ends the backup's process.
+    fn crash_backup(&mut self, kind: Crash) {
+        let device = self.backup_machine.device.crash(kind);
+        self.backup_machine.device = Arc::new(device);
+        let survived = kind == Crash::Kill;
+        self.backup = self.backup_machine.open(&self.settings, survived).unwrap();
+        self.live = false;
+        self.applying = None;
+    }
+
+    /// Takes the backup's windows back, as after a broken link.
+    fn detach_backup(&mut self) {
+        let fresh = fresh_slots(&self.settings);
+        self.backup_machine.slots = fresh.clone();
+        let position = self.backup.detach(fresh).unwrap();
+        assert_eq!(position, self.backup.position());
+        self.live = false;
+    }
+
+    /// Promotes the backup in place of the primary, and reads everything from it; then once more
+    /// after a crash of what was promoted.
+    fn promote_backup(mut self) {
+        let service = |epoch| Service {
+            epoch: Epoch(epoch),
+            cache: Arc::new(NodeCache::new(self.settings.cache_bytes)),
+            observer: None,
+        };
+        let promoted = Lsm::promote(self.backup, service(2)).unwrap();
+        assert_holds(&promoted, &self.model);
+        for kind in [Crash::Kill, Crash::PowerLoss] {
+            let device = self.backup_machine.device.crash_clone(kind, 1);
+            let mut machine = Machine {
+                device: Arc::new(device),
+                slots: self.backup_machine.slots.clone(),
+            };
+            let again = machine.open(&self.settings, kind == Crash::Kill).unwrap();
+            assert_holds(&Lsm::promote(again, service(3)).unwrap(), &self.model);
+        }
+        // It takes writes of its own.
+        let mut batch = WriteBatch::new();
+        batch.put(b"key0001", b"new").unwrap();
+        let write = promoted.write(&batch, WriteOptions::default());
+        assert!(write.unwrap().applied);
+        self.model.insert(b"key0001".to_vec(), b"new".to_vec());
+        assert_holds(&promoted, &self.model);
+    }
+
+    /// Whether every level segment of the backup's version is what its edit said.
+    fn backup_is_whole(&self) -> bool {
+        let version = self.backup.version();
+        let mut entries = version.levels().iter().flat_map(|level| level.entries());
+        entries.all(is_whole)
+    }
+
+    /// What any loss of power at this moment leaves of the backup: at least what it has
+    /// acknowledged, and nothing else in use.
+    fn check_crashed(&mut self, kind: Crash) {
+        let seed = self.random.below(u64::MAX);
+        let device = self.backup_machine.device.crash_clone(kind, seed);
+        let mut machine = Machine {
+            device: Arc::new(device),
+            slots: self.backup_machine.slots.clone(),
+        };
+        let what = format!("{kind:?} {seed}");
+        let replica = machine
+            .open(&self.settings, kind == Crash::Kill)
+            .expect(&what);
+        let version = Arc::clone(replica.version());
+        assert_eq!(version.check(), Ok(()));
+        assert!(version.seq() >= self.applied, "{what}");
+        let position = replica.position();
+        let durable = self.primary.durable_lsn();
+        assert!(position.lsn >= durable, "{what}: {durable}, {position:?}");
+        if kind == Crash::Kill && self.live {
+            assert!(position.lsn >= self.shipped, "{what}");
+        }
+        let mut entries = version.levels().iter().flat_map(|level| level.entries());
+        assert!(entries.all(is_whole), "{what}");
+        let used = replica.storage.store().used() as usize;
+        assert_eq!(
+            used,
+            1 + replica.storage.device_segments(),
+            "{what}: leaked"
+        );
+    }
+}
+
+fn assert_holds(engine: &Lsm, model: &BTreeMap<Vec<u8>, Vec<u8>>) {
+    for number in 0..300 {
+        let key = format!("key{number:04}").into_bytes();
+        let found = engine.get(&key).unwrap().value;
+        assert_eq!(found.as_ref(), model.get(&key), "key {number}");
+    }
+}
+
+fn is_whole(entry: &crate::version::LevelEntry) -> bool {
+    let segment = &entry.segment;
+    let mut bytes = Buffer::zeroed(segment.len as usize);
+    entry.stored.read(0, &mut bytes).unwrap();
+    let name = crate::level::SegmentName {
+        region: REGION,
+        number: segment.number,
+        epoch: segment.epoch,
+    };
+    name.checksum(&bytes) == segment.checksum
+}
+
+#[test]
+fn a_backup_follows_and_can_be_promoted() {
+    let mut pair = Pair::new(1, settings());
+    for _ in 0..1500 {
+        pair.write();
+        pair.pump();
+    }
+    pair.settle();
+    assert!(
+        pair.primary.edit().0 > 30,
+        "flushes and compactions happened"
+    );
+    assert!(pair.backup.version().level(2).is_some());
+    pair.assert_equal();
+    // Nothing is left but what the version names.
+    let used = pair.backup.storage.store().used() as usize;
+    assert_eq!(used, 1 + pair.backup.storage.device_segments());
+    pair.promote_backup();
+}
+
+/// Last-write: what was shipped survives the loss of the primary, flushed or not.
+#[test]
+fn what_is_in_the_windows_survives_the_primary() {
+    for seed in 1..20 {
+        let mut pair = Pair::new(seed, settings());
+        for _ in 0..100 + 7 * seed {
+            pair.write();
+            pair.pump();
+        }
+        pair.ship();
+        pair.promote_backup();
+    }
+}
+
+#[test]
+fn a_backup_comes_back_from_anything() {
+    let (mut kills, mut losses, mut detaches) = (0, 0, 0);
+    for seed in 1..12 {
+        let mut pair = Pair::new(seed, settings());
+        for _ in 0..12 {
+            for _ in 0..pair.random.below(120) {
+                pair.write();
+                pair.pump();
+            }
+            match pair.random.below(4) {
+                0 => {
+                    pair.crash_backup(Crash::Kill);
+                    assert!(pair.backup.position().lsn >= pair.shipped, "seed {seed}");
+                    kills += 1;
+                }
+                1 => {
+                    pair.crash_backup(Crash::PowerLoss);
+                    losses += 1;
+                }
+                2 => {
+                    pair.detach_backup();
+                    assert!(pair.backup.position().lsn >= pair.shipped, "seed {seed}");
+                    detaches += 1;
+                }
+                _ => continue,
+            }
+            // The primary goes on for a while without it.
+            for _ in 0..pair.random.below(60) {
+                pair.write();
+                pair.pump();
+            }
+            pair.catch_up();
+        }
+        pair.settle();
+        pair.assert_equal();
+        pair.promote_backup();
+    }
+    assert!(
+        kills > 5 && losses > 5 && detaches > 5,
+        "{kills} {losses} {detaches}"
+    );
+}
+
+/// A primary that has lost power adopts what its backup holds: everything that was acknowledged,
+/// in levels, on the device, and in windows.
+#[test]
+fn a_primary_adopts_a_longer_history() {
+    let mut adopted = 0;
+    for seed in 1..20 {
+        let mut pair = Pair::new(seed, settings());
+        for _ in 0..60 + 13 * seed {
+            pair.write();
+            pair.pump();
+        }
+        pair.ship();
+        pair.detach_backup();
+        while !pair.backup.storage.is_idle() {
+            pair.backup_machine.device.run_all();
+            pair.backup.step().unwrap();
+        }
+        pair.detach_backup();
+        let theirs = pair.backup.position();
+        assert!(theirs.lsn >= pair.shipped);
+        let device = pair.primary_machine.device.crash(Crash::PowerLoss);
+        let mut machine = Machine {
+            device: Arc::new(device),
+            slots: Slots::default(),
+        };
+        let mut own = machine.open(&pair.settings, false).unwrap();
+        let mut edit = pair.backup.checkpoint();
+        if edit.seq < own.position().edit {
+            // Its version is the newer one; of the other it takes the log alone.
+            let points = std::mem::take(&mut edit.log_points);
+            edit = own.checkpoint();
+            let open = |point: &LogPoint| {
+                let entry = own.version().log_segment(point.number);
+                entry.is_some_and(|entry| entry.segment.end.is_none())
+            };
+            edit.log_points = points.into_iter().filter(open).collect();
+        }
+        adopted += u32::from(own.position().lsn < theirs.lsn);
+        for part in own.missing(&edit) {
+            let bytes = pair
+                .backup
+                .read(part.number, part.from, part.to - part.from);
+            own.put_part(part.number, part.from, &Arc::new(bytes.unwrap()))
+                .unwrap();
+        }
+        own.submit_edit(&edit.encode()).unwrap();
+        while own.step().unwrap().is_empty() {
+            assert!(machine.device.run_one());
+        }
+        assert!(own.position().lsn >= theirs.lsn, "seed {seed}");
+        pair.backup = own;
+        pair.backup_machine = machine;
+        pair.promote_backup();
+    }
+    assert!(adopted > 10, "the primary had lost something");
+}
+
+/// A member that comes back fetches the difference, not everything.
+#[test]
+fn catching_up_takes_the_difference() {
+    let mut pair = Pair::new(3, settings());
+    for _ in 0..1500 {
+        pair.write();
+        pair.pump();
+    }
+    pair.settle();
+    let before = pair.fetched;
+    pair.crash_backup(Crash::Kill);
+    pair.catch_up();
+    let after_kill = pair.fetched - before;
+    // A block of each log at most, where it is not known whether it had been flushed.
+    assert!(after_kill <= 2 * u64::from(BLOCK), "{after_kill}");
+    // One that has lost everything fetches everything.
+    pair.backup_machine = Machine::new(99);
+    pair.backup = pair.backup_machine.open(&pair.settings, false).unwrap();
+    pair.catch_up();
+    let everything = pair.fetched - before - after_kill;
+    assert!(everything > 20 * u64::from(BLOCK), "{everything}");
+    pair.settle();
+    pair.assert_equal();
+    pair.promote_backup();
+}
+
+#[test]
+fn a_crash_at_any_instant_leaves_what_was_acknowledged() {
+    for seed in 1..4 {
+        let mut pair = Pair::new(seed, settings());
+        for _ in 0..400 {
+            pair.write();
+            pair.pump();
+            for kind in [Crash::Kill, Crash::PowerLoss] {
+                pair.check_crashed(kind);
+            }
+        }
+        assert!(
+            pair.applied.0 > 10 && pair.flushed > 20,
+            "{} {}",
+            pair.applied.0,
+            pair.flushed
+        );
+    }
+}
+
+/// The planted mistake: the segment that never came is missed when it is read.
+#[test]
+fn an_edit_before_its_segment_is_noticed() {
+    let mutants = Mutants {
+        commit_before_arrival: true,
+        ..Mutants::default()
+    };
+    let mut pair = Pair::new(1, settings());
+    let mut backup_machine = Machine::new(2);
+    let planted = Settings {
+        mutants,
+        ..settings()
+    };
+    pair.backup = backup_machine.open(&planted, false).unwrap();
+    pair.backup_machine = backup_machine;
+    pair.applied = EditSeq(0);
+    pair.catch_up();
+    let mut rounds = 0;
+    while pair.backup_is_whole() {
+        pair.write();
+        pair.pump();
+        rounds += 1;
+        assert!(rounds < 1500, "lost shipments were never fetched");
+    }
+}
+
+// --- What does not fit is refused ---
+
+#[test]
+fn bytes_that_are_not_what_was_announced_are_refused() {
+    let mut machine = Machine::new(1);
+    let mut replica = machine.open(&settings(), false).unwrap();
+    let bytes = Arc::new(Buffer::zeroed(8192));
+    let number = SegmentNumber(3);
+    let put = replica.put_segment(number, EPOCH, &bytes, 1);
+    assert!(matches!(put, Err(ReplicaError::Damaged { .. })), "{put:?}");
+    let put = replica.put_part(number, 0, &bytes);
+    assert!(matches!(put, Err(ReplicaError::Refused { .. })), "{put:?}");
+    assert_eq!(replica.storage.device_segments(), 1, "the manifest alone");
+    let read = replica.read(number, 0, 4096).map(|_| ());
+    assert!(matches!(read, Err(ReplicaError::Gone { .. })), "{read:?}");
+}
+
+#[test]
+fn an_edit_whose_data_is_not_here_is_refused() {
+    let mut pair = Pair::new(1, settings());
+    let mut edit = pair.backup.storage.next_edit(EPOCH);
+    let number = SegmentNumber(pair.backup.version().mark().0 - 1);
+    let segment = crate::edit::LevelSegment {
+        number,
+        epoch: EPOCH,
+        len: 4096,
+        checksum: 1,
+        entries: 1,
+        tombstones: 0,
+        range: argosy_base::KeyRange::all(),
+        log_refs: vec![],
+    };
+    edit.added.push((1, crate::edit::RunId(9), segment));
+    let refused = pair.backup.submit_edit(&edit.encode());
+    assert!(
+        matches!(refused, Err(ReplicaError::Missing { .. })),
+        "{refused:?}"
+    );
+    assert!(pair.backup.is_idle());
+    // Neither is one that comes too early, nor what is no edit.
+    let early = Edit::new(edit.seq.next(), EPOCH);
+    assert!(pair.backup.submit_edit(&early.encode()).is_err());
+    assert!(pair.backup.submit_edit(b"no edit").is_err());
+    assert!(
+        pair.backup
+            .submit_edit(&Edit::new(edit.seq, EPOCH).encode())
+            .is_ok()
+    );
+    pair.backup_machine.device.run_all();
+}
+
+/// A flush of a window that is not there is refused, not made up.
+#[test]
+fn a_flush_of_what_is_not_in_memory_is_refused() {
+    let mut pair = Pair::new(1, settings());
+    for _ in 0..100 {
+        pair.pump();
+    }
+    let tail = pair.backup.version().tail(LogKind::Large).unwrap().segment;
+    let range = FlushRange {
+        log: LogKind::Large,
+        ordinal: tail.ordinal,
+        segment: tail.number,
+        from: 0,
+        to: 4096,
+    };
+    pair.backup.flush(range);
+    let events = pair.backup.step().unwrap();
+    assert_eq!(events, [ReplicaEvent::FlushRefused(range)]);
+}

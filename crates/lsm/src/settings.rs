@@ -1,0 +1,330 @@
+//! What can be set about a region's storage. Plain data: a server reads it from its configuration,
+//! a test or the simulator makes everything small so that little data does much.
+//!
+//! All members of a group use the same geometry (`node_bytes`, `segment_bytes`, `window_bytes`,
+//! `window_slots`), since they hold equal bytes; the rest may differ from member to member.
+
+use std::time::Duration;
+
+use argosy_base::limits::{BLOCK_SIZE, SEGMENT_SIZE};
+
+use crate::level::format::segment_bytes_min;
+
+/// Where the values of pairs are kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Placement {
+    /// Every value in the leaves, except that of a pair over a quarter of a node.
+    InPlace,
+    /// Every value in the large log.
+    Separated,
+    /// Small and medium pairs in the leaves, large ones in the large log.
+    #[default]
+    Hybrid,
+}
+
+/// Planted mistakes, all off. The simulator switches one on to prove that its checker finds it;
+/// nothing else sets them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Mutants {
+    /// An edit is appended to the manifest without waiting for the data that it names.
+    pub commit_before_durable: bool,
+    /// Segments that an edit removes are given back although a snapshot or scan still reads them.
+    pub free_under_snapshot: bool,
+    /// Recovery goes on behind the first missing LSN.
+    pub recover_past_hole: bool,
+    /// A backup applies an edit although a segment that it names has not arrived.
+    pub commit_before_arrival: bool,
+}
+
+/// Settings of one region's storage.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Bytes of one memtable before it is frozen.
+    pub l0_bytes: usize,
+    /// Most bytes of both logs that one memtable may stand for before it is frozen.
+    pub l0_log_bytes: u64,
+    /// Most memtables, the active one included; writers wait beyond.
+    pub memtables_max: usize,
+    /// Bytes of the cache of nodes and records.
+    pub cache_bytes: usize,
+    /// Bytes of a leaf; a power of two from 512 to 32 KiB.
+    pub node_bytes: usize,
+    /// Bytes of each segment that are used: whole blocks, at most [`SEGMENT_SIZE`].
+    pub segment_bytes: usize,
+    /// Bytes of a log window: whole blocks, a divisor of `segment_bytes`.
+    pub window_bytes: usize,
+    /// Windows of each log, at least 2.
+    pub window_slots: usize,
+    /// How many times larger a level may be than the one above it; at least 2.
+    pub growth_factor: u32,
+    /// Sorted runs in L1 that start a compaction into L2.
+    pub l1_runs: usize,
+    /// Sorted runs in L1 at which writers wait.
+    pub l1_runs_max: usize,
+    /// Where values are kept.
+    pub placement: Placement,
+    /// Pairs of fewer bytes are small.
+    pub small_bytes: usize,
+    /// Pairs of at least as many bytes are large.
+    pub large_bytes: usize,
+    /// Log records become durable at least this often.
+    pub flush_interval: Duration,
+    /// How many segment numbers are reserved by one edit.
+    pub number_block: u64,
+    /// Input bytes that one part of a compaction aims at.
+    pub compaction_part_bytes: u64,
+    /// Bytes that one background step reads or merges at most, roughly.
+    pub step_bytes: usize,
+    /// For the simulator.
+    pub mutants: Mutants,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            l0_bytes: 64 << 20,
+            l0_log_bytes: 256 << 20,
+            memtables_max: 3,
+            cache_bytes: 64 << 20,
+            node_bytes: 8 << 10,
+            segment_bytes: SEGMENT_SIZE,
+            window_bytes: 512 << 10,
+            window_slots: 4,
+            growth_factor: 8,
+            l1_runs: 4,
+            l1_runs_max: 12,
+            placement: Placement::Hybrid,
+            small_bytes: 100,
+            large_bytes: 1000,
+            flush_interval: Duration::from_secs(1),
+            number_block: 1024,
+            compaction_part_bytes: 32 << 20,
+            step_bytes: 256 << 10,
+            mutants: Mutants::default(),
+        }
+    }
+}
+
+/// A setting that cannot work. Correct it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{name} = {value}: must be {must}")]
+pub struct SettingsError {
+    /// The setting's name.
+    pub name: &'static str,
+    /// Its value.
+    pub value: u64,
+    /// What it must be.
+    pub must: &'static str,
+}
+
+impl Settings {
+    /// Small sizes for tests: little data fills many windows and segments.
+    #[must_use]
+    pub fn small() -> Self {
+        Self {
+            l0_bytes: 64 << 10,
+            l0_log_bytes: 256 << 10,
+            cache_bytes: 256 << 10,
+            node_bytes: 1024,
+            segment_bytes: 32 << 10,
+            window_bytes: 16 << 10,
+            number_block: 64,
+            compaction_part_bytes: 128 << 10,
+            step_bytes: 16 << 10,
+            ..Self::default()
+        }
+    }
+
+    /// Windows in one log segment.
+    #[must_use]
+    pub const fn windows_per_segment(&self) -> usize {
+        self.segment_bytes / self.window_bytes
+    }
+
+    /// The slot that holds window `window` of a log's segment number `ordinal`.
+    #[must_use]
+    pub const fn window_slot(&self, ordinal: u64, window: usize) -> usize {
+        let slots = self.window_slots as u64;
+        let per_segment = self.windows_per_segment() as u64;
+        let slot = (ordinal % slots * (per_segment % slots) + window as u64 % slots) % slots;
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "a remainder of a usize fits one"
+        )]
+        let slot = slot as usize;
+        slot
+    }
+
+    /// Finds the first setting that cannot work.
+    pub fn validate(&self) -> Result<(), SettingsError> {
+        let rules = [
+            (
+                "node_bytes",
+                self.node_bytes,
+                self.node_bytes.is_power_of_two() && (512..=32 << 10).contains(&self.node_bytes),
+                "a power of two from 512 to 32768",
+            ),
+            (
+                "segment_bytes",
+                self.segment_bytes,
+                whole_blocks(self.segment_bytes)
+                    && self.segment_bytes <= SEGMENT_SIZE
+                    && self.segment_bytes >= segment_bytes_min(self.node_bytes),
+                "whole blocks, from 20480 to 2097152, and at least a node and 12288 more",
+            ),
+            (
+                "window_bytes",
+                self.window_bytes,
+                whole_blocks(self.window_bytes)
+                    && self.window_bytes > 0
+                    && self.segment_bytes.is_multiple_of(self.window_bytes),
+                "whole blocks, and a divisor of segment_bytes",
+            ),
+            (
+                "window_slots",
+                self.window_slots,
+                (2..=1024).contains(&self.window_slots),
+                "2 to 1024",
+            ),
+            (
+                "growth_factor",
+                self.growth_factor as usize,
+                (2..=64).contains(&self.growth_factor),
+                "2 to 64",
+            ),
+            (
+                "l1_runs",
+                self.l1_runs,
+                (1..=64).contains(&self.l1_runs),
+                "1 to 64",
+            ),
+            (
+                "l1_runs_max",
+                self.l1_runs_max,
+                self.l1_runs_max > self.l1_runs,
+                "more than l1_runs",
+            ),
+            (
+                "memtables_max",
+                self.memtables_max,
+                self.memtables_max >= 2,
+                "at least 2",
+            ),
+            (
+                "large_bytes",
+                self.large_bytes,
+                self.large_bytes >= self.small_bytes,
+                "at least small_bytes",
+            ),
+        ];
+        for (name, value, holds, must) in rules {
+            if !holds {
+                let value = value as u64;
+                return Err(SettingsError { name, value, must });
+            }
+        }
+        self.validate_bytes()
+    }
+
+    /// The settings that count bytes or segments and only have to be large enough.
+    fn validate_bytes(&self) -> Result<(), SettingsError> {
+        let at_least = [
+            ("l0_bytes", self.l0_bytes as u64, 4096, "at least 4096"),
+            ("l0_log_bytes", self.l0_log_bytes, 4096, "at least 4096"),
+            ("step_bytes", self.step_bytes as u64, 4096, "at least 4096"),
+            ("number_block", self.number_block, 16, "at least 16"),
+            (
+                "compaction_part_bytes",
+                self.compaction_part_bytes,
+                self.segment_bytes as u64,
+                "at least segment_bytes",
+            ),
+        ];
+        for (name, value, least, must) in at_least {
+            if value < least {
+                return Err(SettingsError { name, value, must });
+            }
+        }
+        Ok(())
+    }
+}
+
+fn whole_blocks(bytes: usize) -> bool {
+    bytes.is_multiple_of(BLOCK_SIZE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_settings_that_come_with_it_work() {
+        assert_eq!(Settings::default().validate(), Ok(()));
+        assert_eq!(Settings::small().validate(), Ok(()));
+    }
+
+    #[test]
+    fn a_setting_that_cannot_work_is_named() {
+        let broken: [(&str, Settings); 5] = [
+            (
+                "node_bytes",
+                Settings {
+                    node_bytes: 1000,
+                    ..Settings::small()
+                },
+            ),
+            (
+                "segment_bytes",
+                Settings {
+                    segment_bytes: 4 << 20,
+                    ..Settings::small()
+                },
+            ),
+            (
+                "window_bytes",
+                Settings {
+                    window_bytes: 12 << 10,
+                    ..Settings::small()
+                },
+            ),
+            (
+                "window_slots",
+                Settings {
+                    window_slots: 1,
+                    ..Settings::small()
+                },
+            ),
+            (
+                "number_block",
+                Settings {
+                    number_block: 1,
+                    ..Settings::small()
+                },
+            ),
+        ];
+        for (name, settings) in broken {
+            let error = settings.validate().unwrap_err();
+            assert_eq!(error.name, name);
+            assert!(error.to_string().starts_with(name), "{error}");
+        }
+    }
+
+    /// Windows take the slots in turn, across the ends of segments too.
+    #[test]
+    fn neighbouring_windows_have_different_slots() {
+        for slots in 2..7 {
+            let settings = Settings {
+                window_slots: slots,
+                ..Settings::small()
+            };
+            let mut previous = slots - 1;
+            for ordinal in 0..9 {
+                for window in 0..settings.windows_per_segment() {
+                    let slot = settings.window_slot(ordinal, window);
+                    assert_eq!(slot, (previous + 1) % slots);
+                    previous = slot;
+                }
+            }
+        }
+    }
+}

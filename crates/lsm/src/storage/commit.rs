@@ -1,0 +1,252 @@
+//! How edits become durable and current: the queue, and the stages that its front goes through.
+//!
+//! ```text
+//!            all writes of the front's segments have ended
+//! Nothing ──────────────────────────────────────────────────▶ Syncing ──▶ Ready ──▶ Appending
+//!  │   ▲ ▲        (or straight to Ready where there is no data)             │ ▲         │
+//!  │   │ └──────────────────── durable: the versions are current ──────────┼─┼─────────┘
+//!  ▼   │                                                                    └─┘ no room yet
+//! Checkpointing (where the manifest has grown too long)
+//! ```
+//!
+//! The order of data, manifest and release of what was removed (I3, I1) is kept here and nowhere
+//! else.
+
+use std::sync::Arc;
+
+use argosy_device::{DeviceError, Ticket};
+use argosy_engine::EditNotice;
+
+use super::{Committed, QUEUE_MAX, Storage, StorageError, StoredSegment, checkpoint_record};
+use crate::edit::Edit;
+use crate::manifest::{Moved, Record};
+use crate::version::Version;
+
+/// An edit on its way.
+pub(super) struct Queued {
+    notice: EditNotice,
+    record: Record,
+    /// The segments whose bytes have to be durable first.
+    needs: Vec<Arc<StoredSegment>>,
+    /// The version after it.
+    pub(super) version: Arc<Version>,
+}
+
+/// What is being done about the first edits of the queue.
+pub(super) enum Work {
+    Nothing,
+    /// The first `count` edits' data is being made durable.
+    Syncing {
+        sync: Ticket,
+        count: usize,
+    },
+    /// The first `count` edits are to be appended as soon as the manifest has room.
+    Ready {
+        count: usize,
+    },
+    /// They are being appended.
+    Appending {
+        count: usize,
+    },
+    /// The manifest is begun anew.
+    Checkpointing,
+}
+
+impl Storage {
+    /// Takes `edit` into the queue. Its order is that of the calls; [`step`](Self::step) says when
+    /// it is committed. A crash before leaves nothing of it.
+    ///
+    /// The caller has begun the writes of every byte that the edit names through
+    /// [`StoredSegment::write`]; their ends are waited for.
+    ///
+    /// # Errors
+    /// [`StorageError::Edit`] when it does not fit the head version, [`StorageError::QueueFull`].
+    pub fn commit(&mut self, edit: &Edit) -> Result<(), StorageError> {
+        if self.queue.len() == QUEUE_MAX {
+            return Err(StorageError::QueueFull);
+        }
+        let version = Arc::new(self.head.apply(edit, &self.pending)?);
+        let mut places = Vec::new();
+        let mut needs = Vec::new();
+        let levels = edit.added.iter().map(|(_, _, segment)| segment.number);
+        let logs = edit.logs_added.iter().map(|log| log.number);
+        for number in levels.chain(logs) {
+            let stored = version.stored(number).expect("the edit added it");
+            let moved = self.head.stored(number).filter(|_| !edit.checkpoint);
+            let known = places.iter().any(|(named, _)| *named == number);
+            if moved.is_none() && !known {
+                places.push((number, stored.place()));
+                needs.push(Arc::clone(stored));
+            }
+            self.pending.remove(&number);
+        }
+        let points = edit.logs_sealed.iter().chain(&edit.log_points);
+        let logs = points.filter_map(|point| version.stored(point.number));
+        needs.extend(logs.cloned());
+        let bytes: Arc<[u8]> = edit.encode().into();
+        self.queue.push_back(Queued {
+            record: Record {
+                edit: bytes.to_vec(),
+                places,
+            },
+            notice: EditNotice {
+                seq: edit.seq,
+                bytes,
+            },
+            needs,
+            version: Arc::clone(&version),
+        });
+        self.head = version;
+        Ok(())
+    }
+
+    /// Whether every edit is committed and nothing is under way.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.queue.is_empty() && matches!(self.work, Work::Nothing)
+    }
+
+    /// Goes on with commits and checkpoints as far as that is possible without waiting, and tells
+    /// which edits became durable, in order.
+    ///
+    /// # Errors
+    /// The device's, final: what is durable is unknown then. A full device is no error here: the
+    /// edits wait.
+    pub fn step(&mut self) -> Result<Vec<Committed>, StorageError> {
+        let mut committed = Vec::new();
+        while self.advance(&mut committed)? {}
+        Ok(committed)
+    }
+
+    /// One stage of what is under way. Whether there may be more to do at once.
+    fn advance(&mut self, committed: &mut Vec<Committed>) -> Result<bool, StorageError> {
+        match &self.work {
+            Work::Nothing => Ok(self.begin_checkpoint()? || self.begin_commit()?),
+            Work::Syncing { sync, count } => match sync.poll() {
+                None => Ok(false),
+                Some(Err(error)) => Err(error.into()),
+                Some(Ok(())) => {
+                    self.work = Work::Ready { count: *count };
+                    Ok(true)
+                }
+            },
+            Work::Ready { count } => {
+                let count = *count;
+                let batch = self.queue.iter().take(count);
+                let records = batch.map(|queued| queued.record.clone()).collect();
+                match self.manifest.append(records) {
+                    Err(error) if error.is_full() => Ok(false),
+                    Err(error) => Err(error.into()),
+                    Ok(()) => {
+                        self.work = Work::Appending { count };
+                        Ok(true)
+                    }
+                }
+            }
+            Work::Appending { count } => {
+                let count = *count;
+                if self.manifest.step()? == Moved::Waiting {
+                    return Ok(false);
+                }
+                self.work = Work::Nothing;
+                for queued in self.queue.drain(..count) {
+                    if self.settings.mutants.free_under_snapshot {
+                        release_removed(&self.current, &queued.version);
+                    }
+                    self.current = Arc::clone(&queued.version);
+                    committed.push(Committed {
+                        notice: queued.notice,
+                        version: queued.version,
+                    });
+                }
+                Ok(true)
+            }
+            Work::Checkpointing => {
+                let waiting = self.manifest.step()? == Moved::Waiting;
+                if !waiting {
+                    self.work = Work::Nothing;
+                }
+                Ok(!waiting)
+            }
+        }
+    }
+
+    /// Begins the next generation of the manifest where it is time for it, unless the device has
+    /// no room: then the present one goes on growing.
+    fn begin_checkpoint(&mut self) -> Result<bool, StorageError> {
+        if !self.manifest.wants_checkpoint() {
+            return Ok(false);
+        }
+        match self.manifest.checkpoint(&checkpoint_record(&self.current)) {
+            Ok(()) => {
+                self.work = Work::Checkpointing;
+                Ok(true)
+            }
+            Err(error) if error.is_full() => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Begins to commit the first edits of the queue whose data has reached the device.
+    fn begin_commit(&mut self) -> Result<bool, StorageError> {
+        let planted = self.settings.mutants.commit_before_durable;
+        let mut count = 0;
+        let mut needs_sync = false;
+        'queue: for queued in &self.queue {
+            for stored in queued.needs.iter().filter(|_| !planted) {
+                match stored.settled() {
+                    None => break 'queue,
+                    Some(Err(error)) => return Err(error.into()),
+                    Some(Ok(())) => needs_sync = true,
+                }
+            }
+            count += 1;
+        }
+        if count == 0 {
+            return Ok(false);
+        }
+        self.work = if needs_sync {
+            let sync = self.store.sync();
+            Work::Syncing { sync, count }
+        } else {
+            Work::Ready { count }
+        };
+        Ok(true)
+    }
+
+    /// Steps until every edit is committed. Blocks: for opening, closing and tools.
+    ///
+    /// # Errors
+    /// As [`step`](Self::step); [`DeviceError::Full`] when there is no room to go on.
+    pub fn settle(&mut self) -> Result<Vec<Committed>, StorageError> {
+        let mut committed = Vec::new();
+        loop {
+            committed.extend(self.step()?);
+            match &self.work {
+                Work::Nothing if self.queue.is_empty() => return Ok(committed),
+                Work::Nothing => {
+                    for stored in self.queue.iter().flat_map(|queued| &queued.needs) {
+                        stored.wait()?;
+                    }
+                }
+                Work::Syncing { sync, .. } => self.store.wait(sync)?,
+                Work::Ready { .. } => {
+                    return Err(StorageError::Device(DeviceError::Full {
+                        used: self.store.used(),
+                        total: self.store.total(),
+                    }));
+                }
+                Work::Appending { .. } | Work::Checkpointing => self.manifest.wait_for_device(),
+            }
+        }
+    }
+}
+
+/// The planted mistake `free_under_snapshot`.
+fn release_removed(before: &Version, after: &Version) {
+    for (number, stored) in before.table() {
+        if after.stored(*number).is_none() {
+            stored.release_now();
+        }
+    }
+}

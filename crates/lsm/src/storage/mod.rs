@@ -1,0 +1,404 @@
+//! One region's storage on one member: its manifest, its version, and every segment that it has.
+//!
+//! What goes on here, on the primary and on backups alike:
+//!
+//! 1. [`Storage::open`] replays the manifest into a version and claims every device segment that it
+//!    names; [`Storage::create`] begins a region that has nothing.
+//! 2. Who builds a segment takes a number ([`Storage::allocate_number`], on the primary) and a place
+//!    ([`Storage::allocate`]). Until an edit names it the segment is *pending*: it is in memory
+//!    only, and a crash forgets it.
+//! 3. [`Storage::commit`] takes an edit into the queue, and [`Storage::step`] commits the queue in
+//!    order (invariant I3), several edits at a time:
+//!
+//! ```text
+//! writes of all segments that the edits name have ended
+//!   → sync of the device → manifest append → sync → the version is current
+//! ```
+//!
+//! 4. What an edit removed is free once nobody holds a version with it (I1): versions keep their
+//!    segments through [`StoredSegment`]s.
+//!
+//! When the manifest has grown too long, a checkpoint of the current version replaces it between
+//! two commits.
+//!
+//! Opening a device takes two steps, because no segment may be handed out before all are claimed:
+//! open every region in the catalog, then [`Store::finish_recovery`], then create and allocate.
+
+mod commit;
+mod segment;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use argosy_base::codec::Malformed;
+use argosy_base::{DeviceSegment, Epoch, RegionId, Remedy, SegmentNumber};
+use argosy_device::{DeviceError, RegionEntry, Store};
+use argosy_engine::{EditNotice, EngineError};
+
+use crate::edit::Edit;
+use crate::manifest::{Manifest, ManifestError, Record};
+use crate::settings::Settings;
+use crate::version::{EditError, Version};
+
+use commit::{Queued, Work};
+pub use segment::StoredSegment;
+
+/// Most edits that wait to be committed; more are refused.
+pub const QUEUE_MAX: usize = 64;
+
+/// Why a region's storage did not do what it was asked.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StorageError {
+    /// The device failed or is full; see the error's own remedy.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// The manifest cannot be used; see the error's own remedy.
+    #[error(transparent)]
+    Manifest(ManifestError),
+    /// The edit does not fit. Ask for a checkpoint.
+    #[error(transparent)]
+    Edit(#[from] EditError),
+    /// The bytes are no edit. Whoever sent them is at fault.
+    #[error(transparent)]
+    Malformed(#[from] Malformed),
+    /// [`QUEUE_MAX`] edits are waiting already. Step, then try again.
+    #[error("too many edits are waiting to be committed")]
+    QueueFull,
+}
+
+impl From<ManifestError> for StorageError {
+    fn from(error: ManifestError) -> Self {
+        match error {
+            ManifestError::Device(error) => Self::Device(error),
+            other => Self::Manifest(other),
+        }
+    }
+}
+
+impl From<StorageError> for EngineError {
+    fn from(error: StorageError) -> Self {
+        match error {
+            StorageError::Device(error) => Self::Device(error),
+            StorageError::QueueFull => Self::Busy(argosy_engine::BusyReason::CompactionDebt),
+            StorageError::Manifest(ManifestError::Corrupt { .. }) => {
+                Self::Closed("the manifest is damaged")
+            }
+            StorageError::Manifest(_) => Self::Closed("the manifest cannot be read"),
+            StorageError::Edit(_) | StorageError::Malformed(_) => {
+                Self::Closed("an edit does not fit the version")
+            }
+        }
+    }
+}
+
+impl StorageError {
+    /// What the caller does next.
+    #[must_use]
+    pub fn remedy(&self) -> Remedy {
+        match self {
+            Self::Device(error) => error.remedy(),
+            Self::Manifest(error) => error.remedy(),
+            Self::Edit(_) | Self::Malformed(_) => Remedy::Correct,
+            Self::QueueFull => Remedy::Retry,
+        }
+    }
+}
+
+/// An edit that has become durable and current.
+#[derive(Clone, Debug)]
+pub struct Committed {
+    /// What the other members are told.
+    pub notice: EditNotice,
+    /// The version after it.
+    pub version: Arc<Version>,
+}
+
+/// One region's storage on one member. See the module documentation.
+pub struct Storage {
+    store: Arc<Store>,
+    region: RegionId,
+    settings: Settings,
+    manifest: Manifest,
+    /// After the last durable edit.
+    current: Arc<Version>,
+    /// After the last edit of the queue.
+    head: Arc<Version>,
+    /// Segments that no edit names yet.
+    pending: BTreeMap<SegmentNumber, Arc<StoredSegment>>,
+    queue: VecDeque<Queued>,
+    work: Work,
+    /// The next number to give out, and the first that may not be.
+    next_number: SegmentNumber,
+    number_limit: SegmentNumber,
+}
+
+impl Storage {
+    /// Begins a region with the empty version. What the catalog knew of the region is given up:
+    /// for a copy that is damaged. Blocks until it is durable.
+    ///
+    /// # Errors
+    /// As the device's.
+    pub fn create(
+        store: &Arc<Store>,
+        region: RegionId,
+        settings: &Settings,
+    ) -> Result<Self, StorageError> {
+        let version = Version::empty(region);
+        let record = checkpoint_record(&version);
+        let manifest = Manifest::create(store, region, segment_bytes(settings), &record)?;
+        Ok(Self::new(store, settings, manifest, version))
+    }
+
+    /// Opens a region that the catalog knows. Blocks.
+    ///
+    /// # Errors
+    /// [`StorageError::Manifest`] when the manifest is damaged; the device's.
+    pub fn open(
+        store: &Arc<Store>,
+        entry: &RegionEntry,
+        settings: &Settings,
+    ) -> Result<Self, StorageError> {
+        let (manifest, records) = Manifest::open(store, entry, segment_bytes(settings))?;
+        let version = replay_edits(store, entry.region, &manifest, &records)?;
+        // The last append may have been read from the device's cache, and edits and segments will
+        // depend on it: it is durable, because the store synced the device when it was opened.
+        Ok(Self::new(store, settings, manifest, version))
+    }
+
+    fn new(store: &Arc<Store>, settings: &Settings, manifest: Manifest, version: Version) -> Self {
+        let mut manifest = manifest;
+        if settings.mutants.commit_before_durable {
+            manifest.plant_skip_sync();
+        }
+        let current = Arc::new(version);
+        Self {
+            store: Arc::clone(store),
+            region: current.region(),
+            settings: settings.clone(),
+            manifest,
+            next_number: current.mark(),
+            number_limit: current.mark(),
+            head: Arc::clone(&current),
+            current,
+            pending: BTreeMap::new(),
+            queue: VecDeque::new(),
+            work: Work::Nothing,
+        }
+    }
+
+    /// The device beneath.
+    #[must_use]
+    pub const fn store(&self) -> &Arc<Store> {
+        &self.store
+    }
+
+    /// The region.
+    #[must_use]
+    pub const fn region(&self) -> RegionId {
+        self.region
+    }
+
+    /// The settings.
+    #[must_use]
+    pub const fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// The version after the last durable edit.
+    #[must_use]
+    pub const fn current(&self) -> &Arc<Version> {
+        &self.current
+    }
+
+    /// The version after the last edit that was handed to [`commit`](Self::commit): the one that
+    /// the next edit changes.
+    #[must_use]
+    pub const fn head(&self) -> &Arc<Version> {
+        &self.head
+    }
+
+    /// An empty edit that would come next.
+    #[must_use]
+    pub fn next_edit(&self, epoch: Epoch) -> Edit {
+        Edit::new(self.head.seq().next(), epoch)
+    }
+
+    /// The edit that states the current version, for another member to start from. Whoever serves
+    /// it adds the log points that belong to it.
+    #[must_use]
+    pub fn checkpoint_edit(&self) -> Edit {
+        self.current.checkpoint()
+    }
+
+    // --- Numbers ---
+
+    /// A segment number that was never used, if one is left below the mark that every member has
+    /// recorded. `None`: an edit that raises the mark ([`raise_mark`](Self::raise_mark)) has to be
+    /// committed first.
+    pub fn allocate_number(&mut self) -> Option<SegmentNumber> {
+        if self.next_number >= self.number_limit {
+            return None;
+        }
+        let number = self.next_number;
+        self.next_number = number.next();
+        Some(number)
+    }
+
+    /// Gives out no number below the current mark any more: for a storage that another member's
+    /// edits have filled, and that is to make edits of its own.
+    pub(crate) fn restart_numbers(&mut self) {
+        let mark = self.head.mark();
+        self.next_number = mark;
+        self.number_limit = mark;
+    }
+
+    /// How many numbers are left to give out.
+    #[must_use]
+    pub const fn numbers_left(&self) -> u64 {
+        self.number_limit.0.saturating_sub(self.next_number.0)
+    }
+
+    /// Has `edit` reserve one more block of numbers.
+    pub fn raise_mark(&self, edit: &mut Edit) {
+        let mark = self.head.mark().0 + self.settings.number_block;
+        edit.mark = Some(SegmentNumber(mark));
+    }
+
+    /// Every member has recorded that numbers below `mark` may be in use. Without other members:
+    /// call it with each committed version's mark.
+    pub fn mark_recorded(&mut self, mark: SegmentNumber) {
+        assert!(mark <= self.current.mark(), "this member records it first");
+        self.number_limit = self.number_limit.max(mark);
+    }
+
+    // --- Segments ---
+
+    /// A place on the device for segment `number`, which is pending from now on. A segment of that
+    /// number that was pending before is given up.
+    ///
+    /// # Errors
+    /// [`DeviceError::Full`] when only the reserve is left.
+    pub fn allocate(&mut self, number: SegmentNumber) -> Result<Arc<StoredSegment>, DeviceError> {
+        let handle = self.store.allocate()?;
+        Ok(self.adopt(number, handle))
+    }
+
+    /// [`allocate`](Self::allocate), from the reserve too: for what frees more than it takes.
+    ///
+    /// # Errors
+    /// [`DeviceError::Full`] when nothing is left.
+    pub fn allocate_essential(
+        &mut self,
+        number: SegmentNumber,
+    ) -> Result<Arc<StoredSegment>, DeviceError> {
+        let handle = self.store.allocate_essential()?;
+        Ok(self.adopt(number, handle))
+    }
+
+    fn adopt(
+        &mut self,
+        number: SegmentNumber,
+        handle: argosy_device::SegmentHandle,
+    ) -> Arc<StoredSegment> {
+        let stored = StoredSegment::new(number, Arc::clone(&self.store), handle);
+        self.pending.insert(number, Arc::clone(&stored));
+        stored
+    }
+
+    /// Segment `number`, if it belongs to the head version or is pending.
+    #[must_use]
+    pub fn segment(&self, number: SegmentNumber) -> Option<&Arc<StoredSegment>> {
+        let pending = self.pending.get(&number);
+        pending.or_else(|| self.head.stored(number))
+    }
+
+    /// Pending segments.
+    pub fn pending(&self) -> impl Iterator<Item = &Arc<StoredSegment>> {
+        self.pending.values()
+    }
+
+    /// Gives a pending segment up. Its number is not used again.
+    pub fn abandon(&mut self, number: SegmentNumber) {
+        self.pending.remove(&number);
+    }
+
+    /// Device segments that this region has: its manifest's, its version's, pending ones. For
+    /// tests and tools that look for leaks.
+    #[must_use]
+    pub fn device_segments(&self) -> usize {
+        let both = self.current.table().keys().chain(self.head.table().keys());
+        let named: BTreeSet<_> = both.collect();
+        self.manifest.chain().count() + named.len() + self.pending.len()
+    }
+}
+
+/// What the region consists of stays on the device when its storage ends: only an edit frees a
+/// segment.
+impl Drop for Storage {
+    fn drop(&mut self) {
+        // Any edit of the queue may be the last that reached the device.
+        let queued = self.queue.iter().map(|queued| &queued.version);
+        for version in queued.chain([&self.current]) {
+            version.table().values().for_each(|stored| stored.keep());
+        }
+    }
+}
+
+fn segment_bytes(settings: &Settings) -> u32 {
+    u32::try_from(settings.segment_bytes).expect("settings are validated")
+}
+
+/// What a manifest begins with to stand for `version`.
+fn checkpoint_record(version: &Version) -> Record {
+    let places = version.table().values();
+    Record {
+        edit: version.checkpoint().encode(),
+        places: places
+            .map(|stored| (stored.number(), stored.place()))
+            .collect(),
+    }
+}
+
+/// Applies the edits of a manifest, and then claims the segments that are left: what an edit
+/// removed may long belong to someone else.
+fn replay_edits(
+    store: &Arc<Store>,
+    region: RegionId,
+    manifest: &Manifest,
+    records: &[Record],
+) -> Result<Version, StorageError> {
+    let corrupt = |what: &'static str| {
+        StorageError::Manifest(ManifestError::Corrupt {
+            region,
+            segment: manifest.chain().next().unwrap_or_default(),
+            offset: 0,
+            what,
+        })
+    };
+    let mut version = Version::empty(region);
+    for (index, record) in records.iter().enumerate() {
+        let edit = Edit::decode(&record.edit).map_err(|_| corrupt("a record holds no edit"))?;
+        if index == 0 && !edit.checkpoint {
+            return Err(corrupt("it does not begin with a checkpoint"));
+        }
+        let places = record.places.iter().map(|(number, place)| {
+            let stored = StoredSegment::unclaimed(*number, Arc::clone(store), *place);
+            (*number, stored)
+        });
+        version = version
+            .apply(&edit, &places.collect())
+            .map_err(|_| corrupt("an edit does not fit the version before it"))?;
+    }
+    let mut taken: BTreeSet<DeviceSegment> = manifest.chain().collect();
+    for stored in version.table().values() {
+        if !taken.insert(stored.place()) {
+            return Err(corrupt("two segments have one place"));
+        }
+        stored.claim()?;
+    }
+    Ok(version)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,180 @@
+//! A region's segment on this member's device: number, place, and a reference that keeps the place.
+//!
+//! A [`StoredSegment`] is shared by every version, snapshot, scan and shipment that may still read
+//! it. When the last of them lets go, the reference is dropped and the store frees the space (I1);
+//! a write that is still under way then keeps the space by itself until it has ended.
+//!
+//! It also remembers the writes that were begun through it, so that whoever commits an edit can
+//! see whether all bytes of a segment have reached the device (I3).
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use argosy_base::{DeviceSegment, SegmentNumber};
+use argosy_device::{Buffer, DeviceError, SegmentHandle, Store, Ticket};
+
+use crate::level::SegmentReader;
+
+/// See the module documentation.
+pub struct StoredSegment {
+    number: SegmentNumber,
+    place: DeviceSegment,
+    store: Arc<Store>,
+    /// `None` during a replay and after [`release_now`](Self::release_now).
+    handle: Mutex<Option<SegmentHandle>>,
+    /// Writes that were begun and not yet seen to have ended well.
+    writes: Mutex<Vec<Ticket>>,
+    /// Index and filter of a level segment, once they have been asked for.
+    reader: OnceLock<Arc<SegmentReader>>,
+}
+
+impl StoredSegment {
+    /// Segment `number` in the place that `handle` keeps.
+    #[must_use]
+    pub fn new(number: SegmentNumber, store: Arc<Store>, handle: SegmentHandle) -> Arc<Self> {
+        Arc::new(Self {
+            number,
+            place: handle.segment(),
+            store,
+            handle: Mutex::new(Some(handle)),
+            writes: Mutex::default(),
+            reader: OnceLock::new(),
+        })
+    }
+
+    /// Segment `number` in `place`, which nobody keeps yet: for a replay, which learns only at its
+    /// end whether the segment is still there.
+    pub(super) fn unclaimed(
+        number: SegmentNumber,
+        store: Arc<Store>,
+        place: DeviceSegment,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            number,
+            place,
+            store,
+            handle: Mutex::default(),
+            writes: Mutex::default(),
+            reader: OnceLock::new(),
+        })
+    }
+
+    /// Keeps the place from now on.
+    ///
+    /// # Errors
+    /// [`DeviceError::Corrupt`] where the device has no such place.
+    pub(super) fn claim(&self) -> Result<(), DeviceError> {
+        let claimed = self.store.claim(self.place)?;
+        let mut handle = self.handle.lock().unwrap_or_else(PoisonError::into_inner);
+        *handle = Some(claimed);
+        Ok(())
+    }
+
+    /// Its logical number.
+    #[must_use]
+    pub const fn number(&self) -> SegmentNumber {
+        self.number
+    }
+
+    /// Its place on this member's device.
+    #[must_use]
+    pub const fn place(&self) -> DeviceSegment {
+        self.place
+    }
+
+    /// Reads its bytes from `offset` on; whole blocks. Blocks the calling thread.
+    ///
+    /// # Errors
+    /// As the device's.
+    pub fn read(&self, offset: u32, out: &mut [u8]) -> Result<(), DeviceError> {
+        self.store.read(self.place, offset, out)
+    }
+
+    /// Begins to write bytes `range` of `data` at `offset`; whole blocks.
+    pub fn write(&self, offset: u32, data: Arc<Buffer>, range: Range<usize>) -> Ticket {
+        let ticket = self.store.submit_write(self.place, offset, data, range);
+        let mut writes = self.writes.lock().unwrap_or_else(PoisonError::into_inner);
+        writes.push(ticket.clone());
+        ticket
+    }
+
+    /// Whether every write that was begun has ended: `None` while one is under way. That they are
+    /// durable takes a sync that begins after this says so.
+    ///
+    /// # Errors
+    /// That of a write that failed; it stays.
+    pub fn settled(&self) -> Option<Result<(), DeviceError>> {
+        let mut writes = self.writes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut failed = None;
+        writes.retain(|ticket| match ticket.poll() {
+            Some(Ok(())) => false,
+            Some(Err(error)) => {
+                failed = Some(error);
+                true
+            }
+            None => true,
+        });
+        match failed {
+            Some(error) => Some(Err(error)),
+            None if writes.is_empty() => Some(Ok(())),
+            None => None,
+        }
+    }
+
+    /// Blocks until every write that was begun has ended. For opening, closing and tools.
+    ///
+    /// # Errors
+    /// That of a write that failed.
+    pub fn wait(&self) -> Result<(), DeviceError> {
+        let writes = self.writes.lock().unwrap_or_else(PoisonError::into_inner);
+        let waiting = writes.clone();
+        drop(writes);
+        waiting
+            .iter()
+            .try_for_each(|ticket| self.store.wait(ticket))
+    }
+
+    /// The segment's reader, opened by `open` where that has not been done yet.
+    ///
+    /// # Errors
+    /// Those of `open`; the next call tries again.
+    pub fn reader<E>(
+        &self,
+        open: impl FnOnce(&Self) -> Result<SegmentReader, E>,
+    ) -> Result<&Arc<SegmentReader>, E> {
+        if let Some(reader) = self.reader.get() {
+            return Ok(reader);
+        }
+        let opened = Arc::new(open(self)?);
+        // Another thread may have been faster; then its reader is as good.
+        Ok(self.reader.get_or_init(|| opened))
+    }
+
+    /// Bytes of memory that the reader takes; 0 while there is none.
+    #[must_use]
+    pub fn reader_bytes(&self) -> usize {
+        self.reader.get().map_or(0, |reader| reader.memory_bytes())
+    }
+
+    /// Leaves the space in use when the last reference goes: its owner ends, and what is stored
+    /// stays.
+    pub(super) fn keep(&self) {
+        let mut handle = self.handle.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(handle) = handle.take() {
+            handle.keep();
+        }
+    }
+
+    /// The planted mistake `free_under_snapshot`: gives the space back although others still read.
+    pub(crate) fn release_now(&self) {
+        let mut handle = self.handle.lock().unwrap_or_else(PoisonError::into_inner);
+        drop(handle.take());
+    }
+}
+
+impl fmt::Debug for StoredSegment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} at {}", self.number, self.place)
+    }
+}

@@ -1,0 +1,407 @@
+//! What an edit means: the step from one version to the next.
+//!
+//! Nothing here panics on an edit, whatever it says: a refusal names the edit and what does not
+//! fit, and the version that was there stays.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use argosy_base::{EditSeq, KeyRange, LogKind, SegmentNumber};
+
+use super::{Level, LevelEntry, LogEntry, Run, Version};
+use crate::edit::{Edit, LEVELS_MAX, LevelSegment, LogPoint, LogSegment, Place, RunId};
+use crate::storage::StoredSegment;
+
+/// Segments that are not in the version yet, by number.
+type Stored = BTreeMap<SegmentNumber, Arc<StoredSegment>>;
+
+/// Why an edit cannot be applied. The version is unchanged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EditError {
+    /// Edits are missing before it, or it was applied already. Fetch what is between.
+    #[error("{edit} cannot follow {version}")]
+    OutOfOrder {
+        /// The edit.
+        edit: EditSeq,
+        /// The last edit of the version.
+        version: EditSeq,
+    },
+    /// A segment that it adds is not held here. Fetch it first.
+    #[error("{edit} adds {number}, which is not here")]
+    NotHeld {
+        /// The edit.
+        edit: EditSeq,
+        /// The segment.
+        number: SegmentNumber,
+    },
+    /// It does not fit this version: whoever made it has another one. Start from a checkpoint.
+    #[error("{edit} does not fit: {what} ({number})")]
+    Unfit {
+        /// The edit.
+        edit: EditSeq,
+        /// What does not fit.
+        what: &'static str,
+        /// The segment that it is about; 0 where it is about none.
+        number: SegmentNumber,
+    },
+}
+
+impl Version {
+    /// The version after `edit`. `new` holds what the edit adds; a segment that the version has
+    /// already, or a checkpoint names again, is found in the version itself.
+    ///
+    /// # Errors
+    /// [`EditError`], whenever the edit is not one that a version like this can have led to.
+    pub fn apply(&self, edit: &Edit, new: &Stored) -> Result<Self, EditError> {
+        if !edit.checkpoint && Some(edit.seq.0) != self.seq.0.checked_add(1) {
+            return Err(EditError::OutOfOrder {
+                edit: edit.seq,
+                version: self.seq,
+            });
+        }
+        let start = if edit.checkpoint {
+            Self::empty(self.region)
+        } else {
+            self.clone()
+        };
+        let mut step = Step {
+            old: self,
+            edit,
+            new,
+            next: start,
+            touched: 0,
+            placed: BTreeMap::new(),
+        };
+        step.numbers()?;
+        step.levels()?;
+        step.logs()?;
+        step.finish()?;
+        let next = step.next;
+        debug_assert_eq!(next.check(), Ok(()), "after {edit}");
+        Ok(next)
+    }
+}
+
+/// An edit that is being applied.
+struct Step<'a> {
+    old: &'a Version,
+    edit: &'a Edit,
+    new: &'a Stored,
+    next: Version,
+    /// The levels that changed: bit n for level n.
+    touched: u32,
+    /// What the edit added so far: where, and the first piece of it.
+    placed: BTreeMap<SegmentNumber, ((u8, RunId), Arc<LevelSegment>)>,
+}
+
+impl Step<'_> {
+    fn unfit(&self, what: &'static str, number: SegmentNumber) -> EditError {
+        EditError::Unfit {
+            edit: self.edit.seq,
+            what,
+            number,
+        }
+    }
+
+    fn ensure(
+        &self,
+        holds: bool,
+        what: &'static str,
+        number: SegmentNumber,
+    ) -> Result<(), EditError> {
+        if holds {
+            Ok(())
+        } else {
+            Err(self.unfit(what, number))
+        }
+    }
+
+    /// The numbers of the version, which only rise.
+    fn numbers(&mut self) -> Result<(), EditError> {
+        const NONE: SegmentNumber = SegmentNumber(0);
+        let edit = self.edit;
+        self.ensure(edit.epoch >= self.next.epoch, "the epoch goes back", NONE)?;
+        let replay_from = edit.replay_from.unwrap_or(self.next.replay_from);
+        let durable = edit.durable.unwrap_or(self.next.durable);
+        let mark = edit.mark.unwrap_or(self.next.mark);
+        let rises = replay_from >= self.next.replay_from;
+        self.ensure(rises, "the start of replay goes back", NONE)?;
+        let rises = durable >= self.next.durable;
+        self.ensure(rises, "the durable mark goes back", NONE)?;
+        let rises = mark >= self.next.mark;
+        self.ensure(rises, "the mark of segment numbers goes back", NONE)?;
+        self.next.seq = edit.seq;
+        self.next.epoch = edit.epoch;
+        self.next.replay_from = replay_from;
+        self.next.durable = durable;
+        self.next.mark = mark;
+        Ok(())
+    }
+
+    fn levels(&mut self) -> Result<(), EditError> {
+        for place in &self.edit.removed {
+            self.remove(*place)?;
+        }
+        let mut clips: BTreeMap<Place, Vec<&KeyRange>> = BTreeMap::new();
+        for (place, range) in &self.edit.clipped {
+            clips.entry(*place).or_default().push(range);
+        }
+        for (place, ranges) in clips {
+            self.clip(place, &ranges)?;
+        }
+        for (level, run, segment) in &self.edit.added {
+            self.add(*level, *run, segment)?;
+        }
+        Ok(())
+    }
+
+    /// The level that is about to change.
+    fn level_mut(&mut self, level: u8) -> Result<&mut Level, EditError> {
+        let fits = (1..=LEVELS_MAX).contains(&level);
+        self.ensure(fits, "no such level", SegmentNumber(0))?;
+        self.touched |= 1 << level;
+        let count = self.next.levels.len().max(usize::from(level));
+        self.next.levels.resize_with(count, Arc::default);
+        Ok(Arc::make_mut(&mut self.next.levels[usize::from(level) - 1]))
+    }
+
+    /// Takes the pieces of the segment at `place` out of their run; there is at least one.
+    fn take_pieces(&mut self, place: Place) -> Result<Vec<LevelEntry>, EditError> {
+        let error = self.unfit("no such segment at this place", place.number);
+        let level = self.level_mut(place.level)?;
+        let run = level.runs.iter_mut().find(|run| run.id == place.run);
+        let segments = &mut run.ok_or(error)?.segments;
+        let is_piece = |entry: &mut LevelEntry| entry.segment.number == place.number;
+        let pieces: Vec<_> = segments.extract_if(.., is_piece).collect();
+        if pieces.is_empty() {
+            return Err(error);
+        }
+        Ok(pieces)
+    }
+
+    fn remove(&mut self, place: Place) -> Result<(), EditError> {
+        let pieces = self.take_pieces(place)?;
+        Arc::make_mut(&mut self.next.table).remove(&place.number);
+        let refs = Arc::make_mut(&mut self.next.log_refs);
+        for (number, bytes) in &pieces[0].segment.log_refs {
+            let left = refs.get(number).copied().unwrap_or(0);
+            match left.checked_sub(*bytes) {
+                Some(0) | None => refs.remove(number),
+                Some(left) => refs.insert(*number, left),
+            };
+        }
+        Ok(())
+    }
+
+    /// Puts a piece for each of `ranges` in the place of those that are at `place`.
+    fn clip(&mut self, place: Place, ranges: &[&KeyRange]) -> Result<(), EditError> {
+        let pieces = self.take_pieces(place)?;
+        for range in ranges {
+            let holds = |piece: &&LevelEntry| piece.segment.range.intersection(range) == **range;
+            let whole = pieces.iter().find(holds).filter(|_| !range.is_empty());
+            let error = self.unfit("a clip is not part of what it clips", place.number);
+            let whole = whole.ok_or(error)?;
+            let mut segment = LevelSegment::clone(&whole.segment);
+            segment.range = KeyRange::clone(range);
+            let piece = LevelEntry {
+                segment: Arc::new(segment),
+                stored: Arc::clone(&whole.stored),
+            };
+            self.insert(place.level, place.run, piece)?;
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, level: u8, run: RunId, segment: &LevelSegment) -> Result<(), EditError> {
+        let number = segment.number;
+        let holds = !segment.range.is_empty() && segment.len > 0;
+        self.ensure(holds, "a segment stands for no key", number)?;
+        let fits = level == 1 || run.0 == 0;
+        self.ensure(fits, "only L1 has several runs", number)?;
+        let refs = segment.log_refs.iter().map(|(number, _)| number);
+        let rise = refs.is_sorted_by(|a, b| a < b);
+        self.ensure(rise, "references are not in order", number)?;
+        let before = self.old.level(level).map_or(&[][..], |l| &l.runs);
+        let known = before.iter().any(|r| r.id == run);
+        let newest = before.last().is_none_or(|newest| run > newest.id);
+        let fits = self.edit.checkpoint || known || newest;
+        self.ensure(fits, "a new run is not the newest", number)?;
+        let stored = match self.placed.get(&number) {
+            Some((place, first)) => {
+                let mut piece = segment.clone();
+                piece.range = first.range.clone();
+                let same = *place == (level, run) && piece == **first;
+                self.ensure(same, "pieces of a segment differ", number)?;
+                self.next.table.get(&number).cloned()
+            }
+            None => None,
+        };
+        let stored = match stored {
+            Some(stored) => stored,
+            None => {
+                let stored = self.take(number)?;
+                let refs = Arc::make_mut(&mut self.next.log_refs);
+                for (number, bytes) in &segment.log_refs {
+                    let sum = refs.entry(*number).or_default();
+                    *sum = sum.saturating_add(*bytes);
+                }
+                stored
+            }
+        };
+        let segment = Arc::new(segment.clone());
+        let first = Arc::clone(&segment);
+        self.placed.entry(number).or_insert(((level, run), first));
+        self.insert(level, run, LevelEntry { segment, stored })
+    }
+
+    /// Puts `entry` where its range belongs in the run, which is made where there is none.
+    fn insert(&mut self, level: u8, run: RunId, entry: LevelEntry) -> Result<(), EditError> {
+        let level = self.level_mut(level)?;
+        let at = level.runs.partition_point(|r| r.id < run);
+        if level.runs.get(at).is_none_or(|r| r.id != run) {
+            let segments = Vec::new();
+            level.runs.insert(at, Run { id: run, segments });
+        }
+        let segments = &mut level.runs[at].segments;
+        let from = &entry.segment.range.from;
+        let at = segments.partition_point(|e| e.segment.range.from < *from);
+        segments.insert(at, entry);
+        Ok(())
+    }
+
+    /// Where segment `number`, which the version is about to name, is stored.
+    fn take(&mut self, number: SegmentNumber) -> Result<Arc<StoredSegment>, EditError> {
+        let fits = number < self.next.mark;
+        self.ensure(fits, "a segment number is above the mark", number)?;
+        let stored = self.new.get(&number).or_else(|| self.old.stored(number));
+        let stored = stored.cloned().ok_or(EditError::NotHeld {
+            edit: self.edit.seq,
+            number,
+        })?;
+        let table = Arc::make_mut(&mut self.next.table);
+        let before = table.insert(number, Arc::clone(&stored));
+        self.ensure(before.is_none(), "a segment is there already", number)?;
+        Ok(stored)
+    }
+
+    fn logs(&mut self) -> Result<(), EditError> {
+        for at in &self.edit.logs_sealed {
+            self.seal(*at)?;
+        }
+        for log in &self.edit.logs_added {
+            self.add_log(*log)?;
+        }
+        for point in &self.edit.log_points {
+            let entry = self.next.log_segment(point.number).map(|e| e.segment);
+            let fits = entry
+                .is_some_and(|e| e.log == point.log && e.end.is_none_or(|end| point.to <= end));
+            self.ensure(fits, "a log point is in no log segment", point.number)?;
+        }
+        for (log, number) in &self.edit.logs_removed {
+            self.remove_log(*log, *number)?;
+        }
+        Ok(())
+    }
+
+    fn log_mut(&mut self, log: LogKind) -> &mut Vec<LogEntry> {
+        Arc::make_mut(&mut self.next.logs[log.index()])
+    }
+
+    fn seal(&mut self, at: LogPoint) -> Result<(), EditError> {
+        let missing = self.unfit("no such tail to seal", at.number);
+        let mut open = self
+            .log_mut(at.log)
+            .iter_mut()
+            .filter(|entry| entry.segment.end.is_none());
+        let first = open.next().ok_or(missing)?;
+        if first.segment.number != at.number {
+            return Err(missing);
+        }
+        first.segment.end = Some(at.to);
+        Ok(())
+    }
+
+    fn add_log(&mut self, segment: LogSegment) -> Result<(), EditError> {
+        let number = segment.number;
+        let last = self.log_mut(segment.log).last().map(|last| last.segment);
+        let checkpoint = self.edit.checkpoint;
+        let follows = match last {
+            // Garbage collection leaves gaps in a chain, which a checkpoint states.
+            Some(last) if checkpoint => segment.ordinal > last.ordinal,
+            Some(last) => Some(segment.ordinal) == last.ordinal.checked_add(1),
+            None => checkpoint || segment.ordinal == 0,
+        };
+        self.ensure(follows, "a log segment is out of its order", number)?;
+        let rises = last.is_none_or(|last| {
+            // One that was declared and never written to may count from an LSN that a power loss
+            // took back.
+            (segment.base_lsn >= last.base_lsn || last.end == Some(0))
+                && segment.epoch >= last.epoch
+                && (last.end.is_some() || segment.end.is_none())
+        });
+        self.ensure(rises, "a log segment does not follow the last", number)?;
+        let stored = self.take(number)?;
+        let entry = LogEntry { segment, stored };
+        self.log_mut(segment.log).push(entry);
+        Ok(())
+    }
+
+    fn remove_log(&mut self, log: LogKind, number: SegmentNumber) -> Result<(), EditError> {
+        let missing = self.unfit("no such sealed log segment to remove", number);
+        let chain = self.log_mut(log);
+        let found = chain
+            .iter()
+            .position(|entry| entry.segment.number == number && entry.segment.end.is_some());
+        let index = found.ok_or(missing)?;
+        let is_last = index + 1 == chain.len();
+        chain.remove(index);
+        self.ensure(!is_last, "the last segment of a log stays", number)?;
+        Arc::make_mut(&mut self.next.table).remove(&number);
+        Ok(())
+    }
+
+    /// Checks what was touched, and drops what became empty.
+    fn finish(&mut self) -> Result<(), EditError> {
+        for number in (1..=LEVELS_MAX).filter(|number| self.touched & 1 << number != 0) {
+            let Some(level) = self.next.levels.get_mut(usize::from(number) - 1) else {
+                continue;
+            };
+            let level = Arc::make_mut(level);
+            level.runs.retain(|run| !run.segments.is_empty());
+            let overlap = level.runs.iter().find_map(first_overlap);
+            if let Some(number) = overlap {
+                return Err(self.unfit("segments of a run overlap", number));
+            }
+        }
+        while self.next.levels.last().is_some_and(|l| l.runs.is_empty()) {
+            self.next.levels.pop();
+        }
+        let added = self.edit.added.iter().map(|(_, _, segment)| segment);
+        let referenced = added.flat_map(|s| s.log_refs.iter().map(|(number, _)| *number));
+        for number in referenced {
+            let held = self.next.logs[LogKind::Large.index()]
+                .iter()
+                .any(|entry| entry.segment.number == number);
+            self.ensure(
+                held,
+                "a level points into a log segment that is gone",
+                number,
+            )?;
+        }
+        for (_, number) in &self.edit.logs_removed {
+            let free = self.next.log_refs(*number) == 0;
+            self.ensure(free, "a level points into a removed log segment", *number)?;
+        }
+        Ok(())
+    }
+}
+
+/// The first segment that begins before the one in front of it ends.
+fn first_overlap(run: &Run) -> Option<SegmentNumber> {
+    run.segments.windows(2).find_map(|pair| {
+        let [before, after] = pair else { return None };
+        let end = before.segment.range.to.as_ref();
+        let apart = end.is_some_and(|end| *end <= after.segment.range.from);
+        (!apart).then_some(after.segment.number)
+    })
+}

@@ -1,0 +1,160 @@
+//! What holds of every version, by name.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use argosy_base::{LogKind, SegmentNumber};
+
+use super::{LogEntry, Run, Version};
+use crate::edit::LEVELS_MAX;
+
+/// A rule that a version breaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the version breaks a rule: {0}")]
+pub struct Violation(pub &'static str);
+
+/// A rule: its name, and whether a version keeps it.
+type Rule = (&'static str, fn(&Version) -> bool);
+
+/// The rules, in the order in which they are checked.
+const RULES: [Rule; 9] = [
+    (
+        "levels are bounded and the last is not empty",
+        levels_bounded,
+    ),
+    (
+        "L1's runs rise, and lower levels have run 0 only",
+        runs_rise,
+    ),
+    (
+        "runs are sorted, without overlap or empty ranges",
+        runs_sorted,
+    ),
+    ("chains of logs rise", chains_rise),
+    ("sealed log segments come before the tail", tails_last),
+    ("every segment has one place, and is stored", table_exact),
+    ("segment numbers are below the mark", below_mark),
+    ("sums of references are those of the segments", refs_exact),
+    ("levels point into segments of the large log", refs_held),
+];
+
+impl Version {
+    /// Checks every rule. For tests and debug builds: takes time by what the version holds.
+    ///
+    /// # Errors
+    /// The first rule that does not hold.
+    pub fn check(&self) -> Result<(), Violation> {
+        match RULES.iter().find(|(_, holds)| !holds(self)) {
+            Some((name, _)) => Err(Violation(name)),
+            None => Ok(()),
+        }
+    }
+}
+
+fn all_runs(version: &Version) -> impl Iterator<Item = &Run> {
+    version.levels.iter().flat_map(|level| &level.runs)
+}
+
+fn all_logs(version: &Version) -> impl Iterator<Item = &LogEntry> {
+    version.logs.iter().flat_map(|log| log.iter())
+}
+
+fn levels_bounded(version: &Version) -> bool {
+    version.levels.len() <= usize::from(LEVELS_MAX)
+        && version.levels.last().is_none_or(|l| !l.runs.is_empty())
+}
+
+fn runs_rise(version: &Version) -> bool {
+    let mut levels = version.levels.iter();
+    let first = levels.next();
+    first.is_none_or(|l1| l1.runs.is_sorted_by(|a, b| a.id < b.id))
+        && levels.all(|level| {
+            matches!(
+                &level.runs[..],
+                [] | [Run {
+                    id: crate::RunId(0),
+                    ..
+                }]
+            )
+        })
+}
+
+fn runs_sorted(version: &Version) -> bool {
+    all_runs(version).all(|run| {
+        let ranges = run.segments.iter().map(|entry| &entry.segment.range);
+        !run.segments.is_empty()
+            && ranges.clone().all(|range| !range.is_empty())
+            && ranges.is_sorted_by(|a, b| a.to.as_ref().is_some_and(|to| *to <= b.from))
+    })
+}
+
+fn chains_rise(version: &Version) -> bool {
+    LogKind::ALL.iter().all(|log| {
+        let chain = version.log(*log).iter().map(|entry| &entry.segment);
+        chain.clone().all(|segment| segment.log == *log)
+            && chain.is_sorted_by(|a, b| {
+                a.ordinal < b.ordinal
+                    && (a.base_lsn <= b.base_lsn || a.end == Some(0))
+                    && a.epoch <= b.epoch
+            })
+    })
+}
+
+fn tails_last(version: &Version) -> bool {
+    version.logs.iter().all(|chain| {
+        let sealed = chain.iter().map(|entry| entry.segment.end.is_some());
+        sealed.is_sorted_by(|a, b| a >= b)
+    })
+}
+
+/// The pieces of a segment that was clipped in its middle all lie in one run.
+fn table_exact(version: &Version) -> bool {
+    let mut named = BTreeMap::new();
+    let runs_once = all_runs(version).all(|run| {
+        let pieces: BTreeMap<_, _> = run
+            .segments
+            .iter()
+            .map(|entry| (entry.segment.number, &entry.stored))
+            .collect();
+        pieces
+            .into_iter()
+            .all(|(number, stored)| named.insert(number, stored).is_none())
+    });
+    let logs_once =
+        all_logs(version).all(|entry| named.insert(entry.segment.number, &entry.stored).is_none());
+    let numbers_agree = named
+        .iter()
+        .all(|(number, stored)| stored.number() == *number);
+    runs_once && logs_once && numbers_agree && named.keys().eq(version.table.keys())
+}
+
+fn below_mark(version: &Version) -> bool {
+    let last = version.table.keys().next_back();
+    last.is_none_or(|last| *last < version.mark)
+}
+
+fn refs_exact(version: &Version) -> bool {
+    let mut sums: BTreeMap<SegmentNumber, u64> = BTreeMap::new();
+    let mut counted = BTreeSet::new();
+    for entry in all_runs(version).flat_map(|run| &run.segments) {
+        if !counted.insert(entry.segment.number) {
+            continue;
+        }
+        for (number, bytes) in &entry.segment.log_refs {
+            let sum = sums.entry(*number).or_default();
+            *sum = sum.saturating_add(*bytes);
+        }
+    }
+    // A reference of no bytes counts for nothing, and may or may not be listed.
+    let nonzero = |(_, bytes): &(&SegmentNumber, &u64)| **bytes > 0;
+    sums.iter()
+        .filter(nonzero)
+        .eq(version.log_refs.iter().filter(nonzero))
+}
+
+fn refs_held(version: &Version) -> bool {
+    let large = &version.logs[LogKind::Large.index()];
+    version
+        .log_refs
+        .keys()
+        .all(|number| large.iter().any(|entry| entry.segment.number == *number))
+}

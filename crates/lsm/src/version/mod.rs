@@ -1,0 +1,322 @@
+//! A version: everything that a region consists of at one moment, and never changes.
+//!
+//! Readers, scans, snapshots and shipments hold a version, and with it every segment in it: a
+//! version refers to its segments through counted handles ([`StoredSegment`]), and a segment's
+//! space is free when the last version that names it is gone (invariant I1).
+//!
+//! [`Version::apply`] makes the next version out of an edit, and is the one place that knows what
+//! an edit means. It checks everything that it does: an edit may have come from another server,
+//! and what it names may not exist. It then works as follows:
+//!
+//! 1. level segments are removed, clipped, added; runs stay sorted and empty ones vanish;
+//! 2. log segments are sealed, added, removed; the last of a chain always stays;
+//! 3. numbers that only rise are raised;
+//! 4. what was touched is checked: order, overlap, and that no level points into a log segment
+//!    that is gone.
+//!
+//! [`Version::check`] states what holds of every version, by name; tests and debug builds check it
+//! after every edit.
+
+mod apply;
+mod check;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use argosy_base::{EditSeq, Epoch, KeyRange, LogKind, Lsn, RegionId, SegmentNumber};
+
+use crate::edit::{Edit, LevelSegment, LogSegment, RunId};
+use crate::storage::StoredSegment;
+
+pub use apply::EditError;
+pub use check::Violation;
+
+/// A level segment in a version.
+#[derive(Clone, Debug)]
+pub struct LevelEntry {
+    /// What it is and which keys it stands for.
+    pub segment: Arc<LevelSegment>,
+    /// Its place on the device, pinned.
+    pub stored: Arc<StoredSegment>,
+}
+
+/// A log segment in a version.
+#[derive(Clone, Debug)]
+pub struct LogEntry {
+    /// What it is.
+    pub segment: LogSegment,
+    /// Its place on the device, pinned.
+    pub stored: Arc<StoredSegment>,
+}
+
+/// Level segments in key order, without overlap; never empty.
+#[derive(Clone, Debug)]
+pub struct Run {
+    /// Its number.
+    pub id: RunId,
+    /// In key order.
+    pub segments: Vec<LevelEntry>,
+}
+
+impl Run {
+    /// The segment that stands for `key`, if any does.
+    #[must_use]
+    pub fn find(&self, key: &[u8]) -> Option<&LevelEntry> {
+        let behind = self
+            .segments
+            .partition_point(|entry| entry.segment.range.from.as_slice() <= key);
+        let entry = &self.segments[behind.checked_sub(1)?];
+        entry.segment.range.contains(key).then_some(entry)
+    }
+
+    /// The segments that stand for some key of `range`, in key order.
+    #[must_use]
+    pub fn overlapping(&self, range: &KeyRange) -> &[LevelEntry] {
+        if range.is_empty() {
+            return &[];
+        }
+        let ends_before = |entry: &LevelEntry| {
+            let to = entry.segment.range.to.as_ref();
+            to.is_some_and(|to| *to <= range.from)
+        };
+        let begins_inside = |entry: &LevelEntry| {
+            let from = &entry.segment.range.from;
+            range.to.as_ref().is_none_or(|to| from < to)
+        };
+        let first = self.segments.partition_point(ends_before);
+        let behind = self.segments.partition_point(begins_inside);
+        &self.segments[first..behind.max(first)]
+    }
+
+    /// Bytes of all its segments.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.segments
+            .iter()
+            .map(|entry| u64::from(entry.segment.len))
+            .sum()
+    }
+}
+
+/// A level: several runs in L1, newest last; at most one below.
+#[derive(Clone, Debug, Default)]
+pub struct Level {
+    /// Oldest first.
+    pub runs: Vec<Run>,
+}
+
+impl Level {
+    /// Bytes of all its segments.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.runs.iter().map(Run::bytes).sum()
+    }
+
+    /// All its segments, run by run.
+    pub fn entries(&self) -> impl Iterator<Item = &LevelEntry> {
+        self.runs.iter().flat_map(|run| &run.segments)
+    }
+}
+
+/// Everything that a region consists of. See the module documentation.
+#[derive(Clone, Debug)]
+pub struct Version {
+    region: RegionId,
+    seq: EditSeq,
+    epoch: Epoch,
+    replay_from: Lsn,
+    durable: Lsn,
+    mark: SegmentNumber,
+    /// L1 first; the last one is not empty.
+    levels: Vec<Arc<Level>>,
+    /// By [`LogKind::index`], each by ordinal.
+    logs: [Arc<Vec<LogEntry>>; LogKind::ALL.len()],
+    /// Bytes of records that level segments point to, by segment of the large log.
+    log_refs: Arc<BTreeMap<SegmentNumber, u64>>,
+    /// Every segment of levels and logs.
+    table: Arc<BTreeMap<SegmentNumber, Arc<StoredSegment>>>,
+}
+
+impl Version {
+    /// The version of a region that has nothing: edit 0.
+    #[must_use]
+    pub fn empty(region: RegionId) -> Self {
+        Self {
+            region,
+            seq: EditSeq(0),
+            epoch: Epoch(0),
+            replay_from: Lsn(1),
+            durable: Lsn(0),
+            mark: SegmentNumber(1),
+            levels: Vec::new(),
+            logs: [Arc::default(), Arc::default()],
+            log_refs: Arc::default(),
+            table: Arc::default(),
+        }
+    }
+
+    /// The region.
+    #[must_use]
+    pub const fn region(&self) -> RegionId {
+        self.region
+    }
+
+    /// The last edit that is in it.
+    #[must_use]
+    pub const fn seq(&self) -> EditSeq {
+        self.seq
+    }
+
+    /// The epoch of the last edit.
+    #[must_use]
+    pub const fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    /// Replay of the logs starts here: every write below is in the levels.
+    #[must_use]
+    pub const fn replay_from(&self) -> Lsn {
+        self.replay_from
+    }
+
+    /// The highest LSN that an edit declared durable.
+    #[must_use]
+    pub const fn durable(&self) -> Lsn {
+        self.durable
+    }
+
+    /// Segment numbers below this may be in use.
+    #[must_use]
+    pub const fn mark(&self) -> SegmentNumber {
+        self.mark
+    }
+
+    /// The levels that are there, L1 first. Level n is at n − 1.
+    #[must_use]
+    pub fn levels(&self) -> &[Arc<Level>] {
+        &self.levels
+    }
+
+    /// Level `level`, 1 being the first; `None` where it and all below are empty.
+    #[must_use]
+    pub fn level(&self, level: u8) -> Option<&Level> {
+        let index = usize::from(level).checked_sub(1)?;
+        self.levels.get(index).map(Arc::as_ref)
+    }
+
+    /// The chain of `log`, oldest first.
+    #[must_use]
+    pub fn log(&self, log: LogKind) -> &[LogEntry] {
+        &self.logs[log.index()]
+    }
+
+    /// The first segment of `log` that is not sealed.
+    #[must_use]
+    pub fn tail(&self, log: LogKind) -> Option<&LogEntry> {
+        self.log(log).iter().find(|e| e.segment.end.is_none())
+    }
+
+    /// The segments of all logs that are not sealed.
+    pub fn open_logs(&self) -> impl Iterator<Item = &LogEntry> {
+        let all = self.logs.iter().flat_map(|log| log.iter());
+        all.filter(|entry| entry.segment.end.is_none())
+    }
+
+    /// The log segment `number`, if it belongs to the version.
+    #[must_use]
+    pub fn log_segment(&self, number: SegmentNumber) -> Option<&LogEntry> {
+        // Every large value that is read comes by here. Numbers are given out in rising order, so
+        // a chain is sorted by them; nothing is lost where one is not.
+        let sorted = self.logs.iter().find_map(|log| {
+            let at = log.partition_point(|entry| entry.segment.number < number);
+            log.get(at).filter(|entry| entry.segment.number == number)
+        });
+        sorted.or_else(|| {
+            let mut all = self.logs.iter().flat_map(|log| log.iter());
+            all.find(|entry| entry.segment.number == number)
+        })
+    }
+
+    /// Bytes of records in large-log segment `number` that level segments point to. Never too
+    /// low; too high while segments that were clipped still count in full.
+    #[must_use]
+    pub fn log_refs(&self, number: SegmentNumber) -> u64 {
+        self.log_refs.get(&number).copied().unwrap_or(0)
+    }
+
+    /// Where segment `number` lies on this member's device, if it belongs to the version.
+    #[must_use]
+    pub fn stored(&self, number: SegmentNumber) -> Option<&Arc<StoredSegment>> {
+        self.table.get(&number)
+    }
+
+    /// Every segment of levels and logs, by number.
+    #[must_use]
+    pub fn table(&self) -> &BTreeMap<SegmentNumber, Arc<StoredSegment>> {
+        &self.table
+    }
+
+    /// The sorted runs from the newest to the oldest: L1's, then the levels below. A key's newest
+    /// entry is in the first of them that has one.
+    pub fn runs(&self) -> impl Iterator<Item = (u8, &Run)> {
+        (1u8..).zip(&self.levels).flat_map(|(number, level)| {
+            let newest_first = level.runs.iter().rev();
+            newest_first.map(move |run| (number, run))
+        })
+    }
+
+    /// What the levels hold, in one number: equal where the same segments, with the same bytes,
+    /// stand for the same keys in the same places.
+    #[must_use]
+    pub fn levels_digest(&self) -> u64 {
+        let added = self.checkpoint().added;
+        let levels = Edit {
+            added,
+            ..Edit::default()
+        };
+        xxhash_rust::xxh3::xxh3_64(&levels.encode())
+    }
+
+    /// The edit that states this whole version, to begin a manifest or another member's copy.
+    #[must_use]
+    pub fn checkpoint(&self) -> Edit {
+        let mut added = Vec::new();
+        for (number, level) in (1u8..).zip(&self.levels) {
+            for run in &level.runs {
+                let segments = run.segments.iter().map(|entry| &*entry.segment);
+                added.extend(segments.map(|segment| (number, run.id, segment.clone())));
+            }
+        }
+        Edit {
+            seq: self.seq,
+            epoch: self.epoch,
+            checkpoint: true,
+            replay_from: Some(self.replay_from),
+            durable: Some(self.durable),
+            mark: Some(self.mark),
+            added,
+            logs_added: self
+                .logs
+                .iter()
+                .flat_map(|log| log.iter().map(|entry| entry.segment))
+                .collect(),
+            ..Edit::default()
+        }
+    }
+}
+
+/// The version as its checkpoint shows it, with the sums of references behind.
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = self.checkpoint().to_string();
+        f.write_str(&text.replacen("checkpoint", "version", 1))?;
+        for (number, bytes) in &*self.log_refs {
+            write!(f, "\n  referenced {}: {bytes}", number.0)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,466 @@
+//! Versions by script (`testdata/version/*.txt`, `REWRITE=1` writes the answers), against a model,
+//! and against edits that mean nothing.
+
+#![allow(
+    clippy::cast_possible_truncation,
+    reason = "numbers of the tests are small"
+)]
+
+use std::fmt::Write as _;
+
+use argosy_base::ServerId;
+use argosy_base::limits::SEGMENT_SIZE;
+use argosy_device::{FormatOptions, MemoryDevice, Store, StoreSettings};
+
+use super::*;
+use crate::edit::{LogPoint, Place};
+
+/// A store with room for everything that a test names.
+fn store() -> Arc<Store> {
+    let device = MemoryDevice::eager(4096 * SEGMENT_SIZE as u64, 1);
+    let options = FormatOptions {
+        device_id: 1,
+        cluster_id: 1,
+        server: ServerId(1),
+        created_by: "test".to_owned(),
+    };
+    Store::format(&device, &options).unwrap();
+    let store = Store::open(Arc::new(device), &StoreSettings::default()).unwrap();
+    store.finish_recovery();
+    store
+}
+
+type New = BTreeMap<SegmentNumber, Arc<StoredSegment>>;
+
+/// Something to stand for every segment that `edit` adds.
+fn stored_for(store: &Arc<Store>, edit: &Edit) -> New {
+    let levels = edit.added.iter().map(|(_, _, segment)| segment.number);
+    let logs = edit.logs_added.iter().map(|log| log.number);
+    let stored = |number| {
+        let handle = store.allocate().unwrap();
+        (
+            number,
+            StoredSegment::new(number, Arc::clone(store), handle),
+        )
+    };
+    levels.chain(logs).map(stored).collect()
+}
+
+// --- Scripts ---
+
+fn parse_log(word: &str) -> (LogKind, &str) {
+    let (log, rest) = word.split_at(word.find([':', '#']).unwrap());
+    let log = match log {
+        "recovery" => LogKind::Recovery,
+        "large" => LogKind::Large,
+        other => panic!("no log: {other}"),
+    };
+    (log, &rest[1..])
+}
+
+fn parse_point(word: &str) -> LogPoint {
+    let (log, rest) = parse_log(word);
+    let (number, to) = rest.split_once('@').unwrap();
+    LogPoint {
+        log,
+        number: SegmentNumber(number.parse().unwrap()),
+        to: to.parse().unwrap(),
+    }
+}
+
+fn parse_place(word: &str) -> Place {
+    let (level, rest) = word[1..].split_once('.').unwrap();
+    let (run, number) = rest.split_once(':').unwrap();
+    Place {
+        level: level.parse().unwrap(),
+        run: RunId(run.parse().unwrap()),
+        number: SegmentNumber(number.parse().unwrap()),
+    }
+}
+
+/// `[from, to)`, as two words.
+fn parse_range(words: &[&str]) -> KeyRange {
+    let from = words[0].trim_start_matches('[').trim_end_matches(',');
+    let to = words[1].trim_end_matches(')');
+    KeyRange::new(from, (to != "end").then(|| to.into()))
+}
+
+/// The word behind `name`, or `default`.
+fn after<T: std::str::FromStr>(words: &[&str], name: &str, default: T) -> T {
+    let at = words.iter().position(|word| *word == name);
+    at.map_or(default, |at| words[at + 1].parse().ok().unwrap())
+}
+
+fn parse_level_segment(number: SegmentNumber, words: &[&str]) -> LevelSegment {
+    let refs = words.windows(2).filter(|pair| pair[0] == "ref");
+    let refs = refs.map(|pair| {
+        let (number, bytes) = pair[1].split_once('=').unwrap();
+        (
+            SegmentNumber(number.parse().unwrap()),
+            bytes.parse().unwrap(),
+        )
+    });
+    LevelSegment {
+        number,
+        epoch: Epoch(after(words, "epoch", 1)),
+        len: after(words, "len", 4096),
+        checksum: 0,
+        entries: after(words, "entries", 1),
+        tombstones: after(words, "tombstones", 0),
+        range: parse_range(words),
+        log_refs: refs.collect(),
+    }
+}
+
+fn parse_log_segment(word: &str, words: &[&str]) -> LogSegment {
+    let (log, rest) = parse_log(word);
+    let (ordinal, number) = rest.split_once(':').unwrap();
+    let end = words.contains(&"end").then(|| after(words, "end", 0));
+    LogSegment {
+        log,
+        ordinal: ordinal.parse().unwrap(),
+        number: SegmentNumber(number.parse().unwrap()),
+        epoch: Epoch(after(words, "epoch", 1)),
+        base_lsn: Lsn(after(words, "base", 1)),
+        end,
+    }
+}
+
+/// An edit as its `Display` writes it; what is left out has a default.
+fn parse_edit(next: EditSeq, text: &str) -> Edit {
+    let mut edit = Edit::new(next, Epoch(1));
+    for line in text.lines() {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        match words[..] {
+            ["edit" | "checkpoint", seq, ref rest @ ..] => {
+                edit.checkpoint = words[0] == "checkpoint";
+                edit.seq = EditSeq(seq.parse().unwrap());
+                edit.epoch = Epoch(after(rest, "epoch", 1));
+            }
+            ["numbers", ref rest @ ..] => {
+                let get = |name| Some(after(rest, name, 0u64)).filter(|n| *n > 0);
+                edit.replay_from = get("replay").map(Lsn);
+                edit.durable = get("durable").map(Lsn);
+                edit.mark = get("mark").map(SegmentNumber);
+            }
+            ["-", place] if place.starts_with('L') => edit.removed.push(parse_place(place)),
+            ["-", log] => {
+                let (log, number) = parse_log(log);
+                let number = SegmentNumber(number.parse().unwrap());
+                edit.logs_removed.push((log, number));
+            }
+            ["clip", place, ref range @ ..] => {
+                edit.clipped.push((parse_place(place), parse_range(range)));
+            }
+            ["+", place, ref rest @ ..] if place.starts_with('L') => {
+                let place = parse_place(place);
+                let segment = parse_level_segment(place.number, rest);
+                edit.added.push((place.level, place.run, segment));
+            }
+            ["+", log, ref rest @ ..] => edit.logs_added.push(parse_log_segment(log, rest)),
+            ["seal", at] => edit.logs_sealed.push(parse_point(at)),
+            ["need", at] => edit.log_points.push(parse_point(at)),
+            _ => panic!("not a line of an edit: {line}"),
+        }
+    }
+    edit
+}
+
+#[test]
+fn scripts() {
+    datadriven::walk("src/testdata/version", |file| {
+        let store = store();
+        let mut version = Version::empty(RegionId(1));
+        file.run(|case| match case.directive.as_str() {
+            "apply" => {
+                let edit = parse_edit(EditSeq(version.seq().0 + 1), &case.input);
+                assert_eq!(Edit::decode(&edit.encode()).as_ref(), Ok(&edit));
+                let mut new = stored_for(&store, &edit);
+                if let Some(without) = case.args.get("without") {
+                    let number = without[0].parse().unwrap();
+                    new.remove(&SegmentNumber(number));
+                }
+                // A moved or restated segment is found in the version.
+                new.retain(|number, _| version.stored(*number).is_none());
+                match version.apply(&edit, &new) {
+                    Ok(next) => {
+                        assert_eq!(next.check(), Ok(()));
+                        version = next;
+                        format!("{version}\n")
+                    }
+                    Err(error) => format!("{error}\n"),
+                }
+            }
+            "find" => {
+                let key = case.args["key"][0].as_bytes();
+                let mut found = String::new();
+                for (level, run) in version.runs() {
+                    if let Some(entry) = run.find(key) {
+                        let number = entry.segment.number.0;
+                        writeln!(found, "L{level}.{}:{number}", run.id.0).unwrap();
+                    }
+                }
+                found
+            }
+            "overlapping" => {
+                let range = parse_range(&case.input.split_whitespace().collect::<Vec<_>>());
+                let mut found = String::new();
+                for (level, run) in version.runs() {
+                    for entry in run.overlapping(&range) {
+                        let number = entry.segment.number.0;
+                        writeln!(found, "L{level}.{}:{number}", run.id.0).unwrap();
+                    }
+                }
+                found
+            }
+            other => panic!("unknown directive: {other}"),
+        });
+    });
+}
+
+// --- A model ---
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % bound
+    }
+}
+
+/// What a version should be, in the plainest form: pieces of level segments, and chains.
+#[derive(Default)]
+struct Model {
+    /// (level, run, from, to, number)
+    pieces: Vec<(u8, u64, u64, u64, u64)>,
+    /// Of the large log: (ordinal, number, sealed).
+    chain: Vec<(u64, u64, bool)>,
+    next_number: u64,
+    next_run: u64,
+    /// Which large-log segment a level segment points into.
+    refs: BTreeMap<u64, u64>,
+}
+
+fn key(n: u64) -> Vec<u8> {
+    format!("{n:04}").into_bytes()
+}
+
+const KEYS: u64 = 1000;
+
+impl Model {
+    fn segment(&mut self, from: u64, to: u64) -> LevelSegment {
+        self.next_number += 1;
+        let number = SegmentNumber(self.next_number);
+        let log_refs = match self.chain.first() {
+            Some((_, log, _)) if !number.0.is_multiple_of(3) => {
+                self.refs.insert(number.0, *log);
+                vec![(SegmentNumber(*log), 10)]
+            }
+            _ => vec![],
+        };
+        LevelSegment {
+            number,
+            epoch: Epoch(1),
+            len: 4096,
+            checksum: 7,
+            entries: 1,
+            tombstones: 0,
+            range: KeyRange::new(key(from), Some(key(to))),
+            log_refs,
+        }
+    }
+
+    /// A new run of L1 over some keys.
+    fn flush(&mut self, random: &mut Random, edit: &mut Edit) {
+        self.next_run += 1;
+        let mut at = random.below(KEYS / 2);
+        while at < KEYS && random.below(8) > 0 {
+            let to = at + 1 + random.below(KEYS / 4);
+            let segment = self.segment(at, to);
+            let piece = (1, self.next_run, at, to, segment.number.0);
+            self.pieces.push(piece);
+            edit.added.push((1, RunId(self.next_run), segment));
+            at = to + random.below(2);
+        }
+    }
+
+    /// Consumes the keys of one part in `level` and below, and puts one segment for them below.
+    fn compact(&mut self, random: &mut Random, edit: &mut Edit) {
+        let level = 1 + random.below(3) as u8;
+        let mut from = random.below(KEYS);
+        let mut to = from + 1 + random.below(KEYS / 3);
+        // What overlaps below is consumed whole.
+        for (_, _, low, high, _) in self.pieces.iter().filter(|p| p.0 == level + 1) {
+            if *low < to && from < *high {
+                (from, to) = (from.min(*low), to.max(*high));
+            }
+        }
+        let touched = |p: &&(u8, u64, u64, u64, u64)| {
+            (p.0 == level || p.0 == level + 1) && p.2 < to && from < p.3
+        };
+        let numbers: Vec<_> = self.pieces.iter().filter(touched).map(|p| p.4).collect();
+        let mut pieces = Vec::new();
+        for piece in std::mem::take(&mut self.pieces) {
+            let (l, run, low, high, number) = piece;
+            if !(l == level || l == level + 1) || high <= from || to <= low {
+                pieces.push(piece);
+                continue;
+            }
+            for (low, high) in [(low, high.min(from)), (low.max(to), high)] {
+                if low < high {
+                    pieces.push((l, run, low, high, number));
+                }
+            }
+            let place = |number| Place {
+                level: l,
+                run: RunId(run),
+                number: SegmentNumber(number),
+            };
+            if !edit.removed.contains(&place(number)) {
+                edit.removed.push(place(number));
+            }
+        }
+        self.pieces = pieces;
+        // Whatever has a piece left is clipped instead, to all of its pieces.
+        edit.removed.retain(|place| {
+            let left = self.pieces.iter().filter(|p| p.4 == place.number.0);
+            let before = edit.clipped.len();
+            for (_, _, low, high, _) in left {
+                let range = KeyRange::new(key(*low), Some(key(*high)));
+                edit.clipped.push((*place, range));
+            }
+            edit.clipped.len() == before
+        });
+        for number in numbers {
+            if !self.pieces.iter().any(|p| p.4 == number) {
+                self.refs.remove(&number);
+            }
+        }
+        let segment = self.segment(from, to);
+        self.pieces.push((level + 1, 0, from, to, segment.number.0));
+        edit.added.push((level + 1, RunId(0), segment));
+    }
+
+    /// Seals the tail of the large log, adds another, and removes what nothing points into.
+    fn turn_log(&mut self, edit: &mut Edit) {
+        let log = LogKind::Large;
+        if let Some((_, number, sealed)) = self.chain.last_mut() {
+            *sealed = true;
+            edit.logs_sealed.push(LogPoint {
+                log,
+                number: SegmentNumber(*number),
+                to: 4096,
+            });
+        }
+        self.next_number += 1;
+        let ordinal = self.chain.last().map_or(0, |(ordinal, _, _)| ordinal + 1);
+        self.chain.push((ordinal, self.next_number, false));
+        edit.logs_added.push(LogSegment {
+            log,
+            ordinal,
+            number: SegmentNumber(self.next_number),
+            epoch: Epoch(1),
+            base_lsn: Lsn(1),
+            end: None,
+        });
+        let refs: Vec<u64> = self.refs.values().copied().collect();
+        self.chain.retain(|(_, number, sealed)| {
+            let keep = !sealed || refs.contains(number);
+            if !keep {
+                edit.logs_removed.push((log, SegmentNumber(*number)));
+            }
+            keep
+        });
+    }
+
+    fn check(&self, version: &Version) {
+        assert_eq!(version.check(), Ok(()));
+        let mut pieces = Vec::new();
+        for (level, run) in version.runs() {
+            for entry in &run.segments {
+                let range = &entry.segment.range;
+                let parse = |key: &[u8]| std::str::from_utf8(key).unwrap().parse().unwrap();
+                let (from, to) = (parse(&range.from), parse(range.to.as_ref().unwrap()));
+                pieces.push((level, run.id.0, from, to, entry.segment.number.0));
+            }
+        }
+        pieces.sort_unstable();
+        let mut expected = self.pieces.clone();
+        expected.sort_unstable();
+        assert_eq!(pieces, expected);
+        let chain = version.log(LogKind::Large).iter().map(|e| e.segment);
+        let chain: Vec<_> = chain
+            .map(|s| (s.ordinal, s.number.0, s.end.is_some()))
+            .collect();
+        assert_eq!(chain, self.chain);
+        for (_, number, _) in &self.chain {
+            let sum = 10 * self.refs.values().filter(|log| *log == number).count() as u64;
+            assert_eq!(version.log_refs(SegmentNumber(*number)), sum);
+        }
+    }
+}
+
+#[test]
+fn versions_are_what_a_model_says() {
+    for seed in 1..=60u64 {
+        let store = store();
+        let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let mut model = Model::default();
+        let mut version = Version::empty(RegionId(1));
+        for _ in 0..40 {
+            let mut edit = Edit::new(EditSeq(version.seq().0 + 1), Epoch(1));
+            match random.below(5) {
+                0 | 1 => model.flush(&mut random, &mut edit),
+                2 | 3 => model.compact(&mut random, &mut edit),
+                _ => model.turn_log(&mut edit),
+            }
+            edit.mark = Some(SegmentNumber(model.next_number + 1));
+            let new = stored_for(&store, &edit);
+            version = version.apply(&edit, &new).unwrap();
+            model.check(&version);
+
+            // A damaged edit is refused, or leads to another version that breaks no rule.
+            let mut bytes = edit.encode();
+            let at = random.below(bytes.len() as u64) as usize;
+            bytes[at] ^= 1 << random.below(8);
+            if let Ok(mut damaged) = Edit::decode(&bytes) {
+                damaged.seq = EditSeq(version.seq().0 + 1);
+                if let Ok(other) = version.apply(&damaged, &new) {
+                    assert_eq!(other.check(), Ok(()));
+                }
+            }
+        }
+        let checkpoint = Edit::decode(&version.checkpoint().encode()).unwrap();
+        let table = version.table().clone();
+        let empty = Version::empty(RegionId(1));
+        let restated = empty.apply(&checkpoint, &table).unwrap();
+        assert_eq!(restated.to_string(), version.to_string());
+        // Restating it over itself needs nothing new.
+        let over = version.apply(&checkpoint, &New::new()).unwrap();
+        assert_eq!(over.to_string(), version.to_string());
+    }
+}
+
+/// I1: a segment's space is free when the last version that names it is gone, not before.
+#[test]
+fn a_version_keeps_its_segments() {
+    let store = store();
+    let used = store.used();
+    let first = parse_edit(
+        EditSeq(1),
+        "numbers mark 9\n+ L1.1:1 [a, b)\n+ L1.1:2 [b, c)",
+    );
+    let empty = Version::empty(RegionId(1));
+    let version = empty.apply(&first, &stored_for(&store, &first)).unwrap();
+    assert_eq!(store.used(), used + 2);
+    let second = parse_edit(EditSeq(2), "- L1.1:1\n- L1.1:2\n+ L2.0:2 [b, c)");
+    let next = version.apply(&second, &New::new()).unwrap();
+    assert_eq!(store.used(), used + 2, "the old version is still there");
+    drop(version);
+    assert_eq!(store.used(), used + 1);
+    drop(next);
+    assert_eq!(store.used(), used);
+}

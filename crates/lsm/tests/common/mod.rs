@@ -1,0 +1,188 @@
+//! An engine on a device in memory, and its ends: closed, killed, without power.
+//!
+//! Settings are tiny, so that a few thousand operations fill windows, segments and levels. Requests
+//! of the device complete one or two at a time between steps, in an order that the seed decides.
+
+#![allow(dead_code, reason = "each test uses its part")]
+#![allow(clippy::unwrap_used, reason = "a test may stop there")]
+#![expect(clippy::unwrap_used, reason = "a test ends where something fails")]
+
+use std::sync::Arc;
+
+use argosy_base::{Instant, RegionId, SEGMENT_SIZE, ServerId};
+use argosy_device::{
+    AnonymousWindows, Crash, Device, FormatOptions, MemoryDevice, Store, StoreSettings,
+};
+use argosy_engine::conformance::{Choices, Host};
+use argosy_engine::{Engine, EngineError, Observer, Progress};
+use argosy_lsm::{Lsm, Placement, Settings};
+
+pub(crate) const REGION: RegionId = RegionId(7);
+
+/// Nanoseconds that a step takes on the test's clock.
+const STEP_NANOS: u64 = 20_000_000;
+
+/// Settings small enough that the longest value of the conformance suite needs all windows.
+pub(crate) fn tiny() -> Settings {
+    Settings {
+        l0_bytes: 64 << 10,
+        l0_log_bytes: 256 << 10,
+        cache_bytes: 64 << 10,
+        node_bytes: 512,
+        segment_bytes: 64 << 10,
+        window_bytes: 32 << 10,
+        window_slots: 40,
+        growth_factor: 2,
+        l1_runs: 2,
+        l1_runs_max: 5,
+        number_block: 32,
+        compaction_part_bytes: 64 << 10,
+        step_bytes: 8 << 10,
+        ..Settings::default()
+    }
+}
+
+/// Settings drawn from `choices`, all small.
+pub(crate) fn random_settings(choices: &mut Choices) -> Settings {
+    let pick = |choices: &mut Choices, from: &[usize]| {
+        let index = choices.below(from.len() as u64);
+        from[usize::try_from(index).unwrap()]
+    };
+    let window_bytes = pick(choices, &[8 << 10, 16 << 10, 32 << 10]);
+    let placements = [Placement::InPlace, Placement::Separated, Placement::Hybrid];
+    Settings {
+        l0_bytes: pick(choices, &[8 << 10, 32 << 10, 64 << 10]),
+        l0_log_bytes: 128 << 10,
+        cache_bytes: pick(choices, &[0, 16 << 10, 1 << 20]),
+        node_bytes: pick(choices, &[512, 1024, 4096]),
+        window_bytes,
+        segment_bytes: (window_bytes * pick(choices, &[1, 2, 3])).max(32 << 10) / window_bytes
+            * window_bytes,
+        window_slots: pick(choices, &[10, 12, 16]) * (32 << 10) / window_bytes,
+        growth_factor: u32::try_from(pick(choices, &[2, 4])).unwrap(),
+        l1_runs: pick(choices, &[1, 2, 4]),
+        l1_runs_max: 6,
+        placement: placements[usize::try_from(choices.below(3)).unwrap()],
+        number_block: 32,
+        compaction_part_bytes: 96 << 10,
+        step_bytes: 8 << 10,
+        ..Settings::default()
+    }
+}
+
+/// A machine with a device in memory.
+pub(crate) struct Machine {
+    pub(crate) device: Arc<MemoryDevice>,
+    pub(crate) windows: AnonymousWindows,
+    pub(crate) settings: Settings,
+    pub(crate) store: Option<Arc<Store>>,
+    pub(crate) choices: Choices,
+    pub(crate) now: u64,
+}
+
+impl Machine {
+    /// A machine with a fresh device of `segments` segments.
+    pub(crate) fn new(settings: Settings, segments: u64, seed: u64) -> Self {
+        let device = MemoryDevice::eager(segments * SEGMENT_SIZE as u64, seed);
+        let options = FormatOptions {
+            device_id: 1,
+            cluster_id: 1,
+            server: ServerId(1),
+            created_by: "test".to_owned(),
+        };
+        Store::format(&device, &options).unwrap();
+        Self {
+            device: Arc::new(device.lazy()),
+            windows: AnonymousWindows::new(),
+            settings,
+            store: None,
+            choices: Choices::new(seed),
+            now: 0,
+        }
+    }
+
+    /// Opens the engine, or says why not. Requests complete as they come while it opens.
+    pub(crate) fn try_open(&mut self) -> Result<Lsm, Box<dyn std::error::Error>> {
+        let device: Arc<dyn Device> = self.device.clone();
+        let settings = StoreSettings {
+            reserve_segments: 4,
+        };
+        let store = Store::open(device, &settings)?;
+        let lsm = Lsm::open(&store, REGION, &self.windows, &self.settings, None)?;
+        self.store = Some(store);
+        Ok(lsm)
+    }
+
+    /// Opens the engine with an observer.
+    pub(crate) fn open_observed(&mut self, observer: Arc<dyn Observer>) -> Lsm {
+        let device: Arc<dyn Device> = self.device.clone();
+        let store = Store::open(device, &StoreSettings::default()).unwrap();
+        let settings = &self.settings;
+        let lsm = Lsm::open(&store, REGION, &self.windows, settings, Some(observer)).unwrap();
+        self.store = Some(store);
+        lsm
+    }
+
+    /// One step of the engine, and no request of the device.
+    pub(crate) fn try_step(&mut self, engine: &Lsm) -> Result<Progress, EngineError> {
+        self.now += STEP_NANOS;
+        engine.step(Instant::from_nanos(self.now))
+    }
+
+    /// As [`try_step`](Self::try_step), which succeeds.
+    pub(crate) fn tick(&mut self, engine: &Lsm) -> Progress {
+        self.try_step(engine)
+            .unwrap_or_else(|error| panic!("a step failed: {error}"))
+    }
+
+    /// Ends the process; `crash` says what becomes of the device.
+    pub(crate) fn end(&mut self, engine: Lsm, crash: Crash) {
+        drop(engine);
+        self.store = None;
+        self.device = Arc::new(self.device.crash(crash));
+        if crash == Crash::PowerLoss {
+            self.windows = AnonymousWindows::new();
+        } else {
+            self.windows = self.windows.restart();
+        }
+    }
+
+    /// Makes sure that no device segment is in use but those that the engine's version, its
+    /// manifest and the superblock name.
+    pub(crate) fn assert_no_leak(&self, engine: &Lsm) {
+        let used = self.store.as_ref().expect("the engine is open").used() as usize;
+        let reachable = engine.device_segments() + 1;
+        assert_eq!(
+            used, reachable,
+            "segments in use, and segments that something names"
+        );
+    }
+}
+
+impl Host for Machine {
+    type Engine = Lsm;
+
+    fn open(&mut self) -> Lsm {
+        self.try_open()
+            .unwrap_or_else(|error| panic!("the engine does not open: {error}"))
+    }
+
+    fn step(&mut self, engine: &Lsm) -> bool {
+        let mut moved = false;
+        for _ in 0..self.choices.below(3) {
+            moved |= self.device.run_one();
+        }
+        let progress = self.tick(engine);
+        moved || progress.made || self.device.in_flight() > 0
+    }
+
+    fn close(&mut self, engine: Lsm) {
+        engine.close().expect("a close");
+        // A clean end needs no windows.
+        self.end(engine, Crash::PowerLoss);
+    }
+
+    fn kill(&mut self, engine: Lsm) {
+        self.end(engine, Crash::Kill);
+    }
+}

@@ -1,0 +1,120 @@
+//! The conformance suite on a real file, with windows in real files beside it.
+//!
+//! What ends here is only the engine: whatever it has given to the kernel stays. Crashes of the
+//! device are the business of the tests on a device in memory.
+
+#![expect(clippy::unwrap_used, reason = "a test ends where something fails")]
+
+mod common;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use argosy_base::{Instant, SEGMENT_SIZE, ServerId};
+use argosy_device::{
+    BootId, Device, FileDevice, FileSettings, FormatOptions, Store, StoreSettings, WindowFiles,
+    WindowFilesOptions,
+};
+use argosy_engine::Engine;
+use argosy_engine::conformance::{self, Host};
+use argosy_lsm::{Lsm, Settings};
+use common::{REGION, tiny};
+
+const SEGMENTS: u64 = 4096;
+
+/// A directory with a device and windows, removed at the end.
+struct Directory {
+    path: PathBuf,
+    settings: Settings,
+    now: u64,
+    store: Option<Arc<Store>>,
+}
+
+impl Directory {
+    fn new() -> Self {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("argosy-lsm-test-{}-{number}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(path.join("windows")).unwrap();
+        let device = open_device(&path);
+        let options = FormatOptions {
+            device_id: 1,
+            cluster_id: 1,
+            server: ServerId(1),
+            created_by: "test".to_owned(),
+        };
+        Store::format(&device, &options).unwrap();
+        Self {
+            path,
+            settings: tiny(),
+            now: 0,
+            store: None,
+        }
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.path);
+    }
+}
+
+fn open_device(path: &Path) -> FileDevice {
+    let bytes = SEGMENTS * SEGMENT_SIZE as u64;
+    FileDevice::open_or_create(&path.join("device"), bytes, &FileSettings::default()).unwrap()
+}
+
+impl Host for Directory {
+    type Engine = Lsm;
+
+    fn open(&mut self) -> Lsm {
+        let device: Arc<dyn Device> = Arc::new(open_device(&self.path));
+        let store = Store::open(device, &StoreSettings::default()).unwrap();
+        let options = WindowFilesOptions {
+            directory: self.path.join("windows"),
+            fallback: None,
+            boot: BootId(1),
+            incarnation: store.incarnation(),
+        };
+        let windows = WindowFiles::open(options).unwrap();
+        let engine = Lsm::open(&store, REGION, &windows, &self.settings, None)
+            .unwrap_or_else(|error| panic!("the engine does not open: {error}"));
+        self.store = Some(store);
+        engine
+    }
+
+    fn step(&mut self, engine: &Lsm) -> bool {
+        self.now += 1_000_000;
+        let before = self.now;
+        let progress = engine
+            .step(Instant::from_nanos(before))
+            .unwrap_or_else(|error| panic!("a step failed: {error}"));
+        if !progress.made {
+            // The device works in threads of its own.
+            std::thread::park_timeout(Duration::from_micros(200));
+        }
+        progress.made || engine.background_pending() > 0
+    }
+
+    fn close(&mut self, engine: Lsm) {
+        engine.close().unwrap();
+        drop(engine);
+        self.store = None;
+        // A clean end needs no windows.
+        std::fs::remove_dir_all(self.path.join("windows")).unwrap();
+        std::fs::create_dir_all(self.path.join("windows")).unwrap();
+    }
+
+    fn kill(&mut self, engine: Lsm) {
+        drop(engine);
+        self.store = None;
+    }
+}
+
+#[test]
+fn conformance_on_a_file() {
+    conformance::run(Directory::new, 600, 3);
+}

@@ -1,0 +1,137 @@
+//! Readers, a writer and the background in threads of their own.
+//!
+//! Every value says which write it is from, and the writer tells how far it is, so that a reader
+//! knows what it must find at least. Batches write two keys together, which no snapshot may see
+//! apart.
+
+#![allow(clippy::unwrap_used, reason = "a test may stop there")]
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use argosy_base::{Instant, KeyRange, RegionId, SEGMENT_SIZE, ServerId};
+use argosy_device::{AnonymousWindows, Device, FormatOptions, MemoryDevice, Store, StoreSettings};
+use argosy_engine::conformance::Choices;
+use argosy_engine::{Engine, EngineError, WriteBatch, WriteOptions};
+use argosy_lsm::{Lsm, Settings};
+use common::tiny;
+
+const KEYS: u64 = 500;
+const ROUNDS: u64 = 60;
+
+fn engine(settings: &Settings) -> (Arc<Store>, Lsm) {
+    let device = MemoryDevice::eager(1024 * SEGMENT_SIZE as u64, 1);
+    let options = FormatOptions {
+        device_id: 1,
+        cluster_id: 1,
+        server: ServerId(1),
+        created_by: "test".to_owned(),
+    };
+    Store::format(&device, &options).unwrap();
+    let device: Arc<dyn Device> = Arc::new(device);
+    let store = Store::open(device, &StoreSettings::default()).unwrap();
+    let windows = AnonymousWindows::new();
+    let lsm = Lsm::open(&store, RegionId(1), &windows, settings, None).unwrap();
+    (store, lsm)
+}
+
+fn key(name: char, number: u64) -> Vec<u8> {
+    format!("{name}{number:06}").into_bytes()
+}
+
+/// The write's number, and bytes that follow from it; sometimes long enough for the large log.
+fn value(write: u64) -> Vec<u8> {
+    let len = if write.is_multiple_of(7) { 700 } else { 40 };
+    let mut value = format!("{write:010}").into_bytes();
+    value.resize(len, write.to_le_bytes()[0]);
+    value
+}
+
+fn write_of(found: &[u8]) -> u64 {
+    let write = std::str::from_utf8(&found[..10]).unwrap().parse().unwrap();
+    assert!(found == value(write), "a value is whole");
+    write
+}
+
+#[test]
+fn readers_see_whole_batches_while_everything_moves() {
+    let (store, engine) = engine(&tiny());
+    // How many rounds are over: key n then holds at least write `round * KEYS + n`.
+    let rounds = AtomicU64::new(0);
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut now = 0;
+            while !done.load(Ordering::Acquire) {
+                now += 1_000_000;
+                if !engine.step(Instant::from_nanos(now)).unwrap().made {
+                    std::thread::yield_now();
+                }
+            }
+        });
+        for reader in 0..2u64 {
+            let (engine, rounds, done) = (&engine, &rounds, &done);
+            scope.spawn(move || {
+                let mut choices = Choices::new(reader);
+                while !done.load(Ordering::Acquire) {
+                    let before = rounds.load(Ordering::Acquire);
+                    let number = choices.below(KEYS);
+                    let found = engine.get(&key('a', number)).unwrap().value;
+                    if before > 0 {
+                        let write = write_of(&found.expect("it was written"));
+                        assert_eq!(write % KEYS, number);
+                        assert!(write / KEYS + 1 >= before, "nothing goes back");
+                    }
+                    if choices.chance(5) {
+                        pairs_agree(engine, before);
+                    }
+                }
+            });
+        }
+        for round in 0..ROUNDS {
+            for number in 0..KEYS {
+                let mut batch = WriteBatch::new();
+                let value = value(round * KEYS + number);
+                batch.put(&key('a', number), &value).unwrap();
+                batch.put(&key('b', number), &value).unwrap();
+                while let Err(error) = engine.write(&batch, WriteOptions::default()) {
+                    assert!(matches!(error, EngineError::Busy(_)), "{error}");
+                    std::thread::yield_now();
+                }
+            }
+            rounds.store(round + 1, Ordering::Release);
+        }
+        done.store(true, Ordering::Release);
+    });
+    pairs_agree(&engine, ROUNDS);
+    let stats = engine.stats();
+    assert!(stats.flushes > 10 && stats.compactions > 3, "{stats:?}");
+    assert!(stats.filter_spared > stats.filter_misled, "{stats:?}");
+    assert!(
+        stats.cache.leaf_hits > 0 && stats.log_write_bytes > 0,
+        "{stats:?}"
+    );
+    drop(engine);
+    drop(store);
+}
+
+/// In a snapshot, both keys of a batch have the same value, and all keys of a round are there.
+fn pairs_agree(engine: &Lsm, rounds: u64) {
+    let snapshot = engine.snapshot();
+    let mut scan = snapshot.scan(&KeyRange::all()).unwrap();
+    let mut first = Vec::new();
+    let mut second = Vec::new();
+    while let Some((key, value)) = scan.next().unwrap() {
+        match key[0] {
+            b'a' => first.push(write_of(&value)),
+            _ => second.push(write_of(&value)),
+        }
+    }
+    assert_eq!(first, second, "a batch is seen whole");
+    if rounds > 0 {
+        assert_eq!(first.len() as u64, KEYS);
+        assert!(first.iter().all(|write| write / KEYS + 1 >= rounds));
+    }
+}
