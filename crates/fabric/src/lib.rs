@@ -1,0 +1,138 @@
+//! One-sided writes into other servers' memory.
+//!
+//! A server registers memory under a key; a peer connects to that memory and writes into it
+//! without the owner's doing anything. The contract, which every provider keeps and which
+//! the conformance suite checks:
+//!
+//! - A completion means that the bytes are in the target's memory. It does *not* mean that the
+//!   target is alive: a stopped process's memory still completes writes.
+//! - There is no order across writes, and no write but one of 8 aligned bytes lands whole. What is
+//!   polled for must therefore be checked, in a private copy, before it is believed (I2).
+//! - Once [`Fabric::revoke`] has returned, no write that had not completed before completes as
+//!   successful, and every one that did is in the copy that the owner then takes of the memory.
+//!   The owner believes that copy, never the memory itself: what an interrupted write still puts
+//!   there is observed by nobody.
+//! - The target owes no progress: writes complete while it does nothing.
+//! - A server that starts again under a new incarnation revokes all that it offered before.
+//!
+//! Two providers: [`shm`] for servers on one host, and [`sim`], a world of servers in one thread
+//! that is driven by a seed and a clock of the caller's. [`conformance`] holds every provider to
+//! the contract. Reading order: this file, [`shm`], [`bell`] (how a parked peer is woken), [`sim`].
+//!
+//! This crate does not know what the bytes mean.
+
+pub mod bell;
+pub mod conformance;
+pub mod shm;
+pub mod sim;
+
+pub use shm::ShmFabric;
+pub use sim::{SimCounters, SimFabric, SimSettings, SimWorld};
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use argosy_base::{Incarnation, ServerId};
+use argosy_device::SharedMemory;
+
+/// Names one piece of a server's memory. What the number means is for the server to say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct MemoryKey(pub u64);
+
+/// Why a fabric operation failed. Variants differ in what the caller does next.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum FabricError {
+    /// The peer has registered no such memory yet. Try again later.
+    #[error("{peer} offers no memory {key:?} yet")]
+    NotThere {
+        /// The peer that was asked.
+        peer: ServerId,
+        /// What it does not offer.
+        key: MemoryKey,
+    },
+    /// The peer took the memory back. Connect anew.
+    #[error("the peer revoked this memory")]
+    Revoked,
+    /// The peer cannot be reached. Connect anew.
+    #[error("the connection is broken")]
+    Broken,
+    /// Too many writes wait for completion. Poll, then try again; nothing was written.
+    #[error("too many writes in flight")]
+    Full,
+    /// The operating system refused: no room, no permission.
+    #[error("{what} failed: {reason}")]
+    System {
+        /// What was tried.
+        what: &'static str,
+        /// What the system said.
+        reason: String,
+    },
+}
+
+/// The end of one write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Completion {
+    /// The number that the writer gave.
+    pub seq: u64,
+    /// Whether the bytes are in the target's memory.
+    pub result: Result<(), FabricError>,
+}
+
+/// A connection to one registered memory of a peer. Owned by one writer at a time.
+pub trait RemoteMemory: Send {
+    /// The incarnation under which the peer registered this memory.
+    fn incarnation(&self) -> Incarnation;
+
+    /// Bytes of the memory.
+    fn len(&self) -> usize;
+
+    /// Whether the memory has no bytes.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Begins to write `bytes` at byte `offset`. The bytes are taken before this returns. The end
+    /// is reported by [`poll`](Self::poll) under `seq`, which rises from write to write.
+    ///
+    /// An error here means that nothing was written. Writes that overlap land in the order in
+    /// which they were begun; all others in any order.
+    ///
+    /// # Panics
+    /// When the range is not inside the memory, or `seq` does not rise.
+    fn write(&mut self, offset: usize, bytes: &[u8], seq: u64) -> Result<(), FabricError>;
+
+    /// The next write that has ended, in any order. Once this has reported a failure, it reports
+    /// no success any more.
+    fn poll(&mut self) -> Option<Completion>;
+}
+
+/// What a thread saw of the bell before it looked for work; see [`Fabric::park`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bell(pub u32);
+
+/// One server's access to the fabric.
+pub trait Fabric: Send + Sync {
+    /// Offers `memory` to all peers under `key`, in place of whatever was there, which is revoked.
+    /// The memory is granted in the name of this server's incarnation; connections to an earlier
+    /// grant of it fail.
+    fn register(&self, key: MemoryKey, memory: Arc<SharedMemory>) -> Result<(), FabricError>;
+
+    /// Takes back what is offered under `key`, if anything. See the contract.
+    fn revoke(&self, key: MemoryKey);
+
+    /// Connects to a peer's memory.
+    fn connect(&self, peer: ServerId, key: MemoryKey)
+    -> Result<Box<dyn RemoteMemory>, FabricError>;
+
+    /// Wakes `peer` if it is parked. Cheap where it is not.
+    fn notify(&self, peer: ServerId);
+
+    /// The present state of this server's own bell. Read it *before* looking for work.
+    fn bell(&self) -> Bell;
+
+    /// Parks the calling thread until someone notifies this server after `seen` was read, or
+    /// until `timeout` has passed. One thread at a time. It may return early; a notification may
+    /// be lost only with a peer or a connection, which is why nobody parks without a timeout.
+    fn park(&self, seen: Bell, timeout: Duration);
+}

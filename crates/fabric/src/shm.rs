@@ -1,0 +1,254 @@
+//! The fabric between servers on one host: memory that both have mapped.
+//!
+//! ```text
+//! ROOT/server-N/bell               how server N is woken (see `bell`)
+//! ROOT/server-N/memory/KEY         what it offers under KEY (16 hexadecimal digits)
+//! ```
+//!
+//! 1. [`register`](crate::Fabric::register) grants the memory, which must be a file on the same
+//!    tmpfs as ROOT, and gives that file one more name: the key's. What had the name is revoked.
+//! 2. [`connect`](crate::Fabric::connect) maps the file, and keeps the number of the grant that it
+//!    found.
+//! 3. A write checks the grant, copies, passes a full fence, and checks the grant again. It has
+//!    then ended; its completion waits to be polled.
+//! 4. [`revoke`](crate::Fabric::revoke) takes grant and name away.
+//! 5. [`ShmFabric::open`] revokes whatever an earlier process of this server offered, before its
+//!    owner reads any of it.
+//!
+//! Two processes may not open the same server at one time; the lock on its data directory is for
+//! the owner to take. A memory's file is removed by whoever made it, under the name that it was
+//! made with; only the names given here are removed here.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Duration;
+
+use argosy_base::{Incarnation, ServerId};
+use argosy_device::SharedMemory;
+
+use crate::bell::BellFile;
+use crate::{Bell, Completion, Fabric, FabricError, MemoryKey, RemoteMemory};
+
+/// Most completions that a connection keeps until they are polled.
+pub const ENDED_MAX: usize = 4096;
+
+/// See the module documentation.
+pub struct ShmFabric {
+    root: PathBuf,
+    server: ServerId,
+    incarnation: Incarnation,
+    bell: BellFile,
+    offered: Mutex<Offered>,
+    /// Bells of peers, mapped when they are first rung.
+    peers: RwLock<BTreeMap<ServerId, Arc<BellFile>>>,
+}
+
+/// What this server offers.
+type Offered = BTreeMap<MemoryKey, Arc<SharedMemory>>;
+
+impl ShmFabric {
+    /// Enters the fabric under `root` as `server`. All that an earlier process offered is revoked
+    /// and withdrawn; its bell is kept.
+    ///
+    /// # Errors
+    /// [`FabricError::System`] when the system refuses.
+    pub fn open(
+        root: &Path,
+        server: ServerId,
+        incarnation: Incarnation,
+    ) -> Result<Self, FabricError> {
+        let own = server_dir(root, server);
+        let memory = own.join("memory");
+        std::fs::create_dir_all(&memory)
+            .map_err(|e| system("making the fabric's directory", &e))?;
+        withdraw_all(&memory).map_err(|e| system("withdrawing old memory", &e))?;
+        let bell =
+            BellFile::create(&own.join("bell")).map_err(|e| system("making the bell", &e))?;
+        Ok(Self {
+            root: root.to_path_buf(),
+            server,
+            incarnation,
+            bell,
+            offered: Mutex::default(),
+            peers: RwLock::default(),
+        })
+    }
+
+    /// The name that `key` of `server` has under this fabric's root. Memory may be created under
+    /// it, or under any other name of the same file system.
+    #[must_use]
+    pub fn path_for(&self, server: ServerId, key: MemoryKey) -> PathBuf {
+        server_dir(&self.root, server)
+            .join("memory")
+            .join(format!("{:016x}", key.0))
+    }
+
+    fn offered(&self) -> std::sync::MutexGuard<'_, Offered> {
+        // A panic while it was held left nothing half done.
+        self.offered.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn bell_of(&self, peer: ServerId) -> Option<Arc<BellFile>> {
+        let known = self.peers.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(bell) = known.get(&peer) {
+            return Some(Arc::clone(bell));
+        }
+        drop(known);
+        let path = server_dir(&self.root, peer).join("bell");
+        let bell = Arc::new(BellFile::open(&path).ok()?);
+        let mut known = self.peers.write().unwrap_or_else(PoisonError::into_inner);
+        Some(Arc::clone(known.entry(peer).or_insert(bell)))
+    }
+}
+
+impl Fabric for ShmFabric {
+    fn register(&self, key: MemoryKey, memory: Arc<SharedMemory>) -> Result<(), FabricError> {
+        let mut offered = self.offered();
+        let before = offered.remove(&key);
+        let again = before.as_ref().is_some_and(|old| Arc::ptr_eq(old, &memory));
+        if let Some(before) = before {
+            before.revoke();
+        }
+        memory.grant(self.incarnation);
+        let path = self.path_for(self.server, key);
+        let named = again || memory.path() == Some(&path);
+        if !named && let Err(error) = publish(&memory, &path) {
+            memory.revoke();
+            return Err(error);
+        }
+        offered.insert(key, memory);
+        Ok(())
+    }
+
+    fn revoke(&self, key: MemoryKey) {
+        let mut offered = self.offered();
+        if let Some(memory) = offered.remove(&key) {
+            memory.revoke();
+            // The name only keeps the file alive: peers that find it find it revoked.
+            let _ = std::fs::remove_file(self.path_for(self.server, key));
+        }
+    }
+
+    fn connect(
+        &self,
+        peer: ServerId,
+        key: MemoryKey,
+    ) -> Result<Box<dyn RemoteMemory>, FabricError> {
+        let memory = match SharedMemory::open(&self.path_for(peer, key)) {
+            Ok(memory) => memory,
+            Err(e) if e.is_not_found() => return Err(FabricError::NotThere { peer, key }),
+            Err(e) => return Err(system("mapping a peer's memory", &e)),
+        };
+        let access = memory.access();
+        if access == 0 {
+            return Err(FabricError::NotThere { peer, key });
+        }
+        let incarnation = memory.incarnation();
+        // The peer may have made a new bell since: look for it at the next ring.
+        let mut bells = self.peers.write().unwrap_or_else(PoisonError::into_inner);
+        bells.remove(&peer);
+        Ok(Box::new(ShmRemote {
+            memory,
+            access,
+            incarnation,
+            ended: VecDeque::new(),
+            last_seq: None,
+            revoked: false,
+        }))
+    }
+
+    fn notify(&self, peer: ServerId) {
+        if peer == self.server {
+            self.bell.ring();
+        } else if let Some(bell) = self.bell_of(peer) {
+            bell.ring();
+        }
+    }
+
+    fn bell(&self) -> Bell {
+        self.bell.rings()
+    }
+
+    fn park(&self, seen: Bell, timeout: Duration) {
+        self.bell.park(seen, timeout);
+    }
+}
+
+/// A peer's memory, mapped here.
+struct ShmRemote {
+    memory: SharedMemory,
+    /// The grant under which this connection writes.
+    access: u64,
+    incarnation: Incarnation,
+    ended: VecDeque<Completion>,
+    last_seq: Option<u64>,
+    revoked: bool,
+}
+
+impl RemoteMemory for ShmRemote {
+    fn incarnation(&self) -> Incarnation {
+        self.incarnation
+    }
+
+    fn len(&self) -> usize {
+        self.memory.len()
+    }
+
+    fn write(&mut self, offset: usize, bytes: &[u8], seq: u64) -> Result<(), FabricError> {
+        assert!(self.last_seq.is_none_or(|last| last < seq), "seq rises");
+        if self.revoked {
+            return Err(FabricError::Revoked);
+        }
+        if self.ended.len() >= ENDED_MAX {
+            return Err(FabricError::Full);
+        }
+        self.last_seq = Some(seq);
+        let result = self.memory.write_checked(self.access, offset, bytes);
+        self.revoked = result.is_err();
+        self.ended.push_back(Completion {
+            seq,
+            result: result.map_err(|_| FabricError::Revoked),
+        });
+        Ok(())
+    }
+
+    fn poll(&mut self) -> Option<Completion> {
+        self.ended.pop_front()
+    }
+}
+
+fn server_dir(root: &Path, server: ServerId) -> PathBuf {
+    root.join(format!("server-{}", server.0))
+}
+
+/// Revokes every memory that has a name in `dir`, then removes the name.
+fn withdraw_all(dir: &Path) -> io::Result<()> {
+    for entry in std::fs::read_dir(dir)? {
+        let path = entry?.path();
+        // What cannot be mapped as memory could not be connected to either.
+        if let Ok(memory) = SharedMemory::open(&path) {
+            memory.revoke();
+        }
+        std::fs::remove_file(&path)?;
+    }
+    Ok(())
+}
+
+fn publish(memory: &SharedMemory, path: &Path) -> Result<(), FabricError> {
+    memory
+        .publish(path)
+        .map_err(|e| system("publishing memory", &e))
+}
+
+fn system(what: &'static str, reason: &dyn std::fmt::Display) -> FabricError {
+    FabricError::System {
+        what,
+        reason: reason.to_string(),
+    }
+}
+
+#[cfg(test)]
+#[path = "shm_tests.rs"]
+mod tests;
