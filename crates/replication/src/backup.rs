@@ -1,0 +1,390 @@
+//! A backup's side of a region: reporting, catching up, and following.
+//!
+//! ```text
+//!          prepare               offer                  checkpoint applied, logs complete
+//!   Idle ──────────▶ Reported ──────────▶ Syncing ─────────────────────────────▶ Following
+//!    ▲                  │ first edit or flush, where nothing was to catch up ───────▲ │
+//!    └─────────────────────── link down, from anywhere ───────────────────────────────┘
+//! ```
+//!
+//! Edits, and a checkpoint is one, are applied one at a time, in order: the driver *examines* an
+//! edit and tells which parts of segments this member does not hold; they are *fetched* from the
+//! primary, a few at a time; then the edit is applied. An edit that names a segment which was
+//! shipped needs no fetch. Where the primary no longer has a segment that an edit names, a new
+//! checkpoint is asked for, and the edits in between are dropped.
+//!
+//! Invariants, asserted here:
+//!
+//! - I3: an edit is handed to [`Action::Apply`] only when the examination of that very edit found
+//!   nothing missing.
+//! - Edits are applied in rising order, and nothing of an attempt that is over is acted upon.
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use argosy_base::{EditSeq, SegmentNumber};
+
+use crate::position::FlushRange;
+
+/// Fetches under way at one time.
+pub const FETCHES_MAX: usize = 2;
+
+/// Part of a segment that a member lacks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Part {
+    /// The segment.
+    pub segment: SegmentNumber,
+    /// First byte that is missing.
+    pub from: u32,
+    /// Byte behind the last that is missing.
+    pub to: u32,
+}
+
+/// What happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The link to the primary is gone.
+    LinkDown,
+    /// The primary asks to revoke the windows and to report.
+    Prepare {
+        /// The primary's number for what follows.
+        attempt: u64,
+    },
+    /// The primary offers a checkpoint; the driver keeps it under its number.
+    Offer {
+        /// The attempt it belongs to.
+        attempt: u64,
+        /// The edit that the checkpoint stands for.
+        seq: EditSeq,
+    },
+    /// The primary sends an edit; the driver keeps it under its number.
+    Edit {
+        /// The attempt it belongs to.
+        attempt: u64,
+        /// The edit.
+        seq: EditSeq,
+    },
+    /// What [`Action::Examine`] found.
+    Examined {
+        /// The edit.
+        seq: EditSeq,
+        /// What this member does not hold.
+        missing: Vec<Part>,
+    },
+    /// A part that was fetched is here.
+    Fetched {
+        /// The part.
+        part: Part,
+    },
+    /// The primary no longer has a part that was to be fetched.
+    Gone {
+        /// The part.
+        part: Part,
+    },
+    /// Edit `seq` is durable here and part of the version.
+    Applied {
+        /// The edit.
+        seq: EditSeq,
+    },
+    /// The primary asks to make `range` durable.
+    Flush {
+        /// The attempt it belongs to.
+        attempt: u64,
+        /// What to flush.
+        range: FlushRange,
+    },
+    /// `range` is durable here.
+    Flushed {
+        /// What was flushed.
+        range: FlushRange,
+    },
+}
+
+/// What the driver has to do, in the order given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Revoke the windows, find where the log ends, offer fresh windows with the same bytes, and
+    /// send the report under `attempt`.
+    Report {
+        /// To be repeated in the report.
+        attempt: u64,
+    },
+    /// Tell, as [`Event::Examined`], what edit `seq` names that is not held here.
+    Examine {
+        /// The edit.
+        seq: EditSeq,
+    },
+    /// Ask the primary for `part`.
+    Fetch {
+        /// The part.
+        part: Part,
+    },
+    /// Make edit `seq` durable and part of the version.
+    Apply {
+        /// The edit.
+        seq: EditSeq,
+    },
+    /// Forget the edits up to `seq` that were kept: they are applied, or superseded.
+    Forget {
+        /// The last edit to forget.
+        seq: EditSeq,
+    },
+    /// Tell the primary that every edit up to `seq` is applied.
+    SendApplied {
+        /// The edit.
+        seq: EditSeq,
+    },
+    /// Tell the primary that the checkpoint is applied, and where the log now ends.
+    SendCaughtUp {
+        /// The attempt.
+        attempt: u64,
+    },
+    /// Ask the primary for a new checkpoint.
+    SendCheckpointWanted {
+        /// The attempt.
+        attempt: u64,
+    },
+    /// Make `range` of the own windows durable.
+    Persist {
+        /// What to flush.
+        range: FlushRange,
+    },
+    /// Tell the primary that `range` is durable here.
+    SendFlushed {
+        /// What was flushed.
+        range: FlushRange,
+    },
+}
+
+/// What is being done about the first edit of the queue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Work {
+    Nothing,
+    Examining,
+    Fetching {
+        waiting: VecDeque<Part>,
+        under_way: Vec<Part>,
+    },
+    Applying,
+    /// Waiting for a new checkpoint.
+    Stuck,
+}
+
+/// An edit that is to be applied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Queued {
+    seq: EditSeq,
+    checkpoint: bool,
+}
+
+/// A region's backup. See the module documentation.
+#[derive(Clone, Debug)]
+pub struct Backup {
+    /// The attempt that the primary speaks under, once it has.
+    attempt: Option<u64>,
+    applied: EditSeq,
+    /// Edits to apply, in rising order; the first is being worked on.
+    queue: VecDeque<Queued>,
+    work: Work,
+    /// An edit whose application was begun under an attempt that is over. It cannot be taken
+    /// back: nothing else is applied before it has ended.
+    straggler: Option<EditSeq>,
+}
+
+impl Backup {
+    /// A backup whose version stands at edit `applied`.
+    #[must_use]
+    pub const fn new(applied: EditSeq) -> Self {
+        Self {
+            attempt: None,
+            applied,
+            queue: VecDeque::new(),
+            work: Work::Nothing,
+            straggler: None,
+        }
+    }
+
+    /// The last edit applied.
+    #[must_use]
+    pub const fn applied(&self) -> EditSeq {
+        self.applied
+    }
+
+    /// Whether an edit is still waiting for something.
+    #[must_use]
+    pub fn is_behind(&self) -> bool {
+        !self.queue.is_empty()
+    }
+
+    /// One step. Messages of an attempt that is over change nothing.
+    pub fn step(&mut self, event: Event, actions: &mut Vec<Action>) {
+        match event {
+            Event::LinkDown => self.reset(actions),
+            Event::Prepare { attempt } => {
+                self.reset(actions);
+                self.attempt = Some(attempt);
+                if self.straggler.is_none() {
+                    actions.push(Action::Report { attempt });
+                }
+            }
+            Event::Offer { attempt, seq } if self.attempt == Some(attempt) => {
+                self.offered(seq, actions);
+            }
+            Event::Edit { attempt, seq } if self.attempt == Some(attempt) => {
+                let last = self.queue.back().map_or(self.applied, |queued| queued.seq);
+                if seq > last {
+                    self.queue.push_back(Queued {
+                        seq,
+                        checkpoint: false,
+                    });
+                    self.work_on(actions);
+                }
+            }
+            Event::Offer { .. } | Event::Edit { .. } => {}
+            Event::Examined { seq, missing } => self.examined(seq, missing, actions),
+            Event::Fetched { part } => self.fetched(part, actions),
+            Event::Gone { part } => self.gone(part, actions),
+            Event::Applied { seq } => self.applied_one(seq, actions),
+            Event::Flush { attempt, range } => {
+                if self.attempt == Some(attempt) {
+                    actions.push(Action::Persist { range });
+                }
+            }
+            Event::Flushed { range } => {
+                if self.attempt.is_some() {
+                    actions.push(Action::SendFlushed { range });
+                }
+            }
+        }
+    }
+
+    /// Ends the attempt.
+    fn reset(&mut self, actions: &mut Vec<Action>) {
+        self.attempt = None;
+        if self.work == Work::Applying {
+            self.straggler = self.queue.front().map(|queued| queued.seq);
+        }
+        if let Some(last) = self.queue.back().filter(|_| self.straggler.is_none()) {
+            actions.push(Action::Forget { seq: last.seq });
+        }
+        self.queue.clear();
+        self.work = Work::Nothing;
+    }
+
+    /// A checkpoint stands for everything before it, so what is queued is dropped, but for an
+    /// edit that is being applied.
+    fn offered(&mut self, seq: EditSeq, actions: &mut Vec<Action>) {
+        let applying = self.work == Work::Applying;
+        self.queue.truncate(usize::from(applying));
+        if !applying {
+            self.work = Work::Nothing;
+        }
+        self.queue.push_back(Queued {
+            seq,
+            checkpoint: true,
+        });
+        self.work_on(actions);
+    }
+
+    /// Begins with the first edit of the queue, unless something is under way.
+    fn work_on(&mut self, actions: &mut Vec<Action>) {
+        if self.work != Work::Nothing || self.straggler.is_some() {
+            return;
+        }
+        if let Some(first) = self.queue.front() {
+            self.work = Work::Examining;
+            actions.push(Action::Examine { seq: first.seq });
+        }
+    }
+
+    fn examined(&mut self, seq: EditSeq, missing: Vec<Part>, actions: &mut Vec<Action>) {
+        let first = self.queue.front().map(|queued| queued.seq);
+        if self.work != Work::Examining || first != Some(seq) {
+            return;
+        }
+        if missing.is_empty() {
+            self.work = Work::Applying;
+            actions.push(Action::Apply { seq });
+        } else {
+            self.work = Work::Fetching {
+                waiting: missing.into(),
+                under_way: Vec::new(),
+            };
+            self.fetch_more(actions);
+        }
+    }
+
+    /// Keeps fetches under way, and examines the edit again when the last has come.
+    fn fetch_more(&mut self, actions: &mut Vec<Action>) {
+        let Work::Fetching { waiting, under_way } = &mut self.work else {
+            return;
+        };
+        while under_way.len() < FETCHES_MAX {
+            let Some(part) = waiting.pop_front() else {
+                break;
+            };
+            under_way.push(part);
+            actions.push(Action::Fetch { part });
+        }
+        if under_way.is_empty() {
+            self.work = Work::Nothing;
+            self.work_on(actions);
+        }
+    }
+
+    fn fetched(&mut self, part: Part, actions: &mut Vec<Action>) {
+        let Work::Fetching { under_way, .. } = &mut self.work else {
+            return;
+        };
+        let Some(at) = under_way.iter().position(|fetch| *fetch == part) else {
+            return;
+        };
+        under_way.swap_remove(at);
+        self.fetch_more(actions);
+    }
+
+    fn gone(&mut self, part: Part, actions: &mut Vec<Action>) {
+        let Work::Fetching { under_way, .. } = &self.work else {
+            return;
+        };
+        if !under_way.contains(&part) {
+            return;
+        }
+        let attempt = self.attempt.expect("nothing is fetched outside an attempt");
+        self.work = Work::Stuck;
+        actions.push(Action::SendCheckpointWanted { attempt });
+    }
+
+    fn applied_one(&mut self, seq: EditSeq, actions: &mut Vec<Action>) {
+        // A checkpoint may state the version that is there: for the log bytes that it names.
+        assert!(
+            seq >= self.applied,
+            "edits are applied in order: {seq} after {}",
+            self.applied
+        );
+        self.applied = seq;
+        actions.push(Action::Forget { seq });
+        if self.straggler.take().is_some() {
+            if let Some(attempt) = self.attempt {
+                actions.push(Action::Report { attempt });
+            }
+            return;
+        }
+        let first = self
+            .queue
+            .pop_front()
+            .expect("an edit is applied from the queue");
+        assert_eq!(
+            (first.seq, &self.work),
+            (seq, &Work::Applying),
+            "one edit at a time"
+        );
+        self.work = Work::Nothing;
+        actions.push(Action::SendApplied { seq });
+        if first.checkpoint {
+            let attempt = self.attempt.expect("nothing is queued outside an attempt");
+            actions.push(Action::SendCaughtUp { attempt });
+        }
+        self.work_on(actions);
+    }
+}

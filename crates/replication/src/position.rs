@@ -1,0 +1,53 @@
+//! How far a member is: the last edit of its version, and the end of its log.
+
+use argosy_base::{EditSeq, LogKind, Lsn, SegmentNumber};
+
+/// Where a member's copy of one log ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogPosition {
+    /// Which log.
+    pub log: LogKind,
+    /// The segment's place in the chain of the log.
+    pub ordinal: u64,
+    /// The segment in which the log ends.
+    pub segment: SegmentNumber,
+    /// Behind the last valid byte, in bytes from the segment's start.
+    pub end: u32,
+    /// Behind the last byte that is durable here.
+    pub flushed: u32,
+}
+
+/// How far a member is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Position {
+    /// The last edit of its version.
+    pub edit: EditSeq,
+    /// The last LSN of its gapless history.
+    pub lsn: Lsn,
+    /// Where its logs end, by [`LogKind::index`]; `None` where it has no segment of that log.
+    pub logs: [Option<LogPosition>; LogKind::ALL.len()],
+}
+
+/// Part of a log segment that is to become durable on every member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FlushRange {
+    /// Which log.
+    pub log: LogKind,
+    /// The segment's place in the chain of the log.
+    pub ordinal: u64,
+    /// The log segment.
+    pub segment: SegmentNumber,
+    /// First byte, a multiple of the block size.
+    pub from: u32,
+    /// Byte behind the last, a multiple of the block size.
+    pub to: u32,
+}
+
+impl FlushRange {
+    /// Whether a member that is at `position` has this range durable already.
+    #[must_use]
+    pub fn covered_by(&self, position: &Position) -> bool {
+        position.logs[self.log.index()]
+            .is_some_and(|at| (self.ordinal, self.to) <= (at.ordinal, at.flushed))
+    }
+}

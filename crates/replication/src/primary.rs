@@ -1,0 +1,731 @@
+//! The primary's side of a region: opening it, catching members up, and the commit LSN.
+//!
+//! **Opening.** Every member reports where it stands (its last edit, its last LSN). The primary
+//! adopts what is higher than its own, edit first, then log, from the member that has it; then it
+//! is *promoted*: a cut edit ends the old log, and it serves. All reports have to be of the same
+//! opening: a member whose link breaks reports anew, because it may have lost its memory.
+//!
+//! **A member's life**, as the primary sees it:
+//!
+//! ```text
+//!              link up              report              (region open)
+//!   Down ───────────────▶ Prepared ─────────▶ Reported ───────────────▶ Syncing ───▶ Live
+//!    ▲                                                     offer            caught up   │
+//!    └────────────────────────── link down, from anywhere ──────────────────────────────┘
+//! ```
+//!
+//! A live member that wants a checkpoint, because what an edit names is gone, is prepared anew.
+//!
+//! *Prepared*: it was asked to revoke its windows and to report. *Syncing*: it was offered a
+//! checkpoint, fetches what it lacks, and gets every later edit behind the checkpoint. *Live*: it
+//! also gets every record, one-sided, and its flushes.
+//!
+//! **Ships.** The driver writes records in numbered *ships*: one for everything that was appended
+//! since the last, in every log. A ship is complete at a member when all its writes are. Ships of
+//! one member may complete in any order; a prefix of ships counts.
+//!
+//! Invariants, asserted here:
+//!
+//! - I4: the commit LSN is the highest that *every* backup's memory holds, live or not; it never
+//!   goes back.
+//! - A flush is sent to a member only when the member's memory holds all bytes of its range.
+//! - Edits are sent in order and without a gap behind the checkpoint or report they start from.
+
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::vec::Vec;
+
+use argosy_base::{EditSeq, LogKind, Lsn, SegmentNumber, ServerId};
+
+use crate::mode::Mutants;
+use crate::position::{FlushRange, Position};
+
+/// What happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A link to `member` was established; whatever was sent over an earlier one may be lost.
+    LinkUp {
+        /// The backup.
+        member: ServerId,
+    },
+    /// The link to `member` is gone, or one of its windows was revoked.
+    LinkDown {
+        /// The backup.
+        member: ServerId,
+    },
+    /// `member` revoked its windows and stands at `position`.
+    Report {
+        /// The backup.
+        member: ServerId,
+        /// Which [`Action::Prepare`] this answers.
+        attempt: u64,
+        /// Where it stands.
+        position: Position,
+    },
+    /// While opening: the primary's own copy now stands at this position.
+    Adopted {
+        /// Where the primary's own copy stands.
+        position: Position,
+    },
+    /// The primary is promoted: its log goes on behind `position`, and it serves.
+    Opened {
+        /// Where the primary's own copy stands.
+        position: Position,
+    },
+    /// `member` holds the checkpoint that it was offered and every log byte below its `position`.
+    CaughtUp {
+        /// The backup.
+        member: ServerId,
+        /// Which [`Action::Prepare`] its windows date from.
+        attempt: u64,
+        /// Where it stands.
+        position: Position,
+    },
+    /// All bytes up to LSN `last` are being written to `member`, as ship number `ship`.
+    Shipped {
+        /// The backup.
+        member: ServerId,
+        /// Rises from ship to ship of one member.
+        ship: u64,
+        /// The highest LSN in this or an earlier ship.
+        last: Lsn,
+    },
+    /// All writes of all ships up to `ship` are in `member`'s memory.
+    Written {
+        /// The backup.
+        member: ServerId,
+        /// The ship.
+        ship: u64,
+    },
+    /// The primary has begun to flush `range`. Comes before the ship that covers it, or at the
+    /// latest together with it: the next ship of each member covers the range.
+    Flush {
+        /// What is flushed.
+        range: FlushRange,
+    },
+    /// `member` has `range` durable.
+    Flushed {
+        /// The backup.
+        member: ServerId,
+        /// What it was asked to flush.
+        range: FlushRange,
+    },
+    /// Edit `seq` is durable on the primary.
+    EditCommitted {
+        /// The edit.
+        seq: EditSeq,
+    },
+    /// `member` has applied every edit up to `seq`.
+    EditApplied {
+        /// The backup.
+        member: ServerId,
+        /// The edit.
+        seq: EditSeq,
+    },
+    /// What `member`'s copy of the log lacks behind its position is in the primary's windows no
+    /// more.
+    TooFarBehind {
+        /// The backup.
+        member: ServerId,
+    },
+    /// `member` cannot have what an edit names any more and needs a new checkpoint.
+    CheckpointWanted {
+        /// The backup.
+        member: ServerId,
+        /// Which [`Action::Prepare`] it belongs to.
+        attempt: u64,
+    },
+}
+
+/// What the driver has to do, in the order given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Ask `member` to revoke its windows and to report.
+    Prepare {
+        /// The backup.
+        member: ServerId,
+        /// To be repeated in the report.
+        attempt: u64,
+    },
+    /// Bring the primary's own copy to at least `from`'s version and log, then tell `Adopted`.
+    Adopt {
+        /// Who has more.
+        from: ServerId,
+    },
+    /// Cut the log, serve, and tell `Opened`.
+    Promote,
+    /// Send `member` a checkpoint of the present version, and pin that version until the member
+    /// has applied it.
+    Offer {
+        /// The backup.
+        member: ServerId,
+        /// The member's present attempt.
+        attempt: u64,
+    },
+    /// Connect to `member`'s windows and ship everything behind `position`, then all that comes.
+    Attach {
+        /// The backup.
+        member: ServerId,
+        /// The member's present attempt.
+        attempt: u64,
+        /// Where its copy of the log ends.
+        position: Position,
+    },
+    /// Forget connections to `member`'s windows, and the version pinned for it.
+    Detach {
+        /// The backup.
+        member: ServerId,
+    },
+    /// Send `member` the committed edit `seq`.
+    SendEdit {
+        /// The backup.
+        member: ServerId,
+        /// The member's present attempt.
+        attempt: u64,
+        /// The edit.
+        seq: EditSeq,
+    },
+    /// Ask `member` to flush `range`.
+    SendFlush {
+        /// The backup.
+        member: ServerId,
+        /// The member's present attempt.
+        attempt: u64,
+        /// What to flush.
+        range: FlushRange,
+    },
+    /// Every member holds everything up to `lsn`.
+    Commit {
+        /// The new commit LSN.
+        lsn: Lsn,
+    },
+    /// Every backup has the log durable up to byte `to` of `segment`.
+    FlushedEverywhere {
+        /// Which log.
+        log: LogKind,
+        /// The log segment.
+        segment: SegmentNumber,
+        /// Byte behind the last.
+        to: u32,
+    },
+    /// Every backup has applied all edits up to `seq`.
+    AppliedEverywhere {
+        /// The edit.
+        seq: EditSeq,
+    },
+}
+
+/// How far a backup is on its way to live.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Down,
+    Prepared,
+    Reported(Position),
+    Syncing,
+    Live,
+}
+
+/// What the primary knows of one backup.
+#[derive(Clone, Debug)]
+struct Member {
+    phase: Phase,
+    attempt: u64,
+    /// Its memory holds everything up to here.
+    held: Lsn,
+    /// Ships under way: number and highest LSN. Invariant: both rise.
+    ships: VecDeque<(u64, Lsn)>,
+    /// The last ship begun, and the last that is complete.
+    shipped: u64,
+    written: u64,
+    /// Flushes that wait for a ship to complete: the ship's number and the range.
+    flushes: VecDeque<(u64, FlushRange)>,
+    applied: EditSeq,
+    /// Its copy of the log ends in front of what the primary's windows hold.
+    lacks_log: bool,
+}
+
+/// How far the region is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Waiting for every member's report.
+    Opening,
+    /// Bringing the own copy to a member's.
+    Adopting(ServerId),
+    /// Cutting the log.
+    Promoting,
+    /// Open.
+    Serving,
+}
+
+/// A flush that not every backup has acknowledged.
+#[derive(Clone, Debug)]
+struct Flush {
+    range: FlushRange,
+    done: BTreeSet<ServerId>,
+}
+
+/// A region's primary. See the module documentation.
+#[derive(Clone, Debug)]
+pub struct Primary {
+    members: BTreeMap<ServerId, Member>,
+    state: State,
+    own: Position,
+    commit: Lsn,
+    /// The last edit that is durable here.
+    committed: EditSeq,
+    /// Up to here every backup has applied.
+    applied: EditSeq,
+    flushes: VecDeque<Flush>,
+    mutants: Mutants,
+}
+
+impl Primary {
+    /// A primary with these `backups` whose own copy stands at `own`. `actions` receives what has
+    /// to be done first: with no backups, that is to open.
+    #[must_use]
+    pub fn new(
+        backups: &[ServerId],
+        own: Position,
+        mutants: Mutants,
+        actions: &mut Vec<Action>,
+    ) -> Self {
+        let member = Member {
+            phase: Phase::Down,
+            attempt: 0,
+            held: Lsn(0),
+            ships: VecDeque::new(),
+            shipped: 0,
+            written: 0,
+            flushes: VecDeque::new(),
+            applied: EditSeq(0),
+            lacks_log: false,
+        };
+        let mut primary = Self {
+            members: backups
+                .iter()
+                .map(|backup| (*backup, member.clone()))
+                .collect(),
+            state: State::Opening,
+            own,
+            commit: Lsn(0),
+            committed: own.edit,
+            applied: EditSeq(0),
+            flushes: VecDeque::new(),
+            mutants,
+        };
+        primary.open(actions);
+        primary
+    }
+
+    /// Whether the region is open.
+    #[must_use]
+    pub fn is_serving(&self) -> bool {
+        self.state == State::Serving
+    }
+
+    /// The commit LSN.
+    #[must_use]
+    pub const fn commit(&self) -> Lsn {
+        self.commit
+    }
+
+    /// Whether `member` is sent finished segments as they are built.
+    #[must_use]
+    pub fn takes_segments(&self, member: ServerId) -> bool {
+        self.members
+            .get(&member)
+            .is_some_and(|m| matches!(m.phase, Phase::Syncing | Phase::Live))
+    }
+
+    /// The attempt under which `member` is spoken to at present.
+    #[must_use]
+    pub fn attempt(&self, member: ServerId) -> u64 {
+        self.members.get(&member).map_or(0, |m| m.attempt)
+    }
+
+    /// The backups that are not live, or do not yet hold what the region opened with and what was
+    /// committed since, in order. While there is one, losing all others loses data.
+    pub fn absent(&self) -> impl Iterator<Item = ServerId> + '_ {
+        let whole = self.commit.max(self.own.lsn);
+        self.members
+            .iter()
+            .filter(move |(_, m)| m.phase != Phase::Live || m.held < whole)
+            .map(|(id, _)| *id)
+    }
+
+    /// One step. Events that name a server outside the group, or an attempt that is over, change
+    /// nothing: they were sent before the sender knew better.
+    pub fn step(&mut self, event: Event, actions: &mut Vec<Action>) {
+        match event {
+            Event::LinkUp { member } => self.link_up(member, actions),
+            Event::LinkDown { member } => self.link_down(member, actions),
+            Event::Report {
+                member,
+                attempt,
+                position,
+            } => {
+                self.report(member, attempt, position, actions);
+            }
+            Event::Adopted { position } => {
+                if let State::Adopting(_) = self.state {
+                    self.own = position;
+                    self.committed = position.edit;
+                    self.state = State::Opening;
+                    self.open(actions);
+                }
+            }
+            Event::Opened { position } => self.opened(position, actions),
+            Event::CaughtUp {
+                member,
+                attempt,
+                position,
+            } => {
+                self.caught_up(member, attempt, position, actions);
+            }
+            Event::Shipped { member, ship, last } => self.shipped(member, ship, last),
+            Event::Written { member, ship } => self.written(member, ship, actions),
+            Event::Flush { range } => self.flush(range, actions),
+            Event::Flushed { member, range } => self.flushed(member, range, actions),
+            Event::EditCommitted { seq } => self.edit_committed(seq, actions),
+            Event::EditApplied { member, seq } => self.edit_applied(member, seq, actions),
+            Event::TooFarBehind { member } => self.too_far_behind(member, actions),
+            Event::CheckpointWanted { member, attempt } => {
+                self.checkpoint_wanted(member, attempt, actions);
+            }
+        }
+    }
+
+    fn link_up(&mut self, id: ServerId, actions: &mut Vec<Action>) {
+        self.link_down(id, actions);
+        let Some(member) = self.members.get_mut(&id) else {
+            return;
+        };
+        member.phase = Phase::Prepared;
+        member.attempt += 1;
+        actions.push(Action::Prepare {
+            member: id,
+            attempt: member.attempt,
+        });
+    }
+
+    /// The member has all edits, but not the bytes of the log that are durable here: a checkpoint
+    /// tells it which, and where to have them.
+    fn too_far_behind(&mut self, id: ServerId, actions: &mut Vec<Action>) {
+        if let Some(member) = self.members.get_mut(&id)
+            && member.phase == Phase::Live
+        {
+            member.lacks_log = true;
+            self.link_up(id, actions);
+        }
+    }
+
+    /// A checkpoint is applied only while nobody writes to the member's windows, since their
+    /// contents are then found anew: a live member begins again.
+    fn checkpoint_wanted(&mut self, id: ServerId, attempt: u64, actions: &mut Vec<Action>) {
+        match self.members.get(&id) {
+            Some(member) if member.attempt == attempt => match member.phase {
+                Phase::Syncing => actions.push(Action::Offer {
+                    member: id,
+                    attempt,
+                }),
+                Phase::Live => self.link_up(id, actions),
+                Phase::Down | Phase::Prepared | Phase::Reported(_) => {}
+            },
+            _ => {}
+        }
+    }
+
+    fn link_down(&mut self, id: ServerId, actions: &mut Vec<Action>) {
+        let Some(member) = self.members.get_mut(&id) else {
+            return;
+        };
+        if member.phase == Phase::Down {
+            return;
+        }
+        member.phase = Phase::Down;
+        member.ships.clear();
+        member.flushes.clear();
+        actions.push(Action::Detach { member: id });
+        if self.state == State::Adopting(id) {
+            self.state = State::Opening;
+            self.open(actions);
+        }
+    }
+
+    fn report(&mut self, id: ServerId, attempt: u64, at: Position, actions: &mut Vec<Action>) {
+        let Some(member) = self.members.get_mut(&id) else {
+            return;
+        };
+        if member.phase != Phase::Prepared || member.attempt != attempt {
+            return;
+        }
+        member.phase = Phase::Reported(at);
+        member.applied = at.edit;
+        // It may have lost memory that it once held; the commit LSN itself never goes back.
+        member.held = at.lsn;
+        match self.state {
+            State::Opening => self.open(actions),
+            State::Adopting(_) | State::Promoting => {}
+            State::Serving => {
+                self.sync(id, actions);
+                // It may have applied an edit and lost the link before it could say so.
+                self.advance_applied(actions);
+            }
+        }
+    }
+
+    /// Opens the region once every member has reported: adopts what is higher than its own, or
+    /// is promoted where nothing is.
+    fn open(&mut self, actions: &mut Vec<Action>) {
+        assert_eq!(self.state, State::Opening, "a region opens once");
+        let mut best_edit = (self.own.edit, None);
+        let mut best_lsn = (self.own.lsn, None);
+        for (id, member) in &self.members {
+            let Phase::Reported(at) = member.phase else {
+                return;
+            };
+            if at.edit > best_edit.0 {
+                best_edit = (at.edit, Some(*id));
+            }
+            if at.lsn > best_lsn.0 {
+                best_lsn = (at.lsn, Some(*id));
+            }
+        }
+        match best_edit.1.or(best_lsn.1) {
+            Some(from) => {
+                self.state = State::Adopting(from);
+                actions.push(Action::Adopt { from });
+            }
+            None => {
+                self.state = State::Promoting;
+                actions.push(Action::Promote);
+            }
+        }
+    }
+
+    fn opened(&mut self, position: Position, actions: &mut Vec<Action>) {
+        assert_eq!(
+            self.state,
+            State::Promoting,
+            "only a promoted primary has opened"
+        );
+        self.state = State::Serving;
+        self.own = position;
+        self.committed = self.committed.max(position.edit);
+        if self.members.is_empty() {
+            self.raise_commit(position.lsn, actions);
+        }
+        let reported: Vec<ServerId> = self
+            .members
+            .iter()
+            .filter(|(_, member)| matches!(member.phase, Phase::Reported(_)))
+            .map(|(id, _)| *id)
+            .collect();
+        for id in reported {
+            self.sync(id, actions);
+        }
+        self.advance_applied(actions);
+    }
+
+    /// Begins to catch a member up that has reported.
+    fn sync(&mut self, id: ServerId, actions: &mut Vec<Action>) {
+        let member = self
+            .members
+            .get_mut(&id)
+            .expect("the caller found it in the group");
+        let Phase::Reported(position) = member.phase else {
+            panic!("{id} has not reported")
+        };
+        let attempt = member.attempt;
+        member.phase = Phase::Syncing;
+        if position.edit == self.committed && !member.lacks_log {
+            self.caught_up(id, attempt, position, actions);
+        } else {
+            actions.push(Action::Offer {
+                member: id,
+                attempt,
+            });
+        }
+    }
+
+    fn caught_up(&mut self, id: ServerId, attempt: u64, at: Position, actions: &mut Vec<Action>) {
+        let Some(member) = self.members.get_mut(&id) else {
+            return;
+        };
+        if member.phase != Phase::Syncing || member.attempt != attempt {
+            return;
+        }
+        member.phase = Phase::Live;
+        member.lacks_log = false;
+        member.held = at.lsn;
+        actions.push(Action::Attach {
+            member: id,
+            attempt,
+            position: at,
+        });
+        // The first ship of the attachment covers whatever the member lacks of these ranges.
+        let next_ship = member.shipped + 1;
+        let mut done_already = Vec::new();
+        for flush in &self.flushes {
+            if flush.done.contains(&id) {
+                continue;
+            }
+            if flush.range.covered_by(&at) {
+                done_already.push(flush.range);
+            } else {
+                member.flushes.push_back((next_ship, flush.range));
+            }
+        }
+        for range in done_already {
+            self.flushed(id, range, actions);
+        }
+        self.advance_commit(actions);
+    }
+
+    fn shipped(&mut self, id: ServerId, ship: u64, last: Lsn) {
+        let Some(member) = self.members.get_mut(&id) else {
+            return;
+        };
+        if member.phase != Phase::Live {
+            return;
+        }
+        assert!(ship > member.shipped, "ships of {id} are numbered in order");
+        member.shipped = ship;
+        member.ships.push_back((ship, last));
+    }
+
+    fn written(&mut self, id: ServerId, ship: u64, actions: &mut Vec<Action>) {
+        let Some(member) = self.members.get_mut(&id) else {
+            return;
+        };
+        if member.phase != Phase::Live {
+            return;
+        }
+        while let Some((done, last)) = member.ships.front().copied() {
+            if done > ship {
+                break;
+            }
+            member.written = done;
+            member.held = member.held.max(last);
+            member.ships.pop_front();
+        }
+        let attempt = member.attempt;
+        while let Some((needs, range)) = member.flushes.front().copied() {
+            if needs > member.written {
+                break;
+            }
+            member.flushes.pop_front();
+            actions.push(Action::SendFlush {
+                member: id,
+                attempt,
+                range,
+            });
+        }
+        self.advance_commit(actions);
+    }
+
+    /// I4: what every backup's memory holds is committed.
+    fn advance_commit(&mut self, actions: &mut Vec<Action>) {
+        let held = self.members.values().map(|member| member.held);
+        let everywhere = if self.mutants.acknowledge_early {
+            held.max()
+        } else {
+            held.min()
+        };
+        if let Some(lsn) = everywhere {
+            self.raise_commit(lsn, actions);
+        }
+    }
+
+    fn raise_commit(&mut self, lsn: Lsn, actions: &mut Vec<Action>) {
+        if lsn > self.commit {
+            self.commit = lsn;
+            actions.push(Action::Commit { lsn });
+        }
+    }
+
+    fn flush(&mut self, range: FlushRange, actions: &mut Vec<Action>) {
+        if self.members.is_empty() {
+            let FlushRange {
+                log, segment, to, ..
+            } = range;
+            actions.push(Action::FlushedEverywhere { log, segment, to });
+            return;
+        }
+        self.flushes.push_back(Flush {
+            range,
+            done: BTreeSet::new(),
+        });
+        for member in self
+            .members
+            .values_mut()
+            .filter(|member| member.phase == Phase::Live)
+        {
+            member.flushes.push_back((member.shipped + 1, range));
+        }
+    }
+
+    fn flushed(&mut self, id: ServerId, range: FlushRange, actions: &mut Vec<Action>) {
+        let group = self.members.len();
+        if !self.members.contains_key(&id) {
+            return;
+        }
+        if let Some(flush) = self.flushes.iter_mut().find(|flush| flush.range == range) {
+            flush.done.insert(id);
+        }
+        while self
+            .flushes
+            .front()
+            .is_some_and(|flush| flush.done.len() == group)
+        {
+            let done = self
+                .flushes
+                .pop_front()
+                .expect("there is a first one")
+                .range;
+            let FlushRange {
+                log, segment, to, ..
+            } = done;
+            actions.push(Action::FlushedEverywhere { log, segment, to });
+        }
+    }
+
+    fn edit_committed(&mut self, seq: EditSeq, actions: &mut Vec<Action>) {
+        if seq <= self.committed {
+            return;
+        }
+        self.committed = seq;
+        for (id, member) in &self.members {
+            if matches!(member.phase, Phase::Syncing | Phase::Live) {
+                actions.push(Action::SendEdit {
+                    member: *id,
+                    attempt: member.attempt,
+                    seq,
+                });
+            }
+        }
+        self.advance_applied(actions);
+    }
+
+    fn edit_applied(&mut self, id: ServerId, seq: EditSeq, actions: &mut Vec<Action>) {
+        let Some(member) = self.members.get_mut(&id) else {
+            return;
+        };
+        if seq > member.applied {
+            member.applied = seq;
+            self.advance_applied(actions);
+        }
+    }
+
+    fn advance_applied(&mut self, actions: &mut Vec<Action>) {
+        let everywhere = self
+            .members
+            .values()
+            .map(|member| member.applied)
+            .min()
+            .unwrap_or(self.committed);
+        if self.is_serving() && everywhere > self.applied {
+            self.applied = everywhere;
+            actions.push(Action::AppliedEverywhere { seq: everywhere });
+        }
+    }
+}
