@@ -1,0 +1,245 @@
+//! Tests of the region map: see [`super`].
+
+use super::*;
+use crate::split::split_text;
+
+fn servers(count: u32) -> Vec<Server> {
+    let server = |id| Server {
+        id: ServerId(id),
+        resp: format!("127.0.0.1:{}", 7379 + 10 * id),
+        admin: format!("127.0.0.1:{}", 7480 + 10 * id),
+    };
+    (0..count).map(server).collect()
+}
+
+fn regions(count: usize) -> Vec<Region> {
+    let region = |(id, range): (u32, KeyRange)| Region {
+        id: RegionId(id),
+        range,
+        epoch: Epoch(1),
+        primary: ServerId(id % 3),
+        members: vec![ServerId(0), ServerId(1), ServerId(2)],
+    };
+    (1..).zip(split_text(count)).map(region).collect()
+}
+
+fn build(regions: Vec<Region>) -> Result<ClusterMap, MapError> {
+    ClusterMap::new(ClusterId(0xfe), Replication::SendIndex, servers(3), regions)
+}
+
+#[test]
+fn a_map_returns_from_its_json() {
+    for count in [1, 2, 7, 100] {
+        let map = build(regions(count)).unwrap();
+        assert_eq!(ClusterMap::parse(&map.to_json()), Ok(map));
+    }
+    // Keys of any bytes, and a cluster of one.
+    let mut two = regions(2);
+    two[0].range.to = Some(vec![0, 0xff, b'"']);
+    two[1].range.from = vec![0, 0xff, b'"'];
+    let map = build(two).unwrap();
+    assert_eq!(ClusterMap::parse(&map.to_json()), Ok(map));
+}
+
+/// The text is stored: a change would make every existing cluster unreadable.
+#[test]
+fn the_json_never_changes() {
+    let stored = r#"{
+        "schema": "argosy.cluster.v1",
+        "cluster": "000000000000000000000000000000fe",
+        "replication": "send-index",
+        "servers": [
+            {"id": 0, "resp": "127.0.0.1:7379", "admin": "127.0.0.1:7480"},
+            {"id": 1, "resp": "127.0.0.1:7389", "admin": "127.0.0.1:7490"},
+            {"id": 2, "resp": "127.0.0.1:7399", "admin": "127.0.0.1:7500"}],
+        "regions": [
+            {"id": 1, "from": "", "to": "69", "epoch": 1, "primary": 1, "members": [0, 1, 2]},
+            {"id": 2, "from": "69", "to": null, "epoch": 1, "primary": 2, "members": [0, 1, 2]}]
+    }"#;
+    let map = build(regions(2)).unwrap();
+    assert_eq!(ClusterMap::parse(stored.as_bytes()), Ok(map.clone()));
+    let text: serde_json::Value = serde_json::from_str(stored).unwrap();
+    assert_eq!(
+        serde_json::from_slice::<serde_json::Value>(&map.to_json()).unwrap(),
+        text
+    );
+}
+
+#[test]
+fn every_key_has_its_region() {
+    let map = build(regions(10)).unwrap();
+    for key in [
+        &b""[..],
+        b"\0",
+        b"0",
+        b"3",
+        b"3l",
+        b"key",
+        b"zz",
+        b"\xff\xff",
+    ] {
+        let region = map.region_of(key);
+        assert!(region.range.contains(key));
+        assert_eq!(&map.regions()[map.index_of(key)], region);
+    }
+    for (index, region) in map.regions().iter().enumerate() {
+        assert_eq!(map.index_of(&region.range.from), index);
+        assert_eq!(map.region(region.id), Some(region));
+        let backups: Vec<_> = region.backups().collect();
+        assert_eq!(backups.len(), 2);
+        assert!(!backups.contains(&region.primary));
+    }
+    assert_eq!(map.region(RegionId(11)), None);
+    assert_eq!(map.server(ServerId(2)).unwrap().resp, "127.0.0.1:7399");
+}
+
+#[test]
+fn gaps_overlaps_and_disorder_are_refused() {
+    let changes: [fn(&mut Vec<Region>); 8] = [
+        |r| r.clear(),
+        |r| drop(r.remove(0)),
+        |r| drop(r.remove(1)),
+        |r| drop(r.pop()),
+        |r| r.swap(0, 1),
+        |r| r[1].range.from = b"zz".to_vec(),
+        |r| r[0].range.to = None,
+        |r| r[2].range.to = Some(b"zzz".to_vec()),
+    ];
+    for (n, change) in changes.into_iter().enumerate() {
+        let mut bad = regions(3);
+        change(&mut bad);
+        let error = build(bad).unwrap_err();
+        assert!(matches!(error, MapError::BadRange { .. }), "{n}: {error}");
+    }
+    let mut empty = regions(3);
+    let boundary = empty[1].range.from.clone();
+    empty[1].range.to = Some(boundary.clone());
+    empty[2].range.from = boundary;
+    assert!(matches!(
+        build(empty),
+        Err(MapError::BadRange {
+            region: RegionId(2),
+            ..
+        })
+    ));
+}
+
+#[test]
+fn names_are_used_once() {
+    for id in [0, 1] {
+        let mut bad = regions(3);
+        bad[2].id = RegionId(id);
+        let error = build(bad).unwrap_err();
+        assert_eq!(error, MapError::BadName { what: "region", id });
+    }
+    let mut twice = servers(3);
+    twice[2].id = ServerId(0);
+    let map = ClusterMap::new(ClusterId(1), Replication::SendIndex, twice, regions(1));
+    assert_eq!(
+        map,
+        Err(MapError::BadName {
+            what: "server",
+            id: 0
+        })
+    );
+}
+
+#[test]
+fn groups_have_distinct_known_members_with_the_primary() {
+    let changes: [fn(&mut Region); 5] = [
+        |r| r.members.push(ServerId(0)),
+        |r| r.members.push(ServerId(3)),
+        |r| r.members.retain(|id| *id != r.primary),
+        |r| r.members.clear(),
+        |r| r.epoch = Epoch(0),
+    ];
+    for (n, change) in changes.into_iter().enumerate() {
+        let mut bad = regions(3);
+        change(&mut bad[1]);
+        let error = build(bad).unwrap_err();
+        let named = matches!(
+            error,
+            MapError::BadGroup {
+                region: RegionId(2),
+                ..
+            }
+        );
+        assert!(named, "{n}: {error}");
+    }
+    let map = ClusterMap::new(ClusterId(1), Replication::None, servers(3), regions(1));
+    assert!(
+        matches!(map, Err(MapError::BadGroup { .. })),
+        "one member without replication"
+    );
+}
+
+#[test]
+fn other_schemas_and_other_texts_are_refused() {
+    let good = String::from_utf8(build(regions(1)).unwrap().to_json()).unwrap();
+    let parse = |text: &str| ClusterMap::parse(text.as_bytes()).unwrap_err();
+    let later = parse(&good.replace("cluster.v1", "cluster.v2"));
+    assert_eq!(
+        later,
+        MapError::UnknownSchema {
+            found: "argosy.cluster.v2".into()
+        }
+    );
+    // A later schema is refused as that, whatever else it has.
+    let other = parse(r#"{"schema": "argosy.cluster.v9", "shards": []}"#);
+    assert!(matches!(other, MapError::UnknownSchema { .. }), "{other}");
+    for (from, to) in [
+        ("\"epoch\": 1", "\"epoch\": -1"),
+        ("send-index", "magic"),
+        ("\"from\": \"\"", "\"from\": \"6\""),
+        ("\"from\": \"\"", "\"from\": \"zz\""),
+        ("\"epoch\"", "\"age\""),
+        ("0000fe", "0000"),
+        ("}", ""),
+    ] {
+        let error = parse(&good.replacen(from, to, 1));
+        assert!(
+            matches!(error, MapError::Malformed { .. }),
+            "{from} {to}: {error}"
+        );
+    }
+    assert!(matches!(parse(""), MapError::Malformed { .. }));
+}
+
+/// Damaged text is refused, or is a valid map: never a panic.
+#[test]
+fn damaged_text_does_not_panic() {
+    let good = build(regions(3)).unwrap().to_json();
+    let mut accepted = 0;
+    for at in 0..good.len() {
+        for byte in [b'0', b'"', b'}', b' ', 0xff] {
+            let mut bytes = good.clone();
+            bytes[at] = byte;
+            if let Ok(map) = ClusterMap::parse(&bytes) {
+                accepted += 1;
+                assert_eq!(ClusterMap::parse(&map.to_json()), Ok(map));
+            }
+        }
+        assert!(ClusterMap::parse(&good[..at]).is_err() || at + 1 == good.len());
+    }
+    assert!(accepted > 10, "{accepted}");
+}
+
+#[test]
+fn modes_have_names() {
+    for mode in [Replication::None, Replication::SendIndex] {
+        assert_eq!(Replication::from_name(mode.name()), Some(mode));
+    }
+    assert_eq!(Replication::from_name("chain"), None);
+}
+
+#[test]
+fn a_map_reads_well() {
+    let text = build(regions(2)).unwrap().to_string();
+    for line in [
+        "cluster 000000000000000000000000000000fe, replication send-index",
+        "server 1: resp 127.0.0.1:7389, admin 127.0.0.1:7490",
+        "region 2 [i, end) epoch 1: primary 2, backups 0 1",
+    ] {
+        assert!(text.lines().any(|l| l == line), "{line:?} in\n{text}");
+    }
+}
