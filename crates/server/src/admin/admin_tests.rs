@@ -1,0 +1,124 @@
+//! The admin port over real sockets.
+
+use std::sync::Mutex;
+
+use super::*;
+
+/// A clock of the tests' own: it stands still until it is moved.
+#[derive(Default)]
+struct Hand(Mutex<Instant>);
+
+impl Clock for Hand {
+    fn now(&self) -> Instant {
+        *self.0.lock().unwrap()
+    }
+
+    fn thread_cpu(&self) -> Duration {
+        Duration::ZERO
+    }
+}
+
+#[derive(Default)]
+struct Answer(Mutex<Option<String>>);
+
+impl Readiness for Answer {
+    fn ready(&self) -> Result<(), String> {
+        self.0.lock().unwrap().clone().map_or(Ok(()), Err)
+    }
+}
+
+fn start() -> (Admin, Arc<Answer>, Arc<Hand>) {
+    let answer = Arc::new(Answer::default());
+    let hand = Arc::new(Hand::default());
+    let socket = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let admin = Admin::start(
+        socket,
+        Arc::clone(&answer) as Arc<dyn Readiness>,
+        Arc::clone(&hand) as Arc<dyn Clock>,
+    )
+    .unwrap();
+    (admin, answer, hand)
+}
+
+fn exchange(admin: &Admin, request: &str) -> String {
+    let mut stream = TcpStream::connect(admin.local_address()).unwrap();
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut response = String::new();
+    stream.read_to_string(&mut response).unwrap();
+    response
+}
+
+#[test]
+fn health_is_told() {
+    let (admin, answer, _) = start();
+    let live = exchange(&admin, "GET /livez HTTP/1.1\r\nHost: x\r\n\r\n");
+    assert!(
+        live.starts_with("HTTP/1.1 200 OK\r\n") && live.ends_with("\r\n\r\nok\n"),
+        "{live}"
+    );
+    let ready = exchange(&admin, "GET /readyz?verbose HTTP/1.1\r\n\r\n");
+    assert!(ready.starts_with("HTTP/1.1 200 "), "{ready}");
+
+    *answer.0.lock().unwrap() = Some("region 3 waits for server 2".to_owned());
+    let ready = exchange(&admin, "GET /readyz HTTP/1.1\r\n\r\n");
+    assert!(ready.starts_with("HTTP/1.1 503 "), "{ready}");
+    assert!(
+        ready.ends_with("not ready: region 3 waits for server 2\n"),
+        "{ready}"
+    );
+    let head = exchange(&admin, "HEAD /readyz HTTP/1.1\r\n\r\n");
+    assert!(
+        head.starts_with("HTTP/1.1 503 ") && head.ends_with("\r\n\r\n"),
+        "{head}"
+    );
+    let live = exchange(&admin, "GET /livez HTTP/1.1\r\n\r\n");
+    assert!(live.starts_with("HTTP/1.1 200 "), "alive all the same");
+}
+
+#[test]
+fn everything_else_is_refused() {
+    let (admin, ..) = start();
+    let long = format!(
+        "GET /livez HTTP/1.1\r\nX: {}\r\n\r\n",
+        "x".repeat(http::HEAD_BYTES_MAX)
+    );
+    for (request, status) in [
+        ("GET / HTTP/1.1\r\n\r\n", "404"),
+        ("POST /metrics HTTP/1.1\r\n\r\n", "404"),
+        (
+            "POST /livez HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc",
+            "405",
+        ),
+        ("GET /livez HTTP/2\r\n\r\n", "505"),
+        ("nonsense\r\n\r\n", "400"),
+        (&long, "431"),
+    ] {
+        let response = exchange(&admin, request);
+        assert!(
+            response.starts_with(&format!("HTTP/1.1 {status} ")),
+            "{response}"
+        );
+    }
+}
+
+/// A client that says nothing keeps nobody else waiting, and is sent away after its time.
+#[test]
+fn a_silent_client_is_sent_away() {
+    let (admin, _, hand) = start();
+    let mut silent: Vec<TcpStream> = (0..CONNECTIONS_MAX - 1)
+        .map(|_| TcpStream::connect(admin.local_address()).unwrap())
+        .collect();
+    silent[0].write_all(b"GET /livez").unwrap();
+    let live = exchange(&admin, "GET /livez HTTP/1.1\r\n\r\n");
+    assert!(live.starts_with("HTTP/1.1 200 "));
+
+    *hand.0.lock().unwrap() = Instant::default() + TIME_MAX;
+    // Something has to wake the thread to look at its clock, which only we move.
+    let live = exchange(&admin, "GET /livez HTTP/1.1\r\n\r\n");
+    assert!(live.starts_with("HTTP/1.1 200 "));
+    for stream in &mut silent {
+        let mut response = String::new();
+        stream.read_to_string(&mut response).unwrap();
+        assert!(response.starts_with("HTTP/1.1 408 "), "{response}");
+    }
+}

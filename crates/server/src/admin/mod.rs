@@ -1,0 +1,315 @@
+//! The admin port: HTTP for whoever watches the server. For now two pages:
+//!
+//! - `/livez`: 200 while the process serves this port at all.
+//! - `/readyz`: 200 when all regions of the server are open; otherwise 503, and what is waited for.
+//!
+//! One thread serves it, asleep while nobody asks. Each connection is answered once and closed, has
+//! [`TIME_MAX`] for everything, and sends a bounded head ([`http`]); at most [`CONNECTIONS_MAX`] are
+//! served at a time, and further ones wait in the kernel's queue.
+
+pub mod http;
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use argosy_base::{Clock, Instant};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::io::Errno;
+
+use self::http::{Method, Status};
+use crate::service::Service;
+
+/// Most connections that are served at a time.
+pub const CONNECTIONS_MAX: usize = 64;
+
+/// How long a connection has to send its request and to take the response.
+pub const TIME_MAX: Duration = Duration::from_secs(5);
+
+/// How long nothing is accepted after the system was out of descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Whether the server does what it is there for.
+pub trait Readiness: Send + Sync {
+    /// # Errors
+    /// What is waited for, in words.
+    fn ready(&self) -> Result<(), String>;
+}
+
+impl Readiness for Arc<dyn Service> {
+    fn ready(&self) -> Result<(), String> {
+        Service::ready(&**self)
+    }
+}
+
+/// An admin port that is served. Dropping it ends that.
+#[derive(Debug)]
+pub struct Admin {
+    address: SocketAddr,
+    bell: Arc<OwnedFd>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Admin {
+    /// Serves `socket`, which is bound already.
+    ///
+    /// # Errors
+    /// Where the operating system has no more descriptors or threads.
+    pub fn start(
+        socket: TcpListener,
+        readiness: Arc<dyn Readiness>,
+        clock: Arc<dyn Clock>,
+    ) -> io::Result<Self> {
+        let address = socket.local_addr()?;
+        socket.set_nonblocking(true)?;
+        let bell = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        let server = Server {
+            socket,
+            bell: Arc::clone(&bell),
+            readiness,
+            clock,
+            connections: Vec::new(),
+            accept_again: None,
+        };
+        let thread = std::thread::Builder::new()
+            .name("admin".to_owned())
+            .spawn(move || server.run())?;
+        Ok(Self {
+            address,
+            bell,
+            thread: Some(thread),
+        })
+    }
+
+    /// The address that clients connect to.
+    #[must_use]
+    pub const fn local_address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+impl Drop for Admin {
+    fn drop(&mut self) {
+        // Any count but zero rings the bell.
+        const ONE: [u8; 8] = 1u64.to_le_bytes();
+        // Fails only where the bell rings already.
+        let _ = rustix::io::write(&self.bell, &ONE);
+        if self
+            .thread
+            .take()
+            .is_some_and(|thread| thread.join().is_err())
+        {
+            tracing::error!("admin: the thread panicked");
+        }
+    }
+}
+
+struct Server {
+    socket: TcpListener,
+    bell: Arc<OwnedFd>,
+    readiness: Arc<dyn Readiness>,
+    clock: Arc<dyn Clock>,
+    connections: Vec<Connection>,
+    accept_again: Option<Instant>,
+}
+
+struct Connection {
+    stream: TcpStream,
+    until: Instant,
+    input: Vec<u8>,
+    /// Empty while the request is being read.
+    output: Vec<u8>,
+    written: usize,
+    /// All is written, and we wait for the client to close.
+    shut: bool,
+}
+
+/// What to do with a connection after it was looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Next {
+    Keep,
+    Close,
+}
+
+impl Server {
+    fn run(mut self) {
+        loop {
+            match self.wait() {
+                Ok(Some(ready)) => self.serve(&ready),
+                Ok(None) => return,
+                // A set of descriptors that we own cannot fail to be waited for.
+                Err(error) => panic!("admin: poll failed: {error}"),
+            }
+        }
+    }
+
+    /// Waits until something is to be done. Gives per connection whether it is ready, behind whether
+    /// one can be accepted; `None` when the bell rang.
+    fn wait(&self) -> io::Result<Option<Vec<bool>>> {
+        let now = self.clock.now();
+        let accepts = self.connections.len() < CONNECTIONS_MAX && self.accept_again.is_none();
+        let accept_flags = if accepts {
+            PollFlags::IN
+        } else {
+            PollFlags::empty()
+        };
+        let mut fds = vec![
+            PollFd::new(&*self.bell, PollFlags::IN),
+            PollFd::new(&self.socket, accept_flags),
+        ];
+        fds.extend(self.connections.iter().map(|connection| {
+            let writes = connection.written < connection.output.len();
+            let flags = if writes {
+                PollFlags::OUT
+            } else {
+                PollFlags::IN
+            };
+            PollFd::new(&connection.stream, flags)
+        }));
+        let until = self.connections.iter().map(|connection| connection.until);
+        let timeout = until.chain(self.accept_again).min().map(|until| {
+            // One more, since poll counts whole milliseconds and may wake a little early.
+            let left = until - now + Duration::from_millis(1);
+            Timespec {
+                tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
+                tv_nsec: i64::from(left.subsec_millis()) * 1_000_000,
+            }
+        });
+        match poll(&mut fds, timeout.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+        let mut ready = fds.iter().map(|fd| !fd.revents().is_empty());
+        Ok(match ready.next() {
+            Some(false) => Some(ready.collect()),
+            _ => None,
+        })
+    }
+
+    fn serve(&mut self, ready: &[bool]) {
+        let now = self.clock.now();
+        let mut index = 0;
+        let readiness = &self.readiness;
+        self.connections.retain_mut(|connection| {
+            index += 1;
+            let mut next = Next::Keep;
+            if ready.get(index).is_some_and(|ready| *ready) {
+                next = connection.advance(&**readiness);
+            }
+            if next == Next::Keep && connection.until <= now {
+                next = connection.time_out();
+            }
+            next == Next::Keep
+        });
+        if self.accept_again.is_some_and(|again| again <= now) {
+            self.accept_again = None;
+        }
+        if ready.first().is_some_and(|ready| *ready) {
+            self.accept(now);
+        }
+    }
+
+    fn accept(&mut self, now: Instant) {
+        while self.connections.len() < CONNECTIONS_MAX {
+            match self.socket.accept() {
+                Ok((stream, _)) => {
+                    if stream.set_nonblocking(true).is_ok() {
+                        self.connections.push(Connection {
+                            stream,
+                            until: now + TIME_MAX,
+                            input: Vec::new(),
+                            output: Vec::new(),
+                            written: 0,
+                            shut: false,
+                        });
+                    }
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                Err(error) => {
+                    tracing::warn!("admin: no connection can be accepted: {error}");
+                    self.accept_again = Some(now + ACCEPT_PAUSE);
+                    return;
+                }
+            }
+        }
+    }
+}
+
+impl Connection {
+    /// Reads what there is and writes what fits.
+    fn advance(&mut self, readiness: &dyn Readiness) -> Next {
+        if self.output.is_empty() || self.shut {
+            let mut piece = [0; 4096];
+            match self.stream.read(&mut piece) {
+                Ok(0) => return Next::Close,
+                Ok(_) if self.shut => return Next::Keep,
+                Ok(bytes) => self.input.extend_from_slice(&piece[..bytes]),
+                Err(error) => return after_error(&error),
+            }
+            match answer(&self.input, readiness) {
+                Some(output) => self.output = output,
+                None => return Next::Keep,
+            }
+        }
+        self.write()
+    }
+
+    fn write(&mut self) -> Next {
+        match self.stream.write(&self.output[self.written..]) {
+            Ok(bytes) => self.written += bytes,
+            Err(error) => return after_error(&error),
+        }
+        if self.written == self.output.len() {
+            // The client closes when it has read all; closing first could take it from it.
+            self.shut = true;
+            if self.stream.shutdown(Shutdown::Write).is_err() {
+                return Next::Close;
+            }
+        }
+        Next::Keep
+    }
+
+    fn time_out(&mut self) -> Next {
+        if self.output.is_empty() {
+            let text = http::response(Status::Timeout, "the request did not end in time\n", false);
+            let _ = self.stream.write(&text);
+        }
+        Next::Close
+    }
+}
+
+fn after_error(error: &io::Error) -> Next {
+    match error.kind() {
+        ErrorKind::WouldBlock | ErrorKind::Interrupted => Next::Keep,
+        _ => Next::Close,
+    }
+}
+
+/// The response to a request of which `input` has arrived, or `None` where it has not ended.
+fn answer(input: &[u8], readiness: &dyn Readiness) -> Option<Vec<u8>> {
+    let head = match http::parse(input) {
+        Ok(Some(head)) => head,
+        Ok(None) => return None,
+        Err(status) => return Some(http::response(status, "", false)),
+    };
+    let (status, body) = match (head.method, head.path) {
+        (_, path) if !matches!(path, "/livez" | "/readyz") => (
+            Status::NotFound,
+            "there are /livez and /readyz\n".to_owned(),
+        ),
+        (Method::Other, _) => (Status::MethodNotAllowed, "only GET and HEAD\n".to_owned()),
+        (_, "/livez") => (Status::Ok, "ok\n".to_owned()),
+        _ => match readiness.ready() {
+            Ok(()) => (Status::Ok, "ready\n".to_owned()),
+            Err(what) => (Status::Unavailable, format!("not ready: {what}\n")),
+        },
+    };
+    Some(http::response(status, &body, head.method == Method::Head))
+}
+
+#[cfg(test)]
+#[path = "admin_tests.rs"]
+mod tests;

@@ -1,0 +1,134 @@
+//! Adoption: how the copy of a primary that opens takes over a longer history of another member.
+//!
+//! 1. It asks the member for a checkpoint. Where its own version is the later one, it keeps its
+//!    own and takes only the ends of the member's logs from there.
+//! 2. It fetches what it lacks of the segments that the checkpoint names, log segments included,
+//!    and applies it, which finds the new end of its history.
+
+use std::collections::VecDeque;
+
+use argosy_base::{SegmentNumber, ServerId};
+use argosy_lsm::edit::{Edit, LogPoint};
+use argosy_replication::Position;
+use argosy_replication::backup::{FETCHES_MAX, Part};
+use argosy_wire::message::Message;
+
+use super::context::Context;
+use super::follower::{Follower, part};
+
+/// How far an adoption is.
+pub(crate) enum Adoption {
+    /// The member's checkpoint is awaited.
+    Asked {
+        /// Who has more.
+        from: ServerId,
+    },
+    /// What the checkpoint names is being fetched.
+    Fetching {
+        /// Who has it.
+        from: ServerId,
+        /// The checkpoint.
+        edit: Edit,
+        /// What is still to ask for.
+        waiting: VecDeque<Part>,
+    },
+    /// It is being applied.
+    Applying,
+    /// The own copy now stands here.
+    Done(Position),
+}
+
+impl Follower {
+    /// Brings this copy to what `from` has; [`take_adoption`](Self::take_adoption) tells the end.
+    pub(crate) fn adopt(&mut self, from: ServerId, context: &Context<'_>) {
+        self.forget_fetches();
+        self.adoption = Some(Adoption::Asked { from });
+        context.send(from, self.region, &Message::Adopt);
+    }
+
+    /// The adoption, once it has ended.
+    pub(crate) fn take_adoption(&mut self) -> Option<Position> {
+        match self.adoption {
+            Some(Adoption::Done(position)) => {
+                self.adoption = None;
+                Some(position)
+            }
+            _ => None,
+        }
+    }
+
+    pub(super) fn adopt_checkpoint(&mut self, from: ServerId, bytes: &[u8], context: &Context<'_>) {
+        let Ok(theirs) = Edit::decode(bytes) else {
+            return context.reset_link(from);
+        };
+        let own = self.replica.checkpoint();
+        let edit = if theirs.seq >= own.seq {
+            theirs
+        } else {
+            with_ends(own, &theirs)
+        };
+        let waiting = self.replica.missing(&edit).into_iter().map(part).collect();
+        self.adoption = Some(Adoption::Fetching {
+            from,
+            edit,
+            waiting,
+        });
+        self.adopt_on(context);
+    }
+
+    /// Asks for more, or applies the checkpoint when nothing is missing any more.
+    pub(super) fn adopt_on(&mut self, context: &Context<'_>) {
+        loop {
+            let under_way = self.fetches.len() + self.to_fetch.len();
+            let (free, idle) = (under_way < FETCHES_MAX, under_way == 0);
+            let Some(Adoption::Fetching {
+                from,
+                edit,
+                waiting,
+            }) = &mut self.adoption
+            else {
+                return;
+            };
+            let from = *from;
+            if let Some(part) = waiting.pop_front_if(|_| free) {
+                self.fetch(from, part, context);
+            } else if idle {
+                let bytes = edit.encode();
+                self.adoption = Some(Adoption::Applying);
+                if let Err(error) = self.replica.submit_edit(&bytes) {
+                    tracing::error!(region = self.region.0, %error, "cannot adopt");
+                    self.adoption = None;
+                    context.reset_link(from);
+                }
+                return;
+            } else {
+                return;
+            }
+        }
+    }
+}
+
+/// `own` with the ends of the logs as `theirs` has them, where they are further.
+fn with_ends(mut own: Edit, theirs: &Edit) -> Edit {
+    let tails: Vec<SegmentNumber> = own
+        .logs_added
+        .iter()
+        .filter(|log| log.end.is_none())
+        .map(|log| log.number)
+        .collect();
+    for point in theirs
+        .log_points
+        .iter()
+        .filter(|point| tails.contains(&point.number))
+    {
+        let mine = own
+            .log_points
+            .iter_mut()
+            .find(|mine| mine.number == point.number);
+        match mine {
+            Some(mine) => mine.to = mine.to.max(point.to),
+            None => own.log_points.push(LogPoint { ..*point }),
+        }
+    }
+    own
+}

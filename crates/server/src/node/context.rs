@@ -1,0 +1,106 @@
+//! What a region's driver may use of its node: the fabric, the links, the other members.
+
+use std::sync::{Arc, MutexGuard};
+
+use argosy_base::{RegionId, ServerId};
+use argosy_fabric::Fabric;
+use argosy_lsm::Lsm;
+use argosy_lsm::cache::NodeCache;
+use argosy_wire::message::Message;
+use argosy_wire::ring::Header;
+
+use super::Node;
+use super::link::{Link, SendError};
+
+/// A node, as its drivers see it.
+pub(crate) struct Context<'a> {
+    pub(crate) node: &'a Node,
+}
+
+impl<'a> Context<'a> {
+    pub(crate) fn fabric(&self) -> &'a dyn Fabric {
+        &*self.node.world.fabric
+    }
+
+    /// The link to `peer`, which the region map names.
+    pub(crate) fn link(&self, peer: ServerId) -> MutexGuard<'a, Link> {
+        self.node.link(peer)
+    }
+
+    /// The members of `region` but its primary.
+    pub(crate) fn backups(&self, region: RegionId) -> impl Iterator<Item = ServerId> + 'a {
+        let region = self
+            .node
+            .map
+            .region(region)
+            .expect("drivers are made from the map");
+        region.backups()
+    }
+
+    pub(crate) fn is_replicated(&self, region: RegionId) -> bool {
+        self.backups(region).next().is_some()
+    }
+
+    pub(crate) fn window_slots(&self) -> usize {
+        self.node.settings.engine.window_slots
+    }
+
+    /// Leaves and values in memory, of all regions.
+    pub(crate) fn cache(&self) -> Arc<NodeCache> {
+        Arc::clone(&self.node.cache)
+    }
+
+    /// Bytes of a landing slot.
+    pub(crate) fn slot_bytes(&self) -> usize {
+        self.node.settings.link.slot_bytes
+    }
+
+    pub(crate) fn header(&self, region: RegionId, kind: u8) -> Header {
+        let epoch = self
+            .node
+            .map
+            .region(region)
+            .map_or_else(Default::default, |r| r.epoch);
+        Header {
+            kind,
+            region,
+            epoch,
+            request: 0,
+        }
+    }
+
+    /// Sends `message` about `region`, with the next flush. Where the peer does not keep up, the
+    /// link is reset: a message is never left out of the middle.
+    pub(crate) fn send(&self, peer: ServerId, region: RegionId, message: &Message<'_>) {
+        let mut payload = Vec::new();
+        message.encode(&mut payload);
+        let mut link = self.link(peer);
+        let header = self.header(region, message.kind());
+        let sent = match message {
+            Message::Edit { .. } => link.send_behind(header, &payload),
+            _ => link.send(header, &payload),
+        };
+        match sent {
+            Ok(()) | Err(SendError::Down) => {}
+            Err(SendError::Full) => link.reset(),
+        }
+    }
+
+    /// Whether `peer` shows no sign of life.
+    pub(crate) fn is_silent(&self, peer: ServerId) -> bool {
+        self.link(peer).is_silent(self.node.now())
+    }
+
+    /// Has the link to `peer` break and open anew.
+    pub(crate) fn reset_link(&self, peer: ServerId) {
+        self.link(peer).reset();
+    }
+
+    /// The region is open here.
+    pub(crate) fn serve(&self, region: RegionId, engine: Arc<Lsm>) {
+        engine.set_waker(Arc::clone(&self.node.world.waker));
+        if let Some(region) = self.node.region(region) {
+            region.serve(engine);
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! What a node tells of itself in `INFO`, under the names of [`argosy_base::info`].
+
+use std::sync::atomic::Ordering;
+
+use argosy_base::info;
+use argosy_base::limits::SEGMENT_SIZE;
+use argosy_engine::Engine;
+
+use super::Node;
+use super::context::Context;
+use super::region::{Driver, Region, engine_of};
+use crate::service::InfoSection;
+
+impl Node {
+    /// All sections.
+    pub(crate) fn describe(&self) -> Vec<InfoSection> {
+        let regions = self
+            .regions
+            .values()
+            .map(|region| describe_region(region, &Context { node: self }))
+            .collect();
+        vec![
+            (info::SECTION, self.describe_server()),
+            (info::SECTION_REGIONS, regions),
+        ]
+    }
+
+    fn describe_server(&self) -> Vec<(String, String)> {
+        let device = self.world.store.device().counters();
+        let cpu_us = self.counters.compaction_cpu_nanos.load(Ordering::Relaxed) / 1000;
+        let mut network: u64 = self
+            .links
+            .keys()
+            .map(|peer| self.link(*peer).bytes_written())
+            .sum();
+        let (mut compactions, mut pending, mut levels) = (0, 0, 0);
+        for region in self.regions.values() {
+            if let Some(engine) = engine_of(region) {
+                let stats = engine.stats();
+                compactions += stats.flushes + stats.compactions;
+                let deepest = stats.levels.iter().filter(|level| level.segments > 0);
+                levels = levels.max(deepest.map(|level| level.level).max().unwrap_or(0));
+                pending += engine.background_pending();
+            }
+            pending += region.waiting().len();
+            match &*region.driver() {
+                Driver::Primary(driver) => {
+                    network += driver.network_bytes();
+                    pending += driver.pending();
+                }
+                Driver::Backup(copy) => pending += copy.pending(),
+                Driver::Failed(_) => {}
+            }
+        }
+        let space = u64::from(self.world.store.used()) * SEGMENT_SIZE as u64;
+        let catch_up = self.counters.catch_up_bytes.load(Ordering::Relaxed);
+        [
+            (info::COMPACTION_CPU_US, cpu_us),
+            (info::NETWORK_BYTES, network),
+            (info::DEVICE_READ_BYTES, device.read_bytes),
+            (info::DEVICE_WRITE_BYTES, device.write_bytes),
+            (info::COMPACTIONS, compactions),
+            (info::CATCH_UP_BYTES, catch_up),
+            (info::BACKGROUND_PENDING, pending as u64),
+            (info::LEVELS, u64::from(levels)),
+            (info::SPACE_BYTES, space),
+        ]
+        .map(|(name, value)| (name.to_owned(), value.to_string()))
+        .to_vec()
+    }
+}
+
+/// The line of one region; see [`argosy_base::info`].
+fn describe_region(region: &Region, context: &Context<'_>) -> (String, String) {
+    let engine = engine_of(region);
+    let (role, state, lsn, edit, digest) = match &*region.driver() {
+        Driver::Primary(driver) => {
+            let state = match driver.lacks(context) {
+                None => "serving",
+                Some(_) if driver.is_serving() => "degraded",
+                Some(_) => "opening",
+            };
+            let lsn = engine.as_ref().map_or(0, |engine| engine.committed_lsn().0);
+            let digest = engine.as_ref().map_or(0, |engine| engine.levels_digest());
+            ("primary", state, lsn, driver.edit(), digest)
+        }
+        Driver::Backup(copy) => {
+            let state = if copy.failed().is_some() {
+                "failed"
+            } else {
+                "following"
+            };
+            let at = copy.position();
+            (
+                "backup",
+                state,
+                at.lsn.0,
+                at.edit,
+                copy.replica().version().levels_digest(),
+            )
+        }
+        Driver::Failed(_) => ("member", "failed", 0, Default::default(), 0),
+    };
+    let line = format!(
+        "role={role},state={state},epoch={},lsn={lsn},edit={},digest={digest:016x}",
+        region.epoch.0, edit.0
+    );
+    (format!("region_{}", region.id.0), line)
+}

@@ -1,0 +1,564 @@
+//! Drives a passive copy of a region: a backup's, or a primary's that is not open yet.
+//!
+//! A backup feeds the pure machine ([`Backup`]) what its primary sends and what its storage has
+//! done, and carries out what the machine says. Edits are kept here, by number, from their arrival
+//! until they are applied.
+//!
+//! How the copy of a primary that opens takes over another member's history is in
+//! [`adopt`](super::adopt).
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use argosy_base::{EditSeq, Epoch, LogKind, RegionId, SegmentNumber, ServerId};
+use argosy_device::Buffer;
+use argosy_engine::Observer;
+use argosy_lsm::edit::Edit;
+use argosy_lsm::log::Geometry;
+use argosy_lsm::replica::{MissingPart, Replica, ReplicaError, ReplicaEvent};
+use argosy_lsm::{Lsm, Service, StorageError};
+use argosy_replication::Position;
+use argosy_replication::backup::{Action, Backup, Event, Part};
+use argosy_wire::message::{FetchStatus, Message};
+
+use super::adopt::Adoption;
+use super::context::Context;
+use super::link::SHIP_SLOTS;
+use super::windows::{fresh_windows, keep_windows, survivors, window_keys};
+use super::{NodeSettings, World, convert, keys};
+
+/// A checkpoint that arrives in parts.
+struct Arriving {
+    attempt: u64,
+    seq: EditSeq,
+    next_part: u64,
+    bytes: Vec<u8>,
+}
+
+/// A part that is being fetched.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Fetch {
+    part: Part,
+    /// Nothing has made it needless since it was asked for.
+    wanted: bool,
+}
+
+/// What found the device full.
+enum Postponed {
+    /// The edit that is to be applied.
+    Apply(EditSeq),
+    /// A part that was fetched, and from whom.
+    Put(ServerId, Part, Arc<Buffer>),
+}
+
+/// A passive copy. See the module documentation.
+pub(crate) struct Follower {
+    pub(super) region: RegionId,
+    epoch: Epoch,
+    primary: ServerId,
+    pub(super) replica: Replica,
+    machine: Backup,
+    actions: Vec<Action>,
+    /// Edits that have arrived and are not applied, encoded; and whether each is a checkpoint.
+    edits: BTreeMap<EditSeq, Vec<u8>>,
+    arriving: Option<Arriving>,
+    /// What is being fetched, by slot.
+    pub(super) fetches: BTreeMap<u8, Fetch>,
+    /// What is to be fetched when a slot is free, and from whom.
+    pub(super) to_fetch: VecDeque<(ServerId, Part)>,
+    /// Ship slots whose segments are being written, to be given back when they are.
+    storing: BTreeMap<SegmentNumber, u8>,
+    pub(super) adoption: Option<Adoption>,
+    /// What found the device full, and is tried again at every step.
+    postponed: Vec<Postponed>,
+    /// Why this copy has stopped following.
+    failed: Option<String>,
+}
+
+impl Follower {
+    /// Opens this server's copy of `region`, or makes it.
+    pub(crate) fn open(
+        region: &argosy_coordinator::Region,
+        settings: &NodeSettings,
+        world: &World,
+    ) -> Result<Self, ReplicaError> {
+        let geometry = Geometry::of(&settings.engine);
+        let survivors = survivors(region.id, &geometry, world);
+        let windows = fresh_windows(region.id, &geometry, world)?;
+        let replica = Replica::open(
+            &world.store,
+            region.id,
+            windows,
+            &survivors,
+            &settings.engine,
+        )?;
+        keep_windows(region.id, &geometry, world)?;
+        let machine = Backup::new(replica.position().edit);
+        Ok(Self {
+            region: region.id,
+            epoch: region.epoch,
+            primary: region.primary,
+            replica,
+            machine,
+            actions: Vec::new(),
+            edits: BTreeMap::new(),
+            arriving: None,
+            fetches: BTreeMap::new(),
+            to_fetch: VecDeque::new(),
+            storing: BTreeMap::new(),
+            adoption: None,
+            postponed: Vec::new(),
+            failed: None,
+        })
+    }
+
+    /// Where the copy stands.
+    pub(crate) fn position(&self) -> Position {
+        convert::position(&self.replica.position())
+    }
+
+    /// The copy itself, for those who describe it.
+    pub(crate) const fn replica(&self) -> &Replica {
+        &self.replica
+    }
+
+    /// Why the copy has stopped following, if it has.
+    pub(crate) fn failed(&self) -> Option<&str> {
+        self.failed.as_deref()
+    }
+
+    /// Edits that wait to be applied.
+    pub(crate) fn pending(&self) -> usize {
+        self.edits.len() + self.storing.len()
+    }
+
+    /// Part of a segment, for a member that fetches it; `None` where it is not here.
+    pub(crate) fn read(
+        &self,
+        segment: SegmentNumber,
+        from: u32,
+        to: u32,
+    ) -> Option<Result<Vec<u8>, String>> {
+        match self.replica.read(segment, from, to.checked_sub(from)?) {
+            Ok(bytes) => Some(Ok(bytes.to_vec())),
+            Err(ReplicaError::Gone { .. }) => None,
+            Err(error) => Some(Err(error.to_string())),
+        }
+    }
+
+    /// Turns the copy into an engine.
+    pub(crate) fn promote(
+        self,
+        context: &Context<'_>,
+        observer: Option<Arc<dyn Observer>>,
+    ) -> Result<Lsm, ReplicaError> {
+        let service = Service {
+            epoch: self.epoch,
+            cache: context.cache(),
+            observer,
+        };
+        Lsm::promote(self.replica, service)
+    }
+
+    /// The link to the primary is gone.
+    pub(crate) fn link_down(&mut self, context: &Context<'_>) {
+        self.forget_fetches();
+        self.step_machine(Event::LinkDown, context);
+    }
+
+    pub(super) fn forget_fetches(&mut self) {
+        self.arriving = None;
+        self.postponed
+            .retain(|postponed| matches!(postponed, Postponed::Apply(_)));
+        self.fetches.clear();
+        self.to_fetch.clear();
+        self.storing.clear();
+    }
+
+    /// The primary begins a new attempt over the same link: slots that are in use stay in use until
+    /// what is on its way has come; what has come is given back.
+    fn begin_again(&mut self, context: &Context<'_>) {
+        self.arriving = None;
+        self.postponed
+            .retain(|postponed| matches!(postponed, Postponed::Apply(_)));
+        self.unwant_fetches();
+        for (_, slot) in std::mem::take(&mut self.storing) {
+            context.send(self.primary, self.region, &Message::Stored { slot });
+        }
+    }
+
+    /// A message of another member about this region.
+    pub(crate) fn handle(&mut self, from: ServerId, message: &Message<'_>, context: &Context<'_>) {
+        match *message {
+            Message::Prepare { attempt } if from == self.primary => {
+                self.begin_again(context);
+                self.step_machine(Event::Prepare { attempt }, context);
+            }
+            Message::Adopt => {
+                let edit = self.replica.checkpoint();
+                let (seq, bytes) = (edit.seq, edit.encode());
+                super::primary::send_checkpoint(self.region, from, 0, (seq, &bytes), context);
+            }
+            Message::Offer { .. } => self.offered(from, message, context),
+            Message::Edit {
+                attempt,
+                seq,
+                bytes,
+            } => {
+                self.edits.entry(seq).or_insert_with(|| bytes.to_vec());
+                self.step_machine(Event::Edit { attempt, seq }, context);
+            }
+            Message::Flush { attempt, range } => {
+                let range = convert::received_range(&range);
+                self.step_machine(Event::Flush { attempt, range }, context);
+            }
+            Message::Ship {
+                segment,
+                len,
+                checksum,
+                slot,
+                ..
+            } if from == self.primary => {
+                self.shipped(from, (segment, len, checksum), slot, context);
+            }
+            Message::Fetched { .. } => self.fetched(from, message, context),
+            _ => tracing::warn!(from = from.0, region = self.region.0, "unexpected message"),
+        }
+    }
+
+    /// A part of a checkpoint. The last one completes it.
+    fn offered(&mut self, from: ServerId, message: &Message<'_>, context: &Context<'_>) {
+        let Message::Offer {
+            attempt,
+            seq,
+            part,
+            parts,
+            bytes,
+        } = *message
+        else {
+            return;
+        };
+        if part == 0 {
+            self.arriving = Some(Arriving {
+                attempt,
+                seq,
+                next_part: 0,
+                bytes: Vec::new(),
+            });
+        }
+        let Some(arriving) = &mut self.arriving else {
+            return;
+        };
+        if (arriving.attempt, arriving.seq, arriving.next_part) != (attempt, seq, part) {
+            return context.reset_link(from);
+        }
+        arriving.bytes.extend_from_slice(bytes);
+        arriving.next_part += 1;
+        if arriving.next_part < parts {
+            return;
+        }
+        let whole = self.arriving.take().expect("it is arriving").bytes;
+        if let Some(Adoption::Asked { from }) = self.adoption {
+            self.adopt_checkpoint(from, &whole, context);
+        } else {
+            self.edits.insert(seq, whole);
+            self.unwant_fetches();
+            self.step_machine(Event::Offer { attempt, seq }, context);
+        }
+    }
+
+    /// A segment was shipped: its bytes lie in the primary's slot.
+    fn shipped(
+        &mut self,
+        from: ServerId,
+        (segment, len, checksum): (SegmentNumber, u32, u32),
+        slot: u8,
+        context: &Context<'_>,
+    ) {
+        if slot >= SHIP_SLOTS || len as usize > context.slot_bytes() {
+            return context.reset_link(from);
+        }
+        let bytes = Arc::new(Buffer::from_slice(
+            context.link(from).read_slot(slot, len as usize),
+        ));
+        match self
+            .replica
+            .put_segment(segment, self.epoch, &bytes, checksum)
+        {
+            Ok(()) => {
+                self.storing.insert(segment, slot);
+            }
+            Err(ReplicaError::Damaged { .. }) => context.reset_link(from),
+            Err(error) => {
+                // It is fetched later if it is still needed; a full device may have room by then.
+                tracing::warn!(region = self.region.0, %error, "a shipped segment was not stored");
+                context.send(from, self.region, &Message::Stored { slot });
+            }
+        }
+    }
+
+    fn fetched(&mut self, from: ServerId, message: &Message<'_>, context: &Context<'_>) {
+        let Message::Fetched {
+            slot,
+            status,
+            len,
+            checksum,
+        } = *message
+        else {
+            return;
+        };
+        let Some(Fetch { part, wanted }) = self.fetches.remove(&slot) else {
+            return;
+        };
+        if !wanted {
+            context.link(from).free_fetch_slot(slot);
+            return self.start_fetches(context);
+        }
+        match status {
+            FetchStatus::Ok if len == part.to - part.from => {}
+            FetchStatus::Ok | FetchStatus::Failed => return context.reset_link(from),
+            FetchStatus::Gone => {
+                if self.adoption.is_some() {
+                    return context.reset_link(from);
+                }
+                context.link(from).free_fetch_slot(slot);
+                self.unwant_fetches();
+                return self.step_machine(Event::Gone { part }, context);
+            }
+        }
+        let bytes = {
+            let mut link = context.link(from);
+            let bytes = link.read_slot(SHIP_SLOTS + slot, len as usize);
+            let sum = convert::fetched_checksum(self.region, part.segment, part.from, bytes);
+            let intact = (sum == checksum).then(|| Arc::new(Buffer::from_slice(bytes)));
+            link.free_fetch_slot(slot);
+            intact
+        };
+        let Some(bytes) = bytes else {
+            return context.reset_link(from);
+        };
+        context
+            .node
+            .counters
+            .catch_up_bytes
+            .fetch_add(u64::from(len), Ordering::Relaxed);
+        self.start_fetches(context);
+        self.put(from, part, bytes, context);
+    }
+
+    /// Takes a part that was fetched, now or when the device has room.
+    fn put(&mut self, from: ServerId, part: Part, bytes: Arc<Buffer>, context: &Context<'_>) {
+        match self.replica.put_part(part.segment, part.from, &bytes) {
+            Ok(()) if self.adoption.is_some() => self.adopt_on(context),
+            Ok(()) => self.step_machine(Event::Fetched { part }, context),
+            Err(error) if is_full(&error) => {
+                self.postponed.push(Postponed::Put(from, part, bytes));
+            }
+            Err(error) => {
+                tracing::warn!(region = self.region.0, %error, "a fetched part was not taken");
+                context.reset_link(from);
+            }
+        }
+    }
+
+    /// Applies an edit of which nothing is missing, now or when the device has room.
+    fn apply(&mut self, seq: EditSeq, context: &Context<'_>) {
+        let bytes = self.edits.get(&seq).cloned().unwrap_or_default();
+        match self.replica.submit_edit(&bytes) {
+            Ok(_) => {}
+            Err(error) if is_full(&error) => self.postponed.push(Postponed::Apply(seq)),
+            Err(error) => {
+                self.fail(&error);
+                context.reset_link(self.primary);
+            }
+        }
+    }
+
+    /// Tries again what found the device full.
+    fn try_postponed(&mut self, context: &Context<'_>) {
+        for postponed in std::mem::take(&mut self.postponed) {
+            match postponed {
+                Postponed::Apply(seq) => self.apply(seq, context),
+                Postponed::Put(from, part, bytes) => self.put(from, part, bytes, context),
+            }
+        }
+    }
+
+    /// Moves storage on. Returns whether anything was done.
+    pub(crate) fn step(&mut self, context: &Context<'_>) -> bool {
+        if self.failed.is_some() {
+            return false;
+        }
+        self.start_fetches(context);
+        self.try_postponed(context);
+        let events = match self.replica.step() {
+            Ok(events) => events,
+            Err(error) => {
+                self.fail(&error);
+                return true;
+            }
+        };
+        let made = !events.is_empty();
+        for event in events {
+            match event {
+                ReplicaEvent::SegmentStored(number) => {
+                    if let Some(slot) = self.storing.remove(&number) {
+                        context.send(self.primary, self.region, &Message::Stored { slot });
+                    }
+                }
+                ReplicaEvent::EditApplied(seq) => self.applied(seq, context),
+                ReplicaEvent::Flushed(range) => {
+                    let range = convert::flush_range(&range);
+                    self.step_machine(Event::Flushed { range }, context);
+                }
+                ReplicaEvent::FlushRefused(_) => context.reset_link(self.primary),
+            }
+        }
+        made
+    }
+
+    fn applied(&mut self, seq: EditSeq, context: &Context<'_>) {
+        // A segment that is part of the version is stored, whether or not that was told.
+        let version = Arc::clone(self.replica.version());
+        let stored = self
+            .storing
+            .extract_if(.., |number, _| version.stored(*number).is_some());
+        for (_, slot) in stored {
+            context.send(self.primary, self.region, &Message::Stored { slot });
+        }
+        if matches!(self.adoption, Some(Adoption::Applying)) {
+            self.adoption = Some(Adoption::Done(self.position()));
+        } else {
+            self.step_machine(Event::Applied { seq }, context);
+        }
+    }
+
+    fn fail(&mut self, error: &ReplicaError) {
+        tracing::error!(region = self.region.0, %error, "this copy stops following");
+        self.failed = Some(error.to_string());
+    }
+
+    fn step_machine(&mut self, event: Event, context: &Context<'_>) {
+        self.machine.step(event, &mut self.actions);
+        while !self.actions.is_empty() {
+            for action in std::mem::take(&mut self.actions) {
+                self.carry_out(action, context);
+            }
+        }
+    }
+
+    fn carry_out(&mut self, action: Action, context: &Context<'_>) {
+        let (primary, region) = (self.primary, self.region);
+        match action {
+            Action::Report { attempt } => self.report(attempt, context),
+            Action::Examine { seq } => {
+                let Some(edit) = self.edit(seq) else {
+                    return context.reset_link(primary);
+                };
+                let missing = self.replica.missing(&edit).into_iter().map(part).collect();
+                self.machine
+                    .step(Event::Examined { seq, missing }, &mut self.actions);
+            }
+            Action::Fetch { part } => self.fetch(primary, part, context),
+            Action::Apply { seq } => self.apply(seq, context),
+            Action::Forget { seq } => self.edits = self.edits.split_off(&seq.next()),
+            Action::SendApplied { seq } => {
+                context.send(primary, region, &Message::Applied { seq });
+            }
+            Action::SendCaughtUp { attempt } => {
+                let position = convert::position_to_send(&self.position());
+                context.send(primary, region, &Message::CaughtUp { attempt, position });
+            }
+            Action::SendCheckpointWanted { attempt } => {
+                context.send(primary, region, &Message::CheckpointWanted { attempt });
+            }
+            Action::Persist { range } => self.replica.flush(convert::engine_range(&range)),
+            Action::SendFlushed { range } => {
+                let range = super::primary::to_wire(range);
+                context.send(primary, region, &Message::Flushed { range });
+            }
+        }
+    }
+
+    /// Takes the windows back, finds where the log ends, and tells the primary.
+    fn report(&mut self, attempt: u64, context: &Context<'_>) {
+        let geometry = Geometry::of(&context.node.settings.engine);
+        for key in window_keys(self.region, &geometry) {
+            context.fabric().revoke(key);
+        }
+        let world = &context.node.world;
+        let renewed = fresh_windows(self.region, &geometry, world)
+            .map_err(ReplicaError::from)
+            .and_then(|windows| self.replica.detach(windows))
+            .and_then(|_| Ok(keep_windows(self.region, &geometry, world)?));
+        if let Err(error) = renewed {
+            tracing::error!(region = self.region.0, %error, "the windows cannot be renewed");
+            self.failed = Some(error.to_string());
+            return;
+        }
+        for (log, slots) in LogKind::ALL.into_iter().zip(self.replica.windows()) {
+            for (slot, memory) in slots.iter().enumerate() {
+                let key = keys::window(self.region, log, slot);
+                if let Err(error) = context.fabric().register(key, Arc::clone(memory)) {
+                    tracing::error!(region = self.region.0, %error, "a window cannot be offered");
+                    return context.reset_link(self.primary);
+                }
+            }
+        }
+        let position = convert::position_to_send(&self.position());
+        context.send(
+            self.primary,
+            self.region,
+            &Message::Report { attempt, position },
+        );
+    }
+
+    fn edit(&self, seq: EditSeq) -> Option<Edit> {
+        Edit::decode(self.edits.get(&seq)?).ok()
+    }
+
+    /// Asks `from` for `part`, now or when a slot is free.
+    pub(super) fn fetch(&mut self, from: ServerId, part: Part, context: &Context<'_>) {
+        self.to_fetch.push_back((from, part));
+        self.start_fetches(context);
+    }
+
+    fn start_fetches(&mut self, context: &Context<'_>) {
+        while let Some((from, part)) = self.to_fetch.front().copied() {
+            let Some(slot) = context.link(from).take_fetch_slot() else {
+                return;
+            };
+            self.to_fetch.pop_front();
+            self.fetches.insert(slot, Fetch { part, wanted: true });
+            let message = Message::Fetch {
+                segment: part.segment,
+                from: part.from,
+                to: part.to,
+                slot,
+            };
+            context.send(from, self.region, &message);
+        }
+    }
+
+    /// What is being fetched is of no use any more; its slots are free when it has come.
+    fn unwant_fetches(&mut self) {
+        self.to_fetch.clear();
+        self.fetches
+            .values_mut()
+            .for_each(|fetch| fetch.wanted = false);
+    }
+}
+
+/// Whether the device has no room for now.
+fn is_full(error: &ReplicaError) -> bool {
+    matches!(error, ReplicaError::Storage(StorageError::Device(error)) if error.is_full())
+}
+
+pub(super) fn part(missing: MissingPart) -> Part {
+    Part {
+        segment: missing.number,
+        from: missing.from,
+        to: missing.to,
+    }
+}

@@ -1,0 +1,304 @@
+//! Requests for regions whose primary is elsewhere: how they travel, and the answers that are
+//! awaited.
+
+use std::collections::BTreeMap;
+
+use argosy_base::{Instant, KeyRange, Outcome, ServerId};
+use argosy_engine::{Condition, Op, WriteBatch, WriteOptions};
+use argosy_wire::call::{Answer, Call, FailureKind};
+
+use super::waiting::ReplyTo;
+use crate::service::{Request, Response, ServiceError};
+
+/// Calls under way to other servers, at most.
+const CALLS_MAX: usize = 1 << 16;
+
+struct Pending {
+    peer: ServerId,
+    reply: ReplyTo,
+    deadline: Instant,
+    write: bool,
+}
+
+/// Calls that were forwarded and not answered yet.
+#[derive(Default)]
+pub(crate) struct Calls {
+    pending: BTreeMap<u64, Pending>,
+    last: u64,
+}
+
+impl Calls {
+    /// Registers a call to `peer` and returns the number that its answer will repeat; `None`
+    /// where too many are under way.
+    pub(crate) fn begin(
+        &mut self,
+        peer: ServerId,
+        reply: ReplyTo,
+        deadline: Instant,
+        write: bool,
+    ) -> Option<u64> {
+        if self.pending.len() >= CALLS_MAX {
+            return None;
+        }
+        self.last += 1;
+        self.pending.insert(
+            self.last,
+            Pending {
+                peer,
+                reply,
+                deadline,
+                write,
+            },
+        );
+        Some(self.last)
+    }
+
+    /// Where the answer to call `number` of `peer` goes; `None` where nobody waits for it any more.
+    pub(crate) fn end(&mut self, peer: ServerId, number: u64) -> Option<ReplyTo> {
+        match self.pending.get(&number) {
+            Some(call) if call.peer == peer => self.pending.remove(&number).map(|call| call.reply),
+            _ => None,
+        }
+    }
+
+    /// Gives up every call for which `lost` holds; `what` says what became of the server.
+    fn give_up(
+        &mut self,
+        what: &str,
+        lost: impl Fn(&Pending) -> bool,
+        due: &mut Vec<(ReplyTo, Response)>,
+    ) {
+        for (_, call) in self.pending.extract_if(.., |_, call| lost(call)) {
+            let outcome = if call.write {
+                Outcome::Unknown
+            } else {
+                Outcome::NotApplied
+            };
+            let what = format!("{}, the region's primary, {what}; retry", call.peer);
+            let error = ServiceError::Unavailable { what, outcome };
+            due.push((call.reply, Response::Failed(error)));
+        }
+    }
+
+    /// The link to `peer` is down: what was under way is lost.
+    pub(crate) fn link_down(&mut self, peer: ServerId, due: &mut Vec<(ReplyTo, Response)>) {
+        self.give_up(
+            "was lost while it worked on this",
+            |call| call.peer == peer,
+            due,
+        );
+    }
+
+    /// Gives up what is past its deadline.
+    pub(crate) fn expire(&mut self, now: Instant, due: &mut Vec<(ReplyTo, Response)>) {
+        self.give_up("did not answer in time", |call| call.deadline <= now, due);
+    }
+}
+
+/// The request as it travels.
+pub(crate) fn encode_request(request: &Request<'_>, out: &mut Vec<u8>) {
+    let call = match *request {
+        Request::Get { key } => Call::Get { key },
+        Request::Write { batch, options } => Call::Write {
+            condition: match options.condition {
+                Condition::Always => 0,
+                Condition::Absent => 1,
+                Condition::Present => 2,
+            },
+            previous: options.return_previous,
+            ops: batch
+                .ops()
+                .map(|op| match op {
+                    Op::Put { key, value } => (key, Some(value)),
+                    Op::Delete { key } => (key, None),
+                })
+                .collect(),
+        },
+        Request::Scan {
+            range,
+            pairs_max,
+            bytes_max,
+            keys_only,
+        } => Call::Scan {
+            from: &range.from,
+            to: range.to.as_deref(),
+            pairs_max: pairs_max as u64,
+            bytes_max: bytes_max as u64,
+            keys_only,
+        },
+        Request::Count => Call::Count,
+    };
+    call.encode(out);
+}
+
+/// A forwarded request, taken apart: what its [`Request`] borrows.
+pub(crate) enum Forwarded<'a> {
+    Get(&'a [u8]),
+    Write(WriteBatch, WriteOptions),
+    Scan {
+        range: KeyRange,
+        pairs_max: usize,
+        bytes_max: usize,
+        keys_only: bool,
+    },
+    Count,
+}
+
+impl<'a> Forwarded<'a> {
+    /// What `call` asks for, or why it cannot be asked.
+    pub(crate) fn of(call: Call<'a>) -> Result<Self, ServiceError> {
+        Ok(match call {
+            Call::Get { key } => Self::Get(key),
+            Call::Write {
+                condition,
+                previous,
+                ops,
+            } => {
+                let mut batch = WriteBatch::new();
+                for (key, value) in ops {
+                    match value {
+                        Some(value) => batch.put(key, value),
+                        None => batch.delete(key),
+                    }
+                    .map_err(|error| ServiceError::Invalid(error.to_string()))?;
+                }
+                let condition = match condition {
+                    0 => Condition::Always,
+                    1 => Condition::Absent,
+                    _ => Condition::Present,
+                };
+                Self::Write(
+                    batch,
+                    WriteOptions {
+                        condition,
+                        return_previous: previous,
+                    },
+                )
+            }
+            Call::Scan {
+                from,
+                to,
+                pairs_max,
+                bytes_max,
+                keys_only,
+            } => Self::Scan {
+                range: KeyRange::new(from, to.map(<[u8]>::to_vec)),
+                pairs_max: usize::try_from(pairs_max).unwrap_or(usize::MAX),
+                bytes_max: usize::try_from(bytes_max).unwrap_or(usize::MAX),
+                keys_only,
+            },
+            Call::Count => Self::Count,
+        })
+    }
+
+    pub(crate) fn request(&self) -> Request<'_> {
+        match self {
+            Self::Get(key) => Request::Get { key },
+            Self::Write(batch, options) => Request::Write {
+                batch,
+                options: *options,
+            },
+            Self::Scan {
+                range,
+                pairs_max,
+                bytes_max,
+                keys_only,
+            } => Request::Scan {
+                range,
+                pairs_max: *pairs_max,
+                bytes_max: *bytes_max,
+                keys_only: *keys_only,
+            },
+            Self::Count => Request::Count,
+        }
+    }
+}
+
+/// The response as it travels.
+pub(crate) fn encode_response(response: &Response, out: &mut Vec<u8>) {
+    let text;
+    let answer = match response {
+        Response::Value(value) => Answer::Value(value.as_deref()),
+        Response::Written {
+            applied,
+            existed,
+            previous,
+        } => Answer::Written {
+            applied: *applied,
+            existed: existed.clone(),
+            previous: previous.iter().map(Option::as_deref).collect(),
+        },
+        Response::Page { pairs, next } => Answer::Page {
+            pairs: pairs
+                .iter()
+                .map(|(key, value)| (key.as_slice(), value.as_slice()))
+                .collect(),
+            next: next.as_deref(),
+        },
+        Response::Count(count) => Answer::Count(*count),
+        Response::Failed(error) => {
+            let (kind, outcome) = match error {
+                ServiceError::Invalid(what) => {
+                    text = what.clone();
+                    (FailureKind::Invalid, Outcome::NotApplied)
+                }
+                ServiceError::Unavailable { what, outcome } => {
+                    text = what.clone();
+                    (FailureKind::Unavailable, *outcome)
+                }
+                ServiceError::Busy { what, outcome } => {
+                    text = what.clone();
+                    (FailureKind::Busy, *outcome)
+                }
+                ServiceError::Storage { what, outcome } => {
+                    text = what.clone();
+                    (FailureKind::Storage, *outcome)
+                }
+            };
+            Answer::Failed {
+                kind,
+                outcome,
+                text: text.as_bytes(),
+            }
+        }
+    };
+    answer.encode(out);
+}
+
+/// The response that travelled.
+pub(crate) fn decode_response(answer: Answer<'_>) -> Response {
+    let own = |bytes: Option<&[u8]>| bytes.map(<[u8]>::to_vec);
+    match answer {
+        Answer::Value(value) => Response::Value(own(value)),
+        Answer::Written {
+            applied,
+            existed,
+            previous,
+        } => Response::Written {
+            applied,
+            existed,
+            previous: previous.into_iter().map(own).collect(),
+        },
+        Answer::Page { pairs, next } => Response::Page {
+            pairs: pairs
+                .into_iter()
+                .map(|(key, value)| (key.to_vec(), value.to_vec()))
+                .collect(),
+            next: own(next),
+        },
+        Answer::Count(count) => Response::Count(count),
+        Answer::Failed {
+            kind,
+            outcome,
+            text,
+        } => {
+            let what = String::from_utf8_lossy(text).into_owned();
+            Response::Failed(match kind {
+                FailureKind::Invalid => ServiceError::Invalid(what),
+                FailureKind::Unavailable => ServiceError::Unavailable { what, outcome },
+                FailureKind::Busy => ServiceError::Busy { what, outcome },
+                FailureKind::Storage => ServiceError::Storage { what, outcome },
+            })
+        }
+    }
+}

@@ -1,0 +1,306 @@
+//! Requests that concern several regions: split, asked of each region, and put together again.
+//!
+//! A write is split by region and written in all of them at once; it is not atomic across them,
+//! and if one part fails the answer says that the rest may have been applied. A scan goes from
+//! region to region in key order until it has enough. A count adds up.
+
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use argosy_base::{KeyRange, Outcome};
+
+use super::Node;
+use super::waiting::ReplyTo;
+use crate::service::{ReplySink, Request, Response, ServiceError};
+
+/// The parts of a write over several regions.
+pub(crate) struct WriteParts {
+    reply: ReplyTo,
+    state: Mutex<WriteState>,
+}
+
+struct WriteState {
+    missing: usize,
+    /// Per part, which operations of the whole it carries, and its answer.
+    parts: Vec<(Vec<usize>, Option<Response>)>,
+    ops: usize,
+}
+
+impl WriteParts {
+    /// Expects an answer for each of `parts`, under the part's index as token.
+    pub(crate) fn new(reply: ReplyTo, parts: Vec<Vec<usize>>, ops: usize) -> Arc<Self> {
+        let missing = parts.len();
+        let parts = parts.into_iter().map(|ops| (ops, None)).collect();
+        Arc::new(Self {
+            reply,
+            state: Mutex::new(WriteState {
+                missing,
+                parts,
+                ops,
+            }),
+        })
+    }
+}
+
+impl WriteState {
+    /// The answer to the whole.
+    fn combine(&mut self) -> Response {
+        let mut applied = true;
+        let mut existed = vec![false; self.ops];
+        let mut previous = vec![None; self.ops];
+        let (mut any_existed, mut any_previous) = (false, false);
+        let mut failure: Option<ServiceError> = None;
+        let mut written = 0;
+        for (ops, response) in &mut self.parts {
+            match response.take() {
+                Some(Response::Written {
+                    applied: part,
+                    existed: e,
+                    previous: p,
+                }) => {
+                    written += usize::from(part);
+                    applied &= part;
+                    any_existed |= !e.is_empty();
+                    any_previous |= !p.is_empty();
+                    ops.iter().zip(e).for_each(|(op, e)| existed[*op] = e);
+                    ops.iter().zip(p).for_each(|(op, p)| previous[*op] = p);
+                }
+                Some(Response::Failed(error)) => failure = Some(worse(failure, error)),
+                _ => {
+                    let odd = ServiceError::Invalid("a write was answered oddly".into());
+                    failure = Some(worse(failure, odd));
+                }
+            }
+        }
+        match failure {
+            Some(error) if written == 0 => Response::Failed(error),
+            Some(error) => {
+                let (why, _) = parts_of(&error);
+                let what = format!("part of the write took effect, but: {why}");
+                let outcome = Outcome::Unknown;
+                Response::Failed(ServiceError::Unavailable { what, outcome })
+            }
+            None => {
+                if !any_existed {
+                    existed.clear();
+                }
+                if !any_previous {
+                    previous.clear();
+                }
+                Response::Written {
+                    applied,
+                    existed,
+                    previous,
+                }
+            }
+        }
+    }
+}
+
+/// The one of two failures that says more of what may have happened: one part that may have been
+/// applied makes the outcome of the whole unknown.
+fn worse(first: Option<ServiceError>, second: ServiceError) -> ServiceError {
+    match first {
+        Some(first) if parts_of(&first).1 != Outcome::NotApplied => first,
+        _ => second,
+    }
+}
+
+/// What failed, without what became of the write; and what became of it.
+fn parts_of(error: &ServiceError) -> (&str, Outcome) {
+    match error {
+        ServiceError::Invalid(what) => (what, Outcome::NotApplied),
+        ServiceError::Unavailable { what, outcome }
+        | ServiceError::Busy { what, outcome }
+        | ServiceError::Storage { what, outcome } => (what, *outcome),
+    }
+}
+
+impl ReplySink for WriteParts {
+    fn deliver(&self, token: u64, response: Response) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let part = usize::try_from(token).expect("a part's index");
+        state.parts[part].1 = Some(response);
+        state.missing -= 1;
+        if state.missing == 0 {
+            let response = state.combine();
+            drop(state);
+            self.reply.clone().send(response);
+        }
+    }
+}
+
+/// A count over several regions.
+pub(crate) struct CountParts {
+    reply: ReplyTo,
+    state: Mutex<(usize, Result<u64, ServiceError>)>,
+}
+
+impl CountParts {
+    /// Expects `parts` answers.
+    pub(crate) fn new(reply: ReplyTo, parts: usize) -> Arc<Self> {
+        Arc::new(Self {
+            reply,
+            state: Mutex::new((parts, Ok(0))),
+        })
+    }
+}
+
+impl ReplySink for CountParts {
+    fn deliver(&self, _: u64, response: Response) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        match (&mut state.1, response) {
+            (Ok(sum), Response::Count(count)) => *sum += count,
+            (Ok(_), Response::Failed(error)) => state.1 = Err(error),
+            _ => {}
+        }
+        state.0 -= 1;
+        if state.0 == 0 {
+            let whole = state.1.clone();
+            drop(state);
+            self.reply
+                .clone()
+                .send(whole.map_or_else(Response::Failed, Response::Count));
+        }
+    }
+}
+
+/// A scan that goes from region to region.
+pub(crate) struct ScanParts {
+    me: Weak<Self>,
+    node: Weak<Node>,
+    reply: ReplyTo,
+    pairs_max: usize,
+    bytes_max: usize,
+    keys_only: bool,
+    state: Mutex<ScanState>,
+}
+
+struct ScanState {
+    /// What is left of the range.
+    rest: KeyRange,
+    pairs: Vec<(Vec<u8>, Vec<u8>)>,
+    bytes: usize,
+}
+
+impl ScanParts {
+    pub(crate) fn new(node: Weak<Node>, reply: ReplyTo, request: &Request<'_>) -> Arc<Self> {
+        let Request::Scan {
+            range,
+            pairs_max,
+            bytes_max,
+            keys_only,
+        } = *request
+        else {
+            panic!("only scans go from region to region");
+        };
+        let rest = range.clone();
+        let state = Mutex::new(ScanState {
+            rest,
+            pairs: Vec::new(),
+            bytes: 0,
+        });
+        Arc::new_cyclic(|me| Self {
+            me: Weak::clone(me),
+            node,
+            reply,
+            pairs_max,
+            bytes_max,
+            keys_only,
+            state,
+        })
+    }
+
+    /// Asks region after region for as long as they answer at once.
+    pub(crate) fn go_on(&self) {
+        let (Some(me), Some(node)) = (self.me.upgrade(), self.node.upgrade()) else {
+            return;
+        };
+        loop {
+            let (range, pairs_max, bytes_max) = {
+                let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+                let pairs_max = self.pairs_max - state.pairs.len();
+                (
+                    state.rest.clone(),
+                    pairs_max,
+                    self.bytes_max.saturating_sub(state.bytes),
+                )
+            };
+            let keys_only = self.keys_only;
+            let request = Request::Scan {
+                range: &range,
+                pairs_max,
+                bytes_max,
+                keys_only,
+            };
+            let sink: Arc<dyn ReplySink> = Arc::clone(&me) as Arc<dyn ReplySink>;
+            match node.call_region_of(&range.from, request, &sink) {
+                Some(response) => {
+                    if !self.add(response) {
+                        return;
+                    }
+                }
+                None => {
+                    node.flush_links();
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Takes one region's page. Returns whether there is more to ask for; otherwise the whole has
+    /// been answered.
+    fn add(&self, response: Response) -> bool {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let answer = match response {
+            Response::Page { pairs, next } => {
+                state.bytes += pairs
+                    .iter()
+                    .map(|(key, value)| key.len() + value.len())
+                    .sum::<usize>();
+                state.pairs.extend(pairs);
+                let full = state.pairs.len() >= self.pairs_max || state.bytes >= self.bytes_max;
+                match next {
+                    Some(next) => {
+                        state.rest.from = next;
+                        if state.rest.is_empty() {
+                            state.page(None)
+                        } else if full {
+                            let next = state.rest.from.clone();
+                            state.page(Some(next))
+                        } else {
+                            return true;
+                        }
+                    }
+                    None => state.page(None),
+                }
+            }
+            Response::Failed(error) => Response::Failed(error),
+            _ => Response::Failed(ServiceError::Invalid("a scan was answered oddly".into())),
+        };
+        drop(state);
+        self.reply.clone().send(answer);
+        false
+    }
+}
+
+impl ScanState {
+    fn page(&mut self, next: Option<Vec<u8>>) -> Response {
+        Response::Page {
+            pairs: std::mem::take(&mut self.pairs),
+            next,
+        }
+    }
+}
+
+impl ReplySink for ScanParts {
+    /// A page that was not there at once.
+    fn deliver(&self, _: u64, response: Response) {
+        if self.add(response) {
+            self.go_on();
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "gather_tests.rs"]
+mod tests;

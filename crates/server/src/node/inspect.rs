@@ -1,0 +1,120 @@
+//! What tests and the simulator may see of a node beyond its answers: snapshots of its regions,
+//! the versions that its copies stand at, their bytes, and what it has counted.
+
+use std::sync::atomic::Ordering;
+
+use argosy_base::{RegionId, SegmentNumber, ServerId};
+use argosy_engine::{Engine, Snapshot};
+use argosy_lsm::db::Stats;
+use argosy_lsm::edit::Edit;
+
+use super::Node;
+use super::context::Context;
+use super::region::{Driver, engine_of};
+
+/// One copy of a region.
+#[derive(Clone, Debug)]
+pub struct CopyState {
+    /// Everything that the copy's version consists of; its points tell how far the open segments
+    /// of the logs go: on a primary what is durable, on a backup what is known to be there.
+    pub checkpoint: Edit,
+}
+
+/// What a node has done since it was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NodeCounts {
+    /// Bytes fetched or received in catching up.
+    pub catch_up_bytes: u64,
+    /// Finished segments shipped to a backup.
+    pub shipments: u64,
+    /// Checkpoints offered to a backup that had to catch up.
+    pub offers: u64,
+    /// Histories adopted from another member.
+    pub adoptions: u64,
+    /// Links that went down.
+    pub links_lost: u64,
+}
+
+impl Node {
+    /// A view of everything that is committed in a region that is open here, which pins what it
+    /// sees until it is dropped. `None` while that may be less than was once acknowledged.
+    #[must_use]
+    pub fn snapshot(&self, region: RegionId) -> Option<Box<dyn Snapshot>> {
+        let region = self.region(region)?;
+        let engine = engine_of(region)?;
+        region.has_recommitted(&engine).then(|| engine.snapshot())
+    }
+
+    /// What the engine of a region that is open here has done and holds.
+    #[must_use]
+    pub fn engine_stats(&self, region: RegionId) -> Option<Stats> {
+        Some(engine_of(self.region(region)?)?.stats())
+    }
+
+    /// The state of this server's copy.
+    ///
+    /// # Errors
+    /// Why there is none, in words.
+    pub fn copy_state(&self, region: RegionId) -> Result<CopyState, String> {
+        let region = self.region(region).ok_or("this server is not a member")?;
+        let engine = engine_of(region);
+        if let Some(engine) = engine {
+            let (_, bytes, _) = engine.checkpoint();
+            let checkpoint = Edit::decode(&bytes).map_err(|error| error.to_string())?;
+            return Ok(CopyState { checkpoint });
+        }
+        match &*region.driver() {
+            Driver::Backup(copy) => {
+                if let Some(why) = copy.failed() {
+                    return Err(why.to_owned());
+                }
+                Ok(CopyState {
+                    checkpoint: copy.replica().checkpoint(),
+                })
+            }
+            Driver::Primary(driver) => Err(driver
+                .lacks(&Context { node: self })
+                .unwrap_or_else(|| "it opens".into())),
+            Driver::Failed(why) => Err(why.clone()),
+        }
+    }
+
+    /// Bytes `from..to`, whole blocks, of a segment of this server's copy.
+    ///
+    /// # Errors
+    /// Why they cannot be had, in words.
+    pub fn copy_bytes(
+        &self,
+        region: RegionId,
+        number: SegmentNumber,
+        (from, to): (u32, u32),
+    ) -> Result<Vec<u8>, String> {
+        let region = self.region(region).ok_or("this server is not a member")?;
+        let bytes = match &*region.driver() {
+            Driver::Primary(driver) => driver.read(number, from, to),
+            Driver::Backup(copy) => copy.read(number, from, to),
+            Driver::Failed(why) => Some(Err(why.clone())),
+        };
+        bytes.unwrap_or_else(|| Err(format!("{number} is not held up to byte {to}")))
+    }
+
+    /// A peer to which there is no open link at present.
+    #[must_use]
+    pub fn peer_apart(&self) -> Option<ServerId> {
+        let mut peers = self.links.keys().copied();
+        peers.find(|peer| !self.link(*peer).is_open())
+    }
+
+    /// What the node has done since it was opened.
+    #[must_use]
+    pub fn counts(&self) -> NodeCounts {
+        let counters = &self.counters;
+        NodeCounts {
+            catch_up_bytes: counters.catch_up_bytes.load(Ordering::Relaxed),
+            shipments: counters.shipments.load(Ordering::Relaxed),
+            offers: counters.offers.load(Ordering::Relaxed),
+            adoptions: counters.adoptions.load(Ordering::Relaxed),
+            links_lost: counters.links_lost.load(Ordering::Relaxed),
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! Names of the memories that a server offers to its peers, and of those that outlive it.
+//!
+//! ```text
+//! key := kind: u8  region: u32  log or 0: u8  slot or peer: u16      (from the highest byte down)
+//! ```
+//!
+//! The same number names a memory in the fabric and in the store of windows.
+
+use argosy_base::{LogKind, RegionId, ServerId};
+use argosy_fabric::MemoryKey;
+
+const INBOX: u64 = 1;
+const LANDING: u64 = 2;
+const WINDOW: u64 = 3;
+
+const fn key(kind: u64, region: u32, log: u8, last: u16) -> MemoryKey {
+    MemoryKey(kind << 56 | (region as u64) << 24 | (log as u64) << 16 | last as u64)
+}
+
+fn peer_bits(peer: ServerId) -> u16 {
+    u16::try_from(peer.0).expect("a cluster has under 2^16 servers; the region map is checked")
+}
+
+/// What `peer` writes its messages into.
+pub(crate) fn inbox(peer: ServerId) -> MemoryKey {
+    key(INBOX, 0, 0, peer_bits(peer))
+}
+
+/// What `peer` writes segments into.
+pub(crate) fn landing(peer: ServerId) -> MemoryKey {
+    key(LANDING, 0, 0, peer_bits(peer))
+}
+
+/// One slot of the windows of a region's log.
+pub(crate) fn window(region: RegionId, log: LogKind, slot: usize) -> MemoryKey {
+    let slot = u16::try_from(slot).expect("a log has a handful of window slots");
+    key(WINDOW, region.0, log as u8, slot)
+}
+
+/// Whether a surviving memory of this name is a window, of whichever region.
+pub(crate) const fn is_window(name: u64) -> bool {
+    name >> 56 == WINDOW
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_two_memories_share_a_name() {
+        let mut names = vec![];
+        for server in [0, 1, 65_535] {
+            names.push(inbox(ServerId(server)).0);
+            names.push(landing(ServerId(server)).0);
+        }
+        for region in [1, u32::MAX] {
+            for log in LogKind::ALL {
+                for slot in 0..3 {
+                    let name = window(RegionId(region), log, slot).0;
+                    assert!(is_window(name));
+                    names.push(name);
+                }
+            }
+        }
+        let count = names.len();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), count);
+    }
+}

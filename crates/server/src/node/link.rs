@@ -1,0 +1,643 @@
+//! The link to one peer: a message ring in each direction, and landing slots for segments.
+//!
+//! Each side owns an [inbox](super::inbox) that the other writes, one-sided, and nobody else.
+//!
+//! A *session* is one side's number, another one whenever its side of the link has broken. A link
+//! opens like this, on each side for itself and in any order:
+//!
+//! 1. Write the own session as `wish`, and the peer's that was accepted, into the peer's inbox.
+//! 2. When a new wish stands in the own inbox: replace the inbox, and the landing slots, by fresh
+//!    memory, which revokes the old; then write the wish back as `accept`.
+//! 3. When the own session stands in the own inbox as `accept`, beside the wish that was accepted:
+//!    connect to the peer's fresh memory. The link is open.
+//!
+//! When anything fails, or a new wish arrives on an open link, the link is down: it takes a new
+//! session, and makes its memory fresh again. So whatever the peer wrote under an open link of
+//! before is gone, and its next write fails and makes it break as well; and a peer that was still
+//! about to open finds fresh memory for the session that it wished for. Both sides therefore agree
+//! on when a link was reset, and no message of an earlier link is ever read on a later one. Messages
+//! arrive in order, each once, until the link is down.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use argosy_base::{Incarnation, Instant, ServerId};
+use argosy_device::{DeviceError, SharedMemory, WindowStore};
+use argosy_fabric::{Fabric, FabricError, MemoryKey, RemoteMemory};
+use argosy_wire::message::Message;
+use argosy_wire::ring::{Header, PushError, RingError, RingReader, RingShape, RingWriter};
+
+use super::inbox::{BEAT, HEAD, HELLO, Hello, Inbox, RING};
+use super::keys;
+
+/// Slots into which the peer ships segments as it finishes them.
+pub const SHIP_SLOTS: u8 = 2;
+/// Slots into which the peer writes what was fetched from it; numbered behind the ship slots.
+pub const FETCH_SLOTS: u8 = 2;
+
+/// Messages that wait for room in the ring, in bytes of payload; over it, the link refuses.
+const BACKLOG_BYTES_MAX: usize = 16 << 20;
+/// How long a message may take to arrive, once its first bytes are there: its writer has died in
+/// the middle, or the bytes are damaged.
+const ARRIVAL_MAX: Duration = Duration::from_secs(2);
+/// A peer that shows no sign of life for this long is said to be silent: many missed beats.
+const SILENT_AFTER: Duration = Duration::from_secs(2);
+/// How often a peer is looked for that offers no inbox, and an idle link is tried.
+const BEAT_EVERY: Duration = Duration::from_millis(100);
+
+/// Sizes that all servers of a cluster share.
+#[derive(Clone, Copy, Debug)]
+pub struct LinkSettings {
+    /// Bytes of a message ring: a power of two, at least 4 times the longest message.
+    pub ring_bytes: usize,
+    /// Bytes of a landing slot: those of a segment.
+    pub slot_bytes: usize,
+}
+
+/// Why a message was not sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum SendError {
+    /// The link is down.
+    #[error("the link is down")]
+    Down,
+    /// Too much waits for the peer to read.
+    #[error("the peer does not keep up")]
+    Full,
+}
+
+/// What a link tells its node.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum LinkEvent {
+    /// Messages can be sent and will arrive.
+    Up,
+    /// Whatever was sent may be lost.
+    Down,
+}
+
+/// Why a link went down, for the log.
+#[derive(Debug, thiserror::Error)]
+enum Broken {
+    #[error(transparent)]
+    Fabric(#[from] FabricError),
+    #[error(transparent)]
+    Ring(#[from] RingError),
+    #[error(transparent)]
+    Memory(#[from] DeviceError),
+    #[error("the peer began a new session")]
+    NewSession,
+    #[error("it was reset here")]
+    Reset,
+    #[error("a message has been arriving for too long")]
+    Stuck,
+}
+
+/// A message whose bytes in a landing slot have to arrive first.
+struct Behind {
+    write: u64,
+    header: Header,
+    payload: Vec<u8>,
+}
+
+/// What an open link writes to.
+struct Open {
+    inbox: Box<dyn RemoteMemory>,
+    landing: Box<dyn RemoteMemory>,
+    out: RingWriter,
+    /// Messages that found no room in the ring, oldest first, and their bytes.
+    backlog: VecDeque<(Header, Vec<u8>)>,
+    backlog_bytes: usize,
+    behind: VecDeque<Behind>,
+    /// Ship slots that the peer has not given back.
+    slots_busy: u8,
+    /// Own fetch slots into which the peer was asked to write.
+    fetches_busy: u8,
+}
+
+enum State {
+    /// Waiting for the peer. `inbox` is there once the words have been written to it.
+    Closed {
+        inbox: Option<Box<dyn RemoteMemory>>,
+        next_try: Instant,
+    },
+    Open(Box<Open>),
+}
+
+/// See the module documentation.
+pub(crate) struct Link {
+    me: ServerId,
+    peer: ServerId,
+    settings: LinkSettings,
+    fabric: Arc<dyn Fabric>,
+    memories: Arc<dyn WindowStore>,
+    inbox: Inbox,
+    landing: Arc<SharedMemory>,
+    reader: RingReader,
+    /// What made the last read fail.
+    garbage: Option<RingError>,
+    /// Since when the same message has been arriving, and where in the ring.
+    partial: Option<(u64, Instant)>,
+    reset_wanted: bool,
+    /// The own session.
+    session: u32,
+    /// The peer's session that inbox and landing slots were made for; 0 at first.
+    accepted: u32,
+    state: State,
+    /// Numbers the writes to the peer.
+    write: u64,
+    beat_at: Instant,
+    beats: u64,
+    /// What the peer last wrote of head and beat, and when that was seen to change.
+    pulse: (u64, u64),
+    heard_at: Instant,
+    scratch: Vec<u8>,
+    bytes_written: u64,
+}
+
+impl Link {
+    /// A link that is down. `session` is higher than any that an earlier process of this server
+    /// has used.
+    pub(crate) fn new(
+        (me, peer): (ServerId, ServerId),
+        settings: LinkSettings,
+        fabric: Arc<dyn Fabric>,
+        memories: Arc<dyn WindowStore>,
+        session: u32,
+    ) -> Result<Self, DeviceError> {
+        let shape = RingShape::new(settings.ring_bytes);
+        let mut link = Self {
+            me,
+            peer,
+            settings,
+            fabric,
+            memories,
+            inbox: Inbox(Arc::new(SharedMemory::anonymous(RING))),
+            landing: Arc::new(SharedMemory::anonymous(RING)),
+            reader: RingReader::new(shape, Incarnation(0)),
+            garbage: None,
+            partial: None,
+            reset_wanted: false,
+            session,
+            accepted: 0,
+            state: State::Closed {
+                inbox: None,
+                next_try: Instant::default(),
+            },
+            write: 0,
+            beat_at: Instant::default(),
+            beats: 0,
+            pulse: (0, 0),
+            heard_at: Instant::default(),
+            scratch: Vec::new(),
+            bytes_written: 0,
+        };
+        link.renew_memory().map_err(|broken| match broken {
+            Broken::Memory(error) => error,
+            other => unusable(&other),
+        })?;
+        Ok(link)
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        matches!(self.state, State::Open(_))
+    }
+
+    /// The own session: another one whenever the link has been reset.
+    pub(crate) const fn session(&self) -> u32 {
+        self.session
+    }
+
+    /// Whether the peer has shown no sign of life for long: it is stopped, killed, or out of reach.
+    /// Its memory may take writes all the same.
+    pub(crate) fn is_silent(&self, now: Instant) -> bool {
+        !self.is_open() || now.since(self.heard_at) > SILENT_AFTER
+    }
+
+    /// Has the link break, and open anew, at the next step.
+    pub(crate) fn reset(&mut self) {
+        self.reset_wanted = true;
+    }
+
+    /// Bytes written into the peer's memory by this link.
+    pub(crate) const fn bytes_written(&self) -> u64 {
+        self.bytes_written
+    }
+
+    /// Queues a message. It is sent with the next [`flush`](Self::flush).
+    pub(crate) fn send(&mut self, header: Header, payload: &[u8]) -> Result<(), SendError> {
+        let State::Open(open) = &mut self.state else {
+            return Err(SendError::Down);
+        };
+        if open.backlog.is_empty() {
+            match open.out.push(header, &[payload]) {
+                Ok(()) => return Ok(()),
+                Err(PushError::Full) => {}
+                Err(PushError::TooLarge { len, max }) => {
+                    panic!("a message of {len} bytes was built, over the ring's {max}")
+                }
+            }
+        }
+        if open.backlog_bytes + payload.len() > BACKLOG_BYTES_MAX {
+            return Err(SendError::Full);
+        }
+        open.backlog_bytes += payload.len();
+        open.backlog.push_back((header, payload.to_vec()));
+        Ok(())
+    }
+
+    /// Queues a message behind those of everything that is landing: what refers to a segment does
+    /// not arrive before it.
+    pub(crate) fn send_behind(&mut self, header: Header, payload: &[u8]) -> Result<(), SendError> {
+        match &mut self.state {
+            State::Open(open) if !open.behind.is_empty() => {
+                let payload = payload.to_vec();
+                open.behind.push_back(Behind {
+                    write: 0,
+                    header,
+                    payload,
+                });
+                Ok(())
+            }
+            _ => self.send(header, payload),
+        }
+    }
+
+    /// A ship slot that is free, or `None` while the peer stores what was shipped before.
+    pub(crate) fn free_ship_slot(&self) -> Option<u8> {
+        let State::Open(open) = &self.state else {
+            return None;
+        };
+        (0..SHIP_SLOTS).find(|slot| open.slots_busy & 1 << slot == 0)
+    }
+
+    /// Takes a fetch slot for a part that the peer is asked for; `None` while all are taken. Regions
+    /// share the slots of a link.
+    pub(crate) fn take_fetch_slot(&mut self) -> Option<u8> {
+        let State::Open(open) = &mut self.state else {
+            return None;
+        };
+        let slot = (0..FETCH_SLOTS).find(|slot| open.fetches_busy & 1 << slot == 0)?;
+        open.fetches_busy |= 1 << slot;
+        Some(slot)
+    }
+
+    /// A fetch has ended, and what it brought has been copied.
+    pub(crate) fn free_fetch_slot(&mut self, slot: u8) {
+        if let State::Open(open) = &mut self.state
+            && slot < FETCH_SLOTS
+        {
+            open.fetches_busy &= !(1 << slot);
+        }
+    }
+
+    /// The peer gave a ship slot back.
+    pub(crate) fn ship_slot_freed(&mut self, slot: u8) {
+        if let State::Open(open) = &mut self.state
+            && slot < SHIP_SLOTS
+        {
+            open.slots_busy &= !(1 << slot);
+        }
+    }
+
+    /// Writes `bytes` into the peer's landing `slot`, and sends the message when they are there.
+    pub(crate) fn land(
+        &mut self,
+        slot: u8,
+        bytes: &[u8],
+        header: Header,
+        message: &Message<'_>,
+    ) -> Result<(), SendError> {
+        assert!(slot < SHIP_SLOTS + FETCH_SLOTS && bytes.len() <= self.settings.slot_bytes);
+        let State::Open(open) = &mut self.state else {
+            return Err(SendError::Down);
+        };
+        self.write += 1;
+        let at = usize::from(slot) * self.settings.slot_bytes;
+        if let Err(error) = open.landing.write(at, bytes, self.write) {
+            return Err(if error == FabricError::Full {
+                SendError::Full
+            } else {
+                SendError::Down
+            });
+        }
+        self.bytes_written += bytes.len() as u64;
+        if slot < SHIP_SLOTS {
+            open.slots_busy |= 1 << slot;
+        }
+        let mut payload = Vec::new();
+        message.encode(&mut payload);
+        open.behind.push_back(Behind {
+            write: self.write,
+            header,
+            payload,
+        });
+        Ok(())
+    }
+
+    /// Sends what was queued. Failures are noticed by the next [`step`](Self::step).
+    pub(crate) fn flush(&mut self) {
+        let State::Open(open) = &mut self.state else {
+            return;
+        };
+        let mut wrote = false;
+        loop {
+            while let Some((header, payload)) = open.backlog.front() {
+                if open.out.push(*header, &[payload]).is_err() {
+                    break;
+                }
+                open.backlog_bytes -= payload.len();
+                open.backlog.pop_front();
+            }
+            let Some((offset, bytes)) = open.out.next_write() else {
+                break;
+            };
+            self.write += 1;
+            if open.inbox.write(RING + offset, bytes, self.write).is_err() {
+                break;
+            }
+            self.bytes_written += bytes.len() as u64;
+            open.out.wrote();
+            wrote = true;
+        }
+        if wrote {
+            self.fabric.notify(self.peer);
+        }
+    }
+
+    /// Moves the link on. Call often; `events` receives what changed. Returns whether anything
+    /// was done.
+    pub(crate) fn step(&mut self, now: Instant, events: &mut Vec<LinkEvent>) -> bool {
+        match self.try_step(now, events) {
+            Ok(made) => made,
+            Err(broken) => {
+                self.break_down(now, &broken, events);
+                true
+            }
+        }
+    }
+
+    /// The next message that has arrived, its payload in `payload`.
+    pub(crate) fn next(&mut self, payload: &mut Vec<u8>) -> Option<Header> {
+        if !self.is_open() {
+            return None;
+        }
+        match self.reader.next(&self.inbox, payload) {
+            Ok(header) => header,
+            Err(error) => {
+                // Dealt with in the next step.
+                self.garbage = Some(error);
+                None
+            }
+        }
+    }
+
+    fn try_step(&mut self, now: Instant, events: &mut Vec<LinkEvent>) -> Result<bool, Broken> {
+        if std::mem::take(&mut self.reset_wanted) && self.is_open() {
+            return Err(Broken::Reset);
+        }
+        let wish = self.inbox.hello().wish;
+        if wish != 0 && wish != self.accepted {
+            if self.is_open() {
+                self.break_down(now, &Broken::NewSession, events);
+            }
+            self.accepted = wish;
+            self.renew_memory()?;
+            self.say_hello();
+        }
+        match &self.state {
+            State::Closed { .. } => self.try_open(now, events),
+            State::Open(_) => self.step_open(now),
+        }
+    }
+
+    /// Replaces inbox and landing slots by fresh memory. What the peer said last stays.
+    fn renew_memory(&mut self) -> Result<(), Broken> {
+        let (inbox_key, landing_key) = (keys::inbox(self.peer), keys::landing(self.peer));
+        self.fabric.revoke(inbox_key);
+        self.fabric.revoke(landing_key);
+        let inbox = self.create(inbox_key, RING + self.settings.ring_bytes)?;
+        let slots = usize::from(SHIP_SLOTS + FETCH_SLOTS);
+        let landing = self.create(landing_key, slots * self.settings.slot_bytes)?;
+        inbox.store_u64(HELLO, self.inbox.hello().word());
+        self.fabric.register(landing_key, Arc::clone(&landing))?;
+        self.fabric.register(inbox_key, Arc::clone(&inbox))?;
+        let shape = RingShape::new(self.settings.ring_bytes);
+        self.reader = RingReader::new(shape, Incarnation(self.accepted.into()));
+        self.garbage = None;
+        self.partial = None;
+        self.inbox = Inbox(inbox);
+        self.landing = landing;
+        Ok(())
+    }
+
+    fn create(&self, key: MemoryKey, len: usize) -> Result<Arc<SharedMemory>, DeviceError> {
+        let memory = self.memories.create(key.0, len)?;
+        self.memories.forget_survivors(key.0)?;
+        Ok(memory)
+    }
+
+    /// Steps 1 and 3 of opening.
+    fn try_open(&mut self, now: Instant, events: &mut Vec<LinkEvent>) -> Result<bool, Broken> {
+        let State::Closed { inbox, next_try } = &mut self.state else {
+            return Ok(false);
+        };
+        let mut failed = false;
+        if let Some(remote) = inbox {
+            while let Some(done) = remote.poll() {
+                failed |= done.result.is_err();
+            }
+        }
+        if failed {
+            *inbox = None;
+        }
+        let due = now >= *next_try;
+        if due {
+            *next_try = now + BEAT_EVERY;
+        }
+        if inbox.is_none() {
+            if !due {
+                return Ok(false);
+            }
+            match self.fabric.connect(self.peer, keys::inbox(self.me)) {
+                Ok(remote) => *inbox = Some(remote),
+                Err(FabricError::NotThere { .. } | FabricError::Broken) => return Ok(false),
+                Err(error) => return Err(error.into()),
+            }
+            self.say_hello();
+            return Ok(true);
+        }
+        if self.inbox.hello()
+            != (Hello {
+                wish: self.accepted,
+                accept: self.session,
+            })
+        {
+            // Tell again from time to time: the peer may have renewed its inbox in between.
+            if due {
+                self.say_hello();
+            }
+            return Ok(false);
+        }
+        self.finish_opening(now, events)
+    }
+
+    /// The peer has made room for the own session: its inbox, and landing slots, are fresh.
+    fn finish_opening(
+        &mut self,
+        now: Instant,
+        events: &mut Vec<LinkEvent>,
+    ) -> Result<bool, Broken> {
+        let connect = |key| self.fabric.connect(self.peer, key);
+        let (Ok(inbox), Ok(landing)) = (
+            connect(keys::inbox(self.me)),
+            connect(keys::landing(self.me)),
+        ) else {
+            return Ok(false);
+        };
+        let shape = RingShape::new(self.settings.ring_bytes);
+        self.state = State::Open(Box::new(Open {
+            inbox,
+            landing,
+            out: RingWriter::new(shape, Incarnation(self.session.into())),
+            backlog: VecDeque::new(),
+            backlog_bytes: 0,
+            behind: VecDeque::new(),
+            slots_busy: 0,
+            fetches_busy: 0,
+        }));
+        self.heard_at = now;
+        self.say_hello();
+        events.push(LinkEvent::Up);
+        Ok(true)
+    }
+
+    /// Writes wish and accept into the peer's inbox. A failure is found when it is polled.
+    fn say_hello(&mut self) {
+        let hello = Hello {
+            wish: self.session,
+            accept: self.accepted,
+        };
+        let remote = match &mut self.state {
+            State::Closed {
+                inbox: Some(remote),
+                ..
+            } => remote,
+            State::Open(open) => &mut open.inbox,
+            State::Closed { inbox: None, .. } => return,
+        };
+        self.write += 1;
+        let failed = remote
+            .write(HELLO, &hello.word().to_le_bytes(), self.write)
+            .is_err();
+        if failed && let State::Closed { inbox, .. } = &mut self.state {
+            *inbox = None;
+        }
+        self.fabric.notify(self.peer);
+    }
+
+    fn step_open(&mut self, now: Instant) -> Result<bool, Broken> {
+        let State::Open(open) = &mut self.state else {
+            return Ok(false);
+        };
+        let mut made = false;
+        while let Some(done) = open.inbox.poll() {
+            done.result?;
+        }
+        while let Some(done) = open.landing.poll() {
+            done.result?;
+            made = true;
+            // Writes of one connection may end in any order; messages keep theirs.
+            if let Some(behind) = open.behind.iter_mut().find(|b| b.write == done.seq) {
+                behind.write = 0;
+            }
+        }
+        while open.behind.front().is_some_and(|behind| behind.write == 0) {
+            let behind = open.behind.pop_front().expect("there is a first one");
+            open.backlog_bytes += behind.payload.len();
+            open.backlog.push_back((behind.header, behind.payload));
+        }
+        let head = self.inbox.0.load_u64(HEAD);
+        open.out.set_head(head)?;
+        let pulse = (head, self.inbox.0.load_u64(BEAT));
+        if pulse != self.pulse {
+            self.pulse = pulse;
+            self.heard_at = now;
+        }
+        if let Some(error) = self.garbage.take() {
+            return Err(error.into());
+        }
+        self.partial = match self.partial {
+            _ if !self.reader.is_partial() => None,
+            Some((head, since)) if head == self.reader.head() => {
+                if now.since(since) > ARRIVAL_MAX {
+                    return Err(Broken::Stuck);
+                }
+                Some((head, since))
+            }
+            _ => Some((self.reader.head(), now)),
+        };
+        if let Some(head) = self.reader.head_to_publish(true) {
+            self.write += 1;
+            open.inbox.write(HEAD, &head.to_le_bytes(), self.write)?;
+            self.beat_at = now + BEAT_EVERY;
+        } else if now >= self.beat_at {
+            self.beats += 1;
+            self.write += 1;
+            open.inbox
+                .write(BEAT, &self.beats.to_le_bytes(), self.write)?;
+            self.beat_at = now + BEAT_EVERY;
+        }
+        self.flush();
+        Ok(made)
+    }
+
+    fn break_down(&mut self, now: Instant, broken: &Broken, events: &mut Vec<LinkEvent>) {
+        if self.is_open() {
+            tracing::info!(me = self.me.0, peer = self.peer.0, why = %broken, "link down");
+            events.push(LinkEvent::Down);
+        } else {
+            tracing::debug!(me = self.me.0, peer = self.peer.0, why = %broken, "link cannot open");
+        }
+        self.session = self.session.wrapping_add(1).max(1);
+        self.state = State::Closed {
+            inbox: None,
+            next_try: now,
+        };
+        if let Err(broken) = self.renew_memory() {
+            tracing::error!(me = self.me.0, peer = self.peer.0, why = %broken, "no memory for a link");
+        }
+    }
+
+    /// When the link wants its next step, if nothing else happens.
+    pub(crate) fn next_step(&self) -> Instant {
+        match &self.state {
+            State::Closed { next_try, .. } => *next_try,
+            // The peer makes room, or the fabric completes, without ringing the bell.
+            State::Open(open) if !open.backlog.is_empty() || !open.behind.is_empty() => {
+                Instant::default()
+            }
+            State::Open(_) => self.beat_at,
+        }
+    }
+
+    /// The bytes of one landing slot.
+    pub(crate) fn read_slot(&mut self, slot: u8, len: usize) -> &[u8] {
+        self.scratch.resize(len, 0);
+        self.landing.read(
+            usize::from(slot) * self.settings.slot_bytes,
+            &mut self.scratch,
+        );
+        &self.scratch
+    }
+}
+
+fn unusable(broken: &Broken) -> DeviceError {
+    DeviceError::Unusable {
+        path: "the fabric".into(),
+        what: broken.to_string(),
+    }
+}
+
+#[cfg(test)]
+#[path = "link_tests.rs"]
+mod tests;

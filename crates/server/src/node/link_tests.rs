@@ -1,0 +1,272 @@
+//! Two links over the simulated fabric: they open, carry messages in order, notice every failure,
+//! and never show a message of an earlier link on a later one.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use argosy_base::{Epoch, Incarnation, Instant, RegionId, ServerId};
+use argosy_device::AnonymousWindows;
+use argosy_fabric::sim::SimWorld;
+use argosy_wire::message::Message;
+use argosy_wire::ring::Header;
+
+use super::{Link, LinkEvent, LinkSettings};
+
+const SETTINGS: LinkSettings = LinkSettings {
+    ring_bytes: 4096,
+    slot_bytes: 8192,
+};
+const IDS: [ServerId; 2] = [ServerId(0), ServerId(1)];
+
+/// One side, and what it has seen.
+struct Side {
+    link: Link,
+    incarnation: u64,
+    /// Events and the numbers of messages, in order.
+    seen: Vec<Result<u64, LinkEvent>>,
+    /// The number of the next message, and the session that the last was sent in.
+    next: u64,
+}
+
+struct Pair {
+    world: SimWorld,
+    now: Instant,
+    sides: [Side; 2],
+}
+
+fn link(world: &SimWorld, side: usize, incarnation: u64) -> Link {
+    let fabric = world.fabric(IDS[side], Incarnation(incarnation));
+    let windows = Arc::new(AnonymousWindows::new());
+    let ids = (IDS[side], IDS[1 - side]);
+    Link::new(
+        ids,
+        SETTINGS,
+        fabric,
+        windows,
+        u32::try_from(incarnation).expect("few") << 16,
+    )
+    .expect("memory for a link")
+}
+
+impl Pair {
+    fn new(seed: u64) -> Self {
+        let world = SimWorld::new(seed);
+        let side = |n| Side {
+            link: link(&world, n, 1),
+            incarnation: 1,
+            seen: vec![],
+            next: 0,
+        };
+        let sides = [side(0), side(1)];
+        Self {
+            world,
+            now: Instant::default(),
+            sides,
+        }
+    }
+
+    /// Lets `millis` milliseconds pass.
+    fn run(&mut self, millis: u64) {
+        for _ in 0..millis * 4 {
+            self.now = self.now + Duration::from_micros(250);
+            self.world.step(self.now);
+            for side in &mut self.sides {
+                let mut events = Vec::new();
+                side.link.step(self.now, &mut events);
+                side.seen.extend(events.into_iter().map(Err));
+                let mut payload = Vec::new();
+                while let Some(header) = side.link.next(&mut payload) {
+                    assert_eq!(payload, pattern(header.request), "a message is whole");
+                    side.seen.push(Ok(header.request));
+                }
+                side.link.flush();
+            }
+        }
+    }
+
+    /// Sends the next message from `side`, if its link is open. Numbers carry the session.
+    fn send(&mut self, side: usize) {
+        let side = &mut self.sides[side];
+        let number = u64::from(side.link.session()) << 24 | side.next;
+        if side.link.send(header(number), &pattern(number)).is_ok() {
+            side.next += 1;
+        }
+    }
+
+    /// Kills the process of `side` and starts it again.
+    fn restart(&mut self, side: usize) {
+        self.world.kill(IDS[side]);
+        let incarnation = self.sides[side].incarnation + 1;
+        let link = link(&self.world, side, incarnation);
+        let seen = std::mem::take(&mut self.sides[side].seen);
+        self.sides[side] = Side {
+            link,
+            incarnation,
+            seen,
+            next: 0,
+        };
+        self.sides[side].seen.push(Err(LinkEvent::Down));
+    }
+
+    fn is_open(&self) -> bool {
+        self.sides.iter().all(|side| side.link.is_open())
+    }
+}
+
+fn header(request: u64) -> Header {
+    Header {
+        kind: 20,
+        region: RegionId(1),
+        epoch: Epoch(1),
+        request,
+    }
+}
+
+/// A payload that its number determines, of some length.
+fn pattern(number: u64) -> Vec<u8> {
+    let len = usize::try_from(number * 37 % 300).expect("small");
+    number.to_le_bytes().into_iter().cycle().take(len).collect()
+}
+
+/// Checks that messages came in order, without a gap, and only those of one session per link.
+fn check(seen: &[Result<u64, LinkEvent>]) {
+    let mut last: Option<u64> = None;
+    let mut sessions = Vec::new();
+    for what in seen {
+        match what {
+            Err(LinkEvent::Up | LinkEvent::Down) => last = None,
+            Ok(number) => {
+                let session = number >> 24;
+                match last {
+                    Some(last) => assert_eq!(*number, last + 1, "messages come in order"),
+                    None => {
+                        assert!(
+                            !sessions.contains(&session),
+                            "an old link's message: {seen:?}"
+                        );
+                        sessions.push(session);
+                    }
+                }
+                last = Some(*number);
+            }
+        }
+    }
+}
+
+fn count(side: &Side) -> usize {
+    side.seen.iter().filter(|what| what.is_ok()).count()
+}
+
+#[test]
+fn links_open_and_messages_arrive_in_order() {
+    let mut pair = Pair::new(1);
+    pair.run(500);
+    assert!(pair.is_open());
+    for round in 0..200 {
+        for _ in 0..20 {
+            pair.send(round % 2);
+        }
+        pair.run(5);
+    }
+    pair.run(500);
+    for side in &pair.sides {
+        assert_eq!(count(side), 2000, "many times what the ring holds");
+        check(&side.seen);
+    }
+}
+
+#[test]
+fn a_message_behind_a_segment_comes_after_its_bytes() {
+    for seed in 0..20 {
+        let mut pair = Pair::new(seed);
+        pair.run(500);
+        assert!(pair.is_open());
+        let bytes: Vec<u8> = (0..8192u32).map(|n| (n * 7 % 251) as u8).collect();
+        let stored = Message::Stored { slot: 0 };
+        let slot = pair.sides[0]
+            .link
+            .free_ship_slot()
+            .expect("nothing was shipped");
+        pair.sides[0]
+            .link
+            .land(slot, &bytes, header(0), &stored)
+            .expect("an open link");
+        let mut payload = Vec::new();
+        let arrived = (0..2000).any(|_| {
+            pair.now = pair.now + Duration::from_micros(250);
+            pair.world.step(pair.now);
+            for side in &mut pair.sides {
+                side.link.step(pair.now, &mut Vec::new());
+            }
+            pair.sides[1].link.next(&mut payload).is_some()
+        });
+        assert!(arrived);
+        assert_eq!(
+            pair.sides[1].link.read_slot(slot, bytes.len()),
+            bytes,
+            "seed {seed}"
+        );
+    }
+}
+
+#[test]
+fn a_restart_of_either_side_resets_both() {
+    let mut pair = Pair::new(3);
+    for side in [0, 1, 1, 0] {
+        pair.run(500);
+        assert!(pair.is_open());
+        for _ in 0..5 {
+            pair.send(0);
+            pair.send(1);
+        }
+        pair.run(20);
+        pair.restart(side);
+        pair.run(1);
+    }
+    pair.run(1000);
+    assert!(pair.is_open());
+    for side in &pair.sides {
+        assert!(
+            side.seen
+                .iter()
+                .filter(|what| **what == Err(LinkEvent::Down))
+                .count()
+                >= 4
+        );
+        check(&side.seen);
+    }
+}
+
+/// Kills, cuts and heals at random; the links always open again, and what arrives is in order.
+#[test]
+fn whatever_happens_links_open_again() {
+    let mut delivered = 0;
+    for seed in 0..40u64 {
+        let mut pair = Pair::new(seed);
+        let mut state = seed | 1;
+        for _ in 0..60 {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040);
+            let side = (state >> 40 & 1) as usize;
+            match state >> 33 & 15 {
+                0 => pair.restart(side),
+                1 => pair.world.cut(IDS[side], IDS[1 - side]),
+                2 | 3 => pair.world.heal_all(),
+                _ => (0..8).for_each(|_| pair.send(side)),
+            }
+            pair.run(state >> 50 & 63);
+        }
+        pair.world.heal_all();
+        pair.run(3000);
+        assert!(pair.is_open(), "seed {seed}");
+        for side in &pair.sides {
+            check(&side.seen);
+            delivered += count(side);
+        }
+    }
+    assert!(
+        delivered > 1000,
+        "the test would prove nothing: {delivered}"
+    );
+}

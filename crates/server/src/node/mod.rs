@@ -1,0 +1,286 @@
+//! A server without its threads: regions, links to the other servers, and the requests between.
+//!
+//! A [`Node`] is moved by steps. In production one thread calls [`Node::step_fabric`], another
+//! [`Node::step_background`], and the front ends' threads call the
+//! [`Service`](crate::service::Service) that a node is; the simulator calls all of them from one
+//! thread. No step waits for anything but a device read.
+//!
+//! Reading order: this file and `serve` (requests find their region), `waiting`, `forward` and
+//! `gather` (answers that come later), `link` (messages), `primary` with `shipper` and `outbox`, and
+//! `follower` (the two sides of replication), `steps` (what moves all of it).
+//!
+//! Locks, in the order in which they are taken: a region's driver, a link, what waits for a region,
+//! the calls under way. Answers are delivered outside all of them. The engine's own locks come
+//! last, and the engine calls nothing back but an `Outbox`, which calls nobody.
+
+mod adopt;
+mod context;
+mod convert;
+mod describe;
+
+mod follower;
+mod forward;
+mod gather;
+mod inbox;
+mod inspect;
+mod keys;
+mod link;
+mod outbox;
+mod primary;
+mod region;
+mod serve;
+mod shipper;
+mod steps;
+mod waiting;
+mod windows;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use argosy_base::{Clock, Instant, RegionId, ServerId};
+use argosy_coordinator::ClusterMap;
+use argosy_device::{DeviceError, Store, Waker, WindowStore};
+use argosy_fabric::Fabric;
+use argosy_lsm::cache::NodeCache;
+
+pub use inspect::{CopyState, NodeCounts};
+pub use link::{FETCH_SLOTS, LinkSettings, SHIP_SLOTS};
+
+use follower::Follower;
+use forward::Calls;
+use link::Link;
+use primary::PrimaryDriver;
+use region::{Driver, Region};
+
+use crate::service::ReplySink;
+
+/// What a node is told once.
+#[derive(Clone, Debug)]
+pub struct NodeSettings {
+    /// The engine's settings; the same on all members.
+    pub engine: argosy_lsm::Settings,
+    /// The sizes of rings and landing slots; the same on all servers.
+    pub link: LinkSettings,
+    /// How long a request may wait for a member, for room or for another server.
+    pub deadline: Duration,
+    /// Planted mistakes, for the simulator.
+    pub mutants: argosy_replication::Mutants,
+}
+
+/// The outside world of a node.
+#[derive(Clone)]
+pub struct World {
+    /// Time.
+    pub clock: Arc<dyn Clock>,
+    /// The device's segments.
+    pub store: Arc<Store>,
+    /// Memory that outlives a killed process.
+    pub windows: Arc<dyn WindowStore>,
+    /// The way to the other servers.
+    pub fabric: Arc<dyn Fabric>,
+    /// Wakes whoever calls [`Node::step_background`].
+    pub waker: Waker,
+}
+
+/// A server without its threads. See the module documentation.
+pub struct Node {
+    me: Weak<Self>,
+    id: ServerId,
+    settings: NodeSettings,
+    world: World,
+    map: ClusterMap,
+    links: BTreeMap<ServerId, Mutex<Link>>,
+    /// The regions that this server is a member of.
+    regions: BTreeMap<RegionId, Arc<Region>>,
+    calls: Mutex<Calls>,
+    /// Where the answers to a peer's calls go, while its link lives.
+    answerers: Mutex<BTreeMap<ServerId, Arc<dyn ReplySink>>>,
+    /// The time of the last step or flush, in nanoseconds: near enough for deadlines.
+    now: AtomicU64,
+    /// When deadlines were last looked at.
+    swept: AtomicU64,
+    /// Leaves and values in memory, of all regions.
+    cache: Arc<NodeCache>,
+    counters: Counters,
+}
+
+/// What a node counts.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    /// CPU nanoseconds of the background steps of engines.
+    pub(crate) compaction_cpu_nanos: AtomicU64,
+    /// Bytes fetched or received in catching up.
+    pub(crate) catch_up_bytes: AtomicU64,
+    /// See [`NodeCounts`].
+    pub(crate) shipments: AtomicU64,
+    pub(crate) offers: AtomicU64,
+    pub(crate) adoptions: AtomicU64,
+    pub(crate) links_lost: AtomicU64,
+}
+
+impl Node {
+    /// Opens server `id` of `map`: recovers its copy of every region that it is a member of. It
+    /// serves nothing before it is stepped.
+    ///
+    /// A region whose copy is damaged does not keep the others from opening.
+    ///
+    /// # Errors
+    /// [`DeviceError`] when the device or the windows fail.
+    ///
+    /// # Panics
+    /// When `map` does not name the server.
+    pub fn open(
+        id: ServerId,
+        settings: NodeSettings,
+        world: World,
+        map: ClusterMap,
+    ) -> Result<Arc<Self>, DeviceError> {
+        assert!(map.server(id).is_some(), "{id} is in the region map");
+        // Another one at each start; only neighbouring sessions are ever compared.
+        let session =
+            u32::try_from(world.store.incarnation().get() & 0xffff).expect("masked") << 16;
+        let mut links = BTreeMap::new();
+        for peer in map
+            .servers()
+            .iter()
+            .map(|server| server.id)
+            .filter(|peer| *peer != id)
+        {
+            let (fabric, windows) = (Arc::clone(&world.fabric), Arc::clone(&world.windows));
+            let link = Link::new((id, peer), settings.link, fabric, windows, session + 1)?;
+            links.insert(peer, Mutex::new(link));
+        }
+        // Nothing is allocated before everything that the catalog names has been claimed.
+        let known: Vec<RegionId> = world
+            .store
+            .regions()
+            .iter()
+            .map(|entry| entry.region)
+            .collect();
+        let mut regions = BTreeMap::new();
+        for old in [true, false] {
+            let mine = map
+                .regions()
+                .iter()
+                .filter(|region| region.members.contains(&id));
+            for region in mine.filter(|region| known.contains(&region.id) == old) {
+                let driver = open_driver(id, region, &settings, &world)?;
+                regions.insert(region.id, Arc::new(Region::new(region, driver)));
+            }
+            if old {
+                world.store.finish_recovery();
+            }
+        }
+        remove_orphans(&map, &world)?;
+        let cache = Arc::new(NodeCache::new(settings.engine.cache_bytes));
+        let now = AtomicU64::new(world.clock.now().as_nanos());
+        Ok(Arc::new_cyclic(|me| Self {
+            me: Weak::clone(me),
+            id,
+            settings,
+            world,
+            map,
+            links,
+            regions,
+            calls: Mutex::default(),
+            answerers: Mutex::default(),
+            now,
+            swept: AtomicU64::new(0),
+            cache,
+            counters: Counters::default(),
+        }))
+    }
+
+    /// The server's name.
+    #[must_use]
+    pub const fn id(&self) -> ServerId {
+        self.id
+    }
+
+    /// Makes everything durable that was written here. The node takes no more writes. False where
+    /// a log could not be flushed: then only the windows have its end.
+    pub fn close(&self) -> bool {
+        let mut durable = true;
+        for region in self.regions.values() {
+            if let Some(engine) = region.engine.load_full()
+                && let Err(error) = engine.close()
+            {
+                tracing::error!(region = region.id.0, %error, "the log could not be flushed");
+                durable = false;
+            }
+        }
+        durable
+    }
+
+    /// The region map that it was opened with.
+    #[must_use]
+    pub const fn map(&self) -> &ClusterMap {
+        &self.map
+    }
+
+    fn link(&self, peer: ServerId) -> MutexGuard<'_, Link> {
+        let link = self
+            .links
+            .get(&peer)
+            .expect("the region map names every peer");
+        link.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn calls(&self) -> MutexGuard<'_, Calls> {
+        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn region(&self, id: RegionId) -> Option<&Arc<Region>> {
+        self.regions.get(&id)
+    }
+
+    /// The time of the last step or flush.
+    fn now(&self) -> Instant {
+        Instant::from_nanos(self.now.load(Ordering::Relaxed))
+    }
+
+    fn set_now(&self, now: Instant) {
+        self.now.fetch_max(now.as_nanos(), Ordering::Relaxed);
+    }
+
+    fn deadline(&self) -> Instant {
+        self.now() + self.settings.deadline
+    }
+}
+
+/// The driver of one region's copy.
+fn open_driver(
+    id: ServerId,
+    region: &argosy_coordinator::Region,
+    settings: &NodeSettings,
+    world: &World,
+) -> Result<Driver, DeviceError> {
+    let copy = match Follower::open(region, settings, world) {
+        Ok(copy) => copy,
+        Err(error) => {
+            tracing::error!(region = region.id.0, %error, "this copy cannot be used");
+            return Ok(Driver::Failed(format!(
+                "this server's copy cannot be used: {error}"
+            )));
+        }
+    };
+    if region.primary != id {
+        return Ok(Driver::Backup(Box::new(copy)));
+    }
+    let backups: Vec<ServerId> = region.backups().collect();
+    let driver = PrimaryDriver::new(region.id, &backups, copy, settings.mutants);
+    Ok(Driver::Primary(Box::new(driver)))
+}
+
+/// Forgets windows of regions that this server is no longer a member of.
+fn remove_orphans(map: &ClusterMap, world: &World) -> Result<(), DeviceError> {
+    for name in world.windows.survivor_names() {
+        let region = RegionId(u32::try_from(name >> 24 & 0xffff_ffff).expect("masked"));
+        if !keys::is_window(name) || map.region(region).is_none() {
+            world.windows.forget_survivors(name)?;
+        }
+    }
+    Ok(())
+}

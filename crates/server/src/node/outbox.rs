@@ -1,0 +1,103 @@
+//! What an engine has told and the driver has not yet acted upon.
+//!
+//! The engine calls from under its own locks, so nothing here calls anything: it is written down,
+//! and [`Outbox::take`] hands it to the driver, which acts in this order: bytes of the logs,
+//! flushes, segments, edits. A segment is refused while [`SEGMENTS_MAX`] wait, which holds the
+//! compaction that built it (I8).
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use argosy_base::{LogKind, Lsn};
+use argosy_engine::{EditNotice, FlushRange, LogEnd, Observer, SealedSegment};
+
+/// Finished segments that wait to be shipped.
+const SEGMENTS_MAX: usize = 2;
+
+/// What has happened since it was last taken.
+#[derive(Debug, Default)]
+pub(crate) struct News {
+    /// How far each log is written, where it went on; by [`LogKind::index`].
+    pub(crate) ends: [Option<LogEnd>; LogKind::ALL.len()],
+    /// The highest LSN written, if any was.
+    pub(crate) last: Option<Lsn>,
+    /// Flushes begun, in order.
+    pub(crate) flushes: Vec<FlushRange>,
+    /// Edits committed, in order.
+    pub(crate) edits: Vec<EditNotice>,
+}
+
+impl News {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.last.is_none()
+            && self.flushes.is_empty()
+            && self.edits.is_empty()
+            && self.ends.iter().all(Option::is_none)
+    }
+}
+
+#[derive(Debug, Default)]
+struct State {
+    news: News,
+    segments: VecDeque<SealedSegment>,
+}
+
+/// See the module documentation.
+#[derive(Debug, Default)]
+pub(crate) struct Outbox {
+    state: Mutex<State>,
+}
+
+impl Outbox {
+    /// What has happened since the last call.
+    ///
+    /// Edits are held back while a segment that was told before them waits to be shipped.
+    pub(crate) fn take(&self) -> News {
+        let mut state = self.lock();
+        let mut news = std::mem::take(&mut state.news);
+        if !state.segments.is_empty() {
+            state.news.edits = std::mem::take(&mut news.edits);
+        }
+        news
+    }
+
+    /// The oldest segment that waits. It stays until [`shipped`](Self::shipped).
+    pub(crate) fn segment(&self) -> Option<SealedSegment> {
+        self.lock().segments.front().cloned()
+    }
+
+    /// The oldest segment need not wait any longer.
+    pub(crate) fn shipped(&self) {
+        self.lock().segments.pop_front();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // A panic while it was held left nothing half written.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Observer for Outbox {
+    fn appended(&self, end: LogEnd, last: Lsn) {
+        let mut state = self.lock();
+        state.news.ends[end.log.index()] = Some(end);
+        state.news.last = Some(last);
+    }
+
+    fn flush(&self, range: FlushRange) {
+        self.lock().news.flushes.push(range);
+    }
+
+    fn segment_built(&self, segment: &SealedSegment) -> bool {
+        let mut state = self.lock();
+        let room = state.segments.len() < SEGMENTS_MAX;
+        if room {
+            state.segments.push_back(segment.clone());
+        }
+        room
+    }
+
+    fn edit_committed(&self, edit: &EditNotice) {
+        self.lock().news.edits.push(edit.clone());
+    }
+}

@@ -1,0 +1,555 @@
+//! Drives a region whose primary is this server: feeds the pure machine what happens, and carries
+//! out what it says.
+//!
+//! While the region opens, the own copy is a [`Follower`]: it may have to be brought up to another
+//! member's. Promotion turns it into an engine; from then on [`pump`](PrimaryDriver::pump) is
+//! called whenever something was appended, acknowledged or built:
+//!
+//! 1. what the engine told ([`Outbox`]) is taken,
+//! 2. flushes are announced and everything appended is shipped to every attached backup,
+//! 3. completed ships raise the commit LSN,
+//! 4. finished segments go into free landing slots, and edits behind them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use argosy_base::{EditSeq, LogKind, Lsn, RegionId, SegmentNumber, ServerId};
+use argosy_engine::{Engine, LogEnd, Observer, SealedSegment};
+use argosy_lsm::Lsm;
+use argosy_lsm::db::Pinned;
+use argosy_replication::primary::{Action, Event};
+use argosy_replication::{FlushRange, Position, Primary};
+use argosy_wire::message::{Message, Range};
+
+use super::context::Context;
+use super::convert;
+use super::follower::Follower;
+use super::outbox::Outbox;
+use super::shipper::{Attachment, ShipError};
+
+/// Bytes of a checkpoint in one message.
+const OFFER_PART_BYTES: usize = 64 << 10;
+
+enum Stage {
+    /// Waiting for reports, or adopting.
+    Opening(Box<Follower>),
+    /// Open.
+    Serving(Arc<Lsm>),
+    /// Between the two, and after a failure.
+    Closed(String),
+}
+
+/// See the module documentation.
+pub(crate) struct PrimaryDriver {
+    region: RegionId,
+    machine: Primary,
+    actions: Vec<Action>,
+    stage: Stage,
+    outbox: Arc<Outbox>,
+    /// How far each log is written, and the highest LSN in it; taken together from the outbox.
+    ends: [Option<LogEnd>; LogKind::ALL.len()],
+    last: Lsn,
+    attached: BTreeMap<ServerId, Attachment>,
+    /// The last ship to each backup, attached or not.
+    ships: BTreeMap<ServerId, u64>,
+    /// Edits that a backup may still have to be sent.
+    edits: BTreeMap<EditSeq, Arc<[u8]>>,
+    /// Versions that backups are catching up to.
+    pins: BTreeMap<ServerId, (EditSeq, Pinned)>,
+    /// Who has been sent the oldest segment of the outbox.
+    shipped_to: BTreeSet<ServerId>,
+    network_bytes: u64,
+}
+
+impl PrimaryDriver {
+    /// A primary with these `backups`, whose own copy is `copy`. Nothing happens before the first
+    /// [`pump`](Self::pump).
+    pub(crate) fn new(
+        region: RegionId,
+        backups: &[ServerId],
+        copy: Follower,
+        mutants: argosy_replication::Mutants,
+    ) -> Self {
+        let mut actions = Vec::new();
+        let machine = Primary::new(backups, copy.position(), mutants, &mut actions);
+        Self {
+            region,
+            machine,
+            actions,
+            stage: Stage::Opening(Box::new(copy)),
+            outbox: Arc::default(),
+            ends: [None; LogKind::ALL.len()],
+            last: Lsn(0),
+            attached: BTreeMap::new(),
+            ships: BTreeMap::new(),
+            edits: BTreeMap::new(),
+            pins: BTreeMap::new(),
+            shipped_to: BTreeSet::new(),
+            network_bytes: 0,
+        }
+    }
+
+    /// What this region is waiting for, in words; `None` where it serves with every member.
+    pub(crate) fn lacks(&self, context: &Context<'_>) -> Option<String> {
+        if let Stage::Closed(why) = &self.stage {
+            return Some(why.clone());
+        }
+        let mut absent: BTreeSet<ServerId> = self.machine.absent().collect();
+        absent.extend(
+            context
+                .backups(self.region)
+                .filter(|id| context.is_silent(*id)),
+        );
+        let absent: Vec<String> = absent.iter().map(ToString::to_string).collect();
+        if absent.is_empty() && !self.is_serving() {
+            return Some("it is being opened".into());
+        }
+        (!absent.is_empty()).then(|| format!("waiting for {}", absent.join(" and ")))
+    }
+
+    pub(crate) fn is_serving(&self) -> bool {
+        matches!(self.stage, Stage::Serving(_))
+    }
+
+    /// Where the own copy stands.
+    pub(crate) fn edit(&self) -> EditSeq {
+        match &self.stage {
+            Stage::Opening(copy) => copy.position().edit,
+            Stage::Serving(engine) => engine.edit(),
+            Stage::Closed(_) => EditSeq(0),
+        }
+    }
+
+    /// Shipments and edits that a backup has not acknowledged.
+    pub(crate) fn pending(&self) -> usize {
+        self.edits.len() + usize::from(self.outbox.segment().is_some())
+    }
+
+    /// Bytes of the log written to backups.
+    pub(crate) fn network_bytes(&self) -> u64 {
+        self.network_bytes
+            + self
+                .attached
+                .values()
+                .map(Attachment::bytes_written)
+                .sum::<u64>()
+    }
+
+    /// Something happened.
+    pub(crate) fn handle(&mut self, event: Event, context: &Context<'_>) {
+        if let Event::EditApplied { member, seq } = &event
+            && self
+                .pins
+                .get(member)
+                .is_some_and(|(pinned, _)| seq >= pinned)
+        {
+            self.pins.remove(member);
+        }
+        self.machine.step(event, &mut self.actions);
+        self.act(context);
+    }
+
+    /// A message for the own copy while it adopts another member's history.
+    pub(crate) fn handle_as_follower(
+        &mut self,
+        from: ServerId,
+        message: &Message<'_>,
+        context: &Context<'_>,
+    ) {
+        if let Stage::Opening(copy) = &mut self.stage {
+            copy.handle(from, message, context);
+        }
+        self.adopt_on(context);
+    }
+
+    /// Reads part of a segment for a member that fetches it; `None` where it is gone.
+    pub(crate) fn read(
+        &self,
+        segment: SegmentNumber,
+        from: u32,
+        to: u32,
+    ) -> Option<Result<Vec<u8>, String>> {
+        match &self.stage {
+            Stage::Opening(copy) => copy.read(segment, from, to),
+            Stage::Serving(engine) => {
+                let pinned = self.pins.values().map(|(_, pin)| pin);
+                let bytes = engine.read_segment(segment, (from, to), pinned)?;
+                Some(
+                    bytes
+                        .map(|bytes| bytes.to_vec())
+                        .map_err(|error| error.to_string()),
+                )
+            }
+            Stage::Closed(_) => None,
+        }
+    }
+
+    /// Carries on: see the module documentation. Returns whether anything was done.
+    pub(crate) fn pump(&mut self, context: &Context<'_>) -> bool {
+        let mut made = !self.actions.is_empty();
+        self.act(context);
+        if let Stage::Opening(copy) = &mut self.stage {
+            made |= copy.step(context);
+            self.adopt_on(context);
+            return made;
+        }
+        let news = self.outbox.take();
+        made |= !news.is_empty();
+        for log in LogKind::ALL {
+            self.ends[log.index()] = news.ends[log.index()].or(self.ends[log.index()]);
+        }
+        self.last = news.last.unwrap_or(self.last);
+        for flush in &news.flushes {
+            let range = convert::flush_range(flush);
+            self.machine.step(Event::Flush { range }, &mut self.actions);
+        }
+        self.act(context);
+        if news.last.is_some() || !news.flushes.is_empty() {
+            self.ship_all(context);
+        }
+        made |= self.poll_ships(context);
+        made |= self.ship_segment(context);
+        for edit in news.edits {
+            self.edits.insert(edit.seq, edit.bytes);
+            self.machine
+                .step(Event::EditCommitted { seq: edit.seq }, &mut self.actions);
+        }
+        self.act(context);
+        made
+    }
+
+    /// Writes everything appended to every attached backup.
+    fn ship_all(&mut self, context: &Context<'_>) {
+        let members: Vec<ServerId> = self.attached.keys().copied().collect();
+        for member in members {
+            self.ship(member, context);
+        }
+    }
+
+    fn ship(&mut self, member: ServerId, context: &Context<'_>) {
+        let Stage::Serving(engine) = &self.stage else {
+            return;
+        };
+        let Some(attachment) = self.attached.get_mut(&member) else {
+            return;
+        };
+        let windows = engine.windows();
+        let chains = engine.log_chains();
+        let last = self.last;
+        let result = attachment.ship(
+            context.fabric(),
+            [&windows[0], &windows[1]],
+            [&chains[0], &chains[1]],
+            self.ends,
+        );
+        match result {
+            Ok(ship) => {
+                self.ships.insert(member, ship);
+                self.machine
+                    .step(Event::Shipped { member, ship, last }, &mut self.actions);
+            }
+            Err(error @ ShipError::TooFarBehind { .. }) => {
+                tracing::info!(region = self.region.0, member = member.0, why = %error, "a backup has to fetch");
+                self.machine
+                    .step(Event::TooFarBehind { member }, &mut self.actions);
+            }
+            Err(error) => self.lost(member, &error, context),
+        }
+    }
+
+    fn poll_ships(&mut self, context: &Context<'_>) -> bool {
+        let mut made = false;
+        let members: Vec<ServerId> = self.attached.keys().copied().collect();
+        for member in members {
+            let Some(attachment) = self.attached.get_mut(&member) else {
+                continue;
+            };
+            match attachment.poll() {
+                Ok(Some(ship)) => {
+                    made = true;
+                    self.machine
+                        .step(Event::Written { member, ship }, &mut self.actions);
+                }
+                Ok(None) => {}
+                Err(error) => self.lost(member, &error, context),
+            }
+        }
+        self.act(context);
+        made
+    }
+
+    /// A backup cannot be written to. Its link is reset, so that it reports anew.
+    fn lost(&mut self, member: ServerId, error: &ShipError, context: &Context<'_>) {
+        tracing::info!(region = self.region.0, member = member.0, why = %error, "backup lost");
+        self.machine
+            .step(Event::LinkDown { member }, &mut self.actions);
+        context.reset_link(member);
+        self.act(context);
+    }
+
+    /// Ships the oldest finished segment to every backup that takes segments and has a free slot.
+    fn ship_segment(&mut self, context: &Context<'_>) -> bool {
+        let Some(segment) = self.outbox.segment() else {
+            return false;
+        };
+        let wanting: Vec<ServerId> = context
+            .backups(self.region)
+            .filter(|id| self.machine.takes_segments(*id) && !self.shipped_to.contains(id))
+            .collect();
+        let mut made = false;
+        let mut waiting = false;
+        for member in wanting {
+            let attempt = self.machine.attempt(member);
+            match send_segment(&segment, self.region, member, attempt, context) {
+                Sent::Yes => {
+                    context
+                        .node
+                        .counters
+                        .shipments
+                        .fetch_add(1, Ordering::Relaxed);
+                    self.shipped_to.insert(member);
+                    made = true;
+                }
+                Sent::NoRoom => waiting = true,
+                // It fetches what it lacks when it is back.
+                Sent::Down => {}
+            }
+        }
+        if !waiting {
+            self.shipped_to.clear();
+            self.outbox.shipped();
+            made = true;
+        }
+        made
+    }
+
+    /// Carries out what the machine says.
+    fn act(&mut self, context: &Context<'_>) {
+        while !self.actions.is_empty() {
+            for action in std::mem::take(&mut self.actions) {
+                self.carry_out(action, context);
+            }
+        }
+    }
+
+    fn carry_out(&mut self, action: Action, context: &Context<'_>) {
+        let region = self.region;
+        match action {
+            Action::Prepare { member, attempt } => {
+                context.send(member, region, &Message::Prepare { attempt });
+            }
+            Action::Adopt { from } => self.adopt(from, context),
+            Action::Promote => self.promote(context),
+            Action::Offer { member, attempt } => self.offer(member, attempt, context),
+            Action::Attach {
+                member, position, ..
+            } => {
+                let ship = self.ships.get(&member).copied().unwrap_or(0);
+                let slots = context.window_slots();
+                let attachment = Attachment::new(region, member, slots, &position, ship);
+                self.attached.insert(member, attachment);
+                self.ship(member, context);
+            }
+            Action::Detach { member } => {
+                if let Some(attachment) = self.attached.remove(&member) {
+                    self.network_bytes += attachment.bytes_written();
+                }
+                self.pins.remove(&member);
+                self.shipped_to.remove(&member);
+            }
+            Action::SendEdit {
+                member,
+                attempt,
+                seq,
+            } => {
+                if let Some(bytes) = self.edits.get(&seq) {
+                    context.send(
+                        member,
+                        region,
+                        &Message::Edit {
+                            attempt,
+                            seq,
+                            bytes,
+                        },
+                    );
+                }
+            }
+            Action::SendFlush {
+                member,
+                attempt,
+                range,
+            } => {
+                let range = to_wire(range);
+                context.send(member, region, &Message::Flush { attempt, range });
+            }
+            Action::Commit { lsn } => {
+                if let Stage::Serving(engine) = &self.stage {
+                    // A member may claim more than was ever written here; it is not believed.
+                    engine.commit(lsn.min(engine.last_lsn()));
+                }
+            }
+            Action::FlushedEverywhere { log, segment, to } => {
+                if let Stage::Serving(engine) = &self.stage {
+                    engine.flushed_everywhere(log, segment, to);
+                }
+            }
+            Action::AppliedEverywhere { seq } => {
+                self.edits = self.edits.split_off(&seq.next());
+                if let Stage::Serving(engine) = &self.stage {
+                    engine.edit_applied_everywhere(seq);
+                }
+            }
+        }
+    }
+
+    fn adopt(&mut self, from: ServerId, context: &Context<'_>) {
+        let Stage::Opening(copy) = &mut self.stage else {
+            panic!("only an opening region adopts")
+        };
+        tracing::info!(
+            region = self.region.0,
+            from = from.0,
+            "adopting a longer history"
+        );
+        context
+            .node
+            .counters
+            .adoptions
+            .fetch_add(1, Ordering::Relaxed);
+        copy.adopt(from, context);
+    }
+
+    /// Tells the machine once an adoption has ended.
+    fn adopt_on(&mut self, context: &Context<'_>) {
+        let Stage::Opening(copy) = &mut self.stage else {
+            return;
+        };
+        if let Some(position) = copy.take_adoption() {
+            self.machine
+                .step(Event::Adopted { position }, &mut self.actions);
+            self.act(context);
+        }
+    }
+
+    fn promote(&mut self, context: &Context<'_>) {
+        let closed = Stage::Closed("the region is being opened".into());
+        let Stage::Opening(copy) = std::mem::replace(&mut self.stage, closed) else {
+            panic!("only an opening region is promoted");
+        };
+        let outbox = Arc::clone(&self.outbox) as Arc<dyn Observer>;
+        let observer = context.is_replicated(self.region).then_some(outbox);
+        match copy.promote(context, observer) {
+            Ok(engine) => {
+                let engine = Arc::new(engine);
+                let (edit, lsn) = (engine.edit(), engine.last_lsn());
+                let position = Position {
+                    edit,
+                    lsn,
+                    ..Position::default()
+                };
+                self.last = lsn;
+                self.stage = Stage::Serving(Arc::clone(&engine));
+                context.serve(self.region, engine);
+                tracing::info!(region = self.region.0, lsn = position.lsn.0, "region open");
+                self.machine
+                    .step(Event::Opened { position }, &mut self.actions);
+            }
+            Err(error) => {
+                tracing::error!(region = self.region.0, %error, "the region cannot be opened");
+                self.stage = Stage::Closed(format!("the region cannot be opened: {error}"));
+            }
+        }
+    }
+
+    fn offer(&mut self, member: ServerId, attempt: u64, context: &Context<'_>) {
+        let Stage::Serving(engine) = &self.stage else {
+            return;
+        };
+        context.node.counters.offers.fetch_add(1, Ordering::Relaxed);
+        let (seq, bytes, pin) = engine.checkpoint();
+        send_checkpoint(self.region, member, attempt, (seq, &bytes), context);
+        self.pins.insert(member, (seq, pin));
+    }
+}
+
+/// Sends a checkpoint edit in parts.
+pub(crate) fn send_checkpoint(
+    region: RegionId,
+    to: ServerId,
+    attempt: u64,
+    (seq, bytes): (EditSeq, &[u8]),
+    context: &Context<'_>,
+) {
+    let parts = bytes.len().div_ceil(OFFER_PART_BYTES) as u64;
+    for (part, bytes) in (0..).zip(bytes.chunks(OFFER_PART_BYTES)) {
+        context.send(
+            to,
+            region,
+            &Message::Offer {
+                attempt,
+                seq,
+                part,
+                parts,
+                bytes,
+            },
+        );
+    }
+}
+
+enum Sent {
+    Yes,
+    NoRoom,
+    Down,
+}
+
+fn send_segment(
+    segment: &SealedSegment,
+    region: RegionId,
+    member: ServerId,
+    attempt: u64,
+    context: &Context<'_>,
+) -> Sent {
+    let mut link = context.link(member);
+    if !link.is_open() {
+        return Sent::Down;
+    }
+    let Some(slot) = link.free_ship_slot() else {
+        return Sent::NoRoom;
+    };
+    let len = u32::try_from(segment.bytes.len()).expect("a segment has at most 2 MiB");
+    let message = Message::Ship {
+        attempt,
+        segment: segment.number,
+        len,
+        checksum: segment.checksum,
+        slot,
+    };
+    match link.land(
+        slot,
+        &segment.bytes,
+        context.header(region, message.kind()),
+        &message,
+    ) {
+        Ok(()) => Sent::Yes,
+        Err(super::link::SendError::Full) => Sent::NoRoom,
+        Err(super::link::SendError::Down) => Sent::Down,
+    }
+}
+
+pub(crate) fn to_wire(range: FlushRange) -> Range {
+    let FlushRange {
+        log,
+        ordinal,
+        segment,
+        from,
+        to,
+    } = range;
+    Range {
+        log,
+        ordinal,
+        segment,
+        from,
+        to,
+    }
+}

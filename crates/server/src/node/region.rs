@@ -1,0 +1,123 @@
+//! One region as this server holds it: its driver, its engine while it is served here, and what
+//! waits for it.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use arc_swap::ArcSwapOption;
+use argosy_base::{Epoch, KeyRange, Lsn, RegionId, ServerId};
+use argosy_engine::{Engine, EngineError};
+use argosy_lsm::Lsm;
+
+use super::follower::Follower;
+use super::primary::PrimaryDriver;
+use super::waiting::{ReplyTo, Waiting};
+use crate::service::Response;
+
+/// How this server takes part in a region.
+pub(crate) enum Driver {
+    /// It is the primary, serving or about to.
+    Primary(Box<PrimaryDriver>),
+    /// It is a backup.
+    Backup(Box<Follower>),
+    /// Its copy cannot be used; the text says why.
+    Failed(String),
+}
+
+/// See the module documentation.
+pub(crate) struct Region {
+    pub(crate) id: RegionId,
+    pub(crate) range: KeyRange,
+    pub(crate) epoch: Epoch,
+    pub(crate) primary: ServerId,
+    /// There while the region is open here.
+    pub(crate) engine: ArcSwapOption<Lsm>,
+    /// The LSN up to which the history went when the region was opened here. While less than that
+    /// is known to be committed, the commit LSN does not show all that was once acknowledged.
+    opened: AtomicU64,
+    driver: Mutex<Driver>,
+    waiting: Mutex<Waiting>,
+    /// Something was appended that has not been shipped.
+    dirty: AtomicBool,
+    /// The engine met an error that it cannot survive, and that was told.
+    closed: AtomicBool,
+}
+
+impl Region {
+    pub(crate) fn new(map: &argosy_coordinator::Region, driver: Driver) -> Self {
+        Self {
+            id: map.id,
+            range: map.range.clone(),
+            epoch: map.epoch,
+            primary: map.primary,
+            engine: ArcSwapOption::empty(),
+            opened: AtomicU64::new(0),
+            driver: Mutex::new(driver),
+            waiting: Mutex::default(),
+            dirty: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
+        }
+    }
+
+    /// The driver. Taken before [`waiting`](Self::waiting) where both are needed.
+    pub(crate) fn driver(&self) -> MutexGuard<'_, Driver> {
+        self.driver.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The region is open here, before its first write.
+    pub(crate) fn serve(&self, engine: Arc<Lsm>) {
+        self.opened.store(engine.last_lsn().0, Ordering::Relaxed);
+        self.engine.store(Some(engine));
+    }
+
+    /// Whether everything that was there when the region was opened is known to be committed.
+    pub(crate) fn has_recommitted(&self, engine: &Lsm) -> bool {
+        engine.committed_lsn().0 >= self.opened.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn mark_dirty(&self) {
+        self.dirty.store(true, Ordering::Release);
+    }
+
+    /// Whether something was appended since the last call.
+    pub(crate) fn take_dirty(&self) -> bool {
+        self.dirty.load(Ordering::Relaxed) && self.dirty.swap(false, Ordering::AcqRel)
+    }
+
+    /// The engine takes no more writes because of `error`; told once.
+    pub(crate) fn failed(&self, error: &EngineError) {
+        if !self.closed.swap(true, Ordering::Relaxed) {
+            tracing::error!(region = self.id.0, %error, "the engine takes no more writes");
+        }
+    }
+
+    /// Sends the answers that were waiting for what is now committed.
+    pub(crate) fn release(&self) {
+        let Some(engine) = &*self.engine.load() else {
+            return;
+        };
+        self.release_up_to(engine.committed_lsn());
+    }
+
+    fn release_up_to(&self, committed: Lsn) {
+        let mut due = Vec::new();
+        self.waiting().release(committed, &mut due);
+        send_all(due);
+    }
+}
+
+/// Sends answers, outside every lock.
+pub(crate) fn send_all(due: Vec<(ReplyTo, Response)>) {
+    for (reply, response) in due {
+        reply.send(response);
+    }
+}
+
+/// The engine of a region that is open here.
+pub(crate) fn engine_of(region: &Region) -> Option<Arc<Lsm>> {
+    region.engine.load_full()
+}

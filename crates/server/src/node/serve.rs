@@ -1,0 +1,578 @@
+//! How a request finds its region, here or elsewhere, and what is done with it here.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use argosy_base::limits::{BATCH_BYTES_MAX, KEY_BYTES_MAX};
+use argosy_base::{KeyRange, Outcome};
+use argosy_engine::batch::check_key;
+use argosy_engine::{Engine, EngineError, Found, Op, Snapshot, WriteBatch, WriteOptions, Written};
+use argosy_lsm::Lsm;
+use argosy_wire::message::Message;
+use argosy_wire::ring::Header;
+
+use super::Node;
+use super::context::Context;
+use super::forward::encode_request;
+use super::gather::{CountParts, ScanParts, WriteParts};
+use super::link::SendError;
+use super::region::{Driver, Region, send_all};
+use super::waiting::{Entry, Queued, ReplyTo};
+use crate::service::{InfoSection, ReplySink, Request, Response, Service, ServiceError};
+
+/// Bytes of keys and values in one page of a scan, at most; a single pair may be longer.
+const PAGE_BYTES_MAX: usize = 512 << 10;
+
+impl Service for Node {
+    fn call(
+        &self,
+        request: Request<'_>,
+        sink: &Arc<dyn ReplySink>,
+        token: u64,
+    ) -> Option<Response> {
+        match request {
+            Request::Get { key } => {
+                if let Err(error) = check_key(key) {
+                    return Some(Response::Failed(ServiceError::Invalid(error.to_string())));
+                }
+                self.call_region(self.map.index_of(key), request, sink, token)
+            }
+            Request::Write { batch, options } => self.write_all(batch, options, sink, token),
+            Request::Scan {
+                range,
+                pairs_max,
+                bytes_max,
+                keys_only,
+            } => {
+                if range.is_empty() || pairs_max == 0 {
+                    return Some(Response::Page {
+                        pairs: Vec::new(),
+                        next: None,
+                    });
+                }
+                let bytes_max = bytes_max.min(PAGE_BYTES_MAX);
+                let request = Request::Scan {
+                    range,
+                    pairs_max,
+                    bytes_max,
+                    keys_only,
+                };
+                let reply = ReplyTo::new(sink, token);
+                let me = std::sync::Weak::clone(&self.me);
+                ScanParts::new(me, reply, &request).go_on();
+                None
+            }
+            Request::Count => {
+                let regions = self.map.regions().len();
+                let parts: Arc<dyn ReplySink> = CountParts::new(ReplyTo::new(sink, token), regions);
+                for index in 0..regions {
+                    if let Some(now) = self.call_region(index, request, &parts, 0) {
+                        parts.deliver(0, now);
+                    }
+                }
+                None
+            }
+        }
+    }
+
+    fn flush(&self) {
+        self.set_now(self.world.clock.now());
+        self.pump_dirty();
+        self.flush_links();
+    }
+
+    fn info(&self) -> Vec<InfoSection> {
+        self.describe()
+    }
+
+    fn ready(&self) -> Result<(), String> {
+        for region in self.regions.values() {
+            let lacks = match &*region.driver() {
+                Driver::Primary(driver) => driver.lacks(&Context { node: self }),
+                Driver::Backup(_) => None,
+                Driver::Failed(why) => Some(why.clone()),
+            };
+            if let Some(lacks) = lacks {
+                return Err(format!("{}: {lacks}", region.id));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Node {
+    /// Sends what is queued for the other servers.
+    pub(crate) fn flush_links(&self) {
+        for peer in self.links.keys() {
+            self.link(*peer).flush();
+        }
+    }
+
+    /// Ships what was appended by this and other threads.
+    pub(crate) fn pump_dirty(&self) {
+        for region in self.regions.values() {
+            if region.take_dirty() {
+                self.pump(region);
+            }
+        }
+    }
+
+    /// Carries a region's driver on, and sends the answers that are due.
+    pub(crate) fn pump(&self, region: &Region) -> bool {
+        let context = Context { node: self };
+        let made = match &mut *region.driver() {
+            Driver::Primary(driver) => driver.pump(&context),
+            Driver::Backup(copy) => copy.step(&context),
+            Driver::Failed(_) => false,
+        };
+        region.release();
+        made
+    }
+
+    /// Carries a single-region request to the region that holds `key`.
+    pub(crate) fn call_region_of(
+        &self,
+        key: &[u8],
+        request: Request<'_>,
+        sink: &Arc<dyn ReplySink>,
+    ) -> Option<Response> {
+        self.call_region(self.map.index_of(key), request, sink, 0)
+    }
+
+    fn call_region(
+        &self,
+        index: usize,
+        request: Request<'_>,
+        sink: &Arc<dyn ReplySink>,
+        token: u64,
+    ) -> Option<Response> {
+        let region = &self.map.regions()[index];
+        if region.primary == self.id {
+            let region = self.region(region.id).expect("a primary is a member");
+            return self.call_here(region, request, sink, token);
+        }
+        let reply = ReplyTo::new(sink, token);
+        let write = matches!(request, Request::Write { .. });
+        let refuse = |what: String| {
+            let outcome = Outcome::NotApplied;
+            Some(Response::Failed(ServiceError::Unavailable {
+                what,
+                outcome,
+            }))
+        };
+        // The primary gives the request up first, and knows better what became of it.
+        let deadline = self.deadline() + self.settings.deadline / 4;
+        let Some(number) = self.calls().begin(region.primary, reply, deadline, write) else {
+            return refuse("too many requests are being forwarded; retry".into());
+        };
+        let mut payload = Vec::new();
+        encode_request(&request, &mut payload);
+        let header = Header {
+            kind: CALL_KIND,
+            region: region.id,
+            epoch: region.epoch,
+            request: number,
+        };
+        match self.link(region.primary).send(header, &payload) {
+            Ok(()) => None,
+            Err(error) => {
+                // Where the answer was given up meanwhile, it has been delivered.
+                self.calls().end(region.primary, number)?;
+                let primary = region.primary;
+                refuse(match error {
+                    SendError::Down => format!(
+                        "{primary}, the primary of {}, cannot be reached; retry when it is back",
+                        region.id
+                    ),
+                    SendError::Full => format!("{primary} does not keep up; retry"),
+                })
+            }
+        }
+    }
+
+    /// Carries out a request for a region whose primary this server is.
+    pub(crate) fn call_here(
+        &self,
+        region: &Arc<Region>,
+        request: Request<'_>,
+        sink: &Arc<dyn ReplySink>,
+        token: u64,
+    ) -> Option<Response> {
+        let guard = region.engine.load();
+        let Some(engine) = &*guard else {
+            return Some(self.not_open(region));
+        };
+        match request {
+            Request::Get { key } => self.get(region, engine, key, ReplyTo::new(sink, token)),
+            Request::Write { batch, options } => {
+                self.write(region, engine, (batch, options), ReplyTo::new(sink, token))
+            }
+            Request::Scan {
+                range,
+                pairs_max,
+                bytes_max,
+                keys_only,
+            } => {
+                self.pump_dirty();
+                let limits = (pairs_max, bytes_max, keys_only);
+                self.scan(region, engine, (range, limits), ReplyTo::new(sink, token))
+            }
+            Request::Count => Some(Response::Count(engine.count_estimate())),
+        }
+    }
+
+    fn not_open(&self, region: &Region) -> Response {
+        let why = match &*region.driver() {
+            Driver::Primary(driver) => driver
+                .lacks(&Context { node: self })
+                .unwrap_or_else(|| "opening".into()),
+            Driver::Backup(_) => "this server is not its primary".into(),
+            Driver::Failed(why) => why.clone(),
+        };
+        let what = format!("{} is not open: {why}; retry", region.id);
+        Response::Failed(ServiceError::Unavailable {
+            what,
+            outcome: Outcome::NotApplied,
+        })
+    }
+
+    /// A page of what is committed. Where that is less than was once acknowledged, since the region
+    /// was just opened: of everything, once that is committed.
+    fn scan(
+        &self,
+        region: &Region,
+        engine: &Arc<Lsm>,
+        (range, limits): (&KeyRange, Limits),
+        reply: ReplyTo,
+    ) -> Option<Response> {
+        let here = range.intersection(&region.range);
+        let rest = rest_of(&region.range, range);
+        if region.has_recommitted(engine) {
+            let page = page(&*engine.snapshot(), &here, rest, limits);
+            return Some(page.unwrap_or_else(|error| failed(&error)));
+        }
+        let snapshot = engine.snapshot_of_all();
+        match page(&snapshot, &here, rest, limits) {
+            Ok(page) => self.answer_at(region, engine, (snapshot.lsn(), page), reply),
+            Err(error) => Some(failed(&error)),
+        }
+    }
+
+    fn get(
+        &self,
+        region: &Region,
+        engine: &Arc<Lsm>,
+        key: &[u8],
+        reply: ReplyTo,
+    ) -> Option<Response> {
+        {
+            let mut waiting = region.waiting();
+            if waiting.is_queueing() && waiting.writes(key) {
+                let request = Queued::Get { key: key.to_vec() };
+                let entry = Entry {
+                    request,
+                    reply,
+                    deadline: self.deadline(),
+                };
+                return waiting.queue(entry).err().map(|_| overloaded(region));
+            }
+        }
+        match engine.get(key) {
+            Ok(Found { value, lsn }) => {
+                let response = Response::Value(value);
+                if lsn <= engine.committed_lsn() {
+                    return Some(response);
+                }
+                self.answer_at(region, engine, (lsn, response), reply)
+            }
+            Err(error) => Some(failed(&error)),
+        }
+    }
+
+    /// Writes a batch whose keys all lie in `region`.
+    fn write(
+        &self,
+        region: &Region,
+        engine: &Arc<Lsm>,
+        (batch, options): (&WriteBatch, WriteOptions),
+        reply: ReplyTo,
+    ) -> Option<Response> {
+        let queueing = region.waiting().is_queueing();
+        let result = if queueing {
+            None
+        } else {
+            Some(engine.write(batch, options))
+        };
+        match result {
+            Some(Ok(written)) => self.wrote(region, engine, written, reply),
+            None | Some(Err(EngineError::Busy(_))) => {
+                region.mark_dirty();
+                let request = Queued::Write {
+                    batch: batch.clone(),
+                    options,
+                };
+                let entry = Entry {
+                    request,
+                    reply,
+                    deadline: self.deadline(),
+                };
+                region
+                    .waiting()
+                    .queue(entry)
+                    .err()
+                    .map(|_| overloaded(region))
+            }
+            Some(Err(error)) => Some(failed(&error)),
+        }
+    }
+
+    fn wrote(
+        &self,
+        region: &Region,
+        engine: &Arc<Lsm>,
+        written: Written,
+        reply: ReplyTo,
+    ) -> Option<Response> {
+        let Written {
+            applied,
+            lsn,
+            previous,
+            existed,
+        } = written;
+        let response = Response::Written {
+            applied,
+            existed,
+            previous,
+        };
+        if lsn <= engine.committed_lsn() {
+            return Some(response);
+        }
+        region.mark_dirty();
+        self.answer_at(region, engine, (lsn, response), reply)
+    }
+
+    /// Answers once `lsn` is committed (I5).
+    fn answer_at(
+        &self,
+        region: &Region,
+        engine: &Arc<Lsm>,
+        (lsn, response): (argosy_base::Lsn, Response),
+        reply: ReplyTo,
+    ) -> Option<Response> {
+        let write = matches!(response, Response::Written { applied: true, .. });
+        let kept = region
+            .waiting()
+            .answer_at(lsn, response, reply, self.deadline());
+        if kept.is_err() {
+            let outcome = if write {
+                Outcome::Unknown
+            } else {
+                Outcome::NotApplied
+            };
+            let what = format!("too many requests wait for {}; retry", region.id);
+            return Some(Response::Failed(ServiceError::Unavailable {
+                what,
+                outcome,
+            }));
+        }
+        // It may have been committed before the answer was there to be released.
+        if lsn <= engine.committed_lsn() {
+            region.release();
+        }
+        None
+    }
+
+    /// Tries the writes that wait for room, oldest first.
+    pub(crate) fn retry_queued(&self, region: &Arc<Region>) -> bool {
+        let Some(engine) = super::region::engine_of(region) else {
+            return false;
+        };
+        let mut made = false;
+        loop {
+            let mut waiting = region.waiting();
+            let Some(entry) = waiting.next_queued() else {
+                return made;
+            };
+            let Queued::Write { batch, options } = &entry.request else {
+                drop(waiting);
+                let Queued::Get { key } = &entry.request else {
+                    continue;
+                };
+                let response = self.get_now(region, &engine, key, &entry.reply);
+                if let Some(response) = response {
+                    entry.reply.send(response);
+                }
+                made = true;
+                continue;
+            };
+            // The queue's lock is held: nothing may overtake this write.
+            let result = engine.write(batch, *options);
+            if let Err(EngineError::Busy(_)) = result {
+                waiting.put_back(entry);
+                return made;
+            }
+            drop(waiting);
+            made = true;
+            let response = match result {
+                Ok(written) => self.wrote(region, &engine, written, entry.reply.clone()),
+                Err(error) => Some(failed(&error)),
+            };
+            if let Some(response) = response {
+                entry.reply.send(response);
+            }
+        }
+    }
+
+    /// A read that had to wait behind a write of its key.
+    fn get_now(
+        &self,
+        region: &Region,
+        engine: &Arc<Lsm>,
+        key: &[u8],
+        reply: &ReplyTo,
+    ) -> Option<Response> {
+        match engine.get(key) {
+            Ok(Found { value, lsn }) if lsn <= engine.committed_lsn() => {
+                Some(Response::Value(value))
+            }
+            Ok(Found { value, lsn }) => {
+                self.answer_at(region, engine, (lsn, Response::Value(value)), reply.clone())
+            }
+            Err(error) => Some(failed(&error)),
+        }
+    }
+
+    /// Writes a batch in every region that its keys lie in.
+    fn write_all(
+        &self,
+        batch: &WriteBatch,
+        options: WriteOptions,
+        sink: &Arc<dyn ReplySink>,
+        token: u64,
+    ) -> Option<Response> {
+        let Some(first) = batch.ops().next() else {
+            let (existed, previous) = (Vec::new(), Vec::new());
+            return Some(Response::Written {
+                applied: true,
+                existed,
+                previous,
+            });
+        };
+        let home = self.map.index_of(first.key());
+        if self.map.regions().len() == 1
+            || batch.len() == 1
+            || batch.ops().all(|op| self.map.index_of(op.key()) == home)
+        {
+            let request = Request::Write { batch, options };
+            return self.call_region(home, request, sink, token);
+        }
+        let mut parts: std::collections::BTreeMap<usize, (WriteBatch, Vec<usize>)> =
+            std::collections::BTreeMap::new();
+        for (at, op) in batch.ops().enumerate() {
+            let (part, ops) = parts.entry(self.map.index_of(op.key())).or_default();
+            match op {
+                Op::Put { key, value } => part.put(key, value),
+                Op::Delete { key } => part.delete(key),
+            }
+            .expect("part of a batch that is within the limits");
+            ops.push(at);
+        }
+        let ops = parts.values().map(|(_, ops)| ops.clone()).collect();
+        let whole = WriteParts::new(ReplyTo::new(sink, token), ops, batch.len());
+        let whole: Arc<dyn ReplySink> = whole;
+        for (token, (region, (batch, _))) in (0..).zip(&parts) {
+            let request = Request::Write { batch, options };
+            if let Some(now) = self.call_region(*region, request, &whole, token) {
+                whole.deliver(token, now);
+            }
+        }
+        None
+    }
+
+    /// Gives up requests that are past their deadline. Looked at a few times a second.
+    pub(crate) fn sweep(&self) {
+        let now = self.now();
+        let last = self.swept.load(Ordering::Relaxed);
+        let every = (self.settings.deadline / 20).as_nanos();
+        if u128::from(now.as_nanos().saturating_sub(last)) < every {
+            return;
+        }
+        self.swept.store(now.as_nanos(), Ordering::Relaxed);
+        let mut due = Vec::new();
+        self.calls().expire(now, &mut due);
+        for region in self.regions.values() {
+            if region.waiting().len() > 0 {
+                let why = match &*region.driver() {
+                    Driver::Primary(driver) => driver.lacks(&Context { node: self }),
+                    _ => None,
+                };
+                let why = why.unwrap_or_else(|| "the region does not keep up".into());
+                let why = format!("{}: {why}; retry", region.id);
+                region.waiting().expire(now, &why, &mut due);
+            }
+        }
+        send_all(due);
+    }
+}
+
+/// The kind of a forwarded request.
+pub(crate) const CALL_KIND: u8 = Message::Call(argosy_wire::call::Call::Count).kind();
+
+fn overloaded(region: &Region) -> Response {
+    let what = format!("too much waits for {}; retry", region.id);
+    Response::Failed(ServiceError::Busy {
+        what,
+        outcome: Outcome::NotApplied,
+    })
+}
+
+fn failed(error: &EngineError) -> Response {
+    let what = error.to_string();
+    Response::Failed(match error {
+        EngineError::Limit(_) => ServiceError::Invalid(what),
+        EngineError::Busy(_) => ServiceError::Busy {
+            what,
+            outcome: error.outcome(),
+        },
+        _ => ServiceError::Storage {
+            what,
+            outcome: error.outcome(),
+        },
+    })
+}
+
+/// Most pairs, most bytes, and whether values are left out.
+type Limits = (usize, usize, bool);
+
+/// The first pairs of `here`, a part of a region; behind it, the scan goes on at `rest`.
+fn page(
+    snapshot: &dyn Snapshot,
+    here: &KeyRange,
+    rest: Option<Vec<u8>>,
+    (pairs_max, bytes_max, keys_only): Limits,
+) -> Result<Response, EngineError> {
+    let mut pairs = Vec::new();
+    let mut bytes = 0;
+    let mut scan = snapshot.scan(here)?;
+    while let Some((key, value)) = scan.next()? {
+        if pairs.len() >= pairs_max || bytes >= bytes_max.min(PAGE_BYTES_MAX) {
+            let next = Some(key);
+            return Ok(Response::Page { pairs, next });
+        }
+        let value = if keys_only { Vec::new() } else { value };
+        bytes += key.len() + value.len();
+        pairs.push((key, value));
+    }
+    Ok(Response::Page { pairs, next: rest })
+}
+
+/// Where the part of `range` begins that lies in the regions behind `home`.
+fn rest_of(home: &KeyRange, range: &KeyRange) -> Option<Vec<u8>> {
+    match (&home.to, &range.to) {
+        (Some(end), Some(to)) if end < to => Some(end.clone()),
+        (Some(end), None) => Some(end.clone()),
+        _ => None,
+    }
+}
+
+const _: () = assert!(PAGE_BYTES_MAX + BATCH_BYTES_MAX + KEY_BYTES_MAX < 2 << 20);

@@ -1,0 +1,349 @@
+//! What moves a node: links and messages on one side, engines and devices on the other.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError, Weak};
+use std::time::Duration;
+
+use argosy_base::{Instant, RegionId, SegmentNumber, ServerId};
+use argosy_engine::{Engine, Progress};
+use argosy_replication::primary::Event;
+use argosy_wire::message::{FetchStatus, Message};
+use argosy_wire::ring::Header;
+
+use super::context::Context;
+use super::forward::{Forwarded, decode_response, encode_response};
+use super::link::{FETCH_SLOTS, LinkEvent, SHIP_SLOTS};
+use super::region::{Driver, engine_of, send_all};
+use super::{Node, convert};
+use crate::service::{ReplySink, Response};
+
+/// Messages of one link that are handled before the next link has its turn.
+const MESSAGES_PER_TURN: usize = 256;
+
+/// The kind of an answer to a forwarded request.
+const ANSWER_KIND: u8 = Message::Answer(argosy_wire::call::Answer::Count(0)).kind();
+
+impl Node {
+    /// Moves links, messages and regions on. For one thread.
+    pub fn step_fabric(&self, now: Instant) -> Progress {
+        self.set_now(now);
+        let mut made = false;
+        let mut payload = Vec::new();
+        let peers: Vec<ServerId> = self.links.keys().copied().collect();
+        for peer in &peers {
+            made |= self.step_link(*peer, now);
+            for _ in 0..MESSAGES_PER_TURN {
+                let Some(header) = self.link(*peer).next(&mut payload) else {
+                    break;
+                };
+                made = true;
+                self.receive(*peer, header, &payload);
+            }
+        }
+        for region in self.regions.values() {
+            region.take_dirty();
+            made |= self.pump(region);
+            if region.waiting().is_queueing() && self.retry_queued(region) {
+                made |= self.pump(region);
+            }
+        }
+        self.sweep();
+        self.flush_links();
+        let next = peers.iter().map(|peer| self.link(*peer).next_step()).min();
+        let idle_for = next.map_or(Duration::from_millis(100), |next| next.since(now));
+        Progress {
+            made,
+            idle_for: Some(idle_for.max(Duration::from_micros(100))),
+        }
+    }
+
+    /// Moves engines and backups' storage on. For one thread.
+    pub fn step_background(&self, now: Instant) -> Progress {
+        self.set_now(now);
+        let mut progress = Progress::default();
+        for region in self.regions.values() {
+            if let Some(engine) = engine_of(region) {
+                let cpu = self.world.clock.thread_cpu();
+                match engine.step(now) {
+                    Ok(step) => {
+                        progress.made |= step.made;
+                        progress.idle_for = earlier(progress.idle_for, step.idle_for);
+                    }
+                    Err(error) => region.failed(&error),
+                }
+                let cpu = self.world.clock.thread_cpu().saturating_sub(cpu);
+                let nanos = u64::try_from(cpu.as_nanos()).unwrap_or(u64::MAX);
+                self.counters
+                    .compaction_cpu_nanos
+                    .fetch_add(nanos, Ordering::Relaxed);
+            }
+            progress.made |= self.pump(region);
+            if region.waiting().is_queueing() && self.retry_queued(region) {
+                progress.made |= self.pump(region);
+            }
+        }
+        self.flush_links();
+        progress
+    }
+
+    fn step_link(&self, peer: ServerId, now: Instant) -> bool {
+        let mut events = Vec::new();
+        let (made, session) = {
+            let mut link = self.link(peer);
+            (link.step(now, &mut events), link.session())
+        };
+        for event in events {
+            let mut due = Vec::new();
+            let mut answerers = self
+                .answerers
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            match event {
+                LinkEvent::Up => {
+                    let node = Weak::clone(&self.me);
+                    answerers.insert(
+                        peer,
+                        Arc::new(Answerer {
+                            node,
+                            peer,
+                            session,
+                        }),
+                    );
+                }
+                LinkEvent::Down => {
+                    self.counters.links_lost.fetch_add(1, Ordering::Relaxed);
+                    answerers.remove(&peer);
+                    self.calls().link_down(peer, &mut due);
+                }
+            }
+            drop(answerers);
+            send_all(due);
+            self.tell_regions(peer, &event);
+        }
+        made
+    }
+
+    /// Tells every region that `peer` is a member of.
+    fn tell_regions(&self, peer: ServerId, event: &LinkEvent) {
+        let context = Context { node: self };
+        for region in self.regions.values() {
+            match &mut *region.driver() {
+                Driver::Primary(driver) => {
+                    let member = peer;
+                    let event = match event {
+                        LinkEvent::Up => Event::LinkUp { member },
+                        LinkEvent::Down => Event::LinkDown { member },
+                    };
+                    driver.handle(event, &context);
+                }
+                Driver::Backup(copy) if region.primary == peer => {
+                    if *event == LinkEvent::Down {
+                        copy.link_down(&context);
+                    }
+                }
+                Driver::Backup(_) | Driver::Failed(_) => {}
+            }
+            region.release();
+        }
+    }
+
+    /// One message of `peer`. What cannot be understood resets the link.
+    fn receive(&self, peer: ServerId, header: Header, payload: &[u8]) {
+        let message = match Message::decode(header.kind, payload) {
+            Ok(message) => message,
+            Err(error) => {
+                tracing::error!(peer = peer.0, kind = header.kind, %error, "bad message");
+                self.link(peer).reset();
+                return;
+            }
+        };
+        match message {
+            Message::Answer(answer) => {
+                let reply = self.calls().end(peer, header.request);
+                if let Some(reply) = reply {
+                    reply.send(decode_response(answer));
+                }
+            }
+            Message::Call(call) => self.answer_call(peer, header, call),
+            Message::Stored { slot } => self.link(peer).ship_slot_freed(slot),
+            message => self.receive_for_region(peer, header, &message),
+        }
+    }
+
+    fn answer_call(&self, peer: ServerId, header: Header, call: argosy_wire::call::Call<'_>) {
+        let sink = self
+            .answerers
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(&peer)
+            .cloned();
+        let Some(sink) = sink else { return };
+        let response = match (Forwarded::of(call), self.region(header.region)) {
+            (Err(error), _) => Some(Response::Failed(error)),
+            (Ok(_), None) => Some(self.wrong_region(header.region)),
+            (Ok(_), Some(region)) if region.epoch != header.epoch || region.primary != self.id => {
+                Some(self.wrong_region(header.region))
+            }
+            (Ok(forwarded), Some(region)) => {
+                self.call_here(region, forwarded.request(), &sink, header.request)
+            }
+        };
+        if let Some(response) = response {
+            sink.deliver(header.request, response);
+        }
+    }
+
+    fn wrong_region(&self, region: RegionId) -> Response {
+        let what = format!("{} is not the primary of {region}; retry", self.id);
+        let outcome = argosy_base::Outcome::NotApplied;
+        Response::Failed(crate::service::ServiceError::Unavailable { what, outcome })
+    }
+
+    /// A message about a region, between its members.
+    fn receive_for_region(&self, peer: ServerId, header: Header, message: &Message<'_>) {
+        let context = Context { node: self };
+        let Some(region) = self.region(header.region) else {
+            return;
+        };
+        if region.epoch != header.epoch {
+            tracing::warn!(
+                peer = peer.0,
+                region = region.id.0,
+                epoch = header.epoch.0,
+                "old epoch"
+            );
+            return;
+        }
+        let mut driver = region.driver();
+        if let Message::Fetch {
+            segment,
+            from,
+            to,
+            slot,
+        } = *message
+        {
+            let bytes = match &*driver {
+                Driver::Primary(driver) => driver.read(segment, from, to),
+                Driver::Backup(copy) => copy.read(segment, from, to),
+                Driver::Failed(_) => None,
+            };
+            drop(driver);
+            self.send_fetched(peer, region.id, (slot, segment, from), bytes);
+            return;
+        }
+        match &mut *driver {
+            Driver::Primary(driver) => match primary_event(peer, message) {
+                Some(event) => driver.handle(event, &context),
+                None => driver.handle_as_follower(peer, message, &context),
+            },
+            Driver::Backup(copy) => copy.handle(peer, message, &context),
+            Driver::Failed(_) => {}
+        }
+        drop(driver);
+        region.release();
+    }
+
+    /// Writes what was fetched into the asker's slot.
+    fn send_fetched(
+        &self,
+        peer: ServerId,
+        region: RegionId,
+        (slot, segment, from): (u8, SegmentNumber, u32),
+        bytes: Option<Result<Vec<u8>, String>>,
+    ) {
+        let context = Context { node: self };
+        let refuse = |status| Message::Fetched {
+            slot,
+            status,
+            len: 0,
+            checksum: 0,
+        };
+        let bytes = match bytes {
+            Some(Ok(bytes)) if slot < FETCH_SLOTS => bytes,
+            Some(Ok(_)) => return self.link(peer).reset(),
+            Some(Err(error)) => {
+                tracing::error!(region = region.0, %error, "cannot serve a fetch");
+                return context.send(peer, region, &refuse(FetchStatus::Failed));
+            }
+            None => return context.send(peer, region, &refuse(FetchStatus::Gone)),
+        };
+        let len = u32::try_from(bytes.len()).expect("a segment has at most 2 MiB");
+        let checksum = convert::fetched_checksum(region, segment, from, &bytes);
+        let message = Message::Fetched {
+            slot,
+            status: FetchStatus::Ok,
+            len,
+            checksum,
+        };
+        let header = context.header(region, message.kind());
+        let mut link = self.link(peer);
+        if link
+            .land(SHIP_SLOTS + slot, &bytes, header, &message)
+            .is_err()
+        {
+            link.reset();
+        }
+    }
+}
+
+/// What a backup's message means to the primary's machine; `None` where it is meant for the copy
+/// of a primary that adopts.
+fn primary_event(member: ServerId, message: &Message<'_>) -> Option<Event> {
+    Some(match message {
+        Message::Report { attempt, position } => Event::Report {
+            member,
+            attempt: *attempt,
+            position: convert::received_position(position),
+        },
+        Message::CaughtUp { attempt, position } => Event::CaughtUp {
+            member,
+            attempt: *attempt,
+            position: convert::received_position(position),
+        },
+        Message::Applied { seq } => Event::EditApplied { member, seq: *seq },
+        Message::CheckpointWanted { attempt } => Event::CheckpointWanted {
+            member,
+            attempt: *attempt,
+        },
+        Message::Flushed { range } => Event::Flushed {
+            member,
+            range: convert::received_range(range),
+        },
+        _ => return None,
+    })
+}
+
+fn earlier(a: Option<Duration>, b: Option<Duration>) -> Option<Duration> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (a, b) => a.or(b),
+    }
+}
+
+/// Sends answers back to the peer that forwarded the calls, on the link that they came by.
+struct Answerer {
+    node: Weak<Node>,
+    peer: ServerId,
+    session: u32,
+}
+
+impl ReplySink for Answerer {
+    fn deliver(&self, token: u64, response: Response) {
+        let Some(node) = self.node.upgrade() else {
+            return;
+        };
+        let mut payload = Vec::new();
+        encode_response(&response, &mut payload);
+        let header = Header {
+            kind: ANSWER_KIND,
+            region: RegionId(0),
+            epoch: argosy_base::Epoch(0),
+            request: token,
+        };
+        let mut link = node.link(self.peer);
+        // A call of an earlier link was given up when that link broke, and its number may be taken.
+        if link.session() == self.session && link.send(header, &payload).is_err() {
+            link.reset();
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! Answers that wait for the commit LSN, and writes that wait for room.
+//!
+//! - An answer that depends on LSN n is given when n is committed (invariant I5: no reply reveals
+//!   anything above the commit LSN). At its deadline it is given up: a write's outcome is then
+//!   *unknown*, since it stands in the log; a read is *unavailable*.
+//! - A write for which there was no room was not appended. It is tried again, in the order of
+//!   arrival, and given up at its deadline as *not applied*. While one waits, later writes of the
+//!   region queue up behind it, and so do reads of the keys that wait, so that each client sees
+//!   its own writes in order.
+//!
+//! Both queues are bounded (I8): over the bound a request is refused at once.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use argosy_base::{Instant, Lsn, Outcome};
+use argosy_engine::{WriteBatch, WriteOptions};
+
+use crate::service::{ReplySink, Response, ServiceError};
+
+/// Answers that wait, at most, for one region.
+const ANSWERS_MAX: usize = 1 << 16;
+/// Bytes of writes and reads that wait for room, at most, for one region.
+const QUEUED_BYTES_MAX: usize = 16 << 20;
+
+/// Where an answer goes.
+#[derive(Clone)]
+pub(crate) struct ReplyTo {
+    pub(crate) sink: Arc<dyn ReplySink>,
+    pub(crate) token: u64,
+}
+
+impl ReplyTo {
+    pub(crate) fn new(sink: &Arc<dyn ReplySink>, token: u64) -> Self {
+        Self {
+            sink: Arc::clone(sink),
+            token,
+        }
+    }
+
+    pub(crate) fn send(self, response: Response) {
+        self.sink.deliver(self.token, response);
+    }
+}
+
+/// An answer that waits for the commit LSN.
+struct Answer {
+    lsn: Lsn,
+    response: Response,
+    reply: ReplyTo,
+    deadline: Instant,
+}
+
+/// A request that waits for room.
+pub(crate) enum Queued {
+    /// A write that was not appended.
+    Write {
+        /// What to write.
+        batch: WriteBatch,
+        /// How.
+        options: WriteOptions,
+    },
+    /// A read of a key that an earlier queued write writes.
+    Get {
+        /// The key.
+        key: Vec<u8>,
+    },
+}
+
+impl Queued {
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Write { batch, .. } => batch.bytes() + 64 * batch.len(),
+            Self::Get { key } => key.len() + 64,
+        }
+    }
+}
+
+/// A queued request, where its answer goes, and when it is given up.
+pub(crate) struct Entry {
+    pub(crate) request: Queued,
+    pub(crate) reply: ReplyTo,
+    pub(crate) deadline: Instant,
+}
+
+/// What waits for one region.
+#[derive(Default)]
+pub(crate) struct Waiting {
+    /// By rising LSN.
+    answers: VecDeque<Answer>,
+    queue: VecDeque<Entry>,
+    queue_bytes: usize,
+}
+
+impl Waiting {
+    /// Keeps `response` until `lsn` is committed. Gives it back where too many wait already.
+    pub(crate) fn answer_at(
+        &mut self,
+        lsn: Lsn,
+        response: Response,
+        reply: ReplyTo,
+        deadline: Instant,
+    ) -> Result<(), ReplyTo> {
+        if self.answers.len() >= ANSWERS_MAX {
+            return Err(reply);
+        }
+        let answer = Answer {
+            lsn,
+            response,
+            reply,
+            deadline,
+        };
+        if self.answers.back().is_none_or(|last| last.lsn <= lsn) {
+            self.answers.push_back(answer);
+        } else {
+            let at = self.answers.partition_point(|other| other.lsn <= lsn);
+            self.answers.insert(at, answer);
+        }
+        Ok(())
+    }
+
+    /// Whether requests wait for room.
+    pub(crate) fn is_queueing(&self) -> bool {
+        !self.queue.is_empty()
+    }
+
+    /// Whether a queued write writes `key`.
+    pub(crate) fn writes(&self, key: &[u8]) -> bool {
+        self.queue.iter().any(|entry| match &entry.request {
+            Queued::Write { batch, .. } => batch.ops().any(|op| op.key() == key),
+            Queued::Get { .. } => false,
+        })
+    }
+
+    /// Queues a request. Gives it back where too much waits already.
+    pub(crate) fn queue(&mut self, entry: Entry) -> Result<(), ReplyTo> {
+        if self.queue_bytes + entry.request.bytes() > QUEUED_BYTES_MAX {
+            return Err(entry.reply);
+        }
+        self.queue_bytes += entry.request.bytes();
+        self.queue.push_back(entry);
+        Ok(())
+    }
+
+    /// The oldest queued request, taken out.
+    pub(crate) fn next_queued(&mut self) -> Option<Entry> {
+        let entry = self.queue.pop_front()?;
+        self.queue_bytes -= entry.request.bytes();
+        Some(entry)
+    }
+
+    /// Puts back what [`next_queued`](Self::next_queued) took out.
+    pub(crate) fn put_back(&mut self, entry: Entry) {
+        self.queue_bytes += entry.request.bytes();
+        self.queue.push_front(entry);
+    }
+
+    /// The answers that are due once everything up to `committed` is committed.
+    pub(crate) fn release(&mut self, committed: Lsn, due: &mut Vec<(ReplyTo, Response)>) {
+        while self
+            .answers
+            .front()
+            .is_some_and(|answer| answer.lsn <= committed)
+        {
+            let answer = self.answers.pop_front().expect("there is a first one");
+            due.push((answer.reply, answer.response));
+        }
+    }
+
+    /// Gives up what is past its deadline; `why` says what it waited for.
+    pub(crate) fn expire(&mut self, now: Instant, why: &str, due: &mut Vec<(ReplyTo, Response)>) {
+        if self.answers.iter().any(|answer| answer.deadline <= now) {
+            for answer in std::mem::take(&mut self.answers) {
+                if answer.deadline <= now {
+                    let outcome = match answer.response {
+                        Response::Written { applied: true, .. } => Outcome::Unknown,
+                        _ => Outcome::NotApplied,
+                    };
+                    let error = ServiceError::Unavailable {
+                        what: why.to_owned(),
+                        outcome,
+                    };
+                    due.push((answer.reply, Response::Failed(error)));
+                } else {
+                    self.answers.push_back(answer);
+                }
+            }
+        }
+        while self
+            .queue
+            .front()
+            .is_some_and(|entry| entry.deadline <= now)
+        {
+            let entry = self.next_queued().expect("there is a first one");
+            let outcome = Outcome::NotApplied;
+            let error = ServiceError::Busy {
+                what: why.to_owned(),
+                outcome,
+            };
+            due.push((entry.reply, Response::Failed(error)));
+        }
+    }
+
+    /// Requests that wait, of either kind.
+    pub(crate) fn len(&self) -> usize {
+        self.answers.len() + self.queue.len()
+    }
+}

@@ -1,0 +1,205 @@
+//! A service in memory, to test the front end and to measure it alone. It carries requests out at
+//! once, in the order of the calls, and answers at once; or, when told to, keeps the answers until
+//! they are released, in whatever order.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use argosy_base::KeyRange;
+use argosy_base::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
+use argosy_engine::batch::{Op, check_key};
+use argosy_engine::{Condition, WriteBatch, WriteOptions};
+
+use crate::service::{InfoSection, ReplySink, Request, Response, Service, ServiceError};
+
+/// A service in memory.
+#[derive(Default)]
+pub struct Fake {
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    pairs: BTreeMap<Vec<u8>, Vec<u8>>,
+    late: bool,
+    held: Vec<(Arc<dyn ReplySink>, u64, Response)>,
+    failure: Option<ServiceError>,
+    calls: u64,
+    flushes: u64,
+    not_ready: Option<String>,
+}
+
+impl Fake {
+    /// An empty store that answers at once.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// From now on, keeps answers until they are released, or not any more.
+    pub fn set_late(&self, late: bool) {
+        self.state().late = late;
+    }
+
+    /// What the next request is answered, instead of being carried out.
+    pub fn fail_next(&self, failure: ServiceError) {
+        self.state().failure = Some(failure);
+    }
+
+    /// What [`Service::ready`] says from now on.
+    pub fn set_not_ready(&self, what: Option<String>) {
+        self.state().not_ready = what;
+    }
+
+    /// Answers that are kept.
+    #[must_use]
+    pub fn held(&self) -> usize {
+        self.state().held.len()
+    }
+
+    /// Calls and flushes so far.
+    #[must_use]
+    pub fn counts(&self) -> (u64, u64) {
+        let state = self.state();
+        (state.calls, state.flushes)
+    }
+
+    /// Delivers the answer that is kept at `index`, counted from the oldest. `false`: there is none.
+    pub fn release(&self, index: usize) -> bool {
+        let mut state = self.state();
+        if index >= state.held.len() {
+            return false;
+        }
+        let (sink, token, response) = state.held.remove(index);
+        drop(state);
+        sink.deliver(token, response);
+        true
+    }
+}
+
+impl Service for Fake {
+    fn call(
+        &self,
+        request: Request<'_>,
+        sink: &Arc<dyn ReplySink>,
+        token: u64,
+    ) -> Option<Response> {
+        let mut state = self.state();
+        state.calls += 1;
+        let response = match state.failure.take() {
+            Some(failure) => Response::Failed(failure),
+            None => state.carry_out(request),
+        };
+        if !state.late {
+            return Some(response);
+        }
+        state.held.push((Arc::clone(sink), token, response));
+        None
+    }
+
+    fn flush(&self) {
+        self.state().flushes += 1;
+    }
+
+    fn info(&self) -> Vec<InfoSection> {
+        let keys = self.state().pairs.len().to_string();
+        vec![("argosy", vec![("keys".to_owned(), keys)])]
+    }
+
+    fn ready(&self) -> Result<(), String> {
+        self.state().not_ready.clone().map_or(Ok(()), Err)
+    }
+}
+
+impl State {
+    fn carry_out(&mut self, request: Request<'_>) -> Response {
+        match request {
+            Request::Get { key } => match check_key(key) {
+                Ok(()) => Response::Value(self.pairs.get(key).cloned()),
+                Err(error) => Response::Failed(ServiceError::Invalid(error.to_string())),
+            },
+            Request::Write { batch, options } => self.write(batch, options),
+            Request::Scan {
+                range,
+                pairs_max,
+                bytes_max,
+                keys_only,
+            } => self.scan(range, pairs_max, bytes_max, keys_only),
+            Request::Count => Response::Count(self.pairs.len() as u64),
+        }
+    }
+
+    fn write(&mut self, batch: &WriteBatch, options: WriteOptions) -> Response {
+        let looks = options.condition != Condition::Always || options.return_previous;
+        let mut existed = Vec::new();
+        let mut previous = Vec::new();
+        for op in batch.ops() {
+            if looks || matches!(op, Op::Delete { .. }) {
+                existed.push(self.pairs.contains_key(op.key()));
+            }
+            if options.return_previous {
+                previous.push(self.pairs.get(op.key()).cloned());
+            }
+        }
+        let applied = match options.condition {
+            Condition::Always => true,
+            Condition::Absent => existed.iter().all(|existed| !existed),
+            Condition::Present => existed.iter().all(|existed| *existed),
+        };
+        for op in batch.ops().take(if applied { usize::MAX } else { 0 }) {
+            match op {
+                Op::Put { key, value } => {
+                    assert!(key.len() <= KEY_BYTES_MAX && value.len() <= VALUE_BYTES_MAX);
+                    match self.pairs.get_mut(key) {
+                        Some(bound) => {
+                            bound.clear();
+                            bound.extend_from_slice(value);
+                        }
+                        None => drop(self.pairs.insert(key.to_vec(), value.to_vec())),
+                    }
+                }
+                Op::Delete { key } => drop(self.pairs.remove(key)),
+            }
+        }
+        Response::Written {
+            applied,
+            existed,
+            previous,
+        }
+    }
+
+    fn scan(
+        &self,
+        range: &KeyRange,
+        pairs_max: usize,
+        bytes_max: usize,
+        keys_only: bool,
+    ) -> Response {
+        let mut pairs = Vec::new();
+        let mut bytes = 0;
+        let from = Bound::Included(range.from.as_slice());
+        let to = match &range.to {
+            Some(to) if *to <= range.from => Bound::Excluded(range.from.as_slice()),
+            Some(to) => Bound::Excluded(to.as_slice()),
+            None => Bound::Unbounded,
+        };
+        if range.is_empty() {
+            return Response::Page { pairs, next: None };
+        }
+        for (key, value) in self.pairs.range::<[u8], _>((from, to)) {
+            if pairs.len() >= pairs_max || bytes >= bytes_max {
+                let next = Some(key.clone());
+                return Response::Page { pairs, next };
+            }
+            let value = if keys_only { Vec::new() } else { value.clone() };
+            bytes += key.len() + value.len();
+            pairs.push((key.clone(), value));
+        }
+        Response::Page { pairs, next: None }
+    }
+}

@@ -1,0 +1,185 @@
+//! What all connections of one server share: its names and limits, the table of cursors, the list
+//! of clients, and a few counters. No I/O; locks are held for a look-up, never while writing.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use argosy_base::{Incarnation, Instant, ServerId};
+
+use super::cursors::Cursors;
+use crate::service::Service;
+
+/// The version of Redis whose commands and replies are followed; clients choose features by it.
+pub const REDIS_VERSION: &str = "7.4.0";
+
+/// What a front end is told about its server, and the bounds that it keeps.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The server's number in its cluster.
+    pub server: ServerId,
+    /// The number of the server's start.
+    pub incarnation: Incarnation,
+    /// The port that `INFO` names.
+    pub port: u16,
+    /// Most connections at a time, over all threads.
+    pub connections_max: usize,
+    /// Most bytes of input and output that all connections hold together. Over it, the connection
+    /// that holds most is ended.
+    pub memory_bytes_max: usize,
+    /// Bounds of each connection.
+    pub limits: Limits,
+}
+
+/// Bounds of one connection. The memory that it takes is at most the longest request
+/// ([`argosy_wire::resp::parse::REQUEST_BYTES_MAX`]) and one read more of input, `output_bytes_max`
+/// and the answers of at most `in_flight_max` calls more of output, and one reply of
+/// `reply_bytes_max`.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Most calls without an answer.
+    pub in_flight_max: usize,
+    /// Bytes of replies, written or kept for their turn, from which on no further request is taken.
+    pub output_bytes_max: usize,
+    /// Longest single reply, in bytes of keys and values. What would be longer is refused.
+    pub reply_bytes_max: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            in_flight_max: 1024,
+            output_bytes_max: 1 << 20,
+            reply_bytes_max: 32 << 20,
+        }
+    }
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            server: ServerId(0),
+            incarnation: Incarnation(1),
+            port: 0,
+            connections_max: 10_000,
+            memory_bytes_max: 256 << 20,
+            limits: Limits::default(),
+        }
+    }
+}
+
+/// What is known of a client, for `CLIENT LIST`.
+#[derive(Clone, Debug, Default)]
+pub struct Client {
+    /// Its address and port.
+    pub address: String,
+    /// Our address and port that it connected to.
+    pub local_address: String,
+    /// When it connected.
+    pub since: Instant,
+    /// What it calls itself.
+    pub name: Vec<u8>,
+    /// The name of its library.
+    pub library: Vec<u8>,
+    /// The version of its library.
+    pub library_version: Vec<u8>,
+    /// 2 or 3.
+    pub protocol: i64,
+}
+
+impl Client {
+    /// One line of `CLIENT LIST`, without its end.
+    #[must_use]
+    pub fn line(&self, id: u64, now: Instant) -> String {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let mut line = String::new();
+        write!(
+            line,
+            "id={id} addr={} laddr={} name={} age={} flags=N db=0 lib-name={} lib-ver={} resp={}",
+            self.address,
+            self.local_address,
+            text(&self.name),
+            now.since(self.since).as_secs(),
+            text(&self.library),
+            text(&self.library_version),
+            self.protocol,
+        )
+        .expect("a string takes what is written");
+        line
+    }
+}
+
+/// What all connections of one server share.
+#[derive(Debug)]
+pub struct FrontEnd {
+    /// As given.
+    pub settings: Settings,
+    /// When the front end began.
+    pub started: Instant,
+    /// Connections that take up room.
+    pub open: AtomicUsize,
+    /// Bytes of input and output that connections hold.
+    pub memory_bytes: AtomicUsize,
+    /// Connections ended so far because all together held too much.
+    pub evicted: AtomicU64,
+    /// Connections accepted so far.
+    pub connections: AtomicU64,
+    /// Connections refused so far because there were too many.
+    pub refused: AtomicU64,
+    /// Commands carried out so far.
+    pub commands: AtomicU64,
+    cursors: Mutex<Cursors>,
+    clients: Mutex<BTreeMap<u64, Client>>,
+}
+
+impl FrontEnd {
+    /// A front end without connections.
+    #[must_use]
+    pub fn new(settings: Settings, now: Instant) -> Self {
+        let cursors = Cursors::new(settings.server, settings.incarnation);
+        Self {
+            settings,
+            started: now,
+            open: AtomicUsize::new(0),
+            memory_bytes: AtomicUsize::new(0),
+            evicted: AtomicU64::new(0),
+            connections: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+            commands: AtomicU64::new(0),
+            cursors: Mutex::new(cursors),
+            clients: Mutex::new(BTreeMap::new()),
+        }
+    }
+
+    /// The server's cursors.
+    pub fn cursors(&self) -> MutexGuard<'_, Cursors> {
+        // A panic aborts the process; in tests the table is consistent after every method.
+        self.cursors.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The clients that are connected, by connection number.
+    pub fn clients(&self) -> MutexGuard<'_, BTreeMap<u64, Client>> {
+        self.clients.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A number for a new connection, from 1 on.
+    pub fn next_connection(&self) -> u64 {
+        // Relaxed: the number only has to be unique.
+        self.connections.fetch_add(1, Ordering::Relaxed) + 1
+    }
+}
+
+/// What a command may ask of the world while it is begun.
+#[derive(Clone, Copy)]
+pub struct Context<'a> {
+    /// What all connections share.
+    pub front: &'a FrontEnd,
+    /// The server, for what it knows of itself.
+    pub service: &'a dyn Service,
+    /// The present moment.
+    pub now: Instant,
+    /// The present time of day: since the beginning of 1970, UTC.
+    pub wall: Duration,
+}

@@ -1,0 +1,280 @@
+//! Commands that tell of the server: `INFO`, `CONFIG`, `TIME`, `ROLE`, `CLUSTER`.
+//!
+//! `INFO` has the sections and fields of Redis that tools look for, where they mean something here;
+//! then a section of limits, then what the server says of itself.
+
+use std::fmt::Display;
+use std::sync::atomic::Ordering;
+
+use argosy_base::limits::{BATCH_BYTES_MAX, BATCH_PAIRS_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX};
+use argosy_wire::resp::parse::REQUEST_BYTES_MAX;
+
+use super::command::{Command, NO_KEYS, Step, Turn, unknown_subcommand, wrong_arity};
+use super::front::REDIS_VERSION;
+use super::glob;
+
+/// The family's table.
+pub(super) const COMMANDS: &[Command] = &[
+    Command {
+        name: "info",
+        arity: -1,
+        flags: "loading stale",
+        keys: NO_KEYS,
+        group: "server",
+        summary: "Tells of the server, all of it or by section.",
+        usage: "[section [section ...]]",
+        run: info,
+    },
+    Command {
+        name: "config",
+        arity: -2,
+        flags: "admin noscript loading stale",
+        keys: NO_KEYS,
+        group: "server",
+        summary: "CONFIG GET pattern returns settings in the words of Redis.",
+        usage: "GET pattern [pattern ...] | RESETSTAT",
+        run: config,
+    },
+    Command {
+        name: "time",
+        arity: 1,
+        flags: "loading stale fast",
+        keys: NO_KEYS,
+        group: "server",
+        summary: "Returns seconds and microseconds since 1970.",
+        usage: "",
+        run: time,
+    },
+    Command {
+        name: "role",
+        arity: 1,
+        flags: "noscript loading stale fast",
+        keys: NO_KEYS,
+        group: "server",
+        summary: "Returns master: every server takes writes.",
+        usage: "",
+        run: role,
+    },
+    Command {
+        name: "cluster",
+        arity: -2,
+        flags: "stale",
+        keys: NO_KEYS,
+        group: "server",
+        summary: "Refused, as by a Redis that is no cluster.",
+        usage: "subcommand",
+        run: cluster,
+    },
+];
+
+/// Lines of a section: name and value.
+type Fields = Vec<(String, String)>;
+
+fn info(turn: &mut Turn<'_>) -> Step {
+    let wanted: Vec<Vec<u8>> = turn.args.from(1).map(<[u8]>::to_ascii_lowercase).collect();
+    let all = wanted.is_empty()
+        || wanted
+            .iter()
+            .any(|name| matches!(name.as_slice(), b"all" | b"everything" | b"default"));
+    let mut text = String::new();
+    let mut add = |title: &str, fields: Fields| {
+        if !text.is_empty() {
+            text.push_str("\r\n");
+        }
+        text.push_str(&format!("# {title}\r\n"));
+        for (name, value) in fields {
+            text.push_str(&format!("{name}:{value}\r\n"));
+        }
+    };
+    let is_wanted = |title: &str| {
+        all || wanted
+            .iter()
+            .any(|name| title.as_bytes().eq_ignore_ascii_case(name))
+    };
+    for (title, fields) in SECTIONS {
+        if is_wanted(title) {
+            add(title, fields(turn));
+        }
+    }
+    for (title, fields) in turn.context.service.info() {
+        if is_wanted(title) {
+            add(title, fields);
+        }
+    }
+    turn.core.reply(|out| out.verbatim(&text))
+}
+
+/// A section of `INFO`: its title, and what makes its fields.
+type Section = (&'static str, fn(&Turn<'_>) -> Fields);
+
+const SECTIONS: [Section; 9] = [
+    ("Server", server),
+    ("Clients", clients),
+    ("Memory", memory),
+    ("Persistence", persistence),
+    ("Stats", stats),
+    ("Replication", replication),
+    ("Cluster", cluster_section),
+    ("Keyspace", |_| Vec::new()),
+    ("Limits", limits),
+];
+
+fn field(name: &str, value: impl Display) -> (String, String) {
+    (name.to_owned(), value.to_string())
+}
+
+fn server(turn: &Turn<'_>) -> Fields {
+    let front = turn.context.front;
+    let seconds = turn.context.now.since(front.started).as_secs();
+    vec![
+        field("redis_version", REDIS_VERSION),
+        field("redis_mode", "standalone"),
+        field("argosy_version", env!("CARGO_PKG_VERSION")),
+        field("server_id", front.settings.server.0),
+        field("incarnation", front.settings.incarnation.0),
+        field("os", std::env::consts::OS),
+        field("arch_bits", usize::BITS),
+        field("process_id", std::process::id()),
+        field("tcp_port", front.settings.port),
+        field("uptime_in_seconds", seconds),
+        field("uptime_in_days", seconds / (24 * 60 * 60)),
+    ]
+}
+
+fn clients(turn: &Turn<'_>) -> Fields {
+    let front = turn.context.front;
+    vec![
+        field("connected_clients", front.clients().len()),
+        field("maxclients", front.settings.connections_max),
+        field("blocked_clients", 0),
+    ]
+}
+
+fn memory(turn: &Turn<'_>) -> Fields {
+    let front = turn.context.front;
+    // Relaxed: a number for people.
+    let clients = front.memory_bytes.load(Ordering::Relaxed);
+    vec![
+        field("maxmemory", 0),
+        field("maxmemory_policy", "noeviction"),
+        field("mem_clients_normal", clients),
+        field("maxmemory_clients", front.settings.memory_bytes_max),
+    ]
+}
+
+fn persistence(turn: &Turn<'_>) -> Fields {
+    let loading = u8::from(turn.context.service.ready().is_err());
+    vec![field("loading", loading), field("aof_enabled", 0)]
+}
+
+fn stats(turn: &Turn<'_>) -> Fields {
+    let front = turn.context.front;
+    // Relaxed: counters for people, each by itself.
+    let load = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+    vec![
+        field("total_connections_received", load(&front.connections)),
+        field("total_commands_processed", load(&front.commands)),
+        field("rejected_connections", load(&front.refused)),
+        field("evicted_clients", load(&front.evicted)),
+    ]
+}
+
+fn replication(_: &Turn<'_>) -> Fields {
+    vec![field("role", "master"), field("connected_slaves", 0)]
+}
+
+fn cluster_section(_: &Turn<'_>) -> Fields {
+    vec![field("cluster_enabled", 0)]
+}
+
+fn limits(turn: &Turn<'_>) -> Fields {
+    let limits = turn.context.front.settings.limits;
+    vec![
+        field("max_key_bytes", KEY_BYTES_MAX),
+        field("max_value_bytes", VALUE_BYTES_MAX),
+        field("max_batch_pairs", BATCH_PAIRS_MAX),
+        field("max_batch_bytes", BATCH_BYTES_MAX),
+        field("max_request_bytes", REQUEST_BYTES_MAX),
+        field("max_reply_bytes", limits.reply_bytes_max),
+        field("max_pattern_bytes", glob::PATTERN_BYTES_MAX),
+        field("max_in_flight", limits.in_flight_max),
+    ]
+}
+
+fn config(turn: &mut Turn<'_>) -> Step {
+    let subcommand = turn.args.at(1).to_ascii_lowercase();
+    match (subcommand.as_slice(), turn.args.len()) {
+        (b"get", 3..) => config_get(turn),
+        (b"get", _) => wrong_arity(turn, "config|get"),
+        (b"resetstat", 2) => turn.core.reply(|out| out.simple("OK")),
+        (b"set" | b"rewrite", _) => turn.core.error(
+            "ERR settings cannot be changed while the server runs: change argosy.toml and restart \
+             (not applied)",
+        ),
+        _ => unknown_subcommand(turn, "CONFIG"),
+    }
+}
+
+fn config_get(turn: &mut Turn<'_>) -> Step {
+    let settings = &turn.context.front.settings;
+    let all: [(&str, String); 10] = [
+        ("appendfsync", "no".into()),
+        ("appendonly", "no".into()),
+        ("cluster-enabled", "no".into()),
+        ("databases", "1".into()),
+        ("maxclients", settings.connections_max.to_string()),
+        ("maxmemory", "0".into()),
+        ("port", settings.port.to_string()),
+        ("proto-max-bulk-len", VALUE_BYTES_MAX.to_string()),
+        ("save", String::new()),
+        ("timeout", "0".into()),
+    ];
+    let patterns: Vec<Vec<u8>> = turn.args.from(2).map(<[u8]>::to_ascii_lowercase).collect();
+    if patterns
+        .iter()
+        .any(|pattern| pattern.len() > glob::PATTERN_BYTES_MAX)
+    {
+        let max = glob::PATTERN_BYTES_MAX;
+        return turn.core.error(&format!(
+            "ERR a pattern is over {max} bytes (max_pattern_bytes)"
+        ));
+    }
+    let chosen: Vec<_> = all
+        .iter()
+        .filter(|(name, _)| {
+            patterns
+                .iter()
+                .any(|pattern| glob::matches(pattern, name.as_bytes()))
+        })
+        .collect();
+    turn.core.reply(|out| {
+        out.map(chosen.len());
+        for (name, value) in chosen {
+            out.bulk(name.as_bytes());
+            out.bulk(value.as_bytes());
+        }
+    })
+}
+
+fn time(turn: &mut Turn<'_>) -> Step {
+    let wall = turn.context.wall;
+    turn.core.reply(|out| {
+        out.array(2);
+        out.bulk(wall.as_secs().to_string().as_bytes());
+        out.bulk(wall.subsec_micros().to_string().as_bytes());
+    })
+}
+
+fn role(turn: &mut Turn<'_>) -> Step {
+    turn.core.reply(|out| {
+        out.array(3);
+        out.bulk(b"master");
+        out.integer(0);
+        out.array(0);
+    })
+}
+
+fn cluster(turn: &mut Turn<'_>) -> Step {
+    turn.core
+        .error("ERR This instance has cluster support disabled")
+}

@@ -1,0 +1,115 @@
+//! Commands on keys, whatever their values: `DEL`, `EXISTS`, `TYPE` and the like.
+
+use argosy_engine::{BatchError, WriteBatch, WriteOptions};
+
+use super::command::{Command, NO_KEYS, Plan, Step, Turn, unknown_subcommand, wrong_arity};
+use super::reply::Gather;
+use super::strings::refuse;
+
+/// The family's table.
+pub(super) const COMMANDS: &[Command] = &[
+    Command {
+        name: "del",
+        arity: -2,
+        flags: "write",
+        keys: (1, -1, 1),
+        group: "generic",
+        summary: "Removes keys, atomically within each region.",
+        usage: "key [key ...]",
+        run: del,
+    },
+    Command {
+        name: "unlink",
+        arity: -2,
+        flags: "write fast",
+        keys: (1, -1, 1),
+        group: "generic",
+        summary: "Removes keys. The same as DEL here.",
+        usage: "key [key ...]",
+        run: del,
+    },
+    Command {
+        name: "exists",
+        arity: -2,
+        flags: "readonly fast",
+        keys: (1, -1, 1),
+        group: "generic",
+        summary: "Counts those of the keys that have a value.",
+        usage: "key [key ...]",
+        run: exists,
+    },
+    Command {
+        name: "type",
+        arity: 2,
+        flags: "readonly fast",
+        keys: (1, 1, 1),
+        group: "generic",
+        summary: "Returns string, or none where the key has no value.",
+        usage: "key",
+        run: key_type,
+    },
+    Command {
+        name: "dbsize",
+        arity: 1,
+        flags: "readonly fast",
+        keys: NO_KEYS,
+        group: "server",
+        summary: "Returns how many keys there are, as an estimate.",
+        usage: "",
+        run: dbsize,
+    },
+    Command {
+        name: "memory",
+        arity: -2,
+        flags: "readonly",
+        keys: NO_KEYS,
+        group: "server",
+        summary: "MEMORY USAGE key returns the bytes of a key and its value.",
+        usage: "USAGE key [SAMPLES count]",
+        run: memory,
+    },
+];
+
+fn del(turn: &mut Turn<'_>) -> Step {
+    match delete_all(turn) {
+        Ok(()) => Step::Call(Plan::Write(WriteOptions::default()), Gather::Deleted),
+        Err(error) => refuse(turn, error),
+    }
+}
+
+/// Fills the batch with one delete for each key, however often it is named: a key counts once.
+fn delete_all(turn: &mut Turn<'_>) -> Result<(), BatchError> {
+    let batch: &mut WriteBatch = &mut turn.scratch.batch;
+    batch.clear();
+    if turn.args.len() == 2 {
+        return batch.delete(turn.args.at(1));
+    }
+    let mut keys: Vec<&[u8]> = turn.args.from(1).collect();
+    keys.sort_unstable();
+    keys.dedup();
+    keys.into_iter().try_for_each(|key| batch.delete(key))
+}
+
+fn exists(turn: &mut Turn<'_>) -> Step {
+    Step::Each(1..turn.args.len(), Gather::Existing(0))
+}
+
+fn key_type(_: &mut Turn<'_>) -> Step {
+    Step::Call(Plan::Get(1), Gather::Type)
+}
+
+fn dbsize(_: &mut Turn<'_>) -> Step {
+    Step::Call(Plan::Count, Gather::Count)
+}
+
+fn memory(turn: &mut Turn<'_>) -> Step {
+    if !turn.args.at(1).eq_ignore_ascii_case(b"usage") {
+        return unknown_subcommand(turn, "MEMORY");
+    }
+    match turn.args.get(2) {
+        Some(key) if matches!(turn.args.len(), 3 | 5) => {
+            Step::Call(Plan::Get(2), Gather::Usage(key.len()))
+        }
+        _ => wrong_arity(turn, "memory|usage"),
+    }
+}

@@ -1,0 +1,52 @@
+//! The Redis protocol front end: clients of Redis talk to a server as if it were one.
+//!
+//! ```text
+//!  socket --bytes--> Session --Call--> Service          threads: listener, one of several
+//!         <--bytes--         <-answer-                  answers: at once, or later through a queue
+//! ```
+//!
+//! Reading order: [`front`] (what connections share, and their bounds), [`session`] (a connection as
+//! a pure state machine), `input` and `reply` (what it holds: requests not carried out, replies not
+//! written), `command` (how a request finds its command) and its families `connection`, `strings`,
+//! `keys`, `scan`, `info`, `docs`; [`cursors`] and [`glob`] for `SCAN`. Around them, with sockets and
+//! threads: [`listener`], `worker` (the rounds of one thread), `slots`, `accept`, `mailbox`, `pool`.
+//! [`fake`] is a service in memory, to test and measure all of it without a store.
+//!
+//! What differs from Redis, so that nobody has to find out:
+//!
+//! - There is one database, 0. There is no expiry, no password, and strings are the only type.
+//! - Any server answers for any key (it forwards): `cluster_enabled:0`.
+//! - `MSET`, and `DEL` of several keys, are atomic within each region, not across regions; `MGET` is
+//!   no snapshot.
+//! - Keys have 1 to 4096 bytes, values up to 1 MiB; `INFO limits` names all bounds.
+//! - `SCAN` goes in key order; a cursor that was forgotten answers an error that says to begin again
+//!   from 0, and never skips keys. `DBSIZE` is an estimate.
+//! - `KV.RANGE from to [LIMIT n]` answers a flat array of keys and values in key order, from `from`
+//!   on and without `to`. A bound that is empty, `-` or `+` is none.
+
+pub mod cursors;
+pub mod fake;
+pub mod front;
+pub mod glob;
+pub mod listener;
+pub mod session;
+
+mod accept;
+mod command;
+mod connection;
+mod docs;
+mod info;
+mod input;
+mod keys;
+mod mailbox;
+mod pool;
+mod reply;
+mod scan;
+mod slots;
+mod strings;
+mod worker;
+
+pub use front::{Context, FrontEnd, Limits, Settings};
+pub use listener::{Listener, Threads};
+pub use pool::Pool;
+pub use session::{Call, CallToken, Scratch, Session};

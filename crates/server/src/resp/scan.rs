@@ -1,0 +1,237 @@
+//! Commands that go through keys in order: `SCAN`, `KEYS`, `KV.RANGE`.
+//!
+//! `SCAN` reads one page a call and hands out a cursor for the next (see [`super::cursors`]). The
+//! others read page after page until the limit or the end, up to the longest reply; a reply is never
+//! cut short silently. Where a pattern begins with plain bytes, only keys that begin so are read.
+
+use argosy_base::KeyRange;
+use argosy_base::limits::KEY_BYTES_MAX;
+
+use super::command::{
+    Command, NO_KEYS, Plan, Step, Turn, number, shown, syntax_error, wrong_arity,
+};
+use super::glob::{self, PATTERN_BYTES_MAX};
+use super::reply::{Gather, RangeGather};
+
+/// Most keys that one `SCAN` reads, whatever its `COUNT`.
+const SCAN_KEYS_MAX: u64 = 10_000;
+/// Keys that one `SCAN` reads without a `COUNT`, as in Redis.
+const SCAN_KEYS: u64 = 10;
+/// Bytes of keys that one `SCAN` reads at most. Bounds the time of matching, too.
+const SCAN_BYTES: usize = 256 << 10;
+
+/// The family's table.
+pub(super) const COMMANDS: &[Command] = &[
+    Command {
+        name: "scan",
+        arity: -2,
+        flags: "readonly",
+        keys: NO_KEYS,
+        group: "generic",
+        summary: "Goes through the keys, in key order, a page a call.",
+        usage: "cursor [MATCH pattern] [COUNT count] [TYPE type]",
+        run: scan,
+    },
+    Command {
+        name: "keys",
+        arity: 2,
+        flags: "readonly",
+        keys: NO_KEYS,
+        group: "generic",
+        summary: "Returns all keys that match a pattern, if they fit one reply.",
+        usage: "pattern",
+        run: keys,
+    },
+    Command {
+        name: "kv.range",
+        arity: -3,
+        flags: "readonly",
+        keys: NO_KEYS,
+        group: "kv",
+        summary: "Returns keys and values in key order. An empty bound, - or + is no bound.",
+        usage: "from to [LIMIT count]",
+        run: range,
+    },
+];
+
+/// What `SCAN` was asked for.
+struct ScanOptions {
+    pattern: Option<Vec<u8>>,
+    count: u64,
+    type_fits: bool,
+}
+
+fn scan(turn: &mut Turn<'_>) -> Step {
+    let Some(cursor) = number(turn.args.at(1)) else {
+        return turn.core.error("ERR invalid cursor");
+    };
+    let options = match scan_options(turn) {
+        Ok(options) => options,
+        Err(step) => return step,
+    };
+    let from = match cursor {
+        0 => Vec::new(),
+        cursor => match turn.context.front.cursors().resolve(cursor) {
+            Some(key) => key,
+            None => return unknown_cursor(turn, cursor),
+        },
+    };
+    let range = restrict(from, options.pattern.as_deref());
+    if !options.type_fits || range.is_empty() {
+        return turn.core.reply(|out| {
+            out.array(2);
+            out.bulk(b"0");
+            out.array(0);
+        });
+    }
+    turn.scratch.range = range;
+    let plan = Plan::Scan {
+        pairs_max: usize::try_from(options.count.min(SCAN_KEYS_MAX)).unwrap_or(usize::MAX),
+        bytes_max: SCAN_BYTES,
+        keys_only: true,
+    };
+    Step::Call(plan, Gather::Page(options.pattern))
+}
+
+fn scan_options(turn: &mut Turn<'_>) -> Result<ScanOptions, Step> {
+    let mut options = ScanOptions {
+        pattern: None,
+        count: SCAN_KEYS,
+        type_fits: true,
+    };
+    let mut args = turn.args.from(2);
+    while let Some(name) = args.next() {
+        let Some(value) = args.next() else {
+            return Err(syntax_error(turn));
+        };
+        if name.eq_ignore_ascii_case(b"match") {
+            options.pattern = Some(pattern(turn, value)?);
+        } else if name.eq_ignore_ascii_case(b"count") {
+            match number(value) {
+                None => {
+                    let text = "ERR value is not an integer or out of range";
+                    return Err(turn.core.error(text));
+                }
+                Some(0) => return Err(syntax_error(turn)),
+                Some(count) => options.count = count,
+            }
+        } else if name.eq_ignore_ascii_case(b"type") {
+            options.type_fits = value.eq_ignore_ascii_case(b"string");
+        } else {
+            return Err(syntax_error(turn));
+        }
+    }
+    Ok(options)
+}
+
+fn unknown_cursor(turn: &mut Turn<'_>, cursor: u64) -> Step {
+    turn.core.error(&format!(
+        "ERR cursor {cursor} is not known here: it is too old, or of another server or an earlier \
+         start; begin the SCAN again with cursor 0"
+    ))
+}
+
+/// Checks that matching `pattern` is cheap.
+fn pattern(turn: &mut Turn<'_>, pattern: &[u8]) -> Result<Vec<u8>, Step> {
+    if pattern.len() > PATTERN_BYTES_MAX {
+        let len = pattern.len();
+        return Err(turn.core.error(&format!(
+            "ERR a pattern of {len} bytes is over the limit of {PATTERN_BYTES_MAX} bytes \
+             (max_pattern_bytes)"
+        )));
+    }
+    Ok(pattern.to_vec())
+}
+
+/// The keys from `from` on that may match `pattern`, by how it begins.
+fn restrict(from: Vec<u8>, pattern: Option<&[u8]>) -> KeyRange {
+    let prefix = pattern.map(glob::literal_prefix).unwrap_or_default();
+    let to = after_prefix(&prefix);
+    KeyRange {
+        from: from.max(prefix),
+        to,
+    }
+}
+
+/// The lowest key above all that begin with `prefix`; `None` where there is none.
+fn after_prefix(prefix: &[u8]) -> Option<Vec<u8>> {
+    let last = prefix.iter().rposition(|&byte| byte != 0xff)?;
+    let mut after = prefix[..=last].to_vec();
+    after[last] += 1;
+    Some(after)
+}
+
+fn keys(turn: &mut Turn<'_>) -> Step {
+    let pattern = match pattern(turn, turn.args.at(1)) {
+        Ok(pattern) => pattern,
+        Err(step) => return step,
+    };
+    gather(
+        turn,
+        RangeGather {
+            range: restrict(Vec::new(), Some(&pattern)),
+            left: usize::MAX,
+            keys_matching: Some(pattern),
+            pairs: Vec::new(),
+        },
+    )
+}
+
+fn range(turn: &mut Turn<'_>) -> Step {
+    let left = match turn.args.len() {
+        3 => usize::MAX,
+        5 if turn.args.at(3).eq_ignore_ascii_case(b"limit") => match number(turn.args.at(4)) {
+            Some(limit) => usize::try_from(limit).unwrap_or(usize::MAX),
+            None => {
+                return turn
+                    .core
+                    .error("ERR LIMIT is not an integer or out of range");
+            }
+        },
+        4 | 5 => {
+            let option = shown(turn.args.at(3));
+            return turn.core.error(&format!(
+                "ERR syntax error: '{option}' is no option of KV.RANGE; LIMIT count is"
+            ));
+        }
+        _ => return wrong_arity(turn, "kv.range"),
+    };
+    let (from, to) = (turn.args.at(1), turn.args.at(2));
+    let longest = from.len().max(to.len());
+    if longest > KEY_BYTES_MAX + 1 {
+        return turn.core.error(&format!(
+            "ERR a bound has {longest} bytes; keys have at most {KEY_BYTES_MAX} bytes \
+             (max_key_bytes)"
+        ));
+    }
+    let range = KeyRange {
+        from: if is_open(from) {
+            Vec::new()
+        } else {
+            from.to_vec()
+        },
+        to: (!is_open(to)).then(|| to.to_vec()),
+    };
+    gather(
+        turn,
+        RangeGather {
+            range,
+            left,
+            keys_matching: None,
+            pairs: Vec::new(),
+        },
+    )
+}
+
+/// Whether a bound of `KV.RANGE` stands for none.
+fn is_open(bound: &[u8]) -> bool {
+    matches!(bound, b"" | b"-" | b"+")
+}
+
+fn gather(turn: &mut Turn<'_>, gather: RangeGather) -> Step {
+    if gather.left == 0 || gather.range.is_empty() {
+        return turn.core.reply(|out| out.array(0));
+    }
+    turn.scratch.range.clone_from(&gather.range);
+    Step::Call(gather.plan(), Gather::Range(Box::new(gather)))
+}

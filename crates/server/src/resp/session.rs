@@ -1,0 +1,597 @@
+//! One connection as a pure state machine: bytes in, calls out; answers in, bytes out. It does no
+//! I/O and reads no clock, so the same bytes and answers always give the same replies.
+//!
+//! In steps, for whoever drives it:
+//!
+//! 1. While [`Session::wants_input`], give it what was read: [`Session::receive`].
+//! 2. Take calls until there are none: [`Session::next_call`]. Each is made, and its answer is given
+//!    to [`Session::answer`] under the call's token: at once, or later, in any order.
+//! 3. Write [`Session::output`], and say how much of it: [`Session::wrote`].
+//! 4. After answers or writes, take calls again: there was perhaps no room for them before.
+//! 5. When [`Session::is_finished`], close the connection.
+//!
+//! Invariants:
+//!
+//! - Replies are written in the order of the requests, each once, whole.
+//! - What is held is bounded ([`Limits`]): a session without room takes no calls and no input, and
+//!   makes room by writing replies; with nothing in flight and nothing to write it has room.
+//! - A request that cannot be read is answered with one error, after the replies before it, and
+//!   ends the connection.
+
+use std::collections::VecDeque;
+
+use argosy_base::KeyRange;
+use argosy_engine::WriteBatch;
+use argosy_wire::resp::{Encoder, Protocol, Step as Parsed};
+
+use super::command::{self, Plan, Step, Turn};
+use super::front::{Context, FrontEnd, Limits};
+use super::input::Input;
+use super::pool::Pool;
+use super::reply::{After, Gather, Pending, response_bytes};
+use crate::service::{Request, Response};
+
+/// Bits of a [`CallToken`] that number the element within its command.
+const ELEMENT_BITS: u32 = 24;
+/// Bits of a [`CallToken`] that number the command.
+const SEQUENCE_BITS: u32 = 24;
+const SEQUENCE_MASK: u32 = (1 << SEQUENCE_BITS) - 1;
+
+const _: () = assert!(argosy_wire::resp::parse::ARGS_MAX < 1 << ELEMENT_BITS);
+
+/// The argument behind the name, to which element 0 belongs.
+const FIRST_ARGUMENT: usize = 1;
+
+/// Most replies that wait for their turn.
+const PENDING_MAX: usize = 4096;
+const _: () = assert!(PENDING_MAX < (1 << SEQUENCE_BITS) / 2);
+
+/// Replies that an idle session keeps places for.
+const IDLE_PENDING: usize = 32;
+
+/// Names a call within its session. The upper 16 bits are zero, for the driver's use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct CallToken(u64);
+
+impl CallToken {
+    /// Bits that a token may use.
+    pub const BITS: u32 = ELEMENT_BITS + SEQUENCE_BITS;
+
+    /// The token as a number below 2^[`BITS`](Self::BITS).
+    #[must_use]
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+
+    /// The token that [`get`](Self::get) gave as `raw`.
+    #[must_use]
+    pub const fn from_raw(raw: u64) -> Self {
+        Self(raw)
+    }
+
+    const fn new(sequence: u32, element: u32) -> Self {
+        Self((sequence as u64) << ELEMENT_BITS | element as u64)
+    }
+
+    fn sequence(self) -> u32 {
+        u32::try_from(self.0 >> ELEMENT_BITS).expect("a token has 48 bits")
+    }
+
+    fn element(self) -> usize {
+        let element = self.0 & ((1 << ELEMENT_BITS) - 1);
+        usize::try_from(element).expect("24 bits fit")
+    }
+}
+
+/// A request to the server, and the token under which the session wants its answer.
+#[derive(Debug)]
+pub struct Call<'a> {
+    /// To be given to [`Session::answer`].
+    pub token: CallToken,
+    /// What is asked.
+    pub request: Request<'a>,
+}
+
+/// Room for building requests, one per thread: it is used between [`Session::next_call`] and the
+/// call that this returned.
+#[derive(Debug, Default)]
+pub struct Scratch {
+    pub(super) batch: WriteBatch,
+    pub(super) range: KeyRange,
+}
+
+/// One connection.
+#[derive(Debug)]
+pub struct Session {
+    input: Input,
+    core: Core,
+}
+
+/// What commands see of the session: everything but its input.
+#[derive(Debug)]
+pub(super) struct Core {
+    /// The connection's number.
+    pub(super) id: u64,
+    pub(super) protocol: Protocol,
+    pub(super) reply_mode: ReplyMode,
+    /// No further request is read; the connection ends when everything is written.
+    pub(super) closing: bool,
+    limits: Limits,
+    output: Vec<u8>,
+    /// Bytes at the front of `output` that have been written.
+    written: usize,
+    pending: VecDeque<Pending>,
+    /// The sequence number of the front of `pending`.
+    base: u32,
+    /// Calls without an answer.
+    in_flight: usize,
+    /// Bytes of keys and values in `pending`.
+    held: usize,
+    /// What an answer may bring, in bytes, judged by those that came lately.
+    reserve: usize,
+    /// The last command of `pending` has further calls to make, one for each argument in this
+    /// range: of the request that was read last.
+    expansion: Option<std::ops::Range<usize>>,
+    /// Commands of `pending` that want their next page, by sequence number.
+    next_pages: Vec<u32>,
+    /// There was a request, but no room for its call.
+    stalled: bool,
+    /// Commands carried out.
+    commands: u64,
+}
+
+/// Which replies a client wants, as told by `CLIENT REPLY`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum ReplyMode {
+    /// All.
+    #[default]
+    On,
+    /// None.
+    Off,
+    /// Not that to the next command.
+    SkipNext,
+    /// Not that to the present command.
+    Skip,
+}
+
+impl Session {
+    /// The connection number `id`, to a client that has sent nothing yet.
+    #[must_use]
+    pub fn new(id: u64, limits: Limits) -> Self {
+        assert!(limits.in_flight_max > 0, "a session makes calls");
+        Self {
+            input: Input::default(),
+            core: Core::new(id, limits),
+        }
+    }
+
+    /// The connection's number.
+    #[must_use]
+    pub const fn id(&self) -> u64 {
+        self.core.id
+    }
+
+    /// Whether there is room for more input.
+    #[inline]
+    #[must_use]
+    pub const fn wants_input(&self) -> bool {
+        !self.core.stalled
+            && !self.core.closing
+            && !self.input.ended
+            && self.core.expansion.is_none()
+    }
+
+    /// Takes memory out of `pool` to work with. To be called before a round's first
+    /// [`receive`](Self::receive) or [`next_call`](Self::next_call); without it, the session works
+    /// with memory of its own.
+    #[inline]
+    pub fn borrow_buffers(&mut self, pool: &mut Pool) {
+        self.input.borrow_buffer(pool);
+        pool.lend(&mut self.core.output);
+    }
+
+    /// Gives memory back that holds nothing. To be called when a round is over.
+    #[inline]
+    pub fn return_buffers(&mut self, pool: &mut Pool) {
+        if self.core.expansion.is_none() {
+            self.input.return_buffer(pool);
+        }
+        if self.core.output.is_empty() {
+            pool.take_back(&mut self.core.output);
+        }
+        if self.core.pending.is_empty() {
+            self.core.pending.shrink_to(IDLE_PENDING);
+        }
+    }
+
+    /// Takes what was read.
+    ///
+    /// # Panics
+    /// Unless [`wants_input`](Self::wants_input).
+    #[inline]
+    pub fn receive(&mut self, bytes: &[u8]) {
+        assert!(self.wants_input(), "input is bounded by not reading it");
+        self.input.append(bytes);
+    }
+
+    /// The client will send no more. What it has sent is carried out, then the session finishes.
+    pub const fn end_of_input(&mut self) {
+        self.input.ended = true;
+    }
+
+    /// The next call to make, or `None` where there is no whole request, or no room for its call.
+    pub fn next_call<'a>(
+        &'a mut self,
+        context: &Context<'_>,
+        scratch: &'a mut Scratch,
+    ) -> Option<Call<'a>> {
+        let (token, plan) = self.advance(context, scratch)?;
+        self.core.in_flight += 1;
+        if let Plan::Scan { bytes_max, .. } = plan {
+            self.core.reserve = self.core.reserve.max(bytes_max);
+        }
+        let request = match plan {
+            Plan::Get(index) => Request::Get {
+                key: self.input.args().at(index),
+            },
+            Plan::Write(options) => Request::Write {
+                batch: &scratch.batch,
+                options,
+            },
+            Plan::Scan {
+                pairs_max,
+                bytes_max,
+                keys_only,
+            } => Request::Scan {
+                range: &scratch.range,
+                pairs_max,
+                bytes_max,
+                keys_only,
+            },
+            Plan::Count => Request::Count,
+        };
+        Some(Call { token, request })
+    }
+
+    /// Takes the answer to the call of `token`.
+    ///
+    /// # Panics
+    /// Where that call was never made.
+    pub fn answer(&mut self, front: &FrontEnd, token: CallToken, response: Response) {
+        self.core.answer(token, response);
+        self.core.write_complete(front);
+    }
+
+    /// Ends the connection with the error `text`, and gives all memory back. `false`: there are
+    /// replies on their way, among which no error can be put; close it as it is.
+    pub fn evict(&mut self, text: &str) -> bool {
+        let idle = self.core.pending.is_empty() && self.output().is_empty();
+        if idle && !self.core.closing {
+            self.core.error(text);
+            self.core.closing = true;
+            self.input.clear();
+        }
+        idle
+    }
+
+    /// What is to be written to the client.
+    #[inline]
+    #[must_use]
+    pub fn output(&self) -> &[u8] {
+        &self.core.output[self.core.written..]
+    }
+
+    /// The first `bytes` bytes of the output have been written.
+    pub fn wrote(&mut self, bytes: usize) {
+        let core = &mut self.core;
+        core.written += bytes;
+        assert!(core.written <= core.output.len(), "only output is written");
+        if core.written == core.output.len() {
+            core.output.clear();
+            core.written = 0;
+        }
+    }
+
+    /// Whether a request waits that now has room: take calls again, though nothing was read.
+    #[inline]
+    #[must_use]
+    pub fn can_go_on(&self) -> bool {
+        let core = &self.core;
+        core.stalled
+            && match core.expansion {
+                Some(_) => core.has_room_at(core.pending.len() - 1),
+                None => core.has_room(),
+            }
+    }
+
+    /// Whether the connection is to be closed.
+    #[inline]
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        self.core.closing && self.core.pending.is_empty() && self.output().is_empty()
+    }
+
+    /// Calls without an answer.
+    #[inline]
+    #[must_use]
+    pub const fn in_flight(&self) -> usize {
+        self.core.in_flight
+    }
+
+    /// Commands carried out since this was last asked.
+    #[inline]
+    pub const fn take_commands(&mut self) -> u64 {
+        std::mem::replace(&mut self.core.commands, 0)
+    }
+
+    /// Bytes of memory held for input and for output, answers that wait included.
+    #[must_use]
+    pub fn memory_bytes(&self) -> (usize, usize) {
+        (
+            self.input.memory_bytes(),
+            self.core.output.capacity()
+                + self.core.held
+                + self.core.pending.capacity() * size_of::<Pending>(),
+        )
+    }
+
+    /// Reads and begins requests until one has a call to make.
+    fn advance(
+        &mut self,
+        context: &Context<'_>,
+        scratch: &mut Scratch,
+    ) -> Option<(CallToken, Plan)> {
+        if let Some(call) = self.core.next_page(scratch) {
+            return Some(call);
+        }
+        loop {
+            self.core.stalled = false;
+            if self.core.expansion.is_some() {
+                return self.core.next_element();
+            }
+            if self.core.closing || self.input.is_empty() {
+                return self.pause();
+            }
+            if !self.core.has_room() {
+                self.core.stalled = true;
+                return None;
+            }
+            match self.input.parse() {
+                Err(error) => {
+                    self.core.error(&format!("ERR Protocol error: {error}"));
+                    self.core.closing = true;
+                }
+                Ok(Parsed::Incomplete) => return self.pause(),
+                Ok(Parsed::Discard { bytes }) => self.input.consume(bytes),
+                Ok(Parsed::Oversized {
+                    bytes,
+                    request_bytes,
+                    longest_bytes,
+                }) => {
+                    self.input.consume(bytes);
+                    self.core.commands += 1;
+                    self.core
+                        .error(&command::oversized(request_bytes, longest_bytes));
+                }
+                Ok(Parsed::Request { bytes }) => {
+                    if let Some(call) = self.begin(bytes, context, scratch) {
+                        return Some(call);
+                    }
+                }
+            }
+        }
+    }
+
+    /// There is nothing more to do for now.
+    fn pause(&mut self) -> Option<(CallToken, Plan)> {
+        if self.input.ended {
+            self.core.closing = true;
+        }
+        if self.core.closing {
+            self.input.clear();
+        }
+        None
+    }
+
+    /// Begins the request in the first `bytes` bytes of the input.
+    fn begin(
+        &mut self,
+        bytes: usize,
+        context: &Context<'_>,
+        scratch: &mut Scratch,
+    ) -> Option<(CallToken, Plan)> {
+        self.core.commands += 1;
+        self.core.reply_mode = match self.core.reply_mode {
+            ReplyMode::SkipNext => ReplyMode::Skip,
+            ReplyMode::Skip => ReplyMode::On,
+            mode => mode,
+        };
+        self.input.consume(bytes);
+        let inline = self.input.is_inline();
+        let mut turn = Turn {
+            core: &mut self.core,
+            args: self.input.args(),
+            context,
+            scratch,
+        };
+        match command::begin(&mut turn, inline) {
+            Step::Replied => None,
+            Step::Call(plan, gather) => Some((self.core.push_call(gather), plan)),
+            Step::Each(arguments, gather) => {
+                self.core.push_call(gather);
+                self.core.expansion = Some(arguments);
+                self.core.next_element()
+            }
+        }
+    }
+}
+
+impl Core {
+    fn new(id: u64, limits: Limits) -> Self {
+        /// Most answers are short; those that are not teach otherwise.
+        const RESERVE_BYTES: usize = 1 << 10;
+        Self {
+            id,
+            protocol: Protocol::Resp2,
+            reply_mode: ReplyMode::On,
+            closing: false,
+            limits,
+            output: Vec::new(),
+            written: 0,
+            pending: VecDeque::new(),
+            base: 0,
+            in_flight: 0,
+            held: 0,
+            reserve: RESERVE_BYTES,
+            expansion: None,
+            next_pages: Vec::new(),
+            stalled: false,
+            commands: 0,
+        }
+    }
+
+    /// Replies to the present command on the spot, in its turn.
+    pub(super) fn reply(&mut self, write: impl FnOnce(&mut Encoder<'_>)) -> Step {
+        if self.is_muted() {
+            return Step::Replied;
+        }
+        if self.pending.is_empty() {
+            write(&mut Encoder::new(&mut self.output, self.protocol));
+        } else {
+            let mut bytes = Vec::new();
+            write(&mut Encoder::new(&mut bytes, self.protocol));
+            let pending = Pending::new(Gather::Encoded(bytes), self.protocol, false);
+            self.held += pending.held;
+            self.pending.push_back(pending);
+        }
+        Step::Replied
+    }
+
+    /// Replies to the present command with an error.
+    pub(super) fn error(&mut self, text: &str) -> Step {
+        self.reply(|out| out.error(text))
+    }
+
+    fn is_muted(&self) -> bool {
+        matches!(self.reply_mode, ReplyMode::Off | ReplyMode::Skip)
+    }
+
+    /// Queues the reply of a command that makes a call.
+    fn push_call(&mut self, gather: Gather) -> CallToken {
+        let sequence = self.base.wrapping_add(position(self.pending.len()));
+        let mut pending = Pending::new(gather, self.protocol, self.is_muted());
+        pending.outstanding = 1;
+        self.pending.push_back(pending);
+        CallToken::new(sequence & SEQUENCE_MASK, 0)
+    }
+
+    /// The next call of the command that makes one for each of its arguments.
+    fn next_element(&mut self) -> Option<(CallToken, Plan)> {
+        let last = self.pending.len() - 1;
+        if !self.has_room_at(last) {
+            self.stalled = true;
+            return None;
+        }
+        let mut arguments = self.expansion.take()?;
+        let index = arguments
+            .next()
+            .expect("an expansion ends with its last call");
+        if !arguments.is_empty() {
+            // While there is an expansion its command has one outstanding for the next call.
+            self.pending[last].outstanding += 1;
+            self.expansion = Some(arguments);
+        }
+        let sequence = self.base.wrapping_add(position(last)) & SEQUENCE_MASK;
+        let element = position(index - FIRST_ARGUMENT);
+        Some((CallToken::new(sequence, element), Plan::Get(index)))
+    }
+
+    /// The next call of a command that wants another page.
+    fn next_page(&mut self, scratch: &mut Scratch) -> Option<(CallToken, Plan)> {
+        // The earliest command first: if that has no room, none has.
+        let waiting = self.next_pages.iter().enumerate();
+        let (place, &sequence) = waiting.min_by_key(|(_, sequence)| self.index_of(**sequence))?;
+        let index = self.index_of(sequence);
+        if !self.has_room_at(index) {
+            return None;
+        }
+        self.next_pages.swap_remove(place);
+        let gather = self.pending[index].range()?;
+        scratch.range.clone_from(&gather.range);
+        Some((CallToken::new(sequence, 0), gather.plan()))
+    }
+
+    fn index_of(&self, sequence: u32) -> usize {
+        (sequence.wrapping_sub(self.base) & SEQUENCE_MASK) as usize
+    }
+
+    fn answer(&mut self, token: CallToken, response: Response) {
+        let sequence = token.sequence();
+        let index = self.index_of(sequence);
+        let bytes = response_bytes(&response);
+        // The longest of late counts; it is forgotten slowly.
+        self.reserve = bytes.max(self.reserve - self.reserve / 16);
+        let last = index + 1 == self.pending.len();
+        let pending = &mut self.pending[index];
+        self.in_flight -= 1;
+        pending.outstanding -= 1;
+        self.held -= pending.held;
+        let after = pending.take(token.element(), response);
+        if pending.held > self.limits.reply_bytes_max {
+            pending.fail(command::reply_too_long(self.limits.reply_bytes_max));
+        } else if after == After::NextPage {
+            pending.outstanding += 1;
+            self.next_pages.push(sequence);
+        }
+        self.held += pending.held;
+        if last && pending.has_failed() && self.expansion.take().is_some() {
+            pending.outstanding -= 1;
+        }
+    }
+
+    /// Writes the replies whose turn it is.
+    fn write_complete(&mut self, front: &FrontEnd) {
+        while self.pending.front().is_some_and(Pending::is_complete)
+            && let Some(pending) = self.pending.pop_front()
+        {
+            self.held -= pending.held;
+            self.base = self.base.wrapping_add(1);
+            pending.write(&mut self.output, front);
+        }
+    }
+
+    /// Whether another request may be begun.
+    fn has_room(&self) -> bool {
+        let kept = self.output.len() - self.written + self.held;
+        let idle = kept == 0 && self.pending.is_empty();
+        let bytes = kept.saturating_add(self.in_flight.saturating_mul(self.reserve));
+        idle || (self.in_flight < self.limits.in_flight_max
+            && self.pending.len() < PENDING_MAX
+            && bytes < self.limits.output_bytes_max)
+    }
+
+    /// Whether the command at `index` of the queue may make another call. The first of the queue
+    /// has room for one whole reply, so that there is always one that goes on.
+    fn has_room_at(&self, index: usize) -> bool {
+        let first_alone = index == 0 && self.in_flight == 0;
+        first_alone
+            || self.in_flight < self.limits.in_flight_max && {
+                let bound = self.limits.output_bytes_max
+                    + if index == 0 {
+                        self.limits.reply_bytes_max
+                    } else {
+                        0
+                    };
+                let kept = self.output.len() - self.written + self.held;
+                kept.saturating_add(self.in_flight.saturating_mul(self.reserve)) < bound
+            }
+    }
+}
+
+fn position(at: usize) -> u32 {
+    u32::try_from(at).expect("queues and requests are bounded")
+}
+
+#[cfg(test)]
+#[path = "session_tests.rs"]
+mod tests;

@@ -1,0 +1,199 @@
+//! Commands on values: `GET`, `SET` and their relatives.
+
+use argosy_engine::{BatchError, Condition, WriteOptions};
+
+use super::command::{Command, Plan, Step, Turn, shown, syntax_error, wrong_arity};
+use super::reply::Gather;
+
+/// The family's table.
+pub(super) const COMMANDS: &[Command] = &[
+    Command {
+        name: "get",
+        arity: 2,
+        flags: "readonly fast",
+        keys: (1, 1, 1),
+        group: "string",
+        summary: "Returns the value of a key.",
+        usage: "key",
+        run: get,
+    },
+    Command {
+        name: "set",
+        arity: -3,
+        flags: "write denyoom",
+        keys: (1, 1, 1),
+        group: "string",
+        summary: "Sets the value of a key, if a condition holds.",
+        usage: "key value [NX | XX] [GET]",
+        run: set,
+    },
+    Command {
+        name: "mget",
+        arity: -2,
+        flags: "readonly fast",
+        keys: (1, -1, 1),
+        group: "string",
+        summary: "Returns the values of several keys. Not a snapshot.",
+        usage: "key [key ...]",
+        run: mget,
+    },
+    Command {
+        name: "mset",
+        arity: -3,
+        flags: "write denyoom",
+        keys: (1, -1, 2),
+        group: "string",
+        summary: "Sets several keys, atomically within each region.",
+        usage: "key value [key value ...]",
+        run: mset,
+    },
+    Command {
+        name: "setnx",
+        arity: 3,
+        flags: "write denyoom fast",
+        keys: (1, 1, 1),
+        group: "string",
+        summary: "Sets the value of a key that has none.",
+        usage: "key value",
+        run: setnx,
+    },
+    Command {
+        name: "getset",
+        arity: 3,
+        flags: "write denyoom fast",
+        keys: (1, 1, 1),
+        group: "string",
+        summary: "Sets the value of a key and returns the one before.",
+        usage: "key value",
+        run: getset,
+    },
+    Command {
+        name: "strlen",
+        arity: 2,
+        flags: "readonly fast",
+        keys: (1, 1, 1),
+        group: "string",
+        summary: "Returns the length of a value in bytes.",
+        usage: "key",
+        run: strlen,
+    },
+];
+
+fn get(_: &mut Turn<'_>) -> Step {
+    Step::Call(Plan::Get(1), Gather::Value)
+}
+
+fn strlen(_: &mut Turn<'_>) -> Step {
+    Step::Call(Plan::Get(1), Gather::Length)
+}
+
+fn mget(turn: &mut Turn<'_>) -> Step {
+    let keys = 1..turn.args.len();
+    let values = vec![None; keys.len()];
+    Step::Each(keys, Gather::Values(values))
+}
+
+/// What `SET` was asked to do beside setting.
+#[derive(Default)]
+struct SetOptions {
+    condition: Condition,
+    get: bool,
+}
+
+/// Reads what follows the value. `None`: an error was replied.
+fn set_options(turn: &mut Turn<'_>) -> Option<SetOptions> {
+    let mut options = SetOptions::default();
+    for option in turn.args.from(3) {
+        let is = |name: &str| option.eq_ignore_ascii_case(name.as_bytes());
+        if is("get") {
+            options.get = true;
+        } else if is("nx") && options.condition != Condition::Present {
+            options.condition = Condition::Absent;
+        } else if is("xx") && options.condition != Condition::Absent {
+            options.condition = Condition::Present;
+        } else if [
+            "ex", "px", "exat", "pxat", "keepttl", "ifeq", "ifne", "ifdeq", "ifdne",
+        ]
+        .into_iter()
+        .any(is)
+        {
+            let text = format!(
+                "ERR syntax error: option '{}' of SET is not supported; NX, XX and GET are \
+                 (not applied)",
+                shown(option).to_ascii_uppercase()
+            );
+            turn.core.error(&text);
+            return None;
+        } else {
+            syntax_error(turn);
+            return None;
+        }
+    }
+    Some(options)
+}
+
+fn set(turn: &mut Turn<'_>) -> Step {
+    let options = match turn.args.len() {
+        3 => SetOptions::default(),
+        _ => match set_options(turn) {
+            Some(options) => options,
+            None => return Step::Replied,
+        },
+    };
+    let gather = if options.get {
+        Gather::Previous
+    } else {
+        Gather::Stored
+    };
+    let write = WriteOptions {
+        condition: options.condition,
+        return_previous: options.get,
+    };
+    put(turn, write, gather)
+}
+
+fn setnx(turn: &mut Turn<'_>) -> Step {
+    let write = WriteOptions {
+        condition: Condition::Absent,
+        return_previous: false,
+    };
+    put(turn, write, Gather::StoredCount)
+}
+
+fn getset(turn: &mut Turn<'_>) -> Step {
+    let write = WriteOptions {
+        condition: Condition::Always,
+        return_previous: true,
+    };
+    put(turn, write, Gather::Previous)
+}
+
+/// Writes the pair that is the first two arguments.
+fn put(turn: &mut Turn<'_>, options: WriteOptions, gather: Gather) -> Step {
+    let (key, value) = (turn.args.at(1), turn.args.at(2));
+    turn.scratch.batch.clear();
+    match turn.scratch.batch.put(key, value) {
+        Ok(()) => Step::Call(Plan::Write(options), gather),
+        Err(error) => refuse(turn, error),
+    }
+}
+
+fn mset(turn: &mut Turn<'_>) -> Step {
+    if turn.args.len().is_multiple_of(2) {
+        return wrong_arity(turn, "mset");
+    }
+    let batch = &mut turn.scratch.batch;
+    batch.clear();
+    let mut args = turn.args.from(1);
+    while let (Some(key), Some(value)) = (args.next(), args.next()) {
+        if let Err(error) = batch.put(key, value) {
+            return refuse(turn, error);
+        }
+    }
+    Step::Call(Plan::Write(WriteOptions::default()), Gather::Stored)
+}
+
+/// Says which limit a write is over.
+pub(super) fn refuse(turn: &mut Turn<'_>, error: BatchError) -> Step {
+    turn.core.error(&format!("ERR {error} (not applied)"))
+}

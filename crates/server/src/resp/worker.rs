@@ -1,0 +1,565 @@
+//! One thread of the front end: an epoll set, its connections, and rounds. A round, in steps:
+//!
+//! 1. Wait until a socket is ready or the bell rings; without either the thread sleeps and costs
+//!    nothing.
+//! 2. Read once from each ready socket; take the post; all connections that this concerns are
+//!    *touched*.
+//! 3. Take and make the calls of every touched session, a bounded number each.
+//! 4. Flush the service once, for all calls of the round. Answers that came meanwhile are taken, and
+//!    may lead to more calls.
+//! 5. Write once to each touched socket; ask epoll for what each session waits for now.
+//!
+//! Invariants: a session that has no room is not read from, so a client that does not read its
+//! replies stops being served, and costs bounded memory. No lock is held while reading or writing a
+//! socket. The slot of a connection is used again only when every call of it has been answered, so
+//! a late answer never reaches another connection.
+
+use std::collections::VecDeque;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use argosy_base::{Clock, Instant};
+use argosy_wire::resp::Protocol;
+use rustix::event::{Timespec, epoll};
+use rustix::io::Errno;
+use rustix::net::sockopt;
+use rustix::time::{ClockId, clock_gettime};
+
+use super::accept::{Acceptor, LISTENER, refuse};
+use super::front::{Client, Context, FrontEnd};
+use super::mailbox::{Arrival, Mailbox, Post};
+use super::pool::Pool;
+use super::session::{CallToken, Scratch, Session};
+use super::slots::{Connection, Ended, Slots};
+use crate::service::{ReplySink, Request, Service};
+
+/// Bytes read from a socket at a time.
+const READ_BYTES: usize = 64 << 10;
+/// Events taken from epoll at a time.
+const EVENTS_MAX: usize = 256;
+/// Connections accepted in a round, so that a flood of them leaves time for those that are there.
+const ACCEPTS_MAX: usize = 64;
+/// Calls of one session in a round, so that one long pipeline leaves time for the others.
+const COST_MAX: usize = 4096;
+/// So many calls does a page of a scan count for.
+const SCAN_COST: usize = 256;
+/// Times that the post is looked through within one round.
+const ANSWER_TURNS_MAX: usize = 4;
+/// How long a client has to read our last words after we have ended a connection.
+const LINGER: Duration = Duration::from_secs(1);
+/// How long a client may be silent before the system asks whether it is still there.
+const KEEP_ALIVE: Duration = Duration::from_secs(300);
+
+/// The event of the bell.
+const BELL: u64 = LISTENER - 1;
+/// Bits of a token of the service that name the slot.
+const SLOT_BITS: u32 = u64::BITS - CallToken::BITS;
+
+/// What a worker is made of.
+pub(super) struct Parts {
+    /// Its place among the workers.
+    pub index: usize,
+    /// Where it accepts connections, if it is the one that does.
+    pub socket: Option<TcpListener>,
+    pub front: Arc<FrontEnd>,
+    /// Of all workers, by place.
+    pub mailboxes: Vec<Arc<Mailbox>>,
+    pub service: Arc<dyn Service>,
+    pub clock: Arc<dyn Clock>,
+    /// How long finishing may take when stopping.
+    pub drain: Duration,
+}
+
+/// One thread of the front end.
+pub(super) struct Worker {
+    parts: Parts,
+    epoll: OwnedFd,
+    acceptor: Acceptor,
+    mailbox: Arc<Mailbox>,
+    sink: Arc<dyn ReplySink>,
+    slots: Slots,
+    /// Connections that this round concerns.
+    touched: Vec<usize>,
+    /// Connections whose clients are given time for our last words, the earliest first.
+    lingering: VecDeque<(Instant, usize, u64)>,
+    /// When to end at the latest, once the order to stop has come.
+    stop_by: Option<Instant>,
+    now: Instant,
+    wall: Duration,
+    post: Post,
+    scratch: Scratch,
+    pool: Pool,
+    read: Vec<u8>,
+}
+
+impl Worker {
+    pub(super) fn new(mut parts: Parts) -> io::Result<Self> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let mailbox = Arc::clone(&parts.mailboxes[parts.index]);
+        let readable = epoll::EventFlags::IN;
+        epoll::add(
+            &epoll,
+            mailbox.bell(),
+            epoll::EventData::new_u64(BELL),
+            readable,
+        )?;
+        let acceptor = Acceptor::new(parts.socket.take(), &epoll)?;
+        let sink = Arc::clone(&mailbox) as Arc<dyn ReplySink>;
+        Ok(Self {
+            now: parts.clock.now(),
+            wall: wall(),
+            parts,
+            epoll,
+            acceptor,
+            mailbox,
+            sink,
+            slots: Slots::default(),
+            touched: Vec::new(),
+            lingering: VecDeque::new(),
+            stop_by: None,
+            post: Post::default(),
+            scratch: Scratch::default(),
+            pool: Pool::default(),
+            read: vec![0; READ_BYTES],
+        })
+    }
+
+    /// Serves until told to stop.
+    pub(super) fn run(mut self) {
+        let mut events = Vec::with_capacity(EVENTS_MAX);
+        while !self.is_done() {
+            if let Err(error) = self.wait(&mut events) {
+                // A set of descriptors that we own cannot fail to be waited for.
+                panic!("resp: epoll failed: {error}");
+            }
+            self.now = self.parts.clock.now();
+            self.wall = wall();
+            for event in events.drain(..) {
+                self.on_event(event);
+            }
+            self.serve();
+        }
+        for slot in self.slots.numbers() {
+            self.close(slot);
+        }
+    }
+
+    fn is_done(&self) -> bool {
+        self.stop_by
+            .is_some_and(|stop_by| self.now >= stop_by || self.slots.is_empty())
+    }
+
+    fn wait(&mut self, events: &mut Vec<epoll::Event>) -> io::Result<()> {
+        let timeout = if !self.touched.is_empty() || !self.mailbox.may_sleep() {
+            Some(Duration::ZERO)
+        } else {
+            let lingering = self.lingering.front().map(|(until, ..)| *until);
+            [lingering, self.acceptor.wants_call_at(), self.stop_by]
+                .into_iter()
+                .flatten()
+                .min()
+                // One more, since epoll counts whole milliseconds and may wake a little early.
+                .map(|until| until - self.now + Duration::from_millis(1))
+        };
+        let timeout = timeout.map(|timeout| Timespec {
+            tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: i64::from(timeout.subsec_millis()) * 1_000_000,
+        });
+        let room = rustix::buffer::spare_capacity(events);
+        let result = epoll::wait(&self.epoll, room, timeout.as_ref());
+        let rung = events.iter().any(|event| event.data.u64() == BELL);
+        self.mailbox.awake(rung);
+        match result {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    fn on_event(&mut self, event: epoll::Event) {
+        let (data, flags) = (event.data.u64(), event.flags);
+        match data {
+            BELL => {}
+            LISTENER => self.accept(),
+            slot => {
+                let slot = usize::try_from(slot).expect("a slot is an index");
+                // The connection may have been closed by an earlier event of this round.
+                if self.slots.get(slot).is_none() {
+                    return;
+                }
+                self.touch(slot);
+                if flags.intersects(epoll::EventFlags::HUP | epoll::EventFlags::ERR) {
+                    self.close(slot);
+                } else if flags.intersects(epoll::EventFlags::IN) {
+                    self.read(slot);
+                }
+            }
+        }
+    }
+
+    fn touch(&mut self, slot: usize) {
+        if let Some(connection) = self.slots.get_mut(slot)
+            && !std::mem::replace(&mut connection.touched, true)
+        {
+            self.touched.push(slot);
+        }
+    }
+
+    fn accept(&mut self) {
+        for _ in 0..ACCEPTS_MAX {
+            match self.acceptor.accept(&self.epoll, self.now) {
+                Some(stream) => self.admit(stream),
+                None => return,
+            }
+        }
+    }
+
+    /// Gives a new connection to the thread whose turn it is, or refuses it.
+    fn admit(&mut self, stream: TcpStream) {
+        let front = &self.parts.front;
+        let max = front.settings.connections_max;
+        // Relaxed: only this thread raises it, and being late by one that closes is no harm.
+        if front.open.load(Ordering::Relaxed) >= max {
+            front.refused.fetch_add(1, Ordering::Relaxed);
+            refuse(stream, max);
+            return;
+        }
+        front.open.fetch_add(1, Ordering::Relaxed);
+        let id = front.next_connection();
+        let count = self.parts.mailboxes.len() as u64;
+        let turn = usize::try_from(id % count).expect("below the number of threads");
+        let arrival = Arrival { id, stream };
+        if turn == self.parts.index {
+            self.add(arrival);
+        } else {
+            self.parts.mailboxes[turn].hand(arrival);
+        }
+    }
+
+    fn add(&mut self, arrival: Arrival) {
+        let Arrival { id, stream } = arrival;
+        let front = Arc::clone(&self.parts.front);
+        let slot = self.slots.next();
+        match self.register(slot, id, &stream) {
+            Ok(()) if slot < 1 << SLOT_BITS => {}
+            result => {
+                // The client is gone already, or there are too many for the bits of a token.
+                tracing::debug!("resp: connection {id} was not taken: {result:?}");
+                front.clients().remove(&id);
+                front.open.fetch_sub(1, Ordering::Relaxed);
+                return;
+            }
+        }
+        let session = Session::new(id, front.settings.limits);
+        self.slots.put(Connection::new(stream, session));
+        if self.stop_by.is_some() {
+            self.end_input(slot);
+        }
+    }
+
+    fn register(&self, slot: usize, id: u64, stream: &TcpStream) -> io::Result<()> {
+        stream.set_nonblocking(true)?;
+        stream.set_nodelay(true)?;
+        sockopt::set_socket_keepalive(stream, true)?;
+        sockopt::set_tcp_keepidle(stream, KEEP_ALIVE)?;
+        let client = Client {
+            address: stream.peer_addr()?.to_string(),
+            local_address: stream.local_addr()?.to_string(),
+            since: self.now,
+            protocol: Protocol::Resp2.number(),
+            ..Client::default()
+        };
+        let data = epoll::EventData::new_u64(slot as u64);
+        epoll::add(&self.epoll, stream, data, epoll::EventFlags::IN)?;
+        self.parts.front.clients().insert(id, client);
+        Ok(())
+    }
+
+    fn read(&mut self, slot: usize) {
+        let Some(connection) = self.slots.get_mut(slot) else {
+            return;
+        };
+        let lingering = connection.ended == Ended::Lingering;
+        if !lingering && (connection.ended == Ended::Input || !connection.session.wants_input()) {
+            return;
+        }
+        let Some(stream) = &mut connection.stream else {
+            return;
+        };
+        match stream.read(&mut self.read) {
+            Ok(0) if lingering => self.close(slot),
+            Ok(0) => self.end_input(slot),
+            Ok(_) if lingering => {}
+            Ok(bytes) => {
+                connection.session.borrow_buffers(&mut self.pool);
+                connection.session.receive(&self.read[..bytes]);
+            }
+            Err(error) if is_passing(&error) => {}
+            Err(_) => self.close(slot),
+        }
+    }
+
+    /// The client sends no more, or is not listened to any more.
+    fn end_input(&mut self, slot: usize) {
+        if let Some(connection) = self.slots.get_mut(slot)
+            && connection.ended == Ended::No
+        {
+            connection.ended = Ended::Input;
+            connection.session.end_of_input();
+            self.touch(slot);
+        }
+    }
+
+    /// Does what the events and the post of a round ask for.
+    fn serve(&mut self) {
+        self.expire();
+        self.take_post();
+        let mut begun = 0;
+        for _ in 0..ANSWER_TURNS_MAX {
+            // Sessions are gone through by index: their calls may touch none, but answers may.
+            let mut calls = 0;
+            while begun < self.touched.len() {
+                calls += self.call(self.touched[begun]);
+                begun += 1;
+            }
+            if calls > 0 {
+                self.parts.service.flush();
+            }
+            if !self.take_post() {
+                break;
+            }
+            begun = 0;
+        }
+        let touched = std::mem::take(&mut self.touched);
+        for slot in &touched {
+            self.finish_round(*slot);
+            self.slots.count(*slot, &self.parts.front);
+        }
+        self.evict();
+        let next = std::mem::replace(&mut self.touched, touched);
+        self.touched.clear();
+        self.touched.extend(next);
+    }
+
+    /// Takes the post. Returns whether there were answers.
+    fn take_post(&mut self) -> bool {
+        let mut post = std::mem::take(&mut self.post);
+        self.mailbox.take(&mut post);
+        let any = !post.answers.is_empty();
+        for (token, response) in post.answers.drain(..) {
+            let slot = usize::try_from(token >> CallToken::BITS).expect("a slot is an index");
+            let token = CallToken::from_raw(token & ((1 << CallToken::BITS) - 1));
+            self.touch(slot);
+            let connection = self
+                .slots
+                .get_mut(slot)
+                .expect("a slot is kept until its calls have been answered");
+            connection
+                .session
+                .answer(&self.parts.front, token, response);
+            // The answer may have made room for, or be followed by, another call.
+            connection.again = true;
+        }
+        for arrival in post.arrivals.drain(..) {
+            self.add(arrival);
+        }
+        if std::mem::take(&mut post.stop) && self.stop_by.is_none() {
+            self.acceptor.close();
+            self.stop_by = Some(self.now + self.parts.drain);
+            for slot in self.slots.numbers() {
+                self.end_input(slot);
+            }
+        }
+        self.post = post;
+        any
+    }
+
+    /// Takes and makes the calls of a session. Returns how many.
+    fn call(&mut self, slot: usize) -> usize {
+        let Some(connection) = self.slots.get_mut(slot) else {
+            return 0;
+        };
+        connection.again = false;
+        if connection.stream.is_none() {
+            return 0;
+        }
+        let parts = &self.parts;
+        let context = Context {
+            front: &parts.front,
+            service: &*parts.service,
+            now: self.now,
+            wall: self.wall,
+        };
+        let session = &mut connection.session;
+        session.borrow_buffers(&mut self.pool);
+        let mut calls = 0;
+        let mut cost = 0;
+        while let Some(call) = session.next_call(&context, &mut self.scratch) {
+            let token = call.token;
+            cost += match call.request {
+                Request::Scan { .. } => SCAN_COST,
+                _ => 1,
+            };
+            let named = (slot as u64) << CallToken::BITS | token.get();
+            if let Some(response) = parts.service.call(call.request, &self.sink, named) {
+                session.answer(&parts.front, token, response);
+            }
+            calls += 1;
+            if cost >= COST_MAX {
+                connection.again = true;
+                break;
+            }
+        }
+        let commands = session.take_commands();
+        // Relaxed: a counter for people.
+        parts.front.commands.fetch_add(commands, Ordering::Relaxed);
+        calls
+    }
+
+    /// Writes what a touched session has to say, and waits for what it needs next.
+    fn finish_round(&mut self, slot: usize) {
+        let Some(connection) = self.slots.get_mut(slot) else {
+            return;
+        };
+        connection.touched = false;
+        let Some(stream) = &mut connection.stream else {
+            self.slots.forget_if_answered(slot, &self.parts.front);
+            return;
+        };
+        let output = connection.session.output();
+        if !output.is_empty() {
+            match stream.write(output) {
+                Ok(bytes) => connection.session.wrote(bytes),
+                Err(error) if is_passing(&error) => {}
+                Err(_) => return self.close(slot),
+            }
+        }
+        if connection.session.is_finished() && connection.ended != Ended::Lingering {
+            return self.end(slot);
+        }
+        let more = connection.again || connection.session.can_go_on();
+        if !more && connection.ended != Ended::Lingering {
+            connection.session.return_buffers(&mut self.pool);
+        }
+        self.watch(slot);
+        if more {
+            self.touch(slot);
+        }
+    }
+
+    /// Ends those connections of this thread that hold most, while all together hold too much.
+    fn evict(&mut self) {
+        let front = Arc::clone(&self.parts.front);
+        let max = front.settings.memory_bytes_max;
+        // Relaxed: see `Slots::count`.
+        while front.memory_bytes.load(Ordering::Relaxed) > max
+            && let Some(slot) = self.slots.largest()
+            && let Some(connection) = self.slots.get_mut(slot)
+        {
+            front.evicted.fetch_add(1, Ordering::Relaxed);
+            tracing::warn!("resp: a connection is ended: all clients hold over {max} bytes");
+            let told = connection.session.evict(&format!(
+                "ERR this connection is closed: all clients together hold over {max} bytes of input \
+                 and output (maxmemory_clients), and this one most (not applied)"
+            ));
+            if told {
+                self.finish_round(slot);
+            } else {
+                self.close(slot);
+            }
+            self.slots.count(slot, &front);
+        }
+    }
+
+    /// Asks epoll for what the connection waits for now.
+    fn watch(&mut self, slot: usize) {
+        let Some(connection) = self.slots.get_mut(slot) else {
+            return;
+        };
+        let session = &connection.session;
+        let mut interest = epoll::EventFlags::empty();
+        if connection.ended == Ended::Lingering
+            || connection.ended == Ended::No && session.wants_input()
+        {
+            interest |= epoll::EventFlags::IN;
+        }
+        if !session.output().is_empty() {
+            interest |= epoll::EventFlags::OUT;
+        }
+        if interest == connection.interest {
+            return;
+        }
+        connection.interest = interest;
+        if let Some(stream) = &connection.stream {
+            let data = epoll::EventData::new_u64(slot as u64);
+            epoll::modify(&self.epoll, stream, data, interest).expect("it is in the set");
+        }
+    }
+
+    /// Everything has been said: closes, but gives the client time to read it where it may still be
+    /// sending, since closing over unread input makes the kernel throw away what we wrote.
+    fn end(&mut self, slot: usize) {
+        let Some(connection) = self.slots.get_mut(slot) else {
+            return;
+        };
+        let shut = match &connection.stream {
+            Some(stream) if connection.ended == Ended::No => {
+                stream.shutdown(Shutdown::Write).is_ok()
+            }
+            _ => false,
+        };
+        if !shut {
+            return self.close(slot);
+        }
+        connection.ended = Ended::Lingering;
+        let until = self.now + LINGER;
+        self.lingering
+            .push_back((until, slot, connection.session.id()));
+        self.watch(slot);
+    }
+
+    /// Closes connections whose clients had their time, and accepts again after a pause.
+    fn expire(&mut self) {
+        while let Some(&(until, slot, id)) = self.lingering.front()
+            && until <= self.now
+        {
+            self.lingering.pop_front();
+            let same = |connection: &Connection| connection.session.id() == id;
+            if self.slots.get(slot).is_some_and(same) {
+                self.close(slot);
+            }
+        }
+        self.acceptor.resume(&self.epoll, self.now);
+    }
+
+    /// Closes the socket. The slot stays until all calls have been answered.
+    fn close(&mut self, slot: usize) {
+        let Some(connection) = self.slots.get_mut(slot) else {
+            return;
+        };
+        if let Some(stream) = connection.stream.take() {
+            // Closing the descriptor takes it out of the set; nobody else holds it.
+            drop(stream);
+            let id = connection.session.id();
+            self.parts.front.clients().remove(&id);
+        }
+        self.slots.forget_if_answered(slot, &self.parts.front);
+    }
+}
+
+/// The present time of day, for `TIME`.
+fn wall() -> Duration {
+    let time = clock_gettime(ClockId::Realtime);
+    Duration::new(
+        u64::try_from(time.tv_sec).unwrap_or_default(),
+        u32::try_from(time.tv_nsec).unwrap_or_default(),
+    )
+}
+
+/// Nothing is wrong with the socket: try again at the next event.
+fn is_passing(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
+}

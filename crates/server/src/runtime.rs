@@ -1,0 +1,398 @@
+//! A node with its threads, its device and its sockets: what `argosy server` runs.
+//!
+//! ```text
+//! resp-0..   epoll: RESP sessions, and what they ask of the node, at once
+//! fabric     links, messages of other servers, deadlines; spins a little, then parks on the bell
+//! background engines and backups' storage; parks until a device or an engine wakes it
+//! admin      health over HTTP
+//! device-..  the device's own, for writes and syncs
+//! ```
+//!
+//! Stopping goes the other way round: no more clients, then the threads, then every region's log
+//! is made durable.
+
+use std::io;
+use std::net::TcpListener;
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use argosy_base::{Clock, Incarnation, ServerId};
+use argosy_coordinator::ClusterMap;
+use argosy_device::{
+    BootId, DeviceError, FileDevice, FileSettings, FormatOptions, Store, StoreSettings, Waker,
+    WindowFiles, WindowFilesOptions,
+};
+use argosy_fabric::{Fabric, FabricError, ShmFabric};
+
+use crate::admin::{Admin, Readiness};
+use crate::node::{Node, NodeSettings, World};
+use crate::resp::{Listener, Settings as RespSettings, Threads};
+use crate::service::Service;
+
+/// Longest sleep of the background thread: an engine's timers are looked at as often.
+const BACKGROUND_SLEEP_MAX: Duration = Duration::from_millis(200);
+
+/// What a server is started with.
+pub struct ServerOptions {
+    /// Its name in the map.
+    pub id: ServerId,
+    /// Which servers and regions there are.
+    pub map: ClusterMap,
+    /// The device: a file, made where there is none, or a raw block device.
+    pub device: PathBuf,
+    /// Bytes of a device file that is made.
+    pub device_bytes: u64,
+    /// A random number that names a device that is made.
+    pub device_id: u128,
+    /// The directory, on tmpfs, under which all servers of this host keep their shared memory.
+    pub shared_memory: PathBuf,
+    /// Segments that are kept for manifests and for compactions that free space.
+    pub reserve_segments: u32,
+    /// The node's.
+    pub node: NodeSettings,
+    /// Where Redis clients connect; bound already.
+    pub resp: TcpListener,
+    /// Threads that serve them.
+    pub resp_threads: NonZeroUsize,
+    /// Where health is asked for; bound already.
+    pub admin: TcpListener,
+    /// How long the fabric thread looks for work before it parks.
+    pub spin: Duration,
+    /// Time.
+    pub clock: Arc<dyn Clock>,
+}
+
+/// Why a server did not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// The device or the shared memory.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// The way to the other servers.
+    #[error(transparent)]
+    Fabric(#[from] FabricError),
+    /// The system refused threads, sockets or a look at the machine.
+    #[error("cannot {what}: {source}")]
+    System {
+        /// What was tried.
+        what: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+/// A server that runs. Dropping it without [`stop`](Self::stop) is as a kill: nothing that was
+/// acknowledged is lost.
+pub struct Server {
+    node: Arc<Node>,
+    listener: Option<Listener>,
+    admin: Option<Admin>,
+    threads: Threading,
+}
+
+struct Threading {
+    stopping: Arc<AtomicBool>,
+    fabric: Arc<dyn Fabric>,
+    background: Arc<Parker>,
+    id: ServerId,
+    handles: Vec<JoinHandle<()>>,
+}
+
+impl Server {
+    /// Opens device and regions, and serves.
+    ///
+    /// # Errors
+    /// See [`StartError`].
+    pub fn start(options: ServerOptions) -> Result<Self, StartError> {
+        let store = open_store(&options)?;
+        let incarnation = store.incarnation();
+        let boot = boot_id()?;
+        let windows = open_windows(&options, incarnation, boot)?;
+        let fabric: Arc<dyn Fabric> = Arc::new(ShmFabric::open(
+            &options.shared_memory,
+            options.id,
+            incarnation,
+        )?);
+        let background = Arc::new(Parker::default());
+        let waker: Waker = {
+            let background = Arc::clone(&background);
+            Arc::new(move || background.wake())
+        };
+        store.set_waker(Arc::clone(&waker));
+        let world = World {
+            clock: Arc::clone(&options.clock),
+            store,
+            windows: Arc::new(windows),
+            fabric: Arc::clone(&fabric),
+            waker,
+        };
+        let node = Node::open(options.id, options.node, world, options.map)?;
+        let mut threads = Threading {
+            stopping: Arc::default(),
+            fabric,
+            background,
+            id: options.id,
+            handles: Vec::new(),
+        };
+        threads.start(&node, &options.clock, options.spin)?;
+        let service: Arc<dyn Service> = Arc::clone(&node) as Arc<dyn Service>;
+        let settings = RespSettings {
+            server: options.id,
+            incarnation,
+            ..RespSettings::default()
+        };
+        let resp_threads = Threads {
+            count: options.resp_threads,
+            ..Threads::default()
+        };
+        let listener = Listener::start(
+            options.resp,
+            settings,
+            resp_threads,
+            &service,
+            &options.clock,
+        )
+        .map_err(|source| StartError::System {
+            what: "serve Redis clients",
+            source,
+        })?;
+        let readiness: Arc<dyn Readiness> = Arc::new(service);
+        let admin = Admin::start(options.admin, readiness, options.clock).map_err(|source| {
+            StartError::System {
+                what: "serve health requests",
+                source,
+            }
+        })?;
+        Ok(Self {
+            node,
+            listener: Some(listener),
+            admin: Some(admin),
+            threads,
+        })
+    }
+
+    /// The node within.
+    #[must_use]
+    pub const fn node(&self) -> &Arc<Node> {
+        &self.node
+    }
+
+    /// Finishes what clients have sent, stops, and makes everything durable. False where a log
+    /// could not be flushed: then its windows must be kept.
+    pub fn stop(mut self) -> bool {
+        drop(self.listener.take());
+        drop(self.admin.take());
+        self.threads.stop();
+        self.node.close()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.threads.stop();
+    }
+}
+
+impl Threading {
+    fn start(
+        &mut self,
+        node: &Arc<Node>,
+        clock: &Arc<dyn Clock>,
+        spin: Duration,
+    ) -> Result<(), StartError> {
+        let (n, c, stopping) = (
+            Arc::clone(node),
+            Arc::clone(clock),
+            Arc::clone(&self.stopping),
+        );
+        let fabric = Arc::clone(&self.fabric);
+        self.spawn("fabric", move || {
+            fabric_loop(&n, &*c, &*fabric, spin, &stopping)
+        })?;
+        let (n, c, stopping) = (
+            Arc::clone(node),
+            Arc::clone(clock),
+            Arc::clone(&self.stopping),
+        );
+        let parker = Arc::clone(&self.background);
+        self.spawn("background", move || {
+            background_loop(&n, &*c, &parker, &stopping)
+        })
+    }
+
+    fn spawn(
+        &mut self,
+        name: &str,
+        body: impl FnOnce() + Send + 'static,
+    ) -> Result<(), StartError> {
+        let handle = std::thread::Builder::new()
+            .name(name.to_owned())
+            .spawn(body)
+            .map_err(|source| StartError::System {
+                what: "start a thread",
+                source,
+            })?;
+        self.handles.push(handle);
+        Ok(())
+    }
+
+    fn stop(&mut self) {
+        self.stopping.store(true, Ordering::Release);
+        self.fabric.notify(self.id);
+        self.background.wake();
+        for handle in self.handles.drain(..) {
+            if handle.join().is_err() {
+                tracing::error!("a thread panicked");
+            }
+        }
+    }
+}
+
+fn fabric_loop(
+    node: &Node,
+    clock: &dyn Clock,
+    fabric: &dyn Fabric,
+    spin: Duration,
+    stopping: &AtomicBool,
+) {
+    let mut idle_since = clock.now();
+    while !stopping.load(Ordering::Acquire) {
+        let bell = fabric.bell();
+        let now = clock.now();
+        let progress = node.step_fabric(now);
+        if progress.made {
+            idle_since = now;
+        } else if now.since(idle_since) >= spin {
+            fabric.park(bell, progress.idle_for.unwrap_or(BACKGROUND_SLEEP_MAX));
+        } else {
+            std::hint::spin_loop();
+        }
+    }
+}
+
+fn background_loop(node: &Node, clock: &dyn Clock, parker: &Parker, stopping: &AtomicBool) {
+    while !stopping.load(Ordering::Acquire) {
+        let progress = node.step_background(clock.now());
+        if !progress.made {
+            let sleep = progress.idle_for.unwrap_or(BACKGROUND_SLEEP_MAX);
+            parker.park(sleep.min(BACKGROUND_SLEEP_MAX));
+        }
+    }
+}
+
+/// Lets one thread sleep until it is woken. A wake before the sleep is not lost.
+#[derive(Debug, Default)]
+struct Parker {
+    woken: Mutex<bool>,
+    bell: Condvar,
+}
+
+impl Parker {
+    fn wake(&self) {
+        let mut woken = self.woken.lock().unwrap_or_else(PoisonError::into_inner);
+        if !*woken {
+            *woken = true;
+            self.bell.notify_one();
+        }
+    }
+
+    fn park(&self, timeout: Duration) {
+        let woken = self.woken.lock().unwrap_or_else(PoisonError::into_inner);
+        let slept = self
+            .bell
+            .wait_timeout_while(woken, timeout, |woken| !*woken);
+        let (mut woken, _) = slept.unwrap_or_else(PoisonError::into_inner);
+        *woken = false;
+    }
+}
+
+fn open_store(options: &ServerOptions) -> Result<Arc<Store>, StartError> {
+    let settings = FileSettings::default();
+    let device = FileDevice::open_or_create(&options.device, options.device_bytes, &settings)?;
+    if !device.is_direct() {
+        tracing::warn!("this file system does no direct I/O: the page cache is used as well");
+    }
+    if !Store::is_formatted(&device)? {
+        let format = FormatOptions {
+            device_id: options.device_id,
+            cluster_id: options.map.cluster().0,
+            server: options.id,
+            created_by: concat!("argosy ", env!("CARGO_PKG_VERSION")).to_owned(),
+        };
+        Store::format(&device, &format)?;
+    }
+    let settings = StoreSettings {
+        reserve_segments: options.reserve_segments,
+    };
+    let store = Store::open(Arc::new(device), &settings)?;
+    check_owner(&store, options)?;
+    for finding in store.findings() {
+        tracing::warn!("device: {finding}");
+    }
+    Ok(store)
+}
+
+/// Whether the device is this server's, and holds only regions that the map gives to it: data of
+/// another cluster, or of a region that went elsewhere, is never taken for free space.
+fn check_owner(store: &Store, options: &ServerOptions) -> Result<(), StartError> {
+    let refuse = |what: String| {
+        let path = options.device.display().to_string();
+        Err(StartError::Device(DeviceError::Unusable { path, what }))
+    };
+    let owner = store.superblock();
+    if owner.cluster_id != options.map.cluster().0 || owner.server != options.id {
+        return refuse(format!(
+            "this device belongs to {} of cluster {:032x}, not to {} of cluster {}; \
+             point server.data-dir at the right directory",
+            owner.server,
+            owner.cluster_id,
+            options.id,
+            options.map.cluster(),
+        ));
+    }
+    for entry in store.regions() {
+        let region = options.map.region(entry.region);
+        if region.is_none_or(|region| !region.members.contains(&options.id)) {
+            return refuse(format!(
+                "it holds {}, which the region map does not give to {}; \
+                 restore the region map that this device was written under",
+                entry.region, options.id,
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn open_windows(
+    options: &ServerOptions,
+    incarnation: Incarnation,
+    boot: BootId,
+) -> Result<WindowFiles, StartError> {
+    let server = options
+        .shared_memory
+        .join(format!("server-{}", options.id.0));
+    let windows = WindowFiles::open(WindowFilesOptions {
+        directory: server.join("windows"),
+        fallback: None,
+        boot,
+        incarnation,
+    })?;
+    for finding in windows.findings() {
+        tracing::info!("windows: {finding}");
+    }
+    Ok(windows)
+}
+
+fn boot_id() -> Result<BootId, StartError> {
+    let path = Path::new("/proc/sys/kernel/random/boot_id");
+    let text = std::fs::read_to_string(path).map_err(|source| StartError::System {
+        what: "read the machine's boot id",
+        source,
+    })?;
+    Ok(BootId::parse(&text).unwrap_or_default())
+}

@@ -1,0 +1,129 @@
+//! What a front end asks of a server, and nothing else that it knows of it.
+//!
+//! A request is answered at once where that needs no waiting; otherwise the service keeps what it
+//! needs and delivers the answer later, from any thread, to the [`ReplySink`] under the token that
+//! the caller chose. Every request is answered exactly once, within the service's deadline.
+//! Whatever was called takes effect at the latest with the next [`Service::flush`], which a front
+//! end calls once for all the requests that it has read in one round.
+
+use std::sync::Arc;
+
+use argosy_base::{KeyRange, Outcome};
+use argosy_engine::{WriteBatch, WriteOptions};
+
+/// One request. Borrows from the caller, so that an answer at once copies nothing.
+#[derive(Clone, Copy, Debug)]
+pub enum Request<'a> {
+    /// What `key` is bound to.
+    Get {
+        /// The key; the service checks its length.
+        key: &'a [u8],
+    },
+    /// Write a batch. Atomic within each region that its keys lie in, not across regions.
+    Write {
+        /// What to write.
+        batch: &'a WriteBatch,
+        /// When, and what to report. A condition is evaluated in each region for itself.
+        options: WriteOptions,
+    },
+    /// The first pairs of a range, in key order, over all regions.
+    Scan {
+        /// The range.
+        range: &'a KeyRange,
+        /// Most pairs to return.
+        pairs_max: usize,
+        /// Stop behind the pair that brings keys and values to this many bytes.
+        bytes_max: usize,
+        /// Leave the values out: they are returned empty.
+        keys_only: bool,
+    },
+    /// How many keys there are, as an estimate.
+    Count,
+}
+
+/// The answer to one request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Response {
+    /// To [`Request::Get`]: the value, or `None` where the key is not bound.
+    Value(Option<Vec<u8>>),
+    /// To [`Request::Write`].
+    Written {
+        /// Whether the condition held everywhere and the batch was written.
+        applied: bool,
+        /// Per operation, whether its key was bound before, where a condition, `return_previous`
+        /// or a delete made the engine look; empty otherwise.
+        existed: Vec<bool>,
+        /// Per operation, what its key was bound to before, where that was asked for.
+        previous: Vec<Option<Vec<u8>>>,
+    },
+    /// To [`Request::Scan`].
+    Page {
+        /// Pairs in ascending key order.
+        pairs: Vec<(Vec<u8>, Vec<u8>)>,
+        /// Where to go on, or `None` at the end of the range.
+        next: Option<Vec<u8>>,
+    },
+    /// To [`Request::Count`].
+    Count(u64),
+    /// The request was not, or not surely, carried out.
+    Failed(ServiceError),
+}
+
+/// Why a request failed, split by what the client does next.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ServiceError {
+    /// The request is over a limit or makes no sense. Correct it. Nothing was written.
+    #[error("{0}")]
+    Invalid(String),
+    /// A member of the region is missing, or the region is not open yet. Try again later.
+    #[error("{what} ({outcome})")]
+    Unavailable {
+        /// What is missing, and what would help.
+        what: String,
+        /// For a write, whether it was applied. For a read, [`Outcome::NotApplied`].
+        outcome: Outcome,
+    },
+    /// The region takes no writes for now: windows, memory or device are full. Try again later.
+    #[error("{what} ({outcome})")]
+    Busy {
+        /// What is full.
+        what: String,
+        /// Whether the write was applied.
+        outcome: Outcome,
+    },
+    /// Storage failed. An operator has to look.
+    #[error("{what} ({outcome})")]
+    Storage {
+        /// Which device, segment and byte, and what is wrong.
+        what: String,
+        /// Whether the write was applied.
+        outcome: Outcome,
+    },
+}
+
+/// Where late answers go.
+pub trait ReplySink: Send + Sync {
+    /// Takes the answer to the request that was given `token`. Called once a request, from any
+    /// thread; must not block.
+    fn deliver(&self, token: u64, response: Response);
+}
+
+/// One section of what `INFO` shows: its title, then names and values.
+pub type InfoSection = (&'static str, Vec<(String, String)>);
+
+/// A server, as its front ends see it.
+pub trait Service: Send + Sync {
+    /// Carries out `request`. Returns the answer where it is known at once; otherwise it goes to
+    /// `sink` under `token`.
+    fn call(&self, request: Request<'_>, sink: &Arc<dyn ReplySink>, token: u64)
+    -> Option<Response>;
+
+    /// Sets everything in motion that was called from this thread since the last flush.
+    fn flush(&self);
+
+    /// What the server knows of itself, by section; the first is `argosy`.
+    fn info(&self) -> Vec<InfoSection>;
+
+    /// Whether every region that this server holds is open, or what it waits for.
+    fn ready(&self) -> Result<(), String>;
+}
