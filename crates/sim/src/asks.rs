@@ -1,0 +1,252 @@
+//! What clients ask: requests, and how the load chooses them.
+
+use argosy_base::KeyRange;
+use argosy_engine::{Condition, WriteBatch};
+
+use crate::check::Bound;
+use crate::objects::{Objects, VALUE_BYTES_MIN};
+use crate::plan::{Mix, Plan};
+use crate::random::Random;
+
+/// What an object is to be bound to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// The object.
+    pub object: usize,
+    /// To what.
+    pub to: Bound,
+    /// Bytes of the value.
+    pub len: usize,
+}
+
+/// A request.
+#[derive(Clone, Debug)]
+pub enum Ask {
+    /// Read one key of an object.
+    Get {
+        /// The object, and which of its keys.
+        key: (usize, usize),
+    },
+    /// Read a page.
+    Scan {
+        /// Of this range.
+        range: KeyRange,
+        /// Most pairs.
+        pairs_max: usize,
+        /// Most bytes.
+        bytes_max: usize,
+        /// Without the values.
+        keys_only: bool,
+    },
+    /// Write objects, all different.
+    Write {
+        /// What to bind.
+        targets: Vec<Target>,
+        /// When only; of one object.
+        condition: Condition,
+        /// Whether to tell what was there before; of one object.
+        previous: bool,
+    },
+}
+
+impl Ask {
+    /// The batch of a write.
+    #[must_use]
+    pub fn batch(objects: &Objects, op: u32, targets: &[Target]) -> WriteBatch {
+        let mut batch = WriteBatch::new();
+        for target in targets {
+            for (at, key) in objects.get(target.object).keys.iter().enumerate() {
+                let added = match target.to {
+                    Bound::Absent => batch.delete(key),
+                    Bound::Empty => batch.put(key, b""),
+                    Bound::To(_) => {
+                        batch.put(key, &objects.value(op, (target.object, at), target.len))
+                    }
+                };
+                added.expect("a batch of the load is within the limits");
+            }
+        }
+        batch
+    }
+}
+
+/// Chooses requests.
+pub struct Chooser {
+    random: Random,
+    mix: Mix,
+    hot_percent: usize,
+    large_percent: usize,
+    /// Bytes of a pair that is large; of a value in chunks, and the most of a group of values.
+    large_bytes: usize,
+    window_bytes: usize,
+    batch_bytes_max: usize,
+}
+
+/// Bytes of a page of a scan, at most: it has to fit a message.
+pub const PAGE_BYTES_MAX: usize = 48 << 10;
+
+impl Chooser {
+    /// As `plan` says.
+    #[must_use]
+    pub fn new(plan: &Plan, random: Random) -> Self {
+        let engine = &plan.engine;
+        // A group has to fit the windows when all but one are waiting to be flushed.
+        let windows = engine.window_bytes * (engine.window_slots - 1);
+        Self {
+            random,
+            mix: plan.mix,
+            hot_percent: plan.hot_percent,
+            large_percent: plan.large_percent,
+            large_bytes: engine.large_bytes.min(engine.node_bytes / 4),
+            window_bytes: engine.window_bytes,
+            batch_bytes_max: (windows / 2).min(engine.l0_bytes).min(40 << 10),
+        }
+    }
+
+    /// The request of operation `op`.
+    pub fn next(&mut self, objects: &Objects, op: u32) -> Ask {
+        let Mix {
+            get,
+            put,
+            delete,
+            conditional,
+            batch,
+            scan,
+        } = self.mix;
+        match self
+            .random
+            .weighted(&[get, put, delete, conditional, batch, scan])
+        {
+            0 => {
+                let object = self.object(objects);
+                let at = self.random.below(objects.get(object).keys.len());
+                Ask::Get { key: (object, at) }
+            }
+            1 => write(vec![self.put(objects, op)], Condition::Always, false),
+            2 => {
+                let to = Target {
+                    object: self.object(objects),
+                    to: Bound::Absent,
+                    len: 0,
+                };
+                write(vec![to], Condition::Always, false)
+            }
+            3 => {
+                let mut target = self.put(objects, op);
+                if self.random.chance(10) {
+                    target = Target {
+                        to: Bound::Absent,
+                        len: 0,
+                        ..target
+                    };
+                }
+                let conditions = [Condition::Always, Condition::Absent, Condition::Present];
+                let condition = self.random.pick(&conditions);
+                let previous = condition == Condition::Always || self.random.chance(30);
+                write(vec![target], condition, previous)
+            }
+            4 => self.batch(objects, op),
+            _ => self.scan(objects),
+        }
+    }
+
+    fn object(&mut self, objects: &Objects) -> usize {
+        if self.random.chance(self.hot_percent) {
+            // Every tenth object is hot, so that each region has some.
+            return self.random.below(objects.len().div_ceil(10)) * 10;
+        }
+        self.random.below(objects.len())
+    }
+
+    fn put(&mut self, objects: &Objects, op: u32) -> Target {
+        let object = self.object(objects);
+        let keys = objects.get(object).keys.len();
+        let len = self.len().min(self.batch_bytes_max / keys);
+        if keys == 1 && self.random.chance(3) {
+            return Target {
+                object,
+                to: Bound::Empty,
+                len: 0,
+            };
+        }
+        Target {
+            object,
+            to: Bound::To(op),
+            len: len.max(VALUE_BYTES_MIN),
+        }
+    }
+
+    fn len(&mut self) -> usize {
+        if self.random.chance(self.large_percent) {
+            return match self.random.below(12) {
+                0 => self.window_bytes + self.random.below(self.window_bytes),
+                _ => self.random.between(self.large_bytes, 4 * self.large_bytes),
+            };
+        }
+        match self.random.below(3) {
+            0 => self.random.between(VALUE_BYTES_MIN, 40),
+            1 => self.random.between(40, 100),
+            _ => self.random.between(100, self.large_bytes.max(101)),
+        }
+    }
+
+    fn batch(&mut self, objects: &Objects, op: u32) -> Ask {
+        let mut targets: Vec<Target> = Vec::new();
+        let count = self.random.between(2, 6);
+        for _ in 0..count {
+            let mut target = self.put(objects, op);
+            target.len = target
+                .len
+                .min(self.batch_bytes_max / (5 * count))
+                .max(VALUE_BYTES_MIN);
+            if self.random.chance(10) {
+                target = Target {
+                    to: Bound::Absent,
+                    len: 0,
+                    ..target
+                };
+            }
+            if targets.iter().all(|other| other.object != target.object) {
+                targets.push(target);
+            }
+        }
+        // All of one length, so that an operation has one.
+        let len = targets
+            .iter()
+            .map(|target| target.len)
+            .filter(|len| *len > 0)
+            .min()
+            .unwrap_or(0);
+        for target in targets
+            .iter_mut()
+            .filter(|target| matches!(target.to, Bound::To(_)))
+        {
+            target.len = len;
+        }
+        write(targets, Condition::Always, false)
+    }
+
+    fn scan(&mut self, objects: &Objects) -> Ask {
+        let from = self.random.below(objects.len());
+        let to = (from + self.random.between(1, 40)).min(objects.len());
+        let key = |object: usize| objects.get(object).keys[0].clone();
+        let mut range = KeyRange::new(key(from), (to < objects.len()).then(|| key(to)));
+        if from == 0 && self.random.chance(50) {
+            range.from.clear();
+        }
+        Ask::Scan {
+            range,
+            pairs_max: self.random.between(1, 60),
+            bytes_max: self.random.between(100, PAGE_BYTES_MAX),
+            keys_only: self.random.chance(20),
+        }
+    }
+}
+
+fn write(targets: Vec<Target>, condition: Condition, previous: bool) -> Ask {
+    Ask::Write {
+        targets,
+        condition,
+        previous,
+    }
+}

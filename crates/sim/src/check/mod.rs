@@ -1,0 +1,19 @@
+//! What was asked and answered, and whether one store that never fails could have answered so.
+//!
+//! An *object* is what takes effect as a whole: a key, or a group of neighbouring keys that are
+//! only ever written together. Every write binds its object to a value of its own, so a read tells
+//! which write it saw. An *access* is what one request did to, or saw of, one object.
+//!
+//! - [`register`]: the accesses of one object, in some order that fits their times, are those of
+//!   one register. Writes of unknown outcome may take effect at any later time, or never.
+//! - [`order`]: writes that one process was handed one after the other take effect in that order:
+//!   where a later one is seen, the earlier ones happened, too. This is what finds a hole.
+//! - [`prefix`]: what a single copy holds after a power loss is what its first so many writes left.
+//!
+//! Times are numbers that rise with every request and every answer of a run.
+
+pub mod order;
+pub mod prefix;
+pub mod register;
+
+pub use register::{Access, Before, Bound, Kind, Saw, Violation};

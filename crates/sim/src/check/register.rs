@@ -1,0 +1,332 @@
+//! Whether the accesses of one object are those of a register.
+//!
+//! The accesses are followed in the order of their times, with the set of all *configurations* that
+//! are possible so far: what the object is bound to, and which accesses under way have already
+//! taken effect.
+//!
+//! 1. When an access begins it joins those under way.
+//! 2. When one is answered it must have taken effect. Configurations in which it has not are led
+//!    on: accesses under way take effect, in any order, until this one does, with the result that
+//!    was reported. What leads nowhere is dropped; if nothing is left, the history is impossible.
+//! 3. An access that can only observe takes effect as soon as what it saw is there: it changes
+//!    nothing for the others, so nothing is lost by not waiting.
+//! 4. A write of unknown outcome stays under way for ever. Of two configurations that differ only
+//!    in which of these have taken effect, one with fewer can do all that the other can.
+//!
+//! Taking effect as late as possible loses no history either: whatever order explains the answers
+//! can be had by letting each access wait until the next answer needs it.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fmt;
+
+use argosy_engine::Condition;
+
+/// What an object is bound to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Bound {
+    /// Nothing.
+    Absent,
+    /// The empty value, which writes share.
+    Empty,
+    /// The value of this operation.
+    To(u32),
+}
+
+impl fmt::Display for Bound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Absent => f.write_str("nothing"),
+            Self::Empty => f.write_str("an empty value"),
+            Self::To(op) => write!(f, "the value of op {op}"),
+        }
+    }
+}
+
+/// What a write told of the state before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Before {
+    /// Nothing.
+    Untold,
+    /// Whether the object was bound.
+    Existed(bool),
+    /// What it was bound to.
+    Was(Bound),
+}
+
+/// What a write reported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Saw {
+    /// Whether its condition held.
+    pub applied: bool,
+    /// What was there before.
+    pub before: Before,
+}
+
+/// What an access is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// It saw this.
+    Read(Bound),
+    /// It saw whether the object was bound.
+    Exists(bool),
+    /// It was reported as not applied: it never may be.
+    Void,
+    /// It wanted to bind the object.
+    Write {
+        /// To what.
+        to: Bound,
+        /// When only.
+        condition: Condition,
+        /// What it reported; `None` where the outcome is unknown.
+        saw: Option<Saw>,
+    },
+}
+
+/// What one operation did to, or saw of, one object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Access {
+    /// The operation.
+    pub op: u32,
+    /// What it did.
+    pub kind: Kind,
+    /// When it began.
+    pub began: u64,
+    /// By when it had taken effect; `None` where that is unknown.
+    pub ended: Option<u64>,
+}
+
+/// Configurations that are looked at for one answer, at most.
+const WIDTH_MAX: usize = 200_000;
+
+/// Why a history was not accepted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Violation {
+    /// No register has it.
+    Impossible {
+        /// The index of the access whose answer cannot be explained.
+        access: usize,
+        /// What the object could have been bound to at that moment.
+        possible: Vec<Bound>,
+    },
+    /// Too much was under way at one time to find out.
+    TooWide,
+}
+
+/// Accesses under way, and those of them that have taken effect, by index.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Configuration {
+    bound: Bound,
+    /// With an end: what has taken effect of these matters exactly.
+    certain: BTreeSet<usize>,
+    /// Without.
+    uncertain: BTreeSet<usize>,
+}
+
+/// Configurations without those that another one covers.
+#[derive(Default)]
+struct Possible(BTreeMap<(Bound, BTreeSet<usize>), Vec<BTreeSet<usize>>>);
+
+impl Possible {
+    /// Adds one. False where it was covered.
+    fn add(&mut self, new: Configuration) -> bool {
+        let known = self.0.entry((new.bound, new.certain)).or_default();
+        if known.iter().any(|old| old.is_subset(&new.uncertain)) {
+            return false;
+        }
+        known.retain(|old| !new.uncertain.is_subset(old));
+        known.push(new.uncertain);
+        true
+    }
+
+    fn into_all(self) -> Vec<Configuration> {
+        let mut all = Vec::new();
+        for ((bound, certain), sets) in self.0 {
+            for uncertain in sets {
+                all.push(Configuration {
+                    bound,
+                    certain: certain.clone(),
+                    uncertain,
+                });
+            }
+        }
+        all
+    }
+}
+
+/// Checks the history of an object that was bound to `first`. Returns what it may be bound to at
+/// the end.
+///
+/// # Errors
+/// The first answer that cannot be explained.
+pub fn check(first: Bound, accesses: &[Access]) -> Result<BTreeSet<Bound>, Violation> {
+    let mut moments: Vec<(u64, bool, usize)> = Vec::new();
+    let counts = |access: &Access| access.kind != Kind::Void;
+    for (index, access) in accesses
+        .iter()
+        .enumerate()
+        .filter(|(_, access)| counts(access))
+    {
+        moments.push((access.began, false, index));
+        moments.extend(access.ended.map(|ended| (ended, true, index)));
+    }
+    moments.sort_unstable();
+    let mut under_way: BTreeSet<usize> = BTreeSet::new();
+    let mut possible = vec![Configuration {
+        bound: first,
+        certain: BTreeSet::new(),
+        uncertain: BTreeSet::new(),
+    }];
+    for (_, ends, index) in moments {
+        if !ends {
+            under_way.insert(index);
+            let of_it = BTreeSet::from([index]);
+            possible
+                .iter_mut()
+                .for_each(|one| observe(one, &of_it, accesses));
+            continue;
+        }
+        let led = lead(&possible, index, &under_way, accesses).ok_or(Violation::TooWide)?;
+        if led.is_empty() {
+            let bounds: BTreeSet<Bound> = possible.iter().map(|one| one.bound).collect();
+            let possible = bounds.into_iter().collect();
+            let access = index;
+            return Err(Violation::Impossible { access, possible });
+        }
+        under_way.remove(&index);
+        possible = led;
+    }
+    Ok(ends_of(&possible, &under_way, accesses))
+}
+
+/// All configurations in which access `index`, which ends now, has taken effect; it is forgotten in
+/// them. `None`: there are too many.
+fn lead(
+    possible: &[Configuration],
+    index: usize,
+    under_way: &BTreeSet<usize>,
+    accesses: &[Access],
+) -> Option<Vec<Configuration>> {
+    let mut reached = Possible::default();
+    let mut seen = Possible::default();
+    // The fewest steps first, so that what is covered by others is found to be so at once.
+    let mut work: VecDeque<Configuration> = VecDeque::new();
+    let mut found = |mut one: Configuration, work: &mut VecDeque<Configuration>| {
+        if one.certain.remove(&index) {
+            reached.add(one);
+        } else if seen.add(one.clone()) {
+            work.push_back(one);
+        }
+    };
+    possible
+        .iter()
+        .for_each(|one| found(one.clone(), &mut work));
+    let mut looked_at = 0;
+    while let Some(one) = work.pop_front() {
+        looked_at += 1;
+        if looked_at > WIDTH_MAX {
+            return None;
+        }
+        for next in under_way {
+            if one.certain.contains(next) || one.uncertain.contains(next) {
+                continue;
+            }
+            let Some(bound) = effect(&accesses[*next].kind, one.bound) else {
+                continue;
+            };
+            let mut led = one.clone();
+            led.bound = bound;
+            if accesses[*next].ended.is_some() {
+                led.certain.insert(*next);
+            } else {
+                led.uncertain.insert(*next);
+            }
+            observe(&mut led, under_way, accesses);
+            found(led, &mut work);
+        }
+    }
+    Some(reached.into_all())
+}
+
+/// Lets those of `candidates` take effect that only observe, and see what is there.
+fn observe(one: &mut Configuration, candidates: &BTreeSet<usize>, accesses: &[Access]) {
+    for index in candidates {
+        let access = &accesses[*index];
+        let observes = only_observes(&access.kind) && access.ended.is_some();
+        if observes && effect(&access.kind, one.bound).is_some() {
+            one.certain.insert(*index);
+        }
+    }
+}
+
+/// Whether the access cannot have changed anything, given what it reported.
+fn only_observes(kind: &Kind) -> bool {
+    match kind {
+        Kind::Read(_) | Kind::Exists(_) => true,
+        Kind::Void | Kind::Write { saw: None, .. } => false,
+        Kind::Write {
+            to, saw: Some(saw), ..
+        } => {
+            let was_absent = matches!(
+                saw.before,
+                Before::Existed(false) | Before::Was(Bound::Absent)
+            );
+            !saw.applied || (*to == Bound::Absent && was_absent)
+        }
+    }
+}
+
+/// What the object is bound to after the access took effect on `bound`; `None` where its result
+/// would have been another.
+fn effect(kind: &Kind, bound: Bound) -> Option<Bound> {
+    match *kind {
+        Kind::Void => None,
+        Kind::Read(saw) => (saw == bound).then_some(bound),
+        Kind::Exists(saw) => (saw == (bound != Bound::Absent)).then_some(bound),
+        Kind::Write { to, condition, saw } => {
+            let applied = match condition {
+                Condition::Always => true,
+                Condition::Absent => bound == Bound::Absent,
+                Condition::Present => bound != Bound::Absent,
+            };
+            let fits = saw.is_none_or(|saw| {
+                let before = match saw.before {
+                    Before::Untold => true,
+                    Before::Existed(existed) => existed == (bound != Bound::Absent),
+                    Before::Was(was) => was == bound,
+                };
+                before && saw.applied == applied
+            });
+            fits.then_some(if applied { to } else { bound })
+        }
+    }
+}
+
+/// What the object may be bound to once everything under way has, or has not, taken effect.
+fn ends_of(
+    possible: &[Configuration],
+    under_way: &BTreeSet<usize>,
+    accesses: &[Access],
+) -> BTreeSet<Bound> {
+    let mut ends: BTreeSet<Bound> = possible.iter().map(|one| one.bound).collect();
+    let mut seen = Possible::default();
+    let mut work: VecDeque<Configuration> = possible.iter().cloned().collect();
+    while let Some(one) = work.pop_front() {
+        if !seen.add(one.clone()) {
+            continue;
+        }
+        ends.insert(one.bound);
+        for next in under_way.difference(&one.uncertain) {
+            if let Some(bound) = effect(&accesses[*next].kind, one.bound) {
+                let mut led = one.clone();
+                led.bound = bound;
+                led.uncertain.insert(*next);
+                work.push_back(led);
+            }
+        }
+    }
+    ends
+}
+
+#[cfg(test)]
+#[path = "register_tests.rs"]
+mod tests;

@@ -1,0 +1,460 @@
+//! The servers of a run: what of them outlives a process, and how a process begins and ends.
+//!
+//! A server's device and windows belong to its machine. A process has a [`Node`] on them, reached
+//! through wrappers that let it die at any instant ([`crate::mortal`]). A kill leaves the windows
+//! and decides what becomes of device writes under way; a power loss takes the windows, and with
+//! them what the device had not made durable.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use argosy_base::{Clock, Epoch, Instant, RegionId, ServerId};
+use argosy_coordinator::{ClusterId, ClusterMap, Region, Replication};
+use argosy_device::{AnonymousWindows, Crash, FormatOptions, MemoryDevice, Store, StoreSettings};
+use argosy_fabric::SimWorld;
+use argosy_lsm::Settings;
+use argosy_server::node::{LinkSettings, Node, NodeSettings, World};
+use argosy_server::service::{ReplySink, Response};
+
+use crate::clock::SimClock;
+use crate::coverage::Coverage;
+use crate::mortal::{Mortal, MortalDevice, MortalFabric, MortalWindows};
+use crate::objects::Objects;
+use crate::plan::{Plan, SERVERS, WorldKind};
+use crate::random::Random;
+
+/// Segments of a device.
+const SEGMENTS: u64 = 4096;
+/// Bytes of a message ring: messages are far shorter.
+const RING_BYTES: usize = 512 << 10;
+
+/// Where a process's late answers arrive, until it dies.
+pub struct Mailbox {
+    mortal: Arc<Mortal>,
+    answers: Mutex<Vec<(u64, Response)>>,
+}
+
+impl Mailbox {
+    /// The answers that have arrived since the last call.
+    pub fn take(&self) -> Vec<(u64, Response)> {
+        std::mem::take(&mut self.answers.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl ReplySink for Mailbox {
+    fn deliver(&self, token: u64, response: Response) {
+        if !self.mortal.is_dead() {
+            let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+            answers.push((token, response));
+        }
+    }
+}
+
+/// A process.
+pub struct Up {
+    /// The server without its threads.
+    pub node: Arc<Node>,
+    /// Its segments.
+    pub store: Arc<Store>,
+    /// Its life.
+    pub mortal: Arc<Mortal>,
+    /// Its answers.
+    pub mailbox: Arc<Mailbox>,
+    /// Which of all processes of the run it is.
+    pub session: u32,
+    /// It does nothing.
+    pub stopped: bool,
+    /// Since when it has been doing something without a break.
+    pub since: Instant,
+}
+
+/// A machine.
+struct Server {
+    device: Arc<MemoryDevice>,
+    windows: AnonymousWindows,
+    stalled: bool,
+    up: Option<Up>,
+}
+
+/// How a start went.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Started {
+    /// It runs.
+    Up,
+    /// It died again, as was planned.
+    Died,
+    /// It refused.
+    Refused(String),
+}
+
+/// See the module documentation.
+pub struct Cluster {
+    /// The fabric.
+    pub world: SimWorld,
+    /// The time.
+    pub clock: Arc<SimClock>,
+    /// Who has what.
+    pub map: ClusterMap,
+    /// What has happened.
+    pub coverage: Coverage,
+    settings: NodeSettings,
+    servers: Vec<Server>,
+    sessions: u32,
+}
+
+/// A planted mistake.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Mutants {
+    /// Of the engine.
+    pub engine: argosy_lsm::Mutants,
+    /// Of the replication.
+    pub replication: argosy_replication::Mutants,
+}
+
+impl Cluster {
+    /// Three machines with formatted devices, all down.
+    pub fn new(plan: &Plan, objects: &Objects, mutants: Mutants, random: &mut Random) -> Self {
+        let engine = Settings {
+            mutants: mutants.engine,
+            ..plan.engine.clone()
+        };
+        let link = LinkSettings {
+            ring_bytes: RING_BYTES,
+            slot_bytes: engine.segment_bytes,
+        };
+        let settings = NodeSettings {
+            engine,
+            link,
+            deadline: plan.deadline,
+            mutants: mutants.replication,
+        };
+        let servers = (0..SERVERS).map(|_| {
+            let segment = argosy_base::limits::SEGMENT_SIZE as u64;
+            let device = MemoryDevice::eager(SEGMENTS * segment, random.next());
+            Store::format(&device, &FormatOptions::default()).expect("a new device takes a store");
+            let windows = AnonymousWindows::new();
+            Server {
+                device: Arc::new(device.lazy()),
+                windows,
+                stalled: false,
+                up: None,
+            }
+        });
+        Self {
+            servers: servers.collect(),
+            world: SimWorld::with_settings(random.next(), plan.fabric.clone()),
+            clock: Arc::default(),
+            map: map(plan, objects),
+            coverage: Coverage::default(),
+            settings,
+            sessions: 0,
+        }
+    }
+
+    /// The present moment.
+    #[must_use]
+    pub fn now(&self) -> Instant {
+        self.clock.now()
+    }
+
+    /// The process of a server, if there is one.
+    #[must_use]
+    pub fn up(&self, server: usize) -> Option<&Up> {
+        self.servers[server].up.as_ref()
+    }
+
+    /// The process of a server, if there is one that does something.
+    #[must_use]
+    pub fn active(&self, server: usize) -> Option<&Up> {
+        self.up(server).filter(|up| !up.stopped)
+    }
+
+    /// Whether every server has a process.
+    #[must_use]
+    pub fn all_up(&self) -> bool {
+        self.servers.iter().all(|server| server.up.is_some())
+    }
+
+    /// The index of the primary of a region.
+    #[must_use]
+    pub fn primary_of(&self, region: usize) -> usize {
+        self.map.regions()[region].primary.0 as usize
+    }
+
+    /// Why not every region is whole, or `None`.
+    #[must_use]
+    pub fn lacks(&self) -> Option<String> {
+        use argosy_server::service::Service;
+        (0..SERVERS).find_map(|server| match self.active(server) {
+            None => Some(format!("server {server} is not up")),
+            Some(up) => match (up.node.ready(), up.node.peer_apart()) {
+                (Err(why), _) => Some(format!("server {server}: {why}")),
+                (Ok(()), Some(peer)) => Some(format!("server {server} has no link to {peer}")),
+                (Ok(()), None) => None,
+            },
+        })
+    }
+
+    // --- Beginnings and ends ---
+
+    /// Starts a process on a machine that has none.
+    pub fn start(&mut self, server: usize, die_after: Option<u64>) -> Started {
+        let id = id(server);
+        let mortal = Mortal::new(id, self.world.clone());
+        if let Some(effects) = die_after {
+            mortal.die_after(effects);
+        }
+        self.sessions += 1;
+        self.coverage.add("starts", 1);
+        let machine = &mut self.servers[server];
+        assert!(machine.up.is_none(), "a machine has one process");
+        machine.windows = machine.windows.restart();
+        let opened = self.open(server, &mortal);
+        if mortal.is_dead() {
+            self.coverage.add("deaths while starting", 1);
+            drop(opened);
+            self.crash(server, Crash::Kill);
+            return Started::Died;
+        }
+        mortal.die_after(u64::MAX);
+        match opened {
+            Ok((node, store)) => {
+                let mailbox = Mailbox {
+                    mortal: Arc::clone(&mortal),
+                    answers: Mutex::default(),
+                };
+                self.servers[server].up = Some(Up {
+                    node,
+                    store,
+                    mortal,
+                    mailbox: Arc::new(mailbox),
+                    session: self.sessions,
+                    stopped: false,
+                    since: self.clock.now(),
+                });
+                Started::Up
+            }
+            Err(error) => Started::Refused(error),
+        }
+    }
+
+    fn open(&self, server: usize, mortal: &Arc<Mortal>) -> Result<(Arc<Node>, Arc<Store>), String> {
+        let machine = &self.servers[server];
+        let device = MortalDevice {
+            inner: Arc::clone(&machine.device),
+            mortal: Arc::clone(mortal),
+        };
+        let store = Store::open(Arc::new(device), &StoreSettings::default());
+        let store = store.map_err(|error| error.to_string())?;
+        let windows = MortalWindows {
+            inner: Arc::new(machine.windows.clone()),
+            mortal: Arc::clone(mortal),
+        };
+        let fabric = MortalFabric::start(&self.world, store.incarnation(), Arc::clone(mortal));
+        let world = World {
+            clock: Arc::clone(&self.clock) as Arc<dyn Clock>,
+            store: Arc::clone(&store),
+            windows: Arc::new(windows),
+            fabric: Arc::new(fabric),
+            waker: Arc::new(|| {}),
+        };
+        let node = Node::open(id(server), self.settings.clone(), world, self.map.clone());
+        Ok((node.map_err(|error| error.to_string())?, store))
+    }
+
+    /// Ends the process of a server, if there is one, at once. Returns which it was.
+    pub fn kill(&mut self, server: usize) -> Option<u32> {
+        let up = self.take_down(server)?;
+        self.coverage.add("kills", 1);
+        self.crash(server, Crash::Kill);
+        if (0..SERVERS).all(|server| self.up(server).is_none()) {
+            self.coverage.add("kills of all", 1);
+        }
+        Some(up.session)
+    }
+
+    /// Stops the process of a server as it should be. Returns which it was.
+    pub fn close(&mut self, server: usize) -> Option<u32> {
+        self.up(server)?.node.close();
+        let up = self.take_down(server)?;
+        self.coverage.add("clean stops", 1);
+        self.servers[server].device.run_all();
+        self.crash(server, Crash::Kill);
+        Some(up.session)
+    }
+
+    /// Takes power from servers together. Returns which processes were ended.
+    pub fn cut_power(&mut self, servers: &[usize]) -> Vec<u32> {
+        let mut ended = Vec::new();
+        for server in servers {
+            ended.extend(self.take_down(*server).map(|up| up.session));
+            self.world.cut_power(id(*server));
+            self.servers[*server].windows.lose();
+            self.crash(*server, Crash::PowerLoss);
+            self.coverage.add("power losses", 1);
+        }
+        self.coverage
+            .add("power losses of two", u64::from(servers.len() == 2));
+        ended
+    }
+
+    /// Takes the process away, and counts what it had done.
+    fn take_down(&mut self, server: usize) -> Option<Up> {
+        let up = self.servers[server].up.take()?;
+        up.mortal.kill();
+        self.count(&up.node);
+        Some(up)
+    }
+
+    fn crash(&mut self, server: usize, kind: Crash) {
+        let machine = &mut self.servers[server];
+        machine.device = Arc::new(machine.device.crash(kind));
+    }
+
+    /// The process died in the middle of a step.
+    pub fn bury(&mut self, server: usize) -> Option<u32> {
+        let dead = self.up(server).is_some_and(|up| up.mortal.is_dead());
+        let session = dead.then(|| self.kill(server)).flatten();
+        self.coverage
+            .add("kills in the middle", u64::from(session.is_some()));
+        session
+    }
+
+    // --- Harm short of an end ---
+
+    /// Has a process do nothing, or go on.
+    pub fn set_stopped(&mut self, server: usize, stopped: bool) {
+        let now = self.clock.now();
+        let Some(up) = &mut self.servers[server].up else {
+            return;
+        };
+        if up.stopped != stopped {
+            up.stopped = stopped;
+            up.since = now;
+            self.coverage.add("stops", u64::from(stopped));
+            if stopped {
+                self.world.stop(id(server));
+            } else {
+                self.world.resume(id(server));
+            }
+        }
+    }
+
+    /// Has a device do nothing, or go on.
+    pub fn set_stalled(&mut self, server: usize, stalled: bool) {
+        self.servers[server].stalled = stalled;
+        self.coverage.add("stalls", u64::from(stalled));
+    }
+
+    /// Cuts a link in one direction, or heals it.
+    pub fn set_cut(&mut self, from: usize, to: usize, cut: bool) {
+        if cut {
+            self.world.cut(id(from), id(to));
+            self.coverage.add("cuts", 1);
+        } else {
+            self.world.heal(id(from), id(to));
+        }
+    }
+
+    // --- Time ---
+
+    /// Has a device complete up to `requests`. Returns whether some are left.
+    pub fn run_device(&self, server: usize, requests: usize) -> bool {
+        let machine = &self.servers[server];
+        if !machine.stalled {
+            (0..requests)
+                .take_while(|_| machine.device.run_one())
+                .for_each(drop);
+        }
+        machine.device.in_flight() > 0 && !machine.stalled
+    }
+
+    // --- Counting ---
+
+    fn count(&mut self, node: &Node) {
+        let counts = node.counts();
+        let coverage = &mut self.coverage;
+        coverage.add("links lost", counts.links_lost);
+        coverage.add("shipments", counts.shipments);
+        coverage.add("offers of checkpoints", counts.offers);
+        coverage.add("bytes caught up", counts.catch_up_bytes);
+        coverage.add("adoptions", counts.adoptions);
+        for region in node.map().regions() {
+            let Some(stats) = node.engine_stats(region.id) else {
+                continue;
+            };
+            coverage.add("flushes", stats.flushes);
+            coverage.add("compactions", stats.compactions);
+            coverage.add("moves", stats.moves);
+            let busy = [
+                stats.busy_windows,
+                stats.busy_memtable,
+                stats.busy_debt,
+                stats.busy_device,
+            ];
+            coverage.add("requests busy", busy.iter().sum());
+            let deep = stats
+                .levels
+                .iter()
+                .any(|level| level.level >= 3 && level.segments > 0);
+            coverage.add("engines with three levels", u64::from(deep));
+        }
+    }
+
+    /// Counts what devices and fabric have done. Once, at the end.
+    pub fn count_faults(&mut self) {
+        for server in 0..SERVERS {
+            let faults = self.servers[server].device.fault_counters();
+            self.coverage.add("torn blocks", faults.torn_blocks);
+            self.coverage
+                .add("lost unsynced blocks", faults.lost_unsynced_blocks);
+            self.coverage
+                .add("lost writes in flight", faults.lost_in_flight_writes);
+        }
+        let counters = self.world.counters();
+        self.coverage.add("one-sided writes", counters.writes);
+        self.coverage.add("torn one-sided writes", counters.torn);
+        self.coverage.add("overtaken pieces", counters.overtaken);
+        self.coverage
+            .add("revoked one-sided writes", counters.revoked);
+        self.coverage.add("broken connections", counters.broken);
+    }
+}
+
+/// The name of a server.
+#[must_use]
+pub fn id(server: usize) -> ServerId {
+    ServerId(u32::try_from(server).expect("a handful of servers"))
+}
+
+fn map(plan: &Plan, objects: &Objects) -> ClusterMap {
+    let replicated = plan.kind == WorldKind::Replicated;
+    let server = |server: usize| argosy_coordinator::Server {
+        id: id(server),
+        resp: String::new(),
+        admin: String::new(),
+    };
+    let region = |(index, range): (usize, argosy_base::KeyRange)| {
+        let primary = id(index % SERVERS);
+        let everyone = (0..SERVERS).map(id).collect();
+        Region {
+            id: RegionId(u32::try_from(index + 1).expect("a handful of regions")),
+            range,
+            epoch: Epoch(1),
+            primary,
+            members: if replicated { everyone } else { vec![primary] },
+        }
+    };
+    let regions = objects
+        .region_ranges()
+        .into_iter()
+        .enumerate()
+        .map(region)
+        .collect();
+    let replication = if replicated {
+        Replication::SendIndex
+    } else {
+        Replication::None
+    };
+    let servers = (0..SERVERS).map(server).collect();
+    ClusterMap::new(ClusterId(1), replication, servers, regions).expect("a valid map")
+}

@@ -1,0 +1,274 @@
+//! The end of a run: nothing is wrong any more, so everything has to be right.
+//!
+//! 1. Every region is whole, every request succeeds, every object is read.
+//! 2. When nothing moves any more, all members of a region stand at the same edit and hold the same
+//!    bytes: level segments as a whole, log segments up to where they are durable.
+//! 3. What the devices have in use is what the manifests name: nothing leaked, nothing owned twice.
+//! 4. All servers are stopped cleanly and started again; then the same holds once more.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use argosy_base::limits::BLOCK_SIZE;
+use argosy_base::{Identity, Kind, RegionId, SegmentNumber};
+use argosy_engine::Condition;
+use argosy_lsm::edit::Edit;
+use argosy_server::node::CopyState;
+
+use crate::asks::{Ask, Target};
+use crate::check::Bound;
+use crate::load::{Expect, Wrong};
+use crate::plan::SERVERS;
+use crate::run::{Pace, Run};
+
+/// How long, in simulated time, everything may take to come to rest.
+const REST_WITHIN: Duration = Duration::from_secs(10);
+
+impl Run {
+    /// See the module documentation.
+    pub(crate) fn finish(&mut self) -> Result<(), Wrong> {
+        self.mend()?;
+        self.finish_episode()?;
+        self.expect = Expect::Slowness;
+        let until = self.load.next_op() as usize + self.plan.last_ops;
+        while (self.load.next_op() as usize) < until {
+            self.tick(Pace::Full)?;
+        }
+        self.drain()?;
+        for object in (0..self.objects.len()).step_by(9) {
+            self.write_at_last(object)?;
+        }
+        self.expect = Expect::Success;
+        for object in 0..self.objects.len() {
+            for at in 0..self.objects.get(object).keys.len() {
+                self.ask(Ask::Get { key: (object, at) })?;
+            }
+            self.tick(Pace::None)?;
+        }
+        self.sweep()?;
+        self.drain()?;
+        self.compare_at_rest()?;
+        self.judge()?;
+        self.restart_all()?;
+        self.sweep()?;
+        self.drain()?;
+        self.compare_at_rest()?;
+        self.judge()
+    }
+
+    /// Writes an object; however slow the servers are, they take it in the end.
+    fn write_at_last(&mut self, object: usize) -> Result<(), Wrong> {
+        let begin = self.cluster.now();
+        while self.cluster.now().since(begin) < REST_WITHIN {
+            let op = self.load.next_op();
+            let (to, condition) = (Bound::To(op), Condition::Always);
+            let targets = vec![Target {
+                object,
+                to,
+                len: 50,
+            }];
+            self.ask(Ask::Write {
+                targets,
+                condition,
+                previous: true,
+            })?;
+            self.drain()?;
+            if self.load.last_applied() == Some(op) {
+                return Ok(());
+            }
+        }
+        Err(format!(
+            "object {object} cannot be written within {REST_WITHIN:?}"
+        ))
+    }
+
+    fn judge(&mut self) -> Result<(), Wrong> {
+        let judged = self.load.judge(&self.objects)?;
+        self.cluster
+            .coverage
+            .add("outcomes proven by order", judged.proven as u64);
+        self.cluster
+            .coverage
+            .add("histories undecided", judged.undecided as u64);
+        self.say(format_args!("every history is possible"));
+        Ok(())
+    }
+
+    fn restart_all(&mut self) -> Result<(), Wrong> {
+        self.expect = Expect::Anything;
+        for server in 0..SERVERS {
+            self.cluster.close(server);
+        }
+        self.say(format_args!("all servers are stopped cleanly"));
+        self.forget_snapshots();
+        self.start_all()?;
+        self.wait_whole(Pace::None)?;
+        self.expect = Expect::Success;
+        Ok(())
+    }
+
+    /// Ticks until nothing changes any more and the copies agree, then looks at everything.
+    fn compare_at_rest(&mut self) -> Result<(), Wrong> {
+        let begin = self.cluster.now();
+        let settle = 3 * self.plan.engine.flush_interval + Duration::from_millis(30);
+        self.forget_snapshots();
+        loop {
+            let rest = self.cluster.now();
+            while self.cluster.now() < rest + settle {
+                self.tick(Pace::None)?;
+            }
+            let found = self.compare();
+            match found {
+                Ok(()) => return Ok(()),
+                Err(wrong) if self.cluster.now().since(begin) > REST_WITHIN => return Err(wrong),
+                Err(_) => {}
+            }
+        }
+    }
+
+    fn compare(&mut self) -> Result<(), Wrong> {
+        let ids: Vec<RegionId> = self
+            .cluster
+            .map
+            .regions()
+            .iter()
+            .map(|region| region.id)
+            .collect();
+        for id in ids {
+            self.compare_members(id)?;
+        }
+        (0..SERVERS).try_for_each(|server| self.find_leaks(server))
+    }
+
+    fn state(&self, server: usize, region: RegionId) -> Result<CopyState, Wrong> {
+        let up = self.cluster.up(server).ok_or("a server is down")?;
+        let state = up.node.copy_state(region);
+        state.map_err(|why| format!("{region} has no good copy on server {server}: {why}"))
+    }
+
+    fn members(&self, region: RegionId) -> Vec<usize> {
+        let region = self.cluster.map.region(region).expect("it is of the map");
+        let primary = std::iter::once(region.primary);
+        primary
+            .chain(region.backups())
+            .map(|member| member.0 as usize)
+            .collect()
+    }
+
+    fn compare_members(&mut self, region: RegionId) -> Result<(), Wrong> {
+        let members = self.members(region);
+        let first = self.state(members[0], region)?;
+        for member in &members[1..] {
+            let other = self.state(*member, region)?;
+            if without_points(&first.checkpoint) != without_points(&other.checkpoint) {
+                return Err(format!(
+                    "{region}: servers {} and {member} do not stand at the same version: {} and {}",
+                    members[0], first.checkpoint.seq, other.checkpoint.seq
+                ));
+            }
+        }
+        // The primary comes first: its bytes are those that are durable everywhere.
+        for (number, len, checksum) in parts(&first) {
+            let mut bytes: Option<Vec<u8>> = None;
+            for member in &members {
+                let up = self.cluster.up(*member).ok_or("a server is down")?;
+                let held = up
+                    .node
+                    .copy_bytes(region, number, (0, len.next_multiple_of(BLOCK)));
+                let mut held =
+                    held.map_err(|why| format!("{region}, {number} on server {member}: {why}"))?;
+                held.truncate(len as usize);
+                let sound = checksum.is_none_or(|(epoch, checksum)| {
+                    let kind = Kind::Segment;
+                    let identity = Identity {
+                        kind,
+                        region,
+                        segment: number,
+                        epoch,
+                        offset: 0,
+                    };
+                    identity.checksum(&held) == checksum
+                });
+                if !sound {
+                    return Err(format!(
+                        "{region}, {number} on server {member}: bad checksum"
+                    ));
+                }
+                match &bytes {
+                    None => bytes = Some(held),
+                    Some(bytes) if *bytes == held => {}
+                    Some(bytes) => {
+                        let at = bytes.iter().zip(&held).position(|(a, b)| a != b);
+                        return Err(format!(
+                            "{region}, {number}: servers {} and {member} differ at byte {at:?}",
+                            members[0]
+                        ));
+                    }
+                }
+            }
+            self.cluster.coverage.add("segments compared", 1);
+        }
+        Ok(())
+    }
+
+    /// The device has in use what its manifests name.
+    fn find_leaks(&mut self, server: usize) -> Result<(), Wrong> {
+        let up = self.cluster.up(server).ok_or("a server is down")?;
+        // Segment 0 is the store's own.
+        let mut named = 1;
+        for entry in up.store.regions() {
+            let state = self.state(server, entry.region)?;
+            let levels = state
+                .checkpoint
+                .added
+                .iter()
+                .map(|(_, _, segment)| segment.number);
+            let logs = state.checkpoint.logs_added.iter().map(|log| log.number);
+            let numbers: BTreeSet<SegmentNumber> = levels.chain(logs).collect();
+            named += entry.manifest.len() + numbers.len();
+        }
+        let used = up.store.used() as usize;
+        if used == named {
+            return Ok(());
+        }
+        Err(format!(
+            "server {server} has {used} segments in use, but its manifests name {named}"
+        ))
+    }
+}
+
+/// A version without how far logs are durable, which has no place in it.
+fn without_points(edit: &Edit) -> Edit {
+    Edit {
+        log_points: Vec::new(),
+        ..edit.clone()
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "4096 fits")]
+const BLOCK: u32 = BLOCK_SIZE as u32;
+
+type Part = (SegmentNumber, u32, Option<(argosy_base::Epoch, u32)>);
+
+/// The segments of a copy, how many bytes of them count and are durable, and the checksum where it
+/// is known. What lies behind the end of a sealed log is never read again.
+fn parts(state: &CopyState) -> Vec<Part> {
+    let levels = state.checkpoint.added.iter().map(|(_, _, segment)| {
+        (
+            segment.number,
+            segment.len,
+            Some((segment.epoch, segment.checksum)),
+        )
+    });
+    let logs = state.checkpoint.logs_added.iter().map(|log| {
+        let flushed = state
+            .checkpoint
+            .log_points
+            .iter()
+            .find(|at| at.number == log.number);
+        let to = log.end.or(flushed.map(|at| at.to)).unwrap_or(0);
+        (log.number, to, None)
+    });
+    let all: BTreeSet<_> = levels.chain(logs).filter(|(_, len, _)| *len > 0).collect();
+    all.into_iter().collect()
+}

@@ -1,0 +1,180 @@
+//! Judging what clients were answered: all histories, and what single copies hold.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use argosy_base::Instant;
+use argosy_engine::Condition;
+
+use crate::check::order::prove;
+use crate::check::register::{Kind, Saw, Violation, check};
+use crate::check::{Access, Bound, prefix};
+use crate::load::{Load, Pairs, Wrong};
+use crate::objects::Objects;
+
+/// Accesses that are shown of a history that is not possible.
+const SHOWN: usize = 24;
+
+/// How a judgement went that found nothing wrong.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Judged {
+    /// Outcomes that were proven by the order of writes.
+    pub proven: usize,
+    /// Histories with too much under way at one time to find out.
+    pub undecided: usize,
+}
+
+impl Load {
+    /// Judges all histories.
+    ///
+    /// # Errors
+    /// The first history that is not possible, in words.
+    pub fn judge(&mut self, objects: &Objects) -> Result<Judged, Wrong> {
+        let mut accesses: Vec<Vec<Access>> = self
+            .histories
+            .iter()
+            .map(|history| history.accesses.clone())
+            .collect();
+        let mut judged = Judged::default();
+        for session in self.sessions.values() {
+            judged.proven += prove(session, &mut accesses);
+        }
+        for (object, accesses) in accesses.iter().enumerate() {
+            judged.undecided += usize::from(!self.judge_one(objects, object, accesses)?);
+        }
+        Ok(judged)
+    }
+
+    /// Whether it could be decided that the history is possible.
+    fn judge_one(
+        &self,
+        objects: &Objects,
+        object: usize,
+        accesses: &[Access],
+    ) -> Result<bool, Wrong> {
+        match check(self.histories[object].first, accesses) {
+            Ok(_) => Ok(true),
+            Err(Violation::TooWide) => Ok(false),
+            Err(Violation::Impossible { access, possible }) => {
+                Err(explain(objects, object, accesses, (access, &possible)))
+            }
+        }
+    }
+
+    // --- A single copy that may lose what it was handed last ---
+
+    /// How many writes a region was handed up to `moment` that were applied.
+    #[must_use]
+    pub fn applied_by(&self, region: usize, moment: Instant) -> usize {
+        let writes = self.handed[region].iter().filter(|write| !write.void);
+        let mut count = 0;
+        for (place, write) in writes.enumerate() {
+            if write.applied.is_some_and(|applied| applied <= moment) {
+                count = place + 1;
+            }
+        }
+        count
+    }
+
+    /// Region `region` holds `pairs` after its process ended: judges that, and what came before;
+    /// what is held is where the histories begin anew. Returns how many writes were lost.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub fn recount(
+        &mut self,
+        objects: &Objects,
+        region: usize,
+        pairs: Pairs,
+        at_least: usize,
+    ) -> Result<usize, Wrong> {
+        let range = objects.region_ranges()[region].clone();
+        let members: Vec<usize> = objects.within(&range).map(|(object, _)| object).collect();
+        for object in &members {
+            self.judge_one(objects, *object, &self.histories[*object].accesses)?;
+        }
+        let bind = |object: &usize| (*object, self.histories[*object].first);
+        let bound = |(_, bound): &(usize, Bound)| *bound != Bound::Absent;
+        let first: BTreeMap<usize, Bound> = members.iter().map(bind).filter(bound).collect();
+        let writes: Vec<prefix::Write> = self.handed[region]
+            .drain(..)
+            .filter(|write| !write.void)
+            .map(|write| write.write)
+            .collect();
+        for object in &members {
+            self.histories[*object].accesses.clear();
+        }
+        let when = self.snapshot_moment();
+        self.snapshot(objects, &range, pairs, when)?;
+        let mut held = BTreeMap::new();
+        for object in &members {
+            let history = &mut self.histories[*object];
+            let Some(Kind::Read(bound)) = history.accesses.pop().map(|access| access.kind) else {
+                panic!("every object of the region was read");
+            };
+            history.first = bound;
+            if bound != Bound::Absent {
+                held.insert(*object, bound);
+            }
+        }
+        self.sessions.retain(|(_, of), _| *of != region);
+        let kept = prefix::check(&first, &writes, &held, at_least);
+        let kept = kept.map_err(|what| format!("region {}: {what}", region + 1))?;
+        Ok(writes.len() - kept)
+    }
+}
+
+fn explain(
+    objects: &Objects,
+    object: usize,
+    accesses: &[Access],
+    (access, possible): (usize, &[Bound]),
+) -> Wrong {
+    let bad = &accesses[access];
+    let possible: Vec<String> = possible.iter().map(ToString::to_string).collect();
+    let mut text = format!(
+        "object {object} of region {}: {} cannot be, since it had {}\n",
+        objects.get(object).region + 1,
+        describe(bad),
+        possible.join(" or "),
+    );
+    // By when they began: what began later had no part in it.
+    let until = bad.ended.unwrap_or(bad.began);
+    let mut before: Vec<&Access> = accesses
+        .iter()
+        .filter(|other| other.began <= until)
+        .collect();
+    before.sort_by_key(|other| other.began);
+    for other in before.iter().skip(before.len().saturating_sub(SHOWN)) {
+        let mark = if std::ptr::eq(*other, bad) { ">" } else { " " };
+        let _ = writeln!(text, "  {mark} {}", describe(other));
+    }
+    text
+}
+
+fn describe(access: &Access) -> String {
+    let what = match access.kind {
+        Kind::Read(bound) => format!("a read that saw {bound}"),
+        Kind::Exists(true) => "a read that saw something".to_owned(),
+        Kind::Exists(false) => "a read that saw nothing".to_owned(),
+        Kind::Void => "a write that was not applied".to_owned(),
+        Kind::Write { to, condition, saw } => {
+            let when = match condition {
+                Condition::Always => "",
+                Condition::Absent => ", if there is nothing,",
+                Condition::Present => ", if there is something,",
+            };
+            let told = match saw {
+                None => "of unknown outcome".to_owned(),
+                Some(Saw { applied, before }) => {
+                    format!("{} {before:?}", if applied { "applied" } else { "refused" })
+                }
+            };
+            format!("a write{when} of {to}, {told}")
+        }
+    };
+    let ended = access
+        .ended
+        .map_or("…".to_owned(), |ended| ended.to_string());
+    format!("op {} ({}–{ended}): {what}", access.op, access.began)
+}

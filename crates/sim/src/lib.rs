@@ -1,0 +1,30 @@
+//! Whole clusters from one seed, on one thread.
+//!
+//! A seed decides everything: settings, load, delays, and what goes wrong when. Three servers run
+//! on a simulated clock, on devices and a fabric that fail as real ones do; thousands of requests
+//! are asked, many at a time; at the end the answers, the copies and the devices are judged.
+//! `make simulate SEED=7` replays a seed with a log in words.
+//!
+//! Reading order: [`plan`] (what a seed decides), [`run`](mod@run) and `finish` (what happens), [`cluster`]
+//! and [`mortal`] (servers, and how they die), [`objects`], [`asks`], [`load`] and [`judge`] (what clients
+//! do), [`check`] (what is possible), [`coverage`] (that it was not for nothing).
+
+#![forbid(unsafe_code)]
+
+pub mod asks;
+pub mod check;
+pub mod clock;
+pub mod cluster;
+pub mod coverage;
+mod finish;
+pub mod judge;
+pub mod load;
+pub mod mortal;
+pub mod objects;
+pub mod plan;
+pub mod random;
+pub mod run;
+pub mod words;
+
+pub use cluster::Mutants;
+pub use run::{Options, Report, run};

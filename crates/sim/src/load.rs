@@ -1,0 +1,586 @@
+//! What clients have asked and been answered.
+//!
+//! A write stands in the history of its objects from the moment it is asked, as one of unknown
+//! outcome; its answer, if one comes, fills in the rest. A read enters it with its answer. What is
+//! wrong with an answer by itself is told at once; whether all answers together are possible is
+//! for the [checkers](crate::check), at the end.
+
+use std::collections::BTreeMap;
+
+use argosy_base::range::Printable;
+use argosy_base::{Instant, KeyRange, Outcome};
+use argosy_engine::Condition;
+use argosy_server::service::{Response, ServiceError};
+
+use crate::asks::{Ask, Target};
+use crate::check::order::Handed;
+use crate::check::register::{Before, Kind, Saw};
+use crate::check::{Access, Bound, prefix};
+use crate::coverage::Coverage;
+use crate::objects::Objects;
+
+/// How a request may be answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expect {
+    /// As it comes: something is wrong.
+    Anything,
+    /// It may be sent away for want of room.
+    Slowness,
+    /// It has to succeed.
+    Success,
+}
+
+/// Writes of one object under way, at most.
+const BUSY_MAX: usize = 5;
+
+/// A request under way.
+#[derive(Clone, Debug)]
+pub struct Pending {
+    /// What was asked.
+    pub ask: Ask,
+    /// Of which server, and of which of its processes.
+    pub server: usize,
+    /// The process.
+    pub session: u32,
+    /// When.
+    pub asked: Instant,
+    /// How it may be answered.
+    pub expect: Expect,
+    began: u64,
+    several_regions: bool,
+    /// A write's accesses: object and index in its history.
+    accesses: Vec<(usize, usize)>,
+    /// A write's places in what its regions were handed.
+    handed: Vec<(usize, usize)>,
+}
+
+/// A write, as the one copy of a region was handed it.
+#[derive(Clone, Debug)]
+pub(crate) struct HandedWrite {
+    pub(crate) write: prefix::Write,
+    /// When it was answered as applied.
+    pub(crate) applied: Option<Instant>,
+    /// It was answered as not applied.
+    pub(crate) void: bool,
+}
+
+/// One object's history.
+pub(crate) struct History {
+    pub(crate) first: Bound,
+    pub(crate) accesses: Vec<Access>,
+}
+
+/// See the module documentation.
+pub struct Load {
+    pub(crate) histories: Vec<History>,
+    pending: BTreeMap<u32, Pending>,
+    /// What each process's primary of each region was handed directly, in order.
+    pub(crate) sessions: BTreeMap<(u32, usize), Vec<Handed>>,
+    /// What each region was handed since it was last counted, if that is kept.
+    pub(crate) handed: Vec<Vec<HandedWrite>>,
+    /// Writes under way of each object.
+    busy: Vec<usize>,
+    /// The last write that was answered as applied.
+    last_applied: Option<u32>,
+    /// Bytes of the values of each operation.
+    lens: Vec<usize>,
+    moment: u64,
+}
+
+/// An answer that is wrong, in words.
+pub type Wrong = String;
+
+impl Load {
+    /// Nothing has been asked of these objects.
+    #[must_use]
+    pub fn new(objects: usize, regions: usize) -> Self {
+        let history = || History {
+            first: Bound::Absent,
+            accesses: Vec::new(),
+        };
+        Self {
+            histories: std::iter::repeat_with(history).take(objects).collect(),
+            pending: BTreeMap::new(),
+            sessions: BTreeMap::new(),
+            handed: vec![Vec::new(); regions],
+            busy: vec![0; objects],
+            last_applied: None,
+            lens: Vec::new(),
+            moment: 0,
+        }
+    }
+
+    /// The number of the next operation.
+    #[must_use]
+    pub fn next_op(&self) -> u32 {
+        u32::try_from(self.lens.len()).expect("a few thousand operations")
+    }
+
+    /// The last write that was answered as applied.
+    #[must_use]
+    pub const fn last_applied(&self) -> Option<u32> {
+        self.last_applied
+    }
+
+    /// Requests under way, by operation.
+    #[must_use]
+    pub const fn pending(&self) -> &BTreeMap<u32, Pending> {
+        &self.pending
+    }
+
+    /// Whether so many writes of one of these objects are under way that their orders could not be
+    /// looked at any more.
+    #[must_use]
+    pub fn is_crowded(&self, ask: &Ask) -> bool {
+        let Ask::Write { targets, .. } = ask else {
+            return false;
+        };
+        targets
+            .iter()
+            .any(|target| self.busy[target.object] >= BUSY_MAX)
+    }
+
+    fn take(&mut self, op: u32) -> Option<Pending> {
+        let pending = self.pending.remove(&op)?;
+        for (object, _) in &pending.accesses {
+            self.busy[*object] -= 1;
+        }
+        Some(pending)
+    }
+
+    fn moment(&mut self) -> u64 {
+        self.moment += 1;
+        self.moment
+    }
+
+    // --- Asking ---
+
+    /// `ask` is being asked, as the next operation, of a process. `direct`: of the primary of all
+    /// its regions.
+    pub fn ask(
+        &mut self,
+        objects: &Objects,
+        ask: Ask,
+        (server, session, direct): (usize, u32, bool),
+        (asked, expect): (Instant, Expect),
+    ) {
+        let op = self.next_op();
+        let began = self.moment();
+        let mut pending = Pending {
+            ask,
+            server,
+            session,
+            asked,
+            expect,
+            began,
+            several_regions: false,
+            accesses: Vec::new(),
+            handed: Vec::new(),
+        };
+        let mut len = 0;
+        if let Ask::Write {
+            targets, condition, ..
+        } = &pending.ask
+        {
+            len = targets.iter().map(|target| target.len).max().unwrap_or(0);
+            let region = |target: &Target| objects.get(target.object).region;
+            pending.several_regions = targets.iter().any(|t| region(t) != region(&targets[0]));
+            for target in targets {
+                let kind = Kind::Write {
+                    to: target.to,
+                    condition: *condition,
+                    saw: None,
+                };
+                let accesses = &mut self.histories[target.object].accesses;
+                pending.accesses.push((target.object, accesses.len()));
+                self.busy[target.object] += 1;
+                accesses.push(Access {
+                    op,
+                    kind,
+                    began,
+                    ended: None,
+                });
+            }
+            if direct {
+                pending.handed = self.hand(objects, op, (targets, *condition), session);
+            }
+        }
+        self.lens.push(len);
+        self.pending.insert(op, pending);
+    }
+
+    fn hand(
+        &mut self,
+        objects: &Objects,
+        op: u32,
+        (targets, condition): (&[Target], Condition),
+        session: u32,
+    ) -> Vec<(usize, usize)> {
+        let mut by_region: BTreeMap<usize, Vec<(usize, Bound)>> = BTreeMap::new();
+        for target in targets {
+            let region = objects.get(target.object).region;
+            by_region
+                .entry(region)
+                .or_default()
+                .push((target.object, target.to));
+            let access = self.histories[target.object].accesses.len() - 1;
+            let handed = Handed {
+                object: target.object,
+                access,
+            };
+            self.sessions
+                .entry((session, region))
+                .or_default()
+                .push(handed);
+        }
+        let mut places = Vec::new();
+        for (region, to) in by_region {
+            places.push((region, self.handed[region].len()));
+            let write = prefix::Write { op, to, condition };
+            self.handed[region].push(HandedWrite {
+                write,
+                applied: None,
+                void: false,
+            });
+        }
+        places
+    }
+
+    // --- Answers ---
+
+    /// The process is gone: nothing that it was asked is answered any more.
+    pub fn lost(&mut self, session: u32, coverage: &mut Coverage) {
+        let of_it = |pending: &Pending| pending.session == session;
+        let gone: Vec<u32> = self
+            .pending
+            .iter()
+            .filter(|(_, p)| of_it(p))
+            .map(|(op, _)| *op)
+            .collect();
+        for op in gone {
+            let pending = self.take(op).expect("it was just there");
+            coverage.add("unknown outcomes", u64::from(!pending.accesses.is_empty()));
+        }
+    }
+
+    /// Operation `op` is answered.
+    ///
+    /// # Errors
+    /// What is wrong with the answer by itself.
+    pub fn answer(
+        &mut self,
+        objects: &Objects,
+        (op, now): (u32, Instant),
+        response: Response,
+        coverage: &mut Coverage,
+    ) -> Result<(), Wrong> {
+        let Some(pending) = self.take(op) else {
+            return Err(format!("op {op} is answered twice"));
+        };
+        let ended = self.moment();
+        match (&pending.ask, response) {
+            (_, Response::Failed(error)) => self.failed(op, &pending, &error, coverage),
+            (Ask::Get { key }, Response::Value(value)) => {
+                let bound = match value {
+                    None => Bound::Absent,
+                    Some(value) => self.read(objects, *key, &value)?,
+                };
+                self.saw(op, key.0, Kind::Read(bound), (pending.began, ended));
+                Ok(())
+            }
+            (Ask::Scan { .. }, Response::Page { pairs, next }) => {
+                coverage.add("scan pages", 1);
+                self.page(objects, (op, &pending), (pairs, next), ended)
+            }
+            (
+                Ask::Write { .. },
+                Response::Written {
+                    applied,
+                    existed,
+                    previous,
+                },
+            ) => {
+                let told = Told {
+                    applied,
+                    existed,
+                    previous,
+                };
+                self.written(objects, (op, now), &pending, (told, ended), coverage)
+            }
+            (ask, response) => Err(format!("op {op}, {ask:?}, is answered with {response:?}")),
+        }
+    }
+
+    fn failed(
+        &mut self,
+        op: u32,
+        pending: &Pending,
+        error: &ServiceError,
+        coverage: &mut Coverage,
+    ) -> Result<(), Wrong> {
+        let outcome = match error {
+            ServiceError::Unavailable { outcome, .. } | ServiceError::Busy { outcome, .. } => {
+                *outcome
+            }
+            ServiceError::Invalid(what) | ServiceError::Storage { what, .. } => {
+                return Err(format!("op {op} failed: {what}"));
+            }
+        };
+        // Of a write over several regions, one may have had room.
+        let slow = matches!(error, ServiceError::Busy { .. }) || pending.several_regions;
+        let excused = match pending.expect {
+            Expect::Anything => true,
+            Expect::Slowness => slow,
+            Expect::Success => false,
+        };
+        if !excused {
+            return Err(format!("op {op} failed though nothing was wrong: {error}"));
+        }
+        let write = !pending.accesses.is_empty();
+        match outcome {
+            Outcome::Applied => return Err(format!("op {op} failed, yet was applied: {error}")),
+            Outcome::Unknown => coverage.add("unknown outcomes", u64::from(write)),
+            Outcome::NotApplied => {
+                for (object, access) in &pending.accesses {
+                    self.histories[*object].accesses[*access].kind = Kind::Void;
+                }
+                for (region, place) in &pending.handed {
+                    self.handed[*region][*place].void = true;
+                }
+                coverage.add("not applied", u64::from(write));
+                coverage.add("reads unavailable", u64::from(!write));
+            }
+        }
+        Ok(())
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "what is known of one answer")]
+    fn written(
+        &mut self,
+        objects: &Objects,
+        (op, now): (u32, Instant),
+        pending: &Pending,
+        (told, ended): (Told, u64),
+        coverage: &mut Coverage,
+    ) -> Result<(), Wrong> {
+        let Ask::Write {
+            targets,
+            condition,
+            previous,
+        } = &pending.ask
+        else {
+            panic!("the caller has looked");
+        };
+        if !told.applied && *condition == Condition::Always {
+            return Err(format!("op {op} had no condition, and was not applied"));
+        }
+        coverage.add("conditions that failed", u64::from(!told.applied));
+        let region = objects.get(targets[0].object).region;
+        let one_region = targets
+            .iter()
+            .all(|target| objects.get(target.object).region == region);
+        let deletes = targets.iter().any(|target| target.to == Bound::Absent);
+        let looks = one_region && (*condition != Condition::Always || *previous || deletes);
+        let mut first = 0;
+        for (target, (object, access)) in targets.iter().zip(&pending.accesses) {
+            let keys = objects.get(target.object).keys.len();
+            let mut before = Before::Untold;
+            if *previous {
+                before = self.previous(objects, op, target.object, &told.previous)?;
+            } else if looks {
+                let existed = told.existed.get(first..first + keys);
+                let existed =
+                    existed.ok_or_else(|| format!("op {op} does not tell what existed"))?;
+                if existed.iter().any(|e| *e != existed[0]) {
+                    return Err(format!("op {op} found part of a group: {existed:?}"));
+                }
+                before = Before::Existed(existed[0]);
+            }
+            first += keys;
+            let access = &mut self.histories[*object].accesses[*access];
+            let saw = Some(Saw {
+                applied: told.applied,
+                before,
+            });
+            access.kind = Kind::Write {
+                to: target.to,
+                condition: *condition,
+                saw,
+            };
+            access.ended = Some(ended);
+            coverage.add("groups", u64::from(keys > 1));
+        }
+        for (region, place) in &pending.handed {
+            self.handed[*region][*place].applied = Some(now);
+        }
+        self.last_applied = Some(op);
+        Ok(())
+    }
+
+    /// What a write tells of the values before it.
+    fn previous(
+        &self,
+        objects: &Objects,
+        op: u32,
+        object: usize,
+        values: &[Option<Vec<u8>>],
+    ) -> Result<Before, Wrong> {
+        let mut bounds = Vec::new();
+        for (at, value) in values.iter().enumerate() {
+            bounds.push(match value {
+                None => Bound::Absent,
+                Some(value) => self.read(objects, (object, at), value)?,
+            });
+        }
+        if bounds.len() != objects.get(object).keys.len() {
+            return Err(format!("op {op} tells {} values before", bounds.len()));
+        }
+        if bounds.iter().any(|bound| *bound != bounds[0]) {
+            return Err(format!(
+                "op {op} found a group that is not whole: {bounds:?}"
+            ));
+        }
+        Ok(Before::Was(bounds[0]))
+    }
+
+    /// What a value tells. It has to be one that was asked for, whole.
+    fn read(&self, objects: &Objects, key: (usize, usize), value: &[u8]) -> Result<Bound, Wrong> {
+        let bound = objects.read(key, value)?;
+        if let Bound::To(op) = bound
+            && self.lens.get(op as usize) != Some(&value.len())
+        {
+            let key = Printable(&objects.get(key.0).keys[key.1]).to_string();
+            return Err(format!(
+                "key {key} has {} bytes of the value of op {op}",
+                value.len()
+            ));
+        }
+        Ok(bound)
+    }
+
+    fn saw(&mut self, op: u32, object: usize, kind: Kind, (began, ended): (u64, u64)) {
+        let access = Access {
+            op,
+            kind,
+            began,
+            ended: Some(ended),
+        };
+        self.histories[object].accesses.push(access);
+    }
+
+    fn page(
+        &mut self,
+        objects: &Objects,
+        (op, pending): (u32, &Pending),
+        (pairs, next): (Pairs, Option<Vec<u8>>),
+        ended: u64,
+    ) -> Result<(), Wrong> {
+        let Ask::Scan {
+            range,
+            pairs_max,
+            keys_only,
+            ..
+        } = &pending.ask
+        else {
+            panic!("the caller has looked");
+        };
+        let in_order = pairs.windows(2).all(|two| two[0].0 < two[1].0);
+        let inside = pairs.iter().all(|(key, _)| range.contains(key));
+        let goes_on = next.as_ref().is_none_or(|next| {
+            *next > range.from && pairs.last().is_none_or(|(last, _)| last < next)
+        });
+        if !in_order || !inside || !goes_on || pairs.len() > *pairs_max {
+            let count = pairs.len();
+            return Err(format!(
+                "op {op}: a page of {count} pairs is not one of {range}"
+            ));
+        }
+        let mut covered = range.clone();
+        covered.to = next.or(covered.to);
+        self.pairs(
+            objects,
+            op,
+            (&covered, *keys_only),
+            pairs,
+            (pending.began, ended),
+        )
+    }
+
+    /// `pairs` are all that `range` had at some moment, as it was seen.
+    ///
+    /// # Errors
+    /// What is wrong with them.
+    #[expect(clippy::too_many_arguments, reason = "what is known of one answer")]
+    fn pairs(
+        &mut self,
+        objects: &Objects,
+        op: u32,
+        (range, keys_only): (&KeyRange, bool),
+        pairs: Pairs,
+        when: (u64, u64),
+    ) -> Result<(), Wrong> {
+        let mut found: BTreeMap<(usize, usize), Vec<u8>> = BTreeMap::new();
+        for (key, value) in pairs {
+            let Some(at) = objects.find(&key) else {
+                return Err(format!(
+                    "op {op} found key {}, which nobody wrote",
+                    Printable(&key)
+                ));
+            };
+            found.insert(at, value);
+        }
+        let objects_seen: Vec<(usize, usize)> = objects.within(range).collect();
+        for (object, first) in objects_seen {
+            let keys = &objects.get(object).keys;
+            let mut bounds = Vec::new();
+            for at in (first..keys.len()).filter(|at| range.contains(&keys[*at])) {
+                bounds.push(match found.get(&(object, at)) {
+                    None => Bound::Absent,
+                    Some(_) if keys_only => Bound::Empty,
+                    Some(value) => self.read(objects, (object, at), value)?,
+                });
+            }
+            if bounds.iter().any(|bound| *bound != bounds[0]) {
+                return Err(format!(
+                    "op {op} saw object {object}, a group, not whole: {bounds:?}"
+                ));
+            }
+            let kind = if keys_only {
+                Kind::Exists(bounds[0] != Bound::Absent)
+            } else {
+                Kind::Read(bounds[0])
+            };
+            self.saw(op, object, kind, when);
+        }
+        Ok(())
+    }
+
+    /// The moment of a snapshot that is taken now, and that is read later.
+    pub fn snapshot_moment(&mut self) -> (u64, u64) {
+        (self.moment(), self.moment())
+    }
+
+    /// A snapshot that was taken at `when` has these pairs in `range`.
+    ///
+    /// # Errors
+    /// What is wrong with them.
+    pub fn snapshot(
+        &mut self,
+        objects: &Objects,
+        range: &KeyRange,
+        pairs: Pairs,
+        when: (u64, u64),
+    ) -> Result<(), Wrong> {
+        self.pairs(objects, u32::MAX, (range, false), pairs, when)
+    }
+}
+
+/// Keys and values.
+pub type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// What a write was answered.
+struct Told {
+    applied: bool,
+    existed: Vec<bool>,
+    previous: Vec<Option<Vec<u8>>>,
+}

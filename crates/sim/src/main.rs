@@ -1,0 +1,199 @@
+//! Runs seeds: one with a log in words, or many with counters at the end.
+//!
+//! Ends with 1 when a seed fails, or when a counter that must not be zero is, and with 2 for a
+//! wrong command line. With `--mutant` it is the other way round: it ends with 1 unless a checker
+//! finds the planted mistake.
+
+mod workers;
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use argosy_sim::coverage::Coverage;
+use argosy_sim::{Mutants, Options, Report, run};
+use clap::Parser;
+
+use workers::{Outcome, Workers};
+
+/// Run whole clusters from seeds, and judge what they did
+#[derive(Parser, Debug)]
+#[command(after_help = "Examples:\n  argosy-sim --seed 7 --log\n  \
+    argosy-sim --first 1 --seeds 300\n  argosy-sim --seeds 1000 --mutant acknowledge-early")]
+struct Args {
+    /// Run this one seed
+    #[arg(long, conflicts_with_all = ["first", "seeds"])]
+    seed: Option<u64>,
+    /// The first of many seeds
+    #[arg(long, default_value_t = 1)]
+    first: u64,
+    /// How many seeds to run
+    #[arg(long, default_value_t = 1)]
+    seeds: u64,
+    /// Processes that run seeds at a time; 0: one for each CPU
+    #[arg(long, default_value_t = 0)]
+    jobs: usize,
+    /// Say in words what happens
+    #[arg(long)]
+    log: bool,
+    /// Say what the servers say to their operators
+    #[arg(long)]
+    trace: bool,
+    /// Plant a mistake, and stop at the seed that finds it
+    #[arg(long)]
+    mutant: Option<String>,
+    /// Run many seeds in this process, and tell another one how they went
+    #[arg(long, hide = true)]
+    worker: bool,
+}
+
+/// The planted mistake called `name`.
+fn mutant(name: &str) -> Result<Mutants, String> {
+    let mut mutants = Mutants::default();
+    let switch = match name {
+        "acknowledge-early" => &mut mutants.replication.acknowledge_early,
+        "commit-before-durable" => &mut mutants.engine.commit_before_durable,
+        "free-under-snapshot" => &mut mutants.engine.free_under_snapshot,
+        "recover-past-hole" => &mut mutants.engine.recover_past_hole,
+        "commit-before-arrival" => &mut mutants.engine.commit_before_arrival,
+        _ => {
+            return Err("there are acknowledge-early, commit-before-durable, \
+                        free-under-snapshot, recover-past-hole and commit-before-arrival"
+                .to_owned());
+        }
+    };
+    *switch = true;
+    Ok(mutants)
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let mutants = match args
+        .mutant
+        .as_deref()
+        .map_or_else(|| Ok(Mutants::default()), mutant)
+    {
+        Ok(mutants) => mutants,
+        Err(known) => {
+            say(&format!("no such mistake: {known}\n"));
+            return ExitCode::from(2);
+        }
+    };
+    if args.trace {
+        let level = tracing::Level::DEBUG;
+        tracing_subscriber::fmt()
+            .without_time()
+            .with_ansi(false)
+            .with_max_level(level)
+            .init();
+    }
+    let options = Options {
+        mutants,
+        print: args.log,
+    };
+    match args.seed {
+        Some(seed) => one(seed, &options),
+        None if args.worker => {
+            for seed in args.first..args.first.saturating_add(args.seeds) {
+                workers::begin(seed);
+                workers::tell(&run(seed, &options));
+            }
+            ExitCode::SUCCESS
+        }
+        None => many(&args),
+    }
+}
+
+/// Runs one seed here.
+fn one(seed: u64, options: &Options) -> ExitCode {
+    let report = run(seed, options);
+    if !options.print {
+        say(&format!("{}\n", report.recent.join("\n")));
+    }
+    say(&report.coverage.to_string());
+    let Report {
+        wrong, hash, time, ..
+    } = report;
+    match wrong {
+        None => {
+            say(&format!(
+                "seed {seed} passed: {time:?} of simulated time, hash {hash:016x}\n"
+            ));
+            ExitCode::SUCCESS
+        }
+        Some(wrong) => {
+            say(&format!(
+                "seed {seed} failed after {time:?}, hash {hash:016x}: {wrong}\n"
+            ));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Runs many seeds in processes of their own, and sums up.
+fn many(args: &Args) -> ExitCode {
+    let workers = Workers {
+        first: args.first,
+        seeds: args.seeds,
+        jobs: args.jobs,
+        mutant: args.mutant.clone(),
+    };
+    let mut coverage = Coverage::default();
+    let (mut passed, mut failed, mut found) = (0, 0, None);
+    workers.run(|seed, outcome| {
+        match outcome {
+            Outcome::Passed(counts) => {
+                passed += 1;
+                coverage.merge(&counts);
+            }
+            Outcome::Wrong(wrong) => {
+                failed += 1;
+                say(&format!("seed {seed} failed: {wrong}\n"));
+                found = Some(found.map_or(seed, |first: u64| first.min(seed)));
+            }
+            // With a planted mistake, an assertion may be faster; that does not count.
+            Outcome::Died => {
+                failed += 1;
+                say(&format!("seed {seed} died\n"));
+            }
+        }
+        args.mutant.is_none() || found.is_none()
+    });
+    if let Some(name) = &args.mutant {
+        let (text, code) = match found {
+            Some(seed) => (
+                format!("{name} was found by seed {seed}"),
+                ExitCode::SUCCESS,
+            ),
+            None => (format!("{name} was not found"), ExitCode::FAILURE),
+        };
+        say(&format!(
+            "{text}; {} seeds from {} passed\n",
+            passed, args.first
+        ));
+        return code;
+    }
+    say(&coverage.to_string());
+    say(&format!(
+        "seeds {} from {}: {passed} passed, {failed} failed\n",
+        args.seeds, args.first
+    ));
+    let missing: Vec<_> = coverage.missing().collect();
+    // A few seeds cannot have met everything.
+    let uncovered = args.seeds >= 100 && !missing.is_empty();
+    if uncovered {
+        say(&format!(
+            "coverage is incomplete: no {}\n",
+            missing.join(", no ")
+        ));
+    }
+    if failed == 0 && !uncovered {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}
+
+fn say(text: &str) {
+    // A reader that has gone away wants no more.
+    let _ = std::io::stdout().write_all(text.as_bytes());
+}

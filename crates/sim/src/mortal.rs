@@ -1,0 +1,270 @@
+//! How a process dies in the middle of what it does: after so many effects on the outside world.
+//!
+//! A server reaches its device, its windows and the fabric through wrappers that share one
+//! [`Mortal`]. Each write, sync, one-sided write, new memory and renaming counts; when the count is
+//! used up the process is dead at that very instant: nothing of what its code still does has an
+//! effect, and the run, which looks after every step, takes it away. What was under way on the
+//! device is decided by the device's crash, what was under way on the fabric by the fabric's.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use argosy_base::{Incarnation, ServerId};
+use argosy_device::{
+    Counters, Device, DeviceError, Io, MemoryDevice, OpKind, SharedMemory, Ticket, Waker,
+    WindowStore,
+};
+use argosy_fabric::{
+    Bell, Completion, Fabric, FabricError, MemoryKey, RemoteMemory, SimFabric, SimWorld,
+};
+
+/// See the module documentation.
+pub struct Mortal {
+    server: ServerId,
+    world: SimWorld,
+    /// Effects that are left.
+    left: AtomicU64,
+    dead: AtomicBool,
+    /// The fabric knows of it.
+    started: AtomicBool,
+}
+
+impl Mortal {
+    /// A process of `server` that does not die by itself.
+    #[must_use]
+    pub fn new(server: ServerId, world: SimWorld) -> Arc<Self> {
+        Arc::new(Self {
+            server,
+            world,
+            left: AtomicU64::new(u64::MAX),
+            dead: AtomicBool::new(false),
+            started: AtomicBool::new(false),
+        })
+    }
+
+    /// Lets it have `effects` more.
+    pub fn die_after(&self, effects: u64) {
+        self.left.store(effects, Ordering::Relaxed);
+    }
+
+    /// Whether it has died.
+    #[must_use]
+    pub fn is_dead(&self) -> bool {
+        self.dead.load(Ordering::Relaxed)
+    }
+
+    /// Ends it.
+    pub fn kill(&self) {
+        if !self.dead.swap(true, Ordering::Relaxed) && self.started.load(Ordering::Relaxed) {
+            self.world.kill(self.server);
+        }
+    }
+
+    /// Counts an effect. False where there is none: the process is dead.
+    fn acts(&self) -> bool {
+        if self.is_dead() {
+            return false;
+        }
+        match self.left.load(Ordering::Relaxed) {
+            u64::MAX => true,
+            0 => {
+                self.kill();
+                false
+            }
+            left => {
+                self.left.store(left - 1, Ordering::Relaxed);
+                true
+            }
+        }
+    }
+}
+
+fn dead() -> std::io::Error {
+    std::io::Error::other("the process has died")
+}
+
+/// A device, as a mortal process reaches it.
+pub struct MortalDevice {
+    /// The device.
+    pub inner: Arc<MemoryDevice>,
+    /// Who reaches it.
+    pub mortal: Arc<Mortal>,
+}
+
+fn failed(op: OpKind, at: u64, len: usize) -> DeviceError {
+    DeviceError::Io {
+        op,
+        at,
+        len,
+        source: Arc::new(dead()),
+    }
+}
+
+impl Device for MortalDevice {
+    fn len(&self) -> u64 {
+        self.inner.len()
+    }
+
+    fn read(&self, at: u64, buffer: &mut [u8]) -> Result<(), DeviceError> {
+        if self.mortal.is_dead() {
+            return Err(failed(OpKind::Read, at, buffer.len()));
+        }
+        self.inner.read(at, buffer)
+    }
+
+    fn submit(&self, io: Io) -> Ticket {
+        if self.mortal.acts() {
+            return self.inner.submit(io);
+        }
+        let (at, len) = match &io {
+            Io::Write { at, range, .. } => (*at, range.len()),
+            Io::Sync => (0, 0),
+        };
+        Ticket::ended(Err(failed(io.kind(), at, len)))
+    }
+
+    fn wait(&self, ticket: &Ticket) -> Result<(), DeviceError> {
+        self.inner.wait(ticket)
+    }
+
+    fn discard(&self, segment: argosy_base::DeviceSegment) {
+        if self.mortal.acts() {
+            self.inner.discard(segment);
+        }
+    }
+
+    fn set_waker(&self, waker: Waker) {
+        self.inner.set_waker(waker);
+    }
+
+    fn counters(&self) -> Counters {
+        self.inner.counters()
+    }
+}
+
+/// Windows, as a mortal process reaches them.
+pub struct MortalWindows {
+    /// The windows.
+    pub inner: Arc<dyn WindowStore>,
+    /// Who reaches them.
+    pub mortal: Arc<Mortal>,
+}
+
+fn refused(what: &'static str) -> DeviceError {
+    DeviceError::Refused {
+        what,
+        path: "a window".to_owned(),
+        source: Arc::new(dead()),
+    }
+}
+
+impl WindowStore for MortalWindows {
+    fn survivor_names(&self) -> Vec<u64> {
+        self.inner.survivor_names()
+    }
+
+    fn survivors(&self, name: u64) -> Option<Arc<SharedMemory>> {
+        self.inner.survivors(name)
+    }
+
+    fn create(&self, name: u64, len: usize) -> Result<Arc<SharedMemory>, DeviceError> {
+        if self.mortal.acts() {
+            self.inner.create(name, len)
+        } else {
+            Err(refused("create"))
+        }
+    }
+
+    fn forget_survivors(&self, name: u64) -> Result<(), DeviceError> {
+        if self.mortal.acts() {
+            self.inner.forget_survivors(name)
+        } else {
+            Err(refused("rename"))
+        }
+    }
+}
+
+/// The fabric, as a mortal process reaches it.
+pub struct MortalFabric {
+    /// The fabric.
+    pub inner: Arc<SimFabric>,
+    /// Who reaches it.
+    pub mortal: Arc<Mortal>,
+}
+
+impl MortalFabric {
+    /// Access for `mortal`, whose process begins now.
+    #[must_use]
+    pub fn start(world: &SimWorld, incarnation: Incarnation, mortal: Arc<Mortal>) -> Self {
+        let inner = world.fabric(mortal.server, incarnation);
+        mortal.started.store(true, Ordering::Relaxed);
+        Self { inner, mortal }
+    }
+}
+
+impl Fabric for MortalFabric {
+    fn register(&self, key: MemoryKey, memory: Arc<SharedMemory>) -> Result<(), FabricError> {
+        if self.mortal.acts() {
+            self.inner.register(key, memory)
+        } else {
+            Err(FabricError::Broken)
+        }
+    }
+
+    fn revoke(&self, key: MemoryKey) {
+        if self.mortal.acts() {
+            self.inner.revoke(key);
+        }
+    }
+
+    fn connect(
+        &self,
+        peer: ServerId,
+        key: MemoryKey,
+    ) -> Result<Box<dyn RemoteMemory>, FabricError> {
+        let inner = self.inner.connect(peer, key)?;
+        Ok(Box::new(MortalRemote {
+            inner,
+            mortal: Arc::clone(&self.mortal),
+        }))
+    }
+
+    fn notify(&self, peer: ServerId) {
+        self.inner.notify(peer);
+    }
+
+    fn bell(&self) -> Bell {
+        self.inner.bell()
+    }
+
+    fn park(&self, seen: Bell, timeout: std::time::Duration) {
+        self.inner.park(seen, timeout);
+    }
+}
+
+/// A connection of a mortal process.
+struct MortalRemote {
+    inner: Box<dyn RemoteMemory>,
+    mortal: Arc<Mortal>,
+}
+
+impl RemoteMemory for MortalRemote {
+    fn incarnation(&self) -> Incarnation {
+        self.inner.incarnation()
+    }
+
+    fn len(&self) -> usize {
+        self.inner.len()
+    }
+
+    fn write(&mut self, offset: usize, bytes: &[u8], seq: u64) -> Result<(), FabricError> {
+        if self.mortal.acts() {
+            return self.inner.write(offset, bytes, seq);
+        }
+        Err(FabricError::Broken)
+    }
+
+    fn poll(&mut self) -> Option<Completion> {
+        self.inner.poll()
+    }
+}

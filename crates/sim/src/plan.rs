@@ -1,0 +1,437 @@
+//! What a seed decides before a run begins: the cluster, its settings, the load, and what goes
+//! wrong when.
+//!
+//! A run is a row of *episodes*. Each begins with some load on a cluster that is mostly well; then
+//! its *events* happen, each so long after the episode's begin, while the load goes on; at its end
+//! everything is mended. Three kinds of world:
+//!
+//! - *Replicated*: every region on all three servers. Whatever may fail short of all members'
+//!   losing power before they are whole again.
+//! - *Single, killed*: every region on one server. Processes are killed, memory survives, nothing
+//!   may be lost.
+//! - *Single, without power*: as before, but the power fails, too; a region then holds a prefix.
+
+use std::time::Duration;
+
+use argosy_fabric::SimSettings;
+use argosy_lsm::{Placement, Settings};
+
+use crate::random::Random;
+
+/// Servers of every run.
+pub const SERVERS: usize = 3;
+
+/// The kind of world; see the module documentation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WorldKind {
+    /// Every region on all servers.
+    Replicated,
+    /// Every region on one server, which may be killed.
+    Killed,
+    /// Every region on one server, which may lose power.
+    Powerless,
+}
+
+/// Something that goes wrong, or is mended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The process of a server ends now.
+    Kill(usize),
+    /// It ends in the middle of what it does, after so many effects.
+    KillAfter(usize, u64),
+    /// These servers lose power together: a bit for each.
+    Power(u8),
+    /// A server is stopped as it should be.
+    Close(usize),
+    /// A server is started; it may die again after so many effects.
+    Start(usize, Option<u64>),
+    /// Nothing gets from the first to the second.
+    Cut(usize, usize),
+    /// Undoes it.
+    Heal(usize, usize),
+    /// A server does nothing for a while.
+    Stop(usize),
+    /// It goes on.
+    Resume(usize),
+    /// A server's device does nothing for a while.
+    Stall(usize),
+    /// It goes on.
+    Unstall(usize),
+}
+
+/// See the module documentation.
+#[derive(Clone, Debug)]
+pub struct Episode {
+    /// Operations before anything happens.
+    pub calm_ops: usize,
+    /// What happens, by when.
+    pub events: Vec<(Duration, Event)>,
+    /// Whether the next episode begins only when every region is whole again.
+    pub wait: bool,
+}
+
+/// How the load is mixed, in parts.
+#[derive(Clone, Copy, Debug)]
+pub struct Mix {
+    /// Reads of a key.
+    pub get: usize,
+    /// Writes of a value.
+    pub put: usize,
+    /// Deletes.
+    pub delete: usize,
+    /// Writes with a condition, or that tell the value before.
+    pub conditional: usize,
+    /// Writes of several objects.
+    pub batch: usize,
+    /// Pages of a scan.
+    pub scan: usize,
+}
+
+/// The whole run.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The kind of world.
+    pub kind: WorldKind,
+    /// Regions.
+    pub regions: usize,
+    /// Objects.
+    pub objects: usize,
+    /// The engine's settings.
+    pub engine: Settings,
+    /// How long a request may wait.
+    pub deadline: Duration,
+    /// The fabric.
+    pub fabric: SimSettings,
+    /// The load.
+    pub mix: Mix,
+    /// Operations under way, at most.
+    pub in_flight_max: usize,
+    /// Of 100 operations, how many go straight to the primary; all, where the world is
+    /// `Powerless`.
+    pub direct_percent: usize,
+    /// Of 100 operations, how many concern the hottest tenth of the objects.
+    pub hot_percent: usize,
+    /// Of 100 values, how many are large, and of 100 of these, how many are in chunks.
+    pub large_percent: usize,
+    /// What goes wrong.
+    pub episodes: Vec<Episode>,
+    /// Operations when all is done with.
+    pub last_ops: usize,
+}
+
+/// Operations of a run, at least.
+pub const OPS_MIN: usize = 2000;
+
+impl Plan {
+    /// The plan of `seed`.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        let mut random = Random::new(seed, 1);
+        let kind = match random.below(100) {
+            0..70 => WorldKind::Replicated,
+            70..82 => WorldKind::Killed,
+            _ => WorldKind::Powerless,
+        };
+        let regions = random.between(1, 3);
+        let engine = engine(&mut random);
+        let episodes = episodes(kind, &mut random);
+        let calm: usize = episodes.iter().map(|episode| episode.calm_ops).sum();
+        Self {
+            kind,
+            regions,
+            objects: random.between(30, 220).max(4 * regions),
+            engine,
+            deadline: random.micros(20_000, 600_000),
+            fabric: fabric(&mut random),
+            mix: mix(&mut random),
+            in_flight_max: random.between(4, 64),
+            direct_percent: if kind == WorldKind::Powerless {
+                100
+            } else {
+                random.between(20, 90)
+            },
+            hot_percent: random.between(0, 60),
+            large_percent: random.pick(&[0, 5, 15, 40]),
+            episodes,
+            last_ops: OPS_MIN.saturating_sub(calm).max(200),
+        }
+    }
+}
+
+fn engine(random: &mut Random) -> Settings {
+    const KIB: usize = 1 << 10;
+    let (segment, window) = random.pick(&[
+        (24 * KIB, 8 * KIB),
+        (24 * KIB, 12 * KIB),
+        (32 * KIB, 8 * KIB),
+        (32 * KIB, 16 * KIB),
+        (48 * KIB, 24 * KIB),
+        (64 * KIB, 16 * KIB),
+        (64 * KIB, 64 * KIB),
+    ]);
+    let l1_runs = random.between(1, 4);
+    Settings {
+        l0_bytes: random.between(6, 40) * KIB,
+        l0_log_bytes: (random.between(24, 128) * KIB) as u64,
+        memtables_max: random.between(2, 4),
+        cache_bytes: random.pick(&[16 * KIB, 256 * KIB]),
+        node_bytes: random.pick(&[512, 1024, 2048]),
+        segment_bytes: segment,
+        window_bytes: window,
+        window_slots: random.between(2, 4),
+        growth_factor: u32::try_from(random.between(2, 4)).expect("small"),
+        l1_runs,
+        l1_runs_max: l1_runs + random.between(1, 6),
+        placement: random.pick(&[
+            Placement::Hybrid,
+            Placement::Hybrid,
+            Placement::InPlace,
+            Placement::Separated,
+        ]),
+        small_bytes: 100,
+        large_bytes: random.pick(&[300, 1000]),
+        flush_interval: random.micros(1_000, 40_000),
+        number_block: random.between(16, 64) as u64,
+        compaction_part_bytes: (segment * random.between(1, 4)) as u64,
+        step_bytes: random.between(4, 32) * KIB,
+        ..Settings::default()
+    }
+}
+
+fn fabric(random: &mut Random) -> SimSettings {
+    SimSettings {
+        delay_max: random.micros(2, 200),
+        late_percent: u32::try_from(random.between(0, 10)).expect("small"),
+        late_max: random.micros(200, 8_000),
+        torn_percent: u32::try_from(random.between(5, 60)).expect("small"),
+        pieces_max: u32::try_from(random.between(2, 8)).expect("small"),
+        in_flight_max: random.between(64, 512),
+        break_max: random.micros(5_000, 200_000),
+    }
+}
+
+fn mix(random: &mut Random) -> Mix {
+    Mix {
+        get: random.between(10, 40),
+        put: random.between(20, 60),
+        delete: random.between(0, 15),
+        conditional: random.between(0, 15),
+        batch: random.between(0, 10),
+        scan: random.between(0, 8),
+    }
+}
+
+// --- What goes wrong ---
+
+fn episodes(kind: WorldKind, random: &mut Random) -> Vec<Episode> {
+    let count = random.between(3, 7);
+    let mut episodes = Vec::new();
+    for _ in 0..count {
+        let mut events = match kind {
+            WorldKind::Replicated => replicated_events(random),
+            WorldKind::Killed => kills(random, SERVERS),
+            WorldKind::Powerless => {
+                let who = 1 + random.below(7);
+                let mut events = vec![(Duration::ZERO, Event::Power(to_bits(who)))];
+                if random.chance(40) {
+                    events = kills(random, SERVERS);
+                }
+                events
+            }
+        };
+        if random.chance(20) {
+            let (server, from) = (random.below(SERVERS), random.micros(0, 50_000));
+            events.push((from, Event::Stall(server)));
+            events.push((from + random.micros(1_000, 300_000), Event::Unstall(server)));
+        }
+        restart(&mut events, random);
+        events.sort_by_key(|(at, _)| *at);
+        episodes.push(Episode {
+            calm_ops: random.between(40, 420),
+            events,
+            wait: random.chance(70),
+        });
+    }
+    episodes
+}
+
+fn to_bits(who: usize) -> u8 {
+    u8::try_from(who).expect("three bits")
+}
+
+fn replicated_events(random: &mut Random) -> Vec<(Duration, Event)> {
+    let mut events = Vec::new();
+    match random.below(10) {
+        0 => events.extend(kills(random, 1)),
+        1 => events.extend(kills(random, 2)),
+        2 => events.extend(kills(random, SERVERS)),
+        3 => events.push((Duration::ZERO, Event::Power(1 << random.below(SERVERS)))),
+        4 => events.push((Duration::ZERO, Event::Power(all_but(random.below(SERVERS))))),
+        5 => events.extend(cuts(random)),
+        6 => events.extend(stop(random, random_server)),
+        // One server hears nothing for a while, then all others lose power.
+        7 | 8 => {
+            let lonely = random.below(SERVERS);
+            let when = random.micros(500, 30_000);
+            if random.chance(50) {
+                for other in (0..SERVERS).filter(|other| *other != lonely) {
+                    events.push((Duration::ZERO, Event::Cut(other, lonely)));
+                }
+            } else {
+                events.push((Duration::ZERO, Event::Stop(lonely)));
+            }
+            events.push((when, Event::Power(all_but(lonely))));
+            let healed = when + random.micros(0, 100_000);
+            for other in (0..SERVERS).filter(|other| *other != lonely) {
+                events.push((healed, Event::Heal(other, lonely)));
+            }
+            events.push((healed, Event::Resume(lonely)));
+        }
+        // A server comes back, and another one goes while it catches up.
+        _ => {
+            let (first, step) = (random.below(SERVERS), random.between(1, 2));
+            let second = (first + step) % SERVERS;
+            events.push((Duration::ZERO, either(random, first)));
+            let back = random.micros(1_000, 100_000);
+            events.push((back, Event::Start(first, None)));
+            events.push((back + random.micros(0, 250_000), either(random, second)));
+        }
+    }
+    if random.chance(25) {
+        events.extend(cuts(random));
+    }
+    if random.chance(20) {
+        events.extend(stop(random, random_server));
+    }
+    if random.chance(15) {
+        events.push((
+            random.micros(0, 200_000),
+            Event::Power(1 << random.below(SERVERS)),
+        ));
+    }
+    events
+}
+
+fn random_server(random: &mut Random) -> usize {
+    random.below(SERVERS)
+}
+
+fn all_but(server: usize) -> u8 {
+    to_bits(((1 << SERVERS) - 1) & !(1 << server))
+}
+
+/// A server is killed, or loses power.
+fn either(random: &mut Random, server: usize) -> Event {
+    if random.chance(50) {
+        Event::Power(1 << server)
+    } else {
+        kill(random, server)
+    }
+}
+
+fn kill(random: &mut Random, server: usize) -> Event {
+    match random.below(10) {
+        0 => Event::Close(server),
+        1..4 => Event::Kill(server),
+        _ => Event::KillAfter(server, random.between(0, 60) as u64),
+    }
+}
+
+/// `count` servers are killed, at once or one after the other.
+fn kills(random: &mut Random, count: usize) -> Vec<(Duration, Event)> {
+    let mut servers: Vec<usize> = (0..SERVERS).collect();
+    random.shuffle(&mut servers);
+    servers.truncate(count);
+    let together = random.chance(50);
+    let at = |random: &mut Random| {
+        if together {
+            Duration::ZERO
+        } else {
+            random.micros(0, 50_000)
+        }
+    };
+    servers
+        .into_iter()
+        .map(|server| (at(random), kill(random, server)))
+        .collect()
+}
+
+/// One or two links are cut, in one direction or both, for a while.
+fn cuts(random: &mut Random) -> Vec<(Duration, Event)> {
+    let mut events = Vec::new();
+    for _ in 0..random.between(1, 2) {
+        let a = random.below(SERVERS);
+        let b = (a + random.between(1, 2)) % SERVERS;
+        let (from, span) = (random.micros(0, 50_000), random.micros(200, 400_000));
+        let both = random.chance(50);
+        let directions = if both {
+            vec![(a, b), (b, a)]
+        } else {
+            vec![(a, b)]
+        };
+        for (a, b) in directions {
+            events.push((from, Event::Cut(a, b)));
+            events.push((from + span, Event::Heal(a, b)));
+        }
+    }
+    events
+}
+
+/// A server does nothing for a while.
+fn stop(random: &mut Random, who: impl Fn(&mut Random) -> usize) -> Vec<(Duration, Event)> {
+    let server = who(random);
+    let (from, span) = (random.micros(0, 50_000), random.micros(500, 1_500_000));
+    vec![
+        (from, Event::Stop(server)),
+        (from + span, Event::Resume(server)),
+    ]
+}
+
+/// Starts every server again that may be down, in any order, some of them several times.
+fn restart(events: &mut Vec<(Duration, Event)>, random: &mut Random) {
+    let last = events.iter().map(|(at, _)| *at).max().unwrap_or_default();
+    for server in 0..SERVERS {
+        let mut at = last + random.micros(0, 200_000);
+        while random.chance(25) {
+            events.push((at, Event::Start(server, Some(random.between(0, 40) as u64))));
+            at += random.micros(0, 50_000);
+        }
+        events.push((at, Event::Start(server, None)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_of_many_seeds_work() {
+        for seed in 0..500 {
+            let plan = Plan::new(seed);
+            assert_eq!(plan.engine.validate(), Ok(()), "seed {seed}");
+            let calm: usize = plan.episodes.iter().map(|episode| episode.calm_ops).sum();
+            assert!(calm + plan.last_ops >= OPS_MIN);
+        }
+    }
+
+    #[test]
+    fn every_kind_of_world_and_event_comes_up() {
+        let plans: Vec<Plan> = (0..200).map(Plan::new).collect();
+        for kind in [
+            WorldKind::Replicated,
+            WorldKind::Killed,
+            WorldKind::Powerless,
+        ] {
+            assert!(plans.iter().filter(|plan| plan.kind == kind).count() > 10);
+        }
+        let events = || {
+            plans
+                .iter()
+                .flat_map(|plan| &plan.episodes)
+                .flat_map(|e| &e.events)
+        };
+        let name = |event: &Event| format!("{event:?}").split('(').next().map(str::to_owned);
+        let names: std::collections::BTreeSet<_> = events().map(|(_, e)| name(e)).collect();
+        assert_eq!(names.len(), 11, "{names:?}");
+    }
+}

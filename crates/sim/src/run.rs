@@ -1,0 +1,755 @@
+//! One run: a seed from its beginning to its end.
+//!
+//! A *tick* moves the clock on by a little, lets the fabric, the devices and the servers do some of
+//! what they have to do, each at its own pace, takes the answers and asks something new. Everything
+//! else is ticks: until so much has been asked, until so much time has passed, until every region
+//! is whole.
+//!
+//! 1. All servers start, and the region opens.
+//! 2. The plan's episodes ([`crate::plan`]).
+//! 3. Everything is mended, and from then on every request has to succeed.
+//! 4. The members are compared, and the histories judged; all servers are stopped and started
+//!    again, and both is done once more (`finish`).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use argosy_base::{Instant, KeyRange};
+use argosy_engine::Snapshot;
+use argosy_server::service::{ReplySink, Request, Response, Service};
+
+use crate::asks::{Ask, Chooser, PAGE_BYTES_MAX};
+use crate::cluster::{Cluster, Mutants, Started};
+use crate::coverage::Coverage;
+use crate::load::{Expect, Load, Pairs, Wrong};
+use crate::objects::Objects;
+use crate::plan::{Episode, Event, Plan, SERVERS, WorldKind};
+use crate::random::Random;
+use crate::words::Words;
+
+/// How long, in simulated time, every region may take to be whole again once nothing is wrong.
+const WHOLE_WITHIN: Duration = Duration::from_secs(20);
+/// How much longer than its deadline a request may take to be answered.
+const ANSWER_SLACK: Duration = Duration::from_secs(1);
+/// How long ago a write has to be for its loss with the power not to be excused by the time that a
+/// flush takes.
+const FLUSH_SLACK: Duration = Duration::from_millis(300);
+/// Operations while something is wrong, at most, in an episode.
+const TROUBLED_OPS_MAX: usize = 160;
+
+/// What a run is told beside its seed.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// A planted mistake.
+    pub mutants: Mutants,
+    /// Print what happens.
+    pub print: bool,
+}
+
+/// How a run went.
+pub struct Report {
+    /// What the checkers found wrong, if anything.
+    pub wrong: Option<Wrong>,
+    /// What has happened.
+    pub coverage: Coverage,
+    /// Of everything that happened: the same for every run of a seed.
+    pub hash: u64,
+    /// The last lines of the log.
+    pub recent: Vec<String>,
+    /// Simulated time.
+    pub time: Duration,
+}
+
+/// How eagerly clients ask.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pace {
+    /// As much as may be under way.
+    Full,
+    /// About one request a millisecond.
+    Slow,
+    /// Nothing.
+    None,
+}
+
+/// A snapshot that is held.
+struct Held {
+    snapshot: Box<dyn Snapshot>,
+    region: usize,
+    server: usize,
+    session: u32,
+    when: (u64, u64),
+    until: u64,
+}
+
+/// See the module documentation.
+pub struct Run {
+    pub(crate) plan: Plan,
+    pub(crate) objects: Objects,
+    pub(crate) cluster: Cluster,
+    pub(crate) load: Load,
+    pub(crate) words: Words,
+    chooser: Chooser,
+    random: Random,
+    snapshots: Vec<Held>,
+    /// How requests may be answered at present.
+    pub(crate) expect: Expect,
+    /// Servers that have lost power since every region was whole.
+    lost: BTreeSet<usize>,
+    /// Regions of which it is not known yet what they hold, and how many writes they must.
+    uncounted: BTreeMap<usize, usize>,
+    /// A device was stalled, lately.
+    stalled: bool,
+    ticks: u64,
+    /// How long nothing has happened.
+    idle: u32,
+    troubled_ops: usize,
+}
+
+/// Runs `seed`.
+#[must_use]
+pub fn run(seed: u64, options: &Options) -> Report {
+    let mut run = Run::new(seed, options);
+    let wrong = run.go().err();
+    if let Some(wrong) = &wrong {
+        run.say(format_args!("WRONG: {wrong}"));
+    }
+    run.cluster.count_faults();
+    Report {
+        wrong,
+        coverage: std::mem::take(&mut run.cluster.coverage),
+        hash: run.words.hash(),
+        recent: run.words.recent().map(str::to_owned).collect(),
+        time: run.cluster.now().since(Instant::default()),
+    }
+}
+
+impl Run {
+    fn new(seed: u64, options: &Options) -> Self {
+        let plan = Plan::new(seed);
+        let objects = Objects::new(plan.objects, plan.regions, &mut Random::new(seed, 2));
+        let mut machines = Random::new(seed, 3);
+        let cluster = Cluster::new(&plan, &objects, options.mutants, &mut machines);
+        Self {
+            load: Load::new(objects.len(), plan.regions),
+            chooser: Chooser::new(&plan, Random::new(seed, 4)),
+            random: Random::new(seed, 5),
+            words: Words::new(options.print),
+            plan,
+            objects,
+            cluster,
+            snapshots: Vec::new(),
+            expect: Expect::Anything,
+            lost: BTreeSet::new(),
+            uncounted: BTreeMap::new(),
+            stalled: false,
+            ticks: 0,
+            idle: 0,
+            troubled_ops: 0,
+        }
+    }
+
+    pub(crate) fn say(&mut self, what: std::fmt::Arguments<'_>) {
+        self.words.say(self.cluster.now(), what);
+    }
+
+    fn go(&mut self) -> Result<(), Wrong> {
+        let (kind, regions) = (self.plan.kind, self.plan.regions);
+        self.say(format_args!(
+            "{kind:?} world of {regions} regions, {} objects",
+            self.objects.len()
+        ));
+        self.start_all()?;
+        self.wait_whole(Pace::None)?;
+        for episode in std::mem::take(&mut self.plan.episodes) {
+            self.episode(&episode)?;
+        }
+        self.finish()
+    }
+
+    fn episode(&mut self, episode: &Episode) -> Result<(), Wrong> {
+        let until = self.load.next_op() as usize + episode.calm_ops;
+        while (self.load.next_op() as usize) < until {
+            self.tick(Pace::Full)?;
+        }
+        self.troubled_ops = TROUBLED_OPS_MAX;
+        self.say(format_args!(
+            "an episode of {} events",
+            episode.events.len()
+        ));
+        let begin = self.cluster.now();
+        for (after, event) in &episode.events {
+            while self.cluster.now() < begin + *after {
+                self.tick(Pace::Slow)?;
+            }
+            self.happen(*event)?;
+        }
+        self.mend()?;
+        if episode.wait || self.plan.kind == WorldKind::Powerless {
+            self.finish_episode()?;
+        }
+        Ok(())
+    }
+
+    /// Waits until everything is as it should be, and looks at all of it.
+    pub(crate) fn finish_episode(&mut self) -> Result<(), Wrong> {
+        self.wait_whole(Pace::Slow)?;
+        self.recount()?;
+        self.sweep()
+    }
+
+    pub(crate) fn forget_snapshots(&mut self) {
+        self.snapshots.clear();
+    }
+
+    // --- What goes wrong ---
+
+    fn happen(&mut self, event: Event) -> Result<(), Wrong> {
+        match event {
+            Event::Kill(server) => {
+                let ended = self.cluster.kill(server);
+                self.ended(server, ended, "is killed");
+            }
+            Event::KillAfter(server, effects) => {
+                if let Some(up) = self.cluster.up(server) {
+                    up.mortal.die_after(effects);
+                    self.say(format_args!(
+                        "server {server} will die after {effects} effects"
+                    ));
+                }
+            }
+            Event::Close(server) => {
+                if self.cluster.active(server).is_some() {
+                    let ended = self.cluster.close(server);
+                    self.ended(server, ended, "is stopped cleanly");
+                }
+            }
+            Event::Power(servers) => self.power(servers),
+            Event::Start(server, die_after) => {
+                if self.cluster.up(server).is_none() {
+                    self.start(server, die_after)?;
+                }
+            }
+            Event::Cut(from, to) | Event::Heal(from, to) => {
+                let cut = matches!(event, Event::Cut(..));
+                self.cluster.set_cut(from, to, cut);
+                let how = if cut { "is cut" } else { "is healed" };
+                self.say(format_args!("the link from {from} to {to} {how}"));
+            }
+            Event::Stop(server) | Event::Resume(server) => {
+                let stop = matches!(event, Event::Stop(_));
+                self.cluster.set_stopped(server, stop);
+                let how = if stop { "does nothing" } else { "goes on" };
+                self.say(format_args!("server {server} {how}"));
+            }
+            Event::Stall(server) | Event::Unstall(server) => {
+                let stall = matches!(event, Event::Stall(_));
+                self.cluster.set_stalled(server, stall);
+                self.stalled |= stall;
+                let how = if stall { "does nothing" } else { "goes on" };
+                self.say(format_args!("the device of server {server} {how}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes power from servers, as far as that leaves a member of each region what it had.
+    fn power(&mut self, bits: u8) {
+        let mut servers: Vec<usize> = Vec::new();
+        for server in (0..SERVERS).filter(|server| bits & 1 << server != 0) {
+            let others = self.lost.iter().filter(|lost| **lost != server).count();
+            if self.plan.kind == WorldKind::Powerless || others + 1 < SERVERS {
+                self.lost.insert(server);
+                servers.push(server);
+            }
+        }
+        let now = self.cluster.now();
+        let durable_by = now.as_nanos().saturating_sub(
+            u64::try_from((self.plan.engine.flush_interval + FLUSH_SLACK).as_nanos()).unwrap_or(0),
+        );
+        for server in &servers {
+            let by = if self.stalled { 0 } else { durable_by };
+            self.expect_to_hold(*server, Instant::from_nanos(by));
+        }
+        if !servers.is_empty() {
+            self.say(format_args!("servers {servers:?} lose power"));
+            for session in self.cluster.cut_power(&servers) {
+                self.forget(session);
+            }
+        }
+    }
+
+    /// The process of a server has ended without loss of power.
+    fn ended(&mut self, server: usize, session: Option<u32>, how: &str) {
+        if let Some(session) = session {
+            self.say(format_args!("server {server} {how}"));
+            self.expect_to_hold(server, self.cluster.now());
+            self.forget(session);
+        }
+    }
+
+    fn forget(&mut self, session: u32) {
+        self.snapshots.retain(|held| held.session != session);
+        self.load.lost(session, &mut self.cluster.coverage);
+    }
+
+    /// Whatever a single copy applied by `moment` has to be there when its server is back.
+    fn expect_to_hold(&mut self, server: usize, moment: Instant) {
+        if self.plan.kind == WorldKind::Powerless {
+            for region in 0..self.plan.regions {
+                if self.cluster.primary_of(region) == server {
+                    let least = self.load.applied_by(region, moment);
+                    self.uncounted.entry(region).or_insert(least);
+                }
+            }
+        }
+    }
+
+    fn start(&mut self, server: usize, die_after: Option<u64>) -> Result<(), Wrong> {
+        match self.cluster.start(server, die_after) {
+            Started::Up => self.say(format_args!("server {server} is up")),
+            Started::Died => self.say(format_args!("server {server} died while it started")),
+            Started::Refused(why) => return Err(format!("server {server} cannot start: {why}")),
+        }
+        Ok(())
+    }
+
+    pub(crate) fn start_all(&mut self) -> Result<(), Wrong> {
+        for server in 0..SERVERS {
+            if self.cluster.up(server).is_none() {
+                self.start(server, None)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Undoes all harm.
+    pub(crate) fn mend(&mut self) -> Result<(), Wrong> {
+        self.cluster.world.heal_all();
+        for server in 0..SERVERS {
+            self.cluster.set_stopped(server, false);
+            self.cluster.set_stalled(server, false);
+            if let Some(up) = self.cluster.up(server) {
+                up.mortal.die_after(u64::MAX);
+            }
+        }
+        self.stalled = false;
+        self.start_all()?;
+        self.say(format_args!("everything is mended"));
+        Ok(())
+    }
+
+    /// Ticks until every region is whole.
+    pub(crate) fn wait_whole(&mut self, pace: Pace) -> Result<(), Wrong> {
+        let begin = self.cluster.now();
+        while let Some(lacks) = self.cluster.lacks() {
+            if self.cluster.now().since(begin) > WHOLE_WITHIN {
+                return Err(format!("not whole again within {WHOLE_WITHIN:?}: {lacks}"));
+            }
+            self.tick(pace)?;
+        }
+        let took = self.cluster.now().since(begin);
+        self.say(format_args!("every region is whole, after {took:?}"));
+        self.lost.clear();
+        Ok(())
+    }
+
+    /// Finds out what regions hold whose only process ended.
+    fn recount(&mut self) -> Result<(), Wrong> {
+        if self.uncounted.is_empty() {
+            return Ok(());
+        }
+        self.drain()?;
+        for (region, at_least) in std::mem::take(&mut self.uncounted) {
+            let server = self.cluster.primary_of(region);
+            let node = &self.cluster.up(server).expect("every server is up").node;
+            let id = self.cluster.map.regions()[region].id;
+            let snapshot = node.snapshot(id).expect("the region is open");
+            let pairs = read_all(&*snapshot, &self.objects.region_ranges()[region])?;
+            let lost = self.load.recount(&self.objects, region, pairs, at_least)?;
+            self.cluster.coverage.add("prefixes after power loss", 1);
+            self.cluster
+                .coverage
+                .add("writes lost with power", lost as u64);
+            self.snapshots.retain(|held| held.region != region);
+            self.say(format_args!(
+                "region {} has lost its last {lost} writes",
+                region + 1
+            ));
+        }
+        Ok(())
+    }
+
+    /// Ticks until nothing is under way.
+    pub(crate) fn drain(&mut self) -> Result<(), Wrong> {
+        while !self.load.pending().is_empty() {
+            self.tick(Pace::None)?;
+        }
+        Ok(())
+    }
+
+    // --- Ticks ---
+
+    /// See the module documentation.
+    pub(crate) fn tick(&mut self, pace: Pace) -> Result<(), Wrong> {
+        self.ticks += 1;
+        let span = if self.idle == 0 {
+            self.random.micros(5, 120)
+        } else {
+            self.random.micros(20, 100 << self.idle.min(5))
+        };
+        self.cluster.clock.advance(span);
+        let now = self.cluster.now();
+        let mut busy = self.cluster.world.step(now) > 0;
+        let mut order: [usize; SERVERS] = std::array::from_fn(|server| server);
+        self.random.shuffle(&mut order);
+        for server in order {
+            busy |= self.step(server, now);
+        }
+        busy |= self.answers()?;
+        self.overdue()?;
+        self.hold_snapshots()?;
+        busy |= self.ask_some(pace, span)?;
+        self.idle = if busy { 0 } else { self.idle + 1 };
+        Ok(())
+    }
+
+    /// Moves one server on.
+    fn step(&mut self, server: usize, now: Instant) -> bool {
+        let requests = self.random.below(5);
+        let mut busy = self.cluster.run_device(server, requests);
+        let (fabric, background) = (self.random.chance(90), self.random.chance(70));
+        if let Some(up) = self.cluster.active(server).filter(|_| fabric) {
+            busy |= up.node.step_fabric(now).made;
+        }
+        self.bury(server);
+        if let Some(up) = self.cluster.active(server).filter(|_| background) {
+            busy |= up.node.step_background(now).made;
+        }
+        self.bury(server);
+        busy
+    }
+
+    fn bury(&mut self, server: usize) {
+        // What it had answered before it died was heard.
+        if self
+            .cluster
+            .up(server)
+            .is_some_and(|up| up.mortal.is_dead())
+        {
+            let session = self.cluster.bury(server);
+            self.ended(server, session, "has died in the middle");
+        }
+    }
+
+    /// Takes late answers. Returns whether there were any.
+    fn answers(&mut self) -> Result<bool, Wrong> {
+        let mut any = false;
+        for server in 0..SERVERS {
+            let Some(up) = self.cluster.active(server) else {
+                continue;
+            };
+            for (token, response) in up.mailbox.take() {
+                any = true;
+                self.answered(
+                    u32::try_from(token).expect("a token is an operation"),
+                    response,
+                )?;
+            }
+        }
+        Ok(any)
+    }
+
+    fn answered(&mut self, op: u32, response: Response) -> Result<(), Wrong> {
+        let now = self.cluster.now();
+        self.words
+            .say(now, format_args!("op {op}: {}", in_short(&response)));
+        self.load.answer(
+            &self.objects,
+            (op, now),
+            response,
+            &mut self.cluster.coverage,
+        )
+    }
+
+    /// Every request is answered soon after its deadline, by a server that does something.
+    fn overdue(&mut self) -> Result<(), Wrong> {
+        let now = self.cluster.now();
+        for (op, pending) in self.load.pending().iter().take(4) {
+            let Some(up) = self.cluster.active(pending.server) else {
+                continue;
+            };
+            let since = pending.asked.max(up.since);
+            if now.since(since) > self.plan.deadline + ANSWER_SLACK {
+                return Err(format!(
+                    "op {op}, asked of server {}, is not answered",
+                    pending.server
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    // --- Asking ---
+
+    /// Asks as much as the pace allows. Returns whether anything was asked.
+    fn ask_some(&mut self, pace: Pace, span: Duration) -> Result<bool, Wrong> {
+        let count = match pace {
+            Pace::None => 0,
+            Pace::Full => self.random.below(4),
+            Pace::Slow if self.troubled_ops == 0 => 0,
+            Pace::Slow => usize::from(self.random.below(1000) < span.as_micros() as usize),
+        };
+        let mut asked = false;
+        for _ in 0..count {
+            if self.load.pending().len() >= self.plan.in_flight_max || !self.uncounted.is_empty() {
+                break;
+            }
+            self.troubled_ops = self
+                .troubled_ops
+                .saturating_sub(usize::from(pace == Pace::Slow));
+            let ask = self.chooser.next(&self.objects, self.load.next_op());
+            asked |= self.ask(ask)?;
+        }
+        if asked {
+            for server in 0..SERVERS {
+                if let Some(up) = self.cluster.active(server) {
+                    up.node.flush();
+                }
+                self.bury(server);
+            }
+        }
+        Ok(asked)
+    }
+
+    /// Asks a server of the seed's choice. False where none that may be asked is up.
+    pub(crate) fn ask(&mut self, mut ask: Ask) -> Result<bool, Wrong> {
+        let direct = self.random.chance(self.plan.direct_percent);
+        let home = self.home(&ask);
+        if self.plan.kind == WorldKind::Powerless
+            && let Ask::Write { targets, .. } = &mut ask
+        {
+            // The order in which one copy is handed its writes has to be known.
+            let region = |object: usize| self.objects.get(object).region;
+            targets.retain(|target| self.cluster.primary_of(region(target.object)) == home);
+        }
+        if self.load.is_crowded(&ask) {
+            return Ok(false);
+        }
+        let server = if direct {
+            home
+        } else {
+            self.random.below(SERVERS)
+        };
+        let Some(up) = self.cluster.active(server) else {
+            return Ok(false);
+        };
+        let (op, now) = (self.load.next_op(), self.cluster.now());
+        let all_direct = self.is_primary_of_all(server, &ask);
+        let (node, session) = (Arc::clone(&up.node), up.session);
+        let sink: Arc<dyn ReplySink> = Arc::clone(&up.mailbox) as Arc<dyn ReplySink>;
+        self.words.say(
+            now,
+            format_args!("op {op} of server {server}: {}", ask_in_short(&ask)),
+        );
+        let whom = (server, session, all_direct);
+        self.load
+            .ask(&self.objects, ask.clone(), whom, (now, self.expect));
+        self.cluster.coverage.add("operations", 1);
+        self.cluster
+            .coverage
+            .add("forwarded operations", u64::from(server != home));
+        let response = self.call(&node, op, &ask, &sink);
+        if let Some(response) = response {
+            self.answered(op, response)?;
+        }
+        Ok(true)
+    }
+
+    fn call(
+        &mut self,
+        node: &argosy_server::node::Node,
+        op: u32,
+        ask: &Ask,
+        sink: &Arc<dyn ReplySink>,
+    ) -> Option<Response> {
+        let token = u64::from(op);
+        match ask {
+            Ask::Get { key: (object, at) } => {
+                let key = &self.objects.get(*object).keys[*at];
+                node.call(Request::Get { key }, sink, token)
+            }
+            Ask::Scan {
+                range,
+                pairs_max,
+                bytes_max,
+                keys_only,
+            } => {
+                let (pairs_max, bytes_max, keys_only) = (*pairs_max, *bytes_max, *keys_only);
+                node.call(
+                    Request::Scan {
+                        range,
+                        pairs_max,
+                        bytes_max,
+                        keys_only,
+                    },
+                    sink,
+                    token,
+                )
+            }
+            Ask::Write {
+                targets,
+                condition,
+                previous,
+            } => {
+                let batch = Ask::batch(&self.objects, op, targets);
+                let long = targets
+                    .iter()
+                    .any(|target| target.len >= self.plan.engine.window_bytes);
+                self.cluster
+                    .coverage
+                    .add("values in chunks", u64::from(long));
+                let options = argosy_engine::WriteOptions {
+                    condition: *condition,
+                    return_previous: *previous,
+                };
+                node.call(
+                    Request::Write {
+                        batch: &batch,
+                        options,
+                    },
+                    sink,
+                    token,
+                )
+            }
+        }
+    }
+
+    /// The primary of the first object that is asked about.
+    fn home(&self, ask: &Ask) -> usize {
+        let region = match ask {
+            Ask::Get { key: (object, _) } => self.objects.get(*object).region,
+            Ask::Scan { range, .. } => self.cluster.map.index_of(&range.from),
+            Ask::Write { targets, .. } => self.objects.get(targets[0].object).region,
+        };
+        self.cluster.primary_of(region)
+    }
+
+    fn is_primary_of_all(&self, server: usize, ask: &Ask) -> bool {
+        let Ask::Write { targets, .. } = ask else {
+            return false;
+        };
+        let region = |object: usize| self.objects.get(object).region;
+        targets
+            .iter()
+            .all(|target| self.cluster.primary_of(region(target.object)) == server)
+    }
+
+    /// Asks for everything, page by page.
+    pub(crate) fn sweep(&mut self) -> Result<(), Wrong> {
+        let step = self.random.between(5, 30);
+        let key = |objects: &Objects, at: usize| objects.get(at).keys[0].clone();
+        for from in (0..self.objects.len()).step_by(step) {
+            let to = (from + step < self.objects.len()).then(|| key(&self.objects, from + step));
+            let range = KeyRange::new(key(&self.objects, from), to);
+            let ask = Ask::Scan {
+                range,
+                pairs_max: 200,
+                bytes_max: PAGE_BYTES_MAX,
+                keys_only: false,
+            };
+            self.ask(ask)?;
+            self.tick(Pace::None)?;
+        }
+        Ok(())
+    }
+
+    // --- Snapshots ---
+
+    /// Takes a snapshot now and then, and reads those that were held long enough.
+    fn hold_snapshots(&mut self) -> Result<(), Wrong> {
+        if self.snapshots.len() < 2 && self.random.chance(1) {
+            let region = self.random.below(self.plan.regions);
+            let server = self.cluster.primary_of(region);
+            let id = self.cluster.map.regions()[region].id;
+            let open = self
+                .cluster
+                .active(server)
+                .filter(|_| self.uncounted.is_empty());
+            let taken = open.and_then(|up| Some((up.node.snapshot(id)?, up.session)));
+            if let Some((snapshot, session)) = taken {
+                let when = self.load.snapshot_moment();
+                let until = self.ticks + self.random.between(1, 1500) as u64;
+                self.snapshots.push(Held {
+                    snapshot,
+                    region,
+                    server,
+                    session,
+                    when,
+                    until,
+                });
+            }
+        }
+        let due = |held: &Held| held.until <= self.ticks;
+        let Some(at) = self.snapshots.iter().position(due) else {
+            return Ok(());
+        };
+        let held = self.snapshots.swap_remove(at);
+        if self.cluster.active(held.server).is_none() {
+            return Ok(());
+        }
+        let range = self.objects.region_ranges()[held.region].clone();
+        let pairs = read_all(&*held.snapshot, &range)?;
+        self.cluster.coverage.add("snapshots read", 1);
+        self.load.snapshot(&self.objects, &range, pairs, held.when)
+    }
+}
+
+/// What a snapshot has in `range`.
+fn read_all(snapshot: &dyn Snapshot, range: &KeyRange) -> Result<Pairs, Wrong> {
+    let wrong = |error: argosy_engine::EngineError| format!("a snapshot cannot be read: {error}");
+    let mut scan = snapshot.scan(range).map_err(wrong)?;
+    let mut pairs = Vec::new();
+    while let Some(pair) = scan.next().map_err(wrong)? {
+        pairs.push(pair);
+    }
+    Ok(pairs)
+}
+
+fn in_short(response: &Response) -> String {
+    match response {
+        Response::Value(None) => "nothing".to_owned(),
+        Response::Value(Some(value)) => format!("{} bytes", value.len()),
+        Response::Written { applied: true, .. } => "applied".to_owned(),
+        Response::Written { applied: false, .. } => "refused".to_owned(),
+        Response::Page { pairs, next } => {
+            let more = if next.is_some() { ", and more" } else { "" };
+            format!("{} pairs{more}", pairs.len())
+        }
+        Response::Count(count) => format!("about {count}"),
+        Response::Failed(error) => format!("failed: {error}"),
+    }
+}
+
+fn ask_in_short(ask: &Ask) -> String {
+    match ask {
+        Ask::Get { key: (object, at) } => format!("get key {at} of object {object}"),
+        Ask::Scan {
+            range, pairs_max, ..
+        } => format!("scan {range}, {pairs_max} pairs"),
+        Ask::Write {
+            targets, condition, ..
+        } => {
+            let what: Vec<String> = targets
+                .iter()
+                .map(|target| {
+                    format!(
+                        "object {} to {} ({} bytes)",
+                        target.object, target.to, target.len
+                    )
+                })
+                .collect();
+            format!("bind {} ({condition:?})", what.join(", "))
+        }
+    }
+}
