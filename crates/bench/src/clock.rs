@@ -1,0 +1,34 @@
+//! The clocks of this process. The bench is an outer shell: here time may be asked for.
+
+use std::time::Duration;
+
+use argosy_base::{Clock, Instant};
+use rustix::time::{ClockId, clock_gettime};
+
+/// The kernel's clocks.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ProcessClock;
+
+impl ProcessClock {
+    /// CPU time that all threads of this process have used.
+    #[must_use]
+    pub fn process_cpu(self) -> Duration {
+        read(ClockId::ProcessCPUTime)
+    }
+}
+
+impl Clock for ProcessClock {
+    #[inline]
+    fn now(&self) -> Instant {
+        let nanos = u64::try_from(read(ClockId::Monotonic).as_nanos());
+        Instant::from_nanos(nanos.expect("a machine does not run for 584 years"))
+    }
+
+    fn thread_cpu(&self) -> Duration {
+        read(ClockId::ThreadCPUTime)
+    }
+}
+
+fn read(id: ClockId) -> Duration {
+    Duration::try_from(clock_gettime(id)).expect("these clocks do not go below zero")
+}

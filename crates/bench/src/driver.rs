@@ -1,0 +1,260 @@
+//! Client threads: each does its share of a workload over pipelined connections of its own.
+//!
+//! A thread works in rounds. It takes up to `pipeline` operations, sends each on the connection to
+//! the server that its key belongs to, and then reads the replies in order. An operation's latency
+//! is from the moment its round is sent to the moment its reply has been read, so it includes the
+//! wait behind its neighbours in the pipeline, as a real client would see it.
+
+use std::net::SocketAddr;
+
+use argosy_base::{Clock, Instant};
+use hdrhistogram::Histogram;
+
+use crate::data::{Dataset, KEY_BYTES, VALUE_BYTES_MAX};
+use crate::resp::{BriefReply, Connection, Reply, RespError};
+use crate::truth::Truth;
+use crate::workload::{Operation, Operations};
+
+/// Longest pipeline. So many of the largest pairs stay under two megabytes, and nobody waits for
+/// anybody who waits for him.
+pub const PIPELINE_MAX: usize = 1024;
+
+/// Longest latency told apart, in nanoseconds; servers answer long before.
+const LATENCY_NANOS_MAX: u64 = 120_000_000_000;
+
+/// Which server keys from `start` on belong to, up to the next route.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Route {
+    /// The first key.
+    pub start: Vec<u8>,
+    /// Index of the server among those of the target.
+    pub server: usize,
+}
+
+/// Why a client stopped.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// The connection failed.
+    #[error(transparent)]
+    Resp(#[from] RespError),
+    /// A server answered what was never written, or not what was written last.
+    #[error("record {record} (key {key}): {what}")]
+    Wrong {
+        /// The record.
+        record: u64,
+        /// Its key.
+        key: String,
+        /// What was answered, and what was expected.
+        what: String,
+    },
+}
+
+/// What all clients of a run share.
+pub struct Job<'a> {
+    /// The records.
+    pub data: &'a Dataset,
+    /// What reads may return.
+    pub truth: &'a Truth,
+    /// Where the servers listen.
+    pub servers: &'a [SocketAddr],
+    /// Who serves which keys, ascending from the empty key; empty where a client stays with one
+    /// server and lets it forward.
+    pub routes: &'a [Route],
+    /// Operations in one round.
+    pub pipeline: usize,
+    /// The clock.
+    pub clock: &'a dyn Clock,
+}
+
+/// What one client did.
+#[derive(Clone, Debug)]
+pub struct Tally {
+    /// Nanoseconds of each operation.
+    pub latencies: Histogram<u64>,
+    /// Bytes of keys and values of all requests.
+    pub request_bytes: u64,
+    /// Operations that were answered by an error.
+    pub errors: u64,
+    /// The first such answer.
+    pub first_error: Option<String>,
+}
+
+impl Default for Tally {
+    fn default() -> Self {
+        let latencies = Histogram::new_with_bounds(1, LATENCY_NANOS_MAX, 3);
+        Self {
+            latencies: latencies.expect("the bounds are constants that suit each other"),
+            request_bytes: 0,
+            errors: 0,
+            first_error: None,
+        }
+    }
+}
+
+impl Tally {
+    /// Adds what another client did.
+    pub fn add(&mut self, other: &Self) {
+        let added = self.latencies.add(&other.latencies);
+        added.expect("all histograms have the same bounds");
+        self.request_bytes += other.request_bytes;
+        self.errors += other.errors;
+        if self.first_error.is_none() {
+            self.first_error.clone_from(&other.first_error);
+        }
+    }
+
+    /// Records one latency; one past all bounds counts as the longest.
+    pub fn latency(&mut self, nanos: u64) {
+        self.latencies.saturating_record(nanos.max(1));
+    }
+}
+
+/// An operation that was sent.
+struct Pending {
+    operation: Operation,
+    server: usize,
+    /// The version that is written, or the floor of a read.
+    version: u32,
+}
+
+struct Client<'a> {
+    job: &'a Job<'a>,
+    /// The server that this client talks to where there are no routes.
+    home: usize,
+    connections: Vec<Option<Connection>>,
+    value: Vec<u8>,
+    tally: Tally,
+}
+
+/// Does `operations` as client number `client`.
+pub fn run_client(
+    job: &Job<'_>,
+    client: usize,
+    mut operations: Operations,
+) -> Result<Tally, ClientError> {
+    assert!((1..=PIPELINE_MAX).contains(&job.pipeline));
+    let mut client = Client {
+        job,
+        home: client % job.servers.len(),
+        connections: job.servers.iter().map(|_| None).collect(),
+        value: vec![0; VALUE_BYTES_MAX],
+        tally: Tally::default(),
+    };
+    let mut round = Vec::with_capacity(job.pipeline);
+    loop {
+        for operation in operations.by_ref().take(job.pipeline) {
+            round.push(client.push(operation)?);
+        }
+        if round.is_empty() {
+            return Ok(client.tally);
+        }
+        let sent_at = job.clock.now();
+        for connection in client.connections.iter_mut().flatten() {
+            if connection.unsent() > 0 {
+                connection.flush()?;
+            }
+        }
+        for pending in round.drain(..) {
+            client.receive(&pending, sent_at)?;
+        }
+    }
+}
+
+impl Client<'_> {
+    /// Puts `operation` on the connection to its server.
+    fn push(&mut self, operation: Operation) -> Result<Pending, ClientError> {
+        let record = operation.record();
+        let key = self.job.data.key(record);
+        let server = self.server_of(&key);
+        let job = self.job;
+        let connection = match &mut self.connections[server] {
+            Some(connection) => connection,
+            closed => closed.insert(Connection::open(job.servers[server])?),
+        };
+        let version = match operation {
+            Operation::Read(_) => {
+                connection.push(&[b"GET", &key]);
+                job.truth.begin_read(record)
+            }
+            Operation::Insert(_) | Operation::Update(_) => {
+                let version = job.truth.begin_write(record);
+                let value = job.data.value(record, version, &mut self.value);
+                connection.push(&[b"SET", &key, value]);
+                version
+            }
+        };
+        let bytes = KEY_BYTES + job.data.value_bytes(record);
+        self.tally.request_bytes += u64::try_from(bytes).expect("a pair is small");
+        Ok(Pending {
+            operation,
+            server,
+            version,
+        })
+    }
+
+    fn server_of(&self, key: &[u8]) -> usize {
+        let routes = self.job.routes;
+        let behind = routes.partition_point(|route| route.start.as_slice() <= key);
+        behind
+            .checked_sub(1)
+            .map_or(self.home, |place| routes[place].server)
+    }
+
+    /// Reads the reply to `pending` and checks it.
+    fn receive(&mut self, pending: &Pending, sent_at: Instant) -> Result<(), ClientError> {
+        let Self { job, tally, .. } = self;
+        let connection = self.connections[pending.server].as_mut();
+        let reply = connection.expect("was sent on").brief_reply()?;
+        let record = pending.operation.record();
+        match (pending.operation, reply) {
+            (_, BriefReply::Other(Reply::Error(line))) => {
+                // A write that was refused may have been applied all the same: it never ends.
+                tally.errors += 1;
+                tally.first_error.get_or_insert(line);
+            }
+            (Operation::Read(_), BriefReply::Bulk(value)) => {
+                check_read((job.data, job.truth), record, pending.version, value)?;
+            }
+            (Operation::Insert(_) | Operation::Update(_), BriefReply::Other(Reply::Simple(_))) => {
+                job.truth.end_write(record, pending.version);
+            }
+            (operation, reply) => {
+                let what = format!("{operation:?} was answered by {reply:?}");
+                return Err(wrong(job.data, record, what));
+            }
+        }
+        let nanos = (job.clock.now() - sent_at).as_nanos();
+        tally.latency(u64::try_from(nanos).unwrap_or(u64::MAX));
+        Ok(())
+    }
+}
+
+/// Whether a read of `record` that began at `floor` may have returned `value`.
+pub(crate) fn check_read(
+    (data, truth): (&Dataset, &Truth),
+    record: u64,
+    floor: u32,
+    value: Option<&[u8]>,
+) -> Result<(), ClientError> {
+    let version = match value {
+        None => Some(0),
+        Some(value) => data.version_of(record, value),
+    };
+    match version {
+        Some(version) if truth.allows(record, floor, version) => Ok(()),
+        Some(version) => {
+            let what = format!("version {version} was read where {floor} was acknowledged before");
+            Err(wrong(data, record, what))
+        }
+        None => {
+            let value = value.unwrap_or_default();
+            let what = format!("{} bytes that nobody wrote were read", value.len());
+            Err(wrong(data, record, what))
+        }
+    }
+}
+
+fn wrong(data: &Dataset, record: u64, what: String) -> ClientError {
+    let key = String::from_utf8_lossy(&data.key(record)).into_owned();
+    ClientError::Wrong { record, key, what }
+}

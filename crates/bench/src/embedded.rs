@@ -1,0 +1,366 @@
+//! The engine alone, in this process: one client thread, and one background thread that steps it.
+//!
+//! CPU is that of the whole process, the device's threads among it, less what the load costs by
+//! itself: before each workload a part of it is done against nothing (records chosen, keys and
+//! values made or verified, the clock read, latencies counted), and that cost per operation is
+//! taken off and reported as the client's. A write that finds the engine busy waits for the
+//! background thread, and the wait is part of its latency.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+use argosy_base::{Clock, RegionId, SEGMENT_SIZE, ServerId};
+use argosy_device::{
+    BootId, FileDevice, FileSettings, FormatOptions, Store, StoreSettings, WindowFiles,
+    WindowFilesOptions,
+};
+use argosy_engine::{Engine, EngineError, WriteBatch, WriteOptions};
+use argosy_lsm::{Lsm, Settings};
+
+use crate::clock::ProcessClock;
+use crate::data::{Dataset, KEY_BYTES, VALUE_BYTES_MAX};
+use crate::driver::{Tally, check_read};
+use crate::process::Sample;
+use crate::report::{Latency, Row, ratio, rounded};
+use crate::run::{BenchError, Configuration, Event};
+use crate::truth::Truth;
+use crate::workload::{Operation, Operations, Workload};
+
+/// How many operations are done against nothing, to learn what the load costs by itself.
+const REHEARSAL_OPS: usize = 200_000;
+
+/// Longest sleep of either thread before it looks again by itself.
+const SLEEP_MAX: Duration = Duration::from_millis(5);
+
+/// Where and how the engine stores.
+#[derive(Clone, Debug)]
+pub struct Embedded {
+    /// An empty directory on the device to be measured.
+    pub dir: PathBuf,
+    /// An empty directory for log windows, on tmpfs.
+    pub windows: PathBuf,
+    /// Bytes of the device.
+    pub device_bytes: u64,
+    /// The engine's settings.
+    pub settings: Settings,
+}
+
+/// Loads `config`'s records and runs its workloads. Hands each row to `tell`.
+pub fn run(
+    embedded: &Embedded,
+    config: &Configuration,
+    mut tell: impl FnMut(Event),
+) -> Result<(), BenchError> {
+    let store = open_store(embedded)?;
+    let windows = WindowFiles::open(WindowFilesOptions {
+        directory: embedded.windows.clone(),
+        fallback: None,
+        boot: BootId(1),
+        incarnation: store.incarnation(),
+    })?;
+    let engine = Lsm::open(&store, RegionId(1), &windows, &embedded.settings, None)?;
+    let stage = Stage {
+        engine,
+        store,
+        pace: Arc::default(),
+        stopping: AtomicBool::new(false),
+        background_cpu_nanos: AtomicU64::new(0),
+    };
+    let pace = Arc::clone(&stage.pace);
+    stage.engine.set_waker(Arc::new(move || pace.work.ring()));
+    let pace = Arc::clone(&stage.pace);
+    stage.store.set_waker(Arc::new(move || pace.work.ring()));
+    let (data, truth) = (config.data(), config.truth());
+    std::thread::scope(|scope| {
+        let background = std::thread::Builder::new()
+            .name("background".to_owned())
+            .spawn_scoped(scope, || stage.background())
+            .map_err(BenchError::Thread)?;
+        let result = config.phases().try_for_each(|phase| {
+            let row = stage.measure(config, phase.workload, &data, &truth)?;
+            if phase.reported {
+                tell(Event::Row(Box::new(row)));
+            }
+            Ok(())
+        });
+        stage.stopping.store(true, Ordering::Release);
+        stage.pace.work.ring();
+        let stepped = background.join();
+        // What the background met is the cause of what the client met.
+        stepped.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        result
+    })
+}
+
+fn open_store(embedded: &Embedded) -> Result<Arc<Store>, BenchError> {
+    let path = embedded.dir.join("device");
+    let device =
+        FileDevice::open_or_create(&path, embedded.device_bytes, &FileSettings::default())?;
+    let format = FormatOptions {
+        device_id: 1,
+        cluster_id: 1,
+        server: ServerId(0),
+        created_by: "argosy bench".to_owned(),
+    };
+    Store::format(&device, &format)?;
+    Ok(Store::open(Arc::new(device), &StoreSettings::default())?)
+}
+
+/// Lets one thread sleep until another has something for it. A ring before the sleep is not lost.
+#[derive(Default)]
+struct Bell {
+    rung: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Bell {
+    fn ring(&self) {
+        let mut rung = self.rung.lock().unwrap_or_else(PoisonError::into_inner);
+        if !*rung {
+            *rung = true;
+            self.changed.notify_one();
+        }
+    }
+
+    fn wait(&self, timeout: Duration) {
+        let rung = self.rung.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self
+            .changed
+            .wait_timeout_while(rung, timeout, |rung| !*rung);
+        *waited.unwrap_or_else(PoisonError::into_inner).0 = false;
+    }
+}
+
+/// What the two threads tell each other.
+#[derive(Default)]
+struct Pace {
+    /// There is work for the background thread.
+    work: Bell,
+    /// The background thread got something done, or has nothing left to do.
+    room: Bell,
+    /// The last step of the background thread found nothing to do.
+    idle: AtomicBool,
+    /// A step failed: there will be no more.
+    failed: AtomicBool,
+}
+
+/// The engine, and its background thread's side of things.
+struct Stage {
+    engine: Lsm,
+    store: Arc<Store>,
+    pace: Arc<Pace>,
+    stopping: AtomicBool,
+    background_cpu_nanos: AtomicU64,
+}
+
+impl Stage {
+    /// Steps the engine until told to stop.
+    fn background(&self) -> Result<(), EngineError> {
+        let (clock, pace) = (ProcessClock, &self.pace);
+        while !self.stopping.load(Ordering::Acquire) {
+            let stepped = self.engine.step(clock.now());
+            let cpu = u64::try_from(clock.thread_cpu().as_nanos()).unwrap_or(u64::MAX);
+            self.background_cpu_nanos.store(cpu, Ordering::Relaxed);
+            let failed = |_: &EngineError| {
+                pace.failed.store(true, Ordering::Release);
+                pace.room.ring();
+            };
+            let made = stepped.inspect_err(failed)?.made;
+            let was_idle = pace.idle.swap(!made, Ordering::AcqRel);
+            // A client that waits for room is not woken for nothing, again and again.
+            if made || !was_idle {
+                pace.room.ring();
+            }
+            if !made {
+                pace.work.wait(SLEEP_MAX);
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs one workload, drains, and makes its row.
+    fn measure(
+        &self,
+        config: &Configuration,
+        workload: Workload,
+        data: &Dataset,
+        truth: &Truth,
+    ) -> Result<Row, BenchError> {
+        let clock = ProcessClock;
+        let operations = config.operations(workload, 0, 1);
+        let generator_nanos = rehearse(data, operations.clone());
+        // Best effort: where the kernel refuses, the peak is that since the process began.
+        let _ = std::fs::write("/proc/self/clear_refs", "5");
+        let before = self.look()?;
+        let (began, cpu) = (clock.now(), clock.process_cpu());
+        let tally = self.client(data, truth, operations)?;
+        self.drain()?;
+        let (elapsed, cpu) = (clock.now() - began, clock.process_cpu() - cpu);
+        let after = self.look()?;
+
+        let (ops, labels) = (config.ops_of(workload), &config.labels);
+        let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let engine_nanos = nanos(cpu).saturating_sub(generator_nanos * ops);
+        let used = after.sample.since(before.sample);
+        let device_bytes = used.read_bytes + used.write_bytes;
+        Ok(Row {
+            workload: workload.to_string(),
+            mix: config.mix.to_string(),
+            engine: labels.engine.to_owned(),
+            placement: labels.placement.clone(),
+            replication: labels.replication.clone(),
+            address_mode: labels.address_mode.to_owned(),
+            fabric: labels.fabric.to_owned(),
+            servers: 0,
+            replicas: 1,
+            regions: 1,
+            clients: 1,
+            records: config.records,
+            ops,
+            seconds: rounded(elapsed.as_secs_f64(), 3),
+            ops_per_second: rounded(ratio(ops, 1) / elapsed.as_secs_f64(), 1),
+            cpu_us_per_op: rounded(ratio(engine_nanos, ops * 1000), 3),
+            client_cpu_us_per_op: rounded(ratio(generator_nanos, 1000), 3),
+            compaction_cpu_us_per_op: rounded(
+                ratio(after.background_nanos - before.background_nanos, ops * 1000),
+                3,
+            ),
+            per_server: Vec::new(),
+            latency_us: Latency::of(&tally.latencies),
+            device_read_bytes: used.read_bytes,
+            device_write_bytes: used.write_bytes,
+            io_amplification: rounded(ratio(device_bytes, tally.request_bytes), 3),
+            network_bytes: 0,
+            network_amplification: 0.0,
+            peak_rss_bytes: used.peak_rss_bytes,
+            space_bytes: u64::from(self.store.used()) * SEGMENT_SIZE as u64,
+            levels: after.levels,
+            compactions: after.compactions - before.compactions,
+            errors: tally.errors,
+        })
+    }
+
+    /// The client thread.
+    fn client(
+        &self,
+        data: &Dataset,
+        truth: &Truth,
+        operations: Operations,
+    ) -> Result<Tally, BenchError> {
+        let clock = ProcessClock;
+        let (mut tally, mut batch) = (Tally::default(), WriteBatch::new());
+        let mut buffer = vec![0; VALUE_BYTES_MAX];
+        let mut began = clock.now();
+        for operation in operations {
+            let record = operation.record();
+            let key = data.key(record);
+            match operation {
+                Operation::Read(_) => {
+                    let floor = truth.begin_read(record);
+                    let found = self.engine.get(&key)?.value;
+                    check_read((data, truth), record, floor, found.as_deref())?;
+                }
+                Operation::Insert(_) | Operation::Update(_) => {
+                    let version = truth.begin_write(record);
+                    batch.clear();
+                    let value = data.value(record, version, &mut buffer);
+                    batch.put(&key, value).map_err(EngineError::Limit)?;
+                    self.write(&batch)?;
+                    truth.end_write(record, version);
+                }
+            }
+            tally.request_bytes += (KEY_BYTES + data.value_bytes(record)) as u64;
+            let now = clock.now();
+            tally.latency(now.as_nanos() - began.as_nanos());
+            began = now;
+        }
+        Ok(tally)
+    }
+
+    /// Writes, waiting while the engine is busy.
+    fn write(&self, batch: &WriteBatch) -> Result<(), EngineError> {
+        loop {
+            match self.engine.write(batch, WriteOptions::default()) {
+                Ok(_) => return Ok(()),
+                Err(EngineError::Busy(_)) => {
+                    self.pace.work.ring();
+                    self.pace.room.wait(SLEEP_MAX);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Waits until the engine has no background work left.
+    fn drain(&self) -> Result<(), BenchError> {
+        let mut idle_looks = 0;
+        // A step may find nothing to do because it waits for the device, which rings when it is
+        // done: so the engine is asked, and twice.
+        while idle_looks < 2 {
+            self.pace.idle.store(false, Ordering::Release);
+            self.engine.flush_now();
+            while !self.pace.idle.load(Ordering::Acquire) {
+                if self.pace.failed.load(Ordering::Acquire) {
+                    return Err(EngineError::Closed("a background step failed").into());
+                }
+                self.pace.room.wait(SLEEP_MAX);
+            }
+            if self.engine.background_pending() == 0 {
+                idle_looks += 1;
+            } else {
+                idle_looks = 0;
+                self.pace.room.wait(SLEEP_MAX);
+            }
+        }
+        Ok(())
+    }
+
+    fn look(&self) -> Result<Look, BenchError> {
+        let stats = self.engine.stats();
+        let deepest = stats.levels.iter().filter(|level| level.segments > 0);
+        Ok(Look {
+            sample: Sample::of(std::process::id())?,
+            background_nanos: self.background_cpu_nanos.load(Ordering::Relaxed),
+            levels: deepest
+                .map(|level| u64::from(level.level))
+                .max()
+                .unwrap_or(0),
+            compactions: stats.flushes + stats.compactions,
+        })
+    }
+}
+
+/// All counters at one moment.
+struct Look {
+    sample: Sample,
+    background_nanos: u64,
+    levels: u64,
+    compactions: u64,
+}
+
+/// What the load costs by itself, in nanoseconds of CPU an operation.
+fn rehearse(data: &Dataset, operations: Operations) -> u64 {
+    let clock = ProcessClock;
+    let truth = Truth::new(1);
+    let (mut tally, mut buffer) = (Tally::default(), vec![0; VALUE_BYTES_MAX]);
+    let (cpu, mut done, mut checksum) = (clock.thread_cpu(), 0_u64, 0_u8);
+    let mut began = clock.now();
+    for operation in operations.take(REHEARSAL_OPS) {
+        let record = operation.record();
+        let key = data.key(record);
+        // To verify a value costs what it costs to make it.
+        let floor = truth.begin_read(0);
+        let value = data.value(record, floor, &mut buffer);
+        checksum ^= key[0] ^ value[value.len() - 1];
+        tally.request_bytes += (KEY_BYTES + value.len()) as u64;
+        let now = clock.now();
+        tally.latency(now.as_nanos() - began.as_nanos());
+        began = now;
+        done += 1;
+    }
+    std::hint::black_box(checksum);
+    let nanos = u64::try_from((clock.thread_cpu() - cpu).as_nanos()).unwrap_or(u64::MAX);
+    nanos / done.max(1)
+}

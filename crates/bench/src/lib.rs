@@ -1,0 +1,37 @@
+//! YCSB against a cluster of servers, or against the engine alone.
+//!
+//! A benchmark is a list of [`Configuration`]s. Each loads its records once and runs its workloads
+//! on that data; each workload gives one [`Row`]. In steps:
+//!
+//! 1. [`chooser`] picks a record (zipf, latest, uniform), [`data`] derives its key and, with a
+//!    version, its value; [`workload`] says what is done with it.
+//! 2. [`driver`] runs client threads, each with pipelined connections ([`resp`]); or [`embedded`]
+//!    calls the engine in this process.
+//! 3. Every read is verified: the bytes must be those of a version that [`truth`] knows to be
+//!    possible, neither older than what was surely overwritten nor newer than what was written.
+//! 4. When the last reply is in, the run waits until the servers have drained, and only then
+//!    reads the kernel's counters of each server process ([`process`]).
+//! 5. [`report`] turns the differences into rows, a table and JSON.
+//!
+//! What a figure means is said where its field is defined, in [`report`]. This crate starts no
+//! processes: it is handed addresses and process ids.
+
+#![forbid(unsafe_code)]
+
+pub mod chooser;
+pub mod clock;
+pub mod data;
+pub mod driver;
+pub mod embedded;
+pub mod process;
+pub mod report;
+pub mod resp;
+pub mod rng;
+pub mod run;
+pub mod truth;
+pub mod workload;
+
+pub use data::{Mix, Sizes};
+pub use report::{Report, Row};
+pub use run::{BenchError, Configuration, Event, Phase, ServerHandle, Target};
+pub use workload::Workload;

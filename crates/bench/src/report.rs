@@ -1,0 +1,229 @@
+//! Rows: what was measured, and what each figure means.
+//!
+//! All figures of a row are differences over one workload, from its first request to the end of
+//! the drain after its last. `io_amplification` is device bytes read and written, divided by the
+//! bytes of keys and values of all requests; `network_amplification` the same of the bytes that
+//! servers wrote into each other's memory. `cpu_us_per_op` counts server processes only.
+
+use std::fmt;
+
+use hdrhistogram::Histogram;
+use serde::Serialize;
+
+/// The schema of [`Report`]'s JSON.
+pub const SCHEMA: &str = "argosy.bench.v1";
+
+/// All rows of a benchmark, as `-o json` prints them.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// [`SCHEMA`].
+    pub schema: &'static str,
+    /// In the order in which they ran.
+    pub runs: Vec<Row>,
+}
+
+impl Report {
+    /// A report of `runs`.
+    #[must_use]
+    pub const fn new(runs: Vec<Row>) -> Self {
+        Self {
+            schema: SCHEMA,
+            runs,
+        }
+    }
+}
+
+/// One workload on one configuration.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    /// The workload.
+    pub workload: String,
+    /// The mix of pair sizes.
+    pub mix: String,
+    /// The engine.
+    pub engine: String,
+    /// Where values are placed.
+    pub placement: String,
+    /// How regions are replicated.
+    pub replication: String,
+    /// What pointers between segments hold.
+    pub address_mode: String,
+    /// What carries one-sided writes.
+    pub fabric: String,
+    /// Server processes; 0 where the engine runs in this process.
+    pub servers: usize,
+    /// Members of each region.
+    pub replicas: usize,
+    /// Regions.
+    pub regions: usize,
+    /// Client threads.
+    pub clients: usize,
+    /// Records that were loaded.
+    pub records: u64,
+    /// Operations that were done.
+    pub ops: u64,
+    /// From the first request to the end of the drain.
+    pub seconds: f64,
+    /// `ops / seconds`.
+    pub ops_per_second: f64,
+    /// CPU of all server processes.
+    pub cpu_us_per_op: f64,
+    /// CPU of the clients, the generator of load among it.
+    pub client_cpu_us_per_op: f64,
+    /// CPU of all servers' compactions, as they count it.
+    pub compaction_cpu_us_per_op: f64,
+    /// The same by server.
+    pub per_server: Vec<ServerRow>,
+    /// Latencies of operations.
+    pub latency_us: Latency,
+    /// Bytes read from devices, by the kernel's count.
+    pub device_read_bytes: u64,
+    /// Bytes written to devices, by the kernel's count.
+    pub device_write_bytes: u64,
+    /// See the module.
+    pub io_amplification: f64,
+    /// Bytes that servers wrote into other servers' memory.
+    pub network_bytes: u64,
+    /// See the module.
+    pub network_amplification: f64,
+    /// Peak resident memory of all servers, summed, since they started.
+    pub peak_rss_bytes: u64,
+    /// Bytes of the device segments in use when all was drained.
+    pub space_bytes: u64,
+    /// The deepest level that holds anything.
+    pub levels: u64,
+    /// Compactions that were committed.
+    pub compactions: u64,
+    /// Operations that were answered by an error.
+    pub errors: u64,
+}
+
+/// One server's part of a row.
+#[derive(Clone, Debug, Serialize)]
+pub struct ServerRow {
+    /// The server.
+    pub id: u32,
+    /// CPU of this server, over all operations of the run.
+    pub cpu_us_per_op: f64,
+    /// CPU of this server's compactions, over all operations of the run.
+    pub compaction_cpu_us_per_op: f64,
+    /// Bytes read from its device.
+    pub device_read_bytes: u64,
+    /// Bytes written to its device.
+    pub device_write_bytes: u64,
+    /// Bytes that it wrote into other servers' memory.
+    pub network_bytes: u64,
+    /// Its peak resident memory.
+    pub peak_rss_bytes: u64,
+    /// Compactions that it committed.
+    pub compactions: u64,
+}
+
+/// Latencies, in microseconds.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Latency {
+    /// Half of all operations took at most this long.
+    pub p50: f64,
+    /// 99 % did.
+    pub p99: f64,
+    /// 99.9 % did.
+    pub p999: f64,
+    /// All did.
+    pub max: f64,
+}
+
+impl Latency {
+    /// The percentiles of a histogram of nanoseconds.
+    #[must_use]
+    pub fn of(nanos: &Histogram<u64>) -> Self {
+        let at = |quantile| micros(nanos.value_at_quantile(quantile));
+        Self {
+            p50: at(0.5),
+            p99: at(0.99),
+            p999: at(0.999),
+            max: micros(nanos.max()),
+        }
+    }
+}
+
+/// Nanoseconds as microseconds, with one digit behind the point.
+fn micros(nanos: u64) -> f64 {
+    ratio(nanos / 100, 10)
+}
+
+/// `a / b`, and zero where `b` is zero.
+#[must_use]
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "a ratio for people to read; counts stay below 2^53"
+)]
+pub fn ratio(a: u64, b: u64) -> f64 {
+    if b == 0 { 0.0 } else { a as f64 / b as f64 }
+}
+
+/// Rounds to so many digits behind the point: what is printed is what is meant.
+#[must_use]
+pub fn rounded(x: f64, digits: i32) -> f64 {
+    let scale = 10_f64.powi(digits);
+    (x * scale).round() / scale
+}
+
+/// The columns of the table.
+const COLUMNS: [(&str, usize); 15] = [
+    ("workload", 8),
+    ("mix", 3),
+    ("placement", 9),
+    ("replication", 11),
+    ("kops/s", 8),
+    ("cpu us/op", 9),
+    ("compact", 7),
+    ("client", 6),
+    ("p50 us", 8),
+    ("p99 us", 9),
+    ("p99.9 us", 9),
+    ("io amp", 7),
+    ("net amp", 7),
+    ("rss MiB", 7),
+    ("lv/cmp", 8),
+];
+
+/// The table's first line.
+#[must_use]
+pub fn table_header() -> String {
+    let cells: Vec<_> = COLUMNS
+        .iter()
+        .map(|&(name, width)| format!("{name:>width$}"))
+        .collect();
+    cells.join(" ")
+}
+
+impl fmt::Display for Row {
+    /// One line of the table.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let cells = [
+            self.workload.clone(),
+            self.mix.clone(),
+            self.placement.clone(),
+            self.replication.clone(),
+            format!("{:.1}", self.ops_per_second / 1000.0),
+            format!("{:.2}", self.cpu_us_per_op),
+            format!("{:.2}", self.compaction_cpu_us_per_op),
+            format!("{:.2}", self.client_cpu_us_per_op),
+            format!("{:.1}", self.latency_us.p50),
+            format!("{:.1}", self.latency_us.p99),
+            format!("{:.1}", self.latency_us.p999),
+            format!("{:.2}", self.io_amplification),
+            format!("{:.2}", self.network_amplification),
+            format!("{}", self.peak_rss_bytes >> 20),
+            format!("{}/{}", self.levels, self.compactions),
+        ];
+        for (place, (cell, (_, width))) in cells.iter().zip(COLUMNS).enumerate() {
+            let gap = if place == 0 { "" } else { " " };
+            write!(f, "{gap}{cell:>width$}")?;
+        }
+        if self.errors > 0 {
+            write!(f, "  {} errors", self.errors)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,186 @@
+//! What a read may return: the version of each record that is surely written, and the newest that
+//! may be.
+//!
+//! Clients write the same records at the same time, and nobody knows in which order a server takes
+//! writes that overlap. But a write that began when no other was under way, and ended before
+//! another began, is surely the newest: its version becomes the record's *floor*. Versions rise
+//! with the moment at which a write begins, so whatever is read by a read that begins later is at
+//! least the floor, and at most the newest version begun when the read ends. A write whose outcome
+//! is unknown counts as under way for ever, so it never lets the floor rise.
+//!
+//! ```text
+//! record := issued: 24 bits   floor: 24 bits   under way: 15 bits   alone: 1 bit
+//! ```
+//!
+//! One word a record, changed by compare-and-swap; nothing else is ordered by it.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+const VERSION_BITS: u32 = 24;
+const VERSION_MAX: u64 = (1 << VERSION_BITS) - 1;
+const UNDER_WAY_MAX: u64 = (1 << 15) - 1;
+
+/// One record's word, unpacked.
+#[derive(Clone, Copy)]
+struct State {
+    issued: u64,
+    floor: u64,
+    under_way: u64,
+    alone: bool,
+}
+
+impl State {
+    const fn unpack(word: u64) -> Self {
+        Self {
+            issued: word & VERSION_MAX,
+            floor: word >> VERSION_BITS & VERSION_MAX,
+            under_way: word >> (2 * VERSION_BITS) & UNDER_WAY_MAX,
+            alone: word >> 63 == 1,
+        }
+    }
+
+    const fn pack(self) -> u64 {
+        self.issued
+            | self.floor << VERSION_BITS
+            | self.under_way << (2 * VERSION_BITS)
+            | (self.alone as u64) << 63
+    }
+}
+
+/// The versions of all records.
+#[derive(Debug)]
+pub struct Truth {
+    records: Vec<AtomicU64>,
+}
+
+impl Truth {
+    /// `records` records that nobody has written. Takes eight bytes a record.
+    #[must_use]
+    pub fn new(records: usize) -> Self {
+        Self {
+            records: (0..records).map(|_| AtomicU64::new(0)).collect(),
+        }
+    }
+
+    /// A write of `record` begins; it writes the version returned, which is at least 1.
+    pub fn begin_write(&self, record: u64) -> u32 {
+        let state = self.change(record, |state| {
+            assert!(
+                state.issued < VERSION_MAX && state.under_way < UNDER_WAY_MAX,
+                "record {record}: {} versions, {} writes under way; run fewer operations",
+                state.issued,
+                state.under_way
+            );
+            State {
+                issued: state.issued + 1,
+                alone: state.under_way == 0,
+                under_way: state.under_way + 1,
+                ..state
+            }
+        });
+        u32::try_from(state.issued).expect("a version has 24 bits")
+    }
+
+    /// The write of `version` has been acknowledged. Not to be called where it is not known
+    /// whether the write took effect.
+    pub fn end_write(&self, record: u64, version: u32) {
+        self.change(record, |state| {
+            assert!(state.under_way > 0, "a write that ends has begun");
+            State {
+                floor: if state.alone {
+                    u64::from(version)
+                } else {
+                    state.floor
+                },
+                under_way: state.under_way - 1,
+                alone: false,
+                ..state
+            }
+        });
+    }
+
+    /// A read of `record` begins; hand the floor returned to [`allows`](Self::allows).
+    #[must_use]
+    pub fn begin_read(&self, record: u64) -> u32 {
+        let floor = State::unpack(self.word(record).load(Ordering::Acquire)).floor;
+        u32::try_from(floor).expect("a version has 24 bits")
+    }
+
+    /// Whether a read that began at `floor` and ends now may return `version`; zero means that
+    /// nothing was found.
+    #[must_use]
+    pub fn allows(&self, record: u64, floor: u32, version: u32) -> bool {
+        let issued = State::unpack(self.word(record).load(Ordering::Acquire)).issued;
+        floor <= version && u64::from(version) <= issued
+    }
+
+    fn word(&self, record: u64) -> &AtomicU64 {
+        &self.records[usize::try_from(record).expect("records are counted in memory")]
+    }
+
+    /// Replaces a record's state by what `next` makes of it, and returns the new one.
+    fn change(&self, record: u64, next: impl Fn(State) -> State) -> State {
+        let word = self.word(record);
+        let mut old = word.load(Ordering::Acquire);
+        loop {
+            let new = next(State::unpack(old));
+            // Pairs with itself and with the loads of readers: a reader that sees a floor sees it
+            // because the acknowledgement before it was received.
+            match word.compare_exchange_weak(old, new.pack(), Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => return new,
+                Err(current) => old = current,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_write_alone_raises_the_floor() {
+        let truth = Truth::new(1);
+        assert!(truth.allows(0, 0, 0), "nothing was written");
+        let version = truth.begin_write(0);
+        assert!(truth.allows(0, 0, 0) && truth.allows(0, 0, version));
+        truth.end_write(0, version);
+        assert_eq!(truth.begin_read(0), version);
+        assert!(!truth.allows(0, version, 0), "the write is lost");
+        assert!(!truth.allows(0, version, version + 1), "nobody wrote that");
+    }
+
+    #[test]
+    fn writes_that_overlap_leave_the_floor_where_it_was() {
+        let truth = Truth::new(1);
+        let (a, b) = (truth.begin_write(0), truth.begin_write(0));
+        truth.end_write(0, a);
+        truth.end_write(0, b);
+        assert_eq!(truth.begin_read(0), 0);
+        let c = truth.begin_write(0);
+        truth.end_write(0, c);
+        assert_eq!(truth.begin_read(0), c);
+    }
+
+    #[test]
+    fn the_last_of_overlapping_writes_is_not_alone_either() {
+        let truth = Truth::new(1);
+        let a = truth.begin_write(0);
+        let b = truth.begin_write(0);
+        truth.end_write(0, a);
+        // `b` is under way by itself now, but `a` may have been applied after it.
+        truth.end_write(0, b);
+        assert!(truth.allows(0, truth.begin_read(0), a));
+    }
+
+    #[test]
+    fn a_write_of_unknown_outcome_never_lets_the_floor_rise() {
+        let truth = Truth::new(1);
+        let a = truth.begin_write(0);
+        truth.end_write(0, a);
+        let _unknown = truth.begin_write(0);
+        let c = truth.begin_write(0);
+        truth.end_write(0, c);
+        assert_eq!(truth.begin_read(0), a);
+    }
+}

@@ -1,0 +1,94 @@
+//! The embedded bench on a small engine: every read is verified, and rows say what was done.
+
+use std::path::PathBuf;
+
+use argosy_bench::embedded::{Embedded, run};
+use argosy_bench::run::{Event, Labels};
+use argosy_bench::{Configuration, Mix, Row, Sizes};
+use argosy_lsm::Settings;
+
+/// A directory that goes away with the test.
+struct Dir(PathBuf);
+
+impl Dir {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("argosy-bench-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir_all(&path).expect("a directory for the test");
+        Self(path)
+    }
+}
+
+impl Drop for Dir {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn rows(mix: Mix, workloads: &[&str]) -> Vec<Row> {
+    let dir = Dir::new(&mix.to_string());
+    let embedded = Embedded {
+        dir: dir.0.clone(),
+        windows: dir.0.join("windows"),
+        device_bytes: 1 << 30,
+        settings: Settings {
+            l0_bytes: 256 << 10,
+            cache_bytes: 1 << 20,
+            ..Settings::default()
+        },
+    };
+    let config = Configuration {
+        labels: Labels {
+            engine: "lsm",
+            placement: "hybrid".to_owned(),
+            replication: "none".to_owned(),
+            address_mode: "logical",
+            fabric: "none",
+            replicas: 1,
+            regions: 1,
+        },
+        mix,
+        sizes: Sizes::default(),
+        records: 20_000,
+        ops: 10_000,
+        clients: 1,
+        pipeline: 1,
+        seed: 3,
+        workloads: workloads
+            .iter()
+            .map(|name| name.parse().expect("a workload"))
+            .collect(),
+    };
+    let mut rows = Vec::new();
+    let result = run(&embedded, &config, |event| match event {
+        Event::Row(row) => rows.push(*row),
+        Event::Errors { first, .. } => panic!("{first}"),
+    });
+    result.expect("every read is what was written");
+    rows
+}
+
+#[test]
+fn what_is_loaded_is_read_and_overwritten() {
+    let mix = "sd".parse().expect("a mix");
+    let rows = rows(mix, &["load-a", "run-a", "run-c"]);
+    assert_eq!(rows.len(), 3);
+    let (load, update, read) = (&rows[0], &rows[1], &rows[2]);
+    assert_eq!((load.ops, update.ops, read.ops), (20_000, 10_000, 10_000));
+    assert!(
+        load.compactions > 3,
+        "{} flushes and compactions",
+        load.compactions
+    );
+    assert!(load.levels >= 1);
+    // 20,000 pairs of 296 bytes on average: at least these bytes are in use.
+    assert!(load.space_bytes > 20_000 * 290, "{}", load.space_bytes);
+    assert_eq!(rows.iter().map(|row| row.errors).sum::<u64>(), 0);
+}
+
+#[test]
+fn data_is_loaded_without_a_row_where_none_is_asked_for() {
+    let rows = rows("l".parse().expect("a mix"), &["run-c"]);
+    assert_eq!(rows.len(), 1);
+    assert_eq!(rows[0].workload, "run-c");
+}
