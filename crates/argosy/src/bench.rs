@@ -1,0 +1,432 @@
+//! `argosy bench`: YCSB against clusters that are started for it.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use argosy_bench::driver::{PIPELINE_MAX, Route};
+use argosy_bench::embedded::{self, Embedded};
+use argosy_bench::report::{self, Report, Row};
+use argosy_bench::run::{self, BenchError, Configuration, Event, Labels, ServerHandle, Target};
+use argosy_bench::{Mix, Sizes, Workload};
+use clap::Args;
+
+use crate::cli::{OutputFormat, parse_replication};
+use crate::cluster::layout::{Replication, Shape, Split};
+use crate::cluster::scratch::{Scratch, shared_memory_root};
+use crate::cluster::{Cluster, Spec};
+use crate::config::{MemorySection, Placement, StorageSection};
+use crate::failure::{Failure, chain};
+use crate::signals::Signals;
+use crate::units::Size;
+
+/// Run YCSB and measure
+///
+/// Every combination of --replication, --placement and --mix gets a cluster of its own, which is
+/// loaded once and then runs the workloads on that data. Each read is verified. A run ends when the
+/// servers have drained, and all figures include the drain.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:\n  \
+    argosy bench --workload load-a,run-a --mix s,sd --records 2000000 --ops 1000000\n  \
+    argosy bench --embedded --workload load-a,run-a,run-c --mix s -o json")]
+pub struct Bench {
+    /// Workloads: load-a, run-a, run-b, run-c, run-g
+    #[arg(
+        long,
+        value_name = "NAMES",
+        value_delimiter = ',',
+        default_value = "load-a,run-a,run-c"
+    )]
+    workload: Vec<Workload>,
+    /// Mixes of pair sizes: s, m, l, sd, md, ld
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = "s")]
+    mix: Vec<Mix>,
+    /// Records to load
+    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
+    records: u64,
+    /// Operations of each workload that does not load
+    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
+    ops: u64,
+    /// Where values lie
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "hybrid")]
+    placement: Vec<Placement>,
+    /// How members become equal: none, send-index
+    #[arg(
+        long,
+        value_name = "MODES",
+        value_delimiter = ',',
+        value_parser = parse_replication,
+        default_value = "send-index"
+    )]
+    replication: Vec<Replication>,
+    /// Server processes
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    servers: usize,
+    /// Members of each region, where there is replication [default: 3, or all servers]
+    #[arg(long, value_name = "N")]
+    replicas: Option<usize>,
+    /// Regions [default: one for each server]
+    #[arg(long, value_name = "N")]
+    regions: Option<usize>,
+    /// Client threads
+    #[arg(long, value_name = "N", default_value_t = 4)]
+    clients: usize,
+    /// Operations in flight on each client
+    #[arg(long, value_name = "N", default_value_t = 16)]
+    pipeline: usize,
+    /// Memory of one memtable before it is flushed
+    #[arg(long, value_name = "SIZE", default_value = "16MiB")]
+    l0_bytes: Size,
+    /// Memory of each server
+    #[arg(long, value_name = "SIZE", default_value = "512MiB")]
+    memory: Size,
+    /// Size of each server's device
+    #[arg(long, value_name = "SIZE", default_value = "64GiB")]
+    device_bytes: Size,
+    /// Seed of keys, values and choices
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Measure each workload so often, on clusters of their own, and report the median
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    repeat: usize,
+    /// Call the engine in this process instead of servers: one client thread, one background thread
+    #[arg(long)]
+    embedded: bool,
+    /// Where clusters put their data while they run [default: the temporary directory]
+    #[arg(long, value_name = "DIR")]
+    data_root: Option<PathBuf>,
+    /// Print JSON instead of a table
+    #[arg(short, long, value_enum, default_value_t)]
+    output: OutputFormat,
+}
+
+/// Least cache of an engine in this process.
+const CACHE_BYTES_MIN: usize = 1 << 20;
+
+/// The exit code after Ctrl-C.
+const EXIT_INTERRUPTED: i32 = 130;
+
+/// One system under test.
+struct System {
+    replication: Replication,
+    placement: Placement,
+    mix: Mix,
+}
+
+impl Bench {
+    /// Runs everything that was asked for.
+    pub fn run(self) -> Result<(), Failure> {
+        self.check()?;
+        let running = Running::watched()?;
+        let table = self.output == OutputFormat::Table;
+        if table {
+            println!("{}", self.options());
+            println!("{}", report::table_header());
+        }
+        let mut rows = Vec::new();
+        for system in self.systems() {
+            let mut takes = Vec::new();
+            for _ in 0..self.repeat {
+                takes.push(self.measure(&system, &running)?);
+            }
+            for row in medians(takes) {
+                if table {
+                    println!("{row}");
+                }
+                rows.push(row);
+            }
+        }
+        if !table {
+            let report = serde_json::to_string(&Report::new(rows));
+            println!("{}", report.expect("plain data has a JSON form"));
+        }
+        Ok(())
+    }
+
+    fn check(&self) -> Result<(), Failure> {
+        let refuse = |reason: &str| Err(Failure::Usage(reason.to_owned()));
+        if self.records == 0 || self.clients == 0 || self.repeat == 0 {
+            return refuse("--records, --clients and --repeat are at least 1");
+        }
+        if !(1..=PIPELINE_MAX).contains(&self.pipeline) {
+            return Err(Failure::Usage(format!("--pipeline is 1 to {PIPELINE_MAX}")));
+        }
+        Ok(())
+    }
+
+    /// Everything that is compared, in the order in which it runs.
+    fn systems(&self) -> impl Iterator<Item = System> + '_ {
+        let modes = if self.embedded {
+            &[Replication::None]
+        } else {
+            self.replication.as_slice()
+        };
+        modes.iter().flat_map(move |&replication| {
+            self.placement.iter().flat_map(move |&placement| {
+                self.mix.iter().map(move |&mix| System {
+                    replication,
+                    placement,
+                    mix,
+                })
+            })
+        })
+    }
+
+    /// The options that a reader of the table has to know.
+    fn options(&self) -> String {
+        let system = if self.embedded {
+            "the engine in this process".to_owned()
+        } else {
+            format!(
+                "servers {} regions {} | clients {} pipeline {}",
+                self.servers,
+                self.shape(Replication::SendIndex).regions_or_default(),
+                self.clients,
+                self.pipeline
+            )
+        };
+        let takes = match self.repeat {
+            1 => "one run".to_owned(),
+            n => format!("median of {n}"),
+        };
+        format!(
+            "{system} | records {} ops {} | l0 {} memory {} | seed {} | {takes}\n",
+            self.records, self.ops, self.l0_bytes, self.memory, self.seed,
+        )
+    }
+
+    fn shape(&self, replication: Replication) -> Shape {
+        Shape {
+            servers: Some(self.servers),
+            replicas: match replication {
+                Replication::None => None,
+                _ => self.replicas,
+            },
+            regions: self.regions,
+            replication: Some(replication),
+        }
+    }
+
+    fn configuration(&self, system: &System) -> Configuration {
+        let shape = self.shape(system.replication);
+        Configuration {
+            labels: Labels {
+                engine: "lsm",
+                placement: system.placement.name().to_owned(),
+                replication: system.replication.name().to_owned(),
+                address_mode: "logical",
+                fabric: "shm",
+                replicas: shape.replicas_or_default(),
+                regions: shape.regions_or_default(),
+            },
+            mix: system.mix,
+            sizes: Sizes::default(),
+            records: self.records,
+            ops: self.ops,
+            clients: self.clients,
+            pipeline: self.pipeline,
+            seed: self.seed,
+            workloads: self.workload.clone(),
+        }
+    }
+
+    fn measure(&self, system: &System, running: &Running) -> Result<Vec<Row>, Failure> {
+        if self.embedded {
+            return self.measure_embedded(system, running);
+        }
+        let cluster = Cluster::start(&self.spec(system))?;
+        let target = target_of(&cluster);
+        running.begin(Stage::Cluster(Box::new(cluster)))?;
+        let rows = collect(|tell| run::run(&target, &self.configuration(system), tell));
+        let clean = running.end();
+        let rows = rows?;
+        if clean {
+            Ok(rows)
+        } else {
+            Err(Failure::Failed(
+                "not every server stopped cleanly".to_owned(),
+            ))
+        }
+    }
+
+    fn measure_embedded(&self, system: &System, running: &Running) -> Result<Vec<Row>, Failure> {
+        let root = self.root();
+        let data = Scratch::new(&root)?;
+        let windows = Scratch::new(&shared_memory_root(&root))?;
+        let cache_bytes = self
+            .memory
+            .bytes()
+            .saturating_sub(3 * self.l0_bytes.bytes());
+        let settings = argosy_lsm::Settings {
+            l0_bytes: self.l0_bytes.bytes(),
+            cache_bytes: cache_bytes.max(CACHE_BYTES_MIN),
+            placement: system.placement.engine(),
+            ..argosy_lsm::Settings::default()
+        };
+        settings
+            .validate()
+            .map_err(|error| Failure::Usage(error.to_string()))?;
+        let embedded = Embedded {
+            dir: data.path().to_path_buf(),
+            windows: windows.path().join("windows"),
+            device_bytes: self.device_bytes.0,
+            settings,
+        };
+        running.begin(Stage::Embedded(vec![data, windows]))?;
+        let rows = collect(|tell| embedded::run(&embedded, &self.configuration(system), tell));
+        running.end();
+        rows
+    }
+
+    fn root(&self) -> PathBuf {
+        self.data_root.clone().unwrap_or_else(std::env::temp_dir)
+    }
+
+    fn spec(&self, system: &System) -> Spec {
+        Spec {
+            shape: self.shape(system.replication),
+            split: Split::Hex,
+            data_dir: None,
+            scratch_root: self.root(),
+            memory: MemorySection { limit: self.memory },
+            storage: StorageSection {
+                device_bytes: self.device_bytes,
+                l0_bytes: self.l0_bytes,
+                placement: system.placement,
+                ..StorageSection::default()
+            },
+        }
+    }
+}
+
+/// What is under test at the moment, so that Ctrl-C leaves nothing behind.
+#[derive(Clone, Default)]
+struct Running(Arc<Mutex<Present>>);
+
+#[derive(Default)]
+struct Present {
+    stage: Option<Stage>,
+    interrupted: bool,
+}
+
+/// What has to be stopped or removed.
+enum Stage {
+    Cluster(Box<Cluster>),
+    Embedded(#[expect(dead_code, reason = "dropping them removes them")] Vec<Scratch>),
+}
+
+impl Running {
+    /// Nothing yet; a thread waits for signals from now on.
+    fn watched() -> Result<Self, Failure> {
+        let failed =
+            |error: std::io::Error| Failure::Failed(format!("cannot catch signals: {error}"));
+        let signals = Signals::catch().map_err(failed)?;
+        let running = Self::default();
+        let watched = running.clone();
+        std::thread::Builder::new()
+            .name("signals".to_owned())
+            .spawn(move || {
+                if signals.wait().is_ok() {
+                    eprintln!("stopping; Ctrl-C again stops at once");
+                    watched.present().interrupted = true;
+                    watched.stop();
+                    std::process::exit(EXIT_INTERRUPTED);
+                }
+            })
+            .map_err(failed)?;
+        Ok(running)
+    }
+
+    fn present(&self) -> MutexGuard<'_, Present> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn begin(&self, stage: Stage) -> Result<(), Failure> {
+        let mut present = self.present();
+        if present.interrupted {
+            return Err(Failure::Failed("interrupted".to_owned()));
+        }
+        present.stage = Some(stage);
+        Ok(())
+    }
+
+    /// Stops what is under test; false where that was not clean. After a signal the process is
+    /// about to end, and this does not return.
+    fn end(&self) -> bool {
+        let clean = self.stop();
+        while self.present().interrupted {
+            std::thread::park();
+        }
+        clean
+    }
+
+    fn stop(&self) -> bool {
+        let mut present = self.present();
+        match present.stage.take() {
+            Some(Stage::Cluster(cluster)) => cluster.stop(),
+            Some(Stage::Embedded(_)) | None => true,
+        }
+    }
+}
+
+/// The servers of `cluster`, and who is primary of which keys.
+fn target_of(cluster: &Cluster) -> Target {
+    let small = |id: usize| u32::try_from(id).expect("servers are few");
+    Target {
+        servers: cluster
+            .members
+            .iter()
+            .map(|member| ServerHandle {
+                id: small(member.id),
+                pid: member.child.pid(),
+                resp: member.ports.resp,
+            })
+            .collect(),
+        routes: cluster
+            .map
+            .regions()
+            .iter()
+            .map(|region| Route {
+                start: region.range.from.clone(),
+                server: usize::try_from(region.primary.0).expect("servers are few"),
+            })
+            .collect(),
+    }
+}
+
+/// Runs a benchmark, tells of errors as they come, and gathers the rows.
+fn collect(
+    run: impl FnOnce(&mut dyn FnMut(Event)) -> Result<(), BenchError>,
+) -> Result<Vec<Row>, Failure> {
+    let mut rows = Vec::new();
+    let result = run(&mut |event| match event {
+        Event::Row(row) => rows.push(*row),
+        Event::Errors {
+            workload,
+            count,
+            first,
+        } => eprintln!("{workload}: {count} errors, the first: {first}"),
+    });
+    result.map_err(|error| {
+        let text = chain(&error);
+        match error {
+            BenchError::Client(argosy_bench::driver::ClientError::Wrong { .. }) => {
+                Failure::Corrupt(text)
+            }
+            BenchError::Client(_) | BenchError::Resp(_) => Failure::Unreachable(text),
+            _ => Failure::Failed(text),
+        }
+    })?;
+    Ok(rows)
+}
+
+/// Of each workload, the take with the median throughput.
+fn medians(takes: Vec<Vec<Row>>) -> Vec<Row> {
+    let workloads = takes.first().map_or(0, Vec::len);
+    (0..workloads)
+        .map(|index| {
+            let mut rows: Vec<_> = takes.iter().map(|take| &take[index]).collect();
+            rows.sort_by(|a, b| a.ops_per_second.total_cmp(&b.ops_per_second));
+            rows[rows.len() / 2].clone()
+        })
+        .collect()
+}

@@ -1,0 +1,83 @@
+//! The command line: what there is, and how it ends.
+//!
+//! What a user asked for goes to stdout, everything else to stderr. Exit codes are in
+//! [`failure`](crate::failure).
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand, ValueEnum};
+
+use crate::cluster::layout::Replication;
+use crate::{bench, playground, server};
+
+/// A replicated, persistent, ordered key-value store
+#[derive(Parser, Debug)]
+#[command(
+    version,
+    after_help = "Examples:\n  argosy playground\n  \
+        argosy bench --workload load-a,run-a --mix sd --records 100000\n\n\
+        Exit codes: 0 done, 1 failed, 2 usage, 4 no answer (try again), 7 configuration, \
+        8 data damaged"
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    Server(server::ServerArgs),
+    Playground(playground::Playground),
+    Bench(Box<bench::Bench>),
+}
+
+/// How results are printed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum OutputFormat {
+    /// For people.
+    #[default]
+    Table,
+    /// For programs.
+    Json,
+}
+
+/// Does what the command line says.
+#[must_use]
+pub fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Server(server) => server.run(),
+        Command::Playground(playground) => {
+            log_to_stderr("warn");
+            playground.run()
+        }
+        Command::Bench(bench) => {
+            log_to_stderr("warn");
+            bench.run()
+        }
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("argosy: {failure}");
+            failure.code()
+        }
+    }
+}
+
+/// Sends what is logged to stderr: messages of `level` and above, unless `ARGOSY_LOG` says
+/// otherwise.
+pub fn log_to_stderr(level: &str) {
+    let filter = tracing_subscriber::EnvFilter::try_from_env("ARGOSY_LOG")
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(level));
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(false)
+        .init();
+}
+
+/// A replication mode on the command line.
+pub fn parse_replication(name: &str) -> Result<Replication, String> {
+    Replication::from_name(name)
+        .ok_or_else(|| format!("no mode is called '{name}'; there are none and send-index"))
+}

@@ -1,0 +1,337 @@
+//! Where everything of a cluster on one machine lies, and which server stores which keys.
+//!
+//! ```text
+//! DIR/coordinator/          the region map
+//! DIR/server-N/argosy.toml  the configuration of server N
+//! DIR/server-N/log          what it says
+//! DIR/server-N/lock         held while it runs
+//! DIR/server-N/...          its device
+//! ```
+//!
+//! Region `i` has its primary on server `i` modulo the number of servers, and its backups on the
+//! servers that follow: primaries and backups are spread evenly.
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use argosy_base::{Epoch, KeyRange, RegionId, ServerId};
+use argosy_coordinator::split::{SPLIT_MAX, split_hex, split_text};
+use argosy_coordinator::{CLUSTER_KEY, ClusterId, ClusterMap, Embedded, Region, Server};
+
+use crate::cluster::ports::Ports;
+use crate::failure::{Failure, chain};
+
+pub use argosy_coordinator::Replication;
+
+/// Most servers of a cluster on one machine.
+const SERVERS_MAX: usize = 64;
+
+/// How many of what a cluster has. What a user leaves open is taken from a cluster that is there
+/// already, or else has a default.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Shape {
+    /// Server processes.
+    pub servers: Option<usize>,
+    /// Members of each region.
+    pub replicas: Option<usize>,
+    /// Regions.
+    pub regions: Option<usize>,
+    /// How members become equal.
+    pub replication: Option<Replication>,
+}
+
+/// For what kind of keys regions are cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Split {
+    /// Keys that begin with letters and digits, as people choose them.
+    Text,
+    /// Keys that begin with hexadecimal digits, as the bench makes them.
+    Hex,
+}
+
+/// The directories of a cluster.
+#[derive(Clone, Debug)]
+pub struct Layout {
+    /// `DIR`.
+    pub dir: PathBuf,
+    /// Where all servers keep their shared memory.
+    pub shm: PathBuf,
+}
+
+impl Layout {
+    /// The region map's directory.
+    pub fn coordinator(&self) -> PathBuf {
+        self.dir.join("coordinator")
+    }
+
+    /// The directory of server `id`.
+    pub fn server(&self, id: usize) -> PathBuf {
+        self.dir.join(format!("server-{id}"))
+    }
+
+    /// The configuration of server `id`.
+    pub fn config(&self, id: usize) -> PathBuf {
+        self.server(id).join("argosy.toml")
+    }
+}
+
+/// Reads the region map in `coordinator`, if there is one.
+pub fn read_map(coordinator: &Path) -> Result<Option<ClusterMap>, Failure> {
+    let entry = open(coordinator)?
+        .read_now(CLUSTER_KEY)
+        .map_err(|error| Failure::Failed(chain(&error)))?;
+    if entry.value.is_empty() {
+        return Ok(None);
+    }
+    let map = ClusterMap::parse(&entry.value);
+    map.map(Some)
+        .map_err(|error| Failure::Corrupt(format!("{}: {error}", coordinator.display())))
+}
+
+/// Puts `map` into `coordinator`, in place of whatever map is there.
+pub fn write_map(coordinator: &Path, map: &ClusterMap) -> Result<(), Failure> {
+    let failed = |error| Failure::Failed(chain(&error));
+    let embedded = open(coordinator)?;
+    let found = embedded.read_now(CLUSTER_KEY).map_err(failed)?;
+    let value = map.to_json();
+    if found.value != value {
+        let set = embedded.set_now(CLUSTER_KEY, found.version, value);
+        set.map_err(failed)?;
+    }
+    Ok(())
+}
+
+fn open(coordinator: &Path) -> Result<Embedded, Failure> {
+    Embedded::open(coordinator).map_err(|error| Failure::Failed(chain(&error)))
+}
+
+/// A new cluster of `shape`, or why there can be none.
+pub fn new_map(shape: &Shape, split: Split, ports: &[Ports]) -> Result<ClusterMap, Failure> {
+    let regions = shape.regions_or_default();
+    let ranges = match split {
+        Split::Text => split_text(regions),
+        Split::Hex => split_hex(regions),
+    };
+    let regions = ranges
+        .into_iter()
+        .enumerate()
+        .map(|(index, range)| region(shape, index, range))
+        .collect();
+    ClusterMap::new(
+        random_id()?,
+        shape.replication_or_default(),
+        servers_at(ports),
+        regions,
+    )
+    .map_err(|error| Failure::Usage(chain(&error)))
+}
+
+/// `map` with its servers at `ports`.
+pub fn moved(map: &ClusterMap, ports: &[Ports]) -> Result<ClusterMap, Failure> {
+    let regions = map.regions().to_vec();
+    ClusterMap::new(map.cluster(), map.replication(), servers_at(ports), regions)
+        .map_err(|error| Failure::Failed(chain(&error)))
+}
+
+fn region(shape: &Shape, index: usize, range: KeyRange) -> Region {
+    let server = |step: usize| ServerId(small((index + step) % shape.servers_or_default()));
+    Region {
+        id: RegionId(small(index + 1)),
+        range,
+        epoch: Epoch(1),
+        primary: server(0),
+        members: (0..shape.replicas_or_default()).map(server).collect(),
+    }
+}
+
+fn servers_at(ports: &[Ports]) -> Vec<Server> {
+    let server = |(id, ports): (usize, &Ports)| Server {
+        id: ServerId(small(id)),
+        resp: ports.resp.to_string(),
+        admin: ports.admin.to_string(),
+    };
+    ports.iter().enumerate().map(server).collect()
+}
+
+fn random_id() -> Result<ClusterId, Failure> {
+    let path = Path::new("/dev/urandom");
+    let mut bytes = [0; 16];
+    let read = std::fs::File::open(path).and_then(|mut file| file.read_exact(&mut bytes));
+    read.map_err(|error| Failure::io("read", path, &error))?;
+    Ok(ClusterId(u128::from_le_bytes(bytes)))
+}
+
+fn small(n: usize) -> u32 {
+    u32::try_from(n).expect("servers and regions are few")
+}
+
+impl Shape {
+    /// What `map` has.
+    pub fn of(map: &ClusterMap) -> Self {
+        let members = map.regions().iter().map(|region| region.members.len());
+        Self {
+            servers: Some(map.servers().len()),
+            replicas: members.max(),
+            regions: Some(map.regions().len()),
+            replication: Some(map.replication()),
+        }
+    }
+
+    /// Whether there can be such a cluster.
+    pub fn check(&self) -> Result<(), Failure> {
+        let (servers, replicas) = (self.servers_or_default(), self.replicas_or_default());
+        let regions = self.regions_or_default();
+        let refuse = |reason: String| Err(Failure::Usage(reason));
+        if !(1..=SERVERS_MAX).contains(&servers) {
+            return refuse(format!(
+                "--servers {servers}: there can be 1 to {SERVERS_MAX}"
+            ));
+        }
+        if !(1..=SPLIT_MAX).contains(&regions) {
+            return refuse(format!(
+                "--regions {regions}: there can be 1 to {SPLIT_MAX}"
+            ));
+        }
+        if !(1..=servers).contains(&replicas) {
+            return refuse(format!(
+                "--replicas {replicas}: each is on another server, so with {servers} servers \
+                 there can be 1 to {servers}"
+            ));
+        }
+        if self.replication == Some(Replication::None) && replicas > 1 {
+            return refuse(format!(
+                "--replication none has one replica, not {replicas}"
+            ));
+        }
+        Ok(())
+    }
+
+    /// Whether everything that is asked for is what `there` has.
+    pub fn agrees_with(&self, there: &Self) -> Result<(), Failure> {
+        let differs = [
+            ("--servers", self.servers, there.servers),
+            ("--replicas", self.replicas, there.replicas),
+            ("--regions", self.regions, there.regions),
+        ];
+        for (flag, asked, found) in differs {
+            if let (Some(asked), Some(found)) = (asked, found)
+                && asked != found
+            {
+                return Err(Failure::Usage(format!(
+                    "{flag} {asked}: the cluster in this data directory has {found}; leave the \
+                     flag out, or use another directory"
+                )));
+            }
+        }
+        match (self.replication, there.replication) {
+            (Some(asked), Some(found)) if asked != found => Err(Failure::Usage(format!(
+                "--replication {asked}: the cluster in this data directory has {found}"
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    /// Server processes; 3 unless said otherwise.
+    pub fn servers_or_default(&self) -> usize {
+        self.servers.unwrap_or(3)
+    }
+
+    /// Members of each region; 3, or as many as there are servers, unless said otherwise.
+    pub fn replicas_or_default(&self) -> usize {
+        match self.replication {
+            Some(Replication::None) => self.replicas.unwrap_or(1),
+            _ => self
+                .replicas
+                .unwrap_or_else(|| self.servers_or_default().min(3)),
+        }
+    }
+
+    /// Regions; one for each server unless said otherwise.
+    pub fn regions_or_default(&self) -> usize {
+        self.regions.unwrap_or_else(|| self.servers_or_default())
+    }
+
+    /// How members become equal; by send-index unless said otherwise.
+    pub fn replication_or_default(&self) -> Replication {
+        self.replication.unwrap_or(Replication::SendIndex)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::SocketAddr;
+
+    fn shape(servers: usize, replicas: usize, regions: usize) -> Shape {
+        Shape {
+            servers: Some(servers),
+            replicas: Some(replicas),
+            regions: Some(regions),
+            replication: None,
+        }
+    }
+
+    fn ports(count: u16) -> Vec<Ports> {
+        let at = |port| SocketAddr::from(([127, 0, 0, 1], port));
+        (0..count)
+            .map(|n| Ports {
+                resp: at(7379 + n),
+                admin: at(7480 + n),
+            })
+            .collect()
+    }
+
+    #[test]
+    fn regions_and_their_members_are_spread_over_the_servers() {
+        let map = new_map(&shape(3, 2, 6), Split::Hex, &ports(3)).unwrap();
+        for id in 0..3 {
+            let id = ServerId(id);
+            let primary = map.regions().iter().filter(|region| region.primary == id);
+            let member = map
+                .regions()
+                .iter()
+                .filter(|region| region.members.contains(&id));
+            assert_eq!((primary.count(), member.count()), (2, 4));
+        }
+        assert_eq!(
+            Shape::of(&map),
+            Shape {
+                replication: Some(Replication::SendIndex),
+                ..shape(3, 2, 6)
+            }
+        );
+        let moved = moved(&map, &ports(3)[..]).unwrap();
+        assert_eq!(moved, map);
+    }
+
+    #[test]
+    fn shapes_that_cannot_be_are_refused() {
+        for (bad, flag) in [
+            (shape(0, 1, 1), "--servers"),
+            (shape(2, 3, 1), "--replicas"),
+            (shape(2, 0, 1), "--replicas"),
+            (shape(2, 2, 0), "--regions"),
+            (
+                Shape {
+                    replication: Some(Replication::None),
+                    ..shape(2, 2, 1)
+                },
+                "--replication",
+            ),
+        ] {
+            let error = bad.check().unwrap_err().to_string();
+            assert!(error.starts_with(flag), "{error}");
+        }
+        for good in [Shape::default(), shape(1, 1, 1), shape(64, 64, 4096)] {
+            good.check().unwrap();
+        }
+    }
+
+    #[test]
+    fn a_cluster_that_is_there_keeps_its_shape() {
+        let there = shape(3, 3, 1);
+        Shape::default().agrees_with(&there).unwrap();
+        there.agrees_with(&there).unwrap();
+        assert!(shape(4, 3, 1).agrees_with(&there).is_err());
+    }
+}

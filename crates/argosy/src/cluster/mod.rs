@@ -1,0 +1,347 @@
+//! A cluster of server processes on this machine: what `argosy playground` and `argosy bench`
+//! start, watch and stop.
+//!
+//! Starting, in steps:
+//!
+//! 1. Make or take over the directories ([`layout`]); take the lock on a data directory that is to
+//!    stay, or make one that goes away ([`scratch`]).
+//! 2. Choose ports ([`ports`]), and put the region map, with the addresses in it, into the
+//!    coordinator.
+//! 3. Write each server's configuration and start it ([`child`]).
+//! 4. Ask each until it is ready ([`ready`]): then all its regions are open.
+//!
+//! Stopping asks all to stop, waits, and kills what is left. A server that somebody restarted by
+//! hand (`argosy server --config`) is no child, and is found by its lock ([`lock`]).
+
+pub mod child;
+pub mod layout;
+pub mod lock;
+pub mod ports;
+pub mod ready;
+pub mod scratch;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use argosy_base::Clock;
+use argosy_bench::clock::ProcessClock;
+use argosy_coordinator::ClusterMap;
+use rustix::process::{Signal, kill_process};
+
+use crate::config::{
+    AdminSection, CoordinatorSection, FabricSection, LogSection, MemorySection, ReplicationSection,
+    RespSection, ServerConfig, ServerSection, StorageSection,
+};
+use crate::failure::Failure;
+use child::Child;
+use layout::{Layout, Shape, Split};
+use lock::DirLock;
+use ports::{Claim, Ports};
+use scratch::Scratch;
+
+/// How long servers may take until they are ready: recovery replays at most the bounded logs.
+const READY_MAX: Duration = Duration::from_secs(120);
+
+/// How long they may take to stop before they are killed.
+const STOP_MAX: Duration = Duration::from_secs(20);
+
+/// How often a state is looked at that nobody reports.
+const POLL: Duration = Duration::from_millis(10);
+
+/// What cluster to start.
+#[derive(Clone, Debug)]
+pub struct Spec {
+    /// How many of what.
+    pub shape: Shape,
+    /// Where regions are cut.
+    pub split: Split,
+    /// Where the data stays; `None` for a directory that goes away with the cluster.
+    pub data_dir: Option<PathBuf>,
+    /// Where directories that go away are made.
+    pub scratch_root: PathBuf,
+    /// Memory of each server.
+    pub memory: MemorySection,
+    /// Storage of each server.
+    pub storage: StorageSection,
+}
+
+/// A server of the cluster.
+pub struct Member {
+    /// Its number.
+    pub id: usize,
+    /// Its configuration.
+    pub config: PathBuf,
+    /// Where it listens.
+    pub ports: Ports,
+    /// Its process.
+    pub child: Child,
+    /// Its process has ended, and that has been told.
+    pub ended: bool,
+}
+
+/// A running cluster.
+pub struct Cluster {
+    /// Its directories.
+    pub layout: Layout,
+    /// The region map it was started with.
+    pub map: ClusterMap,
+    /// Its servers.
+    pub members: Vec<Member>,
+    // Dropped last: processes end before their directories go away.
+    places: Places,
+}
+
+/// What keeps the directories.
+enum Places {
+    /// They go away.
+    Scratch(#[expect(dead_code, reason = "dropping them removes them")] Vec<Scratch>),
+    /// The data stays.
+    Kept {
+        #[expect(dead_code, reason = "dropping it gives it up")]
+        lock: DirLock,
+        shm: PathBuf,
+    },
+}
+
+impl Places {
+    /// Every server has stopped as it should: whatever is in shared memory is on devices, too.
+    fn memory_is_durable(&self) {
+        if let Self::Kept { shm, .. } = self
+            && let Err(error) = std::fs::remove_dir_all(shm)
+        {
+            tracing::warn!("cannot remove {}: {error}", shm.display());
+        }
+    }
+}
+
+impl Cluster {
+    /// Starts a cluster and returns when every server is ready.
+    pub fn start(spec: &Spec) -> Result<Self, Failure> {
+        spec.shape.check()?;
+        let (layout, places) = make_places(spec)?;
+        let claim = Claim::wait()?;
+        let map = settle_map(spec, &layout, &claim)?;
+        let mut cluster = Self {
+            members: Vec::new(),
+            layout,
+            map,
+            places,
+        };
+        for id in 0..cluster.map.servers().len() {
+            let member = cluster.start_member(id, spec)?;
+            cluster.members.push(member);
+        }
+        cluster.wait_ready()?;
+        drop(claim);
+        Ok(cluster)
+    }
+
+    /// Whether the data goes away with the cluster.
+    pub fn is_scratch(&self) -> bool {
+        matches!(self.places, Places::Scratch(_))
+    }
+
+    /// Tells of each server whose process has ended since the last call.
+    pub fn take_ended(&mut self) -> Vec<String> {
+        let mut told = Vec::new();
+        for member in &mut self.members {
+            if member.ended {
+                continue;
+            }
+            if let Some(status) = member.child.exited() {
+                member.ended = true;
+                told.push(format!(
+                    "server {} (process {}) ended: {status}; the others go on.\n\
+                     Restart it: argosy server --config {}",
+                    member.id,
+                    member.child.pid(),
+                    member.config.display()
+                ));
+            }
+        }
+        told
+    }
+
+    /// Stops all servers; false where one had to be killed or had failed by itself.
+    pub fn stop(mut self) -> bool {
+        let began = ProcessClock.now();
+        for member in &mut self.members {
+            member.child.terminate();
+        }
+        let (mut clean, mut durable) = (true, true);
+        for member in &mut self.members {
+            let status = loop {
+                if let Some(status) = member.child.exited() {
+                    break Some(status);
+                }
+                if ProcessClock.now() - began > STOP_MAX {
+                    break None;
+                }
+                std::thread::park_timeout(POLL);
+            };
+            if status.is_none() {
+                tracing::warn!("server {} did not stop in time, and is killed", member.id);
+                member.child.kill();
+            }
+            let success = status.is_some_and(|status| status.success());
+            durable &= success && !member.ended;
+            clean &= success || member.ended;
+        }
+        clean &= self.stop_restarted();
+        if durable {
+            self.places.memory_is_durable();
+        }
+        clean
+    }
+
+    /// Stops the servers that were restarted by hand.
+    fn stop_restarted(&self) -> bool {
+        let mut clean = true;
+        for member in &self.members {
+            let dir = self.layout.server(member.id);
+            let Some(pid) = lock::holder(&dir) else {
+                continue;
+            };
+            let _ = kill_process(pid, Signal::TERM);
+            let began = ProcessClock.now();
+            while lock::held(&dir) {
+                if ProcessClock.now() - began > STOP_MAX {
+                    let _ = kill_process(pid, Signal::KILL);
+                    clean = false;
+                    break;
+                }
+                std::thread::park_timeout(POLL);
+            }
+        }
+        clean
+    }
+
+    fn start_member(&self, id: usize, spec: &Spec) -> Result<Member, Failure> {
+        let dir = self.layout.server(id);
+        std::fs::create_dir_all(&dir).map_err(|error| Failure::io("make", &dir, &error))?;
+        let ports = ports_in(&self.map)?[id];
+        let config = ServerConfig {
+            server: ServerSection {
+                id: u32::try_from(id).expect("servers are few"),
+                data_dir: PathBuf::from("."),
+            },
+            resp: RespSection { addr: ports.resp },
+            admin: AdminSection { addr: ports.admin },
+            coordinator: CoordinatorSection {
+                dir: PathBuf::from("../coordinator"),
+            },
+            fabric: FabricSection {
+                shm_dir: self.layout.shm.clone(),
+            },
+            memory: spec.memory.clone(),
+            storage: spec.storage.clone(),
+            replication: ReplicationSection::default(),
+            log: LogSection::default(),
+        };
+        let path = self.layout.config(id);
+        std::fs::write(&path, config.to_toml())
+            .map_err(|error| Failure::io("write", &path, &error))?;
+        let child = Child::start(&path, dir.join("log"))?;
+        Ok(Member {
+            id,
+            config: path,
+            ports,
+            child,
+            ended: false,
+        })
+    }
+
+    fn wait_ready(&mut self) -> Result<(), Failure> {
+        let began = ProcessClock.now();
+        for index in 0..self.members.len() {
+            loop {
+                self.check_living()?;
+                let member = &self.members[index];
+                let Err(reason) = ready::ask(member.ports.admin) else {
+                    break;
+                };
+                if ProcessClock.now() - began > READY_MAX {
+                    return Err(Failure::Unreachable(format!(
+                        "server {} is not ready after {} s: {reason}",
+                        member.id,
+                        READY_MAX.as_secs()
+                    )));
+                }
+                std::thread::park_timeout(POLL);
+            }
+        }
+        Ok(())
+    }
+
+    fn check_living(&mut self) -> Result<(), Failure> {
+        for member in &mut self.members {
+            if let Some(status) = member.child.exited() {
+                return Err(Failure::Failed(format!(
+                    "server {} ended before it was ready: {status}\n{}",
+                    member.id,
+                    member.child.log_tail()
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The directories, and what keeps them.
+fn make_places(spec: &Spec) -> Result<(Layout, Places), Failure> {
+    if let Some(dir) = &spec.data_dir {
+        std::fs::create_dir_all(dir).map_err(|error| Failure::io("make", dir, &error))?;
+        let dir = dir
+            .canonicalize()
+            .map_err(|error| Failure::io("find", dir, &error))?;
+        let lock = DirLock::take(&dir)?;
+        let shm = scratch::memory_of(&dir)?;
+        let layout = Layout {
+            dir,
+            shm: shm.clone(),
+        };
+        return Ok((layout, Places::Kept { lock, shm }));
+    }
+    let data = Scratch::new(&spec.scratch_root)?;
+    let shm = Scratch::new(&scratch::shared_memory_root(&spec.scratch_root))?;
+    let layout = Layout {
+        dir: data.path().to_path_buf(),
+        shm: shm.path().to_path_buf(),
+    };
+    Ok((layout, Places::Scratch(vec![data, shm])))
+}
+
+/// The map that is there, at ports that are free now; or a new one.
+fn settle_map(spec: &Spec, layout: &Layout, claim: &Claim) -> Result<ClusterMap, Failure> {
+    let coordinator = layout.coordinator();
+    let map = match layout::read_map(&coordinator)? {
+        Some(map) => {
+            spec.shape.agrees_with(&Shape::of(&map))?;
+            let wanted = ports_in(&map)?;
+            let ports = claim.choose(wanted.len(), &wanted)?;
+            layout::moved(&map, &ports)?
+        }
+        None => {
+            let ports = claim.choose(spec.shape.servers_or_default(), &[])?;
+            layout::new_map(&spec.shape, spec.split, &ports)?
+        }
+    };
+    layout::write_map(&coordinator, &map)?;
+    Ok(map)
+}
+
+fn ports_in(map: &ClusterMap) -> Result<Vec<Ports>, Failure> {
+    let parse = |text: &str| {
+        text.parse()
+            .map_err(|_| Failure::Corrupt(format!("the region map has the address {text:?}")))
+    };
+    let servers = map.servers().iter();
+    servers
+        .map(|server| {
+            Ok(Ports {
+                resp: parse(&server.resp)?,
+                admin: parse(&server.admin)?,
+            })
+        })
+        .collect()
+}

@@ -1,0 +1,110 @@
+//! Ports for the servers of a cluster on this machine.
+//!
+//! Server 0 gets 7379 (Redis protocol) and 7480 (admin); each further server the next pair, 10
+//! higher, of which both ports are free. A port is free where it can be bound at this moment;
+//! [`Claim`] keeps other playgrounds from finding the same ones free until the servers listen.
+
+use std::fs::File;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::PathBuf;
+
+use rustix::fs::{FlockOperation, flock};
+
+use crate::failure::Failure;
+
+/// The first server's port for the Redis protocol.
+pub const RESP_PORT: u16 = 7379;
+
+/// From a server's Redis port to its admin port.
+const ADMIN_ABOVE: u16 = 101;
+
+/// From one candidate to the next.
+const STRIDE: u16 = 10;
+
+/// How many candidates are tried.
+const CANDIDATES_MAX: u16 = 2000;
+
+/// Where one server listens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ports {
+    /// The Redis protocol.
+    pub resp: SocketAddr,
+    /// Health.
+    pub admin: SocketAddr,
+}
+
+impl Ports {
+    fn at(resp: u16) -> Self {
+        let local = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        Self {
+            resp: local(resp),
+            admin: local(resp + ADMIN_ABOVE),
+        }
+    }
+
+    fn free(&self) -> bool {
+        // The listener is closed at once; a port that was only listened on can be bound again.
+        [self.resp, self.admin]
+            .iter()
+            .all(|addr| TcpListener::bind(addr).is_ok())
+    }
+}
+
+/// The right to look for free ports, among all playgrounds of this machine, until dropped.
+pub struct Claim(#[expect(dead_code, reason = "closing the file gives up its lock")] File);
+
+impl Claim {
+    /// Waits until nobody else is starting servers.
+    pub fn wait() -> Result<Self, Failure> {
+        let path = lock_path();
+        let failed = |error: std::io::Error| Failure::io("lock", &path, &error);
+        let file = File::options()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(&path)
+            .map_err(failed)?;
+        flock(&file, FlockOperation::LockExclusive).map_err(|error| failed(error.into()))?;
+        Ok(Self(file))
+    }
+
+    /// Ports for `count` servers: those `wanted`, where they are still free, else the first free
+    /// ones.
+    pub fn choose(&self, count: usize, wanted: &[Ports]) -> Result<Vec<Ports>, Failure> {
+        if wanted.len() == count && wanted.iter().all(Ports::free) {
+            return Ok(wanted.to_vec());
+        }
+        let candidates = (0..CANDIDATES_MAX).map(|step| Ports::at(RESP_PORT + step * STRIDE));
+        let chosen: Vec<_> = candidates.filter(Ports::free).take(count).collect();
+        if chosen.len() < count {
+            return Err(Failure::Failed(format!(
+                "no {count} free pairs of ports from {RESP_PORT} on"
+            )));
+        }
+        Ok(chosen)
+    }
+}
+
+/// One file a user, since one user's file may not be another's to write.
+fn lock_path() -> PathBuf {
+    let user = rustix::process::getuid().as_raw();
+    std::env::temp_dir().join(format!("argosy-ports-{user}.lock"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn busy_ports_are_passed_over() {
+        let claim = Claim::wait().unwrap();
+        let before = claim.choose(2, &[]).unwrap();
+        let _busy = TcpListener::bind(before[0].admin).unwrap();
+        let after = claim.choose(2, &before).unwrap();
+        assert!(!after.contains(&before[0]), "one of its ports is busy");
+        assert!(after[0].resp.port() < after[1].resp.port());
+        assert_eq!(after[1].resp.port() % 10, 9);
+        let again = claim.choose(2, &after).unwrap();
+        assert_eq!(again, after, "what is wanted and free is taken");
+    }
+}

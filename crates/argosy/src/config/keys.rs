@@ -1,0 +1,134 @@
+//! Every key of a configuration file, and what was meant by one that is not there.
+
+/// A key of the configuration.
+pub struct Key {
+    /// The section.
+    pub section: &'static str,
+    /// The key in it.
+    pub name: &'static str,
+    /// What it does.
+    pub about: &'static str,
+}
+
+const fn key(section: &'static str, name: &'static str, about: &'static str) -> Key {
+    Key {
+        section,
+        name,
+        about,
+    }
+}
+
+/// All keys. A test keeps this table and the types that are deserialised in step.
+pub const KEYS: [Key; 15] = [
+    key("server", "id", "This server's number in the region map."),
+    key("server", "data-dir", "Where the device and the lock lie."),
+    key("resp", "addr", "Where the Redis protocol is spoken."),
+    key("admin", "addr", "Where /livez and /readyz are answered."),
+    key(
+        "coordinator",
+        "dir",
+        "The directory with the region map, shared by all servers.",
+    ),
+    key(
+        "fabric",
+        "shm-dir",
+        "Shared memory of all servers, on a tmpfs.",
+    ),
+    key(
+        "memory",
+        "limit",
+        "Memory for memtables, caches, windows and rings together.",
+    ),
+    key(
+        "storage",
+        "device-bytes",
+        "Size of the device, when it is first made.",
+    ),
+    key(
+        "storage",
+        "l0-bytes",
+        "Memory of one memtable before it is flushed.",
+    ),
+    key(
+        "storage",
+        "placement",
+        "Where values lie: hybrid, in-place or separated.",
+    ),
+    key(
+        "storage",
+        "growth-factor",
+        "How many times larger a level is than the one above.",
+    ),
+    key(
+        "storage",
+        "node-bytes",
+        "Bytes of a leaf; equal on all servers.",
+    ),
+    key(
+        "storage",
+        "flush-interval",
+        "How long a write may stay off the device.",
+    ),
+    key(
+        "replication",
+        "deadline",
+        "How long a request waits before it is answered 'unavailable'.",
+    ),
+    key(
+        "log",
+        "level",
+        "error, warn, info, debug or trace; ARGOSY_LOG goes before it.",
+    ),
+];
+
+/// The name among `names` that is nearest to `wrong`, if any is near enough to be meant.
+pub fn nearest<'a>(wrong: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let (distance, name) = names.map(|name| (distance(wrong, name), name)).min()?;
+    // A third of the letters wrong is a typing error; more is another word.
+    (distance <= wrong.len().max(name.len()).div_ceil(3)).then_some(name)
+}
+
+/// How many letters have to be changed, added, left out or swapped with their neighbour.
+fn distance(a: &str, b: &str) -> usize {
+    let (a, b) = (a.as_bytes(), b.as_bytes());
+    let mut before_last = vec![0; b.len() + 1];
+    let mut last: Vec<usize> = (0..=b.len()).collect();
+    for i in 1..=a.len() {
+        let mut row = vec![i; b.len() + 1];
+        for j in 1..=b.len() {
+            let changed = last[j - 1] + usize::from(a[i - 1] != b[j - 1]);
+            row[j] = changed.min(last[j] + 1).min(row[j - 1] + 1);
+            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
+                row[j] = row[j].min(before_last[j - 2] + 1);
+            }
+        }
+        before_last = std::mem::replace(&mut last, row);
+    }
+    last[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn typing_errors_are_understood_and_other_words_are_not() {
+        let names = || KEYS.iter().map(|key| key.name);
+        assert_eq!(nearest("l0-byte", names()), Some("l0-bytes"));
+        assert_eq!(nearest("placemnet", names()), Some("placement"));
+        assert_eq!(nearest("data_dir", names()), Some("data-dir"));
+        assert_eq!(nearest("shards", names()), None);
+    }
+
+    #[test]
+    fn distances_count_letters() {
+        for (a, b, expected) in [
+            ("", "", 0),
+            ("abc", "abc", 0),
+            ("abc", "acb", 1),
+            ("", "ab", 2),
+        ] {
+            assert_eq!(distance(a, b), expected, "{a} {b}");
+        }
+    }
+}

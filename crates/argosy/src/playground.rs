@@ -1,0 +1,208 @@
+//! `argosy playground`: a cluster on this machine by one command, until Ctrl-C.
+
+use std::io::Write;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use argosy_base::Clock;
+use argosy_bench::clock::ProcessClock;
+use clap::Args;
+use serde::Serialize;
+
+use crate::cli::{OutputFormat, parse_replication};
+use crate::cluster::layout::{Replication, Shape, Split};
+use crate::cluster::{Cluster, Member, Spec};
+use crate::config::{MemorySection, Placement, StorageSection};
+use crate::failure::Failure;
+use crate::signals::Signals;
+use crate::units::Size;
+
+/// The schema of the line that `-o json` prints.
+const SCHEMA: &str = "argosy.playground.v1";
+
+/// Memory of each server unless said otherwise.
+const MEMORY: Size = Size::mib(256);
+
+/// Memory of one memtable unless said otherwise.
+const L0: Size = Size::mib(8);
+
+/// Start a cluster on this machine
+///
+/// Starts region servers as separate processes, with an embedded coordinator, and stops them all on
+/// Ctrl-C. Without --data-dir everything is removed then; with it, the next start finds it again.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:\n  argosy playground\n  \
+    argosy playground --servers 5 --regions 10 --data-dir ./data\n\n\
+    Then: redis-cli -p 7379 set hello world")]
+pub struct Playground {
+    /// Server processes [default: 3]
+    #[arg(long, value_name = "N")]
+    servers: Option<usize>,
+    /// Members of each region [default: 3, or as many as there are servers]
+    #[arg(long, value_name = "N")]
+    replicas: Option<usize>,
+    /// Regions that keys are cut into [default: one for each server]
+    #[arg(long, value_name = "N")]
+    regions: Option<usize>,
+    /// How members become equal: none or send-index [default: send-index]
+    #[arg(long, value_name = "MODE", value_parser = parse_replication)]
+    replication: Option<Replication>,
+    /// Keep the data here
+    #[arg(long, value_name = "DIR")]
+    data_dir: Option<PathBuf>,
+    /// Memory of each server
+    #[arg(long, value_name = "SIZE", default_value_t = MEMORY)]
+    memory: Size,
+    /// Memory of one memtable before it is flushed
+    #[arg(long, value_name = "SIZE", default_value_t = L0)]
+    l0_bytes: Size,
+    /// Where values lie
+    #[arg(long, value_enum, default_value_t)]
+    placement: Placement,
+    /// Print one line of JSON when ready instead of text
+    #[arg(short, long, value_enum, default_value_t)]
+    output: OutputFormat,
+}
+
+/// What `-o json` prints.
+#[derive(Serialize)]
+struct Ready<'a> {
+    schema: &'static str,
+    data_dir: &'a PathBuf,
+    servers: Vec<ReadyServer<'a>>,
+}
+
+/// A server in [`Ready`].
+#[derive(Serialize)]
+struct ReadyServer<'a> {
+    id: usize,
+    pid: u32,
+    config: &'a PathBuf,
+    resp: String,
+    admin: String,
+}
+
+impl Playground {
+    /// Runs until a signal comes.
+    pub fn run(self) -> Result<(), Failure> {
+        let failed = |error: std::io::Error| Failure::Failed(format!("cannot wait: {error}"));
+        let began = ProcessClock.now();
+        let signals = Signals::catch().map_err(failed)?;
+        let mut cluster = Cluster::start(&self.spec())?;
+        let took = ProcessClock.now() - began;
+        match self.output {
+            OutputFormat::Json => print_json(&cluster),
+            OutputFormat::Table => print_text(&cluster, took),
+        }
+        loop {
+            let living = cluster.members.iter().filter(|member| !member.ended);
+            let ends: Vec<BorrowedFd<'_>> =
+                living.map(|member| member.child.ended.as_fd()).collect();
+            if signals.wait_or(&ends, None).map_err(failed)?.signal {
+                break;
+            }
+            for text in cluster.take_ended() {
+                eprintln!("{text}");
+            }
+        }
+        eprintln!("stopping; Ctrl-C again stops at once");
+        if cluster.stop() {
+            Ok(())
+        } else {
+            Err(Failure::Failed(
+                "not every server stopped cleanly".to_owned(),
+            ))
+        }
+    }
+
+    fn spec(&self) -> Spec {
+        Spec {
+            shape: Shape {
+                servers: self.servers,
+                replicas: self.replicas,
+                regions: self.regions,
+                replication: self.replication,
+            },
+            split: Split::Text,
+            data_dir: self.data_dir.clone(),
+            scratch_root: std::env::temp_dir(),
+            memory: MemorySection { limit: self.memory },
+            storage: StorageSection {
+                l0_bytes: self.l0_bytes,
+                placement: self.placement,
+                ..StorageSection::default()
+            },
+        }
+    }
+}
+
+fn print_json(cluster: &Cluster) {
+    let ready = Ready {
+        schema: SCHEMA,
+        data_dir: &cluster.layout.dir,
+        servers: cluster.members.iter().map(ready_server).collect(),
+    };
+    let line = serde_json::to_string(&ready).expect("plain data has a JSON form");
+    say(&line);
+}
+
+fn ready_server(member: &Member) -> ReadyServer<'_> {
+    ReadyServer {
+        id: member.id,
+        pid: member.child.pid(),
+        config: &member.config,
+        resp: member.ports.resp.to_string(),
+        admin: member.ports.admin.to_string(),
+    }
+}
+
+fn print_text(cluster: &Cluster, took: Duration) {
+    let map = &cluster.map;
+    let members = map
+        .regions()
+        .iter()
+        .map(|region| region.members.len())
+        .max();
+    let count = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
+    say(&format!(
+        "Argosy: {}, {}, {} of each, replication {}; ready in {:.1} s\n",
+        count(map.servers().len(), "server"),
+        count(map.regions().len(), "region"),
+        count(members.unwrap_or(0), "copy").replace("copys", "copies"),
+        map.replication(),
+        took.as_secs_f64(),
+    ));
+    say("server  redis protocol    admin             process  configuration");
+    for member in &cluster.members {
+        say(&format!(
+            "{:<7} {:<17} {:<17} {:<8} {}",
+            member.id,
+            member.ports.resp.to_string(),
+            member.ports.admin.to_string(),
+            member.child.pid(),
+            member.config.display()
+        ));
+    }
+    let port = |index: usize| cluster.members[index].ports.resp.port();
+    let last = cluster.members.len() - 1;
+    say(&format!(
+        "\nEvery server answers for every key:\n  redis-cli -p {} set hello world\n  \
+         redis-cli -p {} get hello\n",
+        port(0),
+        port(last)
+    ));
+    let dir = cluster.layout.dir.display();
+    if cluster.is_scratch() {
+        say(&format!("Ctrl-C stops everything and removes {dir}"));
+    } else {
+        say(&format!("Ctrl-C stops everything; the data stays in {dir}"));
+    }
+}
+
+/// Prints a line. Nobody may be reading, which is no reason to stop servers.
+fn say(line: &str) {
+    let mut stdout = std::io::stdout().lock();
+    let _ = writeln!(stdout, "{line}");
+    let _ = stdout.flush();
+}

@@ -1,0 +1,193 @@
+//! `argosy bench` at a small scale: every field of its rows is there, and the figures fit each
+//! other.
+
+use std::process::Stdio;
+
+use argosy::cluster::scratch::Scratch;
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::support::{argosy, empty_dir, lives, signal, text, until};
+
+/// Exactly these, in this order.
+const FIELDS: [&str; 29] = [
+    "workload",
+    "mix",
+    "engine",
+    "placement",
+    "replication",
+    "address_mode",
+    "fabric",
+    "servers",
+    "replicas",
+    "regions",
+    "clients",
+    "records",
+    "ops",
+    "seconds",
+    "ops_per_second",
+    "cpu_us_per_op",
+    "client_cpu_us_per_op",
+    "compaction_cpu_us_per_op",
+    "per_server",
+    "latency_us",
+    "device_read_bytes",
+    "device_write_bytes",
+    "io_amplification",
+    "network_bytes",
+    "network_amplification",
+    "peak_rss_bytes",
+    "space_bytes",
+    "levels",
+    "compactions",
+];
+
+fn bench(args: &[&str]) -> Vec<Value> {
+    let small = [
+        "bench",
+        "-o",
+        "json",
+        "--records",
+        "20000",
+        "--ops",
+        "5000",
+        "--memory",
+        "128MiB",
+        "--l0-bytes",
+        "256KiB",
+        "--device-bytes",
+        "1GiB",
+    ];
+    let output = argosy().args(small).args(args).output().unwrap();
+    let said = text(&output.stderr);
+    assert!(output.status.success(), "{}: {said}", output.status);
+    let report: Value = serde_json::from_slice(&output.stdout).expect("one JSON value");
+    assert_eq!(report["schema"], "argosy.bench.v1");
+    let runs = report["runs"].as_array().expect("runs").clone();
+    for run in &runs {
+        let keys: Vec<_> = run
+            .as_object()
+            .unwrap()
+            .keys()
+            .map(String::as_str)
+            .collect();
+        for field in FIELDS.iter().chain(&["errors"]) {
+            assert!(keys.contains(field), "{field} is missing");
+        }
+        assert_eq!(keys.len(), FIELDS.len() + 1, "{keys:?}");
+        assert_eq!(run["errors"], 0);
+        for latency in ["p50", "p99", "p999", "max"] {
+            assert!(run["latency_us"][latency].as_f64().unwrap() > 0.0);
+        }
+        assert!(run["ops_per_second"].as_f64().unwrap() > 0.0);
+        assert!(run["cpu_us_per_op"].as_f64().unwrap() > 0.0);
+    }
+    runs
+}
+
+fn number(run: &Value, field: &str) -> u64 {
+    run[field]
+        .as_u64()
+        .unwrap_or_else(|| panic!("{field} is a number"))
+}
+
+#[test]
+fn replication_shows_in_the_figures_it_should() {
+    let args = [
+        "--workload",
+        "load-a,run-a,run-c",
+        "--mix",
+        "sd",
+        "--replication",
+        "none,send-index",
+        "--regions",
+        "1",
+        "--clients",
+        "2",
+    ];
+    let runs = bench(&args);
+    let names: Vec<_> = runs
+        .iter()
+        .map(|run| {
+            (
+                run["replication"].as_str().unwrap(),
+                run["workload"].as_str().unwrap(),
+            )
+        })
+        .collect();
+    let expected = ["none", "send-index"]
+        .map(|mode| ["load-a", "run-a", "run-c"].map(|workload| (mode, workload)));
+    assert_eq!(names, expected.concat());
+    let (alone, shipped) = (&runs[0], &runs[3]);
+    assert_eq!(
+        (number(alone, "replicas"), number(shipped, "replicas")),
+        (1, 3)
+    );
+    assert!(number(shipped, "network_bytes") > number(alone, "network_bytes"));
+    assert!(number(shipped, "compactions") > 0 && number(shipped, "levels") > 0);
+    assert!(number(shipped, "device_write_bytes") > number(alone, "device_write_bytes"));
+    // One region: its primary is server 0, and nobody else spends anything on compaction.
+    let per_server = shipped["per_server"].as_array().unwrap();
+    let compaction = |server: usize| {
+        per_server[server]["compaction_cpu_us_per_op"]
+            .as_f64()
+            .unwrap()
+    };
+    assert!(compaction(0) > 0.0);
+    assert_eq!(
+        (compaction(1), compaction(2)),
+        (0.0, 0.0),
+        "backups compact nothing"
+    );
+}
+
+#[test]
+fn the_engine_alone_is_measured_in_process() {
+    let runs = bench(&[
+        "--embedded",
+        "--workload",
+        "load-a,run-a,run-c",
+        "--mix",
+        "s,l",
+    ]);
+    assert_eq!(runs.len(), 6);
+    for run in &runs {
+        assert_eq!(
+            (number(run, "servers"), number(run, "network_bytes")),
+            (0, 0)
+        );
+    }
+    assert!(number(&runs[0], "compactions") > 0);
+}
+
+#[test]
+fn ctrl_c_leaves_nothing_behind() {
+    let root = empty_dir("bench");
+    let mut bench = argosy()
+        .args(["bench", "--records", "50000000", "--data-root"])
+        .arg(&root)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut servers = Vec::new();
+    until("servers run", || {
+        servers = std::fs::read_dir(&root)
+            .unwrap()
+            .flatten()
+            .flat_map(|scratch| (0..3).map(move |id| scratch.path().join(format!("server-{id}"))))
+            .filter_map(|dir| argosy::cluster::lock::holder(&dir))
+            .collect();
+        servers.len() == 3
+    });
+    signal(bench.id(), Signal::INT);
+    assert_eq!(bench.wait().unwrap().code(), Some(130));
+    for server in servers {
+        let pid = u32::try_from(server.as_raw_nonzero().get()).unwrap();
+        until("a server ends", || !lives(pid));
+    }
+    // Where the signal came before the servers were ready, the next start removes what is left.
+    drop(Scratch::new(&root).unwrap());
+    assert_eq!(std::fs::read_dir(&root).unwrap().count(), 0);
+    std::fs::remove_dir(&root).unwrap();
+}

@@ -1,0 +1,19 @@
+//! End to end: the built binary, as separate processes, talked to over sockets by Redis' own tools
+//! and by clients that check what they are told.
+//!
+//! A tool that is missing is a failure, not a skipped test: `make test` installs them all. Waits
+//! have a limit only so that a hanging server fails the test; no time is ever asserted.
+
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test panics where its world is not as it should be"
+)]
+
+mod bench_command;
+mod kill;
+mod lost_member;
+mod malformed;
+mod package_index;
+mod playground;
+mod redis_tools;
+mod support;

@@ -1,0 +1,64 @@
+"""redis-py against the servers whose ports are the arguments. Prints "ok", or fails."""
+
+import sys
+
+import redis
+
+ports = [int(port) for port in sys.argv[1:]]
+assert redis.__version__.split(".")[0] == "8", redis.__version__
+
+
+def check(port, **options):
+    client = redis.Redis(port=port, client_name="check", **options)
+    other = redis.Redis(port=ports[-1], **options)
+    assert client.ping() and client.echo("hi") == b"hi"
+
+    assert client.set("s", "1") and other.get("s") == b"1"
+    assert client.set("s", "2", nx=True) is None and client.get("s") == b"1"
+    assert client.set("s", "3", xx=True) and client.set("s", "4", get=True) == b"3"
+    assert client.set("nobody", "x", xx=True) is None and client.get("nobody") is None
+
+    # Any bytes are a key and a value.
+    raw = bytes(range(256))
+    assert client.set(raw, raw * 100) and other.get(raw) == raw * 100
+    assert client.strlen(raw) == 25600 and client.set("empty", b"") and client.get("empty") == b""
+
+    pairs = {f"m{n}": f"v{n}" for n in range(500)}
+    assert client.mset(pairs)
+    assert other.mget(list(pairs)) == [value.encode() for value in pairs.values()]
+    assert client.exists("m1", "m2", "nobody", "m1") == 3
+    assert client.type("m1") == b"string" and client.type("nobody") == b"none"
+    assert sorted(client.scan_iter(match="m*", count=37)) == sorted(key.encode() for key in pairs)
+    flat = client.execute_command("KV.RANGE", "m", "n", "LIMIT", 10)
+    assert flat[0::2] == sorted(key.encode() for key in pairs)[:10]
+    assert all(value == b"v" + key[1:] for key, value in zip(flat[0::2], flat[1::2]))
+
+    # A thousand commands in one pipeline: replies come in order.
+    pipe = client.pipeline(transaction=False)
+    for n in range(500):
+        pipe.set(f"p{n}", n).get(f"p{n}")
+    assert pipe.execute() == [reply for n in range(500) for reply in (True, str(n).encode())]
+
+    # An unknown command is an error, and the connection stays.
+    pipe = client.pipeline(transaction=False)
+    pipe.execute_command("NO.SUCH", "a", "b").get("s")
+    unknown, after = pipe.execute(raise_on_error=False)
+    assert isinstance(unknown, redis.ResponseError) and "unknown command" in str(unknown), unknown
+    assert after == b"4", after
+
+    assert client.info()["redis_version"] and client.info("argosy")
+    assert "save" in client.config_get("*")
+    assert client.client_getname() == "check" and client.client_id() > 0
+    assert client.command_count() > 20
+    assert client.delete(*pairs) == 500 and client.dbsize() >= 0
+    for key in list(client.scan_iter()):
+        assert client.delete(key) == 1
+    assert list(other.scan_iter()) == []
+    client.close()
+    other.close()
+
+
+for port in ports:
+    check(port)
+    check(port, protocol=2)
+print("ok")

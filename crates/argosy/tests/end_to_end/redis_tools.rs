@@ -1,0 +1,70 @@
+//! The tools of Redis, untouched, against a playground.
+
+use crate::support::{Playground, python, run, text};
+
+#[test]
+fn redis_cli_talks_to_every_server() {
+    let playground = Playground::start(&[]);
+    let cli = |server: usize, args: &[&str]| {
+        let port = playground.servers[server].resp.port().to_string();
+        let args = [["-p", &port].as_slice(), args].concat();
+        text(&run("redis-cli", &args).stdout).trim().to_owned()
+    };
+    assert_eq!(cli(0, &["set", "hello", "world"]), "OK");
+    assert_eq!(cli(1, &["get", "hello"]), "world");
+    assert_eq!(cli(2, &["-3", "mget", "hello", "nobody"]), "world");
+    assert_eq!(cli(0, &["mset", "a", "1", "z", "2"]), "OK");
+    assert_eq!(cli(1, &["del", "a", "z", "nobody"]), "2");
+    assert_eq!(cli(0, &["ping"]), "PONG");
+    assert_eq!(cli(0, &["--scan"]), "hello");
+    assert_eq!(cli(2, &["kv.range", "-", "+"]), "hello\nworld");
+    assert!(cli(0, &["flushall"]).starts_with("ERR unknown command"));
+    assert!(cli(0, &["info", "server"]).contains("redis_version:"));
+    assert!(cli(0, &["--bigkeys"]).contains("hello"));
+}
+
+#[test]
+fn redis_benchmark_runs_to_its_end() {
+    let playground = Playground::start(&[]);
+    let port = playground.servers[0].resp.port().to_string();
+    for pipeline in ["1", "16"] {
+        let args = [
+            "-p",
+            &port,
+            "-t",
+            "ping,set,get,mset",
+            "-n",
+            "3000",
+            "-c",
+            "20",
+            "-r",
+            "1000",
+            "-d",
+            "100",
+            "-P",
+            pipeline,
+            "--csv",
+        ];
+        let lines = text(&run("redis-benchmark", &args).stdout);
+        // One line of titles; PING inline and as an array, SET, GET, MSET.
+        assert_eq!(lines.lines().count(), 6, "{lines}");
+        assert!(lines.contains("\"MSET (10 keys)\""), "{lines}");
+    }
+}
+
+#[test]
+fn redis_py_8_works_with_resp3_and_resp2() {
+    let playground = Playground::start(&[]);
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/end_to_end/redis_py.py");
+    let ports: Vec<_> = playground
+        .servers
+        .iter()
+        .map(|server| server.resp.port().to_string())
+        .collect();
+    let args: Vec<&str> = std::iter::once(script)
+        .chain(ports.iter().map(String::as_str))
+        .collect();
+    let python = python();
+    let said = text(&run(python.to_str().unwrap(), &args).stdout);
+    assert_eq!(said.trim(), "ok", "{said}");
+}
