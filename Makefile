@@ -1,0 +1,57 @@
+# Argosy's commands. `make run` and `make test` are all that a newcomer needs; both install what is
+# missing first (see scripts/setup.sh).
+#
+#   make run                     build, and start a cluster on this machine (ARGS='--servers 5' ...)
+#   make test                    everything that is checked by tests
+#   make simulate SEED=7         one whole cluster from one seed, with a log in words
+#   make simulate-many SEEDS=300 many of them, first seed FIRST (default 1)
+#   make lint                    formatting, clippy, documentation
+#   make ci                      what CI runs
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+export CARGO_TARGET_DIR ?= target
+CARGO := cargo
+BIN := $(CARGO_TARGET_DIR)/release/argosy
+ARGS ?=
+SEEDS ?= 300
+FIRST ?= 1
+
+.PHONY: help run build test lint doc simulate simulate-many ci
+
+help:
+	@sed -n 's/^#   //p' Makefile
+
+build:
+	@scripts/setup.sh rust
+	$(CARGO) build --release --locked -p argosy
+
+run: build
+	@exec $(BIN) playground $(ARGS)
+
+test:
+	@scripts/setup.sh rust test
+	$(CARGO) test --workspace --locked --no-fail-fast
+
+lint:
+	@scripts/setup.sh rust lint
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	RUSTDOCFLAGS=-Dwarnings $(CARGO) doc --workspace --no-deps --document-private-items --locked
+
+doc:
+	@scripts/setup.sh rust
+	$(CARGO) doc --workspace --no-deps --locked
+
+simulate:
+	@test -n "$(SEED)" || { echo 'usage: make simulate SEED=7' >&2; exit 2; }
+	@scripts/setup.sh rust
+	$(CARGO) run --release --locked -p argosy-sim -- --seed $(SEED) --log
+
+simulate-many:
+	@scripts/setup.sh rust
+	$(CARGO) run --release --locked -p argosy-sim -- --first $(FIRST) --seeds $(SEEDS)
+
+ci:
+	@.ci/run

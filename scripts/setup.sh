@@ -1,0 +1,82 @@
+#!/usr/bin/env bash
+# Installs what is missing, and only that. Usage: scripts/setup.sh rust|lint|test ...
+#
+#   rust  a C linker, and Rust 1.95 or newer: the one on the PATH, else Debian's rustc-web and cargo-web
+#   lint  cargo fmt and cargo clippy for that Rust
+#   test  redis-cli, redis-benchmark, redis-server, curl, and Python with redis-py 8 in target/venv
+#
+# Needs Debian 12 or newer (or the tools on the PATH) and, to install, root or sudo.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+RUST_MIN=1.95.0
+REDIS_PY='redis>=8,<9'
+TARGET_DIR=${CARGO_TARGET_DIR:-target}
+
+say() { printf 'setup: %s\n' "$*" >&2; }
+die() { say "$*"; exit 1; }
+have() { command -v "$1" >/dev/null 2>&1; }
+
+apt_ready=no
+apt_install() {
+    have apt-get || die "please install: $* (this is not a Debian system, so it is not done for you)"
+    local sudo=()
+    if [ "$(id -u)" != 0 ]; then
+        have sudo || die "please install as root: apt-get install $*"
+        sudo=(sudo)
+    fi
+    if [ "$apt_ready" = no ]; then
+        "${sudo[@]}" apt-get update -qq >&2
+        apt_ready=yes
+    fi
+    say "installing $*"
+    DEBIAN_FRONTEND=noninteractive "${sudo[@]}" apt-get install -y -qq --no-install-recommends "$@" >&2
+}
+
+# Succeeds where version $1 is at least version $2.
+at_least() { [ "$(printf '%s\n%s\n' "$2" "$1" | sort -V | head -n 1)" = "$2" ]; }
+
+rust_version() { rustc --version 2>/dev/null | awk '{print $2}'; }
+
+setup_rust() {
+    have cc || apt_install gcc libc6-dev
+    if have rustc && have cargo && at_least "$(rust_version)" "$RUST_MIN"; then return; fi
+    local found
+    found=$(rust_version || true)
+    say "Rust on the PATH: ${found:-none}; at least $RUST_MIN is needed"
+    apt_install rustc-web cargo-web ca-certificates
+    hash -r
+    at_least "$(rust_version)" "$RUST_MIN" ||
+        die "Rust $(rust_version) is still first on the PATH; put /usr/bin before it, or update it"
+}
+
+setup_lint() {
+    cargo fmt --version >/dev/null 2>&1 || apt_install rustfmt-web
+    cargo clippy --version >/dev/null 2>&1 || apt_install rust-web-clippy
+}
+
+setup_test() {
+    have redis-cli && have redis-benchmark || apt_install redis-tools
+    # The package would start a service of its own; the tests only want the program.
+    have redis-server || apt_install redis-server
+    have python3 || apt_install python3
+    have curl || apt_install curl
+    local venv=$TARGET_DIR/venv
+    if ! "$venv/bin/python" -c 'import redis, sys; sys.exit(redis.__version__.split(".")[0] != "8")' 2>/dev/null; then
+        rm -rf "$venv"
+        mkdir -p "$TARGET_DIR"
+        python3 -m venv "$venv" 2>/dev/null || { apt_install python3-venv; python3 -m venv "$venv"; }
+        say "installing redis-py into $venv"
+        "$venv/bin/pip" install -q "$REDIS_PY" >&2
+    fi
+}
+
+[ $# -gt 0 ] || die "usage: scripts/setup.sh rust|lint|test ..."
+for part in "$@"; do
+    case $part in
+        rust) setup_rust ;;
+        lint) setup_lint ;;
+        test) setup_test ;;
+        *) die "unknown part '$part'; there are rust, lint and test" ;;
+    esac
+done
