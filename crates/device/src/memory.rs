@@ -44,7 +44,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering, fence};
 
 use argosy_base::Incarnation;
 use argosy_base::limits::BLOCK_SIZE;
@@ -119,6 +119,8 @@ pub struct SharedMemory {
     /// Bytes of the payload.
     len: usize,
     backing: Backing,
+    /// What the owner writes has no effect any more.
+    disowned: AtomicBool,
 }
 
 // SAFETY: the bytes are reached through raw copies and atomics only, by design from many threads.
@@ -141,6 +143,7 @@ impl SharedMemory {
             base,
             len,
             backing: Backing::Anonymous(layout),
+            disowned: AtomicBool::new(false),
         };
         memory.initialise(Stamp::default());
         memory
@@ -239,6 +242,7 @@ impl SharedMemory {
             base,
             len,
             backing: Backing::File { file, path },
+            disowned: AtomicBool::new(false),
         })
     }
 
@@ -308,6 +312,9 @@ impl SharedMemory {
     /// When the range is not inside the payload. So do all methods of this block.
     #[inline]
     pub fn write(&self, offset: usize, bytes: &[u8]) {
+        if self.disowned.load(Ordering::Relaxed) {
+            return;
+        }
         let to = self.payload(offset, bytes.len());
         // SAFETY: `to` has room for `bytes.len()` bytes, and a borrowed slice does not overlap
         // memory to which no reference exists. Others may write or read the same bytes at the
@@ -342,17 +349,27 @@ impl SharedMemory {
     /// Writes the aligned word at `offset`, whole and after everything written before.
     #[inline]
     pub fn store_u64(&self, offset: usize, value: u64) {
-        let word = self.payload_word(offset);
-        word.store(value.to_le(), Ordering::Release);
+        if !self.disowned.load(Ordering::Relaxed) {
+            self.land_word(offset, value);
+        }
     }
 
     /// Makes `range` of the payload zero.
     pub fn fill_zero(&self, range: std::ops::Range<usize>) {
+        if self.disowned.load(Ordering::Relaxed) {
+            return;
+        }
         assert!(range.start <= range.end, "a range ends behind its start");
         let len = range.end - range.start;
         let to = self.payload(range.start, len);
         // SAFETY: `to` has room for `len` bytes; for other writers see `write`.
         unsafe { std::ptr::write_bytes(to, 0, len) }
+    }
+
+    /// From now on the methods with which an owner writes have no effect; peers write on. Stands
+    /// for the owner's death while its code, which does not know of it, runs to the step's end.
+    pub fn disown(&self) {
+        self.disowned.store(true, Ordering::Relaxed);
     }
 
     // --- Access ---
@@ -396,7 +413,7 @@ impl SharedMemory {
         }
         match (offset % 8, <[u8; 8]>::try_from(bytes)) {
             // An aligned word lands whole.
-            (0, Ok(word)) => self.store_u64(offset, u64::from_le_bytes(word)),
+            (0, Ok(word)) => self.land_word(offset, u64::from_le_bytes(word)),
             _ => self.land(offset, bytes),
         }
         // Pairs with the fence in `revoke`; see the module documentation.
@@ -406,6 +423,12 @@ impl SharedMemory {
         } else {
             Err(Revoked)
         }
+    }
+
+    /// Stores a word whole, and after everything written before.
+    fn land_word(&self, offset: usize, value: u64) {
+        let word = self.payload_word(offset);
+        word.store(value.to_le(), Ordering::Release);
     }
 
     /// Stores each byte once, front to back. A library's copy may store a byte twice, with time in

@@ -95,6 +95,16 @@ impl AnonymousWindows {
         }
     }
 
+    /// The process dies now: nothing that its code still writes into its windows has an effect.
+    pub fn disown(&self) {
+        let named = self.named();
+        for named in named.values() {
+            for memory in named.survivor.iter().chain(&named.current) {
+                memory.disown();
+            }
+        }
+    }
+
     /// Takes the power: nothing is left, here or after a restart.
     pub fn lose(&self) {
         self.named().clear();

@@ -199,15 +199,15 @@ impl Cluster {
     /// Starts a process on a machine that has none.
     pub fn start(&mut self, server: usize, die_after: Option<u64>) -> Started {
         let id = id(server);
-        let mortal = Mortal::new(id, self.world.clone());
-        if let Some(effects) = die_after {
-            mortal.die_after(effects);
-        }
         self.sessions += 1;
         self.coverage.add("starts", 1);
         let machine = &mut self.servers[server];
         assert!(machine.up.is_none(), "a machine has one process");
         machine.windows = machine.windows.restart();
+        let mortal = Mortal::new(id, self.world.clone(), machine.windows.clone());
+        if let Some(effects) = die_after {
+            mortal.die_after(effects);
+        }
         let opened = self.open(server, &mortal);
         if mortal.is_dead() {
             self.coverage.add("deaths while starting", 1);

@@ -2,7 +2,7 @@
 //!
 //! A server reaches its device, its windows and the fabric through wrappers that share one
 //! [`Mortal`]. Each write, sync, one-sided write, new memory and renaming counts; when the count is
-//! used up the process is dead at that very instant: nothing of what its code still does has an
+//! used up the process is dead at that very instant, plain stores into windows included: nothing of what its code still does has an
 //! effect, and the run, which looks after every step, takes it away. What was under way on the
 //! device is decided by the device's crash, what was under way on the fabric by the fabric's.
 
@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use argosy_base::{Incarnation, ServerId};
 use argosy_device::{
-    Counters, Device, DeviceError, Io, MemoryDevice, OpKind, SharedMemory, Ticket, Waker,
-    WindowStore,
+    AnonymousWindows, Counters, Device, DeviceError, Io, MemoryDevice, OpKind, SharedMemory,
+    Ticket, Waker, WindowStore,
 };
 use argosy_fabric::{
     Bell, Completion, Fabric, FabricError, MemoryKey, RemoteMemory, SimFabric, SimWorld,
@@ -22,6 +22,8 @@ use argosy_fabric::{
 pub struct Mortal {
     server: ServerId,
     world: SimWorld,
+    /// What it writes by plain stores.
+    windows: AnonymousWindows,
     /// Effects that are left.
     left: AtomicU64,
     dead: AtomicBool,
@@ -30,12 +32,13 @@ pub struct Mortal {
 }
 
 impl Mortal {
-    /// A process of `server` that does not die by itself.
+    /// A process of `server` with these windows that does not die by itself.
     #[must_use]
-    pub fn new(server: ServerId, world: SimWorld) -> Arc<Self> {
+    pub fn new(server: ServerId, world: SimWorld, windows: AnonymousWindows) -> Arc<Self> {
         Arc::new(Self {
             server,
             world,
+            windows,
             left: AtomicU64::new(u64::MAX),
             dead: AtomicBool::new(false),
             started: AtomicBool::new(false),
@@ -55,7 +58,11 @@ impl Mortal {
 
     /// Ends it.
     pub fn kill(&self) {
-        if !self.dead.swap(true, Ordering::Relaxed) && self.started.load(Ordering::Relaxed) {
+        if self.dead.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        self.windows.disown();
+        if self.started.load(Ordering::Relaxed) {
             self.world.kill(self.server);
         }
     }
