@@ -1,0 +1,145 @@
+//! How a link opens: sessions, hellos, and fresh memory; see [`super`] for the protocol.
+//!
+//! A fabric promises no order across writes, and an older hello that lands behind a newer one would
+//! take it back. So a hello is written only when the one before it has ended.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use argosy_base::{Incarnation, Instant};
+use argosy_device::{DeviceError, SharedMemory};
+use argosy_fabric::{FabricError, MemoryKey};
+use argosy_wire::ring::{RingReader, RingShape, RingWriter};
+
+use super::{
+    BEAT_EVERY, Broken, FETCH_SLOTS, Link, LinkEvent, Open, SHIP_SLOTS, State,
+};
+use crate::node::inbox::{HELLO, Hello, Inbox, RING};
+use crate::node::keys;
+
+impl Link {
+    /// Replaces inbox and landing slots by fresh memory. What the peer said last stays.
+    pub(super) fn renew_memory(&mut self) -> Result<(), Broken> {
+        let (inbox_key, landing_key) = (keys::inbox(self.peer), keys::landing(self.peer));
+        self.fabric.revoke(inbox_key);
+        self.fabric.revoke(landing_key);
+        let inbox = self.create(inbox_key, RING + self.settings.ring_bytes)?;
+        let slots = usize::from(SHIP_SLOTS + FETCH_SLOTS);
+        let landing = self.create(landing_key, slots * self.settings.slot_bytes)?;
+        inbox.store_u64(HELLO, self.inbox.hello().word());
+        self.fabric.register(landing_key, Arc::clone(&landing))?;
+        self.fabric.register(inbox_key, Arc::clone(&inbox))?;
+        let shape = RingShape::new(self.settings.ring_bytes);
+        self.reader = RingReader::new(shape, Incarnation(self.accepted.into()));
+        self.garbage = None;
+        self.partial = None;
+        self.inbox = Inbox(inbox);
+        self.landing = landing;
+        Ok(())
+    }
+
+    fn create(&self, key: MemoryKey, len: usize) -> Result<Arc<SharedMemory>, DeviceError> {
+        let memory = self.memories.create(key.0, len)?;
+        self.memories.forget_survivors(key.0)?;
+        Ok(memory)
+    }
+
+    /// Steps 1 and 3 of opening.
+    pub(super) fn try_open(&mut self, now: Instant, events: &mut Vec<LinkEvent>) -> Result<bool, Broken> {
+        let State::Closed { inbox, next_try } = &mut self.state else {
+            return Ok(false);
+        };
+        let mut failed = false;
+        if let Some(remote) = inbox {
+            while let Some(done) = remote.poll() {
+                failed |= done.result.is_err();
+            }
+        }
+        if failed {
+            *inbox = None;
+        }
+        let due = now >= *next_try;
+        if due {
+            *next_try = now + BEAT_EVERY;
+        }
+        if inbox.is_none() {
+            if !due {
+                return Ok(false);
+            }
+            match self.fabric.connect(self.peer, keys::inbox(self.me)) {
+                Ok(remote) => *inbox = Some(remote),
+                Err(FabricError::NotThere { .. } | FabricError::Broken) => return Ok(false),
+                Err(error) => return Err(error.into()),
+            }
+            self.say_hello();
+            return Ok(true);
+        }
+        if self.inbox.hello()
+            != (Hello {
+                wish: self.accepted,
+                accept: self.session,
+            })
+        {
+            // Tell again from time to time: the peer may have renewed its inbox in between.
+            if due {
+                self.say_hello();
+            }
+            return Ok(false);
+        }
+        self.finish_opening(now, events)
+    }
+
+    /// The peer has made room for the own session: its inbox, and landing slots, are fresh.
+    fn finish_opening(
+        &mut self,
+        now: Instant,
+        events: &mut Vec<LinkEvent>,
+    ) -> Result<bool, Broken> {
+        let connect = |key| self.fabric.connect(self.peer, key);
+        let (Ok(inbox), Ok(landing)) = (
+            connect(keys::inbox(self.me)),
+            connect(keys::landing(self.me)),
+        ) else {
+            return Ok(false);
+        };
+        let shape = RingShape::new(self.settings.ring_bytes);
+        self.state = State::Open(Box::new(Open {
+            inbox,
+            landing,
+            out: RingWriter::new(shape, Incarnation(self.session.into())),
+            backlog: VecDeque::new(),
+            backlog_bytes: 0,
+            behind: VecDeque::new(),
+            slots_busy: 0,
+            fetches_busy: 0,
+        }));
+        self.heard_at = now;
+        self.say_hello();
+        events.push(LinkEvent::Up);
+        Ok(true)
+    }
+
+    /// Writes wish and accept into the peer's inbox. A failure is found when it is polled.
+    pub(super) fn say_hello(&mut self) {
+        let hello = Hello {
+            wish: self.session,
+            accept: self.accepted,
+        };
+        let remote = match &mut self.state {
+            State::Closed {
+                inbox: Some(remote),
+                ..
+            } => remote,
+            State::Open(open) => &mut open.inbox,
+            State::Closed { inbox: None, .. } => return,
+        };
+        self.write += 1;
+        let failed = remote
+            .write(HELLO, &hello.word().to_le_bytes(), self.write)
+            .is_err();
+        if failed && let State::Closed { inbox, .. } = &mut self.state {
+            *inbox = None;
+        }
+        self.fabric.notify(self.peer);
+    }
+}
