@@ -9,7 +9,9 @@
 //! 2. When a new wish stands in the own inbox: replace the inbox, and the landing slots, by fresh
 //!    memory, which revokes the old; then write the wish back as `accept`.
 //! 3. When the own session stands in the own inbox as `accept`, beside the wish that was accepted:
-//!    connect to the peer's fresh memory. The link is open.
+//!    connect to the peer's fresh memory. The link is open. (Not before the last hello has ended:
+//!    the writes of two connections land in any order, and an older hello that lands last would
+//!    take back what the newer one says.)
 //!
 //! When anything fails, or a new wish arrives on an open link, the link is down: it takes a new
 //! session, and makes its memory fresh again. So whatever the peer wrote under an open link of
@@ -116,9 +118,11 @@ struct Open {
 }
 
 enum State {
-    /// Waiting for the peer. `inbox` is there once the words have been written to it.
+    /// Waiting for the peer. `inbox` is there once the words have been written to it; `hello` is
+    /// the write of these that has not ended yet.
     Closed {
         inbox: Option<Box<dyn RemoteMemory>>,
+        hello: Option<u64>,
         next_try: Instant,
     },
     Open(Box<Open>),
@@ -182,6 +186,7 @@ impl Link {
             accepted: 0,
             state: State::Closed {
                 inbox: None,
+                hello: None,
                 next_try: Instant::default(),
             },
             write: 0,
@@ -477,6 +482,7 @@ impl Link {
         self.session = self.session.wrapping_add(1).max(1);
         self.state = State::Closed {
             inbox: None,
+            hello: None,
             next_try: now,
         };
         if let Err(broken) = self.renew_memory() {
@@ -487,6 +493,7 @@ impl Link {
     /// When the link wants its next step, if nothing else happens.
     pub(crate) fn next_step(&self) -> Instant {
         match &self.state {
+            State::Closed { hello: Some(_), .. } => Instant::default(),
             State::Closed { next_try, .. } => *next_try,
             // The peer makes room, or the fabric completes, without ringing the bell.
             State::Open(open) if !open.backlog.is_empty() || !open.behind.is_empty() => {

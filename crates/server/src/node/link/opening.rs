@@ -1,7 +1,4 @@
 //! How a link opens: sessions, hellos, and fresh memory; see [`super`] for the protocol.
-//!
-//! A fabric promises no order across writes, and an older hello that lands behind a newer one would
-//! take it back. So a hello is written only when the one before it has ended.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,9 +8,7 @@ use argosy_device::{DeviceError, SharedMemory};
 use argosy_fabric::{FabricError, MemoryKey};
 use argosy_wire::ring::{RingReader, RingShape, RingWriter};
 
-use super::{
-    BEAT_EVERY, Broken, FETCH_SLOTS, Link, LinkEvent, Open, SHIP_SLOTS, State,
-};
+use super::{BEAT_EVERY, Broken, FETCH_SLOTS, Link, LinkEvent, Open, SHIP_SLOTS, State};
 use crate::node::inbox::{HELLO, Hello, Inbox, RING};
 use crate::node::keys;
 
@@ -45,18 +40,30 @@ impl Link {
     }
 
     /// Steps 1 and 3 of opening.
-    pub(super) fn try_open(&mut self, now: Instant, events: &mut Vec<LinkEvent>) -> Result<bool, Broken> {
-        let State::Closed { inbox, next_try } = &mut self.state else {
+    pub(super) fn try_open(
+        &mut self,
+        now: Instant,
+        events: &mut Vec<LinkEvent>,
+    ) -> Result<bool, Broken> {
+        let State::Closed {
+            inbox,
+            hello,
+            next_try,
+        } = &mut self.state
+        else {
             return Ok(false);
         };
         let mut failed = false;
         if let Some(remote) = inbox {
             while let Some(done) = remote.poll() {
                 failed |= done.result.is_err();
+                if *hello == Some(done.seq) {
+                    *hello = None;
+                }
             }
         }
         if failed {
-            *inbox = None;
+            (*inbox, *hello) = (None, None);
         }
         let due = now >= *next_try;
         if due {
@@ -84,6 +91,9 @@ impl Link {
             if due {
                 self.say_hello();
             }
+            return Ok(false);
+        }
+        if matches!(self.state, State::Closed { hello: Some(_), .. }) {
             return Ok(false);
         }
         self.finish_opening(now, events)
@@ -125,20 +135,23 @@ impl Link {
             wish: self.session,
             accept: self.accepted,
         };
-        let remote = match &mut self.state {
+        self.write += 1;
+        let (word, seq) = (hello.word().to_le_bytes(), self.write);
+        match &mut self.state {
             State::Closed {
                 inbox: Some(remote),
+                hello,
                 ..
-            } => remote,
-            State::Open(open) => &mut open.inbox,
+            } => {
+                if remote.write(HELLO, &word, seq).is_ok() {
+                    *hello = Some(seq);
+                } else if let State::Closed { inbox, hello, .. } = &mut self.state {
+                    (*inbox, *hello) = (None, None);
+                }
+            }
+            // A failure is found when it is polled.
+            State::Open(open) => drop(open.inbox.write(HELLO, &word, seq)),
             State::Closed { inbox: None, .. } => return,
-        };
-        self.write += 1;
-        let failed = remote
-            .write(HELLO, &hello.word().to_le_bytes(), self.write)
-            .is_err();
-        if failed && let State::Closed { inbox, .. } = &mut self.state {
-            *inbox = None;
         }
         self.fabric.notify(self.peer);
     }
