@@ -547,6 +547,7 @@ impl Run {
         let (op, now) = (self.load.next_op(), self.cluster.now());
         let all_direct = self.is_primary_of_all(server, &ask);
         let (node, session) = (Arc::clone(&up.node), up.session);
+        let mortal = Arc::clone(&up.mortal);
         let sink: Arc<dyn ReplySink> = Arc::clone(&up.mailbox) as Arc<dyn ReplySink>;
         self.words.say(
             now,
@@ -560,7 +561,8 @@ impl Run {
             .coverage
             .add("forwarded operations", u64::from(server != home));
         let response = self.call(&node, op, &ask, &sink);
-        if let Some(response) = response {
+        // A process that died of the question has not answered.
+        if let Some(response) = response.filter(|_| !mortal.is_dead()) {
             self.answered(op, response)?;
         }
         Ok(true)
