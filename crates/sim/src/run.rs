@@ -205,6 +205,7 @@ impl Run {
     // --- What goes wrong ---
 
     fn happen(&mut self, event: Event) -> Result<(), Wrong> {
+        self.answers()?;
         match event {
             Event::Kill(server) => {
                 let ended = self.cluster.kill(server);
@@ -404,7 +405,7 @@ impl Run {
         let mut order: [usize; SERVERS] = std::array::from_fn(|server| server);
         self.random.shuffle(&mut order);
         for server in order {
-            busy |= self.step(server, now);
+            busy |= self.step(server, now)?;
         }
         busy |= self.answers()?;
         self.overdue()?;
@@ -415,47 +416,53 @@ impl Run {
     }
 
     /// Moves one server on.
-    fn step(&mut self, server: usize, now: Instant) -> bool {
+    fn step(&mut self, server: usize, now: Instant) -> Result<bool, Wrong> {
         let requests = self.random.below(5);
         let mut busy = self.cluster.run_device(server, requests);
         let (fabric, background) = (self.random.chance(90), self.random.chance(70));
         if let Some(up) = self.cluster.active(server).filter(|_| fabric) {
             busy |= up.node.step_fabric(now).made;
         }
-        self.bury(server);
+        self.bury(server)?;
         if let Some(up) = self.cluster.active(server).filter(|_| background) {
             busy |= up.node.step_background(now).made;
         }
-        self.bury(server);
-        busy
+        self.bury(server)?;
+        Ok(busy)
     }
 
-    fn bury(&mut self, server: usize) {
-        // What it had answered before it died was heard.
-        if self
-            .cluster
-            .up(server)
-            .is_some_and(|up| up.mortal.is_dead())
-        {
+    fn bury(&mut self, server: usize) -> Result<(), Wrong> {
+        let Some(up) = self.cluster.up(server) else {
+            return Ok(());
+        };
+        if up.mortal.is_dead() {
+            self.hear(server)?;
             let session = self.cluster.bury(server);
             self.ended(server, session, "has died in the middle");
         }
+        Ok(())
     }
 
     /// Takes late answers. Returns whether there were any.
     fn answers(&mut self) -> Result<bool, Wrong> {
         let mut any = false;
         for server in 0..SERVERS {
-            let Some(up) = self.cluster.active(server) else {
-                continue;
-            };
-            for (token, response) in up.mailbox.take() {
-                any = true;
-                self.answered(
-                    u32::try_from(token).expect("a token is an operation"),
-                    response,
-                )?;
-            }
+            any |= self.hear(server)?;
+        }
+        Ok(any)
+    }
+
+    /// Takes what a server has answered, before it died if it has. That it did not apply a write
+    /// is known then, too: later ones may have been applied.
+    fn hear(&mut self, server: usize) -> Result<bool, Wrong> {
+        let answers = match self.cluster.up(server) {
+            Some(up) => up.mailbox.take(),
+            None => Vec::new(),
+        };
+        let any = !answers.is_empty();
+        for (token, response) in answers {
+            let op = u32::try_from(token).expect("a token is an operation");
+            self.answered(op, response)?;
         }
         Ok(any)
     }
@@ -516,7 +523,7 @@ impl Run {
                 if let Some(up) = self.cluster.active(server) {
                     up.node.flush();
                 }
-                self.bury(server);
+                self.bury(server)?;
             }
         }
         Ok(asked)
