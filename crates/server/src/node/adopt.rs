@@ -59,7 +59,7 @@ impl Follower {
 
     pub(super) fn adopt_checkpoint(&mut self, from: ServerId, bytes: &[u8], context: &Context<'_>) {
         let Ok(theirs) = Edit::decode(bytes) else {
-            return context.reset_link(from);
+            return context.reset_link(from, "its checkpoint makes no sense");
         };
         let own = self.replica.checkpoint();
         let edit = if theirs.seq >= own.seq {
@@ -98,7 +98,7 @@ impl Follower {
                 if let Err(error) = self.replica.submit_edit(&bytes) {
                     tracing::error!(region = self.region.0, %error, "cannot adopt");
                     self.adoption = None;
-                    context.reset_link(from);
+                    context.reset_link(from, "its checkpoint cannot be adopted");
                 }
                 return;
             } else {

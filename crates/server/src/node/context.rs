@@ -82,7 +82,7 @@ impl<'a> Context<'a> {
         };
         match sent {
             Ok(()) | Err(SendError::Down) => {}
-            Err(SendError::Full) => link.reset(),
+            Err(SendError::Full) => link.reset("too many messages wait for the peer"),
         }
     }
 
@@ -91,9 +91,9 @@ impl<'a> Context<'a> {
         self.link(peer).is_silent(self.node.now())
     }
 
-    /// Has the link to `peer` break and open anew.
-    pub(crate) fn reset_link(&self, peer: ServerId) {
-        self.link(peer).reset();
+    /// Has the link to `peer` break and open anew, because of `why`.
+    pub(crate) fn reset_link(&self, peer: ServerId, why: &'static str) {
+        self.link(peer).reset(why);
     }
 
     /// The region is open here.

@@ -251,7 +251,7 @@ impl Follower {
             return;
         };
         if (arriving.attempt, arriving.seq, arriving.next_part) != (attempt, seq, part) {
-            return context.reset_link(from);
+            return context.reset_link(from, "a checkpoint is not whole");
         }
         arriving.bytes.extend_from_slice(bytes);
         arriving.next_part += 1;
@@ -277,7 +277,7 @@ impl Follower {
         context: &Context<'_>,
     ) {
         if slot >= SHIP_SLOTS || len as usize > context.slot_bytes() {
-            return context.reset_link(from);
+            return context.reset_link(from, "a shipment names no slot");
         }
         let bytes = Arc::new(Buffer::from_slice(
             context.link(from).read_slot(slot, len as usize),
@@ -289,7 +289,9 @@ impl Follower {
             Ok(()) => {
                 self.storing.insert(segment, slot);
             }
-            Err(ReplicaError::Damaged { .. }) => context.reset_link(from),
+            Err(ReplicaError::Damaged { .. }) => {
+                context.reset_link(from, "a shipped segment is damaged");
+            }
             Err(error) => {
                 // It is fetched later if it is still needed; a full device may have room by then.
                 tracing::warn!(region = self.region.0, %error, "a shipped segment was not stored");
@@ -317,10 +319,12 @@ impl Follower {
         }
         match status {
             FetchStatus::Ok if len == part.to - part.from => {}
-            FetchStatus::Ok | FetchStatus::Failed => return context.reset_link(from),
+            FetchStatus::Ok | FetchStatus::Failed => {
+                return context.reset_link(from, "a fetch has failed there");
+            }
             FetchStatus::Gone => {
                 if self.adoption.is_some() {
-                    return context.reset_link(from);
+                    return context.reset_link(from, "what is to be adopted is gone there");
                 }
                 context.link(from).free_fetch_slot(slot);
                 self.unwant_fetches();
@@ -336,7 +340,7 @@ impl Follower {
             intact
         };
         let Some(bytes) = bytes else {
-            return context.reset_link(from);
+            return context.reset_link(from, "what was fetched is damaged");
         };
         context
             .node
@@ -357,7 +361,7 @@ impl Follower {
             }
             Err(error) => {
                 tracing::warn!(region = self.region.0, %error, "a fetched part was not taken");
-                context.reset_link(from);
+                context.reset_link(from, "a fetched part does not fit");
             }
         }
     }
@@ -370,7 +374,7 @@ impl Follower {
             Err(error) if is_full(&error) => self.postponed.push(Postponed::Apply(seq)),
             Err(error) => {
                 self.fail(&error);
-                context.reset_link(self.primary);
+                context.reset_link(self.primary, "an edit cannot be applied");
             }
         }
     }
@@ -412,7 +416,9 @@ impl Follower {
                     let range = convert::flush_range(&range);
                     self.step_machine(Event::Flushed { range }, context);
                 }
-                ReplicaEvent::FlushRefused(_) => context.reset_link(self.primary),
+                ReplicaEvent::FlushRefused(_) => {
+                    context.reset_link(self.primary, "a flush does not fit");
+                }
             }
         }
         made
@@ -454,7 +460,7 @@ impl Follower {
             Action::Report { attempt } => self.report(attempt, context),
             Action::Examine { seq } => {
                 let Some(edit) = self.edit(seq) else {
-                    return context.reset_link(primary);
+                    return context.reset_link(primary, "an edit is missing");
                 };
                 let missing = self.replica.missing(&edit).into_iter().map(part).collect();
                 self.machine
@@ -502,7 +508,7 @@ impl Follower {
                 let key = keys::window(self.region, log, slot);
                 if let Err(error) = context.fabric().register(key, Arc::clone(memory)) {
                     tracing::error!(region = self.region.0, %error, "a window cannot be offered");
-                    return context.reset_link(self.primary);
+                    return context.reset_link(self.primary, "a window cannot be offered");
                 }
             }
         }

@@ -284,7 +284,7 @@ impl PrimaryDriver {
         tracing::info!(region = self.region.0, member = member.0, why = %error, "backup lost");
         self.machine
             .step(Event::LinkDown { member }, &mut self.actions);
-        context.reset_link(member);
+        context.reset_link(member, "its windows cannot be written");
         self.act(context);
     }
 

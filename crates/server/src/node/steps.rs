@@ -153,7 +153,7 @@ impl Node {
             Ok(message) => message,
             Err(error) => {
                 tracing::error!(peer = peer.0, kind = header.kind, %error, "bad message");
-                self.link(peer).reset();
+                self.link(peer).reset("a message makes no sense");
                 return;
             }
         };
@@ -260,7 +260,7 @@ impl Node {
         };
         let bytes = match bytes {
             Some(Ok(bytes)) if slot < FETCH_SLOTS => bytes,
-            Some(Ok(_)) => return self.link(peer).reset(),
+            Some(Ok(_)) => return self.link(peer).reset("a fetch names no slot"),
             Some(Err(error)) => {
                 tracing::error!(region = region.0, %error, "cannot serve a fetch");
                 return context.send(peer, region, &refuse(FetchStatus::Failed));
@@ -281,7 +281,7 @@ impl Node {
             .land(SHIP_SLOTS + slot, &bytes, header, &message)
             .is_err()
         {
-            link.reset();
+            link.reset("what was fetched cannot be sent");
         }
     }
 }
@@ -343,7 +343,7 @@ impl ReplySink for Answerer {
         let mut link = node.link(self.peer);
         // A call of an earlier link was given up when that link broke, and its number may be taken.
         if link.session() == self.session && link.send(header, &payload).is_err() {
-            link.reset();
+            link.reset("an answer cannot be sent");
         }
     }
 }

@@ -89,8 +89,8 @@ enum Broken {
     Memory(#[from] DeviceError),
     #[error("the peer began a new session")]
     NewSession,
-    #[error("it was reset here")]
-    Reset,
+    #[error("it was reset here: {0}")]
+    Reset(&'static str),
     #[error("a message has been arriving for too long")]
     Stuck,
 }
@@ -142,7 +142,7 @@ pub(crate) struct Link {
     garbage: Option<RingError>,
     /// Since when the same message has been arriving, and where in the ring.
     partial: Option<(u64, Instant)>,
-    reset_wanted: bool,
+    reset_wanted: Option<&'static str>,
     /// The own session.
     session: u32,
     /// The peer's session that inbox and landing slots were made for; 0 at first.
@@ -181,7 +181,7 @@ impl Link {
             reader: RingReader::new(shape, Incarnation(0)),
             garbage: None,
             partial: None,
-            reset_wanted: false,
+            reset_wanted: None,
             session,
             accepted: 0,
             state: State::Closed {
@@ -219,9 +219,9 @@ impl Link {
         !self.is_open() || now.since(self.heard_at) > SILENT_AFTER
     }
 
-    /// Has the link break, and open anew, at the next step.
-    pub(crate) fn reset(&mut self) {
-        self.reset_wanted = true;
+    /// Has the link break, and open anew, at the next step, because of `why`.
+    pub(crate) fn reset(&mut self, why: &'static str) {
+        self.reset_wanted = Some(why);
     }
 
     /// Bytes written into the peer's memory by this link.
@@ -398,8 +398,8 @@ impl Link {
     }
 
     fn try_step(&mut self, now: Instant, events: &mut Vec<LinkEvent>) -> Result<bool, Broken> {
-        if std::mem::take(&mut self.reset_wanted) && self.is_open() {
-            return Err(Broken::Reset);
+        if let Some(why) = self.reset_wanted.take().filter(|_| self.is_open()) {
+            return Err(Broken::Reset(why));
         }
         let wish = self.inbox.hello().wish;
         if wish != 0 && wish != self.accepted {
