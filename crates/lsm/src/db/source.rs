@@ -54,6 +54,16 @@ impl Lsm {
         })
     }
 
+    /// Whether a [`checkpoint`](Self::checkpoint) covers all of the logs that every other member
+    /// has durable. If not, it will soon: a flush is under way here.
+    #[must_use]
+    pub fn covers_flushed(&self) -> bool {
+        let writer = self.lock();
+        LogKind::ALL
+            .iter()
+            .all(|log| writer.logs.log(*log).keeps_up())
+    }
+
     /// The edit that states the present version and what is durable of its logs, encoded, for a
     /// member to start from; and a pin that keeps what it names.
     #[must_use]

@@ -261,6 +261,12 @@ impl LogWriter {
         u32::try_from(into).map_or(size, |into| into.min(size))
     }
 
+    /// Whether what the other members have durable is durable on this device, too.
+    #[must_use]
+    pub const fn keeps_up(&self) -> bool {
+        self.flushed_locally >= self.flushed_everywhere
+    }
+
     /// A copy of the cursor, to find out what fits.
     pub(super) fn probe(&self) -> Probe<'_> {
         Probe {

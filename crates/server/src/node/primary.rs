@@ -55,6 +55,8 @@ pub(crate) struct PrimaryDriver {
     ships: BTreeMap<ServerId, u64>,
     /// Edits that a backup may still have to be sent.
     edits: BTreeMap<EditSeq, Arc<[u8]>>,
+    /// Checkpoints to be offered once they cover what is flushed everywhere: member and attempt.
+    offers: BTreeMap<ServerId, u64>,
     /// Versions that backups are catching up to.
     pins: BTreeMap<ServerId, (EditSeq, Pinned)>,
     /// Who has been sent the oldest segment of the outbox.
@@ -84,6 +86,7 @@ impl PrimaryDriver {
             attached: BTreeMap::new(),
             ships: BTreeMap::new(),
             edits: BTreeMap::new(),
+            offers: BTreeMap::new(),
             pins: BTreeMap::new(),
             shipped_to: BTreeSet::new(),
             network_bytes: 0,
@@ -209,6 +212,7 @@ impl PrimaryDriver {
             self.ship_all(context);
         }
         made |= self.poll_ships(context);
+        self.offer_all(context);
         made |= self.ship_segment(context);
         for edit in news.edits {
             self.edits.insert(edit.seq, edit.bytes);
@@ -341,7 +345,10 @@ impl PrimaryDriver {
             }
             Action::Adopt { from } => self.adopt(from, context),
             Action::Promote => self.promote(context),
-            Action::Offer { member, attempt } => self.offer(member, attempt, context),
+            Action::Offer { member, attempt } => {
+                self.offers.insert(member, attempt);
+                self.offer_all(context);
+            }
             Action::Attach {
                 member, position, ..
             } => {
@@ -355,6 +362,7 @@ impl PrimaryDriver {
                 if let Some(attachment) = self.attached.remove(&member) {
                     self.network_bytes += attachment.bytes_written();
                 }
+                self.offers.remove(&member);
                 self.pins.remove(&member);
                 self.shipped_to.remove(&member);
             }
@@ -462,14 +470,20 @@ impl PrimaryDriver {
         }
     }
 
-    fn offer(&mut self, member: ServerId, attempt: u64, context: &Context<'_>) {
+    /// Offers checkpoints to those who need one, as soon as one covers what was flushed everywhere.
+    fn offer_all(&mut self, context: &Context<'_>) {
         let Stage::Serving(engine) = &self.stage else {
             return;
         };
-        context.node.counters.offers.fetch_add(1, Ordering::Relaxed);
-        let (seq, bytes, pin) = engine.checkpoint();
-        send_checkpoint(self.region, member, attempt, (seq, &bytes), context);
-        self.pins.insert(member, (seq, pin));
+        if self.offers.is_empty() || !engine.covers_flushed() {
+            return;
+        }
+        for (member, attempt) in std::mem::take(&mut self.offers) {
+            context.node.counters.offers.fetch_add(1, Ordering::Relaxed);
+            let (seq, bytes, pin) = engine.checkpoint();
+            send_checkpoint(self.region, member, attempt, (seq, &bytes), context);
+            self.pins.insert(member, (seq, pin));
+        }
     }
 }
 

@@ -29,190 +29,20 @@
 //! - I4: the commit LSN is the highest that *every* backup's memory holds, live or not; it never
 //!   goes back.
 //! - A flush is sent to a member only when the member's memory holds all bytes of its range.
+//! - A live member's log is durable wherever the flushes that it is still to be sent do not reach.
 //! - Edits are sent in order and without a gap behind the checkpoint or report they start from.
+
+mod event;
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
-use argosy_base::{EditSeq, LogKind, Lsn, SegmentNumber, ServerId};
+use argosy_base::{EditSeq, LogKind, Lsn, ServerId};
+
+pub use event::{Action, Event};
 
 use crate::mode::Mutants;
 use crate::position::{FlushRange, Position};
-
-/// What happened.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event {
-    /// A link to `member` was established; whatever was sent over an earlier one may be lost.
-    LinkUp {
-        /// The backup.
-        member: ServerId,
-    },
-    /// The link to `member` is gone, or one of its windows was revoked.
-    LinkDown {
-        /// The backup.
-        member: ServerId,
-    },
-    /// `member` revoked its windows and stands at `position`.
-    Report {
-        /// The backup.
-        member: ServerId,
-        /// Which [`Action::Prepare`] this answers.
-        attempt: u64,
-        /// Where it stands.
-        position: Position,
-    },
-    /// While opening: the primary's own copy now stands at this position.
-    Adopted {
-        /// Where the primary's own copy stands.
-        position: Position,
-    },
-    /// The primary is promoted: its log goes on behind `position`, and it serves.
-    Opened {
-        /// Where the primary's own copy stands.
-        position: Position,
-    },
-    /// `member` holds the checkpoint that it was offered and every log byte below its `position`.
-    CaughtUp {
-        /// The backup.
-        member: ServerId,
-        /// Which [`Action::Prepare`] its windows date from.
-        attempt: u64,
-        /// Where it stands.
-        position: Position,
-    },
-    /// All bytes up to LSN `last` are being written to `member`, as ship number `ship`.
-    Shipped {
-        /// The backup.
-        member: ServerId,
-        /// Rises from ship to ship of one member.
-        ship: u64,
-        /// The highest LSN in this or an earlier ship.
-        last: Lsn,
-    },
-    /// All writes of all ships up to `ship` are in `member`'s memory.
-    Written {
-        /// The backup.
-        member: ServerId,
-        /// The ship.
-        ship: u64,
-    },
-    /// The primary has begun to flush `range`. Comes before the ship that covers it, or at the
-    /// latest together with it: the next ship of each member covers the range.
-    Flush {
-        /// What is flushed.
-        range: FlushRange,
-    },
-    /// `member` has `range` durable.
-    Flushed {
-        /// The backup.
-        member: ServerId,
-        /// What it was asked to flush.
-        range: FlushRange,
-    },
-    /// Edit `seq` is durable on the primary.
-    EditCommitted {
-        /// The edit.
-        seq: EditSeq,
-    },
-    /// `member` has applied every edit up to `seq`.
-    EditApplied {
-        /// The backup.
-        member: ServerId,
-        /// The edit.
-        seq: EditSeq,
-    },
-    /// What `member`'s copy of the log lacks behind its position is in the primary's windows no
-    /// more.
-    TooFarBehind {
-        /// The backup.
-        member: ServerId,
-    },
-    /// `member` cannot have what an edit names any more and needs a new checkpoint.
-    CheckpointWanted {
-        /// The backup.
-        member: ServerId,
-        /// Which [`Action::Prepare`] it belongs to.
-        attempt: u64,
-    },
-}
-
-/// What the driver has to do, in the order given.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Action {
-    /// Ask `member` to revoke its windows and to report.
-    Prepare {
-        /// The backup.
-        member: ServerId,
-        /// To be repeated in the report.
-        attempt: u64,
-    },
-    /// Bring the primary's own copy to at least `from`'s version and log, then tell `Adopted`.
-    Adopt {
-        /// Who has more.
-        from: ServerId,
-    },
-    /// Cut the log, serve, and tell `Opened`.
-    Promote,
-    /// Send `member` a checkpoint of the present version, and pin that version until the member
-    /// has applied it.
-    Offer {
-        /// The backup.
-        member: ServerId,
-        /// The member's present attempt.
-        attempt: u64,
-    },
-    /// Connect to `member`'s windows and ship everything behind `position`, then all that comes.
-    Attach {
-        /// The backup.
-        member: ServerId,
-        /// The member's present attempt.
-        attempt: u64,
-        /// Where its copy of the log ends.
-        position: Position,
-    },
-    /// Forget connections to `member`'s windows, and the version pinned for it.
-    Detach {
-        /// The backup.
-        member: ServerId,
-    },
-    /// Send `member` the committed edit `seq`.
-    SendEdit {
-        /// The backup.
-        member: ServerId,
-        /// The member's present attempt.
-        attempt: u64,
-        /// The edit.
-        seq: EditSeq,
-    },
-    /// Ask `member` to flush `range`.
-    SendFlush {
-        /// The backup.
-        member: ServerId,
-        /// The member's present attempt.
-        attempt: u64,
-        /// What to flush.
-        range: FlushRange,
-    },
-    /// Every member holds everything up to `lsn`.
-    Commit {
-        /// The new commit LSN.
-        lsn: Lsn,
-    },
-    /// Every backup has the log durable up to byte `to` of `segment`.
-    FlushedEverywhere {
-        /// Which log.
-        log: LogKind,
-        /// The log segment.
-        segment: SegmentNumber,
-        /// Byte behind the last.
-        to: u32,
-    },
-    /// Every backup has applied all edits up to `seq`.
-    AppliedEverywhere {
-        /// The edit.
-        seq: EditSeq,
-    },
-}
 
 /// How far a backup is on its way to live.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -275,6 +105,8 @@ pub struct Primary {
     /// Up to here every backup has applied.
     applied: EditSeq,
     flushes: VecDeque<Flush>,
+    /// Up to where every backup has had each log durable: segment's place in the chain, and byte.
+    flushed: [Option<(u64, u32)>; LogKind::ALL.len()],
     mutants: Mutants,
 }
 
@@ -310,6 +142,7 @@ impl Primary {
             committed: own.edit,
             applied: EditSeq(0),
             flushes: VecDeque::new(),
+            flushed: [None; LogKind::ALL.len()],
             mutants,
         };
         primary.open(actions);
@@ -537,7 +370,8 @@ impl Primary {
         };
         let attempt = member.attempt;
         member.phase = Phase::Syncing;
-        if position.edit == self.committed && !member.lacks_log {
+        let whole = position.edit == self.committed && !member.lacks_log;
+        if whole && !lacks(&position, &self.flushed) {
             self.caught_up(id, attempt, position, actions);
         } else {
             actions.push(Action::Offer {
@@ -565,13 +399,12 @@ impl Primary {
         // The first ship of the attachment covers whatever the member lacks of these ranges.
         let next_ship = member.shipped + 1;
         let mut done_already = Vec::new();
-        for flush in &self.flushes {
-            if flush.done.contains(&id) {
-                continue;
-            }
+        for flush in &mut self.flushes {
             if flush.range.covered_by(&at) {
                 done_already.push(flush.range);
             } else {
+                // It may have been done once, and be behind the end of the member's log by now.
+                flush.done.remove(&id);
                 member.flushes.push_back((next_ship, flush.range));
             }
         }
@@ -685,6 +518,7 @@ impl Primary {
             let FlushRange {
                 log, segment, to, ..
             } = done;
+            self.flushed[log.index()] = Some((done.ordinal, to));
             actions.push(Action::FlushedEverywhere { log, segment, to });
         }
     }
@@ -728,4 +562,16 @@ impl Primary {
             actions.push(Action::AppliedEverywhere { seq: everywhere });
         }
     }
+}
+
+/// Whether a member at `at` lacks log bytes that every backup had durable once. A log ends where
+/// the other lacks a write, so that durable bytes behind it do not count any more; and what was
+/// flushed everywhere is never flushed again.
+fn lacks(at: &Position, flushed: &[Option<(u64, u32)>]) -> bool {
+    let ends = at
+        .logs
+        .iter()
+        .map(|log| log.map(|at| (at.ordinal, at.flushed)));
+    ends.zip(flushed)
+        .any(|(end, flushed)| end.is_some_and(|end| flushed.is_some_and(|flushed| end < flushed)))
 }

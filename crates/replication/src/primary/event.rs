@@ -1,0 +1,180 @@
+//! What a primary hears, and what it has its driver do.
+
+use argosy_base::{EditSeq, LogKind, Lsn, SegmentNumber, ServerId};
+
+use crate::position::{FlushRange, Position};
+
+/// What happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A link to `member` was established; whatever was sent over an earlier one may be lost.
+    LinkUp {
+        /// The backup.
+        member: ServerId,
+    },
+    /// The link to `member` is gone, or one of its windows was revoked.
+    LinkDown {
+        /// The backup.
+        member: ServerId,
+    },
+    /// `member` revoked its windows and stands at `position`.
+    Report {
+        /// The backup.
+        member: ServerId,
+        /// Which [`Action::Prepare`] this answers.
+        attempt: u64,
+        /// Where it stands.
+        position: Position,
+    },
+    /// While opening: the primary's own copy now stands at this position.
+    Adopted {
+        /// Where the primary's own copy stands.
+        position: Position,
+    },
+    /// The primary is promoted: its log goes on behind `position`, and it serves.
+    Opened {
+        /// Where the primary's own copy stands.
+        position: Position,
+    },
+    /// `member` holds the checkpoint that it was offered and every log byte below its `position`.
+    CaughtUp {
+        /// The backup.
+        member: ServerId,
+        /// Which [`Action::Prepare`] its windows date from.
+        attempt: u64,
+        /// Where it stands.
+        position: Position,
+    },
+    /// All bytes up to LSN `last` are being written to `member`, as ship number `ship`.
+    Shipped {
+        /// The backup.
+        member: ServerId,
+        /// Rises from ship to ship of one member.
+        ship: u64,
+        /// The highest LSN in this or an earlier ship.
+        last: Lsn,
+    },
+    /// All writes of all ships up to `ship` are in `member`'s memory.
+    Written {
+        /// The backup.
+        member: ServerId,
+        /// The ship.
+        ship: u64,
+    },
+    /// The primary has begun to flush `range`. Comes before the ship that covers it, or at the
+    /// latest together with it: the next ship of each member covers the range.
+    Flush {
+        /// What is flushed.
+        range: FlushRange,
+    },
+    /// `member` has `range` durable.
+    Flushed {
+        /// The backup.
+        member: ServerId,
+        /// What it was asked to flush.
+        range: FlushRange,
+    },
+    /// Edit `seq` is durable on the primary.
+    EditCommitted {
+        /// The edit.
+        seq: EditSeq,
+    },
+    /// `member` has applied every edit up to `seq`.
+    EditApplied {
+        /// The backup.
+        member: ServerId,
+        /// The edit.
+        seq: EditSeq,
+    },
+    /// What `member`'s copy of the log lacks behind its position is in the primary's windows no
+    /// more.
+    TooFarBehind {
+        /// The backup.
+        member: ServerId,
+    },
+    /// `member` cannot have what an edit names any more and needs a new checkpoint.
+    CheckpointWanted {
+        /// The backup.
+        member: ServerId,
+        /// Which [`Action::Prepare`] it belongs to.
+        attempt: u64,
+    },
+}
+
+/// What the driver has to do, in the order given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Ask `member` to revoke its windows and to report.
+    Prepare {
+        /// The backup.
+        member: ServerId,
+        /// To be repeated in the report.
+        attempt: u64,
+    },
+    /// Bring the primary's own copy to at least `from`'s version and log, then tell `Adopted`.
+    Adopt {
+        /// Who has more.
+        from: ServerId,
+    },
+    /// Cut the log, serve, and tell `Opened`.
+    Promote,
+    /// Send `member` a checkpoint of the present version, and pin that version until the member
+    /// has applied it.
+    Offer {
+        /// The backup.
+        member: ServerId,
+        /// The member's present attempt.
+        attempt: u64,
+    },
+    /// Connect to `member`'s windows and ship everything behind `position`, then all that comes.
+    Attach {
+        /// The backup.
+        member: ServerId,
+        /// The member's present attempt.
+        attempt: u64,
+        /// Where its copy of the log ends.
+        position: Position,
+    },
+    /// Forget connections to `member`'s windows, and the version pinned for it.
+    Detach {
+        /// The backup.
+        member: ServerId,
+    },
+    /// Send `member` the committed edit `seq`.
+    SendEdit {
+        /// The backup.
+        member: ServerId,
+        /// The member's present attempt.
+        attempt: u64,
+        /// The edit.
+        seq: EditSeq,
+    },
+    /// Ask `member` to flush `range`.
+    SendFlush {
+        /// The backup.
+        member: ServerId,
+        /// The member's present attempt.
+        attempt: u64,
+        /// What to flush.
+        range: FlushRange,
+    },
+    /// Every member holds everything up to `lsn`.
+    Commit {
+        /// The new commit LSN.
+        lsn: Lsn,
+    },
+    /// Every backup has the log durable up to byte `to` of `segment`.
+    FlushedEverywhere {
+        /// Which log.
+        log: LogKind,
+        /// The log segment.
+        segment: SegmentNumber,
+        /// Byte behind the last.
+        to: u32,
+    },
+    /// Every backup has applied all edits up to `seq`.
+    AppliedEverywhere {
+        /// The edit.
+        seq: EditSeq,
+    },
+}
