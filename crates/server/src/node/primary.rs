@@ -371,7 +371,9 @@ impl PrimaryDriver {
                 attempt,
                 seq,
             } => {
-                if let Some(bytes) = self.edits.get(&seq) {
+                // A checkpoint that is still to be offered stands for it.
+                let offered = !self.offers.contains_key(&member);
+                if let Some(bytes) = self.edits.get(&seq).filter(|_| offered) {
                     context.send(
                         member,
                         region,
