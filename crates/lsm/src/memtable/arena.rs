@@ -23,9 +23,10 @@
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::ptr;
-use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
 use argosy_base::Lsn;
+
+use super::sync::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
 /// Bytes in front of an entry's key.
 const HEADER: usize = 12;
@@ -59,7 +60,7 @@ pub(super) struct AtomicAddress(AtomicU32);
 
 impl AtomicAddress {
     /// A place that holds none.
-    pub(super) const fn none() -> Self {
+    pub(super) fn none() -> Self {
         Self(AtomicU32::new(0))
     }
 
@@ -217,8 +218,8 @@ impl Arena {
 impl Drop for Arena {
     fn drop(&mut self) {
         let layout = self.chunk_layout();
-        for chunk in &mut self.chunks {
-            let chunk = *chunk.get_mut();
+        for chunk in &self.chunks {
+            let chunk = chunk.load(Ordering::Relaxed);
             if !chunk.is_null() {
                 // SAFETY: allocated in `chunk` with this very layout, and nothing borrowed is left.
                 unsafe { dealloc(chunk, layout) };

@@ -7,7 +7,8 @@
 //! 1. `insert` writes the entry into the arena, where it stays.
 //! 2. The tree takes its address and the first 8 bytes of its key into a leaf. A search compares
 //!    these bytes, side by side in a few cache lines, and touches an entry only where they are equal.
-//! 3. Readers take no lock: they look, and look again if the writer was at the same place.
+//! 3. Readers take no lock: they look, and look again if the writer was at the same place. Only one
+//!    that finds it there for too long waits for it.
 //!
 //! The arena's capacity bounds the table, together with the tree's nodes (I9); writers ask
 //! [`Memtable::fits`] first. Large values are not here but in the large log, with a pointer in their
@@ -16,11 +17,12 @@
 #[expect(unsafe_code, reason = "entries are reached by address; see the file")]
 mod arena;
 mod nodes;
+mod sync;
 mod tree;
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 
 use argosy_base::limits::KEY_BYTES_MAX;
 use argosy_base::{Lsn, Pointer};
@@ -50,8 +52,6 @@ struct Core {
 pub struct Memtable {
     core: Arc<Core>,
     capacity: usize,
-    /// Held by whoever inserts.
-    inserting: Mutex<()>,
     entries: AtomicUsize,
 }
 
@@ -64,7 +64,6 @@ impl Memtable {
         Self {
             capacity,
             core: Arc::new(Core { arena, tree }),
-            inserting: Mutex::new(()),
             entries: AtomicUsize::new(0),
         }
     }
@@ -91,13 +90,13 @@ impl Memtable {
         (within || self.is_empty()) && self.core.arena.fits(bytes, entry_max)
     }
 
-    /// Adds an entry. One thread at a time: whoever holds the region's writer lock.
+    /// Adds an entry. One thread at a time: whoever holds the region's writer lock. A second one
+    /// would wait.
     ///
     /// # Panics
-    /// When the entry does not [`fit`](Self::fits), is over [`ENTRY_PAYLOAD_MAX`], has the key and
-    /// LSN of one that is there, or two threads insert at once.
+    /// When the entry does not [`fit`](Self::fits), is over [`ENTRY_PAYLOAD_MAX`], or has the key
+    /// and LSN of one that is there.
     pub fn insert(&self, key: &[u8], lsn: Lsn, entry: Entry<'_>) {
-        let _inserting = self.inserting.try_lock().expect("one inserter at a time");
         let mut pointer = [0; POINTER_BYTES];
         let (kind, value) = match entry {
             Entry::Inline(value) => (INLINE, value),
@@ -113,13 +112,13 @@ impl Memtable {
             "an entry of L0"
         );
         let Core { arena, tree } = &*self.core;
-        let address = arena.add(&Parts {
+        let parts = Parts {
             lsn,
             key,
             kind,
             value,
-        });
-        tree.insert(arena, &Target::new(key, lsn), address);
+        };
+        tree.insert(arena, &parts);
         let entries = self.entries.load(Ordering::Relaxed);
         self.entries.store(entries + 1, Ordering::Relaxed);
     }

@@ -5,19 +5,11 @@
 //! and addresses that are read out of a torn node are still numbers and addresses that were valid.
 
 use std::cmp::Ordering as Order;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use argosy_base::Lsn;
 
 use super::arena::{Address, Arena, AtomicAddress};
-
-/// Entries of a leaf, and children of an inner node less one.
-pub(super) const LEAF_WIDTH: usize = 32;
-pub(super) const INNER_WIDTH: usize = 64;
-
-/// Nodes that are allocated at once.
-const CHUNK: usize = 32;
+use super::sync::{AtomicU32, AtomicU64, INNER_WIDTH, LEAF_WIDTH, NODES_CHUNK, OnceLock, Ordering};
 
 /// No node.
 pub(super) const NONE: u32 = u32::MAX;
@@ -72,11 +64,11 @@ pub(super) struct Sorted<const WIDTH: usize> {
 }
 
 impl<const WIDTH: usize> Sorted<WIDTH> {
-    pub(super) const fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self {
             count: AtomicU32::new(0),
-            prefixes: [const { AtomicU64::new(0) }; WIDTH],
-            addresses: [const { AtomicAddress::none() }; WIDTH],
+            prefixes: std::array::from_fn(|_| AtomicU64::new(0)),
+            addresses: std::array::from_fn(|_| AtomicAddress::none()),
         }
     }
 
@@ -224,7 +216,7 @@ impl Fresh for Inner {
         Self {
             separators: Sorted::new(),
             first: AtomicU32::new(NONE),
-            children: [const { AtomicU32::new(NONE) }; INNER_WIDTH],
+            children: std::array::from_fn(|_| AtomicU32::new(NONE)),
         }
     }
 }
@@ -239,7 +231,7 @@ impl<N: Fresh> Nodes<N> {
     /// Room for `count` nodes, none of them allocated.
     pub(super) fn new(count: usize) -> Self {
         Self {
-            chunks: (0..count.div_ceil(CHUNK).max(1))
+            chunks: (0..count.div_ceil(NODES_CHUNK).max(1))
                 .map(|_| OnceLock::new())
                 .collect(),
             used: AtomicU32::new(0),
@@ -250,8 +242,8 @@ impl<N: Fresh> Nodes<N> {
     #[inline]
     pub(super) fn get(&self, number: u32) -> Option<&N> {
         let number = number as usize;
-        let chunk = self.chunks.get(number / CHUNK)?.get()?;
-        Some(&chunk[number % CHUNK])
+        let chunk = self.chunks.get(number / NODES_CHUNK)?.get()?;
+        Some(&chunk[number % NODES_CHUNK])
     }
 
     /// The node, for the writer, who knows that it is there.
@@ -264,14 +256,14 @@ impl<N: Fresh> Nodes<N> {
     pub(super) fn add(&self) -> u32 {
         let number = self.used.load(Ordering::Relaxed);
         self.used.store(number + 1, Ordering::Relaxed);
-        let chunk = &self.chunks[number as usize / CHUNK];
-        chunk.get_or_init(|| (0..CHUNK).map(|_| N::fresh()).collect());
+        let chunk = &self.chunks[number as usize / NODES_CHUNK];
+        chunk.get_or_init(|| (0..NODES_CHUNK).map(|_| N::fresh()).collect());
         number
     }
 
     /// Bytes allocated.
     pub(super) fn memory_bytes(&self) -> usize {
         let used = self.used.load(Ordering::Relaxed) as usize;
-        used.next_multiple_of(CHUNK) * size_of::<N>()
+        used.next_multiple_of(NODES_CHUNK) * size_of::<N>()
     }
 }

@@ -12,12 +12,18 @@
 //! the writer's release fence behind making a version odd, and the readers' acquire fence before
 //! they compare; the writer's release store of the even version, and the readers' acquire load.)
 //!
+//! The writer may be taken off its CPU in the middle of a change. So a reader that has looked
+//! [`LOOKS_MAX`] times in vain sleeps on the lock that the writer holds, and looks once more while
+//! nobody can insert: no search takes more looks than that, and none waits at the cost of a CPU.
+//! `tests/memtable_protocol.rs` runs all of this under a model checker.
+//!
 //! Nothing is ever removed, so what has been found stays valid for as long as the tree lives.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
-
-use super::arena::{Address, Arena};
-use super::nodes::{INNER_WIDTH, Inner, LEAF_WIDTH, Leaf, NONE, Nodes, Target};
+use super::arena::{Address, Arena, Parts};
+use super::nodes::{Inner, Leaf, NONE, Nodes, Target};
+use super::sync::{
+    AtomicU32, AtomicU64, INNER_WIDTH, LEAF_WIDTH, LOOKS_MAX, Mutex, Ordering, fence, spin_loop,
+};
 
 /// Most inner levels: with half-full nodes enough for 2^32 leaves.
 const LEVELS_MAX: usize = 8;
@@ -30,6 +36,8 @@ pub(super) struct Tree {
     shape: AtomicU32,
     /// The number of inner levels (high half) and of the topmost node (low half).
     root: AtomicU64,
+    /// Held by whoever inserts, and by a reader that has looked in vain for too long.
+    inserting: Mutex<()>,
 }
 
 /// A place in a leaf, and what has to be unchanged for it to be one.
@@ -59,6 +67,7 @@ impl Tree {
             inners: Nodes::new(inners),
             shape: AtomicU32::new(0),
             root: AtomicU64::new(0),
+            inserting: Mutex::new(()),
         };
         assert_eq!(tree.leaves.add(), 0, "the first leaf is the first root");
         tree
@@ -74,12 +83,21 @@ impl Tree {
     /// The first entry at or behind `target`.
     #[inline]
     pub(super) fn seek(&self, arena: &Arena, target: &Target<'_>) -> Option<(Spot, Address)> {
-        loop {
+        for _ in 0..LOOKS_MAX {
             if let Some(found) = self.try_seek(arena, target) {
                 return found;
             }
-            std::hint::spin_loop();
+            spin_loop();
         }
+        self.seek_alone(arena, target)
+    }
+
+    /// [`seek`](Self::seek), once the writer has finished and while nobody inserts.
+    #[cold]
+    fn seek_alone(&self, arena: &Arena, target: &Target<'_>) -> Option<(Spot, Address)> {
+        let _alone = self.inserting.lock().expect("no insert has panicked");
+        let found = self.try_seek(arena, target);
+        found.expect("nothing changes while nobody inserts")
     }
 
     /// `None`: something changed meanwhile.
@@ -150,12 +168,15 @@ impl Tree {
 
     // --- The writer ---
 
-    /// Inserts the entry at `address`, whose place is `target`. The caller sees to it that no two
-    /// threads do this at once.
+    /// Writes an entry into `arena`, which is this tree's only one, and inserts it.
     ///
     /// # Panics
-    /// When an entry has this place already.
-    pub(super) fn insert(&self, arena: &Arena, target: &Target<'_>, address: Address) {
+    /// When an entry has this place already, or `arena` no room.
+    pub(super) fn insert(&self, arena: &Arena, parts: &Parts<'_>) {
+        let inserting = self.inserting.lock();
+        let _inserting = inserting.expect("no insert has panicked");
+        let target = &Target::new(parts.key, parts.lsn);
+        let address = arena.add(parts);
         let path = self.descend(arena, target);
         let leaf = self.leaves.own(path.leaf);
         let at = leaf.entries.rank(arena, target);
