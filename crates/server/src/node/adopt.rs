@@ -41,9 +41,19 @@ pub(crate) enum Adoption {
 impl Follower {
     /// Brings this copy to what `from` has; [`take_adoption`](Self::take_adoption) tells the end.
     pub(crate) fn adopt(&mut self, from: ServerId, context: &Context<'_>) {
-        self.forget_fetches();
         self.adoption = Some(Adoption::Asked { from });
         context.send(from, self.region, &Message::Adopt);
+    }
+
+    /// The link to `member` is gone, and with it the slots into which it was to write what is being
+    /// adopted from it. An edit that is being applied is of use all the same.
+    pub(crate) fn source_lost(&mut self, member: ServerId) {
+        if let Some(Adoption::Asked { from } | Adoption::Fetching { from, .. }) = self.adoption
+            && from == member
+        {
+            self.forget_fetches();
+            self.adoption = None;
+        }
     }
 
     /// The adoption, once it has ended.

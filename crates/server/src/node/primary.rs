@@ -149,6 +149,9 @@ impl PrimaryDriver {
         {
             self.pins.remove(member);
         }
+        if let (Event::LinkDown { member }, Stage::Opening(copy)) = (&event, &mut self.stage) {
+            copy.source_lost(*member);
+        }
         self.machine.step(event, &mut self.actions);
         self.act(context);
     }
