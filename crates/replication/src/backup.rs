@@ -10,7 +10,9 @@
 //! Edits, and a checkpoint is one, are applied one at a time, in order: the driver *examines* an
 //! edit and tells which parts of segments this member does not hold; they are *fetched* from the
 //! primary, a few at a time; then the edit is applied. An edit that names a segment which was
-//! shipped needs no fetch. Where the primary no longer has a segment that an edit names, a new
+//! shipped needs no fetch. Shipments belong to edits that come behind them; if a checkpoint stands
+//! for such an edit, nobody asks for them any more, and they are given up: at the latest when the
+//! edit comes, which is then of no use either. Where the primary no longer has a segment that an edit names, a new
 //! checkpoint is asked for, and the edits in between are dropped.
 //!
 //! Invariants, asserted here:
@@ -144,6 +146,12 @@ pub enum Action {
         /// The attempt.
         attempt: u64,
     },
+    /// A checkpoint stands for an edit that has come: what was shipped for that edit goes, unless
+    /// the checkpoint names it. Where the checkpoint is applied already, `now`; else when it is.
+    GiveUpArrivals {
+        /// Nothing is left to be applied.
+        now: bool,
+    },
     /// Make `range` of the own windows durable.
     Persist {
         /// What to flush.
@@ -204,6 +212,12 @@ impl Backup {
         }
     }
 
+    /// The attempt that is acted upon, if there is one.
+    #[must_use]
+    pub const fn attempt(&self) -> Option<u64> {
+        self.attempt
+    }
+
     /// The last edit applied.
     #[must_use]
     pub const fn applied(&self) -> EditSeq {
@@ -238,6 +252,9 @@ impl Backup {
                         checkpoint: false,
                     });
                     self.work_on(actions);
+                } else {
+                    let now = self.queue.is_empty();
+                    actions.push(Action::GiveUpArrivals { now });
                 }
             }
             Event::Offer { .. } | Event::Edit { .. } => {}

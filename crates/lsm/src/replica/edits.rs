@@ -277,6 +277,25 @@ impl Replica {
         }
     }
 
+    /// A checkpoint will come, or stands for edits that come: level segments that have arrived by now
+    /// and that the checkpoint does not name go when it is applied.
+    pub fn expect_checkpoint(&mut self) {
+        for arrival in self.arrivals.values_mut() {
+            arrival.stale = true;
+        }
+    }
+
+    /// Gives up the arrivals of which the last checkpoint has decided.
+    pub fn give_up_arrivals(&mut self) {
+        for (number, arrival) in self.arrivals.extract_if(.., |_, arrival| arrival.stale) {
+            self.storage.abandon(number);
+            if !arrival.told {
+                // Whoever sent it may send the next.
+                self.events.push(ReplicaEvent::SegmentStored(number));
+            }
+        }
+    }
+
     /// Begins to apply `edit`, the bytes of the next edit or of a checkpoint.
     /// [`step`](Self::step) tells when it is durable and part of the version.
     ///
@@ -363,12 +382,7 @@ impl Replica {
             }
         }
         if submitted.checkpoint {
-            self.arrivals.retain(|number, arrival| {
-                if arrival.stale {
-                    self.storage.abandon(*number);
-                }
-                !arrival.stale
-            });
+            self.give_up_arrivals();
             let head = self.storage.head();
             let orphans = self.fills.keys().filter(|n| head.stored(**n).is_none());
             for number in orphans.copied().collect::<Vec<_>>() {

@@ -249,7 +249,7 @@ struct Arrival {
     stored: Arc<StoredSegment>,
     /// The end of its write has been told.
     told: bool,
-    /// It arrived before the last detach: if the next checkpoint does not name it, it goes.
+    /// A checkpoint decides: if it does not name the segment, it goes.
     stale: bool,
 }
 

@@ -37,9 +37,7 @@ impl Replica {
         let old = std::mem::replace(&mut self.windows, fresh);
         let survivors = old.map(|slots| slots.into_iter().map(Some).collect());
         self.waiting.clear();
-        for arrival in self.arrivals.values_mut() {
-            arrival.stale = true;
-        }
+        self.expect_checkpoint();
         self.rescan(&survivors)?;
         Ok(self.position())
     }

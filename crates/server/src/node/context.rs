@@ -77,7 +77,8 @@ impl<'a> Context<'a> {
         let mut link = self.link(peer);
         let header = self.header(region, message.kind());
         let sent = match message {
-            Message::Edit { .. } => link.send_behind(header, &payload),
+            // What refers to segments comes behind those that were shipped before.
+            Message::Edit { .. } | Message::Offer { .. } => link.send_behind(header, &payload),
             _ => link.send(header, &payload),
         };
         match sent {

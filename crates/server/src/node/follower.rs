@@ -213,6 +213,10 @@ impl Follower {
                 let range = convert::received_range(&range);
                 self.step_machine(Event::Flush { attempt, range }, context);
             }
+            // Of an attempt that is over: nothing tells any more whether it is of use.
+            Message::Ship { attempt, slot, .. } if self.machine.attempt() != Some(attempt) => {
+                context.send(from, self.region, &Message::Stored { slot });
+            }
             Message::Ship {
                 segment,
                 len,
@@ -264,6 +268,7 @@ impl Follower {
         } else {
             self.edits.insert(seq, whole);
             self.unwant_fetches();
+            self.replica.expect_checkpoint();
             self.step_machine(Event::Offer { attempt, seq }, context);
         }
     }
@@ -478,6 +483,12 @@ impl Follower {
             }
             Action::SendCheckpointWanted { attempt } => {
                 context.send(primary, region, &Message::CheckpointWanted { attempt });
+            }
+            Action::GiveUpArrivals { now } => {
+                self.replica.expect_checkpoint();
+                if now {
+                    self.replica.give_up_arrivals();
+                }
             }
             Action::Persist { range } => self.replica.flush(convert::engine_range(&range)),
             Action::SendFlushed { range } => {
