@@ -12,6 +12,8 @@
 //!    nothing for the others, so nothing is lost by not waiting.
 //! 4. A write of unknown outcome stays under way for ever. Of two configurations that differ only
 //!    in which of these have taken effect, one with fewer can do all that the other can.
+//! 5. Writes of unknown outcome whose values nobody saw, and deletes of unknown outcome, can stand
+//!    for each other ([`alike`]): of those under way, the one that began first takes effect first.
 //!
 //! Taking effect as late as possible loses no history either: whatever order explains the answers
 //! can be had by letting each access wait until the next answer needs it.
@@ -96,7 +98,7 @@ pub struct Access {
 }
 
 /// Configurations that are looked at for one answer, at most.
-const WIDTH_MAX: usize = 200_000;
+const WIDTH_MAX: usize = 50_000;
 
 /// Why a history was not accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -159,6 +161,9 @@ impl Possible {
 /// # Errors
 /// The first answer that cannot be explained.
 pub fn check(first: Bound, accesses: &[Access]) -> Result<BTreeSet<Bound>, Violation> {
+    let mut accesses = accesses.to_vec();
+    let earlier = alike(&mut accesses);
+    let accesses = &accesses[..];
     let mut moments: Vec<(u64, bool, usize)> = Vec::new();
     let counts = |access: &Access| access.kind != Kind::Void;
     for (index, access) in accesses
@@ -185,7 +190,8 @@ pub fn check(first: Bound, accesses: &[Access]) -> Result<BTreeSet<Bound>, Viola
                 .for_each(|one| observe(one, &of_it, accesses));
             continue;
         }
-        let led = lead(&possible, index, &under_way, accesses).ok_or(Violation::TooWide)?;
+        let led =
+            lead(&possible, index, &under_way, (accesses, &earlier)).ok_or(Violation::TooWide)?;
         if led.is_empty() {
             let bounds: BTreeSet<Bound> = possible.iter().map(|one| one.bound).collect();
             let possible = bounds.into_iter().collect();
@@ -195,7 +201,49 @@ pub fn check(first: Bound, accesses: &[Access]) -> Result<BTreeSet<Bound>, Viola
         under_way.remove(&index);
         possible = led;
     }
-    Ok(ends_of(&possible, &under_way, accesses))
+    Ok(ends_of(&possible, &under_way, (accesses, &earlier)))
+}
+
+/// Finds writes of unknown outcome that can stand for each other: they have the same condition, and
+/// delete, or write a value that nobody saw; such values become one. Returns for each access the one
+/// before it that is like it.
+fn alike(accesses: &mut [Access]) -> Vec<Option<usize>> {
+    let mut seen = BTreeSet::new();
+    for access in &*accesses {
+        match access.kind {
+            Kind::Read(bound) => seen.insert(bound),
+            Kind::Write { saw: Some(saw), .. } => match saw.before {
+                Before::Was(bound) => seen.insert(bound),
+                Before::Untold | Before::Existed(_) => continue,
+            },
+            Kind::Exists(_) | Kind::Void | Kind::Write { saw: None, .. } => continue,
+        };
+    }
+    let mut last: BTreeMap<(bool, u8), (usize, Bound)> = BTreeMap::new();
+    let mut earlier = vec![None; accesses.len()];
+    let mut order: Vec<usize> = (0..accesses.len()).collect();
+    order.sort_by_key(|index| accesses[*index].began);
+    for index in order {
+        let access = &mut accesses[index];
+        let Kind::Write {
+            to,
+            condition,
+            saw: None,
+        } = &mut access.kind
+        else {
+            continue;
+        };
+        if access.ended.is_some() || (*to != Bound::Absent && seen.contains(to)) {
+            continue;
+        }
+        let class = (*to == Bound::Absent, *condition as u8);
+        if let Some((before, bound)) = last.get(&class) {
+            earlier[index] = Some(*before);
+            *to = *bound;
+        }
+        last.insert(class, (index, *to));
+    }
+    earlier
 }
 
 /// All configurations in which access `index`, which ends now, has taken effect; it is forgotten in
@@ -204,7 +252,7 @@ fn lead(
     possible: &[Configuration],
     index: usize,
     under_way: &BTreeSet<usize>,
-    accesses: &[Access],
+    (accesses, earlier): (&[Access], &[Option<usize>]),
 ) -> Option<Vec<Configuration>> {
     let mut reached = Possible::default();
     let mut seen = Possible::default();
@@ -228,6 +276,9 @@ fn lead(
         }
         for next in under_way {
             if one.certain.contains(next) || one.uncertain.contains(next) {
+                continue;
+            }
+            if earlier[*next].is_some_and(|earlier| !one.uncertain.contains(&earlier)) {
                 continue;
             }
             let Some(bound) = effect(&accesses[*next].kind, one.bound) else {
@@ -305,7 +356,7 @@ fn effect(kind: &Kind, bound: Bound) -> Option<Bound> {
 fn ends_of(
     possible: &[Configuration],
     under_way: &BTreeSet<usize>,
-    accesses: &[Access],
+    (accesses, earlier): (&[Access], &[Option<usize>]),
 ) -> BTreeSet<Bound> {
     let mut ends: BTreeSet<Bound> = possible.iter().map(|one| one.bound).collect();
     let mut seen = Possible::default();
@@ -316,6 +367,9 @@ fn ends_of(
         }
         ends.insert(one.bound);
         for next in under_way.difference(&one.uncertain) {
+            if earlier[*next].is_some_and(|earlier| !one.uncertain.contains(&earlier)) {
+                continue;
+            }
             if let Some(bound) = effect(&accesses[*next].kind, one.bound) {
                 let mut led = one.clone();
                 led.bound = bound;
