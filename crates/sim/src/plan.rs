@@ -119,6 +119,9 @@ pub struct Plan {
     pub last_ops: usize,
 }
 
+/// One-sided writes, each as late as can be, for which a request that nothing hinders has time.
+const LATE_WRITES: u32 = 20;
+
 /// Operations of a run, at least.
 pub const OPS_MIN: usize = 2000;
 
@@ -136,13 +139,16 @@ impl Plan {
         let engine = engine(&mut random);
         let episodes = episodes(kind, &mut random);
         let calm: usize = episodes.iter().map(|episode| episode.calm_ops).sum();
+        let objects = random.between(30, 220).max(4 * regions);
+        let deadline = random.micros(20_000, 600_000);
+        let fabric = fabric(&mut random);
         Self {
             kind,
             regions,
-            objects: random.between(30, 220).max(4 * regions),
+            objects,
             engine,
-            deadline: random.micros(20_000, 600_000),
-            fabric: fabric(&mut random),
+            deadline: deadline.max(LATE_WRITES * fabric.late_max),
+            fabric,
             mix: mix(&mut random),
             in_flight_max: random.between(4, 64),
             direct_percent: if kind == WorldKind::Powerless {
