@@ -5,6 +5,7 @@
 #   make test                    everything that is checked by tests
 #   make simulate SEED=7         one whole cluster from one seed, with a log in words
 #   make simulate-many SEEDS=300 many of them, first seed FIRST (default 1)
+#   make mutants                 planted mistakes, each of which the checkers have to find
 #   make lint                    formatting, clippy, documentation
 #   make ci                      what CI runs
 SHELL := /bin/bash
@@ -18,7 +19,7 @@ ARGS ?=
 SEEDS ?= 300
 FIRST ?= 1
 
-.PHONY: help run build test lint doc simulate simulate-many ci
+.PHONY: help run build test lint doc simulate simulate-many mutants ci
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -52,6 +53,15 @@ simulate:
 simulate-many:
 	@scripts/setup.sh rust
 	$(CARGO) run --release --locked -p argosy-sim -- --first $(FIRST) --seeds $(SEEDS)
+
+MUTANTS := acknowledge-early commit-before-durable free-under-snapshot recover-past-hole commit-before-arrival
+
+mutants:
+	@scripts/setup.sh rust
+	@$(CARGO) build --release --locked -p argosy-sim
+	@for mutant in $(MUTANTS); do \
+		$(CARGO_TARGET_DIR)/release/argosy-sim --seeds 1000 --mutant $$mutant || exit 1; \
+	done
 
 ci:
 	@.ci/run

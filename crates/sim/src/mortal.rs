@@ -2,9 +2,10 @@
 //!
 //! A server reaches its device, its windows and the fabric through wrappers that share one
 //! [`Mortal`]. Each write, sync, one-sided write, new memory and renaming counts; when the count is
-//! used up the process is dead at that very instant, plain stores into windows included: nothing of what its code still does has an
-//! effect, and the run, which looks after every step, takes it away. What was under way on the
-//! device is decided by the device's crash, what was under way on the fabric by the fabric's.
+//! used up the process is dead at that very instant: nothing of what its code still does has an
+//! effect, plain stores into windows included, and the run, which looks after every step, takes it
+//! away. What was under way on the device is decided by the device's crash, what was under way on
+//! the fabric by the fabric's.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -68,7 +68,6 @@ fn tells_the_outcome(line: &str) -> bool {
 }
 
 #[test]
-#[ignore = "now and then the region takes no writes after its primary's return: an open bug"]
 fn without_its_primary_a_region_is_not_available() {
     let playground = one_region();
     let servers = playground.servers.clone();

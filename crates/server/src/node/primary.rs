@@ -373,21 +373,7 @@ impl PrimaryDriver {
                 member,
                 attempt,
                 seq,
-            } => {
-                // A checkpoint that is still to be offered stands for it.
-                let offered = !self.offers.contains_key(&member);
-                if let Some(bytes) = self.edits.get(&seq).filter(|_| offered) {
-                    context.send(
-                        member,
-                        region,
-                        &Message::Edit {
-                            attempt,
-                            seq,
-                            bytes,
-                        },
-                    );
-                }
-            }
+            } => self.send_edit(member, attempt, seq, context),
             Action::SendFlush {
                 member,
                 attempt,
@@ -413,6 +399,21 @@ impl PrimaryDriver {
                     engine.edit_applied_everywhere(seq);
                 }
             }
+        }
+    }
+
+    fn send_edit(&self, member: ServerId, attempt: u64, seq: EditSeq, context: &Context<'_>) {
+        // A checkpoint that is still to be offered stands for it.
+        if self.offers.contains_key(&member) {
+            return;
+        }
+        if let Some(bytes) = self.edits.get(&seq) {
+            let edit = Message::Edit {
+                attempt,
+                seq,
+                bytes,
+            };
+            context.send(member, self.region, &edit);
         }
     }
 

@@ -11,20 +11,22 @@
 //! 4. The members are compared, and the histories judged; all servers are stopped and started
 //!    again, and both is done once more (`finish`).
 
+mod asking;
+mod harm;
+
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::time::Duration;
 
 use argosy_base::{Instant, KeyRange};
 use argosy_engine::Snapshot;
-use argosy_server::service::{ReplySink, Request, Response, Service};
+use argosy_server::service::Response;
 
-use crate::asks::{Ask, Chooser, PAGE_BYTES_MAX};
-use crate::cluster::{Cluster, Mutants, Started};
+use crate::asks::Chooser;
+use crate::cluster::{Cluster, Mutants};
 use crate::coverage::Coverage;
 use crate::load::{Expect, Load, Pairs, Wrong};
 use crate::objects::Objects;
-use crate::plan::{Episode, Event, Plan, SERVERS, WorldKind};
+use crate::plan::{Episode, Plan, SERVERS, WorldKind};
 use crate::random::Random;
 use crate::words::Words;
 
@@ -32,9 +34,6 @@ use crate::words::Words;
 const WHOLE_WITHIN: Duration = Duration::from_secs(20);
 /// How much longer than its deadline a request may take to be answered.
 const ANSWER_SLACK: Duration = Duration::from_secs(1);
-/// How long ago a write has to be for its loss with the power not to be excused by the time that a
-/// flush takes.
-const FLUSH_SLACK: Duration = Duration::from_millis(300);
 /// Operations while something is wrong, at most, in an episode.
 const TROUBLED_OPS_MAX: usize = 160;
 
@@ -202,144 +201,6 @@ impl Run {
         self.snapshots.clear();
     }
 
-    // --- What goes wrong ---
-
-    fn happen(&mut self, event: Event) -> Result<(), Wrong> {
-        self.answers()?;
-        match event {
-            Event::Kill(server) => {
-                let ended = self.cluster.kill(server);
-                self.ended(server, ended, "is killed");
-            }
-            Event::KillAfter(server, effects) => {
-                if let Some(up) = self.cluster.up(server) {
-                    up.mortal.die_after(effects);
-                    self.say(format_args!(
-                        "server {server} will die after {effects} effects"
-                    ));
-                }
-            }
-            Event::Close(server) => {
-                if self.cluster.active(server).is_some() {
-                    let ended = self.cluster.close(server);
-                    self.ended(server, ended, "is stopped cleanly");
-                }
-            }
-            Event::Power(servers) => self.power(servers),
-            Event::Start(server, die_after) => {
-                if self.cluster.up(server).is_none() {
-                    self.start(server, die_after)?;
-                }
-            }
-            Event::Cut(from, to) | Event::Heal(from, to) => {
-                let cut = matches!(event, Event::Cut(..));
-                self.cluster.set_cut(from, to, cut);
-                let how = if cut { "is cut" } else { "is healed" };
-                self.say(format_args!("the link from {from} to {to} {how}"));
-            }
-            Event::Stop(server) | Event::Resume(server) => {
-                let stop = matches!(event, Event::Stop(_));
-                self.cluster.set_stopped(server, stop);
-                let how = if stop { "does nothing" } else { "goes on" };
-                self.say(format_args!("server {server} {how}"));
-            }
-            Event::Stall(server) | Event::Unstall(server) => {
-                let stall = matches!(event, Event::Stall(_));
-                self.cluster.set_stalled(server, stall);
-                self.stalled |= stall;
-                let how = if stall { "does nothing" } else { "goes on" };
-                self.say(format_args!("the device of server {server} {how}"));
-            }
-        }
-        Ok(())
-    }
-
-    /// Takes power from servers, as far as that leaves a member of each region what it had.
-    fn power(&mut self, bits: u8) {
-        let mut servers: Vec<usize> = Vec::new();
-        for server in (0..SERVERS).filter(|server| bits & 1 << server != 0) {
-            let others = self.lost.iter().filter(|lost| **lost != server).count();
-            if self.plan.kind == WorldKind::Powerless || others + 1 < SERVERS {
-                self.lost.insert(server);
-                servers.push(server);
-            }
-        }
-        let now = self.cluster.now();
-        let durable_by = now.as_nanos().saturating_sub(
-            u64::try_from((self.plan.engine.flush_interval + FLUSH_SLACK).as_nanos()).unwrap_or(0),
-        );
-        for server in &servers {
-            let by = if self.stalled { 0 } else { durable_by };
-            self.expect_to_hold(*server, Instant::from_nanos(by));
-        }
-        if !servers.is_empty() {
-            self.say(format_args!("servers {servers:?} lose power"));
-            for session in self.cluster.cut_power(&servers) {
-                self.forget(session);
-            }
-        }
-    }
-
-    /// The process of a server has ended without loss of power.
-    fn ended(&mut self, server: usize, session: Option<u32>, how: &str) {
-        if let Some(session) = session {
-            self.say(format_args!("server {server} {how}"));
-            self.expect_to_hold(server, self.cluster.now());
-            self.forget(session);
-        }
-    }
-
-    fn forget(&mut self, session: u32) {
-        self.snapshots.retain(|held| held.session != session);
-        self.load.lost(session, &mut self.cluster.coverage);
-    }
-
-    /// Whatever a single copy applied by `moment` has to be there when its server is back.
-    fn expect_to_hold(&mut self, server: usize, moment: Instant) {
-        if self.plan.kind == WorldKind::Powerless {
-            for region in 0..self.plan.regions {
-                if self.cluster.primary_of(region) == server {
-                    let least = self.load.applied_by(region, moment);
-                    self.uncounted.entry(region).or_insert(least);
-                }
-            }
-        }
-    }
-
-    fn start(&mut self, server: usize, die_after: Option<u64>) -> Result<(), Wrong> {
-        match self.cluster.start(server, die_after) {
-            Started::Up => self.say(format_args!("server {server} is up")),
-            Started::Died => self.say(format_args!("server {server} died while it started")),
-            Started::Refused(why) => return Err(format!("server {server} cannot start: {why}")),
-        }
-        Ok(())
-    }
-
-    pub(crate) fn start_all(&mut self) -> Result<(), Wrong> {
-        for server in 0..SERVERS {
-            if self.cluster.up(server).is_none() {
-                self.start(server, None)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Undoes all harm.
-    pub(crate) fn mend(&mut self) -> Result<(), Wrong> {
-        self.cluster.world.heal_all();
-        for server in 0..SERVERS {
-            self.cluster.set_stopped(server, false);
-            self.cluster.set_stalled(server, false);
-            if let Some(up) = self.cluster.up(server) {
-                up.mortal.die_after(u64::MAX);
-            }
-        }
-        self.stalled = false;
-        self.start_all()?;
-        self.say(format_args!("everything is mended"));
-        Ok(())
-    }
-
     /// Ticks until every region is whole.
     pub(crate) fn wait_whole(&mut self, pace: Pace) -> Result<(), Wrong> {
         let begin = self.cluster.now();
@@ -497,182 +358,6 @@ impl Run {
         Ok(())
     }
 
-    // --- Asking ---
-
-    /// Asks as much as the pace allows. Returns whether anything was asked.
-    fn ask_some(&mut self, pace: Pace, span: Duration) -> Result<bool, Wrong> {
-        let count = match pace {
-            Pace::None => 0,
-            Pace::Full => self.random.below(4),
-            Pace::Slow if self.troubled_ops == 0 => 0,
-            Pace::Slow => usize::from(self.random.below(1000) < span.as_micros() as usize),
-        };
-        let mut asked = false;
-        for _ in 0..count {
-            if self.load.pending().len() >= self.plan.in_flight_max || !self.uncounted.is_empty() {
-                break;
-            }
-            self.troubled_ops = self
-                .troubled_ops
-                .saturating_sub(usize::from(pace == Pace::Slow));
-            let ask = self.chooser.next(&self.objects, self.load.next_op());
-            asked |= self.ask(ask)?;
-        }
-        if asked {
-            for server in 0..SERVERS {
-                if let Some(up) = self.cluster.active(server) {
-                    up.node.flush();
-                }
-                self.bury(server)?;
-            }
-        }
-        Ok(asked)
-    }
-
-    /// Asks a server of the seed's choice. False where none that may be asked is up.
-    pub(crate) fn ask(&mut self, mut ask: Ask) -> Result<bool, Wrong> {
-        let direct = self.random.chance(self.plan.direct_percent);
-        let home = self.home(&ask);
-        if self.plan.kind == WorldKind::Powerless
-            && let Ask::Write { targets, .. } = &mut ask
-        {
-            // The order in which one copy is handed its writes has to be known.
-            let region = |object: usize| self.objects.get(object).region;
-            targets.retain(|target| self.cluster.primary_of(region(target.object)) == home);
-        }
-        if self.load.is_crowded(&ask) {
-            return Ok(false);
-        }
-        let server = if direct {
-            home
-        } else {
-            self.random.below(SERVERS)
-        };
-        let Some(up) = self.cluster.active(server) else {
-            return Ok(false);
-        };
-        let (op, now) = (self.load.next_op(), self.cluster.now());
-        let all_direct = self.is_primary_of_all(server, &ask);
-        let (node, session) = (Arc::clone(&up.node), up.session);
-        let mortal = Arc::clone(&up.mortal);
-        let sink: Arc<dyn ReplySink> = Arc::clone(&up.mailbox) as Arc<dyn ReplySink>;
-        self.words.say(
-            now,
-            format_args!("op {op} of server {server}: {}", ask_in_short(&ask)),
-        );
-        let whom = (server, session, all_direct);
-        self.load
-            .ask(&self.objects, ask.clone(), whom, (now, self.expect));
-        self.cluster.coverage.add("operations", 1);
-        self.cluster
-            .coverage
-            .add("forwarded operations", u64::from(server != home));
-        let response = self.call(&node, op, &ask, &sink);
-        // A process that died of the question has not answered.
-        if let Some(response) = response.filter(|_| !mortal.is_dead()) {
-            self.answered(op, response)?;
-        }
-        Ok(true)
-    }
-
-    fn call(
-        &mut self,
-        node: &argosy_server::node::Node,
-        op: u32,
-        ask: &Ask,
-        sink: &Arc<dyn ReplySink>,
-    ) -> Option<Response> {
-        let token = u64::from(op);
-        match ask {
-            Ask::Get { key: (object, at) } => {
-                let key = &self.objects.get(*object).keys[*at];
-                node.call(Request::Get { key }, sink, token)
-            }
-            Ask::Scan {
-                range,
-                pairs_max,
-                bytes_max,
-                keys_only,
-            } => {
-                let (pairs_max, bytes_max, keys_only) = (*pairs_max, *bytes_max, *keys_only);
-                node.call(
-                    Request::Scan {
-                        range,
-                        pairs_max,
-                        bytes_max,
-                        keys_only,
-                    },
-                    sink,
-                    token,
-                )
-            }
-            Ask::Write {
-                targets,
-                condition,
-                previous,
-            } => {
-                let batch = Ask::batch(&self.objects, op, targets);
-                let long = targets
-                    .iter()
-                    .any(|target| target.len >= self.plan.engine.window_bytes);
-                self.cluster
-                    .coverage
-                    .add("values in chunks", u64::from(long));
-                let options = argosy_engine::WriteOptions {
-                    condition: *condition,
-                    return_previous: *previous,
-                };
-                node.call(
-                    Request::Write {
-                        batch: &batch,
-                        options,
-                    },
-                    sink,
-                    token,
-                )
-            }
-        }
-    }
-
-    /// The primary of the first object that is asked about.
-    fn home(&self, ask: &Ask) -> usize {
-        let region = match ask {
-            Ask::Get { key: (object, _) } => self.objects.get(*object).region,
-            Ask::Scan { range, .. } => self.cluster.map.index_of(&range.from),
-            Ask::Write { targets, .. } => self.objects.get(targets[0].object).region,
-        };
-        self.cluster.primary_of(region)
-    }
-
-    fn is_primary_of_all(&self, server: usize, ask: &Ask) -> bool {
-        let Ask::Write { targets, .. } = ask else {
-            return false;
-        };
-        let region = |object: usize| self.objects.get(object).region;
-        targets
-            .iter()
-            .all(|target| self.cluster.primary_of(region(target.object)) == server)
-    }
-
-    /// Asks for everything, page by page.
-    pub(crate) fn sweep(&mut self) -> Result<(), Wrong> {
-        let step = self.random.between(5, 30);
-        let key = |objects: &Objects, at: usize| objects.get(at).keys[0].clone();
-        for from in (0..self.objects.len()).step_by(step) {
-            let to = (from + step < self.objects.len()).then(|| key(&self.objects, from + step));
-            let range = KeyRange::new(key(&self.objects, from), to);
-            let ask = Ask::Scan {
-                range,
-                pairs_max: 200,
-                bytes_max: PAGE_BYTES_MAX,
-                keys_only: false,
-            };
-            self.ask(ask)?;
-            self.tick(Pace::None)?;
-        }
-        Ok(())
-    }
-
     // --- Snapshots ---
 
     /// Takes a snapshot now and then, and reads those that were held long enough.
@@ -737,28 +422,5 @@ fn in_short(response: &Response) -> String {
         }
         Response::Count(count) => format!("about {count}"),
         Response::Failed(error) => format!("failed: {error}"),
-    }
-}
-
-fn ask_in_short(ask: &Ask) -> String {
-    match ask {
-        Ask::Get { key: (object, at) } => format!("get key {at} of object {object}"),
-        Ask::Scan {
-            range, pairs_max, ..
-        } => format!("scan {range}, {pairs_max} pairs"),
-        Ask::Write {
-            targets, condition, ..
-        } => {
-            let what: Vec<String> = targets
-                .iter()
-                .map(|target| {
-                    format!(
-                        "object {} to {} ({} bytes)",
-                        target.object, target.to, target.len
-                    )
-                })
-                .collect();
-            format!("bind {} ({condition:?})", what.join(", "))
-        }
     }
 }

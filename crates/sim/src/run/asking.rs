@@ -1,0 +1,212 @@
+//! Asking servers, as clients would.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use argosy_base::KeyRange;
+use argosy_server::service::{ReplySink, Request, Response, Service};
+
+use super::{Pace, Run};
+use crate::asks::{Ask, PAGE_BYTES_MAX};
+use crate::load::Wrong;
+use crate::objects::Objects;
+use crate::plan::{SERVERS, WorldKind};
+
+impl Run {
+    /// Asks as much as the pace allows. Returns whether anything was asked.
+    pub(super) fn ask_some(&mut self, pace: Pace, span: Duration) -> Result<bool, Wrong> {
+        let count = match pace {
+            Pace::None => 0,
+            Pace::Full => self.random.below(4),
+            Pace::Slow if self.troubled_ops == 0 => 0,
+            Pace::Slow => usize::from(self.random.below(1000) < span.as_micros() as usize),
+        };
+        let mut asked = false;
+        for _ in 0..count {
+            if self.load.pending().len() >= self.plan.in_flight_max || !self.uncounted.is_empty() {
+                break;
+            }
+            self.troubled_ops = self
+                .troubled_ops
+                .saturating_sub(usize::from(pace == Pace::Slow));
+            let ask = self.chooser.next(&self.objects, self.load.next_op());
+            asked |= self.ask(ask)?;
+        }
+        if asked {
+            for server in 0..SERVERS {
+                if let Some(up) = self.cluster.active(server) {
+                    up.node.flush();
+                }
+                self.bury(server)?;
+            }
+        }
+        Ok(asked)
+    }
+
+    /// Asks a server of the seed's choice. False where none that may be asked is up.
+    pub(crate) fn ask(&mut self, mut ask: Ask) -> Result<bool, Wrong> {
+        let direct = self.random.chance(self.plan.direct_percent);
+        let home = self.home(&ask);
+        if self.plan.kind == WorldKind::Powerless
+            && let Ask::Write { targets, .. } = &mut ask
+        {
+            // The order in which one copy is handed its writes has to be known.
+            let region = |object: usize| self.objects.get(object).region;
+            targets.retain(|target| self.cluster.primary_of(region(target.object)) == home);
+        }
+        if self.load.is_crowded(&ask) {
+            return Ok(false);
+        }
+        let server = if direct {
+            home
+        } else {
+            self.random.below(SERVERS)
+        };
+        let Some(up) = self.cluster.active(server) else {
+            return Ok(false);
+        };
+        let (op, now) = (self.load.next_op(), self.cluster.now());
+        let all_direct = self.is_primary_of_all(server, &ask);
+        let (node, session) = (Arc::clone(&up.node), up.session);
+        let mortal = Arc::clone(&up.mortal);
+        let sink: Arc<dyn ReplySink> = Arc::clone(&up.mailbox) as Arc<dyn ReplySink>;
+        self.words.say(
+            now,
+            format_args!("op {op} of server {server}: {}", ask_in_short(&ask)),
+        );
+        let whom = (server, session, all_direct);
+        self.load
+            .ask(&self.objects, ask.clone(), whom, (now, self.expect));
+        self.cluster.coverage.add("operations", 1);
+        self.cluster
+            .coverage
+            .add("forwarded operations", u64::from(server != home));
+        let response = self.call(&node, op, &ask, &sink);
+        // A process that died of the question has not answered.
+        if let Some(response) = response.filter(|_| !mortal.is_dead()) {
+            self.answered(op, response)?;
+        }
+        Ok(true)
+    }
+
+    fn call(
+        &mut self,
+        node: &argosy_server::node::Node,
+        op: u32,
+        ask: &Ask,
+        sink: &Arc<dyn ReplySink>,
+    ) -> Option<Response> {
+        let token = u64::from(op);
+        match ask {
+            Ask::Get { key: (object, at) } => {
+                let key = &self.objects.get(*object).keys[*at];
+                node.call(Request::Get { key }, sink, token)
+            }
+            Ask::Scan {
+                range,
+                pairs_max,
+                bytes_max,
+                keys_only,
+            } => {
+                let (pairs_max, bytes_max, keys_only) = (*pairs_max, *bytes_max, *keys_only);
+                node.call(
+                    Request::Scan {
+                        range,
+                        pairs_max,
+                        bytes_max,
+                        keys_only,
+                    },
+                    sink,
+                    token,
+                )
+            }
+            Ask::Write {
+                targets,
+                condition,
+                previous,
+            } => {
+                let batch = Ask::batch(&self.objects, op, targets);
+                let long = targets
+                    .iter()
+                    .any(|target| target.len >= self.plan.engine.window_bytes);
+                self.cluster
+                    .coverage
+                    .add("values in chunks", u64::from(long));
+                let options = argosy_engine::WriteOptions {
+                    condition: *condition,
+                    return_previous: *previous,
+                };
+                node.call(
+                    Request::Write {
+                        batch: &batch,
+                        options,
+                    },
+                    sink,
+                    token,
+                )
+            }
+        }
+    }
+
+    /// The primary of the first object that is asked about.
+    fn home(&self, ask: &Ask) -> usize {
+        let region = match ask {
+            Ask::Get { key: (object, _) } => self.objects.get(*object).region,
+            Ask::Scan { range, .. } => self.cluster.map.index_of(&range.from),
+            Ask::Write { targets, .. } => self.objects.get(targets[0].object).region,
+        };
+        self.cluster.primary_of(region)
+    }
+
+    fn is_primary_of_all(&self, server: usize, ask: &Ask) -> bool {
+        let Ask::Write { targets, .. } = ask else {
+            return false;
+        };
+        let region = |object: usize| self.objects.get(object).region;
+        targets
+            .iter()
+            .all(|target| self.cluster.primary_of(region(target.object)) == server)
+    }
+
+    /// Asks for everything, page by page.
+    pub(crate) fn sweep(&mut self) -> Result<(), Wrong> {
+        let step = self.random.between(5, 30);
+        let key = |objects: &Objects, at: usize| objects.get(at).keys[0].clone();
+        for from in (0..self.objects.len()).step_by(step) {
+            let to = (from + step < self.objects.len()).then(|| key(&self.objects, from + step));
+            let range = KeyRange::new(key(&self.objects, from), to);
+            let ask = Ask::Scan {
+                range,
+                pairs_max: 200,
+                bytes_max: PAGE_BYTES_MAX,
+                keys_only: false,
+            };
+            self.ask(ask)?;
+            self.tick(Pace::None)?;
+        }
+        Ok(())
+    }
+}
+
+fn ask_in_short(ask: &Ask) -> String {
+    match ask {
+        Ask::Get { key: (object, at) } => format!("get key {at} of object {object}"),
+        Ask::Scan {
+            range, pairs_max, ..
+        } => format!("scan {range}, {pairs_max} pairs"),
+        Ask::Write {
+            targets, condition, ..
+        } => {
+            let what: Vec<String> = targets
+                .iter()
+                .map(|target| {
+                    format!(
+                        "object {} to {} ({} bytes)",
+                        target.object, target.to, target.len
+                    )
+                })
+                .collect();
+            format!("bind {} ({condition:?})", what.join(", "))
+        }
+    }
+}
