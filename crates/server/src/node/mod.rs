@@ -97,6 +97,8 @@ pub struct Node {
     calls: Mutex<Calls>,
     /// Where the answers to a peer's calls go, while its link lives.
     answerers: Mutex<BTreeMap<ServerId, Arc<dyn ReplySink>>>,
+    /// When it was opened.
+    opened: Instant,
     /// The time of the last step or flush, in nanoseconds: near enough for deadlines.
     now: AtomicU64,
     /// When deadlines were last looked at.
@@ -175,7 +177,8 @@ impl Node {
         }
         remove_orphans(&map, &world)?;
         let cache = Arc::new(NodeCache::new(settings.engine.cache_bytes));
-        let now = AtomicU64::new(world.clock.now().as_nanos());
+        let opened = world.clock.now();
+        let now = AtomicU64::new(opened.as_nanos());
         Ok(Arc::new_cyclic(|me| Self {
             me: Weak::clone(me),
             id,
@@ -188,6 +191,7 @@ impl Node {
             answerers: Mutex::default(),
             now,
             swept: AtomicU64::new(0),
+            opened,
             cache,
             counters: Counters::default(),
         }))

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use argosy_base::limits::{BATCH_BYTES_MAX, KEY_BYTES_MAX};
 use argosy_base::{KeyRange, Outcome};
@@ -20,6 +21,8 @@ use super::region::{Driver, Region, send_all};
 use super::waiting::{Entry, Queued, ReplyTo};
 use crate::service::{InfoSection, ReplySink, Request, Response, Service, ServiceError};
 
+/// How long a server that has started is not ready for want of a link to a peer.
+const PEERS_WITHIN: Duration = Duration::from_secs(2);
 /// Bytes of keys and values in one page of a scan, at most; a single pair may be longer.
 const PAGE_BYTES_MAX: usize = 512 << 10;
 
@@ -95,6 +98,13 @@ impl Service for Node {
             if let Some(lacks) = lacks {
                 return Err(format!("{}: {lacks}", region.id));
             }
+        }
+        // Requests for other servers' regions are forwarded. A server that starts gives its peers
+        // some time to be there; one that is gone is no reason not to serve.
+        if self.now().since(self.opened) < PEERS_WITHIN
+            && let Some(peer) = self.links.keys().find(|peer| !self.link(**peer).is_open())
+        {
+            return Err(format!("the link to {peer} is being opened"));
         }
         Ok(())
     }
