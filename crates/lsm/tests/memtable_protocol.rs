@@ -69,7 +69,7 @@ mod memtable {
         pub(super) fn new(keys: &[u8]) -> Self {
             let table = Self {
                 arena: arena::Arena::new(1),
-                tree: tree::Tree::new(16),
+                tree: tree::Tree::new(16, &[]),
             };
             keys.iter().for_each(|&key| table.insert(key));
             table
@@ -88,14 +88,14 @@ mod memtable {
         /// The first key at or behind `key`, checked to be whole.
         pub(super) fn seek(&self, key: u8) -> Option<u8> {
             let key = [key];
-            let target = nodes::Target::new(&key, Lsn(u64::MAX));
+            let target = self.tree.target(&key, Lsn(u64::MAX));
             let (_, address) = self.tree.seek(&self.arena, &target)?;
             Some(self.whole(address))
         }
 
         /// All keys from the front on, by way of spots as long as they hold.
         pub(super) fn walk(&self) -> Vec<u8> {
-            let front = nodes::Target::new(&[], Lsn(u64::MAX));
+            let front = self.tree.target(&[], Lsn(u64::MAX));
             let mut keys = Vec::new();
             let mut at = self.tree.seek(&self.arena, &front);
             while let Some((spot, address)) = at {
@@ -104,7 +104,7 @@ mod memtable {
                     Ok(next) => next,
                     Err(tree::OutOfDate) => {
                         let next = [keys[keys.len() - 1] + 1];
-                        let behind = nodes::Target::new(&next, Lsn(u64::MAX));
+                        let behind = self.tree.target(&next, Lsn(u64::MAX));
                         self.tree.seek(&self.arena, &behind)
                     }
                 };

@@ -89,7 +89,11 @@ impl Writer {
         let levels_lsn = Lsn(version.replay_from().0.saturating_sub(1));
         Self {
             logs,
-            active: new_table(settings, 0),
+            active: new_table(
+                settings,
+                0,
+                frozen.back().map_or(&[], |last| last.table.shared()),
+            ),
             active_log_bytes: 0,
             frozen,
             version,
@@ -139,7 +143,7 @@ impl Writer {
         }
         if self.active.is_empty() {
             // A group that is larger than a whole memtable gets one of its own size.
-            self.active = new_table(settings, needed);
+            self.active = new_table(settings, needed, self.active.shared());
             return Ok(true);
         }
         self.freeze(needed, settings)?;
@@ -154,7 +158,7 @@ impl Writer {
         if self.l1_runs() >= settings.l1_runs_max {
             return Err(BusyReason::CompactionDebt);
         }
-        let table = new_table(settings, needed);
+        let table = new_table(settings, needed, self.active.shared());
         self.frozen.push_back(Frozen {
             table: std::mem::replace(&mut self.active, table),
             last: self.last,
@@ -307,8 +311,10 @@ impl Writer {
     }
 }
 
-fn new_table(settings: &Settings, needed: usize) -> Arc<Memtable> {
-    Arc::new(Memtable::new(settings.l0_bytes.max(needed)))
+/// A memtable for keys like those of the one before it, which begin with `shared`.
+fn new_table(settings: &Settings, needed: usize, shared: &[u8]) -> Arc<Memtable> {
+    let capacity = settings.l0_bytes.max(needed);
+    Arc::new(Memtable::with_shared(capacity, shared))
 }
 
 /// The log in which an operation's record goes.

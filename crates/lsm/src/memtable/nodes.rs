@@ -3,6 +3,10 @@
 //! Everything in a node is atomic, because readers look while the one writer changes it; whether
 //! what they saw belongs together, the tree's version counters tell them afterwards. Node numbers
 //! and addresses that are read out of a torn node are still numbers and addresses that were valid.
+//!
+//! Keys are compared by a *prefix* first, a number whose order is theirs: the eight bytes behind
+//! those that the table's keys are expected to have in common, its `shared` bytes. A key that does
+//! not begin with them has the lowest number or the highest, whichever side of them it is on.
 
 use std::cmp::Ordering as Order;
 
@@ -14,10 +18,10 @@ use super::sync::{AtomicU32, AtomicU64, INNER_WIDTH, LEAF_WIDTH, NODES_CHUNK, On
 /// No node.
 pub(super) const NONE: u32 = u32::MAX;
 
-/// The first 8 bytes of a key, zero-padded, so that their order as numbers is the order of the keys
+/// The first 8 bytes of what is left of a key, zero-padded, so that their order as numbers is the order of the keys
 /// unless they are equal.
 #[inline]
-pub(super) fn prefix(key: &[u8]) -> u64 {
+fn prefix(key: &[u8]) -> u64 {
     let mut bytes = [0; 8];
     match key.first_chunk() {
         Some(first) => bytes = *first,
@@ -36,13 +40,15 @@ pub(super) struct Target<'a> {
 }
 
 impl<'a> Target<'a> {
+    /// A place in a table whose prefixes are those behind `shared`.
     #[inline]
-    pub(super) fn new(key: &'a [u8], lsn: Lsn) -> Self {
-        Self {
-            key,
-            lsn,
-            prefix: prefix(key),
-        }
+    pub(super) fn new(key: &'a [u8], lsn: Lsn, shared: &[u8]) -> Self {
+        let prefix = match key.strip_prefix(shared) {
+            Some(rest) => prefix(rest),
+            None if key < shared => 0,
+            None => u64::MAX,
+        };
+        Self { key, lsn, prefix }
     }
 
     /// How the entry at `address` stands to this place, their prefixes being equal.

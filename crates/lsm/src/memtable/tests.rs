@@ -133,8 +133,9 @@ proptest! {
     #[test]
     fn it_agrees_with_a_sorted_map(
         ops in proptest::collection::vec((proptest::collection::vec(0u8..3, 1..9), 1u64..5), 1..300),
+        shared in proptest::collection::vec(0u8..3, 0..4),
     ) {
-        let table = Memtable::new(1 << 20);
+        let table = Memtable::with_shared(1 << 20, &shared);
         let mut model = BTreeMap::new();
         let mut lsn = 0;
         let mut value = Vec::new();
@@ -149,6 +150,8 @@ proptest! {
             (key.to_vec(), Reverse(lsn.0))
         }).collect();
         prop_assert_eq!(&found, &model.keys().cloned().collect::<Vec<_>>());
+        let begins = |key: &[u8]| key.starts_with(table.shared());
+        prop_assert!(found.iter().all(|(key, _)| begins(key)));
         let mut cursor = table.cursor();
         for (key, lsn) in ops.iter().map(|(key, _)| key).zip((0..lsn + 2).cycle()) {
             let expected = model.range((key.clone(), Reverse(lsn))..).next();
@@ -167,18 +170,19 @@ proptest! {
 #[test]
 fn many_entries_in_any_order_stay_in_order() {
     let total = 60_000u64;
-    for order in 0..4 {
-        let table = Memtable::new(16 << 20);
+    for order in 0..8 {
+        let shared: &[u8] = if order < 4 { b"" } else { b"the-same-0" };
+        let table = Memtable::with_shared(16 << 20, shared);
         let mut cursor = table.cursor();
         for n in 0..total {
-            let key = match order {
+            let key = match order % 4 {
                 0 => n,
                 1 => total - 1 - n,
                 2 => n * 7919 % total,
                 _ if n % 2 == 0 => n,
                 _ => total - n,
             };
-            // The first 8 bytes never decide.
+            // The first 8 bytes never decide; those behind the shared ones do.
             let key = format!("the-same-{key:08}");
             table.insert(key.as_bytes(), Lsn(n + 1), Entry::Tombstone);
             if n == total / 2 {
@@ -193,6 +197,7 @@ fn many_entries_in_any_order_stay_in_order() {
             assert_eq!(Some(key), expected.as_deref(), "order {order}");
         }
         assert_eq!(keys.next(), None);
+        assert_eq!(table.shared(), b"the-same-000");
         let mut last = Vec::new();
         while let Some((key, _, _)) = cursor.entry() {
             assert!(key > last.as_slice(), "the cursor only goes forwards");

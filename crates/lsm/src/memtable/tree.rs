@@ -19,6 +19,8 @@
 //!
 //! Nothing is ever removed, so what has been found stays valid for as long as the tree lives.
 
+use argosy_base::Lsn;
+
 use super::arena::{Address, Arena, Parts};
 use super::nodes::{Inner, Leaf, NONE, Nodes, Target};
 use super::sync::{
@@ -36,6 +38,8 @@ pub(super) struct Tree {
     shape: AtomicU32,
     /// The number of inner levels (high half) and of the topmost node (low half).
     root: AtomicU64,
+    /// What keys are expected to begin with; see [`super::nodes`].
+    shared: Box<[u8]>,
     /// Held by whoever inserts, and by a reader that has looked in vain for too long.
     inserting: Mutex<()>,
 }
@@ -57,8 +61,8 @@ struct Path {
 }
 
 impl Tree {
-    /// An empty tree for at most `entries_max` entries.
-    pub(super) fn new(entries_max: usize) -> Self {
+    /// An empty tree for at most `entries_max` entries, the fastest where keys begin with `shared`.
+    pub(super) fn new(entries_max: usize, shared: &[u8]) -> Self {
         // Leaves are at least half full, but for the last one.
         let leaves = entries_max / (LEAF_WIDTH / 2) + 2;
         let inners = leaves / (INNER_WIDTH / 4) + LEVELS_MAX;
@@ -67,6 +71,7 @@ impl Tree {
             inners: Nodes::new(inners),
             shape: AtomicU32::new(0),
             root: AtomicU64::new(0),
+            shared: shared.into(),
             inserting: Mutex::new(()),
         };
         assert_eq!(tree.leaves.add(), 0, "the first leaf is the first root");
@@ -76,6 +81,12 @@ impl Tree {
     /// Bytes of nodes.
     pub(super) fn memory_bytes(&self) -> usize {
         self.leaves.memory_bytes() + self.inners.memory_bytes()
+    }
+
+    /// A place in this tree.
+    #[inline]
+    pub(super) fn target<'a>(&self, key: &'a [u8], lsn: Lsn) -> Target<'a> {
+        Target::new(key, lsn, &self.shared)
     }
 
     // --- Readers ---
@@ -175,7 +186,7 @@ impl Tree {
     pub(super) fn insert(&self, arena: &Arena, parts: &Parts<'_>) {
         let inserting = self.inserting.lock();
         let _inserting = inserting.expect("no insert has panicked");
-        let target = &Target::new(parts.key, parts.lsn);
+        let target = &self.target(parts.key, parts.lsn);
         let address = arena.add(parts);
         let path = self.descend(arena, target);
         let leaf = self.leaves.own(path.leaf);
@@ -192,6 +203,17 @@ impl Tree {
         } else {
             self.split_and_put(&path, at, target.prefix, address);
         }
+    }
+
+    /// The last entry of all. For the writer.
+    pub(super) fn last(&self) -> Option<Address> {
+        let (levels, mut number) = unpack(self.root.load(Ordering::Relaxed));
+        for _ in 0..levels {
+            let inner = self.inners.own(number);
+            number = inner.child(inner.separators.count());
+        }
+        let leaf = self.leaves.own(number);
+        leaf.entries.address(leaf.entries.count().checked_sub(1)?)
     }
 
     fn descend(&self, arena: &Arena, target: &Target<'_>) -> Path {
