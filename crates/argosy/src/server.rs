@@ -6,31 +6,24 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use argosy_base::{LogKind, SEGMENT_SIZE, ServerId};
+use argosy_base::ServerId;
 use argosy_bench::clock::ProcessClock;
-use argosy_coordinator::ClusterMap;
-use argosy_server::node::{FETCH_SLOTS, LinkSettings, NodeSettings, SHIP_SLOTS};
 use argosy_server::runtime::{Server, ServerOptions};
 use clap::Args;
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 
+use crate::budget::node_settings;
 use crate::cli::log_to_stderr;
 use crate::cluster::layout::read_map;
 use crate::cluster::lock::DirLock;
 use crate::config::ServerConfig;
 use crate::failure::{Failure, chain};
 use crate::signals::Signals;
-use crate::units::Size;
 
-/// Bytes of the message ring in each direction between two servers: four times the longest
-/// message, which is a batch.
-const RING_BYTES: usize = 8 << 20;
 /// Segments that are kept for manifests, and for compactions that free more than they take.
 const RESERVE_SEGMENTS: u32 = 8;
-/// The smallest memtable.
-const L0_BYTES_MIN: usize = 64 << 10;
-/// The smallest cache.
-const CACHE_BYTES_MIN: usize = 8 << 20;
+/// Threads that serve Redis clients.
+const RESP_THREADS: NonZeroUsize = NonZeroUsize::MIN;
 /// How long the fabric's thread looks for work before it parks.
 const SPIN: Duration = Duration::from_micros(20);
 
@@ -94,7 +87,7 @@ fn serve(config: &ServerConfig, signals: &Signals) -> Result<(), Failure> {
             "{where_}: the region map does not name {id}"
         )));
     }
-    let node = node_settings(config, &map)?;
+    let node = node_settings(config, &map, RESP_THREADS.get())?;
     let options = ServerOptions {
         id,
         device: config.server.data_dir.join("device"),
@@ -104,7 +97,7 @@ fn serve(config: &ServerConfig, signals: &Signals) -> Result<(), Failure> {
         reserve_segments: RESERVE_SEGMENTS,
         node,
         resp: bind(config.resp.addr)?,
-        resp_threads: NonZeroUsize::MIN,
+        resp_threads: RESP_THREADS,
         admin: bind(config.admin.addr)?,
         spin: SPIN,
         clock: Arc::new(ProcessClock),
@@ -128,58 +121,4 @@ fn serve(config: &ServerConfig, signals: &Signals) -> Result<(), Failure> {
 fn bind(address: SocketAddr) -> Result<TcpListener, Failure> {
     TcpListener::bind(address)
         .map_err(|error| Failure::Failed(format!("cannot listen on {address}: {error}")))
-}
-
-/// Divides the memory that the server may use.
-fn node_settings(config: &ServerConfig, map: &ClusterMap) -> Result<NodeSettings, Failure> {
-    let id = ServerId(config.server.id);
-    let primaries = map
-        .regions()
-        .iter()
-        .filter(|region| region.primary == id)
-        .count()
-        .max(1);
-    let regions = map
-        .regions()
-        .iter()
-        .filter(|region| region.members.contains(&id))
-        .count();
-    let peers = map.servers().len() - 1;
-    let mut engine = argosy_lsm::Settings {
-        // All memtables of this server share what it was given.
-        l0_bytes: (config.storage.l0_bytes.bytes() / primaries).max(L0_BYTES_MIN),
-        placement: config.storage.placement.engine(),
-        growth_factor: config.storage.growth_factor,
-        node_bytes: config.storage.node_bytes.bytes(),
-        flush_interval: config.storage.flush_interval.0,
-        ..argosy_lsm::Settings::default()
-    };
-    let link = LinkSettings {
-        ring_bytes: RING_BYTES,
-        slot_bytes: SEGMENT_SIZE,
-    };
-    let slots = usize::from(SHIP_SLOTS + FETCH_SLOTS);
-    let taken = primaries * engine.l0_bytes * engine.memtables_max
-        + regions * LogKind::ALL.len() * engine.window_slots * engine.window_bytes
-        + peers * (link.ring_bytes + slots * link.slot_bytes);
-    let limit = config.memory.limit.bytes();
-    engine.cache_bytes = limit.saturating_sub(taken);
-    if engine.cache_bytes < CACHE_BYTES_MIN {
-        return Err(Failure::Config(format!(
-            "memory.limit = {} leaves no room for a cache: memtables, log windows and message \
-             rings take {}; raise it to {} or lower storage.l0-bytes",
-            config.memory.limit,
-            Size(taken as u64),
-            Size((taken + CACHE_BYTES_MIN) as u64),
-        )));
-    }
-    engine
-        .validate()
-        .map_err(|error| Failure::Config(format!("storage: {error}")))?;
-    Ok(NodeSettings {
-        engine,
-        link,
-        deadline: config.replication.deadline.0,
-        mutants: Default::default(),
-    })
 }

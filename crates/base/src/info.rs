@@ -19,6 +19,9 @@ pub const SECTION: &str = "argosy";
 /// The section with one line a region.
 pub const SECTION_REGIONS: &str = "regions";
 
+/// Fields of this section are added to the section of the front end that has its name.
+pub const SECTION_MEMORY: &str = "memory";
+
 /// CPU microseconds spent in compaction: merging, building, flushing memtables to L1.
 pub const COMPACTION_CPU_US: &str = "compaction_cpu_us";
 /// Bytes written into other servers' memory, records, segments and messages alike.

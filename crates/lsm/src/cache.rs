@@ -1,22 +1,27 @@
-//! The cache of what was read from the device: leaves of levels, and values from the logs.
+//! The cache of what was read from the device: leaves of levels, values from the logs, and the
+//! readers of level segments, which are their indexes and filters.
 //!
-//! One cache with one budget in bytes serves all regions of a server. It keeps what is asked for
-//! again: an entry that is only passed by, as in a scan, leaves before one that was asked for twice
+//! One cache with one budget in bytes serves all regions of a server (I9). It keeps what is asked
+//! for again: an entry that is only passed by, as in a scan, leaves before one that was asked for twice
 //! (CLOCK-Pro with ghosts, by `quick_cache`). Entries name their segment by region and number;
 //! numbers are never used twice, so entries of freed segments need not be removed: they age.
+//!
+//! Readers are *pinned* as long as they fit: they stay with their segments and are never looked up,
+//! and what they take is taken off what is left for the rest ([`NodeCache::pin`]). Pins may take
+//! three quarters of the budget. A reader that finds no room there is an entry like any other.
 //!
 //! The number of shards and the hash are fixed, so that equal requests make equal hits on every
 //! machine and in every run.
 
 use std::hash::{BuildHasher, Hasher};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use argosy_base::{Pointer, RegionId, SegmentNumber};
 use quick_cache::sync::{Cache, DefaultLifecycle};
 use quick_cache::{OptionsBuilder, Weighter};
 
-use crate::level::Leaf;
+use crate::level::{Leaf, SegmentReader};
 
 /// Entries that the cache is laid out for: about this many bytes each.
 const ENTRY_BYTES_TYPICAL: usize = 4 << 10;
@@ -26,6 +31,11 @@ const SHARDS_MAX: usize = 16;
 const SHARD_BYTES_MIN: usize = 4 << 20;
 /// What an entry costs beside its bytes: the cache's own tables, the allocator.
 const OVERHEAD_BYTES: usize = 128;
+/// The budget is divided between pins and entries in parts of this size: few enough that the line
+/// is seldom moved.
+const PARTS: usize = 16;
+/// Most parts that pins may take: entries keep the others.
+const PINNED_PARTS_MAX: usize = 12;
 
 /// What an entry of the cache is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -39,6 +49,13 @@ pub enum CacheKey {
         /// Which of its leaves.
         leaf: u32,
     },
+    /// Index and filter of a level segment.
+    Reader {
+        /// The region that wrote the segment.
+        region: RegionId,
+        /// The segment.
+        segment: SegmentNumber,
+    },
     /// The value of a log record.
     Value {
         /// The region that wrote the record.
@@ -51,6 +68,7 @@ pub enum CacheKey {
 #[derive(Clone)]
 enum Cached {
     Leaf(Leaf),
+    Reader(Arc<SegmentReader>),
     Value(Arc<[u8]>),
 }
 
@@ -61,6 +79,7 @@ impl Weighter<CacheKey, Cached> for Bytes {
     fn weight(&self, _key: &CacheKey, value: &Cached) -> u64 {
         let bytes = match value {
             Cached::Leaf(leaf) => leaf.memory_bytes(),
+            Cached::Reader(reader) => reader.memory_bytes(),
             Cached::Value(value) => value.len(),
         };
         (bytes + OVERHEAD_BYTES) as u64
@@ -78,9 +97,17 @@ pub struct CacheStats {
     pub value_hits: u64,
     /// Values not found.
     pub value_misses: u64,
-    /// Bytes held.
+    /// Readers of segments that were not pinned, and found.
+    pub reader_hits: u64,
+    /// Readers that were not found.
+    pub reader_misses: u64,
+    /// Readers that found no room among the pins.
+    pub pins_refused: u64,
+    /// Bytes of entries.
     pub bytes: u64,
-    /// Most bytes that may be held.
+    /// Bytes of pinned readers.
+    pub pinned_bytes: u64,
+    /// Most bytes of both together.
     pub budget: u64,
 }
 
@@ -98,12 +125,44 @@ impl Counts {
     }
 }
 
-/// A cache of leaves and values within a budget. Cheap to share: `Arc<NodeCache>`.
+/// A cache of leaves, readers and values within a budget. Cheap to share: `Arc<NodeCache>`.
 pub struct NodeCache {
     entries: Cache<CacheKey, Cached, Bytes, FixedState, DefaultLifecycle<CacheKey, Cached>>,
     budget: usize,
+    /// Bytes of a part of the budget.
+    part: usize,
+    pins: Mutex<Pins>,
+    pins_refused: AtomicU64,
     leaves: Counts,
+    readers: Counts,
     values: Counts,
+}
+
+/// What pins take.
+#[derive(Debug, Default)]
+struct Pins {
+    /// Bytes that are pinned.
+    bytes: usize,
+    /// Parts of the budget that are kept for pins; the entries have the others.
+    parts: usize,
+}
+
+/// Room for something that is pinned. Gives it back when it is dropped.
+pub struct Pin {
+    cache: Arc<NodeCache>,
+    bytes: usize,
+}
+
+impl Drop for Pin {
+    fn drop(&mut self) {
+        self.cache.unpin(self.bytes);
+    }
+}
+
+impl std::fmt::Debug for Pin {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Pin({} bytes)", self.bytes)
+    }
 }
 
 impl NodeCache {
@@ -113,6 +172,7 @@ impl NodeCache {
         let shards = (budget / SHARD_BYTES_MIN).clamp(1, SHARDS_MAX);
         // Rounded down to a power of two: the parts' budgets then add up to the whole.
         let shards = 1 << shards.ilog2();
+        let part = budget / PARTS / shards * shards;
         let options = OptionsBuilder::new()
             .shards(shards)
             .estimated_items_capacity((budget / ENTRY_BYTES_TYPICAL).max(1))
@@ -122,7 +182,11 @@ impl NodeCache {
         Self {
             entries: Cache::with_options(options, Bytes, FixedState, DefaultLifecycle::default()),
             budget,
+            part,
+            pins: Mutex::default(),
+            pins_refused: AtomicU64::new(0),
             leaves: Counts::default(),
+            readers: Counts::default(),
             values: Counts::default(),
         }
     }
@@ -159,6 +223,69 @@ impl NodeCache {
         self.entries.insert(key, Cached::Value(value));
     }
 
+    /// The reader kept under `key`.
+    #[must_use]
+    pub fn reader(&self, key: CacheKey) -> Option<Arc<SegmentReader>> {
+        let found = match self.entries.get(&key) {
+            Some(Cached::Reader(reader)) => Some(reader),
+            _ => None,
+        };
+        self.readers.count(found.is_some());
+        found
+    }
+
+    /// Keeps `reader` under `key`, if there is room for it.
+    pub fn keep_reader(&self, key: CacheKey, reader: Arc<SegmentReader>) {
+        self.entries.insert(key, Cached::Reader(reader));
+    }
+
+    /// Keeps nothing under `key` any more.
+    pub fn forget(&self, key: CacheKey) {
+        self.entries.remove(&key);
+    }
+
+    /// Room for `bytes` that stay in memory, if there is some: entries leave to make it.
+    #[must_use]
+    pub fn pin(self: &Arc<Self>, bytes: usize) -> Option<Pin> {
+        let bytes = bytes + OVERHEAD_BYTES;
+        let mut pins = self.pins();
+        let wanted = pins.bytes + bytes;
+        if wanted > self.part * PINNED_PARTS_MAX {
+            // Relaxed: a counter for people.
+            self.pins_refused.fetch_add(1, Ordering::Relaxed);
+            return None;
+        }
+        self.divide(&mut pins, wanted);
+        pins.bytes = wanted;
+        Some(Pin {
+            cache: Arc::clone(self),
+            bytes,
+        })
+    }
+
+    fn unpin(&self, bytes: usize) {
+        let mut pins = self.pins();
+        pins.bytes -= bytes;
+        let left = pins.bytes;
+        self.divide(&mut pins, left);
+    }
+
+    /// Moves the line between pins and entries for pins of `wanted` bytes. One part is left to them
+    /// before the line is moved back, so that it does not go to and fro with every segment.
+    fn divide(&self, pins: &mut Pins, wanted: usize) {
+        let parts = wanted.div_ceil(self.part.max(1));
+        if parts > pins.parts || parts + 1 < pins.parts {
+            pins.parts = parts;
+            let left = (PARTS - parts) * self.part;
+            self.entries.set_capacity(left as u64);
+        }
+    }
+
+    fn pins(&self) -> MutexGuard<'_, Pins> {
+        // Two numbers, which agree after every line above.
+        self.pins.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// What the cache has done and holds.
     #[must_use]
     pub fn stats(&self) -> CacheStats {
@@ -168,7 +295,11 @@ impl NodeCache {
             leaf_misses: read(&self.leaves.misses),
             value_hits: read(&self.values.hits),
             value_misses: read(&self.values.misses),
+            reader_hits: read(&self.readers.hits),
+            reader_misses: read(&self.readers.misses),
+            pins_refused: read(&self.pins_refused),
             bytes: self.entries.weight(),
+            pinned_bytes: self.pins().bytes as u64,
             budget: self.budget as u64,
         }
     }

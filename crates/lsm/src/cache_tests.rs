@@ -127,3 +127,43 @@ fn equal_requests_make_equal_hits() {
     assert_eq!(first, second);
     assert!(first.value_hits > 1000 && first.value_misses > 1000);
 }
+
+/// Pins push entries out, and no more of both is held than the budget; a pin that ends makes room.
+#[test]
+fn pins_are_taken_off_the_budget() {
+    let budget = 8 << 20;
+    let cache = Arc::new(NodeCache::new(budget));
+    let fill = |from: u64| {
+        for number in from..from + 4000 {
+            ask(&cache, number, 4000);
+        }
+    };
+    fill(0);
+    assert!(cache.stats().bytes > budget as u64 * 9 / 10);
+    let mut pins = Vec::new();
+    while let Some(pin) = cache.pin(70_000) {
+        pins.push(pin);
+        let stats = cache.stats();
+        assert!(
+            stats.bytes + stats.pinned_bytes <= budget as u64,
+            "{stats:?}"
+        );
+    }
+    let stats = cache.stats();
+    assert_eq!(stats.pins_refused, 1);
+    assert!(stats.pinned_bytes > budget as u64 * 11 / 16, "{stats:?}");
+    assert!(stats.pinned_bytes <= budget as u64 * 12 / 16, "{stats:?}");
+    fill(10_000);
+    let full = cache.stats();
+    assert!(
+        full.bytes > budget as u64 / 8,
+        "entries keep a quarter: {full:?}"
+    );
+    assert!(full.bytes + full.pinned_bytes <= budget as u64, "{full:?}");
+    pins.clear();
+    fill(20_000);
+    let freed = cache.stats();
+    assert_eq!(freed.pinned_bytes, 0);
+    assert!(freed.bytes > budget as u64 * 8 / 10, "{freed:?}");
+    assert!(NodeCache::new(0).budget == 0 && Arc::new(NodeCache::new(0)).pin(1).is_none());
+}

@@ -12,6 +12,7 @@
 //! A value that lies in a log is read from the log's window while it is there, afterwards through
 //! the cache from the device.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -41,21 +42,53 @@ impl ReadAt for SegmentSource {
     }
 }
 
-/// The open reader of a level segment; opened at its first use and kept with the segment.
+/// The open reader of a level segment: pinned with the segment or, where there is no room, from
+/// `cache`.
 ///
 /// # Errors
 /// When index, filter or footer cannot be read.
-pub fn reader(entry: &LevelEntry, region: RegionId) -> Result<&Arc<SegmentReader>, LevelError> {
+pub fn reader<'a>(
+    entry: &'a LevelEntry,
+    region: RegionId,
+    cache: &Arc<NodeCache>,
+) -> Result<Cow<'a, Arc<SegmentReader>>, LevelError> {
+    let key = CacheKey::Reader {
+        region,
+        segment: entry.segment.number,
+    };
+    entry
+        .stored
+        .reader(key, cache, |stored| open_reader(entry, region, stored))
+}
+
+/// The reader of a segment that is gone through once, for a compaction: the pinned one, or one of
+/// its own, which nobody keeps.
+///
+/// # Errors
+/// As [`reader`].
+pub fn passing_reader(
+    entry: &LevelEntry,
+    region: RegionId,
+) -> Result<Arc<SegmentReader>, LevelError> {
+    match entry.stored.pinned_reader() {
+        Some(reader) => Ok(Arc::clone(reader)),
+        None => open_reader(entry, region, &entry.stored).map(Arc::new),
+    }
+}
+
+fn open_reader(
+    entry: &LevelEntry,
+    region: RegionId,
+    stored: &StoredSegment,
+) -> Result<SegmentReader, LevelError> {
     let segment = &entry.segment;
-    entry.stored.reader(|stored| {
-        let name = SegmentName {
-            region,
-            number: segment.number,
-            epoch: segment.epoch,
-        };
-        let source = |offset: u32, out: &mut [u8]| Ok(stored.read(offset, out)?);
-        SegmentReader::open(name, segment.len, &source)
-    })
+    let name = SegmentName {
+        region,
+        number: segment.number,
+        epoch: segment.epoch,
+    };
+    let source = |offset: u32, out: &mut [u8]| Ok(stored.read(offset, out)?);
+    SegmentReader::open(name, segment.len, &source)
 }
 
 /// What is shared by everything that reads one region.
@@ -123,7 +156,7 @@ impl ReadView {
                 continue;
             };
             let hash = *hash.get_or_insert_with(|| KeyHash::of(key));
-            let segment = reader(entry, reading.region)?;
+            let segment = reader(entry, reading.region, &reading.cache)?;
             if !segment.may_contain(hash) {
                 spared += 1;
                 continue;

@@ -131,6 +131,7 @@ impl Server {
             fabric: Arc::clone(&fabric),
             waker,
         };
+        let memory_limit = options.node.memory.limit();
         let node = Node::open(options.id, options.node, world, options.map)?;
         let mut threads = Threading {
             stopping: Arc::default(),
@@ -144,7 +145,7 @@ impl Server {
         let settings = RespSettings {
             server: options.id,
             incarnation,
-            ..RespSettings::default()
+            ..RespSettings::within(memory_limit, options.resp_threads.get())
         };
         let resp_threads = Threads {
             count: options.resp_threads,

@@ -124,6 +124,7 @@ impl Cluster {
         let settings = NodeSettings {
             engine,
             link,
+            memory: Default::default(),
             deadline: plan.deadline,
             mutants: mutants.replication,
         };

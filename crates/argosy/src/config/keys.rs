@@ -37,7 +37,7 @@ pub const KEYS: [Key; 15] = [
     key(
         "memory",
         "limit",
-        "Memory for memtables, caches, windows and rings together.",
+        "All memory: memtables, caches, log windows, rings, clients.",
     ),
     key(
         "storage",

@@ -120,7 +120,7 @@ pub struct FabricSection {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]
 pub struct MemorySection {
-    /// Everything together: memtables, caches, windows, rings.
+    /// Everything together: memtables, caches, log windows, rings, clients.
     pub limit: Size,
 }
 

@@ -4,8 +4,8 @@
 use std::path::PathBuf;
 
 use crate::support::{
-    ByHand, Playground, argosy, bulk, call, connect, empty_dir, lives, ok, signal, text, until,
-    until_ready,
+    ByHand, Playground, argosy, bulk, call, connect, empty_dir, info, lives, ok, signal, text,
+    until, until_ready,
 };
 use rustix::process::Signal;
 
@@ -32,6 +32,16 @@ fn any_server_answers_for_any_key_until_ctrl_c() {
     for server in &servers {
         assert!(lives(server.pid));
         assert!(server.config.exists());
+        let memory = info(server.resp, "memory");
+        let bytes = |name: &str| memory[name].parse::<u64>().unwrap();
+        let parts = memory.keys().filter(|name| name.starts_with("memory_"));
+        let parts = parts.filter(|name| name.ends_with("_max"));
+        let parts: u64 = parts.map(|name| bytes(name)).sum();
+        assert_eq!(parts, bytes("memory_limit"), "{memory:?}");
+        for part in ["memtables", "windows", "links", "cache"] {
+            let name = format!("memory_{part}");
+            assert!(bytes(&name) <= bytes(&format!("{name}_max")), "{memory:?}");
+        }
     }
     let memory = shared_memory(&playground);
     assert!(memory.exists());

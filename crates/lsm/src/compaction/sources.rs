@@ -13,7 +13,7 @@ use crate::cache::NodeCache;
 use crate::level::{Entry, LevelCursor, LevelError, ReadAhead};
 use crate::memtable::{Memtable, MemtableCursor};
 use crate::merge::Source;
-use crate::read::{SegmentSource, reader};
+use crate::read::{SegmentSource, passing_reader, reader};
 
 /// The newest entries of a memtable at or below an LSN.
 pub struct MemtableSource {
@@ -125,7 +125,10 @@ impl RunSource {
     fn open_next(&mut self) -> Result<(), LevelError> {
         self.cursor = None;
         for piece in self.pieces.by_ref() {
-            let segment = Arc::clone(reader(&piece.entry, self.reading.region)?);
+            let segment = match &self.reading.cache {
+                Some(cache) => reader(&piece.entry, self.reading.region, cache)?.into_owned(),
+                None => passing_reader(&piece.entry, self.reading.region)?,
+            };
             let cursor = LevelCursor::new(
                 segment,
                 SegmentSource(Arc::clone(&piece.entry.stored)),

@@ -52,14 +52,12 @@ pub struct Stats {
     pub log_segments: usize,
     /// Version edits committed.
     pub edits: u64,
-    /// Leaves and values.
+    /// Leaves, indexes and filters, and values, of all regions that share the cache.
     pub cache: CacheStats,
     /// Segments that a filter spared a get.
     pub filter_spared: u64,
     /// Segments that a get read in vain.
     pub filter_misled: u64,
-    /// Bytes of indexes and filters in memory.
-    pub reader_bytes: usize,
     /// Writers sent away because the log windows were full.
     pub busy_windows: u64,
     /// … because too many memtables were waiting.
@@ -145,11 +143,6 @@ impl super::Lsm {
             let writer = self.lock();
             (writer.frozen_count(), writer.memtable_bytes())
         };
-        let entries = view
-            .version
-            .levels()
-            .iter()
-            .flat_map(|level| level.entries());
         Stats {
             levels: levels(&view.version),
             memtable_bytes: bytes,
@@ -162,7 +155,6 @@ impl super::Lsm {
             cache: self.reading.cache.stats(),
             filter_spared: self.reading.filters.spared.load(Ordering::Relaxed),
             filter_misled: self.reading.filters.misled.load(Ordering::Relaxed),
-            reader_bytes: entries.map(|entry| entry.stored.reader_bytes()).sum(),
             ..self.counts.read()
         }
     }

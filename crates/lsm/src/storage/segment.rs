@@ -7,6 +7,7 @@
 //! It also remembers the writes that were begun through it, so that whoever commits an edit can
 //! see whether all bytes of a segment have reached the device (I3).
 
+use std::borrow::Cow;
 use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -14,6 +15,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use argosy_base::{DeviceSegment, SegmentNumber};
 use argosy_device::{Buffer, DeviceError, SegmentHandle, Store, Ticket};
 
+use crate::cache::{CacheKey, NodeCache, Pin};
 use crate::level::SegmentReader;
 
 /// See the module documentation.
@@ -25,8 +27,15 @@ pub struct StoredSegment {
     handle: Mutex<Option<SegmentHandle>>,
     /// Writes that were begun and not yet seen to have ended well.
     writes: Mutex<Vec<Ticket>>,
-    /// Index and filter of a level segment, once they have been asked for.
-    reader: OnceLock<Arc<SegmentReader>>,
+    /// Index and filter of a level segment, once they have been asked for and if they found room.
+    reader: OnceLock<Pinned>,
+}
+
+/// A reader that stays in memory as long as its segment.
+struct Pinned {
+    reader: Arc<SegmentReader>,
+    /// What it takes of the cache's budget.
+    _room: Pin,
 }
 
 impl StoredSegment {
@@ -135,26 +144,45 @@ impl StoredSegment {
             .try_for_each(|ticket| self.store.wait(ticket))
     }
 
-    /// The segment's reader, opened by `open` where that has not been done yet.
+    /// The segment's reader: the pinned one, or else that which `cache` keeps under `key`, or else a
+    /// new one by `open`. It is pinned from now on if there is room, and otherwise left to the cache.
     ///
     /// # Errors
     /// Those of `open`; the next call tries again.
     pub fn reader<E>(
         &self,
+        key: CacheKey,
+        cache: &Arc<NodeCache>,
         open: impl FnOnce(&Self) -> Result<SegmentReader, E>,
-    ) -> Result<&Arc<SegmentReader>, E> {
-        if let Some(reader) = self.reader.get() {
-            return Ok(reader);
+    ) -> Result<Cow<'_, Arc<SegmentReader>>, E> {
+        if let Some(pinned) = self.reader.get() {
+            return Ok(Cow::Borrowed(&pinned.reader));
         }
-        let opened = Arc::new(open(self)?);
+        let (reader, is_new) = match cache.reader(key) {
+            Some(reader) => (reader, false),
+            None => (Arc::new(open(self)?), true),
+        };
+        let Some(room) = cache.pin(reader.memory_bytes()) else {
+            if is_new {
+                cache.keep_reader(key, Arc::clone(&reader));
+            }
+            return Ok(Cow::Owned(reader));
+        };
+        if !is_new {
+            cache.forget(key);
+        }
+        let pinned = Pinned {
+            reader,
+            _room: room,
+        };
         // Another thread may have been faster; then its reader is as good.
-        Ok(self.reader.get_or_init(|| opened))
+        Ok(Cow::Borrowed(&self.reader.get_or_init(|| pinned).reader))
     }
 
-    /// Bytes of memory that the reader takes; 0 while there is none.
+    /// The segment's reader, if it is pinned.
     #[must_use]
-    pub fn reader_bytes(&self) -> usize {
-        self.reader.get().map_or(0, |reader| reader.memory_bytes())
+    pub fn pinned_reader(&self) -> Option<&Arc<SegmentReader>> {
+        self.reader.get().map(|pinned| &pinned.reader)
     }
 
     /// Leaves the space in use when the last reference goes: its owner ends, and what is stored

@@ -22,6 +22,7 @@ impl Node {
         vec![
             (info::SECTION, self.describe_server()),
             (info::SECTION_REGIONS, regions),
+            (info::SECTION_MEMORY, self.describe_memory()),
         ]
     }
 

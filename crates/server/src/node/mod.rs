@@ -25,6 +25,7 @@ mod inbox;
 mod inspect;
 mod keys;
 mod link;
+mod memory;
 mod outbox;
 mod primary;
 mod region;
@@ -47,6 +48,7 @@ use argosy_lsm::cache::NodeCache;
 
 pub use inspect::{CopyState, NodeCounts};
 pub use link::{FETCH_SLOTS, LinkSettings, SHIP_SLOTS};
+pub use memory::MemoryParts;
 
 use follower::Follower;
 use forward::Calls;
@@ -63,6 +65,8 @@ pub struct NodeSettings {
     pub engine: argosy_lsm::Settings,
     /// The sizes of rings and landing slots; the same on all servers.
     pub link: LinkSettings,
+    /// How the server's memory is divided, for `INFO`: what the settings above amount to.
+    pub memory: MemoryParts,
     /// How long a request may wait for a member, for room or for another server.
     pub deadline: Duration,
     /// Planted mistakes, for the simulator.

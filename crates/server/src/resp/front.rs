@@ -8,8 +8,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use argosy_base::{Incarnation, Instant, ServerId};
+use argosy_wire::resp::parse::REQUEST_BYTES_MAX;
 
 use super::cursors::Cursors;
+use super::worker::THREAD_BYTES;
 use crate::service::Service;
 
 /// The version of Redis whose commands and replies are followed; clients choose features by it.
@@ -26,6 +28,10 @@ pub struct Settings {
     pub port: u16,
     /// Most connections at a time, over all threads.
     pub connections_max: usize,
+    /// Bytes of input and output that all connections hold together, from which on they have to
+    /// wait for each other. From here to the maximum there has to be room for the longest request
+    /// and the longest reply ([`Limits::longest_bytes`]).
+    pub memory_bytes_slow: usize,
     /// Most bytes of input and output that all connections hold together. Over it, the connection
     /// that holds most is ended.
     pub memory_bytes_max: usize,
@@ -47,12 +53,59 @@ pub struct Limits {
     pub reply_bytes_max: usize,
 }
 
+impl Limits {
+    /// Most bytes that one connection holds while it receives the longest request and writes the
+    /// longest reply: buffers grow by doubling, and a reply is kept until it is written out.
+    #[must_use]
+    pub const fn longest_bytes(&self) -> usize {
+        2 * REQUEST_BYTES_MAX + self.output_bytes_max + 2 * self.reply_bytes_max
+    }
+}
+
 impl Default for Limits {
     fn default() -> Self {
         Self {
             in_flight_max: 1024,
             output_bytes_max: 1 << 20,
-            reply_bytes_max: 32 << 20,
+            reply_bytes_max: REPLY_BYTES_MAX,
+        }
+    }
+}
+
+/// Longest reply where there is memory enough.
+const REPLY_BYTES_MAX: usize = 32 << 20;
+/// Longest reply in any case: a value, or a page of a scan.
+const REPLY_BYTES_MIN: usize = 2 << 20;
+/// What clients may hold, at least, before they have to wait for each other.
+const SLOW_BYTES_MIN: usize = 4 << 20;
+
+impl Settings {
+    /// Bytes that clients may take, in front of `threads` threads, of the `limit` of a server: an
+    /// eighth, but at least what the longest request and the longest reply need.
+    #[must_use]
+    pub fn share_of(limit: usize, threads: usize) -> usize {
+        let longest = Self::limits_of(limit).longest_bytes();
+        (limit / 8).max(threads * THREAD_BYTES + SLOW_BYTES_MIN + longest)
+    }
+
+    /// The bounds that follow from a server's `limit`.
+    #[must_use]
+    pub fn within(limit: usize, threads: usize) -> Self {
+        let limits = Self::limits_of(limit);
+        // What threads keep for themselves is not counted connection by connection.
+        let memory_bytes_max = Self::share_of(limit, threads) - threads * THREAD_BYTES;
+        Self {
+            memory_bytes_slow: memory_bytes_max - limits.longest_bytes(),
+            memory_bytes_max,
+            limits,
+            ..Self::default()
+        }
+    }
+
+    fn limits_of(limit: usize) -> Limits {
+        Limits {
+            reply_bytes_max: (limit / 32).clamp(REPLY_BYTES_MIN, REPLY_BYTES_MAX),
+            ..Limits::default()
         }
     }
 }
@@ -64,6 +117,7 @@ impl Default for Settings {
             incarnation: Incarnation(1),
             port: 0,
             connections_max: 10_000,
+            memory_bytes_slow: 128 << 20,
             memory_bytes_max: 256 << 20,
             limits: Limits::default(),
         }
@@ -153,6 +207,13 @@ impl FrontEnd {
         }
     }
 
+    /// Whether connections have to wait for each other.
+    #[inline]
+    pub(super) fn is_pressed(&self) -> bool {
+        // Relaxed: see `memory_bytes`' writers; a round more or less is no harm.
+        self.memory_bytes.load(Ordering::Relaxed) > self.settings.memory_bytes_slow
+    }
+
     /// The server's cursors.
     pub fn cursors(&self) -> MutexGuard<'_, Cursors> {
         // A panic aborts the process; in tests the table is consistent after every method.
@@ -182,4 +243,22 @@ pub struct Context<'a> {
     pub now: Instant,
     /// The present time of day: since the beginning of 1970, UTC.
     pub wall: Duration,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_have_a_share_in_which_the_longest_reply_fits() {
+        for (mib, share, reply) in [(64, 17, 2), (512, 64, 16), (4096, 512, 32)] {
+            let settings = Settings::within(mib << 20, 1);
+            assert_eq!(Settings::share_of(mib << 20, 1) >> 20, share, "{mib}");
+            assert_eq!(settings.limits.reply_bytes_max, reply << 20);
+            let between = settings.memory_bytes_max - settings.memory_bytes_slow;
+            assert!(between >= settings.limits.longest_bytes());
+            assert!(settings.memory_bytes_max + THREAD_BYTES <= (share + 1) << 20);
+            assert!(settings.memory_bytes_slow >= SLOW_BYTES_MIN);
+        }
+    }
 }

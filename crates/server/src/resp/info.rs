@@ -12,6 +12,7 @@ use argosy_wire::resp::parse::REQUEST_BYTES_MAX;
 use super::command::{Command, NO_KEYS, Step, Turn, unknown_subcommand, wrong_arity};
 use super::front::REDIS_VERSION;
 use super::glob;
+use crate::service::InfoSection;
 
 /// The family's table.
 pub(super) const COMMANDS: &[Command] = &[
@@ -91,12 +92,22 @@ fn info(turn: &mut Turn<'_>) -> Step {
             .iter()
             .any(|name| title.as_bytes().eq_ignore_ascii_case(name))
     };
+    let mut told = turn.context.service.info();
     for (title, fields) in SECTIONS {
         if is_wanted(title) {
-            add(title, fields(turn));
+            let mut fields = fields(turn);
+            // What the server says under the same title stands in the same section.
+            let same = |(other, _): &mut InfoSection| other.eq_ignore_ascii_case(title);
+            told.extract_if(.., same)
+                .for_each(|(_, more)| fields.extend(more));
+            add(title, fields);
         }
     }
-    for (title, fields) in turn.context.service.info() {
+    let is_new = |(title, _): &InfoSection| {
+        let mut titles = SECTIONS.iter().map(|(other, _)| other);
+        !titles.any(|other| other.eq_ignore_ascii_case(title))
+    };
+    for (title, fields) in told.into_iter().filter(is_new) {
         if is_wanted(title) {
             add(title, fields);
         }

@@ -285,6 +285,7 @@ fn a_slow_reader_is_bounded_and_loses_nothing() {
 #[test]
 fn the_client_that_holds_most_is_ended_when_all_hold_too_much() {
     let settings = Settings {
+        memory_bytes_slow: 4 << 20,
         memory_bytes_max: 4 << 20,
         ..Settings::default()
     };
@@ -320,6 +321,71 @@ fn the_client_that_holds_most_is_ended_when_all_hold_too_much() {
     assert!((2..6).contains(&told), "{told} were told");
     drop((small, large));
     until(|| held() == 0);
+}
+
+/// When clients hold much together they wait for each other: every request is carried out, nobody
+/// is ended, and no more is held than the bound and one round's reading.
+#[test]
+fn clients_wait_for_each_other_when_they_hold_much() {
+    let settings = Settings {
+        memory_bytes_slow: 2 << 20,
+        memory_bytes_max: 8 << 20,
+        ..Settings::default()
+    };
+    let served = serve(1, settings);
+    let front = Arc::clone(served.listener.front());
+    let highest = std::thread::scope(|scope| {
+        let clients: Vec<_> = (0..12)
+            .map(|_| {
+                let mut client = served.connect();
+                let front = &front;
+                scope.spawn(move || {
+                    let value = "v".repeat(1_000_000);
+                    let request = format!("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1000000\r\n{value}\r\n");
+                    let mut highest = 0;
+                    for _ in 0..3 {
+                        exchange(&mut client, &request, "+OK\r\n");
+                        let held = &front.memory_bytes;
+                        highest = highest.max(held.load(std::sync::atomic::Ordering::Relaxed));
+                    }
+                    highest
+                })
+            })
+            .collect();
+        let highest = clients.into_iter().map(|client| client.join().unwrap());
+        highest.max().unwrap()
+    });
+    assert_eq!(front.evicted.load(std::sync::atomic::Ordering::Relaxed), 0);
+    assert!(highest <= 8 << 20, "{highest}");
+    until(|| {
+        front
+            .memory_bytes
+            .load(std::sync::atomic::Ordering::Relaxed)
+            == 0
+    });
+}
+
+/// A client that sends half a request, and no more, does not hold up the others for long.
+#[test]
+fn a_client_that_stands_still_is_ended_when_others_wait_for_its_memory() {
+    let settings = Settings {
+        memory_bytes_slow: 500_000,
+        memory_bytes_max: 8 << 20,
+        ..Settings::default()
+    };
+    let hand = Hand(Mutex::default(), Duration::from_millis(100));
+    let served = serve_by(hand, Threads::default(), settings);
+    let front = Arc::clone(served.listener.front());
+    let mut half = served.connect();
+    let value = "v".repeat(600_000);
+    let request = format!("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1000000\r\n{value}");
+    half.write_all(request.as_bytes()).unwrap();
+    let mut other = served.connect();
+    exchange(&mut other, "SET a 1\r\n", "+OK\r\n");
+    until(|| front.evicted.load(std::sync::atomic::Ordering::Relaxed) == 1);
+    exchange(&mut other, "PING\r\n", "+PONG\r\n");
+    let told = read_to_end(&mut half);
+    assert!(told.contains("stood still"), "{told}");
 }
 
 /// What was received before the stop is answered, and the port is free afterwards.

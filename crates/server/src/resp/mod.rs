@@ -9,7 +9,8 @@
 //! a pure state machine), `input` and `reply` (what it holds: requests not carried out, replies not
 //! written), `command` (how a request finds its command) and its families `connection`, `strings`,
 //! `keys`, `scan`, `info`, `docs`; [`cursors`] and [`glob`] for `SCAN`. Around them, with sockets and
-//! threads: [`listener`], `worker` (the rounds of one thread), `slots`, `accept`, `mailbox`, `pool`.
+//! threads: [`listener`], `worker` (the rounds of one thread), `slots`, `accept`, `mailbox`,
+//! `pool`, `pace` (who waits when all hold much).
 //! [`fake`] is a service in memory, to test and measure all of it without a store.
 //!
 //! What differs from Redis, so that nobody has to find out:
@@ -39,6 +40,7 @@ mod info;
 mod input;
 mod keys;
 mod mailbox;
+mod pace;
 mod pool;
 mod reply;
 mod scan;

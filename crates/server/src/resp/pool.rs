@@ -2,15 +2,17 @@
 //! output only while it has bytes in them, so an idle connection holds none, and the few that are in
 //! use stay in the processor's cache.
 
-/// Most buffers that are kept for use. More than are in use at a time in most rounds.
-const BUFFERS_MAX: usize = 512;
-/// Longest buffer that is kept, in bytes. Together they take at most 32 MiB a thread.
+/// Most bytes of memory that are kept for use: more than is in use at a time in most rounds.
+pub(super) const POOL_BYTES_MAX: usize = 4 << 20;
+/// Longest buffer that is kept, in bytes.
 const BUFFER_BYTES_MAX: usize = 64 << 10;
 
 /// Empty buffers with memory behind them.
 #[derive(Debug, Default)]
 pub struct Pool {
     buffers: Vec<Vec<u8>>,
+    /// Bytes of all of them.
+    bytes: usize,
 }
 
 impl Pool {
@@ -20,6 +22,7 @@ impl Pool {
         if buffer.capacity() == 0
             && let Some(pooled) = self.buffers.pop()
         {
+            self.bytes -= pooled.capacity();
             *buffer = pooled;
         }
     }
@@ -30,7 +33,9 @@ impl Pool {
         assert!(buffer.is_empty(), "no bytes are thrown away");
         if buffer.capacity() > 0 {
             let buffer = std::mem::take(buffer);
-            if buffer.capacity() <= BUFFER_BYTES_MAX && self.buffers.len() < BUFFERS_MAX {
+            let bytes = buffer.capacity();
+            if bytes <= BUFFER_BYTES_MAX && self.bytes + bytes <= POOL_BYTES_MAX {
+                self.bytes += bytes;
                 self.buffers.push(buffer);
             }
         }
@@ -54,9 +59,10 @@ mod tests {
 
         pool.take_back(&mut Vec::with_capacity(BUFFER_BYTES_MAX + 1));
         assert!(pool.buffers.is_empty(), "too long to be kept");
-        for _ in 0..BUFFERS_MAX + 1 {
-            pool.take_back(&mut Vec::with_capacity(1));
+        for _ in 0..POOL_BYTES_MAX / BUFFER_BYTES_MAX + 1 {
+            pool.take_back(&mut Vec::with_capacity(BUFFER_BYTES_MAX));
         }
-        assert_eq!(pool.buffers.len(), BUFFERS_MAX);
+        assert_eq!(pool.bytes, POOL_BYTES_MAX);
+        assert_eq!(pool.buffers.len(), POOL_BYTES_MAX / BUFFER_BYTES_MAX);
     }
 }

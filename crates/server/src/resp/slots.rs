@@ -13,7 +13,7 @@ use super::front::FrontEnd;
 use super::session::Session;
 
 /// Bytes that a connection may hold even while all together hold too much.
-const FAIR_BYTES: usize = 16 << 10;
+pub(super) const FAIR_BYTES: usize = 16 << 10;
 
 /// A connection with its socket.
 #[derive(Debug)]
@@ -28,6 +28,10 @@ pub(super) struct Connection {
     /// It is among those that the present round concerns.
     pub touched: bool,
     pub ended: Ended,
+    /// It waits until all connections together hold less.
+    pub waits: bool,
+    /// Bytes read and written.
+    pub moved: u64,
     /// Bytes held, as counted last.
     held: usize,
 }
@@ -53,6 +57,8 @@ impl Connection {
             again: false,
             touched: false,
             ended: Ended::No,
+            waits: false,
+            moved: 0,
             held: 0,
         }
     }
@@ -129,16 +135,22 @@ impl Slots {
         }
     }
 
-    /// The open connection that holds most, and unfairly much.
-    pub(super) fn largest(&self) -> Option<usize> {
-        let open = |slot: &usize| {
-            self.get(*slot)
-                .is_some_and(|connection| connection.stream.is_some())
-        };
-        let held = |slot: &usize| self.get(*slot).map_or(0, |connection| connection.held);
-        self.numbers()
-            .filter(open)
-            .max_by_key(held)
-            .filter(|slot| held(slot) > FAIR_BYTES)
+    /// The open connection that holds most of those that `admit` admits, by slot and bytes: its
+    /// slot and its number.
+    pub(super) fn largest(&self, admit: impl Fn(usize, usize) -> bool) -> Option<(usize, u64)> {
+        let connections = self.slots.iter().enumerate();
+        let (slot, connection) = connections
+            .filter_map(|(slot, connection)| Some((slot, connection.as_ref()?)))
+            .filter(|(slot, open)| open.stream.is_some() && admit(*slot, open.held))
+            .max_by_key(|(_, open)| open.held)?;
+        Some((slot, connection.session.id()))
+    }
+
+    /// Bytes that connection `id`, in `slot`, has read and written; `None` if it is gone or holds
+    /// nothing.
+    pub(super) fn moved(&self, slot: usize, id: u64) -> Option<u64> {
+        let connection = self.get(slot)?;
+        let same = connection.session.id() == id && connection.stream.is_some();
+        (same && connection.held > 0).then_some(connection.moved)
     }
 }

@@ -14,6 +14,8 @@
 //! socket. The slot of a connection is used again only when every call of it has been answered, so
 //! a late answer never reaches another connection.
 
+mod memory;
+
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -32,13 +34,16 @@ use rustix::time::{ClockId, clock_gettime};
 use super::accept::{Acceptor, LISTENER, refuse};
 use super::front::{Client, Context, FrontEnd};
 use super::mailbox::{Arrival, Mailbox, Post};
-use super::pool::Pool;
+use super::pace::Pace;
+use super::pool::{POOL_BYTES_MAX, Pool};
 use super::session::{CallToken, Scratch, Session};
 use super::slots::{Connection, Ended, Slots};
 use crate::service::{ReplySink, Request, Service};
 
 /// Bytes read from a socket at a time.
 const READ_BYTES: usize = 64 << 10;
+/// Bytes that a thread keeps for itself, beside what its connections hold.
+pub(super) const THREAD_BYTES: usize = READ_BYTES + POOL_BYTES_MAX;
 /// Events taken from epoll at a time.
 const EVENTS_MAX: usize = 256;
 /// Connections accepted in a round, so that a flood of them leaves time for those that are there.
@@ -93,6 +98,7 @@ pub(super) struct Worker {
     post: Post,
     scratch: Scratch,
     pool: Pool,
+    pace: Pace,
     read: Vec<u8>,
 }
 
@@ -124,6 +130,7 @@ impl Worker {
             post: Post::default(),
             scratch: Scratch::default(),
             pool: Pool::default(),
+            pace: Pace::default(),
             read: vec![0; READ_BYTES],
         })
     }
@@ -158,7 +165,8 @@ impl Worker {
             Some(Duration::ZERO)
         } else {
             let lingering = self.lingering.front().map(|(until, ..)| *until);
-            [lingering, self.acceptor.wants_call_at(), self.stop_by]
+            let pace = self.pace.wants_call_at(self.now);
+            [lingering, self.acceptor.wants_call_at(), self.stop_by, pace]
                 .into_iter()
                 .flatten()
                 .min()
@@ -279,11 +287,15 @@ impl Worker {
     }
 
     fn read(&mut self, slot: usize) {
+        let pressed = self.parts.front.is_pressed();
         let Some(connection) = self.slots.get_mut(slot) else {
             return;
         };
         let lingering = connection.ended == Ended::Lingering;
         if !lingering && (connection.ended == Ended::Input || !connection.session.wants_input()) {
+            return;
+        }
+        if !lingering && !self.pace.may_go_on(slot, pressed) {
             return;
         }
         let Some(stream) = &mut connection.stream else {
@@ -296,6 +308,8 @@ impl Worker {
             Ok(bytes) => {
                 connection.session.borrow_buffers(&mut self.pool);
                 connection.session.receive(&self.read[..bytes]);
+                connection.moved += bytes as u64;
+                self.slots.count(slot, &self.parts.front);
             }
             Err(error) if is_passing(&error) => {}
             Err(_) => self.close(slot),
@@ -339,6 +353,7 @@ impl Worker {
             self.slots.count(*slot, &self.parts.front);
         }
         self.evict();
+        self.keep_pace();
         let next = std::mem::replace(&mut self.touched, touched);
         self.touched.clear();
         self.touched.extend(next);
@@ -379,9 +394,15 @@ impl Worker {
 
     /// Takes and makes the calls of a session. Returns how many.
     fn call(&mut self, slot: usize) -> usize {
+        let pressed = self.parts.front.is_pressed();
         let Some(connection) = self.slots.get_mut(slot) else {
             return 0;
         };
+        if !self.pace.may_go_on(slot, pressed) {
+            // It has to be looked at again once it may.
+            connection.again = true;
+            return 0;
+        }
         connection.again = false;
         if connection.stream.is_none() {
             return 0;
@@ -416,6 +437,7 @@ impl Worker {
         let commands = session.take_commands();
         // Relaxed: a counter for people.
         parts.front.commands.fetch_add(commands, Ordering::Relaxed);
+        self.slots.count(slot, &self.parts.front);
         calls
     }
 
@@ -432,7 +454,10 @@ impl Worker {
         let output = connection.session.output();
         if !output.is_empty() {
             match stream.write(output) {
-                Ok(bytes) => connection.session.wrote(bytes),
+                Ok(bytes) => {
+                    connection.session.wrote(bytes);
+                    connection.moved += bytes as u64;
+                }
                 Err(error) if is_passing(&error) => {}
                 Err(_) => return self.close(slot),
             }
@@ -444,33 +469,13 @@ impl Worker {
         if !more && connection.ended != Ended::Lingering {
             connection.session.return_buffers(&mut self.pool);
         }
-        self.watch(slot);
-        if more {
-            self.touch(slot);
+        let waits = !self.pace.may_go_on(slot, self.parts.front.is_pressed());
+        if waits && !std::mem::replace(&mut connection.waits, true) {
+            self.pace.hold(slot);
         }
-    }
-
-    /// Ends those connections of this thread that hold most, while all together hold too much.
-    fn evict(&mut self) {
-        let front = Arc::clone(&self.parts.front);
-        let max = front.settings.memory_bytes_max;
-        // Relaxed: see `Slots::count`.
-        while front.memory_bytes.load(Ordering::Relaxed) > max
-            && let Some(slot) = self.slots.largest()
-            && let Some(connection) = self.slots.get_mut(slot)
-        {
-            front.evicted.fetch_add(1, Ordering::Relaxed);
-            tracing::warn!("resp: a connection is ended: all clients hold over {max} bytes");
-            let told = connection.session.evict(&format!(
-                "ERR this connection is closed: all clients together hold over {max} bytes of input \
-                 and output (maxmemory_clients), and this one most (not applied)"
-            ));
-            if told {
-                self.finish_round(slot);
-            } else {
-                self.close(slot);
-            }
-            self.slots.count(slot, &front);
+        self.watch(slot);
+        if more && !waits {
+            self.touch(slot);
         }
     }
 
@@ -482,7 +487,7 @@ impl Worker {
         let session = &connection.session;
         let mut interest = epoll::EventFlags::empty();
         if connection.ended == Ended::Lingering
-            || connection.ended == Ended::No && session.wants_input()
+            || connection.ended == Ended::No && session.wants_input() && !connection.waits
         {
             interest |= epoll::EventFlags::IN;
         }

@@ -58,6 +58,14 @@ pub struct LinkSettings {
     pub slot_bytes: usize,
 }
 
+impl LinkSettings {
+    /// Bytes of the memory that a server offers to one peer: an inbox and all landing slots.
+    #[must_use]
+    pub const fn memory_bytes(&self) -> usize {
+        self.ring_bytes + (SHIP_SLOTS + FETCH_SLOTS) as usize * self.slot_bytes
+    }
+}
+
 /// Why a message was not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum SendError {

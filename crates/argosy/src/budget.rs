@@ -1,0 +1,136 @@
+//! The one memory budget: how `memory.limit` is divided over the parts of a server (I9).
+//!
+//! ```text
+//! memtables   up to 3 of each region that the server is primary of
+//! windows     of both logs, of each region that it is a member of
+//! links       a message ring and landing slots for each other server
+//! clients     an eighth, and at least what the longest request and reply need
+//! cache       what is left: leaves, values, indexes and filters
+//! ```
+//!
+//! A limit with which the cache would come to less than [`CACHE_BYTES_MIN`] is refused, and the least
+//! that would do is named.
+
+use argosy_base::{LogKind, SEGMENT_SIZE, ServerId};
+use argosy_coordinator::ClusterMap;
+use argosy_lsm::Settings;
+use argosy_server::node::{LinkSettings, MemoryParts, NodeSettings};
+use argosy_server::resp::Settings as RespSettings;
+
+use crate::config::ServerConfig;
+use crate::failure::Failure;
+use crate::units::Size;
+
+/// Bytes of the message ring in each direction between two servers: four times the longest
+/// message, which is a batch.
+const RING_BYTES: usize = 8 << 20;
+/// The smallest memtable.
+const L0_BYTES_MIN: usize = 64 << 10;
+/// The smallest cache.
+const CACHE_BYTES_MIN: usize = 8 << 20;
+
+/// The settings of a server's node, with its memory divided. `threads` serve clients.
+pub fn node_settings(
+    config: &ServerConfig,
+    map: &ClusterMap,
+    threads: usize,
+) -> Result<NodeSettings, Failure> {
+    let id = ServerId(config.server.id);
+    let regions = || map.regions().iter();
+    let primaries = regions().filter(|region| region.primary == id).count();
+    let members = regions().filter(|region| region.members.contains(&id));
+    let mut engine = Settings {
+        // All memtables of this server share what it was given.
+        l0_bytes: (config.storage.l0_bytes.bytes() / primaries.max(1)).max(L0_BYTES_MIN),
+        placement: config.storage.placement.engine(),
+        growth_factor: config.storage.growth_factor,
+        node_bytes: config.storage.node_bytes.bytes(),
+        flush_interval: config.storage.flush_interval.0,
+        ..Settings::default()
+    };
+    let link = LinkSettings {
+        ring_bytes: RING_BYTES,
+        slot_bytes: SEGMENT_SIZE,
+    };
+    let fixed = MemoryParts {
+        memtables: primaries * engine.l0_bytes * engine.memtables_max,
+        windows: members.count() * LogKind::ALL.len() * engine.window_slots * engine.window_bytes,
+        links: (map.servers().len() - 1) * link.memory_bytes(),
+        ..MemoryParts::default()
+    };
+    let limit = config.memory.limit.bytes();
+    let memory = divide(&fixed, limit, threads).ok_or_else(|| {
+        let least = Size(least(&fixed, threads) as u64);
+        Failure::Config(format!(
+            "memory.limit = {} is too small for the regions of this server: memtables take {}, log \
+             windows {}, links to other servers {}, and clients and the cache need some, too; raise \
+             it to {least} or more, or lower storage.l0-bytes",
+            config.memory.limit,
+            Size(fixed.memtables as u64),
+            Size(fixed.windows as u64),
+            Size(fixed.links as u64),
+        ))
+    })?;
+    engine.cache_bytes = memory.cache;
+    engine
+        .validate()
+        .map_err(|error| Failure::Config(format!("storage: {error}")))?;
+    Ok(NodeSettings {
+        engine,
+        link,
+        memory,
+        deadline: config.replication.deadline.0,
+        mutants: Default::default(),
+    })
+}
+
+/// `limit`, divided; `None` if it is too small. The parts that `limit` has no influence on are in
+/// `fixed`.
+fn divide(fixed: &MemoryParts, limit: usize, threads: usize) -> Option<MemoryParts> {
+    let clients = RespSettings::share_of(limit, threads);
+    let cache = limit.checked_sub(fixed.limit() + clients)?;
+    (cache >= CACHE_BYTES_MIN).then_some(MemoryParts {
+        clients,
+        cache,
+        ..*fixed
+    })
+}
+
+/// The least limit that can be divided, in whole MiB.
+fn least(fixed: &MemoryParts, threads: usize) -> usize {
+    const MIB: usize = 1 << 20;
+    // What is left for others grows with the limit: clients take an eighth of what is added, or a
+    // sixteenth where replies may become longer.
+    let (mut low, mut high) = (0, 2 * fixed.limit() / MIB + 1024);
+    while low + 1 < high {
+        let middle = low.midpoint(high);
+        match divide(fixed, middle * MIB, threads) {
+            Some(_) => high = middle,
+            None => low = middle,
+        }
+    }
+    high * MIB
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_parts_add_up_and_the_least_limit_is_the_least() {
+        for fixed_mib in [0, 1, 100, 3000] {
+            let fixed = MemoryParts {
+                memtables: fixed_mib << 20,
+                windows: 4 << 20,
+                ..MemoryParts::default()
+            };
+            let least = least(&fixed, 1);
+            for limit in [least, least + (1 << 20), 2 * least, 16 * least] {
+                let parts = divide(&fixed, limit, 1).expect("it is enough");
+                assert_eq!(parts.limit(), limit);
+                assert!(parts.cache >= CACHE_BYTES_MIN);
+            }
+            assert_eq!(divide(&fixed, least - (1 << 20), 1), None, "{fixed_mib}");
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! Indexes and filters within the cache's budget: more of them than may be pinned, and all of them.
+
+#![allow(clippy::unwrap_used, reason = "a test may stop there")]
+
+mod common;
+
+use argosy_device::Crash;
+use argosy_engine::conformance::Host;
+use argosy_engine::{Engine, WriteBatch, WriteOptions};
+use argosy_lsm::{Lsm, Settings};
+use common::{Machine, tiny};
+
+/// Pairs so small that filters and indexes are a good part of the data.
+const PAIRS: u64 = 40_000;
+
+fn key(number: u64) -> Vec<u8> {
+    format!("{:06}", number * 7 % PAIRS).into_bytes()
+}
+
+/// An engine with all pairs in its levels, opened again with a cache of `cache_bytes`.
+fn loaded(cache_bytes: usize) -> (Machine, Lsm) {
+    let mut machine = Machine::new(tiny(), 512, 1);
+    let engine = machine.open();
+    let mut written = 0;
+    while written < PAIRS {
+        let mut batch = WriteBatch::new();
+        batch.put(&key(written), &written.to_le_bytes()).unwrap();
+        match engine.write(&batch, WriteOptions::default()) {
+            Ok(_) => written += 1,
+            Err(_) => drop(machine.step(&engine)),
+        }
+    }
+    while !engine.freeze_now() {
+        machine.step(&engine);
+    }
+    while engine.background_pending() > 0 {
+        machine.step(&engine);
+    }
+    engine.close().unwrap();
+    machine.end(engine, Crash::Kill);
+    machine.settings = Settings {
+        cache_bytes,
+        ..machine.settings.clone()
+    };
+    let engine = machine.open();
+    (machine, engine)
+}
+
+fn read_all(engine: &Lsm) {
+    for number in 0..PAIRS {
+        let found = engine.get(&key(number)).unwrap().value;
+        assert_eq!(found, Some(number.to_le_bytes().to_vec()), "{number}");
+        let cache = engine.stats().cache;
+        assert!(
+            cache.bytes + cache.pinned_bytes <= cache.budget,
+            "{cache:?}"
+        );
+    }
+}
+
+#[test]
+fn what_fits_is_pinned_and_read_once() {
+    let (_machine, engine) = loaded(8 << 20);
+    read_all(&engine);
+    let first = engine.stats();
+    let segments: usize = first.levels.iter().map(|level| level.segments).sum();
+    assert!(segments > 10, "{segments}");
+    assert_eq!(
+        first.cache.reader_misses, segments as u64,
+        "each opened once"
+    );
+    assert_eq!((first.cache.reader_hits, first.cache.pins_refused), (0, 0));
+    assert!(first.cache.pinned_bytes > 50_000, "{:?}", first.cache);
+    read_all(&engine);
+    assert_eq!(engine.stats().cache.reader_misses, segments as u64);
+}
+
+#[test]
+fn what_does_not_fit_goes_through_the_cache() {
+    let (_machine, engine) = loaded(8 << 20);
+    read_all(&engine);
+    let all = engine.stats().cache.pinned_bytes;
+    drop(engine);
+
+    // Pins may take three quarters of the budget: here, half of what there is to pin.
+    let budget = usize::try_from(all).unwrap() / 2 * 4 / 3;
+    let (_machine, engine) = loaded(budget);
+    read_all(&engine);
+    let cache = engine.stats().cache;
+    assert_eq!(cache.budget, budget as u64);
+    assert!(cache.pinned_bytes <= all / 2, "{cache:?}");
+    assert!(cache.pinned_bytes > all / 4, "{cache:?}");
+    assert!(cache.pins_refused > 0, "{cache:?}");
+    let segments: usize = engine.stats().levels.iter().map(|l| l.segments).sum();
+    assert!(
+        cache.reader_misses > segments as u64,
+        "some were read again: {cache:?}"
+    );
+
+    // With no budget at all everything is read each time, and right.
+    let (_machine, engine) = loaded(0);
+    read_all(&engine);
+    let cache = engine.stats().cache;
+    assert_eq!((cache.bytes, cache.pinned_bytes), (0, 0));
+}

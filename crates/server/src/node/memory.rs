@@ -1,0 +1,66 @@
+//! The one memory budget of a server (I9): what each part may take, and what it takes.
+//!
+//! Whoever starts a server divides its limit into [`MemoryParts`]; each part keeps to its own. `INFO
+//! memory` names all of them, so that anyone can add them up.
+
+use argosy_base::LogKind;
+
+use super::Node;
+use super::region::engine_of;
+
+/// Bytes that each part of a server may take; together they are the limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemoryParts {
+    /// All memtables of the regions that the server is primary of.
+    pub memtables: usize,
+    /// The log windows of all regions that the server is a member of.
+    pub windows: usize,
+    /// Message rings and landing slots of the links to the other servers.
+    pub links: usize,
+    /// Input and output of clients.
+    pub clients: usize,
+    /// Leaves, values, indexes and filters.
+    pub cache: usize,
+}
+
+impl MemoryParts {
+    /// All parts together.
+    #[must_use]
+    pub const fn limit(&self) -> usize {
+        self.memtables + self.windows + self.links + self.clients + self.cache
+    }
+}
+
+impl Node {
+    /// What is told under `INFO memory`, beside what the front end says of clients.
+    pub(super) fn describe_memory(&self) -> Vec<(String, String)> {
+        let parts = &self.settings.memory;
+        let cache = self.cache.stats();
+        let engines = self.regions.values().filter_map(|region| engine_of(region));
+        let memtables: usize = engines.map(|engine| engine.stats().memtable_bytes).sum();
+        let engine = &self.settings.engine;
+        let windows =
+            self.regions.len() * LogKind::ALL.len() * engine.window_slots * engine.window_bytes;
+        let links = self.links.len() * self.settings.link.memory_bytes();
+        let mut fields = vec![
+            ("memory_limit", parts.limit() as u64),
+            ("memory_memtables_max", parts.memtables as u64),
+            ("memory_windows_max", parts.windows as u64),
+            ("memory_links_max", parts.links as u64),
+            ("memory_clients_max", parts.clients as u64),
+            ("memory_cache_max", parts.cache as u64),
+        ];
+        fields.extend([
+            ("memory_memtables", memtables as u64),
+            ("memory_windows", windows as u64),
+            ("memory_links", links as u64),
+            ("memory_cache", cache.bytes + cache.pinned_bytes),
+            ("memory_cache_pinned", cache.pinned_bytes),
+            ("memory_cache_pins_refused", cache.pins_refused),
+        ]);
+        fields
+            .into_iter()
+            .map(|(name, value)| (name.to_owned(), value.to_string()))
+            .collect()
+    }
+}
