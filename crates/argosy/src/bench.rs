@@ -73,7 +73,7 @@ pub struct Bench {
     /// Operations in flight on each client
     #[arg(long, value_name = "N", default_value_t = 16)]
     pipeline: usize,
-    /// Memory of one memtable before it is flushed
+    /// Memtables of each server, divided over the regions it is primary of; up to 3 of each exist
     #[arg(long, value_name = "SIZE", default_value = "16MiB")]
     l0_bytes: Size,
     /// Memory of each server

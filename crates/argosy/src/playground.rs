@@ -54,7 +54,7 @@ pub struct Playground {
     /// Memory of each server
     #[arg(long, value_name = "SIZE", default_value_t = MEMORY)]
     memory: Size,
-    /// Memory of one memtable before it is flushed
+    /// Memtables of each server, divided over the regions it is primary of; up to 3 of each exist
     #[arg(long, value_name = "SIZE", default_value_t = L0)]
     l0_bytes: Size,
     /// Where values lie

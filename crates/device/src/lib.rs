@@ -34,5 +34,5 @@ pub use mem_device::{Crash, FaultCounters, MemoryDevice};
 pub use memory::{BootId, Revoked, SharedMemory, Stamp};
 pub use store::{CatalogChange, Dump, FormatOptions, SegmentHandle, Store, StoreSettings};
 pub use superblock::{CREATED_BY_BYTES_MAX, Superblock};
-pub use window_files::{WindowFiles, WindowFilesOptions};
+pub use window_files::{Fallback, WindowFiles, WindowFilesOptions};
 pub use windows::{AnonymousWindows, WindowStore};

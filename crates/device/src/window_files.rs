@@ -1,5 +1,5 @@
 //! Windows in files: on tmpfs, so that they outlive a killed process and cost no device anything;
-//! where tmpfs has no room, in the data directory.
+//! where tmpfs has no room, in the data directory, unless peers have to reach it.
 //!
 //! ```text
 //! NAME.window      what a restart finds; NAME is 16 hexadecimal digits
@@ -20,6 +20,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -37,13 +38,30 @@ const NEW: &str = "new";
 pub struct WindowFilesOptions {
     /// A directory of this server's own, on tmpfs. Made where there is none.
     pub directory: PathBuf,
-    /// A directory of this server's own for windows that find no room there; `None` where peers
-    /// need to reach all windows in `directory`.
-    pub fallback: Option<PathBuf>,
+    /// Where memory lies that finds no room there.
+    pub fallback: Option<Fallback>,
     /// The machine's present boot.
     pub boot: BootId,
     /// This start of the server.
     pub incarnation: Incarnation,
+}
+
+impl WindowFilesOptions {
+    /// Where the memory of `name` may lie if there is no room in the first directory.
+    fn fallback_of(&self, name: u64) -> Option<&Path> {
+        let fallback = self.fallback.as_ref()?;
+        let listed = fallback.names.iter().any(|names| names.contains(&name));
+        listed.then_some(fallback.directory.as_path())
+    }
+}
+
+/// Where memory lies that finds no room on the tmpfs.
+#[derive(Clone, Debug)]
+pub struct Fallback {
+    /// A directory of this server's own, on a disk. Made where there is none.
+    pub directory: PathBuf,
+    /// The names whose memory may lie there: what peers have to reach may not.
+    pub names: Vec<RangeInclusive<u64>>,
 }
 
 /// See the module documentation.
@@ -83,7 +101,11 @@ impl WindowFiles {
         };
         let directories = [
             Some(windows.options.directory.clone()),
-            windows.options.fallback.clone(),
+            windows
+                .options
+                .fallback
+                .as_ref()
+                .map(|fallback| fallback.directory.clone()),
         ];
         for directory in directories.iter().flatten() {
             let refused = |e| DeviceError::refused("use the windows in", directory, e);
@@ -208,7 +230,7 @@ impl WindowStore for WindowFiles {
         };
         let (memory, directory) = make_where_room_is(
             &self.options.directory,
-            self.options.fallback.as_deref(),
+            self.options.fallback_of(name),
             |directory| SharedMemory::create_stamped(&file(directory, name, extension), len, stamp),
         )?;
         let memory = Arc::new(memory);
@@ -259,6 +281,23 @@ fn remove(path: &Path) -> Result<(), DeviceError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_peers_have_to_reach_stays_in_the_first_directory() {
+        let mut options = WindowFilesOptions {
+            directory: PathBuf::from("first"),
+            fallback: Some(Fallback {
+                directory: PathBuf::from("second"),
+                names: vec![3..=5, 9..=9],
+            }),
+            boot: BootId(1),
+            incarnation: Incarnation(1),
+        };
+        let listed = (0..12).filter(|name| options.fallback_of(*name).is_some());
+        assert_eq!(listed.collect::<Vec<_>>(), [3, 4, 5, 9]);
+        options.fallback = None;
+        assert_eq!(options.fallback_of(3), None);
+    }
 
     #[test]
     fn the_second_directory_is_used_only_for_want_of_room() {

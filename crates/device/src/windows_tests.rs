@@ -5,7 +5,7 @@ use argosy_base::Incarnation;
 use super::*;
 use crate::memory::BootId;
 use crate::testing::TempDir;
-use crate::window_files::{WindowFiles, WindowFilesOptions};
+use crate::window_files::{Fallback, WindowFiles, WindowFilesOptions};
 
 /// A store, and what happens to its process and its machine.
 trait World {
@@ -39,7 +39,10 @@ impl Files {
         let dir = TempDir::in_memory();
         let store = WindowFiles::open(WindowFilesOptions {
             directory: dir.join("windows"),
-            fallback: Some(dir.join("fallback")),
+            fallback: Some(Fallback {
+                directory: dir.join("fallback"),
+                names: vec![0..=u64::MAX],
+            }),
             boot: BootId(7),
             incarnation: Incarnation(1),
         });

@@ -51,7 +51,7 @@ pub struct Settings {
     pub node_bytes: usize,
     /// Bytes of each segment that are used: whole blocks, at most [`SEGMENT_SIZE`].
     pub segment_bytes: usize,
-    /// Bytes of a log window: whole blocks, a divisor of `segment_bytes`.
+    /// Bytes of a log window: at least two blocks, a divisor of `segment_bytes`.
     pub window_bytes: usize,
     /// Windows of each log, at least 2.
     pub window_slots: usize,
@@ -176,9 +176,9 @@ impl Settings {
                 "window_bytes",
                 self.window_bytes,
                 whole_blocks(self.window_bytes)
-                    && self.window_bytes > 0
+                    && self.window_bytes >= 2 * BLOCK_SIZE
                     && self.segment_bytes.is_multiple_of(self.window_bytes),
-                "whole blocks, and a divisor of segment_bytes",
+                "at least two blocks of 4096, and a divisor of segment_bytes",
             ),
             (
                 "window_slots",
@@ -265,7 +265,14 @@ mod tests {
 
     #[test]
     fn a_setting_that_cannot_work_is_named() {
-        let broken: [(&str, Settings); 5] = [
+        let broken: [(&str, Settings); 6] = [
+            (
+                "window_bytes",
+                Settings {
+                    window_bytes: BLOCK_SIZE,
+                    ..Settings::small()
+                },
+            ),
             (
                 "node_bytes",
                 Settings {

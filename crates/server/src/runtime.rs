@@ -23,13 +23,13 @@ use std::time::Duration;
 use argosy_base::{Clock, Incarnation, ServerId};
 use argosy_coordinator::ClusterMap;
 use argosy_device::{
-    BootId, DeviceError, FileDevice, FileSettings, FormatOptions, Store, StoreSettings, Waker,
-    WindowFiles, WindowFilesOptions,
+    BootId, DeviceError, Fallback, FileDevice, FileSettings, FormatOptions, Store, StoreSettings,
+    Waker, WindowFiles, WindowFilesOptions,
 };
 use argosy_fabric::{Fabric, FabricError, ShmFabric};
 
 use crate::admin::{Admin, Readiness};
-use crate::node::{Node, NodeSettings, World};
+use crate::node::{Node, NodeSettings, World, names_within};
 use crate::resp::{Listener, Settings as RespSettings, Threads};
 use crate::service::Service;
 
@@ -76,6 +76,24 @@ pub enum StartError {
     /// The way to the other servers.
     #[error(transparent)]
     Fabric(#[from] FabricError),
+    /// Neither on the tmpfs nor, where they may lie there, in the data directory.
+    #[error(
+        "there is no room for log windows and message rings: {0}; make the tmpfs of fabric.shm-dir \
+         ({1}) larger (mount -o remount,size=...), name a larger one, or have fewer regions on this \
+         server; the windows of regions without copies may lie in server.data-dir, too"
+    )]
+    NoRoom(#[source] DeviceError, PathBuf),
+    /// Servers of a cluster cannot do without.
+    #[error(
+        "shared memory cannot be used: {source}; servers reach each other through it, so \
+         fabric.shm-dir ({directory}) has to be a directory on a tmpfs that this server can write"
+    )]
+    NoSharedMemory {
+        /// Where it was looked for.
+        directory: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
     /// The system refused threads, sockets or a look at the machine.
     #[error("cannot {what}: {source}")]
     System {
@@ -112,12 +130,10 @@ impl Server {
         let store = open_store(&options)?;
         let incarnation = store.incarnation();
         let boot = boot_id()?;
-        let windows = open_windows(&options, incarnation, boot)?;
-        let fabric: Arc<dyn Fabric> = Arc::new(ShmFabric::open(
-            &options.shared_memory,
-            options.id,
-            incarnation,
-        )?);
+        let shared_memory = shared_memory(&options)?;
+        let windows = open_windows(&options, &shared_memory, incarnation, boot)?;
+        let fabric = ShmFabric::open(&shared_memory, options.id, incarnation)?;
+        let fabric: Arc<dyn Fabric> = Arc::new(fabric);
         let background = Arc::new(Parker::default());
         let waker: Waker = {
             let background = Arc::clone(&background);
@@ -132,7 +148,15 @@ impl Server {
             waker,
         };
         let memory_limit = options.node.memory.limit();
-        let node = Node::open(options.id, options.node, world, options.map)?;
+        let node =
+            Node::open(options.id, options.node, world, options.map).map_err(
+                |error| match error {
+                    DeviceError::Refused { .. } if error.is_full() => {
+                        StartError::NoRoom(error, shared_memory)
+                    }
+                    error => error.into(),
+                },
+            )?;
         let mut threads = Threading {
             stopping: Arc::default(),
             fabric,
@@ -369,17 +393,42 @@ fn check_owner(store: &Store, options: &ServerOptions) -> Result<(), StartError>
     Ok(())
 }
 
+/// The directory of shared memory. A server without others needs none, and uses its data directory
+/// where there is none.
+fn shared_memory(options: &ServerOptions) -> Result<PathBuf, StartError> {
+    let directory = &options.shared_memory;
+    let server = directory.join(format!("server-{}", options.id.0));
+    match std::fs::create_dir_all(&server) {
+        Ok(()) => Ok(directory.clone()),
+        Err(source) if options.map.servers().len() > 1 => Err(StartError::NoSharedMemory {
+            directory: directory.clone(),
+            source,
+        }),
+        Err(error) => {
+            tracing::warn!("there is no shared memory ({error}): the data directory is used");
+            Ok(data_directory(options).join("shared-memory"))
+        }
+    }
+}
+
+/// Where the device lies.
+fn data_directory(options: &ServerOptions) -> &Path {
+    options.device.parent().unwrap_or(Path::new("."))
+}
+
 fn open_windows(
     options: &ServerOptions,
+    shared_memory: &Path,
     incarnation: Incarnation,
     boot: BootId,
 ) -> Result<WindowFiles, StartError> {
-    let server = options
-        .shared_memory
-        .join(format!("server-{}", options.id.0));
+    let server = shared_memory.join(format!("server-{}", options.id.0));
     let windows = WindowFiles::open(WindowFilesOptions {
         directory: server.join("windows"),
-        fallback: None,
+        fallback: Some(Fallback {
+            directory: data_directory(options).join("windows"),
+            names: names_within(options.id, &options.map),
+        }),
         boot,
         incarnation,
     })?;

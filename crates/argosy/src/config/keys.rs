@@ -47,7 +47,7 @@ pub const KEYS: [Key; 15] = [
     key(
         "storage",
         "l0-bytes",
-        "Memory of one memtable before it is flushed.",
+        "Memtable bytes, divided over the regions that this server is primary of; up to 3 exist of each.",
     ),
     key(
         "storage",
@@ -72,7 +72,7 @@ pub const KEYS: [Key; 15] = [
     key(
         "replication",
         "deadline",
-        "How long a request waits before it is answered 'unavailable'.",
+        "How long a request waits for members or room; then it fails, a write as unknown or not applied.",
     ),
     key(
         "log",

@@ -171,7 +171,8 @@ impl Placement {
 pub struct StorageSection {
     /// Size of the device when it is made; later it keeps its size.
     pub device_bytes: Size,
-    /// Memory of one memtable before it is flushed.
+    /// Bytes of memtables before they are flushed, divided over the regions that this server is
+    /// primary of. Up to three memtables of each exist at a time.
     pub l0_bytes: Size,
     /// Where values lie.
     pub placement: Placement,
@@ -200,7 +201,8 @@ impl Default for StorageSection {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]
 pub struct ReplicationSection {
-    /// How long a request waits for members before it is answered "unavailable".
+    /// How long a request waits for members or for room. Then a read is answered *unavailable*, and a
+    /// write *not applied*, or *unknown* where it stands in the log.
     pub deadline: Span,
 }
 

@@ -6,6 +6,8 @@
 //!
 //! The same number names a memory in the fabric and in the store of windows.
 
+use std::ops::RangeInclusive;
+
 use argosy_base::{LogKind, RegionId, ServerId};
 use argosy_fabric::MemoryKey;
 
@@ -35,6 +37,12 @@ pub(crate) fn landing(peer: ServerId) -> MemoryKey {
 pub(crate) fn window(region: RegionId, log: LogKind, slot: usize) -> MemoryKey {
     let slot = u16::try_from(slot).expect("a log has a handful of window slots");
     key(WINDOW, region.0, log as u8, slot)
+}
+
+/// The names of all windows of a region.
+pub(crate) const fn windows_of(region: RegionId) -> RangeInclusive<u64> {
+    let first = key(WINDOW, region.0, 0, 0).0;
+    first..=first | 0xff_ffff
 }
 
 /// Whether a surviving memory of this name is a window, of whichever region.

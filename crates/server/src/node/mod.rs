@@ -36,6 +36,7 @@ mod waiting;
 mod windows;
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -45,6 +46,8 @@ use argosy_coordinator::ClusterMap;
 use argosy_device::{DeviceError, Store, Waker, WindowStore};
 use argosy_fabric::Fabric;
 use argosy_lsm::cache::NodeCache;
+use argosy_lsm::replica::ReplicaError;
+use argosy_lsm::storage::StorageError;
 
 pub use inspect::{CopyState, NodeCounts};
 pub use link::{FETCH_SLOTS, LinkSettings, SHIP_SLOTS};
@@ -267,6 +270,12 @@ fn open_driver(
 ) -> Result<Driver, DeviceError> {
     let copy = match Follower::open(region, settings, world) {
         Ok(copy) => copy,
+        // The copy is as good as before: there is no room for its windows.
+        Err(ReplicaError::Storage(StorageError::Device(error @ DeviceError::Refused { .. })))
+            if error.is_full() =>
+        {
+            return Err(error);
+        }
         Err(error) => {
             tracing::error!(region = region.id.0, %error, "this copy cannot be used");
             return Ok(Driver::Failed(format!(
@@ -280,6 +289,16 @@ fn open_driver(
     let backups: Vec<ServerId> = region.backups().collect();
     let driver = PrimaryDriver::new(region.id, &backups, copy, settings.mutants);
     Ok(Driver::Primary(Box::new(driver)))
+}
+
+/// The names of the memory of server `id` that no other server has to reach: the windows of regions
+/// that are kept there alone.
+pub(crate) fn names_within(id: ServerId, map: &ClusterMap) -> Vec<RangeInclusive<u64>> {
+    map.regions()
+        .iter()
+        .filter(|region| region.members == [id])
+        .map(|region| keys::windows_of(region.id))
+        .collect()
 }
 
 /// Forgets windows of regions that this server is no longer a member of.
