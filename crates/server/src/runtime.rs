@@ -78,15 +78,23 @@ pub enum StartError {
     Fabric(#[from] FabricError),
     /// Neither on the tmpfs nor, where they may lie there, in the data directory.
     #[error(
-        "there is no room for log windows and message rings: {0}; make the tmpfs of fabric.shm-dir \
-         ({1}) larger (mount -o remount,size=...), name a larger one, or have fewer regions on this \
-         server; the windows of regions without copies may lie in server.data-dir, too"
+        "there is no room for log windows and message rings: {source}; make the tmpfs of \
+         fabric.shm-dir ({}) larger (mount -o remount,size=...), name a larger one, or have fewer \
+         regions on this server; the windows of regions without copies may lie in \
+         server.data-dir, too",
+        directory.display()
     )]
-    NoRoom(#[source] DeviceError, PathBuf),
+    NoRoom {
+        /// The directory on the tmpfs.
+        directory: PathBuf,
+        /// What was refused.
+        source: DeviceError,
+    },
     /// Servers of a cluster cannot do without.
     #[error(
         "shared memory cannot be used: {source}; servers reach each other through it, so \
-         fabric.shm-dir ({directory}) has to be a directory on a tmpfs that this server can write"
+         fabric.shm-dir ({}) has to be a directory on a tmpfs that this server can write",
+        directory.display()
     )]
     NoSharedMemory {
         /// Where it was looked for.
@@ -148,15 +156,8 @@ impl Server {
             waker,
         };
         let memory_limit = options.node.memory.limit();
-        let node =
-            Node::open(options.id, options.node, world, options.map).map_err(
-                |error| match error {
-                    DeviceError::Refused { .. } if error.is_full() => {
-                        StartError::NoRoom(error, shared_memory)
-                    }
-                    error => error.into(),
-                },
-            )?;
+        let node = Node::open(options.id, options.node, world, options.map)
+            .map_err(|error| no_room(error, shared_memory))?;
         let mut threads = Threading {
             stopping: Arc::default(),
             fabric,
@@ -408,6 +409,17 @@ fn shared_memory(options: &ServerOptions) -> Result<PathBuf, StartError> {
             tracing::warn!("there is no shared memory ({error}): the data directory is used");
             Ok(data_directory(options).join("shared-memory"))
         }
+    }
+}
+
+/// `error`, with what to do where it says that there is no room for memory that outlives a process.
+fn no_room(error: DeviceError, directory: PathBuf) -> StartError {
+    match error {
+        DeviceError::Refused { .. } if error.is_full() => StartError::NoRoom {
+            directory,
+            source: error,
+        },
+        error => error.into(),
     }
 }
 
