@@ -64,11 +64,11 @@ impl Replica {
                 to: segment.len,
             });
         }
-        for (segment, to) in self.log_needs(edit).into_values() {
-            if let Some(from) = self.log_missing(&segment, to) {
-                let number = segment.number;
-                self.expected.insert(number, Expected::Log(segment));
-                let to = block_up(to);
+        for need in self.log_needs(edit).into_values() {
+            if let Some(from) = self.log_missing(&need) {
+                let number = need.segment.number;
+                self.expected.insert(number, Expected::Log(need.segment));
+                let to = block_up(need.to);
                 parts.push(MissingPart { number, from, to });
             }
         }
@@ -102,39 +102,59 @@ impl Replica {
     }
 
     /// How far which log segments have to be here for `edit`.
-    fn log_needs(&self, edit: &Edit) -> BTreeMap<SegmentNumber, (LogSegment, u32)> {
+    fn log_needs(&self, edit: &Edit) -> BTreeMap<SegmentNumber, LogNeed> {
         let mut needs = BTreeMap::new();
         for log in &edit.logs_added {
-            needs.insert(log.number, (*log, log.end.unwrap_or(0)));
+            let need = LogNeed {
+                segment: *log,
+                to: log.end.unwrap_or(0),
+                ends: log.end.is_some(),
+            };
+            needs.insert(log.number, need);
         }
-        for point in edit.logs_sealed.iter().chain(&edit.log_points) {
+        let seals = edit.logs_sealed.iter().map(|point| (point, true));
+        let points = edit.log_points.iter().map(|point| (point, false));
+        for (point, ends) in seals.chain(points) {
             let known = self.storage.head().log_segment(point.number);
-            let known = known.filter(|_| !edit.checkpoint).map(|e| (e.segment, 0));
+            let known = known.filter(|_| !edit.checkpoint).map(|entry| LogNeed {
+                segment: entry.segment,
+                to: 0,
+                ends: false,
+            });
             let Some(need) = needs.remove(&point.number).or(known) else {
                 // The version refuses the edit.
                 continue;
             };
-            needs.insert(point.number, (need.0, need.1.max(point.to)));
+            let need = LogNeed {
+                to: need.to.max(point.to),
+                ends: need.ends || ends,
+                ..need
+            };
+            needs.insert(point.number, need);
         }
         needs
     }
 
-    /// From where on bytes of `segment` below `to` are missing, if any are.
-    fn log_missing(&self, segment: &LogSegment, to: u32) -> Option<u32> {
+    /// From where on bytes are missing, if any are.
+    fn log_missing(&self, need: &LogNeed) -> Option<u32> {
+        let LogNeed { segment, to, ends } = need;
         let held = self.storage.head().log_segment(segment.number);
         let held = held.filter(|entry| one_segment(&entry.segment, segment));
         let sealed = held.and_then(|entry| entry.segment.end);
         // A sealed segment is here as a whole. That nothing lies behind its end is for the version
         // to say.
-        if sealed.is_some() || to == 0 {
+        if sealed.is_some() || *to == 0 {
             return None;
         }
+        // Whole blocks go to the device, once: what follows in the last one has to be here, too. In
+        // the windows it may still be on its way.
+        let whole = if *ends { *to } else { block_up(*to) };
         let fill = self.fills.get(&segment.number);
         let fill = fill.filter(|fill| one_segment(&fill.segment, segment));
         match fill {
             None => Some(0),
-            Some(fill) if fill.holds(to) => None,
-            Some(fill) if fill.end >= to && self.in_windows(fill, to) => None,
+            Some(fill) if fill.holds(*to) => None,
+            Some(fill) if fill.end >= whole && self.in_windows(fill, *to) => None,
             Some(fill) => Some(fill.written),
         }
     }
@@ -314,8 +334,8 @@ impl Replica {
         }
         self.make_room(&edit)?;
         let needs: Vec<_> = self.log_needs(&edit).into_values().collect();
-        for (segment, to) in &needs {
-            self.write_up_to(segment, *to)?;
+        for need in &needs {
+            self.write_up_to(&need.segment, need.to)?;
         }
         self.storage.commit(&edit)?;
         let head = Arc::clone(self.storage.head());
@@ -337,7 +357,10 @@ impl Replica {
         self.submitted.push_back(Submitted {
             seq: edit.seq,
             checkpoint: edit.checkpoint,
-            needs: needs.iter().map(|(log, to)| (log.number, *to)).collect(),
+            needs: needs
+                .iter()
+                .map(|need| (need.segment.number, need.to))
+                .collect(),
         });
         Ok(edit.seq)
     }
@@ -393,6 +416,14 @@ impl Replica {
         self.events.push(ReplicaEvent::EditApplied(seq));
         Ok(())
     }
+}
+
+/// A log segment that has to be here up to some byte.
+struct LogNeed {
+    segment: LogSegment,
+    to: u32,
+    /// Nothing of the segment counts behind that byte.
+    ends: bool,
 }
 
 /// Whether both are the same segment, whatever keys they stand for.

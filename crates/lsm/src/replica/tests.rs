@@ -801,3 +801,38 @@ fn a_flush_of_what_is_not_in_memory_is_refused() {
     let events = pair.backup.step().unwrap();
     assert_eq!(events, [ReplicaEvent::FlushRefused(range)]);
 }
+
+/// A log point in the middle of a block: what follows in the block may still be on its way into the
+/// window, so that the block is not taken from there. Behind a seal nothing follows.
+#[test]
+fn a_block_is_not_taken_from_a_window_before_all_of_it_is_there() {
+    let (mut pair, at) = (1..)
+        .find_map(|seed| {
+            let mut pair = Pair::new(seed, settings());
+            for _ in 0..50 {
+                pair.write();
+                pair.pump();
+            }
+            pair.ship();
+            pair.detach_backup();
+            let at = pair.backup.position().logs[LogKind::Recovery.index()]?;
+            (at.end > at.flushed && at.end % 4096 > 0).then_some((pair, at))
+        })
+        .expect("a log ends somewhere in a block");
+    let point = LogPoint {
+        log: at.log,
+        number: at.segment,
+        to: at.end,
+    };
+    let mut edit = Edit::new(pair.backup.position().edit.next(), EPOCH);
+    edit.log_points.push(point);
+    let part = MissingPart {
+        number: at.segment,
+        from: at.flushed,
+        to: at.end.next_multiple_of(4096),
+    };
+    assert_eq!(pair.backup.missing(&edit), [part]);
+    edit.log_points.clear();
+    edit.logs_sealed.push(point);
+    assert_eq!(pair.backup.missing(&edit), []);
+}
