@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use argosy_bench::driver::{PIPELINE_MAX, Route};
 use argosy_bench::embedded::{self, Embedded};
+use argosy_bench::plot;
 use argosy_bench::report::{self, Report, Row};
 use argosy_bench::run::{self, BenchError, Configuration, Event, Labels, ServerHandle, Target};
 use argosy_bench::{Mix, Sizes, Workload};
@@ -27,9 +28,10 @@ use crate::units::Size;
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     argosy bench --workload load-a,run-a --mix s,sd --records 2000000 --ops 1000000\n  \
+    argosy bench --workload load-a,run-a,run-b,run-c,run-f,run-d --sizes talos --plot ycsb.svg\n  \
     argosy bench --embedded --workload load-a,run-a,run-c --mix s -o json")]
 pub struct Bench {
-    /// Workloads: load-a, run-a, run-b, run-c, run-g
+    /// Workloads: load-a, run-a, run-b, run-c, run-d, run-e, run-f, run-g
     #[arg(
         long,
         value_name = "NAMES",
@@ -40,6 +42,18 @@ pub struct Bench {
     /// Mixes of pair sizes: s, m, l, sd, md, ld
     #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = "s")]
     mix: Vec<Mix>,
+    /// Instead of --mix: so many of a hundred records are small, the rest half medium, half large
+    #[arg(
+        long,
+        value_name = "PERCENTS",
+        value_delimiter = ',',
+        conflicts_with = "mix",
+        value_parser = clap::value_parser!(u64).range(0..=100)
+    )]
+    small_percent: Vec<u64>,
+    /// Bytes of small, medium and large pairs: tebis (33, 148, 1228), talos (33, 123, 1023)
+    #[arg(long, value_name = "NAME", default_value_t)]
+    sizes: Sizes,
     /// Records to load
     #[arg(long, value_name = "N", default_value_t = 1_000_000)]
     records: u64,
@@ -76,6 +90,14 @@ pub struct Bench {
     /// Memtables of each server, divided over the regions it is primary of; up to 3 of each exist
     #[arg(long, value_name = "SIZE", default_value = "16MiB")]
     l0_bytes: Size,
+    /// How many times larger a level is than the one above
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 8,
+        value_parser = clap::value_parser!(u32).range(2..=64)
+    )]
+    growth_factor: u32,
     /// Memory of each server
     #[arg(long, value_name = "SIZE", default_value = "512MiB")]
     memory: Size,
@@ -94,6 +116,9 @@ pub struct Bench {
     /// Where clusters put their data while they run [default: the temporary directory]
     #[arg(long, value_name = "DIR")]
     data_root: Option<PathBuf>,
+    /// Draw throughput and latency over time into this SVG file
+    #[arg(long, value_name = "FILE")]
+    plot: Option<PathBuf>,
     /// Print JSON instead of a table
     #[arg(short, long, value_enum, default_value_t)]
     output: OutputFormat,
@@ -116,6 +141,8 @@ impl Bench {
     /// Runs everything that was asked for.
     pub fn run(self) -> Result<(), Failure> {
         self.check()?;
+        // Better now than after hours of measuring.
+        self.draw(&[])?;
         let running = Running::watched()?;
         let table = self.output == OutputFormat::Table;
         if table {
@@ -135,11 +162,21 @@ impl Bench {
                 rows.push(row);
             }
         }
+        self.draw(&rows)?;
         if !table {
             let report = serde_json::to_string(&Report::new(rows));
             println!("{}", report.expect("plain data has a JSON form"));
         }
         Ok(())
+    }
+
+    /// Writes the picture of `rows`, where one is asked for.
+    fn draw(&self, rows: &[Row]) -> Result<(), Failure> {
+        let Some(path) = &self.plot else {
+            return Ok(());
+        };
+        let written = std::fs::write(path, plot::svg(rows));
+        written.map_err(|error| Failure::io("write the plot", path, &error))
     }
 
     fn check(&self) -> Result<(), Failure> {
@@ -162,13 +199,23 @@ impl Bench {
         };
         modes.iter().flat_map(move |&replication| {
             self.placement.iter().flat_map(move |&placement| {
-                self.mix.iter().map(move |&mix| System {
+                self.mixes().into_iter().map(move |mix| System {
                     replication,
                     placement,
                     mix,
                 })
             })
         })
+    }
+
+    fn mixes(&self) -> Vec<Mix> {
+        if self.small_percent.is_empty() {
+            return self.mix.clone();
+        }
+        let percents = self.small_percent.iter();
+        percents
+            .filter_map(|&percent| Mix::of_small(percent))
+            .collect()
     }
 
     /// The options that a reader of the table has to know.
@@ -189,8 +236,14 @@ impl Bench {
             n => format!("median of {n}"),
         };
         format!(
-            "{system} | records {} ops {} | l0 {} memory {} | seed {} | {takes}\n",
-            self.records, self.ops, self.l0_bytes, self.memory, self.seed,
+            "{system} | records {} ops {} sizes {} | l0 {} growth {} memory {} | seed {} | {takes}\n",
+            self.records,
+            self.ops,
+            self.sizes,
+            self.l0_bytes,
+            self.growth_factor,
+            self.memory,
+            self.seed,
         )
     }
 
@@ -219,7 +272,7 @@ impl Bench {
                 regions: shape.regions_or_default(),
             },
             mix: system.mix,
-            sizes: Sizes::default(),
+            sizes: self.sizes,
             records: self.records,
             ops: self.ops,
             clients: self.clients,
@@ -260,6 +313,7 @@ impl Bench {
             l0_bytes: self.l0_bytes.bytes(),
             cache_bytes: cache_bytes.max(CACHE_BYTES_MIN),
             placement: system.placement.engine(),
+            growth_factor: self.growth_factor,
             ..argosy_lsm::Settings::default()
         };
         settings
@@ -292,6 +346,7 @@ impl Bench {
                 device_bytes: self.device_bytes,
                 l0_bytes: self.l0_bytes,
                 placement: system.placement,
+                growth_factor: self.growth_factor,
                 ..StorageSection::default()
             },
         }

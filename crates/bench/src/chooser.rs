@@ -7,7 +7,8 @@
 //!   generating billion-record synthetic databases", 1994). The ranks are drawn from ten billion
 //!   items, hashed by FNV-1 over their eight bytes and reduced modulo the number of records, so
 //!   that popular records lie scattered and growing the data does not move them.
-//! - *latest*: the newest record is the most popular, with the same weights.
+//! - *latest*: the newest record that is surely there is the most popular, with the same weights
+//!   over as many ranks as there are records.
 
 use crate::rng::Rng;
 
@@ -62,6 +63,13 @@ impl Ranks {
         }
     }
 
+    /// Draws from `items` from now on, if that is more than before.
+    fn grow(&mut self, items: u64) {
+        if items > self.items {
+            *self = Self::new(items, self.zeta + zeta(self.items, items));
+        }
+    }
+
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -90,7 +98,8 @@ pub struct Chooser {
 }
 
 impl Chooser {
-    /// A chooser among `records` records, which is at least one.
+    /// A chooser among `records` records, which is at least one. For the latest, takes time by how
+    /// many there are: make one and clone it.
     #[must_use]
     pub fn new(distribution: Distribution, records: u64) -> Self {
         let ranks = match distribution {
@@ -104,13 +113,18 @@ impl Chooser {
         }
     }
 
-    /// The next record, below the number of records.
+    /// The next record. It is below the number of records; of the latest, below `present()`, the
+    /// number of records that are surely there by now.
     #[inline]
-    pub fn next(&self, rng: &mut Rng) -> u64 {
+    pub fn next(&mut self, rng: &mut Rng, present: impl FnOnce() -> u64) -> u64 {
         match self.distribution {
             Distribution::Uniform => rng.below(self.records),
             Distribution::Zipf => fnv(self.ranks.draw(rng)) % self.records,
-            Distribution::Latest => self.records - 1 - self.ranks.draw(rng),
+            Distribution::Latest => {
+                let newest = present().max(1) - 1;
+                self.ranks.grow(newest + 1);
+                newest - self.ranks.draw(rng) % (newest + 1)
+            }
         }
     }
 }
@@ -147,11 +161,13 @@ mod tests {
 
     /// How often each record is drawn in `draws` draws, the most frequent first.
     fn frequencies(distribution: Distribution, records: u64, draws: u64) -> Vec<(u64, u64)> {
-        let chooser = Chooser::new(distribution, records);
+        let mut chooser = Chooser::new(distribution, records);
         let mut rng = Rng::new(42, 0);
         let mut counts = BTreeMap::new();
         for _ in 0..draws {
-            *counts.entry(chooser.next(&mut rng)).or_insert(0_u64) += 1;
+            *counts
+                .entry(chooser.next(&mut rng, || records))
+                .or_insert(0_u64) += 1;
         }
         let mut counts: Vec<_> = counts.into_iter().collect();
         counts.sort_by_key(|&(_, n)| std::cmp::Reverse(n));
@@ -177,6 +193,25 @@ mod tests {
     }
 
     #[test]
+    fn latest_never_asks_for_what_is_not_there_and_follows_what_comes() {
+        let mut chooser = Chooser::new(Distribution::Latest, 100);
+        let mut rng = Rng::new(42, 0);
+        for present in (0..100).chain(50..5_000).chain([60, 2]) {
+            let mut newest = 0;
+            for _ in 0..20 {
+                let record = chooser.next(&mut rng, || present);
+                assert!(record < present.max(1), "{record} of {present}");
+                newest = newest.max(record);
+            }
+            // Of twenty draws one hits the newest hundredth but for once in many thousand times.
+            assert!(newest >= present / 2, "{newest} of {present}");
+        }
+        let grown = Ranks::new(5_000, zeta(0, 5_000));
+        assert_eq!(chooser.ranks.items, grown.items - 1);
+        assert!((chooser.ranks.zeta + 1.0 / 5_000_f64.powf(THETA) - grown.zeta).abs() < 1e-9);
+    }
+
+    #[test]
     fn uniform_favours_nobody() {
         let counts = frequencies(Distribution::Uniform, 10, 100_000);
         assert_eq!(counts.len(), 10);
@@ -190,8 +225,8 @@ mod tests {
             Distribution::Zipf,
             Distribution::Latest,
         ] {
-            let chooser = Chooser::new(distribution, 1);
-            assert_eq!(chooser.next(&mut Rng::new(3, 0)), 0);
+            let mut chooser = Chooser::new(distribution, 1);
+            assert_eq!(chooser.next(&mut Rng::new(3, 0), || 1), 0);
         }
     }
 

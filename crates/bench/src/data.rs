@@ -13,7 +13,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::rng::mix;
+use crate::rng::{mix, unmix};
 
 /// Bytes of every key.
 pub const KEY_BYTES: usize = 24;
@@ -27,23 +27,63 @@ pub const VALUE_BYTES_MAX: usize = 1228 - KEY_BYTES;
 /// How many bytes a pair of each class has, key included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sizes {
-    /// Small, medium and large pairs.
-    pub pair_bytes: [usize; 3],
+    name: &'static str,
+    pair_bytes: [usize; 3],
+}
+
+/// Every set of sizes, by the name that the command line takes.
+const SIZES: [Sizes; 2] = [
+    Sizes::new("tebis", [33, 148, 1228]),
+    Sizes::new("talos", [33, 123, 1023]),
+];
+
+impl Sizes {
+    const fn new(name: &'static str, pair_bytes: [usize; 3]) -> Self {
+        Self { name, pair_bytes }
+    }
+
+    /// Bytes of small, medium and large pairs.
+    #[must_use]
+    pub const fn pair_bytes(self) -> [usize; 3] {
+        self.pair_bytes
+    }
 }
 
 impl Default for Sizes {
     /// The sizes of the Parallax and Tebis papers.
     fn default() -> Self {
-        Self {
-            pair_bytes: [33, 148, 1228],
-        }
+        SIZES[0]
+    }
+}
+
+impl fmt::Display for Sizes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+impl FromStr for Sizes {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        let found = SIZES
+            .iter()
+            .find(|sizes| sizes.name.eq_ignore_ascii_case(name));
+        found.copied().ok_or_else(|| {
+            let names: Vec<_> = SIZES.iter().map(|sizes| sizes.name).collect();
+            format!(
+                "no sizes are called '{name}'; there are {}",
+                names.join(", ")
+            )
+        })
     }
 }
 
 /// How many of a hundred records are small, medium and large.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mix {
-    name: &'static str,
+    /// `None`: it is named after its share of small records.
+    name: Option<&'static str>,
     percent: [u64; 3],
 }
 
@@ -60,13 +100,30 @@ const MIXES: [Mix; 6] = [
 impl Mix {
     const fn new(name: &'static str, percent: [u64; 3]) -> Self {
         assert!(percent[0] + percent[1] + percent[2] == 100);
-        Self { name, percent }
+        Self {
+            name: Some(name),
+            percent,
+        }
+    }
+
+    /// `percent` of a hundred records are small; of the rest half are medium and half large, and
+    /// one more large where the rest is odd. `None` where `percent` is above 100.
+    #[must_use]
+    pub fn of_small(percent: u64) -> Option<Self> {
+        let rest = 100_u64.checked_sub(percent)?;
+        Some(Self {
+            name: None,
+            percent: [percent, rest / 2, rest - rest / 2],
+        })
     }
 }
 
 impl fmt::Display for Mix {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name)
+        match self.name {
+            Some(name) => f.write_str(name),
+            None => write!(f, "s{}", self.percent[0]),
+        }
     }
 }
 
@@ -74,9 +131,9 @@ impl FromStr for Mix {
     type Err = String;
 
     fn from_str(name: &str) -> Result<Self, String> {
-        let found = MIXES.iter().find(|mix| mix.name.eq_ignore_ascii_case(name));
-        found.copied().ok_or_else(|| {
-            let names: Vec<_> = MIXES.iter().map(|mix| mix.name).collect();
+        let called = |mix: &&Self| mix.name.is_some_and(|own| own.eq_ignore_ascii_case(name));
+        MIXES.iter().find(called).copied().ok_or_else(|| {
+            let names: Vec<_> = MIXES.iter().filter_map(|mix| mix.name).collect();
             format!("no mix is called '{name}'; there are {}", names.join(", "))
         })
     }
@@ -107,12 +164,22 @@ impl Dataset {
     #[inline]
     #[must_use]
     pub fn key(&self, record: u64) -> [u8; KEY_BYTES] {
-        let first = mix(record ^ mix(self.seed));
-        let second = mix(first ^ 0x5851_f42d_4c95_7f2d);
-        let mut key = [0; KEY_BYTES];
-        hex(first, &mut key[..16]);
-        hex(second, &mut key[16..]);
-        key
+        key_at(self.place(record))
+    }
+
+    /// Where `record` stands in the order of all keys: keys are ordered as their places are.
+    #[inline]
+    #[must_use]
+    pub const fn place(&self, record: u64) -> u64 {
+        mix(record ^ mix(self.seed))
+    }
+
+    /// Whose key this is; `None` where it is no key of any record. The record may be one that was
+    /// never written.
+    #[must_use]
+    pub fn record_of(&self, key: &[u8]) -> Option<u64> {
+        let place = u64::from_str_radix(std::str::from_utf8(key.get(..16)?).ok()?, 16).ok()?;
+        (key == key_at(place)).then(|| unmix(place) ^ mix(self.seed))
     }
 
     /// How many bytes every value of `record` has.
@@ -169,6 +236,16 @@ impl Dataset {
     }
 }
 
+/// The key at a place of the order.
+#[inline]
+fn key_at(place: u64) -> [u8; KEY_BYTES] {
+    let second = mix(place ^ 0x5851_f42d_4c95_7f2d);
+    let mut key = [0; KEY_BYTES];
+    hex(place, &mut key[..16]);
+    hex(second, &mut key[16..]);
+    key
+}
+
 /// The next eight bytes of a value's stream.
 #[inline]
 const fn next(state: u64) -> u64 {
@@ -204,6 +281,40 @@ mod tests {
             (9_700..10_300).contains(&low),
             "{low} of 20000 in the lower half"
         );
+    }
+
+    #[test]
+    fn a_key_tells_its_record_and_keys_are_ordered_as_places() {
+        let data = dataset("s");
+        let mut places: Vec<_> = (0..2000).map(|record| data.place(record)).collect();
+        let mut keys: Vec<_> = (0..2000).map(|record| data.key(record)).collect();
+        for (record, key) in (0..).zip(&keys) {
+            assert_eq!(data.record_of(key), Some(record));
+            assert_eq!(data.record_of(&key[1..]), None);
+            let mut other = *key;
+            other[20] = if other[20] == b'0' { b'1' } else { b'0' };
+            assert_eq!(data.record_of(&other), None);
+        }
+        places.sort_unstable();
+        keys.sort_unstable();
+        let sorted: Vec<_> = places.into_iter().map(key_at).collect();
+        assert_eq!(keys, sorted);
+    }
+
+    #[test]
+    fn the_share_of_small_records_makes_a_mix() {
+        let mix = Mix::of_small(45).unwrap();
+        assert_eq!((mix.percent, mix.to_string()), ([45, 27, 28], "s45".into()));
+        assert_eq!(Mix::of_small(100).unwrap().percent, [100, 0, 0]);
+        assert_eq!(Mix::of_small(101), None);
+    }
+
+    #[test]
+    fn the_sizes_of_both_papers_are_known() {
+        let talos: Sizes = "talos".parse().unwrap();
+        assert_eq!(talos.pair_bytes(), [33, 123, 1023]);
+        assert_eq!(Sizes::default().pair_bytes(), [33, 148, 1228]);
+        assert!("xl".parse::<Sizes>().unwrap_err().contains("talos"));
     }
 
     #[test]

@@ -3,7 +3,8 @@
 //! A thread works in rounds. It takes up to `pipeline` operations, sends each on the connection to
 //! the server that its key belongs to, and then reads the replies in order. An operation's latency
 //! is from the moment its round is sent to the moment its reply has been read, so it includes the
-//! wait behind its neighbours in the pipeline, as a real client would see it.
+//! wait behind its neighbours in the pipeline, as a real client would see it. A record that is read
+//! and then written takes two trips: the writes of a round are sent when all its replies are in.
 
 use std::net::SocketAddr;
 
@@ -11,13 +12,18 @@ use argosy_base::{Clock, Instant};
 use hdrhistogram::Histogram;
 
 use crate::data::{Dataset, KEY_BYTES, VALUE_BYTES_MAX};
+use crate::order::{Asked, Order};
 use crate::resp::{BriefReply, Connection, Reply, RespError};
+use crate::timeline::Timeline;
 use crate::truth::Truth;
 use crate::workload::{Operation, Operations};
 
 /// Longest pipeline. So many of the largest pairs stay under two megabytes, and nobody waits for
 /// anybody who waits for him.
 pub const PIPELINE_MAX: usize = 1024;
+
+/// Most scans in flight on one client: their replies are a hundred times as long as others.
+const SCANS_IN_FLIGHT_MAX: usize = 32;
 
 /// Longest latency told apart, in nanoseconds; servers answer long before.
 const LATENCY_NANOS_MAX: u64 = 120_000_000_000;
@@ -60,8 +66,12 @@ pub struct Job<'a> {
     /// Who serves which keys, ascending from the empty key; empty where a client stays with one
     /// server and lets it forward.
     pub routes: &'a [Route],
+    /// In which order keys lie; there for workloads that scan.
+    pub order: Option<&'a Order>,
     /// Operations in one round.
     pub pipeline: usize,
+    /// When the workload began.
+    pub began: Instant,
     /// The clock.
     pub clock: &'a dyn Clock,
 }
@@ -71,6 +81,8 @@ pub struct Job<'a> {
 pub struct Tally {
     /// Nanoseconds of each operation.
     pub latencies: Histogram<u64>,
+    /// The same by when they ended.
+    pub timeline: Timeline,
     /// Bytes of keys and values of all requests.
     pub request_bytes: u64,
     /// Operations that were answered by an error.
@@ -84,6 +96,7 @@ impl Default for Tally {
         let latencies = Histogram::new_with_bounds(1, LATENCY_NANOS_MAX, 3);
         Self {
             latencies: latencies.expect("the bounds are constants that suit each other"),
+            timeline: Timeline::default(),
             request_bytes: 0,
             errors: 0,
             first_error: None,
@@ -96,6 +109,7 @@ impl Tally {
     pub fn add(&mut self, other: &Self) {
         let added = self.latencies.add(&other.latencies);
         added.expect("all histograms have the same bounds");
+        self.timeline.add(&other.timeline);
         self.request_bytes += other.request_bytes;
         self.errors += other.errors;
         if self.first_error.is_none() {
@@ -103,9 +117,13 @@ impl Tally {
         }
     }
 
-    /// Records one latency; one past all bounds counts as the longest.
-    pub fn latency(&mut self, nanos: u64) {
-        self.latencies.saturating_record(nanos.max(1));
+    /// Records the latency of an operation of a workload that `began`; one past all bounds counts
+    /// as the longest.
+    #[inline]
+    pub fn operation(&mut self, began: Instant, sent_at: Instant, now: Instant) {
+        let nanos = now.as_nanos().saturating_sub(sent_at.as_nanos()).max(1);
+        self.latencies.saturating_record(nanos);
+        self.timeline.record(now - began, nanos);
     }
 }
 
@@ -115,6 +133,8 @@ struct Pending {
     server: usize,
     /// The version that is written, or the floor of a read.
     version: u32,
+    /// For a scan, how many new records there were.
+    mark: u64,
 }
 
 struct Client<'a> {
@@ -123,6 +143,8 @@ struct Client<'a> {
     home: usize,
     connections: Vec<Option<Connection>>,
     value: Vec<u8>,
+    /// Records that were read in this round, to be written.
+    read: Vec<u64>,
     tally: Tally,
 }
 
@@ -130,7 +152,7 @@ struct Client<'a> {
 pub fn run_client(
     job: &Job<'_>,
     client: usize,
-    mut operations: Operations,
+    mut operations: Operations<'_>,
 ) -> Result<Tally, ClientError> {
     assert!((1..=PIPELINE_MAX).contains(&job.pipeline));
     let mut client = Client {
@@ -138,29 +160,44 @@ pub fn run_client(
         home: client % job.servers.len(),
         connections: job.servers.iter().map(|_| None).collect(),
         value: vec![0; VALUE_BYTES_MAX],
+        read: Vec::new(),
         tally: Tally::default(),
     };
-    let mut round = Vec::with_capacity(job.pipeline);
+    let pipeline = match job.order {
+        Some(_) => job.pipeline.min(SCANS_IN_FLIGHT_MAX),
+        None => job.pipeline,
+    };
+    let mut round = Vec::with_capacity(pipeline);
     loop {
-        for operation in operations.by_ref().take(job.pipeline) {
+        for operation in operations.by_ref().take(pipeline) {
             round.push(client.push(operation)?);
         }
         if round.is_empty() {
             return Ok(client.tally);
         }
         let sent_at = job.clock.now();
-        for connection in client.connections.iter_mut().flatten() {
+        client.exchange(&mut round, sent_at)?;
+        for record in std::mem::take(&mut client.read) {
+            round.push(client.push(Operation::Update(record))?);
+        }
+        client.exchange(&mut round, sent_at)?;
+    }
+}
+
+impl Client<'_> {
+    /// Sends what was pushed, and receives all replies.
+    fn exchange(&mut self, round: &mut Vec<Pending>, sent_at: Instant) -> Result<(), ClientError> {
+        for connection in self.connections.iter_mut().flatten() {
             if connection.unsent() > 0 {
                 connection.flush()?;
             }
         }
         for pending in round.drain(..) {
-            client.receive(&pending, sent_at)?;
+            self.receive(&pending, sent_at)?;
         }
+        Ok(())
     }
-}
 
-impl Client<'_> {
     /// Puts `operation` on the connection to its server.
     fn push(&mut self, operation: Operation) -> Result<Pending, ClientError> {
         let record = operation.record();
@@ -171,10 +208,20 @@ impl Client<'_> {
             Some(connection) => connection,
             closed => closed.insert(Connection::open(job.servers[server])?),
         };
+        let mut bytes = KEY_BYTES + job.data.value_bytes(record);
+        let mut mark = 0;
         let version = match operation {
-            Operation::Read(_) => {
+            Operation::Read(_) | Operation::Modify(_) => {
                 connection.push(&[b"GET", &key]);
                 job.truth.begin_read(record)
+            }
+            Operation::Scan { pairs, .. } => {
+                let pairs = pairs.to_string();
+                connection.push(&[b"KV.RANGE", &key, b"", b"LIMIT", pairs.as_bytes()]);
+                mark = job.order.map_or(0, Order::mark);
+                // Counted when they are there.
+                bytes = 0;
+                0
             }
             Operation::Insert(_) | Operation::Update(_) => {
                 let version = job.truth.begin_write(record);
@@ -183,12 +230,12 @@ impl Client<'_> {
                 version
             }
         };
-        let bytes = KEY_BYTES + job.data.value_bytes(record);
         self.tally.request_bytes += u64::try_from(bytes).expect("a pair is small");
         Ok(Pending {
             operation,
             server,
             version,
+            mark,
         })
     }
 
@@ -203,6 +250,7 @@ impl Client<'_> {
     /// Reads the reply to `pending` and checks it.
     fn receive(&mut self, pending: &Pending, sent_at: Instant) -> Result<(), ClientError> {
         let Self { job, tally, .. } = self;
+        let (data, truth) = (job.data, job.truth);
         let connection = self.connections[pending.server].as_mut();
         let reply = connection.expect("was sent on").brief_reply()?;
         let record = pending.operation.record();
@@ -213,20 +261,56 @@ impl Client<'_> {
                 tally.first_error.get_or_insert(line);
             }
             (Operation::Read(_), BriefReply::Bulk(value)) => {
-                check_read((job.data, job.truth), record, pending.version, value)?;
+                check_read((data, truth), record, pending.version, value)?;
+            }
+            (Operation::Modify(_), BriefReply::Bulk(value)) => {
+                check_read((data, truth), record, pending.version, value)?;
+                // It is over when its write is.
+                self.read.push(record);
+                return Ok(());
             }
             (Operation::Insert(_) | Operation::Update(_), BriefReply::Other(Reply::Simple(_))) => {
-                job.truth.end_write(record, pending.version);
+                truth.end_write(record, pending.version);
+                if let (Some(order), Operation::Insert(_)) = (job.order, pending.operation) {
+                    order.add(data.place(record));
+                }
+            }
+            (Operation::Scan { pairs, .. }, BriefReply::Other(Reply::Array(Some(reply)))) => {
+                let mark = pending.mark;
+                let asked = Asked {
+                    record,
+                    pairs,
+                    mark,
+                };
+                tally.request_bytes += check_pairs(job, asked, &reply)?;
             }
             (operation, reply) => {
                 let what = format!("{operation:?} was answered by {reply:?}");
-                return Err(wrong(job.data, record, what));
+                return Err(wrong(data, record, what));
             }
         }
-        let nanos = (job.clock.now() - sent_at).as_nanos();
-        tally.latency(u64::try_from(nanos).unwrap_or(u64::MAX));
+        tally.operation(job.began, sent_at, job.clock.now());
         Ok(())
     }
+}
+
+/// Checks the answer to `KV.RANGE`. Returns the bytes of its keys and values.
+fn check_pairs(job: &Job<'_>, asked: Asked, reply: &[Reply]) -> Result<u64, ClientError> {
+    let mut words = Vec::with_capacity(reply.len());
+    for word in reply {
+        let Reply::Bulk(Some(word)) = word else {
+            let what = format!("a scan returned {word:?} among its keys and values");
+            return Err(wrong(job.data, asked.record, what));
+        };
+        words.push(word.as_slice());
+    }
+    if words.len() % 2 == 1 {
+        let what = "a scan returned a key without a value".to_owned();
+        return Err(wrong(job.data, asked.record, what));
+    }
+    let order = job.order.expect("there where a workload scans");
+    let pairs = words.chunks_exact(2).map(|pair| (pair[0], pair[1]));
+    order.check((job.data, job.truth), asked, pairs)
 }
 
 /// Whether a read of `record` that began at `floor` may have returned `value`.
@@ -254,7 +338,7 @@ pub(crate) fn check_read(
     }
 }
 
-fn wrong(data: &Dataset, record: u64, what: String) -> ClientError {
+pub(crate) fn wrong(data: &Dataset, record: u64, what: String) -> ClientError {
     let key = String::from_utf8_lossy(&data.key(record)).into_owned();
     ClientError::Wrong { record, key, what }
 }

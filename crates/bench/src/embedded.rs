@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-use argosy_base::{Clock, RegionId, SEGMENT_SIZE, ServerId};
+use argosy_base::{Clock, Instant, KeyRange, RegionId, SEGMENT_SIZE, ServerId};
 use argosy_device::{
     BootId, FileDevice, FileSettings, FormatOptions, Store, StoreSettings, WindowFiles,
     WindowFilesOptions,
@@ -22,6 +22,7 @@ use argosy_lsm::{Lsm, Settings};
 use crate::clock::ProcessClock;
 use crate::data::{Dataset, KEY_BYTES, VALUE_BYTES_MAX};
 use crate::driver::{Tally, check_read};
+use crate::order::{Asked, Order};
 use crate::process::Sample;
 use crate::report::{Latency, Row, ratio, rounded};
 use crate::run::{BenchError, Configuration, Event};
@@ -189,13 +190,18 @@ impl Stage {
         truth: &Truth,
     ) -> Result<Row, BenchError> {
         let clock = ProcessClock;
-        let operations = config.operations(workload, 0, 1);
-        let generator_nanos = rehearse(data, operations.clone());
+        let (records, more) = config.room();
+        let rehearsed = Truth::rehearsed(records, more);
+        let generator_nanos = rehearse(data, config.operations(workload, 1, &rehearsed));
+        drop(rehearsed);
+        truth.present();
+        let operations = config.operations(workload, 1, truth).of(0);
+        let order = workload.scans().then(|| Order::new(data, truth));
         // Best effort: where the kernel refuses, the peak is that since the process began.
         let _ = std::fs::write("/proc/self/clear_refs", "5");
         let before = self.look()?;
         let (began, cpu) = (clock.now(), clock.process_cpu());
-        let tally = self.client(data, truth, operations)?;
+        let tally = self.client((data, truth), order.as_ref(), operations, began)?;
         self.drain()?;
         let (elapsed, cpu) = (clock.now() - began, clock.process_cpu() - cpu);
         let after = self.look()?;
@@ -208,6 +214,7 @@ impl Stage {
         Ok(Row {
             workload: workload.to_string(),
             mix: config.mix.to_string(),
+            sizes: config.sizes.to_string(),
             engine: labels.engine.to_owned(),
             placement: labels.placement.clone(),
             replication: labels.replication.clone(),
@@ -229,6 +236,7 @@ impl Stage {
             ),
             per_server: Vec::new(),
             latency_us: Latency::of(&tally.latencies),
+            timeline: tally.timeline.points(),
             device_read_bytes: used.read_bytes,
             device_write_bytes: used.write_bytes,
             io_amplification: rounded(ratio(device_bytes, tally.request_bytes), 3),
@@ -245,38 +253,75 @@ impl Stage {
     /// The client thread.
     fn client(
         &self,
-        data: &Dataset,
-        truth: &Truth,
-        operations: Operations,
+        (data, truth): (&Dataset, &Truth),
+        order: Option<&Order>,
+        operations: Operations<'_>,
+        began: Instant,
     ) -> Result<Tally, BenchError> {
         let clock = ProcessClock;
         let (mut tally, mut batch) = (Tally::default(), WriteBatch::new());
         let mut buffer = vec![0; VALUE_BYTES_MAX];
-        let mut began = clock.now();
+        let mut sent_at = clock.now();
         for operation in operations {
             let record = operation.record();
-            let key = data.key(record);
-            match operation {
-                Operation::Read(_) => {
+            if let Operation::Scan { pairs, .. } = operation {
+                let order = order.expect("there where a workload scans");
+                tally.request_bytes += self.scan((data, truth), order, (record, pairs))?;
+            } else {
+                let key = data.key(record);
+                let bytes = (KEY_BYTES + data.value_bytes(record)) as u64;
+                if matches!(operation, Operation::Read(_) | Operation::Modify(_)) {
                     let floor = truth.begin_read(record);
                     let found = self.engine.get(&key)?.value;
                     check_read((data, truth), record, floor, found.as_deref())?;
+                    tally.request_bytes += bytes;
                 }
-                Operation::Insert(_) | Operation::Update(_) => {
+                if !matches!(operation, Operation::Read(_)) {
                     let version = truth.begin_write(record);
                     batch.clear();
                     let value = data.value(record, version, &mut buffer);
                     batch.put(&key, value).map_err(EngineError::Limit)?;
                     self.write(&batch)?;
                     truth.end_write(record, version);
+                    tally.request_bytes += bytes;
+                }
+                if let (Some(order), Operation::Insert(_)) = (order, operation) {
+                    order.add(data.place(record));
                 }
             }
-            tally.request_bytes += (KEY_BYTES + data.value_bytes(record)) as u64;
             let now = clock.now();
-            tally.latency(now.as_nanos() - began.as_nanos());
-            began = now;
+            tally.operation(began, sent_at, now);
+            sent_at = now;
         }
         Ok(tally)
+    }
+
+    /// Reads `pairs` pairs from the key of `record` on, and checks them. Returns their bytes.
+    fn scan(
+        &self,
+        (data, truth): (&Dataset, &Truth),
+        order: &Order,
+        (record, pairs): (u64, u64),
+    ) -> Result<u64, BenchError> {
+        let mark = order.mark();
+        let range = KeyRange {
+            from: data.key(record).to_vec(),
+            to: None,
+        };
+        let mut scan = self.engine.snapshot().scan(&range)?;
+        let mut found = Vec::new();
+        while (found.len() as u64) < pairs
+            && let Some(pair) = scan.next()?
+        {
+            found.push(pair);
+        }
+        let asked = Asked {
+            record,
+            pairs,
+            mark,
+        };
+        let found = found.iter().map(|(k, v)| (k.as_slice(), v.as_slice()));
+        Ok(order.check((data, truth), asked, found)?)
     }
 
     /// Writes, waiting while the engine is busy.
@@ -341,23 +386,31 @@ struct Look {
 }
 
 /// What the load costs by itself, in nanoseconds of CPU an operation.
-fn rehearse(data: &Dataset, operations: Operations) -> u64 {
+fn rehearse(data: &Dataset, operations: Operations<'_>) -> u64 {
     let clock = ProcessClock;
-    let truth = Truth::new(1);
+    let truth = Truth::new(1, 0);
     let (mut tally, mut buffer) = (Tally::default(), vec![0; VALUE_BYTES_MAX]);
     let (cpu, mut done, mut checksum) = (clock.thread_cpu(), 0_u64, 0_u8);
-    let mut began = clock.now();
-    for operation in operations.take(REHEARSAL_OPS) {
+    let began = clock.now();
+    let mut sent_at = began;
+    for operation in operations.of(0).take(REHEARSAL_OPS) {
         let record = operation.record();
         let key = data.key(record);
         // To verify a value costs what it costs to make it.
         let floor = truth.begin_read(0);
-        let value = data.value(record, floor, &mut buffer);
-        checksum ^= key[0] ^ value[value.len() - 1];
-        tally.request_bytes += (KEY_BYTES + value.len()) as u64;
+        let values = match operation {
+            Operation::Scan { pairs, .. } => pairs,
+            Operation::Modify(_) => 2,
+            _ => 1,
+        };
+        for value in 0..values {
+            let value = data.value(record.wrapping_add(value), floor, &mut buffer);
+            checksum ^= key[0] ^ value[value.len() - 1];
+            tally.request_bytes += (KEY_BYTES + value.len()) as u64;
+        }
         let now = clock.now();
-        tally.latency(now.as_nanos() - began.as_nanos());
-        began = now;
+        tally.operation(began, sent_at, now);
+        sent_at = now;
         done += 1;
     }
     std::hint::black_box(checksum);

@@ -8,10 +8,12 @@
 //! 2. [`driver`] runs client threads, each with pipelined connections ([`resp`]); or [`embedded`]
 //!    calls the engine in this process.
 //! 3. Every read is verified: the bytes must be those of a version that [`truth`] knows to be
-//!    possible, neither older than what was surely overwritten nor newer than what was written.
+//!    possible, neither older than what was surely overwritten nor newer than what was written; a
+//!    scan must return every key that [`order`] knows to be there, in order.
 //! 4. When the last reply is in, the run waits until the servers have drained, and only then
 //!    reads the kernel's counters of each server process ([`process`]).
-//! 5. [`report`] turns the differences into rows, a table and JSON.
+//! 5. [`report`] turns the differences into rows, a table and JSON; [`timeline`] has the course of
+//!    each workload by the second, and [`plot`] draws it.
 //!
 //! What a figure means is said where its field is defined, in [`report`]. This crate starts no
 //! processes: it is handed addresses and process ids.
@@ -23,11 +25,14 @@ pub mod clock;
 pub mod data;
 pub mod driver;
 pub mod embedded;
+pub mod order;
+pub mod plot;
 pub mod process;
 pub mod report;
 pub mod resp;
 pub mod rng;
 pub mod run;
+pub mod timeline;
 pub mod truth;
 pub mod workload;
 

@@ -10,6 +10,8 @@ use std::fmt;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
+use crate::timeline::Point;
+
 /// The schema of [`Report`]'s JSON.
 pub const SCHEMA: &str = "argosy.bench.v1";
 
@@ -40,6 +42,8 @@ pub struct Row {
     pub workload: String,
     /// The mix of pair sizes.
     pub mix: String,
+    /// The sizes of small, medium and large pairs, by their name.
+    pub sizes: String,
     /// The engine.
     pub engine: String,
     /// Where values are placed.
@@ -76,6 +80,8 @@ pub struct Row {
     pub per_server: Vec<ServerRow>,
     /// Latencies of operations.
     pub latency_us: Latency,
+    /// Throughput and latency over time, up to the last reply; the drain is not in it.
+    pub timeline: Vec<Point>,
     /// Bytes read from devices, by the kernel's count.
     pub device_read_bytes: u64,
     /// Bytes written to devices, by the kernel's count.
@@ -128,6 +134,8 @@ pub struct Latency {
     pub p99: f64,
     /// 99.9 % did.
     pub p999: f64,
+    /// 99.99 % did.
+    pub p9999: f64,
     /// All did.
     pub max: f64,
 }
@@ -141,13 +149,14 @@ impl Latency {
             p50: at(0.5),
             p99: at(0.99),
             p999: at(0.999),
+            p9999: at(0.9999),
             max: micros(nanos.max()),
         }
     }
 }
 
 /// Nanoseconds as microseconds, with one digit behind the point.
-fn micros(nanos: u64) -> f64 {
+pub(crate) fn micros(nanos: u64) -> f64 {
     ratio(nanos / 100, 10)
 }
 
@@ -169,7 +178,7 @@ pub fn rounded(x: f64, digits: i32) -> f64 {
 }
 
 /// The columns of the table.
-const COLUMNS: [(&str, usize); 15] = [
+const COLUMNS: [(&str, usize); 16] = [
     ("workload", 8),
     ("mix", 3),
     ("placement", 9),
@@ -181,6 +190,7 @@ const COLUMNS: [(&str, usize); 15] = [
     ("p50 us", 8),
     ("p99 us", 9),
     ("p99.9 us", 9),
+    ("p99.99 us", 9),
     ("io amp", 7),
     ("net amp", 7),
     ("rss MiB", 7),
@@ -212,6 +222,7 @@ impl fmt::Display for Row {
             format!("{:.1}", self.latency_us.p50),
             format!("{:.1}", self.latency_us.p99),
             format!("{:.1}", self.latency_us.p999),
+            format!("{:.1}", self.latency_us.p9999),
             format!("{:.2}", self.io_amplification),
             format!("{:.2}", self.network_amplification),
             format!("{}", self.peak_rss_bytes >> 20),

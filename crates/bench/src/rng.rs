@@ -16,6 +16,15 @@ pub const fn mix(x: u64) -> u64 {
     x ^ (x >> 31)
 }
 
+/// The number that [`mix`] makes `x` of.
+#[must_use]
+pub const fn unmix(x: u64) -> u64 {
+    // The steps of `mix` backwards: the inverse of each shift, and of each factor modulo 2^64.
+    let x = (x ^ (x >> 31) ^ (x >> 62)).wrapping_mul(0x3196_42b2_d24d_8ec3);
+    let x = (x ^ (x >> 27) ^ (x >> 54)).wrapping_mul(0x96de_1b17_3f11_9089);
+    x ^ (x >> 30) ^ (x >> 60)
+}
+
 /// A sequence of random numbers.
 #[derive(Clone, Debug)]
 pub struct Rng(u64);
@@ -63,6 +72,15 @@ mod tests {
         assert_eq!(take(Rng::new(1, 0)), take(Rng::new(1, 0)));
         assert_ne!(take(Rng::new(1, 0)), take(Rng::new(1, 1)));
         assert_ne!(take(Rng::new(1, 0)), take(Rng::new(2, 0)));
+    }
+
+    #[test]
+    fn mixing_can_be_undone() {
+        let mut rng = Rng::new(1, 0);
+        for x in (0..1000).flat_map(|small| [small, rng.next_u64()]) {
+            assert_eq!(unmix(mix(x)), x);
+            assert_eq!(mix(unmix(x)), x);
+        }
     }
 
     #[test]

@@ -9,6 +9,7 @@ use argosy_base::{Clock, info};
 use crate::clock::ProcessClock;
 use crate::data::{Dataset, Mix, Sizes};
 use crate::driver::{ClientError, Job, Route, Tally, run_client};
+use crate::order::Order;
 use crate::process::{ProcessError, Sample};
 use crate::report::{Latency, Row, ServerRow, ratio, rounded};
 use crate::resp::{Connection, Reply, RespError};
@@ -133,10 +134,19 @@ impl Configuration {
         Dataset::new(self.seed, self.mix, self.sizes)
     }
 
-    /// An empty table of versions, with a word for each record.
+    /// An empty table of versions, with a word for each record that is loaded or may be inserted.
     #[must_use]
     pub fn truth(&self) -> Truth {
-        Truth::new(usize::try_from(self.records).expect("records are counted in memory"))
+        let (records, more) = self.room();
+        Truth::new(records, more)
+    }
+
+    /// How many records are loaded, and how many more may be inserted.
+    pub(crate) fn room(&self) -> (usize, usize) {
+        let inserting = self.workloads.iter().filter(|workload| workload.inserts());
+        let more = self.ops.saturating_mul(inserting.count() as u64);
+        let count = |n| usize::try_from(n).expect("records are counted in memory");
+        (count(self.records), count(more))
     }
 
     /// What is to be run, loading first; with each, whether it gives a row.
@@ -163,18 +173,22 @@ impl Configuration {
         }
     }
 
-    /// The operations of one of `clients` clients.
+    /// The operations of the first of `clients` clients, of which those of the others are made.
     #[must_use]
-    pub fn operations(&self, workload: Workload, client: usize, clients: usize) -> Operations {
-        let count = |n: usize| u64::try_from(n).expect("clients are few");
+    pub fn operations<'a>(
+        &self,
+        workload: Workload,
+        clients: usize,
+        truth: &'a Truth,
+    ) -> Operations<'a> {
         let share = Share {
-            client: count(client),
-            clients: count(clients),
+            client: 0,
+            clients: clients as u64,
             records: self.records,
             operations: self.ops,
             seed: self.seed,
         };
-        Operations::new(workload, share)
+        Operations::new(workload, share, truth)
     }
 }
 
@@ -212,19 +226,25 @@ pub fn run(
 ) -> Result<(), BenchError> {
     let (data, truth, clock) = (config.data(), config.truth(), ProcessClock);
     let addrs: Vec<_> = target.servers.iter().map(|server| server.resp).collect();
-    let job = Job {
-        data: &data,
-        truth: &truth,
-        servers: &addrs,
-        routes: &target.routes,
-        pipeline: config.pipeline,
-        clock: &clock,
-    };
     let mut probes = Probe::open_all(target)?;
     for phase in config.phases() {
+        // What takes time by the number of records is done before the clock is read.
+        let operations = config.operations(phase.workload, config.clients, &truth);
+        truth.present();
+        let order = phase.workload.scans().then(|| Order::new(&data, &truth));
         let before = Snapshot::take(&mut probes)?;
         let (began, client_cpu) = (clock.now(), clock.process_cpu());
-        let tally = drive(&job, config, phase.workload)?;
+        let job = Job {
+            data: &data,
+            truth: &truth,
+            servers: &addrs,
+            routes: &target.routes,
+            order: order.as_ref(),
+            pipeline: config.pipeline,
+            began,
+            clock: &clock,
+        };
+        let tally = drive(&job, config.clients, &operations)?;
         let client_cpu = clock.process_cpu() - client_cpu;
         drain(&mut probes, &clock)?;
         let measured = Measured {
@@ -250,11 +270,11 @@ pub fn run(
 }
 
 /// Runs all clients of one workload to their end.
-fn drive(job: &Job<'_>, config: &Configuration, workload: Workload) -> Result<Tally, BenchError> {
+fn drive(job: &Job<'_>, count: usize, operations: &Operations<'_>) -> Result<Tally, BenchError> {
     std::thread::scope(|scope| {
         let mut clients = Vec::new();
-        for client in 0..config.clients {
-            let operations = config.operations(workload, client, config.clients);
+        for client in 0..count {
+            let operations = operations.of(client as u64);
             let thread = std::thread::Builder::new()
                 .name(format!("client-{client}"))
                 .spawn_scoped(scope, move || run_client(job, client, operations))
@@ -415,6 +435,7 @@ impl Measured {
         Row {
             workload: self.workload.to_string(),
             mix: config.mix.to_string(),
+            sizes: config.sizes.to_string(),
             engine: labels.engine.to_owned(),
             placement: labels.placement.clone(),
             replication: labels.replication.clone(),
@@ -432,6 +453,7 @@ impl Measured {
             client_cpu_us_per_op: rounded(ratio(client_us, ops), 3),
             compaction_cpu_us_per_op: cpu(|row| row.compaction_cpu_us_per_op),
             latency_us: Latency::of(&self.tally.latencies),
+            timeline: self.tally.timeline.points(),
             device_read_bytes: read,
             device_write_bytes: written,
             io_amplification: rounded(ratio(read + written, self.tally.request_bytes), 3),

@@ -13,6 +13,10 @@
 //! ```
 //!
 //! One word a record, changed by compare-and-swap; nothing else is ordered by it.
+//!
+//! While a workload inserts, records are *claimed* in order and written in any; those below a mark
+//! that only rises are *present*, that is, surely written. An insert of unknown outcome stops the
+//! mark for good.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -51,15 +55,58 @@ impl State {
 #[derive(Debug)]
 pub struct Truth {
     records: Vec<AtomicU64>,
+    /// The first record that nobody has claimed.
+    claimed: AtomicU64,
+    /// All records below are surely written.
+    present: AtomicU64,
 }
 
 impl Truth {
-    /// `records` records that nobody has written. Takes eight bytes a record.
+    /// `records` records that nobody has written, all claimed by who loads them, and room for
+    /// `more` that may be claimed. Takes eight bytes a record.
     #[must_use]
-    pub fn new(records: usize) -> Self {
+    pub fn new(records: usize, more: usize) -> Self {
         Self {
-            records: (0..records).map(|_| AtomicU64::new(0)).collect(),
+            records: (0..records + more).map(|_| AtomicU64::new(0)).collect(),
+            claimed: AtomicU64::new(records as u64),
+            present: AtomicU64::new(0),
         }
+    }
+
+    /// As [`new`](Self::new), for a rehearsal: taken for written that never were.
+    pub(crate) fn rehearsed(records: usize, more: usize) -> Self {
+        let truth = Self::new(records, more);
+        truth.present.store(records as u64, Ordering::Relaxed);
+        truth
+    }
+
+    /// A record that nobody else inserts.
+    pub fn claim(&self) -> u64 {
+        let record = self.claimed.fetch_add(1, Ordering::Relaxed);
+        assert!(
+            record < self.records.len() as u64,
+            "there is room for every insert of every workload"
+        );
+        record
+    }
+
+    /// How many records have been claimed: all that may be there.
+    #[must_use]
+    pub fn claimed(&self) -> u64 {
+        self.claimed.load(Ordering::Relaxed)
+    }
+
+    /// So many records are surely there: all below this number.
+    pub fn present(&self) -> u64 {
+        let claimed = self.claimed();
+        let mut present = self.present.load(Ordering::Acquire);
+        while present < claimed && self.begin_read(present) > 0 {
+            present += 1;
+        }
+        // Another thread may have come further.
+        self.present
+            .fetch_max(present, Ordering::AcqRel)
+            .max(present)
     }
 
     /// A write of `record` begins; it writes the version returned, which is at least 1.
@@ -140,7 +187,7 @@ mod tests {
 
     #[test]
     fn a_write_alone_raises_the_floor() {
-        let truth = Truth::new(1);
+        let truth = Truth::new(1, 0);
         assert!(truth.allows(0, 0, 0), "nothing was written");
         let version = truth.begin_write(0);
         assert!(truth.allows(0, 0, 0) && truth.allows(0, 0, version));
@@ -152,7 +199,7 @@ mod tests {
 
     #[test]
     fn writes_that_overlap_leave_the_floor_where_it_was() {
-        let truth = Truth::new(1);
+        let truth = Truth::new(1, 0);
         let (a, b) = (truth.begin_write(0), truth.begin_write(0));
         truth.end_write(0, a);
         truth.end_write(0, b);
@@ -164,7 +211,7 @@ mod tests {
 
     #[test]
     fn the_last_of_overlapping_writes_is_not_alone_either() {
-        let truth = Truth::new(1);
+        let truth = Truth::new(1, 0);
         let a = truth.begin_write(0);
         let b = truth.begin_write(0);
         truth.end_write(0, a);
@@ -175,12 +222,28 @@ mod tests {
 
     #[test]
     fn a_write_of_unknown_outcome_never_lets_the_floor_rise() {
-        let truth = Truth::new(1);
+        let truth = Truth::new(1, 0);
         let a = truth.begin_write(0);
         truth.end_write(0, a);
         let _unknown = truth.begin_write(0);
         let c = truth.begin_write(0);
         truth.end_write(0, c);
         assert_eq!(truth.begin_read(0), a);
+    }
+    #[test]
+    fn the_present_records_are_those_below_the_first_that_may_be_missing() {
+        let truth = Truth::new(2, 3);
+        let write = |record| truth.end_write(record, truth.begin_write(record));
+        write(1);
+        assert_eq!((truth.present(), truth.claimed()), (0, 2));
+        write(0);
+        assert_eq!(truth.present(), 2, "the third is not claimed");
+        assert_eq!((truth.claim(), truth.claim(), truth.claim()), (2, 3, 4));
+        write(4);
+        assert_eq!(truth.present(), 2);
+        write(2);
+        assert_eq!(truth.present(), 3);
+        write(3);
+        assert_eq!((truth.present(), truth.claimed()), (5, 5));
     }
 }

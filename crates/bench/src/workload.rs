@@ -5,6 +5,10 @@ use std::str::FromStr;
 
 use crate::chooser::{Chooser, Distribution};
 use crate::rng::Rng;
+use crate::truth::Truth;
+
+/// Most pairs that a scan asks for. Their number is chosen evenly from 1 on.
+pub const SCAN_PAIRS_MAX: u64 = 100;
 
 /// One operation on one record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,6 +19,15 @@ pub enum Operation {
     Read(u64),
     /// Write a record again, with a value of the same size.
     Update(u64),
+    /// Read a record and verify it; then write it again.
+    Modify(u64),
+    /// Read `pairs` pairs from a record's key on, in key order, and verify them.
+    Scan {
+        /// The record with whose key the scan begins.
+        record: u64,
+        /// So many pairs, or as many as there are.
+        pairs: u64,
+    },
 }
 
 impl Operation {
@@ -22,41 +35,85 @@ impl Operation {
     #[must_use]
     pub const fn record(self) -> u64 {
         match self {
-            Self::Insert(record) | Self::Read(record) | Self::Update(record) => record,
+            Self::Insert(record)
+            | Self::Read(record)
+            | Self::Update(record)
+            | Self::Modify(record)
+            | Self::Scan { record, .. } => record,
         }
     }
+}
+
+/// What the operations that do not update do instead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Read,
+    Scan,
+}
+
+/// What the other operations do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Change {
+    Update,
+    Insert,
+    Modify,
 }
 
 /// A workload of YCSB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Workload {
     name: &'static str,
-    /// Of a hundred operations, how many read; the rest update. `None` loads every record once.
-    read_percent: Option<u64>,
+    /// Of a hundred operations, how many only read, and how; the rest change something. `None`
+    /// loads every record once.
+    shares: Option<(u64, Kind, Change)>,
     distribution: Distribution,
 }
 
-/// Every workload. D, E and F need inserts while running, scans and read-modify-write, which the
-/// driver does not have yet.
-const WORKLOADS: [Workload; 5] = [
-    Workload::new("load-a", None, Distribution::Uniform),
-    Workload::new("run-a", Some(50), Distribution::Zipf),
-    Workload::new("run-b", Some(95), Distribution::Zipf),
-    Workload::new("run-c", Some(100), Distribution::Zipf),
-    Workload::new("run-g", Some(0), Distribution::Zipf),
-];
+/// Every workload.
+const WORKLOADS: [Workload; 8] = {
+    use Change::{Insert, Modify, Update};
+    use Distribution::{Latest, Uniform, Zipf};
+    use Kind::{Read, Scan};
+    [
+        Workload::new("load-a", None, Uniform),
+        Workload::new("run-a", Some((50, Read, Update)), Zipf),
+        Workload::new("run-b", Some((95, Read, Update)), Zipf),
+        Workload::new("run-c", Some((100, Read, Update)), Zipf),
+        Workload::new("run-d", Some((95, Read, Insert)), Latest),
+        Workload::new("run-e", Some((95, Scan, Insert)), Zipf),
+        Workload::new("run-f", Some((50, Read, Modify)), Zipf),
+        Workload::new("run-g", Some((0, Read, Update)), Zipf),
+    ]
+};
 
 impl Workload {
     const fn new(
         name: &'static str,
-        read_percent: Option<u64>,
+        shares: Option<(u64, Kind, Change)>,
         distribution: Distribution,
     ) -> Self {
+        // What a scan may return is known only where no record changes meanwhile.
+        assert!(!matches!(
+            shares,
+            Some((_, Kind::Scan, Change::Update | Change::Modify))
+        ));
         Self {
             name,
-            read_percent,
+            shares,
             distribution,
         }
+    }
+
+    /// Whether it inserts records that were not loaded.
+    #[must_use]
+    pub const fn inserts(self) -> bool {
+        matches!(self.shares, Some((_, _, Change::Insert)))
+    }
+
+    /// Whether it scans. Then it updates nothing.
+    #[must_use]
+    pub const fn scans(self) -> bool {
+        matches!(self.shares, Some((_, Kind::Scan, _)))
     }
 
     /// The workload that inserts every record once.
@@ -68,7 +125,7 @@ impl Workload {
     /// Whether this is [`load`](Self::load).
     #[must_use]
     pub const fn is_load(self) -> bool {
-        self.read_percent.is_none()
+        self.shares.is_none()
     }
 }
 
@@ -110,40 +167,57 @@ pub struct Share {
     pub seed: u64,
 }
 
-/// The operations of one client, in order.
+/// The operations of one client, in order. What they insert, and what they read of what was just
+/// inserted, depends on what all clients have done by then.
 #[derive(Clone, Debug)]
-pub struct Operations {
+pub struct Operations<'a> {
     workload: Workload,
     share: Share,
+    truth: &'a Truth,
     chooser: Chooser,
     rng: Rng,
     done: u64,
     quota: u64,
 }
 
-impl Operations {
-    /// The operations of `workload` that fall to `share`.
+impl<'a> Operations<'a> {
+    /// The operations of `workload` that fall to `share`, on the records of `truth`.
     #[must_use]
-    pub fn new(workload: Workload, share: Share) -> Self {
-        assert!(share.client < share.clients, "clients are counted from 0");
-        let total = if workload.is_load() {
+    pub fn new(workload: Workload, share: Share, truth: &'a Truth) -> Self {
+        let chooser = Chooser::new(workload.distribution, share.records);
+        Self {
+            workload,
+            share,
+            truth,
+            chooser,
+            rng: Rng::new(share.seed, 0),
+            done: 0,
+            quota: 0,
+        }
+        .of(0)
+    }
+
+    /// The operations of client number `client` of the same share. Costs no more than a copy.
+    #[must_use]
+    pub fn of(&self, client: u64) -> Self {
+        let mut other = self.clone();
+        let share = &mut other.share;
+        assert!(client < share.clients, "clients are counted from 0");
+        share.client = client;
+        let total = if self.workload.is_load() {
             share.records
         } else {
             share.operations
         };
-        let rest = u64::from(share.client < total % share.clients);
-        Self {
-            workload,
-            share,
-            chooser: Chooser::new(workload.distribution, share.records),
-            rng: Rng::new(share.seed, share.client),
-            done: 0,
-            quota: total / share.clients + rest,
-        }
+        let rest = u64::from(client < total % share.clients);
+        other.quota = total / share.clients + rest;
+        other.rng = Rng::new(share.seed, client);
+        other.done = 0;
+        other
     }
 }
 
-impl Iterator for Operations {
+impl Iterator for Operations<'_> {
     type Item = Operation;
 
     #[inline]
@@ -153,16 +227,26 @@ impl Iterator for Operations {
         }
         let turn = self.done;
         self.done += 1;
-        let Some(read_percent) = self.workload.read_percent else {
+        let Some((read_percent, kind, change)) = self.workload.shares else {
             // Keys are hashes of records, so counting up loads in random key order.
             let record = turn * self.share.clients + self.share.client;
             return Some(Operation::Insert(record));
         };
-        let record = self.chooser.next(&mut self.rng);
-        Some(if self.rng.below(100) < read_percent {
-            Operation::Read(record)
-        } else {
-            Operation::Update(record)
+        let truth = self.truth;
+        let record = self.chooser.next(&mut self.rng, || truth.present());
+        if self.rng.below(100) < read_percent {
+            return Some(match kind {
+                Kind::Read => Operation::Read(record),
+                Kind::Scan => {
+                    let pairs = 1 + self.rng.below(SCAN_PAIRS_MAX);
+                    Operation::Scan { record, pairs }
+                }
+            });
+        }
+        Some(match change {
+            Change::Update => Operation::Update(record),
+            Change::Modify => Operation::Modify(record),
+            Change::Insert => Operation::Insert(truth.claim()),
         })
     }
 
@@ -176,22 +260,29 @@ impl Iterator for Operations {
 mod tests {
     use super::*;
 
-    fn operations(name: &str, client: u64) -> Operations {
+    const RECORDS: u64 = 1000;
+    const OPERATIONS: u64 = 10_000;
+
+    fn truth() -> Truth {
+        Truth::rehearsed(1000, 10_000)
+    }
+
+    fn operations<'a>(truth: &'a Truth, name: &str, client: u64) -> Operations<'a> {
         let share = Share {
-            client,
+            client: 0,
             clients: 3,
-            records: 1000,
-            operations: 10_000,
+            records: RECORDS,
+            operations: OPERATIONS,
             seed: 5,
         };
-        Operations::new(name.parse().unwrap(), share)
+        Operations::new(name.parse().unwrap(), share, truth).of(client)
     }
 
     #[test]
     fn loading_inserts_every_record_once() {
-        let mut seen = vec![0; 1000];
+        let (truth, mut seen) = (truth(), vec![0; 1000]);
         for client in 0..3 {
-            for operation in operations("load-a", client) {
+            for operation in operations(&truth, "load-a", client) {
                 assert!(matches!(operation, Operation::Insert(_)));
                 seen[usize::try_from(operation.record()).unwrap()] += 1;
             }
@@ -200,26 +291,92 @@ mod tests {
     }
 
     #[test]
-    fn reads_and_updates_come_in_the_share_asked_for() {
-        for (name, low, high) in [
-            ("run-a", 4_800, 5_200),
-            ("run-b", 9_400, 9_600),
-            ("run-c", 10_000, 10_000),
-            ("run-g", 0, 0),
-        ] {
-            let all: Vec<_> = (0..3).flat_map(|client| operations(name, client)).collect();
-            assert_eq!(all.len(), 10_000);
-            let reads = all
-                .iter()
-                .filter(|operation| matches!(operation, Operation::Read(_)))
-                .count();
-            assert!((low..=high).contains(&reads), "{name}: {reads}");
+    fn every_operation_comes_in_the_share_asked_for() {
+        /// In this order: reads, updates, inserts, modifications, scans.
+        const EXPECTED: [(&str, [usize; 5]); 7] = [
+            ("run-a", [5000, 5000, 0, 0, 0]),
+            ("run-b", [9500, 500, 0, 0, 0]),
+            ("run-c", [10_000, 0, 0, 0, 0]),
+            ("run-d", [9500, 0, 500, 0, 0]),
+            ("run-e", [0, 0, 500, 0, 9500]),
+            ("run-f", [5000, 0, 0, 5000, 0]),
+            ("run-g", [0, 10_000, 0, 0, 0]),
+        ];
+        for (name, expected) in EXPECTED {
+            let (truth, mut counts) = (truth(), [0; 5]);
+            for operation in (0..3).flat_map(|client| operations(&truth, name, client)) {
+                counts[match operation {
+                    Operation::Read(_) => 0,
+                    Operation::Update(_) => 1,
+                    Operation::Insert(_) => 2,
+                    Operation::Modify(_) => 3,
+                    Operation::Scan { .. } => 4,
+                }] += 1;
+            }
+            assert_eq!(counts.iter().sum::<usize>(), 10_000);
+            for (count, expected) in counts.into_iter().zip(expected) {
+                let none = expected == 0 && count == 0;
+                let whole = expected == 10_000 && count == 10_000;
+                assert!(
+                    none || whole || (expected > 0 && count.abs_diff(expected) < 200),
+                    "{name}: {counts:?}"
+                );
+            }
         }
     }
 
     #[test]
+    fn inserts_are_of_new_records_and_what_is_read_is_there() {
+        let truth = truth();
+        let mut inserted = Vec::new();
+        let mut newest_read = 0;
+        let clients: Vec<_> = (0..3).map(|n| operations(&truth, "run-d", n)).collect();
+        for operation in clients.into_iter().flatten() {
+            match operation {
+                Operation::Insert(record) => {
+                    let version = truth.begin_write(record);
+                    inserted.push(record);
+                    // Every tenth insert is answered only after the next one.
+                    if record % 10 != 0 {
+                        truth.end_write(record, version);
+                        if record % 10 == 1 && record > RECORDS + 1 {
+                            truth.end_write(record - 1, 1);
+                        }
+                    }
+                }
+                Operation::Read(record) => {
+                    assert!(record < RECORDS || truth.begin_read(record) == 1);
+                    newest_read = newest_read.max(record);
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        let expected: Vec<_> = (RECORDS..RECORDS + inserted.len() as u64).collect();
+        assert_eq!(inserted, expected);
+        // Insert 1000 was never answered: the mark stands there.
+        assert_eq!((truth.present(), newest_read), (RECORDS, RECORDS - 1));
+    }
+
+    #[test]
+    fn scans_ask_for_one_to_a_hundred_pairs() {
+        let (truth, mut seen) = (truth(), [0_u32; 101]);
+        for operation in operations(&truth, "run-e", 0) {
+            if let Operation::Scan { record, pairs } = operation {
+                assert!(record < RECORDS);
+                seen[usize::try_from(pairs).unwrap()] += 1;
+            }
+        }
+        assert_eq!(seen[0], 0);
+        assert!(seen[1..].iter().all(|&n| n > 5), "{seen:?}");
+    }
+
+    #[test]
     fn a_seed_repeats_itself_and_clients_differ() {
-        let take = |client| operations("run-a", client).take(50).collect::<Vec<_>>();
+        let truth = truth();
+        let take = |client| {
+            let all = operations(&truth, "run-a", client);
+            all.take(50).collect::<Vec<_>>()
+        };
         assert_eq!(take(0), take(0));
         assert_ne!(take(0), take(1));
     }

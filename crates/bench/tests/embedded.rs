@@ -25,8 +25,8 @@ impl Drop for Dir {
     }
 }
 
-fn rows(mix: Mix, workloads: &[&str]) -> Vec<Row> {
-    let dir = Dir::new(&mix.to_string());
+fn rows(mix: Mix, ops: u64, workloads: &[&str]) -> Vec<Row> {
+    let dir = Dir::new(&format!("{mix}-{}", workloads.len()));
     let embedded = Embedded {
         dir: dir.0.clone(),
         windows: dir.0.join("windows"),
@@ -50,7 +50,7 @@ fn rows(mix: Mix, workloads: &[&str]) -> Vec<Row> {
         mix,
         sizes: Sizes::default(),
         records: 20_000,
-        ops: 10_000,
+        ops,
         clients: 1,
         pipeline: 1,
         seed: 3,
@@ -71,7 +71,7 @@ fn rows(mix: Mix, workloads: &[&str]) -> Vec<Row> {
 #[test]
 fn what_is_loaded_is_read_and_overwritten() {
     let mix = "sd".parse().expect("a mix");
-    let rows = rows(mix, &["load-a", "run-a", "run-c"]);
+    let rows = rows(mix, 10_000, &["load-a", "run-a", "run-c"]);
     assert_eq!(rows.len(), 3);
     let (load, update, read) = (&rows[0], &rows[1], &rows[2]);
     assert_eq!((load.ops, update.ops, read.ops), (20_000, 10_000, 10_000));
@@ -88,7 +88,22 @@ fn what_is_loaded_is_read_and_overwritten() {
 
 #[test]
 fn data_is_loaded_without_a_row_where_none_is_asked_for() {
-    let rows = rows("l".parse().expect("a mix"), &["run-c"]);
+    let rows = rows("l".parse().expect("a mix"), 10_000, &["run-c"]);
     assert_eq!(rows.len(), 1);
     assert_eq!(rows[0].workload, "run-c");
+}
+
+#[test]
+fn all_of_ycsb_runs_on_one_load() {
+    let workloads = [
+        "run-a", "run-b", "run-d", "run-e", "run-d", "run-e", "run-f", "run-g", "run-c",
+    ];
+    let rows = rows("md".parse().expect("a mix"), 2000, &workloads);
+    let names: Vec<_> = rows.iter().map(|row| row.workload.as_str()).collect();
+    assert_eq!(names, workloads);
+    for row in &rows {
+        assert_eq!((row.ops, row.errors), (2000, 0));
+        let answered: u64 = row.timeline.iter().map(|point| point.ops).sum();
+        assert_eq!(answered, row.ops, "every operation has its second");
+    }
 }

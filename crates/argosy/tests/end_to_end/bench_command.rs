@@ -10,9 +10,10 @@ use serde_json::Value;
 use crate::support::{argosy, empty_dir, lives, signal, text, until};
 
 /// Exactly these, in this order.
-const FIELDS: [&str; 29] = [
+const FIELDS: [&str; 31] = [
     "workload",
     "mix",
+    "sizes",
     "engine",
     "placement",
     "replication",
@@ -31,6 +32,7 @@ const FIELDS: [&str; 29] = [
     "compaction_cpu_us_per_op",
     "per_server",
     "latency_us",
+    "timeline",
     "device_read_bytes",
     "device_write_bytes",
     "io_amplification",
@@ -43,14 +45,17 @@ const FIELDS: [&str; 29] = [
 ];
 
 fn bench(args: &[&str]) -> Vec<Value> {
+    let ops = if args.contains(&"--ops") {
+        &[][..]
+    } else {
+        &["--ops", "5000"]
+    };
     let small = [
         "bench",
         "-o",
         "json",
         "--records",
         "20000",
-        "--ops",
-        "5000",
         "--memory",
         "128MiB",
         "--l0-bytes",
@@ -58,7 +63,7 @@ fn bench(args: &[&str]) -> Vec<Value> {
         "--device-bytes",
         "1GiB",
     ];
-    let output = argosy().args(small).args(args).output().unwrap();
+    let output = argosy().args(small).args(ops).args(args).output().unwrap();
     let said = text(&output.stderr);
     assert!(output.status.success(), "{}: {said}", output.status);
     let report: Value = serde_json::from_slice(&output.stdout).expect("one JSON value");
@@ -76,9 +81,16 @@ fn bench(args: &[&str]) -> Vec<Value> {
         }
         assert_eq!(keys.len(), FIELDS.len() + 1, "{keys:?}");
         assert_eq!(run["errors"], 0);
-        for latency in ["p50", "p99", "p999", "max"] {
+        for latency in ["p50", "p99", "p999", "p9999", "max"] {
             assert!(run["latency_us"][latency].as_f64().unwrap() > 0.0);
         }
+        let timeline = run["timeline"].as_array().unwrap();
+        let answered: u64 = timeline.iter().map(|point| number(point, "ops")).sum();
+        assert_eq!(
+            answered,
+            number(run, "ops"),
+            "every operation has its second"
+        );
         assert!(run["ops_per_second"].as_f64().unwrap() > 0.0);
         assert!(run["cpu_us_per_op"].as_f64().unwrap() > 0.0);
     }
@@ -158,6 +170,40 @@ fn the_engine_alone_is_measured_in_process() {
         );
     }
     assert!(number(&runs[0], "compactions") > 0);
+}
+
+#[test]
+fn all_of_ycsb_runs_and_is_drawn() {
+    let plot = std::env::temp_dir().join(format!("argosy-plot-{}.svg", std::process::id()));
+    let args = [
+        "--workload",
+        "load-a,run-a,run-b,run-c,run-d,run-e,run-f,run-g",
+        "--small-percent",
+        "40",
+        "--sizes",
+        "talos",
+        "--growth-factor",
+        "4",
+        "--ops",
+        "3000",
+        "--plot",
+        plot.to_str().unwrap(),
+    ];
+    for embedded in [false, true] {
+        let more = if embedded { &["--embedded"][..] } else { &[] };
+        let runs = bench(&[&args[..], more].concat());
+        assert_eq!(runs.len(), 8);
+        for run in &runs {
+            assert_eq!(
+                (&run["mix"], &run["sizes"]),
+                (&"s40".into(), &"talos".into())
+            );
+        }
+        let picture = std::fs::read_to_string(&plot).unwrap();
+        assert_eq!(picture.matches("p99 latency (").count(), 8);
+        assert_eq!(picture.matches("throughput (").count(), 8);
+    }
+    std::fs::remove_file(plot).unwrap();
 }
 
 #[test]
