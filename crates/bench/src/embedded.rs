@@ -106,7 +106,10 @@ fn open_store(embedded: &Embedded) -> Result<Arc<Store>, BenchError> {
         created_by: "argosy bench".to_owned(),
     };
     Store::format(&device, &format)?;
-    Ok(Store::open(Arc::new(device), &StoreSettings::default())?)
+    let settings = StoreSettings {
+        reserve_segments: embedded.settings.reserve_segments(1),
+    };
+    Ok(Store::open(Arc::new(device), &settings)?)
 }
 
 /// Lets one thread sleep until another has something for it. A ring before the sleep is not lost.

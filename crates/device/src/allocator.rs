@@ -10,6 +10,49 @@
 
 use argosy_base::DeviceSegment;
 
+/// What a segment is wanted for, the dispensable first. Each may take what the ones before it have
+/// to leave, so that a device that is full for writers still has room for what empties it:
+///
+/// ```text
+/// free segments  0 ...... R/8 ...... 3R/8 ...... R/2 ........ 3R/4 ......... R .......
+///  Metadata      ├─────────┼──────────┼───────────┼────────────┼─────────────┼────────
+///  Merge                   ├──────────┼───────────┼────────────┼─────────────┼────────
+///  Flush                              ├───────────┼────────────┼─────────────┼────────
+///  Opening                                        ├────────────┼─────────────┼────────
+///  Log                                                         ├─────────────┼────────
+///  Write                                                                     ├────────
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Purpose {
+    /// New data. It stops when only the reserve is left.
+    Write,
+    /// A log, without which a region takes no deletes.
+    Log,
+    /// The only segment of a recovery log, where it would hold all that is not in the levels:
+    /// without it a region takes no write at all, not even one that would free space.
+    Opening,
+    /// The output of a flush, which lets the log go.
+    Flush,
+    /// The output of a merge, which frees more than it takes.
+    Merge,
+    /// A manifest, without which nothing can be freed.
+    Metadata,
+}
+
+impl Purpose {
+    /// Of `reserve` segments, how many it leaves to others.
+    pub(crate) const fn keeps(self, reserve: u32) -> u32 {
+        match self {
+            Self::Write => reserve,
+            Self::Log => reserve - reserve / 4,
+            Self::Opening => reserve / 2,
+            Self::Flush => reserve / 8 * 3,
+            Self::Merge => reserve / 8,
+            Self::Metadata => 0,
+        }
+    }
+}
+
 /// See the module documentation.
 #[derive(Clone, Debug)]
 pub(crate) struct Allocator {
@@ -23,7 +66,7 @@ pub(crate) struct Allocator {
 
 impl Allocator {
     /// `segments` segments of which nothing is known but that segment 0 is used; `reserve` of the
-    /// free ones are handed out only to those who may use the reserve.
+    /// free ones are handed out only to the purposes that may use the reserve.
     pub(crate) fn recovering(segments: u32, reserve: u32) -> Self {
         let mut references = vec![0; segments as usize];
         references[0] = 1;
@@ -60,18 +103,13 @@ impl Allocator {
         self.free = free;
     }
 
-    /// A free segment with one reference, if there is one that the caller may have.
-    pub(crate) fn allocate(&mut self, from_reserve: bool) -> Option<DeviceSegment> {
+    /// A free segment with one reference, if there is one that may be used for `purpose`.
+    pub(crate) fn allocate(&mut self, purpose: Purpose) -> Option<DeviceSegment> {
         assert!(
             !self.recovering,
             "nothing is allocated before recovery has ended"
         );
-        let kept = if from_reserve {
-            0
-        } else {
-            self.reserve as usize
-        };
-        if self.free.len() <= kept {
+        if self.free.len() <= purpose.keeps(self.reserve) as usize {
             return None;
         }
         let segment = self.free.pop()?;
@@ -123,6 +161,16 @@ impl Allocator {
     /// Segments in use, segment 0 included.
     pub(crate) fn used(&self) -> u32 {
         self.used
+    }
+
+    /// Segments that nobody uses.
+    pub(crate) fn free(&self) -> u32 {
+        u32::try_from(self.free.len()).expect("no more than there are segments")
+    }
+
+    /// The free segments that are kept back.
+    pub(crate) const fn reserve(&self) -> u32 {
+        self.reserve
     }
 
     /// All segments.

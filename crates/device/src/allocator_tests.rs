@@ -28,39 +28,45 @@ fn recovery_frees_what_nobody_claims() {
     );
     assert_eq!(allocator.used(), 2);
     allocator.finish_recovery();
-    let free: Vec<_> = std::iter::from_fn(|| allocator.allocate(false)).collect();
+    let free: Vec<_> = std::iter::from_fn(|| allocator.allocate(Purpose::Write)).collect();
     assert_eq!(free, [1, 2, 3, 5].map(DeviceSegment));
 }
 
 #[test]
 fn a_leaving_segment_is_nobodys() {
     let mut allocator = ready(2, 0);
-    let segment = allocator.allocate(false).unwrap();
+    let segment = allocator.allocate(Purpose::Write).unwrap();
     allocator.retain(segment);
     assert!(!allocator.release(segment));
     assert!(allocator.release(segment));
-    assert_eq!(allocator.allocate(false), None);
+    assert_eq!(allocator.allocate(Purpose::Write), None);
     assert_eq!(allocator.used(), 2);
     allocator.give_back(segment);
     assert_eq!(allocator.used(), 1);
-    assert_eq!(allocator.allocate(false), Some(segment));
+    assert_eq!(allocator.allocate(Purpose::Write), Some(segment));
 }
 
 #[test]
-fn the_reserve_is_for_those_who_may_use_it() {
-    let mut allocator = ready(4, 2);
-    assert!(allocator.allocate(false).is_some());
-    assert!(allocator.allocate(false).is_none());
-    assert!(allocator.allocate(true).is_some());
-    assert!(allocator.allocate(true).is_some());
-    assert!(allocator.allocate(true).is_none());
+fn each_purpose_leaves_the_reserve_to_those_behind_it() {
+    let mut allocator = ready(12, 8);
+    let mut taken = |purpose| std::iter::from_fn(|| allocator.allocate(purpose)).count();
+    assert_eq!(taken(Purpose::Write), 3);
+    assert_eq!(taken(Purpose::Log), 2);
+    assert_eq!(taken(Purpose::Write), 0);
+    assert_eq!(taken(Purpose::Opening), 2);
+    assert_eq!(taken(Purpose::Log), 0);
+    assert_eq!(taken(Purpose::Flush), 1);
+    assert_eq!(taken(Purpose::Merge), 2);
+    assert_eq!(taken(Purpose::Opening), 0);
+    assert_eq!(taken(Purpose::Metadata), 1);
+    assert_eq!(taken(Purpose::Metadata), 0);
 }
 
 #[test]
 #[should_panic(expected = "is not in use")]
 fn a_free_segment_cannot_be_released() {
     let mut allocator = ready(4, 0);
-    let segment = allocator.allocate(false).unwrap();
+    let segment = allocator.allocate(Purpose::Write).unwrap();
     let _ = allocator.release(segment);
     let _ = allocator.release(segment);
 }
@@ -82,7 +88,7 @@ fn counts_agree_with_a_model() {
         let held: Vec<_> = model.keys().copied().collect();
         let some = held.get(rng.below(held.len().max(1))).copied();
         match (rng.below(4), some) {
-            (0 | 1, _) => match allocator.allocate(false) {
+            (0 | 1, _) => match allocator.allocate(Purpose::Write) {
                 Some(segment) => assert_eq!(model.insert(segment, 1), None, "{segment}"),
                 None => {
                     assert_eq!(model.len(), 19, "everything is in use");

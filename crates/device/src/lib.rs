@@ -27,12 +27,13 @@ mod testing;
 pub mod window_files;
 pub mod windows;
 
+pub use allocator::Purpose;
 pub use catalog::RegionEntry;
 pub use file::{FileDevice, FileSettings};
 pub use io::{Buffer, Counters, Device, DeviceError, Io, OpKind, Ticket, Waker};
 pub use mem_device::{Crash, FaultCounters, MemoryDevice};
 pub use memory::{BootId, Revoked, SharedMemory, Stamp};
-pub use store::{CatalogChange, Dump, FormatOptions, SegmentHandle, Store, StoreSettings};
+pub use store::{CatalogChange, Dump, FormatOptions, Room, SegmentHandle, Store, StoreSettings};
 pub use superblock::{CREATED_BY_BYTES_MAX, Superblock};
 pub use window_files::{Fallback, WindowFiles, WindowFilesOptions};
 pub use windows::{AnonymousWindows, WindowStore};

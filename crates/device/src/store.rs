@@ -26,7 +26,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use argosy_base::limits::SEGMENT_SIZE;
 use argosy_base::{DeviceSegment, Incarnation, RegionId, ServerId};
 
-use crate::allocator::Allocator;
+use crate::allocator::{Allocator, Purpose};
 use crate::catalog::{CATALOG_BYTES_MAX, RegionEntry};
 use crate::io::{Buffer, Device, DeviceError, Io, Ticket, Waker};
 use crate::opening;
@@ -49,9 +49,32 @@ pub struct FormatOptions {
 /// Numbers that a user may set.
 #[derive(Clone, Debug, Default)]
 pub struct StoreSettings {
-    /// Segments that only [`Store::allocate_essential`] hands out: to manifests, and to compactions
-    /// that free more than they take.
+    /// Segments that writes leave free, so that deletes, compactions and manifests can empty a
+    /// device that is full. Who may take how many of them: [`Purpose`].
     pub reserve_segments: u32,
+}
+
+/// How much room a device has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// Segments that nobody uses, the reserve included.
+    pub free: u32,
+    /// How many of them are kept from writers.
+    pub reserve: u32,
+}
+
+impl Room {
+    /// Whether there is none for new data.
+    #[must_use]
+    pub const fn is_full(&self) -> bool {
+        self.free <= self.reserve
+    }
+
+    /// Segments that may be taken for `purpose`.
+    #[must_use]
+    pub const fn for_purpose(&self, purpose: Purpose) -> u32 {
+        self.free.saturating_sub(purpose.keeps(self.reserve))
+    }
 }
 
 /// See the module documentation. All methods may be called from any thread.
@@ -245,29 +268,27 @@ impl Store {
     /// A free segment. What is stored in it is unknown.
     ///
     /// # Errors
-    /// [`DeviceError::Full`] where there is none, or only the reserve.
-    pub fn allocate(self: &Arc<Self>) -> Result<SegmentHandle, DeviceError> {
-        self.allocate_from(false)
-    }
-
-    /// A free segment, from the reserve too: for a manifest, or for whatever frees more segments
-    /// than it takes.
-    ///
-    /// # Errors
-    /// [`DeviceError::Full`] where there is none.
-    pub fn allocate_essential(self: &Arc<Self>) -> Result<SegmentHandle, DeviceError> {
-        self.allocate_from(true)
-    }
-
-    fn allocate_from(self: &Arc<Self>, reserve: bool) -> Result<SegmentHandle, DeviceError> {
+    /// [`DeviceError::Full`] where there is none that may be used for `purpose`.
+    pub fn allocate(self: &Arc<Self>, purpose: Purpose) -> Result<SegmentHandle, DeviceError> {
         self.release_written();
         let mut allocator = self.lock_allocator();
-        match allocator.allocate(reserve) {
+        match allocator.allocate(purpose) {
             Some(segment) => Ok(self.handle(segment)),
             None => Err(DeviceError::Full {
                 used: allocator.used(),
                 total: allocator.total(),
             }),
+        }
+    }
+
+    /// How much room there is.
+    #[must_use]
+    pub fn room(&self) -> Room {
+        self.release_written();
+        let allocator = self.lock_allocator();
+        Room {
+            free: allocator.free(),
+            reserve: allocator.reserve(),
         }
     }
 

@@ -64,7 +64,10 @@ fn an_empty_device_holds_no_store() {
 fn the_catalog_survives_and_keeps_its_manifests() {
     let device = device();
     let store = recovered(&device);
-    let (one, two) = (store.allocate().unwrap(), store.allocate().unwrap());
+    let (one, two) = (
+        store.allocate(Purpose::Write).unwrap(),
+        store.allocate(Purpose::Write).unwrap(),
+    );
     let wanted = entry(7, &[&one, &two], 42);
     store.set_region(wanted.clone()).wait().unwrap();
     drop((one, two, store));
@@ -73,7 +76,7 @@ fn the_catalog_survives_and_keeps_its_manifests() {
     assert_eq!(store.regions(), std::slice::from_ref(&wanted));
     assert_eq!(store.used(), 3, "segment 0 and the manifest");
     // Nobody is given a segment of the manifest.
-    while let Ok(handle) = store.allocate() {
+    while let Ok(handle) = store.allocate(Purpose::Write) {
         assert!(!wanted.manifest.contains(&handle.segment()));
         std::mem::forget(handle);
     }
@@ -83,12 +86,12 @@ fn the_catalog_survives_and_keeps_its_manifests() {
 fn a_replaced_manifest_is_free_once_the_change_has_ended() {
     let device = device();
     let store = recovered(&device);
-    let old = store.allocate().unwrap();
+    let old = store.allocate(Purpose::Write).unwrap();
     let old_segment = old.segment();
     store.set_region(entry(1, &[&old], 0)).wait().unwrap();
     drop(old);
     assert_eq!(store.references(old_segment), 1, "the catalog's");
-    let new = store.allocate().unwrap();
+    let new = store.allocate(Purpose::Write).unwrap();
     store.set_region(entry(1, &[&new], 0)).wait().unwrap();
     assert_eq!(store.references(old_segment), 0);
     assert_eq!(store.references(new.segment()), 2);
@@ -101,7 +104,7 @@ fn a_replaced_manifest_is_free_once_the_change_has_ended() {
 fn a_segment_is_free_when_its_last_handle_is_dropped() {
     let device = device();
     let store = recovered(&device);
-    let handle = store.allocate().unwrap();
+    let handle = store.allocate(Purpose::Write).unwrap();
     let segment = handle.segment();
     let data = Arc::new(Buffer::from_slice(&[7; BLOCK_SIZE]));
     let ticket = store.submit_write(segment, 0, data, 0..BLOCK_SIZE);
@@ -111,7 +114,7 @@ fn a_segment_is_free_when_its_last_handle_is_dropped() {
     assert_eq!(store.used(), 2);
     drop(other);
     assert_eq!(store.used(), 1);
-    let next = store.allocate().unwrap();
+    let next = store.allocate(Purpose::Write).unwrap();
     assert_eq!(next.segment(), segment, "what was freed last is used first");
     let mut bytes = vec![1; BLOCK_SIZE];
     store.read(segment, 0, &mut bytes).unwrap();
@@ -123,15 +126,15 @@ fn a_segment_that_is_being_written_is_not_free() {
     let device = device();
     let slow = Arc::new(device.crash_clone(Crash::Kill, 1).lazy());
     let store = recovered(&slow);
-    let handle = store.allocate().unwrap();
+    let handle = store.allocate(Purpose::Write).unwrap();
     let segment = handle.segment();
     let data = Arc::new(Buffer::zeroed(BLOCK_SIZE));
     let ticket = store.submit_write(segment, 0, data, 0..BLOCK_SIZE);
     drop(handle);
-    assert_ne!(store.allocate().unwrap().segment(), segment);
+    assert_ne!(store.allocate(Purpose::Write).unwrap().segment(), segment);
     slow.run_all();
     assert!(ticket.poll().is_some());
-    assert_eq!(store.allocate().unwrap().segment(), segment);
+    assert_eq!(store.allocate(Purpose::Write).unwrap().segment(), segment);
 }
 
 #[test]
@@ -143,9 +146,9 @@ fn a_full_device_says_so_and_goes_on_when_space_is_freed() {
     let store = Store::open(device, &settings).unwrap();
     store.finish_recovery();
     let mut taken: Vec<_> = (0..SEGMENTS - 3)
-        .map(|_| store.allocate().unwrap())
+        .map(|_| store.allocate(Purpose::Write).unwrap())
         .collect();
-    let error = store.allocate().unwrap_err();
+    let error = store.allocate(Purpose::Write).unwrap_err();
     assert!(
         matches!(
             error,
@@ -157,13 +160,13 @@ fn a_full_device_says_so_and_goes_on_when_space_is_freed() {
         "{error}"
     );
     let essential = [
-        store.allocate_essential().unwrap(),
-        store.allocate_essential().unwrap(),
+        store.allocate(Purpose::Metadata).unwrap(),
+        store.allocate(Purpose::Metadata).unwrap(),
     ];
-    assert!(store.allocate_essential().is_err());
+    assert!(store.allocate(Purpose::Metadata).is_err());
     taken.truncate(10);
     drop(essential);
-    assert!(store.allocate().is_ok());
+    assert!(store.allocate(Purpose::Write).is_ok());
 }
 
 #[test]
@@ -199,7 +202,7 @@ fn words(device: MemoryDevice) -> (u64, u64) {
 fn a_crash_at_any_step_leaves_the_old_catalog_or_the_new() {
     let device = Arc::new(device().crash_clone(Crash::Kill, 1).lazy());
     let store = recovered(&device);
-    let segment = store.allocate().unwrap();
+    let segment = store.allocate(Purpose::Write).unwrap();
     store.set_region(entry(1, &[&segment], 1)).wait().unwrap();
     store.set_region(entry(2, &[&segment], 1)).wait().unwrap();
 
@@ -240,7 +243,7 @@ fn a_crash_at_any_step_leaves_the_old_catalog_or_the_new() {
 fn changes_that_come_together_are_written_together() {
     let device = Arc::new(device().crash_clone(Crash::Kill, 1).lazy());
     let store = recovered(&device);
-    let segment = store.allocate().unwrap();
+    let segment = store.allocate(Purpose::Write).unwrap();
     let changes: Vec<_> = (1..=100)
         .map(|word| store.set_region(entry(1, &[&segment], word)))
         .collect();
@@ -261,7 +264,7 @@ fn changes_that_come_together_are_written_together() {
 fn a_failed_sync_fails_the_change_and_all_later_ones() {
     let device = device();
     let store = recovered(&device);
-    let segment = store.allocate().unwrap();
+    let segment = store.allocate(Purpose::Write).unwrap();
     device.fail_after(crate::OpKind::Sync, 0);
     let change = store.set_region(entry(1, &[&segment], 1));
     assert!(change.wait().is_err());
@@ -273,7 +276,7 @@ fn a_failed_sync_fails_the_change_and_all_later_ones() {
 fn a_catalog_without_room_refuses() {
     let device = device();
     let store = recovered(&device);
-    let segment = store.allocate().unwrap();
+    let segment = store.allocate(Purpose::Write).unwrap();
     let mut big = entry(1, &[], 0);
     big.manifest = vec![segment.segment(); CATALOG_BYTES_MAX / 4];
     let error = store.set_region(big).wait().unwrap_err();
@@ -287,7 +290,7 @@ fn a_catalog_without_room_refuses() {
 fn any_torn_sector_of_one_copy_is_survived() {
     let device = device();
     let store = recovered(&device);
-    let segment = store.allocate().unwrap();
+    let segment = store.allocate(Purpose::Write).unwrap();
     for region in 1..200 {
         store
             .set_region(entry(region, &[&segment], 9))
@@ -353,7 +356,7 @@ fn a_shortened_device_is_refused() {
 fn a_dump_reads_well() {
     let device = device();
     let store = recovered(&device);
-    let segment = store.allocate().unwrap();
+    let segment = store.allocate(Purpose::Write).unwrap();
     store.set_region(entry(1, &[&segment], 5)).wait().unwrap();
     let text = store.dump().to_string();
     for line in [
@@ -376,7 +379,7 @@ fn references_agree_with_a_model() {
     let mut full = 0;
     for _ in 0..20_000 {
         match rng.below(3) {
-            0 => match store.allocate() {
+            0 => match store.allocate(Purpose::Write) {
                 Ok(handle) => {
                     let fresh = held.iter().all(|h| h.segment() != handle.segment());
                     assert!(fresh, "{handle:?} was free");
@@ -411,7 +414,7 @@ fn random_damage_of_segment_0_does_not_panic() {
     let mut rng = crate::rng::Rng::new(5);
     let device = device();
     let store = recovered(&device);
-    let segment = store.allocate().unwrap();
+    let segment = store.allocate(Purpose::Write).unwrap();
     store.set_region(entry(1, &[&segment], 5)).wait().unwrap();
     drop((segment, store));
     let (mut good, mut bad) = (0, 0);

@@ -8,15 +8,20 @@ use argosy_device::DeviceError;
 use crate::batch::{BatchError, WriteBatch};
 
 /// Why a write cannot be taken at this moment. Nothing of it was appended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BusyReason {
     /// The log windows are full: a flush has not been acknowledged by every member.
+    #[error("the log windows are full until every member has made them durable")]
     LogWindows,
     /// L0 is full: a compaction has to retire a memtable.
+    #[error("the memtables are full until one of them has been flushed")]
     Memtable,
     /// The levels hold more runs than reads can bear: compaction is behind.
+    #[error("compaction is behind")]
     CompactionDebt,
-    /// The device is out of segments.
+    /// The device is out of segments, but for those that are kept so that deletes and compactions
+    /// can make room. Writes of new data are taken again when they have.
+    #[error("the device is full; reads and deletes go on; delete keys to make room")]
     DeviceFull,
 }
 
@@ -28,7 +33,7 @@ pub enum EngineError {
     #[error(transparent)]
     Limit(#[from] BatchError),
     /// The write was not taken. Retry after the next progress.
-    #[error("not applied: the region is busy ({0:?})")]
+    #[error("not applied: {0}")]
     Busy(BusyReason),
     /// The device failed, or what it holds is damaged; see the error's own remedy.
     #[error(transparent)]

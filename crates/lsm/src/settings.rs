@@ -135,6 +135,25 @@ impl Settings {
         }
     }
 
+    /// Segments that a device with `regions` regions keeps from writers, so that it can be emptied
+    /// when it is full (see [`Purpose`](argosy_device::Purpose)). For each region, that is twice
+    /// what frees space:
+    ///
+    /// - the flush of one memtable: its bytes, an eighth for indexes and filters, and the segment
+    ///   that is not full at the end;
+    /// - a merge of the few segments that it reads on a full device, and as many that are left
+    ///   clipped until the next merge has consumed the rest of them.
+    ///
+    /// The other half are the log segments that opening takes, those that deletes take, a manifest
+    /// that has grown, and the checkpoint that begins it anew.
+    #[must_use]
+    pub fn reserve_segments(&self, regions: usize) -> u32 {
+        const MERGE: usize = 2 * crate::db::FULL_PART_MAX;
+        let flush = (self.l0_bytes + self.l0_bytes / 8) / self.segment_bytes + 1;
+        let reserve = 2 * (flush + MERGE) * regions.max(1);
+        u32::try_from(reserve).unwrap_or(u32::MAX)
+    }
+
     /// Windows in one log segment.
     #[must_use]
     pub const fn windows_per_segment(&self) -> usize {

@@ -1,53 +1,277 @@
-//! A device without room: writers are told, readers are not disturbed, and nothing is lost.
+//! A device without room: writers are told, readers and deletes go on, nothing is lost, and once
+//! something was deleted there is room again with nobody's help.
 
 #![allow(clippy::unwrap_used, reason = "a test may stop there")]
 
 mod common;
 
+use std::collections::BTreeMap;
+
 use argosy_device::Crash;
-use argosy_engine::conformance::Host;
+use argosy_engine::conformance::{Choices, Host};
 use argosy_engine::{BusyReason, Engine, EngineError, WriteBatch, WriteOptions};
-use common::{Machine, tiny};
+use argosy_lsm::{Lsm, Placement, Settings};
+use common::{Machine, random_settings, tiny};
+
+/// Steps after which what has not happened does not happen any more.
+const PATIENCE: usize = 20_000;
+
+/// An engine on a small device, and what it has to hold.
+struct Rig {
+    machine: Machine,
+    engine: Option<Lsm>,
+    model: BTreeMap<Vec<u8>, Vec<u8>>,
+    written: u64,
+    /// Steps until the next kill, if there are any, and who decides how many the next life has.
+    lives: Option<(u64, Choices)>,
+    kills: u64,
+}
+
+/// [`tiny`], but with leaves large enough that pairs of a few hundred bytes lie in them.
+fn in_leaves() -> Settings {
+    Settings {
+        node_bytes: 4096,
+        window_slots: 4,
+        placement: Placement::InPlace,
+        ..tiny()
+    }
+}
 
 fn key(number: u64) -> Vec<u8> {
     format!("{number:06}").into_bytes()
 }
 
-#[test]
-fn a_full_device_turns_writers_away_and_nobody_else() {
-    let mut machine = Machine::new(tiny(), 64, 1);
-    let mut engine = machine.open();
-    let mut written = 0;
-    let mut reason = None;
-    'full: loop {
-        let mut batch = WriteBatch::new();
-        batch.put(&key(written), &[7; 400]).unwrap();
-        for _ in 0..20_000 {
-            match engine.write(&batch, WriteOptions::default()) {
-                Ok(_) => {
-                    written += 1;
-                    continue 'full;
-                }
-                Err(EngineError::Busy(why)) => reason = Some(why),
-                Err(error) => panic!("{error}"),
-            }
-            machine.step(&engine);
+impl Rig {
+    fn new(settings: Settings, segments: u64, seed: u64) -> Self {
+        let mut machine = Machine::new(settings, segments, seed);
+        let engine = machine.open();
+        Self {
+            machine,
+            engine: Some(engine),
+            model: BTreeMap::new(),
+            written: 0,
+            lives: None,
+            kills: 0,
         }
-        break;
     }
-    assert_eq!(reason, Some(BusyReason::DeviceFull));
-    assert!(written > 1000, "{written}");
-    for crash in [Crash::Kill, Crash::PowerLoss, Crash::Kill] {
-        for number in 0..written {
-            let found = engine.get(&key(number)).unwrap().value;
-            assert_eq!(found.as_deref(), Some(&[7; 400][..]), "{number}");
+
+    fn engine(&self) -> &Lsm {
+        self.engine.as_ref().expect("it is open")
+    }
+
+    /// A step, or a kill and a new start.
+    fn step(&mut self) {
+        match &mut self.lives {
+            Some((0, choices)) => {
+                // Some lives are long enough to get something done.
+                let long = if choices.below(4) == 0 { 1000 } else { 40 };
+                let steps = choices.below(long);
+                self.lives.as_mut().expect("just seen").0 = steps;
+                self.kills += 1;
+                return self.restart(Crash::Kill);
+            }
+            Some((steps, _)) => *steps -= 1,
+            None => {}
         }
-        engine.close().unwrap();
-        machine.end(engine, crash);
-        // The cut takes from the reserve where the manifest has to grow.
-        engine = match machine.try_open() {
-            Ok(engine) => engine,
+        let engine = self.engine.take().expect("it is open");
+        self.machine.step(&engine);
+        self.engine = Some(engine);
+    }
+
+    fn restart(&mut self, crash: Crash) {
+        let engine = self.engine.take().expect("it is open");
+        self.machine.end(engine, crash);
+        self.engine = match self.machine.try_open() {
+            Ok(engine) => Some(engine),
             Err(error) => panic!("a full region does not open: {error}"),
         };
     }
+
+    /// Writes, stepping until there is room. The reason where there is none.
+    fn write(&mut self, batch: &WriteBatch) -> Result<(), BusyReason> {
+        let mut reason = None;
+        for _ in 0..PATIENCE {
+            match self.engine().write(batch, WriteOptions::default()) {
+                Ok(_) => return Ok(()),
+                Err(EngineError::Busy(why)) => reason = Some(why),
+                Err(error) => panic!("{error}"),
+            }
+            self.step();
+        }
+        Err(reason.expect("it was refused at least once"))
+    }
+
+    fn put(&mut self, number: u64, len: usize) -> Result<(), BusyReason> {
+        self.written += 1;
+        let mut value = format!("{}-", self.written).into_bytes();
+        value.resize(len.max(value.len()), b'.');
+        let mut batch = WriteBatch::new();
+        batch.put(&key(number), &value).unwrap();
+        self.write(&batch)?;
+        self.model.insert(key(number), value);
+        Ok(())
+    }
+
+    fn delete(&mut self, key: &[u8]) {
+        let mut batch = WriteBatch::new();
+        batch.delete(key).unwrap();
+        if let Err(reason) = self.write(&batch) {
+            panic!(
+                "a delete was refused: {reason:?}; {:?}",
+                self.engine().stats()
+            );
+        }
+        self.model.remove(key);
+    }
+
+    /// Writes until the device is full; returns how many pairs that took.
+    fn fill(&mut self, len: usize) -> u64 {
+        for number in 0.. {
+            match self.put(number, len) {
+                Ok(()) => {}
+                Err(reason) => {
+                    assert_eq!(reason, BusyReason::DeviceFull);
+                    return number;
+                }
+            }
+        }
+        unreachable!("a device ends")
+    }
+
+    fn check(&self) {
+        for (key, value) in &self.model {
+            let found = self.engine().get(key).unwrap().value;
+            assert_eq!(
+                found.as_ref(),
+                Some(value),
+                "{}",
+                String::from_utf8_lossy(key)
+            );
+        }
+        let snapshot = self.engine().snapshot_of_all();
+        let mut scan =
+            argosy_engine::Snapshot::scan(&snapshot, &argosy_base::KeyRange::all()).unwrap();
+        let mut model = self.model.iter();
+        while let Some((key, value)) = scan.next().unwrap() {
+            assert_eq!(Some((&key, &value)), model.next());
+        }
+        assert_eq!(model.next(), None);
+    }
+
+    /// Deletes half of the keys, scattered ones or the first, then writes half as many as these:
+    /// segments are packed only where that wins a quarter of them.
+    fn empty_and_fill(&mut self, choices: &mut Choices, scattered: bool, len: usize) {
+        let keys: Vec<_> = self.model.keys().cloned().collect();
+        let half = keys.len() / 2;
+        let doomed: Vec<_> = if scattered {
+            keys.iter()
+                .filter(|_| choices.below(2) == 0)
+                .cloned()
+                .collect()
+        } else {
+            keys[..half].to_vec()
+        };
+        for key in &doomed {
+            self.delete(key);
+        }
+        self.check();
+        let room = doomed.len() as u64 / 2;
+        for number in 0..room {
+            if let Err(reason) = self.put(1_000_000 + self.written, len) {
+                panic!(
+                    "{} deleted, {number} written: {reason:?}; {:?}",
+                    doomed.len(),
+                    self.engine().stats()
+                );
+            }
+        }
+        self.check();
+    }
+}
+
+#[test]
+fn a_full_device_turns_writers_away_and_nobody_else() {
+    let mut rig = Rig::new(in_leaves(), 64, 1);
+    let written = rig.fill(400);
+    assert!(written > 1000, "{written}");
+    for crash in [Crash::Kill, Crash::PowerLoss, Crash::Kill] {
+        rig.check();
+        rig.engine().close().unwrap();
+        rig.restart(crash);
+    }
+    // Opening takes from the reserve, but not more each time.
+    for _ in 0..100 {
+        rig.restart(Crash::Kill);
+    }
+    rig.check();
+    rig.delete(&key(0));
+}
+
+#[test]
+fn deletes_make_room() {
+    for seed in 1..4 {
+        let mut choices = Choices::new(seed);
+        let mut rig = Rig::new(in_leaves(), 64, seed);
+        assert!(rig.fill(400) > 1000);
+        for round in 0..4 {
+            rig.empty_and_fill(&mut choices, round % 2 == 0, 400);
+            rig.fill(400);
+        }
+    }
+}
+
+#[test]
+fn deletes_make_room_in_the_large_log() {
+    let settings = Settings {
+        placement: Placement::Separated,
+        ..tiny()
+    };
+    let mut choices = Choices::new(7);
+    let mut rig = Rig::new(settings, 120, 7);
+    rig.fill(2000);
+    // Segments of the log go as a whole: in the order in which they were written.
+    for _ in 0..2 {
+        rig.empty_and_fill(&mut choices, false, 2000);
+        rig.fill(2000);
+    }
+}
+
+#[test]
+fn overwrites_make_room() {
+    let mut rig = Rig::new(in_leaves(), 64, 5);
+    // Half of what fits, again and again: what is hidden is found before writers are turned away.
+    let mut choices = Choices::new(5);
+    let fits = rig.fill(400);
+    for number in 0..fits {
+        rig.delete(&key(number));
+    }
+    for _ in 0..3 * fits {
+        let number = choices.below(fits / 2);
+        if let Err(reason) = rig.put(number, 400) {
+            panic!("{reason:?}: {:?}", rig.engine().stats());
+        }
+    }
+    rig.check();
+}
+
+/// Kills after few steps or many, whatever is under way, with many settings.
+#[test]
+fn kills_on_a_full_device_lose_nothing() {
+    let mut kills = 0;
+    for seed in 0..8 {
+        let mut choices = Choices::new(100 + seed);
+        let settings = Settings {
+            node_bytes: 4096,
+            window_slots: 4,
+            placement: Placement::InPlace,
+            ..random_settings(&mut choices)
+        };
+        let mut rig = Rig::new(settings, 64, seed);
+        rig.lives = Some((0, Choices::new(seed)));
+        rig.fill(300);
+        rig.check();
+        rig.empty_and_fill(&mut choices, seed % 2 == 0, 300);
+        kills += rig.kills;
+    }
+    assert!(kills > 500, "{kills}");
 }

@@ -25,6 +25,7 @@ use std::sync::Arc;
 
 use argosy_base::range::successor;
 use argosy_base::{Epoch, KeyRange, RegionId};
+use argosy_device::Purpose;
 use argosy_engine::{EngineError, Observer, SealedSegment};
 
 use crate::edit::LevelSegment;
@@ -44,6 +45,8 @@ pub struct Tools<'a> {
     pub storage: &'a mut Storage,
     /// Who ships what is built.
     pub observer: Option<&'a dyn Observer>,
+    /// What the outputs are, for who may use how much of the reserve.
+    pub purpose: Purpose,
     /// Bytes to merge, roughly.
     pub step_bytes: usize,
 }
@@ -55,7 +58,7 @@ pub enum Stepped {
     Progress,
     /// A write, the observer or a segment number is waited for.
     Waiting,
-    /// The device has no free segment.
+    /// The device has no free segment. Give the build up, so that others have what it holds.
     DeviceFull,
     /// All outputs are written and taken.
     Done,
@@ -226,13 +229,20 @@ impl<S: Source> Build<S> {
         Ok(bytes > 0)
     }
 
+    /// Gives up the segments that were made: the build is over, and nothing names them.
+    pub fn abandon(&mut self, storage: &mut Storage) {
+        for segment in self.outputs.drain(..) {
+            storage.abandon(segment.number);
+        }
+        self.held.clear();
+    }
+
     /// Gives the finished segment a place and begins to write it. Returns false where the device
-    /// is full: compactions free more than they take, and a flush lets the log go, so both may use
-    /// the reserve.
+    /// is full, reserve and all: merges free more than they take, and a flush lets the log go.
     fn place(&mut self, tools: &mut Tools<'_>) -> Result<bool, EngineError> {
         let number = self.unplaced.as_ref().map(|built| built.name.number);
         let number = number.expect("a segment is waiting for its place");
-        let stored = match tools.storage.allocate_essential(number) {
+        let stored = match tools.storage.allocate(number, tools.purpose) {
             Ok(stored) => stored,
             Err(error) if error.is_full() => return Ok(false),
             Err(error) => return Err(error.into()),

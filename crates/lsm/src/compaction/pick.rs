@@ -57,6 +57,16 @@ pub struct Policy {
     pub l0_bytes: u64,
     /// Input bytes that a part aims at.
     pub part_bytes: u64,
+    /// Segments that a part reads at most, where it can be cut so narrow: what it writes needs as
+    /// many before any of them is free.
+    pub segments_max: usize,
+    /// The device is full: levels that are not full are merged, too, where that may free space.
+    pub reclaim: bool,
+    /// Where nothing of that kind is left: neighbours that fit fewer segments of this many bytes
+    /// are merged. 0: not at all.
+    pub pack_bytes: u64,
+    /// How many of them at a time.
+    pub pack_segments: usize,
 }
 
 /// A segment's place in a [`Shape`].
@@ -97,16 +107,61 @@ pub fn pick(shape: &Shape<'_>, policy: &Policy) -> Choice {
         .filter(|(score, _)| *score >= 100)
         // Of equally full levels the upper one: it is what writers and readers wait for.
         .max_by_key(|(score, level)| (*score, u8::MAX - level));
-    let Some((_, level)) = fullest else {
-        return Choice::Rest;
+    let fullest = fullest.map(|(_, level)| level);
+    let wasteful = || (1..LEVELS_MAX).find(|level| policy.reclaim && is_wasteful(shape, *level));
+    let Some(level) = fullest.or_else(wasteful) else {
+        return match policy.reclaim.then(|| packed(shape, policy)).flatten() {
+            Some((level, range)) => Choice::Merge { level, range },
+            None => Choice::Rest,
+        };
     };
     match moves(shape, level) {
-        segments if segments.is_empty() => Choice::Merge {
-            level,
-            range: part(shape, policy, level),
-        },
+        segments if segments.is_empty() => {
+            let range = part(shape, policy, level);
+            Choice::Merge {
+                level,
+                range: narrowed(shape, level, range, policy.segments_max),
+            }
+        }
         segments => Choice::Move { level, segments },
     }
+}
+
+/// Whether merging `level` down may free space: it hides something below, or holds tombstones.
+/// Once none is wasteful, everything lies in one level and nothing in it is hidden.
+fn is_wasteful(shape: &Shape<'_>, level: u8) -> bool {
+    let own = runs(shape, level);
+    let holds = |runs: &[Vec<Piece<'_>>]| runs.iter().any(|run| !run.is_empty());
+    let deeper = shape.levels.get(usize::from(level)..).unwrap_or(&[]);
+    holds(own)
+        && (own.iter().filter(|run| !run.is_empty()).count() > 1
+            || own.iter().flatten().any(|piece| piece.tombstones)
+            || deeper.iter().any(|runs| holds(runs)))
+}
+
+/// Neighbours of the lowest level that would need seven eighths of the segments that they have, at
+/// most: merged from the level above, which has nothing there, into their own.
+fn packed(shape: &Shape<'_>, policy: &Policy) -> Option<(u8, KeyRange)> {
+    let lowest = shape
+        .levels
+        .iter()
+        .rposition(|runs| runs.iter().any(|run| !run.is_empty()))?;
+    let [run] = shape.levels[lowest].as_slice() else {
+        return None;
+    };
+    if lowest == 0 || policy.pack_bytes == 0 {
+        return None;
+    }
+    let level = u8::try_from(lowest).expect("there are few levels");
+    let count = run.len().min(policy.pack_segments);
+    let needed = |pieces: &[Piece<'_>]| {
+        let bytes: u64 = pieces.iter().map(|piece| piece.bytes).sum();
+        bytes.div_ceil(policy.pack_bytes)
+    };
+    let first = run
+        .windows(count.max(2))
+        .position(|pieces| needed(pieces) * 8 <= pieces.len() as u64 * 7)?;
+    Some((level, reach(run, first, first + count.max(2) - 1)))
 }
 
 /// How full `level` is, in hundredths of what starts a compaction.
@@ -240,6 +295,51 @@ fn part(shape: &Shape<'_>, policy: &Policy, level: u8) -> KeyRange {
         }
     }
     range
+}
+
+/// The longest beginning of `range` of which a merge reads at most `segments_max` segments; the
+/// shortest that there is where even that reads more. It has some of `level`, or nothing would go
+/// down, and cuts no segment below.
+fn narrowed(shape: &Shape<'_>, level: u8, range: KeyRange, segments_max: usize) -> KeyRange {
+    if segments(shape, level, &range) <= segments_max {
+        return range;
+    }
+    let below = || runs(shape, level + 1).iter().flatten();
+    let starts = runs(shape, level).iter().flatten().chain(below());
+    let starts = starts.map(|piece| &piece.range.from);
+    let ends = below().filter_map(|piece| piece.range.to.as_ref());
+    let inside = |at: &&Vec<u8>| range.from < **at && range.to.as_ref().is_none_or(|to| *at < to);
+    let cuts_none = |at: &&Vec<u8>| {
+        below().all(|piece| {
+            let ended = piece.range.to.as_ref().is_some_and(|to| to <= *at);
+            piece.range.from >= **at || ended
+        })
+    };
+    let mut cuts: Vec<_> = starts
+        .chain(ends)
+        .filter(inside)
+        .filter(cuts_none)
+        .collect();
+    let own = runs(shape, level)
+        .iter()
+        .filter_map(|run| overlapping(run, &range).first());
+    let first = own.map(|piece| &piece.range.from).min();
+    cuts.retain(|at| first.is_some_and(|first| first < *at));
+    cuts.sort_unstable();
+    cuts.dedup();
+    let upto = |at: &Vec<u8>| KeyRange::new(range.from.clone(), Some(at.clone()));
+    let fitting = cuts.partition_point(|at| segments(shape, level, &upto(at)) <= segments_max);
+    match cuts.get(fitting.saturating_sub(1)) {
+        Some(at) => upto(at),
+        None => range,
+    }
+}
+
+/// Segments that a merge of `range` from `level` into the level below would read.
+fn segments(shape: &Shape<'_>, level: u8, range: &KeyRange) -> usize {
+    let both = [runs(shape, level), runs(shape, level + 1)];
+    let pieces = both.iter().flat_map(|runs| runs.iter());
+    pieces.map(|run| overlapping(run, range).len()).sum()
 }
 
 /// From the start of segment `first` of a run to the start of the one behind `last`.

@@ -71,6 +71,10 @@ fn scripts() {
                 growth_factor: u32::try_from(number("growth", 4)).unwrap(),
                 l0_bytes: number("l0", 10),
                 part_bytes: number("part", 30),
+                segments_max: usize::try_from(number("segments", 1000)).unwrap(),
+                reclaim: number("reclaim", 0) == 1,
+                pack_bytes: number("pack", 0),
+                pack_segments: usize::try_from(number("segments", 1000)).unwrap(),
             };
             let given = parse(&case.input);
             let shape = Shape {

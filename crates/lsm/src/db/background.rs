@@ -7,10 +7,11 @@
 //!    device ([`LogFlusher`]).
 //! 2. *Commits*: edits that became durable take effect: the new version is shown to readers, the
 //!    retired memtable leaves, log segments may be written, the observer hears of it.
-//! 3. *Jobs*: the oldest frozen memtable becomes a run of L1, once everything in it is committed;
+//! 3. *Space*: where the device is full, what may free some is begun ([`Space`]).
+//! 4. *Jobs*: the oldest frozen memtable becomes a run of L1, once everything in it is committed;
 //!    one part of one level at a time is merged into the level below. A step merges about
 //!    `step_bytes` of one of them. What a job made is committed by one edit.
-//! 4. *Upkeep* (`upkeep`): log segments that ended are sealed, new ones are declared before they are
+//! 5. *Upkeep* (`upkeep`): log segments that ended are sealed, new ones are declared before they are
 //!    needed, and so are segment numbers.
 //!
 //! At most one flush, one compaction and one upkeep edit are on their way to being committed, so
@@ -22,10 +23,12 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use argosy_base::{EditSeq, Instant, KeyRange, Lsn, SegmentNumber};
+use argosy_device::Purpose;
 use argosy_engine::{EngineError, FlushRange, LogEnd, Progress};
 
 use super::Lsm;
 use super::logflush::LogFlusher;
+use super::space::Space;
 use super::stats::Counts;
 use super::trim::{LastLsns, reach, trim};
 use crate::compaction::build::{Below, Build, Stepped, Target, Tools};
@@ -39,16 +42,16 @@ use crate::merge::Merge;
 use crate::storage::{Committed, Storage};
 
 /// A memtable that is becoming a run.
-struct Flush {
-    build: Build<MemtableSource>,
+pub(super) struct Flush {
+    pub(super) build: Build<MemtableSource>,
     last: Lsn,
     /// The end of the large log below which its pointers lie.
     large: Option<LogEnd>,
 }
 
 /// A part of a level that is being merged into the next.
-struct Compaction {
-    build: Build<Merge<RunSource>>,
+pub(super) struct Compaction {
+    pub(super) build: Build<Merge<RunSource>>,
     plan: Plan,
 }
 
@@ -71,8 +74,8 @@ pub(super) struct Effect {
 pub(super) struct Background {
     pub(super) storage: Storage,
     pub(super) logs: LogFlusher,
-    flush: Option<Flush>,
-    compaction: Option<Compaction>,
+    pub(super) flush: Option<Flush>,
+    pub(super) compaction: Option<Compaction>,
     /// Edits on their way, in order.
     effects: VecDeque<Effect>,
     /// Marks that are durable here but perhaps not everywhere.
@@ -85,7 +88,9 @@ pub(super) struct Background {
     /// The flush or the compaction goes first in the next step.
     compaction_first: bool,
     /// No level of the head version asks for a compaction.
-    at_rest: bool,
+    pub(super) at_rest: bool,
+    /// What is done about a device that is full.
+    pub(super) space: Space,
 }
 
 impl Effect {
@@ -120,6 +125,7 @@ impl Background {
             next_flush: None,
             compaction_first: false,
             at_rest: false,
+            space: Space::default(),
         }
     }
 
@@ -132,6 +138,7 @@ impl Background {
     pub(super) fn step(&mut self, lsm: &Lsm, now: Instant) -> Result<Progress, EngineError> {
         let mut made = self.step_logs(lsm, now)?;
         made |= self.step_commits(lsm)?;
+        self.look_for_space(lsm, now);
         made |= self.step_jobs(lsm)?;
         made |= self.upkeep(lsm)?;
         lsm.pending.store(self.pending(), Ordering::Relaxed);
@@ -259,6 +266,7 @@ impl Background {
         }
         if effect.compaction {
             self.compaction = None;
+            self.space.narrower = 0;
         }
         self.marks.extend(effect.mark.map(|mark| (seq, mark)));
         if let Some(observer) = &lsm.observer {
@@ -297,7 +305,8 @@ impl Background {
 
     // --- Jobs ---
 
-    /// Moves one job: the flush, or where that waits, the compaction; in turns while L1 is full.
+    /// Moves one job: the flush, or where that waits, the compaction; in turns while L1 or the
+    /// device is full.
     fn step_jobs(&mut self, lsm: &Lsm) -> Result<bool, EngineError> {
         let runs = self
             .storage
@@ -305,7 +314,7 @@ impl Background {
             .level(1)
             .map_or(0, |level| level.runs.len());
         let behind = runs >= lsm.settings.l1_runs_max;
-        self.compaction_first = behind && !self.compaction_first;
+        self.compaction_first = (behind || self.space.is_full()) && !self.compaction_first;
         if self.compaction_first && self.step_compaction(lsm)? {
             return Ok(true);
         }
@@ -333,6 +342,9 @@ impl Background {
         else {
             return false;
         };
+        if !self.may_flush(&frozen.table) {
+            return false;
+        }
         let all = KeyRange::all();
         let source = MemtableSource::new(&frozen.table, frozen.last, &all);
         let below = Below::new(self.storage.head(), 1, &all);
@@ -351,14 +363,19 @@ impl Background {
         if self.is_committing(|effect| effect.flush) {
             return Ok(false);
         }
+        let purpose = self.flush_purpose();
         let flush = self.flush.as_mut().expect("it was begun");
         let mut tools = Tools {
             storage: &mut self.storage,
             observer: lsm.observer.as_deref(),
+            purpose,
             step_bytes: lsm.settings.step_bytes,
         };
         let stepped = flush.build.step(&mut tools)?;
-        note_full(lsm, stepped);
+        if stepped == Stepped::DeviceFull {
+            self.give_up_flush();
+            return Ok(false);
+        }
         if stepped != Stepped::Done {
             return Ok(stepped == Stepped::Progress);
         }
@@ -409,6 +426,10 @@ impl Background {
             growth_factor: lsm.settings.growth_factor,
             l0_bytes: lsm.settings.l0_bytes as u64,
             part_bytes: lsm.settings.compaction_part_bytes,
+            segments_max: self.space.part_segments(),
+            reclaim: self.space.is_full(),
+            pack_bytes: self.space.pack_bytes(lsm.settings.segment_bytes),
+            pack_segments: self.space.pack_segments(),
         };
         match pick(&shape(&head), &policy) {
             Choice::Rest => {
@@ -455,7 +476,7 @@ impl Background {
             return Ok(false);
         }
         if self.compaction.is_none() {
-            return if self.at_rest {
+            return if self.at_rest || !self.space.may_compact() {
                 Ok(false)
             } else {
                 self.begin_compaction(lsm)
@@ -465,10 +486,14 @@ impl Background {
         let mut tools = Tools {
             storage: &mut self.storage,
             observer: lsm.observer.as_deref(),
+            purpose: Purpose::Merge,
             step_bytes: lsm.settings.step_bytes,
         };
         let stepped = compaction.build.step(&mut tools)?;
-        note_full(lsm, stepped);
+        if stepped == Stepped::DeviceFull {
+            self.give_up_compaction();
+            return Ok(false);
+        }
         if stepped == Stepped::Done {
             self.commit_compaction(lsm)?;
             return Ok(true);
@@ -478,6 +503,8 @@ impl Background {
 
     fn commit_compaction(&mut self, lsm: &Lsm) -> Result<(), EngineError> {
         let compaction = self.compaction.as_ref().expect("it is done");
+        let read = compaction.plan.inputs.iter().map(Vec::len).sum();
+        self.space.merged(read, compaction.build.outputs().len());
         let mut edit = self.storage.next_edit(lsm.epoch);
         compaction.plan.take_away(&mut edit);
         for segment in compaction.build.outputs() {
@@ -494,13 +521,5 @@ impl Background {
             ..Effect::default()
         };
         self.commit(lsm, edit, effect)
-    }
-}
-
-fn note_full(lsm: &Lsm, stepped: Stepped) {
-    match stepped {
-        Stepped::DeviceFull => lsm.device_full.store(true, Ordering::Relaxed),
-        Stepped::Progress | Stepped::Done => lsm.device_full.store(false, Ordering::Relaxed),
-        Stepped::Waiting => {}
     }
 }

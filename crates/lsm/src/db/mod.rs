@@ -22,6 +22,7 @@ mod logflush;
 pub mod promote;
 mod replay;
 mod source;
+mod space;
 mod stats;
 mod trim;
 mod upkeep;
@@ -33,10 +34,10 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 
 use arc_swap::ArcSwap;
 use argosy_base::{EditSeq, Epoch, Instant, LogKind, Lsn, RegionId, SegmentNumber};
-use argosy_device::Waker;
+use argosy_device::{Room, Waker};
 use argosy_engine::batch::check_key;
 use argosy_engine::{
-    BusyReason, Engine, EngineError, Found, LogEnd, Observer, Progress, Snapshot, WriteBatch,
+    BusyReason, Engine, EngineError, Found, LogEnd, Observer, Op, Progress, Snapshot, WriteBatch,
     WriteOptions, Written,
 };
 
@@ -54,6 +55,7 @@ use condition::Looked;
 pub use promote::Service;
 pub use replay::Tables;
 pub use source::Pinned;
+pub(crate) use space::FULL_PART_MAX;
 use stats::Counts;
 pub use stats::{LevelStats, Stats};
 use writer::{Touched, Writer};
@@ -103,7 +105,10 @@ pub struct Lsm {
     /// Why no more writes are taken.
     closed: OnceLock<&'static str>,
     flush_asked: AtomicBool,
+    /// The device is full, here or at a member.
     device_full: AtomicBool,
+    /// The least room that another member has, if there are any.
+    members_room: Mutex<Option<Room>>,
     /// See [`Lsm::background_pending`].
     pending: AtomicUsize,
     waker: OnceLock<Waker>,
@@ -143,6 +148,7 @@ impl Lsm {
         } else {
             EditSeq(0)
         };
+        let full = parts.storage.store().room().is_full();
         // What was replayed is on this device alone; with other members the driver says when it
         // is on theirs. What is in the levels was committed before it went there.
         let committed = if alone { parts.last } else { levels_lsn };
@@ -164,7 +170,8 @@ impl Lsm {
             edits_everywhere: AtomicU64::new(known.0),
             closed: OnceLock::new(),
             flush_asked: AtomicBool::new(false),
-            device_full: AtomicBool::new(false),
+            device_full: AtomicBool::new(full),
+            members_room: Mutex::default(),
             pending: AtomicUsize::new(1),
             waker: OnceLock::new(),
             counts: Counts::default(),
@@ -195,6 +202,33 @@ impl Lsm {
     pub fn flush_now(&self) {
         self.flush_asked.store(true, Ordering::Release);
         self.wake();
+    }
+
+    /// The least room that the devices of the other members have: where one is full, so is the
+    /// region.
+    pub fn set_members_room(&self, room: Option<Room>) {
+        *self
+            .members_room
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = room;
+        self.wake();
+    }
+
+    fn members_room(&self) -> Option<Room> {
+        *self
+            .members_room
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn set_full(&self, full: bool) {
+        self.device_full.store(full, Ordering::Release);
+    }
+
+    /// Whether writes of new data are turned away because a device is full.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.device_full.load(Ordering::Acquire)
     }
 
     /// The highest LSN up to which everything is durable on every member.
@@ -278,6 +312,9 @@ impl Lsm {
     /// Appends and inserts `batch`, publishes it, and tells the observer. Under the writer lock.
     fn append(&self, writer: &mut Writer, batch: &WriteBatch) -> Result<(), EngineError> {
         let before = writer.last();
+        if self.is_full() && batch.ops().any(|op| matches!(op, Op::Put { .. })) {
+            return Err(EngineError::Busy(BusyReason::DeviceFull));
+        }
         if writer
             .make_room(batch, &self.settings)
             .map_err(EngineError::Busy)?
@@ -344,7 +381,7 @@ impl Lsm {
         let EngineError::Busy(reason) = error else {
             return error;
         };
-        let reason = if self.device_full.load(Ordering::Relaxed) {
+        let reason = if self.is_full() {
             BusyReason::DeviceFull
         } else {
             reason

@@ -15,6 +15,8 @@ use argosy_device::{Buffer, DeviceError, SharedMemory, Store, WindowStore};
 use argosy_engine::Observer;
 
 use super::replay::Tables;
+use super::trim::{LastLsns, reach, trim};
+use super::upkeep::tail_purpose;
 use super::{Lsm, Parts};
 use crate::cache::NodeCache;
 use crate::edit::LogSegment;
@@ -56,7 +58,7 @@ impl Lsm {
         if service.observer.is_none() {
             let mark = storage.current().mark();
             storage.mark_recorded(mark);
-            tails = begin_logs(&mut storage, service.epoch, recovered.last)?;
+            tails = begin_logs(&mut storage, service.epoch, recovered.last, &tables)?;
             edits.extend(storage.settle()?);
         }
         let stamp = windows[0][0].stamp();
@@ -241,20 +243,22 @@ fn write_unflushed(version: &Version, tail: &LogTail) {
     }
 }
 
-/// Begins both logs with a segment each; with none where the device is full, so that the region can
-/// at least be read. Upkeep adds them as soon as there is room.
+/// Begins both logs with a segment each; where the device is full, the recovery log alone, for
+/// deletes, or none, so that the region can at least be read. Upkeep adds them as soon as there is room.
 fn begin_logs(
     storage: &mut Storage,
     epoch: Epoch,
     last: Lsn,
+    tables: &Tables,
 ) -> Result<Vec<(EditSeq, LogSegment)>, ReplicaError> {
+    let in_use = !tables.is_empty();
     let mut edit = storage.next_edit(epoch);
     let mut tails = Vec::new();
     for log in LogKind::ALL {
         let number = storage
             .allocate_number()
             .expect("a block was just reserved");
-        match storage.allocate(number) {
+        match storage.allocate(number, tail_purpose(log, in_use)) {
             Ok(_) => {}
             Err(error) if error.is_full() => continue,
             Err(error) => return Err(error.into()),
@@ -271,7 +275,17 @@ fn begin_logs(
         edit.logs_added.push(segment);
         tails.push((edit.seq, segment));
     }
-    if !tails.is_empty() {
+    // What an earlier start began and nobody wrote to goes at once.
+    let head = Arc::clone(storage.head());
+    let reach = reach(storage.settings().segment_bytes);
+    trim(
+        &head,
+        std::iter::empty(),
+        reach,
+        &mut LastLsns::new(last),
+        &mut edit,
+    );
+    if !tails.is_empty() || !edit.logs_removed.is_empty() {
         storage.commit(&edit)?;
     }
     Ok(tails)

@@ -5,15 +5,27 @@
 //! is declared is used only once every member has the edit ([`Background`] sees to that). Segments
 //! that have ended are sealed in their order.
 
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
 
 use argosy_base::LogKind;
+use argosy_device::Purpose;
 use argosy_engine::EngineError;
 
 use super::Lsm;
 use super::background::{Background, Effect};
+use super::trim::{reach, trim};
 use super::writer::Ended;
 use crate::edit::{Edit, LogSegment};
+
+/// What a segment of `log` is wanted for. Where the device is full only deletes are written, and
+/// these go to the recovery log. `in_use`: it has a segment, or memtables depend on older ones.
+pub(super) const fn tail_purpose(log: LogKind, in_use: bool) -> Purpose {
+    match log {
+        LogKind::Recovery if in_use => Purpose::Log,
+        LogKind::Recovery => Purpose::Opening,
+        LogKind::Large => Purpose::Write,
+    }
+}
 
 impl Background {
     /// Seals, declares and reserves, by one edit, unless one is on its way.
@@ -31,7 +43,14 @@ impl Background {
             effect.mark = edit.mark;
         }
         let idle = edit.logs_sealed.is_empty() && edit.logs_added.is_empty() && edit.mark.is_none();
-        if idle {
+        if idle && !self.space.is_full() {
+            return Ok(false);
+        }
+        // What an earlier engine began and nobody wrote to is in no flush's way.
+        let head = Arc::clone(self.storage.head());
+        let reach = reach(lsm.settings.segment_bytes);
+        trim(&head, std::iter::empty(), reach, &mut self.lasts, &mut edit);
+        if idle && edit.logs_removed.is_empty() {
             return Ok(false);
         }
         self.commit(lsm, edit, effect)?;
@@ -79,11 +98,15 @@ impl Background {
             let Some(number) = kept.or_else(|| self.storage.allocate_number()) else {
                 continue;
             };
-            match self.storage.allocate(number) {
-                Ok(_) => lsm.device_full.store(false, Ordering::Relaxed),
+            let in_use = {
+                let writer = lsm.lock();
+                writer.has_segment(log) || writer.holds_entries()
+            };
+            let purpose = tail_purpose(log, in_use);
+            match self.storage.allocate(number, purpose) {
+                Ok(_) => {}
                 Err(error) if error.is_full() => {
                     self.unused_number = Some(number);
-                    lsm.device_full.store(true, Ordering::Relaxed);
                     continue;
                 }
                 Err(error) => return Err(error.into()),

@@ -304,6 +304,16 @@ impl Writer {
         any
     }
 
+    /// Whether anything is in memtables.
+    pub(super) fn holds_entries(&self) -> bool {
+        !self.frozen.is_empty() || !self.active.is_empty()
+    }
+
+    /// Whether `log` has a segment to write to, now or soon.
+    pub(super) fn has_segment(&self, log: LogKind) -> bool {
+        self.spare.iter().any(|(_, spare)| spare.log == log) || self.logs.log(log).has_segment()
+    }
+
     /// Whether `log` needs another segment beyond those that are on their way.
     pub(super) fn wants_segment(&self, log: LogKind) -> bool {
         let coming = self.spare.iter().any(|(_, spare)| spare.log == log);

@@ -138,6 +138,12 @@ impl LogWriter {
         self.bounds().provided_end < self.cursor.at + ahead
     }
 
+    /// Whether a segment is provided that has room left.
+    #[must_use]
+    pub fn has_segment(&self) -> bool {
+        self.cursor.at < self.bounds().provided_end
+    }
+
     /// Adds the next segment of the chain. The edit that adds it must be durable, or recovery would
     /// not find what is written to it.
     ///

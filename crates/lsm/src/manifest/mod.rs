@@ -27,7 +27,7 @@ use std::sync::Arc;
 use argosy_base::limits::BLOCK_SIZE;
 use argosy_base::{DeviceSegment, RegionId};
 use argosy_device::{
-    Buffer, CatalogChange, DeviceError, RegionEntry, SegmentHandle, Store, Ticket,
+    Buffer, CatalogChange, DeviceError, Purpose, RegionEntry, SegmentHandle, Store, Ticket,
 };
 
 pub use format::Record;
@@ -198,7 +198,7 @@ impl Manifest {
         }
         let mut chain = self.chain.clone();
         while chain.len() < needed {
-            chain.push(self.store.allocate_essential()?);
+            chain.push(self.store.allocate(Purpose::Metadata)?);
         }
         let change = self.set_region(&chain, self.cursor.generation());
         self.chain = chain;
@@ -225,7 +225,7 @@ impl Manifest {
         let mut writer = Writer::new(self.region, cursor, self.segment_bytes);
         writer.put(checkpoint);
         let chain = (0..writer.segments())
-            .map(|_| self.store.allocate_essential())
+            .map(|_| self.store.allocate(Purpose::Metadata))
             .collect::<Result<Vec<_>, _>>()?;
         let (parts, cursor) = writer.finish();
         let stage = Stage::Writing(submit(&self.store, &chain, parts));

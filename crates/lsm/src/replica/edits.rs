@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use argosy_base::{EditSeq, Epoch, Identity, Kind, SegmentNumber};
-use argosy_device::Buffer;
+use argosy_device::{Buffer, Purpose};
 
 use super::{Arrival, Fill, Replica, ReplicaError, ReplicaEvent, block_down, block_up};
 use crate::edit::{Edit, LevelSegment, LogSegment};
@@ -48,6 +48,7 @@ impl Replica {
     pub fn missing(&mut self, edit: &Edit) -> Vec<MissingPart> {
         self.start_waiting();
         self.expected.clear();
+        self.named = edit.added.iter().map(|(_, _, s)| s.number).collect();
         let mut parts = Vec::new();
         for segment in self.level_segments_missing(edit) {
             self.expected.insert(
@@ -235,7 +236,17 @@ impl Replica {
             return Ok(());
         }
         self.forget_fill(number);
-        let stored = self.storage.allocate(number)?;
+        let stored = self
+            .storage
+            .allocate(number, Purpose::Merge)
+            .or_else(|error| {
+                // What no edit has named can be fetched once one does.
+                if error.is_full() && self.forget_unnamed() {
+                    self.storage.allocate(number, Purpose::Merge)
+                } else {
+                    Err(error)
+                }
+            })?;
         let _ = stored.write(0, Arc::clone(bytes), 0..bytes.len());
         let arrival = Arrival {
             epoch,
@@ -247,6 +258,21 @@ impl Replica {
         };
         self.arrivals.insert(number, arrival);
         Ok(())
+    }
+
+    /// Gives up the segments that arrived and that the edit which was examined last does not name:
+    /// the primary may have given up the work that they belong to. Whether there were any.
+    fn forget_unnamed(&mut self) -> bool {
+        let held = self.arrivals.len();
+        let (named, storage) = (&self.named, &mut self.storage);
+        self.arrivals.retain(|number, _| {
+            let keep = named.contains(number);
+            if !keep {
+                storage.abandon(*number);
+            }
+            keep
+        });
+        self.arrivals.len() < held
     }
 
     /// Whether the version names a level segment of this number, epoch, length and checksum.
@@ -269,7 +295,7 @@ impl Replica {
             self.forget_fill(number);
             self.arrivals.remove(&number);
             self.storage.abandon(number);
-            let stored = self.storage.allocate_essential(number)?;
+            let stored = self.storage.allocate(number, Purpose::Metadata)?;
             self.fills.insert(number, Fill::new(*segment, stored));
         }
         let fill = self.fills.get_mut(&number).expect("made above");
@@ -365,7 +391,8 @@ impl Replica {
         Ok(edit.seq)
     }
 
-    /// Takes places for what `edit` adds and no bytes came for: new log segments.
+    /// Takes places for what `edit` adds and no bytes came for: new log segments. They may use the
+    /// last of the device, because the edits behind this one are what frees space.
     fn make_room(&mut self, edit: &Edit) -> Result<(), ReplicaError> {
         let head = Arc::clone(self.storage.head());
         for log in &edit.logs_added {
@@ -373,13 +400,13 @@ impl Replica {
             let held = held.is_some_and(|entry| one_segment(&entry.segment, log));
             let pending = self.storage.pending().any(|s| s.number() == log.number);
             if !held && !pending {
-                self.storage.allocate_essential(log.number)?;
+                self.storage.allocate(log.number, Purpose::Metadata)?;
             }
         }
         if self.storage.settings().mutants.commit_before_arrival {
             for (_, _, segment) in &edit.added {
                 if self.storage.segment(segment.number).is_none() {
-                    self.storage.allocate_essential(segment.number)?;
+                    self.storage.allocate(segment.number, Purpose::Merge)?;
                 }
             }
         }

@@ -27,7 +27,7 @@ mod edits;
 mod flush;
 mod tail;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use argosy_base::limits::BLOCK_SIZE;
@@ -196,6 +196,8 @@ pub struct Replica {
     arrivals: BTreeMap<SegmentNumber, Arrival>,
     /// What the parts that [`Replica::missing`] named belong to.
     expected: BTreeMap<SegmentNumber, edits::Expected>,
+    /// The level segments that the edit which was examined last adds.
+    named: BTreeSet<SegmentNumber>,
     /// Edits under way, in order.
     submitted: VecDeque<edits::Submitted>,
     /// Flushes of segments that are not known yet.
@@ -302,6 +304,7 @@ impl Replica {
             fills: BTreeMap::new(),
             arrivals: BTreeMap::new(),
             expected: BTreeMap::new(),
+            named: BTreeSet::new(),
             submitted: VecDeque::new(),
             waiting: VecDeque::new(),
             flights: Vec::new(),

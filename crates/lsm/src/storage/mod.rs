@@ -32,7 +32,7 @@ use std::sync::Arc;
 
 use argosy_base::codec::Malformed;
 use argosy_base::{DeviceSegment, Epoch, RegionId, Remedy, SegmentNumber};
-use argosy_device::{DeviceError, RegionEntry, Store};
+use argosy_device::{DeviceError, Purpose, RegionEntry, Store};
 use argosy_engine::{EditNotice, EngineError};
 
 use crate::edit::Edit;
@@ -278,21 +278,13 @@ impl Storage {
     /// number that was pending before is given up.
     ///
     /// # Errors
-    /// [`DeviceError::Full`] when only the reserve is left.
-    pub fn allocate(&mut self, number: SegmentNumber) -> Result<Arc<StoredSegment>, DeviceError> {
-        let handle = self.store.allocate()?;
-        Ok(self.adopt(number, handle))
-    }
-
-    /// [`allocate`](Self::allocate), from the reserve too: for what frees more than it takes.
-    ///
-    /// # Errors
-    /// [`DeviceError::Full`] when nothing is left.
-    pub fn allocate_essential(
+    /// [`DeviceError::Full`] when there is no room for `purpose`.
+    pub fn allocate(
         &mut self,
         number: SegmentNumber,
+        purpose: Purpose,
     ) -> Result<Arc<StoredSegment>, DeviceError> {
-        let handle = self.store.allocate_essential()?;
+        let handle = self.store.allocate(purpose)?;
         Ok(self.adopt(number, handle))
     }
 

@@ -9,7 +9,7 @@
 use argosy_base::limits::{BLOCK_SIZE, SEGMENT_SIZE};
 use argosy_base::{EditSeq, KeyRange, LogKind, Lsn, ServerId};
 use argosy_device::io::OpKind;
-use argosy_device::{Buffer, Crash, Device, FormatOptions, MemoryDevice, StoreSettings};
+use argosy_device::{Buffer, Crash, Device, FormatOptions, MemoryDevice, Purpose, StoreSettings};
 
 use super::*;
 use crate::edit::{LevelSegment, LogPoint, LogSegment, Place, RunId};
@@ -102,7 +102,7 @@ impl Rig {
             .storage
             .allocate_number()
             .expect("numbers were reserved");
-        let stored = self.storage.allocate(number).unwrap();
+        let stored = self.storage.allocate(number, Purpose::Write).unwrap();
         let bytes = Arc::new(Buffer::from_slice(&pattern(number)));
         let _ = stored.write(0, bytes, 0..BLOCK_SIZE);
         LevelSegment {
@@ -157,7 +157,7 @@ fn random_edit(rig: &mut Rig, random: &mut Random) -> Edit {
     let runs = head.level(1).map_or(0, |level| level.runs.len());
     if random.below(5) == 0 {
         let number = rig.storage.allocate_number().unwrap();
-        let _ = rig.storage.allocate(number).unwrap();
+        let _ = rig.storage.allocate(number, Purpose::Write).unwrap();
         let last = head.log(LogKind::Recovery).last().map(|last| last.segment);
         if let Some(last) = last {
             let (log, number) = (last.log, last.number);
@@ -565,7 +565,7 @@ fn a_failed_sync_is_final() {
 fn a_full_device_delays_edits() {
     let mut rig = Rig::create(1, &settings());
     let mut hoard = Vec::new();
-    while let Ok(handle) = rig.storage.store().allocate_essential() {
+    while let Ok(handle) = rig.storage.store().allocate(Purpose::Metadata) {
         hoard.push(handle);
     }
     let mut seqs = 0;

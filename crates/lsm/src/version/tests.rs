@@ -10,7 +10,7 @@ use std::fmt::Write as _;
 
 use argosy_base::ServerId;
 use argosy_base::limits::SEGMENT_SIZE;
-use argosy_device::{FormatOptions, MemoryDevice, Store, StoreSettings};
+use argosy_device::{FormatOptions, MemoryDevice, Purpose, Store, StoreSettings};
 
 use super::*;
 use crate::edit::{LogPoint, Place};
@@ -37,7 +37,7 @@ fn stored_for(store: &Arc<Store>, edit: &Edit) -> New {
     let levels = edit.added.iter().map(|(_, _, segment)| segment.number);
     let logs = edit.logs_added.iter().map(|log| log.number);
     let stored = |number| {
-        let handle = store.allocate().unwrap();
+        let handle = store.allocate(Purpose::Write).unwrap();
         (
             number,
             StoredSegment::new(number, Arc::clone(store), handle),

@@ -105,7 +105,7 @@ impl Machine {
     pub(crate) fn try_open(&mut self) -> Result<Lsm, Box<dyn std::error::Error>> {
         let device: Arc<dyn Device> = self.device.clone();
         let settings = StoreSettings {
-            reserve_segments: 4,
+            reserve_segments: self.settings.reserve_segments(1),
         };
         let store = Store::open(device, &settings)?;
         let lsm = Lsm::open(&store, REGION, &self.windows, &self.settings, None)?;

@@ -1,0 +1,200 @@
+//! What an engine does about a device that is full, so that it serves writers again by itself.
+//!
+//! A device is full when only the reserve is left, here or at a member of the group. Then:
+//!
+//! 1. Writers of new data are turned away; deletes go on, out of the reserve
+//!    ([`Purpose`](argosy_device::Purpose) says who may take how much of it).
+//! 2. The active memtable is frozen although it is not full, so that its deletes reach the levels,
+//!    and its log goes. While one pass is under way no other begins, and between two of them is as
+//!    much time as the last one took: what a few deletes free is worth only so much work.
+//! 3. Levels are merged although they are not full, as long as that may free anything
+//!    ([`Policy::reclaim`](crate::compaction::pick::Policy::reclaim)).
+//!    Then segments that are short are packed into fewer.
+//! 4. A merge needs room for what it writes before it frees what it read. Parts are cut so narrow
+//!    that they read half as many segments as there is room for, and few while the device is full.
+//!    A job that finds no room all the
+//!    same gives back what it has, so that another may end; the next part is half as wide.
+//!
+//! What is in the large log is freed by whole segments: once no key points into one any more.
+
+use std::time::Duration;
+
+use argosy_base::{Instant, LogKind};
+use argosy_device::{Purpose, Room};
+
+use super::Lsm;
+use super::background::Background;
+use crate::memtable::Memtable;
+
+/// Segments that a merge reads at most while the device is full, so that those of several regions
+/// find room beside each other.
+pub(crate) const FULL_PART_MAX: usize = 4;
+
+/// Segments that are packed at a time, at most.
+const PACK_MAX: usize = 16;
+
+/// How often a part is halved, at most.
+const NARROWER_MAX: u32 = 16;
+
+/// What is known of the room, and what was done about it.
+#[derive(Debug, Default)]
+pub(super) struct Space {
+    /// The least room of any member; `None` before the first step.
+    room: Option<Room>,
+    full: bool,
+    /// A merge of this pass wrote as many segments as it read: nothing more is to be won.
+    packed: bool,
+    /// Merges that found no room since the last that did.
+    pub(super) narrower: u32,
+    /// A job found no room: none is begun before this time.
+    retry: Option<Instant>,
+    /// When the pass under way began, with the memtable that it froze.
+    pass: Option<Instant>,
+    /// No pass begins before.
+    next_pass: Option<Instant>,
+    now: Instant,
+}
+
+impl Space {
+    /// Whether there is none for new data.
+    pub(super) const fn is_full(&self) -> bool {
+        self.full
+    }
+
+    /// Segments that may be taken for `purpose`.
+    fn room_for(&self, purpose: Purpose) -> usize {
+        let room = self.room.map(|room| room.for_purpose(purpose));
+        room.map_or(usize::MAX, |segments| segments as usize)
+    }
+
+    /// Whether a merge may begin.
+    pub(super) fn may_compact(&self) -> bool {
+        self.waited()
+    }
+
+    fn waited(&self) -> bool {
+        self.retry.is_none_or(|at| at <= self.now)
+    }
+
+    /// Segments that one merge may read.
+    pub(super) fn part_segments(&self) -> usize {
+        let half = self.room_for(Purpose::Merge) / 2;
+        let most = if self.full { FULL_PART_MAX } else { half };
+        (half.min(most) >> self.narrower).max(1)
+    }
+
+    /// Bytes of the segments into which neighbours are packed; 0 where that is done.
+    pub(super) const fn pack_bytes(&self, segment_bytes: usize) -> u64 {
+        if self.packed { 0 } else { segment_bytes as u64 }
+    }
+
+    /// How many segments are packed at a time: they become fewer, so they take half of the room
+    /// that there is.
+    pub(super) fn pack_segments(&self) -> usize {
+        let half = self.room_for(Purpose::Merge) / 2;
+        (half.min(PACK_MAX) >> self.narrower).max(2)
+    }
+
+    /// A merge read this many segments, and wrote so many.
+    pub(super) const fn merged(&mut self, read: usize, wrote: usize) {
+        self.packed |= wrote >= read;
+    }
+
+    /// A job found no room.
+    fn give_up(&mut self) {
+        self.retry = Some(self.now + RETRY);
+    }
+}
+
+/// Between two tries of what found no room.
+const RETRY: Duration = Duration::from_millis(100);
+
+impl Background {
+    /// Whether a flush of `table` may begin: there is room for its bytes, an eighth for indexes and
+    /// filters, and the last segment, which is not full. That is a bound and no measure; where
+    /// nothing else can make room it is tried all the same. On a full device what frees more
+    /// goes first: merges, as long as they find room, unless the flush lets a long log go.
+    pub(super) fn may_flush(&self, table: &Memtable) -> bool {
+        let merging = self.compaction.is_some();
+        let space = &self.space;
+        let bytes = table.used_bytes();
+        let segments = (bytes + bytes / 8) / self.storage.settings().segment_bytes + 1;
+        let head = self.storage.head();
+        let logs = LogKind::ALL.iter().flat_map(|log| head.log(*log));
+        let sealed = logs.filter(|entry| entry.segment.end.is_some()).count();
+        let wins = sealed > segments;
+        if space.full && !wins && (merging || !self.at_rest && space.narrower == 0) {
+            return false;
+        }
+        space.waited() && (self.is_alone() || space.room_for(Purpose::Flush) >= segments)
+    }
+
+    /// Whether nothing but a flush can make room.
+    fn is_alone(&self) -> bool {
+        self.at_rest && self.compaction.is_none()
+    }
+
+    /// What a flush may use: the room that is kept for merges only where there are none.
+    pub(super) fn flush_purpose(&self) -> Purpose {
+        if self.is_alone() {
+            Purpose::Merge
+        } else {
+            Purpose::Flush
+        }
+    }
+
+    /// Looks how much room there is, and begins what may make some.
+    pub(super) fn look_for_space(&mut self, lsm: &Lsm, now: Instant) {
+        let own = self.storage.store().room();
+        let members = lsm.members_room();
+        let full = own.is_full() || members.is_some_and(|room| room.is_full());
+        let space = &mut self.space;
+        space.now = now;
+        let least = members.filter(|room| room.free < own.free);
+        space.room = Some(least.unwrap_or(own));
+        if space.full != full {
+            space.full = full;
+            space.packed = false;
+            self.at_rest = false;
+            lsm.set_full(full);
+        }
+        if full {
+            self.go_over_it(lsm, now);
+        } else {
+            self.space.pass = None;
+        }
+    }
+
+    /// Begins a pass over everything that may free space, where none is under way.
+    fn go_over_it(&mut self, lsm: &Lsm, now: Instant) {
+        let idle = self.at_rest && self.compaction.is_none() && self.flush.is_none();
+        if !idle || lsm.lock().frozen_count() > 0 {
+            return;
+        }
+        if let Some(began) = self.space.pass.take() {
+            let took = now.since(began).max(lsm.settings.flush_interval);
+            self.space.next_pass = Some(now + took);
+        }
+        if self.space.next_pass.is_none_or(|at| at <= now) && lsm.freeze_now() {
+            self.space.pass = Some(now);
+            self.space.packed = false;
+        }
+    }
+
+    /// The flush found no room.
+    pub(super) fn give_up_flush(&mut self) {
+        if let Some(mut flush) = self.flush.take() {
+            flush.build.abandon(&mut self.storage);
+        }
+        self.space.give_up();
+    }
+
+    /// The compaction found no room: the next one is narrower.
+    pub(super) fn give_up_compaction(&mut self) {
+        if let Some(mut compaction) = self.compaction.take() {
+            compaction.build.abandon(&mut self.storage);
+        }
+        self.space.give_up();
+        self.space.narrower = (self.space.narrower + 1).min(NARROWER_MAX);
+    }
+}
