@@ -17,6 +17,7 @@
 //!   12  Fetch              segment from to slot
 //!   13  Fetched            slot status len crc32c
 //!   14  Adopt
+//!   15  Room               free reserve
 //!   20  Call               call
 //!   21  Answer             answer
 //!
@@ -197,6 +198,13 @@ pub enum Message<'a> {
     },
     /// Opening primary to backup: offer me your version and the ends of your logs.
     Adopt,
+    /// My device has so much room.
+    Room {
+        /// Segments that nobody uses.
+        free: u32,
+        /// How many of them are kept from writers.
+        reserve: u32,
+    },
     /// A client's request, forwarded to the region's primary.
     Call(Call<'a>),
     /// Its answer.
@@ -222,6 +230,7 @@ impl<'a> Message<'a> {
             Self::Fetch { .. } => 12,
             Self::Fetched { .. } => 13,
             Self::Adopt => 14,
+            Self::Room { .. } => 15,
             Self::Call(_) => 20,
             Self::Answer(_) => 21,
         }
@@ -294,6 +303,7 @@ impl<'a> Message<'a> {
                 out.extend_from_slice(&checksum.to_le_bytes());
             }
             Self::Adopt => {}
+            Self::Room { free, reserve } => put_all(out, &[(*free).into(), (*reserve).into()]),
             Self::Call(call) => call.encode(out),
             Self::Answer(answer) => answer.encode(out),
         }
@@ -367,6 +377,7 @@ impl<'a> Message<'a> {
                 checksum: r.u32()?,
             },
             14 => Self::Adopt,
+            15 => room(r)?,
             20 => Self::Call(Call::decode(r)?),
             21 => Self::Answer(Answer::decode(r)?),
             _ => return Err(r.malformed()),
@@ -415,6 +426,14 @@ fn segment(r: &mut Reader<'_>) -> Result<SegmentNumber, Malformed> {
     } else {
         Ok(number)
     }
+}
+
+fn room<'a>(r: &mut Reader<'_>) -> Result<Message<'a>, Malformed> {
+    let mut count = || u32::try_from(r.varint()?).map_err(|_| r.malformed());
+    Ok(Message::Room {
+        free: count()?,
+        reserve: count()?,
+    })
 }
 
 /// A byte in a segment, or its end.

@@ -75,6 +75,10 @@ fn samples() -> Vec<Message<'static>> {
             checksum: 7,
         },
         Message::Adopt,
+        Message::Room {
+            free: u32::MAX,
+            reserve: 8,
+        },
         Message::Call(Call::Get { key: b"k" }),
         Message::Call(Call::Write {
             condition: 2,

@@ -100,6 +100,7 @@ impl<'a> Context<'a> {
     /// The region is open here.
     pub(crate) fn serve(&self, region: RegionId, engine: Arc<Lsm>) {
         engine.set_waker(Arc::clone(&self.node.world.waker));
+        self.node.set_room_of_members(region, &engine);
         if let Some(region) = self.node.region(region) {
             region.serve(engine);
         }

@@ -77,6 +77,7 @@ fn describe_region(region: &Region, context: &Context<'_>) -> (String, String) {
     let (role, state, lsn, edit, digest) = match &*region.driver() {
         Driver::Primary(driver) => {
             let state = match driver.lacks(context) {
+                _ if driver.failed().is_some() || region.has_failed() => "failed",
                 None => "serving",
                 Some(_) if driver.is_serving() => "degraded",
                 Some(_) => "opening",

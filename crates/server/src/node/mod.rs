@@ -6,8 +6,9 @@
 //! thread. No step waits for anything but a device read.
 //!
 //! Reading order: this file and `serve` (requests find their region), `waiting`, `forward` and
-//! `gather` (answers that come later), `link` (messages), `primary` with `shipper` and `outbox`, and
-//! `follower` (the two sides of replication), `steps` (what moves all of it).
+//! `gather` (answers that come later), `refuse` and `room` (those that say no), `link` (messages),
+//! `primary` with `shipper` and `outbox`, and `follower` (the two sides of replication), `steps`
+//! (what moves all of it).
 //!
 //! Locks, in the order in which they are taken: a region's driver, a link, what waits for a region,
 //! the calls under way. Answers are delivered outside all of them. The engine's own locks come
@@ -28,7 +29,9 @@ mod link;
 mod memory;
 mod outbox;
 mod primary;
+mod refuse;
 mod region;
+mod room;
 mod serve;
 mod shipper;
 mod steps;
@@ -58,6 +61,7 @@ use forward::Calls;
 use link::Link;
 use primary::PrimaryDriver;
 use region::{Driver, Region};
+use room::Rooms;
 
 use crate::service::ReplySink;
 
@@ -113,6 +117,8 @@ pub struct Node {
     /// Leaves and values in memory, of all regions.
     cache: Arc<NodeCache>,
     counters: Counters,
+    /// Taken alone, behind all other locks.
+    rooms: Mutex<Rooms>,
 }
 
 /// What a node counts.
@@ -201,6 +207,7 @@ impl Node {
             opened,
             cache,
             counters: Counters::default(),
+            rooms: Mutex::default(),
         }))
     }
 

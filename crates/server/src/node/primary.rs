@@ -111,6 +111,14 @@ impl PrimaryDriver {
         (!absent.is_empty()).then(|| format!("waiting for {}", absent.join(" and ")))
     }
 
+    /// Why the region can never open here, if that is so.
+    pub(crate) fn failed(&self) -> Option<&str> {
+        match &self.stage {
+            Stage::Closed(why) => Some(why),
+            Stage::Opening(_) | Stage::Serving(_) => None,
+        }
+    }
+
     pub(crate) fn is_serving(&self) -> bool {
         matches!(self.stage, Stage::Serving(_))
     }

@@ -41,6 +41,8 @@ pub(crate) struct Region {
     dirty: AtomicBool,
     /// The engine met an error that it cannot survive, and that was told.
     closed: AtomicBool,
+    /// When the region was first seen to be full since it was not, in nanoseconds; 0: it is not.
+    pub(super) full_since: AtomicU64,
 }
 
 impl Region {
@@ -56,6 +58,7 @@ impl Region {
             waiting: Mutex::default(),
             dirty: AtomicBool::new(false),
             closed: AtomicBool::new(false),
+            full_since: AtomicU64::new(0),
         }
     }
 
@@ -93,6 +96,11 @@ impl Region {
         if !self.closed.swap(true, Ordering::Relaxed) {
             tracing::error!(region = self.id.0, %error, "the engine takes no more writes");
         }
+    }
+
+    /// Whether it has failed in that way.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.closed.load(Ordering::Relaxed)
     }
 
     /// Sends the answers that were waiting for what is now committed.

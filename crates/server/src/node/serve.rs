@@ -7,7 +7,9 @@ use std::time::Duration;
 use argosy_base::limits::{BATCH_BYTES_MAX, KEY_BYTES_MAX};
 use argosy_base::{KeyRange, Outcome};
 use argosy_engine::batch::check_key;
-use argosy_engine::{Engine, EngineError, Found, Op, Snapshot, WriteBatch, WriteOptions, Written};
+use argosy_engine::{
+    BusyReason, Engine, EngineError, Found, Op, Snapshot, WriteBatch, WriteOptions, Written,
+};
 use argosy_lsm::Lsm;
 use argosy_wire::message::Message;
 use argosy_wire::ring::Header;
@@ -17,7 +19,9 @@ use super::context::Context;
 use super::forward::encode_request;
 use super::gather::{CountParts, ScanParts, WriteParts};
 use super::link::SendError;
+use super::refuse::{failed, overloaded};
 use super::region::{Driver, Region, send_all};
+use super::room::only_deletes;
 use super::waiting::{Entry, Queued, ReplyTo};
 use crate::service::{InfoSection, ReplySink, Request, Response, Service, ServiceError};
 
@@ -231,21 +235,6 @@ impl Node {
         }
     }
 
-    fn not_open(&self, region: &Region) -> Response {
-        let why = match &*region.driver() {
-            Driver::Primary(driver) => driver
-                .lacks(&Context { node: self })
-                .unwrap_or_else(|| "opening".into()),
-            Driver::Backup(_) => "this server is not its primary".into(),
-            Driver::Failed(why) => why.clone(),
-        };
-        let what = format!("{} is not open: {why}; retry", region.id);
-        Response::Failed(ServiceError::Unavailable {
-            what,
-            outcome: Outcome::NotApplied,
-        })
-    }
-
     /// A page of what is committed. Where that is less than was once acknowledged, since the region
     /// was just opened: of everything, once that is committed.
     fn scan(
@@ -307,7 +296,11 @@ impl Node {
         (batch, options): (&WriteBatch, WriteOptions),
         reply: ReplyTo,
     ) -> Option<Response> {
-        let queueing = region.waiting().is_queueing();
+        let overtakes = engine.is_full() && only_deletes(batch);
+        let queueing = {
+            let waiting = region.waiting();
+            waiting.is_queueing() && (!overtakes || waiting.concerns(batch))
+        };
         let result = if queueing {
             None
         } else {
@@ -316,6 +309,12 @@ impl Node {
         match result {
             Some(Ok(written)) => self.wrote(region, engine, written, reply),
             None | Some(Err(EngineError::Busy(_))) => {
+                if let Some(Err(EngineError::Busy(reason))) = result {
+                    region.waiting().busy = Some(reason);
+                }
+                if self.full_for_long(region, engine) && !only_deletes(batch) {
+                    return Some(self.refuse_full(region, engine));
+                }
                 region.mark_dirty();
                 let request = Queued::Write {
                     batch: batch.clone(),
@@ -417,7 +416,8 @@ impl Node {
             };
             // The queue's lock is held: nothing may overtake this write.
             let result = engine.write(batch, *options);
-            if let Err(EngineError::Busy(_)) = result {
+            if let Err(EngineError::Busy(reason)) = result {
+                waiting.busy = Some(reason);
                 waiting.put_back(entry);
                 return made;
             }
@@ -518,7 +518,12 @@ impl Node {
                 };
                 let why = why.unwrap_or_else(|| "the region does not keep up".into());
                 let why = format!("{}: {why}; retry", region.id);
-                region.waiting().expire(now, &why, &mut due);
+                let reason = region.waiting().busy.unwrap_or(BusyReason::LogWindows);
+                let busy = super::region::engine_of(region).map_or_else(
+                    || why.clone(),
+                    |engine| self.busy_text(region, &engine, reason),
+                );
+                region.waiting().expire(now, (&why, &busy), &mut due);
             }
         }
         send_all(due);
@@ -527,29 +532,6 @@ impl Node {
 
 /// The kind of a forwarded request.
 pub(crate) const CALL_KIND: u8 = Message::Call(argosy_wire::call::Call::Count).kind();
-
-fn overloaded(region: &Region) -> Response {
-    let what = format!("too much waits for {}; retry", region.id);
-    Response::Failed(ServiceError::Busy {
-        what,
-        outcome: Outcome::NotApplied,
-    })
-}
-
-fn failed(error: &EngineError) -> Response {
-    let what = error.to_string();
-    Response::Failed(match error {
-        EngineError::Limit(_) => ServiceError::Invalid(what),
-        EngineError::Busy(_) => ServiceError::Busy {
-            what,
-            outcome: error.outcome(),
-        },
-        _ => ServiceError::Storage {
-            what,
-            outcome: error.outcome(),
-        },
-    })
-}
 
 /// Most pairs, most bytes, and whether values are left out.
 type Limits = (usize, usize, bool);

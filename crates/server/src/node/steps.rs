@@ -5,6 +5,7 @@ use std::sync::{Arc, PoisonError, Weak};
 use std::time::Duration;
 
 use argosy_base::{Instant, RegionId, SegmentNumber, ServerId};
+use argosy_device::Room;
 use argosy_engine::{Engine, Progress};
 use argosy_replication::primary::Event;
 use argosy_wire::message::{FetchStatus, Message};
@@ -82,6 +83,7 @@ impl Node {
                 progress.made |= self.pump(region);
             }
         }
+        self.tell_room();
         self.flush_links();
         progress
     }
@@ -118,6 +120,9 @@ impl Node {
             }
             drop(answerers);
             send_all(due);
+            if event == LinkEvent::Up {
+                self.tell_room_again(peer);
+            }
             self.tell_regions(peer, &event);
         }
         made
@@ -166,6 +171,7 @@ impl Node {
             }
             Message::Call(call) => self.answer_call(peer, header, call),
             Message::Stored { slot } => self.link(peer).ship_slot_freed(slot),
+            Message::Room { free, reserve } => self.heard_room(peer, Room { free, reserve }),
             message => self.receive_for_region(peer, header, &message),
         }
     }

@@ -6,7 +6,7 @@
 //! - A write for which there was no room was not appended. It is tried again, in the order of
 //!   arrival, and given up at its deadline as *not applied*. While one waits, later writes of the
 //!   region queue up behind it, and so do reads of the keys that wait, so that each client sees
-//!   its own writes in order.
+//!   its own writes in order. Deletes on a full device are the exception (see `room`).
 //!
 //! Both queues are bounded (I8): over the bound a request is refused at once.
 
@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use argosy_base::{Instant, Lsn, Outcome};
-use argosy_engine::{WriteBatch, WriteOptions};
+use argosy_engine::{BusyReason, WriteBatch, WriteOptions};
 
 use crate::service::{ReplySink, Response, ServiceError};
 
@@ -90,6 +90,8 @@ pub(crate) struct Waiting {
     answers: VecDeque<Answer>,
     queue: VecDeque<Entry>,
     queue_bytes: usize,
+    /// Why the first of the queue found no room when it was last tried.
+    pub(crate) busy: Option<BusyReason>,
 }
 
 impl Waiting {
@@ -122,6 +124,17 @@ impl Waiting {
     /// Whether requests wait for room.
     pub(crate) fn is_queueing(&self) -> bool {
         !self.queue.is_empty()
+    }
+
+    /// Whether a queued request is about a key that `batch` writes.
+    pub(crate) fn concerns(&self, batch: &WriteBatch) -> bool {
+        batch.ops().any(|op| {
+            let read = |entry: &Entry| match &entry.request {
+                Queued::Write { .. } => false,
+                Queued::Get { key } => key == op.key(),
+            };
+            self.writes(op.key()) || self.queue.iter().any(read)
+        })
     }
 
     /// Whether a queued write writes `key`.
@@ -167,8 +180,14 @@ impl Waiting {
         }
     }
 
-    /// Gives up what is past its deadline; `why` says what it waited for.
-    pub(crate) fn expire(&mut self, now: Instant, why: &str, due: &mut Vec<(ReplyTo, Response)>) {
+    /// Gives up what is past its deadline; `why` says what answers waited for, and `busy` what
+    /// writes did.
+    pub(crate) fn expire(
+        &mut self,
+        now: Instant,
+        (why, busy): (&str, &str),
+        due: &mut Vec<(ReplyTo, Response)>,
+    ) {
         if self.answers.iter().any(|answer| answer.deadline <= now) {
             for answer in std::mem::take(&mut self.answers) {
                 if answer.deadline <= now {
@@ -194,7 +213,7 @@ impl Waiting {
             let entry = self.next_queued().expect("there is a first one");
             let outcome = Outcome::NotApplied;
             let error = ServiceError::Busy {
-                what: why.to_owned(),
+                what: busy.to_owned(),
                 outcome,
             };
             due.push((entry.reply, Response::Failed(error)));

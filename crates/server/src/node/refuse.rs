@@ -1,0 +1,76 @@
+//! What a request is told that is not carried out: why, what became of it, and what next.
+
+use argosy_base::Outcome;
+use argosy_engine::{BusyReason, EngineError};
+use argosy_lsm::Lsm;
+
+use super::Node;
+use super::context::Context;
+use super::region::{Driver, Region};
+use crate::service::{Response, ServiceError};
+
+impl Node {
+    pub(super) fn not_open(&self, region: &Region) -> Response {
+        let why = match &*region.driver() {
+            Driver::Primary(driver) => {
+                if let Some(why) = driver.failed() {
+                    return self.failed_for_good(region, why);
+                }
+                let lacks = driver.lacks(&Context { node: self });
+                lacks.unwrap_or_else(|| "opening".into())
+            }
+            Driver::Backup(_) => "this server is not its primary".into(),
+            Driver::Failed(why) => return self.failed_for_good(region, why),
+        };
+        let what = format!("{} is not open: {why}; retry", region.id);
+        Response::Failed(ServiceError::Unavailable {
+            what,
+            outcome: Outcome::NotApplied,
+        })
+    }
+
+    /// The answer for a copy that can never open.
+    fn failed_for_good(&self, region: &Region, why: &str) -> Response {
+        let what = format!(
+            "{} has failed on {}: {why}; the log of that server says more, INFO regions shows the \
+             state of its copies",
+            region.id, self.id
+        );
+        Response::Failed(ServiceError::Storage {
+            what,
+            outcome: Outcome::NotApplied,
+        })
+    }
+
+    /// The answer to a write of new data while the device is full.
+    pub(super) fn refuse_full(&self, region: &Region, engine: &Lsm) -> Response {
+        let what = self.busy_text(region, engine, BusyReason::DeviceFull);
+        let outcome = Outcome::NotApplied;
+        Response::Failed(ServiceError::Busy { what, outcome })
+    }
+}
+
+/// Too much waits already.
+pub(super) fn overloaded(region: &Region) -> Response {
+    let what = format!("too much waits for {}; retry", region.id);
+    Response::Failed(ServiceError::Busy {
+        what,
+        outcome: Outcome::NotApplied,
+    })
+}
+
+/// What the engine refused.
+pub(super) fn failed(error: &EngineError) -> Response {
+    let what = error.to_string();
+    Response::Failed(match error {
+        EngineError::Limit(_) => ServiceError::Invalid(what),
+        EngineError::Busy(_) => ServiceError::Busy {
+            what,
+            outcome: error.outcome(),
+        },
+        _ => ServiceError::Storage {
+            what,
+            outcome: error.outcome(),
+        },
+    })
+}
