@@ -57,6 +57,10 @@ pub struct Playground {
     /// Memtables of each server, divided over the regions it is primary of; up to 3 of each exist
     #[arg(long, value_name = "SIZE", default_value_t = L0)]
     l0_bytes: Size,
+    /// Size of each server's device when it is made [default: 64GiB, of which only what is used is
+    /// taken]
+    #[arg(long, value_name = "SIZE")]
+    device_bytes: Option<Size>,
     /// Where values lie
     #[arg(long, value_enum, default_value_t)]
     placement: Placement,
@@ -128,11 +132,19 @@ impl Playground {
             data_dir: self.data_dir.clone(),
             scratch_root: std::env::temp_dir(),
             memory: MemorySection { limit: self.memory },
-            storage: StorageSection {
-                l0_bytes: self.l0_bytes,
-                placement: self.placement,
-                ..StorageSection::default()
-            },
+            storage: self.storage(),
+        }
+    }
+}
+
+impl Playground {
+    fn storage(&self) -> StorageSection {
+        let default = StorageSection::default();
+        StorageSection {
+            device_bytes: self.device_bytes.unwrap_or(default.device_bytes),
+            l0_bytes: self.l0_bytes,
+            placement: self.placement,
+            ..default
         }
     }
 }

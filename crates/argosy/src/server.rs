@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use argosy_base::ServerId;
+use argosy_base::limits::SEGMENT_SIZE;
 use argosy_bench::clock::ProcessClock;
+use argosy_coordinator::ClusterMap;
 use argosy_server::runtime::{Server, ServerOptions};
 use clap::Args;
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
@@ -19,9 +21,8 @@ use crate::cluster::lock::DirLock;
 use crate::config::ServerConfig;
 use crate::failure::{Failure, chain};
 use crate::signals::Signals;
+use crate::units::Size;
 
-/// Segments that are kept for manifests, and for compactions that free more than they take.
-const RESERVE_SEGMENTS: u32 = 8;
 /// Threads that serve Redis clients.
 const RESP_THREADS: NonZeroUsize = NonZeroUsize::MIN;
 /// How long the fabric's thread looks for work before it parks.
@@ -94,7 +95,7 @@ fn serve(config: &ServerConfig, signals: &Signals) -> Result<(), Failure> {
         device_bytes: config.storage.device_bytes.0,
         device_id: map.cluster().0 ^ u128::from(id.0),
         shared_memory: config.fabric.shm_dir.clone(),
-        reserve_segments: RESERVE_SEGMENTS,
+        reserve_segments: reserve_segments(config, &map, &node.engine)?,
         node,
         resp: bind(config.resp.addr)?,
         resp_threads: RESP_THREADS,
@@ -116,6 +117,34 @@ fn serve(config: &ServerConfig, signals: &Signals) -> Result<(), Failure> {
             "not every log could be flushed; shared memory has what is missing".to_owned(),
         ))
     }
+}
+
+/// Segments that the device keeps from writers, so that a full one can be emptied.
+fn reserve_segments(
+    config: &ServerConfig,
+    map: &ClusterMap,
+    engine: &argosy_lsm::Settings,
+) -> Result<u32, Failure> {
+    let id = ServerId(config.server.id);
+    let regions = map.regions().iter();
+    let regions = regions
+        .filter(|region| region.members.contains(&id))
+        .count();
+    let reserve = engine.reserve_segments(regions);
+    // Half of the device for what there has to be besides: superblock, manifests, logs, data.
+    let least = 2 * u64::from(reserve) * SEGMENT_SIZE as u64;
+    if config.storage.device_bytes.0 < least {
+        return Err(Failure::Config(format!(
+            "storage.device-bytes = {} is too small for {regions} regions with memtables of {}: {} \
+             of it are kept so that deletes and compactions go on when it is full; raise it to {} \
+             or lower storage.l0-bytes",
+            config.storage.device_bytes,
+            Size(engine.l0_bytes as u64),
+            Size(least / 2),
+            Size(least),
+        )));
+    }
+    Ok(reserve)
 }
 
 fn bind(address: SocketAddr) -> Result<TcpListener, Failure> {

@@ -5,8 +5,8 @@ use argosy_bench::resp::{Connection, Reply};
 use rustix::process::Signal;
 
 use crate::support::{
-    ByHand, Playground, Server, bulk, call, connect, info as info_of, lives, ok, signal, until,
-    until_ready,
+    ByHand, Playground, Server, bulk, call, connect, info as info_of, keep_ports, lives, ok,
+    signal, until, until_ready,
 };
 
 /// A cluster of one region, whose primary is server 0.
@@ -32,6 +32,7 @@ fn without_a_backup_writes_go_on_until_its_windows_are_full() {
     let servers = playground.servers.clone();
     let mut client = connect(servers[0].resp);
     assert_eq!(call(&mut client, &[b"SET", b"old", b"1"]), ok());
+    let ports = keep_ports();
     kill(&servers[2]);
 
     // Its memory is still there and takes records, which its next start will find.
@@ -53,6 +54,7 @@ fn without_a_backup_writes_go_on_until_its_windows_are_full() {
 
     let _back = ByHand::start(&servers[2].config);
     until_ready(servers[2].admin);
+    drop(ports);
     until_ready(servers[0].admin);
     assert_eq!(call(&mut client, &[b"SET", b"old", b"2"]), ok());
     for number in 0..taken {
@@ -73,6 +75,7 @@ fn without_its_primary_a_region_is_not_available() {
     let servers = playground.servers.clone();
     let mut client = connect(servers[1].resp);
     assert_eq!(call(&mut client, &[b"SET", b"k", b"1"]), ok());
+    let ports = keep_ports();
     kill(&servers[0]);
     let told = error(call(&mut client, &[b"SET", b"k", b"2"]));
     assert!(tells_the_outcome(&told), "{told}");
@@ -85,6 +88,7 @@ fn without_its_primary_a_region_is_not_available() {
 
     let _back = ByHand::start(&servers[0].config);
     until_ready(servers[0].admin);
+    drop(ports);
     until("the region answers", || {
         call(&mut client, &[b"SET", b"k", b"3"]) == ok()
     });
@@ -100,9 +104,11 @@ fn a_returning_server_fetches_the_difference() {
     until("all is in the levels that will be", || {
         number(&servers[0], info::BACKGROUND_PENDING) == 0
     });
+    let ports = keep_ports();
     kill(&servers[2]);
     let _back = ByHand::start(&servers[2].config);
     until_ready(servers[2].admin);
+    drop(ports);
     until_ready(servers[0].admin);
     load(&mut client, 12_000..12_100);
     until("members are equal", || {

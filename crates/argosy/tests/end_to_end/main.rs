@@ -10,6 +10,7 @@
 )]
 
 mod bench_command;
+mod full;
 mod kill;
 mod lost_member;
 mod malformed;

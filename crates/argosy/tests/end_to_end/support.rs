@@ -10,6 +10,7 @@ use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
+use argosy::cluster::ports::Claim;
 use argosy_bench::resp::{Connection, Reply};
 use argosy_bench::run::parse_info;
 use rustix::process::{Pid, Signal, kill_process};
@@ -111,6 +112,12 @@ impl Drop for Playground {
             }
         }
     }
+}
+
+/// Keeps playgrounds that start from taking the ports of servers that are dead meanwhile, until it
+/// is dropped.
+pub(crate) fn keep_ports() -> Claim {
+    Claim::wait().expect("the lock of ports can be taken")
 }
 
 /// A server that was started by hand.

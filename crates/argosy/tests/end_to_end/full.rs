@@ -1,0 +1,258 @@
+//! A device that is full, from outside: writers are told what is full, and what next; reads and
+//! deletes go on, also after every server was killed; and deletes make room with nobody's help.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use argosy_base::info;
+use argosy_bench::resp::{Connection, Reply};
+use rustix::process::Signal;
+
+use crate::support::{
+    ByHand, Playground, Server, bulk, call, connect, info as info_of, keep_ports, lives, signal,
+    until, until_ready,
+};
+
+/// Requests that are sent before the first answer is read.
+const PIPELINE: usize = 200;
+
+/// What was acknowledged.
+type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+
+fn kill_all(servers: &[Server]) {
+    for server in servers {
+        signal(server.pid, Signal::KILL);
+    }
+    for server in servers {
+        until("the server dies", || !lives(server.pid));
+    }
+}
+
+fn start_all(servers: &[Server]) -> Vec<ByHand> {
+    let started = servers
+        .iter()
+        .map(|server| ByHand::start(&server.config))
+        .collect();
+    for server in servers {
+        until_ready(server.admin);
+    }
+    started
+}
+
+/// Keys of all regions; a value that tells them apart.
+fn pair(number: usize) -> (Vec<u8>, Vec<u8>) {
+    let spread = char::from_digit(u32::try_from(number % 36).unwrap(), 36).unwrap();
+    let key = format!("{spread}-{number}").into_bytes();
+    let mut value = format!("{number}:").into_bytes();
+    value.resize(600, b'.');
+    (key, value)
+}
+
+fn set((key, value): &(Vec<u8>, Vec<u8>)) -> Vec<&[u8]> {
+    vec![b"SET", key, value]
+}
+
+fn replies(client: &mut Connection, commands: &[Vec<&[u8]>]) -> Vec<Reply> {
+    for command in commands {
+        client.push(command);
+    }
+    client.flush().unwrap();
+    commands.iter().map(|_| client.reply().unwrap()).collect()
+}
+
+/// Writes pairs from `first` on until none of a whole pipeline is taken. Returns what one of these
+/// was told.
+fn fill(client: &mut Connection, first: usize, model: &mut Model) -> String {
+    for from in (first..).step_by(PIPELINE) {
+        let pairs: Vec<_> = (from..from + PIPELINE).map(pair).collect();
+        let commands: Vec<_> = pairs.iter().map(set).collect();
+        let mut told = Vec::new();
+        for (reply, (key, value)) in replies(client, &commands).into_iter().zip(&pairs) {
+            match reply {
+                Reply::Error(line) => {
+                    assert!(line.contains("(not applied)"), "{line}");
+                    told.push(line);
+                }
+                _ => drop(model.insert(key.clone(), value.clone())),
+            }
+        }
+        if told.len() == PIPELINE {
+            return told.pop().unwrap();
+        }
+        assert!(model.len() < 1_000_000, "a device ends");
+    }
+    unreachable!("it returns")
+}
+
+fn check(client: &mut Connection, model: &Model) {
+    let pairs: Vec<_> = model.iter().collect();
+    for chunk in pairs.chunks(PIPELINE) {
+        let commands: Vec<_> = chunk
+            .iter()
+            .map(|(key, _)| vec![&b"GET"[..], key])
+            .collect();
+        for (reply, (key, value)) in replies(client, &commands).into_iter().zip(chunk) {
+            assert_eq!(reply, bulk(value), "{}", String::from_utf8_lossy(key));
+        }
+    }
+}
+
+/// Deletes every other key; each of them may have to be tried again.
+fn delete_half(client: &mut Connection, model: &mut Model) -> usize {
+    let doomed: Vec<_> = model.keys().step_by(2).cloned().collect();
+    for chunk in doomed.chunks(PIPELINE) {
+        let commands: Vec<_> = chunk.iter().map(|key| vec![&b"DEL"[..], key]).collect();
+        for (reply, key) in replies(client, &commands).into_iter().zip(chunk) {
+            if reply != Reply::Integer(1) {
+                until("a delete is taken", || {
+                    matches!(call(client, &[b"DEL", key]), Reply::Integer(_))
+                });
+            }
+            model.remove(key);
+        }
+    }
+    doomed.len()
+}
+
+/// Writes `count` pairs from `first` on, each as often as it takes.
+fn write(client: &mut Connection, first: usize, count: usize, model: &mut Model) {
+    for from in (first..first + count).step_by(PIPELINE) {
+        let pairs: Vec<_> = (from..from + PIPELINE).map(pair).collect();
+        let commands: Vec<_> = pairs.iter().map(set).collect();
+        let taken = replies(client, &commands);
+        for (reply, (key, value)) in taken.into_iter().zip(pairs) {
+            if matches!(reply, Reply::Error(_)) {
+                until("a write is taken again", || {
+                    matches!(call(client, &[b"SET", &key, &value]), Reply::Simple(_))
+                });
+            }
+            model.insert(key, value);
+        }
+    }
+}
+
+fn fill_kill_delete_and_fill(args: &[&str]) {
+    let playground = Playground::start(args);
+    let servers = playground.servers.clone();
+    let mut client = connect(servers[0].resp);
+    let mut model = Model::new();
+    let told = fill(&mut client, 0, &mut model);
+    assert!(told.starts_with("TRYAGAIN region "), "{told}");
+    assert!(
+        told.contains("the device of server ") && told.contains("is full"),
+        "{told}"
+    );
+    assert!(told.contains("delete keys"), "{told}");
+    check(&mut client, &model);
+
+    let ports = keep_ports();
+    kill_all(&servers);
+    let _started = start_all(&servers);
+    drop(ports);
+    let mut client = connect(servers[0].resp);
+    check(&mut client, &model);
+    let told = fill(&mut client, 2_000_000, &mut model);
+    assert!(told.contains("is full"), "{told}");
+
+    let deleted = delete_half(&mut client, &mut model);
+    check(&mut client, &model);
+    write(&mut client, 3_000_000, deleted / 2, &mut model);
+    check(&mut client, &model);
+}
+
+#[test]
+fn a_full_cluster_is_emptied_by_deletes() {
+    fill_kill_delete_and_fill(&["--device-bytes", "256MiB"]);
+}
+
+#[test]
+fn a_full_server_without_copies_is_emptied_by_deletes() {
+    let alone = [
+        "--servers",
+        "1",
+        "--replication",
+        "none",
+        "--device-bytes",
+        "96MiB",
+    ];
+    fill_kill_delete_and_fill(&alone);
+}
+
+/// A backup whose device is smaller than its primary's.
+#[test]
+fn a_full_backup_is_named_and_recovers() {
+    let playground = Playground::start(&["--regions", "1", "--device-bytes", "256MiB"]);
+    let servers = playground.servers.clone();
+    let ports = keep_ports();
+    kill_all(&servers);
+    // It begins with an empty copy.
+    let small = &servers[2];
+    let config = std::fs::read_to_string(&small.config).unwrap();
+    let smaller = config.replace("device-bytes = \"256MiB\"", "device-bytes = \"96MiB\"");
+    assert_ne!(config, smaller, "{config}");
+    std::fs::write(&small.config, smaller).unwrap();
+    std::fs::remove_file(data_file(small, "device")).unwrap();
+    let _started = start_all(&servers);
+    drop(ports);
+
+    let mut client = connect(servers[0].resp);
+    let mut model = Model::new();
+    let told = fill(&mut client, 0, &mut model);
+    assert!(told.contains("the device of server 2 is full"), "{told}");
+    assert!(!told.contains("device of server 0"), "{told}");
+    check(&mut client, &model);
+    let deleted = delete_half(&mut client, &mut model);
+    write(&mut client, 3_000_000, deleted / 2, &mut model);
+    check(&mut client, &model);
+}
+
+fn data_file(server: &Server, name: &str) -> std::path::PathBuf {
+    Path::new(&server.config).with_file_name(name)
+}
+
+/// A copy that can never open is not worth a retry, and its state says so.
+#[test]
+fn a_damaged_copy_is_said_to_have_failed() {
+    use std::io::{Seek, SeekFrom, Write};
+    let playground = Playground::start(&["--regions", "1"]);
+    let servers = playground.servers.clone();
+    let mut client = connect(servers[0].resp);
+    assert_eq!(
+        call(&mut client, &[b"SET", b"k", b"v"]),
+        crate::support::ok()
+    );
+    let _ports = keep_ports();
+    kill_all(&servers);
+    // The first segments behind the superblock: the manifest is among them.
+    let mut device = std::fs::File::options()
+        .write(true)
+        .open(data_file(&servers[0], "device"))
+        .unwrap();
+    device.seek(SeekFrom::Start(2 << 20)).unwrap();
+    device.write_all(&vec![7; 2 << 20]).unwrap();
+    drop(device);
+    let _started: Vec<_> = servers
+        .iter()
+        .map(|server| ByHand::start(&server.config))
+        .collect();
+    until("the server answers", || {
+        let connection = Connection::open(servers[0].resp);
+        connection.is_ok_and(|mut client| client.call(&[b"PING"]).is_ok())
+    });
+
+    let mut client = connect(servers[0].resp);
+    for command in [&[&b"SET"[..], b"k", b"w"][..], &[b"GET", b"k"]] {
+        match call(&mut client, command) {
+            Reply::Error(line) => {
+                assert!(line.contains("region 1 has failed on server 0"), "{line}");
+                assert!(
+                    !line.contains("retry") && !line.starts_with("TRYAGAIN"),
+                    "{line}"
+                );
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    let state = &info_of(servers[0].resp, info::SECTION_REGIONS)["region_1"];
+    assert!(state.contains("state=failed"), "{state}");
+}
