@@ -57,7 +57,7 @@ pub use link::{FETCH_SLOTS, LinkSettings, SHIP_SLOTS};
 pub use memory::MemoryParts;
 
 use follower::Follower;
-use forward::Calls;
+use forward::{Calls, Deferred};
 use link::Link;
 use primary::PrimaryDriver;
 use region::{Driver, Region};
@@ -106,6 +106,8 @@ pub struct Node {
     /// The regions that this server is a member of.
     regions: BTreeMap<RegionId, Arc<Region>>,
     calls: Mutex<Calls>,
+    /// Calls of peers that wait for the link.
+    deferred: Mutex<BTreeMap<ServerId, Deferred>>,
     /// Where the answers to a peer's calls go, while its link lives.
     answerers: Mutex<BTreeMap<ServerId, Arc<dyn ReplySink>>>,
     /// When it was opened.
@@ -201,6 +203,7 @@ impl Node {
             links,
             regions,
             calls: Mutex::default(),
+            deferred: Mutex::default(),
             answerers: Mutex::default(),
             now,
             swept: AtomicU64::new(0),

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError, Weak};
 use std::time::Duration;
 
-use argosy_base::{Instant, RegionId, SegmentNumber, ServerId};
+use argosy_base::{Instant, Outcome, RegionId, SegmentNumber, ServerId};
 use argosy_device::Room;
 use argosy_engine::{Engine, Progress};
 use argosy_replication::primary::Event;
@@ -12,11 +12,11 @@ use argosy_wire::message::{FetchStatus, Message};
 use argosy_wire::ring::Header;
 
 use super::context::Context;
-use super::forward::{Forwarded, decode_response, encode_response};
-use super::link::{FETCH_SLOTS, LinkEvent, SHIP_SLOTS};
+use super::forward::{Deferred, Forwarded, decode_response, encode_response};
+use super::link::{FETCH_SLOTS, LinkEvent, SHIP_SLOTS, SendError};
 use super::region::{Driver, engine_of, send_all};
 use super::{Node, convert};
-use crate::service::{ReplySink, Response};
+use crate::service::{ReplySink, Response, ServiceError};
 
 /// Messages of one link that are handled before the next link has its turn.
 const MESSAGES_PER_TURN: usize = 256;
@@ -33,6 +33,7 @@ impl Node {
         let peers: Vec<ServerId> = self.links.keys().copied().collect();
         for peer in &peers {
             made |= self.step_link(*peer, now);
+            made |= self.answer_deferred(*peer);
             for _ in 0..MESSAGES_PER_TURN {
                 let Some(header) = self.link(*peer).next(&mut payload) else {
                     break;
@@ -113,6 +114,7 @@ impl Node {
                     );
                 }
                 LinkEvent::Down => {
+                    self.deferred(peer, std::mem::take);
                     self.counters.links_lost.fetch_add(1, Ordering::Relaxed);
                     answerers.remove(&peer);
                     self.calls().link_down(peer, &mut due);
@@ -169,21 +171,62 @@ impl Node {
                     reply.send(decode_response(answer));
                 }
             }
-            Message::Call(call) => self.answer_call(peer, header, call),
+            Message::Call(call) => {
+                let waits = self.link(peer).is_congested()
+                    || !self.deferred(peer, |calls| calls.is_empty());
+                if !waits {
+                    self.answer_call(peer, header, call);
+                } else if !self.deferred(peer, |calls| calls.keep(header, payload)) {
+                    self.refuse_call(peer, header.request);
+                }
+            }
             Message::Stored { slot } => self.link(peer).ship_slot_freed(slot),
             Message::Room { free, reserve } => self.heard_room(peer, Room { free, reserve }),
             message => self.receive_for_region(peer, header, &message),
         }
     }
 
+    /// Does `what` with the calls of `peer` that wait for the link.
+    fn deferred<T>(&self, peer: ServerId, what: impl FnOnce(&mut Deferred) -> T) -> T {
+        let deferred = self.deferred.lock();
+        let mut deferred = deferred.unwrap_or_else(PoisonError::into_inner);
+        what(deferred.entry(peer).or_default())
+    }
+
+    /// Carries out the calls of `peer` that waited for the link.
+    fn answer_deferred(&self, peer: ServerId) -> bool {
+        let mut made = false;
+        while !self.link(peer).is_congested()
+            && let Some((header, payload)) = self.deferred(peer, Deferred::next)
+        {
+            made = true;
+            // It was understood when it came.
+            if let Ok(Message::Call(call)) = Message::decode(header.kind, &payload) {
+                self.answer_call(peer, header, call);
+            }
+        }
+        made
+    }
+
+    fn answerer(&self, peer: ServerId) -> Option<Arc<dyn ReplySink>> {
+        let answerers = self.answerers.lock();
+        let answerers = answerers.unwrap_or_else(PoisonError::into_inner);
+        answerers.get(&peer).cloned()
+    }
+
+    fn refuse_call(&self, peer: ServerId, request: u64) {
+        if let Some(sink) = self.answerer(peer) {
+            let what = format!("too many requests of {peer} wait at {}; retry", self.id);
+            let outcome = Outcome::NotApplied;
+            let error = ServiceError::Busy { what, outcome };
+            sink.deliver(request, Response::Failed(error));
+        }
+    }
+
     fn answer_call(&self, peer: ServerId, header: Header, call: argosy_wire::call::Call<'_>) {
-        let sink = self
-            .answerers
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get(&peer)
-            .cloned();
-        let Some(sink) = sink else { return };
+        let Some(sink) = self.answerer(peer) else {
+            return;
+        };
         let response = match (Forwarded::of(call), self.region(header.region)) {
             (Err(error), _) => Some(Response::Failed(error)),
             (Ok(_), None) => Some(self.wrong_region(header.region)),
@@ -201,8 +244,8 @@ impl Node {
 
     fn wrong_region(&self, region: RegionId) -> Response {
         let what = format!("{} is not the primary of {region}; retry", self.id);
-        let outcome = argosy_base::Outcome::NotApplied;
-        Response::Failed(crate::service::ServiceError::Unavailable { what, outcome })
+        let outcome = Outcome::NotApplied;
+        Response::Failed(ServiceError::Unavailable { what, outcome })
     }
 
     /// A message about a region, between its members.
@@ -326,6 +369,16 @@ fn earlier(a: Option<Duration>, b: Option<Duration>) -> Option<Duration> {
     }
 }
 
+/// In place of `response`, for which there is no room.
+fn no_room(server: ServerId, response: &Response) -> Response {
+    let what = format!("too many long answers of {server} wait to be read; retry");
+    let outcome = match response {
+        Response::Written { applied: true, .. } => Outcome::Unknown,
+        _ => Outcome::NotApplied,
+    };
+    Response::Failed(ServiceError::Unavailable { what, outcome })
+}
+
 /// Sends answers back to the peer that forwarded the calls, on the link that they came by.
 struct Answerer {
     node: Weak<Node>,
@@ -348,7 +401,13 @@ impl ReplySink for Answerer {
         };
         let mut link = node.link(self.peer);
         // A call of an earlier link was given up when that link broke, and its number may be taken.
-        if link.session() == self.session && link.send(header, &payload).is_err() {
+        if link.session() != self.session || link.send(header, &payload) != Err(SendError::Full) {
+            return;
+        }
+        // There is room for short answers when there is none for long ones.
+        payload.clear();
+        encode_response(&no_room(node.id, &response), &mut payload);
+        if link.send(header, &payload) == Err(SendError::Full) {
             link.reset("an answer cannot be sent");
         }
     }

@@ -47,6 +47,8 @@ pub struct Settings {
 pub struct Limits {
     /// Most calls without an answer.
     pub in_flight_max: usize,
+    /// Bytes of keys and values that are being written, from which on no further request is taken.
+    pub asked_bytes_max: usize,
     /// Bytes of replies, written or kept for their turn, from which on no further request is taken.
     pub output_bytes_max: usize,
     /// Longest single reply, in bytes of keys and values. What would be longer is refused.
@@ -66,6 +68,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             in_flight_max: 1024,
+            asked_bytes_max: 2 << 20,
             output_bytes_max: 1 << 20,
             reply_bytes_max: REPLY_BYTES_MAX,
         }

@@ -209,6 +209,7 @@ fn limits(turn: &Turn<'_>) -> Fields {
         field("max_reply_bytes", limits.reply_bytes_max),
         field("max_pattern_bytes", glob::PATTERN_BYTES_MAX),
         field("max_in_flight", limits.in_flight_max),
+        field("max_in_flight_bytes", limits.asked_bytes_max),
     ]
 }
 

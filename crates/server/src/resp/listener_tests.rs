@@ -232,6 +232,7 @@ fn the_end_of_input_is_answered_and_closed() {
 #[test]
 fn a_slow_reader_is_bounded_and_loses_nothing() {
     let limits = Limits {
+        asked_bytes_max: usize::MAX,
         output_bytes_max: 64 << 10,
         ..Limits::default()
     };

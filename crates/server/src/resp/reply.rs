@@ -28,6 +28,8 @@ pub(super) struct Pending {
     pub muted: bool,
     /// Calls without an answer; one more while the command has further calls to make.
     pub outstanding: u32,
+    /// Bytes of the batch that is being written for it.
+    pub asked: usize,
     /// Bytes of keys and values held here.
     pub held: usize,
     gather: Gather,
@@ -100,6 +102,7 @@ impl Pending {
             protocol,
             muted,
             outstanding: 0,
+            asked: 0,
             held,
             gather,
             answer: None,

@@ -125,6 +125,8 @@ pub(super) struct Core {
     base: u32,
     /// Calls without an answer.
     in_flight: usize,
+    /// Bytes of batches that are being written.
+    asked: usize,
     /// Bytes of keys and values in `pending`.
     held: usize,
     /// What an answer may bring, in bytes, judged by those that came lately.
@@ -234,10 +236,13 @@ impl Session {
             Plan::Get(index) => Request::Get {
                 key: self.input.args().at(index),
             },
-            Plan::Write(options) => Request::Write {
-                batch: &scratch.batch,
-                options,
-            },
+            Plan::Write(options) => {
+                self.core.asked(token, scratch.batch.bytes());
+                Request::Write {
+                    batch: &scratch.batch,
+                    options,
+                }
+            }
             Plan::Scan {
                 pairs_max,
                 bytes_max,
@@ -441,6 +446,7 @@ impl Core {
             pending: VecDeque::new(),
             base: 0,
             in_flight: 0,
+            asked: 0,
             held: 0,
             reserve: RESERVE_BYTES,
             expansion: None,
@@ -534,6 +540,7 @@ impl Core {
         let last = index + 1 == self.pending.len();
         let pending = &mut self.pending[index];
         self.in_flight -= 1;
+        self.asked -= std::mem::take(&mut pending.asked);
         pending.outstanding -= 1;
         self.held -= pending.held;
         let after = pending.take(token.element(), response);
@@ -559,38 +566,14 @@ impl Core {
             pending.write(&mut self.output, front);
         }
     }
-
-    /// Whether another request may be begun.
-    fn has_room(&self) -> bool {
-        let kept = self.output.len() - self.written + self.held;
-        let idle = kept == 0 && self.pending.is_empty();
-        let bytes = kept.saturating_add(self.in_flight.saturating_mul(self.reserve));
-        idle || (self.in_flight < self.limits.in_flight_max
-            && self.pending.len() < PENDING_MAX
-            && bytes < self.limits.output_bytes_max)
-    }
-
-    /// Whether the command at `index` of the queue may make another call. The first of the queue
-    /// has room for one whole reply, so that there is always one that goes on.
-    fn has_room_at(&self, index: usize) -> bool {
-        let first_alone = index == 0 && self.in_flight == 0;
-        first_alone
-            || self.in_flight < self.limits.in_flight_max && {
-                let bound = self.limits.output_bytes_max
-                    + if index == 0 {
-                        self.limits.reply_bytes_max
-                    } else {
-                        0
-                    };
-                let kept = self.output.len() - self.written + self.held;
-                kept.saturating_add(self.in_flight.saturating_mul(self.reserve)) < bound
-            }
-    }
 }
 
 fn position(at: usize) -> u32 {
     u32::try_from(at).expect("queues and requests are bounded")
 }
+
+#[path = "session_room.rs"]
+mod room;
 
 #[cfg(test)]
 #[path = "session_tests.rs"]

@@ -229,6 +229,7 @@ fn limits_of(case: &mut datadriven::TestCase) -> Limits {
     };
     Limits {
         in_flight_max: take("in-flight", defaults.in_flight_max),
+        asked_bytes_max: take("asked", defaults.asked_bytes_max),
         output_bytes_max: take("output", defaults.output_bytes_max),
         reply_bytes_max: take("reply", defaults.reply_bytes_max),
     }
@@ -398,6 +399,7 @@ fn replies_depend_on_the_requests_only() {
     let mut random = Random(0x5eed_0003);
     let small = Limits {
         in_flight_max: 2,
+        asked_bytes_max: usize::MAX,
         output_bytes_max: 30,
         reply_bytes_max: 4096,
     };
@@ -580,6 +582,7 @@ fn a_value_over_the_limit_is_refused_and_the_connection_goes_on() {
 #[test]
 fn a_client_that_does_not_read_is_bounded() {
     let limits = Limits {
+        asked_bytes_max: usize::MAX,
         output_bytes_max: 64 << 10,
         ..Limits::default()
     };
@@ -614,6 +617,7 @@ fn a_client_that_does_not_read_is_bounded() {
 fn calls_without_an_answer_are_bounded() {
     let limits = Limits {
         in_flight_max: 10,
+        asked_bytes_max: usize::MAX,
         output_bytes_max: 64 << 10,
         ..Limits::default()
     };

@@ -41,6 +41,10 @@ pub const FETCH_SLOTS: u8 = 2;
 
 /// Messages that wait for room in the ring, in bytes of payload; over it, the link refuses.
 const BACKLOG_BYTES_MAX: usize = 16 << 20;
+/// From so many on, the peer's calls wait, since their answers would have to.
+const CONGESTED_BYTES: usize = 4 << 20;
+/// A message that is no longer finds room where longer ones do not any more: refusals do.
+const SHORT_BYTES: usize = 4 << 10;
 /// How long a message may take to arrive, once its first bytes are there: its writer has died in
 /// the middle, or the bytes are damaged.
 const ARRIVAL_MAX: Duration = Duration::from_secs(2);
@@ -251,12 +255,21 @@ impl Link {
                 }
             }
         }
-        if open.backlog_bytes + payload.len() > BACKLOG_BYTES_MAX {
+        let max = match payload.len() {
+            ..=SHORT_BYTES => 2 * BACKLOG_BYTES_MAX,
+            _ => BACKLOG_BYTES_MAX,
+        };
+        if open.backlog_bytes + payload.len() > max {
             return Err(SendError::Full);
         }
         open.backlog_bytes += payload.len();
         open.backlog.push_back((header, payload.to_vec()));
         Ok(())
+    }
+
+    /// Whether so much waits for the peer to read that its calls have to wait, too.
+    pub(crate) fn is_congested(&self) -> bool {
+        matches!(&self.state, State::Open(open) if open.backlog_bytes > CONGESTED_BYTES)
     }
 
     /// Queues a message behind those of everything that is landing: what refers to a segment does
