@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand, ValueEnum};
 
 use crate::cluster::layout::Replication;
-use crate::{bench, playground, server};
+use crate::{bench, inspect, playground, server};
 
 /// A replicated, persistent, ordered key-value store
 #[derive(Parser, Debug)]
@@ -16,8 +16,8 @@ use crate::{bench, playground, server};
     version,
     after_help = "Examples:\n  argosy playground\n  \
         argosy bench --workload load-a,run-a --mix sd --records 100000\n\n\
-        Exit codes: 0 done, 1 failed, 2 usage, 4 no answer (try again), 7 configuration, \
-        8 data damaged"
+        Exit codes: 0 done, 1 failed, 2 usage, 3 not found, 4 no answer (try again), \
+        7 configuration, 8 data damaged"
 )]
 struct Cli {
     #[command(subcommand)]
@@ -29,6 +29,7 @@ enum Command {
     Server(server::ServerArgs),
     Playground(playground::Playground),
     Bench(Box<bench::Bench>),
+    Inspect(inspect::Inspect),
 }
 
 /// How results are printed.
@@ -54,6 +55,7 @@ pub fn main() -> ExitCode {
             log_to_stderr("warn");
             bench.run()
         }
+        Command::Inspect(inspect) => inspect.run(),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -5,6 +5,7 @@
 //! | 0 | done |
 //! | 1 | the operation failed |
 //! | 2 | the command line is wrong |
+//! | 3 | what was named does not exist |
 //! | 4 | nothing answered, or not in time: try again |
 //! | 7 | the configuration is wrong |
 //! | 8 | data is not what was written |
@@ -22,6 +23,9 @@ pub enum Failure {
     /// Correct the command line.
     #[error("{0}")]
     Usage(String),
+    /// Name something that exists.
+    #[error("{0}")]
+    NotFound(String),
     /// Try again later.
     #[error("{0}")]
     Unreachable(String),
@@ -44,6 +48,7 @@ impl Failure {
         ExitCode::from(match self {
             Self::Failed(_) => 1,
             Self::Usage(_) => 2,
+            Self::NotFound(_) => 3,
             Self::Unreachable(_) => 4,
             Self::Config(_) => 7,
             Self::Corrupt(_) => 8,

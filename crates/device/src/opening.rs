@@ -123,6 +123,63 @@ pub(crate) fn open(device: &dyn Device) -> Result<Opened, DeviceError> {
     Ok(opened)
 }
 
+/// One of the copies in device segment 0, as [`Store::survey`](crate::Store::survey) finds it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeadBlock {
+    /// "superblock" or "catalog".
+    pub what: &'static str,
+    /// Which of the two copies.
+    pub copy: usize,
+    /// Where in device segment 0.
+    pub offset: u32,
+    /// How often it had changed when this copy was written; `None` where it cannot be read.
+    pub generation: Option<u64>,
+    /// What is wrong with it, in words.
+    pub trouble: Option<String>,
+}
+
+/// Each copy of superblock and catalog. Reads, and changes nothing.
+pub(crate) fn survey(device: &dyn Device) -> Result<Vec<HeadBlock>, DeviceError> {
+    if device.len() < 2 * SEGMENT_SIZE as u64 {
+        return Err(unusable("it holds no store: format it first"));
+    }
+    let mut blocks = survey_copies("superblock", COPIES_AT, &read_superblocks(device)?);
+    blocks.extend(survey_copies("catalog", SLOTS_AT, &read_catalogs(device)?));
+    Ok(blocks)
+}
+
+fn survey_copies<T: Stored>(
+    what: &'static str,
+    places: [u32; 2],
+    found: &[Result<T, Rejected>; 2],
+) -> Vec<HeadBlock> {
+    let generation = |copy: usize| found[copy].as_ref().ok().map(Stored::generation);
+    let look = |copy: usize| {
+        let trouble = match (&found[copy], &found[1 - copy]) {
+            (Err(Rejected::Absent), _) => Some("it is not there".to_owned()),
+            (Err(Rejected::Damaged(why)), _) => Some((*why).to_owned()),
+            (Err(Rejected::Unknown(why)), _) => Some(why.clone()),
+            (Ok(this), Ok(other)) if this.generation() < other.generation() => Some(format!(
+                "it is stale: generation {}, and the other copy has {}",
+                this.generation(),
+                other.generation()
+            )),
+            (Ok(this), Ok(other)) if this.generation() == other.generation() && this != other => {
+                Some("both copies have one generation and are not equal".to_owned())
+            }
+            (Ok(_), _) => None,
+        };
+        HeadBlock {
+            what,
+            copy,
+            offset: places[copy],
+            generation: generation(copy),
+            trouble,
+        }
+    };
+    vec![look(0), look(1)]
+}
+
 /// What is stored twice: has a generation.
 trait Stored: PartialEq {
     fn generation(&self) -> u64;

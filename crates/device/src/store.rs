@@ -29,7 +29,7 @@ use argosy_base::{DeviceSegment, Incarnation, RegionId, ServerId};
 use crate::allocator::{Allocator, Purpose};
 use crate::catalog::{CATALOG_BYTES_MAX, RegionEntry};
 use crate::io::{Buffer, Device, DeviceError, Io, Ticket, Waker};
-use crate::opening;
+use crate::opening::{self, HeadBlock, Opened};
 use crate::superblock::Superblock;
 use crate::switch::CatalogSwitch;
 
@@ -117,20 +117,43 @@ impl Store {
         settings: &StoreSettings,
     ) -> Result<Arc<Self>, DeviceError> {
         let opened = opening::open(&*device)?;
+        Ok(Self::of(device, opened, settings))
+    }
+
+    /// Opens the store to be looked at: nothing is written or repaired, and this counts as no
+    /// opening. Recovery never ends, so nothing can be allocated either. Blocks.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_read_only(device: Arc<dyn Device>) -> Result<Arc<Self>, DeviceError> {
+        let opened = opening::inspect(&*device)?;
+        Ok(Self::of(device, opened, &StoreSettings::default()))
+    }
+
+    fn of(device: Arc<dyn Device>, opened: Opened, settings: &StoreSettings) -> Arc<Self> {
         let segments = opened.superblock.segments;
         let mut allocator = Allocator::recovering(segments, settings.reserve_segments);
         let manifests = opened.catalog.regions.values().flat_map(|e| &e.manifest);
         for segment in manifests {
             assert!(allocator.claim(*segment), "opening has checked the catalog");
         }
-        Ok(Arc::new(Self {
+        Arc::new(Self {
             device,
             superblock: opened.superblock,
             findings: opened.findings,
             catalog: Mutex::new(CatalogSwitch::new(opened.catalog)),
             in_flight: Mutex::default(),
             allocator: Mutex::new(allocator),
-        }))
+        })
+    }
+
+    /// What stands in device segment 0: each copy of the superblock and of the catalog, good or
+    /// not. Changes nothing. Blocks.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn survey(device: &dyn Device) -> Result<Vec<HeadBlock>, DeviceError> {
+        opening::survey(device)
     }
 
     /// What the store on `device` says of itself, without opening it. Blocks.

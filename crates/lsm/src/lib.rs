@@ -18,6 +18,7 @@
 //! - [`edit`], [`version`], [`manifest`], [`storage`]: what a region consists of, and how that is
 //!   made durable.
 //! - [`replica`]: the passive member, which a backup is and every engine begins as.
+//! - [`inspect`]: a region of a stopped server, looked at, verified and compared.
 //! - [`settings`]: what can be set.
 
 #![deny(unsafe_code)]
@@ -27,6 +28,7 @@ pub mod compaction;
 pub mod db;
 pub mod edit;
 pub mod filter;
+pub mod inspect;
 pub mod level;
 pub mod log;
 pub mod manifest;

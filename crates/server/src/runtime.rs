@@ -450,7 +450,11 @@ fn open_windows(
     Ok(windows)
 }
 
-fn boot_id() -> Result<BootId, StartError> {
+/// The machine's present boot.
+///
+/// # Errors
+/// When the system does not tell.
+pub fn boot_id() -> Result<BootId, StartError> {
     let path = Path::new("/proc/sys/kernel/random/boot_id");
     let text = std::fs::read_to_string(path).map_err(|source| StartError::System {
         what: "read the machine's boot id",

@@ -46,24 +46,7 @@ impl DirLock {
             .map_err(failed)?;
         let before = holder_in(&mut file);
         let began = ProcessClock.now();
-        loop {
-            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-                Ok(()) => break,
-                Err(Errno::WOULDBLOCK) => {}
-                Err(error) => return Err(failed(error.into())),
-            }
-            let holder = holder_in(&mut file);
-            let patience = match holder {
-                Some(pid) if is_ending(pid) => PATIENCE_ENDING,
-                _ => PATIENCE,
-            };
-            if ProcessClock.now() - began > patience {
-                let by =
-                    holder.map_or_else(String::new, |pid| format!(" by process {}", number(pid)));
-                return Err(Failure::Failed(format!("{} is in use{by}", dir.display())));
-            }
-            std::thread::park_timeout(POLL);
-        }
+        wait_for_lock(&mut file, dir, FlockOperation::NonBlockingLockExclusive)?;
         // Its other files, the device among them, are closed by its last thread.
         while before.is_some_and(has_threads) && ProcessClock.now() - began < PATIENCE {
             std::thread::park_timeout(POLL);
@@ -72,6 +55,44 @@ impl DirLock {
         file.rewind().map_err(failed)?;
         write!(file, "{}", std::process::id()).map_err(failed)?;
         Ok(Self(file))
+    }
+}
+
+/// Keeps servers away from `dir` while the result lives, and changes nothing there. `None` where no
+/// server ever was: there is no lock.
+pub fn share(dir: &Path) -> Result<Option<DirLock>, Failure> {
+    let path = dir.join(NAME);
+    let mut file = match File::open(&path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(Failure::io("open", &path, &error)),
+    };
+    wait_for_lock(&mut file, dir, FlockOperation::NonBlockingLockShared)?;
+    Ok(Some(DirLock(file)))
+}
+
+/// Locks `file`, the lock of `dir`, or says who has it.
+fn wait_for_lock(file: &mut File, dir: &Path, how: FlockOperation) -> Result<(), Failure> {
+    let began = ProcessClock.now();
+    loop {
+        match flock(&*file, how) {
+            Ok(()) => return Ok(()),
+            Err(Errno::WOULDBLOCK) => {}
+            Err(error) => return Err(Failure::io("lock", &dir.join(NAME), &error.into())),
+        }
+        let holder = holder_in(file);
+        let patience = match holder {
+            Some(pid) if is_ending(pid) => PATIENCE_ENDING,
+            _ => PATIENCE,
+        };
+        if ProcessClock.now() - began > patience {
+            let by = holder.map_or_else(String::new, |pid| format!(" by process {}", number(pid)));
+            return Err(Failure::Failed(format!(
+                "{} is in use{by}; stop that first",
+                dir.display()
+            )));
+        }
+        std::thread::park_timeout(POLL);
     }
 }
 

@@ -11,6 +11,7 @@
 
 mod bench_command;
 mod full;
+mod inspect_command;
 mod kill;
 mod lost_member;
 mod malformed;

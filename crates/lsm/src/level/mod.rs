@@ -21,6 +21,7 @@ pub mod format;
 pub mod index;
 pub mod leaf;
 pub mod reader;
+pub mod verify;
 
 use argosy_base::{Epoch, Identity, Kind, Pointer, RegionId, SegmentNumber};
 use argosy_device::{Buffer, DeviceError};

@@ -271,6 +271,11 @@ impl SegmentReader {
         self.index.span(index).start
     }
 
+    /// The bytes of leaf `index` in the segment.
+    pub(super) fn leaf_span(&self, index: usize) -> std::ops::Range<u32> {
+        self.index.span(index)
+    }
+
     /// Whether the index cannot tell where the keys of leaf `index` begin.
     pub(super) fn is_tied(&self, index: usize) -> bool {
         self.index.is_tied(index)

@@ -27,6 +27,7 @@ pub mod recover;
 pub mod scan;
 pub mod segment;
 pub mod value;
+pub mod verify;
 pub mod windows;
 pub mod writer;
 

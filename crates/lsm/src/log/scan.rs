@@ -36,7 +36,7 @@ use super::segment::{
 use crate::edit::LogSegment;
 
 /// Reads device bytes of a segment at an offset, whole blocks.
-pub(super) type ReadDevice<'a, E> = dyn FnMut(&LogSegment, u32, &mut [u8]) -> Result<(), E> + 'a;
+pub type ReadDevice<'a, E> = dyn FnMut(&LogSegment, u32, &mut [u8]) -> Result<(), E> + 'a;
 
 /// Bytes of the history that are in windows only.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -186,7 +186,8 @@ impl<'a> Scan<'a> {
         Ok(Self::at(source, first))
     }
 
-    const fn at(source: Source<'a>, index: usize) -> Self {
+    /// A scan of all records of the chain from segment `index` on.
+    pub(super) const fn at(source: Source<'a>, index: usize) -> Self {
         Self {
             source,
             index,

@@ -265,6 +265,30 @@ pub fn check_segment_header(
     }
 }
 
+/// Which segment `bytes` begin with the header of, whatever it should be; for tools. The checksum,
+/// which needs the segment's epoch, is that of the epoch in the header.
+#[must_use]
+pub fn named_by_header(bytes: &[u8]) -> Option<(RegionId, SegmentNumber)> {
+    let mut from = Reader::new("log header", bytes);
+    let magic = from.u64().ok()?;
+    let _version = from.u32().ok()?;
+    from.take(4).ok()?;
+    let name = WindowName {
+        log: LogKind::Recovery,
+        region: RegionId(from.u32().ok()?),
+        number: SegmentNumber(from.u64().ok()?),
+        epoch: Epoch(from.u32().ok()?),
+        index: 0,
+    };
+    let here = Identity {
+        kind: Kind::LogHeader,
+        ..name.identity()
+    };
+    let header = bytes.get(..HEADER_BYTES)?;
+    let crc = here.checksum(&header[..CRC_AT]).to_le_bytes();
+    (magic == SEGMENT_MAGIC && header[CRC_AT..] == crc).then_some((name.region, name.number))
+}
+
 /// The header of window `index` of `segment`, for the first block of its slot.
 #[must_use]
 pub fn encode_window_header(

@@ -296,4 +296,30 @@ impl<'a> Fragment<'a> {
             blocks: u32::try_from(blocks).ok()?,
         })
     }
+
+    /// Whether what stands at `offset` of `segment` was to be the fragment at cursor `at`, though it
+    /// is none: damage may have hit any one word of its header, so two of the three that tell a
+    /// fragment from all others are enough. A whole fragment of an earlier life is not meant.
+    pub(super) fn was_meant(
+        region: RegionId,
+        generation: u64,
+        segment: &[u8],
+        offset: u32,
+        at: &Cursor,
+    ) -> bool {
+        let header = segment.get(offset as usize..).unwrap_or_default();
+        let word = |from: usize| Some(u32::from_le_bytes(*header.get(from..)?.first_chunk()?));
+        let own = header
+            .get(8..)
+            .and_then(|rest| Some(u64::from_le_bytes(*rest.first_chunk()?)));
+        if own.is_none_or(|own| Fragment::parse(region, own, segment, offset).is_some()) {
+            return false;
+        }
+        let agree = [
+            own == Some(generation),
+            word(16) == Some(at.index),
+            word(PREVIOUS_AT) == Some(at.previous),
+        ];
+        agree.iter().filter(|agrees| **agrees).count() >= 2
+    }
 }

@@ -32,7 +32,7 @@ use argosy_device::{
 
 pub use format::Record;
 use format::{Cursor, Writer};
-pub use replay::{ManifestError, Replayed};
+pub use replay::{ManifestError, Replayed, Torn, replay};
 
 /// A region's manifest on this member. See the module documentation.
 pub struct Manifest {
@@ -141,7 +141,7 @@ impl Manifest {
             .iter()
             .map(|segment| store.claim(*segment))
             .collect::<Result<Vec<_>, _>>()?;
-        let replayed = replay::replay(store, entry, segment_bytes)?;
+        let replayed = replay(store, entry, segment_bytes)?;
         let manifest = Self {
             store: Arc::clone(store),
             region: entry.region,

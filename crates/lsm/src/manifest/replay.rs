@@ -64,10 +64,27 @@ pub struct Replayed {
     pub(super) cursor: Cursor,
     /// Bytes of the first record.
     pub checkpoint_bytes: u64,
+    /// What behind the last record looks as if it had been one. A server cuts it off: a crash may
+    /// have torn it.
+    pub torn: Option<Torn>,
 }
 
-/// Reads the chain that the catalog names in `entry`.
-pub(super) fn replay(
+/// The rest of an append that is not whole: torn by a crash, or damaged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Torn {
+    /// The segment of the chain.
+    pub segment: DeviceSegment,
+    /// Where in it.
+    pub offset: u32,
+    /// What is wrong.
+    pub what: &'static str,
+}
+
+/// Reads the chain that the catalog names in `entry`, and claims nothing. Blocks.
+///
+/// # Errors
+/// [`ManifestError`]: the device's, or what was durable is damaged.
+pub fn replay(
     store: &Store,
     entry: &RegionEntry,
     segment_bytes: u32,
@@ -105,9 +122,11 @@ impl Reader<'_> {
         let mut records = Vec::new();
         let mut checkpoint_bytes = 0;
         let mut payload: Option<Vec<u8>> = None;
+        let mut open_append = false;
         // Behind the last whole record.
         let mut end = self.at;
         while let Some(fragment) = self.next()? {
+            open_append = fragment.flags & LAST_OF_APPEND == 0;
             if fragment.flags & FIRST != 0 {
                 payload = Some(Vec::new());
             }
@@ -131,10 +150,36 @@ impl Reader<'_> {
         if records.is_empty() {
             return Err(self.corrupt(end, "the checkpoint is damaged"));
         }
+        let torn = self.find_torn(open_append);
         Ok(Replayed {
             records,
             cursor: end,
             checkpoint_bytes,
+            torn,
+        })
+    }
+
+    /// Whether something behind the last fragment was to be the next one.
+    fn find_torn(&self, open_append: bool) -> Option<Torn> {
+        let mut at = self.at;
+        if at.offset >= self.segment_bytes {
+            at.segment += 1;
+            at.offset = 0;
+        }
+        let segment = self.chain.get(at.segment);
+        let meant = segment.is_some_and(|bytes| {
+            Fragment::was_meant(self.region, self.generation, bytes, at.offset, &at)
+        });
+        let what = match (open_append, meant) {
+            (true, _) => "the last append is not whole",
+            (false, true) => "the last append is damaged",
+            (false, false) => return None,
+        };
+        let last = self.places.len().saturating_sub(1);
+        Some(Torn {
+            segment: self.places.get(at.segment.min(last)).copied()?,
+            offset: at.offset,
+            what,
         })
     }
 

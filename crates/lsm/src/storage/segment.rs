@@ -54,7 +54,7 @@ impl StoredSegment {
 
     /// Segment `number` in `place`, which nobody keeps yet: for a replay, which learns only at its
     /// end whether the segment is still there.
-    pub(super) fn unclaimed(
+    pub(crate) fn unclaimed(
         number: SegmentNumber,
         store: Arc<Store>,
         place: DeviceSegment,
@@ -90,6 +90,12 @@ impl StoredSegment {
     #[must_use]
     pub const fn place(&self) -> DeviceSegment {
         self.place
+    }
+
+    /// Whether the device has such a place for a region. One that was claimed has.
+    #[must_use]
+    pub fn is_on_device(&self) -> bool {
+        self.place.0 != 0 && self.place.0 < self.store.total()
     }
 
     /// Reads its bytes from `offset` on; whole blocks. Blocks the calling thread.

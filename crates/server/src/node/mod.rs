@@ -55,6 +55,7 @@ use argosy_lsm::storage::StorageError;
 pub use inspect::{CopyState, NodeCounts};
 pub use link::{FETCH_SLOTS, LinkSettings, SHIP_SLOTS};
 pub use memory::MemoryParts;
+pub use windows::left_windows;
 
 use follower::Follower;
 use forward::{Calls, Deferred};

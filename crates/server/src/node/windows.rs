@@ -5,8 +5,11 @@
 //! looks for, window by window: each fresh window holds all that its predecessor did and was not
 //! durable, so that a kill in between finds one or the other.
 
+use std::path::PathBuf;
+use std::sync::Arc;
+
 use argosy_base::{LogKind, RegionId};
-use argosy_device::DeviceError;
+use argosy_device::{BootId, DeviceError, SharedMemory};
 use argosy_lsm::log::Geometry;
 use argosy_lsm::replica::{Slots, Survivors};
 
@@ -53,4 +56,27 @@ pub(super) fn keep_windows(
     world: &World,
 ) -> Result<(), DeviceError> {
     window_keys(region, geometry).try_for_each(|key| world.windows.forget_survivors(key.0))
+}
+
+/// What a stopped server left in `directories` of the windows of `region` since `boot`, to be looked
+/// at: nothing is revoked, removed or given another name. Of two of one name the later counts.
+#[must_use]
+pub fn left_windows(
+    directories: &[PathBuf],
+    region: RegionId,
+    geometry: &Geometry,
+    boot: BootId,
+) -> Survivors {
+    LogKind::ALL.map(|log| {
+        let open = |slot| {
+            let name = keys::window(region, log, slot).0;
+            let path = |directory: &PathBuf| directory.join(format!("{name:016x}.window"));
+            let found = directories.iter().map(path);
+            let found = found.filter_map(|path| SharedMemory::open(&path).ok());
+            let of_this_boot = found.filter(|memory| memory.stamp().boot == boot);
+            let last = of_this_boot.max_by_key(|memory| memory.stamp().serial);
+            last.map(Arc::new)
+        };
+        (0..geometry.slots()).map(open).collect()
+    })
 }

@@ -1,0 +1,196 @@
+//! `argosy inspect`: what a stopped server's data directory holds, whether it is whole, and whether
+//! two members hold the same.
+//!
+//! Nothing is written: the device is opened for reading only, counts no opening, and what a crash
+//! left is looked at, not repaired. A shared lock keeps servers from starting meanwhile.
+
+mod compare;
+mod show;
+mod verify;
+mod view;
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use argosy_base::RegionId;
+use argosy_device::{Device, DeviceError, ReadOnlyFile, Store};
+use argosy_lsm::Settings;
+use argosy_lsm::inspect::{Region, Windows};
+use argosy_lsm::log::Geometry;
+use argosy_server::node::left_windows;
+use argosy_server::runtime::boot_id;
+use clap::{Args, Subcommand, ValueEnum};
+use serde::Serialize;
+
+use crate::cli::OutputFormat;
+use crate::cluster::lock::{self, DirLock};
+use crate::config::ServerConfig;
+use crate::failure::Failure;
+
+/// Look inside the data directory of a stopped server
+///
+/// Prints superblock, catalog, manifests, levels, logs, and who refers to each segment. Changes
+/// nothing.
+#[derive(Args, Debug)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true,
+    after_help = "Examples:\n  argosy inspect ./data/server-0\n  \
+    argosy inspect ./data/server-0 --section levels,logs -o json\n  \
+    argosy inspect verify ./data/server-0\n  \
+    argosy inspect compare ./data/server-0 ./data/server-1\n\n\
+    Exit codes: 0 whole, 1 failed or in use, 3 no device there, 8 damage or a difference was found"
+)]
+pub struct Inspect {
+    #[command(subcommand)]
+    command: Option<Command>,
+    /// The server's data directory
+    #[arg(required = true, value_name = "DIR")]
+    dir: Option<PathBuf>,
+    /// Only these parts
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "PART")]
+    section: Vec<Section>,
+    #[command(flatten)]
+    common: Common,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    Verify(verify::Verify),
+    Compare(compare::Compare),
+}
+
+/// What the subcommands share.
+#[derive(Args, Debug)]
+struct Common {
+    /// Only this region
+    #[arg(long, value_name = "N")]
+    region: Option<u32>,
+    /// How to print
+    #[arg(short, long, value_enum, default_value_t)]
+    output: OutputFormat,
+}
+
+/// A part of what is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Section {
+    /// What the device is, and its copies of superblock and catalog.
+    Superblock,
+    /// The regions, and where their manifests lie.
+    Catalog,
+    /// The edits.
+    Manifest,
+    /// The levels.
+    Levels,
+    /// The logs.
+    Logs,
+    /// Who refers to each device segment.
+    Segments,
+}
+
+impl Inspect {
+    /// Looks, and prints.
+    pub fn run(self) -> Result<(), Failure> {
+        match (self.command, self.dir) {
+            (Some(Command::Verify(verify)), _) => verify.run(),
+            (Some(Command::Compare(compare)), _) => compare.run(),
+            (None, Some(dir)) => show::show(&dir, &self.section, &self.common),
+            (None, None) => Err(Failure::Usage("name a data directory".to_owned())),
+        }
+    }
+}
+
+/// A stopped server's data directory.
+struct Opened {
+    dir: PathBuf,
+    store: Arc<Store>,
+    settings: Settings,
+    /// Where its log windows may be.
+    windows: Vec<PathBuf>,
+    _lock: Option<DirLock>,
+}
+
+impl Opened {
+    /// Opens `dir` for reading.
+    fn open(dir: &Path) -> Result<Self, Failure> {
+        let path = dir.join("device");
+        if !path.exists() {
+            let path = path.display();
+            return Err(Failure::NotFound(format!("there is no {path}")));
+        }
+        let lock = lock::share(dir)?;
+        let device = ReadOnlyFile::open(&path).map_err(of_device)?;
+        let device: Arc<dyn Device> = Arc::new(device);
+        let store = Store::open_read_only(device).map_err(of_device)?;
+        let server = store.superblock().server.0;
+        // Without a configuration, or with one that is not right, windows are looked for in the
+        // directory alone: where a server keeps them that has no room elsewhere.
+        let config = ServerConfig::load(&dir.join("argosy.toml")).ok();
+        let shared = config.map(|config| config.fabric.shm_dir);
+        let shared = [shared, Some(dir.join("shared-memory"))];
+        let mut windows: Vec<_> = shared
+            .into_iter()
+            .flatten()
+            .map(|shared| shared.join(format!("server-{server}")).join("windows"))
+            .collect();
+        windows.push(dir.join("windows"));
+        Ok(Self {
+            dir: dir.to_path_buf(),
+            store,
+            settings: Settings::default(),
+            windows,
+            _lock: lock,
+        })
+    }
+
+    /// The regions, or the one that was asked for.
+    fn regions(&self, only: Option<u32>) -> Result<Vec<Region>, Failure> {
+        let entries = self.store.regions();
+        let asked = |entry: &&argosy_device::RegionEntry| {
+            only.is_none_or(|only| entry.region == RegionId(only))
+        };
+        let regions: Vec<_> = entries
+            .iter()
+            .filter(asked)
+            .map(|entry| Region::read(&self.store, entry, &self.settings))
+            .collect();
+        match only {
+            Some(only) if regions.is_empty() => Err(Failure::NotFound(format!(
+                "{} holds no region {only}",
+                self.dir.display()
+            ))),
+            _ => Ok(regions),
+        }
+    }
+
+    /// What is left of a region's log windows.
+    fn windows(&self, region: RegionId) -> Windows {
+        let geometry = Geometry::of(&self.settings);
+        match boot_id() {
+            Ok(boot) => left_windows(&self.windows, region, &geometry, boot),
+            Err(_) => Windows::default(),
+        }
+    }
+}
+
+/// A device that cannot be looked at.
+fn of_device(error: DeviceError) -> Failure {
+    match error {
+        DeviceError::Corrupt { .. } => Failure::Corrupt(format!(
+            "{error}; replace this server's device, and let it fetch everything from the others"
+        )),
+        other => Failure::Failed(other.to_string()),
+    }
+}
+
+/// Prints a value as one line of JSON.
+fn print_json(value: &impl Serialize) {
+    let line = serde_json::to_string(value).expect("plain data has a JSON form");
+    say(&line);
+}
+
+/// Prints a line. Nobody may be reading, which is no failure.
+fn say(line: &str) {
+    let _ = writeln!(std::io::stdout().lock(), "{line}");
+}

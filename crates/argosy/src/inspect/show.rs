@@ -1,0 +1,234 @@
+//! `argosy inspect DIR`: everything that a data directory holds, by name.
+
+use std::path::{Path, PathBuf};
+
+use argosy_device::Store;
+use argosy_lsm::inspect::{LogEnds, Region, log_ends, owners};
+use serde::Serialize;
+
+use super::view::{HeadView, OwnerView, RegionView, SegmentView, SuperblockView, VersionView};
+use super::{Common, Opened, Section, print_json, say};
+use crate::cli::OutputFormat;
+use crate::failure::Failure;
+
+/// The name and version of what `-o json` prints.
+const SCHEMA: &str = "argosy.inspect.v1";
+
+/// What `-o json` prints. What was not asked for is left out.
+#[derive(Serialize)]
+struct Report {
+    schema: &'static str,
+    dir: PathBuf,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    superblock: Option<SuperblockView>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    head: Vec<HeadView>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    catalog_generation: Option<u64>,
+    regions: Vec<RegionView>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    segments: Option<Vec<SegmentView>>,
+}
+
+/// Prints what `dir` holds.
+pub(super) fn show(dir: &Path, sections: &[Section], common: &Common) -> Result<(), Failure> {
+    let opened = Opened::open(dir)?;
+    let asked = |section| sections.is_empty() || sections.contains(&section);
+    let all = opened.regions(None)?;
+    let regions = match common.region {
+        None => None,
+        some => Some(opened.regions(some)?),
+    };
+    let mut views: Vec<_> = regions
+        .as_ref()
+        .unwrap_or(&all)
+        .iter()
+        .map(|region| {
+            let ends = ends_of(&opened, region);
+            RegionView::new(region, ends.as_ref())
+        })
+        .collect();
+    for view in &mut views {
+        if !asked(Section::Manifest) {
+            view.manifest.edits.clear();
+        }
+        if let Some(version) = &mut view.version {
+            if !asked(Section::Levels) {
+                version.levels.clear();
+            }
+            if !asked(Section::Logs) {
+                version.logs.clear();
+            }
+        }
+    }
+    let head = Store::survey(&**opened.store.device()).map_err(super::of_device)?;
+    let generations = head.iter().filter(|block| block.what == "catalog");
+    let generation = generations.filter_map(|block| block.generation).max();
+    let report = Report {
+        schema: SCHEMA,
+        dir: dir.to_path_buf(),
+        superblock: asked(Section::Superblock)
+            .then(|| SuperblockView::from(opened.store.superblock())),
+        head: match asked(Section::Superblock) {
+            true => head.iter().map(HeadView::from).collect(),
+            false => Vec::new(),
+        },
+        catalog_generation: generation.filter(|_| asked(Section::Catalog)),
+        regions: views,
+        segments: asked(Section::Segments).then(|| segments_of(&all, common.region)),
+    };
+    match common.output {
+        OutputFormat::Json => print_json(&report),
+        OutputFormat::Table => print_text(&report, &head, &asked),
+    }
+    Ok(())
+}
+
+/// Where the logs of a region end; `None` where that cannot be told, which is for `verify` to say.
+fn ends_of(opened: &Opened, region: &Region) -> Option<LogEnds> {
+    let version = region.version.as_ref()?;
+    if !version.table().values().all(|stored| stored.is_on_device()) {
+        return None;
+    }
+    let windows = opened.windows(region.entry.region);
+    log_ends(version, &windows, &opened.settings).ok()
+}
+
+fn segments_of(regions: &[Region], only: Option<u32>) -> Vec<SegmentView> {
+    let owners = owners(regions);
+    let views = owners.iter().map(|(place, owners)| SegmentView {
+        device_segment: place.0,
+        references: owners.len(),
+        owners: owners.iter().map(OwnerView::from).collect(),
+    });
+    views
+        .zip(owners.values())
+        .filter(|(_, owners)| {
+            let of = |owner: &argosy_lsm::inspect::Owner| Some(owner.region().0) == only;
+            only.is_none() || owners.iter().any(of)
+        })
+        .map(|(view, _)| view)
+        .collect()
+}
+
+fn print_text(report: &Report, head: &[argosy_device::HeadBlock], asked: &dyn Fn(Section) -> bool) {
+    if let Some(superblock) = &report.superblock {
+        say(&format!(
+            "device {} of server {}, cluster {}",
+            superblock.device_id, superblock.server, superblock.cluster_id
+        ));
+        say(&format!(
+            "made by {}, opened {} times, {} segments of 2 MiB",
+            superblock.created_by, superblock.incarnation, superblock.segments
+        ));
+        for block in head {
+            let state = match (&block.trouble, block.generation) {
+                (Some(trouble), _) => trouble.clone(),
+                (None, Some(generation)) => format!("generation {generation}"),
+                (None, None) => "good".to_owned(),
+            };
+            say(&format!(
+                "{} copy {} at byte {}: {state}",
+                block.what, block.copy, block.offset
+            ));
+        }
+    }
+    if let Some(generation) = report.catalog_generation {
+        say(&format!(
+            "catalog generation {generation}, {} regions",
+            report.regions.len()
+        ));
+    }
+    for region in &report.regions {
+        print_region(region, asked);
+    }
+    if let Some(segments) = &report.segments {
+        say("\ndevice segment  references  owners");
+        for segment in segments {
+            let owners: Vec<_> = segment.owners.iter().map(OwnerView::text).collect();
+            say(&format!(
+                "{:>14}  {:>10}  {}",
+                segment.device_segment,
+                segment.references,
+                owners.join(", ")
+            ));
+        }
+    }
+}
+
+fn print_region(region: &RegionView, asked: &dyn Fn(Section) -> bool) {
+    let places: Vec<_> = region
+        .manifest
+        .device_segments
+        .iter()
+        .map(u32::to_string)
+        .collect();
+    say(&format!(
+        "\nregion {}: manifest generation {} in device segments {}",
+        region.region,
+        region.manifest.generation,
+        places.join(" ")
+    ));
+    for problem in &region.problems {
+        say(&format!("  {}", problem.text()));
+    }
+    for edit in &region.manifest.edits {
+        say(&format!("  {}", edit.text.replace('\n', "\n  ")));
+        for place in &edit.places {
+            say(&format!(
+                "    segment {} lies in device segment {}",
+                place.number, place.device_segment
+            ));
+        }
+    }
+    if let Some(version) = &region.version {
+        print_version(version, asked);
+    }
+}
+
+fn print_version(version: &VersionView, asked: &dyn Fn(Section) -> bool) {
+    say(&format!(
+        "  version: edit {}, epoch {}, replay from LSN {}, durable LSN {}, numbers below {}, levels {}",
+        version.edit,
+        version.epoch,
+        version.replay_from,
+        version.durable,
+        version.mark,
+        version.digest
+    ));
+    if asked(Section::Levels) && !version.levels.is_empty() {
+        say("  level  run      number  device    bytes  entries  deleted  from .. to");
+        for level in &version.levels {
+            let to = level.to.as_ref().map_or("end", |to| to.text.as_str());
+            say(&format!(
+                "  L{:<5} {:<8} {:>6} {:>7} {:>8} {:>8} {:>8}  {} .. {to}",
+                level.level,
+                level.run,
+                level.number,
+                level.device_segment,
+                level.bytes,
+                level.entries,
+                level.tombstones,
+                level.from.text
+            ));
+        }
+    }
+    if asked(Section::Logs) && !version.logs.is_empty() {
+        say("  log       ordinal  number  device  epoch  base LSN    sealed      held  referenced");
+        for log in &version.logs {
+            let number = |n: Option<u32>| n.map_or_else(|| "-".to_owned(), |n| n.to_string());
+            say(&format!(
+                "  {:<9} {:>7} {:>7} {:>7} {:>6} {:>9} {:>9} {:>9} {:>11}",
+                log.log,
+                log.ordinal,
+                log.number,
+                log.device_segment,
+                log.epoch,
+                log.base_lsn,
+                number(log.sealed_at),
+                number(log.held),
+                log.referenced
+            ));
+        }
+    }
+}

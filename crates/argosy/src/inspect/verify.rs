@@ -1,0 +1,160 @@
+//! `argosy inspect verify`: whether everything is what was written.
+
+use std::path::PathBuf;
+
+use argosy_base::DeviceSegment;
+use argosy_device::{HeadBlock, Store};
+use argosy_lsm::inspect::{Checked, Problem, ProblemKind, owners, verify_owners, verify_region};
+use clap::Args;
+use serde::Serialize;
+
+use super::view::ProblemView;
+use super::{Common, Opened, print_json, say};
+use crate::cli::OutputFormat;
+use crate::failure::Failure;
+
+/// The name and version of what `-o json` prints.
+const SCHEMA: &str = "argosy.inspect-verify.v1";
+
+/// Check every checksum, reference and count of references
+///
+/// Reads everything: superblocks, catalog, manifests, each level segment whole, all sealed logs,
+/// what of the open logs was declared durable, and the record behind each pointer. Changes nothing.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:\n  argosy inspect verify ./data/server-0\n  \
+    argosy inspect verify ./data/server-0 --region 1 -o json\n\n\
+    Exit codes: 0 whole, 1 failed or in use, 3 no device there, 8 damage was found")]
+pub(super) struct Verify {
+    /// The server's data directory
+    #[arg(value_name = "DIR")]
+    dir: PathBuf,
+    #[command(flatten)]
+    common: Common,
+}
+
+/// What `-o json` prints.
+#[derive(Serialize)]
+struct Report<'a> {
+    schema: &'static str,
+    dir: &'a PathBuf,
+    ok: bool,
+    regions: usize,
+    device_segments_used: usize,
+    level_segments: u64,
+    entries: u64,
+    pointers: u64,
+    log_segments: u64,
+    records: u64,
+    bytes: u64,
+    problems: Vec<ProblemView>,
+    notes: &'a [String],
+}
+
+impl Verify {
+    /// Verifies, and prints what was found.
+    pub(super) fn run(self) -> Result<(), Failure> {
+        let opened = Opened::open(&self.dir)?;
+        // Owners are those of all regions, whichever is looked at.
+        let all = opened.regions(None)?;
+        let owners = owners(&all);
+        let asked = |problem: &Problem| {
+            let region = problem.region.map(|region| region.0);
+            self.common.region.is_none() || region.is_none() || region == self.common.region
+        };
+        let mut problems = head_problems(&opened)?;
+        problems.extend(verify_owners(&owners, opened.store.total()));
+        let mut checked = Checked::default();
+        let mut notes = Vec::new();
+        let regions = match self.common.region {
+            None => all,
+            Some(_) => opened.regions(self.common.region)?,
+        };
+        for region in &regions {
+            problems.extend(region.problems.iter().cloned());
+            let Some(version) = &region.version else {
+                continue;
+            };
+            let windows = opened.windows(region.entry.region);
+            let (more, found, remarks) = verify_region(version, &windows, &opened.settings);
+            checked += more;
+            problems.extend(found);
+            notes.extend(remarks);
+        }
+        problems.retain(asked);
+        let report = Report {
+            schema: SCHEMA,
+            dir: &self.dir,
+            ok: problems.is_empty(),
+            regions: regions.len(),
+            device_segments_used: owners.len() + 1,
+            level_segments: checked.level_segments,
+            entries: checked.entries,
+            pointers: checked.pointers,
+            log_segments: checked.log_segments,
+            records: checked.records,
+            bytes: checked.bytes,
+            problems: problems.iter().map(ProblemView::from).collect(),
+            notes: &notes,
+        };
+        match self.common.output {
+            OutputFormat::Json => print_json(&report),
+            OutputFormat::Table => print_text(&report, &problems),
+        }
+        match problems.len() {
+            0 => Ok(()),
+            count => Err(Failure::Corrupt(format!(
+                "{} is damaged: {count} found",
+                self.dir.display()
+            ))),
+        }
+    }
+}
+
+fn print_text(report: &Report<'_>, problems: &[Problem]) {
+    for problem in problems {
+        say(&problem.to_string());
+        say(&format!("    {}", problem.advice()));
+    }
+    for note in report.notes {
+        say(&format!("note: {note}"));
+    }
+    say(&format!(
+        "checked {} regions: {} level segments with {} entries, {} pointers, {} log segments with \
+         {} sealed records, {} MiB",
+        report.regions,
+        report.level_segments,
+        report.entries,
+        report.pointers,
+        report.log_segments,
+        report.records,
+        report.bytes >> 20,
+    ));
+    match problems.len() {
+        0 => say("everything is what was written"),
+        1 => say("1 problem"),
+        count => say(&format!("{count} problems")),
+    }
+}
+
+/// What is wrong with the copies of superblock and catalog.
+fn head_problems(opened: &Opened) -> Result<Vec<Problem>, Failure> {
+    let blocks = Store::survey(&**opened.store.device()).map_err(super::of_device)?;
+    Ok(blocks.iter().filter_map(head_problem).collect())
+}
+
+fn head_problem(block: &HeadBlock) -> Option<Problem> {
+    let what = block.trouble.as_ref()?;
+    let kind = match block.generation {
+        Some(_) => ProblemKind::Stale,
+        None => ProblemKind::Damaged,
+    };
+    Some(Problem {
+        kind,
+        part: block.what.to_owned(),
+        region: None,
+        number: None,
+        place: Some(DeviceSegment(0)),
+        offset: block.offset,
+        what: format!("copy {}: {what}", block.copy),
+    })
+}

@@ -1,0 +1,362 @@
+//! What of a store and its regions is printed: plain data, for people and for programs.
+
+use argosy_base::{LogKind, RegionId};
+use argosy_device::{HeadBlock, Superblock};
+use argosy_lsm::inspect::{LogEnds, Owner, Problem, Region};
+use serde::Serialize;
+
+/// A copy of superblock or catalog.
+#[derive(Serialize)]
+pub(super) struct HeadView {
+    what: &'static str,
+    copy: usize,
+    offset: u32,
+    generation: Option<u64>,
+    trouble: Option<String>,
+}
+
+impl From<&HeadBlock> for HeadView {
+    fn from(block: &HeadBlock) -> Self {
+        Self {
+            what: block.what,
+            copy: block.copy,
+            offset: block.offset,
+            generation: block.generation,
+            trouble: block.trouble.clone(),
+        }
+    }
+}
+
+/// The superblock.
+#[derive(Serialize)]
+pub(super) struct SuperblockView {
+    pub(super) server: u32,
+    pub(super) device_id: String,
+    pub(super) cluster_id: String,
+    pub(super) created_by: String,
+    pub(super) segments: u32,
+    pub(super) incarnation: u64,
+    pub(super) generation: u64,
+}
+
+impl From<&Superblock> for SuperblockView {
+    fn from(superblock: &Superblock) -> Self {
+        Self {
+            server: superblock.server.0,
+            device_id: format!("{:032x}", superblock.device_id),
+            cluster_id: format!("{:032x}", superblock.cluster_id),
+            created_by: superblock.created_by.clone(),
+            segments: superblock.segments,
+            incarnation: superblock.incarnation.0,
+            generation: superblock.generation,
+        }
+    }
+}
+
+/// A region.
+#[derive(Serialize)]
+pub(super) struct RegionView {
+    pub(super) region: u32,
+    pub(super) manifest: ManifestView,
+    pub(super) version: Option<VersionView>,
+    pub(super) problems: Vec<ProblemView>,
+}
+
+/// A manifest.
+#[derive(Serialize)]
+pub(super) struct ManifestView {
+    pub(super) generation: u64,
+    pub(super) device_segments: Vec<u32>,
+    pub(super) edits: Vec<EditView>,
+}
+
+/// An edit of a manifest.
+#[derive(Serialize)]
+pub(super) struct EditView {
+    pub(super) seq: u64,
+    pub(super) checkpoint: bool,
+    pub(super) text: String,
+    pub(super) places: Vec<PlaceView>,
+}
+
+/// Where a segment lies.
+#[derive(Serialize)]
+pub(super) struct PlaceView {
+    pub(super) number: u64,
+    pub(super) device_segment: u32,
+}
+
+/// A version.
+#[derive(Serialize)]
+pub(super) struct VersionView {
+    pub(super) edit: u64,
+    pub(super) epoch: u32,
+    pub(super) replay_from: u64,
+    pub(super) durable: u64,
+    pub(super) mark: u64,
+    pub(super) digest: String,
+    pub(super) levels: Vec<LevelView>,
+    pub(super) logs: Vec<LogView>,
+}
+
+/// A level segment.
+#[derive(Serialize)]
+pub(super) struct LevelView {
+    pub(super) level: u8,
+    pub(super) run: u64,
+    pub(super) number: u64,
+    pub(super) device_segment: u32,
+    pub(super) epoch: u32,
+    pub(super) bytes: u32,
+    pub(super) checksum: String,
+    pub(super) entries: u32,
+    pub(super) tombstones: u32,
+    pub(super) from: KeyView,
+    pub(super) to: Option<KeyView>,
+    pub(super) log_refs: Vec<(u64, u64)>,
+}
+
+/// A key: its bytes, and what a person can read of them.
+#[derive(Serialize)]
+pub(super) struct KeyView {
+    pub(super) text: String,
+    pub(super) base64: String,
+}
+
+impl KeyView {
+    fn of(key: &[u8]) -> Self {
+        Self {
+            text: key.escape_ascii().to_string(),
+            base64: base64(key),
+        }
+    }
+}
+
+/// A log segment.
+#[derive(Serialize)]
+pub(super) struct LogView {
+    pub(super) log: &'static str,
+    pub(super) ordinal: u64,
+    pub(super) number: u64,
+    pub(super) device_segment: u32,
+    pub(super) epoch: u32,
+    pub(super) base_lsn: u64,
+    /// Where it was sealed; `None`: it goes on.
+    pub(super) sealed_at: Option<u32>,
+    /// How many bytes of it belong to the history; `None` where that cannot be told.
+    pub(super) held: Option<u32>,
+    /// Bytes that levels point to.
+    pub(super) referenced: u64,
+}
+
+/// Something wrong.
+#[derive(Serialize)]
+pub(super) struct ProblemView {
+    kind: &'static str,
+    part: String,
+    region: Option<u32>,
+    number: Option<u64>,
+    device_segment: Option<u32>,
+    offset: u32,
+    what: String,
+    advice: &'static str,
+}
+
+impl ProblemView {
+    /// For people, in a few words.
+    pub(super) fn text(&self) -> String {
+        format!("{}: {}: {}", self.kind, self.part, self.what)
+    }
+}
+
+impl From<&Problem> for ProblemView {
+    fn from(problem: &Problem) -> Self {
+        Self {
+            kind: problem.kind.name(),
+            part: problem.part.clone(),
+            region: problem.region.map(|region| region.0),
+            number: problem.number.map(|number| number.0),
+            device_segment: problem.place.map(|place| place.0),
+            offset: problem.offset,
+            what: problem.what.clone(),
+            advice: problem.advice(),
+        }
+    }
+}
+
+/// Who refers to a device segment.
+#[derive(Serialize)]
+pub(super) struct SegmentView {
+    pub(super) device_segment: u32,
+    pub(super) references: usize,
+    pub(super) owners: Vec<OwnerView>,
+}
+
+/// One who does.
+#[derive(Serialize)]
+pub(super) struct OwnerView {
+    region: u32,
+    part: String,
+    number: Option<u64>,
+}
+
+impl OwnerView {
+    /// For people.
+    pub(super) fn text(&self) -> String {
+        let Self { region, part, .. } = self;
+        match self.number {
+            Some(number) => format!("region {region} {part} segment {number}"),
+            None => format!("region {region} {part}"),
+        }
+    }
+}
+
+impl From<&Owner> for OwnerView {
+    fn from(owner: &Owner) -> Self {
+        Self {
+            region: owner.region().0,
+            part: owner.part(),
+            number: owner.number().map(|number| number.0),
+        }
+    }
+}
+
+/// A log's name for programs.
+pub(super) const fn log_name(log: LogKind) -> &'static str {
+    match log {
+        LogKind::Recovery => "recovery",
+        LogKind::Large => "large",
+    }
+}
+
+impl RegionView {
+    /// The region, and where its logs end if that is known.
+    pub(super) fn new(region: &Region, ends: Option<&LogEnds>) -> Self {
+        let RegionId(id) = region.entry.region;
+        Self {
+            region: id,
+            manifest: ManifestView {
+                generation: region.entry.words[0],
+                device_segments: region.entry.manifest.iter().map(|place| place.0).collect(),
+                edits: region.edits.iter().map(edit_view).collect(),
+            },
+            version: region.version.as_ref().map(|version| VersionView {
+                edit: version.seq().0,
+                epoch: version.epoch().0,
+                replay_from: version.replay_from().0,
+                durable: version.durable().0,
+                mark: version.mark().0,
+                digest: format!("{:016x}", version.levels_digest()),
+                levels: level_views(version),
+                logs: log_views(version, ends),
+            }),
+            problems: region.problems.iter().map(ProblemView::from).collect(),
+        }
+    }
+}
+
+fn edit_view(record: &argosy_lsm::inspect::EditRecord) -> EditView {
+    let place =
+        |(number, place): &(argosy_base::SegmentNumber, argosy_base::DeviceSegment)| PlaceView {
+            number: number.0,
+            device_segment: place.0,
+        };
+    EditView {
+        seq: record.edit.seq.0,
+        checkpoint: record.edit.checkpoint,
+        text: record.edit.to_string(),
+        places: record.places.iter().map(place).collect(),
+    }
+}
+
+fn level_views(version: &argosy_lsm::Version) -> Vec<LevelView> {
+    let runs = version.runs();
+    let entries = runs.flat_map(|(level, run)| {
+        let segments = run.segments.iter();
+        segments.map(move |entry| (level, run.id.0, entry))
+    });
+    entries
+        .map(|(level, run, entry)| {
+            let segment = &entry.segment;
+            let refs = segment.log_refs.iter();
+            LevelView {
+                level,
+                run,
+                number: segment.number.0,
+                device_segment: entry.stored.place().0,
+                epoch: segment.epoch.0,
+                bytes: segment.len,
+                checksum: format!("{:08x}", segment.checksum),
+                entries: segment.entries,
+                tombstones: segment.tombstones,
+                from: KeyView::of(&segment.range.from),
+                to: segment.range.to.as_deref().map(KeyView::of),
+                log_refs: refs.map(|(number, bytes)| (number.0, *bytes)).collect(),
+            }
+        })
+        .collect()
+}
+
+fn log_views(version: &argosy_lsm::Version, ends: Option<&LogEnds>) -> Vec<LogView> {
+    let entries = LogKind::ALL.into_iter().flat_map(|log| version.log(log));
+    entries
+        .map(|entry| {
+            let segment = &entry.segment;
+            LogView {
+                log: log_name(segment.log),
+                ordinal: segment.ordinal,
+                number: segment.number.0,
+                device_segment: entry.stored.place().0,
+                epoch: segment.epoch.0,
+                base_lsn: segment.base_lsn.0,
+                sealed_at: segment.end,
+                held: ends.map(|ends| ends.held(segment).min(segment_bytes())),
+                referenced: version.log_refs(segment.number),
+            }
+        })
+        .collect()
+}
+
+/// Bytes of a segment, as offsets count them.
+fn segment_bytes() -> u32 {
+    u32::try_from(argosy_base::SEGMENT_SIZE).expect("2 MiB fit")
+}
+
+/// Bytes as text, by RFC 4648.
+pub(super) fn base64(bytes: &[u8]) -> String {
+    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for group in bytes.chunks(3) {
+        let byte = |index: usize| u32::from(group.get(index).copied().unwrap_or(0));
+        let word = byte(0) << 16 | byte(1) << 8 | byte(2);
+        for letter in 0..4 {
+            let index = (word >> (18 - 6 * letter)) as usize & 63;
+            let padding = letter > group.len();
+            text.push(if padding {
+                '='
+            } else {
+                char::from(LETTERS[index])
+            });
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn base64_is_that_of_the_standard() {
+        for (bytes, text) in [
+            ("", ""),
+            ("f", "Zg=="),
+            ("fo", "Zm8="),
+            ("foo", "Zm9v"),
+            ("foobar", "Zm9vYmFy"),
+        ] {
+            assert_eq!(base64(bytes.as_bytes()), text);
+        }
+        assert_eq!(base64(&[0xff, 0xfe, 0]), "//4A");
+    }
+}

@@ -1,0 +1,334 @@
+//! Holds two members' copies of a region against each other: the same levels, and the same bytes
+//! of logs as far as both have them.
+//!
+//! Members may stand at different edits, where one was stopped before the other. Then the one that
+//! is further is taken back to the edit of the other, as far as its manifest remembers; what has
+//! been freed since then is compared by number, length and checksum alone.
+
+use std::fmt;
+use std::sync::Arc;
+
+use argosy_base::{EditSeq, LogKind, RegionId, SegmentNumber};
+use argosy_device::{Buffer, Store};
+
+use super::verify::{LogEnds, log_ends};
+use super::{Region, Windows};
+use crate::edit::{LevelSegment, LogSegment, RunId};
+use crate::settings::Settings;
+use crate::version::Version;
+
+/// One member's copy.
+#[derive(Clone, Copy)]
+pub struct Member<'a> {
+    /// Its store.
+    pub store: &'a Arc<Store>,
+    /// Its copy.
+    pub region: &'a Region,
+    /// What is left of its log windows.
+    pub windows: &'a Windows,
+}
+
+/// The first thing in which two copies differ.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Difference {
+    /// The region.
+    pub region: RegionId,
+    /// What of it: "L1", "recovery log", …
+    pub part: String,
+    /// The segment, where it is about one.
+    pub number: Option<SegmentNumber>,
+    /// The byte in it.
+    pub offset: Option<u32>,
+    /// What the first copy has, and the second.
+    pub what: String,
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, {}", self.region, self.part)?;
+        if let Some(number) = self.number {
+            write!(f, ", {number}")?;
+        }
+        if let Some(offset) = self.offset {
+            write!(f, ", byte {offset}")?;
+        }
+        write!(f, ": {}", self.what)
+    }
+}
+
+/// What was found equal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Comparison {
+    /// The region.
+    pub region: RegionId,
+    /// The edits at which the copies stand.
+    pub edits: [EditSeq; 2],
+    /// The edit at which they were compared; `None` where the one that is further has forgotten
+    /// the edits in between, so that only the segments that both have were compared.
+    pub at: Option<EditSeq>,
+    /// Level segments whose bytes are equal.
+    pub level_segments: u64,
+    /// Bytes of them.
+    pub level_bytes: u64,
+    /// Log segments whose bytes are equal as far as both have them.
+    pub log_segments: u64,
+    /// Bytes of them.
+    pub log_bytes: u64,
+}
+
+/// Compares two copies of a region.
+///
+/// # Errors
+/// The first difference; a copy that cannot be read is one.
+pub fn compare(
+    members: [Member<'_>; 2],
+    settings: &Settings,
+) -> Result<Comparison, Box<Difference>> {
+    let id = members[0].region.entry.region;
+    let differ = |what: String| Difference {
+        region: id,
+        part: "manifest".to_owned(),
+        number: None,
+        offset: None,
+        what,
+    };
+    let mut now = Vec::with_capacity(2);
+    for (which, member) in ["first", "second"].into_iter().zip(&members) {
+        match &member.region.version {
+            Some(version) => now.push(version),
+            None => return Err(Box::new(differ(format!("the {which} cannot be read")))),
+        }
+    }
+    let edits = [now[0].seq(), now[1].seq()];
+    let common = edits[0].min(edits[1]);
+    let at = |which: usize| match edits[which] == common {
+        true => Some(now[which].clone()),
+        false => members[which]
+            .region
+            .version_at(members[which].store, common),
+    };
+    let (first, second) = (at(0), at(1));
+    let mut found = Comparison {
+        region: id,
+        edits,
+        at: (first.is_some() && second.is_some()).then_some(common),
+        level_segments: 0,
+        level_bytes: 0,
+        log_segments: 0,
+        log_bytes: 0,
+    };
+    if let (Some(first), Some(second)) = (&first, &second) {
+        compare_names(id, first, second)?;
+    }
+    let mut pair = Pair {
+        region: id,
+        now: [now[0], now[1]],
+        found: &mut found,
+    };
+    pair.levels()?;
+    pair.logs(members, settings)?;
+    Ok(found)
+}
+
+/// A level segment and where it is.
+type Named = (u8, RunId, LevelSegment);
+
+fn compare_names(id: RegionId, first: &Version, second: &Version) -> Result<(), Box<Difference>> {
+    let [first, second] = [first.checkpoint().added, second.checkpoint().added];
+    let differ = |(level, run, segment): &Named, what: String| {
+        Box::new(Difference {
+            region: id,
+            part: format!("L{level}, run {}", run.0),
+            number: Some(segment.number),
+            offset: None,
+            what,
+        })
+    };
+    for (a, b) in first.iter().zip(&second) {
+        if a != b {
+            let what = format!("the first has {}, the second {}", describe(a), describe(b));
+            return Err(differ(a, what));
+        }
+    }
+    let common = first.len().min(second.len());
+    match (first.get(common), second.get(common)) {
+        (Some(more), _) => Err(differ(more, "only the first has it".to_owned())),
+        (_, Some(more)) => Err(differ(more, "only the second has it".to_owned())),
+        _ => Ok(()),
+    }
+}
+
+fn describe((level, run, segment): &Named) -> String {
+    format!("L{level}.{}:{segment}", run.0)
+}
+
+struct Pair<'a> {
+    region: RegionId,
+    now: [&'a Version; 2],
+    found: &'a mut Comparison,
+}
+
+impl Pair<'_> {
+    fn differ(
+        &self,
+        part: &str,
+        number: SegmentNumber,
+        offset: Option<u32>,
+        what: impl Into<String>,
+    ) -> Box<Difference> {
+        Box::new(Difference {
+            region: self.region,
+            part: part.to_owned(),
+            number: Some(number),
+            offset,
+            what: what.into(),
+        })
+    }
+
+    /// The level segments that both have now: equal in everything, and byte for byte.
+    fn levels(&mut self) -> Result<(), Box<Difference>> {
+        let segments = |version: &Version| {
+            let mut found = std::collections::BTreeMap::new();
+            for (level, run) in version.runs() {
+                for entry in &run.segments {
+                    let segment = Arc::clone(&entry.segment);
+                    found.entry(segment.number).or_insert((level, segment));
+                }
+            }
+            found
+        };
+        let [first, second] = self.now.map(segments);
+        for (number, (level, a)) in &first {
+            let Some((_, b)) = second.get(number) else {
+                continue;
+            };
+            let part = format!("L{level}");
+            let facts = |s: &LevelSegment| (s.epoch, s.len, s.checksum, s.entries, s.tombstones);
+            if facts(a) != facts(b) {
+                let what = format!("the first has {a}, the second {b}");
+                return Err(self.differ(&part, *number, None, what));
+            }
+            self.bytes(&part, *number, a.len)?;
+            self.found.level_segments += 1;
+            self.found.level_bytes += u64::from(a.len);
+        }
+        Ok(())
+    }
+
+    /// The first `len` bytes of a segment as the first or second copy has them.
+    fn read(
+        &self,
+        which: usize,
+        part: &str,
+        number: SegmentNumber,
+        len: u32,
+    ) -> Result<Buffer, Box<Difference>> {
+        let name = ["first", "second"][which];
+        let mut bytes = Buffer::zeroed(len as usize);
+        let stored = self.now[which].stored(number);
+        let stored = stored.filter(|stored| stored.is_on_device());
+        let Some(stored) = stored else {
+            let what = format!("the {name}'s device has no such place");
+            return Err(self.differ(part, number, None, what));
+        };
+        match stored.read(0, &mut bytes) {
+            Ok(()) => Ok(bytes),
+            Err(error) => {
+                let what = format!("the {name} cannot be read: {error}");
+                Err(self.differ(part, number, None, what))
+            }
+        }
+    }
+
+    fn equal(
+        &self,
+        part: &str,
+        number: SegmentNumber,
+        bytes: [&[u8]; 2],
+    ) -> Result<(), Box<Difference>> {
+        let [a, b] = bytes;
+        match a.iter().zip(b).position(|(a, b)| a != b) {
+            None => Ok(()),
+            Some(at) => {
+                let what = format!("the first has {:#04x}, the second {:#04x}", a[at], b[at]);
+                Err(self.differ(part, number, u32::try_from(at).ok(), what))
+            }
+        }
+    }
+
+    /// The first `len` bytes of a segment on both devices.
+    fn bytes(&self, part: &str, number: SegmentNumber, len: u32) -> Result<(), Box<Difference>> {
+        let first = self.read(0, part, number, len)?;
+        let second = self.read(1, part, number, len)?;
+        let len = len as usize;
+        self.equal(part, number, [&first[..len], &second[..len]])
+    }
+
+    /// The log segments that both have now, up to the end that both have.
+    fn logs(
+        &mut self,
+        members: [Member<'_>; 2],
+        settings: &Settings,
+    ) -> Result<(), Box<Difference>> {
+        let mut ends = Vec::with_capacity(2);
+        for (which, member) in members.iter().enumerate() {
+            let found = log_ends(self.now[which], member.windows, settings);
+            ends.push(found.map_err(|error| {
+                let name = ["first", "second"][which];
+                let what = format!("the {name}: {error}");
+                self.differ("logs", SegmentNumber(0), None, what)
+            })?);
+        }
+        let whole = u32::try_from(settings.segment_bytes).unwrap_or(u32::MAX);
+        for log in LogKind::ALL {
+            let part = log.to_string();
+            let [first, second] = self.now;
+            for entry in first.log(log) {
+                let a = entry.segment;
+                let Some(b) = second.log_segment(a.number) else {
+                    continue;
+                };
+                self.same_log_segment(&part, [&a, &b.segment])?;
+                let len = ends[0].held(&a).min(ends[1].held(&b.segment)).min(whole);
+                if len > 0 {
+                    self.log_bytes(&part, a.number, len, [&ends[0], &ends[1]])?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether two log segments of one number are the same as far as manifests tell.
+    fn same_log_segment(&self, part: &str, both: [&LogSegment; 2]) -> Result<(), Box<Difference>> {
+        let [a, b] = both;
+        let facts = |s: &LogSegment| (s.log, s.ordinal, s.epoch, s.base_lsn);
+        let ends = a.end.zip(b.end);
+        if facts(a) == facts(b) && ends.is_none_or(|(first, second)| first == second) {
+            return Ok(());
+        }
+        let what = format!("the first has {a}, the second {b}");
+        Err(self.differ(part, a.number, None, what))
+    }
+
+    /// The first `len` bytes of a log segment, from the devices and what windows still have.
+    fn log_bytes(
+        &mut self,
+        part: &str,
+        number: SegmentNumber,
+        len: u32,
+        ends: [&LogEnds; 2],
+    ) -> Result<(), Box<Difference>> {
+        let mut both = [
+            self.read(0, part, number, len)?,
+            self.read(1, part, number, len)?,
+        ];
+        for (bytes, ends) in both.iter_mut().zip(ends) {
+            ends.overlay(number, bytes);
+        }
+        let len = len as usize;
+        self.equal(part, number, [&both[0][..len], &both[1][..len]])?;
+        self.found.log_segments += 1;
+        self.found.log_bytes += len as u64;
+        Ok(())
+    }
+}

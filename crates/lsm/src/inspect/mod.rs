@@ -1,0 +1,379 @@
+//! A region of a stopped server, looked at from outside: nothing is claimed, repaired or written.
+//!
+//! 1. [`Region::read`] replays the manifest edit by edit, and keeps going over what is wrong with
+//!    it as [`Problem`]s instead of refusing the region.
+//! 2. [`owners`] says who refers to each device segment, over all regions; [`verify_owners`] finds
+//!    what two refer to, or what lies nowhere.
+//! 3. [`verify_region`] checks every byte that the region's version names, and every reference.
+//! 4. [`compare`](fn@compare) holds two members' copies against each other.
+//!
+//! The rules are those of the server, and of its own code: the same replay, the same readers, the
+//! same recovery of logs. What is said here to be whole is what a server would open.
+
+mod compare;
+mod pointers;
+mod verify;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use argosy_base::{DeviceSegment, LogKind, RegionId, SegmentNumber};
+use argosy_device::{RegionEntry, SharedMemory, Store};
+
+use crate::edit::{Edit, RunId};
+use crate::manifest::{self, ManifestError};
+use crate::settings::Settings;
+use crate::storage::StoredSegment;
+use crate::version::Version;
+
+pub use compare::{Comparison, Difference, Member, compare};
+pub use verify::{Checked, LogEnds, log_ends, verify_region};
+
+/// What is left of a stopped server's log windows, by [`LogKind::index`] and slot.
+pub type Windows = [Vec<Option<Arc<SharedMemory>>>; LogKind::ALL.len()];
+
+/// How something is wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ProblemKind {
+    /// The bytes are not those that were written.
+    Damaged,
+    /// The bytes are whole, but of another time or of something else.
+    Stale,
+    /// Nothing is there.
+    Missing,
+    /// Two refer to one device segment.
+    DoublyOwned,
+    /// What refers and what is referred to, or counted, do not agree.
+    Reference,
+    /// The device does not give the bytes.
+    Unreadable,
+}
+
+impl ProblemKind {
+    /// Its name for programs.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Damaged => "damaged",
+            Self::Stale => "stale",
+            Self::Missing => "missing",
+            Self::DoublyOwned => "doubly-owned",
+            Self::Reference => "reference",
+            Self::Unreadable => "unreadable",
+        }
+    }
+}
+
+/// Something wrong, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// How.
+    pub kind: ProblemKind,
+    /// What it is part of, such as "manifest" or "L2".
+    pub part: String,
+    /// The region; `None` where it concerns the whole device.
+    pub region: Option<RegionId>,
+    /// The segment's number.
+    pub number: Option<SegmentNumber>,
+    /// Where the segment lies on the device.
+    pub place: Option<DeviceSegment>,
+    /// The byte in it.
+    pub offset: u32,
+    /// What is wrong.
+    pub what: String,
+}
+
+impl Problem {
+    /// What to do about it.
+    #[must_use]
+    pub fn advice(&self) -> &'static str {
+        match (self.kind, self.part.as_str()) {
+            (_, "superblock" | "catalog") => {
+                "start the server: it rewrites this copy from the other one"
+            }
+            (ProblemKind::Unreadable, _) => "look at the device and the system's log",
+            (ProblemKind::DoublyOwned, _) => {
+                "do not start this server: replace its device, and let it fetch everything from \
+                 the other members"
+            }
+            (_, "manifest") => {
+                "unless the machine lost power at that moment, replace this server's device, and \
+                 let it fetch the region from the other members"
+            }
+            _ => "replace this server's device, and let it fetch the region from another member",
+        }
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ", self.kind.name())?;
+        if let Some(region) = self.region {
+            write!(f, "{region}, ")?;
+        }
+        f.write_str(&self.part)?;
+        if let Some(number) = self.number {
+            write!(f, ", {number}")?;
+        }
+        if let Some(place) = self.place {
+            write!(f, ", at {place}, byte {}", self.offset)?;
+        }
+        write!(f, ": {}", self.what)
+    }
+}
+
+/// An edit of a manifest, and where this member put the segments that it adds.
+#[derive(Clone, Debug)]
+pub struct EditRecord {
+    /// The edit.
+    pub edit: Edit,
+    /// The places.
+    pub places: Vec<(SegmentNumber, DeviceSegment)>,
+}
+
+/// A region, as it lies on a device.
+pub struct Region {
+    /// What the catalog says of it.
+    pub entry: RegionEntry,
+    /// Its manifest, as far as it could be read.
+    pub edits: Vec<EditRecord>,
+    /// The version after the last edit; `None` where the manifest cannot be read.
+    pub version: Option<Version>,
+    /// What is wrong with the manifest.
+    pub problems: Vec<Problem>,
+}
+
+impl Region {
+    /// Reads the region that the catalog of `store` names in `entry`. Blocks.
+    #[must_use]
+    pub fn read(store: &Arc<Store>, entry: &RegionEntry, settings: &Settings) -> Self {
+        let mut region = Self {
+            entry: entry.clone(),
+            edits: Vec::new(),
+            version: None,
+            problems: Vec::new(),
+        };
+        let segment_bytes = u32::try_from(settings.segment_bytes).expect("settings are validated");
+        let replayed = match manifest::replay(store, entry, segment_bytes) {
+            Ok(replayed) => replayed,
+            Err(error) => {
+                region.refuse(&error);
+                return region;
+            }
+        };
+        if let Some(torn) = replayed.torn {
+            region.report(
+                ProblemKind::Damaged,
+                Some((torn.segment, torn.offset)),
+                torn.what,
+            );
+        }
+        let mut version = Version::empty(entry.region);
+        for record in replayed.records {
+            let applied = apply(store, &version, &record);
+            let first = region.edits.is_empty();
+            match applied {
+                Ok((_, edit)) if first && !edit.checkpoint => {
+                    let at = entry.manifest.first().map(|place| (*place, 0));
+                    let what = "it does not begin with a checkpoint";
+                    region.report(ProblemKind::Damaged, at, what);
+                    return region;
+                }
+                Ok((next, edit)) => {
+                    version = next;
+                    let places = record.places;
+                    region.edits.push(EditRecord { edit, places });
+                }
+                Err(what) => {
+                    let first = entry.manifest.first().map(|place| (*place, 0));
+                    let what = format!("edit {} of it {what}", region.edits.len());
+                    region.report(ProblemKind::Reference, first, what);
+                    return region;
+                }
+            }
+        }
+        region.version = Some(version);
+        region
+    }
+
+    fn refuse(&mut self, error: &ManifestError) {
+        match error {
+            ManifestError::Corrupt {
+                segment,
+                offset,
+                what,
+                ..
+            } => self.report(ProblemKind::Damaged, Some((*segment, *offset)), *what),
+            other => self.report(ProblemKind::Unreadable, None, other.to_string()),
+        }
+    }
+
+    fn report(
+        &mut self,
+        kind: ProblemKind,
+        at: Option<(DeviceSegment, u32)>,
+        what: impl Into<String>,
+    ) {
+        self.problems.push(Problem {
+            kind,
+            part: "manifest".to_owned(),
+            region: Some(self.entry.region),
+            number: None,
+            place: at.map(|(place, _)| place),
+            offset: at.map_or(0, |(_, offset)| offset),
+            what: what.into(),
+        });
+    }
+
+    /// The version after edit `seq`, if the manifest still has it.
+    #[must_use]
+    pub fn version_at(&self, store: &Arc<Store>, seq: argosy_base::EditSeq) -> Option<Version> {
+        let mut version = Version::empty(self.entry.region);
+        for record in &self.edits {
+            let record = manifest::Record {
+                edit: record.edit.encode(),
+                places: record.places.clone(),
+            };
+            version = apply(store, &version, &record).ok()?.0;
+            if version.seq() == seq {
+                return Some(version);
+            }
+        }
+        None
+    }
+}
+
+/// The version after the edit in `record`.
+fn apply(
+    store: &Arc<Store>,
+    version: &Version,
+    record: &manifest::Record,
+) -> Result<(Version, Edit), String> {
+    let edit = Edit::decode(&record.edit).map_err(|error| error.to_string())?;
+    let stored = |(number, place): &(SegmentNumber, DeviceSegment)| {
+        let stored = StoredSegment::unclaimed(*number, Arc::clone(store), *place);
+        (*number, stored)
+    };
+    let places = record.places.iter().map(stored).collect();
+    let next = version.apply(&edit, &places);
+    let next = next.map_err(|error| format!("does not fit: {error}"))?;
+    Ok((next, edit))
+}
+
+/// Who refers to a device segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Owner {
+    /// A manifest's chain: the region, and the place in the chain.
+    Manifest(RegionId, usize),
+    /// A level: the region, the level, its run, the segment's number.
+    Level(RegionId, u8, RunId, SegmentNumber),
+    /// A log's chain: the region, the log, the place in the chain, the segment's number.
+    Log(RegionId, LogKind, u64, SegmentNumber),
+}
+
+impl Owner {
+    /// The region.
+    #[must_use]
+    pub const fn region(&self) -> RegionId {
+        match self {
+            Self::Manifest(region, _) | Self::Level(region, ..) | Self::Log(region, ..) => *region,
+        }
+    }
+
+    /// The segment's number; a manifest's has none.
+    #[must_use]
+    pub const fn number(&self) -> Option<SegmentNumber> {
+        match self {
+            Self::Manifest(..) => None,
+            Self::Level(_, _, _, number) | Self::Log(_, _, _, number) => Some(*number),
+        }
+    }
+
+    /// What of the region: "manifest", "L1", "recovery log", …
+    #[must_use]
+    pub fn part(&self) -> String {
+        match self {
+            Self::Manifest(..) => "manifest".to_owned(),
+            Self::Level(_, level, ..) => format!("L{level}"),
+            Self::Log(_, log, ..) => log.to_string(),
+        }
+    }
+}
+
+impl fmt::Display for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.region(), self.part())?;
+        match self.number() {
+            Some(number) => write!(f, " {number}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Who refers to each device segment, over all regions of a device. The number of owners is the
+/// count of references with which a server opens.
+#[must_use]
+pub fn owners(regions: &[Region]) -> BTreeMap<DeviceSegment, Vec<Owner>> {
+    let mut owners: BTreeMap<DeviceSegment, Vec<Owner>> = BTreeMap::new();
+    for region in regions {
+        let id = region.entry.region;
+        for (index, place) in region.entry.manifest.iter().enumerate() {
+            let owner = Owner::Manifest(id, index);
+            owners.entry(*place).or_default().push(owner);
+        }
+        let Some(version) = &region.version else {
+            continue;
+        };
+        for (level, run) in version.runs() {
+            for entry in &run.segments {
+                let owner = Owner::Level(id, level, run.id, entry.segment.number);
+                let list = owners.entry(entry.stored.place()).or_default();
+                // A segment whose middle was consumed is named once for each piece.
+                if !list.contains(&owner) {
+                    list.push(owner);
+                }
+            }
+        }
+        for log in LogKind::ALL {
+            for entry in version.log(log) {
+                let owner = Owner::Log(id, log, entry.segment.ordinal, entry.segment.number);
+                owners.entry(entry.stored.place()).or_default().push(owner);
+            }
+        }
+    }
+    owners
+}
+
+/// Device segments that have more than one owner, or that the device does not have for anyone.
+#[must_use]
+pub fn verify_owners(owners: &BTreeMap<DeviceSegment, Vec<Owner>>, segments: u32) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    for (place, owners) in owners {
+        let mut report = |kind, owner: &Owner, what: String| {
+            problems.push(Problem {
+                kind,
+                part: owner.part(),
+                region: Some(owner.region()),
+                number: owner.number(),
+                place: Some(*place),
+                offset: 0,
+                what,
+            });
+        };
+        if place.0 == 0 || place.0 >= segments {
+            for owner in owners {
+                let what = format!("the device has segments 1 to {} for regions", segments - 1);
+                report(ProblemKind::Missing, owner, what);
+            }
+        } else if let [first, others @ ..] = owners.as_slice()
+            && !others.is_empty()
+        {
+            let others: Vec<_> = others.iter().map(Owner::to_string).collect();
+            let count = owners.len();
+            let what = format!("{count} refer to this segment: also {}", others.join(", "));
+            report(ProblemKind::DoublyOwned, first, what);
+        }
+    }
+    problems
+}

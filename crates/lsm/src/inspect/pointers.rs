@@ -1,0 +1,151 @@
+//! Follows the pointers of levels into the large log: each has to lead to the record of its key.
+//!
+//! Pointers are gathered, at most so many bytes of them, and followed in the order of the log, so
+//! that each log segment is read about once a batch.
+
+use std::cell::RefCell;
+use std::ops::Range;
+use std::sync::Arc;
+
+use argosy_base::limits::SEGMENT_SIZE;
+use argosy_base::{LogKind, Pointer, RegionId, SegmentNumber};
+use argosy_device::{Buffer, DeviceError, SharedMemory};
+
+use super::ProblemKind;
+use super::verify::Verifier;
+use crate::edit::LogSegment;
+use crate::log::segment::Geometry;
+use crate::log::{LogSource, LogWindows, ReadError, ValueRef, read_value};
+use crate::version::Version;
+
+/// Most bytes of keys that are gathered, and most pointers.
+const KEYS_BYTES_MAX: usize = 32 << 20;
+const POINTERS_MAX: usize = 1 << 20;
+
+struct Gathered {
+    at: Pointer,
+    key: Range<usize>,
+    value_len: u32,
+    from: SegmentNumber,
+}
+
+/// See the module documentation.
+pub(super) struct Pointers {
+    keys: Vec<u8>,
+    gathered: Vec<Gathered>,
+    /// Memory that holds nothing: values are looked for on the device.
+    windows: LogWindows,
+}
+
+impl Pointers {
+    pub(super) fn new(geometry: Geometry, region: RegionId) -> Self {
+        let memory = || Arc::new(SharedMemory::anonymous(geometry.slot_bytes()));
+        let slots = (0..geometry.slots()).map(|_| memory()).collect();
+        Self {
+            keys: Vec::new(),
+            gathered: Vec::new(),
+            windows: LogWindows::new(region, LogKind::Large, geometry, slots),
+        }
+    }
+
+    /// Adds the pointer of `key` in level segment `from`.
+    pub(super) fn add(&mut self, at: Pointer, key: &[u8], value_len: u32, from: SegmentNumber) {
+        let start = self.keys.len();
+        self.keys.extend_from_slice(key);
+        self.gathered.push(Gathered {
+            at,
+            key: start..self.keys.len(),
+            value_len,
+            from,
+        });
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.keys.len() >= KEYS_BYTES_MAX || self.gathered.len() >= POINTERS_MAX
+    }
+
+    /// Follows what has been gathered, and forgets it.
+    pub(super) fn follow(&mut self, verifier: &mut Verifier<'_>) {
+        self.gathered
+            .sort_unstable_by_key(|pointer| pointer.at.to_raw());
+        let source = Source {
+            version: verifier.version,
+            last: RefCell::default(),
+        };
+        for pointer in &self.gathered {
+            let wanted = ValueRef {
+                at: pointer.at,
+                value_len: pointer.value_len,
+                key: &self.keys[pointer.key.clone()],
+            };
+            verifier.checked.pointers += 1;
+            let part = LogKind::Large.to_string();
+            match read_value(&wanted, &self.windows, &source) {
+                Ok(_) => {}
+                Err(ReadError::Source(error)) => {
+                    let (number, what) = (pointer.at.segment(), error.to_string());
+                    verifier.report(ProblemKind::Unreadable, part, (number, 0), what);
+                }
+                Err(ReadError::Corrupt {
+                    segment,
+                    offset,
+                    what,
+                }) => {
+                    let held = source.segment(segment).is_some();
+                    let (kind, what) = match held {
+                        true => (
+                            ProblemKind::Damaged,
+                            format!("{what}; {} points to it", pointer.from),
+                        ),
+                        false => (
+                            ProblemKind::Missing,
+                            format!("{} points into it", pointer.from),
+                        ),
+                    };
+                    verifier.report(kind, part, (segment, offset), what);
+                }
+            }
+        }
+        self.keys.clear();
+        self.gathered.clear();
+    }
+}
+
+/// Log segments of a version, whole, the last that was read kept.
+struct Source<'a> {
+    version: &'a Version,
+    last: RefCell<Option<(SegmentNumber, Buffer)>>,
+}
+
+impl LogSource for Source<'_> {
+    type Error = DeviceError;
+
+    fn segment(&self, number: SegmentNumber) -> Option<LogSegment> {
+        let stored = self.version.stored(number)?;
+        let entry = self.version.log_segment(number)?;
+        stored.is_on_device().then_some(entry.segment)
+    }
+
+    fn after(&self, segment: &LogSegment) -> Option<LogSegment> {
+        let chain = self.version.log(segment.log);
+        let mut later = chain.iter().map(|entry| entry.segment);
+        later.find(|other| other.ordinal > segment.ordinal)
+    }
+
+    fn read(&self, segment: &LogSegment, offset: u32, out: &mut [u8]) -> Result<(), DeviceError> {
+        let mut last = self.last.borrow_mut();
+        if last
+            .as_ref()
+            .is_none_or(|(number, _)| *number != segment.number)
+        {
+            let mut bytes = Buffer::zeroed(SEGMENT_SIZE);
+            super::verify::read_log(self.version, segment, 0, &mut bytes)?;
+            *last = Some((segment.number, bytes));
+        }
+        let bytes = last.as_ref().map(|(_, bytes)| bytes);
+        let from = offset as usize;
+        let found = bytes.and_then(|bytes| bytes.get(from..from + out.len()));
+        out.copy_from_slice(found.expect("a read inside a window is inside a segment"));
+        Ok(())
+    }
+}

@@ -1,0 +1,448 @@
+//! Checks every byte that a region's version names, and every reference.
+
+use std::collections::BTreeSet;
+
+use argosy_base::limits::BLOCK_SIZE;
+use argosy_base::{LogKind, Lsn, RegionId, SegmentNumber};
+use argosy_device::{Buffer, DeviceError};
+
+use super::pointers::Pointers;
+use super::{Problem, ProblemKind, Windows};
+use crate::edit::LogSegment;
+use crate::level::verify::{Contents, Fault, name_of_segment, verify_segment};
+use crate::level::{Entry, SegmentName};
+use crate::log::segment::{Geometry, Position};
+use crate::log::verify::{LogFault, find_torn, verify_sealed};
+use crate::log::{RecoverError, Recovered, Recovery, Unflushed, recover};
+use crate::settings::Settings;
+use crate::version::{LevelEntry, Version};
+
+/// What has been checked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Checked {
+    /// Level segments, every byte of them.
+    pub level_segments: u64,
+    /// Pairs and tombstones in them.
+    pub entries: u64,
+    /// Pointers into the large log, followed to their records.
+    pub pointers: u64,
+    /// Segments of logs.
+    pub log_segments: u64,
+    /// Records in the sealed ones.
+    pub records: u64,
+    /// Bytes read.
+    pub bytes: u64,
+}
+
+impl std::ops::AddAssign for Checked {
+    fn add_assign(&mut self, other: Self) {
+        self.level_segments += other.level_segments;
+        self.entries += other.entries;
+        self.pointers += other.pointers;
+        self.log_segments += other.log_segments;
+        self.records += other.records;
+        self.bytes += other.bytes;
+    }
+}
+
+/// Where a region's logs end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogEnds {
+    /// The last LSN of the history without a gap.
+    pub last: Lsn,
+    /// The highest LSN that is declared durable.
+    pub durable: Lsn,
+    /// By [`LogKind::index`]: behind the last record; `None` where there is none.
+    pub ends: [Option<Position>; LogKind::ALL.len()],
+    /// Bytes of the history that are in windows only.
+    pub unflushed: Vec<Unflushed>,
+}
+
+impl LogEnds {
+    /// How many bytes of `segment` belong to the history.
+    #[must_use]
+    pub fn held(&self, segment: &LogSegment) -> u32 {
+        let behind = match self.ends[segment.log.index()] {
+            Some(end) if end.ordinal == segment.ordinal => end.offset,
+            Some(end) if end.ordinal > segment.ordinal => u32::MAX,
+            _ => 0,
+        };
+        segment.end.unwrap_or(behind)
+    }
+
+    /// Puts what only windows have of segment `number` into `bytes`, which begin it.
+    pub(super) fn overlay(&self, number: SegmentNumber, bytes: &mut [u8]) {
+        for part in self
+            .unflushed
+            .iter()
+            .filter(|part| part.segment.number == number)
+        {
+            let from = (part.from as usize).min(bytes.len());
+            let len = part.bytes.len().min(bytes.len() - from);
+            bytes[from..from + len].copy_from_slice(&part.bytes[..len]);
+        }
+    }
+}
+
+/// What a region's verification found.
+pub(super) struct Verifier<'a> {
+    pub(super) version: &'a Version,
+    pub(super) region: RegionId,
+    pub(super) geometry: Geometry,
+    pub(super) checked: Checked,
+    pub(super) problems: Vec<Problem>,
+    /// Segments about which something has been said: one mistake is told once.
+    pub(super) told: BTreeSet<(SegmentNumber, u32)>,
+    notes: Vec<String>,
+}
+
+/// Checks every segment of `version`, a region's. Returns what was checked,
+/// what is wrong, and notes on what need not be.
+///
+/// Where a server was killed, the ends of its logs are in `windows`, which it left in shared
+/// memory.
+#[must_use]
+pub fn verify_region(
+    version: &Version,
+    windows: &Windows,
+    settings: &Settings,
+) -> (Checked, Vec<Problem>, Vec<String>) {
+    let mut verifier = Verifier {
+        version,
+        region: version.region(),
+        geometry: Geometry::of(settings),
+        checked: Checked::default(),
+        problems: Vec::new(),
+        told: BTreeSet::new(),
+        notes: Vec::new(),
+    };
+    verifier.rules();
+    verifier.logs(windows);
+    verifier.levels();
+    (verifier.checked, verifier.problems, verifier.notes)
+}
+
+impl Verifier<'_> {
+    /// What holds of every version.
+    fn rules(&mut self) {
+        if let Err(violation) = self.version.check() {
+            self.problems.push(Problem {
+                kind: ProblemKind::Reference,
+                part: "version".to_owned(),
+                region: Some(self.region),
+                number: None,
+                place: None,
+                offset: 0,
+                what: violation.to_string(),
+            });
+        }
+    }
+
+    pub(super) fn report(
+        &mut self,
+        kind: ProblemKind,
+        part: impl Into<String>,
+        at: (SegmentNumber, u32),
+        what: impl Into<String>,
+    ) {
+        let (number, offset) = at;
+        if !self.told.insert((number, offset)) {
+            return;
+        }
+        self.problems.push(Problem {
+            kind,
+            part: part.into(),
+            region: Some(self.region),
+            number: Some(number),
+            place: self.version.stored(number).map(|stored| stored.place()),
+            offset,
+            what: what.into(),
+        });
+    }
+
+    /// Whether the device has the segment; what lies outside is told by [`super::verify_owners`].
+    fn is_inside(&self, number: SegmentNumber) -> bool {
+        let stored = self.version.stored(number);
+        stored.is_some_and(|stored| stored.is_on_device())
+    }
+
+    // --- Levels ---
+
+    fn levels(&mut self) {
+        let mut pointers = Pointers::new(self.geometry, self.region);
+        let version = self.version;
+        for (level, run) in version.runs() {
+            let mut seen = BTreeSet::new();
+            for entry in &run.segments {
+                if seen.insert(entry.segment.number) && self.is_inside(entry.segment.number) {
+                    self.level_segment(&format!("L{level}"), entry, &mut pointers);
+                }
+            }
+        }
+        pointers.follow(self);
+    }
+
+    fn level_segment(&mut self, part: &str, entry: &LevelEntry, pointers: &mut Pointers) {
+        let segment = &entry.segment;
+        let number = segment.number;
+        let len = segment.len as usize;
+        if len == 0 || !len.is_multiple_of(BLOCK_SIZE) {
+            let what = format!("the manifest says that it has {len} bytes");
+            return self.report(ProblemKind::Damaged, part, (number, 0), what);
+        }
+        let mut bytes = Buffer::zeroed(len);
+        if let Err(error) = entry.stored.read(0, &mut bytes) {
+            let what = error.to_string();
+            return self.report(ProblemKind::Unreadable, part, (number, 0), what);
+        }
+        self.checked.level_segments += 1;
+        self.checked.bytes += len as u64;
+        if bytes.iter().all(|byte| *byte == 0) {
+            let what = "nothing is stored there: the segment was freed, or never written";
+            return self.report(ProblemKind::Missing, part, (number, 0), what);
+        }
+        let name = SegmentName {
+            region: self.region,
+            number,
+            epoch: segment.epoch,
+        };
+        let mark = self.version.mark();
+        let (contents, faults) = verify_segment(name, &bytes, mark, |key, entry| {
+            if let Entry::Pointer { at, value_len } = entry {
+                pointers.add(at, key, value_len, number);
+            }
+        });
+        if pointers.is_full() {
+            pointers.follow(self);
+        }
+        let whole = name.checksum(&bytes) == segment.checksum;
+        self.level_faults(part, number, &faults);
+        if faults.is_empty() && !whole {
+            let what = "the segment is whole, but its checksum is not the manifest's";
+            self.report(ProblemKind::Stale, part, (number, 0), what);
+        }
+        if whole && !faults.is_empty() {
+            let what = "the segment's own checksum is right: it was written like this";
+            self.notes
+                .push(format!("{}, {number}: {what}", self.region));
+        }
+        if let Some(contents) = contents {
+            self.checked.entries += u64::from(contents.entries);
+            self.level_counts(part, entry, &contents);
+        }
+        if let Some(other) = name_of_segment(&bytes).filter(|other| *other != name) {
+            let note = format!(
+                "{}, {number}: its place holds {} of {}, written in {}",
+                self.region, other.number, other.region, other.epoch
+            );
+            self.notes.push(note);
+        }
+    }
+
+    fn level_faults(&mut self, part: &str, number: SegmentNumber, faults: &[Fault]) {
+        for fault in faults {
+            let kind = match fault.stale {
+                true => ProblemKind::Stale,
+                false => ProblemKind::Damaged,
+            };
+            self.report(kind, part, (number, fault.offset), fault.what.clone());
+        }
+    }
+
+    /// Whether the manifest counts what the segment holds.
+    fn level_counts(&mut self, part: &str, entry: &LevelEntry, contents: &Contents) {
+        let segment = &entry.segment;
+        let number = segment.number;
+        let counts = [
+            ("entries", segment.entries, contents.entries),
+            ("tombstones", segment.tombstones, contents.tombstones),
+        ];
+        for (what, said, found) in counts {
+            if said != found {
+                let what = format!("the manifest counts {said} {what}, the segment has {found}");
+                self.report(ProblemKind::Reference, part, (number, 0), what);
+            }
+        }
+        if segment.log_refs != contents.log_refs {
+            let what = "the manifest's sums of references to the large log are not the segment's";
+            self.report(ProblemKind::Reference, part, (number, 0), what);
+        }
+    }
+
+    // --- Logs ---
+
+    fn logs(&mut self, windows: &Windows) {
+        let version = self.version;
+        let all = LogKind::ALL.iter().flat_map(|log| version.log(*log));
+        let all_inside = all.clone().all(|e| self.is_inside(e.segment.number));
+        self.checked.log_segments += all.count() as u64;
+        for log in LogKind::ALL {
+            let chain = chain_of(version, log);
+            let inside: Vec<_> = chain
+                .iter()
+                .filter(|segment| self.is_inside(segment.number))
+                .copied()
+                .collect();
+            if let Err(error) = self.sealed(log, &inside) {
+                let number = inside
+                    .first()
+                    .map_or(SegmentNumber(0), |first| first.number);
+                let what = error.to_string();
+                self.report(ProblemKind::Unreadable, log.to_string(), (number, 0), what);
+            }
+            if all_inside {
+                self.torn(log, &chain, windows);
+            }
+        }
+        if all_inside {
+            self.tails(windows);
+        }
+    }
+
+    fn sealed(&mut self, log: LogKind, chain: &[LogSegment]) -> Result<(), DeviceError> {
+        let version = self.version;
+        let mut bytes = 0;
+        let mut read = |segment: &LogSegment, offset: u32, out: &mut [u8]| {
+            bytes += out.len() as u64;
+            read_log(version, segment, offset, out)
+        };
+        let found = verify_sealed(self.region, self.geometry, chain, &mut read)?;
+        self.checked.records += found.records;
+        self.checked.bytes += bytes;
+        for fault in found.faults {
+            let (kind, what) = self.explain(chain, &fault)?;
+            self.report(kind, log.to_string(), (fault.number, fault.offset), what);
+        }
+        Ok(())
+    }
+
+    /// What a fault of a log is: nothing there, something else there, or damage.
+    fn explain(
+        &self,
+        chain: &[LogSegment],
+        fault: &LogFault,
+    ) -> Result<(ProblemKind, String), DeviceError> {
+        let segment = chain.iter().find(|segment| segment.number == fault.number);
+        let Some(segment) = segment.filter(|_| fault.offset == 0) else {
+            return Ok((ProblemKind::Damaged, fault.what.to_owned()));
+        };
+        let end = segment.end.unwrap_or(0) as usize;
+        let mut bytes = Buffer::zeroed(end);
+        read_log(self.version, segment, 0, &mut bytes)?;
+        if bytes.iter().all(|byte| *byte == 0) {
+            let what = "nothing is stored there: the segment was freed, or never written";
+            return Ok((ProblemKind::Missing, what.to_owned()));
+        }
+        if let Some((region, number)) = crate::log::segment::named_by_header(&bytes)
+            && (region, number) != (self.region, segment.number)
+        {
+            let what = format!("what lies here is {number} of {region}");
+            return Ok((ProblemKind::Stale, what));
+        }
+        Ok((ProblemKind::Damaged, fault.what.to_owned()))
+    }
+
+    /// What stands behind the last record of a log, if that is neither a record nor nothing.
+    fn torn(&mut self, log: LogKind, chain: &[LogSegment], windows: &Windows) {
+        let version = self.version;
+        let mut read =
+            |segment: &LogSegment, at: u32, out: &mut [u8]| read_log(version, segment, at, out);
+        let slots = &windows[log.index()];
+        let torn = find_torn(self.region, self.geometry, chain, slots, &mut read);
+        if let Ok(Some(torn)) = torn {
+            self.notes.push(format!(
+                "{}, {log}, {}, byte {}: behind the last record stands something that is none: torn \
+                 by a loss of power, or damaged",
+                self.region, torn.number, torn.offset
+            ));
+        }
+    }
+
+    /// Whether everything that was declared durable is there.
+    fn tails(&mut self, windows: &Windows) {
+        match recover_logs(self.version, self.geometry, windows) {
+            Ok(_) => {}
+            Err(RecoverError::Read { log, source }) => {
+                let what = source.to_string();
+                let number = SegmentNumber(0);
+                self.report(ProblemKind::Unreadable, log.to_string(), (number, 0), what);
+            }
+            Err(RecoverError::Corrupt {
+                log,
+                segment,
+                offset,
+                what,
+                missing,
+            }) => {
+                // A sealed segment in which something is wrong has been told.
+                if self.told.iter().any(|(number, _)| *number == segment) {
+                    return;
+                }
+                let what = format!("{what}; {missing} is missing, which was durable");
+                self.report(
+                    ProblemKind::Damaged,
+                    log.to_string(),
+                    (segment, offset),
+                    what,
+                );
+            }
+        }
+    }
+}
+
+/// The chain of `log`.
+pub(super) fn chain_of(version: &Version, log: LogKind) -> Vec<LogSegment> {
+    version.log(log).iter().map(|entry| entry.segment).collect()
+}
+
+/// Reads bytes of a log segment from the device.
+pub(super) fn read_log(
+    version: &Version,
+    segment: &LogSegment,
+    offset: u32,
+    out: &mut [u8],
+) -> Result<(), DeviceError> {
+    let stored = version.stored(segment.number);
+    stored
+        .expect("a chain's segments are stored")
+        .read(offset, out)
+}
+
+fn recover_logs(
+    version: &Version,
+    geometry: Geometry,
+    windows: &Windows,
+) -> Result<Recovered, RecoverError<DeviceError>> {
+    let chains = LogKind::ALL.map(|log| chain_of(version, log));
+    let recovery = Recovery {
+        region: version.region(),
+        geometry,
+        chains: [&chains[0], &chains[1]],
+        windows: [&windows[0], &windows[1]],
+        replay_from: version.replay_from(),
+        durable: version.durable(),
+        past_holes: false,
+    };
+    let read = |segment: &LogSegment, at: u32, out: &mut [u8]| read_log(version, segment, at, out);
+    recover(&recovery, read, |_| {})
+}
+
+/// Where the logs of `version` end: what a server would find that opens it.
+///
+/// # Errors
+/// What is wrong with them, in words.
+pub fn log_ends(
+    version: &Version,
+    windows: &Windows,
+    settings: &Settings,
+) -> Result<LogEnds, String> {
+    let recovered = recover_logs(version, Geometry::of(settings), windows);
+    let recovered = recovered.map_err(|error| error.to_string())?;
+    let [recovery, large] = recovered.logs;
+    Ok(LogEnds {
+        last: recovered.last,
+        durable: recovered.durable,
+        ends: [recovery.end, large.end],
+        unflushed: [recovery.unflushed, large.unflushed].concat(),
+    })
+}

@@ -1,0 +1,115 @@
+//! Checks what a device holds of a log's chain, segment by segment, and goes on where something is
+//! wrong: for tools. Windows are not looked at: what is sealed is on the device, or lost.
+
+use std::sync::Arc;
+
+use argosy_base::{Lsn, RegionId, SegmentNumber};
+use argosy_device::SharedMemory;
+
+use super::scan::{ReadDevice, Scan, Source};
+use super::segment::{Geometry, SEGMENT_HEADER_BYTES};
+use crate::edit::LogSegment;
+
+/// A place in a log at which there is no record where one should be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogFault {
+    /// The segment.
+    pub number: SegmentNumber,
+    /// Where in it.
+    pub offset: u32,
+    /// What is wrong.
+    pub what: &'static str,
+}
+
+/// What was found in the sealed segments of a chain.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sealed {
+    /// Records that were read and are good.
+    pub records: u64,
+    /// The first fault of each segment that has one.
+    pub faults: Vec<LogFault>,
+}
+
+/// Reads every sealed segment of `chain` to its end: header, records, order.
+///
+/// # Errors
+/// Those of `read`.
+pub fn verify_sealed<E>(
+    region: RegionId,
+    geometry: Geometry,
+    chain: &[LogSegment],
+    read: &mut ReadDevice<'_, E>,
+) -> Result<Sealed, E> {
+    let mut found = Sealed::default();
+    let mut last = Lsn(0);
+    for segment in chain {
+        let begun = segment.end.is_some_and(|end| end > SEGMENT_HEADER_BYTES);
+        if !begun {
+            continue;
+        }
+        let source = Source {
+            region,
+            geometry,
+            chain: std::slice::from_ref(segment),
+            slots: &[],
+        };
+        let mut scan = Scan::at(source, 0);
+        scan.advance(read)?;
+        while let Some(head) = scan.head() {
+            if head.lsn <= last {
+                found.faults.push(LogFault {
+                    number: segment.number,
+                    offset: head.start,
+                    what: "the LSN does not follow that of the segment before",
+                });
+                break;
+            }
+            last = head.lsn;
+            found.records += 1;
+            scan.advance(read)?;
+        }
+        if let Some(stop) = scan.trouble() {
+            found.faults.push(LogFault {
+                number: segment.number,
+                offset: stop.offset,
+                what: stop.what.unwrap_or("the segment ends early"),
+            });
+        }
+    }
+    Ok(found)
+}
+
+/// Where something that is no record stands behind the last record of the segments that are not
+/// sealed: torn by a loss of power, or damaged.
+///
+/// # Errors
+/// Those of `read`.
+pub fn find_torn<E>(
+    region: RegionId,
+    geometry: Geometry,
+    chain: &[LogSegment],
+    slots: &[Option<Arc<SharedMemory>>],
+    read: &mut ReadDevice<'_, E>,
+) -> Result<Option<LogFault>, E> {
+    let first = chain.iter().position(|segment| segment.end.is_none());
+    let Some(first) = first else {
+        return Ok(None);
+    };
+    let source = Source {
+        region,
+        geometry,
+        chain,
+        slots,
+    };
+    let mut scan = Scan::at(source, first);
+    scan.advance(read)?;
+    while scan.head().is_some() {
+        scan.advance(read)?;
+    }
+    let trouble = scan.trouble().filter(|stop| stop.offset > 0);
+    Ok(trouble.map(|stop| LogFault {
+        number: stop.number,
+        offset: stop.offset,
+        what: stop.what.unwrap_or("no record"),
+    }))
+}
