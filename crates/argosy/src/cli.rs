@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand, ValueEnum};
 
 use crate::cluster::layout::Replication;
-use crate::{bench, inspect, playground, server};
+use crate::{bench, config, inspect, playground, server};
 
 /// A replicated, persistent, ordered key-value store
 #[derive(Parser, Debug)]
@@ -30,6 +30,7 @@ enum Command {
     Playground(playground::Playground),
     Bench(Box<bench::Bench>),
     Inspect(inspect::Inspect),
+    Config(config::command::Config),
 }
 
 /// How results are printed.
@@ -56,6 +57,7 @@ pub fn main() -> ExitCode {
             bench.run()
         }
         Command::Inspect(inspect) => inspect.run(),
+        Command::Config(config) => config.run(),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

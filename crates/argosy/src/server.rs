@@ -41,6 +41,9 @@ pub struct ServerArgs {
     /// The configuration, as `argosy playground` writes it
     #[arg(short, long, value_name = "FILE")]
     config: PathBuf,
+    /// A value that goes before those of environment and file
+    #[arg(long, value_name = "SECTION.KEY=VALUE")]
+    set: Vec<String>,
     /// Stop when this process, which is the parent, ends
     #[arg(long, value_name = "PID", hide = true)]
     parent: Option<i32>,
@@ -50,7 +53,7 @@ impl ServerArgs {
     /// Runs until a signal comes.
     pub fn run(self) -> Result<(), Failure> {
         self.bind_to_parent()?;
-        let config = ServerConfig::load(&self.config)?;
+        let config = ServerConfig::load_with(&self.config, &self.set)?;
         log_to_stderr(&config.log.level);
         let signals = Signals::catch()
             .map_err(|error| Failure::Failed(format!("cannot catch signals: {error}")))?;

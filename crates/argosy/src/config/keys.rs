@@ -81,6 +81,14 @@ pub const KEYS: [Key; 15] = [
     ),
 ];
 
+/// Keys without a default, by section and name.
+pub const REQUIRED: [(&str, &str); 4] = [
+    ("server", "id"),
+    ("server", "data-dir"),
+    ("coordinator", "dir"),
+    ("fabric", "shm-dir"),
+];
+
 /// The name among `names` that is nearest to `wrong`, if any is near enough to be meant.
 pub fn nearest<'a>(wrong: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let (distance, name) = names.map(|name| (distance(wrong, name), name)).min()?;

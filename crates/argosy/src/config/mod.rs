@@ -13,10 +13,13 @@
 //! ```
 //!
 //! Relative paths begin at the directory of the file, so that a data directory can be moved. What
-//! is left out has the default of [`ServerConfig`]. A key that is not in [`KEYS`] is
+//! is left out has the default of [`ServerConfig`]; environment and flags go before the file
+//! ([`layers`]). A key that is not in [`KEYS`] is
 //! an error that names the nearest one: a misspelt key never means a default in silence.
 
+pub mod command;
 pub mod keys;
+pub mod layers;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -231,22 +234,45 @@ impl Default for LogSection {
 }
 
 impl ServerConfig {
-    /// Reads the file at `path`.
+    /// Reads the file at `path`; environment goes before it.
     pub fn load(path: &Path) -> Result<Self, Failure> {
-        let text = std::fs::read_to_string(path)
-            .map_err(|error| Failure::Config(format!("cannot read {}: {error}", path.display())))?;
-        let config = Self::parse(&text)
-            .map_err(|reason| Failure::Config(format!("{}: {reason}", path.display())))?;
-        let base = std::path::absolute(path)
-            .map_err(|error| Failure::io("find the directory of", path, &error))?;
-        Ok(config.based(base.parent().unwrap_or(Path::new("/"))))
+        Self::load_with(path, &[])
     }
 
-    /// Reads TOML.
-    fn parse(text: &str) -> Result<Self, String> {
-        let table: toml::Table = text.parse().map_err(|error| format!("not TOML: {error}"))?;
-        check_keys(&table)?;
-        toml::from_str(text).map_err(|error| error.to_string())
+    /// Reads the file at `path`; environment goes before it, and `flags` (`section.key=value`)
+    /// before both.
+    pub fn load_with(path: &Path, flags: &[String]) -> Result<Self, Failure> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| Failure::Config(format!("cannot read {}: {error}", path.display())))?;
+        let resolved = layers::resolve(&text, environment(), flags).map_err(|complaints| {
+            Failure::Config(format!("{}: {}", path.display(), in_words(&complaints)))
+        })?;
+        let base = std::path::absolute(path)
+            .map_err(|error| Failure::io("find the directory of", path, &error))?;
+        let base = base.parent().unwrap_or(Path::new("/"));
+        Ok(resolved.config.based(base))
+    }
+
+    /// Every key with its default; those that have none with an example.
+    pub fn example() -> Self {
+        Self {
+            server: ServerSection {
+                id: 0,
+                data_dir: PathBuf::from("."),
+            },
+            resp: RespSection::default(),
+            admin: AdminSection::default(),
+            coordinator: CoordinatorSection {
+                dir: PathBuf::from("../coordinator"),
+            },
+            fabric: FabricSection {
+                shm_dir: PathBuf::from("/dev/shm/argosy"),
+            },
+            memory: MemorySection::default(),
+            storage: StorageSection::default(),
+            replication: ReplicationSection::default(),
+            log: LogSection::default(),
+        }
     }
 
     /// With relative paths beginning at `base`.
@@ -263,10 +289,14 @@ impl ServerConfig {
 
     /// As a file that [`load`](Self::load) reads.
     pub fn to_toml(&self) -> String {
-        let values =
-            toml::Table::try_from(self).expect("a configuration is tables of plain values");
-        let mut text =
-            String::from("# Written by `argosy playground`, for `argosy server --config`.\n");
+        let head = "# Written by `argosy playground`, for `argosy server --config`.\n";
+        self.to_toml_with(head, &|_| false)
+    }
+
+    /// The same behind `head`, with a word on the keys that are `required`.
+    fn to_toml_with(&self, head: &str, required: &dyn Fn(&keys::Key) -> bool) -> String {
+        let values = layers::table_of(self);
+        let mut text = head.to_owned();
         let mut section = "";
         for key in &KEYS {
             if key.section != section {
@@ -274,33 +304,24 @@ impl ServerConfig {
                 text.push_str(&format!("\n[{section}]\n"));
             }
             let value = &values[section][key.name];
-            text.push_str(&format!("# {}\n{} = {value}\n", key.about, key.name));
+            let word = if required(key) { " (required)" } else { "" };
+            text.push_str(&format!("# {}{word}\n{} = {value}\n", key.about, key.name));
         }
         text
     }
 }
 
-/// Whether every key is known.
-fn check_keys(table: &toml::Table) -> Result<(), String> {
-    for (section, value) in table {
-        let known: Vec<_> = KEYS.iter().filter(|key| key.section == section).collect();
-        if known.is_empty() {
-            let names = KEYS.iter().map(|key| key.section);
-            let found = format!("there is no section [{section}]");
-            return Err(with_suggestion(&found, section, names));
-        }
-        let Some(keys) = value.as_table() else {
-            return Err(format!("{section} is a section: write [{section}]"));
-        };
-        for name in keys.keys() {
-            if !known.iter().any(|key| key.name == name) {
-                let names = known.iter().map(|key| key.name);
-                let found = format!("there is no key {name} in [{section}]");
-                return Err(with_suggestion(&found, name, names));
-            }
-        }
-    }
-    Ok(())
+/// The process's environment, as far as it is text.
+fn environment() -> impl Iterator<Item = (String, String)> {
+    let variables = std::env::vars_os();
+    variables
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+}
+
+/// All complaints in one line.
+fn in_words(complaints: &[layers::Complaint]) -> String {
+    let words: Vec<_> = complaints.iter().map(ToString::to_string).collect();
+    words.join("; ")
 }
 
 fn with_suggestion<'a>(

@@ -10,6 +10,7 @@
 )]
 
 mod bench_command;
+mod config_command;
 mod full;
 mod inspect_command;
 mod kill;
