@@ -163,7 +163,9 @@ impl Bench {
             }
         }
         self.draw(&rows)?;
-        if !table {
+        if table {
+            println!("\n{}", report::activity_table(&rows));
+        } else {
             let report = serde_json::to_string(&Report::new(rows));
             println!("{}", report.expect("plain data has a JSON form"));
         }

@@ -22,8 +22,24 @@ pub const SECTION_REGIONS: &str = "regions";
 /// Fields of this section are added to the section of the front end that has its name.
 pub const SECTION_MEMORY: &str = "memory";
 
-/// CPU microseconds spent in compaction: merging, building, flushing memtables to L1.
+/// CPU microseconds of clients' requests: the protocol, sockets, engines' reads and writes.
+pub const REQUEST_CPU_US: &str = "request_cpu_us";
+/// CPU microseconds of logs: shipping records to backups, writing them to the devices of members.
+pub const LOG_REPLICATION_CPU_US: &str = "log_replication_cpu_us";
+/// CPU microseconds spent in compaction: merging, building and writing, flushing memtables to L1.
 pub const COMPACTION_CPU_US: &str = "compaction_cpu_us";
+/// CPU microseconds of finished segments and edits, on their way to backups and there.
+pub const INDEX_SHIPPING_CPU_US: &str = "index_shipping_cpu_us";
+/// CPU microseconds of the same threads for anything else.
+pub const OTHER_CPU_US: &str = "other_cpu_us";
+/// Each microsecond of CPU of a server's threads is in one of these.
+pub const ACTIVITIES_CPU_US: [&str; 5] = [
+    REQUEST_CPU_US,
+    LOG_REPLICATION_CPU_US,
+    COMPACTION_CPU_US,
+    INDEX_SHIPPING_CPU_US,
+    OTHER_CPU_US,
+];
 /// Bytes written into other servers' memory, records, segments and messages alike.
 pub const NETWORK_BYTES: &str = "network_bytes";
 /// Bytes read from the device, by this server's own count.
@@ -44,8 +60,12 @@ pub const LEVELS: &str = "levels";
 pub const SPACE_BYTES: &str = "space_bytes";
 
 /// What only rises.
-pub const COUNTERS: [&str; 6] = [
+pub const COUNTERS: [&str; 10] = [
+    REQUEST_CPU_US,
+    LOG_REPLICATION_CPU_US,
     COMPACTION_CPU_US,
+    INDEX_SHIPPING_CPU_US,
+    OTHER_CPU_US,
     NETWORK_BYTES,
     DEVICE_READ_BYTES,
     DEVICE_WRITE_BYTES,

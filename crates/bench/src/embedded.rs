@@ -3,11 +3,12 @@
 //! CPU is that of the whole process, the device's threads among it, less what the load costs by
 //! itself: before each workload a part of it is done against nothing (records chosen, keys and
 //! values made or verified, the clock read, latencies counted), and that cost per operation is
-//! taken off and reported as the client's. A write that finds the engine busy waits for the
-//! background thread, and the wait is part of its latency.
+//! taken off and reported as the client's. Of the rest, what the client's thread has used is the
+//! requests', and all else, log flushes and the device's threads among it, is compaction. A write
+//! that finds the engine busy waits for the background thread, and the wait is part of its latency.
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -24,7 +25,7 @@ use crate::data::{Dataset, KEY_BYTES, VALUE_BYTES_MAX};
 use crate::driver::{Tally, check_read};
 use crate::order::{Asked, Order};
 use crate::process::Sample;
-use crate::report::{Latency, Row, ratio, rounded};
+use crate::report::{Activities, Latency, Row, ratio, rounded};
 use crate::run::{BenchError, Configuration, Event};
 use crate::truth::Truth;
 use crate::workload::{Operation, Operations, Workload};
@@ -67,7 +68,6 @@ pub fn run(
         store,
         pace: Arc::default(),
         stopping: AtomicBool::new(false),
-        background_cpu_nanos: AtomicU64::new(0),
     };
     let pace = Arc::clone(&stage.pace);
     stage.engine.set_waker(Arc::new(move || pace.work.ring()));
@@ -156,7 +156,6 @@ struct Stage {
     store: Arc<Store>,
     pace: Arc<Pace>,
     stopping: AtomicBool,
-    background_cpu_nanos: AtomicU64,
 }
 
 impl Stage {
@@ -165,8 +164,6 @@ impl Stage {
         let (clock, pace) = (ProcessClock, &self.pace);
         while !self.stopping.load(Ordering::Acquire) {
             let stepped = self.engine.step(clock.now());
-            let cpu = u64::try_from(clock.thread_cpu().as_nanos()).unwrap_or(u64::MAX);
-            self.background_cpu_nanos.store(cpu, Ordering::Relaxed);
             let failed = |_: &EngineError| {
                 pace.failed.store(true, Ordering::Release);
                 pace.room.ring();
@@ -203,15 +200,20 @@ impl Stage {
         // Best effort: where the kernel refuses, the peak is that since the process began.
         let _ = std::fs::write("/proc/self/clear_refs", "5");
         let before = self.look()?;
-        let (began, cpu) = (clock.now(), clock.process_cpu());
+        let (began, cpu, client_cpu) = (clock.now(), clock.process_cpu(), clock.thread_cpu());
         let tally = self.client((data, truth), order.as_ref(), operations, began)?;
         self.drain()?;
+        let client_cpu = clock.thread_cpu() - client_cpu;
         let (elapsed, cpu) = (clock.now() - began, clock.process_cpu() - cpu);
         let after = self.look()?;
 
         let (ops, labels) = (config.ops_of(workload), &config.labels);
         let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let engine_nanos = nanos(cpu).saturating_sub(generator_nanos * ops);
+        // What the client's thread has not used was used by the background and the device.
+        let background = nanos(cpu.saturating_sub(client_cpu)).min(engine_nanos);
+        let request = engine_nanos - background;
+        let activities = Activities::of([request / 1000, 0, background / 1000, 0, 0], ops);
         let used = after.sample.since(before.sample);
         let device_bytes = used.read_bytes + used.write_bytes;
         Ok(Row {
@@ -233,10 +235,8 @@ impl Stage {
             ops_per_second: rounded(ratio(ops, 1) / elapsed.as_secs_f64(), 1),
             cpu_us_per_op: rounded(ratio(engine_nanos, ops * 1000), 3),
             client_cpu_us_per_op: rounded(ratio(generator_nanos, 1000), 3),
-            compaction_cpu_us_per_op: rounded(
-                ratio(after.background_nanos - before.background_nanos, ops * 1000),
-                3,
-            ),
+            compaction_cpu_us_per_op: activities.compaction,
+            activity_cpu_us_per_op: activities,
             per_server: Vec::new(),
             latency_us: Latency::of(&tally.latencies),
             timeline: tally.timeline.points(),
@@ -370,7 +370,6 @@ impl Stage {
         let deepest = stats.levels.iter().filter(|level| level.segments > 0);
         Ok(Look {
             sample: Sample::of(std::process::id())?,
-            background_nanos: self.background_cpu_nanos.load(Ordering::Relaxed),
             levels: deepest
                 .map(|level| u64::from(level.level))
                 .max()
@@ -383,7 +382,6 @@ impl Stage {
 /// All counters at one moment.
 struct Look {
     sample: Sample,
-    background_nanos: u64,
     levels: u64,
     compactions: u64,
 }

@@ -76,6 +76,8 @@ pub struct Row {
     pub client_cpu_us_per_op: f64,
     /// CPU of all servers' compactions, as they count it.
     pub compaction_cpu_us_per_op: f64,
+    /// What `cpu_us_per_op` was used for, as the servers count it.
+    pub activity_cpu_us_per_op: Activities,
     /// The same by server.
     pub per_server: Vec<ServerRow>,
     /// Latencies of operations.
@@ -113,6 +115,8 @@ pub struct ServerRow {
     pub cpu_us_per_op: f64,
     /// CPU of this server's compactions, over all operations of the run.
     pub compaction_cpu_us_per_op: f64,
+    /// What its CPU was used for.
+    pub activity_cpu_us_per_op: Activities,
     /// Bytes read from its device.
     pub device_read_bytes: u64,
     /// Bytes written to its device.
@@ -123,6 +127,56 @@ pub struct ServerRow {
     pub peak_rss_bytes: u64,
     /// Compactions that it committed.
     pub compactions: u64,
+}
+
+/// Microseconds of CPU an operation, by what they were used for. A server's threads count each of
+/// theirs once, so that the sum is `cpu_us_per_op` but for what threads use that serve nobody.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct Activities {
+    /// Clients' requests.
+    pub request: f64,
+    /// Shipping records to backups, and writing logs to devices.
+    pub log_replication: f64,
+    /// Flushing memtables and compacting.
+    pub compaction: f64,
+    /// Shipping segments and edits to backups, and taking them there.
+    pub index_shipping: f64,
+    /// Anything else.
+    pub other: f64,
+}
+
+impl Activities {
+    /// From microseconds in the order of the fields, over `ops` operations.
+    #[must_use]
+    pub fn of(micros: [u64; 5], ops: u64) -> Self {
+        let [request, log_replication, compaction, index_shipping, other] =
+            micros.map(|micros| rounded(ratio(micros, ops), 3));
+        Self {
+            request,
+            log_replication,
+            compaction,
+            index_shipping,
+            other,
+        }
+    }
+
+    /// In the order of the fields.
+    #[must_use]
+    pub const fn parts(&self) -> [f64; 5] {
+        [
+            self.request,
+            self.log_replication,
+            self.compaction,
+            self.index_shipping,
+            self.other,
+        ]
+    }
+
+    /// All of them.
+    #[must_use]
+    pub fn sum(&self) -> f64 {
+        self.parts().into_iter().sum()
+    }
 }
 
 /// Latencies, in microseconds.
@@ -205,6 +259,65 @@ pub fn table_header() -> String {
         .map(|&(name, width)| format!("{name:>width$}"))
         .collect();
     cells.join(" ")
+}
+
+/// The columns of the table of activities.
+const ACTIVITY_COLUMNS: [(&str, usize); 12] = [
+    ("workload", 8),
+    ("mix", 3),
+    ("placement", 9),
+    ("replication", 11),
+    ("server", 6),
+    ("cpu us/op", 9),
+    ("request", 8),
+    ("log repl", 8),
+    ("compaction", 10),
+    ("index ship", 10),
+    ("other", 8),
+    ("sum", 8),
+];
+
+/// A table of what CPU was used for, in microseconds an operation: of all servers of each row, and
+/// of each server.
+#[must_use]
+pub fn activity_table(rows: &[Row]) -> String {
+    let mut lines = vec![cells(&ACTIVITY_COLUMNS.map(|(name, _)| name.to_owned()))];
+    for row in rows {
+        lines.push(row.activity_line("all", row.cpu_us_per_op, &row.activity_cpu_us_per_op));
+        lines.extend(row.per_server.iter().map(|server| {
+            let id = server.id.to_string();
+            row.activity_line(&id, server.cpu_us_per_op, &server.activity_cpu_us_per_op)
+        }));
+    }
+    lines.join("\n")
+}
+
+fn cells(texts: &[String]) -> String {
+    let padded: Vec<_> = texts
+        .iter()
+        .zip(ACTIVITY_COLUMNS)
+        .map(|(text, (_, width))| format!("{text:>width$}"))
+        .collect();
+    padded.join(" ")
+}
+
+impl Row {
+    fn activity_line(&self, server: &str, cpu: f64, activities: &Activities) -> String {
+        let names = [
+            &self.workload,
+            &self.mix,
+            &self.placement,
+            &self.replication,
+        ];
+        let mut texts: Vec<_> = names.into_iter().cloned().collect();
+        texts.push(server.to_owned());
+        let figures = [cpu]
+            .into_iter()
+            .chain(activities.parts())
+            .chain([activities.sum()]);
+        texts.extend(figures.map(|figure| format!("{figure:.2}")));
+        cells(&texts)
+    }
 }
 
 impl fmt::Display for Row {

@@ -11,7 +11,7 @@ use crate::data::{Dataset, Mix, Sizes};
 use crate::driver::{ClientError, Job, Route, Tally, run_client};
 use crate::order::Order;
 use crate::process::{ProcessError, Sample};
-use crate::report::{Latency, Row, ServerRow, ratio, rounded};
+use crate::report::{Activities, Latency, Row, ServerRow, ratio, rounded};
 use crate::resp::{Connection, Reply, RespError};
 use crate::truth::Truth;
 use crate::workload::{Operations, Share, Workload};
@@ -364,13 +364,22 @@ impl Info {
         let server = self.server;
         value.ok_or(BenchError::Info { server, name })
     }
+
+    fn activities(&self) -> Result<[u64; 5], BenchError> {
+        let mut micros = [0; 5];
+        for (micros, name) in micros.iter_mut().zip(info::ACTIVITIES_CPU_US) {
+            *micros = self.number(name)?;
+        }
+        Ok(micros)
+    }
 }
 
 /// All counters of one server at one moment.
 #[derive(Clone, Copy)]
 struct Counts {
     sample: Sample,
-    compaction_cpu_us: u64,
+    /// In the order of [`info::ACTIVITIES_CPU_US`].
+    activities_us: [u64; 5],
     network_bytes: u64,
     compactions: u64,
     levels: u64,
@@ -386,7 +395,7 @@ impl Snapshot {
             let info = probe.info()?;
             Ok(Counts {
                 sample: Sample::of(probe.server.pid)?,
-                compaction_cpu_us: info.number(info::COMPACTION_CPU_US)?,
+                activities_us: info.activities()?,
                 network_bytes: info.number(info::NETWORK_BYTES)?,
                 compactions: info.number(info::COMPACTIONS)?,
                 levels: info.number(info::LEVELS)?,
@@ -452,6 +461,13 @@ impl Measured {
             cpu_us_per_op: cpu(|row| row.cpu_us_per_op),
             client_cpu_us_per_op: rounded(ratio(client_us, ops), 3),
             compaction_cpu_us_per_op: cpu(|row| row.compaction_cpu_us_per_op),
+            activity_cpu_us_per_op: Activities {
+                request: cpu(|row| row.activity_cpu_us_per_op.request),
+                log_replication: cpu(|row| row.activity_cpu_us_per_op.log_replication),
+                compaction: cpu(|row| row.activity_cpu_us_per_op.compaction),
+                index_shipping: cpu(|row| row.activity_cpu_us_per_op.index_shipping),
+                other: cpu(|row| row.activity_cpu_us_per_op.other),
+            },
             latency_us: Latency::of(&self.tally.latencies),
             timeline: self.tally.timeline.points(),
             device_read_bytes: read,
@@ -471,13 +487,16 @@ impl Measured {
 
 fn server_row(id: u32, ops: u64, before: &Counts, after: &Counts) -> ServerRow {
     let used = after.sample.since(before.sample);
-    let compaction = after
-        .compaction_cpu_us
-        .saturating_sub(before.compaction_cpu_us);
+    let mut activities = after.activities_us;
+    for (used, before) in activities.iter_mut().zip(before.activities_us) {
+        *used = used.saturating_sub(before);
+    }
+    let activities = Activities::of(activities, ops);
     ServerRow {
         id,
         cpu_us_per_op: rounded(ratio(used.cpu_us, ops), 3),
-        compaction_cpu_us_per_op: rounded(ratio(compaction, ops), 3),
+        compaction_cpu_us_per_op: activities.compaction,
+        activity_cpu_us_per_op: activities,
         device_read_bytes: used.read_bytes,
         device_write_bytes: used.write_bytes,
         network_bytes: after.network_bytes.saturating_sub(before.network_bytes),

@@ -13,6 +13,7 @@
 //!   would report success. Every later write and sync fails.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -28,6 +29,16 @@ use rustix::io::Errno;
 
 use crate::io::{Buffer, Counters, Device, DeviceError, Io, OpKind, Ticket, Waker, check_range};
 
+/// Whose CPU the threads of a device use: that of what submitted their requests.
+pub trait Accounts: fmt::Debug + Send + Sync {
+    /// Under what the calling thread submits.
+    fn account(&self) -> u8;
+
+    /// The calling thread, one of the device's, has used CPU for `account` since the last call
+    /// from it.
+    fn charge(&self, account: u8);
+}
+
 /// Numbers that a user may set.
 #[derive(Clone, Debug)]
 pub struct FileSettings {
@@ -36,6 +47,8 @@ pub struct FileSettings {
     pub io_threads: usize,
     /// Whether direct I/O is used where the file system offers it.
     pub direct: bool,
+    /// Who is told what the threads' CPU was used for.
+    pub accounts: Option<Arc<dyn Accounts>>,
 }
 
 impl Default for FileSettings {
@@ -43,6 +56,7 @@ impl Default for FileSettings {
         Self {
             io_threads: 2,
             direct: true,
+            accounts: None,
         }
     }
 }
@@ -110,7 +124,7 @@ impl FileDevice {
             let what = "shorter than a segment; remove it, so that it is made anew";
             return Err(DeviceError::unusable(path, what));
         }
-        Self::start(path, file, len, direct, settings.io_threads)
+        Self::start(path, file, len, direct, settings)
     }
 
     fn start(
@@ -118,13 +132,14 @@ impl FileDevice {
         file: File,
         len: u64,
         direct: bool,
-        io_threads: usize,
+        settings: &FileSettings,
     ) -> Result<Self, DeviceError> {
         let shared = Arc::new(Shared {
             file,
             path: path.to_path_buf(),
             len,
             direct,
+            accounts: settings.accounts.clone(),
             queue: Mutex::default(),
             work: Condvar::new(),
             broken: OnceLock::new(),
@@ -138,7 +153,7 @@ impl FileDevice {
             shared,
             threads: Vec::new(),
         };
-        for n in 0..io_threads {
+        for n in 0..settings.io_threads {
             let shared = device.shared.clone();
             let thread = std::thread::Builder::new()
                 .name(format!("device-{n}"))
@@ -191,9 +206,11 @@ impl Device for FileDevice {
     fn submit(&self, io: Io) -> Ticket {
         io.check(self.shared.len);
         let ticket = Ticket::new();
+        let accounts = self.shared.accounts.as_ref();
         self.shared.queue().push(Job {
             io,
             ticket: ticket.clone(),
+            account: accounts.map_or(0, |accounts| accounts.account()),
         });
         self.shared.work.notify_one();
         ticket
@@ -234,6 +251,7 @@ impl Device for FileDevice {
 struct Job {
     io: Io,
     ticket: Ticket,
+    account: u8,
 }
 
 /// What waits for the device's threads. Bounded by its submitters, each of which waits for its
@@ -279,6 +297,7 @@ struct Shared {
     path: PathBuf,
     len: u64,
     direct: bool,
+    accounts: Option<Arc<dyn Accounts>>,
     queue: Mutex<Queue>,
     work: Condvar,
     /// What the sync said that failed.
@@ -307,16 +326,27 @@ impl Shared {
             };
             drop(queue);
             match work {
-                Work::Write(Job { io, ticket }) => self.end([ticket], self.write(&io)),
+                Work::Write(job) => {
+                    self.end([job.ticket], self.write(&job.io));
+                    self.charge(job.account);
+                }
                 Work::Sync(jobs) => {
+                    let account = jobs.first().map_or(0, |job| job.account);
                     let result = self.sync();
                     self.queue().syncing = false;
                     // Syncs have gathered meanwhile, or another thread waits to end.
                     self.work.notify_all();
                     self.end(jobs.into_iter().map(|job| job.ticket), result);
+                    self.charge(account);
                 }
                 Work::End => return,
             }
+        }
+    }
+
+    fn charge(&self, account: u8) {
+        if let Some(accounts) = &self.accounts {
+            accounts.charge(account);
         }
     }
 

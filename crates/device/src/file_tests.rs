@@ -234,6 +234,7 @@ fn queued_syncs_share_one_call() {
     let job = |io| Job {
         io,
         ticket: Ticket::new(),
+        account: 0,
     };
     queue.push(job(Io::Write {
         at: 0,
@@ -255,4 +256,45 @@ fn queued_syncs_share_one_call() {
     assert!(matches!(queue.pop(), Some(Work::Sync(_))));
     queue.syncing = false;
     assert!(matches!(queue.pop(), Some(Work::End)));
+}
+
+/// Charges by account, in the order in which they came.
+#[derive(Debug, Default)]
+struct Charges(std::sync::Mutex<Vec<u8>>, AtomicU64);
+
+impl Accounts for Charges {
+    fn account(&self) -> u8 {
+        u8::try_from(self.1.load(Ordering::Relaxed)).unwrap()
+    }
+
+    fn charge(&self, account: u8) {
+        self.0.lock().unwrap().push(account);
+    }
+}
+
+#[test]
+fn who_submits_is_charged() {
+    let dir = TempDir::new();
+    let charges = Arc::new(Charges::default());
+    let settings = FileSettings {
+        accounts: Some(Arc::clone(&charges) as Arc<dyn Accounts>),
+        ..FileSettings::default()
+    };
+    let device = FileDevice::open_or_create(&dir.join("device"), LEN, &settings).unwrap();
+    for account in [3, 1, 4] {
+        charges.1.store(account, Ordering::Relaxed);
+        let io = match account {
+            1 => Io::Sync,
+            _ => Io::Write {
+                at: 0,
+                data: Arc::new(Buffer::zeroed(BLOCK_SIZE)),
+                range: 0..BLOCK_SIZE,
+            },
+        };
+        device.submit(io).wait().unwrap();
+    }
+    drop(device);
+    let mut charged = charges.0.lock().unwrap().clone();
+    charged.sort_unstable();
+    assert_eq!(charged, [1, 3, 4]);
 }

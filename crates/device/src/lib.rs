@@ -30,7 +30,7 @@ pub mod windows;
 
 pub use allocator::Purpose;
 pub use catalog::RegionEntry;
-pub use file::{FileDevice, FileSettings};
+pub use file::{Accounts, FileDevice, FileSettings};
 pub use io::{Buffer, Counters, Device, DeviceError, Io, OpKind, Ticket, Waker};
 pub use mem_device::{Crash, FaultCounters, MemoryDevice};
 pub use memory::{BootId, Revoked, SharedMemory, Stamp};

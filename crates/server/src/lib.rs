@@ -2,7 +2,8 @@
 //!
 //! Reading order: [`service`] (what a front end can ask), [`resp`] (the Redis protocol: sessions,
 //! commands, sockets), [`node`] (regions, replication, links to other servers; no threads),
-//! [`runtime`] (a node with its threads, device and sockets), [`admin`] (health over HTTP).
+//! [`runtime`] (a node with its threads, device and sockets), [`admin`] (health over HTTP),
+//! [`activity`] (what CPU is used for).
 //!
 //! A request enters at [`resp`], is called on a [`node::Node`] through [`service::Service`], and is
 //! answered at once or later. A node forwards what belongs to another server's region, writes what
@@ -11,6 +12,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod activity;
 pub mod admin;
 pub mod node;
 pub mod resp;

@@ -23,11 +23,12 @@ use std::time::Duration;
 use argosy_base::{Clock, Incarnation, ServerId};
 use argosy_coordinator::ClusterMap;
 use argosy_device::{
-    BootId, DeviceError, Fallback, FileDevice, FileSettings, FormatOptions, Store, StoreSettings,
-    Waker, WindowFiles, WindowFilesOptions,
+    Accounts, BootId, DeviceError, Fallback, FileDevice, FileSettings, FormatOptions, Store,
+    StoreSettings, Waker, WindowFiles, WindowFilesOptions,
 };
 use argosy_fabric::{Fabric, FabricError, ShmFabric};
 
+use crate::activity::Ledger;
 use crate::admin::{Admin, Readiness};
 use crate::node::{Node, NodeSettings, World, names_within};
 use crate::resp::{Listener, Settings as RespSettings, Threads};
@@ -135,7 +136,8 @@ impl Server {
     /// # Errors
     /// See [`StartError`].
     pub fn start(options: ServerOptions) -> Result<Self, StartError> {
-        let store = open_store(&options)?;
+        let ledger = Arc::new(Ledger::new(Arc::clone(&options.clock)));
+        let store = open_store(&options, &ledger)?;
         let incarnation = store.incarnation();
         let boot = boot_id()?;
         let shared_memory = shared_memory(&options)?;
@@ -150,6 +152,7 @@ impl Server {
         store.set_waker(Arc::clone(&waker));
         let world = World {
             clock: Arc::clone(&options.clock),
+            ledger,
             store,
             windows: Arc::new(windows),
             fabric: Arc::clone(&fabric),
@@ -337,8 +340,11 @@ impl Parker {
     }
 }
 
-fn open_store(options: &ServerOptions) -> Result<Arc<Store>, StartError> {
-    let settings = FileSettings::default();
+fn open_store(options: &ServerOptions, ledger: &Arc<Ledger>) -> Result<Arc<Store>, StartError> {
+    let settings = FileSettings {
+        accounts: Some(Arc::clone(ledger) as Arc<dyn Accounts>),
+        ..FileSettings::default()
+    };
     let device = FileDevice::open_or_create(&options.device, options.device_bytes, &settings)?;
     if !device.is_direct() {
         tracing::warn!("this file system does no direct I/O: the page cache is used as well");

@@ -12,6 +12,7 @@ use argosy_coordinator::{ClusterId, ClusterMap, Region, Replication};
 use argosy_device::{AnonymousWindows, Crash, FormatOptions, MemoryDevice, Store, StoreSettings};
 use argosy_fabric::SimWorld;
 use argosy_lsm::Settings;
+use argosy_server::activity::Ledger;
 use argosy_server::node::{LinkSettings, Node, NodeSettings, World};
 use argosy_server::service::{ReplySink, Response};
 
@@ -253,6 +254,7 @@ impl Cluster {
         let fabric = MortalFabric::start(&self.world, store.incarnation(), Arc::clone(mortal));
         let world = World {
             clock: Arc::clone(&self.clock) as Arc<dyn Clock>,
+            ledger: Arc::new(Ledger::new(Arc::clone(&self.clock) as Arc<dyn Clock>)),
             store: Arc::clone(&store),
             windows: Arc::new(windows),
             fabric: Arc::new(fabric),

@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::support::{argosy, empty_dir, lives, signal, text, until};
 
 /// Exactly these, in this order.
-const FIELDS: [&str; 31] = [
+const FIELDS: [&str; 32] = [
     "workload",
     "mix",
     "sizes",
@@ -30,6 +30,7 @@ const FIELDS: [&str; 31] = [
     "cpu_us_per_op",
     "client_cpu_us_per_op",
     "compaction_cpu_us_per_op",
+    "activity_cpu_us_per_op",
     "per_server",
     "latency_us",
     "timeline",
@@ -84,6 +85,10 @@ fn bench(args: &[&str]) -> Vec<Value> {
         for latency in ["p50", "p99", "p999", "p9999", "max"] {
             assert!(run["latency_us"][latency].as_f64().unwrap() > 0.0);
         }
+        activities_add_up(run);
+        for server in run["per_server"].as_array().unwrap() {
+            activities_add_up(server);
+        }
         let timeline = run["timeline"].as_array().unwrap();
         let answered: u64 = timeline.iter().map(|point| number(point, "ops")).sum();
         assert_eq!(
@@ -95,6 +100,16 @@ fn bench(args: &[&str]) -> Vec<Value> {
         assert!(run["cpu_us_per_op"].as_f64().unwrap() > 0.0);
     }
     runs
+}
+
+/// What CPU was used for adds up to what the kernel says was used, within 5 % and a few
+/// milliseconds that a thread may not have counted yet.
+fn activities_add_up(of: &Value) {
+    let cpu = of["cpu_us_per_op"].as_f64().unwrap();
+    let parts = of["activity_cpu_us_per_op"].as_object().unwrap();
+    assert_eq!(parts.len(), 5);
+    let sum: f64 = parts.values().map(|part| part.as_f64().unwrap()).sum();
+    assert!((sum - cpu).abs() < cpu * 0.05 + 2.0, "{sum} of {cpu}: {of}");
 }
 
 fn number(run: &Value, field: &str) -> u64 {

@@ -167,7 +167,7 @@ impl Background {
 
     // --- Logs ---
 
-    fn step_logs(&mut self, lsm: &Lsm, now: Instant) -> Result<bool, EngineError> {
+    pub(super) fn step_logs(&mut self, lsm: &Lsm, now: Instant) -> Result<bool, EngineError> {
         let interval = lsm.settings.flush_interval;
         let due = *self.next_flush.get_or_insert(now + interval);
         let asked = lsm.flush_asked.swap(false, Ordering::AcqRel);

@@ -487,15 +487,33 @@ impl Engine for Lsm {
     }
 
     fn step(&self, now: Instant) -> Result<Progress, EngineError> {
+        let stepped = self.with_background(|background| background.step(self, now))?;
+        Ok(stepped.unwrap_or_default())
+    }
+}
+
+impl Lsm {
+    /// The part of [`step`](Engine::step) that writes logs to the device, by itself: for those who
+    /// tell apart what CPU is used for. Returns whether anything was done.
+    pub fn step_logs(&self, now: Instant) -> Result<bool, EngineError> {
+        let stepped = self.with_background(|background| background.step_logs(self, now))?;
+        Ok(stepped.unwrap_or_default())
+    }
+
+    /// Does a step of background work; `None` where another thread is at it.
+    fn with_background<T>(
+        &self,
+        step: impl FnOnce(&mut Background) -> Result<T, EngineError>,
+    ) -> Result<Option<T>, EngineError> {
         self.check_open()?;
         let mut background = match self.background.try_lock() {
             Ok(background) => background,
-            Err(TryLockError::WouldBlock) => return Ok(Progress::default()),
+            Err(TryLockError::WouldBlock) => return Ok(None),
             Err(TryLockError::Poisoned(_)) => {
                 return Err(EngineError::Closed("a background step panicked"));
             }
         };
-        background.step(self, now).inspect_err(|error| {
+        let stepped = step(&mut background).inspect_err(|error| {
             let why = match error {
                 EngineError::Device(_) => "the device failed",
                 EngineError::Corrupt { .. } => "stored bytes are damaged",
@@ -503,6 +521,7 @@ impl Engine for Lsm {
             };
             // Another error may have closed it before; the first one is the cause.
             let _ = self.closed.set(why);
-        })
+        });
+        stepped.map(Some)
     }
 }

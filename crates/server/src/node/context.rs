@@ -11,6 +11,7 @@ use argosy_wire::ring::Header;
 
 use super::Node;
 use super::link::{Link, SendError};
+use crate::activity::Ledger;
 
 /// A node, as its drivers see it.
 pub(crate) struct Context<'a> {
@@ -18,6 +19,11 @@ pub(crate) struct Context<'a> {
 }
 
 impl<'a> Context<'a> {
+    /// Where CPU is charged.
+    pub(crate) fn ledger(&self) -> &'a Ledger {
+        &self.node.world.ledger
+    }
+
     pub(crate) fn fabric(&self) -> &'a dyn Fabric {
         &*self.node.world.fabric
     }

@@ -1,8 +1,11 @@
 //! The same facts in the words of the engine, of the pure machines, and of the wire.
 
 use argosy_base::{Epoch, Identity, Kind, LogKind, RegionId, SegmentNumber};
+use argosy_lsm::replica::ReplicaEvent;
 use argosy_replication::{FlushRange, LogPosition, Position};
 use argosy_wire::message;
+
+use crate::activity::Activity;
 
 /// An engine's flush, for the machine.
 pub(crate) fn flush_range(range: &argosy_engine::FlushRange) -> FlushRange {
@@ -107,4 +110,19 @@ pub(crate) fn fetched_checksum(
         offset: from,
     }
     .checksum(bytes)
+}
+
+/// What a thread was at in a step of a copy that these events came of.
+pub(crate) fn activity_of(events: &[ReplicaEvent]) -> Activity {
+    let of_log = |event: &ReplicaEvent| {
+        matches!(
+            event,
+            ReplicaEvent::Flushed(_) | ReplicaEvent::FlushRefused(_)
+        )
+    };
+    if events.iter().all(of_log) {
+        Activity::LogReplication
+    } else {
+        Activity::IndexShipping
+    }
 }

@@ -28,7 +28,6 @@ impl Node {
 
     fn describe_server(&self) -> Vec<(String, String)> {
         let device = self.world.store.device().counters();
-        let cpu_us = self.counters.compaction_cpu_nanos.load(Ordering::Relaxed) / 1000;
         let mut network: u64 = self
             .links
             .keys()
@@ -55,8 +54,7 @@ impl Node {
         }
         let space = u64::from(self.world.store.used()) * SEGMENT_SIZE as u64;
         let catch_up = self.counters.catch_up_bytes.load(Ordering::Relaxed);
-        [
-            (info::COMPACTION_CPU_US, cpu_us),
+        let counters = [
             (info::NETWORK_BYTES, network),
             (info::DEVICE_READ_BYTES, device.read_bytes),
             (info::DEVICE_WRITE_BYTES, device.write_bytes),
@@ -65,9 +63,12 @@ impl Node {
             (info::BACKGROUND_PENDING, pending as u64),
             (info::LEVELS, u64::from(levels)),
             (info::SPACE_BYTES, space),
-        ]
-        .map(|(name, value)| (name.to_owned(), value.to_string()))
-        .to_vec()
+        ];
+        let activities = self.world.ledger.micros();
+        activities
+            .chain(counters)
+            .map(|(name, value)| (name.to_owned(), value.to_string()))
+            .collect()
     }
 }
 

@@ -409,6 +409,9 @@ impl Follower {
             }
         };
         let made = !events.is_empty();
+        if made {
+            context.ledger().was(convert::activity_of(&events));
+        }
         for event in events {
             match event {
                 ReplicaEvent::SegmentStored(number) => {

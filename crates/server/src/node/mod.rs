@@ -64,6 +64,7 @@ use primary::PrimaryDriver;
 use region::{Driver, Region};
 use room::Rooms;
 
+use crate::activity::Ledger;
 use crate::service::ReplySink;
 
 /// What a node is told once.
@@ -86,6 +87,8 @@ pub struct NodeSettings {
 pub struct World {
     /// Time.
     pub clock: Arc<dyn Clock>,
+    /// What CPU is used for.
+    pub ledger: Arc<Ledger>,
     /// The device's segments.
     pub store: Arc<Store>,
     /// Memory that outlives a killed process.
@@ -127,8 +130,6 @@ pub struct Node {
 /// What a node counts.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
-    /// CPU nanoseconds of the background steps of engines.
-    pub(crate) compaction_cpu_nanos: AtomicU64,
     /// Bytes fetched or received in catching up.
     pub(crate) catch_up_bytes: AtomicU64,
     /// See [`NodeCounts`].

@@ -27,6 +27,7 @@ use super::convert;
 use super::follower::Follower;
 use super::outbox::Outbox;
 use super::shipper::{Attachment, ShipError};
+use crate::activity::Activity;
 
 /// Bytes of a checkpoint in one message.
 const OFFER_PART_BYTES: usize = 64 << 10;
@@ -219,12 +220,17 @@ impl PrimaryDriver {
             self.machine.step(Event::Flush { range }, &mut self.actions);
         }
         self.act(context);
-        if news.last.is_some() || !news.flushes.is_empty() {
+        let appended = news.last.is_some() || !news.flushes.is_empty();
+        let span = appended.then(|| context.ledger().during(Activity::LogReplication));
+        if appended {
             self.ship_all(context);
         }
         made |= self.poll_ships(context);
+        drop(span);
         self.offer_all(context);
         made |= self.ship_segment(context);
+        let committed = !news.edits.is_empty();
+        let _span = committed.then(|| context.ledger().during(Activity::IndexShipping));
         for edit in news.edits {
             self.edits.insert(edit.seq, edit.bytes);
             self.machine
@@ -545,6 +551,7 @@ fn send_segment(
     let Some(slot) = link.free_ship_slot() else {
         return Sent::NoRoom;
     };
+    let _span = context.ledger().during(Activity::IndexShipping);
     let len = u32::try_from(segment.bytes.len()).expect("a segment has at most 2 MiB");
     let message = Message::Ship {
         attempt,

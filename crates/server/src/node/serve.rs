@@ -23,6 +23,7 @@ use super::refuse::{failed, overloaded};
 use super::region::{Driver, Region, send_all};
 use super::room::only_deletes;
 use super::waiting::{Entry, Queued, ReplyTo};
+use crate::activity::Activity;
 use crate::service::{InfoSection, ReplySink, Request, Response, Service, ServiceError};
 
 /// How long a server that has started is not ready for want of a link to a peer.
@@ -83,9 +84,12 @@ impl Service for Node {
     }
 
     fn flush(&self) {
-        self.set_now(self.world.clock.now());
+        let now = self.world.clock.now();
+        self.set_now(now);
+        self.world.ledger.turn_to(Activity::Request);
         self.pump_dirty();
         self.flush_links();
+        self.world.ledger.settle(now);
     }
 
     fn info(&self) -> Vec<InfoSection> {

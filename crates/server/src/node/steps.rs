@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use argosy_base::{Instant, Outcome, RegionId, SegmentNumber, ServerId};
 use argosy_device::Room;
-use argosy_engine::{Engine, Progress};
+use argosy_engine::{Engine, EngineError, Progress};
+use argosy_lsm::Lsm;
 use argosy_replication::primary::Event;
 use argosy_wire::message::{FetchStatus, Message};
 use argosy_wire::ring::Header;
@@ -16,6 +17,7 @@ use super::forward::{Deferred, Forwarded, decode_response, encode_response};
 use super::link::{FETCH_SLOTS, LinkEvent, SHIP_SLOTS, SendError};
 use super::region::{Driver, engine_of, send_all};
 use super::{Node, convert};
+use crate::activity::Activity;
 use crate::service::{ReplySink, Response, ServiceError};
 
 /// Messages of one link that are handled before the next link has its turn.
@@ -51,6 +53,7 @@ impl Node {
         }
         self.sweep();
         self.flush_links();
+        self.world.ledger.settle(now);
         let next = peers.iter().map(|peer| self.link(*peer).next_step()).min();
         let idle_for = next.map_or(Duration::from_millis(100), |next| next.since(now));
         Progress {
@@ -65,19 +68,13 @@ impl Node {
         let mut progress = Progress::default();
         for region in self.regions.values() {
             if let Some(engine) = engine_of(region) {
-                let cpu = self.world.clock.thread_cpu();
-                match engine.step(now) {
+                match self.step_engine(&engine, now) {
                     Ok(step) => {
                         progress.made |= step.made;
                         progress.idle_for = earlier(progress.idle_for, step.idle_for);
                     }
                     Err(error) => region.failed(&error),
                 }
-                let cpu = self.world.clock.thread_cpu().saturating_sub(cpu);
-                let nanos = u64::try_from(cpu.as_nanos()).unwrap_or(u64::MAX);
-                self.counters
-                    .compaction_cpu_nanos
-                    .fetch_add(nanos, Ordering::Relaxed);
             }
             progress.made |= self.pump(region);
             if region.waiting().is_queueing() && self.retry_queued(region) {
@@ -86,7 +83,18 @@ impl Node {
         }
         self.tell_room();
         self.flush_links();
+        self.world.ledger.settle(now);
         progress
+    }
+
+    fn step_engine(&self, engine: &Lsm, now: Instant) -> Result<Progress, EngineError> {
+        let ledger = &self.world.ledger;
+        ledger.turn_to(Activity::LogReplication);
+        let flushed = engine.step_logs(now)?;
+        let _span = ledger.during(Activity::Compaction);
+        let mut progress = engine.step(now)?;
+        progress.made |= flushed;
+        Ok(progress)
     }
 
     fn step_link(&self, peer: ServerId, now: Instant) -> bool {
@@ -164,6 +172,7 @@ impl Node {
                 return;
             }
         };
+        self.world.ledger.turn_to(activity_of(&message));
         match message {
             Message::Answer(answer) => {
                 let reply = self.calls().end(peer, header.request);
@@ -360,6 +369,27 @@ fn primary_event(member: ServerId, message: &Message<'_>) -> Option<Event> {
         },
         _ => return None,
     })
+}
+
+/// What a thread is at that handles `message`.
+const fn activity_of(message: &Message<'_>) -> Activity {
+    match message {
+        Message::Call(_) | Message::Answer(_) => Activity::Request,
+        Message::Flush { .. } | Message::Flushed { .. } => Activity::LogReplication,
+        Message::Prepare { .. }
+        | Message::Report { .. }
+        | Message::Adopt
+        | Message::Room { .. } => Activity::Other,
+        Message::CaughtUp { .. }
+        | Message::Offer { .. }
+        | Message::Edit { .. }
+        | Message::Applied { .. }
+        | Message::CheckpointWanted { .. }
+        | Message::Ship { .. }
+        | Message::Stored { .. }
+        | Message::Fetch { .. }
+        | Message::Fetched { .. } => Activity::IndexShipping,
+    }
 }
 
 fn earlier(a: Option<Duration>, b: Option<Duration>) -> Option<Duration> {
