@@ -8,7 +8,7 @@
 //! cache       what is left: leaves, values, indexes and filters
 //! ```
 //!
-//! A limit with which the cache would come to less than [`CACHE_BYTES_MIN`] is refused, and the least
+//! A limit with which the cache would come to less than `CACHE_BYTES_MIN` is refused, and the least
 //! that would do is named.
 
 use argosy_base::{LogKind, SEGMENT_SIZE, ServerId};

@@ -3,7 +3,7 @@
 //! Each thread is at one *activity* at a time. Where it turns to another it reads its own CPU
 //! clock, and what it has used since it last read it is charged to the activity that it leaves. So
 //! nothing is counted twice, and nothing is left out but what a thread has used since its last
-//! reading, at most [`SETTLE_EVERY`] for one that goes on. A thread that looks for work and finds
+//! reading, at most `SETTLE_EVERY` for one that goes on. A thread that looks for work and finds
 //! none, sleeps, or is woken, is charged to what it did last.
 //!
 //! Reading that clock is a system call of a few hundred nanoseconds: once or twice for a round of

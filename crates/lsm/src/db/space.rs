@@ -3,7 +3,7 @@
 //! A device is full when only the reserve is left, here or at a member of the group. Then:
 //!
 //! 1. Writers of new data are turned away; deletes go on, out of the reserve
-//!    ([`Purpose`](argosy_device::Purpose) says who may take how much of it).
+//!    ([`Purpose`] says who may take how much of it).
 //! 2. The active memtable is frozen although it is not full, so that its deletes reach the levels,
 //!    and its log goes. While one pass is under way no other begins, and between two of them is as
 //!    much time as the last one took: what a few deletes free is worth only so much work.

@@ -13,7 +13,7 @@
 //! 4. A write of unknown outcome stays under way for ever. Of two configurations that differ only
 //!    in which of these have taken effect, one with fewer can do all that the other can.
 //! 5. Writes of unknown outcome whose values nobody saw, and deletes of unknown outcome, can stand
-//!    for each other ([`alike`]): of those under way, the one that began first takes effect first.
+//!    for each other (`alike`): of those under way, the one that began first takes effect first.
 //!
 //! Taking effect as late as possible loses no history either: whatever order explains the answers
 //! can be had by letting each access wait until the next answer needs it.
