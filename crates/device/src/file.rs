@@ -362,23 +362,8 @@ impl Shared {
 
     fn read(&self, at: u64, buffer: &mut [u8]) -> Result<(), DeviceError> {
         let len = buffer.len();
-        let aligned = buffer.as_ptr().addr().is_multiple_of(BLOCK_SIZE);
-        let done = if aligned || !self.direct {
-            self.file.read_exact_at(buffer, at)
-        } else {
-            // Direct I/O wants aligned memory.
-            let mut aligned = Buffer::zeroed(len);
-            let done = self.file.read_exact_at(&mut aligned[..len], at);
-            buffer.copy_from_slice(&aligned[..len]);
-            done
-        };
         self.read_bytes.fetch_add(len as u64, Ordering::Relaxed);
-        done.map_err(|source| DeviceError::Io {
-            op: OpKind::Read,
-            at,
-            len,
-            source: Arc::new(source),
-        })
+        read_at(&self.file, self.direct, at, buffer)
     }
 
     fn write(&self, io: &Io) -> Result<(), DeviceError> {
@@ -450,6 +435,32 @@ fn sync_directory_of(path: &Path) -> io::Result<()> {
         _ => Path::new("."),
     };
     File::open(directory)?.sync_all()
+}
+
+/// Reads whole blocks of `file`, which was opened for direct I/O or not.
+pub(crate) fn read_at(
+    file: &File,
+    direct: bool,
+    at: u64,
+    buffer: &mut [u8],
+) -> Result<(), DeviceError> {
+    let len = buffer.len();
+    let aligned = buffer.as_ptr().addr().is_multiple_of(BLOCK_SIZE);
+    let done = if aligned || !direct {
+        file.read_exact_at(buffer, at)
+    } else {
+        // Direct I/O wants aligned memory.
+        let mut aligned = Buffer::zeroed(len);
+        let done = file.read_exact_at(&mut aligned[..len], at);
+        buffer.copy_from_slice(&aligned[..len]);
+        done
+    };
+    done.map_err(|source| DeviceError::Io {
+        op: OpKind::Read,
+        at,
+        len,
+        source: Arc::new(source),
+    })
 }
 
 #[cfg(test)]

@@ -6,17 +6,17 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use argosy_base::DeviceSegment;
-use argosy_base::limits::{BLOCK_SIZE, SEGMENT_SIZE};
+use argosy_base::limits::SEGMENT_SIZE;
 use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
 
-use crate::io::{Buffer, Counters, Device, DeviceError, Io, OpKind, Ticket, Waker, check_range};
+use crate::file::read_at;
+use crate::io::{Counters, Device, DeviceError, Io, Ticket, Waker, check_range};
 
 /// See the module documentation.
 pub struct ReadOnlyFile {
@@ -80,23 +80,8 @@ impl Device for ReadOnlyFile {
     fn read(&self, at: u64, buffer: &mut [u8]) -> Result<(), DeviceError> {
         let len = buffer.len();
         check_range(self.len, at, len);
-        let aligned = buffer.as_ptr().addr().is_multiple_of(BLOCK_SIZE);
-        let done = if aligned || !self.direct {
-            self.file.read_exact_at(buffer, at)
-        } else {
-            // Direct I/O wants aligned memory.
-            let mut aligned = Buffer::zeroed(len);
-            let done = self.file.read_exact_at(&mut aligned[..len], at);
-            buffer.copy_from_slice(&aligned[..len]);
-            done
-        };
         self.read_bytes.fetch_add(len as u64, Ordering::Relaxed);
-        done.map_err(|source| DeviceError::Io {
-            op: OpKind::Read,
-            at,
-            len,
-            source: Arc::new(source),
-        })
+        read_at(&self.file, self.direct, at, buffer)
     }
 
     fn submit(&self, io: Io) -> Ticket {
@@ -121,6 +106,8 @@ impl Device for ReadOnlyFile {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use crate::testing::TempDir;
     use crate::{FileDevice, FileSettings, FormatOptions, Store, StoreSettings};

@@ -21,9 +21,7 @@ use super::{Lsm, Parts};
 use crate::cache::NodeCache;
 use crate::edit::LogSegment;
 use crate::log::segment::Writer as WriterName;
-use crate::log::{
-    Geometry, LogTail, LogWindows, RecoverError, Recovered, Recovery, Replayed, recover,
-};
+use crate::log::{Geometry, LogTail, LogWindows, Recovered, Recovery, Replayed, recover};
 use crate::replica::{self, Replica, ReplicaError, Slots, Survivors};
 use crate::settings::Settings;
 use crate::storage::{Committed, Storage};
@@ -189,29 +187,11 @@ fn replay(
     let mut visit = |replayed: Replayed<'_>| {
         tables.insert(replayed.key, replayed.lsn, replayed.entry);
     };
-    let mut recovered = recover(&recovery, &mut read, &mut visit).map_err(recover_error)?;
+    let mut recovered = recover(&recovery, &mut read, &mut visit)?;
     recovered.last = recovered
         .last
         .max(Lsn(version.replay_from().0.saturating_sub(1)));
     Ok(recovered)
-}
-
-fn recover_error(error: RecoverError<DeviceError>) -> ReplicaError {
-    match error {
-        RecoverError::Read { source, .. } => source.into(),
-        RecoverError::Corrupt {
-            log,
-            segment,
-            offset,
-            what,
-            ..
-        } => ReplicaError::CorruptLog {
-            log,
-            segment,
-            offset,
-            what,
-        },
-    }
 }
 
 /// Makes what was found durable and commits the cut.

@@ -36,7 +36,7 @@ use argosy_device::{DeviceError, SharedMemory, Store, Ticket};
 use argosy_engine::FlushRange;
 
 use crate::edit::{Edit, LogPoint, LogSegment};
-use crate::log::Geometry;
+use crate::log::{Geometry, RecoverError};
 use crate::settings::Settings;
 use crate::storage::{Storage, StorageError, StoredSegment};
 use crate::version::Version;
@@ -110,6 +110,26 @@ pub enum ReplicaError {
 impl From<DeviceError> for ReplicaError {
     fn from(error: DeviceError) -> Self {
         Self::Storage(StorageError::Device(error))
+    }
+}
+
+impl From<RecoverError<DeviceError>> for ReplicaError {
+    fn from(error: RecoverError<DeviceError>) -> Self {
+        match error {
+            RecoverError::Read { source, .. } => source.into(),
+            RecoverError::Corrupt {
+                log,
+                segment,
+                offset,
+                what,
+                ..
+            } => Self::CorruptLog {
+                log,
+                segment,
+                offset,
+                what,
+            },
+        }
     }
 }
 

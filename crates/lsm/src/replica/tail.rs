@@ -16,14 +16,14 @@ use std::sync::Arc;
 
 use argosy_base::limits::SEGMENT_SIZE;
 use argosy_base::{LogKind, SegmentNumber};
-use argosy_device::{Buffer, DeviceError, SharedMemory};
+use argosy_device::{Buffer, SharedMemory};
 
 use super::{Fill, Position, Replica, ReplicaError, Slots, Survivors, block_down, block_up};
 use crate::edit::LogSegment;
 use crate::log::segment::{
     WINDOW_HEADER_BYTES, Writer, decode_window_header, encode_window_header,
 };
-use crate::log::{LogTail, RecoverError, Recovery, recover};
+use crate::log::{LogTail, Recovery, recover};
 
 impl Replica {
     /// Goes over to `fresh` windows, zero memory, after whoever calls has revoked the old ones:
@@ -72,7 +72,7 @@ impl Replica {
                 .expect("a chain's segments are stored")
                 .read(offset, out)
         };
-        let recovered = recover(&recovery, read, |_| {}).map_err(scan_error)?;
+        let recovered = recover(&recovery, read, |_| {})?;
         self.lsn = recovered.last;
         for (log, tail) in LogKind::ALL.into_iter().zip(&recovered.logs) {
             self.take_tail(log, tail, &survivors[log.index()])?;
@@ -261,22 +261,4 @@ fn overlay(out: &mut [u8], from: u32, at: u32, bytes: &[u8]) {
 fn writer_of(memory: &Arc<SharedMemory>) -> Writer {
     let header = memory.read_vec(0, 64);
     decode_window_header(&header).map_or(Writer::default(), |(_, writer)| writer)
-}
-
-fn scan_error(error: RecoverError<DeviceError>) -> ReplicaError {
-    match error {
-        RecoverError::Read { source, .. } => source.into(),
-        RecoverError::Corrupt {
-            log,
-            segment,
-            offset,
-            what,
-            ..
-        } => ReplicaError::CorruptLog {
-            log,
-            segment,
-            offset,
-            what,
-        },
-    }
 }

@@ -1,12 +1,11 @@
 //! Requests for regions whose primary is elsewhere: how they travel, and the answers that are
-//! awaited; and a peer's requests that wait for the link.
+//! awaited.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
 use argosy_base::{Instant, KeyRange, Outcome, ServerId};
 use argosy_engine::{Condition, Op, WriteBatch, WriteOptions};
 use argosy_wire::call::{Answer, Call, FailureKind};
-use argosy_wire::ring::Header;
 
 use super::waiting::ReplyTo;
 use crate::service::{Request, Response, ServiceError};
@@ -93,39 +92,6 @@ impl Calls {
     /// Gives up what is past its deadline.
     pub(crate) fn expire(&mut self, now: Instant, due: &mut Vec<(ReplyTo, Response)>) {
         self.give_up("did not answer in time", |call| call.deadline <= now, due);
-    }
-}
-
-/// Bytes of a peer's calls that wait for the link, at most.
-const DEFERRED_BYTES_MAX: usize = 16 << 20;
-
-/// Calls of one peer that wait, in order, until it has read the answers to earlier ones.
-#[derive(Default)]
-pub(crate) struct Deferred {
-    calls: VecDeque<(Header, Vec<u8>)>,
-    bytes: usize,
-}
-
-impl Deferred {
-    pub(crate) fn is_empty(&self) -> bool {
-        self.calls.is_empty()
-    }
-
-    /// Keeps a call. False where too much waits already.
-    pub(crate) fn keep(&mut self, header: Header, payload: &[u8]) -> bool {
-        if self.bytes + payload.len() > DEFERRED_BYTES_MAX || self.calls.len() >= CALLS_MAX {
-            return false;
-        }
-        self.bytes += payload.len();
-        self.calls.push_back((header, payload.to_vec()));
-        true
-    }
-
-    /// The call that has waited for the longest.
-    pub(crate) fn next(&mut self) -> Option<(Header, Vec<u8>)> {
-        let (header, payload) = self.calls.pop_front()?;
-        self.bytes -= payload.len();
-        Some((header, payload))
     }
 }
 

@@ -58,7 +58,7 @@ pub use memory::MemoryParts;
 pub use windows::left_windows;
 
 use follower::Follower;
-use forward::{Calls, Deferred};
+use forward::Calls;
 use link::Link;
 use primary::PrimaryDriver;
 use region::{Driver, Region};
@@ -110,8 +110,6 @@ pub struct Node {
     /// The regions that this server is a member of.
     regions: BTreeMap<RegionId, Arc<Region>>,
     calls: Mutex<Calls>,
-    /// Calls of peers that wait for the link.
-    deferred: Mutex<BTreeMap<ServerId, Deferred>>,
     /// Where the answers to a peer's calls go, while its link lives.
     answerers: Mutex<BTreeMap<ServerId, Arc<dyn ReplySink>>>,
     /// When it was opened.
@@ -205,7 +203,6 @@ impl Node {
             links,
             regions,
             calls: Mutex::default(),
-            deferred: Mutex::default(),
             answerers: Mutex::default(),
             now,
             swept: AtomicU64::new(0),

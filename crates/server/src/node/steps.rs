@@ -13,8 +13,8 @@ use argosy_wire::message::{FetchStatus, Message};
 use argosy_wire::ring::Header;
 
 use super::context::Context;
-use super::forward::{Deferred, Forwarded, decode_response, encode_response};
-use super::link::{FETCH_SLOTS, LinkEvent, SHIP_SLOTS, SendError};
+use super::forward::{Forwarded, decode_response, encode_response};
+use super::link::{Admission, FETCH_SLOTS, LinkEvent, SHIP_SLOTS, SendError};
 use super::region::{Driver, engine_of, send_all};
 use super::{Node, convert};
 use crate::activity::Activity;
@@ -122,7 +122,6 @@ impl Node {
                     );
                 }
                 LinkEvent::Down => {
-                    self.deferred(peer, std::mem::take);
                     self.counters.links_lost.fetch_add(1, Ordering::Relaxed);
                     answerers.remove(&peer);
                     self.calls().link_down(peer, &mut due);
@@ -180,37 +179,33 @@ impl Node {
                     reply.send(decode_response(answer));
                 }
             }
-            Message::Call(call) => {
-                let waits = self.link(peer).is_congested()
-                    || !self.deferred(peer, |calls| calls.is_empty());
-                if !waits {
-                    self.answer_call(peer, header, call);
-                } else if !self.deferred(peer, |calls| calls.keep(header, payload)) {
-                    self.refuse_call(peer, header.request);
-                }
-            }
+            Message::Call(call) => match self.admit(peer, header, payload) {
+                Admission::Now => self.answer_call(peer, header, call),
+                Admission::Later => {}
+                Admission::Refused => self.refuse_call(peer, header.request),
+            },
             Message::Stored { slot } => self.link(peer).ship_slot_freed(slot),
             Message::Room { free, reserve } => self.heard_room(peer, Room { free, reserve }),
             message => self.receive_for_region(peer, header, &message),
         }
     }
 
-    /// Does `what` with the calls of `peer` that wait for the link.
-    fn deferred<T>(&self, peer: ServerId, what: impl FnOnce(&mut Deferred) -> T) -> T {
-        let deferred = self.deferred.lock();
-        let mut deferred = deferred.unwrap_or_else(PoisonError::into_inner);
-        what(deferred.entry(peer).or_default())
+    fn admit(&self, peer: ServerId, header: Header, payload: &[u8]) -> Admission {
+        self.link(peer).admit(header, payload)
     }
 
-    /// Carries out the calls of `peer` that waited for the link.
+    fn next_deferred(&self, peer: ServerId) -> Option<(Header, Vec<u8>)> {
+        self.link(peer).next_deferred()
+    }
+
+    /// Carries out the calls of `peer` that waited until it had read earlier answers.
     fn answer_deferred(&self, peer: ServerId) -> bool {
         let mut made = false;
-        while !self.link(peer).is_congested()
-            && let Some((header, payload)) = self.deferred(peer, Deferred::next)
-        {
+        while let Some((header, payload)) = self.next_deferred(peer) {
             made = true;
             // It was understood when it came.
             if let Ok(Message::Call(call)) = Message::decode(header.kind, &payload) {
+                self.world.ledger.turn_to(Activity::Request);
                 self.answer_call(peer, header, call);
             }
         }

@@ -20,6 +20,7 @@
 //! on when a link was reset, and no message of an earlier link is ever read on a later one. Messages
 //! arrive in order, each once, until the link is down.
 
+mod deferred;
 mod opening;
 
 use std::collections::VecDeque;
@@ -32,6 +33,8 @@ use argosy_fabric::{Fabric, FabricError, RemoteMemory};
 use argosy_wire::message::Message;
 use argosy_wire::ring::{Header, PushError, RingError, RingReader, RingShape, RingWriter};
 
+pub(crate) use self::deferred::Admission;
+use self::deferred::Deferred;
 use super::inbox::{BEAT, HEAD, Inbox, RING};
 
 /// Slots into which the peer ships segments as it finishes them.
@@ -41,9 +44,7 @@ pub const FETCH_SLOTS: u8 = 2;
 
 /// Messages that wait for room in the ring, in bytes of payload; over it, the link refuses.
 const BACKLOG_BYTES_MAX: usize = 16 << 20;
-/// From so many on, the peer's calls wait, since their answers would have to.
-const CONGESTED_BYTES: usize = 4 << 20;
-/// A message that is no longer finds room where longer ones do not any more: refusals do.
+/// A message of at most so many bytes finds room where longer ones do not any more: refusals do.
 const SHORT_BYTES: usize = 4 << 10;
 /// How long a message may take to arrive, once its first bytes are there: its writer has died in
 /// the middle, or the bytes are damaged.
@@ -123,6 +124,8 @@ struct Open {
     backlog: VecDeque<(Header, Vec<u8>)>,
     backlog_bytes: usize,
     behind: VecDeque<Behind>,
+    /// Calls of the peer that wait.
+    deferred: Deferred,
     /// Ship slots that the peer has not given back.
     slots_busy: u8,
     /// Own fetch slots into which the peer was asked to write.
@@ -265,11 +268,6 @@ impl Link {
         open.backlog_bytes += payload.len();
         open.backlog.push_back((header, payload.to_vec()));
         Ok(())
-    }
-
-    /// Whether so much waits for the peer to read that its calls have to wait, too.
-    pub(crate) fn is_congested(&self) -> bool {
-        matches!(&self.state, State::Open(open) if open.backlog_bytes > CONGESTED_BYTES)
     }
 
     /// Queues a message behind those of everything that is landing: what refers to a segment does

@@ -8,7 +8,7 @@ use argosy_device::{DeviceError, SharedMemory};
 use argosy_fabric::{FabricError, MemoryKey};
 use argosy_wire::ring::{RingReader, RingShape, RingWriter};
 
-use super::{BEAT_EVERY, Broken, FETCH_SLOTS, Link, LinkEvent, Open, SHIP_SLOTS, State};
+use super::{BEAT_EVERY, Broken, Deferred, FETCH_SLOTS, Link, LinkEvent, Open, SHIP_SLOTS, State};
 use crate::node::inbox::{HELLO, Hello, Inbox, RING};
 use crate::node::keys;
 
@@ -120,6 +120,7 @@ impl Link {
             backlog: VecDeque::new(),
             backlog_bytes: 0,
             behind: VecDeque::new(),
+            deferred: Deferred::default(),
             slots_busy: 0,
             fetches_busy: 0,
         }));
@@ -129,28 +130,29 @@ impl Link {
         Ok(true)
     }
 
-    /// Writes wish and accept into the peer's inbox. A failure is found when it is polled.
+    /// Writes wish and accept into the peer's inbox.
     pub(super) fn say_hello(&mut self) {
-        let hello = Hello {
+        let words = Hello {
             wish: self.session,
             accept: self.accepted,
         };
         self.write += 1;
-        let (word, seq) = (hello.word().to_le_bytes(), self.write);
+        let (bytes, seq) = (words.word().to_le_bytes(), self.write);
         match &mut self.state {
             State::Closed {
                 inbox: Some(remote),
                 hello,
                 ..
             } => {
-                if remote.write(HELLO, &word, seq).is_ok() {
-                    *hello = Some(seq);
-                } else if let State::Closed { inbox, hello, .. } = &mut self.state {
+                *hello = Some(seq);
+                if remote.write(HELLO, &bytes, seq).is_err()
+                    && let State::Closed { inbox, hello, .. } = &mut self.state
+                {
                     (*inbox, *hello) = (None, None);
                 }
             }
             // A failure is found when it is polled.
-            State::Open(open) => drop(open.inbox.write(HELLO, &word, seq)),
+            State::Open(open) => drop(open.inbox.write(HELLO, &bytes, seq)),
             State::Closed { inbox: None, .. } => return,
         }
         self.fabric.notify(self.peer);

@@ -270,3 +270,63 @@ fn whatever_happens_links_open_again() {
         "the test would prove nothing: {delivered}"
     );
 }
+
+/// Calls wait, in order, while the peer does not read; a refusal still finds room when long answers
+/// do not; and what has waited goes with the link.
+#[test]
+fn calls_wait_while_the_peer_does_not_read() {
+    use super::Admission::{Later, Now, Refused};
+    let mut pair = Pair::new(9);
+    pair.run(1000);
+    let link = &mut pair.sides[0].link;
+    assert_eq!(link.admit(header(1), b"call"), Now);
+    let answer = vec![7; 1000 + super::SHORT_BYTES];
+    let mut answers = 0;
+    while link.admit(header(2), b"first") == Now {
+        assert_eq!(link.send(header(0), &answer[..900]), Ok(()));
+        answers += 1;
+    }
+    assert!(answers * 900 > 4 << 20, "{answers} answers of 900 bytes");
+    assert_eq!(link.admit(header(3), b"second"), Later);
+    assert_eq!(link.next_deferred(), None);
+    while link.send(header(0), &answer) == Ok(()) {}
+    assert_eq!(link.send(header(0), b"refused"), Ok(()));
+    let call = vec![1; 1 << 20];
+    while link.admit(header(4), &call) == Later {}
+    assert_eq!(link.admit(header(5), &call), Refused);
+    link.reset("the test wants it");
+    pair.run(1000);
+    let link = &mut pair.sides[0].link;
+    assert!(link.is_open());
+    assert_eq!(link.admit(header(6), b"call"), Now);
+    assert_eq!(link.next_deferred(), None);
+}
+
+/// Once the peer has read enough, what has waited is there again, oldest first.
+#[test]
+fn calls_that_waited_come_in_order() {
+    use super::Admission::{Later, Now};
+    let mut pair = Pair::new(9);
+    pair.run(1000);
+    let link = &mut pair.sides[0].link;
+    let open = match &mut link.state {
+        super::State::Open(open) => open,
+        super::State::Closed { .. } => panic!("the link is open"),
+    };
+    open.backlog_bytes = 5 << 20;
+    assert_eq!(link.admit(header(1), b"first"), Later);
+    assert_eq!(link.admit(header(2), b"second"), Later);
+    let super::State::Open(open) = &mut link.state else {
+        panic!("the link is open");
+    };
+    open.backlog_bytes = 0;
+    assert_eq!(link.admit(header(3), b"third"), Later, "none overtakes");
+    for (request, payload) in [(1, &b"first"[..]), (2, b"second"), (3, b"third")] {
+        let next = link
+            .next_deferred()
+            .map(|(header, call)| (header.request, call));
+        assert_eq!(next, Some((request, payload.to_vec())));
+    }
+    assert_eq!(link.next_deferred(), None);
+    assert_eq!(link.admit(header(4), b"fourth"), Now);
+}
