@@ -12,8 +12,8 @@
 //!    Then segments that are short are packed into fewer.
 //! 4. A merge needs room for what it writes before it frees what it read. Parts are cut so narrow
 //!    that they read half as many segments as there is room for, and few while the device is full.
-//!    A job that finds no room all the
-//!    same gives back what it has, so that another may end; the next part is half as wide.
+//!    A job that finds no room all the same gives back what it has, so that another may end; the
+//!    next part is half as wide.
 //!
 //! What is in the large log is freed by whole segments: once no key points into one any more.
 
