@@ -21,7 +21,7 @@ const ARCHITECTURE_LINES_MAX: usize = 400;
 
 /// Which crates of ours each crate may depend on: the architecture. A crate that is not listed may
 /// not exist.
-const EDGES: [(&str, &[&str]); 12] = [
+const EDGES: [(&str, &[&str]); 13] = [
     ("base", &[]),
     ("wire", &["base"]),
     ("device", &["base"]),
@@ -57,7 +57,11 @@ const EDGES: [(&str, &[&str]); 12] = [
             "server",
         ],
     ),
-    ("bench", &["base", "wire", "device", "engine", "lsm"]),
+    ("client", &["base"]),
+    (
+        "bench",
+        &["base", "wire", "device", "engine", "lsm", "client"],
+    ),
     (
         "argosy",
         &[
@@ -69,6 +73,7 @@ const EDGES: [(&str, &[&str]); 12] = [
             "fabric",
             "coordinator",
             "server",
+            "client",
             "bench",
         ],
     ),

@@ -29,13 +29,13 @@ pub mod order;
 pub mod plot;
 pub mod process;
 pub mod report;
-pub mod resp;
 pub mod rng;
 pub mod run;
 pub mod timeline;
 pub mod truth;
 pub mod workload;
 
+pub use argosy_client::resp;
 pub use data::{Mix, Sizes};
 pub use report::{Report, Row};
 pub use run::{BenchError, Configuration, Event, Phase, ServerHandle, Target};

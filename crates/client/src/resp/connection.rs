@@ -1,4 +1,4 @@
-//! A client of the Redis protocol, as far as the bench and the tests need it: RESP2, blocking,
+//! One connection of the Redis protocol, as far as clients of ours need it: RESP2, blocking,
 //! pipelined.
 //!
 //! Commands are collected by [`Connection::push`], sent by [`Connection::flush`], and their replies
@@ -282,5 +282,5 @@ fn number(output: &mut Vec<u8>, sign: u8, n: usize) {
 }
 
 #[cfg(test)]
-#[path = "resp_tests.rs"]
+#[path = "connection_tests.rs"]
 mod tests;
