@@ -103,7 +103,7 @@ pub(super) struct Record {
 impl Record {
     /// Finds the parts of the record at `at`. `None` where it is malformed or reaches past the end.
     #[inline]
-    fn decode(leaf: &[u8], at: usize) -> Option<Self> {
+    pub(super) fn decode(leaf: &[u8], at: usize) -> Option<Self> {
         let flags = *leaf.get(at)?;
         let mut next = at + 1;
         let key_len = length(leaf, &mut next, KEY_BYTES_MAX)?;
@@ -136,6 +136,12 @@ impl Record {
     #[inline]
     pub(super) fn key<'a>(&self, leaf: &'a [u8]) -> &'a [u8] {
         &leaf[self.key_at as usize..self.value_at as usize]
+    }
+
+    /// Where its pointer lies in its leaf, if it has one.
+    #[inline]
+    pub(super) fn pointer_range(&self) -> Option<std::ops::Range<usize>> {
+        (self.flags == POINTER).then_some(self.value_at as usize..self.end as usize)
     }
 
     /// What the key is bound to, in its leaf.
@@ -376,6 +382,27 @@ fn slots_of(leaf: &[u8], count: usize) -> &[[u8; SLOT_BYTES]] {
     leaf[HEADER_BYTES..][..count * SLOT_BYTES]
         .as_chunks::<SLOT_BYTES>()
         .0
+}
+
+/// How many slots `leaf` says it has.
+pub(super) fn slot_count(leaf: &[u8]) -> usize {
+    let count = leaf.get(4..6).and_then(|bytes| bytes.first_chunk());
+    count.map_or(0, |bytes| usize::from(u16::from_le_bytes(*bytes)))
+}
+
+/// Where the record of slot `index` of `leaf` begins, if there is such a slot.
+pub(super) fn slot_at(leaf: &[u8], index: usize) -> Option<usize> {
+    let slot = leaf.get(HEADER_BYTES + index * SLOT_BYTES..)?;
+    slot.first_chunk().map(slot_offset)
+}
+
+/// Bytes of the leaf with which `bytes` begins: record 0 ends where the leaf does. Nothing is
+/// checked but that it lies within `bytes`.
+pub(super) fn node_len(bytes: &[u8]) -> Option<usize> {
+    let bytes = &bytes[..bytes.len().min(LEAF_BYTES_MAX)];
+    let first = Record::decode(bytes, slot_at(bytes, 0)?)?;
+    let len = first.end as usize;
+    (len >= HEADER_BYTES + SLOT_BYTES).then_some(len)
 }
 
 /// Checks everything that the module's documentation promises of a leaf, and returns the number of

@@ -20,6 +20,7 @@ pub mod cursor;
 pub mod format;
 pub mod index;
 pub mod leaf;
+pub mod pointers;
 pub mod reader;
 pub mod verify;
 

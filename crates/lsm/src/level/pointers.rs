@@ -1,0 +1,139 @@
+//! The pointers of a finished level segment, visited in place and changed where the visitor says so.
+//!
+//! A pointer is eight bytes at the end of a node's record (see [`leaf`](super::leaf)): into the large
+//! log, from a leaf. Nodes lie back to back from the segment's beginning to `leaves_len`, and each
+//! tells its own length: record 0 ends where the node does.
+//!
+//! What changes is the pointer's eight bytes and the checksum of its node; lengths stay. A node is
+//! checked before it is touched, so that damage is never given a checksum that hides it (I2).
+//! Index, filter, table and footer hold no pointer and stay as they are: the references in the table
+//! are numbers of log segments, wherever the pointers lead. [`SegmentName::checksum`] over all bytes
+//! is a new one.
+
+use argosy_base::{Kind, Pointer};
+
+use super::format::{FOOTER_BYTES, Footer};
+use super::leaf::{self, Record};
+use super::{LevelError, SegmentName};
+
+/// Where a pointer leads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PointerKind {
+    /// To a record of the large log.
+    Log,
+}
+
+/// What was done to a segment's pointers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Visited {
+    /// Pointers that were shown.
+    pub pointers: u64,
+    /// Those of them that are others now.
+    pub changed: u64,
+}
+
+/// Why a visit ended early. Nodes before that place are changed already: throw the bytes away.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum VisitError {
+    /// The bytes are not those of a level segment of this name.
+    #[error(transparent)]
+    Damaged(#[from] LevelError),
+    /// The visitor does not know where this pointer leads.
+    #[error("{kind:?} pointer {at} leads nowhere that is known")]
+    Unknown {
+        /// Where it should lead.
+        kind: PointerKind,
+        /// The pointer.
+        at: Pointer,
+    },
+}
+
+/// Shows `visit` every pointer in `bytes`, all bytes of the finished segment `name`, and puts what it
+/// returns in its place. The checksums of nodes that changed are made anew.
+///
+/// # Errors
+/// [`VisitError`], where the bytes are damaged or `visit` returns `None`.
+pub fn for_each_pointer_mut(
+    name: SegmentName,
+    bytes: &mut [u8],
+    mut visit: impl FnMut(PointerKind, Pointer) -> Option<Pointer>,
+) -> Result<Visited, VisitError> {
+    let (body, footer) = bytes
+        .split_last_chunk_mut::<FOOTER_BYTES>()
+        .ok_or_else(|| name.corrupt(0, "the segment has an impossible length"))?;
+    let at = narrow(name, body.len())?;
+    let footer = Footer::parse(footer, name, at)?;
+    let nodes = body
+        .get_mut(..footer.leaves_len as usize)
+        .ok_or_else(|| name.corrupt(at, "the footer contradicts itself"))?;
+    let mut visited = Visited::default();
+    let mut from = 0;
+    while from < nodes.len() {
+        let offset = narrow(name, from)?;
+        let len = leaf::node_len(&nodes[from..])
+            .ok_or_else(|| name.corrupt(offset, "a node has no end in its segment"))?;
+        let node = &mut nodes[from..from + len];
+        let of = Node {
+            name,
+            offset,
+            holds: Kind::Leaf,
+            leads: PointerKind::Log,
+        };
+        of.visit(node, &mut visit, &mut visited)?;
+        from += len;
+    }
+    Ok(visited)
+}
+
+/// What a node is.
+struct Node {
+    name: SegmentName,
+    offset: u32,
+    holds: Kind,
+    leads: PointerKind,
+}
+
+impl Node {
+    fn visit(
+        &self,
+        node: &mut [u8],
+        visit: &mut impl FnMut(PointerKind, Pointer) -> Option<Pointer>,
+        visited: &mut Visited,
+    ) -> Result<(), VisitError> {
+        let identity = self.name.identity(self.holds, self.offset);
+        let damaged = |what| self.name.corrupt(self.offset, what);
+        if identity.checksum(&node[4..]).to_le_bytes() != node[..4] {
+            return Err(damaged("a node's checksum does not match").into());
+        }
+        let before = visited.changed;
+        for slot in 0..leaf::slot_count(node) {
+            let record = leaf::slot_at(node, slot).and_then(|at| Record::decode(node, at));
+            let record = record.ok_or_else(|| damaged("a node's record is malformed"))?;
+            let Some(range) = record.pointer_range() else {
+                continue;
+            };
+            let stored = node[range.clone()].first_chunk().copied();
+            let at = Pointer::from_raw(u64::from_le_bytes(stored.unwrap_or_default()));
+            let kind = self.leads;
+            let new = visit(kind, at).ok_or(VisitError::Unknown { kind, at })?;
+            visited.pointers += 1;
+            if new != at {
+                visited.changed += 1;
+                node[range].copy_from_slice(&new.to_raw().to_le_bytes());
+            }
+        }
+        if visited.changed > before {
+            let crc = identity.checksum(&node[4..]);
+            node[..4].copy_from_slice(&crc.to_le_bytes());
+        }
+        Ok(())
+    }
+}
+
+fn narrow(name: SegmentName, at: usize) -> Result<u32, LevelError> {
+    u32::try_from(at).map_err(|_| name.corrupt(0, "the segment has an impossible length"))
+}
+
+#[cfg(test)]
+#[path = "pointers_tests.rs"]
+mod tests;
