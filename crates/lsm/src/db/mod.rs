@@ -18,15 +18,16 @@
 
 mod background;
 mod condition;
+pub(crate) mod jobs;
 mod logflush;
 pub mod promote;
 mod replay;
 mod source;
-mod space;
-mod stats;
-mod trim;
+pub(crate) mod space;
+pub(crate) mod stats;
+pub(crate) mod trim;
 mod upkeep;
-mod writer;
+pub(crate) mod writer;
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};

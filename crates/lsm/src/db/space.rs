@@ -24,7 +24,9 @@ use argosy_device::{Purpose, Room};
 
 use super::Lsm;
 use super::background::Background;
+use super::jobs::Jobs;
 use crate::memtable::Memtable;
+use crate::storage::Storage;
 
 /// Segments that a merge reads at most while the device is full, so that those of several regions
 /// find room beside each other.
@@ -38,7 +40,7 @@ const NARROWER_MAX: u32 = 16;
 
 /// What is known of the room, and what was done about it.
 #[derive(Debug, Default)]
-pub(super) struct Space {
+pub(crate) struct Space {
     /// The least room of any member; `None` before the first step.
     room: Option<Room>,
     full: bool,
@@ -109,17 +111,17 @@ impl Space {
 /// Between two tries of what found no room.
 const RETRY: Duration = Duration::from_millis(100);
 
-impl Background {
+impl Jobs {
     /// Whether a flush of `table` may begin: there is room for its bytes, an eighth for indexes and
     /// filters, and the last segment, which is not full. That is a bound and no measure; where
     /// nothing else can make room it is tried all the same. On a full device what frees more
     /// goes first: merges, as long as they find room, unless the flush lets a long log go.
-    pub(super) fn may_flush(&self, table: &Memtable) -> bool {
+    pub(super) fn may_flush(&self, table: &Memtable, storage: &Storage) -> bool {
         let merging = self.compaction.is_some();
         let space = &self.space;
         let bytes = table.used_bytes();
-        let segments = (bytes + bytes / 8) / self.storage.settings().segment_bytes + 1;
-        let head = self.storage.head();
+        let segments = (bytes + bytes / 8) / storage.settings().segment_bytes + 1;
+        let head = storage.head();
         let logs = LogKind::ALL.iter().flat_map(|log| head.log(*log));
         let sealed = logs.filter(|entry| entry.segment.end.is_some()).count();
         let wins = sealed > segments;
@@ -130,12 +132,12 @@ impl Background {
     }
 
     /// Whether nothing but a flush can make room.
-    fn is_alone(&self) -> bool {
+    const fn is_alone(&self) -> bool {
         self.at_rest && self.compaction.is_none()
     }
 
     /// What a flush may use: the room that is kept for merges only where there are none.
-    pub(super) fn flush_purpose(&self) -> Purpose {
+    pub(super) const fn flush_purpose(&self) -> Purpose {
         if self.is_alone() {
             Purpose::Merge
         } else {
@@ -143,58 +145,80 @@ impl Background {
         }
     }
 
-    /// Looks how much room there is, and begins what may make some.
-    pub(super) fn look_for_space(&mut self, lsm: &Lsm, now: Instant) {
-        let own = self.storage.store().room();
-        let members = lsm.members_room();
-        let full = own.is_full() || members.is_some_and(|room| room.is_full());
+    /// Takes note of the least room that a device of the group has, and of whether one is full.
+    /// Returns whether that has changed.
+    pub(crate) fn note_room(&mut self, now: Instant, least: Room, full: bool) -> bool {
         let space = &mut self.space;
         space.now = now;
-        let least = members.filter(|room| room.free < own.free);
-        space.room = Some(least.unwrap_or(own));
-        if space.full != full {
+        space.room = Some(least);
+        let changed = space.full != full;
+        if changed {
             space.full = full;
             space.packed = false;
             self.at_rest = false;
-            lsm.set_full(full);
         }
-        if full {
-            self.go_over_it(lsm, now);
-        } else {
-            self.space.pass = None;
+        if !full {
+            space.pass = None;
         }
+        changed
     }
 
-    /// Begins a pass over everything that may free space, where none is under way.
-    fn go_over_it(&mut self, lsm: &Lsm, now: Instant) {
+    /// On a full device: whether a pass over everything that may free space should begin now, with
+    /// the flush of a memtable that is not full. `frozen` says whether one waits already.
+    pub(crate) fn wants_pass(&mut self, now: Instant, interval: Duration, frozen: bool) -> bool {
         let idle = self.at_rest && self.compaction.is_none() && self.flush.is_none();
-        if !idle || lsm.lock().frozen_count() > 0 {
-            return;
+        if !idle || frozen {
+            return false;
         }
         if let Some(began) = self.space.pass.take() {
-            let took = now.since(began).max(lsm.settings.flush_interval);
+            let took = now.since(began).max(interval);
             self.space.next_pass = Some(now + took);
         }
-        if self.space.next_pass.is_none_or(|at| at <= now) && lsm.freeze_now() {
-            self.space.pass = Some(now);
-            self.space.packed = false;
-        }
+        self.space.next_pass.is_none_or(|at| at <= now)
+    }
+
+    /// The pass has begun.
+    pub(crate) const fn pass_begun(&mut self, now: Instant) {
+        self.space.pass = Some(now);
+        self.space.packed = false;
     }
 
     /// The flush found no room.
-    pub(super) fn give_up_flush(&mut self) {
+    pub(super) fn give_up_flush(&mut self, storage: &mut Storage) {
         if let Some(mut flush) = self.flush.take() {
-            flush.build.abandon(&mut self.storage);
+            flush.build.abandon(storage);
         }
         self.space.give_up();
     }
 
     /// The compaction found no room: the next one is narrower.
-    pub(super) fn give_up_compaction(&mut self) {
+    pub(super) fn give_up_compaction(&mut self, storage: &mut Storage) {
         if let Some(mut compaction) = self.compaction.take() {
-            compaction.build.abandon(&mut self.storage);
+            compaction.build.abandon(storage);
         }
         self.space.give_up();
         self.space.narrower = (self.space.narrower + 1).min(NARROWER_MAX);
+    }
+}
+
+impl Background {
+    /// Looks how much room there is, and begins what may make some.
+    pub(super) fn look_for_space(&mut self, lsm: &Lsm, now: Instant) {
+        let own = self.storage.store().room();
+        let members = lsm.members_room();
+        let full = own.is_full() || members.is_some_and(|room| room.is_full());
+        let least = members.filter(|room| room.free < own.free);
+        if self.jobs.note_room(now, least.unwrap_or(own), full) {
+            lsm.set_full(full);
+        }
+        let interval = lsm.settings.flush_interval;
+        if full
+            && self
+                .jobs
+                .wants_pass(now, interval, lsm.lock().frozen_count() > 0)
+            && lsm.freeze_now()
+        {
+            self.jobs.pass_begun(now);
+        }
     }
 }

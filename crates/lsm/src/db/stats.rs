@@ -70,19 +70,19 @@ pub struct Stats {
 
 /// Counters that rise while the engine runs.
 #[derive(Debug, Default)]
-pub(super) struct Counts {
-    pub(super) flushes: AtomicU64,
-    pub(super) compactions: AtomicU64,
-    pub(super) moves: AtomicU64,
-    pub(super) compaction_read_bytes: AtomicU64,
-    pub(super) segment_write_bytes: AtomicU64,
-    pub(super) log_write_bytes: AtomicU64,
-    pub(super) edits: AtomicU64,
+pub(crate) struct Counts {
+    pub(crate) flushes: AtomicU64,
+    pub(crate) compactions: AtomicU64,
+    pub(crate) moves: AtomicU64,
+    pub(crate) compaction_read_bytes: AtomicU64,
+    pub(crate) segment_write_bytes: AtomicU64,
+    pub(crate) log_write_bytes: AtomicU64,
+    pub(crate) edits: AtomicU64,
     busy: [AtomicU64; 4],
 }
 
 impl Counts {
-    pub(super) fn add(counter: &AtomicU64, n: u64) {
+    pub(crate) fn add(counter: &AtomicU64, n: u64) {
         counter.fetch_add(n, Ordering::Relaxed);
     }
 
@@ -91,7 +91,7 @@ impl Counts {
     }
 
     /// The counters, with everything else zero.
-    pub(super) fn read(&self) -> Stats {
+    pub(crate) fn read(&self) -> Stats {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Stats {
             flushes: read(&self.flushes),

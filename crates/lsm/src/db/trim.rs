@@ -16,7 +16,7 @@ use crate::version::Version;
 
 /// The highest LSN in each sealed log segment, as far as it is known.
 #[derive(Debug)]
-pub(super) struct LastLsns {
+pub(crate) struct LastLsns {
     known: BTreeMap<SegmentNumber, Lsn>,
     /// For segments from before the engine started: the last LSN of the history then.
     before: Lsn,
@@ -24,7 +24,7 @@ pub(super) struct LastLsns {
 
 impl LastLsns {
     /// Nothing is known but that all segments end at or below `before`.
-    pub(super) const fn new(before: Lsn) -> Self {
+    pub(crate) const fn new(before: Lsn) -> Self {
         Self {
             known: BTreeMap::new(),
             before,
@@ -32,7 +32,7 @@ impl LastLsns {
     }
 
     /// No LSN in `number` is above `last`.
-    pub(super) fn set(&mut self, number: SegmentNumber, last: Lsn) {
+    pub(crate) fn set(&mut self, number: SegmentNumber, last: Lsn) {
         self.known.insert(number, last);
     }
 
@@ -43,13 +43,13 @@ impl LastLsns {
 
 /// How many segments of the large log a value may reach into behind the one in which it begins:
 /// its bytes, a 16th for padding at the ends of windows, and headers.
-pub(super) const fn reach(segment_bytes: usize) -> u64 {
+pub(crate) const fn reach(segment_bytes: usize) -> u64 {
     (VALUE_BYTES_MAX + VALUE_BYTES_MAX / 8).div_ceil(segment_bytes) as u64
 }
 
 /// Adds to `edit`, which changes `version`, the removals that it makes possible. `removed` are the
 /// level segments that it takes away, and `reach` is [`reach`] of the geometry.
-pub(super) fn trim<'a>(
+pub(crate) fn trim<'a>(
     version: &Version,
     removed: impl Iterator<Item = &'a LevelSegment>,
     reach: u64,

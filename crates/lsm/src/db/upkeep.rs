@@ -43,13 +43,19 @@ impl Background {
             effect.mark = edit.mark;
         }
         let idle = edit.logs_sealed.is_empty() && edit.logs_added.is_empty() && edit.mark.is_none();
-        if idle && !self.space.is_full() {
+        if idle && !self.jobs.space.is_full() {
             return Ok(false);
         }
         // What an earlier engine began and nobody wrote to is in no flush's way.
         let head = Arc::clone(self.storage.head());
         let reach = reach(lsm.settings.segment_bytes);
-        trim(&head, std::iter::empty(), reach, &mut self.lasts, &mut edit);
+        trim(
+            &head,
+            std::iter::empty(),
+            reach,
+            &mut self.jobs.lasts,
+            &mut edit,
+        );
         if idle && edit.logs_removed.is_empty() {
             return Ok(false);
         }
@@ -74,7 +80,7 @@ impl Background {
                 }
                 edit.logs_sealed.push(*point);
                 effect.sealed.push(point.number);
-                self.lasts.set(point.number, *last);
+                self.jobs.lasts.set(point.number, *last);
             }
         }
     }

@@ -31,13 +31,13 @@ const RECORD_OVERHEAD: u64 = 12;
 
 /// A memtable that is full and waits to become a run of L1.
 #[derive(Clone)]
-pub(super) struct Frozen {
+pub(crate) struct Frozen {
     /// The memtable.
-    pub(super) table: Arc<Memtable>,
+    pub(crate) table: Arc<Memtable>,
     /// The highest LSN in it.
-    pub(super) last: Lsn,
+    pub(crate) last: Lsn,
     /// Where the large log ended when it was frozen: its pointers lie below.
-    pub(super) large: Option<LogEnd>,
+    pub(crate) large: Option<LogEnd>,
 }
 
 /// A log segment that has ended.

@@ -1,0 +1,341 @@
+//! Flushes and compactions of one region: work that turns memtables into runs, and levels into
+//! larger ones.
+//!
+//! Who has jobs done is either an engine, which ships what is built, or a backup that builds its
+//! own levels ([`replica`](crate::replica)). Both hand in where things are ([`Site`]) and commit the
+//! edits that come out:
+//!
+//! 1. The oldest frozen memtable becomes a run of L1, once everything in it is committed.
+//! 2. One part of one level at a time is merged into the level below.
+//!
+//! A step merges about `step_bytes` of one of them. What a job made is committed by one edit; a job
+//! under way is forgotten by a crash (I3).
+
+use std::sync::Arc;
+
+use argosy_base::{Epoch, KeyRange, Lsn};
+use argosy_device::Purpose;
+use argosy_engine::{EngineError, LogEnd, Observer};
+
+use super::space::Space;
+use super::stats::Counts;
+use super::trim::{LastLsns, reach, trim};
+use super::writer::Frozen;
+use crate::compaction::build::{Below, Build, Stepped, Target, Tools};
+use crate::compaction::pick::{Choice, Policy, pick};
+use crate::compaction::plan::{Plan, move_down, shape};
+use crate::compaction::sources::{MemtableSource, RunReading, RunSource};
+use crate::edit::{Edit, LogPoint, RunId};
+use crate::level::ReadAhead;
+use crate::level::builder::Geometry;
+use crate::merge::Merge;
+use crate::settings::Settings;
+use crate::storage::Storage;
+
+/// Where jobs are done.
+pub(crate) struct Site<'a> {
+    pub(crate) storage: &'a mut Storage,
+    pub(crate) settings: &'a Settings,
+    /// The epoch in which segments and edits are made.
+    pub(crate) epoch: Epoch,
+    /// Who ships what is built.
+    pub(crate) observer: Option<&'a dyn Observer>,
+    pub(crate) counts: &'a Counts,
+}
+
+/// What jobs are to know of the moment.
+pub(crate) struct Now<'a> {
+    /// The oldest memtable that waits, if everything in it is committed.
+    pub(crate) frozen: Option<&'a Frozen>,
+    /// Whether a log is durable up to here.
+    pub(crate) is_durable: &'a dyn Fn(&LogEnd) -> bool,
+    /// An edit of a flush is on its way.
+    pub(crate) flush_committing: bool,
+    /// An edit of a compaction is on its way.
+    pub(crate) compaction_committing: bool,
+}
+
+/// A memtable that is becoming a run.
+pub(crate) struct Flush {
+    pub(super) build: Build<MemtableSource>,
+    last: Lsn,
+    /// The end of the large log below which its pointers lie.
+    large: Option<LogEnd>,
+}
+
+/// A part of a level that is being merged into the next.
+pub(crate) struct Compaction {
+    pub(super) build: Build<Merge<RunSource>>,
+    plan: Plan,
+}
+
+/// What a step came to.
+pub(crate) enum Made {
+    /// Nothing could be done.
+    Nothing,
+    /// Some of a job was done.
+    Progress,
+    /// The oldest memtable is a run, once this edit is committed.
+    Flushed(Edit),
+    /// A part of a level was merged or moved, once this edit is committed.
+    Compacted(Edit),
+}
+
+/// See the module documentation.
+pub(crate) struct Jobs {
+    pub(super) flush: Option<Flush>,
+    pub(super) compaction: Option<Compaction>,
+    /// No level of the head version asks for a compaction.
+    pub(crate) at_rest: bool,
+    /// What is done about a device that is full.
+    pub(crate) space: Space,
+    pub(crate) lasts: LastLsns,
+    next_run: u64,
+    /// The flush or the compaction goes first in the next step.
+    compaction_first: bool,
+}
+
+impl Jobs {
+    /// No jobs yet, for a region whose history ends at `last`.
+    pub(crate) fn new(storage: &Storage, last: Lsn) -> Self {
+        let version = storage.head();
+        let runs = version.level(1).map_or(&[][..], |level| &level.runs);
+        Self {
+            flush: None,
+            compaction: None,
+            at_rest: false,
+            space: Space::default(),
+            lasts: LastLsns::new(last),
+            next_run: runs.iter().map(|run| run.id.0 + 1).max().unwrap_or(1),
+            compaction_first: false,
+        }
+    }
+
+    /// Jobs under way, and whether a compaction may have to be begun.
+    pub(crate) fn pending(&self) -> usize {
+        let jobs = usize::from(self.flush.is_some()) + usize::from(self.compaction.is_some());
+        jobs + usize::from(!self.at_rest)
+    }
+
+    /// Whether a flush is finished but for the log bytes that it points to.
+    pub(crate) fn waits_for_log(&self, is_durable: &dyn Fn(&LogEnd) -> bool) -> bool {
+        self.flush.as_ref().is_some_and(|flush| {
+            let large = flush.large.filter(|end| !is_durable(end));
+            large.is_some() && flush.build.is_done()
+        })
+    }
+
+    /// The edit of a flush is committed.
+    pub(crate) fn flush_committed(&mut self) {
+        self.flush = None;
+        self.at_rest = false;
+    }
+
+    /// The edit of a compaction is committed.
+    pub(crate) fn compaction_committed(&mut self) {
+        self.compaction = None;
+        self.at_rest = false;
+        self.space.narrower = 0;
+    }
+
+    /// Moves one job: the flush, or where that waits, the compaction; in turns while L1 or the
+    /// device is full.
+    ///
+    /// # Errors
+    /// The device's; damage to what is read.
+    pub(crate) fn step(&mut self, site: &mut Site<'_>, now: &Now<'_>) -> Result<Made, EngineError> {
+        let l1 = site.storage.head().level(1);
+        let behind = l1.map_or(0, |level| level.runs.len()) >= site.settings.l1_runs_max;
+        self.compaction_first = (behind || self.space.is_full()) && !self.compaction_first;
+        if self.compaction_first {
+            let made = self.step_compaction(site, now)?;
+            if !matches!(made, Made::Nothing) {
+                return Ok(made);
+            }
+        }
+        let made = self.step_flush(site, now)?;
+        if matches!(made, Made::Nothing) && !self.compaction_first {
+            return self.step_compaction(site, now);
+        }
+        Ok(made)
+    }
+
+    fn begin_flush(&mut self, site: &Site<'_>, frozen: Option<&Frozen>) -> bool {
+        let Some(frozen) = frozen else {
+            return false;
+        };
+        if !self.may_flush(&frozen.table, site.storage) {
+            return false;
+        }
+        let all = KeyRange::all();
+        let source = MemtableSource::new(&frozen.table, frozen.last, &all);
+        let below = Below::new(site.storage.head(), 1, &all);
+        self.flush = Some(Flush {
+            build: Build::new(source, site.target(), below),
+            last: frozen.last,
+            large: frozen.large,
+        });
+        true
+    }
+
+    fn step_flush(&mut self, site: &mut Site<'_>, now: &Now<'_>) -> Result<Made, EngineError> {
+        if self.flush.is_none() && !self.begin_flush(site, now.frozen) {
+            return Ok(Made::Nothing);
+        }
+        if now.flush_committing {
+            return Ok(Made::Nothing);
+        }
+        let purpose = self.flush_purpose();
+        let flush = self.flush.as_mut().expect("it was begun");
+        let stepped = flush.build.step(&mut site.tools(purpose))?;
+        match stepped {
+            Stepped::DeviceFull => {
+                self.give_up_flush(site.storage);
+                Ok(Made::Nothing)
+            }
+            Stepped::Progress => Ok(Made::Progress),
+            Stepped::Waiting => Ok(Made::Nothing),
+            Stepped::Done if flush.large.is_some_and(|end| !(now.is_durable)(&end)) => {
+                Ok(Made::Nothing)
+            }
+            Stepped::Done => Ok(Made::Flushed(self.flush_edit(site))),
+        }
+    }
+
+    fn flush_edit(&mut self, site: &Site<'_>) -> Edit {
+        let flush = self.flush.as_ref().expect("it is done");
+        let mut edit = site.storage.next_edit(site.epoch);
+        edit.replay_from = Some(flush.last.next());
+        let run = RunId(self.next_run);
+        self.next_run += 1;
+        for segment in flush.build.outputs() {
+            Counts::add(&site.counts.segment_write_bytes, segment.len.into());
+            edit.added.push((1, run, segment.clone()));
+        }
+        edit.log_points.extend(flush.large.map(|end| LogPoint {
+            log: end.log,
+            number: end.segment,
+            to: end.end,
+        }));
+        let head = Arc::clone(site.storage.head());
+        // What is sealed is durable on whoever applied the seal, and needs no point.
+        let is_open = |number| {
+            let entry = head.log_segment(number);
+            entry.is_some_and(|entry| entry.segment.end.is_none())
+        };
+        edit.log_points.retain(|point| is_open(point.number));
+        let reach = reach(site.settings.segment_bytes);
+        trim(&head, std::iter::empty(), reach, &mut self.lasts, &mut edit);
+        Counts::add(&site.counts.flushes, 1);
+        edit
+    }
+
+    fn begin_compaction(&mut self, site: &Site<'_>) -> Result<Made, EngineError> {
+        let head = Arc::clone(site.storage.head());
+        let settings = site.settings;
+        let policy = Policy {
+            l1_runs: settings.l1_runs,
+            growth_factor: settings.growth_factor,
+            l0_bytes: settings.l0_bytes as u64,
+            part_bytes: settings.compaction_part_bytes,
+            segments_max: self.space.part_segments(),
+            reclaim: self.space.is_full(),
+            pack_bytes: self.space.pack_bytes(settings.segment_bytes),
+            pack_segments: self.space.pack_segments(),
+        };
+        match pick(&shape(&head), &policy) {
+            Choice::Rest => {
+                self.at_rest = true;
+                Ok(Made::Nothing)
+            }
+            Choice::Move { level, segments } => {
+                let mut edit = site.storage.next_edit(site.epoch);
+                move_down(&head, level, &segments, &mut edit);
+                Counts::add(&site.counts.moves, segments.len() as u64);
+                Ok(Made::Compacted(edit))
+            }
+            Choice::Merge { level, range } => {
+                let plan = Plan::new(&head, level, &range);
+                let reading = RunReading {
+                    region: site.storage.region(),
+                    ahead: ReadAhead::COMPACTION,
+                    cache: None,
+                };
+                let sources = plan
+                    .inputs
+                    .iter()
+                    .map(|pieces| RunSource::new(reading.clone(), pieces.clone()))
+                    .collect::<Result<_, _>>()?;
+                let below = Below::new(&head, plan.target + 1, &range);
+                Counts::add(&site.counts.compactions, 1);
+                Counts::add(&site.counts.compaction_read_bytes, plan.bytes());
+                self.compaction = Some(Compaction {
+                    build: Build::new(Merge::new(sources), site.target(), below),
+                    plan,
+                });
+                Ok(Made::Progress)
+            }
+        }
+    }
+
+    fn step_compaction(&mut self, site: &mut Site<'_>, now: &Now<'_>) -> Result<Made, EngineError> {
+        if now.compaction_committing {
+            return Ok(Made::Nothing);
+        }
+        let Some(compaction) = &mut self.compaction else {
+            return if self.at_rest || !self.space.may_compact() {
+                Ok(Made::Nothing)
+            } else {
+                self.begin_compaction(site)
+            };
+        };
+        match compaction.build.step(&mut site.tools(Purpose::Merge))? {
+            Stepped::DeviceFull => {
+                self.give_up_compaction(site.storage);
+                Ok(Made::Nothing)
+            }
+            Stepped::Done => Ok(Made::Compacted(self.compaction_edit(site))),
+            Stepped::Progress => Ok(Made::Progress),
+            Stepped::Waiting => Ok(Made::Nothing),
+        }
+    }
+
+    fn compaction_edit(&mut self, site: &Site<'_>) -> Edit {
+        let Compaction { build, plan } = self.compaction.as_ref().expect("it is done");
+        let read = plan.inputs.iter().map(Vec::len).sum();
+        self.space.merged(read, build.outputs().len());
+        let mut edit = site.storage.next_edit(site.epoch);
+        plan.take_away(&mut edit);
+        for segment in build.outputs() {
+            Counts::add(&site.counts.segment_write_bytes, segment.len.into());
+            edit.added.push((plan.target, RunId(0), segment.clone()));
+        }
+        let head = Arc::clone(site.storage.head());
+        let removed = plan.removed(&head);
+        let reach = reach(site.settings.segment_bytes);
+        trim(&head, removed, reach, &mut self.lasts, &mut edit);
+        edit
+    }
+}
+
+impl Site<'_> {
+    fn target(&self) -> Target {
+        Target {
+            region: self.storage.region(),
+            epoch: self.epoch,
+            geometry: Geometry {
+                node_bytes: self.settings.node_bytes,
+                segment_bytes: self.settings.segment_bytes,
+            },
+        }
+    }
+
+    fn tools(&mut self, purpose: Purpose) -> Tools<'_> {
+        Tools {
+            storage: self.storage,
+            observer: self.observer,
+            purpose,
+            step_bytes: self.settings.step_bytes,
+        }
+    }
+}
