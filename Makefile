@@ -7,6 +7,8 @@
 #   make simulate-many SEEDS=300 many of them, first seed FIRST (default 1)
 #   make mutants                 planted mistakes, each of which the checkers have to find
 #   make lint                    formatting, clippy, documentation
+#   make bench-peers             the bench with RocksDB beside ours (ARGS='--mix s,sd' ...)
+#   make test-peers              lints and tests of what bench-peers adds
 #   make ci                      what CI runs
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -19,7 +21,7 @@ ARGS ?=
 SEEDS ?= 300
 FIRST ?= 1
 
-.PHONY: help run build test lint doc simulate simulate-many mutants ci
+.PHONY: help run build test lint doc simulate simulate-many mutants bench-peers test-peers ci
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -62,6 +64,19 @@ mutants:
 	@for mutant in $(MUTANTS); do \
 		$(CARGO_TARGET_DIR)/release/argosy-sim --seeds 1000 --mutant $$mutant || exit 1; \
 	done
+
+# The only commands that need another store's library; nothing else builds or links one.
+bench-peers:
+	@scripts/setup.sh rust peers
+	$(CARGO) build --release --locked -p argosy --features peers
+	@exec $(BIN) bench --embedded --peer rocksdb $(ARGS)
+
+test-peers:
+	@scripts/setup.sh rust lint peers
+	$(CARGO) clippy -p argosy-peers -p argosy-bench -p argosy --all-targets --locked \
+		--features argosy-peers/installed,argosy/peers -- -D warnings
+	$(CARGO) test -p argosy-peers --features installed --locked
+	$(CARGO) test -p argosy --features peers --test end_to_end --locked rocksdb_runs_beside_ours
 
 ci:
 	@.ci/run

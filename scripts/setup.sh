@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# Installs what is missing, and only that. Usage: scripts/setup.sh rust|lint|test ...
+# Installs what is missing, and only that. Usage: scripts/setup.sh rust|lint|test|peers ...
 #
 #   rust  a C linker, and Rust 1.95 or newer: the one on the PATH, else Debian's rustc-web and cargo-web
 #   lint  cargo fmt and cargo clippy for that Rust
+#   peers librocksdb, which argosy bench --peer rocksdb is built with
 #   test  redis-cli, redis-benchmark, redis-server, curl, and Python with redis-py 8 in target/venv
 #
 # Needs Debian 12 or newer (or the tools on the PATH) and, to install, root or sudo.
@@ -71,12 +72,19 @@ setup_test() {
     fi
 }
 
-[ $# -gt 0 ] || die "usage: scripts/setup.sh rust|lint|test ..."
+setup_peers() {
+    # Found where a program can be linked with it, wherever it lies.
+    echo 'int main(void) { return 0; }' | cc -x c -o /dev/null - -lrocksdb 2>/dev/null ||
+        apt_install librocksdb-dev
+}
+
+[ $# -gt 0 ] || die "usage: scripts/setup.sh rust|lint|test|peers ..."
 for part in "$@"; do
     case $part in
         rust) setup_rust ;;
         lint) setup_lint ;;
         test) setup_test ;;
-        *) die "unknown part '$part'; there are rust, lint and test" ;;
+        peers) setup_peers ;;
+        *) die "unknown part '$part'; there are rust, lint, test and peers" ;;
     esac
 done

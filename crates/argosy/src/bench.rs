@@ -1,10 +1,11 @@
 //! `argosy bench`: YCSB against clusters that are started for it.
 
+mod embedded;
+
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use argosy_bench::driver::{PIPELINE_MAX, Route};
-use argosy_bench::embedded::{self, Embedded};
 use argosy_bench::plot;
 use argosy_bench::report::{self, Report, Row};
 use argosy_bench::run::{self, BenchError, Configuration, Event, Labels, ServerHandle, Target};
@@ -13,12 +14,13 @@ use clap::Args;
 
 use crate::cli::{OutputFormat, parse_replication};
 use crate::cluster::layout::{Replication, Shape, Split};
-use crate::cluster::scratch::{Scratch, shared_memory_root};
+use crate::cluster::scratch::Scratch;
 use crate::cluster::{Cluster, Spec};
 use crate::config::{MemorySection, Placement, StorageSection};
 use crate::failure::{Failure, chain};
 use crate::signals::Signals;
 use crate::units::Size;
+use embedded::Peer;
 
 /// Run YCSB and measure
 ///
@@ -29,7 +31,8 @@ use crate::units::Size;
 #[command(after_help = "Examples:\n  \
     argosy bench --workload load-a,run-a --mix s,sd --records 2000000 --ops 1000000\n  \
     argosy bench --workload load-a,run-a,run-b,run-c,run-f,run-d --sizes talos --plot ycsb.svg\n  \
-    argosy bench --embedded --workload load-a,run-a,run-c --mix s -o json")]
+    argosy bench --embedded --workload load-a,run-a,run-c --mix s -o json\n  \
+    argosy bench --embedded --peer rocksdb --mix s,sd --records 5000000")]
 pub struct Bench {
     /// Workloads: load-a, run-a, run-b, run-c, run-d, run-e, run-f, run-g
     #[arg(
@@ -113,6 +116,15 @@ pub struct Bench {
     /// Call the engine in this process instead of servers: one client thread, one background thread
     #[arg(long)]
     embedded: bool,
+    /// With --embedded: the same with these stores, too, one after the other
+    #[arg(
+        long,
+        value_enum,
+        value_name = "NAMES",
+        value_delimiter = ',',
+        requires = "embedded"
+    )]
+    peer: Vec<Peer>,
     /// Where clusters put their data while they run [default: the temporary directory]
     #[arg(long, value_name = "DIR")]
     data_root: Option<PathBuf>,
@@ -124,14 +136,13 @@ pub struct Bench {
     output: OutputFormat,
 }
 
-/// Least cache of an engine in this process.
-const CACHE_BYTES_MIN: usize = 1 << 20;
-
 /// The exit code after Ctrl-C.
 const EXIT_INTERRUPTED: i32 = 130;
 
 /// One system under test.
 struct System {
+    /// `None`: ours.
+    peer: Option<Peer>,
     replication: Replication,
     placement: Placement,
     mix: Mix,
@@ -147,6 +158,7 @@ impl Bench {
         let table = self.output == OutputFormat::Table;
         if table {
             println!("{}", self.options());
+            self.print_embedded_options();
             println!("{}", report::table_header());
         }
         let mut rows = Vec::new();
@@ -186,28 +198,44 @@ impl Bench {
         if self.records == 0 || self.clients == 0 || self.repeat == 0 {
             return refuse("--records, --clients and --repeat are at least 1");
         }
+        self.peer.iter().try_for_each(|peer| peer.check())?;
         if !(1..=PIPELINE_MAX).contains(&self.pipeline) {
             return Err(Failure::Usage(format!("--pipeline is 1 to {PIPELINE_MAX}")));
         }
         Ok(())
     }
 
-    /// Everything that is compared, in the order in which it runs.
-    fn systems(&self) -> impl Iterator<Item = System> + '_ {
-        let modes = if self.embedded {
-            &[Replication::None]
-        } else {
-            self.replication.as_slice()
-        };
-        modes.iter().flat_map(move |&replication| {
-            self.placement.iter().flat_map(move |&placement| {
-                self.mixes().into_iter().map(move |mix| System {
-                    replication,
-                    placement,
-                    mix,
-                })
-            })
-        })
+    /// Everything that is compared, in the order in which it runs: each peer behind ours.
+    fn systems(&self) -> Vec<System> {
+        if !self.embedded {
+            let modes = self.replication.iter();
+            return modes.flat_map(|&mode| self.placed(mode)).collect();
+        }
+        let mut systems = Vec::new();
+        for mix in self.mixes() {
+            let ours = self.placed(Replication::None);
+            systems.extend(ours.into_iter().filter(|system| system.mix == mix));
+            systems.extend(self.peer.iter().map(|&peer| System {
+                peer: Some(peer),
+                replication: Replication::None,
+                placement: Placement::InPlace,
+                mix,
+            }));
+        }
+        systems
+    }
+
+    fn placed(&self, replication: Replication) -> Vec<System> {
+        let mut systems = Vec::new();
+        for &placement in &self.placement {
+            systems.extend(self.mixes().into_iter().map(|mix| System {
+                peer: None,
+                replication,
+                placement,
+                mix,
+            }));
+        }
+        systems
     }
 
     fn mixes(&self) -> Vec<Mix> {
@@ -223,7 +251,7 @@ impl Bench {
     /// The options that a reader of the table has to know.
     fn options(&self) -> String {
         let system = if self.embedded {
-            "the engine in this process".to_owned()
+            "stores in this process".to_owned()
         } else {
             format!(
                 "servers {} regions {} | clients {} pipeline {}",
@@ -249,6 +277,33 @@ impl Bench {
         )
     }
 
+    /// What each store in this process is told, once for each placement.
+    fn print_embedded_options(&self) {
+        let mut told = Vec::new();
+        for system in self.systems().iter().filter(|_| self.embedded) {
+            let name = system.peer.map_or("lsm", Peer::name);
+            let line = format!("{name}: {}", self.embedded_options(system));
+            if !told.contains(&line) {
+                println!("{line}");
+                told.push(line);
+            }
+        }
+        if self.embedded {
+            println!();
+        }
+    }
+
+    /// What one system is told, beside what its row has fields for.
+    fn options_of(&self, system: &System) -> String {
+        if self.embedded {
+            return self.embedded_options(system);
+        }
+        format!(
+            "l0_bytes={} growth_factor={} memory_limit={}",
+            self.l0_bytes.0, self.growth_factor, self.memory.0
+        )
+    }
+
     fn shape(&self, replication: Replication) -> Shape {
         Shape {
             servers: Some(self.servers),
@@ -265,11 +320,16 @@ impl Bench {
         let shape = self.shape(system.replication);
         Configuration {
             labels: Labels {
-                engine: "lsm",
+                engine: system.peer.map_or("lsm", Peer::name),
                 placement: system.placement.name().to_owned(),
                 replication: system.replication.name().to_owned(),
-                address_mode: "logical",
-                fabric: "shm",
+                address_mode: if system.peer.is_some() {
+                    "none"
+                } else {
+                    "logical"
+                },
+                fabric: if self.embedded { "none" } else { "shm" },
+                options: self.options_of(system),
                 replicas: shape.replicas_or_default(),
                 regions: shape.regions_or_default(),
             },
@@ -301,36 +361,6 @@ impl Bench {
                 "not every server stopped cleanly".to_owned(),
             ))
         }
-    }
-
-    fn measure_embedded(&self, system: &System, running: &Running) -> Result<Vec<Row>, Failure> {
-        let root = self.root();
-        let data = Scratch::new(&root)?;
-        let windows = Scratch::new(&shared_memory_root(&root))?;
-        let cache_bytes = self
-            .memory
-            .bytes()
-            .saturating_sub(3 * self.l0_bytes.bytes());
-        let settings = argosy_lsm::Settings {
-            l0_bytes: self.l0_bytes.bytes(),
-            cache_bytes: cache_bytes.max(CACHE_BYTES_MIN),
-            placement: system.placement.engine(),
-            growth_factor: self.growth_factor,
-            ..argosy_lsm::Settings::default()
-        };
-        settings
-            .validate()
-            .map_err(|error| Failure::Usage(error.to_string()))?;
-        let embedded = Embedded {
-            dir: data.path().to_path_buf(),
-            windows: windows.path().join("windows"),
-            device_bytes: self.device_bytes.0,
-            settings,
-        };
-        running.begin(Stage::Embedded(vec![data, windows]))?;
-        let rows = collect(|tell| embedded::run(&embedded, &self.configuration(system), tell));
-        running.end();
-        rows
     }
 
     fn root(&self) -> PathBuf {

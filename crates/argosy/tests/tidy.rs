@@ -21,7 +21,7 @@ const ARCHITECTURE_LINES_MAX: usize = 400;
 
 /// Which crates of ours each crate may depend on: the architecture. A crate that is not listed may
 /// not exist.
-const EDGES: [(&str, &[&str]); 13] = [
+const EDGES: [(&str, &[&str]); 14] = [
     ("base", &[]),
     ("wire", &["base"]),
     ("device", &["base"]),
@@ -58,9 +58,10 @@ const EDGES: [(&str, &[&str]); 13] = [
         ],
     ),
     ("client", &["base"]),
+    ("peers", &[]),
     (
         "bench",
-        &["base", "wire", "device", "engine", "lsm", "client"],
+        &["base", "wire", "device", "engine", "lsm", "client", "peers"],
     ),
     (
         "argosy",
@@ -75,6 +76,7 @@ const EDGES: [(&str, &[&str]); 13] = [
             "server",
             "client",
             "bench",
+            "peers",
         ],
     ),
 ];
@@ -83,10 +85,11 @@ const EDGES: [(&str, &[&str]); 13] = [
 const NO_STD: [&str; 3] = ["base", "wire", "replication"];
 
 /// Crates, or single files, that may hold `unsafe`.
-const UNSAFE: [&str; 3] = [
+const UNSAFE: [&str; 4] = [
     "crates/device/src/",
     "crates/fabric/src/",
     "crates/lsm/src/memtable/",
+    "crates/peers/src/",
 ];
 
 /// Licences under which we take other people's code.
@@ -289,7 +292,7 @@ fn unsafe_code_stands_where_it_may() {
         }
     }
     demand(
-        "`unsafe` stands only in device, fabric and the memtable",
+        "`unsafe` stands only in device, fabric, the memtable and peers",
         &offences,
     );
 }
@@ -325,6 +328,37 @@ fn crates_depend_only_on_whom_they_may_know() {
     }
     assert!(seen.len() >= 12, "all crates are looked at: {seen:?}");
     demand("the graph of crates is the architecture", &offences);
+}
+
+/// Nobody needs another store's library to build and test ours.
+#[test]
+fn peers_are_built_only_where_they_are_asked_for() {
+    let metadata = metadata();
+    let names = |list: &str| -> BTreeSet<String> {
+        let ids = array(&metadata[list]).iter().map(text);
+        ids.map(|id| id.rsplit(['/', '#']).next().unwrap_or(id).to_owned())
+            .collect()
+    };
+    let (all, default) = (
+        names("workspace_members"),
+        names("workspace_default_members"),
+    );
+    let mut offences = Vec::new();
+    for left_out in all.difference(&default) {
+        if !left_out.starts_with("argosy-peers@") {
+            offences.push(format!("{left_out} is not among the default members"));
+        }
+    }
+    assert_eq!(all.len(), default.len() + 1 + offences.len());
+    for package in array(&metadata["packages"]) {
+        let name = text(&package["name"]);
+        for dependency in array(&package["dependencies"]) {
+            if text(&dependency["name"]) == "argosy-peers" && dependency["optional"] != true {
+                offences.push(format!("{name} needs peers without being asked"));
+            }
+        }
+    }
+    demand("peers stay outside", &offences);
 }
 
 #[test]

@@ -54,6 +54,8 @@ pub struct Row {
     pub address_mode: String,
     /// What carries one-sided writes.
     pub fabric: String,
+    /// What else the system was told, in its own words.
+    pub options: String,
     /// Server processes; 0 where the engine runs in this process.
     pub servers: usize,
     /// Members of each region.
@@ -90,6 +92,11 @@ pub struct Row {
     pub device_write_bytes: u64,
     /// See the module.
     pub io_amplification: f64,
+    /// Bytes of `device_write_bytes` that went into logs which only recovery reads; not known of
+    /// servers.
+    pub device_log_bytes: Option<u64>,
+    /// `io_amplification` without those.
+    pub io_amplification_without_logs: Option<f64>,
     /// Bytes that servers wrote into other servers' memory.
     pub network_bytes: u64,
     /// See the module.
@@ -232,7 +239,8 @@ pub fn rounded(x: f64, digits: i32) -> f64 {
 }
 
 /// The columns of the table.
-const COLUMNS: [(&str, usize); 16] = [
+const COLUMNS: [(&str, usize); 18] = [
+    ("engine", 7),
     ("workload", 8),
     ("mix", 3),
     ("placement", 9),
@@ -246,6 +254,7 @@ const COLUMNS: [(&str, usize); 16] = [
     ("p99.9 us", 9),
     ("p99.99 us", 9),
     ("io amp", 7),
+    ("no logs", 7),
     ("net amp", 7),
     ("rss MiB", 7),
     ("lv/cmp", 8),
@@ -262,7 +271,8 @@ pub fn table_header() -> String {
 }
 
 /// The columns of the table of activities.
-const ACTIVITY_COLUMNS: [(&str, usize); 12] = [
+const ACTIVITY_COLUMNS: [(&str, usize); 13] = [
+    ("engine", 7),
     ("workload", 8),
     ("mix", 3),
     ("placement", 9),
@@ -304,6 +314,7 @@ fn cells(texts: &[String]) -> String {
 impl Row {
     fn activity_line(&self, server: &str, cpu: f64, activities: &Activities) -> String {
         let names = [
+            &self.engine,
             &self.workload,
             &self.mix,
             &self.placement,
@@ -323,7 +334,9 @@ impl Row {
 impl fmt::Display for Row {
     /// One line of the table.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let without_logs = self.io_amplification_without_logs;
         let cells = [
+            self.engine.clone(),
             self.workload.clone(),
             self.mix.clone(),
             self.placement.clone(),
@@ -337,6 +350,7 @@ impl fmt::Display for Row {
             format!("{:.1}", self.latency_us.p999),
             format!("{:.1}", self.latency_us.p9999),
             format!("{:.2}", self.io_amplification),
+            without_logs.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}")),
             format!("{:.2}", self.network_amplification),
             format!("{}", self.peak_rss_bytes >> 20),
             format!("{}/{}", self.levels, self.compactions),

@@ -56,6 +56,10 @@ pub enum BenchError {
     /// The engine's storage could not be opened.
     #[error(transparent)]
     Replica(#[from] argosy_lsm::ReplicaError),
+    /// A peer failed.
+    #[cfg(feature = "peers")]
+    #[error(transparent)]
+    RocksDb(#[from] argosy_peers::rocksdb::PeerError),
     /// The device failed.
     #[error(transparent)]
     Device(#[from] argosy_device::DeviceError),
@@ -97,6 +101,8 @@ pub struct Labels {
     pub address_mode: &'static str,
     /// What carries one-sided writes.
     pub fabric: &'static str,
+    /// What else the system was told, in its own words.
+    pub options: String,
     /// Members of each region.
     pub replicas: usize,
     /// Regions.
@@ -450,6 +456,7 @@ impl Measured {
             replication: labels.replication.clone(),
             address_mode: labels.address_mode.to_owned(),
             fabric: labels.fabric.to_owned(),
+            options: labels.options.clone(),
             servers: target.servers.len(),
             replicas: labels.replicas,
             regions: labels.regions,
@@ -473,6 +480,8 @@ impl Measured {
             device_read_bytes: read,
             device_write_bytes: written,
             io_amplification: rounded(ratio(read + written, self.tally.request_bytes), 3),
+            device_log_bytes: None,
+            io_amplification_without_logs: None,
             network_bytes: network,
             network_amplification: rounded(ratio(network, self.tally.request_bytes), 3),
             peak_rss_bytes: sum(|row| row.peak_rss_bytes),

@@ -44,6 +44,7 @@ fn rows(mix: Mix, ops: u64, workloads: &[&str]) -> Vec<Row> {
             replication: "none".to_owned(),
             address_mode: "logical",
             fabric: "none",
+            options: String::new(),
             replicas: 1,
             regions: 1,
         },

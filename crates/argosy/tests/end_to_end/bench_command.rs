@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::support::{argosy, empty_dir, lives, signal, text, until};
 
 /// Exactly these, in this order.
-const FIELDS: [&str; 32] = [
+const FIELDS: [&str; 35] = [
     "workload",
     "mix",
     "sizes",
@@ -19,6 +19,7 @@ const FIELDS: [&str; 32] = [
     "replication",
     "address_mode",
     "fabric",
+    "options",
     "servers",
     "replicas",
     "regions",
@@ -37,6 +38,8 @@ const FIELDS: [&str; 32] = [
     "device_read_bytes",
     "device_write_bytes",
     "io_amplification",
+    "device_log_bytes",
+    "io_amplification_without_logs",
     "network_bytes",
     "network_amplification",
     "peak_rss_bytes",
@@ -185,6 +188,78 @@ fn the_engine_alone_is_measured_in_process() {
         );
     }
     assert!(number(&runs[0], "compactions") > 0);
+}
+
+/// The only test that needs RocksDB: `make test-peers`.
+#[cfg(feature = "peers")]
+#[test]
+fn rocksdb_runs_beside_ours() {
+    let runs = bench(&[
+        "--embedded",
+        "--peer",
+        "rocksdb",
+        "--workload",
+        "load-a,run-a,run-c,run-e",
+        "--mix",
+        "s,sd",
+    ]);
+    let names: Vec<_> = runs
+        .iter()
+        .map(|run| (text_of(run, "engine"), text_of(run, "mix")))
+        .collect();
+    let expected = [
+        ("lsm", "s"),
+        ("rocksdb", "s"),
+        ("lsm", "sd"),
+        ("rocksdb", "sd"),
+    ];
+    assert_eq!(names, expected.map(|name| [name; 4]).concat());
+    for (ours, theirs) in [(0, 4), (8, 12)] {
+        for workload in 0..4 {
+            let (ours, theirs) = (&runs[ours + workload], &runs[theirs + workload]);
+            for field in ["workload", "ops", "records", "clients", "fabric"] {
+                assert_eq!(ours[field], theirs[field], "{field}");
+            }
+            for run in [ours, theirs] {
+                let log = number(run, "device_log_bytes");
+                // Pages, of which the last may have been written by the workload before.
+                assert!(log <= number(run, "device_write_bytes") + 4096, "{run}");
+                let with = run["io_amplification"].as_f64().unwrap();
+                let without = run["io_amplification_without_logs"].as_f64().unwrap();
+                assert!(without <= with, "{run}");
+                assert!(number(run, "levels") > 0 && number(run, "space_bytes") > 0);
+            }
+            assert!(text_of(theirs, "options").contains("use_direct_reads=1"));
+            assert!(text_of(ours, "options").contains("cache_bytes="));
+        }
+        // A load writes its log, and all that it loads in small memtables to tables as well.
+        let (ours, theirs) = (&runs[ours], &runs[theirs]);
+        for load in [ours, theirs] {
+            assert!(number(load, "device_log_bytes") > 0 && number(load, "compactions") > 0);
+        }
+    }
+}
+
+#[cfg(feature = "peers")]
+fn text_of<'a>(run: &'a Value, field: &str) -> &'a str {
+    run[field].as_str().expect("a text")
+}
+
+#[cfg(not(feature = "peers"))]
+#[test]
+fn a_peer_that_is_not_built_in_is_said_to_be_missing() {
+    let args = ["bench", "--embedded", "--peer", "rocksdb"];
+    let output = argosy().args(args).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let said = text(&output.stderr);
+    assert!(said.contains("make bench-peers"), "{said}");
+    // A peer has no servers to start.
+    let output = argosy()
+        .args(["bench", "--peer", "rocksdb"])
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("--embedded"));
 }
 
 #[test]

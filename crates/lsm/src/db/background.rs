@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use argosy_base::{EditSeq, Instant, Lsn, SegmentNumber};
+use argosy_base::{EditSeq, Instant, LogKind, Lsn, SegmentNumber};
 use argosy_engine::{EngineError, FlushRange, LogEnd, Progress};
 
 use super::Lsm;
@@ -153,6 +153,9 @@ impl Background {
             let version = Arc::clone(self.storage.current());
             let bytes = self.logs.submit(range, &windows, &version);
             Counts::add(&lsm.counts.log_write_bytes, bytes);
+            if range.log == LogKind::Recovery {
+                Counts::add(&lsm.counts.recovery_log_write_bytes, bytes);
+            }
             any = true;
         }
     }

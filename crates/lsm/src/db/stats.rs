@@ -48,6 +48,8 @@ pub struct Stats {
     pub segment_write_bytes: u64,
     /// Bytes of logs that were written to the device.
     pub log_write_bytes: u64,
+    /// … of the recovery log, from which nothing but recovery reads.
+    pub recovery_log_write_bytes: u64,
     /// Log segments that exist.
     pub log_segments: usize,
     /// Version edits committed.
@@ -77,6 +79,7 @@ pub(crate) struct Counts {
     pub(crate) compaction_read_bytes: AtomicU64,
     pub(crate) segment_write_bytes: AtomicU64,
     pub(crate) log_write_bytes: AtomicU64,
+    pub(crate) recovery_log_write_bytes: AtomicU64,
     pub(crate) edits: AtomicU64,
     busy: [AtomicU64; 4],
 }
@@ -100,6 +103,7 @@ impl Counts {
             compaction_read_bytes: read(&self.compaction_read_bytes),
             segment_write_bytes: read(&self.segment_write_bytes),
             log_write_bytes: read(&self.log_write_bytes),
+            recovery_log_write_bytes: read(&self.recovery_log_write_bytes),
             edits: read(&self.edits),
             busy_windows: read(&self.busy[BusyReason::LogWindows as usize]),
             busy_memtable: read(&self.busy[BusyReason::Memtable as usize]),
