@@ -13,7 +13,7 @@ use argosy_bench::{Mix, Sizes, Workload};
 use clap::Args;
 
 use crate::cli::{OutputFormat, parse_replication};
-use crate::cluster::layout::{Replication, Shape, Split};
+use crate::cluster::layout::{Primaries, Replication, Shape, Split};
 use crate::cluster::scratch::Scratch;
 use crate::cluster::{Cluster, Spec};
 use crate::config::{MemorySection, Placement, StorageSection};
@@ -84,6 +84,9 @@ pub struct Bench {
     /// Regions [default: one for each server]
     #[arg(long, value_name = "N")]
     regions: Option<usize>,
+    /// Which servers are primaries of regions: all, or server 0 alone
+    #[arg(long, value_enum, value_name = "HOW", default_value_t)]
+    layout: Primaries,
     /// Client threads
     #[arg(long, value_name = "N", default_value_t = 4)]
     clients: usize,
@@ -299,8 +302,11 @@ impl Bench {
             return self.embedded_options(system);
         }
         format!(
-            "l0_bytes={} growth_factor={} memory_limit={}",
-            self.l0_bytes.0, self.growth_factor, self.memory.0
+            "layout={} l0_bytes={} growth_factor={} memory_limit={}",
+            self.layout.name(),
+            self.l0_bytes.0,
+            self.growth_factor,
+            self.memory.0
         )
     }
 
@@ -313,6 +319,7 @@ impl Bench {
             },
             regions: self.regions,
             replication: Some(replication),
+            primaries: Some(self.layout),
         }
     }
 

@@ -11,7 +11,7 @@ use clap::Args;
 use serde::Serialize;
 
 use crate::cli::{OutputFormat, parse_replication};
-use crate::cluster::layout::{Replication, Shape, Split};
+use crate::cluster::layout::{Primaries, Replication, Shape, Split};
 use crate::cluster::{Cluster, Member, Spec};
 use crate::config::{MemorySection, Placement, StorageSection};
 use crate::failure::Failure;
@@ -48,6 +48,9 @@ pub struct Playground {
     /// How members become equal: none or send-index [default: send-index]
     #[arg(long, value_name = "MODE", value_parser = parse_replication)]
     replication: Option<Replication>,
+    /// Which servers are primaries of regions: all, or server 0 alone [default: spread]
+    #[arg(long, value_enum, value_name = "HOW")]
+    layout: Option<Primaries>,
     /// Keep the data here
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
@@ -127,6 +130,7 @@ impl Playground {
                 replicas: self.replicas,
                 regions: self.regions,
                 replication: self.replication,
+                primaries: self.layout,
             },
             split: Split::Text,
             data_dir: self.data_dir.clone(),

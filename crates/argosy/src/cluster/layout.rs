@@ -9,7 +9,9 @@
 //! ```
 //!
 //! Region `i` has its primary on server `i` modulo the number of servers, and its backups on the
-//! servers that follow: primaries and backups are spread evenly.
+//! servers that follow: primaries and backups are spread evenly ([`Primaries::Spread`]). Or server
+//! 0 is primary of all regions, and the backups are spread over the others ([`Primaries::Split`]):
+//! then what a server uses is what its role costs.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -17,6 +19,7 @@ use std::path::{Path, PathBuf};
 use argosy_base::{Epoch, KeyRange, RegionId, ServerId};
 use argosy_coordinator::split::{SPLIT_MAX, split_hex, split_text};
 use argosy_coordinator::{CLUSTER_KEY, ClusterId, ClusterMap, Embedded, Region, Server};
+use clap::ValueEnum;
 
 use crate::cluster::ports::Ports;
 use crate::failure::{Failure, chain};
@@ -38,6 +41,56 @@ pub struct Shape {
     pub regions: Option<usize>,
     /// How members become equal.
     pub replication: Option<Replication>,
+    /// Which servers are primaries.
+    pub primaries: Option<Primaries>,
+}
+
+/// Which servers are primaries of regions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Primaries {
+    /// All, of as many each.
+    #[default]
+    Spread,
+    /// Server 0, of all regions; the others are backups.
+    Split,
+}
+
+impl Primaries {
+    /// Its name on the command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Spread => "spread",
+            Self::Split => "split",
+        }
+    }
+
+    /// The members of the region at `index`, the primary first.
+    fn members(self, index: usize, servers: usize, replicas: usize) -> Vec<ServerId> {
+        let server = |step: usize| match (self, step) {
+            (Self::Split, 0) => 0,
+            // There is one, or no replica would be asked for here.
+            (Self::Split, _) => 1 + (index + step - 1) % (servers - 1),
+            (Self::Spread, _) => (index + step) % servers,
+        };
+        (0..replicas)
+            .map(|step| ServerId(small(server(step))))
+            .collect()
+    }
+
+    /// What `map` has; `None` where the two are the same, or it has neither.
+    fn of(map: &ClusterMap) -> Option<Self> {
+        let (servers, replicas) = (map.servers().len(), map.regions().first()?.members.len());
+        if servers == 1 || map.regions().len() == 1 {
+            return None;
+        }
+        let is = |how: &Self| {
+            map.regions()
+                .iter()
+                .enumerate()
+                .all(|(index, region)| region.members == how.members(index, servers, replicas))
+        };
+        [Self::Spread, Self::Split].into_iter().find(is)
+    }
 }
 
 /// For what kind of keys regions are cut.
@@ -134,13 +187,15 @@ pub fn moved(map: &ClusterMap, ports: &[Ports]) -> Result<ClusterMap, Failure> {
 }
 
 fn region(shape: &Shape, index: usize, range: KeyRange) -> Region {
-    let server = |step: usize| ServerId(small((index + step) % shape.servers_or_default()));
+    let (servers, replicas) = (shape.servers_or_default(), shape.replicas_or_default());
+    let primaries = shape.primaries.unwrap_or_default();
+    let members = primaries.members(index, servers, replicas);
     Region {
         id: RegionId(small(index + 1)),
         range,
         epoch: Epoch(1),
-        primary: server(0),
-        members: (0..shape.replicas_or_default()).map(server).collect(),
+        primary: members[0],
+        members,
     }
 }
 
@@ -174,6 +229,7 @@ impl Shape {
             replicas: members.max(),
             regions: Some(map.regions().len()),
             replication: Some(map.replication()),
+            primaries: Primaries::of(map),
         }
     }
 
@@ -223,9 +279,18 @@ impl Shape {
                 )));
             }
         }
-        match (self.replication, there.replication) {
-            (Some(asked), Some(found)) if asked != found => Err(Failure::Usage(format!(
+        if let (Some(asked), Some(found)) = (self.replication, there.replication)
+            && asked != found
+        {
+            return Err(Failure::Usage(format!(
                 "--replication {asked}: the cluster in this data directory has {found}"
+            )));
+        }
+        match (self.primaries, there.primaries) {
+            (Some(asked), Some(found)) if asked != found => Err(Failure::Usage(format!(
+                "--layout {}: the cluster in this data directory has {}",
+                asked.name(),
+                found.name()
             ))),
             _ => Ok(()),
         }
@@ -268,6 +333,7 @@ mod tests {
             replicas: Some(replicas),
             regions: Some(regions),
             replication: None,
+            primaries: None,
         }
     }
 
@@ -297,11 +363,45 @@ mod tests {
             Shape::of(&map),
             Shape {
                 replication: Some(Replication::SendIndex),
+                primaries: Some(Primaries::Spread),
                 ..shape(3, 2, 6)
             }
         );
         let moved = moved(&map, &ports(3)[..]).unwrap();
         assert_eq!(moved, map);
+    }
+
+    #[test]
+    fn one_server_may_be_primary_of_all() {
+        let split = Some(Primaries::Split);
+        for (servers, replicas) in [(2, 2), (3, 2), (3, 3), (5, 3), (3, 1), (1, 1)] {
+            let shape = Shape {
+                primaries: split,
+                ..shape(servers, replicas, 6)
+            };
+            let map = new_map(&shape, Split::Hex, &ports(5)[..servers]).unwrap();
+            let mut backups = vec![0; servers];
+            for region in map.regions() {
+                assert_eq!(
+                    (region.primary, region.members.len()),
+                    (ServerId(0), replicas)
+                );
+                for member in &region.members[1..] {
+                    backups[usize::try_from(member.0).unwrap()] += 1;
+                }
+            }
+            assert_eq!(backups[0], 0);
+            let (least, most) = (backups[1..].iter().min(), backups[1..].iter().max());
+            assert!(most.unwrap_or(&0) - least.unwrap_or(&0) <= 2, "{backups:?}");
+            let found = Shape::of(&map);
+            assert_eq!(found.primaries, split.filter(|_| servers > 1));
+            shape.agrees_with(&found).unwrap();
+            let spread = Shape {
+                primaries: Some(Primaries::Spread),
+                ..shape
+            };
+            assert_eq!(spread.agrees_with(&found).is_err(), servers > 1);
+        }
     }
 
     #[test]
