@@ -4,7 +4,7 @@
 #   rust  a C linker, and Rust 1.95 or newer: the one on the PATH, else Debian's rustc-web and cargo-web
 #   lint  cargo fmt and cargo clippy for that Rust
 #   peers librocksdb, which argosy bench --peer rocksdb is built with
-#   test  redis-cli, redis-benchmark, redis-server, curl, and Python with redis-py 8 in target/venv
+#   test  redis-cli, redis-benchmark, redis-server, curl, promtool, and Python with redis-py 8 in target/venv
 #
 # Needs Debian 12 or newer (or the tools on the PATH) and, to install, root or sudo.
 set -euo pipefail
@@ -62,6 +62,8 @@ setup_test() {
     have redis-server || apt_install redis-server
     have python3 || apt_install python3
     have curl || apt_install curl
+    # Only for promtool, which judges what /metrics says.
+    have promtool || apt_install prometheus
     local venv=$TARGET_DIR/venv
     if ! "$venv/bin/python" -c 'import redis, sys; sys.exit(redis.__version__.split(".")[0] != "8")' 2>/dev/null; then
         rm -rf "$venv"

@@ -29,14 +29,18 @@ use rustix::io::Errno;
 
 use crate::io::{Buffer, Counters, Device, DeviceError, Io, OpKind, Ticket, Waker, check_range};
 
-/// Whose CPU the threads of a device use: that of what submitted their requests.
+/// On whose account a device works: the CPU of its threads, and the bytes that it moves, are those
+/// of what submitted the requests.
 pub trait Accounts: fmt::Debug + Send + Sync {
-    /// Under what the calling thread submits.
-    fn account(&self) -> u8;
+    /// Under what the calling thread reads and submits.
+    fn account(&self) -> u32;
 
     /// The calling thread, one of the device's, has used CPU for `account` since the last call
     /// from it.
-    fn charge(&self, account: u8);
+    fn charge(&self, account: u32);
+
+    /// So many bytes were read or written for `account`.
+    fn moved(&self, account: u32, read_bytes: u64, write_bytes: u64);
 }
 
 /// Numbers that a user may set.
@@ -251,7 +255,7 @@ impl Device for FileDevice {
 struct Job {
     io: Io,
     ticket: Ticket,
-    account: u8,
+    account: u32,
 }
 
 /// What waits for the device's threads. Bounded by its submitters, each of which waits for its
@@ -327,7 +331,7 @@ impl Shared {
             drop(queue);
             match work {
                 Work::Write(job) => {
-                    self.end([job.ticket], self.write(&job.io));
+                    self.end([job.ticket], self.write(&job.io, job.account));
                     self.charge(job.account);
                 }
                 Work::Sync(jobs) => {
@@ -344,7 +348,7 @@ impl Shared {
         }
     }
 
-    fn charge(&self, account: u8) {
+    fn charge(&self, account: u32) {
         if let Some(accounts) = &self.accounts {
             accounts.charge(account);
         }
@@ -363,10 +367,13 @@ impl Shared {
     fn read(&self, at: u64, buffer: &mut [u8]) -> Result<(), DeviceError> {
         let len = buffer.len();
         self.read_bytes.fetch_add(len as u64, Ordering::Relaxed);
+        if let Some(accounts) = &self.accounts {
+            accounts.moved(accounts.account(), len as u64, 0);
+        }
         read_at(&self.file, self.direct, at, buffer)
     }
 
-    fn write(&self, io: &Io) -> Result<(), DeviceError> {
+    fn write(&self, io: &Io, account: u32) -> Result<(), DeviceError> {
         let Io::Write { at, data, range } = io else {
             unreachable!("syncs are queued apart");
         };
@@ -375,6 +382,9 @@ impl Shared {
         let done = self.file.write_all_at(bytes, *at);
         let len = bytes.len() as u64;
         self.write_bytes.fetch_add(len, Ordering::Relaxed);
+        if let Some(accounts) = &self.accounts {
+            accounts.moved(account, 0, len);
+        }
         done.map_err(|source| io.error(source))
     }
 

@@ -258,17 +258,26 @@ fn queued_syncs_share_one_call() {
     assert!(matches!(queue.pop(), Some(Work::End)));
 }
 
-/// Charges by account, in the order in which they came.
+/// Charges by account, in the order in which they came; the account under which is submitted; and
+/// the bytes moved.
 #[derive(Debug, Default)]
-struct Charges(std::sync::Mutex<Vec<u8>>, AtomicU64);
+struct Charges(
+    std::sync::Mutex<Vec<u32>>,
+    AtomicU64,
+    std::sync::Mutex<Vec<(u32, u64, u64)>>,
+);
 
 impl Accounts for Charges {
-    fn account(&self) -> u8 {
-        u8::try_from(self.1.load(Ordering::Relaxed)).unwrap()
+    fn account(&self) -> u32 {
+        u32::try_from(self.1.load(Ordering::Relaxed)).unwrap()
     }
 
-    fn charge(&self, account: u8) {
+    fn charge(&self, account: u32) {
         self.0.lock().unwrap().push(account);
+    }
+
+    fn moved(&self, account: u32, read: u64, written: u64) {
+        self.2.lock().unwrap().push((account, read, written));
     }
 }
 
@@ -293,7 +302,12 @@ fn who_submits_is_charged() {
         };
         device.submit(io).wait().unwrap();
     }
+    let mut block = Buffer::zeroed(BLOCK_SIZE);
+    device.read(0, &mut block).unwrap();
     drop(device);
+    let moved = charges.2.lock().unwrap().clone();
+    let block = BLOCK_SIZE as u64;
+    assert_eq!(moved, [(3, 0, block), (4, 0, block), (4, block, 0)]);
     let mut charged = charges.0.lock().unwrap().clone();
     charged.sort_unstable();
     assert_eq!(charged, [1, 3, 4]);

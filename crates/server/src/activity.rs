@@ -9,7 +9,13 @@
 //! Reading that clock is a system call of a few hundred nanoseconds: once or twice for a round of
 //! requests and for a step of a compaction, never for a request or a record.
 //!
-//! Threads of the device do what others submitted, and charge it to what those were at.
+//! Threads of the device do what others submitted, and charge it to what those were at; the bytes
+//! that the device moves are written down in the same places.
+//!
+//! A thread is also in a *place*: one of the server's regions, or none of them ([`Place`]). Turning
+//! to another place reads no clock, so what a thread uses between two readings is charged to the
+//! place that it was last in. Work on compactions and shipments has readings of its own; rounds of
+//! requests for several regions are charged to one of them each, which is right on average.
 
 use std::cell::Cell;
 use std::fmt;
@@ -17,7 +23,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use argosy_base::{Clock, Instant, info};
+use argosy_base::{Clock, Instant, RegionId, info};
 use argosy_device::Accounts;
 
 /// How often a thread that stays at one activity reads its clock.
@@ -52,12 +58,45 @@ impl Activity {
     const fn index(self) -> usize {
         self as usize
     }
+
+    /// The name in metrics and in the status.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Request => "request",
+            Self::LogReplication => "log_replication",
+            Self::Compaction => "compaction",
+            Self::IndexShipping => "index_shipping",
+            Self::Other => "other",
+        }
+    }
+}
+
+/// For which of the server's regions something is done; the default is none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Place(u16);
+
+impl Place {
+    /// No region in particular.
+    pub const NONE: Self = Self(0);
+}
+
+/// What has been charged to one activity in one place.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Used {
+    /// CPU.
+    pub cpu_nanos: u64,
+    /// Bytes read from the device.
+    pub read_bytes: u64,
+    /// Bytes written to the device.
+    pub write_bytes: u64,
 }
 
 /// Where a thread is.
 #[derive(Clone, Copy)]
 struct Here {
     activity: Activity,
+    place: Place,
     /// Its CPU clock at the last reading, in nanoseconds.
     read: u64,
     /// When that was, as far as it was told.
@@ -68,26 +107,82 @@ thread_local! {
     static HERE: Cell<Here> = const {
         Cell::new(Here {
             activity: Activity::Other,
+            place: Place::NONE,
             read: 0,
             read_at: Instant::from_nanos(0),
         })
     };
 }
 
-/// The CPU of all threads of one server, by activity. See the module documentation.
+/// What rises for one activity in one place.
+#[derive(Default)]
+struct Account {
+    nanos: AtomicU64,
+    read_bytes: AtomicU64,
+    write_bytes: AtomicU64,
+}
+
+/// Most places: as many as an account's number can name.
+const PLACES_MAX: usize = 1 << 16;
+/// Bits of an account's number that name the activity.
+const ACTIVITY_BITS: u32 = 4;
+const _: () = assert!(Activity::ALL.len() <= 1 << ACTIVITY_BITS);
+
+/// The CPU of all threads of one server, and the bytes of its device, by place and activity. See
+/// the module documentation.
 pub struct Ledger {
     clock: Arc<dyn Clock>,
-    nanos: [AtomicU64; Activity::ALL.len()],
+    /// The regions that are places: the first is place 1.
+    regions: Vec<RegionId>,
+    accounts: Box<[[Account; Activity::ALL.len()]]>,
 }
 
 impl Ledger {
-    /// Nothing charged yet; threads' CPU is read from `clock`.
+    /// Nothing charged yet; threads' CPU is read from `clock`. Each of `regions` is a place.
     #[must_use]
-    pub fn new(clock: Arc<dyn Clock>) -> Self {
+    pub fn new(clock: Arc<dyn Clock>, regions: impl IntoIterator<Item = RegionId>) -> Self {
+        let mut regions: Vec<RegionId> = regions.into_iter().take(PLACES_MAX - 1).collect();
+        regions.sort_unstable();
         Self {
             clock,
-            nanos: Default::default(),
+            accounts: (0..=regions.len()).map(|_| Default::default()).collect(),
+            regions,
         }
+    }
+
+    /// The place of `region`: none, where the ledger was not told of it.
+    #[must_use]
+    pub fn place_of(&self, region: RegionId) -> Place {
+        let found = self.regions.binary_search(&region);
+        let place = found.map_or(0, |at| at + 1);
+        Place(u16::try_from(place).expect("there are at most PLACES_MAX"))
+    }
+
+    /// The calling thread is in `place` from now on. Returns where it was.
+    #[inline]
+    pub fn at(&self, place: Place) -> Place {
+        let here = HERE.get();
+        if here.place != place {
+            HERE.set(Here { place, ..here });
+        }
+        here.place
+    }
+
+    /// What has been charged to `activity` in `place`.
+    #[must_use]
+    pub fn used(&self, place: Place, activity: Activity) -> Used {
+        let account = &self.accounts[usize::from(place.0)][activity.index()];
+        // Only counts, each by itself.
+        Used {
+            cpu_nanos: account.nanos.load(Ordering::Relaxed),
+            read_bytes: account.read_bytes.load(Ordering::Relaxed),
+            write_bytes: account.write_bytes.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Charges what the calling thread has used, so that [`used`](Self::used) shows it.
+    pub fn settle_now(&self) {
+        self.charge_to(HERE.get().activity);
     }
 
     /// The calling thread turns to `activity`, and stays at it.
@@ -136,37 +231,64 @@ impl Ledger {
     /// What has been charged, in microseconds, by the names of [`info::ACTIVITIES_CPU_US`]; what
     /// the calling thread has used is among it.
     pub fn micros(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
-        self.charge_to(HERE.get().activity);
-        let micros = |nanos: &AtomicU64| nanos.load(Ordering::Relaxed) / 1000;
-        info::ACTIVITIES_CPU_US
-            .into_iter()
-            .zip(self.nanos.iter().map(micros))
+        self.settle_now();
+        let nanos = |activity: Activity| -> u64 {
+            let places = self.accounts.iter().map(|place| &place[activity.index()]);
+            places
+                .map(|account| account.nanos.load(Ordering::Relaxed))
+                .sum()
+        };
+        let micros = Activity::ALL.into_iter().map(move |a| nanos(a) / 1000);
+        info::ACTIVITIES_CPU_US.into_iter().zip(micros)
     }
 
     /// Charges what the calling thread has used since its last reading.
     fn charge_to(&self, activity: Activity) {
         let used = u64::try_from(self.clock.thread_cpu().as_nanos()).unwrap_or(u64::MAX);
         let here = HERE.get();
+        let account = &self.accounts[usize::from(here.place.0)][activity.index()];
         // Only counts, read by nobody who relies on their order.
-        self.nanos[activity.index()].fetch_add(used.saturating_sub(here.read), Ordering::Relaxed);
+        let since = used.saturating_sub(here.read);
+        account.nanos.fetch_add(since, Ordering::Relaxed);
         HERE.set(Here { read: used, ..here });
     }
 }
 
 impl fmt::Debug for Ledger {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Ledger({:?})", self.nanos)
+        write!(f, "Ledger({} regions)", self.regions.len())
     }
 }
 
+/// The place and the activity that an account's number names.
+fn named(account: u32, places: usize) -> (Place, Activity) {
+    let activity = Activity::ALL.get((account & ((1 << ACTIVITY_BITS) - 1)) as usize);
+    let place = u16::try_from(account >> ACTIVITY_BITS).unwrap_or(0);
+    let known = usize::from(place) < places;
+    let place = if known { Place(place) } else { Place::NONE };
+    (place, activity.copied().unwrap_or(Activity::Other))
+}
+
 impl Accounts for Ledger {
-    fn account(&self) -> u8 {
-        HERE.get().activity as u8
+    fn account(&self) -> u32 {
+        let here = HERE.get();
+        u32::from(here.place.0) << ACTIVITY_BITS | here.activity as u32
     }
 
-    fn charge(&self, account: u8) {
-        let activity = Activity::ALL.get(usize::from(account));
-        self.charge_to(activity.copied().unwrap_or(Activity::Other));
+    fn charge(&self, account: u32) {
+        let (place, activity) = named(account, self.accounts.len());
+        self.at(place);
+        self.charge_to(activity);
+    }
+
+    fn moved(&self, account: u32, read_bytes: u64, write_bytes: u64) {
+        let (place, activity) = named(account, self.accounts.len());
+        let account = &self.accounts[usize::from(place.0)][activity.index()];
+        // Only counts, read by nobody who relies on their order.
+        account.read_bytes.fetch_add(read_bytes, Ordering::Relaxed);
+        account
+            .write_bytes
+            .fetch_add(write_bytes, Ordering::Relaxed);
     }
 }
 
@@ -183,96 +305,5 @@ impl Drop for Span<'_> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Microseconds of CPU, set by hand.
-    #[derive(Default)]
-    struct Hand(AtomicU64);
-
-    impl Hand {
-        fn use_cpu(&self, micros: u64) {
-            self.0.fetch_add(micros, Ordering::Relaxed);
-        }
-    }
-
-    impl Clock for Hand {
-        fn now(&self) -> Instant {
-            Instant::from_nanos(0)
-        }
-
-        fn thread_cpu(&self) -> Duration {
-            Duration::from_micros(self.0.load(Ordering::Relaxed))
-        }
-    }
-
-    /// As a thread begins.
-    fn begin() -> (Arc<Hand>, Ledger) {
-        HERE.set(Here {
-            activity: Activity::Other,
-            read: 0,
-            read_at: Instant::from_nanos(0),
-        });
-        let clock = Arc::new(Hand::default());
-        let ledger = Ledger::new(Arc::clone(&clock) as Arc<dyn Clock>);
-        (clock, ledger)
-    }
-
-    fn charged(ledger: &Ledger) -> Vec<u64> {
-        ledger.micros().map(|(_, micros)| micros).collect()
-    }
-
-    #[test]
-    fn every_activity_has_its_name() {
-        for (index, activity) in Activity::ALL.into_iter().enumerate() {
-            assert_eq!(activity.index(), index);
-        }
-        assert_eq!(info::ACTIVITIES_CPU_US.len(), Activity::ALL.len());
-    }
-
-    #[test]
-    fn what_is_used_is_charged_once_to_what_it_was_used_for() {
-        let (clock, ledger) = begin();
-        clock.use_cpu(1);
-        ledger.turn_to(Activity::Request);
-        clock.use_cpu(10);
-        {
-            let _shipping = ledger.during(Activity::LogReplication);
-            clock.use_cpu(100);
-            {
-                let _segment = ledger.during(Activity::IndexShipping);
-                clock.use_cpu(1000);
-            }
-            clock.use_cpu(200);
-        }
-        clock.use_cpu(20);
-        assert_eq!(charged(&ledger), [30, 300, 0, 1000, 1]);
-        clock.use_cpu(5);
-        ledger.was(Activity::Compaction);
-        clock.use_cpu(5);
-        assert_eq!(charged(&ledger), [30, 300, 10, 1000, 1]);
-        clock.use_cpu(7);
-        ledger.charge(Activity::IndexShipping as u8);
-        clock.use_cpu(1);
-        ledger.charge(99);
-        assert_eq!(charged(&ledger), [30, 300, 10, 1007, 2]);
-    }
-
-    #[test]
-    fn a_thread_that_stays_is_charged_now_and_then() {
-        let (clock, ledger) = begin();
-        let at = |micros: u64| Instant::from_nanos(1_000_000_000 + micros * 1000);
-        let request = |ledger: &Ledger| {
-            ledger.nanos[Activity::Request.index()].load(Ordering::Relaxed) / 1000
-        };
-        ledger.turn_to(Activity::Request);
-        clock.use_cpu(3);
-        ledger.settle(at(0));
-        assert_eq!(request(&ledger), 3);
-        clock.use_cpu(3);
-        ledger.settle(at(999));
-        assert_eq!(request(&ledger), 3);
-        ledger.settle(at(1000));
-        assert_eq!(request(&ledger), 6);
-    }
-}
+#[path = "activity_tests.rs"]
+mod tests;

@@ -2,8 +2,8 @@
 //!
 //! Reading order: [`service`] (what a front end can ask), [`resp`] (the Redis protocol: sessions,
 //! commands, sockets), [`node`] (regions, replication, links to other servers; no threads),
-//! [`runtime`] (a node with its threads, device and sockets), [`admin`] (health over HTTP),
-//! [`activity`] (what CPU is used for).
+//! [`runtime`] (a node with its threads, device and sockets), [`admin`] (HTTP for who watches),
+//! [`report`] (what it tells), [`meter`] and [`activity`] (what requests and CPU are counted by).
 //!
 //! A request enters at [`resp`], is called on a [`node::Node`] through [`service::Service`], and is
 //! answered at once or later. A node forwards what belongs to another server's region, writes what
@@ -14,7 +14,9 @@
 
 pub mod activity;
 pub mod admin;
+pub mod meter;
 pub mod node;
+pub mod report;
 pub mod resp;
 pub mod runtime;
 pub mod service;

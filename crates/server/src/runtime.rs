@@ -4,7 +4,7 @@
 //! resp-0..   epoll: RESP sessions, and what they ask of the node, at once
 //! fabric     links, messages of other servers, deadlines; spins a little, then parks on the bell
 //! background engines and backups' storage; parks until a device or an engine wakes it
-//! admin      health over HTTP
+//! admin      health, metrics and status over HTTP
 //! device-..  the device's own, for writes and syncs
 //! ```
 //!
@@ -29,8 +29,9 @@ use argosy_device::{
 use argosy_fabric::{Fabric, FabricError, ShmFabric};
 
 use crate::activity::Ledger;
-use crate::admin::{Admin, Readiness};
+use crate::admin::{Admin, Source};
 use crate::node::{Node, NodeSettings, World, names_within};
+use crate::report::Reporter;
 use crate::resp::{Listener, Settings as RespSettings, Threads};
 use crate::service::Service;
 
@@ -136,7 +137,7 @@ impl Server {
     /// # Errors
     /// See [`StartError`].
     pub fn start(options: ServerOptions) -> Result<Self, StartError> {
-        let ledger = Arc::new(Ledger::new(Arc::clone(&options.clock)));
+        let ledger = Arc::new(ledger(&options));
         let store = open_store(&options, &ledger)?;
         let incarnation = store.incarnation();
         let boot = boot_id()?;
@@ -190,8 +191,9 @@ impl Server {
             what: "serve Redis clients",
             source,
         })?;
-        let readiness: Arc<dyn Readiness> = Arc::new(service);
-        let admin = Admin::start(options.admin, readiness, options.clock).map_err(|source| {
+        let reporter = Reporter::new(Arc::clone(&node), Arc::clone(listener.front()));
+        let told: Arc<dyn Source> = Arc::new(reporter);
+        let admin = Admin::start(options.admin, told, options.clock).map_err(|source| {
             StartError::System {
                 what: "serve health requests",
                 source,
@@ -338,6 +340,13 @@ impl Parker {
         let (mut woken, _) = slept.unwrap_or_else(PoisonError::into_inner);
         *woken = false;
     }
+}
+
+/// Where CPU and device bytes are written down, with a place for each region of the server.
+fn ledger(options: &ServerOptions) -> Ledger {
+    let regions = options.map.regions().iter();
+    let mine = regions.filter(|region| region.members.contains(&options.id));
+    Ledger::new(Arc::clone(&options.clock), mine.map(|region| region.id))
 }
 
 fn open_store(options: &ServerOptions, ledger: &Arc<Ledger>) -> Result<Arc<Store>, StartError> {

@@ -254,7 +254,10 @@ impl Cluster {
         let fabric = MortalFabric::start(&self.world, store.incarnation(), Arc::clone(mortal));
         let world = World {
             clock: Arc::clone(&self.clock) as Arc<dyn Clock>,
-            ledger: Arc::new(Ledger::new(Arc::clone(&self.clock) as Arc<dyn Clock>)),
+            ledger: Arc::new(Ledger::new(
+                Arc::clone(&self.clock) as Arc<dyn Clock>,
+                std::iter::empty(),
+            )),
             store: Arc::clone(&store),
             windows: Arc::new(windows),
             fabric: Arc::new(fabric),

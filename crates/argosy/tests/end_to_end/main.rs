@@ -9,6 +9,7 @@
     reason = "a test panics where its world is not as it should be"
 )]
 
+mod admin;
 mod bench_command;
 mod config_command;
 mod full;

@@ -58,7 +58,7 @@ pub use replay::Tables;
 pub use source::Pinned;
 pub(crate) use space::FULL_PART_MAX;
 use stats::Counts;
-pub use stats::{LevelStats, Stats};
+pub use stats::{LevelStats, LogStats, Stats, level_stats, log_stats};
 use writer::{Touched, Writer};
 
 /// What an engine is made of. See [`Lsm::start`].

@@ -5,9 +5,11 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use argosy_base::LogKind;
 use argosy_engine::BusyReason;
 
 use crate::cache::CacheStats;
+use crate::settings::Settings;
 use crate::version::Version;
 
 /// One level.
@@ -23,6 +25,21 @@ pub struct LevelStats {
     pub bytes: u64,
     /// Entries in them, clipped or not.
     pub entries: u64,
+}
+
+/// One log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogStats {
+    /// Which one.
+    pub log: LogKind,
+    /// Segments of its chain.
+    pub segments: usize,
+    /// Bytes of records in the sealed ones.
+    pub bytes: u64,
+    /// Of these, bytes that no level points to: space that only freeing whole segments gives back.
+    /// Only the large log has any, and only what is in the levels already is looked at. Segments
+    /// that were clipped still count in full, so it may be too low.
+    pub dead_bytes: u64,
 }
 
 /// What an engine has done since it was opened, and holds now.
@@ -52,6 +69,10 @@ pub struct Stats {
     pub recovery_log_write_bytes: u64,
     /// Log segments that exist.
     pub log_segments: usize,
+    /// The logs.
+    pub logs: Vec<LogStats>,
+    /// Bytes that levels hold above what starts a compaction: work that is due.
+    pub compaction_debt_bytes: u64,
     /// Version edits committed.
     pub edits: u64,
     /// Leaves, indexes and filters, and values, of all regions that share the cache.
@@ -115,7 +136,8 @@ impl Counts {
 }
 
 /// The levels of `version`.
-pub(super) fn levels(version: &Version) -> Vec<LevelStats> {
+#[must_use]
+pub fn level_stats(version: &Version) -> Vec<LevelStats> {
     (1..)
         .zip(version.levels())
         .map(|(number, level)| {
@@ -138,6 +160,51 @@ pub(super) fn levels(version: &Version) -> Vec<LevelStats> {
         .collect()
 }
 
+/// The logs of `version`.
+#[must_use]
+pub fn log_stats(version: &Version) -> Vec<LogStats> {
+    let of = |log| {
+        let chain = version.log(log);
+        let mut stats = LogStats {
+            log,
+            segments: chain.len(),
+            bytes: 0,
+            dead_bytes: 0,
+        };
+        for (at, entry) in chain.iter().enumerate() {
+            let Some(end) = entry.segment.end else {
+                continue;
+            };
+            stats.bytes += u64::from(end);
+            // All of it is in the levels where the next one begins below what would be replayed.
+            let next = chain.get(at + 1);
+            let in_levels = next.is_some_and(|n| n.segment.base_lsn <= version.replay_from());
+            if log == LogKind::Large && in_levels {
+                let live = version.log_refs(entry.segment.number);
+                stats.dead_bytes += u64::from(end).saturating_sub(live);
+            }
+        }
+        stats
+    };
+    LogKind::ALL.into_iter().map(of).collect()
+}
+
+/// Bytes of `levels` above what each may hold before a compaction is due: L1 by runs, the others by
+/// bytes.
+fn debt_bytes(levels: &[LevelStats], settings: &Settings) -> u64 {
+    let growth = u64::from(settings.growth_factor);
+    let over = levels.iter().map(|level| match level.level {
+        1 if level.runs >= settings.l1_runs => level.bytes,
+        1 => 0,
+        deeper => {
+            let target = growth.saturating_pow(u32::from(deeper) - 1);
+            let target = target.saturating_mul(settings.l0_bytes as u64);
+            level.bytes.saturating_sub(target)
+        }
+    });
+    over.sum()
+}
+
 impl super::Lsm {
     /// What the engine has done and holds.
     #[must_use]
@@ -147,12 +214,15 @@ impl super::Lsm {
             let writer = self.lock();
             (writer.frozen_count(), writer.memtable_bytes())
         };
+        let levels = level_stats(&view.version);
         Stats {
-            levels: levels(&view.version),
+            compaction_debt_bytes: debt_bytes(&levels, &self.settings),
+            levels,
+            logs: log_stats(&view.version),
             memtable_bytes: bytes,
             memtable_entries: view.memtables.iter().map(|table| table.len()).sum(),
             memtables_frozen: frozen,
-            log_segments: argosy_base::LogKind::ALL
+            log_segments: LogKind::ALL
                 .iter()
                 .map(|log| view.version.log(*log).len())
                 .sum(),

@@ -33,6 +33,7 @@
 //! - Edits are sent in order and without a gap behind the checkpoint or report they start from.
 
 mod event;
+mod view;
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
@@ -40,6 +41,7 @@ use alloc::vec::Vec;
 use argosy_base::{EditSeq, LogKind, Lsn, ServerId};
 
 pub use event::{Action, Event};
+pub use view::MemberView;
 
 use crate::mode::Mutants;
 use crate::position::{FlushRange, Position};

@@ -21,9 +21,21 @@ impl Clock for Hand {
 #[derive(Default)]
 struct Answer(Mutex<Option<String>>);
 
-impl Readiness for Answer {
+impl Source for Answer {
     fn ready(&self) -> Result<(), String> {
         self.0.lock().unwrap().clone().map_or(Ok(()), Err)
+    }
+
+    fn metrics(&self) -> String {
+        "argosy_ready 1\n".to_owned()
+    }
+
+    fn region_metrics(&self) -> String {
+        "argosy_region_edit{region=\"1\"} 2\n".to_owned()
+    }
+
+    fn status(&self) -> String {
+        "{}\n".to_owned()
     }
 }
 
@@ -33,7 +45,7 @@ fn start() -> (Admin, Arc<Answer>, Arc<Hand>) {
     let socket = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let admin = Admin::start(
         socket,
-        Arc::clone(&answer) as Arc<dyn Readiness>,
+        Arc::clone(&answer) as Arc<dyn Source>,
         Arc::clone(&hand) as Arc<dyn Clock>,
     )
     .unwrap();
@@ -84,7 +96,8 @@ fn everything_else_is_refused() {
     );
     for (request, status) in [
         ("GET / HTTP/1.1\r\n\r\n", "404"),
-        ("POST /metrics HTTP/1.1\r\n\r\n", "404"),
+        ("POST /metrics HTTP/1.1\r\n\r\n", "405"),
+        ("GET /metrics/ HTTP/1.1\r\n\r\n", "404"),
         (
             "POST /livez HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc",
             "405",
@@ -120,5 +133,27 @@ fn a_silent_client_is_sent_away() {
         let mut response = String::new();
         stream.read_to_string(&mut response).unwrap();
         assert!(response.starts_with("HTTP/1.1 408 "), "{response}");
+    }
+}
+
+#[test]
+fn pages_say_what_they_are() {
+    let (admin, ..) = start();
+    for (path, kind, body) in [
+        ("/metrics", "text/plain; version=0.0.4", "argosy_ready 1\n"),
+        (
+            "/metrics/regions",
+            "text/plain; version=0.0.4",
+            "argosy_region_edit{region=\"1\"} 2\n",
+        ),
+        ("/status", "application/json", "{}\n"),
+    ] {
+        let page = exchange(&admin, &format!("GET {path} HTTP/1.1\r\n\r\n"));
+        assert!(page.starts_with("HTTP/1.1 200 "), "{page}");
+        let content = format!("\r\nContent-Type: {kind}");
+        assert!(
+            page.contains(&content) && page.ends_with(&format!("\r\n\r\n{body}")),
+            "{page}"
+        );
     }
 }

@@ -109,9 +109,31 @@ pub fn parse(bytes: &[u8]) -> Result<Option<Head<'_>>, Status> {
     }))
 }
 
-/// A whole response with a text for people as its body, left out if only the head was wanted.
+/// What a response carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Body<'a> {
+    /// A text for people.
+    Text(&'a str),
+    /// JSON.
+    Json(&'a str),
+    /// Metrics in the text format of Prometheus.
+    Metrics(&'a str),
+}
+
+impl<'a> Body<'a> {
+    const fn parts(self) -> (&'static str, &'a str) {
+        match self {
+            Self::Text(text) => ("text/plain; charset=utf-8", text),
+            Self::Json(text) => ("application/json", text),
+            Self::Metrics(text) => ("text/plain; version=0.0.4; charset=utf-8", text),
+        }
+    }
+}
+
+/// A whole response; the body is left out if only the head was wanted.
 #[must_use]
-pub fn response(status: Status, body: &str, head_only: bool) -> Vec<u8> {
+pub fn response(status: Status, body: Body<'_>, head_only: bool) -> Vec<u8> {
+    let (kind, body) = body.parts();
     let mut text = String::new();
     let allow = match status {
         Status::MethodNotAllowed => "Allow: GET, HEAD\r\n",
@@ -119,7 +141,7 @@ pub fn response(status: Status, body: &str, head_only: bool) -> Vec<u8> {
     };
     write!(
         text,
-        "HTTP/1.1 {} {}\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: {}\r\n\
+        "HTTP/1.1 {} {}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\n\
          Cache-Control: no-store\r\n{allow}Connection: close\r\n\r\n",
         status as u16,
         status.reason(),
@@ -189,12 +211,13 @@ mod tests {
 
     #[test]
     fn a_head_has_the_length_of_the_body_it_leaves_out() {
-        let whole = String::from_utf8(response(Status::Ok, "ok\n", false)).unwrap();
-        let head = String::from_utf8(response(Status::Ok, "ok\n", true)).unwrap();
+        let whole = String::from_utf8(response(Status::Ok, Body::Text("ok\n"), false)).unwrap();
+        let head = String::from_utf8(response(Status::Ok, Body::Text("ok\n"), true)).unwrap();
         assert!(whole.starts_with("HTTP/1.1 200 OK\r\n"));
         assert!(whole.contains("\r\nContent-Length: 3\r\n"));
         assert_eq!(whole, head + "ok\n");
-        let refused = String::from_utf8(response(Status::MethodNotAllowed, "", false)).unwrap();
+        let refused =
+            String::from_utf8(response(Status::MethodNotAllowed, Body::Text(""), false)).unwrap();
         assert!(refused.contains("\r\nAllow: GET, HEAD\r\n"));
     }
 }

@@ -1,7 +1,10 @@
-//! The admin port: HTTP for whoever watches the server. For now two pages:
+//! The admin port: HTTP for whoever watches the server. Its pages:
 //!
 //! - `/livez`: 200 while the process serves this port at all.
 //! - `/readyz`: 200 when all regions of the server are open; otherwise 503, and what is waited for.
+//! - `/metrics`: counters and gauges of the whole server, for Prometheus; `/metrics/regions`: such as
+//!   are told for each region.
+//! - `/status`: all that the server knows of itself, as JSON.
 //!
 //! One thread serves it, asleep while nobody asks. Each connection is answered once and closed, has
 //! [`TIME_MAX`] for everything, and sends a bounded head ([`http`]); at most [`CONNECTIONS_MAX`] are
@@ -20,8 +23,7 @@ use argosy_base::{Clock, Instant};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 
-use self::http::{Method, Status};
-use crate::service::Service;
+use self::http::{Body, Method, Status};
 
 /// Most connections that are served at a time.
 pub const CONNECTIONS_MAX: usize = 64;
@@ -32,17 +34,22 @@ pub const TIME_MAX: Duration = Duration::from_secs(5);
 /// How long nothing is accepted after the system was out of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Whether the server does what it is there for.
-pub trait Readiness: Send + Sync {
+/// Where the pages come from. Called from the admin thread, one at a time.
+pub trait Source: Send + Sync {
+    /// Whether the server does what it is there for.
+    ///
     /// # Errors
     /// What is waited for, in words.
     fn ready(&self) -> Result<(), String>;
-}
 
-impl Readiness for Arc<dyn Service> {
-    fn ready(&self) -> Result<(), String> {
-        Service::ready(&**self)
-    }
+    /// The metrics of the server, in the text format of Prometheus.
+    fn metrics(&self) -> String;
+
+    /// The metrics of its regions.
+    fn region_metrics(&self) -> String;
+
+    /// The status, as JSON.
+    fn status(&self) -> String;
 }
 
 /// An admin port that is served. Dropping it ends that.
@@ -60,7 +67,7 @@ impl Admin {
     /// Where the operating system has no more descriptors or threads.
     pub fn start(
         socket: TcpListener,
-        readiness: Arc<dyn Readiness>,
+        source: Arc<dyn Source>,
         clock: Arc<dyn Clock>,
     ) -> io::Result<Self> {
         let address = socket.local_addr()?;
@@ -69,7 +76,7 @@ impl Admin {
         let server = Server {
             socket,
             bell: Arc::clone(&bell),
-            readiness,
+            source,
             clock,
             connections: Vec::new(),
             accept_again: None,
@@ -110,7 +117,7 @@ impl Drop for Admin {
 struct Server {
     socket: TcpListener,
     bell: Arc<OwnedFd>,
-    readiness: Arc<dyn Readiness>,
+    source: Arc<dyn Source>,
     clock: Arc<dyn Clock>,
     connections: Vec<Connection>,
     accept_again: Option<Instant>,
@@ -192,12 +199,12 @@ impl Server {
     fn serve(&mut self, ready: &[bool]) {
         let now = self.clock.now();
         let mut index = 0;
-        let readiness = &self.readiness;
+        let source = &self.source;
         self.connections.retain_mut(|connection| {
             index += 1;
             let mut next = Next::Keep;
             if ready.get(index).is_some_and(|ready| *ready) {
-                next = connection.advance(&**readiness);
+                next = connection.advance(&**source);
             }
             if next == Next::Keep && connection.until <= now {
                 next = connection.time_out();
@@ -240,7 +247,7 @@ impl Server {
 
 impl Connection {
     /// Reads what there is and writes what fits.
-    fn advance(&mut self, readiness: &dyn Readiness) -> Next {
+    fn advance(&mut self, source: &dyn Source) -> Next {
         if self.output.is_empty() || self.shut {
             let mut piece = [0; 4096];
             match self.stream.read(&mut piece) {
@@ -249,7 +256,7 @@ impl Connection {
                 Ok(bytes) => self.input.extend_from_slice(&piece[..bytes]),
                 Err(error) => return after_error(&error),
             }
-            match answer(&self.input, readiness) {
+            match answer(&self.input, source) {
                 Some(output) => self.output = output,
                 None => return Next::Keep,
             }
@@ -274,7 +281,11 @@ impl Connection {
 
     fn time_out(&mut self) -> Next {
         if self.output.is_empty() {
-            let text = http::response(Status::Timeout, "the request did not end in time\n", false);
+            let text = http::response(
+                Status::Timeout,
+                Body::Text("the request did not end in time\n"),
+                false,
+            );
             let _ = self.stream.write(&text);
         }
         Next::Close
@@ -289,26 +300,47 @@ fn after_error(error: &io::Error) -> Next {
 }
 
 /// The response to a request of which `input` has arrived, or `None` where it has not ended.
-fn answer(input: &[u8], readiness: &dyn Readiness) -> Option<Vec<u8>> {
+fn answer(input: &[u8], source: &dyn Source) -> Option<Vec<u8>> {
     let head = match http::parse(input) {
         Ok(Some(head)) => head,
         Ok(None) => return None,
-        Err(status) => return Some(http::response(status, "", false)),
+        Err(status) => return Some(http::response(status, Body::Text(""), false)),
     };
-    let (status, body) = match (head.method, head.path) {
-        (_, path) if !matches!(path, "/livez" | "/readyz") => (
+    let head_only = head.method == Method::Head;
+    let text = |status, text: &str| Some(http::response(status, Body::Text(text), head_only));
+    if !PAGES.contains(&head.path) {
+        return text(
             Status::NotFound,
-            "there are /livez and /readyz\n".to_owned(),
-        ),
-        (Method::Other, _) => (Status::MethodNotAllowed, "only GET and HEAD\n".to_owned()),
-        (_, "/livez") => (Status::Ok, "ok\n".to_owned()),
-        _ => match readiness.ready() {
-            Ok(()) => (Status::Ok, "ready\n".to_owned()),
-            Err(what) => (Status::Unavailable, format!("not ready: {what}\n")),
+            &format!("there are {}\n", PAGES.join(" ")),
+        );
+    }
+    if head.method == Method::Other {
+        return text(Status::MethodNotAllowed, "only GET and HEAD\n");
+    }
+    let metrics = |page: &str| Some(http::response(Status::Ok, Body::Metrics(page), head_only));
+    match head.path {
+        "/livez" => text(Status::Ok, "ok\n"),
+        "/metrics" => metrics(&source.metrics()),
+        "/metrics/regions" => metrics(&source.region_metrics()),
+        "/status" => {
+            let status = source.status();
+            Some(http::response(Status::Ok, Body::Json(&status), head_only))
+        }
+        _ => match source.ready() {
+            Ok(()) => text(Status::Ok, "ready\n"),
+            Err(what) => text(Status::Unavailable, &format!("not ready: {what}\n")),
         },
-    };
-    Some(http::response(status, &body, head.method == Method::Head))
+    }
 }
+
+/// All pages.
+const PAGES: [&str; 5] = [
+    "/livez",
+    "/readyz",
+    "/metrics",
+    "/metrics/regions",
+    "/status",
+];
 
 #[cfg(test)]
 #[path = "admin_tests.rs"]

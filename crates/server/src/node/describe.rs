@@ -9,6 +9,7 @@ use argosy_engine::Engine;
 use super::Node;
 use super::context::Context;
 use super::region::{Driver, Region, engine_of};
+use super::report::primary_state;
 use crate::service::InfoSection;
 
 impl Node {
@@ -31,25 +32,18 @@ impl Node {
         let mut network: u64 = self
             .links
             .keys()
-            .map(|peer| self.link(*peer).bytes_written())
+            .map(|peer| self.link(*peer).sent().all())
             .sum();
-        let (mut compactions, mut pending, mut levels) = (0, 0, 0);
+        let (mut compactions, mut levels) = (0, 0);
         for region in self.regions.values() {
             if let Some(engine) = engine_of(region) {
                 let stats = engine.stats();
                 compactions += stats.flushes + stats.compactions;
                 let deepest = stats.levels.iter().filter(|level| level.segments > 0);
                 levels = levels.max(deepest.map(|level| level.level).max().unwrap_or(0));
-                pending += engine.background_pending();
             }
-            pending += region.waiting().len();
-            match &*region.driver() {
-                Driver::Primary(driver) => {
-                    network += driver.network_bytes();
-                    pending += driver.pending();
-                }
-                Driver::Backup(copy) => pending += copy.pending(),
-                Driver::Failed(_) => {}
+            if let Driver::Primary(driver) = &*region.driver() {
+                network += driver.log_bytes().values().sum::<u64>();
             }
         }
         let space = u64::from(self.world.store.used()) * SEGMENT_SIZE as u64;
@@ -60,7 +54,7 @@ impl Node {
             (info::DEVICE_WRITE_BYTES, device.write_bytes),
             (info::COMPACTIONS, compactions),
             (info::CATCH_UP_BYTES, catch_up),
-            (info::BACKGROUND_PENDING, pending as u64),
+            (info::BACKGROUND_PENDING, self.background_pending() as u64),
             (info::LEVELS, u64::from(levels)),
             (info::SPACE_BYTES, space),
         ];
@@ -72,17 +66,29 @@ impl Node {
     }
 }
 
+impl Node {
+    /// See [`info::BACKGROUND_PENDING`].
+    pub(super) fn background_pending(&self) -> usize {
+        let pending = |region: &Region| {
+            let engine = engine_of(region).map_or(0, |engine| engine.background_pending());
+            let waiting = region.waiting().len();
+            let driver = match &*region.driver() {
+                Driver::Primary(driver) => driver.pending(),
+                Driver::Backup(copy) => copy.pending(),
+                Driver::Failed(_) => 0,
+            };
+            engine + waiting + driver
+        };
+        self.regions.values().map(|region| pending(region)).sum()
+    }
+}
+
 /// The line of one region; see [`argosy_base::info`].
 fn describe_region(region: &Region, context: &Context<'_>) -> (String, String) {
     let engine = engine_of(region);
     let (role, state, lsn, edit, digest) = match &*region.driver() {
         Driver::Primary(driver) => {
-            let state = match driver.lacks(context) {
-                _ if driver.failed().is_some() || region.has_failed() => "failed",
-                None => "serving",
-                Some(_) if driver.is_serving() => "degraded",
-                Some(_) => "opening",
-            };
+            let (state, _) = primary_state(driver, region, context);
             let lsn = engine.as_ref().map_or(0, |engine| engine.committed_lsn().0);
             let digest = engine.as_ref().map_or(0, |engine| engine.levels_digest());
             ("primary", state, lsn, driver.edit(), digest)

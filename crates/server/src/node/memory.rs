@@ -32,16 +32,26 @@ impl MemoryParts {
 }
 
 impl Node {
+    /// What each part takes; what clients do is known to the front end.
+    pub(super) fn memory_taken(&self) -> MemoryParts {
+        let cache = self.cache.stats();
+        let engines = self.regions.values().filter_map(|region| engine_of(region));
+        let engine = &self.settings.engine;
+        let logs = self.regions.len() * LogKind::ALL.len();
+        MemoryParts {
+            memtables: engines.map(|engine| engine.stats().memtable_bytes).sum(),
+            windows: logs * engine.window_slots * engine.window_bytes,
+            links: self.links.len() * self.settings.link.memory_bytes(),
+            clients: 0,
+            cache: usize::try_from(cache.bytes + cache.pinned_bytes).unwrap_or(usize::MAX),
+        }
+    }
+
     /// What is told under `INFO memory`, beside what the front end says of clients.
     pub(super) fn describe_memory(&self) -> Vec<(String, String)> {
         let parts = &self.settings.memory;
         let cache = self.cache.stats();
-        let engines = self.regions.values().filter_map(|region| engine_of(region));
-        let memtables: usize = engines.map(|engine| engine.stats().memtable_bytes).sum();
-        let engine = &self.settings.engine;
-        let windows =
-            self.regions.len() * LogKind::ALL.len() * engine.window_slots * engine.window_bytes;
-        let links = self.links.len() * self.settings.link.memory_bytes();
+        let taken = self.memory_taken();
         let mut fields = vec![
             ("memory_limit", parts.limit() as u64),
             ("memory_memtables_max", parts.memtables as u64),
@@ -51,10 +61,10 @@ impl Node {
             ("memory_cache_max", parts.cache as u64),
         ];
         fields.extend([
-            ("memory_memtables", memtables as u64),
-            ("memory_windows", windows as u64),
-            ("memory_links", links as u64),
-            ("memory_cache", cache.bytes + cache.pinned_bytes),
+            ("memory_memtables", taken.memtables as u64),
+            ("memory_windows", taken.windows as u64),
+            ("memory_links", taken.links as u64),
+            ("memory_cache", taken.cache as u64),
             ("memory_cache_pinned", cache.pinned_bytes),
             ("memory_cache_pins_refused", cache.pins_refused),
         ]);

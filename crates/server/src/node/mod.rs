@@ -31,6 +31,7 @@ mod outbox;
 mod primary;
 mod refuse;
 mod region;
+mod report;
 mod room;
 mod serve;
 mod shipper;
@@ -184,7 +185,8 @@ impl Node {
                 .filter(|region| region.members.contains(&id));
             for region in mine.filter(|region| known.contains(&region.id) == old) {
                 let driver = open_driver(id, region, &settings, &world)?;
-                regions.insert(region.id, Arc::new(Region::new(region, driver)));
+                let place = world.ledger.place_of(region.id);
+                regions.insert(region.id, Arc::new(Region::new(region, driver, place)));
             }
             if old {
                 world.store.finish_recovery();

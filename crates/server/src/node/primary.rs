@@ -62,7 +62,8 @@ pub(crate) struct PrimaryDriver {
     pins: BTreeMap<ServerId, (EditSeq, Pinned)>,
     /// Who has been sent the oldest segment of the outbox.
     shipped_to: BTreeSet<ServerId>,
-    network_bytes: u64,
+    /// Bytes of the log written to backups while they were attached earlier.
+    log_bytes: BTreeMap<ServerId, u64>,
 }
 
 impl PrimaryDriver {
@@ -90,7 +91,7 @@ impl PrimaryDriver {
             offers: BTreeMap::new(),
             pins: BTreeMap::new(),
             shipped_to: BTreeSet::new(),
-            network_bytes: 0,
+            log_bytes: BTreeMap::new(),
         }
     }
 
@@ -138,14 +139,18 @@ impl PrimaryDriver {
         self.edits.len() + usize::from(self.outbox.segment().is_some())
     }
 
-    /// Bytes of the log written to backups.
-    pub(crate) fn network_bytes(&self) -> u64 {
-        self.network_bytes
-            + self
-                .attached
-                .values()
-                .map(Attachment::bytes_written)
-                .sum::<u64>()
+    /// Bytes of the log written to each backup.
+    pub(crate) fn log_bytes(&self) -> BTreeMap<ServerId, u64> {
+        let mut bytes = self.log_bytes.clone();
+        for (member, attachment) in &self.attached {
+            *bytes.entry(*member).or_default() += attachment.bytes_written();
+        }
+        bytes
+    }
+
+    /// What the machine knows.
+    pub(crate) const fn machine(&self) -> &Primary {
+        &self.machine
     }
 
     /// Something happened.
@@ -377,7 +382,7 @@ impl PrimaryDriver {
             }
             Action::Detach { member } => {
                 if let Some(attachment) = self.attached.remove(&member) {
-                    self.network_bytes += attachment.bytes_written();
+                    *self.log_bytes.entry(member).or_default() += attachment.bytes_written();
                 }
                 self.offers.remove(&member);
                 self.pins.remove(&member);

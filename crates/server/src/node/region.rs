@@ -12,6 +12,7 @@ use argosy_lsm::Lsm;
 use super::follower::Follower;
 use super::primary::PrimaryDriver;
 use super::waiting::{ReplyTo, Waiting};
+use crate::activity::Place;
 use crate::service::Response;
 
 /// How this server takes part in a region.
@@ -30,6 +31,8 @@ pub(crate) struct Region {
     pub(crate) range: KeyRange,
     pub(crate) epoch: Epoch,
     pub(crate) primary: ServerId,
+    /// Where its work is charged.
+    pub(crate) place: Place,
     /// There while the region is open here.
     pub(crate) engine: ArcSwapOption<Lsm>,
     /// The LSN up to which the history went when the region was opened here. While less than that
@@ -46,12 +49,13 @@ pub(crate) struct Region {
 }
 
 impl Region {
-    pub(crate) fn new(map: &argosy_coordinator::Region, driver: Driver) -> Self {
+    pub(crate) fn new(map: &argosy_coordinator::Region, driver: Driver, place: Place) -> Self {
         Self {
             id: map.id,
             range: map.range.clone(),
             epoch: map.epoch,
             primary: map.primary,
+            place,
             engine: ArcSwapOption::empty(),
             opened: AtomicU64::new(0),
             driver: Mutex::new(driver),

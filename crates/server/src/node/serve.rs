@@ -23,7 +23,7 @@ use super::refuse::{failed, overloaded};
 use super::region::{Driver, Region, send_all};
 use super::room::only_deletes;
 use super::waiting::{Entry, Queued, ReplyTo};
-use crate::activity::Activity;
+use crate::activity::{Activity, Place};
 use crate::service::{InfoSection, ReplySink, Request, Response, Service, ServiceError};
 
 /// How long a server that has started is not ready for want of a link to a peer.
@@ -138,11 +138,15 @@ impl Node {
     /// Carries a region's driver on, and sends the answers that are due.
     pub(crate) fn pump(&self, region: &Region) -> bool {
         let context = Context { node: self };
+        let before = self.world.ledger.at(region.place);
         let made = match &mut *region.driver() {
             Driver::Primary(driver) => driver.pump(&context),
             Driver::Backup(copy) => copy.step(&context),
             Driver::Failed(_) => false,
         };
+        if !made {
+            self.world.ledger.at(before);
+        }
         region.release();
         made
     }
@@ -169,6 +173,7 @@ impl Node {
             let region = self.region(region.id).expect("a primary is a member");
             return self.call_here(region, request, sink, token);
         }
+        self.world.ledger.at(Place::NONE);
         let reply = ReplyTo::new(sink, token);
         let write = matches!(request, Request::Write { .. });
         let refuse = |what: String| {
@@ -216,6 +221,7 @@ impl Node {
         sink: &Arc<dyn ReplySink>,
         token: u64,
     ) -> Option<Response> {
+        self.world.ledger.at(region.place);
         let guard = region.engine.load();
         let Some(engine) = &*guard else {
             return Some(self.not_open(region));

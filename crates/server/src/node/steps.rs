@@ -68,8 +68,12 @@ impl Node {
         let mut progress = Progress::default();
         for region in self.regions.values() {
             if let Some(engine) = engine_of(region) {
+                let before = self.world.ledger.at(region.place);
                 match self.step_engine(&engine, now) {
                     Ok(step) => {
+                        if !step.made {
+                            self.world.ledger.at(before);
+                        }
                         progress.made |= step.made;
                         progress.idle_for = earlier(progress.idle_for, step.idle_for);
                     }
@@ -267,6 +271,7 @@ impl Node {
             );
             return;
         }
+        self.world.ledger.at(region.place);
         let mut driver = region.driver();
         if let Message::Fetch {
             segment,

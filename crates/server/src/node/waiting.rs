@@ -220,6 +220,11 @@ impl Waiting {
         }
     }
 
+    /// Requests that wait for room.
+    pub(crate) fn queued(&self) -> usize {
+        self.queue.len()
+    }
+
     /// Requests that wait, of either kind.
     pub(crate) fn len(&self) -> usize {
         self.answers.len() + self.queue.len()

@@ -94,20 +94,48 @@ pub(super) const FAMILIES: [&[Command]; 6] = [
 ];
 
 /// The command of this name, in any case of letters.
-#[inline]
 pub(super) fn find(name: &[u8]) -> Option<&'static Command> {
-    FAMILIES
-        .iter()
-        .flat_map(|family| family.iter())
-        .find(|command| command.name.as_bytes().eq_ignore_ascii_case(name))
+    find_numbered(name).map(|(_, command)| command)
 }
+
+/// The command of this name, and its place among [`names`].
+#[inline]
+fn find_numbered(name: &[u8]) -> Option<(u16, &'static Command)> {
+    (0..)
+        .zip(FAMILIES.iter().flat_map(|family| family.iter()))
+        .find(|(_, command)| command.name.as_bytes().eq_ignore_ascii_case(name))
+}
+
+/// The names under which commands are counted: those of the tables, and one for what is none.
+pub(super) fn names() -> Vec<&'static str> {
+    let commands = FAMILIES.iter().flat_map(|family| family.iter());
+    commands
+        .map(|command| command.name)
+        .chain(["unknown"])
+        .collect()
+}
+
+/// The place of what is no command among [`names`].
+pub(super) const UNKNOWN: u16 = {
+    let (mut count, mut family) = (0, 0);
+    while family < FAMILIES.len() {
+        count += FAMILIES[family].len();
+        family += 1;
+    }
+    assert!(count < 1000, "there are few commands");
+    #[expect(clippy::cast_possible_truncation, reason = "asserted above")]
+    let unknown = count as u16;
+    unknown
+};
 
 /// Begins the request of `turn`.
 pub(super) fn begin(turn: &mut Turn<'_>, inline: bool) -> Step {
     let name = turn.args.at(0);
-    let Some(command) = find(name) else {
+    let Some((number, command)) = find_numbered(name) else {
+        turn.core.command = UNKNOWN;
         return unknown(turn, inline);
     };
+    turn.core.command = number;
     let count = i64::try_from(turn.args.len()).unwrap_or(i64::MAX);
     let fits = if command.arity < 0 {
         count >= -command.arity

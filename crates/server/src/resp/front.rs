@@ -12,6 +12,7 @@ use argosy_wire::resp::parse::REQUEST_BYTES_MAX;
 
 use super::cursors::Cursors;
 use super::worker::THREAD_BYTES;
+use crate::meter::Meter;
 use crate::service::Service;
 
 /// The version of Redis whose commands and replies are followed; clients choose features by it.
@@ -187,6 +188,8 @@ pub struct FrontEnd {
     pub refused: AtomicU64,
     /// Commands carried out so far.
     pub commands: AtomicU64,
+    /// Answers by command and result, and how long calls take.
+    pub meter: Meter,
     cursors: Mutex<Cursors>,
     clients: Mutex<BTreeMap<u64, Client>>,
 }
@@ -205,6 +208,7 @@ impl FrontEnd {
             connections: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             commands: AtomicU64::new(0),
+            meter: Meter::new(super::command::names()),
             cursors: Mutex::new(cursors),
             clients: Mutex::new(BTreeMap::new()),
         }

@@ -6,12 +6,13 @@
 //! [`Gather`]. An answer that failed turns the whole reply into one error; answers that come after
 //! that are dropped, but waited for, since their tokens name this reply.
 
-use argosy_base::{KeyRange, Outcome};
+use argosy_base::{KeyRange, Outcome as WriteOutcome};
 use argosy_wire::resp::{Encoder, Protocol};
 
 use super::command::Plan;
 use super::front::FrontEnd;
 use super::glob;
+use crate::meter::Outcome;
 use crate::service::{Response, ServiceError};
 
 /// Most pairs of one page of a range.
@@ -32,6 +33,9 @@ pub(super) struct Pending {
     pub asked: usize,
     /// Bytes of keys and values held here.
     pub held: usize,
+    /// The command that it answers, where that is counted when it is written.
+    pub command: Option<u16>,
+    outcome: Outcome,
     gather: Gather,
     answer: Option<Response>,
     failed: Option<String>,
@@ -104,6 +108,8 @@ impl Pending {
             outstanding: 0,
             asked: 0,
             held,
+            command: None,
+            outcome: Outcome::Ok,
             gather,
             answer: None,
             failed: None,
@@ -130,9 +136,10 @@ impl Pending {
     }
 
     /// The reply will be the error `text`.
-    pub(super) fn fail(&mut self, text: String) {
+    pub(super) fn fail(&mut self, text: String, outcome: Outcome) {
         if self.failed.is_none() {
             self.failed = Some(text);
+            self.outcome = outcome;
         }
         self.gather = Gather::Value;
         self.answer = None;
@@ -146,7 +153,8 @@ impl Pending {
             return After::Nothing;
         }
         if let Response::Failed(error) = response {
-            self.fail(error_text(&error, self.gather.is_write()));
+            let text = error_text(&error, self.gather.is_write());
+            self.fail(text, (&error).into());
             return After::Nothing;
         }
         match (&mut self.gather, response) {
@@ -179,6 +187,9 @@ impl Pending {
     /// Writes the reply.
     pub(super) fn write(self, out: &mut Vec<u8>, front: &FrontEnd) {
         debug_assert!(self.is_complete(), "a reply is written once");
+        if let Some(command) = self.command {
+            front.meter.count(command, self.outcome);
+        }
         if self.muted {
             return;
         }
@@ -333,7 +344,7 @@ pub(super) fn error_text(error: &ServiceError, is_write: bool) -> String {
         ServiceError::Invalid(what) => format!("ERR {what}"),
         ServiceError::Unavailable { what, outcome } | ServiceError::Busy { what, outcome } => {
             let prefix = match outcome {
-                Outcome::Unknown if is_write => "NOREPLICAS",
+                WriteOutcome::Unknown if is_write => "NOREPLICAS",
                 _ => "TRYAGAIN",
             };
             with_outcome(prefix, what, *outcome, is_write)
@@ -345,7 +356,7 @@ pub(super) fn error_text(error: &ServiceError, is_write: bool) -> String {
     }
 }
 
-fn with_outcome(prefix: &str, what: &str, outcome: Outcome, is_write: bool) -> String {
+fn with_outcome(prefix: &str, what: &str, outcome: WriteOutcome, is_write: bool) -> String {
     if is_write {
         format!("{prefix} {what} ({outcome})")
     } else {

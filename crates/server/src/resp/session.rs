@@ -29,6 +29,7 @@ use super::front::{Context, FrontEnd, Limits};
 use super::input::Input;
 use super::pool::Pool;
 use super::reply::{After, Gather, Pending, response_bytes};
+use crate::meter::Outcome;
 use crate::service::{Request, Response};
 
 /// Bits of a [`CallToken`] that number the element within its command.
@@ -140,6 +141,10 @@ pub(super) struct Core {
     stalled: bool,
     /// Commands carried out.
     commands: u64,
+    /// The place of the present command among those that are counted.
+    pub(super) command: u16,
+    /// The present command was answered by an error on the spot.
+    erred: bool,
 }
 
 /// Which replies a client wants, as told by `CLIENT REPLY`.
@@ -375,6 +380,8 @@ impl Session {
                 }) => {
                     self.input.consume(bytes);
                     self.core.commands += 1;
+                    let meter = &context.front.meter;
+                    meter.count(command::UNKNOWN, Outcome::Invalid);
                     self.core
                         .error(&command::oversized(request_bytes, longest_bytes));
                 }
@@ -406,6 +413,7 @@ impl Session {
         scratch: &mut Scratch,
     ) -> Option<(CallToken, Plan)> {
         self.core.commands += 1;
+        self.core.erred = false;
         self.core.reply_mode = match self.core.reply_mode {
             ReplyMode::SkipNext => ReplyMode::Skip,
             ReplyMode::Skip => ReplyMode::On,
@@ -420,7 +428,14 @@ impl Session {
             scratch,
         };
         match command::begin(&mut turn, inline) {
-            Step::Replied => None,
+            Step::Replied => {
+                let outcome = match self.core.erred {
+                    true => Outcome::Invalid,
+                    false => Outcome::Ok,
+                };
+                context.front.meter.count(self.core.command, outcome);
+                None
+            }
             Step::Call(plan, gather) => Some((self.core.push_call(gather), plan)),
             Step::Each(arguments, gather) => {
                 self.core.push_call(gather);
@@ -453,6 +468,8 @@ impl Core {
             next_pages: Vec::new(),
             stalled: false,
             commands: 0,
+            command: command::UNKNOWN,
+            erred: false,
         }
     }
 
@@ -475,6 +492,7 @@ impl Core {
 
     /// Replies to the present command with an error.
     pub(super) fn error(&mut self, text: &str) -> Step {
+        self.erred = true;
         self.reply(|out| out.error(text))
     }
 
@@ -487,6 +505,7 @@ impl Core {
         let sequence = self.base.wrapping_add(position(self.pending.len()));
         let mut pending = Pending::new(gather, self.protocol, self.is_muted());
         pending.outstanding = 1;
+        pending.command = Some(self.command);
         self.pending.push_back(pending);
         CallToken::new(sequence & SEQUENCE_MASK, 0)
     }
@@ -545,7 +564,8 @@ impl Core {
         self.held -= pending.held;
         let after = pending.take(token.element(), response);
         if pending.held > self.limits.reply_bytes_max {
-            pending.fail(command::reply_too_long(self.limits.reply_bytes_max));
+            let text = command::reply_too_long(self.limits.reply_bytes_max);
+            pending.fail(text, Outcome::Invalid);
         } else if after == After::NextPage {
             pending.outstanding += 1;
             self.next_pages.push(sequence);

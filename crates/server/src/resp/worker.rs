@@ -38,6 +38,7 @@ use super::pace::Pace;
 use super::pool::{POOL_BYTES_MAX, Pool};
 use super::session::{CallToken, Scratch, Session};
 use super::slots::{Connection, Ended, Slots};
+use crate::meter::{Op, Sampler};
 use crate::service::{ReplySink, Request, Service};
 
 /// Bytes read from a socket at a time.
@@ -99,6 +100,7 @@ pub(super) struct Worker {
     scratch: Scratch,
     pool: Pool,
     pace: Pace,
+    sampler: Sampler,
     read: Vec<u8>,
 }
 
@@ -131,6 +133,7 @@ impl Worker {
             scratch: Scratch::default(),
             pool: Pool::default(),
             pace: Pace::default(),
+            sampler: Sampler::default(),
             read: vec![0; READ_BYTES],
         })
     }
@@ -365,6 +368,8 @@ impl Worker {
         self.mailbox.take(&mut post);
         let any = !post.answers.is_empty();
         for (token, response) in post.answers.drain(..) {
+            let (meter, clock) = (&self.parts.front.meter, &self.parts.clock);
+            self.sampler.answered(token, meter, || clock.now());
             let slot = usize::try_from(token >> CallToken::BITS).expect("a slot is an index");
             let token = CallToken::from_raw(token & ((1 << CallToken::BITS) - 1));
             self.touch(slot);
@@ -425,8 +430,15 @@ impl Worker {
                 _ => 1,
             };
             let named = (slot as u64) << CallToken::BITS | token.get();
+            let timed = self.sampler.wants().then(|| Op::of(&call.request));
             if let Some(response) = parts.service.call(call.request, &self.sink, named) {
                 session.answer(&parts.front, token, response);
+                if let Some(op) = timed {
+                    let took = parts.clock.now().since(self.now);
+                    parts.front.meter.observe(op, took);
+                }
+            } else if let Some(op) = timed {
+                self.sampler.wait(named, op, self.now);
             }
             calls += 1;
             if cost >= COST_MAX {

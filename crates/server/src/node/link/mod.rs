@@ -22,6 +22,7 @@
 
 mod deferred;
 mod opening;
+mod sent;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -35,6 +36,7 @@ use argosy_wire::ring::{Header, PushError, RingError, RingReader, RingShape, Rin
 
 pub(crate) use self::deferred::Admission;
 use self::deferred::Deferred;
+pub(crate) use self::sent::SentBytes;
 use super::inbox::{BEAT, HEAD, Inbox, RING};
 
 /// Slots into which the peer ships segments as it finishes them.
@@ -171,7 +173,7 @@ pub(crate) struct Link {
     pulse: (u64, u64),
     heard_at: Instant,
     scratch: Vec<u8>,
-    bytes_written: u64,
+    sent: SentBytes,
 }
 
 impl Link {
@@ -210,7 +212,7 @@ impl Link {
             pulse: (0, 0),
             heard_at: Instant::default(),
             scratch: Vec::new(),
-            bytes_written: 0,
+            sent: SentBytes::default(),
         };
         link.renew_memory().map_err(|broken| match broken {
             Broken::Memory(error) => error,
@@ -240,8 +242,8 @@ impl Link {
     }
 
     /// Bytes written into the peer's memory by this link.
-    pub(crate) const fn bytes_written(&self) -> u64 {
-        self.bytes_written
+    pub(crate) const fn sent(&self) -> &SentBytes {
+        &self.sent
     }
 
     /// Queues a message. It is sent with the next [`flush`](Self::flush).
@@ -251,7 +253,10 @@ impl Link {
         };
         if open.backlog.is_empty() {
             match open.out.push(header, &[payload]) {
-                Ok(()) => return Ok(()),
+                Ok(()) => {
+                    self.sent.queued(header.kind, payload.len());
+                    return Ok(());
+                }
                 Err(PushError::Full) => {}
                 Err(PushError::TooLarge { len, max }) => {
                     panic!("a message of {len} bytes was built, over the ring's {max}")
@@ -345,7 +350,7 @@ impl Link {
                 SendError::Down
             });
         }
-        self.bytes_written += bytes.len() as u64;
+        self.sent.landed(slot < SHIP_SLOTS, bytes.len());
         if slot < SHIP_SLOTS {
             open.slots_busy |= 1 << slot;
         }
@@ -370,6 +375,7 @@ impl Link {
                 if open.out.push(*header, &[payload]).is_err() {
                     break;
                 }
+                self.sent.queued(header.kind, payload.len());
                 open.backlog_bytes -= payload.len();
                 open.backlog.pop_front();
             }
@@ -380,7 +386,7 @@ impl Link {
             if open.inbox.write(RING + offset, bytes, self.write).is_err() {
                 break;
             }
-            self.bytes_written += bytes.len() as u64;
+            self.sent.wrote(bytes.len());
             open.out.wrote();
             wrote = true;
         }

@@ -1,0 +1,296 @@
+//! What clients ask for by one protocol, counted: answers by command and result, and how long
+//! requests take.
+//!
+//! Counting an answer is one relaxed addition. Durations are taken of one call in
+//! [`SAMPLE_EVERY`]: from the moment at which the round began in which its request was read, to the
+//! moment at which its answer is known, replication and waiting included; not the way through the
+//! sockets.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use argosy_base::Instant;
+
+use crate::service::{Request, ServiceError};
+
+/// One call in so many is timed.
+pub const SAMPLE_EVERY: u32 = 16;
+/// Calls that are timed and not answered yet, at most; further ones are not timed.
+const SAMPLES_MAX: usize = 64;
+
+/// What became of a request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Outcome {
+    /// It was carried out; a condition that did not hold included.
+    #[default]
+    Ok,
+    /// It made no sense, or was over a limit.
+    Invalid,
+    /// A member or a region was not there.
+    Unavailable,
+    /// There was no room in time.
+    Busy,
+    /// Storage failed.
+    Storage,
+}
+
+impl Outcome {
+    /// All of them.
+    pub const ALL: [Self; 5] = [
+        Self::Ok,
+        Self::Invalid,
+        Self::Unavailable,
+        Self::Busy,
+        Self::Storage,
+    ];
+
+    /// The name in metrics.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Invalid => "invalid",
+            Self::Unavailable => "unavailable",
+            Self::Busy => "busy",
+            Self::Storage => "storage",
+        }
+    }
+}
+
+impl From<&ServiceError> for Outcome {
+    fn from(error: &ServiceError) -> Self {
+        match error {
+            ServiceError::Invalid(_) => Self::Invalid,
+            ServiceError::Unavailable { .. } => Self::Unavailable,
+            ServiceError::Busy { .. } => Self::Busy,
+            ServiceError::Storage { .. } => Self::Storage,
+        }
+    }
+}
+
+/// What a call asks of the service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Op {
+    /// One key.
+    Get,
+    /// A batch.
+    Write,
+    /// A page of a range.
+    Scan,
+    /// The number of keys.
+    Count,
+}
+
+impl Op {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Get, Self::Write, Self::Scan, Self::Count];
+
+    /// The name in metrics.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Get => "get",
+            Self::Write => "write",
+            Self::Scan => "scan",
+            Self::Count => "count",
+        }
+    }
+
+    /// That of `request`.
+    #[must_use]
+    pub const fn of(request: &Request<'_>) -> Self {
+        match request {
+            Request::Get { .. } => Self::Get,
+            Request::Write { .. } => Self::Write,
+            Request::Scan { .. } => Self::Scan,
+            Request::Count => Self::Count,
+        }
+    }
+}
+
+/// Upper bounds of the buckets of durations, in microseconds.
+pub const BUCKETS_MICROS: [u64; 19] = [
+    10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000,
+    500_000, 1_000_000, 2_500_000, 5_000_000, 10_000_000,
+];
+
+/// Durations by bucket.
+#[derive(Debug, Default)]
+struct Durations {
+    /// The last one is for what is longer than the highest bound.
+    buckets: [AtomicU64; BUCKETS_MICROS.len() + 1],
+    nanos: AtomicU64,
+}
+
+/// Durations as they were at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DurationCounts {
+    /// What was asked for.
+    pub op: Op,
+    /// How many were at most as long as each of [`BUCKETS_MICROS`]; then how many there were.
+    pub cumulative: [u64; BUCKETS_MICROS.len() + 1],
+    /// All of them together.
+    pub sum: Duration,
+}
+
+/// See the module documentation. One for each protocol, shared by its threads.
+#[derive(Debug)]
+pub struct Meter {
+    commands: Vec<&'static str>,
+    counts: Vec<[AtomicU64; Outcome::ALL.len()]>,
+    durations: [Durations; Op::ALL.len()],
+}
+
+impl Meter {
+    /// Nothing counted yet, for these commands: they are named by their places.
+    #[must_use]
+    pub fn new(commands: Vec<&'static str>) -> Self {
+        Self {
+            counts: commands.iter().map(|_| Default::default()).collect(),
+            commands,
+            durations: Default::default(),
+        }
+    }
+
+    /// Counts an answer to the command in place `command`.
+    #[inline]
+    pub fn count(&self, command: u16, outcome: Outcome) {
+        // Relaxed, here and below: counters for people.
+        if let Some(counts) = self.counts.get(usize::from(command)) {
+            counts[outcome as usize].fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// What was counted; commands that were never asked for have no line but `ok`'s, 0.
+    pub fn counts(&self) -> impl Iterator<Item = (&'static str, Outcome, u64)> + '_ {
+        self.commands
+            .iter()
+            .zip(&self.counts)
+            .flat_map(|(name, counts)| {
+                Outcome::ALL.into_iter().filter_map(move |outcome| {
+                    let count = counts[outcome as usize].load(Ordering::Relaxed);
+                    (count > 0 || outcome == Outcome::Ok).then_some((*name, outcome, count))
+                })
+            })
+    }
+
+    /// A call took `duration`.
+    pub fn observe(&self, op: Op, duration: Duration) {
+        let micros = duration.as_micros();
+        let bucket = BUCKETS_MICROS.partition_point(|bound| u128::from(*bound) < micros);
+        let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+        let durations = &self.durations[op as usize];
+        durations.buckets[bucket].fetch_add(1, Ordering::Relaxed);
+        durations.nanos.fetch_add(nanos, Ordering::Relaxed);
+    }
+
+    /// The durations that were taken.
+    pub fn durations(&self) -> impl Iterator<Item = DurationCounts> + '_ {
+        Op::ALL.into_iter().map(|op| {
+            let durations = &self.durations[op as usize];
+            let mut sum = 0;
+            let cumulative = std::array::from_fn(|bucket| {
+                sum += durations.buckets[bucket].load(Ordering::Relaxed);
+                sum
+            });
+            DurationCounts {
+                op,
+                cumulative,
+                sum: Duration::from_nanos(durations.nanos.load(Ordering::Relaxed)),
+            }
+        })
+    }
+}
+
+/// Chooses the calls that are timed; one for each thread of a front end.
+#[derive(Debug, Default)]
+pub struct Sampler {
+    calls: u32,
+    /// Calls that are timed and not answered: token, what, and since when.
+    open: Vec<(u64, Op, Instant)>,
+}
+
+impl Sampler {
+    /// Whether the call that is about to be made is one to be timed; the first is.
+    #[inline]
+    pub const fn wants(&mut self) -> bool {
+        let wants = self.calls.is_multiple_of(SAMPLE_EVERY);
+        self.calls = self.calls.wrapping_add(1);
+        wants
+    }
+
+    /// A call that is timed since `since` will be answered later, under `token`.
+    pub fn wait(&mut self, token: u64, op: Op, since: Instant) {
+        if self.open.len() < SAMPLES_MAX {
+            self.open.push((token, op, since));
+        }
+    }
+
+    /// The answer for `token` has come at `now`: is it one that is timed?
+    #[inline]
+    pub fn answered(&mut self, token: u64, meter: &Meter, now: impl FnOnce() -> Instant) {
+        if self.open.is_empty() {
+            return;
+        }
+        let Some(at) = self.open.iter().position(|(open, ..)| *open == token) else {
+            return;
+        };
+        let (_, op, since) = self.open.swap_remove(at);
+        meter.observe(op, now().since(since));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_are_counted_by_command_and_result() {
+        let meter = Meter::new(vec!["get", "set"]);
+        meter.count(0, Outcome::Ok);
+        meter.count(0, Outcome::Ok);
+        meter.count(1, Outcome::Busy);
+        meter.count(2, Outcome::Ok);
+        let counts: Vec<_> = meter.counts().collect();
+        let expected = [
+            ("get", Outcome::Ok, 2),
+            ("set", Outcome::Ok, 0),
+            ("set", Outcome::Busy, 1),
+        ];
+        assert_eq!(counts, expected);
+        for (index, outcome) in Outcome::ALL.into_iter().enumerate() {
+            assert_eq!(outcome as usize, index);
+        }
+    }
+
+    #[test]
+    fn durations_fall_into_the_bucket_that_they_do_not_exceed() {
+        let meter = Meter::new(Vec::new());
+        for micros in [1, 10, 11, 10_000_000, 10_000_001] {
+            meter.observe(Op::Write, Duration::from_micros(micros));
+        }
+        let of = |op| meter.durations().find(|counts| counts.op == op).unwrap();
+        let write = of(Op::Write);
+        assert_eq!(write.cumulative[..2], [2, 3]);
+        assert_eq!(write.cumulative[18..], [4, 5]);
+        assert_eq!(write.sum, Duration::from_micros(20_000_023));
+        assert_eq!(of(Op::Get).cumulative[19], 0);
+    }
+
+    #[test]
+    fn one_call_in_so_many_is_timed_until_it_is_answered() {
+        let (meter, mut sampler) = (Meter::new(Vec::new()), Sampler::default());
+        let wanted = (0..SAMPLE_EVERY * 3).filter(|_| sampler.wants()).count();
+        assert_eq!(wanted, 3);
+        let at = |micros: u64| Instant::from_nanos(micros * 1000);
+        for token in 0..100 {
+            sampler.wait(token, Op::Get, at(token));
+        }
+        sampler.answered(7, &meter, || at(1007));
+        sampler.answered(7, &meter, || panic!("it was answered"));
+        sampler.answered(99, &meter, || panic!("too many were open"));
+        let get = meter.durations().next().unwrap();
+        assert_eq!(get.cumulative[19], 1);
+        assert_eq!(get.sum, Duration::from_millis(1));
+    }
+}

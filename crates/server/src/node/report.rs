@@ -1,0 +1,370 @@
+//! Gathers the [status](crate::report::status) of a node.
+
+use std::sync::atomic::Ordering;
+
+use argosy_base::limits::SEGMENT_SIZE;
+use argosy_base::{EditSeq, LogKind, Lsn};
+use argosy_engine::Engine;
+use argosy_lsm::db::{LevelStats, LogStats, Stats, level_stats, log_stats};
+use argosy_replication::Primary;
+
+use super::Node;
+use super::context::Context;
+use super::primary::PrimaryDriver;
+use super::region::{Driver, Region, engine_of};
+use crate::activity::{Activity, Place};
+use crate::report::gather::{CLIENTS, REASONS, reason_name};
+use crate::report::status::{
+    BackupStatus, CacheKind, CacheStatus, ClusterStatus, DeviceStatus, EngineStatus, KeyStatus,
+    LevelStatus, LinkStatus, LogStatus, MemoryPart, MemoryStatus, PeerStatus, ProcessStatus,
+    RegionStatus, ReplicationStatus, SCHEMA, SentStatus, ServerStatus, StallStatus, Status,
+    WorkStatus,
+};
+use crate::service::Service;
+
+impl Node {
+    /// Everything but what front ends know.
+    pub(crate) fn status(&self, process: ProcessStatus) -> Status {
+        self.world.ledger.settle_now();
+        let regions: Vec<_> = self
+            .regions
+            .values()
+            .map(|r| self.region_status(r))
+            .collect();
+        let ready = Service::ready(self);
+        Status {
+            schema: SCHEMA,
+            version: env!("CARGO_PKG_VERSION"),
+            server: ServerStatus {
+                id: self.id.0,
+                incarnation: self.world.store.incarnation().get(),
+                uptime_seconds: self.world.clock.now().since(self.opened).as_secs_f64(),
+                ready: ready.is_ok(),
+                waits_for: ready.err(),
+                background_pending: self.background_pending(),
+            },
+            cluster: self.cluster_status(),
+            process,
+            work: self.work_status(&regions),
+            memory: self.memory_status(),
+            device: self.device_status(),
+            links: self.link_status(),
+            doors: Vec::new(),
+            regions,
+            replication: self.replication_status(),
+        }
+    }
+
+    fn cluster_status(&self) -> ClusterStatus {
+        let servers = self.map.servers().iter();
+        ClusterStatus {
+            id: self.map.cluster().to_string(),
+            replication: self.map.replication().name(),
+            servers: servers
+                .map(|server| PeerStatus {
+                    id: server.id.0,
+                    resp: server.resp.clone(),
+                    admin: server.admin.clone(),
+                })
+                .collect(),
+            regions: self.map.regions().len(),
+        }
+    }
+
+    fn work_status(&self, regions: &[RegionStatus]) -> Vec<WorkStatus> {
+        let ledger = &self.world.ledger;
+        let of_regions = regions.iter().zip(self.regions.values());
+        let places =
+            of_regions.map(|(status, region)| (region.place, Some(status.id), status.role));
+        let everywhere = places.chain([(Place::NONE, None, "none")]);
+        everywhere
+            // A ledger that knows no regions charges all of them to no place.
+            .filter(|(place, region, _)| region.is_none() || *place != Place::NONE)
+            .flat_map(|(place, region, role)| {
+                Activity::ALL.map(|activity| {
+                    let used = ledger.used(place, activity);
+                    WorkStatus {
+                        region,
+                        role,
+                        activity: activity.name(),
+                        cpu_seconds_total: std::time::Duration::from_nanos(used.cpu_nanos)
+                            .as_secs_f64(),
+                        device_read_bytes_total: used.read_bytes,
+                        device_write_bytes_total: used.write_bytes,
+                    }
+                })
+            })
+            .collect()
+    }
+
+    fn memory_status(&self) -> MemoryStatus {
+        let limits = &self.settings.memory;
+        let cache = self.cache.stats();
+        let taken = self.memory_taken();
+        let part = |component, limit: usize, bytes: u64| MemoryPart {
+            component,
+            limit_bytes: limit as u64,
+            bytes,
+        };
+        let components = vec![
+            part("memtables", limits.memtables, taken.memtables as u64),
+            part("windows", limits.windows, taken.windows as u64),
+            part("links", limits.links, taken.links as u64),
+            part(CLIENTS, limits.clients, 0),
+            part("cache", limits.cache, taken.cache as u64),
+        ];
+        let kind = |kind, hits_total, misses_total| CacheKind {
+            kind,
+            hits_total,
+            misses_total,
+        };
+        MemoryStatus {
+            limit_bytes: limits.limit() as u64,
+            bytes: components.iter().map(|part| part.bytes).sum(),
+            components,
+            cache: CacheStatus {
+                pinned_bytes: cache.pinned_bytes,
+                pins_refused_total: cache.pins_refused,
+                kinds: vec![
+                    kind("leaf", cache.leaf_hits, cache.leaf_misses),
+                    kind("index", cache.reader_hits, cache.reader_misses),
+                    kind("value", cache.value_hits, cache.value_misses),
+                ],
+            },
+        }
+    }
+
+    fn device_status(&self) -> DeviceStatus {
+        let store = &self.world.store;
+        let (room, counters) = (store.room(), store.device().counters());
+        let bytes = |segments: u32| u64::from(segments) * SEGMENT_SIZE as u64;
+        DeviceStatus {
+            bytes: store.device().len(),
+            used_bytes: bytes(store.used()),
+            free_bytes: bytes(room.free),
+            reserve_bytes: bytes(room.reserve),
+            full: room.is_full(),
+            read_bytes_total: counters.read_bytes,
+            write_bytes_total: counters.write_bytes,
+            syncs_total: counters.syncs,
+        }
+    }
+
+    fn link_status(&self) -> Vec<LinkStatus> {
+        let mut logs = std::collections::BTreeMap::<_, u64>::new();
+        for region in self.regions.values() {
+            if let Driver::Primary(driver) = &*region.driver() {
+                for (member, bytes) in driver.log_bytes() {
+                    *logs.entry(member).or_default() += bytes;
+                }
+            }
+        }
+        let now = self.now();
+        let status = |peer| {
+            let link = self.link(peer);
+            let sent = link.sent();
+            let kinds = [
+                ("log", logs.get(&peer).copied().unwrap_or(0)),
+                ("segments", sent.segments),
+                ("fetched", sent.fetched),
+                ("edits", sent.edits),
+                ("calls", sent.calls),
+                ("control", sent.control()),
+            ];
+            LinkStatus {
+                peer: peer.0,
+                open: link.is_open(),
+                silent: link.is_silent(now),
+                sent_bytes_total: kinds.map(|(kind, bytes)| SentStatus { kind, bytes }).into(),
+            }
+        };
+        self.links.keys().copied().map(status).collect()
+    }
+
+    fn replication_status(&self) -> ReplicationStatus {
+        let counts = self.counts();
+        ReplicationStatus {
+            segments_shipped_total: counts.shipments,
+            catch_up_bytes_total: self.counters.catch_up_bytes.load(Ordering::Relaxed),
+            offers_total: counts.offers,
+            adoptions_total: counts.adoptions,
+            links_lost_total: counts.links_lost,
+        }
+    }
+
+    fn region_status(&self, region: &Region) -> RegionStatus {
+        let engine = engine_of(region);
+        let stats = engine.as_ref().map(|engine| engine.stats());
+        let described = self.describe_copy(region, stats.as_ref());
+        let map = self.map.region(region.id);
+        let engine_status = engine
+            .as_ref()
+            .zip(stats)
+            .map(|(engine, stats)| engine_status(&stats, engine.durable_lsn(), region));
+        RegionStatus {
+            id: region.id.0,
+            from: KeyStatus::of(&region.range.from),
+            to: region.range.to.as_deref().map(KeyStatus::of),
+            epoch: region.epoch.0,
+            primary: region.primary.0,
+            members: map.map_or_else(Vec::new, |map| map.members.iter().map(|id| id.0).collect()),
+            engine: engine_status,
+            ..described
+        }
+    }
+
+    /// Role, state, where the copy stands, and what it consists of.
+    fn describe_copy(&self, region: &Region, stats: Option<&Stats>) -> RegionStatus {
+        let context = Context { node: self };
+        let engine = engine_of(region);
+        let mut status = nothing();
+        match &*region.driver() {
+            Driver::Primary(driver) => {
+                let (state, why) = primary_state(driver, region, &context);
+                (status.role, status.state, status.waits_for) = ("primary", state, why);
+                status.edit = driver.edit().0;
+                if let (Some(engine), Some(stats)) = (&engine, stats) {
+                    status.commit_lsn = engine.committed_lsn().0;
+                    status.last_lsn = engine.last_lsn().0;
+                    status.digest = digest(engine.levels_digest());
+                    status.levels = stats.levels.iter().map(level_status).collect();
+                    status.logs = stats.logs.iter().map(log_status).collect();
+                }
+                let last = Lsn(status.last_lsn);
+                status.backups = backups(driver.machine(), last, driver.edit());
+            }
+            Driver::Backup(copy) => {
+                let at = copy.position();
+                let version = copy.replica().version();
+                status.role = "backup";
+                status.state = copy.failed().map_or("following", |_| "failed");
+                status.waits_for = copy.failed().map(str::to_owned);
+                (status.commit_lsn, status.last_lsn) = (at.lsn.0, at.lsn.0);
+                status.edit = at.edit.0;
+                status.digest = digest(version.levels_digest());
+                status.levels = level_stats(version).iter().map(level_status).collect();
+                status.logs = log_stats(version).iter().map(log_status).collect();
+            }
+            Driver::Failed(why) => status.waits_for = Some(why.clone()),
+        }
+        status
+    }
+}
+
+/// The state of a region's primary, and why it is not `serving`.
+pub(super) fn primary_state(
+    driver: &PrimaryDriver,
+    region: &Region,
+    context: &Context<'_>,
+) -> (&'static str, Option<String>) {
+    let lacks = driver.lacks(context);
+    let state = match &lacks {
+        _ if driver.failed().is_some() || region.has_failed() => "failed",
+        None => "serving",
+        Some(_) if driver.is_serving() => "degraded",
+        Some(_) => "opening",
+    };
+    let closed = || "its engine takes no more writes after an error; the log has it".to_owned();
+    let why = lacks.or_else(|| region.has_failed().then(closed));
+    (state, why)
+}
+
+/// What is told of a copy of which nothing is known.
+fn nothing() -> RegionStatus {
+    RegionStatus {
+        id: 0,
+        from: KeyStatus::of(b""),
+        to: None,
+        epoch: 0,
+        primary: 0,
+        members: Vec::new(),
+        role: "member",
+        state: "failed",
+        waits_for: None,
+        commit_lsn: 0,
+        last_lsn: 0,
+        edit: 0,
+        digest: digest(0),
+        backups: Vec::new(),
+        levels: Vec::new(),
+        logs: Vec::new(),
+        engine: None,
+    }
+}
+
+fn digest(digest: u64) -> String {
+    format!("{digest:016x}")
+}
+
+fn backups(machine: &Primary, last: Lsn, edit: EditSeq) -> Vec<BackupStatus> {
+    let members = machine.members();
+    members
+        .map(|member| BackupStatus {
+            server: member.id.0,
+            state: member.state,
+            lsn: member.held.0,
+            lsn_lag: last.0.saturating_sub(member.held.0),
+            edit: member.applied.0,
+            edit_lag: edit.0.saturating_sub(member.applied.0),
+        })
+        .collect()
+}
+
+fn level_status(level: &LevelStats) -> LevelStatus {
+    LevelStatus {
+        level: level.level,
+        runs: level.runs,
+        segments: level.segments,
+        bytes: level.bytes,
+        entries: level.entries,
+    }
+}
+
+fn log_status(log: &LogStats) -> LogStatus {
+    LogStatus {
+        log: match log.log {
+            LogKind::Recovery => "recovery",
+            LogKind::Large => "large",
+        },
+        segments: log.segments,
+        bytes: log.bytes,
+        dead_bytes: log.dead_bytes,
+    }
+}
+
+fn engine_status(stats: &Stats, durable: Lsn, region: &Region) -> EngineStatus {
+    let (answers, writes, busy) = {
+        let waiting = region.waiting();
+        let writes = waiting.queued();
+        (waiting.len() - writes, writes, waiting.busy)
+    };
+    let counts = [
+        stats.busy_windows,
+        stats.busy_memtable,
+        stats.busy_debt,
+        stats.busy_device,
+    ];
+    let stalls = REASONS.into_iter().zip(counts);
+    EngineStatus {
+        memtable_bytes: stats.memtable_bytes,
+        memtable_entries: stats.memtable_entries,
+        memtables_frozen: stats.memtables_frozen,
+        durable_lsn: durable.0,
+        compaction_debt_bytes: stats.compaction_debt_bytes,
+        flushes_total: stats.flushes,
+        compactions_total: stats.compactions,
+        moves_total: stats.moves,
+        compaction_read_bytes_total: stats.compaction_read_bytes,
+        compaction_write_bytes_total: stats.segment_write_bytes,
+        log_write_bytes_total: stats.log_write_bytes,
+        edits_total: stats.edits,
+        filter_spared_total: stats.filter_spared,
+        filter_misled_total: stats.filter_misled,
+        answers_waiting: answers,
+        writes_waiting: writes,
+        writes_wait_for: busy.filter(|_| writes > 0).map(reason_name),
+        write_stalls_total: stalls
+            .map(|(reason, count)| StallStatus { reason, count })
+            .collect(),
+    }
+}

@@ -1,0 +1,457 @@
+//! `/metrics`: the status of the whole server, as Prometheus wants it.
+//!
+//! Names begin with `argosy_`, units are base units, counters end in `_total`, and sums over labels
+//! make sense. No label has more values than there are servers, commands or levels; what is told
+//! for each region stands on a page of its own (`region_metrics`), since there may be thousands.
+
+use super::families::{Families, float};
+use super::status::{RegionStatus, Status};
+use crate::activity::Activity;
+use crate::meter::{BUCKETS_MICROS, Meter};
+
+/// Roles of a server in a region, and of work that is for none.
+const ROLES: [&str; 4] = ["primary", "backup", "member", "none"];
+
+/// Roles and states that go together.
+const STATES: [(&str, &str); 7] = [
+    ("primary", "opening"),
+    ("primary", "serving"),
+    ("primary", "degraded"),
+    ("primary", "failed"),
+    ("backup", "following"),
+    ("backup", "failed"),
+    ("member", "failed"),
+];
+
+/// The page of the whole server; `doors` by name.
+pub(super) fn page(status: &Status, doors: &[(&'static str, &Meter)]) -> String {
+    let mut page = Families::default();
+    server(&mut page, status);
+    process(&mut page, status);
+    clients(&mut page, status, doors);
+    work(&mut page, status);
+    memory(&mut page, status);
+    device(&mut page, status);
+    engines(&mut page, status);
+    levels(&mut page, status);
+    replication(&mut page, status);
+    page.text()
+}
+
+fn server(page: &mut Families, status: &Status) {
+    page.gauge("argosy_build_info", "The program; the value is 1.")
+        .with(&[("version", status.version)], 1.0);
+    page.gauge("argosy_uptime_seconds", "Since the server was opened.")
+        .is(status.server.uptime_seconds);
+    page.gauge("argosy_ready", "1 while /readyz answers 200.")
+        .is(f64::from(u8::from(status.server.ready)));
+    page.gauge(
+        "argosy_background_pending",
+        "Pieces of background work that are known to be left; 0 means drained.",
+    )
+    .count(&[], status.server.background_pending as u64);
+}
+
+fn process(page: &mut Families, status: &Status) {
+    let process = &status.process;
+    page.counter(
+        "process_cpu_seconds_total",
+        "CPU of all threads, as the system counts it.",
+    )
+    .is(process.cpu_seconds_total);
+    page.gauge(
+        "process_resident_memory_bytes",
+        "Memory that is resident, shared memory included.",
+    )
+    .count(&[], process.resident_bytes);
+    page.gauge("process_open_fds", "Open files and sockets.")
+        .count(&[], process.open_fds);
+    page.gauge(
+        "process_start_time_seconds",
+        "When the server was started, since 1970.",
+    )
+    .is(process.start_time_seconds);
+}
+
+fn clients(page: &mut Families, status: &Status, doors: &[(&'static str, &Meter)]) {
+    type Of = fn(&super::status::DoorStatus) -> u64;
+    let counters: [(&str, &str, Of); 3] = [
+        (
+            "argosy_connections_total",
+            "Connections accepted.",
+            |door| door.connections_total,
+        ),
+        (
+            "argosy_connections_refused_total",
+            "Connections refused because there were too many.",
+            |door| door.refused_total,
+        ),
+        (
+            "argosy_connections_evicted_total",
+            "Connections ended because clients together held too much memory.",
+            |door| door.evicted_total,
+        ),
+    ];
+    let mut open = page.gauge("argosy_connections", "Connections that are open.");
+    for door in &status.doors {
+        open.count(&[("door", door.door)], door.connections);
+    }
+    for (name, help, of) in counters {
+        let mut family = page.counter(name, help);
+        for door in &status.doors {
+            family.count(&[("door", door.door)], of(door));
+        }
+    }
+    let mut requests = page.counter(
+        "argosy_requests_total",
+        "Answers to clients, errors included.",
+    );
+    for door in &status.doors {
+        for request in &door.requests_total {
+            let labels = [
+                ("door", door.door),
+                ("command", request.command),
+                ("result", request.result),
+            ];
+            requests.count(&labels, request.count);
+        }
+    }
+    let mut durations = page.histogram(
+        "argosy_request_duration_seconds",
+        "From reading a request to its answer, of one call in 16; sockets are not in it.",
+    );
+    for (door, meter) in doors {
+        for counts in meter.durations() {
+            let labels = [("door", *door), ("op", counts.op.name())];
+            durations.durations(&labels, &BUCKETS_MICROS, &counts.cumulative, counts.sum);
+        }
+    }
+}
+
+fn work(page: &mut Families, status: &Status) {
+    type Of = fn(&super::status::WorkStatus) -> f64;
+    let families: [(&str, &str, Of); 3] = [
+        (
+            "argosy_cpu_seconds_total",
+            "CPU of the server's threads, by what it was used for and this server's role in the region.",
+            |work| work.cpu_seconds_total,
+        ),
+        (
+            "argosy_device_read_bytes_total",
+            "Bytes read from the device, by what for.",
+            |work| float(work.device_read_bytes_total),
+        ),
+        (
+            "argosy_device_write_bytes_total",
+            "Bytes written to the device, by what for.",
+            |work| float(work.device_write_bytes_total),
+        ),
+    ];
+    for (name, help, of) in families {
+        let mut family = page.counter(name, help);
+        for role in ROLES {
+            for activity in Activity::ALL {
+                let name = activity.name();
+                let same =
+                    |work: &&super::status::WorkStatus| work.role == role && work.activity == name;
+                let sum = status
+                    .work
+                    .iter()
+                    .filter(same)
+                    .map(of)
+                    .fold(0.0, |a, b| a + b);
+                family.with(&[("role", role), ("activity", name)], sum);
+            }
+        }
+    }
+}
+
+fn memory(page: &mut Families, status: &Status) {
+    let memory = &status.memory;
+    let mut bytes = page.gauge("argosy_memory_bytes", "What each part of the budget takes.");
+    for part in &memory.components {
+        bytes.count(&[("component", part.component)], part.bytes);
+    }
+    let mut limits = page.gauge(
+        "argosy_memory_limit_bytes",
+        "What each part may take; the sum is memory.limit.",
+    );
+    for part in &memory.components {
+        limits.count(&[("component", part.component)], part.limit_bytes);
+    }
+    let mut hits = page.counter(
+        "argosy_block_cache_hits_total",
+        "What was found in the cache.",
+    );
+    for kind in &memory.cache.kinds {
+        hits.count(&[("kind", kind.kind)], kind.hits_total);
+    }
+    let mut misses = page.counter(
+        "argosy_block_cache_misses_total",
+        "What was read from the device instead.",
+    );
+    for kind in &memory.cache.kinds {
+        misses.count(&[("kind", kind.kind)], kind.misses_total);
+    }
+    page.gauge(
+        "argosy_block_cache_pinned_bytes",
+        "Indexes and filters that stay in the cache; part of component cache.",
+    )
+    .count(&[], memory.cache.pinned_bytes);
+    page.counter(
+        "argosy_block_cache_pins_refused_total",
+        "Indexes and filters that found no room to stay.",
+    )
+    .count(&[], memory.cache.pins_refused_total);
+}
+
+fn device(page: &mut Families, status: &Status) {
+    let device = &status.device;
+    let mut bytes = page.gauge(
+        "argosy_device_bytes",
+        "The device: in use, kept for deletes and compactions, free for writers.",
+    );
+    let reserve = device.reserve_bytes.min(device.free_bytes);
+    bytes.count(&[("kind", "used")], device.used_bytes);
+    bytes.count(&[("kind", "reserve")], reserve);
+    bytes.count(&[("kind", "free")], device.free_bytes - reserve);
+    page.gauge(
+        "argosy_device_full",
+        "1 while the device has no room for new data.",
+    )
+    .is(f64::from(u8::from(device.full)));
+    page.counter("argosy_device_syncs_total", "Syncs of the device.")
+        .count(&[], device.syncs_total);
+}
+
+fn engines(page: &mut Families, status: &Status) {
+    let sum = |of: OfEngine| sum_of(status, of);
+    let mut compactions = page.counter(
+        "argosy_compactions_total",
+        "Memtables flushed, parts of levels merged, segments moved down as they were.",
+    );
+    compactions.count(&[("kind", "flush")], sum(|engine| engine.flushes_total));
+    compactions.count(&[("kind", "merge")], sum(|engine| engine.compactions_total));
+    compactions.count(&[("kind", "move")], sum(|engine| engine.moves_total));
+    engine_counters(page, status);
+    engine_gauges(page, status);
+    stalls(page, status);
+}
+
+type OfEngine = fn(&super::status::EngineStatus) -> u64;
+
+/// The sum of a number over all engines.
+fn sum_of(status: &Status, of: OfEngine) -> u64 {
+    let engines = status
+        .regions
+        .iter()
+        .filter_map(|region| region.engine.as_ref());
+    engines.map(of).sum()
+}
+
+fn engine_counters(page: &mut Families, status: &Status) {
+    let counters: [(&str, &str, OfEngine); 5] = [
+        (
+            "argosy_compaction_read_bytes_total",
+            "Bytes of segments that compactions read.",
+            |engine| engine.compaction_read_bytes_total,
+        ),
+        (
+            "argosy_compaction_write_bytes_total",
+            "Bytes of segments that flushes and compactions wrote.",
+            |engine| engine.compaction_write_bytes_total,
+        ),
+        ("argosy_edits_total", "Version edits committed.", |engine| {
+            engine.edits_total
+        }),
+        (
+            "argosy_filter_useful_total",
+            "Segments that a filter spared a get.",
+            |engine| engine.filter_spared_total,
+        ),
+        (
+            "argosy_filter_false_positive_total",
+            "Segments that a get read in vain.",
+            |engine| engine.filter_misled_total,
+        ),
+    ];
+    for (name, help, of) in counters {
+        page.counter(name, help).count(&[], sum_of(status, of));
+    }
+}
+
+fn engine_gauges(page: &mut Families, status: &Status) {
+    let gauges: [(&str, &str, OfEngine); 3] = [
+        (
+            "argosy_compaction_pending_bytes",
+            "Bytes that levels hold above what starts a compaction.",
+            |engine| engine.compaction_debt_bytes,
+        ),
+        (
+            "argosy_memtables_frozen",
+            "Memtables that wait to be flushed.",
+            |engine| engine.memtables_frozen as u64,
+        ),
+        (
+            "argosy_answers_waiting",
+            "Answers that wait until every member has the write.",
+            |engine| engine.answers_waiting as u64,
+        ),
+    ];
+    for (name, help, of) in gauges {
+        page.gauge(name, help).count(&[], sum_of(status, of));
+    }
+}
+
+fn stalls(page: &mut Families, status: &Status) {
+    let mut stalls = page.counter(
+        "argosy_write_stalls_total",
+        "How often a write found no room, by reason; one that waits is counted at each attempt.",
+    );
+    for reason in super::gather::REASONS {
+        let regions = status.regions.iter();
+        let count = regions.map(|region| stalls_of(region, reason)).sum();
+        stalls.count(&[("reason", reason)], count);
+    }
+    let mut waiting = page.gauge(
+        "argosy_writes_waiting",
+        "Writes that wait for room, by reason.",
+    );
+    for reason in super::gather::REASONS {
+        let engines = status.regions.iter().filter_map(|r| r.engine.as_ref());
+        let for_it = engines.filter(|engine| engine.writes_wait_for == Some(reason));
+        let count: usize = for_it.map(|engine| engine.writes_waiting).sum();
+        waiting.count(&[("reason", reason)], count as u64);
+    }
+}
+
+/// How often a write of `region` found no room because of `reason`.
+pub(super) fn stalls_of(region: &RegionStatus, reason: &str) -> u64 {
+    let engine = region.engine.iter();
+    let stalls = engine.flat_map(|engine| &engine.write_stalls_total);
+    let same = stalls.filter(|stall| stall.reason == reason);
+    same.map(|stall| stall.count).sum()
+}
+
+fn levels(page: &mut Families, status: &Status) {
+    let all = || status.regions.iter().flat_map(|region| &region.levels);
+    let deepest = all().map(|level| level.level).max().unwrap_or(0);
+    let mut bytes = page.gauge(
+        "argosy_level_bytes",
+        "Bytes of segments, by level, of all copies here.",
+    );
+    for level in 1..=deepest.max(1) {
+        let sum = all().filter(|l| l.level == level).map(|l| l.bytes).sum();
+        bytes.count(&[("level", &level.to_string())], sum);
+    }
+    type Of = fn(&super::status::LogStatus) -> u64;
+    let families: [(&str, &str, Of); 2] = [
+        (
+            "argosy_log_bytes",
+            "Bytes of records in sealed log segments, of all copies here.",
+            |log| log.bytes,
+        ),
+        (
+            "argosy_log_dead_bytes",
+            "Of these, bytes that no level points to: what is to be collected as garbage.",
+            |log| log.dead_bytes,
+        ),
+    ];
+    for (name, help, of) in families {
+        let mut family = page.gauge(name, help);
+        for log in ["recovery", "large"] {
+            let logs = status.regions.iter().flat_map(|region| &region.logs);
+            let sum = logs.filter(|l| l.log == log).map(of).sum();
+            family.count(&[("log", log)], sum);
+        }
+    }
+}
+
+fn replication(page: &mut Families, status: &Status) {
+    let mut regions = page.gauge("argosy_regions", "Regions that this server is a member of.");
+    for (role, state) in STATES {
+        let same = |region: &&RegionStatus| region.role == role && region.state == state;
+        let count = status.regions.iter().filter(same).count();
+        regions.count(&[("role", role), ("state", state)], count as u64);
+    }
+    links(page, status);
+    lags(page, status);
+    let done = &status.replication;
+    for (name, help, count) in [
+        (
+            "argosy_index_ship_segments_total",
+            "Finished segments sent to a backup.",
+            done.segments_shipped_total,
+        ),
+        (
+            "argosy_catch_up_bytes_total",
+            "Bytes fetched or received in catching up.",
+            done.catch_up_bytes_total,
+        ),
+        (
+            "argosy_checkpoint_offers_total",
+            "Checkpoints offered to backups that had to catch up.",
+            done.offers_total,
+        ),
+        (
+            "argosy_adoptions_total",
+            "Histories adopted from another member.",
+            done.adoptions_total,
+        ),
+        (
+            "argosy_links_lost_total",
+            "Links that went down.",
+            done.links_lost_total,
+        ),
+    ] {
+        page.counter(name, help).count(&[], count);
+    }
+}
+
+fn links(page: &mut Families, status: &Status) {
+    let mut up = page.gauge(
+        "argosy_link_up",
+        "1 while messages can be sent to the peer.",
+    );
+    for link in &status.links {
+        let is_up = u8::from(link.open && !link.silent);
+        up.with(&[("peer", &link.peer.to_string())], f64::from(is_up));
+    }
+    let mut shipped = page.counter(
+        "argosy_shipped_bytes_total",
+        "Bytes written into the memory of other servers, by what they were.",
+    );
+    for link in &status.links {
+        for sent in &link.sent_bytes_total {
+            let labels = [("peer", &*link.peer.to_string()), ("kind", sent.kind)];
+            shipped.count(&labels, sent.bytes);
+        }
+    }
+}
+
+fn lags(page: &mut Families, status: &Status) {
+    type Of = fn(&super::status::BackupStatus) -> u64;
+    let lags: [(&str, &str, Of); 2] = [
+        (
+            "argosy_replication_lag_writes",
+            "Writes that the peer's memory lacks, in the region that lacks most.",
+            |backup| backup.lsn_lag,
+        ),
+        (
+            "argosy_replication_lag_edits",
+            "Version edits that the peer has not applied, in the region that lacks most.",
+            |backup| backup.edit_lag,
+        ),
+    ];
+    for (name, help, of) in lags {
+        let mut family = page.gauge(name, help);
+        for link in &status.links {
+            let backups = status.regions.iter().flat_map(|region| &region.backups);
+            let most = backups
+                .filter(|backup| backup.server == link.peer)
+                .map(of)
+                .max();
+            family.count(&[("peer", &link.peer.to_string())], most.unwrap_or(0));
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! What a server tells on its admin port: the status as one JSON document, and metrics made from the
+//! same document, so that the two agree.
+//!
+//! Reading order: [`status`] (the document), `gather` (where its numbers come from), `metrics` and
+//! `region_metrics` with `families` (the text for Prometheus), `process` (what the system says).
+
+pub mod status;
+
+mod families;
+pub(crate) mod gather;
+mod metrics;
+mod process;
+mod region_metrics;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use crate::admin::Source;
+use crate::node::Node;
+use crate::resp::FrontEnd;
+use crate::service::Service;
+use status::{DoorStatus, RequestStatus, Status};
+
+/// The name of the Redis protocol among the doors.
+const RESP: &str = "resp";
+
+/// Tells of a node and its front ends.
+pub struct Reporter {
+    node: Arc<Node>,
+    resp: Arc<FrontEnd>,
+    started: Duration,
+}
+
+impl Reporter {
+    /// Tells of `node`, which clients reach through `resp`.
+    #[must_use]
+    pub fn new(node: Arc<Node>, resp: Arc<FrontEnd>) -> Self {
+        Self {
+            node,
+            resp,
+            started: process::wall(),
+        }
+    }
+
+    /// Everything, at present.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        let mut status = self.node.status(process::process(self.started));
+        status.doors = vec![self.resp_status()];
+        // Relaxed: a number for people.
+        let clients = self.resp.memory_bytes.load(Ordering::Relaxed) as u64;
+        for part in &mut status.memory.components {
+            if part.component == gather::CLIENTS {
+                part.bytes = clients;
+            }
+        }
+        status.memory.bytes += clients;
+        status
+    }
+
+    fn resp_status(&self) -> DoorStatus {
+        let front = &self.resp;
+        // Relaxed: counters for people, each by itself.
+        DoorStatus {
+            door: RESP,
+            connections: front.clients().len() as u64,
+            connections_total: front.connections.load(Ordering::Relaxed),
+            refused_total: front.refused.load(Ordering::Relaxed),
+            evicted_total: front.evicted.load(Ordering::Relaxed),
+            requests_total: front
+                .meter
+                .counts()
+                .map(|(command, outcome, count)| RequestStatus {
+                    command,
+                    result: outcome.name(),
+                    count,
+                })
+                .collect(),
+        }
+    }
+}
+
+impl Source for Reporter {
+    fn ready(&self) -> Result<(), String> {
+        Service::ready(&*self.node)
+    }
+
+    fn metrics(&self) -> String {
+        metrics::page(&Self::status(self), &[(RESP, &self.resp.meter)])
+    }
+
+    fn region_metrics(&self) -> String {
+        region_metrics::page(&Self::status(self))
+    }
+
+    fn status(&self) -> String {
+        let json = serde_json::to_string_pretty(&Self::status(self));
+        json.expect("plain data becomes JSON") + "\n"
+    }
+}

@@ -1,0 +1,404 @@
+//! The status document: what a server knows of itself at one moment, as `/status` shows it and as
+//! metrics are made from it. `docs/admin.md` describes it field by field.
+//!
+//! Sizes are in bytes and times in seconds. What ends in `_total` only rises while the server runs.
+//! Numbers are taken one after the other, while the server goes on: they need not agree to the last
+//! digit.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::Serialize;
+
+/// What the whole document is called; another one when a field is taken away or means something
+/// else.
+pub const SCHEMA: &str = "argosy.status.v1";
+
+/// The document.
+#[derive(Clone, Debug, Serialize)]
+pub struct Status {
+    /// [`SCHEMA`].
+    pub schema: &'static str,
+    /// The program's.
+    pub version: &'static str,
+    /// This server.
+    pub server: ServerStatus,
+    /// The cluster, as the region map names it.
+    pub cluster: ClusterStatus,
+    /// The process, as the system counts.
+    pub process: ProcessStatus,
+    /// CPU and device bytes by what they were used for.
+    pub work: Vec<WorkStatus>,
+    /// The memory budget.
+    pub memory: MemoryStatus,
+    /// The device.
+    pub device: DeviceStatus,
+    /// Links to the other servers.
+    pub links: Vec<LinkStatus>,
+    /// Where clients come in.
+    pub doors: Vec<DoorStatus>,
+    /// The regions that this server is a member of.
+    pub regions: Vec<RegionStatus>,
+    /// What replication has done.
+    pub replication: ReplicationStatus,
+}
+
+/// This server.
+#[derive(Clone, Debug, Serialize)]
+pub struct ServerStatus {
+    /// Its name in the map.
+    pub id: u32,
+    /// How often its device was opened.
+    pub incarnation: u64,
+    /// Since it was opened.
+    pub uptime_seconds: f64,
+    /// As `/readyz` says.
+    pub ready: bool,
+    /// What it waits for, where it is not ready.
+    pub waits_for: Option<String>,
+    /// Pieces of background work that are known to be left.
+    pub background_pending: usize,
+}
+
+/// The cluster.
+#[derive(Clone, Debug, Serialize)]
+pub struct ClusterStatus {
+    /// Its random name.
+    pub id: String,
+    /// How copies are kept.
+    pub replication: &'static str,
+    /// All servers.
+    pub servers: Vec<PeerStatus>,
+    /// How many regions there are.
+    pub regions: usize,
+}
+
+/// A server of the cluster, as the region map has it.
+#[derive(Clone, Debug, Serialize)]
+pub struct PeerStatus {
+    /// Its name.
+    pub id: u32,
+    /// Where it speaks the Redis protocol.
+    pub resp: String,
+    /// Where it is watched.
+    pub admin: String,
+}
+
+/// The process.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct ProcessStatus {
+    /// Its id.
+    pub pid: u32,
+    /// CPU of all its threads.
+    pub cpu_seconds_total: f64,
+    /// Memory that is resident, shared memory of windows and links included.
+    pub resident_bytes: u64,
+    /// Open files and sockets.
+    pub open_fds: u64,
+    /// When it began to serve, since 1970.
+    pub start_time_seconds: f64,
+}
+
+/// What was used for one activity in one place.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct WorkStatus {
+    /// The region; none where the work was for no region in particular.
+    pub region: Option<u32>,
+    /// This server's role in it: `primary`, `backup`, `member` (its copy has failed) or `none`.
+    pub role: &'static str,
+    /// `request`, `log_replication`, `compaction`, `index_shipping` or `other`.
+    pub activity: &'static str,
+    /// CPU.
+    pub cpu_seconds_total: f64,
+    /// Bytes read from the device.
+    pub device_read_bytes_total: u64,
+    /// Bytes written to it.
+    pub device_write_bytes_total: u64,
+}
+
+/// The memory budget.
+#[derive(Clone, Debug, Serialize)]
+pub struct MemoryStatus {
+    /// `memory.limit`: the sum of the components' limits.
+    pub limit_bytes: u64,
+    /// The sum of what the components take.
+    pub bytes: u64,
+    /// `memtables`, `windows`, `links`, `clients` and `cache`.
+    pub components: Vec<MemoryPart>,
+    /// What the cache does.
+    pub cache: CacheStatus,
+}
+
+/// A part of the budget.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct MemoryPart {
+    /// Its name.
+    pub component: &'static str,
+    /// What it may take.
+    pub limit_bytes: u64,
+    /// What it takes.
+    pub bytes: u64,
+}
+
+/// The cache.
+#[derive(Clone, Debug, Serialize)]
+pub struct CacheStatus {
+    /// Indexes and filters that stay.
+    pub pinned_bytes: u64,
+    /// Such as found no room among the pins.
+    pub pins_refused_total: u64,
+    /// By kind of entry: `leaf`, `index`, `value`.
+    pub kinds: Vec<CacheKind>,
+}
+
+/// What was asked for of one kind of entry.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct CacheKind {
+    /// Its name.
+    pub kind: &'static str,
+    /// Found.
+    pub hits_total: u64,
+    /// Not found.
+    pub misses_total: u64,
+}
+
+/// The device.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct DeviceStatus {
+    /// Its size.
+    pub bytes: u64,
+    /// Segments in use.
+    pub used_bytes: u64,
+    /// Segments that nobody uses, the reserve included.
+    pub free_bytes: u64,
+    /// What is kept for deletes and compactions.
+    pub reserve_bytes: u64,
+    /// Whether there is no room for new data.
+    pub full: bool,
+    /// Bytes read.
+    pub read_bytes_total: u64,
+    /// Bytes written.
+    pub write_bytes_total: u64,
+    /// Syncs.
+    pub syncs_total: u64,
+}
+
+/// The link to another server.
+#[derive(Clone, Debug, Serialize)]
+pub struct LinkStatus {
+    /// The other server.
+    pub peer: u32,
+    /// Whether messages can be sent.
+    pub open: bool,
+    /// Whether the peer has shown no sign of life for two seconds.
+    pub silent: bool,
+    /// Bytes written into the peer's memory, by kind: `log`, `segments`, `fetched`, `edits`,
+    /// `calls`, `control`.
+    pub sent_bytes_total: Vec<SentStatus>,
+}
+
+/// Bytes of one kind.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct SentStatus {
+    /// What they were for.
+    pub kind: &'static str,
+    /// How many.
+    pub bytes: u64,
+}
+
+/// A protocol by which clients come in.
+#[derive(Clone, Debug, Serialize)]
+pub struct DoorStatus {
+    /// `resp`.
+    pub door: &'static str,
+    /// Connections that are open.
+    pub connections: u64,
+    /// Connections accepted.
+    pub connections_total: u64,
+    /// Connections refused since there were too many.
+    pub refused_total: u64,
+    /// Connections ended since clients together held too much memory.
+    pub evicted_total: u64,
+    /// Requests answered, by command and result; what never happened is left out.
+    pub requests_total: Vec<RequestStatus>,
+}
+
+/// Requests of one command with one result.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct RequestStatus {
+    /// The command, in small letters; `unknown` for what is none.
+    pub command: &'static str,
+    /// `ok`, `invalid`, `unavailable`, `busy` or `storage`.
+    pub result: &'static str,
+    /// How many.
+    pub count: u64,
+}
+
+/// What replication has done.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct ReplicationStatus {
+    /// Finished segments sent to a backup.
+    pub segments_shipped_total: u64,
+    /// Bytes fetched or received in catching up.
+    pub catch_up_bytes_total: u64,
+    /// Checkpoints offered to backups that had to catch up.
+    pub offers_total: u64,
+    /// Histories adopted from another member.
+    pub adoptions_total: u64,
+    /// Links that went down.
+    pub links_lost_total: u64,
+}
+
+/// A region of this server.
+#[derive(Clone, Debug, Serialize)]
+pub struct RegionStatus {
+    /// Its number.
+    pub id: u32,
+    /// Its first key.
+    pub from: KeyStatus,
+    /// The first key behind it; none where it has no end.
+    pub to: Option<KeyStatus>,
+    /// The number of its group's configuration.
+    pub epoch: u32,
+    /// The server that serves it.
+    pub primary: u32,
+    /// All that hold a copy.
+    pub members: Vec<u32>,
+    /// `primary`, `backup`, or `member` where the copy cannot be used.
+    pub role: &'static str,
+    /// `opening`, `serving`, `degraded`, `following` or `failed`.
+    pub state: &'static str,
+    /// Why it is not `serving` or `following`.
+    pub waits_for: Option<String>,
+    /// Up to here this member knows the history to be committed.
+    pub commit_lsn: u64,
+    /// The last write here.
+    pub last_lsn: u64,
+    /// The last version edit that is applied here.
+    pub edit: u64,
+    /// What levels that edit left: equal on members at the same edit.
+    pub digest: String,
+    /// On the primary: its backups.
+    pub backups: Vec<BackupStatus>,
+    /// L1 first.
+    pub levels: Vec<LevelStatus>,
+    /// `recovery` and `large`.
+    pub logs: Vec<LogStatus>,
+    /// On a primary that is open: what its engine does.
+    pub engine: Option<EngineStatus>,
+}
+
+/// A key.
+#[derive(Clone, Debug, Serialize)]
+pub struct KeyStatus {
+    /// What a person can read of it: bytes that are not printable are escaped.
+    pub text: String,
+    /// The key itself.
+    pub base64: String,
+}
+
+impl KeyStatus {
+    /// That of `key`.
+    #[must_use]
+    pub fn of(key: &[u8]) -> Self {
+        Self {
+            text: key.escape_ascii().to_string(),
+            base64: STANDARD.encode(key),
+        }
+    }
+}
+
+/// A backup, as its primary sees it.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct BackupStatus {
+    /// The server.
+    pub server: u32,
+    /// `down`, `prepared`, `reported`, `syncing` or `live`.
+    pub state: &'static str,
+    /// Its memory holds the history up to here.
+    pub lsn: u64,
+    /// How many writes it lacks.
+    pub lsn_lag: u64,
+    /// The last edit that it has applied since it was attached.
+    pub edit: u64,
+    /// How many edits it has not said that it has applied.
+    pub edit_lag: u64,
+}
+
+/// A level.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct LevelStatus {
+    /// 1 is L1.
+    pub level: u8,
+    /// Sorted runs.
+    pub runs: usize,
+    /// Segments.
+    pub segments: usize,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Their entries.
+    pub entries: u64,
+}
+
+/// A log.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct LogStatus {
+    /// `recovery` or `large`.
+    pub log: &'static str,
+    /// Segments that exist.
+    pub segments: usize,
+    /// Bytes of records in the sealed ones.
+    pub bytes: u64,
+    /// Of these, bytes that no level points to any more.
+    pub dead_bytes: u64,
+}
+
+/// An engine.
+#[derive(Clone, Debug, Serialize)]
+pub struct EngineStatus {
+    /// Bytes of memory of all memtables.
+    pub memtable_bytes: usize,
+    /// Their entries.
+    pub memtable_entries: usize,
+    /// Memtables that wait to be flushed.
+    pub memtables_frozen: usize,
+    /// Everything up to here is durable on every member.
+    pub durable_lsn: u64,
+    /// Bytes that levels hold above what starts a compaction.
+    pub compaction_debt_bytes: u64,
+    /// Memtables that became runs.
+    pub flushes_total: u64,
+    /// Compactions that merged.
+    pub compactions_total: u64,
+    /// Segments that went down a level as they were.
+    pub moves_total: u64,
+    /// Bytes of segments that compactions read.
+    pub compaction_read_bytes_total: u64,
+    /// Bytes of segments that flushes and compactions wrote.
+    pub compaction_write_bytes_total: u64,
+    /// Bytes of logs written to the device.
+    pub log_write_bytes_total: u64,
+    /// Version edits committed.
+    pub edits_total: u64,
+    /// Segments that a filter spared a get.
+    pub filter_spared_total: u64,
+    /// Segments that a get read in vain.
+    pub filter_misled_total: u64,
+    /// Answers that wait for the commit LSN.
+    pub answers_waiting: usize,
+    /// Requests that wait for room.
+    pub writes_waiting: usize,
+    /// What these wait for: a reason of `write_stalls_total`.
+    pub writes_wait_for: Option<&'static str>,
+    /// How often a write found no room, by reason: `log_windows`, `memtable`, `compaction_debt`,
+    /// `device_full`.
+    pub write_stalls_total: Vec<StallStatus>,
+}
+
+/// Writes that found no room for one reason.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct StallStatus {
+    /// Why.
+    pub reason: &'static str,
+    /// How often.
+    pub count: u64,
+}
