@@ -1,11 +1,13 @@
 //! `argosy bench`: YCSB against clusters that are started for it.
 
 mod embedded;
+mod figure;
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use argosy_bench::driver::{PIPELINE_MAX, Route};
+use argosy_bench::figure::Figure;
 use argosy_bench::plot;
 use argosy_bench::report::{self, Report, Row};
 use argosy_bench::run::{self, BenchError, Configuration, Event, Labels, ServerHandle, Target};
@@ -21,18 +23,20 @@ use crate::failure::{Failure, chain};
 use crate::signals::Signals;
 use crate::units::Size;
 use embedded::Peer;
+use figure::{parse_figure, parse_scale};
 
 /// Run YCSB and measure
 ///
 /// Every combination of --replication, --placement and --mix gets a cluster of its own, which is
 /// loaded once and then runs the workloads on that data. Each read is verified. A run ends when the
 /// servers have drained, and all figures include the drain.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 #[command(after_help = "Examples:\n  \
     argosy bench --workload load-a,run-a --mix s,sd --records 2000000 --ops 1000000\n  \
     argosy bench --workload load-a,run-a,run-b,run-c,run-f,run-d --sizes talos --plot ycsb.svg\n  \
     argosy bench --embedded --workload load-a,run-a,run-c --mix s -o json\n  \
-    argosy bench --embedded --peer rocksdb --mix s,sd --records 5000000")]
+    argosy bench --embedded --peer rocksdb --mix s,sd --records 5000000\n  \
+    argosy bench --figure tebis-9 --scale 0.5 --plot tebis-9.svg")]
 pub struct Bench {
     /// Workloads: load-a, run-a, run-b, run-c, run-d, run-e, run-f, run-g
     #[arg(
@@ -113,9 +117,32 @@ pub struct Bench {
     /// Seed of keys, values and choices
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Measure each workload so often, on clusters of their own, and report the median
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    repeat: usize,
+    /// Measure each workload so often, on clusters of their own, and report the median [default: 1;
+    /// figures: 3]
+    #[arg(long, value_name = "N")]
+    repeat: Option<usize>,
+    /// Rerun a paper's comparison: talos-6, talos-8, talos-9, talos-10, tebis-8, tebis-9, tebis-10,
+    /// tebis-12
+    #[arg(
+        long,
+        value_name = "NAME",
+        value_parser = parse_figure,
+        conflicts_with_all = [
+            "workload", "mix", "small_percent", "sizes", "records", "ops", "placement",
+            "replication", "servers", "replicas", "layout", "l0_bytes", "growth_factor", "memory",
+            "embedded", "peer",
+        ]
+    )]
+    figure: Option<&'static Figure>,
+    /// How large a figure is: 1 is 500,000 records, and some minutes on two cores
+    #[arg(
+        long,
+        value_name = "X",
+        value_parser = parse_scale,
+        default_value = "1",
+        requires = "figure"
+    )]
+    scale: u64,
     /// Call the engine in this process instead of servers: one client thread, one background thread
     #[arg(long)]
     embedded: bool,
@@ -157,6 +184,9 @@ impl Bench {
         self.check()?;
         // Better now than after hours of measuring.
         self.draw(&[])?;
+        if let Some(figure) = self.figure {
+            return self.run_figure(figure);
+        }
         let running = Running::watched()?;
         let table = self.output == OutputFormat::Table;
         if table {
@@ -167,10 +197,10 @@ impl Bench {
         let mut rows = Vec::new();
         for system in self.systems() {
             let mut takes = Vec::new();
-            for _ in 0..self.repeat {
+            for _ in 0..self.repeat.unwrap_or(1) {
                 takes.push(self.measure(&system, &running)?);
             }
-            for row in medians(takes) {
+            for row in report::medians(&takes) {
                 if table {
                     println!("{row}");
                 }
@@ -198,7 +228,7 @@ impl Bench {
 
     fn check(&self) -> Result<(), Failure> {
         let refuse = |reason: &str| Err(Failure::Usage(reason.to_owned()));
-        if self.records == 0 || self.clients == 0 || self.repeat == 0 {
+        if self.records == 0 || self.clients == 0 || self.repeat == Some(0) {
             return refuse("--records, --clients and --repeat are at least 1");
         }
         self.peer.iter().try_for_each(|peer| peer.check())?;
@@ -264,7 +294,7 @@ impl Bench {
                 self.pipeline
             )
         };
-        let takes = match self.repeat {
+        let takes = match self.repeat.unwrap_or(1) {
             1 => "one run".to_owned(),
             n => format!("median of {n}"),
         };
@@ -511,16 +541,4 @@ fn collect(
         }
     })?;
     Ok(rows)
-}
-
-/// Of each workload, the take with the median throughput.
-fn medians(takes: Vec<Vec<Row>>) -> Vec<Row> {
-    let workloads = takes.first().map_or(0, Vec::len);
-    (0..workloads)
-        .map(|index| {
-            let mut rows: Vec<_> = takes.iter().map(|take| &take[index]).collect();
-            rows.sort_by(|a, b| a.ops_per_second.total_cmp(&b.ops_per_second));
-            rows[rows.len() / 2].clone()
-        })
-        .collect()
 }

@@ -24,7 +24,7 @@ use crate::signals::Signals;
 use crate::units::Size;
 
 /// Threads that serve Redis clients.
-const RESP_THREADS: NonZeroUsize = NonZeroUsize::MIN;
+pub(crate) const RESP_THREADS: NonZeroUsize = NonZeroUsize::MIN;
 /// How long the fabric's thread looks for work before it parks.
 const SPIN: Duration = Duration::from_micros(20);
 

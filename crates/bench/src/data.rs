@@ -116,6 +116,16 @@ impl Mix {
             percent: [percent, rest / 2, rest - rest / 2],
         })
     }
+
+    /// Bytes of a pair on average, in whole bytes.
+    #[must_use]
+    pub fn mean_pair_bytes(self, sizes: Sizes) -> u64 {
+        let pairs = self.percent.iter().zip(sizes.pair_bytes);
+        pairs
+            .map(|(percent, bytes)| percent * bytes as u64)
+            .sum::<u64>()
+            / 100
+    }
 }
 
 impl fmt::Display for Mix {

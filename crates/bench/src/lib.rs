@@ -15,6 +15,8 @@
 //! 5. [`report`] turns the differences into rows, a table and JSON; [`timeline`] has the course of
 //!    each workload by the second, and [`plot`] draws it.
 //!
+//! [`figure`] has the comparisons of the papers as data: what is run, and what they claim.
+//!
 //! What a figure means is said where its field is defined, in [`report`]. This crate starts no
 //! processes: it is handed addresses and process ids.
 
@@ -25,6 +27,7 @@ pub mod clock;
 pub mod data;
 pub mod driver;
 pub mod embedded;
+pub mod figure;
 pub mod order;
 pub mod plot;
 pub mod process;

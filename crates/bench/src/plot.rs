@@ -95,12 +95,13 @@ fn draw(rows: &[Row], out: &mut String) -> fmt::Result {
 
 fn title(row: &Row) -> String {
     format!(
-        "{}  {}  {}  {}  {}: {:.1} kops/s with the drain, p99 {:.0} us",
+        "{}  {}  {}  {}  {}  {}: {:.1} kops/s with the drain, p99 {:.0} us",
         row.workload,
         row.mix,
         row.engine,
         row.placement,
         row.replication,
+        row.address_mode,
         row.ops_per_second / 1000.0,
         row.latency_us.p99,
     )

@@ -238,6 +238,19 @@ pub fn rounded(x: f64, digits: i32) -> f64 {
     (x * scale).round() / scale
 }
 
+/// Of each workload, the take with the median throughput.
+#[must_use]
+pub fn medians(takes: &[Vec<Row>]) -> Vec<Row> {
+    let workloads = takes.first().map_or(0, Vec::len);
+    (0..workloads)
+        .map(|index| {
+            let mut rows: Vec<_> = takes.iter().map(|take| &take[index]).collect();
+            rows.sort_by(|a, b| a.ops_per_second.total_cmp(&b.ops_per_second));
+            rows[rows.len() / 2].clone()
+        })
+        .collect()
+}
+
 /// The columns of the table.
 const COLUMNS: [(&str, usize); 18] = [
     ("engine", 7),

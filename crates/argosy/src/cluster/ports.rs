@@ -34,7 +34,8 @@ pub struct Ports {
 }
 
 impl Ports {
-    fn at(resp: u16) -> Self {
+    /// On this machine, the Redis protocol at `resp`.
+    pub(crate) fn at(resp: u16) -> Self {
         let local = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         Self {
             resp: local(resp),

@@ -205,7 +205,7 @@ fn rocksdb_runs_beside_ours() {
     ]);
     let names: Vec<_> = runs
         .iter()
-        .map(|run| (text_of(run, "engine"), text_of(run, "mix")))
+        .map(|run| (text_field(run, "engine"), text_field(run, "mix")))
         .collect();
     let expected = [
         ("lsm", "s"),
@@ -229,8 +229,8 @@ fn rocksdb_runs_beside_ours() {
                 assert!(without <= with, "{run}");
                 assert!(number(run, "levels") > 0 && number(run, "space_bytes") > 0);
             }
-            assert!(text_of(theirs, "options").contains("use_direct_reads=1"));
-            assert!(text_of(ours, "options").contains("cache_bytes="));
+            assert!(text_field(theirs, "options").contains("use_direct_reads=1"));
+            assert!(text_field(ours, "options").contains("cache_bytes="));
         }
         // A load writes its log, and all that it loads in small memtables to tables as well.
         let (ours, theirs) = (&runs[ours], &runs[theirs]);
@@ -240,8 +240,7 @@ fn rocksdb_runs_beside_ours() {
     }
 }
 
-#[cfg(feature = "peers")]
-fn text_of<'a>(run: &'a Value, field: &str) -> &'a str {
+fn text_field<'a>(run: &'a Value, field: &str) -> &'a str {
     run[field].as_str().expect("a text")
 }
 
@@ -294,6 +293,59 @@ fn all_of_ycsb_runs_and_is_drawn() {
         assert_eq!(picture.matches("throughput (").count(), 8);
     }
     std::fs::remove_file(plot).unwrap();
+}
+
+#[test]
+fn a_papers_figure_is_rerun_beside_its_claims() {
+    let args = ["bench", "--figure", "tebis-10", "--scale", "0.02"];
+    let more = ["--repeat", "1", "-o", "json"];
+    let output = argosy().args(args).args(more).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let outcome: Value = serde_json::from_slice(&output.stdout).expect("one JSON value");
+    assert_eq!(outcome["schema"], "argosy.figure.v1");
+    assert_eq!(outcome["figure"], "tebis-10");
+    assert_eq!(
+        (number(&outcome, "records"), number(&outcome, "repetitions")),
+        (10_000, 1)
+    );
+    let runs = outcome["runs"].as_array().unwrap();
+    let sending: Vec<_> = runs
+        .iter()
+        .filter(|run| run["system"] == "send-index")
+        .map(|run| &run["row"])
+        .collect();
+    assert_eq!(sending.len(), 2, "load-a and run-a");
+    for row in sending {
+        let servers = row["per_server"].as_array().unwrap();
+        assert_eq!(servers.len(), 2);
+        assert!(text_field(row, "options").contains("layout=split"));
+        // Server 1 is backup of everything: it merges nothing.
+        assert_eq!(number(&servers[1], "compactions"), 0);
+    }
+    let claims = outcome["claims"].as_array().unwrap();
+    let of_send = claims.iter().find(|claim| {
+        claim["measure"] == "read amplification, backup" && claim["better"] == "send-index"
+    });
+    let measured = &of_send.expect("the claim")["measured"];
+    assert!(measured.is_array(), "{measured}");
+}
+
+#[test]
+fn figures_and_scales_that_are_not_there_are_named() {
+    for (args, said) in [
+        (&["--figure", "tebis-99"][..], "talos-6"),
+        (
+            &["--figure", "tebis-9", "--scale", "0"],
+            "a scale is a number",
+        ),
+        (&["--figure", "tebis-9", "--mix", "s"], "--mix"),
+        (&["--scale", "2"], "--figure"),
+    ] {
+        let output = argosy().arg("bench").args(args).output().unwrap();
+        assert_eq!(output.status.code(), Some(2));
+        let stderr = text(&output.stderr);
+        assert!(stderr.contains(said), "{stderr}");
+    }
 }
 
 #[test]

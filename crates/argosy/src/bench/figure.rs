@@ -1,0 +1,242 @@
+//! `argosy bench --figure`: a paper's comparison, rerun at a scale.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use argosy_bench::Workload;
+use argosy_bench::figure::outcome::{Outcome, Takes};
+use argosy_bench::figure::{BackupL0, Figure, Point, RECORDS_AT_SCALE_1, Scale, System as Asked};
+use argosy_bench::report::Row;
+use clap::ValueEnum;
+
+use super::{Bench, Running, System};
+use crate::budget;
+use crate::cli::OutputFormat;
+use crate::cluster::Spec;
+use crate::cluster::layout::{Primaries, Replication, Split, new_map};
+use crate::cluster::ports::Ports;
+use crate::config::{
+    AdminSection, CoordinatorSection, FabricSection, LogSection, Placement, ReplicationSection,
+    RespSection, ServerConfig, ServerSection,
+};
+use crate::failure::Failure;
+use crate::server::RESP_THREADS;
+use crate::units::Size;
+
+/// Repetitions, of which the median is reported.
+const REPEAT: usize = 3;
+
+/// Most memory that a server of a figure is given.
+const MEMORY_MIB_MAX: u64 = 1 << 20;
+
+/// Least and most `--scale`.
+const SCALE_RANGE: std::ops::RangeInclusive<f64> = 0.01..=1000.0;
+
+/// A figure by its name.
+pub(super) fn parse_figure(name: &str) -> Result<&'static Figure, String> {
+    Figure::named(name).ok_or_else(|| {
+        let names = Figure::names().join(", ");
+        format!("no figure is called '{name}'; there are {names}")
+    })
+}
+
+/// A scale, as a percentage.
+pub(super) fn parse_scale(text: &str) -> Result<u64, String> {
+    let scale = text
+        .parse()
+        .ok()
+        .filter(|scale| SCALE_RANGE.contains(scale));
+    let scale: f64 = scale.ok_or_else(|| {
+        let (least, most) = (SCALE_RANGE.start(), SCALE_RANGE.end());
+        format!("a scale is a number from {least} to {most}; 1 is {RECORDS_AT_SCALE_1} records")
+    })?;
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "the range was checked"
+    )]
+    let percent = (scale * 100.0).round() as u64;
+    Ok(percent)
+}
+
+impl Bench {
+    /// Reruns `figure`.
+    pub(super) fn run_figure(&self, figure: &'static Figure) -> Result<(), Failure> {
+        let scale = Scale::of(self.scale);
+        let running = Running::watched()?;
+        let table = self.output == OutputFormat::Table;
+        if table {
+            println!("{}\n", self.figure_options(figure, scale));
+        }
+        let (present, missing): (Vec<&Asked>, Vec<&Asked>) = figure
+            .systems
+            .iter()
+            .partition(|asked| system_of(figure, asked).is_some());
+        let takes = self.take((figure, scale), &present, &running)?;
+        let missing = missing.iter().map(|asked| asked.label).collect();
+        let outcome = Outcome::new(figure, scale, &takes, missing);
+        let rows: Vec<Row> = outcome.runs.iter().map(|run| run.row.clone()).collect();
+        self.draw(&rows)?;
+        if table {
+            println!("{}", outcome.table());
+        } else {
+            let json = serde_json::to_string(&outcome);
+            println!("{}", json.expect("plain data has a JSON form"));
+        }
+        Ok(())
+    }
+
+    /// What a reader of the table has to know.
+    fn figure_options(&self, figure: &Figure, scale: Scale) -> String {
+        format!(
+            "{} ({}): {}\nrecords {} ops {} sizes {} | servers {} members {} placement {} | \
+             clients {} pipeline {} | l0 {} a server | seed {} | median of {}",
+            figure.name,
+            figure.source,
+            figure.title,
+            scale.records,
+            scale.ops,
+            figure.sizes,
+            figure.servers,
+            figure.replicas,
+            figure.placement,
+            self.clients,
+            self.pipeline,
+            Size(scale.l0_bytes),
+            self.seed,
+            self.repeat.unwrap_or(REPEAT),
+        )
+    }
+
+    /// Runs everything: all systems side by side, then all of them again.
+    fn take(
+        &self,
+        (figure, scale): (&Figure, Scale),
+        systems: &[&Asked],
+        running: &Running,
+    ) -> Result<Vec<Takes>, Failure> {
+        let repeat = self.repeat.unwrap_or(REPEAT);
+        let mut takes = BTreeMap::new();
+        for repetition in 1..=repeat {
+            for (p, point) in figure.points.iter().enumerate() {
+                for (s, asked) in systems.iter().enumerate() {
+                    eprintln!(
+                        "{repetition}/{repeat}: {}, mix {}, growth factor {}",
+                        asked.label,
+                        point.mix(),
+                        point.growth_factor
+                    );
+                    let rows = self.measure_point((figure, scale), point, asked, running)?;
+                    let take = takes.entry((p, s)).or_insert_with(|| Takes {
+                        system: asked.label,
+                        growth_factor: point.growth_factor,
+                        rows: Vec::new(),
+                    });
+                    take.rows.push(rows);
+                }
+            }
+        }
+        Ok(takes.into_values().collect())
+    }
+
+    fn measure_point(
+        &self,
+        (figure, scale): (&Figure, Scale),
+        point: &Point,
+        asked: &Asked,
+        running: &Running,
+    ) -> Result<Vec<Row>, Failure> {
+        let system = system_of(figure, asked);
+        let mut system = system.expect("only what there is is measured");
+        system.mix = point.mix();
+        let workload: Result<Vec<Workload>, _> =
+            figure.workloads.iter().map(|name| name.parse()).collect();
+        let mut bench = Self {
+            workload: workload.map_err(Failure::Usage)?,
+            sizes: figure.sizes(),
+            records: scale.records,
+            ops: scale.ops,
+            servers: figure.servers,
+            replicas: Some(figure.replicas),
+            regions: Some(self.regions.unwrap_or(figure.servers)),
+            layout: if figure.split {
+                Primaries::Split
+            } else {
+                Primaries::Spread
+            },
+            growth_factor: point.growth_factor,
+            l0_bytes: Size(l0_bytes(scale, asked)),
+            ..self.clone()
+        };
+        bench.memory = bench.memory_for(&system, scale.cache_bytes(figure, point))?;
+        bench.measure(&system, running)
+    }
+
+    /// The least memory, in whole MiB, with which every server has a cache of `cache_bytes`.
+    fn memory_for(&self, system: &System, cache_bytes: u64) -> Result<Size, Failure> {
+        let ports: Vec<_> = (1..).take(self.servers).map(Ports::at).collect();
+        let map = new_map(&self.shape(system.replication), Split::Hex, &ports)?;
+        let spec = self.spec(system);
+        let suffices = |limit: Size| {
+            let servers = map.servers().iter().zip(&ports);
+            servers.into_iter().all(|(server, ports)| {
+                let mut config = config_of(server.id.0, *ports, &spec);
+                config.memory.limit = limit;
+                let settings = budget::node_settings(&config, &map, RESP_THREADS.get());
+                settings.is_ok_and(|settings| settings.memory.cache as u64 >= cache_bytes)
+            })
+        };
+        let (mut low, mut high) = (0, MEMORY_MIB_MAX);
+        while low + 1 < high {
+            let middle = low.midpoint(high);
+            if suffices(Size::mib(middle)) {
+                high = middle;
+            } else {
+                low = middle;
+            }
+        }
+        Ok(Size::mib(high))
+    }
+}
+
+/// The system that a figure asks for; `None` where there is no such mode.
+fn system_of(figure: &Figure, asked: &Asked) -> Option<System> {
+    if asked.address != "logical" {
+        return None;
+    }
+    Some(System {
+        peer: None,
+        replication: Replication::from_name(asked.replication)?,
+        placement: Placement::from_str(figure.placement, false).ok()?,
+        mix: figure.points.first()?.mix(),
+    })
+}
+
+/// The configuration of a server that is only asked how it would divide its memory.
+fn config_of(id: u32, ports: Ports, spec: &Spec) -> ServerConfig {
+    ServerConfig {
+        server: ServerSection {
+            id,
+            data_dir: PathBuf::from("."),
+        },
+        resp: RespSection { addr: ports.resp },
+        admin: AdminSection { addr: ports.admin },
+        coordinator: CoordinatorSection {
+            dir: PathBuf::from("."),
+        },
+        fabric: FabricSection {
+            shm_dir: PathBuf::from("."),
+        },
+        memory: spec.memory.clone(),
+        storage: spec.storage.clone(),
+        replication: ReplicationSection::default(),
+        log: LogSection::default(),
+    }
+}
+
+/// What a server has for memtables.
+fn l0_bytes(scale: Scale, asked: &Asked) -> u64 {
+    match asked.l0 {
+        BackupL0::Own | BackupL0::Shared => scale.l0_bytes,
+    }
+}
