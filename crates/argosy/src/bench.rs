@@ -194,19 +194,7 @@ impl Bench {
             self.print_embedded_options();
             println!("{}", report::table_header());
         }
-        let mut rows = Vec::new();
-        for system in self.systems() {
-            let mut takes = Vec::new();
-            for _ in 0..self.repeat.unwrap_or(1) {
-                takes.push(self.measure(&system, &running)?);
-            }
-            for row in report::medians(&takes) {
-                if table {
-                    println!("{row}");
-                }
-                rows.push(row);
-            }
-        }
+        let rows = self.measure_all(&running)?;
         self.draw(&rows)?;
         if table {
             println!("\n{}", report::activity_table(&rows));
@@ -215,6 +203,29 @@ impl Bench {
             println!("{}", report.expect("plain data has a JSON form"));
         }
         Ok(())
+    }
+
+    /// Measures every system, then all of them again, as often as it was asked for: whatever else
+    /// the machine does meets all of them alike. Prints each row of a table as soon as it stands.
+    fn measure_all(&self, running: &Running) -> Result<Vec<Row>, Failure> {
+        let (systems, repeat) = (self.systems(), self.repeat.unwrap_or(1));
+        let mut takes = vec![Vec::new(); systems.len()];
+        let mut rows = Vec::new();
+        for take in 1..=repeat {
+            for (system, takes) in systems.iter().zip(&mut takes) {
+                takes.push(self.measure(system, running)?);
+                if take < repeat {
+                    continue;
+                }
+                for row in report::medians(takes) {
+                    if self.output == OutputFormat::Table {
+                        println!("{row}");
+                    }
+                    rows.push(row);
+                }
+            }
+        }
+        Ok(rows)
     }
 
     /// Writes the picture of `rows`, where one is asked for.

@@ -165,14 +165,14 @@ fn unit_for(units: &'static [(&'static str, f64)], highest: f64) -> (&'static st
 }
 
 /// An axis from zero on.
-struct Axis {
+pub(crate) struct Axis {
     step: f64,
     end: f64,
 }
 
 impl Axis {
     /// One that reaches `highest`, in whole steps of 1, 2 or 5 times a power of ten.
-    fn to(highest: f64) -> Self {
+    pub(crate) fn to(highest: f64) -> Self {
         let rough = if highest > 0.0 { highest / TICKS } else { 0.2 };
         let power = 10_f64.powf(rough.log10().floor());
         let step = [1.0, 2.0, 5.0, 10.0]
@@ -184,7 +184,8 @@ impl Axis {
         Self { step, end }
     }
 
-    fn ticks(&self) -> impl Iterator<Item = f64> {
+    /// Where its numbers stand.
+    pub(crate) fn ticks(&self) -> impl Iterator<Item = f64> {
         let (step, end) = (self.step, self.end);
         (0_u32..=10)
             .map(move |n| step * f64::from(n))
@@ -192,12 +193,12 @@ impl Axis {
     }
 
     /// How far along the axis `value` is, of one.
-    fn part(&self, value: f64) -> f64 {
+    pub(crate) fn part(&self, value: f64) -> f64 {
         value / self.end
     }
 
     /// As many digits behind the point as the step needs.
-    fn label(&self, tick: f64) -> String {
+    pub(crate) fn label(&self, tick: f64) -> String {
         let digits = if self.step >= 1.0 {
             0
         } else if self.step >= 0.1 {
@@ -211,7 +212,8 @@ impl Axis {
     }
 }
 
-fn escaped(text: &str) -> String {
+/// `text` as it stands in SVG.
+pub(crate) fn escaped(text: &str) -> String {
     text.replace('&', "&amp;")
         .replace('<', "&lt;")
         .replace('>', "&gt;")

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use argosy_bench::Workload;
+use argosy_bench::figure::bars;
 use argosy_bench::figure::outcome::{Outcome, Takes};
 use argosy_bench::figure::{BackupL0, Figure, Point, RECORDS_AT_SCALE_1, Scale, System as Asked};
 use argosy_bench::report::Row;
@@ -75,8 +76,10 @@ impl Bench {
         let takes = self.take((figure, scale), &present, &running)?;
         let missing = missing.iter().map(|asked| asked.label).collect();
         let outcome = Outcome::new(figure, scale, &takes, missing);
-        let rows: Vec<Row> = outcome.runs.iter().map(|run| run.row.clone()).collect();
-        self.draw(&rows)?;
+        if let Some(path) = &self.plot {
+            let written = std::fs::write(path, bars::svg(&outcome));
+            written.map_err(|error| Failure::io("write the plot", path, &error))?;
+        }
         if table {
             println!("{}", outcome.table());
         } else {

@@ -1,6 +1,6 @@
 //! Stores in this process: one client thread, and whatever threads a store has in the background.
 //!
-//! Ours is [`lsm`]; [`rocksdb`] is there with the feature `peers`. What a store has to offer is
+//! Ours is [`lsm`]; `rocksdb` is there with the feature `peers`. What a store has to offer is
 //! [`Store`], and everything that is measured is measured here, alike for all of them.
 //!
 //! CPU is that of the whole process, the device's threads among it, less what the load costs by

@@ -11,12 +11,13 @@
 //!         for each system: load, run the workloads, drained and measured
 //! ```
 //!
-//! [`outcome`] takes the medians and sets the claims beside them.
+//! [`outcome`] takes the medians and sets the claims beside them; [`bars`] draws them.
 //!
 //! A figure runs at a *scale*: the papers load 100 million records, scale 1 is
 //! [`RECORDS_AT_SCALE_1`]. What has to shrink with the records does: memtables, and the cache, which
 //! is a quarter of a server's own data as in the papers.
 
+pub mod bars;
 pub mod outcome;
 pub mod papers;
 #[cfg(test)]

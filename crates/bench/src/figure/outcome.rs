@@ -171,9 +171,10 @@ impl Outcome {
     }
 
     fn write_roles(&self, out: &mut String) -> std::fmt::Result {
+        let split = Figure::named(self.figure).is_some_and(|figure| figure.split);
         writeln!(
             out,
-            "\nCPU by role and activity, us/op\n{:>18} {:>8} {:>3} gf {:>8} {:>8} {:>8} {:>8} {:>10} {:>10} {:>8}",
+            "\nCPU by activity and role, us/op\n{:>18} {:>8} {:>3} gf {:>8} {:>8} {:>8} {:>8} {:>10} {:>10} {:>8}",
             "system",
             "workload",
             "mix",
@@ -187,39 +188,15 @@ impl Outcome {
         )?;
         for run in &self.runs {
             let all = (run.row.cpu_us_per_op, run.row.activity_cpu_us_per_op);
-            self.write_role(out, run, "all", all)?;
-            for server in &run.row.per_server {
+            write_role(out, run, "all", all)?;
+            // Where every server has both roles, one server says no more than all.
+            for server in run.row.per_server.iter().filter(|_| split) {
+                let role = if server.id == 0 { "primary" } else { "backup" };
                 let of = (server.cpu_us_per_op, server.activity_cpu_us_per_op);
-                self.write_role(out, run, &self.role(server), of)?;
+                write_role(out, run, role, of)?;
             }
         }
         Ok(())
-    }
-
-    fn role(&self, server: &ServerRow) -> String {
-        let split = Figure::named(self.figure).is_some_and(|figure| figure.split);
-        match (split, server.id) {
-            (false, id) => id.to_string(),
-            (true, 0) => "primary".to_owned(),
-            (true, _) => "backup".to_owned(),
-        }
-    }
-
-    #[expect(clippy::unused_self, reason = "reads like its neighbours")]
-    fn write_role(
-        &self,
-        out: &mut String,
-        run: &Run,
-        role: &str,
-        (cpu, activities): (f64, Activities),
-    ) -> std::fmt::Result {
-        let [request, log, compaction, index, other] = activities.parts();
-        writeln!(
-            out,
-            "{:>18} {:>8} {:>3} {:>2} {role:>8} {cpu:>8.2} {request:>8.2} {log:>8.2} \
-             {compaction:>10.2} {index:>10.2} {other:>8.2}",
-            run.system, run.row.workload, run.row.mix, run.growth_factor
-        )
     }
 
     fn write_ratios(&self, out: &mut String) -> std::fmt::Result {
@@ -282,6 +259,21 @@ impl ClaimOutcome {
         }
         text + &format!(" (section {})", self.section)
     }
+}
+
+fn write_role(
+    out: &mut String,
+    run: &Run,
+    role: &str,
+    (cpu, activities): (f64, Activities),
+) -> std::fmt::Result {
+    let [request, log, compaction, index, other] = activities.parts();
+    writeln!(
+        out,
+        "{:>18} {:>8} {:>3} {:>2} {role:>8} {cpu:>8.2} {request:>8.2} {log:>8.2} \
+         {compaction:>10.2} {index:>10.2} {other:>8.2}",
+        run.system, run.row.workload, run.row.mix, run.growth_factor
+    )
 }
 
 fn figure(value: Option<f64>) -> String {

@@ -14,13 +14,13 @@ use super::Measure::{
 use super::PointMix::{Named, Small};
 use super::{BackupL0, Claim, Figure, Measure, Point, PointMix, System};
 
-/// Labels that claims refer to.
+/// The label of regions with one copy.
 pub(super) const NONE: &str = "no replication";
-/// See [`NONE`].
+/// The label of what all others are set beside.
 pub const BUILD: &str = "build-index";
-/// See [`NONE`].
+/// The same with reduced L0.
 pub(super) const BUILD_RL: &str = "build-index RL";
-/// See [`NONE`].
+/// Send-index as we have it.
 pub const SEND: &str = "send-index";
 /// Send-index as the papers have it: backups rewrite the pointers of what they are sent.
 pub const REWRITE: &str = "send-index rewrite";

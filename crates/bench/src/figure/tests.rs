@@ -2,7 +2,7 @@
 
 use super::outcome::{Outcome, Takes};
 use super::papers::{BUILD, FIGURES, REWRITE, SEND};
-use super::{Figure, RECORDS_AT_SCALE_1, Scale};
+use super::{Figure, RECORDS_AT_SCALE_1, Scale, bars};
 use crate::driver::Tally;
 use crate::report::{Activities, Latency, Row, ServerRow};
 use crate::workload::Workload;
@@ -161,6 +161,23 @@ fn what_is_measured_stands_beside_what_is_claimed() {
         assert!(text.contains(line), "{line}\n{text}");
     }
     assert!(text.contains(" primary ") && text.contains("  backup "));
+}
+
+#[test]
+fn each_system_has_a_bar_in_each_panel() {
+    let figure = Figure::named("tebis-9").unwrap();
+    let there = [
+        takes(BUILD, &[row(90_000.0, 9.0, 9.0, 0)]),
+        takes(SEND, &[row(150_000.0, 4.0, 2.0, 0)]),
+    ];
+    let picture = bars::svg(&Outcome::new(figure, Scale::of(100), &there, Vec::new()));
+    // The background, two of the legend, and two bars in each of four panels.
+    assert_eq!(picture.matches("<rect ").count(), 1 + 2 + 2 * 4);
+    assert_eq!(picture.matches("load-a: ").count(), 4);
+    // 90 and 150 of at most 150 kops/s.
+    assert!(picture.contains("height=\"90.0\"") && picture.contains("height=\"150.0\""));
+    let nothing = bars::svg(&Outcome::new(figure, Scale::of(100), &[], Vec::new()));
+    assert!(nothing.ends_with("</svg>\n") && !nothing.contains("NaN"));
 }
 
 #[test]
