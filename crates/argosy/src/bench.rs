@@ -6,6 +6,7 @@ mod figure;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use argosy_base::AddressMode;
 use argosy_bench::driver::{PIPELINE_MAX, Route};
 use argosy_bench::figure::Figure;
 use argosy_bench::plot;
@@ -14,7 +15,7 @@ use argosy_bench::run::{self, BenchError, Configuration, Event, Labels, ServerHa
 use argosy_bench::{Mix, Sizes, Workload};
 use clap::Args;
 
-use crate::cli::{OutputFormat, parse_replication};
+use crate::cli::{OutputFormat, parse_address, parse_replication};
 use crate::cluster::layout::{Primaries, Replication, Shape, Split};
 use crate::cluster::scratch::Scratch;
 use crate::cluster::{Cluster, Spec};
@@ -27,7 +28,7 @@ use figure::{parse_figure, parse_scale};
 
 /// Run YCSB and measure
 ///
-/// Every combination of --replication, --placement and --mix gets a cluster of its own, which is
+/// Every combination of --replication, --address, --placement and --mix gets a cluster of its own, which is
 /// loaded once and then runs the workloads on that data. Each read is verified. A run ends when the
 /// servers have drained, and all figures include the drain.
 #[derive(Args, Clone, Debug)]
@@ -79,6 +80,15 @@ pub struct Bench {
         default_value = "send-index"
     )]
     replication: Vec<Replication>,
+    /// What pointers inside level segments name, and so who rewrites them: logical, rewrite
+    #[arg(
+        long,
+        value_name = "MODES",
+        value_delimiter = ',',
+        value_parser = parse_address,
+        default_value = "logical"
+    )]
+    address: Vec<AddressMode>,
     /// Server processes
     #[arg(long, value_name = "N", default_value_t = 3)]
     servers: usize,
@@ -174,6 +184,7 @@ struct System {
     /// `None`: ours.
     peer: Option<Peer>,
     replication: Replication,
+    addresses: AddressMode,
     placement: Placement,
     mix: Mix,
 }
@@ -262,6 +273,7 @@ impl Bench {
             systems.extend(self.peer.iter().map(|&peer| System {
                 peer: Some(peer),
                 replication: Replication::None,
+                addresses: AddressMode::Logical,
                 placement: Placement::InPlace,
                 mix,
             }));
@@ -271,13 +283,16 @@ impl Bench {
 
     fn placed(&self, replication: Replication) -> Vec<System> {
         let mut systems = Vec::new();
-        for &placement in &self.placement {
-            systems.extend(self.mixes().into_iter().map(|mix| System {
-                peer: None,
-                replication,
-                placement,
-                mix,
-            }));
+        for &addresses in &self.address {
+            for &placement in &self.placement {
+                systems.extend(self.mixes().into_iter().map(|mix| System {
+                    peer: None,
+                    replication,
+                    addresses,
+                    placement,
+                    mix,
+                }));
+            }
         }
         systems
     }
@@ -300,7 +315,7 @@ impl Bench {
             format!(
                 "servers {} regions {} | clients {} pipeline {}",
                 self.servers,
-                self.shape(Replication::SendIndex).regions_or_default(),
+                self.regions.unwrap_or(self.servers),
                 self.clients,
                 self.pipeline
             )
@@ -351,7 +366,8 @@ impl Bench {
         )
     }
 
-    fn shape(&self, replication: Replication) -> Shape {
+    fn shape(&self, system: &System) -> Shape {
+        let replication = system.replication;
         Shape {
             servers: Some(self.servers),
             replicas: match replication {
@@ -361,11 +377,12 @@ impl Bench {
             regions: self.regions,
             replication: Some(replication),
             primaries: Some(self.layout),
+            addresses: Some(system.addresses),
         }
     }
 
     fn configuration(&self, system: &System) -> Configuration {
-        let shape = self.shape(system.replication);
+        let shape = self.shape(system);
         Configuration {
             labels: Labels {
                 engine: system.peer.map_or("lsm", Peer::name),
@@ -374,7 +391,7 @@ impl Bench {
                 address_mode: if system.peer.is_some() {
                     "none"
                 } else {
-                    "logical"
+                    system.addresses.name()
                 },
                 fabric: if self.embedded { "none" } else { "shm" },
                 options: self.options_of(system),
@@ -417,7 +434,7 @@ impl Bench {
 
     fn spec(&self, system: &System) -> Spec {
         Spec {
-            shape: self.shape(system.replication),
+            shape: self.shape(system),
             split: Split::Hex,
             data_dir: None,
             scratch_root: self.root(),

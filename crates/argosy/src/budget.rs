@@ -43,6 +43,7 @@ pub fn node_settings(
         // All memtables of this server share what it was given.
         l0_bytes: (config.storage.l0_bytes.bytes() / primaries.max(1)).max(L0_BYTES_MIN),
         placement: config.storage.placement.engine(),
+        addresses: map.addresses(),
         growth_factor: config.storage.growth_factor,
         node_bytes: config.storage.node_bytes.bytes(),
         flush_interval: config.storage.flush_interval.0,

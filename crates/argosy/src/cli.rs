@@ -5,6 +5,7 @@
 
 use std::process::ExitCode;
 
+use argosy_base::AddressMode;
 use clap::{Parser, Subcommand, ValueEnum};
 
 use crate::cluster::layout::Replication;
@@ -78,6 +79,12 @@ pub fn log_to_stderr(level: &str) {
         .with_writer(std::io::stderr)
         .with_ansi(false)
         .init();
+}
+
+/// An address mode on the command line.
+pub fn parse_address(name: &str) -> Result<AddressMode, String> {
+    AddressMode::from_name(name)
+        .ok_or_else(|| format!("no address mode is called '{name}'; there are logical and rewrite"))
 }
 
 /// A replication mode on the command line.

@@ -5,12 +5,12 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use argosy_base::Clock;
+use argosy_base::{AddressMode, Clock};
 use argosy_bench::clock::ProcessClock;
 use clap::Args;
 use serde::Serialize;
 
-use crate::cli::{OutputFormat, parse_replication};
+use crate::cli::{OutputFormat, parse_address, parse_replication};
 use crate::cluster::layout::{Primaries, Replication, Shape, Split};
 use crate::cluster::{Cluster, Member, Spec};
 use crate::config::{MemorySection, Placement, StorageSection};
@@ -51,6 +51,10 @@ pub struct Playground {
     /// Which servers are primaries of regions: all, or server 0 alone [default: spread]
     #[arg(long, value_enum, value_name = "HOW")]
     layout: Option<Primaries>,
+    /// What pointers inside level segments name, and so who rewrites them: logical or rewrite
+    /// [default: logical]
+    #[arg(long, value_name = "MODE", value_parser = parse_address)]
+    address: Option<AddressMode>,
     /// Keep the data here
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
@@ -130,6 +134,7 @@ impl Playground {
                 replicas: self.replicas,
                 regions: self.regions,
                 replication: self.replication,
+                addresses: self.address,
                 primaries: self.layout,
             },
             split: Split::Text,
@@ -182,11 +187,15 @@ fn print_text(cluster: &Cluster, took: Duration) {
         .max();
     let count = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
     say(&format!(
-        "Argosy: {}, {}, {} of each, replication {}; ready in {:.1} s\n",
+        "Argosy: {}, {}, {} of each, replication {}{}; ready in {:.1} s\n",
         count(map.servers().len(), "server"),
         count(map.regions().len(), "region"),
         count(members.unwrap_or(0), "copy").replace("copys", "copies"),
         map.replication(),
+        match map.addresses() {
+            AddressMode::Logical => "",
+            AddressMode::Rewrite => ", addresses rewritten",
+        },
         took.as_secs_f64(),
     ));
     say("server  redis protocol    admin             process  configuration");

@@ -30,14 +30,17 @@ pub const LOG_REPLICATION_CPU_US: &str = "log_replication_cpu_us";
 pub const COMPACTION_CPU_US: &str = "compaction_cpu_us";
 /// CPU microseconds of finished segments and edits, on their way to backups and there.
 pub const INDEX_SHIPPING_CPU_US: &str = "index_shipping_cpu_us";
+/// CPU microseconds of rewriting the pointers of segments that were shipped here.
+pub const REWRITING_CPU_US: &str = "rewriting_cpu_us";
 /// CPU microseconds of the same threads for anything else.
 pub const OTHER_CPU_US: &str = "other_cpu_us";
 /// Each microsecond of CPU of a server's threads is in one of these.
-pub const ACTIVITIES_CPU_US: [&str; 5] = [
+pub const ACTIVITIES_CPU_US: [&str; 6] = [
     REQUEST_CPU_US,
     LOG_REPLICATION_CPU_US,
     COMPACTION_CPU_US,
     INDEX_SHIPPING_CPU_US,
+    REWRITING_CPU_US,
     OTHER_CPU_US,
 ];
 /// Bytes written into other servers' memory, records, segments and messages alike.
@@ -51,6 +54,13 @@ pub const COMPACTIONS: &str = "compactions";
 /// Bytes of segments and log records fetched or received in catching up.
 pub const CATCH_UP_BYTES: &str = "catch_up_bytes";
 
+/// Level segments whose pointers were rewritten here.
+pub const REWRITTEN_SEGMENTS: &str = "rewritten_segments";
+/// Bytes of these segments.
+pub const REWRITTEN_BYTES: &str = "rewritten_bytes";
+/// Pointers that were rewritten in them.
+pub const REWRITTEN_POINTERS: &str = "rewritten_pointers";
+
 /// Pieces of background work that are known to be left: memtables to flush, compactions due,
 /// shipments and flushes not acknowledged. Zero means drained.
 pub const BACKGROUND_PENDING: &str = "background_pending";
@@ -60,17 +70,21 @@ pub const LEVELS: &str = "levels";
 pub const SPACE_BYTES: &str = "space_bytes";
 
 /// What only rises.
-pub const COUNTERS: [&str; 10] = [
+pub const COUNTERS: [&str; 14] = [
     REQUEST_CPU_US,
     LOG_REPLICATION_CPU_US,
     COMPACTION_CPU_US,
     INDEX_SHIPPING_CPU_US,
+    REWRITING_CPU_US,
     OTHER_CPU_US,
     NETWORK_BYTES,
     DEVICE_READ_BYTES,
     DEVICE_WRITE_BYTES,
     COMPACTIONS,
     CATCH_UP_BYTES,
+    REWRITTEN_SEGMENTS,
+    REWRITTEN_BYTES,
+    REWRITTEN_POINTERS,
 ];
 
 /// What rises and falls.

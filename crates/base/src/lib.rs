@@ -1,10 +1,10 @@
 //! The nouns that every crate of Argosy shares: numbers with a meaning, limits, key ranges, the
 //! checksum, and what an error asks of its caller.
 //!
-//! Reading order: [`ids`] (what is counted and named), [`limits`] (what is bounded), [`range`]
-//! (keys), [`checksum`] (how bytes are believed), [`codec`] (how numbers become bytes),
-//! [`outcome`] (what a caller does next), [`clock`] (where time comes from), [`info`] (what a server
-//! tells of itself).
+//! Reading order: [`ids`] (what is counted and named), [`addresses`] (what pointers name), [`limits`]
+//! (what is bounded), [`range`] (keys), [`checksum`] (how bytes are believed), [`codec`] (how numbers
+//! become bytes), [`outcome`] (what a caller does next), [`clock`] (where time comes from), [`info`]
+//! (what a server tells of itself).
 //!
 //! This crate performs no I/O and needs no operating system: it is `no_std` with `alloc`.
 
@@ -13,6 +13,7 @@
 
 extern crate alloc;
 
+pub mod addresses;
 pub mod checksum;
 pub mod clock;
 pub mod codec;
@@ -22,6 +23,7 @@ pub mod limits;
 pub mod outcome;
 pub mod range;
 
+pub use addresses::AddressMode;
 pub use checksum::{Identity, Kind};
 pub use clock::{Clock, Instant};
 pub use ids::{

@@ -148,6 +148,8 @@ pub struct Activities {
     pub compaction: f64,
     /// Shipping segments and edits to backups, and taking them there.
     pub index_shipping: f64,
+    /// Rewriting the pointers of shipped segments.
+    pub rewriting: f64,
     /// Anything else.
     pub other: f64,
 }
@@ -155,26 +157,34 @@ pub struct Activities {
 impl Activities {
     /// From microseconds in the order of the fields, over `ops` operations.
     #[must_use]
-    pub fn of(micros: [u64; 5], ops: u64) -> Self {
-        let [request, log_replication, compaction, index_shipping, other] =
-            micros.map(|micros| rounded(ratio(micros, ops), 3));
+    pub fn of(micros: [u64; 6], ops: u64) -> Self {
+        let [
+            request,
+            log_replication,
+            compaction,
+            index_shipping,
+            rewriting,
+            other,
+        ] = micros.map(|micros| rounded(ratio(micros, ops), 3));
         Self {
             request,
             log_replication,
             compaction,
             index_shipping,
+            rewriting,
             other,
         }
     }
 
     /// In the order of the fields.
     #[must_use]
-    pub const fn parts(&self) -> [f64; 5] {
+    pub const fn parts(&self) -> [f64; 6] {
         [
             self.request,
             self.log_replication,
             self.compaction,
             self.index_shipping,
+            self.rewriting,
             self.other,
         ]
     }
@@ -252,12 +262,13 @@ pub fn medians(takes: &[Vec<Row>]) -> Vec<Row> {
 }
 
 /// The columns of the table.
-const COLUMNS: [(&str, usize); 18] = [
+const COLUMNS: [(&str, usize); 19] = [
     ("engine", 7),
     ("workload", 8),
     ("mix", 3),
     ("placement", 9),
     ("replication", 11),
+    ("address", 7),
     ("kops/s", 8),
     ("cpu us/op", 9),
     ("compact", 7),
@@ -284,18 +295,20 @@ pub fn table_header() -> String {
 }
 
 /// The columns of the table of activities.
-const ACTIVITY_COLUMNS: [(&str, usize); 13] = [
+const ACTIVITY_COLUMNS: [(&str, usize); 15] = [
     ("engine", 7),
     ("workload", 8),
     ("mix", 3),
     ("placement", 9),
     ("replication", 11),
+    ("address", 7),
     ("server", 6),
     ("cpu us/op", 9),
     ("request", 8),
     ("log repl", 8),
     ("compaction", 10),
     ("index ship", 10),
+    ("rewrite", 8),
     ("other", 8),
     ("sum", 8),
 ];
@@ -332,6 +345,7 @@ impl Row {
             &self.mix,
             &self.placement,
             &self.replication,
+            &self.address_mode,
         ];
         let mut texts: Vec<_> = names.into_iter().cloned().collect();
         texts.push(server.to_owned());
@@ -354,6 +368,7 @@ impl fmt::Display for Row {
             self.mix.clone(),
             self.placement.clone(),
             self.replication.clone(),
+            self.address_mode.clone(),
             format!("{:.1}", self.ops_per_second / 1000.0),
             format!("{:.2}", self.cpu_us_per_op),
             format!("{:.2}", self.compaction_cpu_us_per_op),

@@ -371,8 +371,8 @@ impl Info {
         value.ok_or(BenchError::Info { server, name })
     }
 
-    fn activities(&self) -> Result<[u64; 5], BenchError> {
-        let mut micros = [0; 5];
+    fn activities(&self) -> Result<[u64; 6], BenchError> {
+        let mut micros = [0; 6];
         for (micros, name) in micros.iter_mut().zip(info::ACTIVITIES_CPU_US) {
             *micros = self.number(name)?;
         }
@@ -385,7 +385,7 @@ impl Info {
 struct Counts {
     sample: Sample,
     /// In the order of [`info::ACTIVITIES_CPU_US`].
-    activities_us: [u64; 5],
+    activities_us: [u64; 6],
     network_bytes: u64,
     compactions: u64,
     levels: u64,
@@ -473,6 +473,7 @@ impl Measured {
                 log_replication: cpu(|row| row.activity_cpu_us_per_op.log_replication),
                 compaction: cpu(|row| row.activity_cpu_us_per_op.compaction),
                 index_shipping: cpu(|row| row.activity_cpu_us_per_op.index_shipping),
+                rewriting: cpu(|row| row.activity_cpu_us_per_op.rewriting),
                 other: cpu(|row| row.activity_cpu_us_per_op.other),
             },
             latency_us: Latency::of(&self.tally.latencies),

@@ -7,10 +7,13 @@
 //!   "schema": "argosy.cluster.v1",
 //!   "cluster": "00112233445566778899aabbccddeeff",
 //!   "replication": "send-index",
+//!   "addresses": "rewrite",
 //!   "servers": [{ "id": 0, "resp": "127.0.0.1:7379", "admin": "127.0.0.1:7480" }],
 //!   "regions": [{ "id": 1, "from": "", "to": null, "epoch": 1, "primary": 0, "members": [0] }]
 //! }
 //! ```
+//!
+//! `addresses` is what pointers inside level segments name; it is left out where that is "logical".
 //!
 //! A [`ClusterMap`] that exists is valid: its regions are in the order of their keys and cover all
 //! keys without gap or overlap; names are used once; each region's members are distinct servers of
@@ -20,7 +23,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use argosy_base::{Epoch, KeyRange, RegionId, ServerId};
+use argosy_base::{AddressMode, Epoch, KeyRange, RegionId, ServerId};
 use serde::{Deserialize, Serialize};
 
 /// What the only layout so far calls itself.
@@ -159,6 +162,7 @@ pub enum MapError {
 pub struct ClusterMap {
     cluster: ClusterId,
     replication: Replication,
+    addresses: AddressMode,
     servers: Vec<Server>,
     regions: Vec<Region>,
 }
@@ -177,6 +181,7 @@ impl ClusterMap {
         let map = Self {
             cluster,
             replication,
+            addresses: AddressMode::default(),
             servers,
             regions,
         };
@@ -186,6 +191,13 @@ impl ClusterMap {
             .iter()
             .try_for_each(|region| map.check_group(region))?;
         Ok(map)
+    }
+
+    /// The same map for a cluster whose level segments' pointers name what `addresses` says.
+    #[must_use]
+    pub fn with_addresses(mut self, addresses: AddressMode) -> Self {
+        self.addresses = addresses;
+        self
     }
 
     /// Reads a map from its JSON.
@@ -223,6 +235,12 @@ impl ClusterMap {
     #[must_use]
     pub const fn replication(&self) -> Replication {
         self.replication
+    }
+
+    /// What pointers inside level segments name.
+    #[must_use]
+    pub const fn addresses(&self) -> AddressMode {
+        self.addresses
     }
 
     /// All servers.
@@ -373,6 +391,8 @@ struct RawMap {
     schema: String,
     cluster: String,
     replication: Replication,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    addresses: Option<String>,
     servers: Vec<RawServer>,
     regions: Vec<RawRegion>,
 }
@@ -415,6 +435,10 @@ impl RawMap {
             schema: SCHEMA.to_owned(),
             cluster: map.cluster.to_string(),
             replication: map.replication,
+            addresses: match map.addresses {
+                AddressMode::Logical => None,
+                other => Some(other.name().to_owned()),
+            },
             servers: map.servers.iter().map(server).collect(),
             regions: map.regions.iter().map(region).collect(),
         }
@@ -432,13 +456,20 @@ impl RawMap {
             resp: s.resp,
             admin: s.admin,
         };
+        let addresses = match &self.addresses {
+            None => AddressMode::default(),
+            Some(name) => AddressMode::from_name(name).ok_or_else(|| MapError::Malformed {
+                reason: format!("no address mode is called {name:?}"),
+            })?,
+        };
         let regions: Result<Vec<_>, _> = self.regions.into_iter().map(RawRegion::decode).collect();
-        ClusterMap::new(
+        let map = ClusterMap::new(
             ClusterId(cluster),
             self.replication,
             self.servers.into_iter().map(server).collect(),
             regions?,
-        )
+        )?;
+        Ok(map.with_addresses(addresses))
     }
 }
 

@@ -33,6 +33,16 @@ fn a_map_returns_from_its_json() {
         let map = build(regions(count)).unwrap();
         assert_eq!(ClusterMap::parse(&map.to_json()), Ok(map));
     }
+    let map = build(regions(2)).unwrap();
+    let map = map.with_addresses(AddressMode::Rewrite);
+    let json = String::from_utf8(map.to_json()).unwrap();
+    assert_eq!(ClusterMap::parse(json.as_bytes()), Ok(map));
+    // One that does not say it is logical, and an unknown mode is none.
+    let line = "\"addresses\": \"rewrite\",";
+    let silent = ClusterMap::parse(json.replace(line, "").as_bytes());
+    assert_eq!(silent.unwrap().addresses(), AddressMode::Logical);
+    let odd = ClusterMap::parse(json.replace(line, "\"addresses\": \"odd\",").as_bytes());
+    assert!(matches!(odd, Err(MapError::Malformed { .. })), "{odd:?}");
     // Keys of any bytes, and a cluster of one.
     let mut two = regions(2);
     two[0].range.to = Some(vec![0, 0xff, b'"']);

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use argosy_base::{EditSeq, LogKind, Lsn, SegmentNumber};
+use argosy_base::{DeviceSegment, EditSeq, LogKind, Lsn, SegmentNumber};
 use argosy_device::Buffer;
 
 /// Part of a log segment that is to become durable on every member, padded equally.
@@ -46,6 +46,9 @@ pub struct SealedSegment {
     pub bytes: Arc<Buffer>,
     /// The checksum of all its bytes, as the version edit states it.
     pub checksum: u32,
+    /// Where it lies on this member's device: what pointers to it hold in
+    /// [`AddressMode::Rewrite`](argosy_base::AddressMode).
+    pub place: DeviceSegment,
 }
 
 /// A version edit that is durable on this member.
@@ -55,6 +58,9 @@ pub struct EditNotice {
     pub seq: EditSeq,
     /// The edit, encoded.
     pub bytes: Arc<[u8]>,
+    /// Where the log segments that it adds, and that levels may point into, lie on this member's
+    /// device; empty unless pointers hold places.
+    pub log_places: Arc<[(SegmentNumber, DeviceSegment)]>,
 }
 
 /// Hears of everything that another copy of the region needs.

@@ -19,10 +19,12 @@
 //!   made durable.
 //! - [`replica`]: the passive member, which a backup is and every engine begins as.
 //! - [`inspect`]: a region of a stopped server, looked at, verified and compared.
+//! - [`addresses`]: pointers that hold places on a device instead of segment numbers.
 //! - [`settings`]: what can be set.
 
 #![deny(unsafe_code)]
 
+pub mod addresses;
 pub mod cache;
 pub mod compaction;
 pub mod db;

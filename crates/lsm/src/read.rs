@@ -16,7 +16,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use argosy_base::{KeyRange, Lsn, Pointer, RegionId, SegmentNumber};
+use argosy_base::{AddressMode, KeyRange, Lsn, Pointer, RegionId, SegmentNumber};
 use argosy_device::DeviceError;
 use argosy_engine::{EngineError, Scan};
 
@@ -163,6 +163,12 @@ impl ReadView {
             }
             let source = SegmentSource(Arc::clone(&entry.stored));
             found = segment.get(key, hash, &source, Some(&reading.cache))?;
+            if let Some(OwnedEntry::Pointer { at, .. }) = &mut found {
+                *at = self.version.resolve(*at).ok_or_else(|| {
+                    let what = "a pointer leads to a place where the region has nothing";
+                    segment.name().corrupt(0, what)
+                })?;
+            }
             if found.is_some() {
                 break;
             }
@@ -247,6 +253,8 @@ impl ReadView {
         reading: &Arc<Reading>,
     ) -> Result<RangeScan, EngineError> {
         let mut sources: Vec<Box<dyn Source + Send>> = Vec::new();
+        let in_places = self.version.addresses() == AddressMode::Rewrite;
+        let resolve = in_places.then(|| Arc::clone(&self.version));
         if !range.is_empty() {
             for table in &self.memtables {
                 sources.push(Box::new(MemtableSource::new(table, lsn, range)));
@@ -264,6 +272,7 @@ impl ReadView {
                     region: reading.region,
                     ahead: ReadAhead::SCAN,
                     cache: Some(Arc::clone(&reading.cache)),
+                    resolve: resolve.clone(),
                 };
                 sources.push(Box::new(RunSource::new(run, pieces.collect())?));
             }

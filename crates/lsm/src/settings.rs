@@ -2,10 +2,12 @@
 //! a test or the simulator makes everything small so that little data does much.
 //!
 //! All members of a group use the same geometry (`node_bytes`, `segment_bytes`, `window_bytes`,
-//! `window_slots`), since they hold equal bytes; the rest may differ from member to member.
+//! `window_slots`) and the same `addresses`, since they hold equal bytes; the rest may differ from
+//! member to member.
 
 use std::time::Duration;
 
+use argosy_base::AddressMode;
 use argosy_base::limits::{BLOCK_SIZE, SEGMENT_SIZE};
 
 use crate::level::format::segment_bytes_min;
@@ -34,6 +36,8 @@ pub struct Mutants {
     pub recover_past_hole: bool,
     /// A backup applies an edit although a segment that it names has not arrived.
     pub commit_before_arrival: bool,
+    /// A backup leaves one pointer in so many as it came.
+    pub skip_rewrite: bool,
 }
 
 /// Settings of one region's storage.
@@ -63,6 +67,8 @@ pub struct Settings {
     pub l1_runs_max: usize,
     /// Where values are kept.
     pub placement: Placement,
+    /// What the pointers inside level segments name. A region stays as it was made.
+    pub addresses: AddressMode,
     /// Pairs of fewer bytes are small.
     pub small_bytes: usize,
     /// Pairs of at least as many bytes are large.
@@ -94,6 +100,7 @@ impl Default for Settings {
             l1_runs: 4,
             l1_runs_max: 12,
             placement: Placement::Hybrid,
+            addresses: AddressMode::Logical,
             small_bytes: 100,
             large_bytes: 1000,
             flush_interval: Duration::from_secs(1),

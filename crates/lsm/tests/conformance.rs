@@ -4,6 +4,7 @@
 
 mod common;
 
+use argosy_base::AddressMode;
 use argosy_engine::conformance::{self, Choices, Mixture};
 use argosy_lsm::{Placement, Settings};
 use common::{Machine, random_settings, tiny};
@@ -11,9 +12,10 @@ use common::{Machine, random_settings, tiny};
 /// Segments of the test's device: enough that nothing is ever full.
 const SEGMENTS: u64 = 4096;
 
-fn suite(placement: Placement) {
+fn suite(placement: Placement, addresses: AddressMode) {
     let settings = Settings {
         placement,
+        addresses,
         ..tiny()
     };
     let mut seed = 0;
@@ -26,17 +28,22 @@ fn suite(placement: Placement) {
 
 #[test]
 fn hybrid() {
-    suite(Placement::Hybrid);
+    suite(Placement::Hybrid, AddressMode::Logical);
 }
 
 #[test]
 fn in_place() {
-    suite(Placement::InPlace);
+    suite(Placement::InPlace, AddressMode::Logical);
 }
 
 #[test]
 fn separated() {
-    suite(Placement::Separated);
+    suite(Placement::Separated, AddressMode::Logical);
+}
+
+#[test]
+fn separated_by_place() {
+    suite(Placement::Separated, AddressMode::Rewrite);
 }
 
 #[test]

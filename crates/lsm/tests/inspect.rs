@@ -7,7 +7,7 @@ mod common;
 
 use std::sync::Arc;
 
-use argosy_base::{DeviceSegment, LogKind, SegmentNumber};
+use argosy_base::{AddressMode, DeviceSegment, LogKind, SegmentNumber};
 use argosy_device::{Crash, Device, MemoryDevice, Store, StoreSettings};
 use argosy_engine::conformance::Host;
 use argosy_engine::{Engine, EngineError, WriteBatch, WriteOptions};
@@ -21,7 +21,11 @@ use common::{Machine, tiny};
 
 /// Writes pairs of all sizes until several levels exist, and stops.
 fn loaded(seed: u64, rounds: u64) -> (Arc<MemoryDevice>, Settings) {
-    let mut machine = Machine::new(tiny(), 128, seed);
+    loaded_with(tiny(), seed, rounds)
+}
+
+fn loaded_with(settings: Settings, seed: u64, rounds: u64) -> (Arc<MemoryDevice>, Settings) {
+    let mut machine = Machine::new(settings.clone(), 128, seed);
     let engine = machine.open();
     for number in 0..rounds {
         let key = format!("{:06}", number * 7919 % 5000);
@@ -45,7 +49,7 @@ fn loaded(seed: u64, rounds: u64) -> (Arc<MemoryDevice>, Settings) {
         machine.step(&engine);
     }
     machine.close(engine);
-    (machine.device, tiny())
+    (machine.device, settings)
 }
 
 fn copy(device: &MemoryDevice) -> Arc<MemoryDevice> {
@@ -101,20 +105,26 @@ fn sealed(version: &Version, log: LogKind) -> Vec<(SegmentNumber, u32)> {
 
 #[test]
 fn a_whole_region_is_found_whole() {
-    let (device, settings) = loaded(1, 6000);
-    assert_eq!(problems(&device, &settings), []);
-    let version = version_of(&device, &settings);
-    assert!(version.levels().len() >= 2, "{version}");
-    let (checked, _, notes) = verify_region(&version, &Windows::default(), &settings);
-    assert!(
-        checked.entries > 1000 && checked.pointers > 100,
-        "{checked:?}"
-    );
-    assert!(
-        checked.records > 0 && checked.log_segments > 2,
-        "{checked:?}"
-    );
-    assert_eq!(notes, Vec::<String>::new());
+    for addresses in AddressMode::ALL {
+        let settings = Settings {
+            addresses,
+            ..tiny()
+        };
+        let (device, settings) = loaded_with(settings, 1, 6000);
+        assert_eq!(problems(&device, &settings), []);
+        let version = version_of(&device, &settings);
+        assert!(version.levels().len() >= 2, "{version}");
+        let (checked, _, notes) = verify_region(&version, &Windows::default(), &settings);
+        assert!(
+            checked.entries > 1000 && checked.pointers > 100,
+            "{checked:?}"
+        );
+        assert!(
+            checked.records > 0 && checked.log_segments > 2,
+            "{checked:?}"
+        );
+        assert_eq!(notes, Vec::<String>::new());
+    }
 }
 
 /// Every byte of a level segment is covered, and so is each record of a sealed log.

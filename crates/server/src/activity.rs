@@ -41,17 +41,20 @@ pub enum Activity {
     /// Finished segments and edits on their way to backups, and there: sending, checking, writing,
     /// applying; also what a backup that returns fetches.
     IndexShipping,
+    /// Rewriting the pointers of shipped segments, where they hold places.
+    Rewriting,
     /// Opening regions and links.
     Other,
 }
 
 impl Activity {
     /// All of them, in the order of their names in [`info::ACTIVITIES_CPU_US`].
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::Request,
         Self::LogReplication,
         Self::Compaction,
         Self::IndexShipping,
+        Self::Rewriting,
         Self::Other,
     ];
 
@@ -67,6 +70,7 @@ impl Activity {
             Self::LogReplication => "log_replication",
             Self::Compaction => "compaction",
             Self::IndexShipping => "index_shipping",
+            Self::Rewriting => "rewriting",
             Self::Other => "other",
         }
     }

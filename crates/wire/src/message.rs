@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! kind  message            payload
-//!    1  Prepare            attempt
+//!    1  Prepare            attempt addresses: u8
 //!    2  Report             attempt position
 //!    3  CaughtUp           attempt position
 //!    4  Offer              attempt seq part parts bytes
@@ -12,12 +12,13 @@
 //!    7  CheckpointWanted   attempt
 //!    8  Flush              attempt range
 //!    9  Flushed            range
-//!   10  Ship               attempt segment len crc32c slot
+//!   10  Ship               attempt segment len crc32c slot place
 //!   11  Stored             slot
 //!   12  Fetch              segment from to slot
 //!   13  Fetched            slot status len crc32c
 //!   14  Adopt
 //!   15  Room               free reserve
+//!   16  Places             attempt count (segment place)[count]
 //!   20  Call               call
 //!   21  Answer             answer
 //!
@@ -30,14 +31,25 @@
 //! bytes. `crc32c` (fixed, 4 bytes) covers bytes that were written one-sided into a landing slot
 //! before the message: of a shipped segment as its version edit states it, of fetched bytes with the
 //! identity (message, region, segment number, epoch 0, offset `from`).
+//!
+//! `addresses` is what pointers inside level segments name: 0 segment numbers, 1 places. A *place* is
+//! the device segment in which the sender has a segment. Where pointers name places, a shipped
+//! segment's are the sender's: it says where the shipped segment itself lies, for pointers to it,
+//! and by Places where the segments of the large log lie: all of them when it begins to speak to a
+//! backup under an attempt, and ahead of each Edit those that the edit adds. In fetched bytes
+//! pointers hold segment numbers in any case.
+//!
 //! Unknown kinds, and payloads that end early or late, are refused.
 
 use alloc::vec::Vec;
 
 use argosy_base::codec::{Malformed, Reader, put_string, put_varint};
-use argosy_base::{EditSeq, LogKind, Lsn, SEGMENT_SIZE, SegmentNumber};
+use argosy_base::{AddressMode, DeviceSegment, EditSeq, LogKind, Lsn, SEGMENT_SIZE, SegmentNumber};
 
 use crate::call::{Answer, Call};
+
+/// Most segments of one [`Message::Places`].
+pub const PLACES_MAX: usize = 4096;
 
 /// Where a member's copy of one log ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,6 +109,8 @@ pub enum Message<'a> {
     Prepare {
         /// To be repeated.
         attempt: u64,
+        /// What pointers inside the primary's level segments name.
+        addresses: AddressMode,
     },
     /// Backup to primary: this is where I stand.
     Report {
@@ -168,6 +182,8 @@ pub enum Message<'a> {
         checksum: u32,
         /// The sender's slot.
         slot: u8,
+        /// Where the sender has it.
+        place: DeviceSegment,
     },
     /// Backup to primary: the slot is free again.
     Stored {
@@ -205,6 +221,13 @@ pub enum Message<'a> {
         /// How many of them are kept from writers.
         reserve: u32,
     },
+    /// Primary to backup: these segments of my large log lie here.
+    Places {
+        /// Of the prepare.
+        attempt: u64,
+        /// The segments, at most [`PLACES_MAX`], and where the sender has them.
+        places: Vec<(SegmentNumber, DeviceSegment)>,
+    },
     /// A client's request, forwarded to the region's primary.
     Call(Call<'a>),
     /// Its answer.
@@ -231,6 +254,7 @@ impl<'a> Message<'a> {
             Self::Fetched { .. } => 13,
             Self::Adopt => 14,
             Self::Room { .. } => 15,
+            Self::Places { .. } => 16,
             Self::Call(_) => 20,
             Self::Answer(_) => 21,
         }
@@ -239,9 +263,11 @@ impl<'a> Message<'a> {
     /// Appends the payload.
     pub fn encode(&self, out: &mut Vec<u8>) {
         match self {
-            Self::Prepare { attempt } | Self::CheckpointWanted { attempt } => {
+            Self::Prepare { attempt, addresses } => {
                 put_varint(out, *attempt);
+                out.push(*addresses as u8);
             }
+            Self::CheckpointWanted { attempt } => put_varint(out, *attempt),
             Self::Report { attempt, position } | Self::CaughtUp { attempt, position } => {
                 put_varint(out, *attempt);
                 put_position(out, position);
@@ -270,17 +296,7 @@ impl<'a> Message<'a> {
                 put_range(out, range);
             }
             Self::Flushed { range } => put_range(out, range),
-            Self::Ship {
-                attempt,
-                segment,
-                len,
-                checksum,
-                slot,
-            } => {
-                put_all(out, &[*attempt, segment.0, u64::from(*len)]);
-                out.extend_from_slice(&checksum.to_le_bytes());
-                out.push(*slot);
-            }
+            Self::Ship { .. } | Self::Places { .. } => self.encode_shipping(out),
             Self::Stored { slot } => out.push(*slot),
             Self::Fetch {
                 segment,
@@ -309,6 +325,32 @@ impl<'a> Message<'a> {
         }
     }
 
+    /// Appends the payload of a message about finished segments.
+    fn encode_shipping(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Ship {
+                attempt,
+                segment,
+                len,
+                checksum,
+                slot,
+                place,
+            } => {
+                put_all(out, &[*attempt, segment.0, u64::from(*len)]);
+                out.extend_from_slice(&checksum.to_le_bytes());
+                out.push(*slot);
+                put_varint(out, u64::from(place.0));
+            }
+            Self::Places { attempt, places } => {
+                put_all(out, &[*attempt, places.len() as u64]);
+                for (segment, place) in places {
+                    put_all(out, &[segment.0, u64::from(place.0)]);
+                }
+            }
+            _ => {}
+        }
+    }
+
     /// Reads the payload of a message of `kind`.
     ///
     /// # Errors
@@ -319,6 +361,7 @@ impl<'a> Message<'a> {
         let message = match kind {
             1 => Self::Prepare {
                 attempt: r.varint()?,
+                addresses: AddressMode::from_raw(r.u8()?.into()).ok_or_else(|| r.malformed())?,
             },
             2 => Self::Report {
                 attempt: r.varint()?,
@@ -351,13 +394,7 @@ impl<'a> Message<'a> {
                 range: range(r)?,
             },
             9 => Self::Flushed { range: range(r)? },
-            10 => Self::Ship {
-                attempt: r.varint()?,
-                segment: segment(r)?,
-                len: offset(r)?,
-                checksum: r.u32()?,
-                slot: r.u8()?,
-            },
+            10 => ship(r)?,
             11 => Self::Stored { slot: r.u8()? },
             12 => Self::Fetch {
                 segment: segment(r)?,
@@ -378,6 +415,7 @@ impl<'a> Message<'a> {
             },
             14 => Self::Adopt,
             15 => room(r)?,
+            16 => places(r)?,
             20 => Self::Call(Call::decode(r)?),
             21 => Self::Answer(Answer::decode(r)?),
             _ => return Err(r.malformed()),
@@ -433,6 +471,32 @@ fn room<'a>(r: &mut Reader<'_>) -> Result<Message<'a>, Malformed> {
     Ok(Message::Room {
         free: count()?,
         reserve: count()?,
+    })
+}
+
+fn place(r: &mut Reader<'_>) -> Result<DeviceSegment, Malformed> {
+    let place = u32::try_from(r.varint()?).map_err(|_| r.malformed())?;
+    Ok(DeviceSegment(place))
+}
+
+fn ship<'a>(r: &mut Reader<'_>) -> Result<Message<'a>, Malformed> {
+    Ok(Message::Ship {
+        attempt: r.varint()?,
+        segment: segment(r)?,
+        len: offset(r)?,
+        checksum: r.u32()?,
+        slot: r.u8()?,
+        place: place(r)?,
+    })
+}
+
+fn places<'a>(r: &mut Reader<'_>) -> Result<Message<'a>, Malformed> {
+    let attempt = r.varint()?;
+    let count = r.length(PLACES_MAX)?;
+    let each = (0..count).map(|_| Ok((segment(r)?, place(r)?)));
+    Ok(Message::Places {
+        attempt,
+        places: each.collect::<Result<_, Malformed>>()?,
     })
 }
 

@@ -3,7 +3,7 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use argosy_base::{EditSeq, LogKind, Lsn, Outcome, SegmentNumber};
+use argosy_base::{AddressMode, DeviceSegment, EditSeq, LogKind, Lsn, Outcome, SegmentNumber};
 
 use crate::call::{Answer, Call, FailureKind};
 use crate::message::{FetchStatus, LogEnd, Message, Position, Range};
@@ -29,7 +29,10 @@ fn samples() -> Vec<Message<'static>> {
         to: 1 << 21,
     };
     vec![
-        Message::Prepare { attempt: 1 },
+        Message::Prepare {
+            attempt: 1,
+            addresses: AddressMode::Rewrite,
+        },
         Message::Report {
             attempt: 2,
             position,
@@ -60,6 +63,7 @@ fn samples() -> Vec<Message<'static>> {
             len: 1 << 21,
             checksum: u32::MAX,
             slot: 1,
+            place: DeviceSegment(u32::MAX),
         },
         Message::Stored { slot: 0 },
         Message::Fetch {
@@ -78,6 +82,13 @@ fn samples() -> Vec<Message<'static>> {
         Message::Room {
             free: u32::MAX,
             reserve: 8,
+        },
+        Message::Places {
+            attempt: 3,
+            places: vec![
+                (SegmentNumber::MAX, DeviceSegment(u32::MAX)),
+                (SegmentNumber(1), DeviceSegment(0)),
+            ],
         },
         Message::Call(Call::Get { key: b"k" }),
         Message::Call(Call::Write {

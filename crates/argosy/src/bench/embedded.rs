@@ -55,6 +55,7 @@ impl Bench {
             l0_bytes,
             cache_bytes: cache_bytes.max(CACHE_BYTES_MIN),
             placement: system.placement.engine(),
+            addresses: system.addresses,
             growth_factor: self.growth_factor,
             ..default
         }

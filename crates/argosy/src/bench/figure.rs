@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use argosy_base::AddressMode;
 use argosy_bench::Workload;
 use argosy_bench::figure::bars;
 use argosy_bench::figure::outcome::{Outcome, Takes};
@@ -178,7 +179,7 @@ impl Bench {
     /// The least memory, in whole MiB, with which every server has a cache of `cache_bytes`.
     fn memory_for(&self, system: &System, cache_bytes: u64) -> Result<Size, Failure> {
         let ports: Vec<_> = (1..).take(self.servers).map(Ports::at).collect();
-        let map = new_map(&self.shape(system.replication), Split::Hex, &ports)?;
+        let map = new_map(&self.shape(system), Split::Hex, &ports)?;
         let spec = self.spec(system);
         let suffices = |limit: Size| {
             let servers = map.servers().iter().zip(&ports);
@@ -204,12 +205,10 @@ impl Bench {
 
 /// The system that a figure asks for; `None` where there is no such mode.
 fn system_of(figure: &Figure, asked: &Asked) -> Option<System> {
-    if asked.address != "logical" {
-        return None;
-    }
     Some(System {
         peer: None,
         replication: Replication::from_name(asked.replication)?,
+        addresses: AddressMode::from_name(asked.address)?,
         placement: Placement::from_str(figure.placement, false).ok()?,
         mix: figure.points.first()?.mix(),
     })

@@ -16,7 +16,7 @@
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use argosy_base::{Epoch, KeyRange, RegionId, ServerId};
+use argosy_base::{AddressMode, Epoch, KeyRange, RegionId, ServerId};
 use argosy_coordinator::split::{SPLIT_MAX, split_hex, split_text};
 use argosy_coordinator::{CLUSTER_KEY, ClusterId, ClusterMap, Embedded, Region, Server};
 use clap::ValueEnum;
@@ -43,6 +43,8 @@ pub struct Shape {
     pub replication: Option<Replication>,
     /// Which servers are primaries.
     pub primaries: Option<Primaries>,
+    /// What pointers inside level segments name.
+    pub addresses: Option<AddressMode>,
 }
 
 /// Which servers are primaries of regions.
@@ -170,19 +172,21 @@ pub fn new_map(shape: &Shape, split: Split, ports: &[Ports]) -> Result<ClusterMa
         .enumerate()
         .map(|(index, range)| region(shape, index, range))
         .collect();
-    ClusterMap::new(
+    let map = ClusterMap::new(
         random_id()?,
         shape.replication_or_default(),
         servers_at(ports),
         regions,
-    )
-    .map_err(|error| Failure::Usage(chain(&error)))
+    );
+    let map = map.map_err(|error| Failure::Usage(chain(&error)))?;
+    Ok(map.with_addresses(shape.addresses.unwrap_or_default()))
 }
 
 /// `map` with its servers at `ports`.
 pub fn moved(map: &ClusterMap, ports: &[Ports]) -> Result<ClusterMap, Failure> {
     let regions = map.regions().to_vec();
     ClusterMap::new(map.cluster(), map.replication(), servers_at(ports), regions)
+        .map(|moved| moved.with_addresses(map.addresses()))
         .map_err(|error| Failure::Failed(chain(&error)))
 }
 
@@ -230,6 +234,7 @@ impl Shape {
             regions: Some(map.regions().len()),
             replication: Some(map.replication()),
             primaries: Primaries::of(map),
+            addresses: Some(map.addresses()),
         }
     }
 
@@ -269,6 +274,14 @@ impl Shape {
             ("--replicas", self.replicas, there.replicas),
             ("--regions", self.regions, there.regions),
         ];
+        if let (Some(asked), Some(found)) = (self.addresses, there.addresses)
+            && asked != found
+        {
+            return Err(Failure::Usage(format!(
+                "--address {asked}: the cluster in this data directory has {found}, for the life of \
+                 its data"
+            )));
+        }
         for (flag, asked, found) in differs {
             if let (Some(asked), Some(found)) = (asked, found)
                 && asked != found
@@ -334,6 +347,7 @@ mod tests {
             regions: Some(regions),
             replication: None,
             primaries: None,
+            addresses: None,
         }
     }
 
@@ -364,6 +378,7 @@ mod tests {
             Shape {
                 replication: Some(Replication::SendIndex),
                 primaries: Some(Primaries::Spread),
+                addresses: Some(AddressMode::Logical),
                 ..shape(3, 2, 6)
             }
         );

@@ -153,7 +153,7 @@ impl Measured {
         // What the client's thread has not used was used by the background and the device.
         let background = nanos(self.cpu.saturating_sub(self.client_cpu)).min(engine_nanos);
         let request = engine_nanos - background;
-        let activities = Activities::of([request / 1000, 0, background / 1000, 0, 0], ops);
+        let activities = Activities::of([request / 1000, 0, background / 1000, 0, 0, 0], ops);
         let ((before, sample_before), (after, sample_after)) = (self.before, self.after);
         let used = sample_after.since(sample_before);
         let log_bytes = after.log_bytes - before.log_bytes;

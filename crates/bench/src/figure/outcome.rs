@@ -174,7 +174,7 @@ impl Outcome {
         let split = Figure::named(self.figure).is_some_and(|figure| figure.split);
         writeln!(
             out,
-            "\nCPU by activity and role, us/op\n{:>18} {:>8} {:>3} gf {:>8} {:>8} {:>8} {:>8} {:>10} {:>10} {:>8}",
+            "\nCPU by activity and role, us/op\n{:>18} {:>8} {:>3} gf {:>8} {:>8} {:>8} {:>8} {:>10} {:>10} {:>8} {:>8}",
             "system",
             "workload",
             "mix",
@@ -184,6 +184,7 @@ impl Outcome {
             "log repl",
             "compaction",
             "index ship",
+            "rewrite",
             "other"
         )?;
         for run in &self.runs {
@@ -267,11 +268,11 @@ fn write_role(
     role: &str,
     (cpu, activities): (f64, Activities),
 ) -> std::fmt::Result {
-    let [request, log, compaction, index, other] = activities.parts();
+    let [request, log, compaction, index, rewrite, other] = activities.parts();
     writeln!(
         out,
         "{:>18} {:>8} {:>3} {:>2} {role:>8} {cpu:>8.2} {request:>8.2} {log:>8.2} \
-         {compaction:>10.2} {index:>10.2} {other:>8.2}",
+         {compaction:>10.2} {index:>10.2} {rewrite:>8.2} {other:>8.2}",
         run.system, run.row.workload, run.row.mix, run.growth_factor
     )
 }

@@ -24,10 +24,11 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use argosy_base::range::successor;
-use argosy_base::{Epoch, KeyRange, RegionId};
+use argosy_base::{AddressMode, Epoch, KeyRange, Pointer, RegionId};
 use argosy_device::Purpose;
 use argosy_engine::{EngineError, Observer, SealedSegment};
 
+use crate::addresses::as_high_bits;
 use crate::edit::LevelSegment;
 use crate::level::builder::Geometry;
 use crate::level::{BuiltSegment, Entry, SegmentBuilder, SegmentName};
@@ -80,6 +81,40 @@ pub struct Target {
     pub epoch: Epoch,
     /// Their sizes.
     pub geometry: Geometry,
+    /// How the pointers of the source become those of the segments.
+    pub pointers: Pointers,
+}
+
+/// How the pointers of a build's source become those of its outputs; see
+/// [`addresses`](crate::addresses).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pointers {
+    /// Both hold segment numbers.
+    Numbers,
+    /// The source, a memtable, holds numbers, and the outputs places.
+    ToPlaces,
+    /// Both hold places.
+    Places,
+}
+
+impl Pointers {
+    /// How a memtable's pointers become those of its run.
+    #[must_use]
+    pub const fn of_flush(addresses: AddressMode) -> Self {
+        match addresses {
+            AddressMode::Logical => Self::Numbers,
+            AddressMode::Rewrite => Self::ToPlaces,
+        }
+    }
+
+    /// How the pointers of levels become those of other levels.
+    #[must_use]
+    pub const fn of_compaction(addresses: AddressMode) -> Self {
+        match addresses {
+            AddressMode::Logical => Self::Numbers,
+            AddressMode::Rewrite => Self::Places,
+        }
+    }
 }
 
 /// A build under way.
@@ -185,13 +220,16 @@ impl<S: Source> Build<S> {
         while bytes < tools.step_bytes {
             let Some(key) = self.source.key() else {
                 if let Some(builder) = self.builder.take() {
-                    self.unplaced = Some(builder.finish());
+                    self.unplaced = Some(self.finish(builder, tools)?);
                     self.place(tools)?;
                     return Ok(true);
                 }
                 break;
             };
-            let entry = self.source.entry();
+            let entry = match self.target.pointers {
+                Pointers::ToPlaces => with_place(self.source.entry(), tools.storage.head())?,
+                Pointers::Numbers | Pointers::Places => self.source.entry(),
+            };
             if entry == Entry::Tombstone && !self.below.may_hold(key) {
                 self.dropped += 1;
             } else {
@@ -205,6 +243,7 @@ impl<S: Source> Build<S> {
                             region,
                             epoch,
                             geometry,
+                            ..
                         } = self.target;
                         let name = SegmentName {
                             region,
@@ -216,7 +255,7 @@ impl<S: Source> Build<S> {
                 };
                 if !builder.add(key, entry) {
                     let full = self.builder.take().expect("it was there a moment ago");
-                    self.unplaced = Some(full.finish());
+                    self.unplaced = Some(self.finish(full, tools)?);
                     self.place(tools)?;
                     // The pair that did not fit begins the next segment, in the next step.
                     return Ok(true);
@@ -227,6 +266,25 @@ impl<S: Source> Build<S> {
         }
         self.merged_bytes += bytes as u64;
         Ok(bytes > 0)
+    }
+
+    /// Closes a segment. Its footer lists log segments by number, whatever its pointers hold.
+    fn finish(
+        &self,
+        builder: SegmentBuilder,
+        tools: &Tools<'_>,
+    ) -> Result<BuiltSegment, EngineError> {
+        if self.target.pointers == Pointers::Numbers {
+            return Ok(builder.finish());
+        }
+        let head = tools.storage.head();
+        builder
+            .finish_with(|high| head.resolve(Pointer::new(high, 0)).map(Pointer::segment))
+            .map_err(|high| EngineError::Corrupt {
+                segment: high,
+                offset: 0,
+                what: "a level points to a place where the region has nothing",
+            })
     }
 
     /// Gives up the segments that were made: the build is over, and nothing names them.
@@ -260,6 +318,7 @@ impl<S: Source> Build<S> {
                 number: segment.number,
                 bytes,
                 checksum: segment.checksum,
+                place: stored.place(),
             },
             stored,
             offered: false,
@@ -271,6 +330,20 @@ impl<S: Source> Build<S> {
 
 /// What a pair costs beside its bytes, so that a step over tiny pairs is bounded too.
 const PAIR_OVERHEAD: usize = 16;
+
+/// `entry` of a memtable, with the place of the log segment that it points to.
+fn with_place<'a>(entry: Entry<'a>, head: &Version) -> Result<Entry<'a>, EngineError> {
+    let Entry::Pointer { at, value_len } = entry else {
+        return Ok(entry);
+    };
+    let stored = head.stored(at.segment()).ok_or(EngineError::Corrupt {
+        segment: at.segment(),
+        offset: at.offset(),
+        what: "a memtable points into a log segment that is gone",
+    })?;
+    let at = Pointer::new(as_high_bits(stored.place()), at.offset());
+    Ok(Entry::Pointer { at, value_len })
+}
 
 fn value_bytes(entry: &Entry<'_>) -> usize {
     match entry {

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use argosy_base::{KeyRange, Lsn, RegionId};
+use argosy_base::{KeyRange, Lsn, Pointer, RegionId};
 
 use super::plan::Input;
 use crate::cache::NodeCache;
@@ -14,6 +14,7 @@ use crate::level::{Entry, LevelCursor, LevelError, ReadAhead};
 use crate::memtable::{Memtable, MemtableCursor};
 use crate::merge::Source;
 use crate::read::{SegmentSource, passing_reader, reader};
+use crate::version::Version;
 
 /// The newest entries of a memtable at or below an LSN.
 pub struct MemtableSource {
@@ -96,6 +97,9 @@ pub struct RunReading {
     pub ahead: ReadAhead,
     /// Through which cache; compactions use none.
     pub cache: Option<Arc<NodeCache>>,
+    /// Where pointers hold places: the version by which they become numbers. `None`: they are shown
+    /// as they stand.
+    pub resolve: Option<Arc<Version>>,
 }
 
 /// The entries of some pieces of a run.
@@ -104,6 +108,8 @@ pub struct RunSource {
     /// What comes after the present piece.
     pieces: std::vec::IntoIter<Input>,
     cursor: Option<LevelCursor<SegmentSource>>,
+    /// The present entry's pointer, if it was resolved.
+    resolved: Option<Pointer>,
 }
 
 impl RunSource {
@@ -116,9 +122,27 @@ impl RunSource {
             reading,
             pieces: pieces.into_iter(),
             cursor: None,
+            resolved: None,
         };
         source.open_next()?;
+        source.resolve()?;
         Ok(source)
+    }
+
+    /// Resolves the present entry's pointer, where that is asked for.
+    fn resolve(&mut self) -> Result<(), LevelError> {
+        let (Some(version), Some(cursor)) = (&self.reading.resolve, &self.cursor) else {
+            return Ok(());
+        };
+        self.resolved = match cursor.entry() {
+            Entry::Pointer { at, .. } => {
+                let what = "a pointer leads to a place where the region has nothing";
+                let unknown = || cursor.name().corrupt(0, what);
+                Some(version.resolve(at).ok_or_else(unknown)?)
+            }
+            Entry::Inline(_) | Entry::Tombstone => None,
+        };
+        Ok(())
     }
 
     /// Opens pieces until one has an entry.
@@ -154,7 +178,13 @@ impl Source for RunSource {
     #[inline]
     fn entry(&self) -> Entry<'_> {
         let cursor = self.cursor.as_ref();
-        cursor.expect("the source is not at its end").entry()
+        match (
+            cursor.expect("the source is not at its end").entry(),
+            self.resolved,
+        ) {
+            (Entry::Pointer { value_len, .. }, Some(at)) => Entry::Pointer { at, value_len },
+            (entry, _) => entry,
+        }
     }
 
     #[inline]
@@ -164,6 +194,7 @@ impl Source for RunSource {
             if cursor.key().is_none() {
                 self.open_next()?;
             }
+            self.resolve()?;
         }
         Ok(())
     }

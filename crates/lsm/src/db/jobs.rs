@@ -21,7 +21,7 @@ use super::space::Space;
 use super::stats::Counts;
 use super::trim::{LastLsns, reach, trim};
 use super::writer::Frozen;
-use crate::compaction::build::{Below, Build, Stepped, Target, Tools};
+use crate::compaction::build::{Below, Build, Pointers, Stepped, Target, Tools};
 use crate::compaction::pick::{Choice, Policy, pick};
 use crate::compaction::plan::{Plan, move_down, shape};
 use crate::compaction::sources::{MemtableSource, RunReading, RunSource};
@@ -170,8 +170,9 @@ impl Jobs {
         let all = KeyRange::all();
         let source = MemtableSource::new(&frozen.table, frozen.last, &all);
         let below = Below::new(site.storage.head(), 1, &all);
+        let target = site.target(Pointers::of_flush(site.settings.addresses));
         self.flush = Some(Flush {
-            build: Build::new(source, site.target(), below),
+            build: Build::new(source, target, below),
             last: frozen.last,
             large: frozen.large,
         });
@@ -260,6 +261,7 @@ impl Jobs {
                     region: site.storage.region(),
                     ahead: ReadAhead::COMPACTION,
                     cache: None,
+                    resolve: None,
                 };
                 let sources = plan
                     .inputs
@@ -267,10 +269,11 @@ impl Jobs {
                     .map(|pieces| RunSource::new(reading.clone(), pieces.clone()))
                     .collect::<Result<_, _>>()?;
                 let below = Below::new(&head, plan.target + 1, &range);
+                let target = site.target(Pointers::of_compaction(site.settings.addresses));
                 Counts::add(&site.counts.compactions, 1);
                 Counts::add(&site.counts.compaction_read_bytes, plan.bytes());
                 self.compaction = Some(Compaction {
-                    build: Build::new(Merge::new(sources), site.target(), below),
+                    build: Build::new(Merge::new(sources), target, below),
                     plan,
                 });
                 Ok(Made::Progress)
@@ -319,7 +322,7 @@ impl Jobs {
 }
 
 impl Site<'_> {
-    fn target(&self) -> Target {
+    fn target(&self, pointers: Pointers) -> Target {
         Target {
             region: self.storage.region(),
             epoch: self.epoch,
@@ -327,6 +330,7 @@ impl Site<'_> {
                 node_bytes: self.settings.node_bytes,
                 segment_bytes: self.settings.segment_bytes,
             },
+            pointers,
         }
     }
 

@@ -4,12 +4,14 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use argosy_base::{EditSeq, LogKind, SegmentNumber};
-use argosy_device::{Buffer, DeviceError};
+use argosy_base::{AddressMode, DeviceSegment, EditSeq, LogKind, SegmentNumber};
+use argosy_device::Buffer;
 use argosy_engine::Engine;
 
 use super::Lsm;
+use crate::addresses::{goes_out, translate_out};
 use crate::edit::{LogPoint, LogSegment};
+use crate::level::LevelError;
 use crate::log::LogWindows;
 use crate::snapshot::LsmSnapshot;
 use crate::version::Version;
@@ -54,6 +56,20 @@ impl Lsm {
         })
     }
 
+    /// Where the segments of the large log lie on this member's device, where pointers hold places:
+    /// the log map that backups need to rewrite what they are sent. Otherwise empty.
+    #[must_use]
+    pub fn log_places(&self) -> Vec<(SegmentNumber, DeviceSegment)> {
+        if self.settings.addresses == AddressMode::Logical {
+            return Vec::new();
+        }
+        let view = self.view.load();
+        let large = view.version.log(LogKind::Large).iter();
+        large
+            .map(|entry| (entry.segment.number, entry.stored.place()))
+            .collect()
+    }
+
     /// Whether a [`checkpoint`](Self::checkpoint) covers all of the logs that every other member
     /// has durable. If not, it will soon: a flush is under way here.
     #[must_use]
@@ -86,22 +102,31 @@ impl Lsm {
         (edit.seq, edit.encode(), Pinned(version))
     }
 
-    /// Bytes `from..to`, whole blocks, of segment `number`, as they are on the device; from the
-    /// present version or from one of `pinned`. `None` where none of them has it.
+    /// Bytes `from..to`, whole blocks, of segment `number`, in the form in which they go to other
+    /// members ([`translate_out`]); from the present version or from one of `pinned`. `None` where
+    /// none of them has it.
     #[must_use]
     pub fn read_segment<'p>(
         &self,
         number: SegmentNumber,
         (from, to): (u32, u32),
         mut pinned: impl Iterator<Item = &'p Pinned>,
-    ) -> Option<Result<Buffer, DeviceError>> {
+    ) -> Option<Result<Buffer, LevelError>> {
         let view = self.view.load();
-        let stored = view
-            .version
-            .stored(number)
-            .or_else(|| pinned.find_map(|Pinned(version)| version.stored(number)))?;
+        let version = if view.version.stored(number).is_some() {
+            &view.version
+        } else {
+            let holds = |pinned: &&Pinned| pinned.0.stored(number).is_some();
+            &pinned.find(holds)?.0
+        };
+        if !goes_out(version, number, (from, to)) {
+            return None;
+        }
+        let stored = version.stored(number)?;
         let mut bytes = Buffer::zeroed(to.checked_sub(from)? as usize);
-        Some(stored.read(from, &mut bytes).map(|()| bytes))
+        let read = stored.read(from, &mut bytes).map_err(LevelError::from);
+        let read = read.and_then(|()| translate_out(version, number, &mut bytes));
+        Some(read.map(|()| bytes))
     }
 
     /// Background work that is left: memtables to flush, compactions, edits under way, writes that

@@ -1,5 +1,6 @@
 //! Holds two members' copies of a region against each other: the same levels, and the same bytes
-//! of logs as far as both have them.
+//! of logs as far as both have them. Where pointers hold places, each copy's are translated to
+//! segment numbers first.
 //!
 //! Members may stand at different edits, where one was stopped before the other. Then the one that
 //! is further is taken back to the edit of the other, as far as its manifest remembers; what has
@@ -13,6 +14,7 @@ use argosy_device::{Buffer, Store};
 
 use super::verify::{LogEnds, log_ends};
 use super::{Region, Windows};
+use crate::addresses::translate_out;
 use crate::edit::{LevelSegment, LogSegment, RunId};
 use crate::settings::Settings;
 use crate::version::Version;
@@ -185,7 +187,8 @@ impl Pair<'_> {
         })
     }
 
-    /// The level segments that both have now: equal in everything, and byte for byte.
+    /// The level segments that both have now: equal in everything, and byte for byte once pointers
+    /// hold numbers.
     fn levels(&mut self) -> Result<(), Box<Difference>> {
         let segments = |version: &Version| {
             let mut found = std::collections::BTreeMap::new();
@@ -208,7 +211,7 @@ impl Pair<'_> {
                 let what = format!("the first has {a}, the second {b}");
                 return Err(self.differ(&part, *number, None, what));
             }
-            self.bytes(&part, *number, a.len)?;
+            self.level_bytes(&part, *number, a.len)?;
             self.found.level_segments += 1;
             self.found.level_bytes += u64::from(a.len);
         }
@@ -256,10 +259,25 @@ impl Pair<'_> {
         }
     }
 
-    /// The first `len` bytes of a segment on both devices.
-    fn bytes(&self, part: &str, number: SegmentNumber, len: u32) -> Result<(), Box<Difference>> {
-        let first = self.read(0, part, number, len)?;
-        let second = self.read(1, part, number, len)?;
+    /// The `len` bytes of a level segment on both devices, as they go to other members.
+    fn level_bytes(
+        &self,
+        part: &str,
+        number: SegmentNumber,
+        len: u32,
+    ) -> Result<(), Box<Difference>> {
+        let read = |which: usize| {
+            let mut bytes = self.read(which, part, number, len)?;
+            match translate_out(self.now[which], number, &mut bytes) {
+                Ok(()) => Ok(bytes),
+                Err(error) => {
+                    let what =
+                        format!("the {} cannot be read: {error}", ["first", "second"][which]);
+                    Err(self.differ(part, number, None, what))
+                }
+            }
+        };
+        let (first, second) = (read(0)?, read(1)?);
         let len = len as usize;
         self.equal(part, number, [&first[..len], &second[..len]])
     }

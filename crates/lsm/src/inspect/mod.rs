@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use argosy_base::{DeviceSegment, LogKind, RegionId, SegmentNumber};
+use argosy_base::{AddressMode, DeviceSegment, LogKind, RegionId, SegmentNumber};
 use argosy_device::{RegionEntry, SharedMemory, Store};
 
 use crate::edit::{Edit, RunId};
@@ -154,6 +154,14 @@ impl Region {
             version: None,
             problems: Vec::new(),
         };
+        let Some(addresses) = AddressMode::from_raw(entry.words[1]) else {
+            let what = format!(
+                "its address mode {} is that of a later version",
+                entry.words[1]
+            );
+            region.report(ProblemKind::Unreadable, None, what);
+            return region;
+        };
         let segment_bytes = u32::try_from(settings.segment_bytes).expect("settings are validated");
         let replayed = match manifest::replay(store, entry, segment_bytes) {
             Ok(replayed) => replayed,
@@ -169,7 +177,7 @@ impl Region {
                 torn.what,
             );
         }
-        let mut version = Version::empty(entry.region);
+        let mut version = Version::empty(entry.region, addresses);
         for record in replayed.records {
             let applied = apply(store, &version, &record);
             let first = region.edits.is_empty();
@@ -229,7 +237,8 @@ impl Region {
     /// The version after edit `seq`, if the manifest still has it.
     #[must_use]
     pub fn version_at(&self, store: &Arc<Store>, seq: argosy_base::EditSeq) -> Option<Version> {
-        let mut version = Version::empty(self.entry.region);
+        let addresses = AddressMode::from_raw(self.entry.words[1])?;
+        let mut version = Version::empty(self.entry.region, addresses);
         for record in &self.edits {
             let record = manifest::Record {
                 edit: record.edit.encode(),

@@ -3,12 +3,13 @@
 use std::collections::BTreeSet;
 
 use argosy_base::limits::BLOCK_SIZE;
-use argosy_base::{LogKind, Lsn, RegionId, SegmentNumber};
+use argosy_base::{AddressMode, LogKind, Lsn, Pointer, RegionId, SegmentNumber};
 use argosy_device::{Buffer, DeviceError};
 
 use super::pointers::Pointers;
 use super::{Problem, ProblemKind, Windows};
-use crate::edit::LogSegment;
+use crate::addresses::has_pointers;
+use crate::edit::{LevelSegment, LogSegment};
 use crate::level::verify::{Contents, Fault, name_of_segment, verify_segment};
 use crate::level::{Entry, SegmentName};
 use crate::log::segment::{Geometry, Position};
@@ -207,21 +208,35 @@ impl Verifier<'_> {
             epoch: segment.epoch,
         };
         let mark = self.version.mark();
+        let (version, mut lost) = (self.version, 0u64);
         let (contents, faults) = verify_segment(name, &bytes, mark, |key, entry| {
-            if let Entry::Pointer { at, value_len } = entry {
-                pointers.add(at, key, value_len, number);
+            let Entry::Pointer { at, value_len } = entry else {
+                return None;
+            };
+            let known = version.resolve(at);
+            match known {
+                Some(at) => pointers.add(at, key, value_len, number),
+                None => lost += 1,
             }
+            known.map(Pointer::segment)
         });
+        if lost > 0 {
+            let what =
+                format!("{lost} of its pointers lead to places where the region has nothing");
+            self.report(ProblemKind::Reference, part, (number, 0), what);
+        }
         if pointers.is_full() {
             pointers.follow(self);
         }
-        let whole = name.checksum(&bytes) == segment.checksum;
+        // Where pointers hold places, the checksum is that of the bytes as they were first built.
+        let rewritten = version_rewrites(self.version, segment);
+        let whole = name.checksum(&bytes) == segment.checksum || rewritten;
         self.level_faults(part, number, &faults);
         if faults.is_empty() && !whole {
             let what = "the segment is whole, but its checksum is not the manifest's";
             self.report(ProblemKind::Stale, part, (number, 0), what);
         }
-        if whole && !faults.is_empty() {
+        if whole && !rewritten && !faults.is_empty() {
             let what = "the segment's own checksum is right: it was written like this";
             self.notes
                 .push(format!("{}, {number}: {what}", self.region));
@@ -388,6 +403,11 @@ impl Verifier<'_> {
             }
         }
     }
+}
+
+/// Whether this member may have other bytes of `segment` than were first built.
+fn version_rewrites(version: &Version, segment: &LevelSegment) -> bool {
+    version.addresses() == AddressMode::Rewrite && has_pointers(segment)
 }
 
 /// The chain of `log`.

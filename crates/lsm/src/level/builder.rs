@@ -68,6 +68,7 @@ pub struct SegmentBuilder {
     index: IndexBuilder,
     hashes: Vec<KeyHash>,
     tombstones: u32,
+    /// By the high bits of pointers.
     log_refs: BTreeMap<SegmentNumber, u64>,
 }
 
@@ -224,18 +225,44 @@ impl SegmentBuilder {
         self.leaf.end
     }
 
-    /// Closes the segment.
+    /// Closes the segment, whose pointers hold the numbers of log segments.
     ///
     /// # Panics
     /// When it is empty.
     #[must_use]
-    pub fn finish(mut self) -> BuiltSegment {
+    pub fn finish(self) -> BuiltSegment {
+        let Ok(built) = self.finish_with(Some) else {
+            unreachable!("a number is a number")
+        };
+        built
+    }
+
+    /// Closes the segment; `number_of` tells the numbers of the log segments that the high bits of
+    /// its pointers stand for.
+    ///
+    /// # Errors
+    /// The high bits that it has no number for.
+    ///
+    /// # Panics
+    /// When it is empty.
+    pub fn finish_with(
+        mut self,
+        mut number_of: impl FnMut(SegmentNumber) -> Option<SegmentNumber>,
+    ) -> Result<BuiltSegment, SegmentNumber> {
+        let mut log_refs = BTreeMap::new();
+        for (high, bytes) in std::mem::take(&mut self.log_refs) {
+            *log_refs.entry(number_of(high).ok_or(high)?).or_default() += bytes;
+        }
+        Ok(self.finish_named(log_refs.into_iter().collect()))
+    }
+
+    fn finish_named(mut self, log_refs: Vec<(SegmentNumber, u64)>) -> BuiltSegment {
         assert!(self.entries() > 0, "no segment is empty");
         self.close_leaf();
         let table = Table {
             first_key: std::mem::take(&mut self.first_key),
             last_key: self.out[self.last_key.clone()].to_vec(),
-            log_refs: std::mem::take(&mut self.log_refs).into_iter().collect(),
+            log_refs,
         };
         let filter = Filter::build(&self.hashes);
         let index_at = self.leaf.end;

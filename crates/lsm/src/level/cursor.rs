@@ -11,7 +11,7 @@ use argosy_base::KeyRange;
 
 use super::leaf::{Leaf, Record};
 use super::reader::Chunk;
-use super::{Entry, LevelError, ReadAt, SegmentReader};
+use super::{Entry, LevelError, ReadAt, SegmentName, SegmentReader};
 use crate::cache::NodeCache;
 use crate::merge::Source;
 
@@ -58,6 +58,11 @@ pub struct LevelCursor<R> {
 }
 
 impl<R: ReadAt> LevelCursor<R> {
+    /// Which segment it goes through.
+    pub(crate) fn name(&self) -> SegmentName {
+        self.segment.name()
+    }
+
     /// A cursor at the lowest key of `segment` in `range`, and, from there, through all of that range.
     pub fn new(
         segment: Arc<SegmentReader>,

@@ -40,15 +40,16 @@ fn every_pointer_is_shown_and_changed() {
                         (Entry::Pointer { at, .. }, OwnedEntry::Pointer { at: old, .. }) => {
                             assert_eq!(at, moved(*old));
                             there.push(*old);
+                            // The table's references are numbers, and stay what they were.
+                            Some(old.segment())
                         }
-                        (entry, expected) => assert_eq!(entry, expected.as_entry()),
+                        (entry, expected) => {
+                            assert_eq!(entry, expected.as_entry());
+                            None
+                        }
                     }
                 });
-            // The table's references are numbers, and stay what they were.
-            let about_refs = |fault: &super::super::verify::Fault| {
-                fault.what.contains("references to the large log")
-            };
-            assert!(faults.iter().all(about_refs), "{faults:?}");
+            assert_eq!(faults, []);
             assert_eq!(shown, there);
             let back = |_, at: Pointer| {
                 let number = SegmentNumber(at.segment().0 - 1000);

@@ -64,13 +64,14 @@ pub struct Contents {
 }
 
 /// Checks footer, index, filter and every leaf of segment `name`, whose bytes are `bytes`, and
-/// shows `visit` every pair that can be read. `None` in place of the contents where not all of
+/// shows `visit` every pair that can be read, which tells the log segment that a pointer leads to,
+/// if there is one. `None` in place of the contents where not all of
 /// them can. Numbers below `mark` may have been in use.
 pub fn verify_segment(
     name: SegmentName,
     bytes: &Buffer,
     mark: SegmentNumber,
-    mut visit: impl FnMut(&[u8], Entry<'_>),
+    mut visit: impl FnMut(&[u8], Entry<'_>) -> Option<SegmentNumber>,
 ) -> (Option<Contents>, Vec<Fault>) {
     let mut faults = Vec::new();
     let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
@@ -108,19 +109,19 @@ pub fn verify_segment(
         for pair in 0..leaf.count() {
             let (key, entry) = (leaf.key(pair), leaf.entry(pair));
             contents.entries += 1;
+            let leads_to = visit(key, entry);
             match entry {
                 Entry::Inline(_) => {}
                 Entry::Tombstone => contents.tombstones += 1,
-                Entry::Pointer { at, value_len } => {
+                Entry::Pointer { value_len, .. } => {
                     let bytes = key.len() as u64 + u64::from(value_len);
-                    *refs.entry(at.segment()).or_default() += bytes;
+                    *refs.entry(leads_to.unwrap_or_default()).or_default() += bytes;
                 }
             }
             if !reader.may_contain(KeyHash::of(key)) {
                 let what = "the filter does not know a key of the leaves";
                 faults.push(Fault::damaged(reader.leaf_start(index), what));
             }
-            visit(key, entry);
         }
     }
     contents.log_refs = refs.into_iter().collect();

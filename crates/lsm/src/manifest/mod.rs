@@ -7,7 +7,8 @@
 //! How a manifest lives:
 //!
 //! 1. [`Manifest::create`] writes a checkpoint (an edit that states a whole version) into fresh
-//!    segments and has the catalog name them, under generation 1.
+//!    segments and has the catalog name them, under generation 1. The catalog's two words of the
+//!    region are the generation and the region's [`AddressMode`].
 //! 2. [`Manifest::append`] begins to add records: the chain grows by way of the catalog where it is
 //!    too short; then the records are written in one go, then synced. [`Manifest::step`] moves it.
 //! 3. Grown past twice the size of its checkpoint, and past one segment, the manifest is begun
@@ -25,7 +26,7 @@ mod replay;
 use std::sync::Arc;
 
 use argosy_base::limits::BLOCK_SIZE;
-use argosy_base::{DeviceSegment, RegionId};
+use argosy_base::{AddressMode, DeviceSegment, RegionId};
 use argosy_device::{
     Buffer, CatalogChange, DeviceError, Purpose, RegionEntry, SegmentHandle, Store, Ticket,
 };
@@ -40,6 +41,9 @@ pub struct Manifest {
     region: RegionId,
     /// Bytes of each segment of the chain that are used.
     segment_bytes: u32,
+    /// What the pointers inside the region's level segments name: the second word of the catalog's
+    /// entry, which stays as it was when the region was made.
+    addresses: u64,
     chain: Vec<SegmentHandle>,
     /// Where the next append goes, and what it continues.
     cursor: Cursor,
@@ -105,7 +109,7 @@ impl Manifest {
     pub fn create(
         store: &Arc<Store>,
         region: RegionId,
-        segment_bytes: u32,
+        (segment_bytes, addresses): (u32, AddressMode),
         checkpoint: &Record,
     ) -> Result<Self, DeviceError> {
         let regions = store.regions();
@@ -115,6 +119,7 @@ impl Manifest {
             store: Arc::clone(store),
             region,
             segment_bytes,
+            addresses: addresses as u64,
             chain: Vec::new(),
             cursor: Cursor::new(generation - 1),
             checkpoint_bytes: 0,
@@ -146,6 +151,7 @@ impl Manifest {
             store: Arc::clone(store),
             region: entry.region,
             segment_bytes,
+            addresses: entry.words[1],
             chain,
             cursor: replayed.cursor,
             checkpoint_bytes: replayed.checkpoint_bytes,
@@ -241,7 +247,7 @@ impl Manifest {
         self.store.set_region(RegionEntry {
             region: self.region,
             manifest: chain.iter().map(SegmentHandle::segment).collect(),
-            words: [generation, 0],
+            words: [generation, self.addresses],
         })
     }
 

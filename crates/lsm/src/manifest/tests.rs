@@ -7,7 +7,7 @@
 )]
 
 use argosy_base::limits::SEGMENT_SIZE;
-use argosy_base::{Remedy, SegmentNumber, ServerId};
+use argosy_base::{AddressMode, Remedy, SegmentNumber, ServerId};
 use argosy_device::{Crash, FormatOptions, MemoryDevice, StoreSettings};
 use proptest::prelude::*;
 
@@ -44,7 +44,13 @@ fn record(number: u64, len: usize) -> Record {
 fn create(device: &Arc<MemoryDevice>) -> Manifest {
     let store = store(device);
     store.finish_recovery();
-    Manifest::create(&store, REGION, SEGMENT, &record(0, 100)).unwrap()
+    Manifest::create(
+        &store,
+        REGION,
+        (SEGMENT, AddressMode::Rewrite),
+        &record(0, 100),
+    )
+    .unwrap()
 }
 
 fn append(manifest: &mut Manifest, records: &[Record]) {

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use argosy_base::{EditSeq, Epoch, Identity, Kind, SegmentNumber};
+use argosy_base::{AddressMode, DeviceSegment, EditSeq, Epoch, Identity, Kind, SegmentNumber};
 use argosy_device::{Buffer, Purpose};
 
-use super::{Arrival, Fill, Replica, ReplicaError, ReplicaEvent, block_down, block_up};
+use super::{Arrival, Fill, Replica, ReplicaError, ReplicaEvent, Shipment, block_down, block_up};
 use crate::edit::{Edit, LevelSegment, LogSegment};
 use crate::storage::StorageError;
 
@@ -85,8 +85,8 @@ impl Replica {
         for (_, _, segment) in &edit.added {
             named.insert(segment.number, segment);
         }
-        let levels = self.storage.head().levels().iter();
-        for entry in levels.flat_map(|level| level.entries()) {
+        let head = self.storage.head();
+        for entry in head.levels().iter().flat_map(|level| level.entries()) {
             let number = entry.segment.number;
             if named.get(&number).is_some_and(|s| same(s, &entry.segment)) {
                 named.remove(&number);
@@ -96,10 +96,15 @@ impl Replica {
             let arrival = self.arrivals.get(number);
             !arrival.is_some_and(|arrival| {
                 let here = (arrival.epoch, arrival.len, arrival.checksum);
-                here == (segment.epoch, segment.len, segment.checksum)
+                here == (segment.epoch, segment.len, segment.checksum) && self.is_placed(arrival)
             })
         });
         named.into_values().collect()
+    }
+
+    /// Whether the bytes of `arrival` hold the places that its log segments have now.
+    fn is_placed(&self, arrival: &Arrival) -> bool {
+        arrival.is_placed(|number| Some(self.storage.segment(number)?.place()))
     }
 
     /// How far which log segments have to be here for `edit`.
@@ -182,7 +187,15 @@ impl Replica {
                     let what = "not the whole segment";
                     return Err(ReplicaError::Damaged { number, what });
                 }
-                self.put_segment(number, epoch, bytes, checksum)
+                let copy = Buffer::from_slice(bytes);
+                let place = DeviceSegment::default();
+                let mut shipment = Shipment::new(number, epoch, (copy, checksum), place);
+                // What was rewritten where it was first taken, or there, has another checksum.
+                if self.addresses() == AddressMode::Logical {
+                    self.check(&shipment)?;
+                }
+                self.rewrite_fetched(&mut shipment)?;
+                self.put(shipment)
             }
             Some(Expected::Log(segment)) => self.fill_log(&segment, from, bytes),
             None => Err(ReplicaError::Refused {
@@ -192,37 +205,52 @@ impl Replica {
         }
     }
 
-    /// Takes a finished level segment ahead of the edit that names it, and begins to write it.
-    /// One that is held already is taken for the same.
+    /// Checks a finished level segment that comes ahead of the edit that names it, as it was built.
     ///
     /// # Errors
-    /// [`ReplicaError::Damaged`] when the bytes do not have this checksum; the device's, above all
-    /// that it is full.
-    pub fn put_segment(
-        &mut self,
-        number: SegmentNumber,
-        epoch: Epoch,
-        bytes: &Arc<Buffer>,
-        checksum: u32,
-    ) -> Result<(), ReplicaError> {
+    /// [`ReplicaError::Damaged`] when its bytes do not have its checksum.
+    pub fn check(&self, shipment: &Shipment) -> Result<(), ReplicaError> {
+        let number = shipment.number;
         let identity = Identity {
             kind: Kind::Segment,
             region: self.region(),
             segment: number,
-            epoch,
+            epoch: shipment.epoch,
             offset: 0,
         };
-        if identity.checksum(bytes) != checksum {
-            let what = "its checksum";
-            return Err(ReplicaError::Damaged { number, what });
+        if identity.checksum(&shipment.bytes) == shipment.checksum {
+            return Ok(());
         }
+        let what = "its checksum";
+        Err(ReplicaError::Damaged { number, what })
+    }
+
+    /// Begins to write a finished level segment, which was [checked](Self::check) and
+    /// [rewritten](Self::rewrite). One that is held already is taken for the same.
+    ///
+    /// # Errors
+    /// [`ReplicaError::Damaged`] when it is too long; the device's, above all that it is full.
+    pub fn put(&mut self, shipment: Shipment) -> Result<(), ReplicaError> {
+        let Shipment {
+            number,
+            epoch,
+            bytes,
+            checksum,
+            place,
+            uses,
+        } = shipment;
         let len = u32::try_from(bytes.len());
         let Some(len) = len.ok().filter(|len| *len <= self.geometry.segment_bytes()) else {
             let what = "it is longer than a segment";
             return Err(ReplicaError::Damaged { number, what });
         };
+        let placed = self
+            .arrivals
+            .get(&number)
+            .is_some_and(|arrival| self.is_placed(arrival));
         if let Some(before) = self.arrivals.get_mut(&number) {
-            if (before.epoch, before.len, before.checksum) == (epoch, len, checksum) {
+            let same = (before.epoch, before.len, before.checksum) == (epoch, len, checksum);
+            if same && placed {
                 before.stale = false;
                 before.told = false;
                 return Ok(());
@@ -247,12 +275,15 @@ impl Replica {
                     Err(error)
                 }
             })?;
-        let _ = stored.write(0, Arc::clone(bytes), 0..bytes.len());
+        let range = 0..bytes.len();
+        let _ = stored.write(0, Arc::new(bytes), range);
         let arrival = Arrival {
             epoch,
             len,
             checksum,
             stored,
+            theirs: (place != DeviceSegment::default()).then_some(place),
+            uses,
             told: false,
             stale: false,
         };
@@ -364,6 +395,9 @@ impl Replica {
             self.write_up_to(&need.segment, need.to)?;
         }
         self.storage.commit(&edit)?;
+        if edit.checkpoint || !edit.logs_removed.is_empty() {
+            self.trim_log_map();
+        }
         let head = Arc::clone(self.storage.head());
         for (_, _, segment) in &edit.added {
             self.arrivals.remove(&segment.number);

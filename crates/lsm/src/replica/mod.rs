@@ -8,7 +8,8 @@
 //! 2. [`Replica::position`] says where it stands. To catch up, it is given a checkpoint:
 //!    [`Replica::missing`] names the parts of segments that it does not hold,
 //!    [`Replica::put_part`] takes them, and [`Replica::submit_edit`] applies the checkpoint.
-//! 3. It then follows: segments arrive ahead of their edit ([`Replica::put_segment`]), edits are
+//! 3. It then follows: segments arrive ahead of their edit ([`Replica::check`], [`Replica::rewrite`],
+//!    [`Replica::put`]), edits are
 //!    applied in order ([`Replica::submit_edit`]), ranges of the windows, which the primary writes
 //!    one-sided, are made durable ([`Replica::flush`]). [`Replica::step`] tells what has been done.
 //! 4. Windows are taken back by [`Replica::detach`]: the memory was revoked by whoever calls, and
@@ -25,23 +26,26 @@
 
 mod edits;
 mod flush;
+mod places;
 mod tail;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use argosy_base::limits::BLOCK_SIZE;
-use argosy_base::{EditSeq, Epoch, LogKind, Lsn, RegionId, Remedy, SegmentNumber};
+use argosy_base::{DeviceSegment, EditSeq, Epoch, LogKind, Lsn, RegionId, Remedy, SegmentNumber};
 use argosy_device::{DeviceError, SharedMemory, Store, Ticket};
 use argosy_engine::FlushRange;
 
 use crate::edit::{Edit, LogPoint, LogSegment};
+use crate::level::LevelError;
 use crate::log::{Geometry, RecoverError};
 use crate::settings::Settings;
 use crate::storage::{Storage, StorageError, StoredSegment};
 use crate::version::Version;
 
 pub use edits::MissingPart;
+pub use places::{Rewritten, Shipment};
 
 /// Window memory of each log, by [`LogKind::index`], one for each slot.
 pub type Slots = [Vec<Arc<SharedMemory>>; LogKind::ALL.len()];
@@ -71,6 +75,9 @@ pub enum ReplicaError {
         /// What is wrong.
         what: &'static str,
     },
+    /// A level segment is damaged here. Fetch it from another member.
+    #[error(transparent)]
+    CorruptLevel(#[from] LevelError),
     /// The bytes that came are not those that were announced. Ask for them again.
     #[error("{number}: what arrived is not what was sent ({what})")]
     Damaged {
@@ -78,6 +85,15 @@ pub enum ReplicaError {
         number: SegmentNumber,
         /// What does not match.
         what: &'static str,
+    },
+    /// The segment points into a log segment of which it is not known here where the sender has it,
+    /// or that is not held here. Fetch it once an edit names it.
+    #[error("{number} points into {log}, whose place is not known")]
+    Unplaced {
+        /// The segment.
+        number: SegmentNumber,
+        /// The log segment.
+        log: SegmentNumber,
     },
     /// The edit names a segment, or log bytes, that are not held here. Examine it again.
     #[error("{edit} names {number}, which is not held up to byte {to}")]
@@ -139,8 +155,8 @@ impl ReplicaError {
     pub fn remedy(&self) -> Remedy {
         match self {
             Self::Storage(error) => error.remedy(),
-            Self::CorruptLog { .. } => Remedy::Repair,
-            Self::Damaged { .. } | Self::Missing { .. } => Remedy::Retry,
+            Self::CorruptLog { .. } | Self::CorruptLevel(_) => Remedy::Repair,
+            Self::Damaged { .. } | Self::Missing { .. } | Self::Unplaced { .. } => Remedy::Retry,
             Self::Gone { .. } | Self::Refused { .. } => Remedy::Correct,
         }
     }
@@ -218,6 +234,10 @@ pub struct Replica {
     expected: BTreeMap<SegmentNumber, edits::Expected>,
     /// The level segments that the edit which was examined last adds.
     named: BTreeSet<SegmentNumber>,
+    /// Where the primary has the segments of its large log, where pointers hold places.
+    log_map: places::LogMap,
+    /// What was rewritten and not yet told.
+    rewritten: Rewritten,
     /// Edits under way, in order.
     submitted: VecDeque<edits::Submitted>,
     /// Flushes of segments that are not known yet.
@@ -273,6 +293,10 @@ struct Arrival {
     told: bool,
     /// A checkpoint decides: if it does not name the segment, it goes.
     stale: bool,
+    /// Where the primary has it, if the primary shipped it.
+    theirs: Option<DeviceSegment>,
+    /// This member's places of log segments that its pointers hold.
+    uses: Vec<(SegmentNumber, DeviceSegment)>,
 }
 
 impl Replica {
@@ -325,6 +349,8 @@ impl Replica {
             arrivals: BTreeMap::new(),
             expected: BTreeMap::new(),
             named: BTreeSet::new(),
+            log_map: places::LogMap::new(),
+            rewritten: Rewritten::default(),
             submitted: VecDeque::new(),
             waiting: VecDeque::new(),
             flights: Vec::new(),

@@ -19,6 +19,7 @@ use argosy_base::{LogKind, SegmentNumber};
 use argosy_device::{Buffer, SharedMemory};
 
 use super::{Fill, Position, Replica, ReplicaError, Slots, Survivors, block_down, block_up};
+use crate::addresses::{goes_out, translate_out};
 use crate::edit::LogSegment;
 use crate::log::segment::{
     WINDOW_HEADER_BYTES, Writer, decode_window_header, encode_window_header,
@@ -37,6 +38,8 @@ impl Replica {
         let old = std::mem::replace(&mut self.windows, fresh);
         let survivors = old.map(|slots| slots.into_iter().map(Some).collect());
         self.waiting.clear();
+        // Whoever speaks to this member next tells its places anew.
+        self.log_map.clear();
         self.expect_checkpoint();
         self.rescan(&survivors)?;
         Ok(self.position())
@@ -197,10 +200,11 @@ impl Replica {
     }
 
     /// Bytes `from..from + len`, whole blocks, of segment `number`, for another member. Behind the
-    /// end of a log they are zero.
+    /// end of a log they are zero; pointers of a level segment hold numbers.
     ///
     /// # Errors
-    /// [`ReplicaError::Gone`] when the segment is not held, or not so far; the device's.
+    /// [`ReplicaError::Gone`] when the segment is not held, or not so far; the device's;
+    /// [`ReplicaError::CorruptLevel`].
     pub fn read(&self, number: SegmentNumber, from: u32, len: u32) -> Result<Buffer, ReplicaError> {
         let to = from.saturating_add(len);
         let gone = ReplicaError::Gone { number, to };
@@ -211,7 +215,11 @@ impl Replica {
         }
         let mut bytes = Buffer::zeroed(len as usize);
         let Some(entry) = version.log_segment(number) else {
+            if !goes_out(version, number, (from, to)) {
+                return Err(gone);
+            }
             stored.read(from, &mut bytes)?;
+            translate_out(version, number, &mut bytes)?;
             return Ok(bytes);
         };
         let fill = self.fills.get(&number);

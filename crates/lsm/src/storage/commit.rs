@@ -14,6 +14,7 @@
 
 use std::sync::Arc;
 
+use argosy_base::{AddressMode, DeviceSegment, LogKind, SegmentNumber};
 use argosy_device::{DeviceError, Ticket};
 use argosy_engine::EditNotice;
 
@@ -84,6 +85,10 @@ impl Storage {
         let logs = points.filter_map(|point| version.stored(point.number));
         needs.extend(logs.cloned());
         let bytes: Arc<[u8]> = edit.encode().into();
+        let log_places = match version.addresses() {
+            AddressMode::Logical => Arc::default(),
+            AddressMode::Rewrite => log_places(edit, &version),
+        };
         self.queue.push_back(Queued {
             record: Record {
                 edit: bytes.to_vec(),
@@ -92,6 +97,7 @@ impl Storage {
             notice: EditNotice {
                 seq: edit.seq,
                 bytes,
+                log_places,
             },
             needs,
             version: Arc::clone(&version),
@@ -240,6 +246,18 @@ impl Storage {
             }
         }
     }
+}
+
+/// Where the segments of the large log that `edit` added to `version` lie.
+fn log_places(edit: &Edit, version: &Version) -> Arc<[(SegmentNumber, DeviceSegment)]> {
+    let large = edit
+        .logs_added
+        .iter()
+        .filter(|log| log.log == LogKind::Large);
+    let stored = large.filter_map(|log| version.stored(log.number));
+    stored
+        .map(|stored| (stored.number(), stored.place()))
+        .collect()
 }
 
 /// The planted mistake `free_under_snapshot`.

@@ -31,7 +31,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use argosy_base::codec::Malformed;
-use argosy_base::{DeviceSegment, Epoch, RegionId, Remedy, SegmentNumber};
+use argosy_base::{AddressMode, DeviceSegment, Epoch, RegionId, Remedy, SegmentNumber};
 use argosy_device::{DeviceError, Purpose, RegionEntry, Store};
 use argosy_engine::{EditNotice, EngineError};
 
@@ -59,6 +59,21 @@ pub enum StorageError {
     /// The edit does not fit. Ask for a checkpoint.
     #[error(transparent)]
     Edit(#[from] EditError),
+    /// The region was made with another address mode than is asked for. Ask for that one, or make
+    /// the data anew.
+    #[error(
+        "{region} is stored here in address mode {found}, and is opened in mode {wanted}: pointers \
+         inside its segments name something else; open it in mode {found}, or replace the device \
+         and let it fetch its copy anew"
+    )]
+    OtherAddresses {
+        /// The region.
+        region: RegionId,
+        /// What the device has.
+        found: String,
+        /// What was asked for.
+        wanted: AddressMode,
+    },
     /// The bytes are no edit. Whoever sent them is at fault.
     #[error(transparent)]
     Malformed(#[from] Malformed),
@@ -88,6 +103,7 @@ impl From<StorageError> for EngineError {
             StorageError::Edit(_) | StorageError::Malformed(_) => {
                 Self::Closed("an edit does not fit the version")
             }
+            StorageError::OtherAddresses { .. } => Self::Closed("it has another address mode"),
         }
     }
 }
@@ -99,7 +115,7 @@ impl StorageError {
         match self {
             Self::Device(error) => error.remedy(),
             Self::Manifest(error) => error.remedy(),
-            Self::Edit(_) | Self::Malformed(_) => Remedy::Correct,
+            Self::Edit(_) | Self::Malformed(_) | Self::OtherAddresses { .. } => Remedy::Correct,
             Self::QueueFull => Remedy::Retry,
         }
     }
@@ -144,23 +160,35 @@ impl Storage {
         region: RegionId,
         settings: &Settings,
     ) -> Result<Self, StorageError> {
-        let version = Version::empty(region);
+        let version = Version::empty(region, settings.addresses);
         let record = checkpoint_record(&version);
-        let manifest = Manifest::create(store, region, segment_bytes(settings), &record)?;
+        let shape = (segment_bytes(settings), settings.addresses);
+        let manifest = Manifest::create(store, region, shape, &record)?;
         Ok(Self::new(store, settings, manifest, version))
     }
 
     /// Opens a region that the catalog knows. Blocks.
     ///
     /// # Errors
-    /// [`StorageError::Manifest`] when the manifest is damaged; the device's.
+    /// [`StorageError::Manifest`] when the manifest is damaged; the device's;
+    /// [`StorageError::OtherAddresses`].
     pub fn open(
         store: &Arc<Store>,
         entry: &RegionEntry,
         settings: &Settings,
     ) -> Result<Self, StorageError> {
+        let found = AddressMode::from_raw(entry.words[1]);
+        if found != Some(settings.addresses) {
+            let unknown = || format!("{} of a later version", entry.words[1]);
+            return Err(StorageError::OtherAddresses {
+                region: entry.region,
+                found: found.map_or_else(unknown, |mode| mode.name().to_owned()),
+                wanted: settings.addresses,
+            });
+        }
         let (manifest, records) = Manifest::open(store, entry, segment_bytes(settings))?;
-        let version = replay_edits(store, entry.region, &manifest, &records)?;
+        let empty = Version::empty(entry.region, settings.addresses);
+        let version = replay_edits(store, empty, &manifest, &records)?;
         // The last append may have been read from the device's cache, and edits and segments will
         // depend on it: it is durable, because the store synced the device when it was opened.
         Ok(Self::new(store, settings, manifest, version))
@@ -356,10 +384,11 @@ fn checkpoint_record(version: &Version) -> Record {
 /// removed may long belong to someone else.
 fn replay_edits(
     store: &Arc<Store>,
-    region: RegionId,
+    empty: Version,
     manifest: &Manifest,
     records: &[Record],
 ) -> Result<Version, StorageError> {
+    let region = empty.region();
     let corrupt = |what: &'static str| {
         StorageError::Manifest(ManifestError::Corrupt {
             region,
@@ -368,7 +397,7 @@ fn replay_edits(
             what,
         })
     };
-    let mut version = Version::empty(region);
+    let mut version = empty;
     for (index, record) in records.iter().enumerate() {
         let edit = Edit::decode(&record.edit).map_err(|_| corrupt("a record holds no edit"))?;
         if index == 0 && !edit.checkpoint {

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use argosy_base::{EditSeq, KeyRange, LogKind, SegmentNumber};
+use argosy_base::{AddressMode, EditSeq, KeyRange, LogKind, SegmentNumber};
 
 use super::{Level, LevelEntry, LogEntry, Run, Version};
 use crate::edit::{Edit, LEVELS_MAX, LevelSegment, LogPoint, LogSegment, Place, RunId};
@@ -60,7 +60,7 @@ impl Version {
             });
         }
         let start = if edit.checkpoint {
-            Self::empty(self.region)
+            Self::empty(self.region, self.addresses)
         } else {
             self.clone()
         };
@@ -181,7 +181,7 @@ impl Step<'_> {
 
     fn remove(&mut self, place: Place) -> Result<(), EditError> {
         let pieces = self.take_pieces(place)?;
-        Arc::make_mut(&mut self.next.table).remove(&place.number);
+        self.leave(place.number);
         let refs = Arc::make_mut(&mut self.next.log_refs);
         for (number, bytes) in &pieces[0].segment.log_refs {
             let left = refs.get(number).copied().unwrap_or(0);
@@ -281,7 +281,21 @@ impl Step<'_> {
         let table = Arc::make_mut(&mut self.next.table);
         let before = table.insert(number, Arc::clone(&stored));
         self.ensure(before.is_none(), "a segment is there already", number)?;
+        if self.next.addresses == AddressMode::Rewrite {
+            Arc::make_mut(&mut self.next.places).insert(stored.place(), number);
+        }
         Ok(stored)
+    }
+
+    /// The version no longer names segment `number`.
+    fn leave(&mut self, number: SegmentNumber) {
+        let gone = Arc::make_mut(&mut self.next.table).remove(&number);
+        let Some(place) = gone.map(|stored| stored.place()) else {
+            return;
+        };
+        if self.next.number_at(place) == Some(number) {
+            Arc::make_mut(&mut self.next.places).remove(&place);
+        }
     }
 
     fn logs(&mut self) -> Result<(), EditError> {
@@ -356,7 +370,7 @@ impl Step<'_> {
         let is_last = index + 1 == chain.len();
         chain.remove(index);
         self.ensure(!is_last, "the last segment of a log stays", number)?;
-        Arc::make_mut(&mut self.next.table).remove(&number);
+        self.leave(number);
         Ok(())
     }
 

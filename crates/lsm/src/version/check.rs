@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use argosy_base::{LogKind, SegmentNumber};
+use argosy_base::{AddressMode, LogKind, SegmentNumber};
 
 use super::{LogEntry, Run, Version};
 use crate::edit::LEVELS_MAX;
@@ -16,7 +16,7 @@ pub struct Violation(pub &'static str);
 type Rule = (&'static str, fn(&Version) -> bool);
 
 /// The rules, in the order in which they are checked.
-const RULES: [Rule; 9] = [
+const RULES: [Rule; 10] = [
     (
         "levels are bounded and the last is not empty",
         levels_bounded,
@@ -35,6 +35,10 @@ const RULES: [Rule; 9] = [
     ("segment numbers are below the mark", below_mark),
     ("sums of references are those of the segments", refs_exact),
     ("levels point into segments of the large log", refs_held),
+    (
+        "segments are known by place where pointers hold places",
+        places_exact,
+    ),
 ];
 
 impl Version {
@@ -157,4 +161,17 @@ fn refs_held(version: &Version) -> bool {
         .log_refs
         .keys()
         .all(|number| large.iter().any(|entry| entry.segment.number == *number))
+}
+
+fn places_exact(version: &Version) -> bool {
+    let wanted = match version.addresses {
+        AddressMode::Logical => 0,
+        AddressMode::Rewrite => version.table.len(),
+    };
+    let mut places = version.places.iter();
+    version.places.len() == wanted
+        && places.all(|(place, number)| {
+            let stored = version.table.get(number);
+            stored.is_some_and(|stored| stored.place() == *place)
+        })
 }

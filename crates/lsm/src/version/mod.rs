@@ -14,6 +14,10 @@
 //! 4. what was touched is checked: order, overlap, and that no level points into a log segment
 //!    that is gone.
 //!
+//! Where pointers inside level segments hold places
+//! ([`AddressMode::Rewrite`]), a version also knows its segments by place, and
+//! [`Version::resolve`] leads from a pointer to the segment that it means.
+//!
 //! [`Version::check`] states what holds of every version, by name; tests and debug builds check it
 //! after every edit.
 
@@ -24,8 +28,12 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use argosy_base::{EditSeq, Epoch, KeyRange, LogKind, Lsn, RegionId, SegmentNumber};
+use argosy_base::{
+    AddressMode, DeviceSegment, EditSeq, Epoch, KeyRange, LogKind, Lsn, Pointer, RegionId,
+    SegmentNumber,
+};
 
+use crate::addresses;
 use crate::edit::{Edit, LevelSegment, LogSegment, RunId};
 use crate::storage::StoredSegment;
 
@@ -136,12 +144,16 @@ pub struct Version {
     log_refs: Arc<BTreeMap<SegmentNumber, u64>>,
     /// Every segment of levels and logs.
     table: Arc<BTreeMap<SegmentNumber, Arc<StoredSegment>>>,
+    addresses: AddressMode,
+    /// The same by place, in [`AddressMode::Rewrite`]; otherwise empty.
+    places: Arc<BTreeMap<DeviceSegment, SegmentNumber>>,
 }
 
 impl Version {
-    /// The version of a region that has nothing: edit 0.
+    /// The version of a region that has nothing: edit 0. Pointers inside its level segments will
+    /// hold what `addresses` says.
     #[must_use]
-    pub fn empty(region: RegionId) -> Self {
+    pub fn empty(region: RegionId, addresses: AddressMode) -> Self {
         Self {
             region,
             seq: EditSeq(0),
@@ -153,6 +165,8 @@ impl Version {
             logs: [Arc::default(), Arc::default()],
             log_refs: Arc::default(),
             table: Arc::default(),
+            addresses,
+            places: Arc::default(),
         }
     }
 
@@ -255,6 +269,41 @@ impl Version {
     #[must_use]
     pub fn table(&self) -> &BTreeMap<SegmentNumber, Arc<StoredSegment>> {
         &self.table
+    }
+
+    /// What the pointers inside its level segments name.
+    #[must_use]
+    pub const fn addresses(&self) -> AddressMode {
+        self.addresses
+    }
+
+    /// The segment that lies in `place` on this member's device, if the version has one there and
+    /// pointers hold places.
+    #[must_use]
+    pub fn number_at(&self, place: DeviceSegment) -> Option<SegmentNumber> {
+        self.places.get(&place).copied()
+    }
+
+    /// The pointer that `at`, as a level segment of this version holds it, is with the segment's
+    /// number in it; `None` where the version has no segment in that place.
+    #[inline]
+    #[must_use]
+    pub fn resolve(&self, at: Pointer) -> Option<Pointer> {
+        match self.addresses {
+            AddressMode::Logical => Some(at),
+            AddressMode::Rewrite => {
+                let place = addresses::place_in(at)?;
+                Some(Pointer::new(self.number_at(place)?, at.offset()))
+            }
+        }
+    }
+
+    /// The level segment `number`, if it belongs to the version: its first piece, where it was
+    /// clipped into several.
+    #[must_use]
+    pub fn level_segment(&self, number: SegmentNumber) -> Option<&LevelEntry> {
+        let mut all = self.levels.iter().flat_map(|level| level.entries());
+        all.find(|entry| entry.segment.number == number)
     }
 
     /// The sorted runs from the newest to the oldest: L1's, then the levels below. A key's newest

@@ -170,7 +170,7 @@ fn parse_edit(next: EditSeq, text: &str) -> Edit {
 fn scripts() {
     datadriven::walk("src/testdata/version", |file| {
         let store = store();
-        let mut version = Version::empty(RegionId(1));
+        let mut version = Version::empty(RegionId(1), AddressMode::Rewrite);
         file.run(|case| match case.directive.as_str() {
             "apply" => {
                 let edit = parse_edit(EditSeq(version.seq().0 + 1), &case.input);
@@ -409,7 +409,7 @@ fn versions_are_what_a_model_says() {
         let store = store();
         let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let mut model = Model::default();
-        let mut version = Version::empty(RegionId(1));
+        let mut version = Version::empty(RegionId(1), AddressMode::Rewrite);
         for _ in 0..40 {
             let mut edit = Edit::new(EditSeq(version.seq().0 + 1), Epoch(1));
             match random.below(5) {
@@ -435,7 +435,7 @@ fn versions_are_what_a_model_says() {
         }
         let checkpoint = Edit::decode(&version.checkpoint().encode()).unwrap();
         let table = version.table().clone();
-        let empty = Version::empty(RegionId(1));
+        let empty = Version::empty(RegionId(1), AddressMode::Logical);
         let restated = empty.apply(&checkpoint, &table).unwrap();
         assert_eq!(restated.to_string(), version.to_string());
         // Restating it over itself needs nothing new.
@@ -453,7 +453,7 @@ fn a_version_keeps_its_segments() {
         EditSeq(1),
         "numbers mark 9\n+ L1.1:1 [a, b)\n+ L1.1:2 [b, c)",
     );
-    let empty = Version::empty(RegionId(1));
+    let empty = Version::empty(RegionId(1), AddressMode::Logical);
     let version = empty.apply(&first, &stored_for(&store, &first)).unwrap();
     assert_eq!(store.used(), used + 2);
     let second = parse_edit(EditSeq(2), "- L1.1:1\n- L1.1:2\n+ L2.0:2 [b, c)");

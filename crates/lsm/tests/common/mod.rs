@@ -9,7 +9,7 @@
 
 use std::sync::Arc;
 
-use argosy_base::{Instant, RegionId, SEGMENT_SIZE, ServerId};
+use argosy_base::{AddressMode, Instant, RegionId, SEGMENT_SIZE, ServerId};
 use argosy_device::{
     AnonymousWindows, Crash, Device, FormatOptions, MemoryDevice, Store, StoreSettings,
 };
@@ -66,6 +66,7 @@ pub(crate) fn random_settings(choices: &mut Choices) -> Settings {
         number_block: 32,
         compaction_part_bytes: 96 << 10,
         step_bytes: 8 << 10,
+        addresses: AddressMode::ALL[usize::from(choices.chance(50))],
         ..Settings::default()
     }
 }

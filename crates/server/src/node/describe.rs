@@ -1,6 +1,6 @@
 //! What a node tells of itself in `INFO`, under the names of [`argosy_base::info`].
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use argosy_base::info;
 use argosy_base::limits::SEGMENT_SIZE;
@@ -47,13 +47,17 @@ impl Node {
             }
         }
         let space = u64::from(self.world.store.used()) * SEGMENT_SIZE as u64;
-        let catch_up = self.counters.catch_up_bytes.load(Ordering::Relaxed);
+        let counted = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let own = &self.counters;
         let counters = [
             (info::NETWORK_BYTES, network),
             (info::DEVICE_READ_BYTES, device.read_bytes),
             (info::DEVICE_WRITE_BYTES, device.write_bytes),
             (info::COMPACTIONS, compactions),
-            (info::CATCH_UP_BYTES, catch_up),
+            (info::CATCH_UP_BYTES, counted(&own.catch_up_bytes)),
+            (info::REWRITTEN_SEGMENTS, counted(&own.rewritten_segments)),
+            (info::REWRITTEN_BYTES, counted(&own.rewritten_bytes)),
+            (info::REWRITTEN_POINTERS, counted(&own.rewritten_pointers)),
             (info::BACKGROUND_PENDING, self.background_pending() as u64),
             (info::LEVELS, u64::from(levels)),
             (info::SPACE_BYTES, space),

@@ -4,7 +4,8 @@
 //! done, and carries out what the machine says. Edits are kept here, by number, from their arrival
 //! until they are applied.
 //!
-//! How the copy of a primary that opens takes over another member's history is in
+//! How shipped segments are taken is in [`arriving`](super::arriving), how the copy of a primary that
+//! opens takes over another member's history is in
 //! [`adopt`](super::adopt).
 
 use std::collections::{BTreeMap, VecDeque};
@@ -23,6 +24,7 @@ use argosy_replication::backup::{Action, Backup, Event, Part};
 use argosy_wire::message::{FetchStatus, Message};
 
 use super::adopt::Adoption;
+use super::arriving::Shipped;
 use super::context::Context;
 use super::link::SHIP_SLOTS;
 use super::windows::{fresh_windows, keep_windows, survivors, window_keys};
@@ -55,7 +57,7 @@ enum Postponed {
 /// A passive copy. See the module documentation.
 pub(crate) struct Follower {
     pub(super) region: RegionId,
-    epoch: Epoch,
+    pub(super) epoch: Epoch,
     primary: ServerId,
     pub(super) replica: Replica,
     machine: Backup,
@@ -68,12 +70,12 @@ pub(crate) struct Follower {
     /// What is to be fetched when a slot is free, and from whom.
     pub(super) to_fetch: VecDeque<(ServerId, Part)>,
     /// Ship slots whose segments are being written, to be given back when they are.
-    storing: BTreeMap<SegmentNumber, u8>,
+    pub(super) storing: BTreeMap<SegmentNumber, u8>,
     pub(super) adoption: Option<Adoption>,
     /// What found the device full, and is tried again at every step.
     postponed: Vec<Postponed>,
     /// Why this copy has stopped following.
-    failed: Option<String>,
+    pub(super) failed: Option<String>,
 }
 
 impl Follower {
@@ -191,7 +193,10 @@ impl Follower {
     /// A message of another member about this region.
     pub(crate) fn handle(&mut self, from: ServerId, message: &Message<'_>, context: &Context<'_>) {
         match *message {
-            Message::Prepare { attempt } if from == self.primary => {
+            Message::Prepare { addresses, .. } if addresses != self.replica.addresses() => {
+                self.refuse_addresses(from, addresses);
+            }
+            Message::Prepare { attempt, .. } if from == self.primary => {
                 self.begin_again(context);
                 self.step_machine(Event::Prepare { attempt }, context);
             }
@@ -222,9 +227,24 @@ impl Follower {
                 len,
                 checksum,
                 slot,
+                place,
                 ..
             } if from == self.primary => {
-                self.shipped(from, (segment, len, checksum), slot, context);
+                let shipped = Shipped {
+                    segment,
+                    len,
+                    checksum,
+                    place,
+                };
+                self.shipped(from, &shipped, slot, context);
+            }
+            Message::Places {
+                attempt,
+                ref places,
+            } => {
+                if self.machine.attempt() == Some(attempt) {
+                    self.replica.learn_places(places);
+                }
             }
             Message::Fetched { .. } => self.fetched(from, message, context),
             _ => tracing::warn!(from = from.0, region = self.region.0, "unexpected message"),
@@ -270,38 +290,6 @@ impl Follower {
             self.unwant_fetches();
             self.replica.expect_checkpoint();
             self.step_machine(Event::Offer { attempt, seq }, context);
-        }
-    }
-
-    /// A segment was shipped: its bytes lie in the primary's slot.
-    fn shipped(
-        &mut self,
-        from: ServerId,
-        (segment, len, checksum): (SegmentNumber, u32, u32),
-        slot: u8,
-        context: &Context<'_>,
-    ) {
-        if slot >= SHIP_SLOTS || len as usize > context.slot_bytes() {
-            return context.reset_link(from, "a shipment names no slot");
-        }
-        let bytes = Arc::new(Buffer::from_slice(
-            context.link(from).read_slot(slot, len as usize),
-        ));
-        match self
-            .replica
-            .put_segment(segment, self.epoch, &bytes, checksum)
-        {
-            Ok(()) => {
-                self.storing.insert(segment, slot);
-            }
-            Err(ReplicaError::Damaged { .. }) => {
-                context.reset_link(from, "a shipped segment is damaged");
-            }
-            Err(error) => {
-                // It is fetched later if it is still needed; a full device may have room by then.
-                tracing::warn!(region = self.region.0, %error, "a shipped segment was not stored");
-                context.send(from, self.region, &Message::Stored { slot });
-            }
         }
     }
 
@@ -401,6 +389,7 @@ impl Follower {
         }
         self.start_fetches(context);
         self.try_postponed(context);
+        self.count_rewritten(context);
         let events = match self.replica.step() {
             Ok(events) => events,
             Err(error) => {

@@ -33,6 +33,12 @@ pub struct NodeCounts {
     pub adoptions: u64,
     /// Links that went down.
     pub links_lost: u64,
+    /// Level segments whose pointers were rewritten.
+    pub rewritten_segments: u64,
+    /// Bytes of these segments.
+    pub rewritten_bytes: u64,
+    /// Pointers that were rewritten.
+    pub rewritten_pointers: u64,
 }
 
 impl Node {
@@ -115,6 +121,9 @@ impl Node {
             offers: counters.offers.load(Ordering::Relaxed),
             adoptions: counters.adoptions.load(Ordering::Relaxed),
             links_lost: counters.links_lost.load(Ordering::Relaxed),
+            rewritten_segments: counters.rewritten_segments.load(Ordering::Relaxed),
+            rewritten_bytes: counters.rewritten_bytes.load(Ordering::Relaxed),
+            rewritten_pointers: counters.rewritten_pointers.load(Ordering::Relaxed),
         }
     }
 }

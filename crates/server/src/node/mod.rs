@@ -15,6 +15,7 @@
 //! last, and the engine calls nothing back but an `Outbox`, which calls nobody.
 
 mod adopt;
+mod arriving;
 mod context;
 mod convert;
 mod describe;
@@ -136,6 +137,9 @@ pub(crate) struct Counters {
     pub(crate) offers: AtomicU64,
     pub(crate) adoptions: AtomicU64,
     pub(crate) links_lost: AtomicU64,
+    pub(crate) rewritten_segments: AtomicU64,
+    pub(crate) rewritten_bytes: AtomicU64,
+    pub(crate) rewritten_pointers: AtomicU64,
 }
 
 impl Node {

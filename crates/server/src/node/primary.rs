@@ -14,19 +14,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use argosy_base::{EditSeq, LogKind, Lsn, RegionId, SegmentNumber, ServerId};
-use argosy_engine::{Engine, LogEnd, Observer, SealedSegment};
+use argosy_base::{DeviceSegment, EditSeq, LogKind, Lsn, RegionId, SegmentNumber, ServerId};
+use argosy_engine::{EditNotice, Engine, LogEnd, Observer};
 use argosy_lsm::Lsm;
 use argosy_lsm::db::Pinned;
 use argosy_replication::primary::{Action, Event};
 use argosy_replication::{FlushRange, Position, Primary};
-use argosy_wire::message::{Message, Range};
+use argosy_wire::message::{Message, PLACES_MAX, Range};
 
 use super::context::Context;
 use super::convert;
 use super::follower::Follower;
 use super::outbox::Outbox;
-use super::shipper::{Attachment, ShipError};
+use super::shipper::{Attachment, Sent, ShipError, send_segment};
 use crate::activity::Activity;
 
 /// Bytes of a checkpoint in one message.
@@ -55,7 +55,9 @@ pub(crate) struct PrimaryDriver {
     /// The last ship to each backup, attached or not.
     ships: BTreeMap<ServerId, u64>,
     /// Edits that a backup may still have to be sent.
-    edits: BTreeMap<EditSeq, Arc<[u8]>>,
+    edits: BTreeMap<EditSeq, EditNotice>,
+    /// The attempt under which a backup was told where the log lies here.
+    told: BTreeMap<ServerId, u64>,
     /// Checkpoints to be offered once they cover what is flushed everywhere: member and attempt.
     offers: BTreeMap<ServerId, u64>,
     /// Versions that backups are catching up to.
@@ -88,6 +90,7 @@ impl PrimaryDriver {
             attached: BTreeMap::new(),
             ships: BTreeMap::new(),
             edits: BTreeMap::new(),
+            told: BTreeMap::new(),
             offers: BTreeMap::new(),
             pins: BTreeMap::new(),
             shipped_to: BTreeSet::new(),
@@ -237,9 +240,10 @@ impl PrimaryDriver {
         let committed = !news.edits.is_empty();
         let _span = committed.then(|| context.ledger().during(Activity::IndexShipping));
         for edit in news.edits {
-            self.edits.insert(edit.seq, edit.bytes);
+            let seq = edit.seq;
+            self.edits.insert(seq, edit);
             self.machine
-                .step(Event::EditCommitted { seq: edit.seq }, &mut self.actions);
+                .step(Event::EditCommitted { seq }, &mut self.actions);
         }
         self.act(context);
         made
@@ -363,17 +367,23 @@ impl PrimaryDriver {
         let region = self.region;
         match action {
             Action::Prepare { member, attempt } => {
-                context.send(member, region, &Message::Prepare { attempt });
+                let addresses = context.node.settings.engine.addresses;
+                let prepare = Message::Prepare { attempt, addresses };
+                context.send(member, region, &prepare);
             }
             Action::Adopt { from } => self.adopt(from, context),
             Action::Promote => self.promote(context),
             Action::Offer { member, attempt } => {
+                self.tell_places(member, attempt, context);
                 self.offers.insert(member, attempt);
                 self.offer_all(context);
             }
             Action::Attach {
-                member, position, ..
+                member,
+                attempt,
+                position,
             } => {
+                self.tell_places(member, attempt, context);
                 let ship = self.ships.get(&member).copied().unwrap_or(0);
                 let slots = context.window_slots();
                 let attachment = Attachment::new(region, member, slots, &position, ship);
@@ -422,17 +432,42 @@ impl PrimaryDriver {
     }
 
     fn send_edit(&self, member: ServerId, attempt: u64, seq: EditSeq, context: &Context<'_>) {
+        let Some(edit) = self.edits.get(&seq) else {
+            return;
+        };
+        self.send_places(member, attempt, &edit.log_places, context);
         // A checkpoint that is still to be offered stands for it.
         if self.offers.contains_key(&member) {
             return;
         }
-        if let Some(bytes) = self.edits.get(&seq) {
-            let edit = Message::Edit {
-                attempt,
-                seq,
-                bytes,
-            };
-            context.send(member, self.region, &edit);
+        let edit = Message::Edit {
+            attempt,
+            seq,
+            bytes: &edit.bytes,
+        };
+        context.send(member, self.region, &edit);
+    }
+
+    /// Tells `member` where all of the large log lies here, once an attempt.
+    fn tell_places(&mut self, member: ServerId, attempt: u64, context: &Context<'_>) {
+        let Stage::Serving(engine) = &self.stage else {
+            return;
+        };
+        if self.told.insert(member, attempt) != Some(attempt) {
+            self.send_places(member, attempt, &engine.log_places(), context);
+        }
+    }
+
+    fn send_places(
+        &self,
+        member: ServerId,
+        attempt: u64,
+        places: &[(SegmentNumber, DeviceSegment)],
+        context: &Context<'_>,
+    ) {
+        for places in places.chunks(PLACES_MAX) {
+            let places = places.to_vec();
+            context.send(member, self.region, &Message::Places { attempt, places });
         }
     }
 
@@ -533,47 +568,6 @@ pub(crate) fn send_checkpoint(
                 bytes,
             },
         );
-    }
-}
-
-enum Sent {
-    Yes,
-    NoRoom,
-    Down,
-}
-
-fn send_segment(
-    segment: &SealedSegment,
-    region: RegionId,
-    member: ServerId,
-    attempt: u64,
-    context: &Context<'_>,
-) -> Sent {
-    let mut link = context.link(member);
-    if !link.is_open() {
-        return Sent::Down;
-    }
-    let Some(slot) = link.free_ship_slot() else {
-        return Sent::NoRoom;
-    };
-    let _span = context.ledger().during(Activity::IndexShipping);
-    let len = u32::try_from(segment.bytes.len()).expect("a segment has at most 2 MiB");
-    let message = Message::Ship {
-        attempt,
-        segment: segment.number,
-        len,
-        checksum: segment.checksum,
-        slot,
-    };
-    match link.land(
-        slot,
-        &segment.bytes,
-        context.header(region, message.kind()),
-        &message,
-    ) {
-        Ok(()) => Sent::Yes,
-        Err(super::link::SendError::Full) => Sent::NoRoom,
-        Err(super::link::SendError::Down) => Sent::Down,
     }
 }
 

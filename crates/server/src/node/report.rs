@@ -186,6 +186,9 @@ impl Node {
         ReplicationStatus {
             segments_shipped_total: counts.shipments,
             catch_up_bytes_total: self.counters.catch_up_bytes.load(Ordering::Relaxed),
+            rewritten_segments_total: counts.rewritten_segments,
+            rewritten_bytes_total: counts.rewritten_bytes,
+            rewritten_pointers_total: counts.rewritten_pointers,
             offers_total: counts.offers,
             adoptions_total: counts.adoptions,
             links_lost_total: counts.links_lost,

@@ -1,4 +1,5 @@
-//! Writing a primary's log, one-sided, into one backup's windows.
+//! Writing a primary's log, one-sided, into one backup's windows, and finished segments into its landing
+//! slots.
 //!
 //! An [`Attachment`] remembers up to where each log has been written to the backup. A *ship*
 //! writes everything behind that, window by window: for each piece the bytes from the primary's
@@ -13,14 +14,18 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use argosy_base::{LogKind, RegionId, ServerId};
-use argosy_engine::LogEnd;
+use argosy_engine::{LogEnd, SealedSegment};
 use argosy_fabric::{Fabric, FabricError, RemoteMemory};
 use argosy_lsm::edit::LogSegment;
 use argosy_lsm::log::segment::WINDOW_HEADER_BYTES;
 use argosy_lsm::log::{Geometry, LogWindows};
 use argosy_replication::Position;
+use argosy_wire::message::Message;
 
+use super::context::Context;
 use super::keys;
+use super::link::SendError;
+use crate::activity::Activity;
 
 /// Why a backup can no longer be written to: it has to report anew.
 #[derive(Debug, thiserror::Error)]
@@ -217,5 +222,52 @@ impl Attachment {
             self.ships.pop_front();
         }
         Ok(complete)
+    }
+}
+
+/// What came of sending a segment.
+pub(crate) enum Sent {
+    /// It is on its way.
+    Yes,
+    /// No landing slot is free, or too much waits.
+    NoRoom,
+    /// The link is down.
+    Down,
+}
+
+/// Writes a finished segment into a landing slot of `member`, and a message behind it.
+pub(crate) fn send_segment(
+    segment: &SealedSegment,
+    region: RegionId,
+    member: ServerId,
+    attempt: u64,
+    context: &Context<'_>,
+) -> Sent {
+    let mut link = context.link(member);
+    if !link.is_open() {
+        return Sent::Down;
+    }
+    let Some(slot) = link.free_ship_slot() else {
+        return Sent::NoRoom;
+    };
+    let _span = context.ledger().during(Activity::IndexShipping);
+    let len = u32::try_from(segment.bytes.len()).expect("a segment has at most 2 MiB");
+    let message = Message::Ship {
+        attempt,
+        segment: segment.number,
+        len,
+        checksum: segment.checksum,
+        slot,
+        place: segment.place,
+    };
+    match link.land(
+        slot,
+        &segment.bytes,
+        context.header(region, message.kind()),
+        &message,
+    ) {
+        Ok(()) => Sent::Yes,
+        Err(SendError::Full) => Sent::NoRoom,
+        Err(SendError::Down) => Sent::Down,
     }
 }

@@ -386,6 +386,7 @@ const fn activity_of(message: &Message<'_>) -> Activity {
         | Message::Applied { .. }
         | Message::CheckpointWanted { .. }
         | Message::Ship { .. }
+        | Message::Places { .. }
         | Message::Stored { .. }
         | Message::Fetch { .. }
         | Message::Fetched { .. } => Activity::IndexShipping,

@@ -389,6 +389,21 @@ fn replication(page: &mut Families, status: &Status) {
             done.catch_up_bytes_total,
         ),
         (
+            "argosy_rewritten_segments_total",
+            "Level segments whose pointers were rewritten here.",
+            done.rewritten_segments_total,
+        ),
+        (
+            "argosy_rewritten_bytes_total",
+            "Bytes of level segments whose pointers were rewritten here.",
+            done.rewritten_bytes_total,
+        ),
+        (
+            "argosy_rewritten_pointers_total",
+            "Pointers that were rewritten here.",
+            done.rewritten_pointers_total,
+        ),
+        (
             "argosy_checkpoint_offers_total",
             "Checkpoints offered to backups that had to catch up.",
             done.offers_total,

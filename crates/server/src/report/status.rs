@@ -105,7 +105,8 @@ pub struct WorkStatus {
     pub region: Option<u32>,
     /// This server's role in it: `primary`, `backup`, `member` (its copy has failed) or `none`.
     pub role: &'static str,
-    /// `request`, `log_replication`, `compaction`, `index_shipping` or `other`.
+    /// `request`, `log_replication`, `compaction`, `index_shipping`, `rewriting` or
+    /// `other`.
     pub activity: &'static str,
     /// CPU.
     pub cpu_seconds_total: f64,
@@ -240,6 +241,12 @@ pub struct ReplicationStatus {
     pub segments_shipped_total: u64,
     /// Bytes fetched or received in catching up.
     pub catch_up_bytes_total: u64,
+    /// Level segments whose pointers were rewritten.
+    pub rewritten_segments_total: u64,
+    /// Bytes of these segments.
+    pub rewritten_bytes_total: u64,
+    /// Pointers that were rewritten in them.
+    pub rewritten_pointers_total: u64,
     /// Checkpoints offered to backups that had to catch up.
     pub offers_total: u64,
     /// Histories adopted from another member.

@@ -64,7 +64,7 @@ pub const HEADER_SIZE: usize = 32;
 const END_SIZE: usize = 8;
 
 /// Version of the message format.
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
 /// The first two bytes of every header. Not zero, so that free space is not a message.
 const MARK: u16 = 0xa650;

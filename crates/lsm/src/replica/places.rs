@@ -1,0 +1,264 @@
+//! Where a primary has what it sends, and rewriting what it sends to where this member has it: what
+//! a replica does in [`AddressMode::Rewrite`].
+//!
+//! Two maps lead from the primary's places to this member's:
+//!
+//! - The *log map* has, for each segment of the primary's large log, its place there. The primary
+//!   tells it as a whole when it begins to speak to this member, and then ahead of each edit that
+//!   adds a segment. An entry stays until the edit that removes the segment is applied here, and all
+//!   of them until the windows are taken back ([`Replica::detach`]): whoever speaks next tells anew.
+//! - The *index map* has, for each level segment that arrived ahead of its edit, its place there. It
+//!   is the [`Arrival`]s themselves: an entry goes when the edit is submitted or the segment given
+//!   up.
+//!
+//! A shipped segment is taken in three steps: its bytes are checked ([`Replica::check`]), its
+//! pointers rewritten in these private bytes ([`Replica::rewrite`]), and they are written
+//! ([`Replica::put`]). A pointer that the maps do not know is no mistake of anybody's: this member
+//! may be about to learn of that log segment by a checkpoint. The segment is then not stored, and is
+//! fetched when its edit is examined.
+//!
+//! A segment that is *fetched* comes with segment numbers in its pointers; no map is needed.
+//!
+//! Invariant: the bytes of an arrival hold this member's places as they were when it was rewritten.
+//! An arrival counts as held only while all of these are still the places of their numbers: a log
+//! segment that a checkpoint was to bring may be given up and come to lie elsewhere.
+
+use std::collections::BTreeMap;
+
+use argosy_base::{AddressMode, DeviceSegment, Epoch, SegmentNumber};
+use argosy_device::{Buffer, Purpose};
+
+use super::edits::Expected;
+use super::{Arrival, Fill, Replica, ReplicaError};
+use crate::addresses::{Translation, as_high_bits};
+use crate::level::pointers::{VisitError, Visited};
+use crate::level::{LevelError, SegmentName, SegmentReader, log_refs};
+
+/// Most entries of the log map: a large log of 2 TiB. What is not in it is fetched.
+const LOG_MAP_MAX: usize = 1 << 20;
+/// The planted mistake `skip_rewrite`: one pointer in so many stays as it came.
+const SPARED: u64 = 16;
+
+/// A level segment that came from another member, and is not written yet.
+#[derive(Debug)]
+pub struct Shipment {
+    /// Which segment.
+    pub number: SegmentNumber,
+    /// The epoch in which it was written.
+    pub epoch: Epoch,
+    /// All its bytes; nobody else has them.
+    pub bytes: Buffer,
+    /// The checksum of all its bytes as they were first built.
+    pub checksum: u32,
+    /// Where the sender has it.
+    pub place: DeviceSegment,
+    /// This member's places of log segments that its pointers hold, once they are rewritten.
+    pub(super) uses: Vec<(SegmentNumber, DeviceSegment)>,
+}
+
+impl Shipment {
+    /// Segment `number`, written in `epoch`, with the bytes that the sender has in `place`, whose
+    /// checksum is to be `checksum`.
+    #[must_use]
+    pub fn new(
+        number: SegmentNumber,
+        epoch: Epoch,
+        (bytes, checksum): (Buffer, u32),
+        place: DeviceSegment,
+    ) -> Self {
+        Self {
+            number,
+            epoch,
+            bytes,
+            checksum,
+            place,
+            uses: Vec::new(),
+        }
+    }
+}
+
+/// What a replica has rewritten.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rewritten {
+    /// Segments with pointers.
+    pub segments: u64,
+    /// Bytes of them.
+    pub bytes: u64,
+    /// Pointers in them.
+    pub pointers: u64,
+}
+
+impl Replica {
+    /// What pointers inside level segments name.
+    #[must_use]
+    pub fn addresses(&self) -> AddressMode {
+        self.storage.settings().addresses
+    }
+
+    /// The primary has these segments of its large log in these places. They go into the log map.
+    pub fn learn_places(&mut self, places: &[(SegmentNumber, DeviceSegment)]) {
+        for (number, place) in places {
+            if self.log_map.len() < LOG_MAP_MAX || self.log_map.contains_key(number) {
+                self.log_map.insert(*number, *place);
+            }
+        }
+    }
+
+    /// How many segments the log map knows.
+    #[must_use]
+    pub fn log_map_len(&self) -> usize {
+        self.log_map.len()
+    }
+
+    /// The index map: level segments that arrived ahead of their edit, by the sender's place.
+    pub fn index_map(&self) -> impl Iterator<Item = (DeviceSegment, SegmentNumber)> + '_ {
+        let arrivals = self.arrivals.iter();
+        arrivals.filter_map(|(number, arrival)| Some((arrival.theirs?, *number)))
+    }
+
+    /// What was rewritten since this was last asked.
+    pub fn take_rewritten(&mut self) -> Rewritten {
+        std::mem::take(&mut self.rewritten)
+    }
+
+    /// Forgets log segments that are in no version any more. Those that come behind the last of the
+    /// head are still to be added.
+    pub(super) fn trim_log_map(&mut self) {
+        let head = self.storage.head();
+        let logs = argosy_base::LogKind::ALL
+            .iter()
+            .flat_map(|log| head.log(*log));
+        let last = logs.map(|entry| entry.segment.number).max();
+        let last = last.unwrap_or_default();
+        self.log_map
+            .retain(|number, _| *number > last || head.log_segment(*number).is_some());
+    }
+
+    /// Rewrites the pointers of `shipment`, which was [checked](Self::check), from the sender's
+    /// places to this member's. Nothing is done where they hold numbers.
+    ///
+    /// # Errors
+    /// [`ReplicaError::Unplaced`] when it points to what this member does not know yet: it can be
+    /// fetched when an edit names it. [`ReplicaError::Damaged`] when it is no level segment.
+    pub fn rewrite(&mut self, shipment: &mut Shipment) -> Result<(), ReplicaError> {
+        if self.addresses() == AddressMode::Logical {
+            return Ok(());
+        }
+        let name = self.name_of(shipment);
+        let refs = log_refs(name, &shipment.bytes).map_err(|error| damaged(name, &error))?;
+        let mut logs = Vec::with_capacity(refs.len());
+        for (number, _) in refs {
+            let theirs = self.log_map.get(&number).copied();
+            let stored = self.storage.segment(number).map(|stored| stored.place());
+            let (Some(theirs), Some(own)) = (theirs, stored) else {
+                return Err(ReplicaError::Unplaced {
+                    number: shipment.number,
+                    log: number,
+                });
+            };
+            logs.push((as_high_bits(theirs), as_high_bits(own)));
+            shipment.uses.push((number, own));
+        }
+        self.translate(shipment, logs)
+    }
+
+    /// Rewrites the pointers of a fetched segment from numbers to this member's places. Log segments
+    /// that are still to be fetched are given theirs. All of its bytes are checked.
+    pub(super) fn rewrite_fetched(&mut self, shipment: &mut Shipment) -> Result<(), ReplicaError> {
+        if self.addresses() == AddressMode::Logical {
+            return Ok(());
+        }
+        let name = self.name_of(shipment);
+        let len = u32::try_from(shipment.bytes.len()).unwrap_or(u32::MAX);
+        let reader = SegmentReader::open(name, len, &shipment.bytes);
+        let reader = reader.map_err(|error| damaged(name, &error))?;
+        let mut logs = Vec::with_capacity(reader.log_refs().len());
+        for (number, _) in reader.log_refs() {
+            let own = self.place_of_log(*number, shipment.number)?;
+            logs.push((*number, as_high_bits(own)));
+            shipment.uses.push((*number, own));
+        }
+        self.translate(shipment, logs)
+    }
+
+    fn name_of(&self, shipment: &Shipment) -> SegmentName {
+        SegmentName {
+            region: self.region(),
+            number: shipment.number,
+            epoch: shipment.epoch,
+        }
+    }
+
+    /// This member's place of log segment `number`, which `segment` points into.
+    fn place_of_log(
+        &mut self,
+        number: SegmentNumber,
+        segment: SegmentNumber,
+    ) -> Result<DeviceSegment, ReplicaError> {
+        if let Some(stored) = self.storage.segment(number) {
+            return Ok(stored.place());
+        }
+        let Some(Expected::Log(log)) = self.expected.get(&number).copied() else {
+            return Err(ReplicaError::Damaged {
+                number: segment,
+                what: "it points into a log segment that the region does not have",
+            });
+        };
+        let stored = self.storage.allocate(number, Purpose::Metadata)?;
+        let place = stored.place();
+        self.fills.insert(number, Fill::new(log, stored));
+        Ok(place)
+    }
+
+    fn translate(
+        &mut self,
+        shipment: &mut Shipment,
+        logs: Vec<(SegmentNumber, SegmentNumber)>,
+    ) -> Result<(), ReplicaError> {
+        if logs.is_empty() {
+            return Ok(());
+        }
+        let name = self.name_of(shipment);
+        let planted = self.storage.settings().mutants.skip_rewrite;
+        let mut seen = self.rewritten.pointers;
+        let spared = || {
+            seen += 1;
+            planted && seen.is_multiple_of(SPARED)
+        };
+        let translated = Translation::new(logs).rewrite(name, &mut shipment.bytes, spared);
+        let Visited { pointers, .. } = translated.map_err(|error| match error {
+            VisitError::Damaged(error) => damaged(name, &error),
+            VisitError::Unknown { .. } => ReplicaError::Damaged {
+                number: name.number,
+                what: "a pointer leads to no log segment that its footer names",
+            },
+        })?;
+        self.rewritten.segments += 1;
+        self.rewritten.bytes += shipment.bytes.len() as u64;
+        self.rewritten.pointers += pointers;
+        Ok(())
+    }
+}
+
+impl Arrival {
+    /// Whether the places in its bytes are still those of `place_of`.
+    pub(super) fn is_placed(
+        &self,
+        place_of: impl Fn(SegmentNumber) -> Option<DeviceSegment>,
+    ) -> bool {
+        let mut uses = self.uses.iter();
+        uses.all(|(number, place)| place_of(*number) == Some(*place))
+    }
+}
+
+fn damaged(name: SegmentName, error: &LevelError) -> ReplicaError {
+    let what = match error {
+        LevelError::Corrupt { what, .. } => what,
+        _ => "it cannot be read",
+    };
+    let number = name.number;
+    ReplicaError::Damaged { number, what }
+}
+
+/// The log map of a replica.
+pub(super) type LogMap = BTreeMap<SegmentNumber, DeviceSegment>;

@@ -1,0 +1,306 @@
+//! Pointers that hold places, between a primary and its backup.
+
+use super::*;
+use crate::addresses::place_in;
+use crate::inspect::{self, Member, Region, Windows};
+use crate::level::pointers::for_each_pointer_mut;
+use crate::version::LevelEntry;
+
+/// A pair whose members use their devices differently from the beginning, and that has levels with
+/// pointers.
+fn with_levels(seed: u64) -> Pair {
+    let mut pair = Pair::new(seed, in_places());
+    for _ in 0..900 {
+        pair.write();
+        pair.pump();
+    }
+    pair.settle();
+    pair
+}
+
+fn bytes_of(entry: &LevelEntry) -> Buffer {
+    let mut bytes = Buffer::zeroed(entry.segment.len as usize);
+    entry.stored.read(0, &mut bytes).unwrap();
+    bytes
+}
+
+/// The pointers of `entry` as they stand on the device.
+fn pointers_of(version: &Version, entry: &LevelEntry) -> Vec<argosy_base::Pointer> {
+    let mut found = Vec::new();
+    let name = crate::addresses::name_of(version, &entry.segment);
+    for_each_pointer_mut(name, &mut bytes_of(entry), |_, at| {
+        found.push(at);
+        Some(at)
+    })
+    .unwrap();
+    found
+}
+
+fn with_pointers(version: &Version) -> Vec<LevelEntry> {
+    let levels = version.levels().iter();
+    let entries = levels.flat_map(|level| level.entries());
+    entries
+        .filter(|entry| has_pointers(&entry.segment))
+        .cloned()
+        .collect()
+}
+
+/// Each member's pointers lead to its own places, and to the same log segments.
+#[test]
+fn what_is_shipped_is_rewritten() {
+    let mut pair = with_levels(3);
+    let rewritten = pair.backup.take_rewritten();
+    assert!(
+        rewritten.segments > 10 && rewritten.pointers > 500,
+        "{rewritten:?}"
+    );
+    assert_eq!(pair.backup.take_rewritten(), Rewritten::default());
+    let own = Arc::clone(pair.backup.version());
+    let (_, _, pin) = pair.primary.checkpoint();
+    let mut differ = 0;
+    for entry in with_pointers(&own) {
+        let number = entry.segment.number;
+        let range = (0, entry.segment.len);
+        let neutral = pair.primary.read_segment(number, range, [&pin].into_iter());
+        let neutral = neutral.unwrap().unwrap();
+        differ += usize::from(*neutral != *bytes_of(&entry));
+        for at in pointers_of(&own, &entry) {
+            let to = own.resolve(at).expect("it leads to a place of the version");
+            let log = own.log_segment(to.segment()).expect("to a log segment");
+            assert_eq!(Some(log.stored.place()), place_in(at));
+        }
+    }
+    assert!(differ > 0, "places are not numbers");
+    assert_equal_on_devices(&pair);
+    pair.promote_backup();
+}
+
+/// What the command to compare members finds: nothing.
+fn assert_equal_on_devices(pair: &Pair) {
+    let clones = [&pair.primary_machine, &pair.backup_machine]
+        .map(|machine| Arc::new(machine.device.crash_clone(Crash::Kill, 1)));
+    let stores = clones.map(|device| Store::open_read_only(device).unwrap());
+    let regions = stores
+        .each_ref()
+        .map(|store| Region::read(store, &store.regions()[0], &pair.settings));
+    let windows = Windows::default();
+    let member = |which: usize| Member {
+        store: &stores[which],
+        region: &regions[which],
+        windows: &windows,
+    };
+    let found = inspect::compare([member(0), member(1)], &pair.settings);
+    assert!(found.expect("no difference").level_segments > 0);
+    for region in &regions {
+        let version = region.version.as_ref().unwrap();
+        let (checked, problems, _) = inspect::verify_region(version, &windows, &pair.settings);
+        assert_eq!(problems, []);
+        assert!(checked.pointers > 20);
+    }
+}
+
+/// The log map has what the primary's large log has, and no more; the index map nothing that an edit
+/// has made part of the version.
+#[test]
+fn maps_live_as_long_as_what_they_name() {
+    let mut pair = with_levels(4);
+    let places = pair.primary.log_places();
+    assert_eq!(pair.backup.log_map_len(), places.len());
+    for (number, place) in places {
+        assert_eq!(pair.backup.log_map.get(&number), Some(&place));
+    }
+    let version = Arc::clone(pair.backup.version());
+    let mut left = pair.backup.index_map();
+    assert!(left.all(|(_, number)| version.stored(number).is_none()));
+    drop(left);
+    let mut seen = false;
+    for _ in 0..400 {
+        pair.write();
+        pair.pump();
+        seen |= pair.backup.index_map().count() > 0;
+    }
+    assert!(seen, "segments arrive ahead of their edits");
+    pair.detach_backup();
+    assert_eq!(pair.backup.log_map_len(), 0);
+    pair.catch_up();
+    pair.settle();
+    pair.assert_equal();
+}
+
+/// Without the map nothing is guessed: what points into the log is fetched, and right.
+#[test]
+fn what_cannot_be_rewritten_is_fetched() {
+    let mut pair = with_levels(5);
+    let before = (pair.fetched, pair.unplaced);
+    for round in 0..600 {
+        if round % 40 == 0 {
+            pair.backup.log_map.clear();
+        }
+        pair.write();
+        pair.pump();
+    }
+    assert!(pair.unplaced > before.1 && pair.fetched > before.0);
+    pair.settle();
+    pair.assert_equal();
+    pair.promote_backup();
+}
+
+/// A level segment with pointers, as it goes to other members.
+fn one_of(pair: &Pair) -> (LevelEntry, Buffer) {
+    let entry = with_pointers(pair.backup.version()).remove(0);
+    let (number, len) = (entry.segment.number, entry.segment.len);
+    let bytes = pair.backup.read(number, 0, len).unwrap();
+    (entry, bytes)
+}
+
+#[test]
+fn bytes_that_hold_other_pointers_than_announced_are_refused() {
+    let pair = with_levels(6);
+    let (entry, neutral) = one_of(&pair);
+    let (number, epoch) = (entry.segment.number, entry.segment.epoch);
+    let mut machine = Machine::new(9);
+    let mut other = machine.open(&pair.settings, false).unwrap();
+    let shipment = |bytes: &Buffer| {
+        let bytes = (Buffer::from_slice(bytes), entry.segment.checksum);
+        Shipment::new(number, epoch, bytes, DeviceSegment(7))
+    };
+    // It does not know where the sender's log is.
+    let refused = other.rewrite(&mut shipment(&neutral));
+    assert!(
+        matches!(refused, Err(ReplicaError::Unplaced { .. })),
+        "{refused:?}"
+    );
+    // It knows, but has no such log segment itself.
+    let (log, _) = entry.segment.log_refs[0];
+    other.learn_places(&[(log, DeviceSegment(9))]);
+    let refused = other.rewrite(&mut shipment(&neutral));
+    assert!(
+        matches!(refused, Err(ReplicaError::Unplaced { .. })),
+        "{refused:?}"
+    );
+    // Nobody said that this log segment comes.
+    let refused = other.rewrite_fetched(&mut shipment(&neutral));
+    assert!(
+        matches!(refused, Err(ReplicaError::Damaged { .. })),
+        "{refused:?}"
+    );
+    // Bits fall over anywhere: nothing but a refusal, or the same bytes.
+    let mut backup = pair.backup;
+    let mut random = Random::new(6);
+    let mut intact = shipment(&neutral);
+    backup.rewrite_fetched(&mut intact).unwrap();
+    for _ in 0..200 {
+        let mut damaged = Buffer::from_slice(&neutral);
+        let at = random.below(damaged.len() as u64) as usize;
+        damaged[at] ^= 1 << random.below(8);
+        let mut shipment = shipment(&damaged);
+        match backup.rewrite_fetched(&mut shipment) {
+            Err(ReplicaError::Damaged { .. }) => {}
+            Err(error) => panic!("{error}"),
+            Ok(()) => assert!(*shipment.bytes == *intact.bytes, "byte {at}"),
+        }
+    }
+}
+
+/// A pointer that leads nowhere is damage that is named, for gets and for scans.
+#[test]
+fn a_pointer_to_a_place_without_a_segment_is_damage() {
+    let pair = with_levels(7);
+    let version = Arc::clone(pair.backup.version());
+    let nowhere = crate::addresses::as_high_bits(DeviceSegment(500));
+    for entry in with_pointers(&version) {
+        let name = crate::addresses::name_of(&version, &entry.segment);
+        let mut bytes = bytes_of(&entry);
+        for_each_pointer_mut(name, &mut bytes, |_, at| {
+            Some(argosy_base::Pointer::new(nowhere, at.offset()))
+        })
+        .unwrap();
+        let len = bytes.len();
+        let _ = entry.stored.write(0, Arc::new(bytes), 0..len);
+    }
+    pair.backup_machine.device.run_all();
+    let number = with_pointers(&version)[0].segment.number;
+    let len = with_pointers(&version)[0].segment.len;
+    let read = pair.backup.read(number, 0, len);
+    assert!(
+        matches!(read, Err(ReplicaError::CorruptLevel(_))),
+        "{:?}",
+        read.err()
+    );
+    let service = Service {
+        epoch: Epoch(2),
+        cache: Arc::new(NodeCache::new(pair.settings.cache_bytes)),
+        observer: None,
+    };
+    let promoted = Lsm::promote(pair.backup, service).unwrap();
+    let mut damaged = 0;
+    for (key, value) in &pair.model {
+        match promoted.get(key) {
+            Ok(found) => assert_eq!(found.value.as_ref(), Some(value)),
+            Err(EngineError::Corrupt { .. }) => damaged += 1,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    assert!(damaged > 20, "{damaged}");
+    let snapshot = promoted.snapshot();
+    let all = argosy_base::KeyRange::all();
+    let scanned = snapshot.scan(&all).and_then(|mut scan| {
+        while scan.next()?.is_some() {}
+        Ok(())
+    });
+    assert!(
+        matches!(scanned, Err(EngineError::Corrupt { .. })),
+        "{scanned:?}"
+    );
+}
+
+/// A region keeps the mode that it was made with.
+#[test]
+fn another_mode_is_refused() {
+    for (made, asked) in [(settings(), in_places()), (in_places(), settings())] {
+        let mut pair = Pair::new(1, made);
+        pair.write();
+        pair.crash_backup(Crash::Kill);
+        let Err(error) = pair.backup_machine.open(&asked, true) else {
+            panic!("it was opened");
+        };
+        let text = error.to_string();
+        assert!(text.contains("address mode"), "{text}");
+        assert_eq!(error.remedy(), Remedy::Correct);
+    }
+}
+
+/// The planted mistake: a pointer that stays as it came leads somewhere else, or nowhere.
+#[test]
+fn a_pointer_that_was_not_rewritten_is_noticed() {
+    let mutants = Mutants {
+        skip_rewrite: true,
+        ..Mutants::default()
+    };
+    let planted = Settings {
+        mutants,
+        ..in_places()
+    };
+    let mut noticed = 0;
+    for seed in 1..5 {
+        let mut pair = Pair::new(seed, in_places());
+        let mut machine = Machine::new(seed + 20);
+        pair.backup = machine.open(&planted, false).unwrap();
+        pair.backup_machine = machine;
+        pair.applied = EditSeq(0);
+        pair.catch_up();
+        for _ in 0..500 {
+            pair.write();
+            pair.pump();
+        }
+        pair.settle();
+        let entries = with_pointers(pair.backup.version());
+        noticed += usize::from(!entries.iter().all(|entry| {
+            let (number, len) = (entry.segment.number, entry.segment.len);
+            let own = pair.backup.read(number, 0, len);
+            let theirs = pair.primary.read_segment(number, (0, len), [].iter());
+            own.is_ok_and(|own| *own == *theirs.unwrap().unwrap())
+        }));
+    }
+    assert!(noticed > 1, "{noticed}");
+}

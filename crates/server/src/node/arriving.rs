@@ -1,0 +1,101 @@
+//! Finished segments that a primary ships, on their way into a backup's copy.
+//!
+//! The bytes lie in a landing slot, which the primary gets back when they are stored. They are
+//! copied, checked against the checksum that came with them, and written. Where pointers inside
+//! segments hold places ([`AddressMode::Rewrite`]) they hold the primary's: they are rewritten in
+//! between, and the CPU of that is accounted for by itself.
+
+use std::sync::atomic::Ordering;
+
+use argosy_base::{AddressMode, DeviceSegment, SegmentNumber, ServerId};
+use argosy_device::Buffer;
+use argosy_lsm::replica::{ReplicaError, Shipment};
+use argosy_wire::message::Message;
+
+use super::context::Context;
+use super::follower::Follower;
+use super::link::SHIP_SLOTS;
+use crate::activity::Activity;
+
+/// What a message says of a segment that was shipped.
+pub(super) struct Shipped {
+    pub(super) segment: SegmentNumber,
+    pub(super) len: u32,
+    pub(super) checksum: u32,
+    /// Where the primary has it.
+    pub(super) place: DeviceSegment,
+}
+
+impl Follower {
+    /// A segment was shipped: its bytes lie in the primary's slot.
+    pub(super) fn shipped(
+        &mut self,
+        from: ServerId,
+        shipped: &Shipped,
+        slot: u8,
+        context: &Context<'_>,
+    ) {
+        let len = shipped.len as usize;
+        if slot >= SHIP_SLOTS || len > context.slot_bytes() {
+            return context.reset_link(from, "a shipment names no slot");
+        }
+        let bytes = Buffer::from_slice(context.link(from).read_slot(slot, len));
+        match self.take_shipped(shipped, bytes, context) {
+            Ok(()) => {
+                self.storing.insert(shipped.segment, slot);
+            }
+            Err(ReplicaError::Damaged { .. }) => {
+                context.reset_link(from, "a shipped segment is damaged");
+            }
+            Err(error) => {
+                // It is fetched later if it is still needed; a full device may have room by then.
+                tracing::warn!(region = self.region.0, %error, "a shipped segment was not stored");
+                context.send(from, self.region, &Message::Stored { slot });
+            }
+        }
+    }
+
+    /// Checks a shipped segment, rewrites its pointers where they hold the sender's places, and
+    /// begins to write it.
+    fn take_shipped(
+        &mut self,
+        shipped: &Shipped,
+        bytes: Buffer,
+        context: &Context<'_>,
+    ) -> Result<(), ReplicaError> {
+        let bytes = (bytes, shipped.checksum);
+        let mut shipment = Shipment::new(shipped.segment, self.epoch, bytes, shipped.place);
+        self.replica.check(&shipment)?;
+        if self.replica.addresses() == AddressMode::Rewrite {
+            let _span = context.ledger().during(Activity::Rewriting);
+            self.replica.rewrite(&mut shipment)?;
+        }
+        self.replica.put(shipment)
+    }
+
+    /// Adds what was rewritten to the node's counters.
+    pub(super) fn count_rewritten(&mut self, context: &Context<'_>) {
+        let rewritten = self.replica.take_rewritten();
+        let counters = &context.node.counters;
+        for (counter, more) in [
+            (&counters.rewritten_segments, rewritten.segments),
+            (&counters.rewritten_bytes, rewritten.bytes),
+            (&counters.rewritten_pointers, rewritten.pointers),
+        ] {
+            if more > 0 {
+                counter.fetch_add(more, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// The primary's pointers name something else than this copy's: nothing of it can be taken.
+    pub(super) fn refuse_addresses(&mut self, primary: ServerId, theirs: AddressMode) {
+        let own = self.replica.addresses();
+        let why = format!(
+            "{primary}, the primary, has address mode {theirs}, and this server {own}: all members \
+             of a cluster have the same"
+        );
+        tracing::error!(region = self.region.0, %why, "this copy stops following");
+        self.failed = Some(why);
+    }
+}
