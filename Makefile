@@ -56,7 +56,7 @@ simulate-many:
 	@scripts/setup.sh rust
 	$(CARGO) run --release --locked -p argosy-sim -- --first $(FIRST) --seeds $(SEEDS)
 
-MUTANTS := acknowledge-early commit-before-durable free-under-snapshot recover-past-hole commit-before-arrival
+MUTANTS := acknowledge-early commit-before-durable free-under-snapshot recover-past-hole commit-before-arrival skip-rewrite
 
 mutants:
 	@scripts/setup.sh rust

@@ -384,6 +384,7 @@ impl Cluster {
         coverage.add("offers of checkpoints", counts.offers);
         coverage.add("bytes caught up", counts.catch_up_bytes);
         coverage.add("adoptions", counts.adoptions);
+        coverage.add("pointers rewritten", counts.rewritten_pointers);
         for region in node.map().regions() {
             let Some(stats) = node.engine_stats(region.id) else {
                 continue;
@@ -462,5 +463,7 @@ fn map(plan: &Plan, objects: &Objects) -> ClusterMap {
         Replication::None
     };
     let servers = (0..SERVERS).map(server).collect();
-    ClusterMap::new(ClusterId(1), replication, servers, regions).expect("a valid map")
+    let map = ClusterMap::new(ClusterId(1), replication, servers, regions);
+    map.expect("a valid map")
+        .with_addresses(plan.engine.addresses)
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 /// What must have happened at least once in a run of many seeds.
-pub const NEEDED: [&str; 42] = [
+pub const NEEDED: [&str; 43] = [
     "operations",
     "forwarded operations",
     "conditions that failed",
@@ -47,6 +47,7 @@ pub const NEEDED: [&str; 42] = [
     "bytes caught up",
     "adoptions",
     "segments compared",
+    "pointers rewritten",
 ];
 
 /// Counters by name.

@@ -2,7 +2,8 @@
 //!
 //! 1. Every region is whole, every request succeeds, every object is read.
 //! 2. When nothing moves any more, all members of a region stand at the same edit and hold the same
-//!    bytes: level segments as a whole, log segments up to where they are durable.
+//!    bytes: level segments as a whole (their pointers as they go to other members), log segments up
+//!    to where they are durable.
 //! 3. What the devices have in use is what the manifests name: nothing leaked, nothing owned twice.
 //! 4. All servers are stopped cleanly and started again; then the same holds once more.
 
@@ -10,8 +11,9 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use argosy_base::limits::BLOCK_SIZE;
-use argosy_base::{Identity, Kind, RegionId, SegmentNumber};
+use argosy_base::{AddressMode, Identity, Kind, RegionId, SegmentNumber};
 use argosy_engine::Condition;
+use argosy_lsm::addresses::has_pointers;
 use argosy_lsm::edit::Edit;
 use argosy_server::node::CopyState;
 
@@ -168,7 +170,7 @@ impl Run {
             }
         }
         // The primary comes first: its bytes are those that are durable everywhere.
-        for (number, len, checksum) in parts(&first) {
+        for (number, len, checksum) in parts(&first, self.plan.engine.addresses) {
             let mut bytes: Option<Vec<u8>> = None;
             for member in &members {
                 let up = self.cluster.up(*member).ok_or("a server is down")?;
@@ -252,13 +254,12 @@ type Part = (SegmentNumber, u32, Option<(argosy_base::Epoch, u32)>);
 
 /// The segments of a copy, how many bytes of them count and are durable, and the checksum where it
 /// is known. What lies behind the end of a sealed log is never read again.
-fn parts(state: &CopyState) -> Vec<Part> {
+fn parts(state: &CopyState, addresses: AddressMode) -> Vec<Part> {
     let levels = state.checkpoint.added.iter().map(|(_, _, segment)| {
-        (
-            segment.number,
-            segment.len,
-            Some((segment.epoch, segment.checksum)),
-        )
+        // Where pointers hold places, it is that of the bytes as they were first built.
+        let known = addresses == AddressMode::Logical || !has_pointers(segment);
+        let checksum = known.then_some((segment.epoch, segment.checksum));
+        (segment.number, segment.len, checksum)
     });
     let logs = state.checkpoint.logs_added.iter().map(|log| {
         let flushed = state

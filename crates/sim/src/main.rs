@@ -55,9 +55,10 @@ fn mutant(name: &str) -> Result<Mutants, String> {
         "free-under-snapshot" => &mut mutants.engine.free_under_snapshot,
         "recover-past-hole" => &mut mutants.engine.recover_past_hole,
         "commit-before-arrival" => &mut mutants.engine.commit_before_arrival,
+        "skip-rewrite" => &mut mutants.engine.skip_rewrite,
         _ => {
             return Err("there are acknowledge-early, commit-before-durable, \
-                        free-under-snapshot, recover-past-hole and commit-before-arrival"
+                        free-under-snapshot, recover-past-hole, commit-before-arrival and skip-rewrite"
                 .to_owned());
         }
     };
