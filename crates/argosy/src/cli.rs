@@ -9,7 +9,8 @@ use argosy_base::AddressMode;
 use clap::{Parser, Subcommand, ValueEnum};
 
 use crate::cluster::layout::Replication;
-use crate::{bench, config, inspect, playground, server};
+use crate::transfer::{export, import};
+use crate::{bench, config, inspect, playground, server, shell};
 
 /// A replicated, persistent, ordered key-value store
 #[derive(Parser, Debug)]
@@ -29,6 +30,9 @@ struct Cli {
 enum Command {
     Server(server::ServerArgs),
     Playground(playground::Playground),
+    Shell(shell::Shell),
+    Import(import::Import),
+    Export(export::Export),
     Bench(Box<bench::Bench>),
     Inspect(inspect::Inspect),
     Config(config::command::Config),
@@ -57,6 +61,9 @@ pub fn main() -> ExitCode {
             log_to_stderr("warn");
             bench.run()
         }
+        Command::Shell(shell) => shell.run(),
+        Command::Import(import) => import.run(),
+        Command::Export(export) => export.run(),
         Command::Inspect(inspect) => inspect.run(),
         Command::Config(config) => config.run(),
     };

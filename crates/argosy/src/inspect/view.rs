@@ -5,6 +5,8 @@ use argosy_device::{HeadBlock, Superblock};
 use argosy_lsm::inspect::{LogEnds, Owner, Problem, Region};
 use serde::Serialize;
 
+use crate::bytes::to_base64;
+
 /// A copy of superblock or catalog.
 #[derive(Serialize)]
 pub(super) struct HeadView {
@@ -127,7 +129,7 @@ impl KeyView {
     fn of(key: &[u8]) -> Self {
         Self {
             text: key.escape_ascii().to_string(),
-            base64: base64(key),
+            base64: to_base64(key),
         }
     }
 }
@@ -320,43 +322,4 @@ fn log_views(version: &argosy_lsm::Version, ends: Option<&LogEnds>) -> Vec<LogVi
 /// Bytes of a segment, as offsets count them.
 fn segment_bytes() -> u32 {
     u32::try_from(argosy_base::SEGMENT_SIZE).expect("2 MiB fit")
-}
-
-/// Bytes as text, by RFC 4648.
-pub(super) fn base64(bytes: &[u8]) -> String {
-    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
-    for group in bytes.chunks(3) {
-        let byte = |index: usize| u32::from(group.get(index).copied().unwrap_or(0));
-        let word = byte(0) << 16 | byte(1) << 8 | byte(2);
-        for letter in 0..4 {
-            let index = (word >> (18 - 6 * letter)) as usize & 63;
-            let padding = letter > group.len();
-            text.push(if padding {
-                '='
-            } else {
-                char::from(LETTERS[index])
-            });
-        }
-    }
-    text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn base64_is_that_of_the_standard() {
-        for (bytes, text) in [
-            ("", ""),
-            ("f", "Zg=="),
-            ("fo", "Zm8="),
-            ("foo", "Zm9v"),
-            ("foobar", "Zm9vYmFy"),
-        ] {
-            assert_eq!(base64(bytes.as_bytes()), text);
-        }
-        assert_eq!(base64(&[0xff, 0xfe, 0]), "//4A");
-    }
 }

@@ -12,6 +12,7 @@
 mod admin;
 mod bench_command;
 mod config_command;
+mod first_minutes;
 mod full;
 mod inspect_command;
 mod kill;
@@ -21,3 +22,4 @@ mod package_index;
 mod playground;
 mod redis_tools;
 mod support;
+mod tools;

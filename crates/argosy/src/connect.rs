@@ -1,0 +1,80 @@
+//! How tools reach a cluster: by the address of any server of it.
+
+use std::net::{SocketAddr, ToSocketAddrs};
+
+use argosy_base::Remedy;
+use argosy_client::{ClientError, Kv, RespClient};
+use clap::Args;
+
+use crate::failure::Failure;
+
+/// Which cluster, on a command line.
+#[derive(Args, Clone, Debug)]
+pub struct Endpoints {
+    /// Servers of the cluster, any of them; the first that answers is used
+    #[arg(
+        short,
+        long = "endpoints",
+        value_name = "HOST:PORT,...",
+        env = "ARGOSY_ENDPOINTS",
+        value_delimiter = ',',
+        default_value = "127.0.0.1:7379"
+    )]
+    endpoints: Vec<String>,
+}
+
+impl Endpoints {
+    /// A client of the cluster.
+    ///
+    /// # Errors
+    /// Where none of the servers answers.
+    pub fn connect(&self) -> Result<Box<dyn Kv>, Failure> {
+        Ok(Box::new(self.resp()?))
+    }
+
+    /// About how many keys there are, where a server tells.
+    pub fn count(&self) -> Option<u64> {
+        let mut client = self.resp().ok()?;
+        match client.command(&[b"DBSIZE"]) {
+            Ok(argosy_client::resp::Reply::Integer(count)) => u64::try_from(count).ok(),
+            _ => None,
+        }
+    }
+
+    fn resp(&self) -> Result<RespClient, Failure> {
+        let mut refusals = Vec::new();
+        for endpoint in &self.endpoints {
+            match addresses(endpoint) {
+                Ok(addresses) => {
+                    for address in addresses {
+                        match RespClient::connect(address) {
+                            Ok(client) => return Ok(client),
+                            Err(error) => refusals.push(error.to_string()),
+                        }
+                    }
+                }
+                Err(why) => refusals.push(why),
+            }
+        }
+        Err(Failure::Unreachable(format!(
+            "no server answers: {}; name one with --endpoints or ARGOSY_ENDPOINTS, or start one \
+             with argosy playground",
+            refusals.join("; ")
+        )))
+    }
+}
+
+fn addresses(endpoint: &str) -> Result<Vec<SocketAddr>, String> {
+    let found = endpoint.to_socket_addrs();
+    let found = found.map_err(|error| format!("'{endpoint}' is no HOST:PORT: {error}"))?;
+    Ok(found.collect())
+}
+
+impl From<ClientError> for Failure {
+    fn from(error: ClientError) -> Self {
+        match error.remedy() {
+            Remedy::Retry => Self::Unreachable(error.to_string()),
+            _ => Self::Failed(error.to_string()),
+        }
+    }
+}

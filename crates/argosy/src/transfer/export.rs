@@ -1,0 +1,371 @@
+//! `argosy export`: keys and values of a cluster as lines of text, in key order.
+//!
+//! One thread reads pages ahead, another writes lines. An export that was interrupted can go on: its
+//! file ends in a whole line, perhaps behind a piece of one, and since lines are in key order, the
+//! last whole one says where to go on.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::Duration;
+
+use argosy_base::KeyRange;
+use argosy_base::range::successor;
+use argosy_client::{Kv, Page, Span};
+use clap::Args;
+use serde::Serialize;
+
+use super::format::{self, Encoding, Format};
+use super::lines::LINE_BYTES_MAX;
+use super::progress::{Done, Parts, Progress, ProgressArgs, mebibytes};
+use super::writers::retried;
+use crate::bytes;
+use crate::cli::OutputFormat;
+use crate::connect::Endpoints;
+use crate::failure::Failure;
+use crate::units;
+
+/// Pairs that are asked for at once.
+const PAGE: usize = 1000;
+/// Pages that are read ahead, at most.
+const PAGES_AHEAD: usize = 4;
+/// Bytes that are gathered before they are written.
+const WRITE_BYTES: usize = 1 << 20;
+
+/// Write keys and values as lines of text
+///
+/// Writes JSON lines ({"key":"a","value":"b"}) or TSV in key order, as `argosy import` reads them. Each
+/// page of some thousand pairs is one moment of its region; the whole is not a snapshot.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:\n  argosy export fruit.jsonl\n  \
+    argosy export --prefix user/ --format tsv - | head\n  \
+    argosy export --resume fruit.jsonl\n\n\
+    Formats, limits and how to go on: docs/import-export.md")]
+pub struct Export {
+    #[command(flatten)]
+    endpoints: Endpoints,
+    /// What to write; - is stdout
+    #[arg(value_name = "FILE", default_value = "-")]
+    file: PathBuf,
+    /// How lines look [default: by the file's name, else jsonl]
+    #[arg(short, long, value_enum)]
+    format: Option<Format>,
+    /// How JSON shows keys and values
+    #[arg(long, value_enum, default_value_t)]
+    encoding: Encoding,
+    /// The first key (text, hex:…, 0x… or base64:…)
+    #[arg(long, value_name = "KEY", value_parser = bytes::parse, conflicts_with = "prefix")]
+    from: Option<std::vec::Vec<u8>>,
+    /// The first key that is left out
+    #[arg(long, value_name = "KEY", value_parser = bytes::parse, conflicts_with = "prefix")]
+    to: Option<std::vec::Vec<u8>>,
+    /// Only keys that begin so
+    #[arg(long, value_name = "PREFIX", value_parser = bytes::parse)]
+    prefix: Option<std::vec::Vec<u8>>,
+    /// Most pairs
+    #[arg(long, value_name = "N", conflicts_with = "resume")]
+    limit: Option<u64>,
+    /// Go on behind the last whole line of FILE
+    #[arg(long, conflicts_with = "overwrite")]
+    resume: bool,
+    /// Replace FILE
+    #[arg(long)]
+    overwrite: bool,
+    /// How long a page is tried again while the cluster cannot give it
+    #[arg(long, value_name = "SPAN", default_value = "30s")]
+    retry_for: units::Span,
+    #[command(flatten)]
+    progress: ProgressArgs,
+    /// How the summary is printed; on stderr where stdout has the data
+    #[arg(short, long, value_enum, default_value_t)]
+    output: OutputFormat,
+}
+
+/// What `-o json` prints.
+#[derive(Serialize)]
+struct Summary {
+    schema: &'static str,
+    pairs: u64,
+    bytes: u64,
+    seconds: f64,
+}
+
+/// Where lines go.
+enum Target {
+    Stdout(io::Stdout),
+    File(File, PathBuf),
+}
+
+impl Export {
+    /// Runs until all is written.
+    pub fn run(self) -> Result<(), Failure> {
+        let named = Format::of_name(&self.file.to_string_lossy());
+        let format = self.format.unwrap_or(named);
+        if format == Format::Tsv && self.encoding != Encoding::Auto {
+            return Err(Failure::Usage(
+                "--encoding is for JSON lines: TSV escapes what is no text".to_owned(),
+            ));
+        }
+        let mut client = self.endpoints.connect()?;
+        let (target, behind) = self.target(format)?;
+        let mut range = self.range();
+        if let Some(last) = behind {
+            if !range.contains(&last) {
+                return Err(Failure::Failed(format!(
+                    "{}: its last key is not one of those to be exported: the file is of another \
+                     export, or of another format",
+                    self.file.display()
+                )));
+            }
+            range.from = successor(&last);
+        }
+        let whole = self.prefix.is_none() && self.from.is_none() && self.to.is_none();
+        let all = if whole { self.endpoints.count() } else { None };
+        let all = all.filter(|_| !self.resume).or(self.limit);
+        let mut progress = Progress::begin("export", self.progress);
+        let stopping = AtomicBool::new(false);
+        let retry_for = self.retry_for.0;
+        let (give, pages) = sync_channel(PAGES_AHEAD);
+        let limit = self.limit;
+        let result = std::thread::scope(|scope| {
+            let (span, stopping) = (Span::of(range), &stopping);
+            let reader = std::thread::Builder::new().name("export".to_owned());
+            reader
+                .spawn_scoped(scope, move || {
+                    read_pages(&mut *client, span, limit, (retry_for, stopping), &give);
+                })
+                .map_err(|error| Failure::Failed(format!("cannot start a thread: {error}")))?;
+            let result = self.write(format, target, pages, (&mut progress, all));
+            stopping.store(true, std::sync::atomic::Ordering::Relaxed);
+            result
+        });
+        progress.clear();
+        let done = result?;
+        self.summarise(&done, progress.took());
+        Ok(())
+    }
+
+    fn range(&self) -> KeyRange {
+        if let Some(prefix) = &self.prefix {
+            return Span::prefix(prefix).range;
+        }
+        KeyRange::new(self.from.clone().unwrap_or_default(), self.to.clone())
+    }
+
+    /// Where lines go, and the last key that is there already.
+    fn target(&self, format: Format) -> Result<(Target, Option<Vec<u8>>), Failure> {
+        let path = &self.file;
+        if path == Path::new("-") {
+            if self.resume {
+                let what = "--resume goes on in a file; stdout cannot be read";
+                return Err(Failure::Usage(what.to_owned()));
+            }
+            return Ok((Target::Stdout(io::stdout()), None));
+        }
+        let mut open = OpenOptions::new();
+        open.read(true).write(true).create(true);
+        if !self.resume && !self.overwrite {
+            open.create_new(true);
+        }
+        let mut file = match open.open(path) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                return Err(Failure::Failed(format!(
+                    "{} exists: --resume goes on in it, --overwrite replaces it",
+                    path.display()
+                )));
+            }
+            file => file.map_err(|error| Failure::io("write", path, &error))?,
+        };
+        let behind = if self.resume {
+            last_key(&mut file, format, path)?
+        } else {
+            let emptied = file.set_len(0);
+            emptied.map_err(|error| Failure::io("empty", path, &error))?;
+            None
+        };
+        Ok((Target::File(file, path.clone()), behind))
+    }
+
+    fn write(
+        &self,
+        format: Format,
+        target: Target,
+        pages: Receiver<Result<Page, Failure>>,
+        (progress, all): (&mut Progress, Option<u64>),
+    ) -> Result<Done, Failure> {
+        let failed = |error: &io::Error| Failure::io("write", &self.file, error);
+        let mut out: BufWriter<Box<dyn Write>> = BufWriter::with_capacity(
+            WRITE_BYTES,
+            match &target {
+                Target::Stdout(stdout) => Box::new(stdout.lock()),
+                Target::File(file, path) => Box::new(
+                    file.try_clone()
+                        .map_err(|e| Failure::io("write", path, &e))?,
+                ),
+            },
+        );
+        let mut done = Done::default();
+        let mut line = Vec::new();
+        for page in pages {
+            for (key, value) in page?.pairs {
+                line.clear();
+                format::write_line(format, self.encoding, &key, &value, &mut line);
+                out.write_all(&line).map_err(|error| failed(&error))?;
+                done.pairs += 1;
+                done.bytes += line.len() as u64;
+            }
+            done.parts = all.map(|all| Parts {
+                before: 0,
+                done: done.pairs,
+                all,
+            });
+            progress.tell(&done);
+        }
+        out.flush().map_err(|error| failed(&error))?;
+        drop(out);
+        if let Target::File(file, _) = &target {
+            file.sync_all().map_err(|error| failed(&error))?;
+        }
+        Ok(done)
+    }
+
+    fn summarise(&self, done: &Done, took: Duration) {
+        if self.output == OutputFormat::Json {
+            let summary = Summary {
+                schema: "argosy.export.v1",
+                pairs: done.pairs,
+                bytes: done.bytes,
+                seconds: took.as_secs_f64(),
+            };
+            let json = serde_json::to_string(&summary).expect("plain data becomes JSON");
+            match self.file == Path::new("-") {
+                true => eprintln!("{json}"),
+                false => println!("{json}"),
+            }
+        } else if !self.progress.quiet {
+            eprintln!(
+                "exported {} pairs; {} in {}.{} s",
+                done.pairs,
+                mebibytes(done.bytes),
+                took.as_secs(),
+                took.subsec_millis() / 100
+            );
+        }
+    }
+}
+
+/// Reads pages and gives them out, until the end, the limit, an error, or nobody takes them.
+fn read_pages(
+    client: &mut dyn Kv,
+    span: Span,
+    limit: Option<u64>,
+    (retry_for, stopping): (Duration, &AtomicBool),
+    give: &SyncSender<Result<Page, Failure>>,
+) {
+    let mut left = limit.unwrap_or(u64::MAX);
+    let mut rest = Some(span).filter(|span| !span.range.is_empty());
+    while let Some(span) = rest.take().filter(|_| left > 0) {
+        let wanted = usize::try_from(left).unwrap_or(PAGE).min(PAGE);
+        let mut page = retried(retry_for, stopping, || client.page(&span, wanted));
+        if let Ok(page) = &mut page {
+            left -= (page.pairs.len() as u64).min(left);
+            rest = page.rest.take();
+        }
+        if give.send(page).is_err() {
+            return;
+        }
+    }
+}
+
+/// The key of the last whole line of `file`; what stands behind it is cut off. `None` where there is
+/// no whole line.
+fn last_key(file: &mut File, format: Format, path: &Path) -> Result<Option<Vec<u8>>, Failure> {
+    let failed = |error: io::Error| Failure::io("read", path, &error);
+    let end = end_of_lines(file, u64::MAX).map_err(failed)?;
+    file.set_len(end).map_err(failed)?;
+    file.seek(SeekFrom::Start(end)).map_err(failed)?;
+    if end == 0 {
+        return Ok(None);
+    }
+    let start = end_of_lines(file, end - 1).map_err(failed)?;
+    let len = end - 1 - start;
+    if len > LINE_BYTES_MAX as u64 {
+        let what = format!("{}: its last line is no line of an export", path.display());
+        return Err(Failure::Failed(what));
+    }
+    let mut line = Vec::new();
+    file.seek(SeekFrom::Start(start)).map_err(failed)?;
+    Read::take(&mut *file, len)
+        .read_to_end(&mut line)
+        .map_err(failed)?;
+    file.seek(SeekFrom::Start(end)).map_err(failed)?;
+    let record = format::parse(format, &line).map_err(|what| {
+        let shown = path.display();
+        Failure::Failed(format!(
+            "{shown}: its last line is none of this format: {what}"
+        ))
+    })?;
+    Ok(Some(record.key))
+}
+
+/// Where the last line ends that ends in the first `before` bytes: behind a line feed, or at 0.
+fn end_of_lines(file: &mut File, before: u64) -> io::Result<u64> {
+    const STEP: u64 = 64 << 10;
+    let mut end = file.metadata()?.len().min(before);
+    let mut bytes = Vec::new();
+    while end > 0 {
+        let start = end.saturating_sub(STEP);
+        bytes.clear();
+        file.seek(SeekFrom::Start(start))?;
+        Read::take(&mut *file, end - start).read_to_end(&mut bytes)?;
+        if let Some(at) = bytes.iter().rposition(|&byte| byte == b'\n') {
+            return Ok(start + at as u64 + 1);
+        }
+        end = start;
+    }
+    Ok(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_goes_on_behind_its_last_whole_line() {
+        let name = format!("argosy-export-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let whole = "{\"key\":\"a\",\"value\":\"1\"}\n{\"key\":\"b\",\"value\":\"2\"}\n";
+        let long = format!("{{\"key\":\"c\",\"value\":\"{}\"}}\n", "v".repeat(200_000));
+        let tails = ["", "{\"key\":\"z", "{"];
+        for (text, key, tail) in tails.into_iter().flat_map(|tail| {
+            [
+                (whole.to_owned(), "b", tail),
+                (whole.to_owned() + &long, "c", tail),
+            ]
+        }) {
+            std::fs::write(&path, text.clone() + tail).unwrap();
+            let mut file = OpenOptions::new()
+                .read(true)
+                .write(true)
+                .open(&path)
+                .unwrap();
+            let last = last_key(&mut file, Format::Jsonl, &path).unwrap();
+            assert_eq!(last, Some(key.as_bytes().to_vec()));
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
+            assert_eq!(file.stream_position().unwrap(), text.len() as u64);
+        }
+        std::fs::write(&path, "{\"key\":\"a").unwrap();
+        let mut file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(&path)
+            .unwrap();
+        assert_eq!(last_key(&mut file, Format::Jsonl, &path).unwrap(), None);
+        assert_eq!(file.metadata().unwrap().len(), 0);
+        std::fs::write(&path, "no line of ours\n").unwrap();
+        assert!(last_key(&mut file, Format::Jsonl, &path).is_err());
+        std::fs::remove_file(&path).unwrap();
+    }
+}

@@ -1,0 +1,414 @@
+//! `argosy import`: lines of text into a cluster.
+//!
+//! Lines are read in chunks. A chunk is divided by key over the connections ([`writers`](super)); up
+//! to [`CHUNKS_MAX`] are under way. The *place* up to which the import is known to be applied is the
+//! end of the last chunk before which none is under way: this is what the checkpoint says, so an
+//! import that goes on from it does some lines twice, and leaves none out.
+//!
+//! A line that is no pair ends the import: what stands in front of it is applied, and nothing behind
+//! it. With `--keep-going` it goes to the file of rejects instead.
+
+use std::collections::VecDeque;
+use std::fs::OpenOptions;
+use std::io::{BufWriter, Write};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use serde::Serialize;
+
+use super::checkpoint::{Applied, Checkpoint};
+use super::format::{self, Format, Record};
+use super::lines::{LINE_BYTES_MAX, Lines, Next, Place};
+use super::progress::{Done, Parts, Progress, ProgressArgs, mebibytes};
+use super::writers::{Finished, Writers};
+use crate::cli::OutputFormat;
+use crate::connect::Endpoints;
+use crate::failure::Failure;
+use crate::units::Span;
+
+/// Chunks under way, at most.
+const CHUNKS_MAX: usize = 8;
+/// Lines of a chunk, at most.
+const CHUNK_LINES: usize = 2000;
+/// Bytes of lines from which on a chunk is full.
+const CHUNK_BYTES: u64 = 512 << 10;
+/// Bad lines that are told one by one.
+const TOLD_MAX: u64 = 20;
+
+/// Load keys and values from lines of text
+///
+/// Reads JSON lines ({"key":"a","value":"b"}) or TSV, as `argosy export` writes them. Nothing counts
+/// as imported before every member of its region has it.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:\n  argosy import fruit.jsonl\n  \
+    argosy import --format tsv --resume fruit.checkpoint fruit.tsv\n  \
+    zcat dump.jsonl.gz | argosy import -\n\n\
+    Formats, limits and how to go on: docs/import-export.md")]
+pub struct Import {
+    #[command(flatten)]
+    endpoints: Endpoints,
+    /// What to read; - is stdin
+    #[arg(value_name = "FILE", default_value = "-")]
+    file: PathBuf,
+    /// How lines look [default: by the file's name, else jsonl]
+    #[arg(short, long, value_enum)]
+    format: Option<Format>,
+    /// Keep here how far it is, and go on where this says
+    #[arg(long, value_name = "CHECKPOINT")]
+    resume: Option<PathBuf>,
+    /// Pass over lines that are no pairs
+    #[arg(long, requires = "rejects")]
+    keep_going: bool,
+    /// Where such lines go
+    #[arg(long, value_name = "FILE", requires = "keep_going")]
+    rejects: Option<PathBuf>,
+    /// Connections that write at the same time
+    #[arg(long, value_name = "N", default_value_t = 4,
+        value_parser = clap::value_parser!(u8).range(1..=64))]
+    connections: u8,
+    /// How long a batch is tried again while the cluster cannot take it
+    #[arg(long, value_name = "SPAN", default_value = "30s")]
+    retry_for: Span,
+    #[command(flatten)]
+    progress: ProgressArgs,
+    /// How the summary is printed
+    #[arg(short, long, value_enum, default_value_t)]
+    output: OutputFormat,
+}
+
+/// What `-o json` prints.
+#[derive(Serialize)]
+struct Summary {
+    schema: &'static str,
+    pairs: u64,
+    bytes: u64,
+    lines: u64,
+    rejected: u64,
+    resumed_behind_line: u64,
+    seconds: f64,
+}
+
+/// A chunk under way.
+struct Chunk {
+    number: u64,
+    /// Batches that have not ended.
+    left: usize,
+    place: Place,
+    pairs: u64,
+    rejected: u64,
+}
+
+/// An import under way.
+struct Course {
+    lines: Lines,
+    format: Format,
+    writers: Writers,
+    chunks: VecDeque<Chunk>,
+    next_chunk: u64,
+    applied: Applied,
+    /// Where it began.
+    began: Place,
+    checkpoint: Checkpoint,
+    rejects: Option<Rejects>,
+    progress: Progress,
+}
+
+/// Where lines go that are no pairs.
+struct Rejects {
+    path: PathBuf,
+    file: BufWriter<std::fs::File>,
+    told: u64,
+}
+
+/// Lines that were read together.
+#[derive(Default)]
+struct Read {
+    records: Vec<Record>,
+    rejected: u64,
+    end: bool,
+    /// The line that ends the import.
+    bad: Option<Failure>,
+}
+
+impl Import {
+    /// Runs until the input ends.
+    pub fn run(self) -> Result<(), Failure> {
+        let named = Format::of_name(&self.file.to_string_lossy());
+        let format = self.format.unwrap_or(named);
+        let (checkpoint, applied) = Checkpoint::open(self.resume.clone(), format)?;
+        if applied.done {
+            eprintln!("import: the checkpoint says that all of it is imported already");
+            return Ok(());
+        }
+        let clients = (0..self.connections).map(|_| self.endpoints.connect());
+        let clients = clients.collect::<Result<_, _>>()?;
+        let retry_for: Duration = self.retry_for.0;
+        let mut course = Course {
+            lines: Lines::open(&self.file, applied.place)?,
+            format,
+            writers: Writers::start(clients, CHUNKS_MAX, retry_for)?,
+            chunks: VecDeque::new(),
+            next_chunk: 0,
+            began: applied.place,
+            applied,
+            checkpoint,
+            rejects: self.rejects.as_ref().map(Rejects::open).transpose()?,
+            progress: Progress::begin("import", self.progress),
+        };
+        let result = course.run();
+        course.progress.clear();
+        let kept = course.keep();
+        if let Err(failure) = result {
+            return Err(self.explained(failure, &course));
+        }
+        kept?;
+        self.summarise(&course)
+    }
+
+    fn summarise(&self, course: &Course) -> Result<(), Failure> {
+        let (applied, began) = (&course.applied, course.began);
+        let took = course.progress.took();
+        let bytes = applied.place.offset - began.offset;
+        if self.output == OutputFormat::Json {
+            let summary = Summary {
+                schema: "argosy.import.v1",
+                pairs: applied.pairs,
+                bytes,
+                lines: applied.place.lines,
+                rejected: applied.rejected,
+                resumed_behind_line: began.lines,
+                seconds: took.as_secs_f64(),
+            };
+            let json = serde_json::to_string(&summary).expect("plain data becomes JSON");
+            println!("{json}");
+        } else if !self.progress.quiet {
+            eprintln!(
+                "imported {} pairs from {} lines; {} in {}.{} s",
+                applied.pairs,
+                applied.place.lines,
+                mebibytes(bytes),
+                took.as_secs(),
+                took.subsec_millis() / 100
+            );
+        }
+        match (applied.rejected, &self.rejects) {
+            (rejected @ 1.., Some(path)) => Err(Failure::Failed(format!(
+                "{rejected} lines were no pairs; they are in {}",
+                path.display()
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    /// `failure`, with what became of the lines and how to go on.
+    fn explained(&self, failure: Failure, course: &Course) -> Failure {
+        let place = course.applied.place;
+        let how = match &self.resume {
+            Some(path) => format!(
+                "to go on, repeat the command: {} has the place",
+                path.display()
+            ),
+            None => {
+                "lines may be imported again without harm; with --resume FILE an import goes on \
+                     where it ended"
+                    .to_owned()
+            }
+        };
+        let with = |text: String| {
+            let (lines, read) = (place.lines, course.lines.place().lines);
+            let behind = match read > lines && !course.chunks.is_empty() {
+                true => format!(", and of lines {} to {read} some may be", lines + 1),
+                false => String::new(),
+            };
+            format!("{text}\nlines 1 to {lines} are applied{behind}; {how}")
+        };
+        match failure {
+            Failure::Failed(text) => Failure::Failed(with(text)),
+            Failure::Unreachable(text) => Failure::Unreachable(with(text)),
+            other => other,
+        }
+    }
+}
+
+impl Course {
+    fn run(&mut self) -> Result<(), Failure> {
+        let read = loop {
+            let read = self.read()?;
+            let (end, bad) = (read.end, read.bad);
+            self.give(read.records, read.rejected);
+            while let Some(finished) = self.writers.poll() {
+                self.take(finished)?;
+            }
+            while self.chunks.len() >= CHUNKS_MAX {
+                self.take(self.writers.wait())?;
+            }
+            self.keep_now_and_then()?;
+            if end || bad.is_some() {
+                break bad;
+            }
+        };
+        while !self.chunks.is_empty() {
+            self.take(self.writers.wait())?;
+        }
+        match read {
+            Some(failure) => Err(failure),
+            None => {
+                self.applied.done = true;
+                Ok(())
+            }
+        }
+    }
+
+    /// Reads a chunk.
+    fn read(&mut self) -> Result<Read, Failure> {
+        let began = self.lines.place().offset;
+        let mut read = Read::default();
+        while read.records.len() < CHUNK_LINES && self.lines.place().offset - began < CHUNK_BYTES {
+            let before = self.lines.place();
+            let next = self.lines.next().map_err(|error| {
+                let line = before.lines + 1;
+                Failure::Failed(format!("line {line}: cannot be read: {error}"))
+            })?;
+            let (line, parsed) = match next {
+                Next::End => {
+                    read.end = true;
+                    break;
+                }
+                Next::Line(line) => (line, format::parse(self.format, line)),
+                Next::TooLong => {
+                    let what = format!("it has over {LINE_BYTES_MAX} bytes");
+                    (&b"(left out: too long)"[..], Err(what))
+                }
+            };
+            match (parsed, &mut self.rejects) {
+                (Ok(record), _) => read.records.push(record),
+                (Err(what), Some(rejects)) => {
+                    rejects.take(before.lines + 1, line, &what)?;
+                    read.rejected += 1;
+                }
+                (Err(what), None) => {
+                    let line = before.lines + 1;
+                    self.lines.give_back(before);
+                    read.bad = Some(Failure::Failed(format!("line {line}: {what}")));
+                    break;
+                }
+            }
+        }
+        Ok(read)
+    }
+
+    /// Hands a chunk out that ends where reading stands.
+    fn give(&mut self, records: Vec<Record>, rejected: u64) {
+        let number = self.next_chunk;
+        self.next_chunk += 1;
+        let pairs = records.len() as u64;
+        let left = self.writers.give(number, records);
+        self.chunks.push_back(Chunk {
+            number,
+            left,
+            place: self.lines.place(),
+            pairs,
+            rejected,
+        });
+        self.advance();
+    }
+
+    /// A batch has ended.
+    fn take(&mut self, finished: Finished) -> Result<(), Failure> {
+        if let Err(failure) = finished.result {
+            self.drain(finished.chunk);
+            return Err(failure);
+        }
+        self.count(finished.chunk);
+        Ok(())
+    }
+
+    fn count(&mut self, number: u64) {
+        let chunk = self.chunks.iter_mut().find(|chunk| chunk.number == number);
+        chunk
+            .expect("a chunk stays until its batches have ended")
+            .left -= 1;
+        self.advance();
+    }
+
+    /// One batch has failed: waits for the others, so that it is known what became of them. A chunk
+    /// that is not whole keeps those behind it from counting.
+    fn drain(&mut self, failed: u64) {
+        self.writers.stop();
+        let batches: usize = self.chunks.iter().map(|chunk| chunk.left).sum();
+        let mut failed = vec![failed];
+        for _ in 1..batches {
+            let finished = self.writers.wait();
+            match finished.result {
+                Ok(()) if !failed.contains(&finished.chunk) => self.count(finished.chunk),
+                Ok(()) => {}
+                Err(_) => failed.push(finished.chunk),
+            }
+        }
+    }
+
+    /// Counts the chunks that are applied, up to the first that is not.
+    fn advance(&mut self) {
+        while let Some(chunk) = self.chunks.pop_front_if(|chunk| chunk.left == 0) {
+            self.applied.place = chunk.place;
+            self.applied.pairs += chunk.pairs;
+            self.applied.rejected += chunk.rejected;
+        }
+    }
+
+    fn keep_now_and_then(&mut self) -> Result<(), Failure> {
+        let place = self.applied.place;
+        let done = Done {
+            pairs: self.applied.pairs,
+            bytes: place.offset - self.began.offset,
+            parts: self.lines.bytes.map(|all| Parts {
+                before: self.began.offset,
+                done: place.offset,
+                all,
+            }),
+        };
+        self.progress.tell(&done);
+        if let Some(rejects) = &mut self.rejects {
+            rejects.flush()?;
+        }
+        self.checkpoint.keep_now_and_then(&self.applied)
+    }
+
+    /// Keeps how far it is.
+    fn keep(&mut self) -> Result<(), Failure> {
+        if let Some(rejects) = &mut self.rejects {
+            rejects.flush()?;
+        }
+        self.checkpoint.keep(&self.applied)
+    }
+}
+
+impl Rejects {
+    fn open(path: &PathBuf) -> Result<Self, Failure> {
+        let file = OpenOptions::new().create(true).append(true).open(path);
+        let file = file.map_err(|error| Failure::io("write", path, &error))?;
+        Ok(Self {
+            path: path.clone(),
+            file: BufWriter::new(file),
+            told: 0,
+        })
+    }
+
+    fn take(&mut self, number: u64, line: &[u8], what: &str) -> Result<(), Failure> {
+        self.told += 1;
+        if self.told <= TOLD_MAX {
+            eprintln!("line {number}: {what}");
+        }
+        let write = |file: &mut BufWriter<std::fs::File>| {
+            file.write_all(line)?;
+            file.write_all(b"\n")
+        };
+        write(&mut self.file).map_err(|error| Failure::io("write", &self.path, &error))
+    }
+
+    fn flush(&mut self) -> Result<(), Failure> {
+        let flushed = self.file.flush();
+        flushed.map_err(|error| Failure::io("write", &self.path, &error))
+    }
+}

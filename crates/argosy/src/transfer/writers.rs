@@ -1,0 +1,240 @@
+//! Several connections that apply batches at the same time. A key's lines go over the same connection,
+//! in their order, so that of two lines of one key the later one counts.
+//!
+//! A batch that is refused for a passing reason, or whose connection breaks, is sent again, with
+//! growing pauses, until it has been tried for as long as was asked: doing it twice is as good as
+//! once. Then, and after any other error, the connection ends; what was given to it is dropped.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use argosy_base::{Clock, Remedy};
+use argosy_bench::clock::ProcessClock;
+use argosy_client::{ClientError, Kv};
+
+use super::format::Record;
+use crate::failure::Failure;
+
+/// The first pause before a batch is sent again, and the longest.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
+
+/// Some records, of the lines of one chunk.
+pub(super) struct Batch {
+    pub(super) chunk: u64,
+    pub(super) records: Vec<Record>,
+}
+
+/// A batch that has ended.
+pub(super) struct Finished {
+    pub(super) chunk: u64,
+    pub(super) result: Result<(), Failure>,
+}
+
+/// See the module documentation.
+pub(super) struct Writers {
+    batches: Vec<SyncSender<Batch>>,
+    finished: Receiver<Finished>,
+    threads: Vec<JoinHandle<()>>,
+    stopping: Arc<AtomicBool>,
+}
+
+impl Writers {
+    /// Begins with a thread for each of `clients`; each takes up to `queued` batches in advance.
+    pub(super) fn start(
+        clients: Vec<Box<dyn Kv>>,
+        queued: usize,
+        retry_for: Duration,
+    ) -> Result<Self, Failure> {
+        let (tell, finished) = channel();
+        let mut writers = Self {
+            batches: Vec::new(),
+            finished,
+            threads: Vec::new(),
+            stopping: Arc::default(),
+        };
+        for (number, client) in clients.into_iter().enumerate() {
+            let (give, batches) = sync_channel(queued);
+            let writer = Writer {
+                client,
+                retry_for,
+                stopping: Arc::clone(&writers.stopping),
+                tell: tell.clone(),
+            };
+            let thread = std::thread::Builder::new()
+                .name(format!("import-{number}"))
+                .spawn(move || writer.run(&batches))
+                .map_err(|error| Failure::Failed(format!("cannot start a thread: {error}")))?;
+            writers.batches.push(give);
+            writers.threads.push(thread);
+        }
+        Ok(writers)
+    }
+
+    /// Hands `records` out. Returns how many batches they make.
+    pub(super) fn give(&self, chunk: u64, records: Vec<Record>) -> usize {
+        let mut parts: Vec<Vec<Record>> = self.batches.iter().map(|_| Vec::new()).collect();
+        for record in records {
+            let hash = argosy_base::checksum::extend(0, &record.key) as usize;
+            let part = hash % parts.len();
+            parts[part].push(record);
+        }
+        let mut given = 0;
+        for (records, batches) in parts.into_iter().zip(&self.batches) {
+            if records.is_empty() {
+                continue;
+            }
+            given += 1;
+            // One that has ended has said why.
+            let _ = batches.send(Batch { chunk, records });
+        }
+        given
+    }
+
+    /// Waits for a batch to end.
+    pub(super) fn wait(&self) -> Finished {
+        self.finished
+            .recv()
+            .expect("every batch that was given out ends")
+    }
+
+    /// A batch that has ended.
+    pub(super) fn poll(&self) -> Option<Finished> {
+        self.finished.try_recv().ok()
+    }
+
+    /// No batch is tried again from now on.
+    pub(super) fn stop(&self) {
+        self.stopping.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Writers {
+    fn drop(&mut self) {
+        self.stop();
+        self.batches.clear();
+        for thread in self.threads.drain(..) {
+            // A panic has been told by its hook.
+            let _ = thread.join();
+        }
+    }
+}
+
+struct Writer {
+    client: Box<dyn Kv>,
+    retry_for: Duration,
+    stopping: Arc<AtomicBool>,
+    tell: Sender<Finished>,
+}
+
+impl Writer {
+    fn run(mut self, batches: &Receiver<Batch>) {
+        let mut failed = false;
+        for batch in batches {
+            let result = match failed {
+                false => self.apply(&batch.records),
+                true => Err(Failure::Failed("an earlier batch has failed".to_owned())),
+            };
+            failed |= result.is_err();
+            let chunk = batch.chunk;
+            if self.tell.send(Finished { chunk, result }).is_err() {
+                return;
+            }
+        }
+    }
+
+    fn apply(&mut self, records: &[Record]) -> Result<(), Failure> {
+        let writes: Vec<_> = records
+            .iter()
+            .map(|record| (record.key.as_slice(), record.value.as_deref()))
+            .collect();
+        let client = &mut self.client;
+        let stopping = &self.stopping;
+        retried(self.retry_for, stopping, || client.write_many(&writes))
+    }
+}
+
+/// Does `what` until it succeeds, fails for good, or has failed for as long as `retry_for`.
+pub(super) fn retried<T>(
+    retry_for: Duration,
+    stopping: &AtomicBool,
+    mut what: impl FnMut() -> Result<T, ClientError>,
+) -> Result<T, Failure> {
+    let began = ProcessClock.now();
+    let mut pause = PAUSES.0;
+    let mut tries = 1_u64;
+    loop {
+        let error = match what() {
+            Ok(done) => return Ok(done),
+            Err(error) => error,
+        };
+        let took = ProcessClock.now().since(began);
+        let again = error.remedy() == Remedy::Retry && !stopping.load(Ordering::Relaxed);
+        if !again || took >= retry_for {
+            let failure = Failure::from(error);
+            return Err(match (tries, failure) {
+                (1, failure) => failure,
+                (_, Failure::Unreachable(text)) => Failure::Unreachable(format!(
+                    "{text}; tried {tries} times in {} s",
+                    took.as_secs()
+                )),
+                (_, failure) => failure,
+            });
+        }
+        // Woken early, it tries early.
+        std::thread::park_timeout(pause);
+        pause = (pause * 2).min(PAUSES.1);
+        tries += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use argosy_base::Outcome;
+
+    fn lost() -> ClientError {
+        ClientError::Lost {
+            what: "server 1 is gone".to_owned(),
+            outcome: Outcome::Unknown,
+        }
+    }
+
+    #[test]
+    fn passing_errors_are_tried_again_and_others_are_not() {
+        let stopping = AtomicBool::new(false);
+        let mut left = 2;
+        let done = retried(Duration::from_secs(60), &stopping, || {
+            left -= 1;
+            if left > 0 { Err(lost()) } else { Ok(7) }
+        });
+        assert_eq!((done.unwrap(), left), (7, 0));
+
+        let mut tries = 0;
+        let failed: Result<(), _> = retried(Duration::from_secs(60), &stopping, || {
+            tries += 1;
+            let what = "too long".to_owned();
+            Err(ClientError::Invalid { what })
+        });
+        assert!(matches!(failed, Err(Failure::Failed(_))) && tries == 1);
+
+        let mut tries = 0;
+        let failed: Result<(), _> = retried(Duration::from_millis(1), &stopping, || {
+            tries += 1;
+            Err(lost())
+        });
+        let Err(Failure::Unreachable(text)) = failed else {
+            panic!("it is tried later");
+        };
+        assert!(tries > 1 && text.contains("tried 2 times"), "{text}");
+        stopping.store(true, Ordering::Relaxed);
+        let mut tries = 0;
+        let failed: Result<(), _> = retried(Duration::from_secs(60), &stopping, || {
+            tries += 1;
+            Err(lost())
+        });
+        assert!(failed.is_err() && tries == 1);
+    }
+}
