@@ -139,7 +139,7 @@ pub struct Bench {
         value_parser = parse_figure,
         conflicts_with_all = [
             "workload", "mix", "small_percent", "sizes", "records", "ops", "placement",
-            "replication", "servers", "replicas", "layout", "l0_bytes", "growth_factor", "memory",
+            "replication", "address", "servers", "replicas", "layout", "l0_bytes", "growth_factor", "memory",
             "embedded", "peer",
         ]
     )]

@@ -161,7 +161,7 @@ pub enum Measure {
     P9999,
     /// CPU of the servers that are backups of all regions.
     BackupCpu,
-    /// CPU of what gives backups an index: shipping it, and what backups compact.
+    /// CPU of what gives backups an index: shipping it, rewriting it, and what backups compact.
     IndexCpu,
     /// Device bytes of the server that is primary of all regions, over request bytes.
     PrimaryIo,

@@ -174,7 +174,8 @@ impl Outcome {
         let split = Figure::named(self.figure).is_some_and(|figure| figure.split);
         writeln!(
             out,
-            "\nCPU by activity and role, us/op\n{:>18} {:>8} {:>3} gf {:>8} {:>8} {:>8} {:>8} {:>10} {:>10} {:>8} {:>8}",
+            "\nCPU by activity and role, us/op\n{:>18} {:>8} {:>3} gf {:>8} {:>8} {:>8} {:>8} {:>10} \
+             {:>10} {:>8} {:>8}",
             "system",
             "workload",
             "mix",
@@ -395,8 +396,9 @@ impl Measure {
             Self::P9999 => row.latency_us.p9999,
             Self::BackupCpu => sum(|server| server.cpu_us_per_op),
             Self::IndexCpu => {
-                let shipping = row.activity_cpu_us_per_op.index_shipping;
-                shipping + sum(|server| server.compaction_cpu_us_per_op)
+                let of = &row.activity_cpu_us_per_op;
+                let compacting = sum(|server| server.compaction_cpu_us_per_op);
+                of.index_shipping + of.rewriting + compacting
             }
             Self::PrimaryIo => {
                 let primary = row.per_server.first()?;
