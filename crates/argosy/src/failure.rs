@@ -5,7 +5,7 @@
 //! | 0 | done |
 //! | 1 | the operation failed |
 //! | 2 | the command line is wrong |
-//! | 3 | what was named does not exist |
+//! | 3 | what was named does not exist, or a condition does not hold |
 //! | 4 | nothing answered, or not in time: try again |
 //! | 7 | the configuration is wrong |
 //! | 8 | data is not what was written |

@@ -84,6 +84,14 @@ fn the_shell_does_what_a_script_says() {
     let pairs = "'a b'\t'x\\0y'\napple\t1\n'\\xff\\0'\t'\\xff'\n";
     let others = "'\\xff\\0'\n'a b'\t'x\\0y'\napple\t1\n'a b'\t'x\\0y'\n";
     assert_eq!(out, format!("{pairs}{others}"));
+    let (code, out, said) =
+        shell("scan reverse limit 2 keys; scan '' b reverse keys; prefix a reverse keys");
+    assert_eq!(
+        (code, out.as_str()),
+        (0, "'\\xff\\0'\napple\napple\n'a b'\napple\n'a b'\n")
+    );
+    assert!(!said.contains("more follows: scan"), "{said}");
+    assert!(said.contains("from 'a b' down"), "{said}");
     let (_, out, said) = shell("scan limit 2 keys; format hex; get apple");
     assert_eq!(out, "'a b'\napple\nhex:31\n");
     assert!(said.contains("more follows: scan '\\xff\\0'"), "{said}");
