@@ -12,7 +12,7 @@ use argosy_bench::figure::Figure;
 use argosy_bench::plot;
 use argosy_bench::report::{self, Report, Row};
 use argosy_bench::run::{self, BenchError, Configuration, Event, Labels, ServerHandle, Target};
-use argosy_bench::{Mix, Sizes, Workload};
+use argosy_bench::{Door, Mix, Sizes, Workload};
 use clap::Args;
 
 use crate::cli::{OutputFormat, parse_address, parse_replication};
@@ -104,6 +104,9 @@ pub struct Bench {
     /// Client threads
     #[arg(long, value_name = "N", default_value_t = 4)]
     clients: usize,
+    /// How clients reach the servers: native (in shared memory), resp (the Redis protocol)
+    #[arg(long, value_name = "HOW", default_value_t)]
+    client: Door,
     /// Operations in flight on each client
     #[arg(long, value_name = "N", default_value_t = 16)]
     pipeline: usize,
@@ -358,7 +361,8 @@ impl Bench {
             return self.embedded_options(system);
         }
         format!(
-            "layout={} l0_bytes={} growth_factor={} memory_limit={}",
+            "client={} layout={} l0_bytes={} growth_factor={} memory_limit={}",
+            self.client,
             self.layout.name(),
             self.l0_bytes.0,
             self.growth_factor,
@@ -403,6 +407,7 @@ impl Bench {
             records: self.records,
             ops: self.ops,
             clients: self.clients,
+            door: self.client,
             pipeline: self.pipeline,
             seed: self.seed,
             workloads: self.workload.clone(),

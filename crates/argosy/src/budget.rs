@@ -5,6 +5,7 @@
 //! windows     of both logs, of each region that it is a member of
 //! links       a message ring and landing slots for each other server
 //! clients     an eighth, and at least what the longest request and reply need
+//! native      a sixteenth, within bounds: memory shared with native clients; nothing without them
 //! cache       what is left: leaves, values, indexes and filters
 //! ```
 //!
@@ -14,6 +15,7 @@
 use argosy_base::{LogKind, SEGMENT_SIZE, ServerId};
 use argosy_coordinator::ClusterMap;
 use argosy_lsm::Settings;
+use argosy_server::native::Settings as NativeSettings;
 use argosy_server::node::{LinkSettings, MemoryParts, NodeSettings};
 use argosy_server::resp::Settings as RespSettings;
 
@@ -60,6 +62,7 @@ pub fn node_settings(
         ..MemoryParts::default()
     };
     let limit = config.memory.limit.bytes();
+    let threads = (threads, config.native.threads);
     let memory = divide(&fixed, limit, threads).ok_or_else(|| {
         let least = Size(least(&fixed, threads) as u64);
         Failure::Config(format!(
@@ -85,20 +88,28 @@ pub fn node_settings(
     })
 }
 
+/// Threads that serve Redis clients, and those that serve native ones.
+type Threads = (usize, usize);
+
 /// `limit`, divided; `None` if it is too small. The parts that `limit` has no influence on are in
 /// `fixed`.
-fn divide(fixed: &MemoryParts, limit: usize, threads: usize) -> Option<MemoryParts> {
-    let clients = RespSettings::share_of(limit, threads);
-    let cache = limit.checked_sub(fixed.limit() + clients)?;
+fn divide(fixed: &MemoryParts, limit: usize, threads: Threads) -> Option<MemoryParts> {
+    let clients = RespSettings::share_of(limit, threads.0);
+    let native = match threads.1 {
+        0 => 0,
+        _ => NativeSettings::share_of(limit),
+    };
+    let cache = limit.checked_sub(fixed.limit() + clients + native)?;
     (cache >= CACHE_BYTES_MIN).then_some(MemoryParts {
         clients,
+        native,
         cache,
         ..*fixed
     })
 }
 
 /// The least limit that can be divided, in whole MiB.
-fn least(fixed: &MemoryParts, threads: usize) -> usize {
+fn least(fixed: &MemoryParts, threads: Threads) -> usize {
     const MIB: usize = 1 << 20;
     // What is left for others grows with the limit: clients take an eighth of what is added, or a
     // sixteenth where replies may become longer.
@@ -125,13 +136,17 @@ mod tests {
                 windows: 4 << 20,
                 ..MemoryParts::default()
             };
-            let least = least(&fixed, 1);
+            let least = least(&fixed, (1, 1));
             for limit in [least, least + (1 << 20), 2 * least, 16 * least] {
-                let parts = divide(&fixed, limit, 1).expect("it is enough");
+                let parts = divide(&fixed, limit, (1, 1)).expect("it is enough");
                 assert_eq!(parts.limit(), limit);
                 assert!(parts.cache >= CACHE_BYTES_MIN);
             }
-            assert_eq!(divide(&fixed, least - (1 << 20), 1), None, "{fixed_mib}");
+            assert_eq!(
+                divide(&fixed, least - (1 << 20), (1, 1)),
+                None,
+                "{fixed_mib}"
+            );
         }
     }
 }

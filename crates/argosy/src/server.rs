@@ -102,6 +102,8 @@ fn serve(config: &ServerConfig, signals: &Signals) -> Result<(), Failure> {
         node,
         resp: bind(config.resp.addr)?,
         resp_threads: RESP_THREADS,
+        native_threads: config.native.threads,
+        native_spin: config.native.spin.0,
         admin: bind(config.admin.addr)?,
         spin: SPIN,
         clock: Arc::new(ProcessClock),

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! size     := digits [ "B" | "KiB" | "MiB" | "GiB" | "TiB" | "kB" | "MB" | "GB" | "TB" ]
-//! duration := digits ( "ms" | "s" | "m" | "h" )
+//! duration := digits ( "us" | "ms" | "s" | "m" | "h" )
 //! ```
 //!
 //! `KiB` and its like are powers of 1024, `kB` and its like of 1000; a size without a unit is in
@@ -27,7 +27,13 @@ const SIZE_UNITS: [(&str, u64); 9] = [
     ("TB", 1_000_000_000_000),
 ];
 
-const SPAN_UNITS: [(&str, u64); 4] = [("ms", 1), ("s", 1000), ("m", 60_000), ("h", 3_600_000)];
+const SPAN_UNITS: [(&str, u64); 5] = [
+    ("us", 1),
+    ("ms", 1000),
+    ("s", 1_000_000),
+    ("m", 60_000_000),
+    ("h", 3_600_000_000),
+];
 
 /// A number of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -77,16 +83,17 @@ impl FromStr for Span {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let (number, unit) = split(text)?;
-        let millis = scale(number, unit, &SPAN_UNITS)?;
-        Ok(Self(Duration::from_millis(millis)))
+        let micros = scale(number, unit, &SPAN_UNITS)?;
+        Ok(Self(Duration::from_micros(micros)))
     }
 }
 
 impl fmt::Display for Span {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0.as_millis() {
-            millis if millis.is_multiple_of(1000) => write!(f, "{}s", millis / 1000),
-            millis => write!(f, "{millis}ms"),
+        match self.0.as_micros() {
+            micros if micros.is_multiple_of(1_000_000) => write!(f, "{}s", micros / 1_000_000),
+            micros if micros.is_multiple_of(1000) => write!(f, "{}ms", micros / 1000),
+            micros => write!(f, "{micros}us"),
         }
     }
 }

@@ -57,7 +57,7 @@ const EDGES: [(&str, &[&str]); 14] = [
             "server",
         ],
     ),
-    ("client", &["base"]),
+    ("client", &["base", "wire", "device"]),
     ("peers", &[]),
     (
         "bench",

@@ -39,6 +39,8 @@ pub enum Kind {
     Message = 12,
     /// A file of the coordinator.
     Coordinator = 13,
+    /// A message between a client and a server.
+    Client = 14,
 }
 
 /// What a checksummed range of bytes is, and where it belongs.

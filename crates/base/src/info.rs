@@ -22,6 +22,17 @@ pub const SECTION_REGIONS: &str = "regions";
 /// Fields of this section are added to the section of the front end that has its name.
 pub const SECTION_MEMORY: &str = "memory";
 
+/// The section of the native protocol's front end; left out where there is none.
+pub const SECTION_NATIVE: &str = "native";
+/// The Unix socket where native clients of the server's host meet it.
+pub const NATIVE_SOCKET: &str = "native_socket";
+/// Native clients that are connected.
+pub const NATIVE_CLIENTS: &str = "native_clients";
+/// Bytes of memory that native clients share with the server.
+pub const NATIVE_MEMORY: &str = "native_memory";
+/// Native clients that were ended since they wrote what is no request.
+pub const NATIVE_GARBLED: &str = "native_garbled";
+
 /// CPU microseconds of clients' requests: the protocol, sockets, engines' reads and writes.
 pub const REQUEST_CPU_US: &str = "request_cpu_us";
 /// CPU microseconds of logs: shipping records to backups, writing them to the devices of members.

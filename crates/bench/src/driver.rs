@@ -1,4 +1,5 @@
-//! Client threads: each does its share of a workload over pipelined connections of its own.
+//! Client threads: each does its share of a workload over pipelined connections of its own, natively or
+//! over the Redis protocol ([`crate::door`]).
 //!
 //! A thread works in rounds. It takes up to `pipeline` operations, sends each on the connection to
 //! the server that its key belongs to, and then reads the replies in order. An operation's latency
@@ -12,8 +13,9 @@ use argosy_base::{Clock, Instant};
 use hdrhistogram::Histogram;
 
 use crate::data::{Dataset, KEY_BYTES, VALUE_BYTES_MAX};
+use crate::door::{Door, Got, Sent, Way};
 use crate::order::{Asked, Order};
-use crate::resp::{BriefReply, Connection, Reply, RespError};
+use crate::resp::RespError;
 use crate::timeline::Timeline;
 use crate::truth::Truth;
 use crate::workload::{Operation, Operations};
@@ -43,6 +45,9 @@ pub enum ClientError {
     /// The connection failed.
     #[error(transparent)]
     Resp(#[from] RespError),
+    /// The native client could not connect.
+    #[error(transparent)]
+    Native(#[from] argosy_client::ClientError),
     /// A server answered what was never written, or not what was written last.
     #[error("record {record} (key {key}): {what}")]
     Wrong {
@@ -61,6 +66,8 @@ pub struct Job<'a> {
     pub data: &'a Dataset,
     /// What reads may return.
     pub truth: &'a Truth,
+    /// Through which door clients come.
+    pub door: Door,
     /// Where the servers listen.
     pub servers: &'a [SocketAddr],
     /// Who serves which keys, ascending from the empty key; empty where a client stays with one
@@ -130,7 +137,7 @@ impl Tally {
 /// An operation that was sent.
 struct Pending {
     operation: Operation,
-    server: usize,
+    sent: Sent,
     /// The version that is written, or the floor of a read.
     version: u32,
     /// For a scan, how many new records there were.
@@ -141,7 +148,7 @@ struct Client<'a> {
     job: &'a Job<'a>,
     /// The server that this client talks to where there are no routes.
     home: usize,
-    connections: Vec<Option<Connection>>,
+    way: Way,
     value: Vec<u8>,
     /// Records that were read in this round, to be written.
     read: Vec<u64>,
@@ -158,7 +165,7 @@ pub fn run_client(
     let mut client = Client {
         job,
         home: client % job.servers.len(),
-        connections: job.servers.iter().map(|_| None).collect(),
+        way: Way::new(job.door, job.servers)?,
         value: vec![0; VALUE_BYTES_MAX],
         read: Vec::new(),
         tally: Tally::default(),
@@ -187,53 +194,43 @@ pub fn run_client(
 impl Client<'_> {
     /// Sends what was pushed, and receives all replies.
     fn exchange(&mut self, round: &mut Vec<Pending>, sent_at: Instant) -> Result<(), ClientError> {
-        for connection in self.connections.iter_mut().flatten() {
-            if connection.unsent() > 0 {
-                connection.flush()?;
-            }
-        }
+        self.way.flush()?;
         for pending in round.drain(..) {
-            self.receive(&pending, sent_at)?;
+            self.receive(pending, sent_at)?;
         }
         Ok(())
     }
 
-    /// Puts `operation` on the connection to its server.
+    /// Sends `operation` to its server, or keeps it for the next flush.
     fn push(&mut self, operation: Operation) -> Result<Pending, ClientError> {
         let record = operation.record();
         let key = self.job.data.key(record);
         let server = self.server_of(&key);
         let job = self.job;
-        let connection = match &mut self.connections[server] {
-            Some(connection) => connection,
-            closed => closed.insert(Connection::open(job.servers[server])?),
-        };
         let mut bytes = KEY_BYTES + job.data.value_bytes(record);
-        let mut mark = 0;
-        let version = match operation {
+        let (mut mark, mut version) = (0, 0);
+        // What is known to be written, and what may be, is noted before the request can be seen.
+        let sent = match operation {
             Operation::Read(_) | Operation::Modify(_) => {
-                connection.push(&[b"GET", &key]);
-                job.truth.begin_read(record)
+                version = job.truth.begin_read(record);
+                self.way.get(server, &key)?
             }
             Operation::Scan { pairs, .. } => {
-                let pairs = pairs.to_string();
-                connection.push(&[b"KV.RANGE", &key, b"", b"LIMIT", pairs.as_bytes()]);
                 mark = job.order.map_or(0, Order::mark);
                 // Counted when they are there.
                 bytes = 0;
-                0
+                self.way.scan(server, &key, pairs)?
             }
             Operation::Insert(_) | Operation::Update(_) => {
-                let version = job.truth.begin_write(record);
+                version = job.truth.begin_write(record);
                 let value = job.data.value(record, version, &mut self.value);
-                connection.push(&[b"SET", &key, value]);
-                version
+                self.way.put(server, &key, value)?
             }
         };
         self.tally.request_bytes += u64::try_from(bytes).expect("a pair is small");
         Ok(Pending {
             operation,
-            server,
+            sent,
             version,
             mark,
         })
@@ -247,70 +244,63 @@ impl Client<'_> {
             .map_or(self.home, |place| routes[place].server)
     }
 
-    /// Reads the reply to `pending` and checks it.
-    fn receive(&mut self, pending: &Pending, sent_at: Instant) -> Result<(), ClientError> {
-        let Self { job, tally, .. } = self;
+    /// Takes the answer to `pending` and checks it.
+    fn receive(&mut self, pending: Pending, sent_at: Instant) -> Result<(), ClientError> {
+        let Self {
+            job, tally, way, ..
+        } = self;
         let (data, truth) = (job.data, job.truth);
-        let connection = self.connections[pending.server].as_mut();
-        let reply = connection.expect("was sent on").brief_reply()?;
-        let record = pending.operation.record();
-        match (pending.operation, reply) {
-            (_, BriefReply::Other(Reply::Error(line))) => {
+        let Pending {
+            operation,
+            sent,
+            version,
+            mark,
+        } = pending;
+        let record = operation.record();
+        match (operation, way.receive(sent)?) {
+            (_, Got::Error(line)) => {
                 // A write that was refused may have been applied all the same: it never ends.
                 tally.errors += 1;
                 tally.first_error.get_or_insert(line);
             }
-            (Operation::Read(_), BriefReply::Bulk(value)) => {
-                check_read((data, truth), record, pending.version, value)?;
+            (Operation::Read(_), Got::Value(value)) => {
+                check_read((data, truth), record, version, value)?;
             }
-            (Operation::Modify(_), BriefReply::Bulk(value)) => {
-                check_read((data, truth), record, pending.version, value)?;
+            (Operation::Modify(_), Got::Value(value)) => {
+                check_read((data, truth), record, version, value)?;
                 // It is over when its write is.
                 self.read.push(record);
                 return Ok(());
             }
-            (Operation::Insert(_) | Operation::Update(_), BriefReply::Other(Reply::Simple(_))) => {
-                truth.end_write(record, pending.version);
-                if let (Some(order), Operation::Insert(_)) = (job.order, pending.operation) {
+            (Operation::Insert(_) | Operation::Update(_), Got::Written) => {
+                truth.end_write(record, version);
+                if let (Some(order), Operation::Insert(_)) = (job.order, operation) {
                     order.add(data.place(record));
                 }
             }
-            (Operation::Scan { pairs, .. }, BriefReply::Other(Reply::Array(Some(reply)))) => {
-                let mark = pending.mark;
+            (Operation::Scan { pairs, .. }, Got::Pairs(found)) => {
                 let asked = Asked {
                     record,
                     pairs,
                     mark,
                 };
-                tally.request_bytes += check_pairs(job, asked, &reply)?;
+                let order = job.order.expect("there where a workload scans");
+                let found = found.iter();
+                let found = found.map(|(key, value)| (key.as_slice(), value.as_slice()));
+                tally.request_bytes += order.check((data, truth), asked, found)?;
             }
-            (operation, reply) => {
-                let what = format!("{operation:?} was answered by {reply:?}");
+            (operation, got) => {
+                let what = match got {
+                    Got::Odd(what) => what,
+                    got => format!("{got:?}"),
+                };
+                let what = format!("{operation:?} was answered by {what}");
                 return Err(wrong(data, record, what));
             }
         }
         tally.operation(job.began, sent_at, job.clock.now());
         Ok(())
     }
-}
-
-/// Checks the answer to `KV.RANGE`. Returns the bytes of its keys and values.
-fn check_pairs(job: &Job<'_>, asked: Asked, reply: &[Reply]) -> Result<u64, ClientError> {
-    let mut words = Vec::with_capacity(reply.len());
-    for word in reply {
-        let Reply::Bulk(Some(word)) = word else {
-            let what = format!("a scan returned {word:?} among its keys and values");
-            return Err(wrong(job.data, asked.record, what));
-        };
-        words.push(word.as_slice());
-    }
-    if words.len() % 2 == 1 {
-        let what = "a scan returned a key without a value".to_owned();
-        return Err(wrong(job.data, asked.record, what));
-    }
-    let order = job.order.expect("there where a workload scans");
-    let pairs = words.chunks_exact(2).map(|pair| (pair[0], pair[1]));
-    order.check((job.data, job.truth), asked, pairs)
 }
 
 /// Whether a read of `record` that began at `floor` may have returned `value`.

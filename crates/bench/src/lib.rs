@@ -5,7 +5,7 @@
 //!
 //! 1. [`chooser`] picks a record (zipf, latest, uniform), [`data`] derives its key and, with a
 //!    version, its value; [`workload`] says what is done with it.
-//! 2. [`driver`] runs client threads, each with pipelined connections ([`resp`]); or [`embedded`]
+//! 2. [`driver`] runs client threads, each with pipelined connections ([`door`]); or [`embedded`]
 //!    calls the engine in this process.
 //! 3. Every read is verified: the bytes must be those of a version that [`truth`] knows to be
 //!    possible, neither older than what was surely overwritten nor newer than what was written; a
@@ -25,6 +25,7 @@
 pub mod chooser;
 pub mod clock;
 pub mod data;
+pub mod door;
 pub mod driver;
 pub mod embedded;
 pub mod figure;
@@ -40,6 +41,7 @@ pub mod workload;
 
 pub use argosy_client::resp;
 pub use data::{Mix, Sizes};
+pub use door::Door;
 pub use report::{Report, Row};
 pub use run::{BenchError, Configuration, Event, Phase, ServerHandle, Target};
 pub use workload::Workload;

@@ -8,6 +8,7 @@ use argosy_base::{Clock, info};
 
 use crate::clock::ProcessClock;
 use crate::data::{Dataset, Mix, Sizes};
+use crate::door::Door;
 use crate::driver::{ClientError, Job, Route, Tally, run_client};
 use crate::order::Order;
 use crate::process::{ProcessError, Sample};
@@ -124,6 +125,8 @@ pub struct Configuration {
     pub ops: u64,
     /// Client threads.
     pub clients: usize,
+    /// Through which door they come.
+    pub door: Door,
     /// Operations in flight on each client.
     pub pipeline: usize,
     /// The seed.
@@ -243,6 +246,7 @@ pub fn run(
         let job = Job {
             data: &data,
             truth: &truth,
+            door: config.door,
             servers: &addrs,
             routes: &target.routes,
             order: order.as_ref(),

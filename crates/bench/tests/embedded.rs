@@ -53,6 +53,7 @@ fn rows(mix: Mix, ops: u64, workloads: &[&str]) -> Vec<Row> {
         records: 20_000,
         ops,
         clients: 1,
+        door: argosy_bench::Door::Resp,
         pipeline: 1,
         seed: 3,
         workloads: workloads

@@ -1,15 +1,16 @@
 //! Clients of a cluster.
 //!
 //! [`Kv`] is what every client can do, whatever protocol it speaks: tools that read and write keys
-//! are written against it. [`resp::RespClient`] does it over the Redis protocol, on any server.
+//! are written against it. [`native::Client`] does it in memory that it shares with the servers of its
+//! host, [`resp::RespClient`] over the Redis protocol, on any server.
 //!
 //! Reading order: [`kv`] (what can be asked), [`error`] (what may come back instead, and what became
-//! of a write), [`resp`].
+//! of a write), [`native`], [`resp`].
 //!
 //! ```no_run
-//! use argosy_client::{Kv, RespClient, Span};
+//! use argosy_client::{Client, Kv, Span};
 //!
-//! let mut client = RespClient::connect("127.0.0.1:7379".parse()?)?;
+//! let mut client = Client::connect("127.0.0.1:7379")?;
 //! client.put(b"ship/argo", b"fifty oars")?;
 //! assert_eq!(client.get(b"ship/argo")?.as_deref(), Some(&b"fifty oars"[..]));
 //!
@@ -21,15 +22,19 @@
 //!     }
 //!     left = page.rest;
 //! }
-//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! # Ok::<(), argosy_client::ClientError>(())
 //! ```
 
 #![forbid(unsafe_code)]
 
+mod clock;
 pub mod error;
 pub mod kv;
+pub mod native;
 pub mod resp;
 
+pub use argosy_base::KeyRange;
 pub use error::ClientError;
 pub use kv::{Kv, Only, Page, Pairs, Span, Write};
+pub use native::Client;
 pub use resp::RespClient;

@@ -54,6 +54,8 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use crate::io::DeviceError;
 
+mod passed;
+
 /// Bytes in front of the payload.
 pub const CONTROL_BYTES: usize = BLOCK_SIZE;
 
@@ -207,6 +209,12 @@ impl SharedMemory {
             .write(true)
             .open(path)
             .map_err(refused)?;
+        Self::map_checked(file, path)
+    }
+
+    /// Maps `file`, which should hold shared memory.
+    fn map_checked(file: File, path: &Path) -> Result<Self, DeviceError> {
+        let refused = |e| DeviceError::refused("open shared memory in", path, e);
         let bytes = file.metadata().map_err(refused)?.len();
         let len = usize::try_from(bytes)
             .ok()

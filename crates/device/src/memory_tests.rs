@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use super::*;
 use crate::testing::TempDir;
@@ -261,4 +262,30 @@ fn a_checked_write_does_not_come_back_behind_a_reader_that_has_zeroed_it() {
             taken.store(round, Ordering::Release);
         }
     });
+}
+
+#[test]
+fn memory_that_is_passed_on_is_one_and_cannot_be_made_shorter() {
+    let made = SharedMemory::passed(8192).unwrap();
+    let descriptor = made.descriptor().try_clone_to_owned().unwrap();
+    assert!(
+        File::from(descriptor.try_clone().unwrap())
+            .set_len(0)
+            .is_err()
+    );
+    let received = SharedMemory::receive(descriptor).unwrap();
+    assert_eq!(received.len(), 8192);
+    received.write(100, b"oars");
+    assert_eq!(made.read_vec(100, 4), b"oars");
+    made.sign(64).store(7, Ordering::SeqCst);
+    assert_eq!(received.sign(64).load(Ordering::SeqCst), 7);
+    // Not the value that was seen: does not sleep.
+    received.sleep_while(64, 6, Duration::from_secs(3600));
+    made.wake(64);
+}
+
+#[test]
+fn a_descriptor_of_something_else_is_refused() {
+    let file = File::open("/dev/zero").unwrap();
+    assert!(SharedMemory::receive(file.into()).is_err());
 }

@@ -1,20 +1,23 @@
 //! The region server: what runs on each machine of a cluster.
 //!
 //! Reading order: [`service`] (what a front end can ask), [`resp`] (the Redis protocol: sessions,
-//! commands, sockets), [`node`] (regions, replication, links to other servers; no threads),
-//! [`runtime`] (a node with its threads, device and sockets), [`admin`] (HTTP for who watches),
-//! [`report`] (what it tells), [`meter`] and [`activity`] (what requests and CPU are counted by).
+//! commands, sockets), [`native`] (clients in shared memory), [`node`] (regions, replication, links
+//! to other servers; no threads), [`runtime`] (a node with its threads, device and sockets),
+//! [`admin`] (HTTP for who watches), [`report`] (what it tells), [`meter`] and [`activity`] (what
+//! requests and CPU are counted by).
 //!
-//! A request enters at [`resp`], is called on a [`node::Node`] through [`service::Service`], and is
-//! answered at once or later. A node forwards what belongs to another server's region, writes what
-//! belongs to its own through the engine, and hands what the engine tells to the pure machines of
-//! the replication crate.
+//! A request enters at [`resp`] or [`native`], is called on a [`node::Node`] through
+//! [`service::Service`], and is answered at once or later. A node forwards what belongs to another
+//! server's region, writes what belongs to its own through the engine, and hands what the engine
+//! tells to the pure machines of the replication crate.
 
 #![forbid(unsafe_code)]
 
 pub mod activity;
 pub mod admin;
+mod mailbox;
 pub mod meter;
+pub mod native;
 pub mod node;
 pub mod report;
 pub mod resp;

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! resp-0..   epoll: RESP sessions, and what they ask of the node, at once
+//! native-0.. clients in shared memory, and what they ask of the node; spins a little, then epoll
 //! fabric     links, messages of other servers, deadlines; spins a little, then parks on the bell
 //! background engines and backups' storage; parks until a device or an engine wakes it
 //! admin      health, metrics and status over HTTP
@@ -30,6 +31,7 @@ use argosy_fabric::{Fabric, FabricError, ShmFabric};
 
 use crate::activity::Ledger;
 use crate::admin::{Admin, Source};
+use crate::native;
 use crate::node::{Node, NodeSettings, World, names_within};
 use crate::report::Reporter;
 use crate::resp::{Listener, Settings as RespSettings, Threads};
@@ -60,6 +62,10 @@ pub struct ServerOptions {
     pub resp: TcpListener,
     /// Threads that serve them.
     pub resp_threads: NonZeroUsize,
+    /// Threads that serve native clients; 0 for none.
+    pub native_threads: usize,
+    /// How long they look for requests before they sleep.
+    pub native_spin: Duration,
     /// Where health is asked for; bound already.
     pub admin: TcpListener,
     /// How long the fabric thread looks for work before it parks.
@@ -119,6 +125,7 @@ pub enum StartError {
 pub struct Server {
     node: Arc<Node>,
     listener: Option<Listener>,
+    native: Option<native::Listener>,
     admin: Option<Admin>,
     threads: Threading,
 }
@@ -160,8 +167,15 @@ impl Server {
             waker,
         };
         let memory_limit = options.node.memory.limit();
+        let native = native::Settings {
+            server: options.id,
+            incarnation,
+            spin: options.native_spin,
+            memory_bytes_max: options.node.memory.native,
+            ..native::Settings::default()
+        };
         let node = Node::open(options.id, options.node, world, options.map)
-            .map_err(|error| no_room(error, shared_memory))?;
+            .map_err(|error| no_room(error, shared_memory.clone()))?;
         let mut threads = Threading {
             stopping: Arc::default(),
             fabric,
@@ -176,21 +190,13 @@ impl Server {
             incarnation,
             ..RespSettings::within(memory_limit, options.resp_threads.get())
         };
-        let resp_threads = Threads {
-            count: options.resp_threads,
-            ..Threads::default()
+        let resp = (options.resp, options.resp_threads);
+        let listener = start_resp(&service, settings, resp, &options.clock)?;
+        let place = native::Place {
+            root: &shared_memory,
         };
-        let listener = Listener::start(
-            options.resp,
-            settings,
-            resp_threads,
-            &service,
-            &options.clock,
-        )
-        .map_err(|source| StartError::System {
-            what: "serve Redis clients",
-            source,
-        })?;
+        let native = (native, options.native_threads);
+        let native = start_native(&node, native, &place, &options.clock)?;
         let reporter = Reporter::new(Arc::clone(&node), Arc::clone(listener.front()));
         let told: Arc<dyn Source> = Arc::new(reporter);
         let admin = Admin::start(options.admin, told, options.clock).map_err(|source| {
@@ -202,6 +208,7 @@ impl Server {
         Ok(Self {
             node,
             listener: Some(listener),
+            native,
             admin: Some(admin),
             threads,
         })
@@ -217,6 +224,7 @@ impl Server {
     /// could not be flushed: then its windows must be kept.
     pub fn stop(mut self) -> bool {
         drop(self.listener.take());
+        drop(self.native.take());
         drop(self.admin.take());
         self.threads.stop();
         self.node.close()
@@ -376,6 +384,54 @@ fn open_store(options: &ServerOptions, ledger: &Arc<Ledger>) -> Result<Arc<Store
         tracing::warn!("device: {finding}");
     }
     Ok(store)
+}
+
+/// Serves the Redis clients that come to a socket, on so many threads.
+fn start_resp(
+    service: &Arc<dyn Service>,
+    settings: RespSettings,
+    (socket, count): (TcpListener, NonZeroUsize),
+    clock: &Arc<dyn Clock>,
+) -> Result<Listener, StartError> {
+    let threads = Threads {
+        count,
+        ..Threads::default()
+    };
+    Listener::start(socket, settings, threads, service, clock).map_err(|source| {
+        StartError::System {
+            what: "serve Redis clients",
+            source,
+        }
+    })
+}
+
+/// Serves native clients on so many threads, if any.
+fn start_native(
+    node: &Arc<Node>,
+    (settings, threads): (native::Settings, usize),
+    place: &native::Place<'_>,
+    clock: &Arc<dyn Clock>,
+) -> Result<Option<native::Listener>, StartError> {
+    if threads == 0 {
+        return Ok(None);
+    }
+    let routes = native::Routes::new(settings.server, node.map(), |id| place.socket(id));
+    let socket = place.socket(settings.server);
+    let front = Arc::new(native::Front::new(settings, routes, &socket));
+    let service: Arc<dyn Service> = Arc::clone(node) as Arc<dyn Service>;
+    let listener = native::Listener::start(&native::Start {
+        socket: &socket,
+        front: &front,
+        threads,
+        service: &service,
+        clock,
+    });
+    let listener = listener.map_err(|source| StartError::System {
+        what: "serve native clients",
+        source,
+    })?;
+    node.set_native(front);
+    Ok(Some(listener))
 }
 
 /// Whether the device is this server's, and holds only regions that the map gives to it: data of

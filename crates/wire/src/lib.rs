@@ -1,7 +1,8 @@
 //! Pure codecs: what goes over a wire, as bytes, without the wire.
 //!
 //! Reading order: [`ring`] (how messages travel in memory that a peer writes), [`message`] (what
-//! servers say to each other), [`call`] (requests of clients among them), [`resp`] (the Redis
+//! servers say to each other), [`call`] (requests of clients among them), [`native`]
+//! (what clients and servers say to each other in shared memory), [`resp`] (the Redis
 //! protocol: requests parsed where they lie, replies appended to a buffer).
 //!
 //! Nothing here performs I/O. A decoder refuses what it does not know and never panics, whatever
@@ -14,6 +15,7 @@ extern crate alloc;
 
 pub mod call;
 pub mod message;
+pub mod native;
 pub mod resp;
 pub mod ring;
 

@@ -18,8 +18,8 @@ use crate::cluster::Spec;
 use crate::cluster::layout::{Primaries, Replication, Split, new_map};
 use crate::cluster::ports::Ports;
 use crate::config::{
-    AdminSection, CoordinatorSection, FabricSection, LogSection, Placement, ReplicationSection,
-    RespSection, ServerConfig, ServerSection,
+    AdminSection, CoordinatorSection, FabricSection, LogSection, NativeSection, Placement,
+    ReplicationSection, RespSection, ServerConfig, ServerSection,
 };
 use crate::failure::Failure;
 use crate::server::RESP_THREADS;
@@ -222,6 +222,7 @@ fn config_of(id: u32, ports: Ports, spec: &Spec) -> ServerConfig {
             data_dir: PathBuf::from("."),
         },
         resp: RespSection { addr: ports.resp },
+        native: NativeSection::default(),
         admin: AdminSection { addr: ports.admin },
         coordinator: CoordinatorSection {
             dir: PathBuf::from("."),

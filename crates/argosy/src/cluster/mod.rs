@@ -29,8 +29,8 @@ use argosy_coordinator::ClusterMap;
 use rustix::process::{Signal, kill_process};
 
 use crate::config::{
-    AdminSection, CoordinatorSection, FabricSection, LogSection, MemorySection, ReplicationSection,
-    RespSection, ServerConfig, ServerSection, StorageSection,
+    AdminSection, CoordinatorSection, FabricSection, LogSection, MemorySection, NativeSection,
+    ReplicationSection, RespSection, ServerConfig, ServerSection, StorageSection,
 };
 use crate::failure::Failure;
 use child::Child;
@@ -226,6 +226,7 @@ impl Cluster {
                 data_dir: PathBuf::from("."),
             },
             resp: RespSection { addr: ports.resp },
+            native: NativeSection::default(),
             admin: AdminSection { addr: ports.admin },
             coordinator: CoordinatorSection {
                 dir: PathBuf::from("../coordinator"),

@@ -19,10 +19,20 @@ const fn key(section: &'static str, name: &'static str, about: &'static str) -> 
 }
 
 /// All keys. A test keeps this table and the types that are deserialised in step.
-pub const KEYS: [Key; 15] = [
+pub const KEYS: [Key; 17] = [
     key("server", "id", "This server's number in the region map."),
     key("server", "data-dir", "Where the device and the lock lie."),
     key("resp", "addr", "Where the Redis protocol is spoken."),
+    key(
+        "native",
+        "threads",
+        "Threads that serve native clients of this host; 0 for none.",
+    ),
+    key(
+        "native",
+        "spin",
+        "How long such a thread looks for requests before it sleeps.",
+    ),
     key("admin", "addr", "Where /livez and /readyz are answered."),
     key(
         "coordinator",

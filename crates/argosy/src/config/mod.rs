@@ -40,6 +40,9 @@ pub struct ServerConfig {
     /// The Redis protocol.
     #[serde(default)]
     pub resp: RespSection,
+    /// Clients in shared memory.
+    #[serde(default)]
+    pub native: NativeSection,
     /// Health.
     #[serde(default)]
     pub admin: AdminSection,
@@ -83,6 +86,25 @@ impl Default for RespSection {
     fn default() -> Self {
         Self {
             addr: SocketAddr::from(([127, 0, 0, 1], 7379)),
+        }
+    }
+}
+
+/// Clients in shared memory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", default)]
+pub struct NativeSection {
+    /// Threads that serve them; 0 for none.
+    pub threads: usize,
+    /// How long such a thread looks for requests before it sleeps.
+    pub spin: Span,
+}
+
+impl Default for NativeSection {
+    fn default() -> Self {
+        Self {
+            threads: 1,
+            spin: Span(Duration::from_micros(20)),
         }
     }
 }
@@ -261,6 +283,7 @@ impl ServerConfig {
                 data_dir: PathBuf::from("."),
             },
             resp: RespSection::default(),
+            native: NativeSection::default(),
             admin: AdminSection::default(),
             coordinator: CoordinatorSection {
                 dir: PathBuf::from("../coordinator"),

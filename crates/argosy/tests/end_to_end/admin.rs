@@ -138,7 +138,14 @@ fn sums_are_those_of_their_parts_and_backups_compact_nothing() {
         let memory = info_of(server.resp, "memory");
         let limit: f64 = memory["memory_limit"].parse().unwrap();
         assert_eq!(sum(&page, "argosy_memory_limit_bytes", ""), limit);
-        for component in ["memtables", "windows", "links", "clients", "cache"] {
+        for component in [
+            "memtables",
+            "windows",
+            "links",
+            "clients",
+            "native",
+            "cache",
+        ] {
             let label = format!("component=\"{component}\"");
             let bytes = sum(&page, "argosy_memory_bytes", &label);
             assert!(

@@ -18,6 +18,7 @@ mod inspect_command;
 mod kill;
 mod lost_member;
 mod malformed;
+mod native;
 mod package_index;
 mod playground;
 mod redis_tools;

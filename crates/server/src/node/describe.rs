@@ -20,11 +20,13 @@ impl Node {
             .values()
             .map(|region| describe_region(region, &Context { node: self }))
             .collect();
-        vec![
+        let mut sections = vec![
             (info::SECTION, self.describe_server()),
             (info::SECTION_REGIONS, regions),
             (info::SECTION_MEMORY, self.describe_memory()),
-        ]
+        ];
+        sections.extend(self.native.get().map(|front| front.describe()));
+        sections
     }
 
     fn describe_server(&self) -> Vec<(String, String)> {

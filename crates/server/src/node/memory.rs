@@ -19,6 +19,8 @@ pub struct MemoryParts {
     pub links: usize,
     /// Input and output of clients.
     pub clients: usize,
+    /// Memory that native clients share with the server.
+    pub native: usize,
     /// Leaves, values, indexes and filters.
     pub cache: usize,
 }
@@ -27,7 +29,7 @@ impl MemoryParts {
     /// All parts together.
     #[must_use]
     pub const fn limit(&self) -> usize {
-        self.memtables + self.windows + self.links + self.clients + self.cache
+        self.memtables + self.windows + self.links + self.clients + self.native + self.cache
     }
 }
 
@@ -43,6 +45,7 @@ impl Node {
             windows: logs * engine.window_slots * engine.window_bytes,
             links: self.links.len() * self.settings.link.memory_bytes(),
             clients: 0,
+            native: self.native.get().map_or(0, |front| front.memory_bytes()),
             cache: usize::try_from(cache.bytes + cache.pinned_bytes).unwrap_or(usize::MAX),
         }
     }
@@ -58,12 +61,14 @@ impl Node {
             ("memory_windows_max", parts.windows as u64),
             ("memory_links_max", parts.links as u64),
             ("memory_clients_max", parts.clients as u64),
+            ("memory_native_max", parts.native as u64),
             ("memory_cache_max", parts.cache as u64),
         ];
         fields.extend([
             ("memory_memtables", taken.memtables as u64),
             ("memory_windows", taken.windows as u64),
             ("memory_links", taken.links as u64),
+            ("memory_native", taken.native as u64),
             ("memory_cache", taken.cache as u64),
             ("memory_cache_pinned", cache.pinned_bytes),
             ("memory_cache_pins_refused", cache.pins_refused),

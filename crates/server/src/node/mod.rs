@@ -43,7 +43,7 @@ mod windows;
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use argosy_base::{Clock, Instant, RegionId, ServerId};
@@ -54,6 +54,7 @@ use argosy_lsm::cache::NodeCache;
 use argosy_lsm::replica::ReplicaError;
 use argosy_lsm::storage::StorageError;
 
+pub(crate) use forward::encode_response;
 pub use inspect::{CopyState, NodeCounts};
 pub use link::{FETCH_SLOTS, LinkSettings, SHIP_SLOTS};
 pub use memory::MemoryParts;
@@ -67,6 +68,7 @@ use region::{Driver, Region};
 use room::Rooms;
 
 use crate::activity::Ledger;
+use crate::native;
 use crate::service::ReplySink;
 
 /// What a node is told once.
@@ -125,6 +127,8 @@ pub struct Node {
     counters: Counters,
     /// Taken alone, behind all other locks.
     rooms: Mutex<Rooms>,
+    /// The front end of native clients, for `INFO`.
+    native: OnceLock<Arc<native::Front>>,
 }
 
 /// What a node counts.
@@ -216,6 +220,7 @@ impl Node {
             cache,
             counters: Counters::default(),
             rooms: Mutex::default(),
+            native: OnceLock::new(),
         }))
     }
 
@@ -238,6 +243,12 @@ impl Node {
             }
         }
         durable
+    }
+
+    /// From now on tells of `front` in `INFO`.
+    pub(crate) fn set_native(&self, front: Arc<native::Front>) {
+        // There is one front end, and it is started once.
+        let _ = self.native.set(front);
     }
 
     /// The region map that it was opened with.

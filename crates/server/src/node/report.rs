@@ -111,6 +111,7 @@ impl Node {
             part("windows", limits.windows, taken.windows as u64),
             part("links", limits.links, taken.links as u64),
             part(CLIENTS, limits.clients, 0),
+            part("native", limits.native, taken.native as u64),
             part("cache", limits.cache, taken.cache as u64),
         ];
         let kind = |kind, hits_total, misses_total| CacheKind {

@@ -19,8 +19,8 @@ use std::time::Duration;
 use argosy_base::Clock;
 
 use super::front::{FrontEnd, Settings};
-use super::mailbox::Mailbox;
-use super::worker::Worker;
+use super::worker::{Arrival, Worker};
+use crate::mailbox::Mailbox;
 use crate::service::Service;
 
 /// How the front end's threads are run.
@@ -47,7 +47,7 @@ impl Default for Threads {
 pub struct Listener {
     address: SocketAddr,
     front: Arc<FrontEnd>,
-    mailboxes: Vec<Arc<Mailbox>>,
+    mailboxes: Vec<Arc<Mailbox<Arrival>>>,
     threads: Vec<JoinHandle<()>>,
 }
 

@@ -39,7 +39,6 @@ mod docs;
 mod info;
 mod input;
 mod keys;
-mod mailbox;
 mod pace;
 mod pool;
 mod reply;

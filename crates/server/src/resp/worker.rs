@@ -33,11 +33,11 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::accept::{Acceptor, LISTENER, refuse};
 use super::front::{Client, Context, FrontEnd};
-use super::mailbox::{Arrival, Mailbox, Post};
 use super::pace::Pace;
 use super::pool::{POOL_BYTES_MAX, Pool};
 use super::session::{CallToken, Scratch, Session};
 use super::slots::{Connection, Ended, Slots};
+use crate::mailbox::{Mailbox, Post};
 use crate::meter::{Op, Sampler};
 use crate::service::{ReplySink, Request, Service};
 
@@ -65,6 +65,13 @@ const BELL: u64 = LISTENER - 1;
 /// Bits of a token of the service that name the slot.
 const SLOT_BITS: u32 = u64::BITS - CallToken::BITS;
 
+/// A connection that was accepted and is handed to its thread.
+#[derive(Debug)]
+pub(super) struct Arrival {
+    pub id: u64,
+    pub stream: TcpStream,
+}
+
 /// What a worker is made of.
 pub(super) struct Parts {
     /// Its place among the workers.
@@ -73,7 +80,7 @@ pub(super) struct Parts {
     pub socket: Option<TcpListener>,
     pub front: Arc<FrontEnd>,
     /// Of all workers, by place.
-    pub mailboxes: Vec<Arc<Mailbox>>,
+    pub mailboxes: Vec<Arc<Mailbox<Arrival>>>,
     pub service: Arc<dyn Service>,
     pub clock: Arc<dyn Clock>,
     /// How long finishing may take when stopping.
@@ -85,7 +92,7 @@ pub(super) struct Worker {
     parts: Parts,
     epoll: OwnedFd,
     acceptor: Acceptor,
-    mailbox: Arc<Mailbox>,
+    mailbox: Arc<Mailbox<Arrival>>,
     sink: Arc<dyn ReplySink>,
     slots: Slots,
     /// Connections that this round concerns.
@@ -96,7 +103,7 @@ pub(super) struct Worker {
     stop_by: Option<Instant>,
     now: Instant,
     wall: Duration,
-    post: Post,
+    post: Post<Arrival>,
     scratch: Scratch,
     pool: Pool,
     pace: Pace,

@@ -1,12 +1,11 @@
-//! How other threads reach an epoll thread: late answers, new connections, and the order to stop go
-//! into its mailbox, and a bell (an eventfd in its epoll set) wakes it if it sleeps.
+//! How other threads reach a front end's thread: late answers, new connections, and the order to stop
+//! go into its mailbox, and a bell (an eventfd in its epoll set) wakes it if it sleeps.
 //!
 //! The bell is rung only for a sleeper. Who posts, posts first and then looks whether the thread
 //! sleeps; who goes to sleep, says so first and then looks for post. Whatever the order, one of the
 //! two sees the other, so nothing lies unread while the thread sleeps.
 
 use std::io;
-use std::net::TcpStream;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -15,41 +14,44 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use crate::service::{ReplySink, Response};
 
-/// A connection that was accepted and is handed to its thread.
-#[derive(Debug)]
-pub(super) struct Arrival {
-    pub id: u64,
-    pub stream: TcpStream,
-}
-
 /// What lies in a mailbox.
-#[derive(Debug, Default)]
-pub(super) struct Post {
+#[derive(Debug)]
+pub(crate) struct Post<A> {
     /// Late answers with their tokens. Bounded by the calls in flight of the thread's sessions.
     pub answers: Vec<(u64, Response)>,
     /// New connections. Bounded by the most connections there may be.
-    pub arrivals: Vec<Arrival>,
+    pub arrivals: Vec<A>,
     /// Finish what has been received, and end.
     pub stop: bool,
 }
 
-impl Post {
+impl<A> Default for Post<A> {
+    fn default() -> Self {
+        Self {
+            answers: Vec::new(),
+            arrivals: Vec::new(),
+            stop: false,
+        }
+    }
+}
+
+impl<A> Post<A> {
     const fn is_empty(&self) -> bool {
         self.answers.is_empty() && self.arrivals.is_empty() && !self.stop
     }
 }
 
-/// The mailbox of one epoll thread.
+/// The mailbox of one thread, which is handed arrivals of type `A`.
 #[derive(Debug)]
-pub(super) struct Mailbox {
-    post: Mutex<Post>,
+pub(crate) struct Mailbox<A> {
+    post: Mutex<Post<A>>,
     /// The owner waits in epoll, or is about to.
     asleep: AtomicBool,
     bell: OwnedFd,
 }
 
-impl Mailbox {
-    pub(super) fn new() -> io::Result<Self> {
+impl<A> Mailbox<A> {
+    pub(crate) fn new() -> io::Result<Self> {
         Ok(Self {
             post: Mutex::new(Post::default()),
             asleep: AtomicBool::new(false),
@@ -58,28 +60,28 @@ impl Mailbox {
     }
 
     /// What becomes readable when the owner is to wake.
-    pub(super) fn bell(&self) -> BorrowedFd<'_> {
+    pub(crate) fn bell(&self) -> BorrowedFd<'_> {
         self.bell.as_fd()
     }
 
-    pub(super) fn hand(&self, arrival: Arrival) {
+    pub(crate) fn hand(&self, arrival: A) {
         self.lock().arrivals.push(arrival);
         self.wake();
     }
 
-    pub(super) fn stop(&self) {
+    pub(crate) fn stop(&self) {
         self.lock().stop = true;
         self.wake();
     }
 
     /// Takes all post, leaving `empty`, whose memory is used again, in its place.
-    pub(super) fn take(&self, empty: &mut Post) {
+    pub(crate) fn take(&self, empty: &mut Post<A>) {
         debug_assert!(empty.is_empty(), "post is not thrown away");
         std::mem::swap(&mut *self.lock(), empty);
     }
 
     /// Says that the owner goes to sleep. `false`: there is post, and it must not.
-    pub(super) fn may_sleep(&self) -> bool {
+    pub(crate) fn may_sleep(&self) -> bool {
         // Sequentially consistent, as in `wake`: see the module's description.
         self.asleep.store(true, Ordering::SeqCst);
         if self.lock().is_empty() {
@@ -90,7 +92,7 @@ impl Mailbox {
     }
 
     /// The owner is awake again; `rung`, if by the bell.
-    pub(super) fn awake(&self, rung: bool) {
+    pub(crate) fn awake(&self, rung: bool) {
         self.asleep.store(false, Ordering::SeqCst);
         if rung {
             let mut count = [0; 8];
@@ -108,13 +110,13 @@ impl Mailbox {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Post> {
+    fn lock(&self) -> MutexGuard<'_, Post<A>> {
         // A panic aborts the process; in tests the post is consistent after every line above.
         self.post.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl ReplySink for Mailbox {
+impl<A: Send> ReplySink for Mailbox<A> {
     fn deliver(&self, token: u64, response: Response) {
         self.lock().answers.push((token, response));
         self.wake();

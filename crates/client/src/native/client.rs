@@ -1,0 +1,392 @@
+//! The client: where a request goes, when it is tried again, and how its answer is waited for.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use argosy_base::{Clock, Instant, Outcome};
+use argosy_wire::native::{Flags, Op, Reply, Status, put_pair};
+
+use super::channel::Refused;
+use super::known::{Guess, Known};
+use super::link::{Link, NoChannel, Size};
+use super::meet::find;
+use super::run::{NoReply, Sending, Verdict};
+use super::ticket::{Answer, Ask, Ticket};
+use crate::clock::SystemClock;
+use crate::error::ClientError;
+use crate::kv::Only;
+
+/// Bytes of slot for an answer without a value.
+const BRIEF: usize = 256;
+
+/// How a client behaves.
+#[derive(Clone)]
+pub struct Options {
+    /// How long a request may take, connecting and trying again included.
+    pub deadline: Duration,
+    /// How long a thread that waits for an answer looks for it before it sleeps.
+    pub spin: Duration,
+    /// Time.
+    pub clock: Arc<dyn Clock>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            deadline: Duration::from_secs(10),
+            spin: Duration::from_micros(5),
+            clock: Arc::new(SystemClock),
+        }
+    }
+}
+
+/// A client of a cluster over the native protocol. Cheap to clone; its clones, and all threads that
+/// use them, share its connections.
+///
+/// ```no_run
+/// use argosy_client::native::{Ask, Client};
+///
+/// let client = Client::connect("127.0.0.1:7379")?;
+/// client.put(b"ship/argo", b"fifty oars")?;
+///
+/// // Several requests in flight from one thread.
+/// let keys = [&b"ship/argo"[..], b"ship/argos"];
+/// let tickets: Vec<_> = keys
+///     .iter()
+///     .map(|key| client.submit(Ask::Get { key }))
+///     .collect::<Result<_, _>>()?;
+/// client.flush();
+/// let mut value = Vec::new();
+/// for ticket in tickets {
+///     println!("{:?}: {} bytes", client.wait(ticket, &mut value)?, value.len());
+/// }
+/// # Ok::<(), argosy_client::ClientError>(())
+/// ```
+#[derive(Clone)]
+pub struct Client {
+    pub(super) shared: Arc<Inner>,
+    deadline: Duration,
+}
+
+/// What all clones of a client share.
+pub(super) struct Inner {
+    pub(super) options: Options,
+    pub(super) known: ArcSwap<Known>,
+    /// Bytes of slot that values have needed of late.
+    pub(super) guess: Guess,
+    /// The same for a pair of a scan.
+    pub(super) pair_bytes: AtomicUsize,
+}
+
+impl Client {
+    /// Connects to the cluster of the server at `address`: `host:port` where it speaks the Redis
+    /// protocol, or the path of the socket where native clients meet it. The server has to run on
+    /// this host.
+    ///
+    /// # Errors
+    /// [`ClientError::Lost`] where it cannot be reached, [`ClientError::Unsupported`] where it serves
+    /// no native clients.
+    pub fn connect(address: &str) -> Result<Self, ClientError> {
+        Self::connect_with(address, Options::default())
+    }
+
+    /// [`connect`](Self::connect), behaving otherwise.
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect).
+    pub fn connect_with(address: &str, options: Options) -> Result<Self, ClientError> {
+        let link = Link::new(find(address)?);
+        let first = link.channel(Size::Usual, &*options.clock);
+        let first =
+            first.map_err(|(NoChannel::Pause(_, error) | NoChannel::Refused(error))| error)?;
+        let now = options.clock.now();
+        let client = Self {
+            deadline: options.deadline,
+            shared: Arc::new(Inner {
+                options,
+                known: ArcSwap::from_pointee(Known::at_first(link)),
+                guess: Guess::default(),
+                pair_bytes: AtomicUsize::new(256),
+            }),
+        };
+        client.learn(&first, now + client.deadline)?;
+        Ok(client)
+    }
+
+    /// The same client with another deadline for its requests.
+    #[must_use]
+    pub fn with_deadline(&self, deadline: Duration) -> Self {
+        Self {
+            shared: Arc::clone(&self.shared),
+            deadline,
+        }
+    }
+
+    /// What `key` is bound to.
+    ///
+    /// # Errors
+    /// See [`ClientError`]; so for all methods.
+    pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, ClientError> {
+        let mut value = Vec::new();
+        let ticket = self.submit(Ask::Get { key })?;
+        match self.wait(ticket, &mut value)? {
+            Answer::Value => Ok(Some(value)),
+            _ => Ok(None),
+        }
+    }
+
+    /// Binds `key` to `value`.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub fn put(&self, key: &[u8], value: &[u8]) -> Result<(), ClientError> {
+        self.write(Ask::Put {
+            key,
+            value,
+            only: None,
+        })?;
+        Ok(())
+    }
+
+    /// Binds `key` to `value` on a condition. Returns whether it held.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub fn put_only(&self, only: Only, key: &[u8], value: &[u8]) -> Result<bool, ClientError> {
+        let only = Some(only);
+        let answer = self.write(Ask::Put { key, value, only })?;
+        Ok(answer != Answer::Refused)
+    }
+
+    /// Removes `key`. Returns whether it was bound.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub fn delete(&self, key: &[u8]) -> Result<bool, ClientError> {
+        let answer = self.write(Ask::Delete { key })?;
+        Ok(answer == Answer::Done { existed: true })
+    }
+
+    /// Sends a request without waiting for its answer. Waits only where there is no room for it. A
+    /// server that sleeps is woken by [`flush`](Self::flush), or by who [waits](Self::wait) for it.
+    ///
+    /// # Errors
+    /// [`ClientError::Unavailable`] where too many are in flight that nobody has waited for.
+    pub fn submit(&self, ask: Ask<'_>) -> Result<Ticket, ClientError> {
+        let deadline = self.now() + self.deadline;
+        let mut pair = PairBuffer::default();
+        let parts = parts_of(ask, &mut pair);
+        let sending = self.sending(ask, &parts);
+        let flight = self.send(&sending, deadline)?;
+        let key = matches!(ask, Ask::Get { .. }).then(|| ask.key().to_vec());
+        Ok(Ticket {
+            flight,
+            key,
+            deadline,
+        })
+    }
+
+    /// Wakes all servers that sleep over requests that were submitted: once, behind the last of them.
+    pub fn flush(&self) {
+        self.shared.known.load().ring();
+    }
+
+    /// The answer to a request, if it has come; a value replaces what `value` held. Not to be asked
+    /// again after that.
+    ///
+    /// # Errors
+    /// Those of the request.
+    pub fn poll(
+        &self,
+        ticket: &mut Ticket,
+        value: &mut Vec<u8>,
+    ) -> Result<Option<Answer>, ClientError> {
+        let write = ticket.key.is_none();
+        ticket.flight.channel().ring();
+        match ticket.flight.poll(value) {
+            Ok(None) if self.now() >= ticket.deadline => Err(self.too_late(write)),
+            Ok(None) => {
+                ticket.flight.channel().look_for_life();
+                Ok(None)
+            }
+            Ok(Some(reply)) => self.settle(ticket, reply, value).map(Some),
+            Err(refused) => {
+                let taken = refused != Refused::NotTaken;
+                self.settle_lost(ticket, taken, value).map(Some)
+            }
+        }
+    }
+
+    /// Waits for the answer to a request; a value replaces what `value` held.
+    ///
+    /// # Errors
+    /// Those of the request.
+    pub fn wait(&self, mut ticket: Ticket, value: &mut Vec<u8>) -> Result<Answer, ClientError> {
+        match self.await_reply(&mut ticket.flight, ticket.deadline, value) {
+            Ok(reply) => self.settle(&ticket, reply, value),
+            Err(NoReply::Lost) => self.settle_lost(&ticket, true, value),
+            Err(NoReply::NotTaken) => self.settle_lost(&ticket, false, value),
+            Err(NoReply::Late) => Err(self.too_late(ticket.key.is_none())),
+        }
+    }
+
+    fn write(&self, ask: Ask<'_>) -> Result<Answer, ClientError> {
+        let deadline = self.now() + self.deadline;
+        let mut pair = PairBuffer::default();
+        let parts = parts_of(ask, &mut pair);
+        let mut sending = self.sending(ask, &parts);
+        let mut payload = Vec::new();
+        let reply = self.run(&mut sending, deadline, &mut payload)?;
+        answer_of(reply)
+    }
+
+    fn sending<'a>(&self, ask: Ask<'a>, parts: &'a [&'a [u8]]) -> Sending<'a> {
+        let (op, flags, reply_bytes) = match ask {
+            Ask::Get { .. } => (Op::Get, Flags::default(), self.shared.guess.bytes()),
+            Ask::Put { only, .. } => {
+                let flags = match only {
+                    None => Flags::default(),
+                    Some(Only::IfAbsent) => Flags::IF_ABSENT,
+                    Some(Only::IfPresent) => Flags::IF_PRESENT,
+                };
+                (Op::Put, flags, BRIEF)
+            }
+            Ask::Delete { .. } => (Op::Delete, Flags::default(), BRIEF),
+        };
+        Sending {
+            op,
+            flags,
+            key: ask.key(),
+            parts,
+            reply_bytes,
+        }
+    }
+
+    /// What a reply to a ticket means. A read that has to be asked again is.
+    fn settle(
+        &self,
+        ticket: &Ticket,
+        reply: Reply,
+        value: &mut Vec<u8>,
+    ) -> Result<Answer, ClientError> {
+        match (&ticket.key, self.judge(reply, value, ticket.key.is_none())) {
+            (_, Verdict::Final) => answer_of(reply),
+            (Some(_), Verdict::Larger(_) | Verdict::Elsewhere | Verdict::Again(_)) => {
+                if reply.status == Status::WrongServer {
+                    self.learn(ticket.flight.channel(), ticket.deadline)?;
+                }
+                self.shared.guess.learn(reply.needed);
+                let grown = self.shared.guess.bytes().max(reply.needed);
+                self.read_again(ticket, grown, value)
+            }
+            (None, Verdict::Elsewhere) => {
+                self.learn(ticket.flight.channel(), ticket.deadline)?;
+                Err(ClientError::Unavailable {
+                    what: "the region has moved to another server; try again".to_owned(),
+                    outcome: Outcome::NotApplied,
+                })
+            }
+            (None, Verdict::Again(error)) | (_, Verdict::Failed(error)) => Err(error),
+            (None, Verdict::Larger(_)) => Err(odd("a write was answered at length")),
+        }
+    }
+
+    fn settle_lost(
+        &self,
+        ticket: &Ticket,
+        taken: bool,
+        value: &mut Vec<u8>,
+    ) -> Result<Answer, ClientError> {
+        match ticket.key {
+            Some(_) => self.read_again(ticket, self.shared.guess.bytes(), value),
+            None => Err(self.lost(taken)),
+        }
+    }
+
+    fn read_again(
+        &self,
+        ticket: &Ticket,
+        reply_bytes: usize,
+        value: &mut Vec<u8>,
+    ) -> Result<Answer, ClientError> {
+        let key = ticket.key.as_deref().expect("a read has a key");
+        let mut sending = Sending {
+            op: Op::Get,
+            flags: Flags::default(),
+            key,
+            parts: &[key],
+            reply_bytes,
+        };
+        let reply = self.run(&mut sending, ticket.deadline, value)?;
+        answer_of(reply)
+    }
+
+    /// The present moment.
+    pub(super) fn now(&self) -> Instant {
+        self.shared.options.clock.now()
+    }
+
+    /// When a request that begins now is given up.
+    pub(super) fn deadline_from_now(&self) -> Instant {
+        self.now() + self.deadline
+    }
+
+    pub(super) fn lost(&self, write: bool) -> ClientError {
+        ClientError::Lost {
+            what: "the server was lost while it worked on this; try again".to_owned(),
+            outcome: outcome_of(write),
+        }
+    }
+
+    pub(super) fn too_late(&self, write: bool) -> ClientError {
+        ClientError::Lost {
+            what: format!("no answer came within {:?}", self.deadline),
+            outcome: outcome_of(write),
+        }
+    }
+}
+
+fn answer_of(reply: Reply) -> Result<Answer, ClientError> {
+    Ok(match reply.status {
+        Status::Value => Answer::Value,
+        Status::Absent => Answer::Absent,
+        Status::Refused => Answer::Refused,
+        Status::Done => Answer::Done {
+            existed: reply.flags.has(Flags::EXISTED),
+        },
+        other => return Err(odd(&format!("a request was answered by {other:?}"))),
+    })
+}
+
+/// What is known of a request without an answer.
+const fn outcome_of(write: bool) -> Outcome {
+    if write {
+        Outcome::Unknown
+    } else {
+        Outcome::NotApplied
+    }
+}
+
+pub(super) fn odd(what: &str) -> ClientError {
+    ClientError::Protocol {
+        what: what.to_owned(),
+        outcome: Outcome::Unknown,
+    }
+}
+
+/// Room for what stands in front of a put's value.
+#[derive(Default)]
+struct PairBuffer(Vec<u8>);
+
+fn parts_of<'a>(ask: Ask<'a>, pair: &'a mut PairBuffer) -> [&'a [u8]; 2] {
+    match ask {
+        Ask::Get { key } | Ask::Delete { key } => [key, b""],
+        Ask::Put { key, value, .. } => {
+            pair.0.reserve_exact(key.len() + 2);
+            put_pair(key, &mut pair.0);
+            [&pair.0, value]
+        }
+    }
+}

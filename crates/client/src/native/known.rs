@@ -1,0 +1,103 @@
+//! What a client knows of its cluster, and what it has learnt about the lengths of values.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use argosy_base::ServerId;
+use argosy_wire::native::RegionMap;
+
+use super::link::Link;
+
+/// The region map, and the way to each server of it.
+#[derive(Debug, Default)]
+pub(super) struct Known {
+    pub(super) map: RegionMap,
+    fingerprint: u32,
+    pub(super) links: BTreeMap<ServerId, Arc<Link>>,
+}
+
+impl Known {
+    /// Nothing yet but the way to one server, whose name is not known.
+    pub(super) fn at_first(link: Link) -> Self {
+        Self {
+            links: BTreeMap::from([(ServerId(0), Arc::new(link))]),
+            ..Self::default()
+        }
+    }
+
+    /// The same with another map; the way to a server that is met where it was is kept.
+    pub(super) fn replaced_by(&self, map: &RegionMap, fingerprint: u32) -> Arc<Self> {
+        let links = map.servers.iter().map(|server| {
+            let socket = PathBuf::from(&server.native);
+            let mut old = self.links.values();
+            let kept = old.find(|link| link.socket() == socket);
+            let link = kept.map_or_else(|| Arc::new(Link::new(socket)), Arc::clone);
+            (server.id, link)
+        });
+        Arc::new(Self {
+            links: links.collect(),
+            map: map.clone(),
+            fingerprint,
+        })
+    }
+
+    /// Wakes all servers that sleep over requests.
+    pub(super) fn ring(&self) {
+        for link in self.links.values() {
+            link.ring();
+        }
+    }
+
+    /// The fingerprint of the map.
+    pub(super) const fn fingerprint(&self) -> u32 {
+        self.fingerprint
+    }
+}
+
+/// How many bytes of slot a value may need: what values have needed of late.
+#[derive(Debug)]
+pub(super) struct Guess {
+    bytes: AtomicUsize,
+    /// Values in a row that needed less than half.
+    small: AtomicUsize,
+}
+
+impl Default for Guess {
+    fn default() -> Self {
+        Self {
+            bytes: AtomicUsize::new(1024),
+            small: AtomicUsize::new(0),
+        }
+    }
+}
+
+impl Guess {
+    /// So many small values in a row halve it.
+    const PATIENCE: usize = 256;
+    const BYTES_MIN: usize = 128;
+    const BYTES_MAX: usize = 16 << 10;
+
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// A value needed so many bytes. Relaxed: a guess.
+    pub(super) fn learn(&self, needed: usize) {
+        let bytes = self.bytes();
+        if needed > bytes {
+            let grown = needed.next_power_of_two().min(Self::BYTES_MAX);
+            self.bytes.store(grown.max(bytes), Ordering::Relaxed);
+            self.small.store(0, Ordering::Relaxed);
+        } else if needed > bytes / 2 {
+            if self.small.load(Ordering::Relaxed) > 0 {
+                self.small.store(0, Ordering::Relaxed);
+            }
+        } else if self.small.fetch_add(1, Ordering::Relaxed) >= Self::PATIENCE {
+            self.bytes
+                .store((bytes / 2).max(Self::BYTES_MIN), Ordering::Relaxed);
+            self.small.store(0, Ordering::Relaxed);
+        }
+    }
+}

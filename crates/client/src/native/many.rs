@@ -1,0 +1,242 @@
+//! Requests about many keys: split by region or server, in flight together, put together again.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+
+use argosy_base::KeyRange;
+use argosy_base::codec::Reader;
+use argosy_base::limits::{BATCH_BYTES_MAX, BATCH_PAIRS_MAX};
+use argosy_wire::call::{Answer, Call};
+use argosy_wire::native::{Flags, MULTI_KEYS_MAX, Op, Values, put_keys};
+
+use super::client::{Client, odd};
+use super::run::Sending;
+use crate::error::ClientError;
+use crate::kv::{Kv, Only, Page, Span, Write};
+
+/// Bytes of keys and values from which on a batch ends: several fit the ring of requests.
+const BATCH_BYTES: usize = 64 << 10;
+/// Bytes of slot for a page, at least.
+const PAGE_BYTES_MIN: usize = 4 << 10;
+/// Bytes of slot for a page, at most.
+const PAGE_BYTES_MAX: usize = 128 << 10;
+/// Most pairs of a page.
+const PAGE_PAIRS_MAX: usize = 1 << 14;
+/// Keys asked for at once.
+const KEYS_AT_ONCE: usize = 128;
+const _: () = assert!(KEYS_AT_ONCE <= MULTI_KEYS_MAX);
+
+impl Client {
+    /// What each of `keys` is bound to. Each is read by itself.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub fn multi_get(&self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>, ClientError> {
+        let deadline = self.deadline_from_now();
+        let known = self.shared.known.load_full();
+        let mut of_servers: BTreeMap<_, Vec<usize>> = BTreeMap::new();
+        for (place, key) in keys.iter().enumerate() {
+            let region = &known.map.regions[known.map.index_of(key)];
+            of_servers.entry(region.primary).or_default().push(place);
+        }
+        let mut values = vec![None; keys.len()];
+        let (mut asked, mut payload) = (Vec::new(), Vec::new());
+        for places in of_servers.values() {
+            for places in places.chunks(KEYS_AT_ONCE) {
+                asked.clear();
+                put_keys(places.iter().map(|place| keys[*place]), &mut asked);
+                let mut sending = Sending {
+                    op: Op::MultiGet,
+                    flags: Flags::default(),
+                    key: keys[places[0]],
+                    parts: &[&asked],
+                    reply_bytes: (places.len() * self.shared.guess.bytes() + 64)
+                        .min(PAGE_BYTES_MAX),
+                };
+                let before = self.shared.known.load().fingerprint();
+                self.run(&mut sending, deadline, &mut payload)?;
+                if before != self.shared.known.load().fingerprint() {
+                    // Keys may have parted.
+                    return keys.iter().map(|key| self.get(key)).collect();
+                }
+                let mut found = Values::of(&payload);
+                for place in places {
+                    let value = found.next_value();
+                    let value = value.map_err(|error| odd(&error.to_string()))?;
+                    values[*place] = value.map(<[u8]>::to_vec);
+                }
+            }
+        }
+        Ok(values)
+    }
+
+    /// Does all of `writes`; see [`Kv::write_many`].
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub fn write_many(&self, writes: &[Write<'_>]) -> Result<(), ClientError> {
+        let known = self.shared.known.load_full();
+        let mut of_regions: BTreeMap<usize, Vec<Write<'_>>> = BTreeMap::new();
+        for write in writes {
+            let region = known.map.index_of(write.0);
+            of_regions.entry(region).or_default().push(*write);
+        }
+        let mut applied = false;
+        for writes in of_regions.values() {
+            let mut left = writes.as_slice();
+            while !left.is_empty() {
+                let (now, behind) = left.split_at(batch_of(left));
+                match self.write_batch(now) {
+                    Ok(()) => applied = true,
+                    Err(error) if applied => return Err(error.after_a_part()),
+                    Err(error) => return Err(error),
+                }
+                left = behind;
+            }
+        }
+        Ok(())
+    }
+
+    /// Does `writes`, of one region, together.
+    fn write_batch(&self, writes: &[Write<'_>]) -> Result<(), ClientError> {
+        let mut body = Vec::new();
+        let call = Call::Write {
+            condition: 0,
+            previous: false,
+            ops: writes.to_vec(),
+        };
+        call.encode(&mut body);
+        let mut sending = Sending {
+            op: Op::Batch,
+            flags: Flags::default(),
+            key: writes[0].0,
+            parts: &[&body],
+            reply_bytes: 256,
+        };
+        let deadline = self.deadline_from_now();
+        self.run(&mut sending, deadline, &mut Vec::new())
+            .map(|_| ())
+    }
+
+    /// The next pairs of `span`; see [`Kv::page`].
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub fn page(&self, span: &Span, pairs_max: usize) -> Result<Page, ClientError> {
+        if span.range.is_empty() || pairs_max == 0 {
+            return Ok(Page::default());
+        }
+        let deadline = self.deadline_from_now();
+        let known = self.shared.known.load_full();
+        let map = &known.map;
+        let region = &map.regions[match (&span.range.to, span.reverse) {
+            (_, false) => map.index_of(&span.range.from),
+            (None, true) => map.regions.len() - 1,
+            // The bound itself is left out.
+            (Some(to), true) => {
+                map.regions
+                    .partition_point(|region| region.range.from < *to)
+                    - 1
+            }
+        }];
+        let here = span.range.intersection(&region.range);
+        let pairs_max = pairs_max.min(PAGE_PAIRS_MAX);
+        let guess = pairs_max * self.shared.pair_bytes.load(Ordering::Relaxed);
+        let reply_bytes = guess.clamp(PAGE_BYTES_MIN, PAGE_BYTES_MAX);
+        let mut body = Vec::new();
+        let call = Call::Scan {
+            from: &here.from,
+            to: here.to.as_deref(),
+            pairs_max: pairs_max as u64,
+            bytes_max: (reply_bytes / 4 * 3) as u64,
+            keys_only: false,
+        };
+        call.encode(&mut body);
+        let mut sending = Sending {
+            op: Op::Scan,
+            flags: Flags::default().with(Flags::REVERSE, span.reverse),
+            key: &region.range.from,
+            parts: &[&body],
+            reply_bytes,
+        };
+        let mut payload = Vec::new();
+        self.run(&mut sending, deadline, &mut payload)?;
+        let (pairs, next) = pairs_of(&payload)?;
+        if !pairs.is_empty() {
+            let each = payload.len() / pairs.len();
+            let learnt = (each + each / 4).max(32);
+            self.shared.pair_bytes.store(learnt, Ordering::Relaxed);
+        }
+        let rest = rest_of(span, &region.range, next);
+        Ok(Page { pairs, rest })
+    }
+}
+
+/// Pairs of a page, and where the next one begins.
+type Found = (crate::kv::Pairs, Option<Vec<u8>>);
+
+fn pairs_of(payload: &[u8]) -> Result<Found, ClientError> {
+    let mut r = Reader::new("a page", payload);
+    match Answer::decode(&mut r).map_err(|error| odd(&error.to_string()))? {
+        Answer::Page { pairs, next } => {
+            let own = |(key, value): (&[u8], &[u8])| (key.to_vec(), value.to_vec());
+            let pairs = pairs.into_iter().map(own).collect();
+            Ok((pairs, next.map(<[u8]>::to_vec)))
+        }
+        other => Err(odd(&format!("a scan was answered by {other:?}"))),
+    }
+}
+
+/// What is left of `span` behind a page of the region with the keys of `region`: from `next` on, or
+/// where there is none in the regions that follow.
+fn rest_of(span: &Span, region: &KeyRange, next: Option<Vec<u8>>) -> Option<Span> {
+    let mut rest = span.clone();
+    match (span.reverse, next) {
+        (false, Some(next)) => rest.range.from = next,
+        (false, None) => rest.range.from = region.to.clone()?,
+        (true, Some(next)) => rest.range.to = Some(next),
+        (true, None) => rest.range.to = Some(region.from.clone()),
+    }
+    (!rest.range.is_empty()).then_some(rest)
+}
+
+/// How many of `writes`, of which there is one, go in one batch.
+fn batch_of(writes: &[Write<'_>]) -> usize {
+    let mut bytes = 0;
+    let fits = |(key, value): &&Write<'_>| {
+        bytes += key.len() + value.map_or(0, <[u8]>::len);
+        bytes <= BATCH_BYTES.min(BATCH_BYTES_MAX)
+    };
+    let run = writes.iter().take(BATCH_PAIRS_MAX).take_while(fits).count();
+    run.max(1)
+}
+
+impl Kv for Client {
+    fn get(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>, ClientError> {
+        Self::get(self, key)
+    }
+
+    fn multi_get(&mut self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>, ClientError> {
+        Self::multi_get(self, keys)
+    }
+
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), ClientError> {
+        Self::put(self, key, value)
+    }
+
+    fn put_only(&mut self, only: Only, key: &[u8], value: &[u8]) -> Result<bool, ClientError> {
+        Self::put_only(self, only, key, value)
+    }
+
+    fn delete(&mut self, key: &[u8]) -> Result<bool, ClientError> {
+        Self::delete(self, key)
+    }
+
+    fn write_many(&mut self, writes: &[Write<'_>]) -> Result<(), ClientError> {
+        Self::write_many(self, writes)
+    }
+
+    fn page(&mut self, span: &Span, pairs_max: usize) -> Result<Page, ClientError> {
+        Self::page(self, span, pairs_max)
+    }
+}

@@ -1,0 +1,164 @@
+//! Meeting a server: its Unix socket is found, it is told what is wished, and passes the shared memory
+//! and its bell.
+
+use std::io::{self, IoSliceMut, Read, Write};
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use argosy_base::{Outcome, info};
+use argosy_device::SharedMemory;
+use argosy_wire::native::{Hello, Shape, VERSION, Welcome};
+use rustix::fs::{Mode, OFlags};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+
+use crate::error::ClientError;
+use crate::resp::{Reply, RespClient};
+
+/// How long a server has to answer when it is met.
+const TIMEOUT: Duration = Duration::from_secs(5);
+/// Longest name that is used as an address as it is.
+const ADDRESS_BYTES_MAX: usize = 100;
+
+/// What a server gave.
+#[derive(Debug)]
+pub(super) struct Met {
+    pub(super) socket: UnixStream,
+    pub(super) memory: SharedMemory,
+    pub(super) bell: OwnedFd,
+    pub(super) shape: Shape,
+}
+
+/// The socket of the server that is called `address`: `host:port` of its Redis protocol, or a path.
+pub(super) fn find(address: &str) -> Result<PathBuf, ClientError> {
+    if address.contains('/') {
+        return Ok(PathBuf::from(address));
+    }
+    let unknown = |why: String| ClientError::Invalid {
+        what: format!("{address} is neither host:port nor the path of a socket: {why}"),
+    };
+    let mut found = address
+        .to_socket_addrs()
+        .map_err(|error| unknown(error.to_string()))?;
+    let found: SocketAddr = found.next().ok_or_else(|| unknown("no such host".into()))?;
+    let mut client = RespClient::connect(found)?;
+    let reply = client.command(&[b"INFO", info::SECTION_NATIVE.as_bytes()])?;
+    let Reply::Bulk(Some(text)) = reply else {
+        return Err(ClientError::Protocol {
+            what: format!("INFO of {address} was answered by {reply:?}"),
+            outcome: Outcome::NotApplied,
+        });
+    };
+    let text = String::from_utf8_lossy(&text).into_owned();
+    let line = text.lines().find_map(|line| {
+        let (name, value) = line.split_once(':')?;
+        (name == info::NATIVE_SOCKET).then(|| PathBuf::from(value))
+    });
+    line.ok_or(ClientError::Unsupported {
+        what: "the server serves no native clients (native.threads = 0): use the Redis protocol",
+    })
+}
+
+/// Meets the server at `path`, and asks for memory of `wished`.
+pub(super) fn meet(path: &Path, wished: Shape) -> Result<Met, ClientError> {
+    let failed = |what: &str, error: io::Error| ClientError::Lost {
+        what: format!("cannot {what} the server at {}: {error}", path.display()),
+        outcome: Outcome::NotApplied,
+    };
+    let connect = |address: &Path| UnixStream::connect(address);
+    let socket = at_address(path, connect).map_err(|error| failed("reach", error))?;
+    let (welcome, memory, bell) =
+        talk(&socket, wished).map_err(|error| failed("agree with", error))?;
+    let welcome = match welcome {
+        Ok(welcome) => welcome,
+        Err(refusal) => {
+            return Err(ClientError::Unavailable {
+                what: format!("the server at {}: {refusal}", path.display()),
+                outcome: Outcome::NotApplied,
+            });
+        }
+    };
+    let shape = Shape::new(welcome.requests as usize, welcome.replies as usize);
+    let memory = memory.map(SharedMemory::receive).transpose();
+    let memory = memory.map_err(|error| failed("share memory with", io::Error::other(error)))?;
+    match (shape, memory, bell) {
+        (Some(shape), Some(memory), Some(bell)) if memory.len() == shape.bytes() => Ok(Met {
+            socket,
+            memory,
+            bell,
+            shape,
+        }),
+        _ => Err(ClientError::Protocol {
+            what: format!("the server at {} shares no memory", path.display()),
+            outcome: Outcome::NotApplied,
+        }),
+    }
+}
+
+type Heard = (
+    Result<Welcome, argosy_wire::native::Refusal>,
+    Option<OwnedFd>,
+    Option<OwnedFd>,
+);
+
+fn talk(mut socket: &UnixStream, wished: Shape) -> io::Result<Heard> {
+    socket.set_read_timeout(Some(TIMEOUT))?;
+    socket.set_write_timeout(Some(TIMEOUT))?;
+    let narrow = |bytes: usize| u32::try_from(bytes).expect("a few megabytes");
+    let hello = Hello {
+        lowest: VERSION,
+        highest: VERSION,
+        requests: narrow(wished.requests()),
+        replies: narrow(wished.replies()),
+    };
+    socket.write_all(&hello.encode())?;
+
+    let mut bytes = [0; Welcome::BYTES];
+    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let received = loop {
+        let mut parts = [IoSliceMut::new(&mut bytes)];
+        let flags = RecvFlags::CMSG_CLOEXEC;
+        match recvmsg(socket.as_fd(), &mut parts, &mut ancillary, flags) {
+            Err(rustix::io::Errno::INTR) => {}
+            other => break other?.bytes,
+        }
+    };
+    let mut descriptors = ancillary.drain().filter_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(rights) => Some(rights),
+        _ => None,
+    });
+    let mut rights = descriptors.next().into_iter().flatten();
+    let (memory, bell) = (rights.next(), rights.next());
+    if received == 0 {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    socket.read_exact(&mut bytes[received..])?;
+    let garbled = |error| io::Error::new(io::ErrorKind::InvalidData, error);
+    let welcome = match Welcome::decode(&bytes).map_err(garbled)? {
+        Ok(welcome) => Ok(welcome),
+        Err((refusal, len)) => {
+            let mut text = vec![0; len];
+            socket.read_exact(&mut text)?;
+            Err(refusal.with_text(String::from_utf8_lossy(&text).into_owned()))
+        }
+    };
+    socket.set_nonblocking(true)?;
+    Ok((welcome, memory, bell))
+}
+
+/// Does `what` with an address of `path` that is short enough.
+fn at_address<T>(path: &Path, what: impl FnOnce(&Path) -> io::Result<T>) -> io::Result<T> {
+    if path.as_os_str().len() <= ADDRESS_BYTES_MAX {
+        return what(path);
+    }
+    let (Some(dir), Some(name)) = (path.parent(), path.file_name()) else {
+        return Err(io::ErrorKind::InvalidInput.into());
+    };
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let dir = rustix::fs::open(dir, flags, Mode::empty())?;
+    let address = PathBuf::from(format!("/proc/self/fd/{}", dir.as_raw_fd())).join(name);
+    what(&address)
+}

@@ -1,0 +1,27 @@
+//! The native protocol: requests in memory that the client shares with each server.
+//!
+//! 1. [`Client::connect`] is told one server: `host:port` where it speaks the Redis protocol, from
+//!    which it learns the rest, or the Unix socket (`meet`). It fetches the region map.
+//! 2. A request goes to the primary of its key's region. The connection (`channel`) is opened by the
+//!    first request that needs it, and anew after it was lost, with growing pauses.
+//! 3. The request is laid in the shared memory, with the slot (`slots`) in which the server is to
+//!    answer. Any number may be in flight, from one thread ([`Client::submit`]) or many.
+//! 4. Waiting spins a little, then sleeps until the server wakes it.
+//!
+//! What is done by itself: a server that says that the region is not its own gives a newer map, and
+//! the request goes where that says; a slot that was too small is replaced by a larger one; a request
+//! that surely had no effect is tried again until its deadline. A write that may have had one is never
+//! repeated: its error says *unknown*.
+
+mod channel;
+mod client;
+mod known;
+mod link;
+mod many;
+mod meet;
+mod run;
+mod slots;
+mod ticket;
+
+pub use client::{Client, Options};
+pub use ticket::{Answer, Ask, Ticket};

@@ -1,0 +1,296 @@
+//! How a request is sent, waited for, and tried again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use argosy_base::{Epoch, Instant, Outcome, RegionId};
+use argosy_wire::call::FailureKind;
+use argosy_wire::native::{Flags, Op, RegionMap, Reply, Status, failure, message_bytes};
+
+use super::channel::{Channel, IN_FLIGHT_MAX, Lay, Refused};
+use super::client::{Client, odd};
+use super::link::{NoChannel, Size};
+use super::ticket::Flight;
+use crate::error::ClientError;
+
+/// How long a thread sleeps before it looks whether the server still lives.
+const LOOK_FOR_LIFE: Duration = Duration::from_millis(10);
+/// Pause before a request is tried again that the server could not carry out; it doubles.
+const RETRY_PAUSE_MIN: Duration = Duration::from_millis(1);
+/// Longest such pause.
+const RETRY_PAUSE_MAX: Duration = Duration::from_millis(50);
+/// How long room in a ring is waited for before it is looked for again: it is not told of.
+const ROOM_PAUSE: Duration = Duration::from_micros(200);
+/// Bytes of slot for the region map, at first.
+const MAP_BYTES: usize = 16 << 10;
+
+/// A request, for as long as it is tried.
+pub(super) struct Sending<'a> {
+    pub(super) op: Op,
+    pub(super) flags: Flags,
+    /// A key of the region that it goes to.
+    pub(super) key: &'a [u8],
+    pub(super) parts: &'a [&'a [u8]],
+    pub(super) reply_bytes: usize,
+}
+
+impl Client {
+    /// Sends a request and waits for its answer, and does so again while that is harmless and of use.
+    pub(super) fn run(
+        &self,
+        sending: &mut Sending<'_>,
+        deadline: Instant,
+        payload: &mut Vec<u8>,
+    ) -> Result<Reply, ClientError> {
+        let write = sending.op.is_write();
+        let mut pause = RETRY_PAUSE_MIN;
+        loop {
+            let mut flight = self.send(sending, deadline)?;
+            let reply = match self.await_reply(&mut flight, deadline, payload) {
+                Ok(reply) => reply,
+                Err(NoReply::NotTaken) => continue,
+                Err(NoReply::Lost) if !write => continue,
+                Err(NoReply::Lost) => return Err(self.lost(true)),
+                Err(NoReply::Late) => return Err(self.too_late(write)),
+            };
+            match self.judge(reply, payload, write) {
+                Verdict::Final => return Ok(reply),
+                Verdict::Larger(bytes) => sending.reply_bytes = bytes,
+                Verdict::Failed(error) => return Err(error),
+                Verdict::Elsewhere => {
+                    self.learn(flight.channel(), deadline)?;
+                    self.pause(&mut pause, deadline, || odd("no server serves the region"))?;
+                }
+                Verdict::Again(error) => self.pause(&mut pause, deadline, || error)?,
+            }
+        }
+    }
+
+    /// Waits a little; `error` where there is no time left.
+    fn pause(
+        &self,
+        pause: &mut Duration,
+        deadline: Instant,
+        error: impl FnOnce() -> ClientError,
+    ) -> Result<(), ClientError> {
+        if self.now() + *pause >= deadline {
+            return Err(error());
+        }
+        std::thread::park_timeout(*pause);
+        *pause = (*pause * 2).min(RETRY_PAUSE_MAX);
+        Ok(())
+    }
+
+    /// Lays a request where its key belongs, waiting for a connection and for room.
+    pub(super) fn send(
+        &self,
+        sending: &Sending<'_>,
+        deadline: Instant,
+    ) -> Result<Flight, ClientError> {
+        let mut size = Size::Usual;
+        loop {
+            let known = self.shared.known.load();
+            let region = &known.map.regions[known.map.index_of(sending.key)];
+            let link = &known.links[&region.primary];
+            let channel = match link.channel(size, &*self.shared.options.clock) {
+                Ok(channel) => channel,
+                Err(NoChannel::Refused(error)) => return Err(error),
+                Err(NoChannel::Pause(until, error)) => {
+                    let now = self.now();
+                    if until >= deadline || now >= deadline {
+                        return Err(error);
+                    }
+                    std::thread::park_timeout(until.since(now));
+                    continue;
+                }
+            };
+            let lay = Lay {
+                op: sending.op,
+                flags: sending.flags,
+                region: region.id,
+                epoch: region.epoch,
+                parts: sending.parts,
+                reply_bytes: sending.reply_bytes,
+            };
+            match (channel.lay(&lay), size) {
+                (Ok(place), _) => return Ok(Flight::new(channel, place)),
+                (Err(Refused::Lost | Refused::NotTaken), _) => {}
+                (Err(Refused::TooLarge), Size::Usual) => size = Size::Large,
+                (Err(Refused::TooLarge), Size::Large) => return Err(too_large(&channel)),
+                (Err(Refused::TooMany), _) => return Err(too_many()),
+                (Err(Refused::Full), _) => self.wait_for_room(&channel, deadline)?,
+            }
+        }
+    }
+
+    fn wait_for_room(&self, channel: &Channel, deadline: Instant) -> Result<(), ClientError> {
+        channel.ring();
+        let left = deadline.since(self.now());
+        if left.is_zero() {
+            return Err(ClientError::Unavailable {
+                what: "the server does not keep up; try again".to_owned(),
+                outcome: Outcome::NotApplied,
+            });
+        }
+        channel.sleep(left.min(ROOM_PAUSE), || false);
+        channel.look_for_life();
+        Ok(())
+    }
+
+    /// Waits for the reply of what is in flight.
+    pub(super) fn await_reply(
+        &self,
+        flight: &mut Flight,
+        deadline: Instant,
+        payload: &mut Vec<u8>,
+    ) -> Result<Reply, NoReply> {
+        let mut began = None;
+        flight.channel().ring();
+        loop {
+            match flight.poll(payload) {
+                Ok(Some(reply)) => return Ok(reply),
+                Ok(None) => {}
+                Err(Refused::NotTaken) => return Err(NoReply::NotTaken),
+                Err(_) => return Err(NoReply::Lost),
+            }
+            let now = self.now();
+            let began = *began.get_or_insert(now);
+            if now >= deadline {
+                return Err(NoReply::Late);
+            }
+            if now.since(began) < self.shared.options.spin {
+                std::hint::spin_loop();
+                continue;
+            }
+            let channel = flight.channel();
+            channel.sleep(LOOK_FOR_LIFE.min(deadline.since(now)), || {
+                flight.has_answer()
+            });
+            if self.now().since(now) >= LOOK_FOR_LIFE / 2 {
+                channel.look_for_life();
+            }
+        }
+    }
+
+    /// What a reply calls for.
+    pub(super) fn judge(&self, reply: Reply, payload: &[u8], write: bool) -> Verdict {
+        match reply.status {
+            Status::Done | Status::Absent | Status::Refused => Verdict::Final,
+            Status::Value => {
+                self.shared.guess.learn(message_bytes(payload.len()));
+                Verdict::Final
+            }
+            Status::Values | Status::Page | Status::Map => Verdict::Final,
+            Status::TooSmall => Verdict::Larger(reply.needed),
+            Status::WrongServer => Verdict::Elsewhere,
+            Status::Failed => match failure(payload) {
+                Ok(found) => verdict_of(found, write),
+                Err(error) => Verdict::Failed(odd(&error.to_string())),
+            },
+        }
+    }
+
+    /// Fetches the region map over `channel`.
+    pub(super) fn learn(
+        &self,
+        channel: &Arc<Channel>,
+        deadline: Instant,
+    ) -> Result<(), ClientError> {
+        let mut payload = Vec::new();
+        let mut reply_bytes = MAP_BYTES.min(channel.reply_bytes_max());
+        loop {
+            let lay = Lay {
+                op: Op::Map,
+                flags: Flags::default(),
+                region: RegionId(0),
+                epoch: Epoch(0),
+                parts: &[],
+                reply_bytes,
+            };
+            let mut flight = match channel.lay(&lay) {
+                Ok(place) => Flight::new(Arc::clone(channel), place),
+                Err(Refused::Full) => {
+                    self.wait_for_room(channel, deadline)?;
+                    continue;
+                }
+                Err(Refused::TooMany) => return Err(too_many()),
+                Err(Refused::TooLarge) => return Err(too_large(channel)),
+                Err(Refused::Lost | Refused::NotTaken) => return Err(self.lost(false)),
+            };
+            let reply = match self.await_reply(&mut flight, deadline, &mut payload) {
+                Ok(reply) => reply,
+                Err(NoReply::Lost | NoReply::NotTaken) => return Err(self.lost(false)),
+                Err(NoReply::Late) => return Err(self.too_late(false)),
+            };
+            match reply.status {
+                Status::Map => break,
+                Status::TooSmall => reply_bytes = reply.needed,
+                other => return Err(odd(&format!("the region map was answered by {other:?}"))),
+            }
+        }
+        let map = RegionMap::decode(&payload).map_err(|error| odd(&error.to_string()))?;
+        let fingerprint = RegionMap::fingerprint(&payload);
+        self.shared
+            .known
+            .rcu(|old| old.replaced_by(&map, fingerprint));
+        Ok(())
+    }
+}
+
+/// Why no reply came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NoReply {
+    /// The connection was lost.
+    Lost,
+    /// The same, and the server never took the request.
+    NotTaken,
+    /// There is no time left.
+    Late,
+}
+
+/// What a reply calls for.
+pub(super) enum Verdict {
+    /// It is the answer.
+    Final,
+    /// A slot of so many bytes.
+    Larger(usize),
+    /// A newer map.
+    Elsewhere,
+    /// Another attempt, which is harmless; or this error where there is no time.
+    Again(ClientError),
+    /// Nothing.
+    Failed(ClientError),
+}
+
+fn verdict_of((kind, outcome, text): (FailureKind, Outcome, &[u8]), write: bool) -> Verdict {
+    let what = String::from_utf8_lossy(text).into_owned();
+    let outcome = if write { outcome } else { Outcome::NotApplied };
+    match kind {
+        FailureKind::Invalid => Verdict::Failed(ClientError::Invalid { what }),
+        FailureKind::Storage => Verdict::Failed(ClientError::Storage { what, outcome }),
+        FailureKind::Unavailable if outcome == Outcome::NotApplied => {
+            Verdict::Again(ClientError::Unavailable { what, outcome })
+        }
+        // A server that is busy has waited for room as long as it may.
+        FailureKind::Unavailable | FailureKind::Busy => {
+            Verdict::Failed(ClientError::Unavailable { what, outcome })
+        }
+    }
+}
+
+fn too_many() -> ClientError {
+    ClientError::Unavailable {
+        what: format!("{IN_FLIGHT_MAX} requests are in flight: wait for some of them first"),
+        outcome: Outcome::NotApplied,
+    }
+}
+
+fn too_large(channel: &Channel) -> ClientError {
+    ClientError::Invalid {
+        what: format!(
+            "request or reply do not fit the memory that the server shares with this client (replies: \
+             {} bytes); raise its memory.limit, or ask for less",
+            channel.reply_bytes_max()
+        ),
+    }
+}

@@ -1,0 +1,225 @@
+//! One client: its memory, the requests that wait for an answer, and how answers reach it.
+//!
+//! Invariants: what waits has a place of its own, which is used again only after its answer came; so
+//! a late answer never reaches another request. A client that has gone is kept until the last of its
+//! answers has come, but its memory is given back at once.
+
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, compiler_fence, fence};
+
+use argosy_device::SharedMemory;
+use argosy_wire::native::{
+    ASLEEP_AT, Flags, Garbage, PARKED_AT, RINGS_AT, Reply, Request, RequestReader, Shape, Shared,
+    Status, write_reply,
+};
+
+use super::front::Share;
+use super::gather::Gather;
+
+/// Shared memory, as the protocol sees it.
+pub(super) struct Mapped<'a>(pub(super) &'a SharedMemory);
+
+impl Shared for Mapped<'_> {
+    #[inline]
+    fn load(&self, at: usize) -> u64 {
+        self.0.load_u64(at)
+    }
+
+    #[inline]
+    fn store(&self, at: usize, word: u64) {
+        self.0.store_u64(at, word);
+    }
+
+    #[inline]
+    fn read(&self, at: usize, out: &mut [u8]) {
+        self.0.read(at, out);
+    }
+
+    #[inline]
+    fn write(&self, at: usize, bytes: &[u8]) {
+        self.0.write(at, bytes);
+    }
+
+    #[inline]
+    fn zero(&self, at: usize, len: usize) {
+        self.0.fill_zero(at..at + len);
+        // A request that was taken is gone before anything is done about it: see `Laid`.
+        compiler_fence(Ordering::SeqCst);
+    }
+}
+
+/// What a client is made of when it arrives at its thread.
+#[derive(Debug)]
+pub(super) struct Arrival {
+    /// Open while the client lives; `None` in tests.
+    pub(super) socket: Option<UnixStream>,
+    pub(super) memory: Arc<SharedMemory>,
+    pub(super) shape: Shape,
+    #[expect(dead_code, reason = "dropping it gives it back; `None` in tests")]
+    pub(super) share: Option<Share>,
+}
+
+/// A request that waits for its answer.
+#[derive(Debug)]
+pub(super) struct Pending {
+    pub(super) request: Request,
+    /// For a request of several parts.
+    pub(super) gather: Option<Box<Gather>>,
+}
+
+/// See the module documentation.
+#[derive(Debug)]
+pub(super) struct Client {
+    /// What it has while it is here.
+    arrival: Option<Arrival>,
+    shape: Shape,
+    reader: RequestReader,
+    pending: Vec<Option<Pending>>,
+    free: Vec<usize>,
+    /// It has been answered since it was last looked whether it sleeps.
+    answered: bool,
+}
+
+impl Client {
+    pub(super) fn new(arrival: Arrival) -> Self {
+        Self {
+            shape: arrival.shape,
+            reader: RequestReader::new(arrival.shape),
+            arrival: Some(arrival),
+            pending: Vec::new(),
+            free: Vec::new(),
+            answered: false,
+        }
+    }
+
+    pub(super) const fn is_here(&self) -> bool {
+        self.arrival.is_some()
+    }
+
+    pub(super) fn socket(&self) -> Option<&UnixStream> {
+        self.arrival.as_ref()?.socket.as_ref()
+    }
+
+    fn memory(&self) -> Option<Mapped<'_>> {
+        self.arrival.as_ref().map(|here| Mapped(&here.memory))
+    }
+
+    /// Lets it go: its socket closes, its memory is given back.
+    pub(super) fn leave(&mut self) {
+        self.arrival = None;
+    }
+
+    /// Requests that wait.
+    pub(super) fn in_flight(&self) -> usize {
+        self.pending.len() - self.free.len()
+    }
+
+    /// Whether there is a request to take.
+    pub(super) fn has_next(&self) -> bool {
+        self.memory()
+            .is_some_and(|memory| self.reader.has_next(&memory))
+    }
+
+    /// The next request, if there is one; its payload replaces what `payload` held.
+    #[inline]
+    pub(super) fn next(&mut self, payload: &mut Vec<u8>) -> Result<Option<Request>, Garbage> {
+        match &self.arrival {
+            Some(here) => self.reader.next(&Mapped(&here.memory), payload),
+            None => Ok(None),
+        }
+    }
+
+    /// Tells it up to where its requests have been taken.
+    pub(super) fn publish(&mut self) {
+        if let Some(here) = &self.arrival {
+            self.reader.publish(&Mapped(&here.memory));
+        }
+    }
+
+    /// Keeps `request` until it is answered, under the place that is returned.
+    #[inline]
+    pub(super) fn keep(&mut self, request: Request, gather: Option<Box<Gather>>) -> usize {
+        let pending = Some(Pending { request, gather });
+        match self.free.pop() {
+            Some(place) => {
+                self.pending[place] = pending;
+                place
+            }
+            None => {
+                self.pending.push(pending);
+                self.pending.len() - 1
+            }
+        }
+    }
+
+    /// What waits at `place`.
+    pub(super) fn pending(&mut self, place: usize) -> &mut Pending {
+        let pending = self.pending[place].as_mut();
+        pending.expect("a place is kept until its answers have come")
+    }
+
+    /// What waited at `place`, which is free now.
+    #[inline]
+    pub(super) fn take(&mut self, place: usize) -> Pending {
+        let pending = self.pending[place].take();
+        self.free.push(place);
+        pending.expect("a place is kept until its answers have come")
+    }
+
+    /// Writes an answer into the client's slot.
+    #[inline]
+    pub(super) fn answer(&mut self, to: &Request, end: End, map: u32, parts: &[&[u8]]) {
+        let Some(memory) = self.memory() else {
+            return;
+        };
+        let reply = Reply {
+            status: end.status,
+            flags: end.flags,
+            id: to.id,
+            needed: 0,
+            map,
+        };
+        write_reply(&memory, self.shape, to.slot, reply, parts);
+        self.answered = true;
+    }
+
+    /// Wakes its threads that sleep, if it has been answered.
+    pub(super) fn wake(&mut self) {
+        if !std::mem::take(&mut self.answered) {
+            return;
+        }
+        if let Some(here) = &self.arrival {
+            // Pairs with the client's, between saying that it sleeps and looking once more.
+            fence(Ordering::SeqCst);
+            if here.memory.sign(PARKED_AT).load(Ordering::SeqCst) != 0 {
+                here.memory.sign(RINGS_AT).fetch_add(1, Ordering::SeqCst);
+                here.memory.wake(RINGS_AT);
+            }
+        }
+    }
+
+    /// Says whether it has to ring for its requests to be seen.
+    pub(super) fn set_asleep(&self, asleep: bool) {
+        if let Some(here) = &self.arrival {
+            let sign = here.memory.sign(ASLEEP_AT);
+            sign.store(u32::from(asleep), Ordering::SeqCst);
+        }
+    }
+}
+
+/// How a request ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct End {
+    pub(super) status: Status,
+    pub(super) flags: Flags,
+}
+
+impl End {
+    pub(super) const fn of(status: Status) -> Self {
+        Self {
+            status,
+            flags: Flags(0),
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! What all threads of the native front end share: its settings, the region map as clients are told
+//! it, and counters. No I/O, no locks.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use argosy_base::{Epoch, Incarnation, RegionId, ServerId, info};
+use argosy_coordinator::ClusterMap;
+use argosy_wire::native::{MapRegion, MapServer, RegionMap, Shape};
+
+use crate::service::InfoSection;
+
+/// A client that would like more gets no less of either buffer.
+const USEFUL_BYTES_MIN: usize = 64 << 10;
+
+/// What the front end is told, and the bounds that it keeps.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// The server's number.
+    pub server: ServerId,
+    /// The number of its start.
+    pub incarnation: Incarnation,
+    /// How long a thread looks for requests before it sleeps.
+    pub spin: Duration,
+    /// Most clients at a time, over all threads.
+    pub clients_max: usize,
+    /// Most bytes of memory that all clients have together.
+    pub memory_bytes_max: usize,
+    /// Most requests of one client without an answer; further ones are not taken.
+    pub in_flight_max: usize,
+    /// When stopping, how long requests that were taken have until clients are let go.
+    pub drain: Duration,
+}
+
+impl Settings {
+    /// Bytes that clients may take of the `limit` of a server: a sixteenth, within bounds.
+    #[must_use]
+    pub fn share_of(limit: usize) -> usize {
+        (limit / 16).clamp(6 << 20, 64 << 20)
+    }
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            server: ServerId(0),
+            incarnation: Incarnation(1),
+            spin: Duration::from_micros(20),
+            clients_max: 1024,
+            memory_bytes_max: 64 << 20,
+            in_flight_max: 1024,
+            drain: Duration::from_secs(2),
+        }
+    }
+}
+
+/// The region map, as clients are told it and as requests are checked against it.
+#[derive(Debug)]
+pub struct Routes {
+    me: ServerId,
+    map: RegionMap,
+    encoded: Vec<u8>,
+    fingerprint: u32,
+    places: BTreeMap<RegionId, usize>,
+    cluster: u128,
+}
+
+impl Routes {
+    /// Those of server `me` in `map`; `native` says where clients of this host meet each server.
+    #[must_use]
+    pub fn new(me: ServerId, map: &ClusterMap, native: impl Fn(ServerId) -> PathBuf) -> Self {
+        let servers = map.servers().iter().map(|server| MapServer {
+            id: server.id,
+            resp: server.resp.clone(),
+            native: native(server.id).to_string_lossy().into_owned(),
+        });
+        let regions = map.regions().iter().map(|region| MapRegion {
+            id: region.id,
+            range: region.range.clone(),
+            epoch: region.epoch,
+            primary: region.primary,
+        });
+        let places = map.regions().iter().enumerate();
+        let places = places.map(|(place, region)| (region.id, place)).collect();
+        let map_of_clients = RegionMap {
+            servers: servers.collect(),
+            regions: regions.collect(),
+        };
+        let mut encoded = Vec::new();
+        map_of_clients.encode(&mut encoded);
+        Self {
+            me,
+            fingerprint: RegionMap::fingerprint(&encoded),
+            map: map_of_clients,
+            encoded,
+            places,
+            cluster: map.cluster().0,
+        }
+    }
+
+    /// The map as bytes.
+    #[must_use]
+    pub fn encoded(&self) -> &[u8] {
+        &self.encoded
+    }
+
+    /// The map's fingerprint.
+    #[must_use]
+    pub const fn fingerprint(&self) -> u32 {
+        self.fingerprint
+    }
+
+    /// The cluster's name.
+    #[must_use]
+    pub const fn cluster(&self) -> u128 {
+        self.cluster
+    }
+
+    /// The region `id`, if it is served here under `epoch`.
+    #[inline]
+    #[must_use]
+    pub fn region(&self, id: RegionId, epoch: Epoch) -> Option<&MapRegion> {
+        let region = &self.map.regions[*self.places.get(&id)?];
+        (region.primary == self.me && region.epoch == epoch).then_some(region)
+    }
+
+    /// Whether the region of `key` is served here.
+    #[inline]
+    #[must_use]
+    pub fn serves(&self, key: &[u8]) -> bool {
+        self.map.regions[self.map.index_of(key)].primary == self.me
+    }
+}
+
+/// See the module documentation.
+#[derive(Debug)]
+pub struct Front {
+    /// The settings.
+    pub settings: Settings,
+    /// The region map.
+    pub routes: Routes,
+    /// Where clients meet the server.
+    socket: PathBuf,
+    clients: AtomicUsize,
+    memory_bytes: AtomicUsize,
+    /// Clients that wrote what is no request.
+    garbled: AtomicUsize,
+}
+
+/// A client's part of the bounds; gives it back when dropped.
+#[derive(Debug)]
+pub(super) struct Share {
+    front: std::sync::Arc<Front>,
+    bytes: usize,
+}
+
+impl Front {
+    /// A front end without clients.
+    #[must_use]
+    pub fn new(settings: Settings, routes: Routes, socket: &Path) -> Self {
+        Self {
+            settings,
+            routes,
+            socket: socket.to_path_buf(),
+            clients: AtomicUsize::new(0),
+            memory_bytes: AtomicUsize::new(0),
+            garbled: AtomicUsize::new(0),
+        }
+    }
+
+    /// Clients that are connected.
+    #[must_use]
+    pub fn clients(&self) -> usize {
+        self.clients.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of memory that clients have.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        self.memory_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Clients that were ended since they wrote what is no request.
+    #[must_use]
+    pub fn garbled(&self) -> usize {
+        self.garbled.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn count_garbled(&self) {
+        self.garbled.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// What is told in `INFO`.
+    #[must_use]
+    pub fn describe(&self) -> InfoSection {
+        let socket = self.socket.to_string_lossy().into_owned();
+        let numbers = [
+            (info::NATIVE_CLIENTS, self.clients()),
+            (info::NATIVE_MEMORY, self.memory_bytes()),
+            (info::NATIVE_GARBLED, self.garbled()),
+        ];
+        let numbers = numbers
+            .into_iter()
+            .map(|(name, value)| (name.to_owned(), value.to_string()));
+        let mut fields = vec![(info::NATIVE_SOCKET.to_owned(), socket)];
+        fields.extend(numbers);
+        (info::SECTION_NATIVE, fields)
+    }
+}
+
+/// Takes a share for a client that would like `wished`; smaller where there is less room. Says why
+/// where there is none. Called by one thread.
+pub(super) fn admit(
+    front: &std::sync::Arc<Front>,
+    wished: Shape,
+) -> Result<(Share, Shape), String> {
+    let settings = &front.settings;
+    // Relaxed: sums that nothing else depends on; only one thread raises them.
+    if front.clients.load(Ordering::Relaxed) >= settings.clients_max {
+        let max = settings.clients_max;
+        return Err(format!(
+            "there are {max} native clients already; try again later"
+        ));
+    }
+    let used = front.memory_bytes.load(Ordering::Relaxed);
+    let left = settings.memory_bytes_max.saturating_sub(used);
+    let (mut requests, mut replies) = (wished.requests(), wished.replies());
+    let least = |wished: usize| wished.min(USEFUL_BYTES_MIN);
+    let halved = |bytes: usize, wished: usize| {
+        let half = (bytes / 2).next_multiple_of(Shape::BYTES_MIN);
+        half.max(least(wished))
+    };
+    loop {
+        let shape = Shape::new(requests, replies).expect("halved within the bounds");
+        if shape.bytes() <= left {
+            front.clients.fetch_add(1, Ordering::Relaxed);
+            let bytes = shape.bytes();
+            front.memory_bytes.fetch_add(bytes, Ordering::Relaxed);
+            let front = std::sync::Arc::clone(front);
+            return Ok((Share { front, bytes }, shape));
+        }
+        if requests == least(wished.requests()) && replies == least(wished.replies()) {
+            let max = settings.memory_bytes_max;
+            return Err(format!(
+                "native clients have {used} of the {max} bytes that they may have together; raise \
+                 memory.limit, or try again when some have gone"
+            ));
+        }
+        requests = halved(requests, wished.requests());
+        replies = halved(replies, wished.replies());
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.front.clients.fetch_sub(1, Ordering::Relaxed);
+        self.front
+            .memory_bytes
+            .fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,334 @@
+//! What is done with a request: it is taken apart, called on the service if its region is served
+//! here, and answered at once or when the answer comes.
+
+use std::sync::Arc;
+
+use argosy_base::codec::Reader;
+use argosy_base::{KeyRange, Outcome};
+use argosy_engine::{Condition, WriteBatch, WriteOptions};
+use argosy_wire::call::{Call, FailureKind};
+use argosy_wire::native::{
+    Flags, HEADER_BYTES, MapRegion, Op, Request, Status, keys_of, put_failure, split_pair,
+};
+
+use super::client::{Client, End};
+use super::front::Front;
+use super::gather::Gather;
+use crate::node::encode_response;
+use crate::service::{ReplySink, Request as Ask, Response, Service, ServiceError};
+
+/// Bits of a token that name the element of a request of several parts.
+pub(super) const ELEMENT_BITS: u32 = 16;
+/// Bits of a token that name the place of a request among those of its client.
+pub(super) const PLACE_BITS: u32 = 16;
+
+/// Most pairs of one page.
+const PAGE_PAIRS_MAX: u64 = 1 << 16;
+
+/// Why a request is answered without a call.
+enum Refused {
+    /// It makes no sense, and why.
+    Invalid(String),
+    /// It is another server's.
+    WrongServer,
+}
+
+/// What a thread carries requests out with.
+pub(super) struct Desk {
+    pub(super) service: Arc<dyn Service>,
+    pub(super) sink: Arc<dyn ReplySink>,
+    pub(super) front: Arc<Front>,
+    /// The payload that was taken last.
+    pub(super) payload: Vec<u8>,
+    batch: WriteBatch,
+    range: KeyRange,
+}
+
+impl Desk {
+    pub(super) fn new(
+        service: Arc<dyn Service>,
+        sink: Arc<dyn ReplySink>,
+        front: Arc<Front>,
+    ) -> Self {
+        Self {
+            service,
+            sink,
+            front,
+            payload: Vec::new(),
+            batch: WriteBatch::new(),
+            range: KeyRange::all(),
+        }
+    }
+
+    /// Carries out `request`, whose payload was taken last, of `client`, which is number `number`.
+    /// Returns whether the service was called.
+    pub(super) fn serve(&mut self, client: &mut Client, number: usize, request: Request) -> bool {
+        let payload = std::mem::take(&mut self.payload);
+        let called = match request.op {
+            Op::Noop | Op::Ping => {
+                self.end(client, &request, End::of(Status::Done));
+                Ok(false)
+            }
+            Op::Map => {
+                let map = self.front.routes.fingerprint();
+                let encoded = self.front.routes.encoded();
+                client.answer(&request, End::of(Status::Map), map, &[encoded]);
+                Ok(false)
+            }
+            Op::MultiGet => self.multi_get(client, number, request, &payload),
+            _ => self.single(client, number, request, &payload),
+        };
+        self.payload = payload;
+        match called {
+            Ok(called) => called,
+            Err(Refused::WrongServer) => {
+                self.end(client, &request, End::of(Status::WrongServer));
+                false
+            }
+            Err(Refused::Invalid(why)) => {
+                let failed = Response::Failed(ServiceError::Invalid(why));
+                self.answer(client, &request, failed);
+                false
+            }
+        }
+    }
+
+    /// A request that is one call.
+    fn single(
+        &mut self,
+        client: &mut Client,
+        number: usize,
+        request: Request,
+        payload: &[u8],
+    ) -> Result<bool, Refused> {
+        let routes = &self.front.routes;
+        let region = routes.region(request.region, request.epoch);
+        let region = region.ok_or(Refused::WrongServer)?;
+        let ask = match request.op {
+            Op::Get => Ask::Get {
+                key: within(region, payload)?,
+            },
+            Op::Scan => read_scan(region, &request, payload, &mut self.range)?,
+            _ => read_write(region, &request, payload, &mut self.batch)?,
+        };
+        let place = client.keep(request, None);
+        let token = token(number, place, 0);
+        if let Some(response) = self.service.call(ask, &self.sink, token) {
+            client.take(place);
+            self.answer(client, &request, response);
+        }
+        Ok(true)
+    }
+
+    fn multi_get(
+        &self,
+        client: &mut Client,
+        number: usize,
+        request: Request,
+        payload: &[u8],
+    ) -> Result<bool, Refused> {
+        let keys = keys_of(payload).map_err(|error| Refused::Invalid(error.to_string()))?;
+        if keys.is_empty() {
+            client.answer(&request, End::of(Status::Values), self.map(), &[]);
+            return Ok(false);
+        }
+        if !keys.iter().all(|key| self.front.routes.serves(key)) {
+            return Err(Refused::WrongServer);
+        }
+        let room = request.slot.bytes - HEADER_BYTES;
+        let place = client.keep(request, Some(Box::new(Gather::new(keys.len(), room))));
+        for (element, key) in keys.iter().enumerate() {
+            let ask = Ask::Get { key };
+            let token = token(number, place, element);
+            if let Some(response) = self.service.call(ask, &self.sink, token) {
+                self.take_answer(client, place, element, response);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Takes the answer to part `element` of what waits at `place`.
+    pub(super) fn take_answer(
+        &self,
+        client: &mut Client,
+        place: usize,
+        element: usize,
+        response: Response,
+    ) {
+        let Some(gather) = &mut client.pending(place).gather else {
+            let request = client.take(place).request;
+            return self.answer(client, &request, response);
+        };
+        if !gather.take(element, response) {
+            return;
+        }
+        let pending = client.take(place);
+        let gather = pending.gather.expect("it was there a moment ago");
+        let mut out = Vec::new();
+        match gather.finish(&mut out) {
+            Some(failed) => self.answer(client, &pending.request, failed),
+            None => client.answer(
+                &pending.request,
+                End::of(Status::Values),
+                self.map(),
+                &[&out],
+            ),
+        }
+    }
+
+    fn map(&self) -> u32 {
+        self.front.routes.fingerprint()
+    }
+
+    fn end(&self, client: &mut Client, request: &Request, end: End) {
+        client.answer(request, end, self.map(), &[]);
+    }
+
+    /// Writes `response` as the answer to `request`.
+    #[inline]
+    fn answer(&self, client: &mut Client, request: &Request, response: Response) {
+        let map = self.map();
+        match response {
+            Response::Value(Some(value)) => {
+                client.answer(request, End::of(Status::Value), map, &[&value]);
+            }
+            Response::Value(None) => self.end(client, request, End::of(Status::Absent)),
+            Response::Written {
+                applied, existed, ..
+            } => {
+                let status = if applied {
+                    Status::Done
+                } else {
+                    Status::Refused
+                };
+                let existed = request.op != Op::Batch && existed.first() == Some(&true);
+                let flags = Flags::default()
+                    .with(Flags::APPLIED, applied)
+                    .with(Flags::EXISTED, existed);
+                self.end(client, request, End { status, flags });
+            }
+            Response::Failed(error) => {
+                let mut out = Vec::new();
+                let (kind, outcome, what) = parts_of(&error);
+                put_failure(kind, outcome, what, &mut out);
+                client.answer(request, End::of(Status::Failed), map, &[&out]);
+            }
+            Response::Page { .. } | Response::Count(_) => {
+                let mut out = Vec::new();
+                encode_response(&response, &mut out);
+                client.answer(request, End::of(Status::Page), map, &[&out]);
+            }
+        }
+    }
+}
+
+/// What names a part of a request to the service.
+const fn token(number: usize, place: usize, element: usize) -> u64 {
+    (number as u64) << (PLACE_BITS + ELEMENT_BITS) | (place as u64) << ELEMENT_BITS | element as u64
+}
+
+/// `key`, if it lies in `region`.
+#[inline]
+fn within<'a>(region: &MapRegion, key: &'a [u8]) -> Result<&'a [u8], Refused> {
+    if region.range.contains(key) {
+        Ok(key)
+    } else {
+        Err(Refused::WrongServer)
+    }
+}
+
+/// A write, in `batch`.
+fn read_write<'a>(
+    region: &MapRegion,
+    request: &Request,
+    payload: &[u8],
+    batch: &'a mut WriteBatch,
+) -> Result<Ask<'a>, Refused> {
+    let malformed = |error: argosy_base::codec::Malformed| Refused::Invalid(error.to_string());
+    let limit = |error: argosy_engine::batch::BatchError| Refused::Invalid(error.to_string());
+    batch.clear();
+    match request.op {
+        Op::Put => {
+            let (key, value) = split_pair(payload).map_err(malformed)?;
+            batch.put(within(region, key)?, value).map_err(limit)?;
+        }
+        Op::Delete => batch.delete(within(region, payload)?).map_err(limit)?,
+        _ => {
+            let call = Call::decode(&mut Reader::new("a batch", payload)).map_err(malformed)?;
+            let Call::Write { ops, .. } = call else {
+                return Err(Refused::Invalid("a batch that is none".to_owned()));
+            };
+            for (key, value) in ops {
+                let key = within(region, key)?;
+                match value {
+                    Some(value) => batch.put(key, value),
+                    None => batch.delete(key),
+                }
+                .map_err(limit)?;
+            }
+        }
+    }
+    let condition = match request.flags {
+        flags if flags.has(Flags::IF_ABSENT) => Condition::Absent,
+        flags if flags.has(Flags::IF_PRESENT) => Condition::Present,
+        _ => Condition::Always,
+    };
+    Ok(Ask::Write {
+        batch,
+        options: WriteOptions {
+            condition,
+            return_previous: false,
+        },
+    })
+}
+
+/// A page of a range, in `range`.
+fn read_scan<'a>(
+    region: &MapRegion,
+    request: &Request,
+    payload: &[u8],
+    range: &'a mut KeyRange,
+) -> Result<Ask<'a>, Refused> {
+    let call = Call::decode(&mut Reader::new("a scan", payload));
+    let call = call.map_err(|error| Refused::Invalid(error.to_string()))?;
+    let Call::Scan {
+        from,
+        to,
+        pairs_max,
+        bytes_max,
+        keys_only,
+    } = call
+    else {
+        return Err(Refused::Invalid("a scan that is none".to_owned()));
+    };
+    if request.flags.has(Flags::REVERSE) {
+        let why = "a scan from the highest key down is not there yet";
+        return Err(Refused::Invalid(why.to_owned()));
+    }
+    *range = KeyRange::new(from, to.map(<[u8]>::to_vec));
+    let inside = region.range.from <= range.from
+        && match (&region.range.to, &range.to) {
+            (None, _) => true,
+            (Some(end), Some(to)) => to <= end,
+            (Some(_), None) => false,
+        };
+    if !inside {
+        return Err(Refused::WrongServer);
+    }
+    let bytes_max = usize::try_from(bytes_max).unwrap_or(usize::MAX);
+    Ok(Ask::Scan {
+        range,
+        pairs_max: usize::try_from(pairs_max.min(PAGE_PAIRS_MAX)).expect("bounded"),
+        bytes_max: bytes_max.min(request.slot.bytes),
+        keys_only,
+    })
+}
+
+fn parts_of(error: &ServiceError) -> (FailureKind, Outcome, &str) {
+    match error {
+        ServiceError::Invalid(what) => (FailureKind::Invalid, Outcome::NotApplied, what),
+        ServiceError::Unavailable { what, outcome } => (FailureKind::Unavailable, *outcome, what),
+        ServiceError::Busy { what, outcome } => (FailureKind::Busy, *outcome, what),
+        ServiceError::Storage { what, outcome } => (FailureKind::Storage, *outcome, what),
+    }
+}

@@ -1,0 +1,186 @@
+//! What a thread of the native front end does, without the thread: it looks for requests of its
+//! clients, carries them out, and delivers late answers. A step does a bounded piece of that.
+
+use std::sync::Arc;
+
+use super::client::{Arrival, Client};
+use super::front::Front;
+use super::serve::{Desk, ELEMENT_BITS, PLACE_BITS};
+use crate::service::{ReplySink, Response, Service};
+
+/// Requests of one client in a step, so that one long pipeline leaves time for the others.
+const REQUESTS_MAX: usize = 64;
+
+/// See the module documentation.
+pub struct Spinner {
+    desk: Desk,
+    clients: Vec<Option<Client>>,
+    free: Vec<usize>,
+    /// Clients that have to be woken.
+    answered: Vec<usize>,
+}
+
+impl Spinner {
+    /// A spinner without clients. Late answers are expected to go from `sink` to
+    /// [`answer`](Self::answer).
+    #[must_use]
+    pub fn new(service: Arc<dyn Service>, sink: Arc<dyn ReplySink>, front: Arc<Front>) -> Self {
+        assert!(
+            front.settings.in_flight_max < 1 << PLACE_BITS,
+            "a token names the place of a request"
+        );
+        Self {
+            desk: Desk::new(service, sink, front),
+            clients: Vec::new(),
+            free: Vec::new(),
+            answered: Vec::new(),
+        }
+    }
+
+    /// Takes a client in. Returns its number.
+    pub(super) fn add(&mut self, arrival: Arrival) -> usize {
+        let client = Some(Client::new(arrival));
+        match self.free.pop() {
+            Some(number) => {
+                self.clients[number] = client;
+                number
+            }
+            None => {
+                self.clients.push(client);
+                self.clients.len() - 1
+            }
+        }
+    }
+
+    /// The client `number`, while it is here.
+    pub(super) fn client(&self, number: usize) -> Option<&Client> {
+        let client = self.clients.get(number)?.as_ref();
+        client.filter(|client| client.is_here())
+    }
+
+    /// Lets a client go.
+    pub(super) fn leave(&mut self, number: usize) {
+        if let Some(Some(client)) = self.clients.get_mut(number) {
+            client.leave();
+            self.forget_if_answered(number);
+        }
+    }
+
+    /// Lets all clients go.
+    pub(super) fn leave_all(&mut self) {
+        for number in 0..self.clients.len() {
+            self.leave(number);
+        }
+    }
+
+    /// Requests that wait for an answer.
+    pub(super) fn in_flight(&self) -> usize {
+        self.clients.iter().flatten().map(Client::in_flight).sum()
+    }
+
+    /// Takes and carries out requests. Returns whether there were any.
+    pub fn step(&mut self) -> bool {
+        let mut any = false;
+        let mut called = false;
+        for number in 0..self.clients.len() {
+            let (taken, calls) = self.serve(number);
+            any |= taken;
+            called |= calls;
+        }
+        if called {
+            self.desk.service.flush();
+        }
+        any
+    }
+
+    /// Takes and carries out requests of one client. Returns whether there were any, and whether the
+    /// service was called.
+    fn serve(&mut self, number: usize) -> (bool, bool) {
+        let Some(client) = &mut self.clients[number] else {
+            return (false, false);
+        };
+        let in_flight_max = self.desk.front.settings.in_flight_max;
+        let (mut any, mut called) = (false, false);
+        for _ in 0..REQUESTS_MAX {
+            if client.in_flight() >= in_flight_max {
+                break;
+            }
+            match client.next(&mut self.desk.payload) {
+                Ok(Some(request)) => {
+                    any = true;
+                    called |= self.desk.serve(client, number, request);
+                }
+                Ok(None) => break,
+                Err(garbage) => {
+                    self.desk.front.count_garbled();
+                    tracing::warn!(client = number, "native: a client was ended: {garbage}");
+                    self.leave(number);
+                    return (true, called);
+                }
+            }
+        }
+        if any {
+            client.publish();
+            self.answered.push(number);
+        }
+        (any, called)
+    }
+
+    /// Delivers a late answer.
+    pub fn answer(&mut self, token: u64, response: Response) {
+        let part = |shift: u32, bits: u32| {
+            let part = token >> shift & ((1 << bits) - 1);
+            usize::try_from(part).expect("a few bits")
+        };
+        let number = part(PLACE_BITS + ELEMENT_BITS, 32);
+        let (place, element) = (part(ELEMENT_BITS, PLACE_BITS), part(0, ELEMENT_BITS));
+        let client = self.clients[number].as_mut();
+        let client = client.expect("a client is kept until its requests have been answered");
+        self.desk.take_answer(client, place, element, response);
+        self.answered.push(number);
+        self.forget_if_answered(number);
+    }
+
+    /// Wakes the clients that were answered and sleep.
+    pub fn wake(&mut self) {
+        for number in self.answered.drain(..) {
+            if let Some(client) = &mut self.clients[number] {
+                client.wake();
+            }
+        }
+    }
+
+    /// Says to all clients whether they have to ring. `false` where one of them has laid a request
+    /// meanwhile: then nobody may sleep.
+    pub(super) fn may_sleep(&self) -> bool {
+        for client in self.clients.iter().flatten() {
+            client.set_asleep(true);
+        }
+        // Pairs with the clients', between laying a request and looking whether to ring.
+        std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
+        let in_flight_max = self.desk.front.settings.in_flight_max;
+        let waits = |client: &Client| client.has_next() && client.in_flight() < in_flight_max;
+        !self.clients.iter().flatten().any(waits)
+    }
+
+    /// Says to all clients that they need not ring.
+    pub(super) fn awake(&self) {
+        for client in self.clients.iter().flatten() {
+            client.set_asleep(false);
+        }
+    }
+
+    fn forget_if_answered(&mut self, number: usize) {
+        if let Some(client) = &self.clients[number]
+            && !client.is_here()
+            && client.in_flight() == 0
+        {
+            self.clients[number] = None;
+            self.free.push(number);
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "spinner_tests.rs"]
+mod tests;

@@ -1,0 +1,489 @@
+//! The native front end and its client, over shared memory, against a service in memory.
+
+#![allow(clippy::unwrap_used, reason = "a test may stop there")]
+
+use std::io::Write as _;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use argosy_base::{Clock, Epoch, Instant, KeyRange, Outcome, RegionId, ServerId};
+use argosy_client::native::{Answer, Ask, Client, Options};
+use argosy_client::{ClientError, Only, Span};
+use argosy_coordinator::{ClusterId, ClusterMap, Region, Replication, Server};
+use argosy_server::native::{Front, Listener, Place, Routes, Settings, Start};
+use argosy_server::resp::fake::Fake;
+use argosy_server::service::{Service, ServiceError};
+
+/// The system's clock: this is an outer shell.
+struct SystemClock;
+
+impl Clock for SystemClock {
+    fn now(&self) -> Instant {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+        let nanos = u64::try_from(time.tv_sec).unwrap() * 1_000_000_000;
+        Instant::from_nanos(nanos + u64::try_from(time.tv_nsec).unwrap())
+    }
+    fn thread_cpu(&self) -> Duration {
+        Duration::ZERO
+    }
+}
+
+/// A directory that goes away.
+struct Dir(PathBuf);
+
+impl Dir {
+    fn new() -> Self {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        // Longer than the address of a socket may be.
+        let name = format!(
+            "argosy-native-{}-{number}-{}",
+            std::process::id(),
+            "x".repeat(90)
+        );
+        let dir = std::env::temp_dir().join(name);
+        for server in 0..2 {
+            std::fs::create_dir_all(dir.join(format!("server-{server}"))).unwrap();
+        }
+        Self(dir)
+    }
+}
+
+impl Drop for Dir {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Two servers; keys from "m" on are the second's.
+fn map(primaries: [u32; 2]) -> ClusterMap {
+    let server = |id| Server {
+        id: ServerId(id),
+        resp: format!("127.0.0.1:{}", 7000 + id),
+        admin: format!("127.0.0.1:{}", 8000 + id),
+    };
+    let region = |id: u32, from: &str, to: Option<&str>| Region {
+        id: RegionId(id),
+        range: KeyRange::new(from, to.map(Into::into)),
+        epoch: Epoch(1),
+        primary: ServerId(primaries[id as usize - 1]),
+        members: vec![ServerId(primaries[id as usize - 1])],
+    };
+    let regions = vec![region(1, "", Some("m")), region(2, "m", None)];
+    ClusterMap::new(
+        ClusterId(5),
+        Replication::None,
+        vec![server(0), server(1)],
+        regions,
+    )
+    .unwrap()
+}
+
+struct Running {
+    front: Arc<Front>,
+    fake: Arc<Fake>,
+    listener: Option<Listener>,
+    socket: PathBuf,
+}
+
+/// Server `id` of `map`.
+fn start(dir: &Path, id: u32, map: &ClusterMap, fake: &Arc<Fake>, threads: usize) -> Running {
+    let place = Place { root: dir };
+    let settings = Settings {
+        server: ServerId(id),
+        memory_bytes_max: 8 << 20,
+        ..Settings::default()
+    };
+    let socket = place.socket(ServerId(id));
+    let routes = Routes::new(ServerId(id), map, |id| place.socket(id));
+    let front = Arc::new(Front::new(settings, routes, &socket));
+    let service: Arc<dyn Service> = Arc::clone(fake) as Arc<dyn Service>;
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let listener = Listener::start(&Start {
+        socket: &socket,
+        front: &front,
+        threads,
+        service: &service,
+        clock: &clock,
+    })
+    .unwrap();
+    Running {
+        front,
+        fake: Arc::clone(fake),
+        listener: Some(listener),
+        socket,
+    }
+}
+
+fn both(dir: &Dir) -> [Running; 2] {
+    [0, 1].map(|id| {
+        start(
+            &dir.0,
+            id,
+            &map([0, 1]),
+            &Arc::new(Fake::new()),
+            1 + id as usize,
+        )
+    })
+}
+
+fn client_of(server: &Running) -> Client {
+    Client::connect(&server.socket.to_string_lossy()).unwrap()
+}
+
+/// Waits until `what` holds.
+fn until(what: impl Fn() -> bool) {
+    while !what() {
+        std::thread::park_timeout(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn everything_that_can_be_asked_is_answered() {
+    let dir = Dir::new();
+    let servers = both(&dir);
+    let client = client_of(&servers[0]);
+    assert_eq!(client.get(b"argo").unwrap(), None);
+    client.put(b"argo", b"fifty oars").unwrap();
+    assert_eq!(client.get(b"argo").unwrap().unwrap(), b"fifty oars");
+    client.put(b"zeus", b"").unwrap();
+    assert_eq!(client.get(b"zeus").unwrap().unwrap(), b"");
+    assert!(!client.put_only(Only::IfAbsent, b"argo", b"x").unwrap());
+    assert!(client.put_only(Only::IfPresent, b"argo", b"sixty").unwrap());
+    assert!(!client.delete(b"nobody").unwrap());
+    assert!(client.delete(b"zeus").unwrap());
+    assert!(client.delete(b"argo").unwrap());
+
+    let pairs: Vec<(Vec<u8>, Vec<u8>)> = (0..1000u32)
+        .map(|n| {
+            (
+                format!("{}{n:05}", if n < 500 { "a" } else { "x" }).into_bytes(),
+                vec![7; 100 + n as usize],
+            )
+        })
+        .collect();
+    let writes: Vec<_> = pairs
+        .iter()
+        .map(|(key, value)| (key.as_slice(), Some(value.as_slice())))
+        .collect();
+    client.write_many(&writes).unwrap();
+    let keys: Vec<_> = pairs
+        .iter()
+        .map(|(key, _)| key.as_slice())
+        .rev()
+        .chain([&b"none"[..]])
+        .collect();
+    let values = client.multi_get(&keys).unwrap();
+    for (value, (_, expected)) in values.iter().zip(pairs.iter().rev()) {
+        assert_eq!(value.as_ref(), Some(expected));
+    }
+    assert_eq!(values.last().unwrap(), &None);
+
+    let (mut found, mut left) = (
+        Vec::new(),
+        Some(Span::of(KeyRange::new("a0", Some(b"y".to_vec())))),
+    );
+    while let Some(span) = left {
+        let page = client.page(&span, 70).unwrap();
+        assert!(page.pairs.len() <= 70);
+        found.extend(page.pairs);
+        left = page.rest;
+    }
+    assert!(found == pairs, "{} pairs of {}", found.len(), pairs.len());
+    let calls = servers.each_ref().map(|server| server.fake.counts().0);
+    assert!(
+        calls[0] > 0 && calls[1] > 0,
+        "each server is asked for its own: {calls:?}"
+    );
+}
+
+#[test]
+fn the_longest_key_value_and_batch_fit() {
+    let dir = Dir::new();
+    let servers = both(&dir);
+    let client = client_of(&servers[1]);
+    let (key, value) = (vec![b'a'; 4096], vec![3; 1 << 20]);
+    client.put(&key, &value).unwrap();
+    assert_eq!(client.get(&key).unwrap().unwrap(), value);
+    assert_eq!(
+        client.page(&Span::all(), 5).unwrap().pairs,
+        [(key.clone(), value)]
+    );
+    assert!(client.delete(&key).unwrap());
+    let error = client.put(&[0; 4097], b"").unwrap_err();
+    assert!(matches!(error, ClientError::Invalid { .. }), "{error}");
+    assert_eq!(error.outcome(), Outcome::NotApplied);
+    let error = client.put(b"k", &vec![0; (1 << 20) + 1]).unwrap_err();
+    assert!(error.to_string().contains("max_value_bytes"), "{error}");
+}
+
+#[test]
+fn many_are_in_flight_and_answered_in_any_order() {
+    let dir = Dir::new();
+    let servers = both(&dir);
+    let client = client_of(&servers[0]);
+    servers[0].fake.set_late(true);
+    let tickets: Vec<_> = (0..300u32)
+        .map(|n| {
+            client.submit(Ask::Put {
+                key: format!("a{n}").as_bytes(),
+                value: &[1; 2000],
+                only: None,
+            })
+        })
+        .collect::<Result<_, _>>()
+        .unwrap();
+    until(|| servers[0].fake.held() == 300);
+    while servers[0].fake.release(servers[0].fake.held() / 2) || servers[0].fake.held() > 0 {}
+    let mut buffer = Vec::new();
+    for ticket in tickets {
+        assert_eq!(
+            client.wait(ticket, &mut buffer).unwrap(),
+            Answer::Done { existed: false }
+        );
+    }
+    servers[0].fake.set_late(false);
+    let mut tickets: Vec<_> = (0..300u32)
+        .map(|n| {
+            client
+                .submit(Ask::Get {
+                    key: format!("a{n}").as_bytes(),
+                })
+                .unwrap()
+        })
+        .collect();
+    for ticket in &mut tickets {
+        loop {
+            match client.poll(ticket, &mut buffer).unwrap() {
+                Some(answer) => break assert_eq!((answer, buffer.len()), (Answer::Value, 2000)),
+                None => std::thread::yield_now(),
+            }
+        }
+    }
+}
+
+#[test]
+fn a_client_that_reads_nothing_is_bounded_and_harms_nobody() {
+    let dir = Dir::new();
+    let servers = both(&dir);
+    let slow = client_of(&servers[0]).with_deadline(Duration::from_millis(100));
+    let other = client_of(&servers[0]);
+    servers[0].fake.set_late(true);
+    let mut tickets = Vec::new();
+    let error = loop {
+        match slow.submit(Ask::Put {
+            key: b"k",
+            value: &[0; 500],
+            only: None,
+        }) {
+            Ok(ticket) => tickets.push(ticket),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(error.outcome(), Outcome::NotApplied, "{error}");
+    assert_eq!(tickets.len(), 1024);
+    until(|| servers[0].fake.held() == 1024);
+    servers[0].fake.set_late(false);
+    other.put(b"argo", b"sails").unwrap();
+    let late = slow.wait(tickets.remove(0), &mut Vec::new()).unwrap_err();
+    assert_eq!(late.outcome(), Outcome::Unknown, "{late}");
+    // It goes without having read an answer, and what it had comes back when the last is there.
+    drop((tickets, slow));
+    until(|| servers[0].front.clients() == 1);
+    while servers[0].fake.release(0) {}
+    assert_eq!(other.get(b"argo").unwrap().unwrap(), b"sails");
+}
+
+#[test]
+fn a_client_that_goes_gives_its_memory_back() {
+    let dir = Dir::new();
+    let servers = both(&dir);
+    let client = client_of(&servers[0]);
+    client.put(b"argo", &vec![1; 900_000]).unwrap();
+    assert_eq!(
+        servers[0].front.clients(),
+        2,
+        "one channel for what is large"
+    );
+    assert!(servers[0].front.memory_bytes() > 4 << 20);
+    drop(client);
+    until(|| servers[0].front.clients() == 0);
+    assert_eq!(servers[0].front.memory_bytes(), 0);
+}
+
+#[test]
+fn there_is_a_bound_on_memory_that_is_told() {
+    let dir = Dir::new();
+    let servers = both(&dir);
+    let mut clients: Vec<Client> = Vec::new();
+    let refused = loop {
+        match Client::connect(&servers[0].socket.to_string_lossy()) {
+            Ok(client) => clients.push(client),
+            Err(error) => break error,
+        }
+    };
+    assert!(
+        refused.to_string().contains("raise memory.limit"),
+        "{refused}"
+    );
+    assert!(servers[0].front.memory_bytes() <= 8 << 20);
+    for (number, client) in clients.iter().enumerate() {
+        client.put(&[number.try_into().unwrap()], b"here").unwrap();
+    }
+    clients.pop();
+    until(|| Client::connect(&servers[0].socket.to_string_lossy()).is_ok());
+}
+
+#[test]
+fn whoever_talks_nonsense_is_sent_away_and_nobody_else() {
+    let dir = Dir::new();
+    let servers = both(&dir);
+    let client = client_of(&servers[0]);
+    let meet = || {
+        let dir = std::fs::File::open(servers[0].socket.parent().unwrap()).unwrap();
+        let fd = std::os::fd::AsRawFd::as_raw_fd(&dir);
+        UnixStream::connect(format!("/proc/self/fd/{fd}/native")).unwrap()
+    };
+    let mut stranger = meet();
+    stranger.write_all(&[0x55; 32]).unwrap();
+    let mut silent = meet();
+    silent.write_all(b"argosy").unwrap();
+    // A version from the future is told which there is.
+    let mut young = meet();
+    let hello = argosy_wire::native::Hello {
+        lowest: 7,
+        highest: 9,
+        requests: 4096,
+        replies: 4096,
+    };
+    young.write_all(&hello.encode()).unwrap();
+    let mut answer = String::new();
+    let mut bytes = Vec::new();
+    std::io::Read::read_to_end(&mut young, &mut bytes).unwrap();
+    answer.push_str(&String::from_utf8_lossy(&bytes[64..]));
+    assert!(answer.contains("speaks version 1 only"), "{answer}");
+    // One that was taken in, and then says something where nothing is to be said.
+    let mut chatty = meet();
+    let hello = argosy_wire::native::Hello {
+        lowest: 1,
+        highest: 1,
+        requests: 4096,
+        replies: 4096,
+    };
+    chatty.write_all(&hello.encode()).unwrap();
+    until(|| servers[0].front.clients() == 2);
+    chatty.write_all(b"more").unwrap();
+    until(|| servers[0].front.clients() == 1);
+    client.put(b"argo", b"sails").unwrap();
+    assert_eq!(client.get(b"argo").unwrap().unwrap(), b"sails");
+}
+
+#[test]
+fn a_map_that_is_old_is_replaced() {
+    let dir = Dir::new();
+    let fakes = [Arc::new(Fake::new()), Arc::new(Fake::new())];
+    let mut old = start(&dir.0, 0, &map([0, 0]), &fakes[0], 1);
+    let client = client_of(&old);
+    client.put(b"zeus", b"on the first").unwrap();
+    drop(old.listener.take());
+    let servers = [0, 1].map(|id| start(&dir.0, id, &map([0, 1]), &fakes[id as usize], 1));
+    client.put(b"zeus", b"on the second").unwrap();
+    assert_eq!(client.get(b"zeus").unwrap().unwrap(), b"on the second");
+    assert_eq!(servers[1].front.clients(), 1);
+    assert_eq!(fakes[1].counts().0, 2);
+}
+
+#[test]
+fn a_server_that_restarts_leaves_writes_unknown_and_is_found_again() {
+    let dir = Dir::new();
+    let fake = Arc::new(Fake::new());
+    let mut server = start(&dir.0, 0, &map([0, 0]), &fake, 1);
+    let client = client_of(&server);
+    client.put(b"argo", b"sails").unwrap();
+    fake.set_late(true);
+    let write = client
+        .submit(Ask::Put {
+            key: b"argo",
+            value: b"rows",
+            only: None,
+        })
+        .unwrap();
+    let read = client.submit(Ask::Get { key: b"argo" }).unwrap();
+    until(|| fake.held() == 2);
+    drop(server.listener.take());
+    fake.set_late(false);
+    let error = client.wait(write, &mut Vec::new()).unwrap_err();
+    assert!(matches!(error, ClientError::Lost { .. }), "{error}");
+    assert_eq!(error.outcome(), Outcome::Unknown);
+    let quick = client.with_deadline(Duration::from_millis(30));
+    let error = quick.put(b"argo", b"x").unwrap_err();
+    assert_eq!(error.outcome(), Outcome::NotApplied, "{error}");
+    let again = std::thread::scope(|scope| {
+        let waiting = std::thread::Builder::new();
+        let mut value = Vec::new();
+        let waiting = waiting.spawn_scoped(scope, || {
+            client.wait(read, &mut value).map(|answer| (answer, value))
+        });
+        let server = start(&dir.0, 0, &map([0, 0]), &fake, 1);
+        let (answer, value) = waiting.unwrap().join().unwrap().unwrap();
+        assert_eq!((answer, value), (Answer::Value, b"rows".to_vec()));
+        server
+    });
+    client.put(b"argo", b"sails again").unwrap();
+    while fake.release(0) {}
+    drop(again);
+}
+
+#[test]
+fn failures_come_as_they_are() {
+    let dir = Dir::new();
+    let servers = both(&dir);
+    let client = client_of(&servers[0]);
+    let what = "the device is on fire".to_owned();
+    let outcome = Outcome::Unknown;
+    servers[0]
+        .fake
+        .fail_next(ServiceError::Storage { what, outcome });
+    let error = client.put(b"argo", b"").unwrap_err();
+    assert!(matches!(&error, ClientError::Storage { what, .. } if what == "the device is on fire"));
+    assert_eq!(error.outcome(), Outcome::Unknown);
+    // What surely was not applied is tried again.
+    let what = "a member is away".to_owned();
+    let outcome = Outcome::NotApplied;
+    servers[0]
+        .fake
+        .fail_next(ServiceError::Unavailable { what, outcome });
+    client.put(b"argo", b"sails").unwrap();
+    assert_eq!(client.get(b"argo").unwrap().unwrap(), b"sails");
+}
+
+#[test]
+fn many_threads_share_a_client() {
+    let dir = Dir::new();
+    let servers = both(&dir);
+    let options = Options {
+        spin: Duration::ZERO,
+        ..Options::default()
+    };
+    let client = Client::connect_with(&servers[0].socket.to_string_lossy(), options).unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..8u8 {
+            let client = client.clone();
+            let body = move || {
+                for n in 0..500u32 {
+                    let key = [&[thread * 32][..], &n.to_le_bytes()].concat();
+                    client.put(&key, &n.to_le_bytes()).unwrap();
+                    assert_eq!(client.get(&key).unwrap().unwrap(), n.to_le_bytes());
+                }
+            };
+            std::thread::Builder::new()
+                .spawn_scoped(scope, body)
+                .unwrap();
+        }
+    });
+    let clients = servers.each_ref().map(|server| server.front.clients());
+    assert_eq!(clients, [1, 1], "they share one connection to each server");
+}

@@ -1,0 +1,253 @@
+//! The ring of requests: how the client lays them, and how the server takes them.
+
+use alloc::vec::Vec;
+
+use argosy_base::checksum::extend;
+use argosy_base::{Epoch, RegionId};
+
+use super::header::{COVERED, Way, checksum_in, has_end, header_checksum, put_end, rendezvous};
+use super::{
+    Flags, Garbage, HEADER_BYTES, Op, REQUESTS_AT, Request, Shape, Shared, Slot, message_bytes,
+};
+
+/// Why a request was not laid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PushError {
+    /// The server has not made room yet. Look at its head again.
+    #[error("the ring of requests is full")]
+    Full,
+    /// No ring of this size ever has room for it.
+    #[error("a request of {len} bytes is over the ring's limit of {max}")]
+    TooLarge {
+        /// Bytes of the payload.
+        len: usize,
+        /// See [`Shape::payload_max`].
+        max: usize,
+    },
+}
+
+/// Where a request was laid, and the sign that it has not been taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Laid {
+    at: usize,
+    word: u64,
+}
+
+impl Laid {
+    /// Whether the server has taken it out of the ring. It zeroes a request before it does anything
+    /// about it: so one that was not taken when the server died never had an effect.
+    #[must_use]
+    pub fn is_taken(self, memory: &impl Shared) -> bool {
+        // What is laid here later has another position, and so another checksum.
+        memory.load(self.at) != self.word
+    }
+}
+
+/// The client's side of the ring.
+#[derive(Debug)]
+pub struct RequestWriter {
+    shape: Shape,
+    /// Up to where the server is known to have made room.
+    head: u64,
+    /// Where the next request goes.
+    tail: u64,
+}
+
+impl RequestWriter {
+    /// The writer of a ring that is all zero.
+    #[must_use]
+    pub const fn new(shape: Shape) -> Self {
+        Self {
+            shape,
+            head: 0,
+            tail: 0,
+        }
+    }
+
+    /// Lays `request`, whose payload is `parts` one behind the other.
+    ///
+    /// # Errors
+    /// See [`PushError`]; then no request was laid.
+    pub fn push(
+        &mut self,
+        memory: &impl Shared,
+        request: Request,
+        parts: &[&[u8]],
+    ) -> Result<Laid, PushError> {
+        let len = parts.iter().map(|part| part.len()).sum();
+        let max = self.shape.payload_max();
+        if len > max {
+            return Err(PushError::TooLarge { len, max });
+        }
+        let bytes = message_bytes(len);
+        let to_end = self.shape.requests() - offset_of(self.tail, self.shape);
+        if bytes > to_end {
+            self.make_room(memory, to_end)?;
+            self.lay_noop(memory, to_end);
+        }
+        self.make_room(memory, bytes)?;
+        let at = REQUESTS_AT + offset_of(self.tail, self.shape);
+        let header = request.encode(len);
+        let mut checksum = header_checksum(Way::ToServer, self.tail, &header);
+        let mut to = at + HEADER_BYTES;
+        for part in parts {
+            checksum = extend(checksum, part);
+            memory.write(to, part);
+            to += part.len();
+        }
+        put_end(memory, at, bytes, number_of(self.tail));
+        memory.write(at, &header);
+        let laid = Laid {
+            at: at + COVERED,
+            word: rendezvous(checksum),
+        };
+        memory.store(laid.at, laid.word);
+        self.tail += bytes as u64;
+        Ok(laid)
+    }
+
+    /// Whether every request has been taken by the server.
+    pub fn is_taken(&mut self, memory: &impl Shared) -> bool {
+        self.look(memory);
+        self.head == self.tail
+    }
+
+    fn lay_noop(&mut self, memory: &impl Shared, to_end: usize) {
+        let noop = Request {
+            op: Op::Noop,
+            flags: Flags::default(),
+            id: 0,
+            region: RegionId(0),
+            epoch: Epoch(0),
+            slot: Slot::default(),
+        };
+        let at = REQUESTS_AT + offset_of(self.tail, self.shape);
+        let header = noop.encode(0);
+        memory.write(at, &header);
+        let checksum = header_checksum(Way::ToServer, self.tail, &header);
+        memory.store(at + COVERED, rendezvous(checksum));
+        self.tail += to_end as u64;
+    }
+
+    fn make_room(&mut self, memory: &impl Shared, bytes: usize) -> Result<(), PushError> {
+        let needed = (self.tail + bytes as u64).saturating_sub(self.shape.requests() as u64);
+        if self.head < needed {
+            self.look(memory);
+        }
+        if self.head < needed {
+            return Err(PushError::Full);
+        }
+        Ok(())
+    }
+
+    /// Looks how far the server has come. A head that it cannot have reached is not believed.
+    fn look(&mut self, memory: &impl Shared) {
+        let head = memory.load(super::HEAD_AT);
+        if head <= self.tail {
+            self.head = self.head.max(head);
+        }
+    }
+}
+
+/// The server's side of the ring.
+#[derive(Debug)]
+pub struct RequestReader {
+    shape: Shape,
+    /// Where the next request must begin.
+    head: u64,
+    /// The head that the client was told.
+    published: u64,
+}
+
+impl RequestReader {
+    /// The reader of a ring that is all zero.
+    #[must_use]
+    pub const fn new(shape: Shape) -> Self {
+        Self {
+            shape,
+            head: 0,
+            published: 0,
+        }
+    }
+
+    /// Whether there is something to take. One load.
+    #[inline]
+    #[must_use]
+    pub fn has_next(&self, memory: &impl Shared) -> bool {
+        memory.load(REQUESTS_AT + offset_of(self.head, self.shape) + COVERED) != 0
+    }
+
+    /// Takes the next request, if all of it is there: its payload replaces what `payload` held.
+    ///
+    /// # Errors
+    /// [`Garbage`]; it repeats.
+    pub fn next(
+        &mut self,
+        memory: &impl Shared,
+        payload: &mut Vec<u8>,
+    ) -> Result<Option<Request>, Garbage> {
+        loop {
+            let offset = offset_of(self.head, self.shape);
+            let at = REQUESTS_AT + offset;
+            let word = memory.load(at + COVERED);
+            if word == 0 {
+                return Ok(None);
+            }
+            let expected = checksum_in(word)?;
+            let mut header = [0; COVERED];
+            memory.read(at, &mut header);
+            let (request, len) = Request::decode(&header, self.shape)?;
+            let to_end = self.shape.requests() - offset;
+            let (bytes, skipped) = match request.op {
+                Op::Noop if len == 0 => (HEADER_BYTES, to_end),
+                _ => (message_bytes(len), message_bytes(len)),
+            };
+            if bytes > to_end {
+                return Err(Garbage {
+                    what: "a request's length",
+                    found: len as u64,
+                });
+            }
+            if request.op != Op::Noop && !has_end(memory, at, bytes, number_of(self.head)) {
+                return Ok(None);
+            }
+            payload.clear();
+            payload.resize(len, 0);
+            memory.read(at + HEADER_BYTES, payload);
+            let checksum = header_checksum(Way::ToServer, self.head, &header);
+            if extend(checksum, payload) != expected {
+                return Err(Garbage {
+                    what: "a request's checksum",
+                    found: expected.into(),
+                });
+            }
+            memory.zero(at, bytes);
+            self.head += skipped as u64;
+            if request.op != Op::Noop {
+                return Ok(Some(request));
+            }
+        }
+    }
+
+    /// Tells the client how far the server has come, if that is news.
+    pub fn publish(&mut self, memory: &impl Shared) {
+        if self.published != self.head {
+            self.published = self.head;
+            memory.store(super::HEAD_AT, self.head);
+        }
+    }
+}
+
+/// Where in the ring `position` lies.
+#[inline]
+fn offset_of(position: u64, shape: Shape) -> usize {
+    let offset = position % shape.requests() as u64;
+    usize::try_from(offset).expect("below the ring's size")
+}
+
+/// The number in the end mark of the request at `position`.
+#[inline]
+fn number_of(position: u64) -> u32 {
+    let low = (position / HEADER_BYTES as u64) & u64::from(u32::MAX);
+    u32::try_from(low).expect("masked")
+}
