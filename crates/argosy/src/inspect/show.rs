@@ -164,8 +164,9 @@ fn print_region(region: &RegionView, asked: &dyn Fn(Section) -> bool) {
         .map(u32::to_string)
         .collect();
     say(&format!(
-        "\nregion {}: manifest generation {} in device segments {}",
+        "\nregion {}: pointers {}; manifest generation {} in device segments {}",
         region.region,
+        region.addresses.unwrap_or("of a later version"),
         region.manifest.generation,
         places.join(" ")
     ));

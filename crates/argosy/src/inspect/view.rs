@@ -1,6 +1,6 @@
 //! What of a store and its regions is printed: plain data, for people and for programs.
 
-use argosy_base::{LogKind, RegionId};
+use argosy_base::{AddressMode, LogKind, RegionId};
 use argosy_device::{HeadBlock, Superblock};
 use argosy_lsm::inspect::{LogEnds, Owner, Problem, Region};
 use serde::Serialize;
@@ -59,6 +59,8 @@ impl From<&Superblock> for SuperblockView {
 #[derive(Serialize)]
 pub(super) struct RegionView {
     pub(super) region: u32,
+    /// What pointers inside its level segments name; `None` where this program does not know.
+    pub(super) addresses: Option<&'static str>,
     pub(super) manifest: ManifestView,
     pub(super) version: Option<VersionView>,
     pub(super) problems: Vec<ProblemView>,
@@ -237,6 +239,7 @@ impl RegionView {
         let RegionId(id) = region.entry.region;
         Self {
             region: id,
+            addresses: AddressMode::from_raw(region.entry.words[1]).map(AddressMode::name),
             manifest: ManifestView {
                 generation: region.entry.words[0],
                 device_segments: region.entry.manifest.iter().map(|place| place.0).collect(),

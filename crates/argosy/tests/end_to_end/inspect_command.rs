@@ -17,7 +17,7 @@ use crate::support::{
 const SEGMENT: u64 = 2 << 20;
 
 /// A data directory that goes away with the test.
-struct Dir(PathBuf);
+pub(crate) struct Dir(pub(crate) PathBuf);
 
 impl Drop for Dir {
     fn drop(&mut self) {
@@ -26,7 +26,7 @@ impl Drop for Dir {
 }
 
 /// Runs `argosy inspect` with `args`: its exit code, and what it printed as JSON.
-fn inspect(args: &[&str]) -> (i32, Value) {
+pub(crate) fn inspect(args: &[&str]) -> (i32, Value) {
     let output = argosy()
         .arg("inspect")
         .args(args)
@@ -40,12 +40,12 @@ fn inspect(args: &[&str]) -> (i32, Value) {
     (code, json)
 }
 
-fn path(dir: &Path) -> &str {
+pub(crate) fn path(dir: &Path) -> &str {
     dir.to_str().unwrap()
 }
 
 /// Verifies `dir`; what is wrong with it.
-fn verify(dir: &Path) -> Vec<Value> {
+pub(crate) fn verify(dir: &Path) -> Vec<Value> {
     let (code, report) = inspect(&["verify", path(dir)]);
     assert_eq!(report["schema"], "argosy.inspect-verify.v1");
     let problems = report["problems"].as_array().unwrap().clone();
@@ -55,7 +55,7 @@ fn verify(dir: &Path) -> Vec<Value> {
 }
 
 /// Loads pairs of all sizes: enough for levels and sealed log segments.
-fn load(playground: &Playground, seed: u8) {
+pub(crate) fn load(playground: &Playground, seed: u8) {
     let mut client = connect(playground.servers[0].resp);
     for round in 0..300_u32 {
         let mut words: Vec<Vec<u8>> = vec![b"MSET".to_vec()];

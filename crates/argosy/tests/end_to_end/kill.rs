@@ -177,7 +177,18 @@ impl Processes {
 
 #[test]
 fn nothing_acknowledged_is_lost_to_kill_9() {
-    let playground = Playground::start(&["--regions", "3"]);
+    kills(&["--regions", "3"], ROUNDS);
+}
+
+/// Where pointers hold places each member has its own, and they stay right through every return.
+#[test]
+fn nothing_acknowledged_is_lost_to_kill_9_where_pointers_are_rewritten() {
+    kills(&["--regions", "3", "--address", "rewrite"], ROUNDS / 3);
+}
+
+/// A playground with `args`, so many rounds, and one in which all servers are killed.
+fn kills(args: &[&str], rounds: usize) {
+    let playground = Playground::start(args);
     let addrs: Vec<_> = playground
         .servers
         .iter()
@@ -198,7 +209,7 @@ fn nothing_acknowledged_is_lost_to_kill_9() {
         })
         .collect();
     let mut rng = Rng::new(2020, 0);
-    for number in 0..ROUNDS {
+    for number in 0..rounds {
         let victim = usize::try_from(rng.below(3)).unwrap();
         println!("round {number}: server {victim}");
         round(&mut clients, &mut processes, &[victim]);

@@ -22,5 +22,6 @@ mod native;
 mod package_index;
 mod playground;
 mod redis_tools;
+mod rewrite;
 mod support;
 mod tools;

@@ -9,7 +9,7 @@
 //!   of them until the windows are taken back ([`Replica::detach`]): whoever speaks next tells anew.
 //! - The *index map* has, for each level segment that arrived ahead of its edit, its place there. It
 //!   is the [`Arrival`]s themselves: an entry goes when the edit is submitted or the segment given
-//!   up.
+//!   up, when the primary says that something else lies there, and when the windows are taken back.
 //!
 //! A shipped segment is taken in three steps: its bytes are checked ([`Replica::check`]), its
 //! pointers rewritten in these private bytes ([`Replica::rewrite`]), and they are written
@@ -104,6 +104,15 @@ impl Replica {
         }
     }
 
+    /// Whoever speaks to this member next tells its places anew: it may be another process, or
+    /// another member.
+    pub(super) fn forget_places(&mut self) {
+        self.log_map.clear();
+        self.arrivals
+            .values_mut()
+            .for_each(|arrival| arrival.theirs = None);
+    }
+
     /// How many segments the log map knows.
     #[must_use]
     pub fn log_map_len(&self) -> usize {
@@ -143,6 +152,10 @@ impl Replica {
     pub fn rewrite(&mut self, shipment: &mut Shipment) -> Result<(), ReplicaError> {
         if self.addresses() == AddressMode::Logical {
             return Ok(());
+        }
+        // What the primary had there before, it has given up.
+        for arrival in self.arrivals.values_mut() {
+            arrival.theirs = arrival.theirs.filter(|theirs| *theirs != shipment.place);
         }
         let name = self.name_of(shipment);
         let refs = log_refs(name, &shipment.bytes).map_err(|error| damaged(name, &error))?;

@@ -38,8 +38,7 @@ impl Replica {
         let old = std::mem::replace(&mut self.windows, fresh);
         let survivors = old.map(|slots| slots.into_iter().map(Some).collect());
         self.waiting.clear();
-        // Whoever speaks to this member next tells its places anew.
-        self.log_map.clear();
+        self.forget_places();
         self.expect_checkpoint();
         self.rescan(&survivors)?;
         Ok(self.position())
