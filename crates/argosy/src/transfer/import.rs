@@ -1,7 +1,7 @@
 //! `argosy import`: lines of text into a cluster.
 //!
 //! Lines are read in chunks. A chunk is divided by key over the connections ([`writers`](super)); up
-//! to [`CHUNKS_MAX`] are under way. The *place* up to which the import is known to be applied is the
+//! to eight are under way (`CHUNKS_MAX`). The *place* up to which the import is known to be applied is the
 //! end of the last chunk before which none is under way: this is what the checkpoint says, so an
 //! import that goes on from it does some lines twice, and leaves none out.
 //!

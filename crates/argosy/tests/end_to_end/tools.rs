@@ -464,3 +464,63 @@ fn an_import_waits_for_a_server_that_returns() {
     let exported = done(addr, &["export", "--format", "tsv"]);
     assert!(exported.lines().eq(sorted), "every line is there");
 }
+
+#[test]
+fn an_import_that_gives_up_says_what_is_applied_and_goes_on_later() {
+    let dir = Dir::new("import-gives-up");
+    let playground = Playground::start(&["--servers", "1", "--regions", "2"]);
+    let _ports = keep_ports();
+    let server = playground.servers[0].clone();
+    let checkpoint = dir.file("checkpoint");
+    let args = [
+        "import",
+        "--resume",
+        &checkpoint,
+        "--retry-for",
+        "500ms",
+        "--format",
+        "tsv",
+    ];
+    let line = |n: u32| format!("key{n:06}\tvalue\n");
+    let mut import = tool(server.resp, &args)
+        .stdin(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut input = import.stdin.take().unwrap();
+    // A chunk has at most 2000 lines: some chunks are applied before the server dies.
+    let first: String = (0..10_000).map(line).collect();
+    input.write_all(first.as_bytes()).unwrap();
+    until("some lines are applied", || {
+        !done(server.resp, &["shell", "-c", "scan keys limit 1"]).is_empty()
+    });
+    signal(server.pid, Signal::KILL);
+    until("the server dies", || !lives(server.pid));
+    let rest: String = (10_000..20_000).map(line).collect();
+    // It may end before it has read all.
+    let _ = input.write_all(rest.as_bytes());
+    drop(input);
+    let output = import.wait_with_output().unwrap();
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(4), "{said}");
+    assert!(
+        said.contains("lines 1 to ") && said.contains("repeat the command"),
+        "{said}"
+    );
+
+    let _again = ByHand::start(&server.config);
+    crate::support::until_ready(server.admin);
+    let kept: Value = serde_json::from_slice(&std::fs::read(&checkpoint).unwrap()).unwrap();
+    let kept = usize::try_from(kept["place"]["lines"].as_u64().unwrap()).unwrap();
+    let applied = done(server.resp, &["export", "--format", "tsv"]);
+    let all = first + &rest;
+    let lines: Vec<&str> = all.lines().collect();
+    let prefix = applied.lines().take(kept);
+    assert!(
+        prefix.eq(lines[..kept].iter().copied()),
+        "what it says is applied"
+    );
+    let (code, _, said) = run(server.resp, &args, &all);
+    assert_eq!(code, 0, "{said}");
+    assert_eq!(done(server.resp, &["export", "--format", "tsv"]), all);
+}
