@@ -3,8 +3,8 @@
 use std::net::{SocketAddr, ToSocketAddrs};
 
 use argosy_base::Remedy;
-use argosy_client::{ClientError, Kv, RespClient};
-use clap::Args;
+use argosy_client::{Client, ClientError, Kv, RespClient};
+use clap::{Args, ValueEnum};
 
 use crate::failure::Failure;
 
@@ -21,6 +21,19 @@ pub struct Endpoints {
         default_value = "127.0.0.1:7379"
     )]
     endpoints: Vec<String>,
+    /// How servers are spoken to
+    #[arg(long, value_enum, default_value_t)]
+    client: Protocol,
+}
+
+/// A protocol that servers speak.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Protocol {
+    /// The Redis protocol, through any server.
+    #[default]
+    Resp,
+    /// Memory that is shared with the servers, which have to run on this host.
+    Native,
 }
 
 impl Endpoints {
@@ -29,7 +42,20 @@ impl Endpoints {
     /// # Errors
     /// Where none of the servers answers.
     pub fn connect(&self) -> Result<Box<dyn Kv>, Failure> {
-        Ok(Box::new(self.resp()?))
+        match self.client {
+            Protocol::Resp => Ok(Box::new(self.resp()?)),
+            Protocol::Native => {
+                let mut refused = None;
+                for endpoint in &self.endpoints {
+                    match Client::connect(endpoint) {
+                        Ok(client) => return Ok(Box::new(client)),
+                        Err(error) => refused = Some(error),
+                    }
+                }
+                let none = || Failure::Usage("--endpoints names no server".to_owned());
+                Err(refused.map_or_else(none, Failure::from))
+            }
+        }
     }
 
     /// About how many keys there are, where a server tells.

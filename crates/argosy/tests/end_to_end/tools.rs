@@ -282,7 +282,8 @@ fn every_byte_comes_back_from_a_cluster_with_other_settings() {
         "--replication",
     ];
     let two = Playground::start(&[&other[..], &["none", "--replicas", "1"]].concat());
-    done(any(&two), &["import", "--connections", "3", &first]);
+    let native = ["import", "--client", "native", "--connections", "1", &first];
+    done(any(&two), &native);
     let said = done(any(&two), &["export", "-o", "json", &second]);
     let summary: Value = serde_json::from_str(&said).unwrap();
     assert_eq!(summary["pairs"], pairs.len());
