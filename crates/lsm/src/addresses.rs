@@ -69,6 +69,8 @@ impl Translation {
     fn apply(&self, kind: PointerKind, at: Pointer) -> Option<Pointer> {
         let known = match kind {
             PointerKind::Log => &self.logs,
+            // No tree is built where pointers hold places.
+            PointerKind::Child => return None,
         };
         let found = known.binary_search_by_key(&at.segment(), |(from, _)| *from);
         let (_, to) = known[found.ok()?];

@@ -49,6 +49,15 @@ pub enum CacheKey {
         /// Which of its leaves.
         leaf: u32,
     },
+    /// A node of a tree: leaf or index node.
+    Node {
+        /// The region that wrote the segment.
+        region: RegionId,
+        /// The segment.
+        segment: SegmentNumber,
+        /// Where in it the node begins.
+        offset: u32,
+    },
     /// Index and filter of a level segment.
     Reader {
         /// The region that wrote the segment.
@@ -93,6 +102,10 @@ pub struct CacheStats {
     pub leaf_hits: u64,
     /// Leaves not found.
     pub leaf_misses: u64,
+    /// Index nodes of trees found.
+    pub index_hits: u64,
+    /// Index nodes of trees not found.
+    pub index_misses: u64,
     /// Values found.
     pub value_hits: u64,
     /// Values not found.
@@ -134,6 +147,7 @@ pub struct NodeCache {
     pins: Mutex<Pins>,
     pins_refused: AtomicU64,
     leaves: Counts,
+    indexes: Counts,
     readers: Counts,
     values: Counts,
 }
@@ -186,6 +200,7 @@ impl NodeCache {
             pins: Mutex::default(),
             pins_refused: AtomicU64::new(0),
             leaves: Counts::default(),
+            indexes: Counts::default(),
             readers: Counts::default(),
             values: Counts::default(),
         }
@@ -199,6 +214,17 @@ impl NodeCache {
             _ => None,
         };
         self.leaves.count(found.is_some());
+        found
+    }
+
+    /// The index node of a tree that is kept under `key`, in the form of a leaf.
+    #[must_use]
+    pub fn index_node(&self, key: CacheKey) -> Option<Leaf> {
+        let found = match self.entries.get(&key) {
+            Some(Cached::Leaf(node)) => Some(node),
+            _ => None,
+        };
+        self.indexes.count(found.is_some());
         found
     }
 
@@ -293,6 +319,8 @@ impl NodeCache {
         CacheStats {
             leaf_hits: read(&self.leaves.hits),
             leaf_misses: read(&self.leaves.misses),
+            index_hits: read(&self.indexes.hits),
+            index_misses: read(&self.indexes.misses),
             value_hits: read(&self.values.hits),
             value_misses: read(&self.values.misses),
             reader_hits: read(&self.readers.hits),

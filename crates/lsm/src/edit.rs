@@ -6,7 +6,7 @@
 //! [`Version::apply`](crate::version::Version::apply) is the only thing that gives them a meaning.
 //!
 //! ```text
-//! edit    := format: u8 (= 1)  flags: u8  seq  epoch  [replay_from] [durable] [mark]
+//! edit    := format: u8 (1, 2)  flags: u8  seq  epoch  [replay_from] [durable] [mark]
 //!            list(place)                      -- level segments removed
 //!            list(place range)                -- level segments clipped
 //!            list(level: u8  run  segment)    -- level segments added
@@ -14,12 +14,18 @@
 //!            list(log: u8  number end)        -- log segments sealed
 //!            list(log: u8  number)            -- log segments removed
 //!            list(log: u8  number to)         -- log bytes that have to be durable
+//!            list(level: u8  run  tree)       -- in format 2: trees that begin
 //! flags   := 1 checkpoint | 2 replay_from | 4 durable | 8 mark
 //! place   := level: u8  run  number
 //! segment := number epoch len checksum: u32 entries tombstones range  list(number bytes)
+//!            form: u8                         -- in format 2: 0, 1 or 1 + height, see `Form`
+//! tree    := root: u64  len  height: u8
 //! range   := from: string  bounded: u8  [to: string]
 //! list(x) := count  x*
 //! ```
+//!
+//! Format 1 is written where no segment of a [tree](crate::level::tree) is named; it is read as it
+//! always was, all segments in it are self-contained. An earlier version of Argosy refuses format 2.
 //!
 //! What has no width is a variable-length integer, a string is its length and its bytes
 //! ([`argosy_base::codec`]). The bytes carry no checksum: the manifest record or message that holds
@@ -29,10 +35,14 @@ use std::fmt;
 
 use argosy_base::codec::{Malformed, Reader, put_string, put_varint};
 use argosy_base::limits::{KEY_BYTES_MAX, SEGMENT_SIZE};
-use argosy_base::{EditSeq, Epoch, KeyRange, LogKind, Lsn, SegmentNumber};
+use argosy_base::{EditSeq, Epoch, KeyRange, LogKind, Lsn, Pointer, SegmentNumber};
 
-/// The format that is written, and the only one that is read.
+use crate::level::{Form, Tree};
+
+/// The format of an edit without trees.
 const FORMAT: u8 = 1;
+/// The format of an edit that names a tree, or segments of one.
+const FORMAT_TREES: u8 = 2;
 const FLAG_CHECKPOINT: u8 = 1;
 const FLAG_REPLAY_FROM: u8 = 2;
 const FLAG_DURABLE: u8 = 4;
@@ -80,6 +90,9 @@ pub struct LevelSegment {
     pub range: KeyRange,
     /// Bytes of records in segments of the large log that its entries point to, clipped or not.
     pub log_refs: Vec<(SegmentNumber, u64)>,
+    /// What it is. An index segment of a tree stands for no key: its range is that of its separators,
+    /// and it has no entries.
+    pub form: Form,
 }
 
 /// A segment of a log's chain.
@@ -142,6 +155,8 @@ pub struct Edit {
     /// Log bytes below these points have to be durable on a member before the edit is applied
     /// there (invariant I3). Seals are such points without being named here.
     pub log_points: Vec<LogPoint>,
+    /// Trees whose segments are added, by the run in which they are. A run has one at most.
+    pub trees: Vec<(u8, RunId, Tree)>,
 }
 
 impl Edit {
@@ -158,7 +173,8 @@ impl Edit {
     /// The edit's bytes, equal on every member.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
-        let mut out = vec![FORMAT, self.flags()];
+        let trees = self.has_trees();
+        let mut out = vec![if trees { FORMAT_TREES } else { FORMAT }, self.flags()];
         put_varint(&mut out, self.seq.0);
         put_varint(&mut out, u64::from(self.epoch.0));
         for number in [
@@ -180,6 +196,9 @@ impl Edit {
             out.push(*level);
             put_varint(out, run.0);
             put_segment(out, segment);
+            if trees {
+                out.push(segment.form.to_raw());
+            }
         });
         put_list(&mut out, &self.logs_added, |out, log| {
             out.push(log.log as u8);
@@ -195,7 +214,19 @@ impl Edit {
             put_varint(out, number.0);
         });
         put_list(&mut out, &self.log_points, |out, at| put_point(out, *at));
+        if trees {
+            put_list(&mut out, &self.trees, |out, (level, run, tree)| {
+                out.push(*level);
+                put_varint(out, run.0);
+                put_tree(out, *tree);
+            });
+        }
         out
+    }
+
+    fn has_trees(&self) -> bool {
+        let mut forms = self.added.iter().map(|(_, _, segment)| segment.form);
+        !self.trees.is_empty() || forms.any(|form| form != Form::SelfContained)
     }
 
     const fn flags(&self) -> u8 {
@@ -221,7 +252,8 @@ impl Edit {
         let mut from = Reader::new("version edit", bytes);
         let format = from.u8()?;
         let flags = from.u8()?;
-        if format != FORMAT || flags & !FLAGS != 0 {
+        let trees = format == FORMAT_TREES;
+        if !(trees || format == FORMAT) || flags & !FLAGS != 0 {
             return Err(from.malformed());
         }
         let seq = EditSeq(from.varint()?);
@@ -246,13 +278,24 @@ impl Edit {
             clipped: get_list(&mut from, |from| Ok((get_place(from)?, get_range(from)?)))?,
             added: get_list(&mut from, |from| {
                 let level = get_level(from)?;
-                Ok((level, RunId(from.varint()?), get_segment(from)?))
+                Ok((level, RunId(from.varint()?), get_segment(from, trees)?))
             })?,
             logs_added: get_list(&mut from, get_log_segment)?,
             logs_sealed: get_list(&mut from, get_point)?,
             logs_removed: get_list(&mut from, |from| Ok((get_log(from)?, get_number(from)?)))?,
             log_points: get_list(&mut from, get_point)?,
+            trees: if trees {
+                get_list(&mut from, |from| {
+                    let level = get_level(from)?;
+                    Ok((level, RunId(from.varint()?), get_tree(from)?))
+                })?
+            } else {
+                Vec::new()
+            },
         };
+        if trees != edit.has_trees() {
+            return Err(from.malformed());
+        }
         from.finish()?;
         Ok(edit)
     }
@@ -291,6 +334,12 @@ fn put_segment(out: &mut Vec<u8>, segment: &LevelSegment) {
         put_varint(out, number.0);
         put_varint(out, *bytes);
     });
+}
+
+fn put_tree(out: &mut Vec<u8>, tree: Tree) {
+    out.extend_from_slice(&tree.root.to_raw().to_le_bytes());
+    put_varint(out, u64::from(tree.len));
+    out.push(tree.height);
 }
 
 fn put_point(out: &mut Vec<u8>, point: LogPoint) {
@@ -369,7 +418,7 @@ fn get_range(from: &mut Reader<'_>) -> Result<KeyRange, Malformed> {
     Ok(KeyRange { from: lower, to })
 }
 
-fn get_segment(from: &mut Reader<'_>) -> Result<LevelSegment, Malformed> {
+fn get_segment(from: &mut Reader<'_>, trees: bool) -> Result<LevelSegment, Malformed> {
     Ok(LevelSegment {
         number: get_number(from)?,
         epoch: get_epoch(from)?,
@@ -379,7 +428,25 @@ fn get_segment(from: &mut Reader<'_>) -> Result<LevelSegment, Malformed> {
         tombstones: get_u32(from)?,
         range: get_range(from)?,
         log_refs: get_list(from, |from| Ok((get_number(from)?, from.varint()?)))?,
+        form: if trees {
+            Form::from_raw(from.u8()?).ok_or_else(|| from.malformed())?
+        } else {
+            Form::SelfContained
+        },
     })
+}
+
+fn get_tree(from: &mut Reader<'_>) -> Result<Tree, Malformed> {
+    let tree = Tree {
+        root: Pointer::from_raw(from.u64()?),
+        len: get_u32(from)?,
+        height: from.u8()?,
+    };
+    if tree.is_sound() {
+        Ok(tree)
+    } else {
+        Err(from.malformed())
+    }
 }
 
 fn get_log_segment(from: &mut Reader<'_>) -> Result<LogSegment, Malformed> {
@@ -456,7 +523,10 @@ impl fmt::Display for LevelSegment {
         for (number, bytes) in &self.log_refs {
             write!(f, " ref {}={bytes}", number.0)?;
         }
-        Ok(())
+        match self.form {
+            Form::SelfContained => Ok(()),
+            form => write!(f, " {form}"),
+        }
     }
 }
 
@@ -486,6 +556,11 @@ impl fmt::Display for Edit {
         }
         for (level, run, segment) in &self.added {
             write!(f, "\n  + L{level}.{}:{segment}", run.0)?;
+        }
+        for (level, run, tree) in &self.trees {
+            let (segment, offset) = (tree.root.segment().0, tree.root.offset());
+            write!(f, "\n  tree L{level}.{} root {segment}@{offset}", run.0)?;
+            write!(f, " len {} height {}", tree.len, tree.height)?;
         }
         for log in &self.logs_added {
             write!(f, "\n  + {log}")?;

@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::level::tree::HEIGHT_MAX;
 
 fn number() -> impl Strategy<Value = SegmentNumber> {
     prop_oneof![1u64..200, Just(SegmentNumber::MAX.0)].prop_map(SegmentNumber)
@@ -43,9 +44,30 @@ prop_compose! {
         tombstones in any::<u32>(),
         range in range(),
         log_refs in prop::collection::vec((number(), any::<u64>()), 0..5),
+        form in form(),
     ) -> LevelSegment {
         let epoch = Epoch(epoch);
-        LevelSegment { number, epoch, len, checksum, entries, tombstones, range, log_refs }
+        LevelSegment { number, epoch, len, checksum, entries, tombstones, range, log_refs, form }
+    }
+}
+
+/// Self-contained in most cases, so that edits without trees come up.
+fn form() -> impl Strategy<Value = Form> {
+    prop_oneof![
+        8 => Just(Form::SelfContained),
+        1 => Just(Form::Leaves),
+        1 => (1..=HEIGHT_MAX).prop_map(Form::Index),
+    ]
+}
+
+prop_compose! {
+    fn tree()(
+        number in number(),
+        offset in 0..100u32,
+        nodes in 1..=16u32,
+        height in 0..=HEIGHT_MAX,
+    ) -> Tree {
+        Tree { root: Pointer::new(number, offset * 512), len: nodes * 512, height }
     }
 }
 
@@ -76,7 +98,12 @@ prop_compose! {
         logs_sealed in prop::collection::vec(point(), 0..4),
         logs_removed in prop::collection::vec((log(), number()), 0..4),
         log_points in prop::collection::vec(point(), 0..4),
+        trees in prop_oneof![
+            3 => Just(Vec::new()),
+            1 => prop::collection::vec((1..=LEVELS_MAX, any::<u64>(), tree()), 0..3),
+        ],
     ) -> Edit {
+        let trees = trees.into_iter().map(|(level, run, t)| (level, RunId(run), t)).collect();
         let added = added.into_iter().map(|(level, run, s)| (level, RunId(run), s)).collect();
         Edit {
             seq: EditSeq(seq),
@@ -92,6 +119,7 @@ prop_compose! {
             logs_sealed,
             logs_removed,
             log_points,
+            trees,
         }
     }
 }
@@ -131,6 +159,7 @@ proptest! {
     fn any_bytes_are_survived(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
         check_decoded(&bytes);
         check_decoded(&[&[FORMAT, 0][..], &bytes].concat());
+        check_decoded(&[&[FORMAT_TREES, 0][..], &bytes].concat());
     }
 }
 
@@ -157,6 +186,7 @@ fn sample() -> Edit {
                 tombstones: 1,
                 range: KeyRange::new("a", Some("c".into())),
                 log_refs: vec![(SegmentNumber(4), 100)],
+                form: Form::SelfContained,
             },
         )],
         logs_added: vec![LogSegment {
@@ -199,6 +229,52 @@ fn the_bytes_never_change() {
     assert_eq!(sample().encode(), expected);
 }
 
+/// A run of two leaf segments and one index segment.
+fn tree_sample() -> Edit {
+    let segment = |number, form| LevelSegment {
+        number: SegmentNumber(number),
+        epoch: Epoch(1),
+        len: 4096,
+        checksum: 7,
+        entries: u32::from(form == Form::Leaves),
+        tombstones: 0,
+        range: KeyRange::new("a", Some("c".into())),
+        log_refs: vec![],
+        form,
+    };
+    let tree = Tree {
+        root: Pointer::new(SegmentNumber(9), 512),
+        len: 1024,
+        height: 2,
+    };
+    Edit {
+        added: vec![
+            (1, RunId(4), segment(8, Form::Leaves)),
+            (1, RunId(4), segment(9, Form::Index(2))),
+        ],
+        trees: vec![(1, RunId(4), tree)],
+        ..Edit::new(EditSeq(5), Epoch(1))
+    }
+}
+
+#[test]
+fn the_bytes_of_trees_never_change() {
+    let expected: &[u8] = &[
+        2, 0, 5, 1, 0, 0, // format, flags, seq, epoch, removed, clipped
+        2, 1, 4, 8, 1, 0x80, 0x20, 7, 0, 0, 0, 1, 0, 1, b'a', 1, 1, b'c', 0, 1, // leaves
+        1, 4, 9, 1, 0x80, 0x20, 7, 0, 0, 0, 0, 0, 1, b'a', 1, 1, b'c', 0, 3, // index
+        0, 0, 0, 0, // logs
+        1, 1, 4, 0, 2, 0x20, 1, 0, 0, 0, 0, 0x80, 8, 2, // the tree
+    ];
+    assert_eq!(tree_sample().encode(), expected);
+    assert_eq!(Edit::decode(expected).unwrap(), tree_sample());
+    let text = "edit 5 epoch 1\n  \
+        + L1.4:8 [a, c) epoch 1 len 4096 sum 0x7 entries 1 tombstones 0 leaves\n  \
+        + L1.4:9 [a, c) epoch 1 len 4096 sum 0x7 entries 0 tombstones 0 index 2\n  \
+        tree L1.4 root 9@512 len 1024 height 2";
+    assert_eq!(tree_sample().to_string(), text);
+}
+
 #[test]
 fn an_edit_reads_well() {
     let text = "edit 5 epoch 1 replay 10 mark 64\n  \
@@ -215,7 +291,7 @@ fn an_edit_reads_well() {
 #[test]
 fn a_later_format_is_refused() {
     let mut bytes = sample().encode();
-    bytes[0] = FORMAT + 1;
+    bytes[0] = FORMAT_TREES + 1;
     assert!(Edit::decode(&bytes).is_err());
     let mut bytes = sample().encode();
     bytes[1] |= 0x80;

@@ -46,6 +46,6 @@ pub mod version;
 pub use db::{Lsm, Service};
 pub use edit::{Edit, LevelSegment, LogPoint, LogSegment, Place, RunId};
 pub use replica::{Replica, ReplicaError, ReplicaEvent};
-pub use settings::{Mutants, Placement, Settings, SettingsError};
+pub use settings::{Compaction, Mutants, Placement, Settings, SettingsError};
 pub use storage::{Committed, Storage, StorageError, StoredSegment};
 pub use version::{EditError, Version};

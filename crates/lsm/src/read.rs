@@ -3,7 +3,8 @@
 //! A [`ReadView`] is everything that readers need, and never changes: the memtables and a version.
 //! Whoever changes either puts a new view in its place, and readers keep the one that they began
 //! with, so reading takes no lock. A get asks, newest first, the memtables, the runs of L1, and the
-//! one run of each level below; filters spare most of the reads. A scan merges the same sources.
+//! one run of each level below; filters spare most of the reads. In a run that is a tree the way leads
+//! through the tree's index nodes. A scan merges the same sources.
 //!
 //! What a reader sees is bounded by an LSN: memtables hide what is newer. Levels hold one entry per
 //! key, so a bounded view is only right if nothing newer than the bound has left the memtables;
@@ -21,20 +22,29 @@ use argosy_device::DeviceError;
 use argosy_engine::{EngineError, Scan};
 
 use crate::cache::{CacheKey, NodeCache};
-use crate::compaction::plan::Input;
-use crate::compaction::sources::{MemtableSource, RunReading, RunSource};
+use crate::compaction::plan::{Input, RunInput};
+use crate::compaction::sources::{MemtableSource, NO_TREE, RunReading, RunSource};
 use crate::edit::LogSegment;
 use crate::filter::KeyHash;
-use crate::level::{Entry, LevelError, OwnedEntry, ReadAhead, ReadAt, SegmentName, SegmentReader};
+use crate::level::tree::{self, LeafHome};
+use crate::level::{
+    Entry, Form, LevelError, OwnedEntry, ReadAhead, ReadAt, SegmentName, SegmentReader,
+};
 use crate::log::{LogSource, LogWindows, ReadError, ValueRef, read_value};
 use crate::memtable::Memtable;
 use crate::merge::{Merge, Source};
 use crate::storage::StoredSegment;
-use crate::version::{LevelEntry, Version};
+use crate::version::{LevelEntry, Run, Version};
 
 /// A stored segment as the level code reads it.
 #[derive(Clone)]
 pub struct SegmentSource(pub Arc<StoredSegment>);
+
+impl ReadAt for StoredSegment {
+    fn read_at(&self, offset: u32, out: &mut [u8]) -> Result<(), LevelError> {
+        Ok(self.read(offset, out)?)
+    }
+}
 
 impl ReadAt for SegmentSource {
     fn read_at(&self, offset: u32, out: &mut [u8]) -> Result<(), LevelError> {
@@ -87,8 +97,25 @@ fn open_reader(
         number: segment.number,
         epoch: segment.epoch,
     };
-    let source = |offset: u32, out: &mut [u8]| Ok(stored.read(offset, out)?);
-    SegmentReader::open(name, segment.len, &source)
+    let reader = SegmentReader::open(name, segment.len, stored)?;
+    if reader.form() == segment.form {
+        Ok(reader)
+    } else {
+        Err(name.corrupt(0, "the segment is not of the form that the manifest says"))
+    }
+}
+
+/// The leaf segment `entry` of a tree, as the level code reads it.
+pub(crate) fn leaf_home(entry: &LevelEntry, region: RegionId) -> LeafHome<Arc<StoredSegment>> {
+    LeafHome {
+        name: SegmentName {
+            region,
+            number: entry.segment.number,
+            epoch: entry.segment.epoch,
+        },
+        len: entry.segment.len,
+        bytes: Arc::clone(&entry.stored),
+    }
 }
 
 /// What is shared by everything that reads one region.
@@ -161,8 +188,10 @@ impl ReadView {
                 spared += 1;
                 continue;
             }
-            let source = SegmentSource(Arc::clone(&entry.stored));
-            found = segment.get(key, hash, &source, Some(&reading.cache))?;
+            found = match entry.segment.form {
+                Form::Leaves => in_tree(run, entry, key, reading)?,
+                _ => segment.get(key, hash, &*entry.stored, Some(&reading.cache))?,
+            };
             if let Some(OwnedEntry::Pointer { at, .. }) = &mut found {
                 *at = self.version.resolve(*at).ok_or_else(|| {
                     let what = "a pointer leads to a place where the region has nothing";
@@ -268,13 +297,17 @@ impl ReadView {
                     entry: entry.clone(),
                     range: entry.segment.range.intersection(range),
                 });
+                let input = RunInput {
+                    pieces: pieces.collect(),
+                    tree: run.tree.clone(),
+                };
                 let run = RunReading {
                     region: reading.region,
                     ahead: ReadAhead::SCAN,
                     cache: Some(Arc::clone(&reading.cache)),
                     resolve: resolve.clone(),
                 };
-                sources.push(Box::new(RunSource::new(run, pieces.collect())?));
+                sources.push(Box::new(RunSource::new(run, input)?));
             }
         }
         Ok(RangeScan {
@@ -282,6 +315,20 @@ impl ReadView {
             view: Arc::clone(self),
             reading: Arc::clone(reading),
         })
+    }
+}
+
+/// What `key` is bound to in `entry`, a leaf segment of the tree of `run`.
+fn in_tree(
+    run: &Run,
+    entry: &LevelEntry,
+    key: &[u8],
+    reading: &Reading,
+) -> Result<Option<OwnedEntry>, LevelError> {
+    let home = leaf_home(entry, reading.region);
+    match &run.tree {
+        Some(tree) => tree::get(tree, &home, key, Some(&reading.cache)),
+        None => Err(home.name.corrupt(0, NO_TREE)),
     }
 }
 

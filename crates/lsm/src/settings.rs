@@ -24,6 +24,17 @@ pub enum Placement {
     Hybrid,
 }
 
+/// What a compaction takes of a level.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Compaction {
+    /// A part of it, and what that overlaps below. Segments are self-contained.
+    #[default]
+    Partial,
+    /// All of it and all of the level below, into one tree across segments, as the papers do it. Where
+    /// pointers hold places the segments are self-contained.
+    WholeLevel,
+}
+
 /// Planted mistakes, all off. The simulator switches one on to prove that its checker finds it;
 /// nothing else sets them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -77,6 +88,9 @@ pub struct Settings {
     pub flush_interval: Duration,
     /// How many segment numbers are reserved by one edit.
     pub number_block: u64,
+    /// What a compaction takes of a level. May change from one opening to the next: levels that were
+    /// made in the other way are read as they are, until they are merged.
+    pub compaction: Compaction,
     /// Input bytes that one part of a compaction aims at.
     pub compaction_part_bytes: u64,
     /// Bytes that one background step reads or merges at most, roughly.
@@ -105,6 +119,7 @@ impl Default for Settings {
             large_bytes: 1000,
             flush_interval: Duration::from_secs(1),
             number_block: 1024,
+            compaction: Compaction::Partial,
             compaction_part_bytes: 32 << 20,
             step_bytes: 256 << 10,
             mutants: Mutants::default(),

@@ -7,17 +7,20 @@ mod common;
 use argosy_base::AddressMode;
 use argosy_engine::conformance::{self, Choices, Mixture};
 use argosy_lsm::{Placement, Settings};
-use common::{Machine, random_settings, tiny};
+use common::{Machine, random_settings, tiny, tiny_whole};
 
 /// Segments of the test's device: enough that nothing is ever full.
 const SEGMENTS: u64 = 4096;
 
 fn suite(placement: Placement, addresses: AddressMode) {
-    let settings = Settings {
+    suite_with(Settings {
         placement,
         addresses,
         ..tiny()
-    };
+    });
+}
+
+fn suite_with(settings: Settings) {
     let mut seed = 0;
     let make = || {
         seed += 1;
@@ -44,6 +47,11 @@ fn separated() {
 #[test]
 fn separated_by_place() {
     suite(Placement::Separated, AddressMode::Rewrite);
+}
+
+#[test]
+fn whole_levels() {
+    suite_with(tiny_whole());
 }
 
 #[test]

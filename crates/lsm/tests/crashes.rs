@@ -21,9 +21,9 @@ use argosy_base::{KeyRange, Lsn};
 use argosy_device::{AnonymousWindows, Crash, OpKind, WindowStore};
 use argosy_engine::conformance::{Choices, Host};
 use argosy_engine::{Engine, EngineError, WriteBatch, WriteOptions};
-use argosy_lsm::Lsm;
 use argosy_lsm::db::promote::window_name;
-use common::{Machine, REGION, random_settings, tiny};
+use argosy_lsm::{Lsm, Settings};
+use common::{Machine, REGION, random_settings, tiny, tiny_whole};
 
 const SEGMENTS: u64 = 2048;
 
@@ -237,6 +237,16 @@ fn run(mut machine: Machine, writes: usize, every: u64, seed: u64) {
 fn crashes_at_every_few_requests() {
     let machine = Machine::new(tiny(), SEGMENTS, 1);
     run(machine, 1500, 3, 1);
+}
+
+#[test]
+fn crashes_while_levels_are_compacted_whole() {
+    let settings = Settings {
+        l0_bytes: 16 << 10,
+        ..tiny_whole()
+    };
+    let machine = Machine::new(settings, SEGMENTS, 2);
+    run(machine, 1500, 5, 2);
 }
 
 #[test]

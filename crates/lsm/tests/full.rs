@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use argosy_device::Crash;
 use argosy_engine::conformance::{Choices, Host};
 use argosy_engine::{BusyReason, Engine, EngineError, WriteBatch, WriteOptions};
-use argosy_lsm::{Lsm, Placement, Settings};
+use argosy_lsm::{Compaction, Lsm, Placement, Settings};
 use common::{Machine, random_settings, tiny};
 
 /// Steps after which what has not happened does not happen any more.
@@ -35,6 +35,15 @@ fn in_leaves() -> Settings {
         placement: Placement::InPlace,
         ..tiny()
     }
+}
+
+/// Both ways of compaction.
+fn ways() -> [Settings; 2] {
+    let whole = Settings {
+        compaction: Compaction::WholeLevel,
+        ..in_leaves()
+    };
+    [in_leaves(), whole]
 }
 
 fn key(number: u64) -> Vec<u8> {
@@ -191,27 +200,29 @@ impl Rig {
 
 #[test]
 fn a_full_device_turns_writers_away_and_nobody_else() {
-    let mut rig = Rig::new(in_leaves(), 64, 1);
-    let written = rig.fill(400);
-    assert!(written > 1000, "{written}");
-    for crash in [Crash::Kill, Crash::PowerLoss, Crash::Kill] {
+    for settings in ways() {
+        let mut rig = Rig::new(settings, 64, 1);
+        let written = rig.fill(400);
+        assert!(written > 1000, "{written}");
+        for crash in [Crash::Kill, Crash::PowerLoss, Crash::Kill] {
+            rig.check();
+            rig.engine().close().unwrap();
+            rig.restart(crash);
+        }
+        // Opening takes from the reserve, but not more each time.
+        for _ in 0..100 {
+            rig.restart(Crash::Kill);
+        }
         rig.check();
-        rig.engine().close().unwrap();
-        rig.restart(crash);
+        rig.delete(&key(0));
     }
-    // Opening takes from the reserve, but not more each time.
-    for _ in 0..100 {
-        rig.restart(Crash::Kill);
-    }
-    rig.check();
-    rig.delete(&key(0));
 }
 
 #[test]
 fn deletes_make_room() {
-    for seed in 1..4 {
+    for (seed, settings) in (1..3).flat_map(|seed| ways().map(|settings| (seed, settings))) {
         let mut choices = Choices::new(seed);
-        let mut rig = Rig::new(in_leaves(), 64, seed);
+        let mut rig = Rig::new(settings, 64, seed);
         assert!(rig.fill(400) > 1000);
         for round in 0..4 {
             rig.empty_and_fill(&mut choices, round % 2 == 0, 400);
@@ -238,20 +249,22 @@ fn deletes_make_room_in_the_large_log() {
 
 #[test]
 fn overwrites_make_room() {
-    let mut rig = Rig::new(in_leaves(), 64, 5);
-    // Half of what fits, again and again: what is hidden is found before writers are turned away.
-    let mut choices = Choices::new(5);
-    let fits = rig.fill(400);
-    for number in 0..fits {
-        rig.delete(&key(number));
-    }
-    for _ in 0..3 * fits {
-        let number = choices.below(fits / 2);
-        if let Err(reason) = rig.put(number, 400) {
-            panic!("{reason:?}: {:?}", rig.engine().stats());
+    for settings in ways() {
+        let mut rig = Rig::new(settings, 64, 5);
+        // Half of what fits, again and again: what is hidden is found before writers are turned away.
+        let mut choices = Choices::new(5);
+        let fits = rig.fill(400);
+        for number in 0..fits {
+            rig.delete(&key(number));
         }
+        for _ in 0..3 * fits {
+            let number = choices.below(fits / 2);
+            if let Err(reason) = rig.put(number, 400) {
+                panic!("{reason:?}: {:?}", rig.engine().stats());
+            }
+        }
+        rig.check();
     }
-    rig.check();
 }
 
 /// Kills after few steps or many, whatever is under way, with many settings.

@@ -17,7 +17,7 @@ use argosy_lsm::inspect::{
 };
 use argosy_lsm::manifest::{Manifest, Record};
 use argosy_lsm::{Settings, Version};
-use common::{Machine, tiny};
+use common::{Machine, tiny, tiny_whole};
 
 /// Writes pairs of all sizes until several levels exist, and stops.
 fn loaded(seed: u64, rounds: u64) -> (Arc<MemoryDevice>, Settings) {
@@ -91,7 +91,7 @@ fn on_device(version: &Version, number: SegmentNumber, offset: u32) -> u64 {
 
 /// Level segments, and how long they are.
 fn level_segments(version: &Version) -> Vec<(SegmentNumber, u32)> {
-    let runs = version.runs().flat_map(|(_, run)| &run.segments);
+    let runs = version.runs().flat_map(|(_, run)| run.entries());
     runs.map(|entry| (entry.segment.number, entry.segment.len))
         .collect()
 }
@@ -106,31 +106,41 @@ fn sealed(version: &Version, log: LogKind) -> Vec<(SegmentNumber, u32)> {
 #[test]
 fn a_whole_region_is_found_whole() {
     for addresses in AddressMode::ALL {
-        let settings = Settings {
-            addresses,
-            ..tiny()
-        };
-        let (device, settings) = loaded_with(settings, 1, 6000);
-        assert_eq!(problems(&device, &settings), []);
-        let version = version_of(&device, &settings);
-        assert!(version.levels().len() >= 2, "{version}");
-        let (checked, _, notes) = verify_region(&version, &Windows::default(), &settings);
-        assert!(
-            checked.entries > 1000 && checked.pointers > 100,
-            "{checked:?}"
-        );
-        assert!(
-            checked.records > 0 && checked.log_segments > 2,
-            "{checked:?}"
-        );
-        assert_eq!(notes, Vec::<String>::new());
+        for settings in [tiny(), tiny_whole()] {
+            whole_is_found_whole(Settings {
+                addresses,
+                ..settings
+            });
+        }
     }
+}
+
+fn whole_is_found_whole(settings: Settings) {
+    let (device, settings) = loaded_with(settings, 1, 6000);
+    assert_eq!(problems(&device, &settings), []);
+    let version = version_of(&device, &settings);
+    assert!(version.levels().len() >= 2, "{version}");
+    let (checked, _, notes) = verify_region(&version, &Windows::default(), &settings);
+    assert!(
+        checked.entries > 1000 && checked.pointers > 100,
+        "{checked:?}"
+    );
+    assert!(
+        checked.records > 0 && checked.log_segments > 2,
+        "{checked:?}"
+    );
+    assert_eq!(notes, Vec::<String>::new());
 }
 
 /// Every byte of a level segment is covered, and so is each record of a sealed log.
 #[test]
 fn a_flipped_bit_is_found_in_every_kind_of_block() {
-    let (device, settings) = loaded(2, 4000);
+    flipped_bits_are_found(tiny());
+    flipped_bits_are_found(tiny_whole());
+}
+
+fn flipped_bits_are_found(settings: Settings) {
+    let (device, settings) = loaded_with(settings, 2, 4000);
     let version = version_of(&device, &settings);
     for (number, len) in level_segments(&version) {
         // The footer's words, then index, filter and table in front of it, then leaves.

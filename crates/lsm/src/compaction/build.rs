@@ -14,6 +14,11 @@
 //!    is submitted.
 //! 3. Behind the last pair, when nothing is held any more, the build is done.
 //!
+//! A build makes self-contained segments, or a tree: then each finished leaf segment goes on to a
+//! [`TreeBuilder`], and the index segments which that finishes are written and offered like others, before
+//! more pairs are merged. The nodes of a segment get their parents when the segment has its
+//! place, so segments are offered bottom-up.
+//!
 //! Tombstones are left out where no run below the target may hold their key.
 //!
 //! Reading may block the calling thread: sources read ahead in long reads. Invariant: outputs are
@@ -24,14 +29,15 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use argosy_base::range::successor;
-use argosy_base::{AddressMode, Epoch, KeyRange, Pointer, RegionId};
+use argosy_base::{AddressMode, Epoch, KeyRange, Pointer, RegionId, SegmentNumber};
 use argosy_device::Purpose;
 use argosy_engine::{EngineError, Observer, SealedSegment};
 
 use crate::addresses::as_high_bits;
 use crate::edit::LevelSegment;
 use crate::level::builder::Geometry;
-use crate::level::{BuiltSegment, Entry, SegmentBuilder, SegmentName};
+use crate::level::tree_builder::{TreeBuilder, TreeStep};
+use crate::level::{BuiltSegment, Entry, Form, SegmentBuilder, SegmentName, Tree};
 use crate::merge::Source;
 use crate::storage::{Storage, StoredSegment};
 use crate::version::{LevelEntry, Version};
@@ -72,6 +78,15 @@ struct Held {
     offered: bool,
 }
 
+/// What a build makes of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shape {
+    /// Segments with an index each.
+    SelfContained,
+    /// A tree.
+    Tree,
+}
+
 /// What a build makes segments of.
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
@@ -83,6 +98,8 @@ pub struct Target {
     pub geometry: Geometry,
     /// How the pointers of the source become those of the segments.
     pub pointers: Pointers,
+    /// What they make up.
+    pub shape: Shape,
 }
 
 /// How the pointers of a build's source become those of its outputs; see
@@ -123,6 +140,10 @@ pub struct Build<S> {
     target: Target,
     below: Below,
     builder: Option<SegmentBuilder>,
+    /// The index over the finished leaf segments, of a tree.
+    tree: Option<TreeBuilder>,
+    /// The last key of the last of them.
+    last_key: Option<Vec<u8>>,
     /// Finished, but without a place on the device.
     unplaced: Option<BuiltSegment>,
     held: VecDeque<Held>,
@@ -134,8 +155,17 @@ pub struct Build<S> {
 impl<S: Source> Build<S> {
     /// A build of everything in `source`; `below` knows the runs that its tombstones may hide.
     #[must_use]
-    pub const fn new(source: S, target: Target, below: Below) -> Self {
+    pub fn new(source: S, target: Target, below: Below) -> Self {
+        let Target {
+            region,
+            epoch,
+            geometry,
+            shape,
+            ..
+        } = target;
         Self {
+            tree: (shape == Shape::Tree).then(|| TreeBuilder::new(region, epoch, geometry)),
+            last_key: None,
             source,
             target,
             below,
@@ -160,7 +190,9 @@ impl<S: Source> Build<S> {
                 false => return Ok(Stepped::DeviceFull),
             }
         }
-        if self.unplaced.is_none() && self.held.len() < HELD_MAX {
+        let grown = self.grow(tools)?;
+        moved |= grown == Grown::Progress;
+        if self.unplaced.is_none() && self.held.len() < HELD_MAX && grown != Grown::Waiting {
             moved |= self.merge(tools)?;
         }
         Ok(match (self.is_done(), moved) {
@@ -177,9 +209,16 @@ impl<S: Source> Build<S> {
             && self.builder.is_none()
             && self.unplaced.is_none()
             && self.held.is_empty()
+            && self.tree.as_ref().is_none_or(TreeBuilder::is_done)
     }
 
-    /// The finished segments, in key order.
+    /// Where the tree begins, once the build is done: `None` where it makes none, or no pair was left.
+    #[must_use]
+    pub fn tree(&self) -> Option<Tree> {
+        self.tree.as_ref().and_then(TreeBuilder::root)
+    }
+
+    /// The finished segments: those with pairs in key order, index segments of a tree in between.
     #[must_use]
     pub fn outputs(&self) -> &[LevelSegment] {
         &self.outputs
@@ -214,6 +253,28 @@ impl<S: Source> Build<S> {
         Ok(moved)
     }
 
+    /// Lets the tree take the nodes of finished segments.
+    fn grow(&mut self, tools: &mut Tools<'_>) -> Result<Grown, EngineError> {
+        let mut grown = Grown::Idle;
+        while self.unplaced.is_none() && self.held.len() < HELD_MAX {
+            let Some(tree) = &mut self.tree else { break };
+            if self.source.key().is_none() && self.builder.is_none() {
+                tree.end();
+            }
+            match tree.step(|| tools.storage.allocate_number()) {
+                TreeStep::Idle => return Ok(grown),
+                TreeStep::Progress => {}
+                TreeStep::NeedsNumber => return Ok(Grown::Waiting),
+                TreeStep::Finished(built) => {
+                    self.unplaced = Some(built);
+                    self.place(tools)?;
+                }
+            }
+            grown = Grown::Progress;
+        }
+        Ok(grown)
+    }
+
     /// Merges pairs until the step is used up, a segment is full, or the source has ended.
     fn merge(&mut self, tools: &mut Tools<'_>) -> Result<bool, EngineError> {
         let mut bytes = 0;
@@ -239,18 +300,8 @@ impl<S: Source> Build<S> {
                         let Some(number) = tools.storage.allocate_number() else {
                             break;
                         };
-                        let Target {
-                            region,
-                            epoch,
-                            geometry,
-                            ..
-                        } = self.target;
-                        let name = SegmentName {
-                            region,
-                            number,
-                            epoch,
-                        };
-                        empty.insert(SegmentBuilder::new(name, geometry))
+                        let target = self.target;
+                        empty.insert(target.builder(number, self.last_key.as_deref()))
                     }
                 };
                 if !builder.add(key, entry) {
@@ -305,11 +356,18 @@ impl<S: Source> Build<S> {
             Err(error) if error.is_full() => return Ok(false),
             Err(error) => return Err(error.into()),
         };
-        let built = self
+        let mut built = self
             .unplaced
             .take()
             .expect("a segment is waiting for its place");
         let segment = described(&built);
+        if let Some(tree) = &mut self.tree {
+            let nodes = std::mem::take(&mut built.nodes);
+            tree.placed(built.form, segment.number, nodes);
+            if built.form == Form::Leaves {
+                self.last_key = Some(built.last_key);
+            }
+        }
         let bytes = Arc::new(built.bytes);
         let len = bytes.len();
         stored.write(0, Arc::clone(&bytes), 0..len);
@@ -325,6 +383,30 @@ impl<S: Source> Build<S> {
         });
         self.outputs.push(segment);
         Ok(true)
+    }
+}
+
+/// What the tree has done in a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Grown {
+    Idle,
+    Progress,
+    /// A segment number is waited for.
+    Waiting,
+}
+
+impl Target {
+    /// The next segment with pairs; `below` is the last key of the one before.
+    fn builder(self, number: SegmentNumber, below: Option<&[u8]>) -> SegmentBuilder {
+        let name = SegmentName {
+            region: self.region,
+            number,
+            epoch: self.epoch,
+        };
+        match self.shape {
+            Shape::SelfContained => SegmentBuilder::new(name, self.geometry),
+            Shape::Tree => SegmentBuilder::of_tree(name, self.geometry, below.map(<[u8]>::to_vec)),
+        }
     }
 }
 
@@ -364,6 +446,7 @@ fn described(built: &BuiltSegment) -> LevelSegment {
         tombstones: built.tombstones,
         range: KeyRange::new(built.first_key.clone(), Some(successor(&built.last_key))),
         log_refs: built.log_refs.clone(),
+        form: built.form,
     }
 }
 

@@ -1,6 +1,7 @@
 //! How levels are kept in order: what is compacted, and the work of it.
 //!
-//! Reading order: [`pick`](mod@pick) (which part of which level, a pure function), [`plan`] (what it
+//! Reading order: [`pick`](mod@pick) (which part of which level, a pure function), [`whole`] (the
+//! papers' way: whole levels, as trees), [`plan`] (what it
 //! reads and takes away), [`sources`] (memtables and runs, in key order), [`build`] (from a sorted
 //! source to finished segments, in bounded steps).
 
@@ -8,5 +9,7 @@ pub mod build;
 pub mod pick;
 pub mod plan;
 pub mod sources;
+pub mod whole;
 
 pub use pick::{Choice, Policy, Shape, pick};
+pub use whole::pick_whole;

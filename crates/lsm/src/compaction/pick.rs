@@ -34,6 +34,8 @@ pub struct Piece<'a> {
     pub number: u64,
     /// Whether it holds tombstones, which only a merge can drop.
     pub tombstones: bool,
+    /// Whether it is part of a tree, which cannot be moved in parts.
+    pub in_tree: bool,
 }
 
 /// The sorted runs of a level, oldest first, each sorted by range.
@@ -60,6 +62,8 @@ pub struct Policy {
     /// Segments that a part reads at most, where it can be cut so narrow: what it writes needs as
     /// many before any of them is free.
     pub segments_max: usize,
+    /// Segments that a merge of whole levels may write.
+    pub whole_segments_max: usize,
     /// The device is full: levels that are not full are merged, too, where that may free space.
     pub reclaim: bool,
     /// Where nothing of that kind is left: neighbours that fit fewer segments of this many bytes
@@ -102,14 +106,8 @@ pub enum Choice {
 /// Chooses. See the module documentation.
 #[must_use]
 pub fn pick(shape: &Shape<'_>, policy: &Policy) -> Choice {
-    let fullest = (1..LEVELS_MAX)
-        .map(|level| (score(shape, policy, level), level))
-        .filter(|(score, _)| *score >= 100)
-        // Of equally full levels the upper one: it is what writers and readers wait for.
-        .max_by_key(|(score, level)| (*score, u8::MAX - level));
-    let fullest = fullest.map(|(_, level)| level);
     let wasteful = || (1..LEVELS_MAX).find(|level| policy.reclaim && is_wasteful(shape, *level));
-    let Some(level) = fullest.or_else(wasteful) else {
+    let Some(level) = fullest(shape, policy).or_else(wasteful) else {
         return match policy.reclaim.then(|| packed(shape, policy)).flatten() {
             Some((level, range)) => Choice::Merge { level, range },
             None => Choice::Rest,
@@ -125,6 +123,16 @@ pub fn pick(shape: &Shape<'_>, policy: &Policy) -> Choice {
         }
         segments => Choice::Move { level, segments },
     }
+}
+
+/// The fullest of the levels that are to be compacted.
+pub(super) fn fullest(shape: &Shape<'_>, policy: &Policy) -> Option<u8> {
+    let fullest = (1..LEVELS_MAX)
+        .map(|level| (score(shape, policy, level), level))
+        .filter(|(score, _)| *score >= 100)
+        // Of equally full levels the upper one: it is what writers and readers wait for.
+        .max_by_key(|(score, level)| (*score, u8::MAX - level));
+    fullest.map(|(_, level)| level)
 }
 
 /// Whether merging `level` down may free space: it hides something below, or holds tombstones.
@@ -222,7 +230,8 @@ fn runs<'s, 'a>(shape: &'s Shape<'a>, level: u8) -> &'s [Vec<Piece<'a>>] {
 }
 
 /// The segments of `level` that can be moved down: nothing older is in their own level, and they
-/// overlap nothing in the level below. Tombstones are not moved to where a merge would drop them.
+/// overlap nothing in the level below. Tombstones are not moved to where a merge would drop them, and
+/// leaves of a tree not without it.
 fn moves(shape: &Shape<'_>, level: u8) -> Vec<At> {
     let own = runs(shape, level);
     let Some(run) = own.iter().position(|run| !run.is_empty()) else {
@@ -240,7 +249,12 @@ fn moves(shape: &Shape<'_>, level: u8) -> Vec<At> {
         // A segment whose middle was consumed is there several times, and moves only as a whole.
         let same = |other: Option<&Piece<'_>>| other.is_some_and(|o| o.number == piece.number);
         let in_pieces = same(own[run].get(index + 1)) || index > 0 && same(own[run].get(index - 1));
-        if !alone || in_pieces || (bottom && piece.tombstones) || found.len() == MOVES_MAX {
+        if !alone
+            || in_pieces
+            || piece.in_tree
+            || (bottom && piece.tombstones)
+            || found.len() == MOVES_MAX
+        {
             break;
         }
         found.push(At { run, piece: index });

@@ -5,9 +5,12 @@ use std::fmt::Write as _;
 use argosy_base::KeyRange;
 
 use super::*;
+use crate::compaction::whole::pick_whole;
 
-/// An owned segment of a script: `from-to:bytes`, `#number` where it matters, `!` with tombstones.
+/// An owned segment of a script: `from-to:bytes`, `#number` where it matters, `!` with tombstones, `~`
+/// where it is of a tree.
 struct Given {
+    in_tree: bool,
     range: KeyRange,
     bytes: u64,
     number: u64,
@@ -15,6 +18,10 @@ struct Given {
 }
 
 fn given(word: &str, number: u64) -> Given {
+    let (word, in_tree) = match word.strip_suffix('~') {
+        Some(word) => (word, true),
+        None => (word, false),
+    };
     let (word, tombstones) = match word.strip_suffix('!') {
         Some(word) => (word, true),
         None => (word, false),
@@ -26,6 +33,7 @@ fn given(word: &str, number: u64) -> Given {
     let (range, bytes) = word.split_once(':').unwrap();
     let (from, to) = range.split_once('-').unwrap();
     Given {
+        in_tree,
         range: KeyRange::new(from, (!to.is_empty()).then(|| to.into())),
         bytes: bytes.parse().unwrap(),
         number,
@@ -72,6 +80,7 @@ fn scripts() {
                 l0_bytes: number("l0", 10),
                 part_bytes: number("part", 30),
                 segments_max: usize::try_from(number("segments", 1000)).unwrap(),
+                whole_segments_max: usize::try_from(number("room", 1000)).unwrap(),
                 reclaim: number("reclaim", 0) == 1,
                 pack_bytes: number("pack", 0),
                 pack_segments: usize::try_from(number("segments", 1000)).unwrap(),
@@ -89,6 +98,7 @@ fn scripts() {
                                         bytes: g.bytes,
                                         number: g.number,
                                         tombstones: g.tombstones,
+                                        in_tree: g.in_tree,
                                     })
                                     .collect()
                             })
@@ -96,7 +106,12 @@ fn scripts() {
                     })
                     .collect(),
             };
-            describe(&shape, &policy, &pick(&shape, &policy))
+            let choice = match case.directive.as_str() {
+                "pick" => pick(&shape, &policy),
+                "whole" => pick_whole(&shape, &policy),
+                other => panic!("unknown directive: {other}"),
+            };
+            describe(&shape, &policy, &choice)
         });
     });
 }

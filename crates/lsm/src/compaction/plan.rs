@@ -11,21 +11,19 @@
 //! Invariant: what a segment stands for after the edit is what it stood for before, without the
 //! part. Nothing is lost between a clip and the outputs, and no key is in both.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
 use argosy_base::KeyRange;
 
 use super::pick::{At, Piece, Shape};
 use crate::edit::{Edit, LevelSegment, Place, RunId};
-use crate::version::{LevelEntry, Run, Version};
+use crate::level::Form;
+use crate::version::{LevelEntry, Run, RunTree, Version};
 
 /// A version's levels, as picking sees them.
 #[must_use]
 pub fn shape(version: &Version) -> Shape<'_> {
-    let piece = |entry: &LevelEntry| -> (u64, bool) {
-        let LevelSegment {
-            len, tombstones, ..
-        } = *entry.segment;
-        (u64::from(len), tombstones > 0)
-    };
     let levels = version
         .levels()
         .iter()
@@ -33,22 +31,23 @@ pub fn shape(version: &Version) -> Shape<'_> {
             let runs = level.runs.iter();
             runs.map(|run| {
                 let segments = run.segments.iter();
-                segments
-                    .map(|entry| {
-                        let (bytes, tombstones) = piece(entry);
-                        Piece {
-                            range: &entry.segment.range,
-                            bytes,
-                            number: entry.segment.number.get(),
-                            tombstones,
-                        }
-                    })
-                    .collect()
+                segments.map(piece).collect()
             })
             .collect()
         })
         .collect();
     Shape { levels }
+}
+
+fn piece(entry: &LevelEntry) -> Piece<'_> {
+    let segment = &entry.segment;
+    Piece {
+        range: &segment.range,
+        bytes: u64::from(segment.len),
+        number: segment.number.get(),
+        tombstones: segment.tombstones > 0,
+        in_tree: segment.form == Form::Leaves,
+    }
 }
 
 /// A piece of a run that a merge reads.
@@ -60,13 +59,22 @@ pub struct Input {
     pub range: KeyRange,
 }
 
+/// What a merge reads of a run: pieces in key order, and the tree that leads to some of them.
+#[derive(Clone, Debug)]
+pub struct RunInput {
+    /// At least one.
+    pub pieces: Vec<Input>,
+    /// The run's tree, where it has one.
+    pub tree: Option<Arc<RunTree>>,
+}
+
 /// What a merge of a part reads and consumes.
 #[derive(Debug)]
 pub struct Plan {
     /// The level into which it merges.
     pub target: u8,
-    /// Its inputs, run by run, the newest run first, each in key order. None is empty.
-    pub inputs: Vec<Vec<Input>>,
+    /// Its inputs, run by run, the newest run first.
+    pub inputs: Vec<RunInput>,
     /// Segments that are consumed whole.
     removed: Vec<Place>,
     /// What is left of the others, all pieces of a segment together.
@@ -97,15 +105,15 @@ impl Plan {
         if touched.is_empty() {
             return;
         }
-        self.inputs.push(
-            touched
-                .iter()
-                .map(|entry| Input {
-                    entry: entry.clone(),
-                    range: entry.segment.range.intersection(range),
-                })
-                .collect(),
-        );
+        let pieces_read = touched.iter().map(|entry| Input {
+            entry: entry.clone(),
+            range: entry.segment.range.intersection(range),
+        });
+        self.inputs.push(RunInput {
+            pieces: pieces_read.collect(),
+            tree: run.tree.clone(),
+        });
+        let removed_before = self.removed.len();
         let mut previous = None;
         for entry in touched {
             let number = entry.segment.number;
@@ -128,12 +136,23 @@ impl Plan {
                     .extend(left.into_iter().map(|range| (place, range)));
             }
         }
+        let removed: BTreeSet<_> = self.removed[removed_before..]
+            .iter()
+            .map(|place| place.number)
+            .collect();
+        let goes = |entry: &LevelEntry| {
+            entry.segment.form != Form::Leaves || removed.contains(&entry.segment.number)
+        };
+        // The index goes with the last leaves.
+        if run.segments.iter().all(goes) {
+            self.removed.extend(index_places(level, run));
+        }
     }
 
     /// Bytes of the segments that are read from.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        let inputs = self.inputs.iter().flatten();
+        let inputs = self.inputs.iter().flat_map(|run| &run.pieces);
         inputs.map(|input| u64::from(input.entry.segment.len)).sum()
     }
 
@@ -155,19 +174,46 @@ impl Plan {
     }
 }
 
-/// Writes into `edit` that `segments` of `level`, as [`shape`] numbered them, go down by one.
+/// The places of the index segments of `run`.
+fn index_places(level: u8, run: &Run) -> impl Iterator<Item = Place> {
+    run.index().iter().map(move |entry| Place {
+        level,
+        run: run.id,
+        number: entry.segment.number,
+    })
+}
+
+/// Writes into `edit` that `segments` of `level`, as [`shape`] numbered them, go down by one. Where
+/// leaf segments of a tree are among them, they are all of a run, and the tree goes with them.
 pub fn move_down(version: &Version, level: u8, segments: &[At], edit: &mut Edit) {
     let runs = &version.level(level).expect("it was picked").runs;
+    let mut tree_of = None;
     for at in segments {
         let run = &runs[at.run];
         let segment = &run.segments[at.piece].segment;
-        edit.removed.push(Place {
+        let place = Place {
             level,
             run: run.id,
             number: segment.number,
-        });
+        };
+        // The pieces of a segment are neighbours, and go together.
+        if edit.removed.last() != Some(&place) {
+            edit.removed.push(place);
+        }
         let moved = LevelSegment::clone(segment);
         edit.added.push((level + 1, RunId(0), moved));
+        if segment.form == Form::Leaves {
+            tree_of = Some(run);
+        }
+    }
+    if let Some(run) = tree_of {
+        let to = (level + 1, RunId(0));
+        edit.removed.extend(index_places(level, run));
+        let index = run.index().iter().map(|entry| &*entry.segment);
+        edit.added
+            .extend(index.map(|segment| (to.0, to.1, segment.clone())));
+        edit.trees
+            .extend(run.tree.iter().map(|tree| (to.0, to.1, tree.tree)));
     }
 }
 

@@ -2,19 +2,22 @@
 //!
 //! A [`MemtableSource`] shows of each key the newest entry at or below an LSN. A [`RunSource`] goes
 //! through the pieces of a run one after the other and opens each when the one before has ended, so
-//! that a run of any length costs one cursor.
+//! that a run of any length costs one cursor. Pieces of a tree are reached through its index nodes; those
+//! that lead to one piece are kept for the next.
 
 use std::sync::Arc;
 
 use argosy_base::{KeyRange, Lsn, Pointer, RegionId};
 
-use super::plan::Input;
+use super::plan::{Input, RunInput};
 use crate::cache::NodeCache;
-use crate::level::{Entry, LevelCursor, LevelError, ReadAhead};
+use crate::level::tree_cursor::{Path, TreeCursor, Way};
+use crate::level::{Entry, Form, LevelCursor, LevelError, ReadAhead, SegmentName};
 use crate::memtable::{Memtable, MemtableCursor};
 use crate::merge::Source;
-use crate::read::{SegmentSource, passing_reader, reader};
-use crate::version::Version;
+use crate::read::{SegmentSource, leaf_home, passing_reader, reader};
+use crate::storage::StoredSegment;
+use crate::version::{RunTree, Version};
 
 /// The newest entries of a memtable at or below an LSN.
 pub struct MemtableSource {
@@ -88,6 +91,9 @@ impl Source for MemtableSource {
     }
 }
 
+/// What a version's rules exclude.
+pub(crate) const NO_TREE: &str = "a segment of a tree in a run without one";
+
 /// How a run is read.
 #[derive(Clone)]
 pub struct RunReading {
@@ -102,25 +108,71 @@ pub struct RunReading {
     pub resolve: Option<Arc<Version>>,
 }
 
+/// A position in a piece: in a self-contained segment, or in a tree.
+enum PieceCursor {
+    Alone(LevelCursor<SegmentSource>),
+    Tree(TreeCursor<Arc<RunTree>, Arc<StoredSegment>>),
+}
+
+impl PieceCursor {
+    fn name(&self) -> SegmentName {
+        match self {
+            Self::Alone(cursor) => cursor.name(),
+            Self::Tree(cursor) => cursor.name(),
+        }
+    }
+}
+
+impl Source for PieceCursor {
+    #[inline]
+    fn key(&self) -> Option<&[u8]> {
+        match self {
+            Self::Alone(cursor) => cursor.key(),
+            Self::Tree(cursor) => cursor.key(),
+        }
+    }
+
+    #[inline]
+    fn entry(&self) -> Entry<'_> {
+        match self {
+            Self::Alone(cursor) => cursor.entry(),
+            Self::Tree(cursor) => cursor.entry(),
+        }
+    }
+
+    #[inline]
+    fn advance(&mut self) -> Result<(), LevelError> {
+        match self {
+            Self::Alone(cursor) => cursor.advance(),
+            Self::Tree(cursor) => cursor.advance(),
+        }
+    }
+}
+
 /// The entries of some pieces of a run.
 pub struct RunSource {
     reading: RunReading,
+    tree: Option<Arc<RunTree>>,
+    /// The way to the last piece of the tree.
+    path: Path,
     /// What comes after the present piece.
     pieces: std::vec::IntoIter<Input>,
-    cursor: Option<LevelCursor<SegmentSource>>,
+    cursor: Option<PieceCursor>,
     /// The present entry's pointer, if it was resolved.
     resolved: Option<Pointer>,
 }
 
 impl RunSource {
-    /// The entries of `pieces`, which are in key order.
+    /// The entries of the pieces of `input`.
     ///
     /// # Errors
     /// When the first piece cannot be read.
-    pub fn new(reading: RunReading, pieces: Vec<Input>) -> Result<Self, LevelError> {
+    pub fn new(reading: RunReading, input: RunInput) -> Result<Self, LevelError> {
         let mut source = Self {
             reading,
-            pieces: pieces.into_iter(),
+            tree: input.tree,
+            path: Path::default(),
+            pieces: input.pieces.into_iter(),
             cursor: None,
             resolved: None,
         };
@@ -147,25 +199,48 @@ impl RunSource {
 
     /// Opens pieces until one has an entry.
     fn open_next(&mut self) -> Result<(), LevelError> {
-        self.cursor = None;
-        for piece in self.pieces.by_ref() {
-            let segment = match &self.reading.cache {
-                Some(cache) => reader(&piece.entry, self.reading.region, cache)?.into_owned(),
-                None => passing_reader(&piece.entry, self.reading.region)?,
-            };
-            let cursor = LevelCursor::new(
-                segment,
-                SegmentSource(Arc::clone(&piece.entry.stored)),
-                self.reading.cache.clone(),
-                &piece.range,
-                self.reading.ahead,
-            )?;
-            if cursor.key().is_some() {
-                self.cursor = Some(cursor);
+        while let Some(piece) = {
+            if let Some(PieceCursor::Tree(cursor)) = self.cursor.take() {
+                self.path = cursor.into_path();
+            }
+            self.pieces.next()
+        } {
+            let cursor = self.open(&piece)?;
+            let has_entry = cursor.key().is_some();
+            self.cursor = Some(cursor);
+            if has_entry {
                 break;
             }
         }
         Ok(())
+    }
+
+    fn open(&mut self, piece: &Input) -> Result<PieceCursor, LevelError> {
+        let RunReading {
+            region,
+            ahead,
+            cache,
+            ..
+        } = &self.reading;
+        let cache = cache.clone();
+        if piece.entry.segment.form == Form::Leaves {
+            let home = leaf_home(&piece.entry, *region);
+            let segments = self
+                .tree
+                .clone()
+                .ok_or_else(|| home.name.corrupt(0, NO_TREE))?;
+            let path = std::mem::take(&mut self.path);
+            let way = Way { segments, path };
+            let cursor = TreeCursor::new(way, home, cache, &piece.range, *ahead)?;
+            return Ok(PieceCursor::Tree(cursor));
+        }
+        let segment = match &cache {
+            Some(cache) => reader(&piece.entry, *region, cache)?.into_owned(),
+            None => passing_reader(&piece.entry, *region)?,
+        };
+        let source = SegmentSource(Arc::clone(&piece.entry.stored));
+        let cursor = LevelCursor::new(segment, source, cache, &piece.range, *ahead)?;
+        Ok(PieceCursor::Alone(cursor))
     }
 }
 

@@ -6,14 +6,15 @@
 //! edits that come out:
 //!
 //! 1. The oldest frozen memtable becomes a run of L1, once everything in it is committed.
-//! 2. One part of one level at a time is merged into the level below.
+//! 2. One part of one level at a time is merged into the level below; or, where that is set, all of
+//!    a level and of the one below, into a tree.
 //!
 //! A step merges about `step_bytes` of one of them. What a job made is committed by one edit; a job
 //! under way is forgotten by a crash (I3).
 
 use std::sync::Arc;
 
-use argosy_base::{Epoch, KeyRange, Lsn};
+use argosy_base::{AddressMode, Epoch, KeyRange, Lsn};
 use argosy_device::Purpose;
 use argosy_engine::{EngineError, LogEnd, Observer};
 
@@ -21,15 +22,16 @@ use super::space::Space;
 use super::stats::Counts;
 use super::trim::{LastLsns, reach, trim};
 use super::writer::Frozen;
-use crate::compaction::build::{Below, Build, Pointers, Stepped, Target, Tools};
+use crate::compaction::build::{Below, Build, Pointers, Shape, Stepped, Target, Tools};
 use crate::compaction::pick::{Choice, Policy, pick};
 use crate::compaction::plan::{Plan, move_down, shape};
 use crate::compaction::sources::{MemtableSource, RunReading, RunSource};
+use crate::compaction::whole::pick_whole;
 use crate::edit::{Edit, LogPoint, RunId};
 use crate::level::ReadAhead;
 use crate::level::builder::Geometry;
 use crate::merge::Merge;
-use crate::settings::Settings;
+use crate::settings::{Compaction as Way, Settings};
 use crate::storage::Storage;
 
 /// Where jobs are done.
@@ -170,7 +172,8 @@ impl Jobs {
         let all = KeyRange::all();
         let source = MemtableSource::new(&frozen.table, frozen.last, &all);
         let below = Below::new(site.storage.head(), 1, &all);
-        let target = site.target(Pointers::of_flush(site.settings.addresses));
+        let pointers = Pointers::of_flush(site.settings.addresses);
+        let target = site.target(self.run_shape(site), pointers);
         self.flush = Some(Flush {
             build: Build::new(source, target, below),
             last: frozen.last,
@@ -213,6 +216,8 @@ impl Jobs {
             Counts::add(&site.counts.segment_write_bytes, segment.len.into());
             edit.added.push((1, run, segment.clone()));
         }
+        let tree = flush.build.tree();
+        edit.trees.extend(tree.map(|tree| (1, run, tree)));
         edit.log_points.extend(flush.large.map(|end| LogPoint {
             log: end.log,
             number: end.segment,
@@ -240,11 +245,16 @@ impl Jobs {
             l0_bytes: settings.l0_bytes as u64,
             part_bytes: settings.compaction_part_bytes,
             segments_max: self.space.part_segments(),
+            whole_segments_max: self.space.whole_segments(),
             reclaim: self.space.is_full(),
             pack_bytes: self.space.pack_bytes(settings.segment_bytes),
             pack_segments: self.space.pack_segments(),
         };
-        match pick(&shape(&head), &policy) {
+        let choice = match settings.compaction {
+            Way::Partial => pick(&shape(&head), &policy),
+            Way::WholeLevel => pick_whole(&shape(&head), &policy),
+        };
+        match choice {
             Choice::Rest => {
                 self.at_rest = true;
                 Ok(Made::Nothing)
@@ -256,28 +266,54 @@ impl Jobs {
                 Ok(Made::Compacted(edit))
             }
             Choice::Merge { level, range } => {
-                let plan = Plan::new(&head, level, &range);
-                let reading = RunReading {
-                    region: site.storage.region(),
-                    ahead: ReadAhead::COMPACTION,
-                    cache: None,
-                    resolve: None,
-                };
-                let sources = plan
-                    .inputs
-                    .iter()
-                    .map(|pieces| RunSource::new(reading.clone(), pieces.clone()))
-                    .collect::<Result<_, _>>()?;
-                let below = Below::new(&head, plan.target + 1, &range);
-                let target = site.target(Pointers::of_compaction(site.settings.addresses));
-                Counts::add(&site.counts.compactions, 1);
-                Counts::add(&site.counts.compaction_read_bytes, plan.bytes());
-                self.compaction = Some(Compaction {
-                    build: Build::new(Merge::new(sources), target, below),
-                    plan,
-                });
+                self.begin_merge(site, level, &range)?;
                 Ok(Made::Progress)
             }
+        }
+    }
+
+    fn begin_merge(
+        &mut self,
+        site: &Site<'_>,
+        level: u8,
+        range: &KeyRange,
+    ) -> Result<(), EngineError> {
+        let head = site.storage.head();
+        let plan = Plan::new(head, level, range);
+        let reading = RunReading {
+            region: site.storage.region(),
+            ahead: ReadAhead::COMPACTION,
+            cache: None,
+            resolve: None,
+        };
+        let sources = plan
+            .inputs
+            .iter()
+            .map(|input| RunSource::new(reading.clone(), input.clone()))
+            .collect::<Result<_, _>>()?;
+        let below = Below::new(head, plan.target + 1, range);
+        // A part becomes part of a run, and a run has one tree at most.
+        let shape = match *range == KeyRange::all() {
+            true => self.run_shape(site),
+            false => Shape::SelfContained,
+        };
+        let target = site.target(shape, Pointers::of_compaction(site.settings.addresses));
+        Counts::add(&site.counts.compactions, 1);
+        Counts::add(&site.counts.compaction_read_bytes, plan.bytes());
+        self.compaction = Some(Compaction {
+            build: Build::new(Merge::new(sources), target, below),
+            plan,
+        });
+        Ok(())
+    }
+
+    /// What a whole run is made as. A full device has no room for index segments beside those with
+    /// pairs.
+    fn run_shape(&self, site: &Site<'_>) -> Shape {
+        let logical = site.settings.addresses == AddressMode::Logical;
+        match site.settings.compaction {
+            Way::WholeLevel if logical && !self.space.is_full() => Shape::Tree,
+            Way::WholeLevel | Way::Partial => Shape::SelfContained,
         }
     }
 
@@ -305,7 +341,7 @@ impl Jobs {
 
     fn compaction_edit(&mut self, site: &Site<'_>) -> Edit {
         let Compaction { build, plan } = self.compaction.as_ref().expect("it is done");
-        let read = plan.inputs.iter().map(Vec::len).sum();
+        let read = plan.inputs.iter().map(|run| run.pieces.len()).sum();
         self.space.merged(read, build.outputs().len());
         let mut edit = site.storage.next_edit(site.epoch);
         plan.take_away(&mut edit);
@@ -313,6 +349,9 @@ impl Jobs {
             Counts::add(&site.counts.segment_write_bytes, segment.len.into());
             edit.added.push((plan.target, RunId(0), segment.clone()));
         }
+        let tree = build.tree();
+        edit.trees
+            .extend(tree.map(|tree| (plan.target, RunId(0), tree)));
         let head = Arc::clone(site.storage.head());
         let removed = plan.removed(&head);
         let reach = reach(site.settings.segment_bytes);
@@ -322,8 +361,9 @@ impl Jobs {
 }
 
 impl Site<'_> {
-    fn target(&self, pointers: Pointers) -> Target {
+    fn target(&self, shape: Shape, pointers: Pointers) -> Target {
         Target {
+            shape,
             region: self.storage.region(),
             epoch: self.epoch,
             geometry: Geometry {

@@ -14,6 +14,8 @@
 //!    that they read half as many segments as there is room for, and few while the device is full.
 //!    A job that finds no room all the same gives back what it has, so that another may end; the
 //!    next part is half as wide.
+//! 5. Where levels are compacted whole, that is done only while there is room for a second copy of
+//!    what is merged; otherwise, and on a full device, parts are, as above.
 //!
 //! What is in the large log is freed by whole segments: once no key points into one any more.
 
@@ -25,7 +27,9 @@ use argosy_device::{Purpose, Room};
 use super::Lsm;
 use super::background::Background;
 use super::jobs::Jobs;
+use crate::compaction::whole::index_segments;
 use crate::memtable::Memtable;
+use crate::settings::Compaction;
 use crate::storage::Storage;
 
 /// Segments that a merge reads at most while the device is full, so that those of several regions
@@ -85,6 +89,17 @@ impl Space {
         (half.min(most) >> self.narrower).max(1)
     }
 
+    /// Segments that a merge of whole levels may write: an eighth of the room is left to others. After
+    /// one that found no room, parts are merged until one has found some.
+    pub(super) fn whole_segments(&self) -> usize {
+        let room = self.room_for(Purpose::Merge);
+        if self.narrower > 0 {
+            0
+        } else {
+            room - room / 8
+        }
+    }
+
     /// Bytes of the segments into which neighbours are packed; 0 where that is done.
     pub(super) const fn pack_bytes(&self, segment_bytes: usize) -> u64 {
         if self.packed { 0 } else { segment_bytes as u64 }
@@ -120,7 +135,11 @@ impl Jobs {
         let merging = self.compaction.is_some();
         let space = &self.space;
         let bytes = table.used_bytes();
-        let segments = (bytes + bytes / 8) / storage.settings().segment_bytes + 1;
+        let settings = storage.settings();
+        let mut segments = (bytes + bytes / 8) / settings.segment_bytes + 1;
+        if settings.compaction == Compaction::WholeLevel && !space.full {
+            segments += index_segments(segments);
+        }
         let head = storage.head();
         let logs = LogKind::ALL.iter().flat_map(|log| head.log(*log));
         let sealed = logs.filter(|entry| entry.segment.end.is_some()).count();

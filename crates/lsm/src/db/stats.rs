@@ -19,8 +19,12 @@ pub struct LevelStats {
     pub level: u8,
     /// Sorted runs.
     pub runs: usize,
-    /// Segments, a segment in several pieces counted once.
+    /// Those of them that are trees across their segments, or were.
+    pub trees: usize,
+    /// Segments, a segment in several pieces counted once, index segments of trees included.
     pub segments: usize,
+    /// Index segments of trees.
+    pub index_segments: usize,
     /// Bytes of these segments.
     pub bytes: u64,
     /// Entries in them, clipped or not.
@@ -144,6 +148,8 @@ pub fn level_stats(version: &Version) -> Vec<LevelStats> {
             let mut stats = LevelStats {
                 level: number,
                 runs: level.runs.len(),
+                trees: level.runs.iter().filter(|run| run.tree.is_some()).count(),
+                index_segments: level.runs.iter().map(|run| run.index().len()).sum(),
                 ..LevelStats::default()
             };
             let mut previous = None;

@@ -16,6 +16,7 @@ use super::verify::{LogEnds, log_ends};
 use super::{Region, Windows};
 use crate::addresses::translate_out;
 use crate::edit::{LevelSegment, LogSegment, RunId};
+use crate::level::Tree;
 use crate::settings::Settings;
 use crate::version::Version;
 
@@ -136,7 +137,9 @@ pub fn compare(
 type Named = (u8, RunId, LevelSegment);
 
 fn compare_names(id: RegionId, first: &Version, second: &Version) -> Result<(), Box<Difference>> {
-    let [first, second] = [first.checkpoint().added, second.checkpoint().added];
+    let [first, second] = [first.checkpoint(), second.checkpoint()];
+    let trees = [first.trees, second.trees];
+    let [first, second] = [first.added, second.added];
     let differ = |(level, run, segment): &Named, what: String| {
         Box::new(Difference {
             region: id,
@@ -156,8 +159,26 @@ fn compare_names(id: RegionId, first: &Version, second: &Version) -> Result<(), 
     match (first.get(common), second.get(common)) {
         (Some(more), _) => Err(differ(more, "only the first has it".to_owned())),
         (_, Some(more)) => Err(differ(more, "only the second has it".to_owned())),
-        _ => Ok(()),
+        _ => compare_trees(id, trees),
     }
+}
+
+/// Trees of the same segments have to begin at the same place.
+fn compare_trees(
+    id: RegionId,
+    [first, second]: [Vec<(u8, RunId, Tree)>; 2],
+) -> Result<(), Box<Difference>> {
+    let Some(((level, run, a), (_, _, b))) = first.iter().zip(&second).find(|(a, b)| a != b) else {
+        return Ok(());
+    };
+    let (at, other) = (a.root, b.root);
+    Err(Box::new(Difference {
+        region: id,
+        part: format!("L{level}, run {}", run.0),
+        number: Some(at.segment()),
+        offset: Some(at.offset()),
+        what: format!("the first has the root of the tree at {at}, the second at {other}"),
+    }))
 }
 
 fn describe((level, run, segment): &Named) -> String {
@@ -193,7 +214,7 @@ impl Pair<'_> {
         let segments = |version: &Version| {
             let mut found = std::collections::BTreeMap::new();
             for (level, run) in version.runs() {
-                for entry in &run.segments {
+                for entry in run.entries() {
                     let segment = Arc::clone(&entry.segment);
                     found.entry(segment.number).or_insert((level, segment));
                 }

@@ -335,7 +335,7 @@ pub fn owners(regions: &[Region]) -> BTreeMap<DeviceSegment, Vec<Owner>> {
             continue;
         };
         for (level, run) in version.runs() {
-            for entry in &run.segments {
+            for entry in run.entries() {
                 let owner = Owner::Level(id, level, run.id, entry.segment.number);
                 let list = owners.entry(entry.stored.place()).or_default();
                 // A segment whose middle was consumed is named once for each piece.

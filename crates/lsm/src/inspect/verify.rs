@@ -1,27 +1,34 @@
 //! Checks every byte that a region's version names, and every reference.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use argosy_base::limits::BLOCK_SIZE;
-use argosy_base::{AddressMode, LogKind, Lsn, Pointer, RegionId, SegmentNumber};
+use argosy_base::range::successor;
+use argosy_base::{AddressMode, KeyRange, LogKind, Lsn, Pointer, RegionId, SegmentNumber};
 use argosy_device::{Buffer, DeviceError};
 
 use super::pointers::Pointers;
 use super::{Problem, ProblemKind, Windows};
 use crate::addresses::has_pointers;
 use crate::edit::{LevelSegment, LogSegment};
-use crate::level::verify::{Contents, Fault, name_of_segment, verify_segment};
-use crate::level::{Entry, SegmentName};
+use crate::level::tree::LeafHome;
+use crate::level::tree_cursor::{Path, TreeCursor, Way};
+use crate::level::verify::{
+    Contents, Fault, name_of_segment, verify_index_segment, verify_segment,
+};
+use crate::level::{Entry, Form, LevelError, ReadAhead, ReadAt, SegmentName, SegmentReader};
 use crate::log::segment::{Geometry, Position};
 use crate::log::verify::{LogFault, find_torn, verify_sealed};
 use crate::log::{RecoverError, Recovered, Recovery, Unflushed, recover};
+use crate::merge::Source as _;
 use crate::settings::Settings;
-use crate::version::{LevelEntry, Version};
+use crate::version::{LevelEntry, Run, RunTree, Version};
 
 /// What has been checked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Checked {
-    /// Level segments, every byte of them.
+    /// Level segments, every byte of them, index segments of trees among them.
     pub level_segments: u64,
     /// Pairs and tombstones in them.
     pub entries: u64,
@@ -173,17 +180,24 @@ impl Verifier<'_> {
         let mut pointers = Pointers::new(self.geometry, self.region);
         let version = self.version;
         for (level, run) in version.runs() {
+            let part = format!("L{level}");
             let mut seen = BTreeSet::new();
-            for entry in &run.segments {
+            for entry in run.entries() {
                 if seen.insert(entry.segment.number) && self.is_inside(entry.segment.number) {
-                    self.level_segment(&format!("L{level}"), entry, &mut pointers);
+                    self.level_segment(&part, run, entry, &mut pointers);
                 }
             }
         }
         pointers.follow(self);
     }
 
-    fn level_segment(&mut self, part: &str, entry: &LevelEntry, pointers: &mut Pointers) {
+    fn level_segment(
+        &mut self,
+        part: &str,
+        run: &Run,
+        entry: &LevelEntry,
+        pointers: &mut Pointers,
+    ) {
         let segment = &entry.segment;
         let number = segment.number;
         let len = segment.len as usize;
@@ -207,27 +221,7 @@ impl Verifier<'_> {
             number,
             epoch: segment.epoch,
         };
-        let mark = self.version.mark();
-        let (version, mut lost) = (self.version, 0u64);
-        let (contents, faults) = verify_segment(name, &bytes, mark, |key, entry| {
-            let Entry::Pointer { at, value_len } = entry else {
-                return None;
-            };
-            let known = version.resolve(at);
-            match known {
-                Some(at) => pointers.add(at, key, value_len, number),
-                None => lost += 1,
-            }
-            known.map(Pointer::segment)
-        });
-        if lost > 0 {
-            let what =
-                format!("{lost} of its pointers lead to places where the region has nothing");
-            self.report(ProblemKind::Reference, part, (number, 0), what);
-        }
-        if pointers.is_full() {
-            pointers.follow(self);
-        }
+        let (contents, faults) = self.pairs(part, (name, segment.form), &bytes, pointers);
         // Where pointers hold places, the checksum is that of the bytes as they were first built.
         let rewritten = version_rewrites(self.version, segment);
         let whole = name.checksum(&bytes) == segment.checksum || rewritten;
@@ -244,6 +238,9 @@ impl Verifier<'_> {
         if let Some(contents) = contents {
             self.checked.entries += u64::from(contents.entries);
             self.level_counts(part, entry, &contents);
+            if segment.form == Form::Leaves {
+                self.through_tree(part, run, (name, contents.entries), &bytes);
+            }
         }
         if let Some(other) = name_of_segment(&bytes).filter(|other| *other != name) {
             let note = format!(
@@ -251,6 +248,73 @@ impl Verifier<'_> {
                 self.region, other.number, other.region, other.epoch
             );
             self.notes.push(note);
+        }
+    }
+
+    /// Checks what a segment says of itself, and gathers its pointers.
+    fn pairs(
+        &mut self,
+        part: &str,
+        (name, form): (SegmentName, Form),
+        bytes: &Buffer,
+        pointers: &mut Pointers,
+    ) -> (Option<Contents>, Vec<Fault>) {
+        let (version, number) = (self.version, name.number);
+        let mut lost = 0u64;
+        let visit = |key: &[u8], entry: Entry<'_>| {
+            let Entry::Pointer { at, value_len } = entry else {
+                return None;
+            };
+            let known = version.resolve(at);
+            match known {
+                Some(at) => pointers.add(at, key, value_len, number),
+                None => lost += 1,
+            }
+            known.map(Pointer::segment)
+        };
+        let found = match form {
+            Form::Index(height) => (None, verify_index_segment(name, height, bytes)),
+            _ => verify_segment(name, bytes, version.mark(), visit),
+        };
+        if lost > 0 {
+            let what =
+                format!("{lost} of its pointers lead to places where the region has nothing");
+            self.report(ProblemKind::Reference, part, (number, 0), what);
+        }
+        if pointers.is_full() {
+            pointers.follow(self);
+        }
+        found
+    }
+
+    /// Goes through leaf segment `name` by way of its tree, and counts what it comes to.
+    fn through_tree(
+        &mut self,
+        part: &str,
+        run: &Run,
+        (name, entries): (SegmentName, u32),
+        bytes: &Buffer,
+    ) {
+        let tree = run.tree.clone();
+        let reached = tree.map_or(Ok(0), |tree| entries_through(tree, name, bytes));
+        match reached {
+            Ok(reached) if reached == entries => {}
+            Ok(reached) => {
+                let what = format!("the tree leads to {reached} of its {entries} entries");
+                self.report(ProblemKind::Reference, part, (name.number, 0), what);
+            }
+            Err(LevelError::Corrupt {
+                segment,
+                offset,
+                what,
+            }) => {
+                let what = format!("{what}, on the way to {}", name.number);
+                self.report(ProblemKind::Damaged, part, (segment, offset), what);
+            }
+            Err(error) => {
+                let what = error.to_string();
+                self.report(ProblemKind::Unreadable, part, (name.number, 0), what);
+            }
         }
     }
 
@@ -408,6 +472,35 @@ impl Verifier<'_> {
 /// Whether this member may have other bytes of `segment` than were first built.
 fn version_rewrites(version: &Version, segment: &LevelSegment) -> bool {
     version.addresses() == AddressMode::Rewrite && has_pointers(segment)
+}
+
+/// Entries that `tree` leads to in its leaf segment `name`, whose bytes are sound.
+fn entries_through(
+    tree: Arc<RunTree>,
+    name: SegmentName,
+    bytes: &Buffer,
+) -> Result<u32, LevelError> {
+    let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+    let reader = SegmentReader::open(name, len, bytes)?;
+    let from = reader.first_key().to_vec();
+    let range = KeyRange::new(from, Some(successor(reader.last_key())));
+    let home = LeafHome {
+        name,
+        len,
+        bytes: |offset: u32, out: &mut [u8]| bytes.read_at(offset, out),
+    };
+    let (ahead, path) = (ReadAhead::COMPACTION, Path::default());
+    let way = Way {
+        segments: tree,
+        path,
+    };
+    let mut cursor = TreeCursor::new(way, home, None, &range, ahead)?;
+    let mut reached = 0;
+    while cursor.key().is_some() {
+        reached += 1;
+        cursor.advance()?;
+    }
+    Ok(reached)
 }
 
 /// The chain of `log`.

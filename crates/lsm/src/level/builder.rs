@@ -4,6 +4,9 @@
 //! pair does not fit, and a segment is full when that pair could not be followed by the index, the
 //! filter and the footer any more; the caller then finishes this segment and adds the pair to the
 //! next one. What comes out depends on the pairs only: equal pairs make equal bytes, on every member.
+//!
+//! A segment of a tree is filled in the same way, without an index: where its leaves lie is told to the
+//! [`TreeBuilder`](super::tree_builder::TreeBuilder), which puts nodes over them.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -15,6 +18,8 @@ use argosy_device::Buffer;
 use super::format::{self, FOOTER_BYTES, Footer, Table};
 use super::index::{CHILD_BYTES_MAX, IndexBuilder};
 use super::leaf::{self, LEAF_BYTES_MAX};
+use super::tree::Form;
+use super::tree_builder::separator;
 use super::{Entry, SegmentName};
 use crate::filter::{self, Filter, KeyHash};
 
@@ -23,6 +28,8 @@ use crate::filter::{self, Filter, KeyHash};
 pub struct BuiltSegment {
     /// Which segment it is.
     pub name: SegmentName,
+    /// What it is.
+    pub form: Form,
     /// All its bytes, in whole blocks.
     pub bytes: Buffer,
     /// The checksum of all its bytes: [`SegmentName::checksum`].
@@ -38,6 +45,19 @@ pub struct BuiltSegment {
     /// The log segments that it points into, in ascending order, each with the bytes of the keys and
     /// values whose pointers lead there.
     pub log_refs: Vec<(SegmentNumber, u64)>,
+    /// Of a segment of a tree: its nodes, for the height above.
+    pub nodes: Vec<NodePlace>,
+}
+
+/// A finished node of a tree's segment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodePlace {
+    /// Not above any key below the node, and above all keys before it.
+    pub separator: Vec<u8>,
+    /// Where it begins in its segment.
+    pub offset: u32,
+    /// Its bytes.
+    pub len: u32,
 }
 
 /// Sizes of a segment and its nodes; the same on all members of a group.
@@ -65,14 +85,68 @@ pub struct SegmentBuilder {
     first_key: Vec<u8>,
     /// Where the highest key so far lies in `out`.
     last_key: Range<usize>,
-    index: IndexBuilder,
+    leaves: Leaves,
     hashes: Vec<KeyHash>,
     tombstones: u32,
     /// By the high bits of pointers.
     log_refs: BTreeMap<SegmentNumber, u64>,
 }
 
+/// What is known of the leaves so far.
+#[derive(Debug)]
+enum Leaves {
+    /// The segment gets an index over them.
+    Indexed(IndexBuilder),
+    /// They are leaves of a tree.
+    Tree {
+        /// The last key of the segment before.
+        below: Option<Vec<u8>>,
+        nodes: Vec<NodePlace>,
+    },
+}
+
+impl Default for Leaves {
+    fn default() -> Self {
+        Self::Indexed(IndexBuilder::default())
+    }
+}
+
+impl Leaves {
+    /// Bytes of the index.
+    fn index_len(&self) -> usize {
+        match self {
+            Self::Indexed(index) => index.len(),
+            Self::Tree { .. } => 0,
+        }
+    }
+
+    /// Most bytes by which one more leaf makes the index longer.
+    const fn child_bytes_max(&self) -> usize {
+        match self {
+            Self::Indexed(_) => CHILD_BYTES_MAX,
+            Self::Tree { .. } => 0,
+        }
+    }
+}
+
 impl SegmentBuilder {
+    /// An empty leaf segment of a tree. `below` is the last key of the leaf segment before it, if
+    /// there is one.
+    ///
+    /// # Panics
+    /// When the geometry is outside its bounds.
+    #[must_use]
+    pub fn of_tree(name: SegmentName, geometry: Geometry, below: Option<Vec<u8>>) -> Self {
+        let leaves = Leaves::Tree {
+            below,
+            nodes: vec![],
+        };
+        Self {
+            leaves,
+            ..Self::new(name, geometry)
+        }
+    }
+
     /// An empty segment.
     ///
     /// # Panics
@@ -102,7 +176,7 @@ impl SegmentBuilder {
             floor: 0,
             first_key: vec![],
             last_key: 0..0,
-            index: IndexBuilder::default(),
+            leaves: Leaves::default(),
             hashes: vec![],
             tombstones: 0,
             log_refs: BTreeMap::new(),
@@ -148,7 +222,11 @@ impl SegmentBuilder {
     /// new leaf of `leaf_bytes` where that is not zero.
     #[inline]
     fn fits(&self, key: &[u8], entry: &Entry<'_>, leaf_bytes: usize) -> bool {
-        let child = if leaf_bytes > 0 { CHILD_BYTES_MAX } else { 0 };
+        let child = if leaf_bytes > 0 {
+            self.leaves.child_bytes_max()
+        } else {
+            0
+        };
         let log_ref = usize::from(matches!(entry, Entry::Pointer { .. }));
         let first = if self.first_key.is_empty() {
             key.len()
@@ -157,7 +235,7 @@ impl SegmentBuilder {
         };
         let end = self.leaf.end
             + leaf_bytes
-            + self.index.len()
+            + self.leaves.index_len()
             + child
             + filter::encoded_len(self.hashes.len() + 1)
             + Table::len_max(first, key.len(), self.log_refs.len() + log_ref)
@@ -167,10 +245,18 @@ impl SegmentBuilder {
 
     fn open_leaf(&mut self, key: &[u8], leaf_bytes: usize) {
         self.close_leaf();
-        let below = &self.out[self.last_key.clone()];
-        let below = (!below.is_empty()).then_some(below);
-        self.index
-            .push(leaf_bytes / self.geometry.node_bytes, below, key);
+        let last = &self.out[self.last_key.clone()];
+        let last = (!last.is_empty()).then_some(last);
+        match &mut self.leaves {
+            Leaves::Indexed(index) => {
+                index.push(leaf_bytes / self.geometry.node_bytes, last, key);
+            }
+            Leaves::Tree { below, nodes } => nodes.push(NodePlace {
+                separator: separator(last.or(below.as_deref()), key).to_vec(),
+                offset: narrow(self.leaf.end),
+                len: narrow(leaf_bytes),
+            }),
+        }
         self.leaf = self.leaf.end..self.leaf.end + leaf_bytes;
         self.count = 0;
         self.floor = leaf_bytes;
@@ -266,26 +352,32 @@ impl SegmentBuilder {
         };
         let filter = Filter::build(&self.hashes);
         let index_at = self.leaf.end;
-        let filter_at = index_at + self.index.len();
+        let index_len = self.leaves.index_len();
+        let filter_at = index_at + index_len;
         let table_at = filter_at + filter.encoded_len();
         let encoded = table.encode(self.name, narrow(table_at));
         let table_end = table_at + encoded.len();
         let name = self.name;
-        self.index.write(
-            &mut self.out[index_at..filter_at],
-            name.identity(Kind::Index, narrow(index_at)),
-        );
+        let (form, leaves, nodes) = match std::mem::take(&mut self.leaves) {
+            Leaves::Indexed(index) => {
+                let identity = name.identity(Kind::Index, narrow(index_at));
+                index.write(&mut self.out[index_at..filter_at], identity);
+                (Form::SelfContained, index.count(), vec![])
+            }
+            Leaves::Tree { nodes, .. } => (Form::Leaves, narrow(nodes.len()), nodes),
+        };
         filter.encode(
             &mut self.out[filter_at..table_at],
             name.identity(Kind::Filter, narrow(filter_at)),
         );
         self.out[table_at..table_end].copy_from_slice(&encoded);
         let footer = Footer {
+            form,
             node_bytes: narrow(self.geometry.node_bytes),
-            leaves: self.index.count(),
+            leaves,
             entries: self.entries(),
             tombstones: self.tombstones,
-            index_len: narrow(self.index.len()),
+            index_len: narrow(index_len),
             filter_len: narrow(filter.encoded_len()),
             table_len: narrow(encoded.len()),
             leaves_len: narrow(index_at),
@@ -293,6 +385,7 @@ impl SegmentBuilder {
         let bytes = with_footer(self.out, table_end, &footer, name);
         BuiltSegment {
             name,
+            form,
             checksum: name.checksum(&bytes),
             bytes,
             entries: footer.entries,
@@ -300,13 +393,14 @@ impl SegmentBuilder {
             first_key: table.first_key,
             last_key: table.last_key,
             log_refs: table.log_refs,
+            nodes,
         }
     }
 }
 
 /// Puts the footer behind the first `used` bytes of `out`, in the last of as few blocks as possible.
 /// Where that would save less than a part in 64, all of `out` is used instead of being copied.
-fn with_footer(out: Buffer, used: usize, footer: &Footer, name: SegmentName) -> Buffer {
+pub(super) fn with_footer(out: Buffer, used: usize, footer: &Footer, name: SegmentName) -> Buffer {
     let needed = (used + FOOTER_BYTES).next_multiple_of(BLOCK_SIZE);
     assert!(needed <= out.len(), "`add` left room for what follows");
     let mut bytes = if needed < out.len() - out.len() / 64 {

@@ -71,6 +71,7 @@ impl<R: ReadAt> LevelCursor<R> {
         range: &KeyRange,
         ahead: ReadAhead,
     ) -> Result<Self, LevelError> {
+        segment.ensure_indexed()?;
         let mut cursor = Self {
             segment,
             source,

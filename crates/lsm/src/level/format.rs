@@ -8,7 +8,9 @@
 //! ```
 //!
 //! `len` is a whole number of blocks. Leaves are described in [`leaf`](super::leaf), the index in
-//! [`index`](super::index), the filter in [`filter`](crate::filter).
+//! [`index`](super::index), the filter in [`filter`](crate::filter). A segment of a tree
+//! ([`tree`](super::tree)) has no index: a leaf segment has leaves and a filter, an index segment has
+//! index nodes in the place of leaves, and no filter.
 //!
 //! ```text
 //! table    := crc32c: u32  first_key: string  last_key: string  count: varint  log_ref[count]
@@ -24,12 +26,15 @@
 //!             48  lsn_max: u64
 //!             56  index_len: u32     filter_len: u32
 //!             64  table_len: u32     leaves_len: u32
-//!             72  zero: [u8; 56]
+//!             72  form: u8           zero: [u8; 55]
 //! ```
 //!
 //! Integers are little-endian. Log segments that the leaves point into are listed in ascending order
 //! of their numbers, each with the bytes of keys and values that it holds for this segment. `lsn_max`
-//! is reserved and zero. The footer's `crc32c` covers the rest of the footer under the identity
+//! is reserved and zero. `version` is 1 and `form` 0 in a self-contained segment; in a segment of a
+//! tree `version` is 2 and `form` is 1 for leaves and h + 1 for index nodes of height h. In an index
+//! segment, `leaves` and `leaves_len` count nodes, `entries` their children, and the keys in the
+//! table are separators. The footer's `crc32c` covers the rest of the footer under the identity
 //! (footer, `len - 128`), the table's covers the rest of the table under (footer, where it begins).
 //!
 //! In every version of the format the last 128 bytes of a segment begin with magic, version and
@@ -40,10 +45,13 @@ use argosy_base::codec::{Malformed, Reader, put_string, put_varint, varint_len};
 use argosy_base::limits::KEY_BYTES_MAX;
 use argosy_base::{BLOCK_SIZE, Epoch, Kind, RegionId, SEGMENT_SIZE, SegmentNumber};
 
+use super::tree::Form;
 use super::{LevelError, SegmentName};
 
-/// The format that this version writes and reads.
-pub const VERSION: u32 = 1;
+/// The newest format that is written, and the newest that is read: segments of trees.
+pub const VERSION: u32 = 2;
+/// The format of self-contained segments.
+const VERSION_SELF_CONTAINED: u32 = 1;
 /// The first bytes of a footer: "ArgLevel", read as a little-endian number.
 const MAGIC: u64 = u64::from_le_bytes(*b"ArgLevel");
 /// Bytes of a footer.
@@ -85,6 +93,7 @@ pub const fn segment_bytes_min(node_bytes: usize) -> usize {
 /// What the footer's fixed part says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Footer {
+    pub(super) form: Form,
     pub(super) node_bytes: u32,
     pub(super) leaves: u32,
     pub(super) entries: u32,
@@ -104,11 +113,18 @@ impl Footer {
         [index, filter, table, table + self.table_len as u64]
     }
 
+    const fn version(&self) -> u32 {
+        match self.form {
+            Form::SelfContained => VERSION_SELF_CONTAINED,
+            Form::Leaves | Form::Index(_) => VERSION,
+        }
+    }
+
     /// Writes the footer of a segment whose footer begins at byte `at`.
     pub(super) fn encode(&self, name: SegmentName, at: u32) -> [u8; FOOTER_BYTES] {
         let mut out = Vec::with_capacity(FOOTER_BYTES);
         out.extend(MAGIC.to_le_bytes());
-        out.extend(VERSION.to_le_bytes());
+        out.extend(self.version().to_le_bytes());
         out.extend([0; 4]);
         out.extend(name.region.get().to_le_bytes());
         out.extend(name.epoch.get().to_le_bytes());
@@ -122,6 +138,7 @@ impl Footer {
         out.extend(self.filter_len.to_le_bytes());
         out.extend(self.table_len.to_le_bytes());
         out.extend(self.leaves_len.to_le_bytes());
+        out.push(self.form.to_raw());
         let mut bytes = [0; FOOTER_BYTES];
         bytes[..out.len()].copy_from_slice(&out);
         let crc = Self::checksum(&bytes, name, at);
@@ -152,11 +169,12 @@ impl Footer {
         if Self::checksum(bytes, name, at) != crc {
             return Err(name.corrupt(at, "the footer does not match its checksum"));
         }
-        if version != VERSION {
+        if !(VERSION_SELF_CONTAINED..=VERSION).contains(&version) {
             let segment = name.number;
             return Err(LevelError::UnknownVersion { segment, version });
         }
         Self::fields(&mut reader, name, at)
+            .filter(|footer| footer.version() == version)
             .ok_or_else(|| name.corrupt(at, "the footer contradicts itself"))
     }
 
@@ -171,15 +189,23 @@ impl Footer {
         let entries = reader.u32().ok()?;
         let tombstones = reader.u32().ok()?;
         let lsn_max = reader.u64().ok()?;
+        let lens = [
+            reader.u32().ok()?,
+            reader.u32().ok()?,
+            reader.u32().ok()?,
+            reader.u32().ok()?,
+        ];
+        let [index_len, filter_len, table_len, leaves_len] = lens;
         let footer = Self {
+            form: Form::from_raw(reader.u8().ok()?)?,
             node_bytes,
             leaves,
             entries,
             tombstones,
-            index_len: reader.u32().ok()?,
-            filter_len: reader.u32().ok()?,
-            table_len: reader.u32().ok()?,
-            leaves_len: reader.u32().ok()?,
+            index_len,
+            filter_len,
+            table_len,
+            leaves_len,
         };
         let [.., end] = footer.bounds();
         let sound = own == name
@@ -189,9 +215,19 @@ impl Footer {
             && entries as usize <= SEGMENT_SIZE
             && tombstones <= entries
             && lsn_max == 0
+            && footer.parts_fit_form()
             && end <= u64::from(at)
             && reader.rest().iter().all(|byte| *byte == 0);
         sound.then_some(footer)
+    }
+
+    /// Whether the segment has the parts that its form has, and no others.
+    const fn parts_fit_form(&self) -> bool {
+        match self.form {
+            Form::SelfContained => true,
+            Form::Leaves => self.index_len == 0,
+            Form::Index(_) => self.index_len == 0 && self.filter_len == 0 && self.tombstones == 0,
+        }
     }
 }
 

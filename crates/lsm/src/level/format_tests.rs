@@ -8,6 +8,7 @@ use crate::level::testing::{Dice, NAME};
 const AT: u32 = 32_768 - 128;
 
 const FOOTER: Footer = Footer {
+    form: Form::SelfContained,
     node_bytes: 8192,
     leaves: 2,
     entries: 300,
@@ -76,14 +77,68 @@ fn damage_is_found() {
 #[test]
 fn a_newer_version_is_refused_as_such() {
     let mut bytes = FOOTER.encode(NAME, AT);
-    bytes[8] = 2;
+    bytes[8] = 3;
     bytes[100] = 1;
     reseal(&mut bytes);
     let error = Footer::parse(&bytes, NAME, AT).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "segment 21 has format 2; this version reads format 1"
+        "segment 21 has format 3; this version reads format 2"
     );
+}
+
+/// A form belongs to a version, and says which parts there are.
+#[test]
+fn forms_go_with_their_parts() {
+    let leaves = Footer {
+        form: Form::Leaves,
+        index_len: 0,
+        ..FOOTER
+    };
+    let index = Footer {
+        form: Form::Index(3),
+        filter_len: 0,
+        tombstones: 0,
+        ..leaves
+    };
+    for footer in [leaves, index] {
+        let bytes = footer.encode(NAME, AT);
+        assert_eq!((bytes[8], bytes[72]), (2, footer.form.to_raw()));
+        assert_eq!(Footer::parse(&bytes, NAME, AT).unwrap(), footer);
+        for version in [1, 2] {
+            for form in 0..=255 {
+                let mut other = bytes;
+                (other[8], other[72]) = (version, form);
+                reseal(&mut other);
+                let fits = match form {
+                    0 => version == 1,
+                    1 => version == 2,
+                    form => version == 2 && footer == index && Form::from_raw(form).is_some(),
+                };
+                assert_eq!(
+                    Footer::parse(&other, NAME, AT).is_ok(),
+                    fits,
+                    "{version} {form}"
+                );
+            }
+        }
+    }
+    for wrong in [
+        Footer {
+            index_len: 40,
+            ..leaves
+        },
+        Footer {
+            filter_len: 8,
+            ..index
+        },
+        Footer {
+            tombstones: 1,
+            ..index
+        },
+    ] {
+        assert!(Footer::parse(&wrong.encode(NAME, AT), NAME, AT).is_err());
+    }
 }
 
 #[test]

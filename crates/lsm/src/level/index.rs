@@ -81,8 +81,8 @@ impl IndexBuilder {
     }
 }
 
-/// A parsed index, in memory.
-#[derive(Debug)]
+/// A parsed index, in memory. The default is that of a segment of a tree: none.
+#[derive(Debug, Default)]
 pub(super) struct Index {
     /// Where leaf `i` begins in the segment, and behind the last, where the leaves end.
     starts: Vec<u32>,

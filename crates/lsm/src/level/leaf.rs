@@ -36,7 +36,7 @@ use std::sync::Arc;
 
 use argosy_base::codec::{Reader, varint_len};
 use argosy_base::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
-use argosy_base::{Identity, Pointer};
+use argosy_base::{Identity, Kind, Pointer};
 
 use super::{Entry, LevelError, SegmentName};
 
@@ -268,8 +268,18 @@ impl Leaf {
     /// # Errors
     /// [`LevelError::Corrupt`] where they are not those of a leaf that was written there.
     pub fn parse(bytes: &[u8], name: SegmentName, offset: u32) -> Result<Self, LevelError> {
-        let (count, shared) = check(bytes, name.identity(argosy_base::Kind::Leaf, offset))
-            .map_err(|what| name.corrupt(offset, what))?;
+        Self::parse_as(Kind::Leaf, bytes, name, offset)
+    }
+
+    /// As [`parse`](Self::parse), of a node that was sealed as `kind`.
+    pub(super) fn parse_as(
+        kind: Kind,
+        bytes: &[u8],
+        name: SegmentName,
+        offset: u32,
+    ) -> Result<Self, LevelError> {
+        let (count, shared) =
+            check(bytes, name.identity(kind, offset)).map_err(|what| name.corrupt(offset, what))?;
         Ok(Self {
             bytes: Arc::from(bytes),
             count,

@@ -1,4 +1,5 @@
-//! Level segments: the self-contained lower part of a level's B+-tree.
+//! Level segments: the self-contained lower part of a level's B+-tree, or the parts of a tree over a
+//! whole run.
 //!
 //! A compaction merges sorted sources ([`Merge`](crate::merge::Merge)) into a [`SegmentBuilder`],
 //! which fills leaves left to right, and puts the index over them, a filter and a footer behind
@@ -8,7 +9,8 @@
 //! and reads ahead.
 //!
 //! Reading order: [`format`](mod@format) (a segment as a whole, and its footer), [`leaf`], [`index`],
-//! [`builder`], [`reader`], [`cursor`].
+//! [`builder`], [`reader`], [`cursor`]; then [`tree`] (index nodes across segments), [`tree_builder`],
+//! [`tree_cursor`]. [`pointers`] changes the pointers of a finished segment.
 //!
 //! Every byte that is read is checked before it is believed (I2): leaves, index, filter and footer
 //! carry checksums under the identity of the segment that they belong to, and whatever is counted or
@@ -22,6 +24,9 @@ pub mod index;
 pub mod leaf;
 pub mod pointers;
 pub mod reader;
+pub mod tree;
+pub mod tree_builder;
+pub mod tree_cursor;
 pub mod verify;
 
 use argosy_base::{Epoch, Identity, Kind, Pointer, RegionId, SegmentNumber};
@@ -33,6 +38,7 @@ pub use cursor::{LevelCursor, ReadAhead};
 pub use format::log_refs;
 pub use leaf::Leaf;
 pub use reader::SegmentReader;
+pub use tree::{Form, Tree};
 
 /// Which segment: its number, and the region and the epoch that wrote it. Part of the identity of
 /// every byte in it.
@@ -227,3 +233,5 @@ impl<R: ReadAt + ?Sized> ReadAt for std::sync::Arc<R> {
 pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tree_tests;

@@ -1,8 +1,9 @@
 //! The pointers of a finished level segment, visited in place and changed where the visitor says so.
 //!
 //! A pointer is eight bytes at the end of a node's record (see [`leaf`](super::leaf)): into the large
-//! log, from a leaf. Nodes lie back to back from the segment's beginning to `leaves_len`, and each
-//! tells its own length: record 0 ends where the node does.
+//! log, from a leaf, or to a child, from an index node of a [`tree`](super::tree). Nodes lie back to
+//! back from the segment's beginning to `leaves_len`, and each tells its own length: record 0 ends
+//! where the node does.
 //!
 //! What changes is the pointer's eight bytes and the checksum of its node; lengths stay. A node is
 //! checked before it is touched, so that damage is never given a checksum that hides it (I2).
@@ -14,13 +15,15 @@ use argosy_base::{Kind, Pointer};
 
 use super::format::{FOOTER_BYTES, Footer};
 use super::leaf::{self, Record};
-use super::{LevelError, SegmentName};
+use super::{Form, LevelError, SegmentName};
 
 /// Where a pointer leads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PointerKind {
     /// To a record of the large log.
     Log,
+    /// To a node of a tree, one height below: in a segment that was finished before this one.
+    Child,
 }
 
 /// What was done to a segment's pointers.
@@ -66,6 +69,10 @@ pub fn for_each_pointer_mut(
     let nodes = body
         .get_mut(..footer.leaves_len as usize)
         .ok_or_else(|| name.corrupt(at, "the footer contradicts itself"))?;
+    let (holds, leads) = match footer.form {
+        Form::SelfContained | Form::Leaves => (Kind::Leaf, PointerKind::Log),
+        Form::Index(_) => (Kind::Index, PointerKind::Child),
+    };
     let mut visited = Visited::default();
     let mut from = 0;
     while from < nodes.len() {
@@ -76,8 +83,8 @@ pub fn for_each_pointer_mut(
         let of = Node {
             name,
             offset,
-            holds: Kind::Leaf,
-            leads: PointerKind::Log,
+            holds,
+            leads,
         };
         of.visit(node, &mut visit, &mut visited)?;
         from += len;

@@ -4,13 +4,16 @@
 //! lookup asks the filter, then the index, and reads one leaf: from the cache, or from the device.
 //! Where the index cannot tell between neighbours (keys that share their first 64 bytes and more), it
 //! compares with the first keys of a few leaves.
+//!
+//! Of a leaf segment of a tree a reader keeps filter and footer. There is no index in it: its leaves are
+//! found through the [`tree`](super::tree).
 
 use argosy_base::{BLOCK_SIZE, Kind, SEGMENT_SIZE, SegmentNumber};
 use argosy_device::Buffer;
 
 use super::format::{BLOCK, FOOTER_BYTES, Footer, Table};
 use super::index::Index;
-use super::{Leaf, LevelError, OwnedEntry, ReadAt, SegmentName};
+use super::{Form, Leaf, LevelError, OwnedEntry, ReadAt, SegmentName};
 use crate::cache::{CacheKey, NodeCache};
 use crate::filter::{self, Filter, KeyHash};
 
@@ -72,12 +75,18 @@ impl SegmentReader {
         };
         let identity = |kind, at| name.identity(kind, offset(at));
         let node_bytes = footer.node_bytes as usize;
-        let index = Index::parse(
-            part(index_at, filter_at),
-            identity(Kind::Index, index_at),
-            node_bytes,
-        )
-        .map_err(|what| name.corrupt(offset(index_at), what))?;
+        let index = match footer.form {
+            Form::SelfContained => Index::parse(
+                part(index_at, filter_at),
+                identity(Kind::Index, index_at),
+                node_bytes,
+            )
+            .map_err(|what| name.corrupt(offset(index_at), what))?,
+            Form::Leaves => Index::default(),
+            Form::Index(_) => {
+                return Err(name.corrupt(0, "an index segment where leaves should be"));
+            }
+        };
         let filter = Filter::parse(part(filter_at, table_at), identity(Kind::Filter, filter_at))
             .map_err(|what| name.corrupt(offset(filter_at), what))?;
         let table = Table::parse(part(table_at, table_end), name, offset(table_at))?;
@@ -86,8 +95,9 @@ impl SegmentReader {
         if padding.iter().any(|byte| *byte != 0) {
             return Err(name.corrupt(offset(table_end), "a segment's padding is not zero"));
         }
-        let agree = index.count() == footer.leaves as usize
-            && index.leaves_end() == footer.leaves_len
+        let indexed =
+            || index.count() == footer.leaves as usize && index.leaves_end() == footer.leaves_len;
+        let agree = (footer.form == Form::Leaves || indexed())
             && filter::encoded_len(footer.entries as usize) == filter.encoded_len();
         if !agree {
             return Err(name.corrupt(offset(index_at), "the footer contradicts the index"));
@@ -138,10 +148,43 @@ impl SegmentReader {
         &self.table.log_refs
     }
 
-    /// How many leaves it has; at least one.
+    /// Whether it is self-contained or the leaf segment of a tree.
+    #[must_use]
+    pub const fn form(&self) -> Form {
+        self.footer.form
+    }
+
+    /// How many leaves its index leads to: at least one, but none in a segment of a tree.
     #[must_use]
     pub fn leaves(&self) -> usize {
         self.index.count()
+    }
+
+    /// Leaves that the footer counts.
+    pub(super) const fn leaves_counted(&self) -> u32 {
+        self.footer.leaves
+    }
+
+    /// Bytes of a node.
+    pub(super) const fn node_bytes(&self) -> u32 {
+        self.footer.node_bytes
+    }
+
+    /// Whether no key outside of its first and last is asked for, and its filter may have it.
+    #[inline]
+    #[must_use]
+    pub fn may_have(&self, key: &[u8], hash: KeyHash) -> bool {
+        key >= self.first_key() && key <= self.last_key() && self.may_contain(hash)
+    }
+
+    /// Refuses a segment of a tree, which has to be read through the tree.
+    pub(super) fn ensure_indexed(&self) -> Result<(), LevelError> {
+        match self.footer.form {
+            Form::SelfContained => Ok(()),
+            _ => Err(self
+                .name
+                .corrupt(0, "a segment of a tree where one with an index should be")),
+        }
     }
 
     /// Bytes of its leaves, which is about what a compaction of it reads.
@@ -177,10 +220,10 @@ impl SegmentReader {
         source: &(impl ReadAt + ?Sized),
         cache: Option<&NodeCache>,
     ) -> Result<Option<OwnedEntry>, LevelError> {
-        let outside = key < self.first_key() || key > self.last_key();
-        if outside || !self.may_contain(hash) {
+        if !self.may_have(key, hash) {
             return Ok(None);
         }
+        self.ensure_indexed()?;
         let (_, leaf) = self.find_leaf(key, |index| self.leaf(index, source, cache))?;
         Ok(leaf.get(key).map(|entry| entry.to_owned()))
     }

@@ -2,13 +2,17 @@
 //! pairs to bind them to.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use argosy_base::{Epoch, Pointer, RegionId, SegmentNumber};
 use argosy_device::Buffer;
 
+use super::tree::{LeafHome, TreeSegments};
+use super::tree_builder::{TreeBuilder, TreeStep};
 use super::{
-    BuiltSegment, Entry, Geometry, LevelError, OwnedEntry, ReadAt, SegmentBuilder, SegmentName,
+    BuiltSegment, Entry, Form, Geometry, LevelError, OwnedEntry, ReadAt, SegmentBuilder,
+    SegmentName, Tree,
 };
 
 /// Numbers that a seed determines (SplitMix64).
@@ -142,6 +146,125 @@ pub(crate) fn build(model: &Model, geometry: Geometry) -> Vec<BuiltSegment> {
     }
     built.extend(builder.map(SegmentBuilder::finish));
     built
+}
+
+/// A tree in memory.
+pub(crate) struct BuiltTree {
+    pub(crate) tree: Tree,
+    /// In key order.
+    pub(crate) leaves: Vec<(BuiltSegment, Arc<Counted>)>,
+    pub(crate) index: BTreeMap<SegmentNumber, (BuiltSegment, Arc<Counted>)>,
+    /// All segments in the order in which they were finished.
+    pub(crate) order: Vec<SegmentNumber>,
+}
+
+/// Takes the bytes out of a segment.
+fn counted(mut built: BuiltSegment) -> (BuiltSegment, Arc<Counted>) {
+    let bytes = std::mem::replace(&mut built.bytes, Buffer::zeroed(0));
+    (built, Arc::new(Counted::new(bytes)))
+}
+
+/// Makes a tree of all of `model`, which is not empty.
+pub(crate) fn build_tree(model: &Model, geometry: Geometry) -> BuiltTree {
+    let mut number = NAME.number.0;
+    let mut next = || {
+        number += 1;
+        SegmentNumber(number)
+    };
+    let mut upper = TreeBuilder::new(NAME.region, NAME.epoch, geometry);
+    let mut made = BuiltTree {
+        tree: Tree {
+            root: Pointer::default(),
+            len: 0,
+            height: 0,
+        },
+        leaves: vec![],
+        index: BTreeMap::new(),
+        order: vec![],
+    };
+    let mut below = None;
+    let mut open: Option<SegmentBuilder> = None;
+    for (key, entry) in model {
+        if let Some(builder) = &mut open
+            && builder.add(key, entry.as_entry())
+        {
+            continue;
+        }
+        if let Some(full) = open.take() {
+            below = Some(made.take_leaves(&mut upper, full, &mut next));
+        }
+        let number = next();
+        let mut builder =
+            SegmentBuilder::of_tree(SegmentName { number, ..NAME }, geometry, below.take());
+        assert!(
+            builder.add(key, entry.as_entry()),
+            "an empty segment takes any pair"
+        );
+        open = Some(builder);
+    }
+    let last = open.take().expect("the model is not empty");
+    made.take_leaves(&mut upper, last, &mut next);
+    upper.end();
+    made.drain(&mut upper, &mut next);
+    assert!(upper.is_done());
+    made.tree = upper.root().expect("there are leaves");
+    made
+}
+
+impl BuiltTree {
+    fn take_leaves(
+        &mut self,
+        upper: &mut TreeBuilder,
+        full: SegmentBuilder,
+        next: &mut impl FnMut() -> SegmentNumber,
+    ) -> Vec<u8> {
+        let built = full.finish();
+        upper.placed(built.form, built.name.number, built.nodes.clone());
+        self.order.push(built.name.number);
+        let last = built.last_key.clone();
+        self.leaves.push(counted(built));
+        self.drain(upper, next);
+        last
+    }
+
+    fn drain(&mut self, upper: &mut TreeBuilder, next: &mut impl FnMut() -> SegmentNumber) {
+        loop {
+            match upper.step(|| Some(next())) {
+                TreeStep::Idle => return,
+                TreeStep::Progress => {}
+                TreeStep::NeedsNumber => unreachable!("there are numbers"),
+                TreeStep::Finished(built) => {
+                    upper.placed(built.form, built.name.number, built.nodes.clone());
+                    self.order.push(built.name.number);
+                    self.index.insert(built.name.number, counted(built));
+                }
+            }
+        }
+    }
+
+    /// Leaf segment `index`, as a reader has it.
+    pub(crate) fn home(&self, index: usize) -> LeafHome<Arc<Counted>> {
+        let (built, bytes) = &self.leaves[index];
+        LeafHome {
+            name: built.name,
+            len: u32::try_from(bytes.bytes.len()).unwrap(),
+            bytes: Arc::clone(bytes),
+        }
+    }
+}
+
+impl TreeSegments for BuiltTree {
+    type Bytes = Counted;
+
+    fn tree(&self) -> Tree {
+        self.tree
+    }
+
+    fn index(&self, at: Pointer, height: u8) -> Option<(SegmentName, u32, &Counted)> {
+        let (built, bytes) = self.index.get(&at.segment())?;
+        let len = u32::try_from(bytes.bytes.len()).unwrap();
+        (built.form == Form::Index(height)).then_some((built.name, len, &**bytes))
+    }
 }
 
 /// A segment in memory that counts its reads.

@@ -1,16 +1,19 @@
-//! Checks a whole level segment, and goes on where something is wrong: for tools that say what is
-//! damaged and where.
+//! Checks a whole level segment, with an index or of a tree, and goes on where something is wrong:
+//! for tools that say what is damaged and where.
 //!
 //! What is not the segment's own may be of another one, which lay there before: a *stale* block.
 //! Its checksum tells, since it was made under the other segment's name.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use argosy_base::limits::{BLOCK_SIZE, SEGMENT_SIZE};
 use argosy_base::{Epoch, Kind, RegionId, SegmentNumber};
 use argosy_device::Buffer;
 
-use super::format::{FOOTER_BYTES, Footer};
+use super::format::{FOOTER_BYTES, Footer, Table};
+use super::leaf::{self, Leaf};
+use super::tree::{Form, IndexNode};
 use super::{Entry, LevelError, SegmentName, SegmentReader};
 use crate::filter::KeyHash;
 
@@ -82,15 +85,16 @@ pub fn verify_segment(
             return (None, faults);
         }
     };
-    let mut contents = Contents::default();
-    let mut refs: BTreeMap<SegmentNumber, u64> = BTreeMap::new();
-    let mut last: Vec<u8> = Vec::new();
-    for index in 0..reader.leaves() {
-        let leaf = match reader.leaf(index, bytes, None) {
+    let mut counted = Counted::default();
+    for (index, span) in spans(&reader, bytes).into_iter().enumerate() {
+        let node = bytes.get(span.start as usize..span.end as usize);
+        let leaf = match reader.form() {
+            Form::SelfContained => reader.leaf(index, bytes, None),
+            _ => Leaf::parse(node.unwrap_or_default(), name, span.start),
+        };
+        let leaf = match leaf {
             Ok(leaf) => leaf,
             Err(error) => {
-                let span = reader.leaf_span(index);
-                let node = bytes.get(span.start as usize..span.end as usize);
                 let other = node.and_then(|node| name_of_leaf(name, node, span.start, mark));
                 faults.push(match other {
                     Some(other) => stale_leaf(span.start, other),
@@ -99,13 +103,46 @@ pub fn verify_segment(
                 continue;
             }
         };
+        let wrong = counted.leaf(&leaf, &reader, &mut visit);
+        faults.extend(wrong.map(|what| Fault::damaged(span.start, what)));
+    }
+    if !faults.is_empty() {
+        return (None, faults);
+    }
+    let (contents, wrong) = counted.finish(&reader);
+    let wrong = wrong.into_iter();
+    faults.extend(wrong.map(|what| Fault::damaged(len - FOOTER, what)));
+    (Some(contents), faults)
+}
+
+/// What the leaves of a segment hold so far.
+#[derive(Default)]
+struct Counted {
+    contents: Contents,
+    refs: BTreeMap<SegmentNumber, u64>,
+    first: Vec<u8>,
+    last: Vec<u8>,
+}
+
+impl Counted {
+    /// Takes the next leaf. Returns what is wrong about its keys.
+    fn leaf(
+        &mut self,
+        leaf: &Leaf,
+        reader: &SegmentReader,
+        visit: &mut impl FnMut(&[u8], Entry<'_>) -> Option<SegmentNumber>,
+    ) -> Option<&'static str> {
+        let mut wrong = None;
+        let contents = &mut self.contents;
         contents.leaves += 1;
-        if leaf.first_key() <= last.as_slice() && !last.is_empty() {
-            let what = "its first key does not follow the last key of the leaf before";
-            faults.push(Fault::damaged(reader.leaf_start(index), what));
+        if leaf.first_key() <= self.last.as_slice() && !self.last.is_empty() {
+            wrong = Some("its first key does not follow the last key of the leaf before");
         }
-        last.clear();
-        last.extend_from_slice(leaf.last_key());
+        if contents.leaves == 1 {
+            self.first.extend_from_slice(leaf.first_key());
+        }
+        self.last.clear();
+        self.last.extend_from_slice(leaf.last_key());
         for pair in 0..leaf.count() {
             let (key, entry) = (leaf.key(pair), leaf.entry(pair));
             contents.entries += 1;
@@ -115,29 +152,149 @@ pub fn verify_segment(
                 Entry::Tombstone => contents.tombstones += 1,
                 Entry::Pointer { value_len, .. } => {
                     let bytes = key.len() as u64 + u64::from(value_len);
-                    *refs.entry(leads_to.unwrap_or_default()).or_default() += bytes;
+                    let number = leads_to.unwrap_or_default();
+                    *self.refs.entry(number).or_default() += bytes;
                 }
             }
             if !reader.may_contain(KeyHash::of(key)) {
-                let what = "the filter does not know a key of the leaves";
-                faults.push(Fault::damaged(reader.leaf_start(index), what));
+                wrong = Some("the filter does not know a key of the leaves");
             }
         }
+        wrong
     }
-    contents.log_refs = refs.into_iter().collect();
-    if !faults.is_empty() {
-        return (None, faults);
+
+    /// What the leaves held, and what the footer says otherwise.
+    fn finish(mut self, reader: &SegmentReader) -> (Contents, Vec<&'static str>) {
+        let mut wrong = Vec::new();
+        self.contents.log_refs = self.refs.into_iter().collect();
+        let Contents {
+            leaves,
+            entries,
+            tombstones,
+            ..
+        } = self.contents;
+        let said = (reader.entries(), reader.tombstones());
+        if (entries, tombstones) != said || leaves != reader.leaves_counted() {
+            wrong.push("the footer does not count what the leaves hold");
+        }
+        if self.contents.log_refs != reader.log_refs() {
+            wrong.push("the footer's references to the large log are not those of the leaves");
+        }
+        let ends = (self.first.as_slice(), self.last.as_slice());
+        if ends != (reader.first_key(), reader.last_key()) {
+            wrong.push("the footer's first and last keys are not those of the leaves");
+        }
+        (self.contents, wrong)
     }
-    let counted = (contents.entries, contents.tombstones);
-    if counted != (reader.entries(), reader.tombstones()) {
-        let what = "the footer does not count what the leaves hold";
-        faults.push(Fault::damaged(len - FOOTER, what));
+}
+
+/// Where the leaves lie: as the index says, or, in a segment of a tree, as they say of themselves.
+fn spans(reader: &SegmentReader, bytes: &[u8]) -> Vec<Range<u32>> {
+    match reader.form() {
+        Form::SelfContained => (0..reader.leaves())
+            .map(|index| reader.leaf_span(index))
+            .collect(),
+        _ => node_spans(bytes, reader.leaves_bytes(), reader.node_bytes()),
     }
-    if contents.log_refs != reader.log_refs() {
-        let what = "the footer's references to the large log are not those of the leaves";
-        faults.push(Fault::damaged(len - FOOTER, what));
+}
+
+/// Where nodes lie that follow each other up to byte `end`. One that does not tell its length is taken
+/// for one of `node_bytes`.
+fn node_spans(bytes: &[u8], end: u32, node_bytes: u32) -> Vec<Range<u32>> {
+    let nodes = &bytes[..bytes.len().min(end as usize)];
+    let mut spans = Vec::new();
+    let mut at = 0;
+    while at < end {
+        let len = leaf::node_len(nodes.get(at as usize..).unwrap_or_default());
+        let len = len.and_then(|len| u32::try_from(len).ok());
+        let len = len.filter(|len| *len > 0).unwrap_or(node_bytes);
+        let behind = (at + len).min(end);
+        spans.push(at..behind);
+        at = behind;
     }
-    (Some(contents), faults)
+    spans
+}
+
+/// Checks footer and every node of `name`, an index segment of a tree, whose bytes are `bytes`. What
+/// its nodes lead to is another matter.
+#[must_use]
+pub fn verify_index_segment(name: SegmentName, height: u8, bytes: &Buffer) -> Vec<Fault> {
+    let mut faults = Vec::new();
+    let found = match index_footer(name, height, bytes) {
+        Ok(found) => found,
+        Err(error) => return vec![of_error(&error, name, bytes)],
+    };
+    let (footer, table) = found;
+    let (mut nodes, mut children) = (0, 0);
+    let (mut first, mut last): (Vec<u8>, Vec<u8>) = Default::default();
+    for span in node_spans(bytes, footer.leaves_len, footer.node_bytes) {
+        let node = &bytes[span.start as usize..span.end as usize];
+        let node = match IndexNode::parse(node, name, span.start) {
+            Ok(node) => node,
+            Err(error) => {
+                faults.push(of_error(&error, name, bytes));
+                continue;
+            }
+        };
+        if node.separator(0) <= last.as_slice() && !last.is_empty() {
+            let what = "its first separator does not follow the last of the node before";
+            faults.push(Fault::damaged(span.start, what));
+        }
+        if nodes == 0 {
+            first.extend_from_slice(node.separator(0));
+        }
+        nodes += 1;
+        children += u32::try_from(node.count()).unwrap_or(u32::MAX);
+        last.clear();
+        last.extend_from_slice(node.separator(node.count() - 1));
+    }
+    let counted = (nodes, children, first, last);
+    let said = (
+        footer.leaves,
+        footer.entries,
+        table.first_key,
+        table.last_key,
+    );
+    if faults.is_empty() && counted != said {
+        let at = u32::try_from(bytes.len()).unwrap_or(u32::MAX) - FOOTER;
+        faults.push(Fault::damaged(
+            at,
+            "the footer does not count what the nodes hold",
+        ));
+    }
+    faults
+}
+
+/// The footer of an index segment of nodes of `height`.
+fn index_footer(
+    name: SegmentName,
+    height: u8,
+    bytes: &[u8],
+) -> Result<(Footer, Table), LevelError> {
+    let impossible = || name.corrupt(0, "the segment has an impossible length");
+    let (body, footer) = bytes
+        .split_last_chunk::<FOOTER_BYTES>()
+        .filter(|_| bytes.len() <= SEGMENT_SIZE)
+        .ok_or_else(impossible)?;
+    let at = u32::try_from(body.len()).map_err(|_| impossible())?;
+    let footer = Footer::parse(footer, name, at)?;
+    if footer.form != Form::Index(height) {
+        return Err(name.corrupt(at, "not an index segment of this height"));
+    }
+    let [.., table_at, end] = footer
+        .bounds()
+        .map(|at| usize::try_from(at).unwrap_or(usize::MAX));
+    let parts = body.get(table_at..end).zip(body.get(end..));
+    let (table, padding) = parts.ok_or_else(impossible)?;
+    if padding.iter().any(|byte| *byte != 0) {
+        return Err(name.corrupt(at, "a segment's padding is not zero"));
+    }
+    let table = Table::parse(
+        table,
+        name,
+        u32::try_from(table_at).map_err(|_| impossible())?,
+    )?;
+    Ok((footer, table))
 }
 
 /// Whose level segment `bytes` are, which are whole blocks, if they end as one.

@@ -20,7 +20,7 @@ use crate::addresses::{has_pointers, translate_out};
 use crate::cache::NodeCache;
 use crate::db::{Lsm, Service};
 use crate::level::SegmentReader;
-use crate::settings::Mutants;
+use crate::settings::{Compaction, Mutants};
 
 const REGION: RegionId = RegionId(5);
 const EPOCH: Epoch = Epoch(1);
@@ -180,6 +180,15 @@ struct Pair {
 
 impl Pair {
     fn new(seed: u64, settings: Settings) -> Self {
+        // Trees are shipped in the same way as segments that stand alone.
+        let compaction = match seed % 3 {
+            2 => Compaction::WholeLevel,
+            _ => Compaction::Partial,
+        };
+        let settings = Settings {
+            compaction,
+            ..settings
+        };
         let mut primary_machine = Machine::new(seed);
         let replica = primary_machine.open(&settings, false).unwrap();
         let recorder = Arc::new(Recorder::default());
@@ -807,6 +816,7 @@ fn an_edit_whose_data_is_not_here_is_refused() {
     let mut edit = pair.backup.storage.next_edit(EPOCH);
     let number = SegmentNumber(pair.backup.version().mark().0 - 1);
     let segment = crate::edit::LevelSegment {
+        form: crate::level::Form::SelfContained,
         number,
         epoch: EPOCH,
         len: 4096,

@@ -8,8 +8,9 @@ use std::sync::Arc;
 
 use argosy_base::{AddressMode, EditSeq, KeyRange, LogKind, SegmentNumber};
 
-use super::{Level, LevelEntry, LogEntry, Run, Version};
+use super::{Level, LevelEntry, LogEntry, Run, RunTree, Version};
 use crate::edit::{Edit, LEVELS_MAX, LevelSegment, LogPoint, LogSegment, Place, RunId};
+use crate::level::Tree;
 use crate::storage::StoredSegment;
 
 /// Segments that are not in the version yet, by number.
@@ -149,6 +150,10 @@ impl Step<'_> {
         for (place, ranges) in clips {
             self.clip(place, &ranges)?;
         }
+        self.drop_trees()?;
+        for (level, run, tree) in &self.edit.trees {
+            self.begin_tree(*level, *run, *tree)?;
+        }
         for (level, run, segment) in &self.edit.added {
             self.add(*level, *run, segment)?;
         }
@@ -180,6 +185,13 @@ impl Step<'_> {
     }
 
     fn remove(&mut self, place: Place) -> Result<(), EditError> {
+        if self
+            .level_mut(place.level)?
+            .take_index(place.run, place.number)
+        {
+            self.leave(place.number);
+            return Ok(());
+        }
         let pieces = self.take_pieces(place)?;
         self.leave(place.number);
         let refs = Arc::make_mut(&mut self.next.log_refs);
@@ -212,10 +224,45 @@ impl Step<'_> {
         Ok(())
     }
 
+    /// Lets go of the trees of which nothing is left, before others take their place.
+    fn drop_trees(&mut self) -> Result<(), EditError> {
+        let touched = (1..=LEVELS_MAX).filter(|number| self.touched & 1 << number != 0);
+        for number in touched.collect::<Vec<_>>() {
+            let before = self.old.level(number).map_or(&[][..], |level| &level.runs);
+            let mut failed = None;
+            for run in &mut self.level_mut(number)?.runs {
+                let index = before.iter().find(|before| before.id == run.id);
+                let index = index.map_or(0, |before| before.index().len());
+                failed = failed.or(run.drop_tree(index).err());
+            }
+            if let Some(what) = failed {
+                return Err(self.unfit(what, SegmentNumber(0)));
+            }
+        }
+        Ok(())
+    }
+
+    fn begin_tree(&mut self, level: u8, run: RunId, tree: Tree) -> Result<(), EditError> {
+        let fits = level == 1 || run.0 == 0;
+        self.ensure(fits, "only L1 has several runs", tree.root.segment())?;
+        let region = self.old.region;
+        let index = Vec::new();
+        let new = RunTree {
+            region,
+            tree,
+            index,
+        };
+        let begun = self.level_mut(level)?.begin_tree(run, new);
+        begun.map_err(|what| self.unfit(what, tree.root.segment()))
+    }
+
     fn add(&mut self, level: u8, run: RunId, segment: &LevelSegment) -> Result<(), EditError> {
         let number = segment.number;
         let holds = !segment.range.is_empty() && segment.len > 0;
         self.ensure(holds, "a segment stands for no key", number)?;
+        let bare = segment.log_refs.is_empty() && segment.entries == 0 && segment.tombstones == 0;
+        let fits = bare || !segment.form.is_index();
+        self.ensure(fits, "an index segment with entries", number)?;
         let fits = level == 1 || run.0 == 0;
         self.ensure(fits, "only L1 has several runs", number)?;
         let refs = segment.log_refs.iter().map(|(number, _)| number);
@@ -256,13 +303,12 @@ impl Step<'_> {
 
     /// Puts `entry` where its range belongs in the run, which is made where there is none.
     fn insert(&mut self, level: u8, run: RunId, entry: LevelEntry) -> Result<(), EditError> {
-        let level = self.level_mut(level)?;
-        let at = level.runs.partition_point(|r| r.id < run);
-        if level.runs.get(at).is_none_or(|r| r.id != run) {
-            let segments = Vec::new();
-            level.runs.insert(at, Run { id: run, segments });
+        let number = entry.segment.number;
+        if entry.segment.form.is_index() {
+            let inserted = self.level_mut(level)?.insert_index(run, entry);
+            return inserted.map_err(|what| self.unfit(what, number));
         }
-        let segments = &mut level.runs[at].segments;
+        let segments = &mut self.level_mut(level)?.run_or_new(run).segments;
         let from = &entry.segment.range.from;
         let at = segments.partition_point(|e| e.segment.range.from < *from);
         segments.insert(at, entry);
@@ -381,7 +427,14 @@ impl Step<'_> {
                 continue;
             };
             let level = Arc::make_mut(level);
-            level.runs.retain(|run| !run.segments.is_empty());
+            level
+                .runs
+                .retain(|run| !run.segments.is_empty() || run.tree.is_some());
+            if let Some(run) = level.runs.iter().find(|run| !run.is_whole()) {
+                let root = run.tree.as_ref().map(|tree| tree.tree.root.segment());
+                let number = root.unwrap_or(SegmentNumber(0));
+                return Err(self.unfit("a tree is not whole", number));
+            }
             let overlap = level.runs.iter().find_map(first_overlap);
             if let Some(number) = overlap {
                 return Err(self.unfit("segments of a run overlap", number));

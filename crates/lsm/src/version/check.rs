@@ -16,7 +16,7 @@ pub struct Violation(pub &'static str);
 type Rule = (&'static str, fn(&Version) -> bool);
 
 /// The rules, in the order in which they are checked.
-const RULES: [Rule; 10] = [
+const RULES: [Rule; 11] = [
     (
         "levels are bounded and the last is not empty",
         levels_bounded,
@@ -28,6 +28,10 @@ const RULES: [Rule; 10] = [
     (
         "runs are sorted, without overlap or empty ranges",
         runs_sorted,
+    ),
+    (
+        "a run has a tree with its index as long as it has leaves of one",
+        trees_whole,
     ),
     ("chains of logs rise", chains_rise),
     ("sealed log segments come before the tail", tails_last),
@@ -91,6 +95,13 @@ fn runs_sorted(version: &Version) -> bool {
     })
 }
 
+fn trees_whole(version: &Version) -> bool {
+    all_runs(version).all(|run| {
+        let numbers = run.index().iter().map(|entry| entry.segment.number);
+        run.is_whole() && numbers.is_sorted_by(|a, b| a < b)
+    })
+}
+
 fn chains_rise(version: &Version) -> bool {
     LogKind::ALL.iter().all(|log| {
         let chain = version.log(*log).iter().map(|entry| &entry.segment);
@@ -115,8 +126,7 @@ fn table_exact(version: &Version) -> bool {
     let mut named = BTreeMap::new();
     let runs_once = all_runs(version).all(|run| {
         let pieces: BTreeMap<_, _> = run
-            .segments
-            .iter()
+            .entries()
             .map(|entry| (entry.segment.number, &entry.stored))
             .collect();
         pieces

@@ -8,7 +8,8 @@
 //! an edit means. It checks everything that it does: an edit may have come from another server,
 //! and what it names may not exist. It then works as follows:
 //!
-//! 1. level segments are removed, clipped, added; runs stay sorted and empty ones vanish;
+//! 1. level segments are removed, clipped, added; runs stay sorted and empty ones vanish. A tree goes
+//!    with the last of its leaf segments, and its index segments with it;
 //! 2. log segments are sealed, added, removed; the last of a chain always stays;
 //! 3. numbers that only rise are raised;
 //! 4. what was touched is checked: order, overlap, and that no level points into a log segment
@@ -23,6 +24,7 @@
 
 mod apply;
 mod check;
+mod trees;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -39,6 +41,7 @@ use crate::storage::StoredSegment;
 
 pub use apply::EditError;
 pub use check::Violation;
+pub use trees::RunTree;
 
 /// A level segment in a version.
 #[derive(Clone, Debug)]
@@ -59,12 +62,19 @@ pub struct LogEntry {
 }
 
 /// Level segments in key order, without overlap; never empty.
+///
+/// A run that was built whole is a tree: its segments hold leaves, and the index over them is in
+/// segments beside them. A part of it may have been consumed since, and self-contained segments may
+/// stand between what is left.
 #[derive(Clone, Debug)]
 pub struct Run {
     /// Its number.
     pub id: RunId,
-    /// In key order.
+    /// In key order; all that have pairs.
     pub segments: Vec<LevelEntry>,
+    /// The tree over those of them that are leaf segments of one. There is one as long as there
+    /// are such segments.
+    pub tree: Option<Arc<RunTree>>,
 }
 
 impl Run {
@@ -100,8 +110,7 @@ impl Run {
     /// Bytes of all its segments.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        self.segments
-            .iter()
+        self.entries()
             .map(|entry| u64::from(entry.segment.len))
             .sum()
     }
@@ -121,9 +130,9 @@ impl Level {
         self.runs.iter().map(Run::bytes).sum()
     }
 
-    /// All its segments, run by run.
+    /// All its segments, run by run, index segments of trees among them.
     pub fn entries(&self) -> impl Iterator<Item = &LevelEntry> {
-        self.runs.iter().flat_map(|run| &run.segments)
+        self.runs.iter().flat_map(Run::entries)
     }
 }
 
@@ -319,9 +328,10 @@ impl Version {
     /// stand for the same keys in the same places.
     #[must_use]
     pub fn levels_digest(&self) -> u64 {
-        let added = self.checkpoint().added;
+        let Edit { added, trees, .. } = self.checkpoint();
         let levels = Edit {
             added,
+            trees,
             ..Edit::default()
         };
         xxhash_rust::xxh3::xxh3_64(&levels.encode())
@@ -331,10 +341,12 @@ impl Version {
     #[must_use]
     pub fn checkpoint(&self) -> Edit {
         let mut added = Vec::new();
+        let mut trees = Vec::new();
         for (number, level) in (1u8..).zip(&self.levels) {
             for run in &level.runs {
-                let segments = run.segments.iter().map(|entry| &*entry.segment);
+                let segments = run.entries().map(|entry| &*entry.segment);
                 added.extend(segments.map(|segment| (number, run.id, segment.clone())));
+                trees.extend(run.tree.iter().map(|tree| (number, run.id, tree.tree)));
             }
         }
         Edit {
@@ -345,6 +357,7 @@ impl Version {
             durable: Some(self.durable),
             mark: Some(self.mark),
             added,
+            trees,
             logs_added: self
                 .logs
                 .iter()

@@ -8,12 +8,13 @@
 
 use std::fmt::Write as _;
 
-use argosy_base::ServerId;
 use argosy_base::limits::SEGMENT_SIZE;
+use argosy_base::{Pointer, ServerId};
 use argosy_device::{FormatOptions, MemoryDevice, Purpose, Store, StoreSettings};
 
 use super::*;
 use crate::edit::{LogPoint, Place};
+use crate::level::{Form, Tree};
 
 /// A store with room for everything that a test names.
 fn store() -> Arc<Store> {
@@ -109,7 +110,29 @@ fn parse_level_segment(number: SegmentNumber, words: &[&str]) -> LevelSegment {
         tombstones: after(words, "tombstones", 0),
         range: parse_range(words),
         log_refs: refs.collect(),
+        form: match words
+            .iter()
+            .position(|word| ["leaves", "index"].contains(word))
+        {
+            None => Form::SelfContained,
+            Some(at) if words[at] == "leaves" => Form::Leaves,
+            Some(at) => Form::Index(words[at + 1].parse().unwrap()),
+        },
     }
+}
+
+/// What follows "tree": `L1.3 root 7@0 len 512 height 1`.
+fn parse_tree(place: &str, words: &[&str]) -> (u8, RunId, Tree) {
+    let (level, run) = place[1..].split_once('.').unwrap();
+    let root: String = after(words, "root", String::new());
+    let (number, offset) = root.split_once('@').unwrap();
+    let number = SegmentNumber(number.parse().unwrap());
+    let tree = Tree {
+        root: Pointer::new(number, offset.parse().unwrap()),
+        len: after(words, "len", 512),
+        height: after(words, "height", 1),
+    };
+    (level.parse().unwrap(), RunId(run.parse().unwrap()), tree)
 }
 
 fn parse_log_segment(word: &str, words: &[&str]) -> LogSegment {
@@ -157,6 +180,7 @@ fn parse_edit(next: EditSeq, text: &str) -> Edit {
                 let segment = parse_level_segment(place.number, rest);
                 edit.added.push((place.level, place.run, segment));
             }
+            ["tree", place, ref rest @ ..] => edit.trees.push(parse_tree(place, rest)),
             ["+", log, ref rest @ ..] => edit.logs_added.push(parse_log_segment(log, rest)),
             ["seal", at] => edit.logs_sealed.push(parse_point(at)),
             ["need", at] => edit.log_points.push(parse_point(at)),
@@ -238,6 +262,8 @@ struct Model {
     pieces: Vec<(u8, u64, u64, u64, u64)>,
     /// Of the large log: (ordinal, number, sealed).
     chain: Vec<(u64, u64, bool)>,
+    /// The index segments of runs that are trees, by (level, run), and their leaf segments.
+    trees: BTreeMap<(u8, u64), (u64, Vec<u64>)>,
     next_number: u64,
     next_run: u64,
     /// Which large-log segment a level segment points into.
@@ -270,6 +296,51 @@ impl Model {
             tombstones: 0,
             range: KeyRange::new(key(from), Some(key(to))),
             log_refs,
+            form: Form::SelfContained,
+        }
+    }
+
+    /// Makes the segments that `edit` adds to a run from place `first` on the leaves of a tree.
+    fn grow_tree(&mut self, edit: &mut Edit, first: usize) {
+        let Some((level, run, _)) = edit.added.get(first).cloned() else {
+            return;
+        };
+        let mut leaves = Vec::new();
+        for (_, _, segment) in &mut edit.added[first..] {
+            segment.form = Form::Leaves;
+            leaves.push(segment.number.0);
+        }
+        let mut index = self.segment(0, KEYS);
+        index.form = Form::Index(1);
+        (index.entries, index.log_refs) = (0, vec![]);
+        self.refs.remove(&index.number.0);
+        let tree = Tree {
+            root: Pointer::new(index.number, 0),
+            len: 512,
+            height: 1,
+        };
+        self.trees.insert((level, run.0), (index.number.0, leaves));
+        edit.added.push((level, run, index));
+        edit.trees.push((level, run, tree));
+    }
+
+    /// Takes away the index of every tree that has no leaves any more.
+    fn fell_trees(&mut self, edit: &mut Edit) {
+        let pieces = &self.pieces;
+        let gone = |(level, run): &(u8, u64), leaves: &[u64]| {
+            !pieces
+                .iter()
+                .any(|p| (p.0, p.1) == (*level, *run) && leaves.contains(&p.4))
+        };
+        for ((level, run), (index, _)) in self
+            .trees
+            .extract_if(.., |run, (_, leaves)| gone(run, leaves))
+        {
+            edit.removed.push(Place {
+                level,
+                run: RunId(run),
+                number: SegmentNumber(index),
+            });
         }
     }
 
@@ -284,6 +355,9 @@ impl Model {
             self.pieces.push(piece);
             edit.added.push((1, RunId(self.next_run), segment));
             at = to + random.below(2);
+        }
+        if random.below(2) == 0 {
+            self.grow_tree(edit, 0);
         }
     }
 
@@ -339,9 +413,14 @@ impl Model {
                 self.refs.remove(&number);
             }
         }
+        self.fell_trees(edit);
         let segment = self.segment(from, to);
         self.pieces.push((level + 1, 0, from, to, segment.number.0));
         edit.added.push((level + 1, RunId(0), segment));
+        // A run has one tree at most.
+        if random.below(2) == 0 && !self.trees.contains_key(&(level + 1, 0)) {
+            self.grow_tree(edit, 0);
+        }
     }
 
     /// Seals the tail of the large log, adds another, and removes what nothing points into.
@@ -391,6 +470,12 @@ impl Model {
         let mut expected = self.pieces.clone();
         expected.sort_unstable();
         assert_eq!(pieces, expected);
+        let trees = version.runs().filter_map(|(level, run)| {
+            let tree = run.tree.as_ref()?;
+            Some(((level, run.id.0), tree.tree.root.segment().0))
+        });
+        let expected = self.trees.iter().map(|(run, (index, _))| (*run, *index));
+        assert_eq!(trees.collect::<BTreeMap<_, _>>(), expected.collect());
         let chain = version.log(LogKind::Large).iter().map(|e| e.segment);
         let chain: Vec<_> = chain
             .map(|s| (s.ordinal, s.number.0, s.end.is_some()))

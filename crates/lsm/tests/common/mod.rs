@@ -15,7 +15,7 @@ use argosy_device::{
 };
 use argosy_engine::conformance::{Choices, Host};
 use argosy_engine::{Engine, EngineError, Observer, Progress};
-use argosy_lsm::{Lsm, Placement, Settings};
+use argosy_lsm::{Compaction, Lsm, Placement, Settings};
 
 pub(crate) const REGION: RegionId = RegionId(7);
 
@@ -39,6 +39,14 @@ pub(crate) fn tiny() -> Settings {
         compaction_part_bytes: 64 << 10,
         step_bytes: 8 << 10,
         ..Settings::default()
+    }
+}
+
+/// [`tiny`], with levels compacted whole.
+pub(crate) fn tiny_whole() -> Settings {
+    Settings {
+        compaction: Compaction::WholeLevel,
+        ..tiny()
     }
 }
 
@@ -66,6 +74,10 @@ pub(crate) fn random_settings(choices: &mut Choices) -> Settings {
         number_block: 32,
         compaction_part_bytes: 96 << 10,
         step_bytes: 8 << 10,
+        compaction: match choices.below(2) {
+            0 => Compaction::Partial,
+            _ => Compaction::WholeLevel,
+        },
         addresses: AddressMode::ALL[usize::from(choices.chance(50))],
         ..Settings::default()
     }

@@ -28,7 +28,7 @@ pub(crate) enum Adoption {
         /// Who has it.
         from: ServerId,
         /// The checkpoint.
-        edit: Edit,
+        edit: Box<Edit>,
         /// What is still to ask for.
         waiting: VecDeque<Part>,
     },
@@ -80,7 +80,7 @@ impl Follower {
         let waiting = self.replica.missing(&edit).into_iter().map(part).collect();
         self.adoption = Some(Adoption::Fetching {
             from,
-            edit,
+            edit: Box::new(edit),
             waiting,
         });
         self.adopt_on(context);

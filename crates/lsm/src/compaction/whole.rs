@@ -1,0 +1,65 @@
+//! The papers' compaction: all of a level and all of the one below it become one new tree. A pure
+//! policy, as [`pick`](super::pick::pick) is.
+//!
+//! 1. The fullest level is chosen as `pick` does.
+//! 2. A level that consists of one run goes down as it is where nothing is below it: only the manifest
+//!    changes. (Tombstones are not moved to the bottom, where a merge drops them.)
+//! 3. Otherwise everything of both levels is merged.
+//! 4. What is merged stays until the new tree is committed, so that takes as much space again. Where
+//!    the device has not so much, and where it is full, parts are merged as `pick` says: into
+//!    self-contained segments, which take no index segments beside them. The next merge of the whole
+//!    level makes them a tree again.
+//!
+//! Invariant: as for parts, below a key there are only older bindings of it.
+
+use argosy_base::KeyRange;
+
+use super::pick::{At, Choice, Piece, Policy, Shape, fullest, pick};
+
+/// Chooses. See the module documentation.
+#[must_use]
+pub fn pick_whole(shape: &Shape<'_>, policy: &Policy) -> Choice {
+    let Some(level) = fullest(shape, policy).filter(|_| !policy.reclaim) else {
+        return pick(shape, policy);
+    };
+    let runs = |level: u8| shape.levels.get(usize::from(level) - 1);
+    let count = |level: u8| {
+        runs(level)
+            .into_iter()
+            .flatten()
+            .map(Vec::len)
+            .sum::<usize>()
+    };
+    let segments = count(level) + count(level + 1);
+    if let Some([run]) = runs(level).map(Vec::as_slice)
+        && count(level + 1) == 0
+        && may_sink(shape, level, run)
+    {
+        let all = (0..run.len()).map(|piece| At { run: 0, piece });
+        return Choice::Move {
+            level,
+            segments: all.collect(),
+        };
+    }
+    if segments + index_segments(segments) > policy.whole_segments_max {
+        return pick(shape, policy);
+    }
+    Choice::Merge {
+        level,
+        range: KeyRange::all(),
+    }
+}
+
+/// Whether a run of `level` may go where nothing is: a merge would drop no tombstone of it.
+fn may_sink(shape: &Shape<'_>, level: u8, run: &[Piece<'_>]) -> bool {
+    let deeper = shape.levels.get(usize::from(level) + 1..).unwrap_or(&[]);
+    let bottom = deeper.iter().flatten().all(Vec::is_empty);
+    !bottom || !run.iter().any(|piece| piece.tombstones)
+}
+
+/// Index segments that a tree over so many leaf segments has, at most, where keys are not longer than a
+/// few separators to a node.
+#[must_use]
+pub const fn index_segments(leaves: usize) -> usize {
+    leaves / 16 + 3
+}

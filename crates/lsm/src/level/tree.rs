@@ -1,0 +1,413 @@
+//! A tree over all leaves of a run, across its segments: the format of its nodes, and how a key is
+//! found in it.
+//!
+//! A level is either made of self-contained segments, each with an index of its own, or, where it was
+//! built whole, of the segments of one *tree*:
+//!
+//! ```text
+//! height 2                       [ root ]                          index segment 17
+//!                               /        \
+//! height 1            [ node ]   ...      [ node ] [ node ]        index segments 9, 16
+//!                     /   |   \            |   \    |   \
+//! height 0        leaf  leaf  leaf  ...  leaf leaf leaf leaf       leaf segments 7, 8, 10 … 15
+//! ```
+//!
+//! - A *leaf segment* holds leaves, a filter over their keys and a footer, and no index.
+//! - An *index segment* holds index nodes of one height and a footer, and no filter.
+//!
+//! Both end as [`format`](super::format) says, with version 2. Nodes lie back to back from the
+//! segment's beginning; the height is in the footer.
+//!
+//! ```text
+//! index node := node                    -- as a leaf, see `leaf`, but with checksum kind Index
+//! record     := 2  key_len: varint  len: varint  separator  pointer: u64
+//! ```
+//!
+//! An index node is a leaf whose keys are *separators* and which binds each to a pointer: the child
+//! begins at byte `offset` of segment `segment` ([`Pointer`]) and has `len` bytes. A node takes one
+//! node of the geometry or, where two separators need more, as many times 512 bytes as they need.
+//!
+//! The edit that commits a run states where its tree begins ([`Tree`]). A tree of height 0 is a single
+//! leaf.
+//!
+//! Invariants:
+//!
+//! - The children of a node of height h are nodes of height h − 1, those of height 1 are leaves.
+//! - A leaf's separator is the shortest beginning of its first key that sorts above the last key of the
+//!   leaf before it; that of the first leaf is its first byte. An index node's separator is its
+//!   first record's. So every key below a child is not below its separator, and below the next one.
+//! - Every node but the last of a height has at least two children.
+//! - A segment is finished before a segment with a pointer into it is (bottom-up), so whoever gets
+//!   finished segments in order knows every segment that is pointed at.
+//! - Segments of one tree may leave a version one by one; nothing leads to what has left, because
+//!   the version says which keys each leaf segment stands for.
+//!
+//! A reader asks the version for the leaf segment that stands for a key, its filter, and then goes
+//! down from the root. A node is read through the cache, and checked when it comes from the device:
+//! under its own identity, and against the separators in its parent (I2).
+
+use argosy_base::{BLOCK_SIZE, Kind, Pointer, SEGMENT_SIZE};
+use argosy_device::Buffer;
+
+use super::format::{BLOCK, FOOTER_BYTES, NODE_BYTES_MIN};
+use super::leaf::LEAF_BYTES_MAX;
+use super::{Entry, Leaf, LevelError, OwnedEntry, ReadAt, SegmentName};
+use crate::cache::{CacheKey, NodeCache};
+
+/// Highest that a tree can be. Every height at least halves the nodes, so none comes near.
+pub const HEIGHT_MAX: u8 = 40;
+
+/// What a level segment is. DO NOT CHANGE THE STORED VALUES.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Form {
+    /// Leaves, and an index over them.
+    #[default]
+    SelfContained,
+    /// Leaves of a tree.
+    Leaves,
+    /// Index nodes of a tree, all of this height; at least 1.
+    Index(u8),
+}
+
+impl Form {
+    /// As it is stored: 0, 1, or one more than the height.
+    #[must_use]
+    pub const fn to_raw(self) -> u8 {
+        match self {
+            Self::SelfContained => 0,
+            Self::Leaves => 1,
+            Self::Index(height) => height + 1,
+        }
+    }
+
+    /// The form stored as `raw`, or `None` where there is none.
+    #[must_use]
+    pub const fn from_raw(raw: u8) -> Option<Self> {
+        match raw {
+            0 => Some(Self::SelfContained),
+            1 => Some(Self::Leaves),
+            raw if raw - 1 <= HEIGHT_MAX => Some(Self::Index(raw - 1)),
+            _ => None,
+        }
+    }
+
+    /// Whether it is an index segment, which holds no pairs.
+    #[must_use]
+    pub const fn is_index(self) -> bool {
+        matches!(self, Self::Index(_))
+    }
+}
+
+impl std::fmt::Display for Form {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::SelfContained => f.write_str("self-contained"),
+            Self::Leaves => f.write_str("leaves"),
+            Self::Index(height) => write!(f, "index {height}"),
+        }
+    }
+}
+
+/// Where a tree begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tree {
+    /// Its highest node, by the number of that node's segment.
+    pub root: Pointer,
+    /// Bytes of that node.
+    pub len: u32,
+    /// The root's height: 0 where it is the only leaf.
+    pub height: u8,
+}
+
+impl Tree {
+    /// Whether the root can be a node.
+    #[must_use]
+    pub const fn is_sound(&self) -> bool {
+        let root = Child {
+            at: self.root,
+            len: self.len,
+        };
+        root.is_sound() && self.height <= HEIGHT_MAX && self.root.segment().0 != 0
+    }
+}
+
+/// The segments of a run's tree, as a reader finds them.
+pub trait TreeSegments {
+    /// How a segment's bytes are read.
+    type Bytes: ReadAt + ?Sized;
+
+    /// Where the tree begins.
+    fn tree(&self) -> Tree;
+
+    /// The index segment that `at`, a pointer to a node of `height`, leads into: its name, its bytes
+    /// in use, and how they are read.
+    fn index(&self, at: Pointer, height: u8) -> Option<(SegmentName, u32, &Self::Bytes)>;
+}
+
+impl<T: TreeSegments + ?Sized> TreeSegments for &T {
+    type Bytes = T::Bytes;
+
+    fn tree(&self) -> Tree {
+        (**self).tree()
+    }
+
+    fn index(&self, at: Pointer, height: u8) -> Option<(SegmentName, u32, &Self::Bytes)> {
+        (**self).index(at, height)
+    }
+}
+
+impl<T: TreeSegments + ?Sized> TreeSegments for std::sync::Arc<T> {
+    type Bytes = T::Bytes;
+
+    fn tree(&self) -> Tree {
+        (**self).tree()
+    }
+
+    fn index(&self, at: Pointer, height: u8) -> Option<(SegmentName, u32, &Self::Bytes)> {
+        (**self).index(at, height)
+    }
+}
+
+/// The leaf segment that stands for the keys that are looked for.
+#[derive(Clone, Copy, Debug)]
+pub struct LeafHome<S> {
+    /// Which it is.
+    pub name: SegmentName,
+    /// Its bytes in use.
+    pub len: u32,
+    /// How they are read.
+    pub bytes: S,
+}
+
+/// A node, as its parent knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Child {
+    pub(super) at: Pointer,
+    pub(super) len: u32,
+}
+
+impl Child {
+    /// Whether a node can lie there.
+    const fn is_sound(self) -> bool {
+        let unit = narrow(NODE_BYTES_MIN);
+        self.len > 0
+            && self.len.is_multiple_of(unit)
+            && self.at.offset().is_multiple_of(unit)
+            && self.len as usize <= LEAF_BYTES_MAX
+            && self.at.offset() as usize + self.len as usize <= SEGMENT_SIZE
+    }
+
+    /// The error that says that what this pointer leads to is not what it should be.
+    pub(super) const fn corrupt(self, what: &'static str) -> LevelError {
+        LevelError::Corrupt {
+            segment: self.at.segment(),
+            offset: self.at.offset(),
+            what,
+        }
+    }
+
+    fn cache_key(self, name: SegmentName) -> CacheKey {
+        CacheKey::Node {
+            region: name.region,
+            segment: name.number,
+            offset: self.at.offset(),
+        }
+    }
+}
+
+/// A node between root and leaves. Clones share the bytes.
+#[derive(Clone, Debug)]
+pub(super) struct IndexNode(Leaf);
+
+impl IndexNode {
+    /// Checks `bytes`, all bytes of the node at byte `offset` of segment `name`.
+    pub(super) fn parse(bytes: &[u8], name: SegmentName, offset: u32) -> Result<Self, LevelError> {
+        let node = Leaf::parse_as(Kind::Index, bytes, name, offset)?;
+        let node = Self(node);
+        if (0..node.count()).all(|slot| node.child(slot).is_sound()) {
+            Ok(node)
+        } else {
+            Err(name.corrupt(offset, "an index node binds a separator to no child"))
+        }
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.0.count()
+    }
+
+    pub(super) fn separator(&self, slot: usize) -> &[u8] {
+        self.0.key(slot)
+    }
+
+    pub(super) fn child(&self, slot: usize) -> Child {
+        match self.0.entry(slot) {
+            Entry::Pointer { at, value_len } => Child { at, len: value_len },
+            // No child is sound that has no bytes.
+            _ => Child {
+                at: Pointer::default(),
+                len: 0,
+            },
+        }
+    }
+
+    /// The child below which `key` is, if it is anywhere.
+    #[inline]
+    pub(super) fn find(&self, key: &[u8]) -> usize {
+        match self.0.search(key) {
+            Ok(slot) => slot,
+            Err(above) => above.saturating_sub(1),
+        }
+    }
+
+    /// Whether `leaf` can be the leaf below `slot`.
+    fn admits_leaf(&self, slot: usize, leaf: &Leaf) -> bool {
+        leaf.first_key().starts_with(self.separator(slot)) && self.ends_above(slot, leaf.last_key())
+    }
+
+    /// Whether `node` can be the node below `slot`.
+    fn admits_index(&self, slot: usize, node: &Self) -> bool {
+        node.separator(0) == self.separator(slot)
+            && self.ends_above(slot, node.separator(node.count() - 1))
+    }
+
+    fn ends_above(&self, slot: usize, last: &[u8]) -> bool {
+        slot + 1 == self.count() || last < self.separator(slot + 1)
+    }
+}
+
+/// The parent of a node, and which of its children the node is. The root has none.
+pub(super) type Parent<'a> = Option<(&'a IndexNode, usize)>;
+
+/// The leaf `child` of `home`, from the cache or else from the device.
+pub(super) fn leaf<S: ReadAt>(
+    child: Child,
+    parent: Parent<'_>,
+    home: &LeafHome<S>,
+    cache: Option<&NodeCache>,
+) -> Result<Leaf, LevelError> {
+    check_home(child, home)?;
+    let key = child.cache_key(home.name);
+    if let Some(leaf) = cache.and_then(|cache| cache.leaf(key)) {
+        return Ok(leaf);
+    }
+    let (bytes, from) = read(child, child.len, home.len, &home.bytes)?;
+    let leaf = parse_leaf(
+        &bytes[from..from + child.len as usize],
+        child,
+        parent,
+        home.name,
+    )?;
+    if let Some(cache) = cache {
+        cache.keep_leaf(key, leaf.clone());
+    }
+    Ok(leaf)
+}
+
+/// Whether `child` lies where the version says that its keys are.
+pub(super) fn check_home<S>(child: Child, home: &LeafHome<S>) -> Result<(), LevelError> {
+    if child.at.segment() == home.name.number {
+        Ok(())
+    } else {
+        Err(child.corrupt("the index leads to another segment than the one that has the key"))
+    }
+}
+
+/// Checks `bytes`, those of leaf `child` in segment `name`.
+pub(super) fn parse_leaf(
+    bytes: &[u8],
+    child: Child,
+    parent: Parent<'_>,
+    name: SegmentName,
+) -> Result<Leaf, LevelError> {
+    let leaf = Leaf::parse(bytes, name, child.at.offset())?;
+    if parent.is_none_or(|(node, slot)| node.admits_leaf(slot, &leaf)) {
+        Ok(leaf)
+    } else {
+        Err(child.corrupt("a leaf's keys are not where the index says"))
+    }
+}
+
+/// The index node `child` of `height`, from the cache or else from the device.
+pub(super) fn index_node<T: TreeSegments>(
+    segments: &T,
+    child: Child,
+    height: u8,
+    parent: Parent<'_>,
+    cache: Option<&NodeCache>,
+) -> Result<IndexNode, LevelError> {
+    let (name, len, source) = segments
+        .index(child.at, height)
+        .ok_or_else(|| child.corrupt("the index leads to a segment that its tree does not have"))?;
+    let key = child.cache_key(name);
+    if let Some(node) = cache.and_then(|cache| cache.index_node(key)) {
+        return Ok(IndexNode(node));
+    }
+    let (bytes, from) = read(child, child.len, len, source)?;
+    let offset = child.at.offset();
+    let node = IndexNode::parse(&bytes[from..from + child.len as usize], name, offset)?;
+    if parent.is_some_and(|(above, slot)| !above.admits_index(slot, &node)) {
+        return Err(child.corrupt("an index node's separators are not where its parent says"));
+    }
+    if let Some(cache) = cache {
+        cache.keep_leaf(key, node.0.clone());
+    }
+    Ok(node)
+}
+
+/// Reads `len` bytes at `child` out of a segment with `end` bytes in use: the whole blocks around
+/// them, and where in these they begin.
+pub(super) fn read(
+    child: Child,
+    len: u32,
+    end: u32,
+    source: &(impl ReadAt + ?Sized),
+) -> Result<(Buffer, usize), LevelError> {
+    let offset = child.at.offset();
+    let inside = child.is_sound() && offset + len + narrow(FOOTER_BYTES) <= end;
+    if !inside {
+        return Err(child.corrupt("the index leads behind the end of a segment"));
+    }
+    let from = offset / BLOCK * BLOCK;
+    let to = (offset + len).next_multiple_of(BLOCK);
+    let mut bytes = Buffer::zeroed((to - from) as usize);
+    source.read_at(from, &mut bytes)?;
+    Ok((bytes, (offset - from) as usize))
+}
+
+const _: () = assert!(FOOTER_BYTES < BLOCK_SIZE && SEGMENT_SIZE < 1 << 31);
+
+const fn narrow(value: usize) -> u32 {
+    assert!(value <= SEGMENT_SIZE);
+    #[expect(clippy::cast_possible_truncation, reason = "asserted above")]
+    let value = value as u32;
+    value
+}
+
+/// What `key` is bound to in `home`, the leaf segment of the tree that stands for it. The caller has
+/// asked the segment's filter.
+///
+/// # Errors
+/// When a node cannot be read, or is not what its parent says.
+pub fn get<T: TreeSegments, S: ReadAt>(
+    segments: &T,
+    home: &LeafHome<S>,
+    key: &[u8],
+    cache: Option<&NodeCache>,
+) -> Result<Option<OwnedEntry>, LevelError> {
+    let tree = segments.tree();
+    let mut child = Child {
+        at: tree.root,
+        len: tree.len,
+    };
+    let mut above: Option<(IndexNode, usize)> = None;
+    for height in (1..=tree.height).rev() {
+        let parent = above.as_ref().map(|(node, slot)| (node, *slot));
+        let node = index_node(segments, child, height, parent, cache)?;
+        let slot = node.find(key);
+        child = node.child(slot);
+        above = Some((node, slot));
+    }
+    let parent = above.as_ref().map(|(node, slot)| (node, *slot));
+    let leaf = leaf(child, parent, home, cache)?;
+    Ok(leaf.get(key).map(|entry| entry.to_owned()))
+}

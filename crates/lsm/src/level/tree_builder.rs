@@ -1,0 +1,373 @@
+//! Builds the upper part of a tree: index nodes over finished leaf segments, bottom-up.
+//!
+//! ```text
+//!  leaf segment finished ──▶ its leaves are children of height 1
+//!                                     │ node full: into the open segment of height 1
+//!  segment of height 1 finished ──▶ its nodes are children of height 2
+//!                                     │ …
+//!  no more leaves ──▶ height by height, what is open is closed; a single child is the root
+//! ```
+//!
+//! There is one open node and one open segment for each height. A segment's nodes are handed to the
+//! height above only when the segment is finished and has its place ([`TreeBuilder::placed`]): no
+//! segment points into one that is finished after it. What waits in between is bounded by the
+//! nodes of one segment for each height.
+
+use std::collections::VecDeque;
+
+use argosy_base::{Epoch, Kind, Pointer, RegionId, SegmentNumber};
+use argosy_device::Buffer;
+
+use super::builder::{BuiltSegment, Geometry, NodePlace, with_footer};
+use super::format::{FOOTER_BYTES, Footer, NODE_BYTES_MIN, Table};
+use super::leaf::{self, shared_len};
+use super::tree::{Form, Tree};
+use super::{Entry, SegmentName};
+
+/// The shortest beginning of `first`, the first key of a leaf, that sorts above `below`, the last
+/// key of the leaf before it.
+pub(super) fn separator<'k>(below: Option<&[u8]>, first: &'k [u8]) -> &'k [u8] {
+    &first[..below.map_or(0, |below| shared_len(below, first)) + 1]
+}
+
+/// A finished node, and where it lies.
+#[derive(Clone, Debug)]
+struct Child {
+    separator: Vec<u8>,
+    at: Pointer,
+    len: u32,
+}
+
+impl Child {
+    const fn entry(&self) -> Entry<'_> {
+        Entry::Pointer {
+            at: self.at,
+            value_len: self.len,
+        }
+    }
+}
+
+/// An index node that is being filled.
+#[derive(Debug, Default)]
+struct OpenNode {
+    children: Vec<Child>,
+    /// Bytes of the records.
+    records: usize,
+}
+
+impl OpenNode {
+    /// Bytes of a node with these records and that many slots.
+    const fn bytes(records: usize, count: usize) -> usize {
+        leaf::HEADER_BYTES + count * leaf::SLOT_BYTES + records
+    }
+
+    /// Adds a child, or gives it back where the node is full: two always fit.
+    fn push(&mut self, child: Child, node_bytes: usize) -> Result<(), Child> {
+        let records = self.records + leaf::record_len(&child.separator, &child.entry());
+        let count = self.children.len() + 1;
+        if count > 2 && Self::bytes(records, count) > node_bytes {
+            return Err(child);
+        }
+        self.records = records;
+        self.children.push(child);
+        Ok(())
+    }
+
+    /// Bytes that the node takes.
+    fn len(&self, node_bytes: usize) -> usize {
+        let least = Self::bytes(self.records, self.children.len());
+        least.next_multiple_of(NODE_BYTES_MIN).max(node_bytes)
+    }
+
+    /// Writes the node into `out`, zeros, which is as long.
+    fn write(&self, out: &mut [u8], name: SegmentName, offset: u32) {
+        let mut floor = out.len();
+        for (slot, child) in self.children.iter().enumerate() {
+            let entry = child.entry();
+            let end = floor;
+            floor -= leaf::record_len(&child.separator, &entry);
+            leaf::write_record(&mut out[floor..end], &child.separator, &entry);
+            let slot = leaf::HEADER_BYTES + slot * leaf::SLOT_BYTES;
+            let offset = u16::try_from(floor).expect("an offset in a node fits its slot");
+            out[slot..slot + 2].copy_from_slice(&offset.to_le_bytes());
+        }
+        let identity = name.identity(Kind::Index, offset);
+        leaf::seal(out, self.children.len(), floor, identity);
+    }
+}
+
+/// An index segment that is being filled.
+#[derive(Debug)]
+struct OpenSegment {
+    name: SegmentName,
+    out: Buffer,
+    /// Where the nodes end.
+    end: usize,
+    nodes: Vec<NodePlace>,
+    children: u32,
+    last: Vec<u8>,
+}
+
+impl OpenSegment {
+    fn new(name: SegmentName, geometry: Geometry) -> Self {
+        Self {
+            name,
+            out: Buffer::zeroed(geometry.segment_bytes),
+            end: 0,
+            nodes: vec![],
+            children: 0,
+            last: vec![],
+        }
+    }
+
+    /// Writes `node` behind the others, or returns `false` where there is no room for it.
+    fn add(&mut self, node: &OpenNode, node_bytes: usize) -> bool {
+        let len = node.len(node_bytes);
+        let (first, last) = match node.children.as_slice() {
+            [first, .., last] => (first, last),
+            [only] => (only, only),
+            [] => unreachable!("no node is empty"),
+        };
+        let lowest = self
+            .nodes
+            .first()
+            .map_or(&first.separator, |n| &n.separator);
+        let table = Table::len_max(lowest.len(), last.separator.len(), 0);
+        if self.end + len + table + FOOTER_BYTES > self.out.len() {
+            return false;
+        }
+        let offset = narrow(self.end);
+        node.write(&mut self.out[self.end..self.end + len], self.name, offset);
+        self.end += len;
+        self.nodes.push(NodePlace {
+            separator: first.separator.clone(),
+            offset,
+            len: narrow(len),
+        });
+        self.children += narrow(node.children.len());
+        self.last.clone_from(&last.separator);
+        true
+    }
+
+    fn finish(mut self, height: u8, geometry: Geometry) -> BuiltSegment {
+        let first_key = self.nodes[0].separator.clone();
+        let table = Table {
+            first_key,
+            last_key: self.last,
+            log_refs: vec![],
+        };
+        let encoded = table.encode(self.name, narrow(self.end));
+        let table_end = self.end + encoded.len();
+        self.out[self.end..table_end].copy_from_slice(&encoded);
+        let footer = Footer {
+            form: Form::Index(height),
+            node_bytes: narrow(geometry.node_bytes),
+            leaves: narrow(self.nodes.len()),
+            entries: self.children,
+            tombstones: 0,
+            index_len: 0,
+            filter_len: 0,
+            table_len: narrow(encoded.len()),
+            leaves_len: narrow(self.end),
+        };
+        let bytes = with_footer(self.out, table_end, &footer, self.name);
+        BuiltSegment {
+            name: self.name,
+            form: footer.form,
+            checksum: self.name.checksum(&bytes),
+            bytes,
+            entries: 0,
+            tombstones: 0,
+            first_key: table.first_key,
+            last_key: table.last_key,
+            log_refs: vec![],
+            nodes: self.nodes,
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Height {
+    node: OpenNode,
+    segment: Option<OpenSegment>,
+    /// Children that came so far.
+    children: u64,
+}
+
+/// What a step of a tree's builder needs or has.
+#[derive(Debug)]
+pub enum TreeStep {
+    /// Nothing is left to be done with what was given.
+    Idle,
+    /// Something was done; there may be more.
+    Progress,
+    /// A segment number is needed to go on.
+    NeedsNumber,
+    /// A segment is finished. Place it, and say so, before the next step.
+    Finished(BuiltSegment),
+}
+
+/// The index over a run that is being built.
+#[derive(Debug)]
+pub struct TreeBuilder {
+    region: RegionId,
+    epoch: Epoch,
+    geometry: Geometry,
+    /// Height 1 first.
+    heights: Vec<Height>,
+    /// Nodes that are not taken yet, and the height that takes them.
+    waiting: VecDeque<(usize, Child)>,
+    /// The leaves have ended; the heights below this one (0: height 1) are closed.
+    closing: Option<usize>,
+    root: Option<Tree>,
+}
+
+impl TreeBuilder {
+    /// A tree without leaves.
+    #[must_use]
+    pub const fn new(region: RegionId, epoch: Epoch, geometry: Geometry) -> Self {
+        Self {
+            region,
+            epoch,
+            geometry,
+            heights: vec![],
+            waiting: VecDeque::new(),
+            closing: None,
+            root: None,
+        }
+    }
+
+    /// `built`, a leaf segment or one that a step finished, has its place: what is pointed at in it is
+    /// in `number`, its own number.
+    pub fn placed(&mut self, form: Form, number: SegmentNumber, nodes: Vec<NodePlace>) {
+        let taker = match form {
+            Form::Index(height) => usize::from(height),
+            Form::Leaves | Form::SelfContained => 0,
+        };
+        self.waiting.extend(nodes.into_iter().map(|node| {
+            let child = Child {
+                separator: node.separator,
+                at: Pointer::new(number, node.offset),
+                len: node.len,
+            };
+            (taker, child)
+        }));
+    }
+
+    /// There are no more leaves. What is open is closed by the next steps.
+    pub fn end(&mut self) {
+        self.closing.get_or_insert(0);
+    }
+
+    /// Whether everything is done after [`end`](Self::end).
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        self.waiting.is_empty()
+            && self
+                .closing
+                .is_some_and(|at| self.root.is_some() || at >= self.heights.len())
+    }
+
+    /// Where the tree begins, once all is done; `None` of a tree without leaves.
+    #[must_use]
+    pub const fn root(&self) -> Option<Tree> {
+        self.root
+    }
+
+    /// Takes what waits, or closes the lowest height that is open, as far as the next segment.
+    /// `number` gives segments their numbers.
+    pub fn step(&mut self, mut number: impl FnMut() -> Option<SegmentNumber>) -> TreeStep {
+        let mut moved = false;
+        while let Some((index, child)) = self.waiting.pop_front() {
+            if self.heights.len() <= index {
+                self.heights.resize_with(index + 1, Height::default);
+            }
+            let node_bytes = self.geometry.node_bytes;
+            match self.heights[index].node.push(child, node_bytes) {
+                Ok(()) => {
+                    self.heights[index].children += 1;
+                    moved = true;
+                }
+                Err(child) => {
+                    self.waiting.push_front((index, child));
+                    match self.close_node(index, &mut number) {
+                        TreeStep::Progress => moved = true,
+                        other => return other,
+                    }
+                }
+            }
+        }
+        match self.close(&mut number) {
+            TreeStep::Idle if moved => TreeStep::Progress,
+            other => other,
+        }
+    }
+
+    /// Puts the open node of a height into the open segment. Where that is full, it is finished, and
+    /// the node stays.
+    fn close_node(
+        &mut self,
+        index: usize,
+        number: &mut impl FnMut() -> Option<SegmentNumber>,
+    ) -> TreeStep {
+        let geometry = self.geometry;
+        let height = &mut self.heights[index];
+        let segment = match &mut height.segment {
+            Some(segment) => segment,
+            none => {
+                let Some(number) = number() else {
+                    return TreeStep::NeedsNumber;
+                };
+                let name = SegmentName {
+                    region: self.region,
+                    number,
+                    epoch: self.epoch,
+                };
+                none.insert(OpenSegment::new(name, geometry))
+            }
+        };
+        if segment.add(&height.node, geometry.node_bytes) {
+            height.node = OpenNode::default();
+            return TreeStep::Progress;
+        }
+        assert!(segment.end > 0, "an empty segment takes any node");
+        let full = height.segment.take().expect("it was there a moment ago");
+        TreeStep::Finished(full.finish(narrow_height(index), geometry))
+    }
+
+    /// Closes the lowest height that is not closed yet: a single child is the root, more of them are
+    /// handed up.
+    fn close(&mut self, number: &mut impl FnMut() -> Option<SegmentNumber>) -> TreeStep {
+        let Some(index) = self.closing else {
+            return TreeStep::Idle;
+        };
+        if self.root.is_some() || index >= self.heights.len() {
+            return TreeStep::Idle;
+        }
+        let height = &mut self.heights[index];
+        if let ([only], 1) = (height.node.children.as_slice(), height.children) {
+            self.root = Some(Tree {
+                root: only.at,
+                len: only.len,
+                height: narrow_height(index) - 1,
+            });
+            return TreeStep::Progress;
+        }
+        if !height.node.children.is_empty() {
+            return self.close_node(index, number);
+        }
+        let segment = height.segment.take();
+        let segment = segment.expect("nodes of this height went into a segment");
+        self.closing = Some(index + 1);
+        TreeStep::Finished(segment.finish(narrow_height(index), self.geometry))
+    }
+}
+
+/// The height whose place is `index`.
+fn narrow_height(index: usize) -> u8 {
+    u8::try_from(index + 1).expect("a tree has few heights")
+}
+
+fn narrow(value: usize) -> u32 {
+    u32::try_from(value).expect("offsets and lengths in a segment are below 2 MiB")
+}
