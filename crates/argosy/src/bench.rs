@@ -19,7 +19,7 @@ use crate::cli::{OutputFormat, parse_address, parse_replication};
 use crate::cluster::layout::{Primaries, Replication, Shape, Split};
 use crate::cluster::scratch::Scratch;
 use crate::cluster::{Cluster, Spec};
-use crate::config::{MemorySection, Placement, StorageSection};
+use crate::config::{Compaction, MemorySection, Placement, StorageSection};
 use crate::failure::{Failure, chain};
 use crate::signals::Signals;
 use crate::units::Size;
@@ -28,9 +28,9 @@ use figure::{parse_figure, parse_scale};
 
 /// Run YCSB and measure
 ///
-/// Every combination of --replication, --address, --placement and --mix gets a cluster of its own, which is
-/// loaded once and then runs the workloads on that data. Each read is verified. A run ends when the
-/// servers have drained, and all figures include the drain.
+/// Every combination of --replication, --address, --placement, --compaction and --mix gets a cluster of
+/// its own, which is loaded once and then runs the workloads on that data. Each read is verified. A run
+/// ends when the servers have drained, and all figures include the drain.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "Examples:\n  \
     argosy bench --workload load-a,run-a --mix s,sd --records 2000000 --ops 1000000\n  \
@@ -71,6 +71,9 @@ pub struct Bench {
     /// Where values lie
     #[arg(long, value_enum, value_delimiter = ',', default_value = "hybrid")]
     placement: Vec<Placement>,
+    /// What a compaction takes: a part of a level, or all of it and of the one below
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "partial")]
+    compaction: Vec<Compaction>,
     /// How members become equal: none, send-index
     #[arg(
         long,
@@ -189,6 +192,7 @@ struct System {
     replication: Replication,
     addresses: AddressMode,
     placement: Placement,
+    compaction: Compaction,
     mix: Mix,
 }
 
@@ -278,21 +282,29 @@ impl Bench {
                 replication: Replication::None,
                 addresses: AddressMode::Logical,
                 placement: Placement::InPlace,
+                compaction: Compaction::Partial,
                 mix,
             }));
         }
         systems
     }
 
+    /// Every placement with every way of compaction.
+    fn layouts(&self) -> impl Iterator<Item = (&Placement, &Compaction)> {
+        let placements = self.placement.iter();
+        placements.flat_map(|placement| self.compaction.iter().map(move |way| (placement, way)))
+    }
+
     fn placed(&self, replication: Replication) -> Vec<System> {
         let mut systems = Vec::new();
         for &addresses in &self.address {
-            for &placement in &self.placement {
+            for (&placement, &compaction) in self.layouts() {
                 systems.extend(self.mixes().into_iter().map(|mix| System {
                     peer: None,
                     replication,
                     addresses,
                     placement,
+                    compaction,
                     mix,
                 }));
             }
@@ -391,6 +403,10 @@ impl Bench {
             labels: Labels {
                 engine: system.peer.map_or("lsm", Peer::name),
                 placement: system.placement.name().to_owned(),
+                compaction: match system.peer {
+                    Some(_) => "own",
+                    None => system.compaction.name(),
+                },
                 replication: system.replication.name().to_owned(),
                 address_mode: if system.peer.is_some() {
                     "none"
@@ -449,6 +465,7 @@ impl Bench {
                 l0_bytes: self.l0_bytes,
                 placement: system.placement,
                 growth_factor: self.growth_factor,
+                compaction: system.compaction,
                 ..StorageSection::default()
             },
         }

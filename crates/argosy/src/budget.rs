@@ -47,6 +47,7 @@ pub fn node_settings(
         placement: config.storage.placement.engine(),
         addresses: map.addresses(),
         growth_factor: config.storage.growth_factor,
+        compaction: config.storage.compaction.engine(),
         node_bytes: config.storage.node_bytes.bytes(),
         flush_interval: config.storage.flush_interval.0,
         ..Settings::default()

@@ -13,7 +13,7 @@ use serde::Serialize;
 use crate::cli::{OutputFormat, parse_address, parse_replication};
 use crate::cluster::layout::{Primaries, Replication, Shape, Split};
 use crate::cluster::{Cluster, Member, Spec};
-use crate::config::{MemorySection, Placement, StorageSection};
+use crate::config::{Compaction, MemorySection, Placement, StorageSection};
 use crate::failure::Failure;
 use crate::signals::Signals;
 use crate::units::Size;
@@ -71,6 +71,9 @@ pub struct Playground {
     /// Where values lie
     #[arg(long, value_enum, default_value_t)]
     placement: Placement,
+    /// What a compaction takes: a part of a level, or all of it and of the one below
+    #[arg(long, value_enum, default_value_t)]
+    compaction: Compaction,
     /// Print one line of JSON when ready instead of text
     #[arg(short, long, value_enum, default_value_t)]
     output: OutputFormat,
@@ -153,6 +156,7 @@ impl Playground {
             device_bytes: self.device_bytes.unwrap_or(default.device_bytes),
             l0_bytes: self.l0_bytes,
             placement: self.placement,
+            compaction: self.compaction,
             ..default
         }
     }

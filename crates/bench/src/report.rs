@@ -48,6 +48,8 @@ pub struct Row {
     pub engine: String,
     /// Where values are placed.
     pub placement: String,
+    /// What a compaction takes: "partial" or "whole-level"; "own" of other stores.
+    pub compaction: String,
     /// How regions are replicated.
     pub replication: String,
     /// What pointers between segments hold.
@@ -262,11 +264,12 @@ pub fn medians(takes: &[Vec<Row>]) -> Vec<Row> {
 }
 
 /// The columns of the table.
-const COLUMNS: [(&str, usize); 19] = [
+const COLUMNS: [(&str, usize); 20] = [
     ("engine", 7),
     ("workload", 8),
     ("mix", 3),
     ("placement", 9),
+    ("compaction", 11),
     ("replication", 11),
     ("address", 7),
     ("kops/s", 8),
@@ -367,6 +370,7 @@ impl fmt::Display for Row {
             self.workload.clone(),
             self.mix.clone(),
             self.placement.clone(),
+            self.compaction.clone(),
             self.replication.clone(),
             self.address_mode.clone(),
             format!("{:.1}", self.ops_per_second / 1000.0),

@@ -96,6 +96,8 @@ pub struct Labels {
     pub engine: &'static str,
     /// Where values are placed.
     pub placement: String,
+    /// What a compaction takes.
+    pub compaction: &'static str,
     /// How regions are replicated.
     pub replication: String,
     /// What pointers hold.
@@ -457,6 +459,7 @@ impl Measured {
             sizes: config.sizes.to_string(),
             engine: labels.engine.to_owned(),
             placement: labels.placement.clone(),
+            compaction: labels.compaction.to_owned(),
             replication: labels.replication.clone(),
             address_mode: labels.address_mode.to_owned(),
             fabric: labels.fabric.to_owned(),

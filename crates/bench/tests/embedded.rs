@@ -42,6 +42,7 @@ fn rows(mix: Mix, ops: u64, workloads: &[&str]) -> Vec<Row> {
             engine: "lsm",
             placement: "hybrid".to_owned(),
             replication: "none".to_owned(),
+            compaction: "partial",
             address_mode: "logical",
             fabric: "none",
             options: String::new(),

@@ -404,6 +404,12 @@ impl Cluster {
                 .iter()
                 .any(|level| level.level >= 3 && level.segments > 0);
             coverage.add("engines with three levels", u64::from(deep));
+            // A run that is a tree has an index segment for each height.
+            let heights = stats.levels.iter().map(|level| {
+                let more = level.index_segments.saturating_sub(level.trees);
+                u64::from(more > 0)
+            });
+            coverage.add("trees with several heights", heights.sum());
         }
     }
 

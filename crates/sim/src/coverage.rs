@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 /// What must have happened at least once in a run of many seeds.
-pub const NEEDED: [&str; 43] = [
+pub const NEEDED: [&str; 44] = [
     "operations",
     "forwarded operations",
     "conditions that failed",
@@ -42,6 +42,7 @@ pub const NEEDED: [&str; 43] = [
     "flushes",
     "compactions",
     "moves",
+    "trees with several heights",
     "shipments",
     "offers of checkpoints",
     "bytes caught up",

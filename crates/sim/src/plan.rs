@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use argosy_base::AddressMode;
 use argosy_fabric::SimSettings;
-use argosy_lsm::{Placement, Settings};
+use argosy_lsm::{Compaction, Placement, Settings};
 
 use crate::random::Random;
 
@@ -137,11 +137,16 @@ impl Plan {
             _ => WorldKind::Powerless,
         };
         let regions = random.between(1, 3);
-        // From a stream of its own: what a seed stood for before there were two modes it stands for
-        // still.
+        // From streams of their own: what a seed stood for before there were these modes it stands
+        // for still.
         let addresses = AddressMode::ALL[Random::new(seed, 6).below(AddressMode::ALL.len())];
+        let compaction = match Random::new(seed, 7).chance(25) {
+            true => Compaction::WholeLevel,
+            false => Compaction::Partial,
+        };
         let engine = Settings {
             addresses,
+            compaction,
             ..engine(&mut random)
         };
         let episodes = episodes(kind, &mut random);

@@ -18,8 +18,8 @@ use crate::cluster::Spec;
 use crate::cluster::layout::{Primaries, Replication, Split, new_map};
 use crate::cluster::ports::Ports;
 use crate::config::{
-    AdminSection, CoordinatorSection, FabricSection, LogSection, NativeSection, Placement,
-    ReplicationSection, RespSection, ServerConfig, ServerSection,
+    AdminSection, Compaction, CoordinatorSection, FabricSection, LogSection, NativeSection,
+    Placement, ReplicationSection, RespSection, ServerConfig, ServerSection,
 };
 use crate::failure::Failure;
 use crate::server::RESP_THREADS;
@@ -153,6 +153,7 @@ impl Bench {
         let system = system_of(figure, asked);
         let mut system = system.expect("only what there is is measured");
         system.mix = point.mix();
+        system.compaction = self.compaction.first().copied().unwrap_or_default();
         let workload: Result<Vec<Workload>, _> =
             figure.workloads.iter().map(|name| name.parse()).collect();
         let mut bench = Self {
@@ -210,6 +211,7 @@ fn system_of(figure: &Figure, asked: &Asked) -> Option<System> {
         replication: Replication::from_name(asked.replication)?,
         addresses: AddressMode::from_name(asked.address)?,
         placement: Placement::from_str(figure.placement, false).ok()?,
+        compaction: Compaction::default(),
         mix: figure.points.first()?.mix(),
     })
 }

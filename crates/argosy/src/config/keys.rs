@@ -19,7 +19,7 @@ const fn key(section: &'static str, name: &'static str, about: &'static str) -> 
 }
 
 /// All keys. A test keeps this table and the types that are deserialised in step.
-pub const KEYS: [Key; 17] = [
+pub const KEYS: [Key; 18] = [
     key("server", "id", "This server's number in the region map."),
     key("server", "data-dir", "Where the device and the lock lie."),
     key("resp", "addr", "Where the Redis protocol is spoken."),
@@ -68,6 +68,11 @@ pub const KEYS: [Key; 17] = [
         "storage",
         "growth-factor",
         "How many times larger a level is than the one above.",
+    ),
+    key(
+        "storage",
+        "compaction",
+        "What a compaction takes: partial (a part of a level) or whole-level (all, as one tree).",
     ),
     key(
         "storage",

@@ -269,6 +269,7 @@ fn contradiction(
     let engine = argosy_lsm::Settings {
         placement: storage.placement.engine(),
         growth_factor: storage.growth_factor,
+        compaction: storage.compaction.engine(),
         node_bytes: storage.node_bytes.bytes(),
         flush_interval: storage.flush_interval.0,
         ..argosy_lsm::Settings::default()

@@ -190,6 +190,35 @@ impl Placement {
     }
 }
 
+/// What a compaction takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Compaction {
+    /// A part of a level, and what it overlaps below.
+    #[default]
+    Partial,
+    /// All of a level and of the one below it, into one tree across segments.
+    WholeLevel,
+}
+
+impl Compaction {
+    /// Its name, as it is written in a configuration.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Partial => "partial",
+            Self::WholeLevel => "whole-level",
+        }
+    }
+
+    /// As the engine calls it.
+    pub const fn engine(self) -> argosy_lsm::Compaction {
+        match self {
+            Self::Partial => argosy_lsm::Compaction::Partial,
+            Self::WholeLevel => argosy_lsm::Compaction::WholeLevel,
+        }
+    }
+}
+
 /// The device and the engine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]
@@ -203,6 +232,8 @@ pub struct StorageSection {
     pub placement: Placement,
     /// How many times larger a level is than the one above.
     pub growth_factor: u32,
+    /// What a compaction takes of a level; a region's primary decides, so equal on all servers.
+    pub compaction: Compaction,
     /// Bytes of a leaf; equal on all servers.
     pub node_bytes: Size,
     /// How long a write may stay off the device.
@@ -216,6 +247,7 @@ impl Default for StorageSection {
             l0_bytes: Size::mib(32),
             placement: Placement::default(),
             growth_factor: 8,
+            compaction: Compaction::default(),
             node_bytes: Size(8 << 10),
             flush_interval: Span(Duration::from_secs(1)),
         }

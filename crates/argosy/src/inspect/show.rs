@@ -55,6 +55,7 @@ pub(super) fn show(dir: &Path, sections: &[Section], common: &Common) -> Result<
         if let Some(version) = &mut view.version {
             if !asked(Section::Levels) {
                 version.levels.clear();
+                version.trees.clear();
             }
             if !asked(Section::Logs) {
                 version.logs.clear();
@@ -198,11 +199,13 @@ fn print_version(version: &VersionView, asked: &dyn Fn(Section) -> bool) {
         version.digest
     ));
     if asked(Section::Levels) && !version.levels.is_empty() {
-        say("  level  run      number  device    bytes  entries  deleted  from .. to");
+        say(
+            "  level  run      number  device    bytes  entries  deleted  form            from .. to",
+        );
         for level in &version.levels {
             let to = level.to.as_ref().map_or("end", |to| to.text.as_str());
             say(&format!(
-                "  L{:<5} {:<8} {:>6} {:>7} {:>8} {:>8} {:>8}  {} .. {to}",
+                "  L{:<5} {:<8} {:>6} {:>7} {:>8} {:>8} {:>8}  {:<14}  {} .. {to}",
                 level.level,
                 level.run,
                 level.number,
@@ -210,7 +213,14 @@ fn print_version(version: &VersionView, asked: &dyn Fn(Section) -> bool) {
                 level.bytes,
                 level.entries,
                 level.tombstones,
+                level.form,
                 level.from.text
+            ));
+        }
+        for tree in &version.trees {
+            say(&format!(
+                "  L{:<5} {:<8} tree of height {}: its root is at byte {} of segment {}",
+                tree.level, tree.run, tree.height, tree.root_offset, tree.root_number
             ));
         }
     }

@@ -100,7 +100,19 @@ pub(super) struct VersionView {
     pub(super) mark: u64,
     pub(super) digest: String,
     pub(super) levels: Vec<LevelView>,
+    pub(super) trees: Vec<TreeView>,
     pub(super) logs: Vec<LogView>,
+}
+
+/// A run that is a tree across its segments, and where that begins.
+#[derive(Serialize)]
+pub(super) struct TreeView {
+    pub(super) level: u8,
+    pub(super) run: u64,
+    pub(super) root_number: u64,
+    pub(super) root_offset: u32,
+    pub(super) root_bytes: u32,
+    pub(super) height: u8,
 }
 
 /// A level segment.
@@ -109,6 +121,8 @@ pub(super) struct LevelView {
     pub(super) level: u8,
     pub(super) run: u64,
     pub(super) number: u64,
+    /// "self-contained", or of a tree: "leaves", "index 1", "index 2", …
+    pub(super) form: String,
     pub(super) device_segment: u32,
     pub(super) epoch: u32,
     pub(super) bytes: u32,
@@ -253,6 +267,7 @@ impl RegionView {
                 mark: version.mark().0,
                 digest: format!("{:016x}", version.levels_digest()),
                 levels: level_views(version),
+                trees: tree_views(version),
                 logs: log_views(version, ends),
             }),
             problems: region.problems.iter().map(ProblemView::from).collect(),
@@ -277,7 +292,7 @@ fn edit_view(record: &argosy_lsm::inspect::EditRecord) -> EditView {
 fn level_views(version: &argosy_lsm::Version) -> Vec<LevelView> {
     let runs = version.runs();
     let entries = runs.flat_map(|(level, run)| {
-        let segments = run.segments.iter();
+        let segments = run.entries();
         segments.map(move |entry| (level, run.id.0, entry))
     });
     entries
@@ -288,6 +303,7 @@ fn level_views(version: &argosy_lsm::Version) -> Vec<LevelView> {
                 level,
                 run,
                 number: segment.number.0,
+                form: segment.form.to_string(),
                 device_segment: entry.stored.place().0,
                 epoch: segment.epoch.0,
                 bytes: segment.len,
@@ -298,6 +314,21 @@ fn level_views(version: &argosy_lsm::Version) -> Vec<LevelView> {
                 to: segment.range.to.as_deref().map(KeyView::of),
                 log_refs: refs.map(|(number, bytes)| (number.0, *bytes)).collect(),
             }
+        })
+        .collect()
+}
+
+fn tree_views(version: &argosy_lsm::Version) -> Vec<TreeView> {
+    let runs = version.runs();
+    let trees = runs.filter_map(|(level, run)| Some((level, run.id.0, run.tree.as_ref()?.tree)));
+    trees
+        .map(|(level, run, tree)| TreeView {
+            level,
+            run,
+            root_number: tree.root.segment().0,
+            root_offset: tree.root.offset(),
+            root_bytes: tree.len,
+            height: tree.height,
         })
         .collect()
 }

@@ -10,13 +10,14 @@ use serde_json::Value;
 use crate::support::{argosy, empty_dir, lives, signal, text, until};
 
 /// Exactly these, in this order.
-const FIELDS: [&str; 35] = [
+const FIELDS: [&str; 36] = [
     "workload",
     "mix",
     "sizes",
     "engine",
     "placement",
     "replication",
+    "compaction",
     "address_mode",
     "fabric",
     "options",

@@ -165,6 +165,7 @@ impl Measured {
             engine: labels.engine.to_owned(),
             placement: labels.placement.clone(),
             replication: labels.replication.clone(),
+            compaction: labels.compaction.to_owned(),
             address_mode: labels.address_mode.to_owned(),
             fabric: labels.fabric.to_owned(),
             options: labels.options.clone(),

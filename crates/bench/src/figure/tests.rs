@@ -70,6 +70,7 @@ fn row(ops_per_second: f64, cpu: f64, io: f64, backup_reads: u64) -> Row {
         compactions: 0,
     };
     Row {
+        compaction: "partial".to_owned(),
         workload: "load-a".to_owned(),
         mix: "s".to_owned(),
         sizes: "tebis".to_owned(),
