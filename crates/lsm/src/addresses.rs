@@ -29,13 +29,14 @@
 //! segment. Segments without pointers are equal everywhere.
 //!
 //! A place is only believed while the segment whose place it is lives: a level segment that points
-//! into a log segment is in no version without it.
+//! into a log segment is in no version without it. Index segments of a tree may outlive leaf segments
+//! that they lead to; their footers list the numbers.
 
 use argosy_base::{AddressMode, DeviceSegment, Pointer, SegmentNumber};
 
 use crate::edit::LevelSegment;
 use crate::level::pointers::{PointerKind, VisitError, Visited, for_each_pointer_mut};
-use crate::level::{LevelError, SegmentName};
+use crate::level::{Form, LevelError, SegmentName, form_and_refs};
 use crate::version::Version;
 
 /// The place that `at` holds, where pointers hold places.
@@ -53,15 +54,22 @@ pub const fn as_high_bits(place: DeviceSegment) -> SegmentNumber {
 /// Which high bits take the place of which.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Translation {
-    /// Sorted by what is replaced.
+    /// Of pointers into the large log, sorted by what is replaced.
     logs: Vec<(SegmentNumber, SegmentNumber)>,
+    /// Of pointers to nodes of a tree.
+    nodes: Vec<(SegmentNumber, SegmentNumber)>,
 }
 
 impl Translation {
-    /// Replaces the first of each pair by the second in pointers into the large log.
-    pub(crate) fn new(mut logs: Vec<(SegmentNumber, SegmentNumber)>) -> Self {
+    /// Replaces the first of each pair by the second, in pointers into the large log and in pointers
+    /// to nodes of a tree.
+    pub(crate) fn new(
+        mut logs: Vec<(SegmentNumber, SegmentNumber)>,
+        mut nodes: Vec<(SegmentNumber, SegmentNumber)>,
+    ) -> Self {
         logs.sort_unstable();
-        Self { logs }
+        nodes.sort_unstable();
+        Self { logs, nodes }
     }
 
     /// `at` with the other high bits; `None` where these are not known.
@@ -69,8 +77,7 @@ impl Translation {
     fn apply(&self, kind: PointerKind, at: Pointer) -> Option<Pointer> {
         let known = match kind {
             PointerKind::Log => &self.logs,
-            // No tree is built where pointers hold places.
-            PointerKind::Child => return None,
+            PointerKind::Child => &self.nodes,
         };
         let found = known.binary_search_by_key(&at.segment(), |(from, _)| *from);
         let (_, to) = known[found.ok()?];
@@ -86,11 +93,11 @@ impl Translation {
         &self,
         name: SegmentName,
         bytes: &mut [u8],
-        mut spared: impl FnMut() -> bool,
+        mut spared: impl FnMut(PointerKind, Pointer) -> bool,
     ) -> Result<Visited, VisitError> {
         for_each_pointer_mut(name, bytes, |kind, at| {
             let to = self.apply(kind, at)?;
-            Some(if spared() { at } else { to })
+            Some(if spared(kind, at) { at } else { to })
         })
     }
 }
@@ -127,14 +134,73 @@ pub fn translate_out(
         return Ok(());
     }
     let name = name_of(version, &entry.segment);
-    let visited = for_each_pointer_mut(name, bytes, |_, at| version.resolve(at));
+    let (form, refs) = form_and_refs(name, bytes)?;
+    let visited = match form {
+        Form::Index(_) => {
+            let mut homes = Homes::new(refs);
+            let visited = for_each_pointer_mut(name, bytes, |_, at| homes.resolve(at));
+            if !homes.is_complete() {
+                let what = "an index segment leads to other segments than its footer says";
+                return Err(name.corrupt(0, what));
+            }
+            visited
+        }
+        _ => for_each_pointer_mut(name, bytes, |_, at| version.resolve(at)),
+    };
     visited.map(drop).map_err(|error| level_error(name, error))
+}
+
+/// The numbers of the segments that the nodes of an index segment lead to, found by their order. The
+/// places in its pointers cannot tell: a segment of a tree may have left the version, and another one
+/// lie where it lay.
+struct Homes {
+    /// As the footer lists them, the next one last.
+    left: Vec<(SegmentNumber, u64)>,
+    /// The segment that the last pointer led to: its high bits, its number, and how many more
+    /// pointers lead there.
+    now: Option<(SegmentNumber, SegmentNumber, u64)>,
+}
+
+impl Homes {
+    fn new(mut refs: Vec<(SegmentNumber, u64)>) -> Self {
+        refs.reverse();
+        Self {
+            left: refs,
+            now: None,
+        }
+    }
+
+    /// The next pointer, `at`, with its segment's number.
+    fn resolve(&mut self, at: Pointer) -> Option<Pointer> {
+        let (high, number, more) = match self.now {
+            Some((high, number, more)) if more > 0 => (high, number, more),
+            _ => {
+                let (number, count) = self.left.pop()?;
+                (at.segment(), number, count)
+            }
+        };
+        self.now = Some((high, number, more.checked_sub(1)?));
+        (high == at.segment()).then(|| Pointer::new(number, at.offset()))
+    }
+
+    /// Whether every pointer has been shown that the footer counts.
+    fn is_complete(&self) -> bool {
+        self.left.is_empty() && self.now.is_none_or(|(_, _, more)| more == 0)
+    }
+}
+
+/// What pointers to a node of a tree hold whose segment `number` has left the version that the bytes
+/// are for: no place, and nothing that is followed.
+#[must_use]
+pub fn as_gone(number: SegmentNumber) -> SegmentNumber {
+    const GONE: u64 = 1 << 42;
+    SegmentNumber((number.0 | GONE).min(SegmentNumber::MAX.0))
 }
 
 /// Whether the bytes of `segment` differ from member to member, where pointers hold places.
 #[must_use]
 pub fn has_pointers(segment: &LevelSegment) -> bool {
-    !segment.log_refs.is_empty()
+    !segment.log_refs.is_empty() || segment.form.is_index()
 }
 
 /// Whether other members can have bytes `from..to` of segment `number` of `version`: a level segment

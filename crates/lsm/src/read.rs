@@ -34,7 +34,7 @@ use crate::log::{LogSource, LogWindows, ReadError, ValueRef, read_value};
 use crate::memtable::Memtable;
 use crate::merge::{Merge, Source};
 use crate::storage::StoredSegment;
-use crate::version::{LevelEntry, Run, Version};
+use crate::version::{LevelEntry, Run, RunTree, Version};
 
 /// A stored segment as the level code reads it.
 #[derive(Clone)]
@@ -105,17 +105,27 @@ fn open_reader(
     }
 }
 
-/// The leaf segment `entry` of a tree, as the level code reads it.
-pub(crate) fn leaf_home(entry: &LevelEntry, region: RegionId) -> LeafHome<Arc<StoredSegment>> {
-    LeafHome {
-        name: SegmentName {
-            region,
-            number: entry.segment.number,
-            epoch: entry.segment.epoch,
-        },
+/// The leaf segment `entry` of `tree`, as the level code reads it.
+///
+/// # Errors
+/// Where there is no tree.
+pub(crate) fn leaf_home(
+    entry: &LevelEntry,
+    tree: Option<&RunTree>,
+    region: RegionId,
+) -> Result<LeafHome<Arc<StoredSegment>>, LevelError> {
+    let name = SegmentName {
+        region,
+        number: entry.segment.number,
+        epoch: entry.segment.epoch,
+    };
+    let tree = tree.ok_or_else(|| name.corrupt(0, NO_TREE))?;
+    Ok(LeafHome {
+        name,
+        high_bits: tree.high_bits_of(&entry.stored),
         len: entry.segment.len,
         bytes: Arc::clone(&entry.stored),
-    }
+    })
 }
 
 /// What is shared by everything that reads one region.
@@ -325,11 +335,12 @@ fn in_tree(
     key: &[u8],
     reading: &Reading,
 ) -> Result<Option<OwnedEntry>, LevelError> {
-    let home = leaf_home(entry, reading.region);
-    match &run.tree {
-        Some(tree) => tree::get(tree, &home, key, Some(&reading.cache)),
-        None => Err(home.name.corrupt(0, NO_TREE)),
-    }
+    let home = leaf_home(entry, run.tree.as_deref(), reading.region)?;
+    let segments = run
+        .tree
+        .as_ref()
+        .ok_or_else(|| home.name.corrupt(0, NO_TREE))?;
+    tree::get(segments, &home, key, Some(&reading.cache))
 }
 
 /// The pairs of a range.

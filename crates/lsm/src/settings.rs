@@ -30,8 +30,7 @@ pub enum Compaction {
     /// A part of it, and what that overlaps below. Segments are self-contained.
     #[default]
     Partial,
-    /// All of it and all of the level below, into one tree across segments, as the papers do it. Where
-    /// pointers hold places the segments are self-contained.
+    /// All of it and all of the level below, into one tree across segments, as the papers do it.
     WholeLevel,
 }
 

@@ -25,7 +25,7 @@
 //! in key order without overlap, each stands for its first key up to its last, and until an edit
 //! names them they exist for nobody (I3).
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use argosy_base::range::successor;
@@ -142,6 +142,8 @@ pub struct Build<S> {
     builder: Option<SegmentBuilder>,
     /// The index over the finished leaf segments, of a tree.
     tree: Option<TreeBuilder>,
+    /// The numbers of its segments, by the high bits of pointers to them.
+    numbers: BTreeMap<SegmentNumber, SegmentNumber>,
     /// The last key of the last of them.
     last_key: Option<Vec<u8>>,
     /// Finished, but without a place on the device.
@@ -165,6 +167,7 @@ impl<S: Source> Build<S> {
         } = target;
         Self {
             tree: (shape == Shape::Tree).then(|| TreeBuilder::new(region, epoch, geometry)),
+            numbers: BTreeMap::new(),
             last_key: None,
             source,
             target,
@@ -215,7 +218,10 @@ impl<S: Source> Build<S> {
     /// Where the tree begins, once the build is done: `None` where it makes none, or no pair was left.
     #[must_use]
     pub fn tree(&self) -> Option<Tree> {
-        self.tree.as_ref().and_then(TreeBuilder::root)
+        let tree = self.tree.as_ref().and_then(TreeBuilder::root)?;
+        let number = *self.numbers.get(&tree.root.segment())?;
+        let root = Pointer::new(number, tree.root.offset());
+        Some(Tree { root, ..tree })
     }
 
     /// The finished segments: those with pairs in key order, index segments of a tree in between.
@@ -363,7 +369,12 @@ impl<S: Source> Build<S> {
         let segment = described(&built);
         if let Some(tree) = &mut self.tree {
             let nodes = std::mem::take(&mut built.nodes);
-            tree.placed(built.form, segment.number, nodes);
+            let high_bits = match self.target.pointers {
+                Pointers::Numbers => segment.number,
+                Pointers::ToPlaces | Pointers::Places => as_high_bits(stored.place()),
+            };
+            self.numbers.insert(high_bits, segment.number);
+            tree.placed(built.form, (segment.number, high_bits), nodes);
             if built.form == Form::Leaves {
                 self.last_key = Some(built.last_key);
             }

@@ -224,7 +224,7 @@ impl RunSource {
         } = &self.reading;
         let cache = cache.clone();
         if piece.entry.segment.form == Form::Leaves {
-            let home = leaf_home(&piece.entry, *region);
+            let home = leaf_home(&piece.entry, self.tree.as_deref(), *region)?;
             let segments = self
                 .tree
                 .clone()

@@ -14,7 +14,7 @@
 
 use std::sync::Arc;
 
-use argosy_base::{AddressMode, Epoch, KeyRange, Lsn};
+use argosy_base::{Epoch, KeyRange, Lsn};
 use argosy_device::Purpose;
 use argosy_engine::{EngineError, LogEnd, Observer};
 
@@ -310,9 +310,8 @@ impl Jobs {
     /// What a whole run is made as. A full device has no room for index segments beside those with
     /// pairs.
     fn run_shape(&self, site: &Site<'_>) -> Shape {
-        let logical = site.settings.addresses == AddressMode::Logical;
         match site.settings.compaction {
-            Way::WholeLevel if logical && !self.space.is_full() => Shape::Tree,
+            Way::WholeLevel if !self.space.is_full() => Shape::Tree,
             Way::WholeLevel | Way::Partial => Shape::SelfContained,
         }
     }

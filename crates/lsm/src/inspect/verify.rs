@@ -296,7 +296,14 @@ impl Verifier<'_> {
         bytes: &Buffer,
     ) {
         let tree = run.tree.clone();
-        let reached = tree.map_or(Ok(0), |tree| entries_through(tree, name, bytes));
+        let stored = self.version.stored(name.number);
+        let reached = match tree.zip(stored) {
+            Some((tree, stored)) => {
+                let high_bits = tree.high_bits_of(stored);
+                entries_through(tree, (name, high_bits), bytes)
+            }
+            None => Ok(0),
+        };
         match reached {
             Ok(reached) if reached == entries => {}
             Ok(reached) => {
@@ -477,7 +484,7 @@ fn version_rewrites(version: &Version, segment: &LevelSegment) -> bool {
 /// Entries that `tree` leads to in its leaf segment `name`, whose bytes are sound.
 fn entries_through(
     tree: Arc<RunTree>,
-    name: SegmentName,
+    (name, high_bits): (SegmentName, SegmentNumber),
     bytes: &Buffer,
 ) -> Result<u32, LevelError> {
     let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
@@ -486,6 +493,7 @@ fn entries_through(
     let range = KeyRange::new(from, Some(successor(reader.last_key())));
     let home = LeafHome {
         name,
+        high_bits,
         len,
         bytes: |offset: u32, out: &mut [u8]| bytes.read_at(offset, out),
     };

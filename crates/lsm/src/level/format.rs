@@ -296,12 +296,16 @@ impl Table {
     }
 }
 
-/// The log segments that segment `name`, whose bytes are `bytes`, points into, as its footer lists
-/// them: in ascending order, each with the bytes of keys and values that it holds for the segment.
+/// What segment `name`, whose bytes are `bytes`, is, and the log segments that it points into, as its
+/// footer lists them: in ascending order, each with the bytes of keys and values that it holds for
+/// the segment.
 ///
 /// # Errors
 /// [`LevelError::Corrupt`] where the bytes do not end as that segment does.
-pub fn log_refs(name: SegmentName, bytes: &[u8]) -> Result<Vec<(SegmentNumber, u64)>, LevelError> {
+pub fn form_and_refs(
+    name: SegmentName,
+    bytes: &[u8],
+) -> Result<(Form, Vec<(SegmentNumber, u64)>), LevelError> {
     let at = bytes.len().wrapping_sub(FOOTER_BYTES);
     let no_footer = || name.corrupt(0, "the segment has no footer");
     let footer = bytes.get(at..).and_then(|rest| rest.first_chunk());
@@ -312,7 +316,7 @@ pub fn log_refs(name: SegmentName, bytes: &[u8]) -> Result<Vec<(SegmentNumber, u
         .map(|bound| usize::try_from(bound).unwrap_or(usize::MAX));
     let table = bytes.get(from..to).ok_or_else(no_footer)?;
     let from = u32::try_from(from).map_err(|_| no_footer())?;
-    Ok(Table::parse(table, name, from)?.log_refs)
+    Ok((footer.form, Table::parse(table, name, from)?.log_refs))
 }
 
 #[cfg(test)]

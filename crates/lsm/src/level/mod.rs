@@ -35,7 +35,7 @@ use argosy_engine::EngineError;
 
 pub use builder::{BuiltSegment, Geometry, SegmentBuilder};
 pub use cursor::{LevelCursor, ReadAhead};
-pub use format::log_refs;
+pub use format::form_and_refs;
 pub use leaf::Leaf;
 pub use reader::SegmentReader;
 pub use tree::{Form, Tree};

@@ -219,7 +219,8 @@ impl BuiltTree {
         next: &mut impl FnMut() -> SegmentNumber,
     ) -> Vec<u8> {
         let built = full.finish();
-        upper.placed(built.form, built.name.number, built.nodes.clone());
+        let number = built.name.number;
+        upper.placed(built.form, (number, number), built.nodes.clone());
         self.order.push(built.name.number);
         let last = built.last_key.clone();
         self.leaves.push(counted(built));
@@ -234,7 +235,8 @@ impl BuiltTree {
                 TreeStep::Progress => {}
                 TreeStep::NeedsNumber => unreachable!("there are numbers"),
                 TreeStep::Finished(built) => {
-                    upper.placed(built.form, built.name.number, built.nodes.clone());
+                    let number = built.name.number;
+                    upper.placed(built.form, (number, number), built.nodes.clone());
                     self.order.push(built.name.number);
                     self.index.insert(built.name.number, counted(built));
                 }
@@ -247,6 +249,7 @@ impl BuiltTree {
         let (built, bytes) = &self.leaves[index];
         LeafHome {
             name: built.name,
+            high_bits: built.name.number,
             len: u32::try_from(bytes.bytes.len()).unwrap(),
             bytes: Arc::clone(bytes),
         }

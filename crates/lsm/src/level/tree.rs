@@ -24,8 +24,13 @@
 //! ```
 //!
 //! An index node is a leaf whose keys are *separators* and which binds each to a pointer: the child
-//! begins at byte `offset` of segment `segment` ([`Pointer`]) and has `len` bytes. A node takes one
+//! begins at byte `offset` of segment `segment` ([`Pointer`]), by number or by place
+//! ([`addresses`](crate::addresses)), and has `len` bytes. A node takes one
 //! node of the geometry or, where two separators need more, as many times 512 bytes as they need.
+//!
+//! The table of an index segment lists, in place of log segments, the segments that its nodes lead to,
+//! in the order of their numbers, which is that of the keys, and how many children each has there: where
+//! pointers hold places, that tells whose place each was, also of a segment that is long gone.
 //!
 //! The edit that commits a run states where its tree begins ([`Tree`]). A tree of height 0 is a single
 //! leaf.
@@ -46,7 +51,7 @@
 //! down from the root. A node is read through the cache, and checked when it comes from the device:
 //! under its own identity, and against the separators in its parent (I2).
 
-use argosy_base::{BLOCK_SIZE, Kind, Pointer, SEGMENT_SIZE};
+use argosy_base::{BLOCK_SIZE, Kind, Pointer, SEGMENT_SIZE, SegmentNumber};
 use argosy_device::Buffer;
 
 use super::format::{BLOCK, FOOTER_BYTES, NODE_BYTES_MIN};
@@ -136,6 +141,12 @@ pub trait TreeSegments {
     /// How a segment's bytes are read.
     type Bytes: ReadAt + ?Sized;
 
+    /// The high bits of pointers to index segment `number`, if the tree has it: the number itself, or
+    /// where pointers hold places, its place.
+    fn high_bits(&self, number: SegmentNumber) -> Option<SegmentNumber> {
+        Some(number)
+    }
+
     /// Where the tree begins.
     fn tree(&self) -> Tree;
 
@@ -146,6 +157,10 @@ pub trait TreeSegments {
 
 impl<T: TreeSegments + ?Sized> TreeSegments for &T {
     type Bytes = T::Bytes;
+
+    fn high_bits(&self, number: SegmentNumber) -> Option<SegmentNumber> {
+        (**self).high_bits(number)
+    }
 
     fn tree(&self) -> Tree {
         (**self).tree()
@@ -158,6 +173,10 @@ impl<T: TreeSegments + ?Sized> TreeSegments for &T {
 
 impl<T: TreeSegments + ?Sized> TreeSegments for std::sync::Arc<T> {
     type Bytes = T::Bytes;
+
+    fn high_bits(&self, number: SegmentNumber) -> Option<SegmentNumber> {
+        (**self).high_bits(number)
+    }
 
     fn tree(&self) -> Tree {
         (**self).tree()
@@ -173,6 +192,8 @@ impl<T: TreeSegments + ?Sized> TreeSegments for std::sync::Arc<T> {
 pub struct LeafHome<S> {
     /// Which it is.
     pub name: SegmentName,
+    /// The high bits of pointers to it, as [`TreeSegments::high_bits`].
+    pub high_bits: SegmentNumber,
     /// Its bytes in use.
     pub len: u32,
     /// How they are read.
@@ -278,6 +299,24 @@ impl IndexNode {
 /// The parent of a node, and which of its children the node is. The root has none.
 pub(super) type Parent<'a> = Option<(&'a IndexNode, usize)>;
 
+/// The root of `segments`, as an index node would hold it, and its height; `home` is among its leaf
+/// segments.
+pub(super) fn root<T: TreeSegments, S>(
+    segments: &T,
+    home: &LeafHome<S>,
+) -> Result<(Child, u8), LevelError> {
+    let Tree { root, len, height } = segments.tree();
+    let number = root.segment();
+    let high_bits = match height {
+        0 => (number == home.name.number).then_some(home.high_bits),
+        _ => segments.high_bits(number),
+    };
+    let by_number = Child { at: root, len };
+    let unknown = || by_number.corrupt("a tree begins in a segment that it does not have");
+    let at = Pointer::new(high_bits.ok_or_else(unknown)?, root.offset());
+    Ok((Child { at, len }, height))
+}
+
 /// The leaf `child` of `home`, from the cache or else from the device.
 pub(super) fn leaf<S: ReadAt>(
     child: Child,
@@ -305,7 +344,7 @@ pub(super) fn leaf<S: ReadAt>(
 
 /// Whether `child` lies where the version says that its keys are.
 pub(super) fn check_home<S>(child: Child, home: &LeafHome<S>) -> Result<(), LevelError> {
-    if child.at.segment() == home.name.number {
+    if child.at.segment() == home.high_bits {
         Ok(())
     } else {
         Err(child.corrupt("the index leads to another segment than the one that has the key"))
@@ -394,13 +433,9 @@ pub fn get<T: TreeSegments, S: ReadAt>(
     key: &[u8],
     cache: Option<&NodeCache>,
 ) -> Result<Option<OwnedEntry>, LevelError> {
-    let tree = segments.tree();
-    let mut child = Child {
-        at: tree.root,
-        len: tree.len,
-    };
+    let (mut child, height) = root(segments, home)?;
     let mut above: Option<(IndexNode, usize)> = None;
-    for height in (1..=tree.height).rev() {
+    for height in (1..=height).rev() {
         let parent = above.as_ref().map(|(node, slot)| (node, *slot));
         let node = index_node(segments, child, height, parent, cache)?;
         let slot = node.find(key);

@@ -36,6 +36,8 @@ struct Child {
     separator: Vec<u8>,
     at: Pointer,
     len: u32,
+    /// The number of its segment.
+    number: SegmentNumber,
 }
 
 impl Child {
@@ -106,6 +108,8 @@ struct OpenSegment {
     nodes: Vec<NodePlace>,
     children: u32,
     last: Vec<u8>,
+    /// The segments that they lie in, in order, and how many lie in each.
+    homes: Vec<(SegmentNumber, u64)>,
 }
 
 impl OpenSegment {
@@ -117,6 +121,7 @@ impl OpenSegment {
             nodes: vec![],
             children: 0,
             last: vec![],
+            homes: vec![],
         }
     }
 
@@ -132,7 +137,8 @@ impl OpenSegment {
             .nodes
             .first()
             .map_or(&first.separator, |n| &n.separator);
-        let table = Table::len_max(lowest.len(), last.separator.len(), 0);
+        let homes = self.homes.len() + node.children.len();
+        let table = Table::len_max(lowest.len(), last.separator.len(), homes);
         if self.end + len + table + FOOTER_BYTES > self.out.len() {
             return false;
         }
@@ -145,6 +151,12 @@ impl OpenSegment {
             len: narrow(len),
         });
         self.children += narrow(node.children.len());
+        for child in &node.children {
+            match self.homes.last_mut() {
+                Some((number, count)) if *number == child.number => *count += 1,
+                _ => self.homes.push((child.number, 1)),
+            }
+        }
         self.last.clone_from(&last.separator);
         true
     }
@@ -154,7 +166,7 @@ impl OpenSegment {
         let table = Table {
             first_key,
             last_key: self.last,
-            log_refs: vec![],
+            log_refs: self.homes,
         };
         let encoded = table.encode(self.name, narrow(self.end));
         let table_end = self.end + encoded.len();
@@ -237,9 +249,15 @@ impl TreeBuilder {
         }
     }
 
-    /// `built`, a leaf segment or one that a step finished, has its place: what is pointed at in it is
-    /// in `number`, its own number.
-    pub fn placed(&mut self, form: Form, number: SegmentNumber, nodes: Vec<NodePlace>) {
+    /// Segment `number`, of leaves or one that a step finished, has its place: pointers to its nodes
+    /// have `high_bits`, the number, or where pointers hold places, its place. Segments of one height
+    /// come in rising order of their numbers.
+    pub fn placed(
+        &mut self,
+        form: Form,
+        (number, high_bits): (SegmentNumber, SegmentNumber),
+        nodes: Vec<NodePlace>,
+    ) {
         let taker = match form {
             Form::Index(height) => usize::from(height),
             Form::Leaves | Form::SelfContained => 0,
@@ -247,8 +265,9 @@ impl TreeBuilder {
         self.waiting.extend(nodes.into_iter().map(|node| {
             let child = Child {
                 separator: node.separator,
-                at: Pointer::new(number, node.offset),
+                at: Pointer::new(high_bits, node.offset),
                 len: node.len,
+                number,
             };
             (taker, child)
         }));
@@ -268,7 +287,8 @@ impl TreeBuilder {
                 .is_some_and(|at| self.root.is_some() || at >= self.heights.len())
     }
 
-    /// Where the tree begins, once all is done; `None` of a tree without leaves.
+    /// Where the tree begins, once all is done, with the high bits that were said of the root's segment;
+    /// `None` of a tree without leaves.
     #[must_use]
     pub const fn root(&self) -> Option<Tree> {
         self.root

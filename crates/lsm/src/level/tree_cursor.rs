@@ -140,12 +140,8 @@ impl<T: TreeSegments, S: ReadAt> TreeCursor<T, S> {
     /// Goes from the root down to the parent of leaves, each time to the child that `choose` names.
     /// Returns the leaf.
     fn descend(&mut self, choose: impl Fn(&IndexNode) -> usize) -> Result<Child, LevelError> {
-        let tree = self.segments.tree();
-        let root = Child {
-            at: tree.root,
-            len: tree.len,
-        };
-        self.descend_from(root, tree.height, choose)
+        let (root, height) = tree::root(&self.segments, &self.home)?;
+        self.descend_from(root, height, choose)
     }
 
     /// Goes from `child`, a node of `height`, down to a leaf. Above it the path is right already.

@@ -99,7 +99,10 @@ impl Replica {
                 here == (segment.epoch, segment.len, segment.checksum) && self.is_placed(arrival)
             })
         });
-        named.into_values().collect()
+        // What nodes of a tree lead to comes before them.
+        let mut missing: Vec<_> = named.into_values().collect();
+        missing.sort_by_key(|segment| segment.form.to_raw());
+        missing
     }
 
     /// Whether the bytes of `arrival` hold the places that its log segments have now.

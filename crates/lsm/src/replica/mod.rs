@@ -86,14 +86,14 @@ pub enum ReplicaError {
         /// What does not match.
         what: &'static str,
     },
-    /// The segment points into a log segment of which it is not known here where the sender has it,
-    /// or that is not held here. Fetch it once an edit names it.
-    #[error("{number} points into {log}, whose place is not known")]
+    /// The segment points into another one of which it is not known here where the sender has it, or
+    /// that is not held here. Fetch it once an edit names it.
+    #[error("{number} points into {to}, whose place is not known")]
     Unplaced {
         /// The segment.
         number: SegmentNumber,
-        /// The log segment.
-        log: SegmentNumber,
+        /// The other one; of a node of a tree that was shipped, what the pointer says.
+        to: SegmentNumber,
     },
     /// The edit names a segment, or log bytes, that are not held here. Examine it again.
     #[error("{edit} names {number}, which is not held up to byte {to}")]

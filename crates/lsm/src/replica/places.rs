@@ -23,16 +23,17 @@
 //! An arrival counts as held only while all of these are still the places of their numbers: a log
 //! segment that a checkpoint was to bring may be given up and come to lie elsewhere.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use argosy_base::{AddressMode, DeviceSegment, Epoch, SegmentNumber};
 use argosy_device::{Buffer, Purpose};
 
 use super::edits::Expected;
 use super::{Arrival, Fill, Replica, ReplicaError};
-use crate::addresses::{Translation, as_high_bits};
-use crate::level::pointers::{VisitError, Visited};
-use crate::level::{LevelError, SegmentName, SegmentReader, log_refs};
+use crate::addresses::{Translation, as_gone, as_high_bits, level_error};
+use crate::level::pointers::{PointerKind, VisitError, Visited, for_each_pointer_mut};
+use crate::level::verify::verify_index_segment;
+use crate::level::{Form, LevelError, SegmentName, SegmentReader, form_and_refs};
 
 /// Most entries of the log map: a large log of 2 TiB. What is not in it is fetched.
 const LOG_MAP_MAX: usize = 1 << 20;
@@ -158,7 +159,11 @@ impl Replica {
             arrival.theirs = arrival.theirs.filter(|theirs| *theirs != shipment.place);
         }
         let name = self.name_of(shipment);
-        let refs = log_refs(name, &shipment.bytes).map_err(|error| damaged(name, &error))?;
+        let found = form_and_refs(name, &shipment.bytes).map_err(|error| damaged(name, &error))?;
+        let (form, refs) = found;
+        if form.is_index() {
+            return self.translate(shipment, Vec::new(), self.index_pairs());
+        }
         let mut logs = Vec::with_capacity(refs.len());
         for (number, _) in refs {
             let theirs = self.log_map.get(&number).copied();
@@ -166,13 +171,30 @@ impl Replica {
             let (Some(theirs), Some(own)) = (theirs, stored) else {
                 return Err(ReplicaError::Unplaced {
                     number: shipment.number,
-                    log: number,
+                    to: number,
                 });
             };
             logs.push((as_high_bits(theirs), as_high_bits(own)));
             shipment.uses.push((number, own));
         }
-        self.translate(shipment, logs)
+        if logs.is_empty() {
+            return Ok(());
+        }
+        self.translate(shipment, logs, Vec::new())
+    }
+
+    /// The index map, as high bits of pointers: the sender's, and this member's; with the segments'
+    /// numbers.
+    fn index_pairs(&self) -> Vec<NodePair> {
+        let arrivals = self.arrivals.iter();
+        let pair = |entry: (&SegmentNumber, &Arrival)| {
+            entry.1.theirs.map(|theirs| NodePair {
+                theirs: as_high_bits(theirs),
+                own: as_high_bits(entry.1.stored.place()),
+                stored: Some((*entry.0, entry.1.stored.place())),
+            })
+        };
+        arrivals.filter_map(pair).collect()
     }
 
     /// Rewrites the pointers of a fetched segment from numbers to this member's places. Log segments
@@ -182,6 +204,11 @@ impl Replica {
             return Ok(());
         }
         let name = self.name_of(shipment);
+        let found = form_and_refs(name, &shipment.bytes).map_err(|error| damaged(name, &error))?;
+        if let (Form::Index(height), _) = found {
+            let nodes = self.fetched_nodes(name, height, &shipment.bytes)?;
+            return self.translate(shipment, Vec::new(), nodes);
+        }
         let len = u32::try_from(shipment.bytes.len()).unwrap_or(u32::MAX);
         let reader = SegmentReader::open(name, len, &shipment.bytes);
         let reader = reader.map_err(|error| damaged(name, &error))?;
@@ -191,7 +218,51 @@ impl Replica {
             logs.push((*number, as_high_bits(own)));
             shipment.uses.push((*number, own));
         }
-        self.translate(shipment, logs)
+        if logs.is_empty() {
+            return Ok(());
+        }
+        self.translate(shipment, logs, Vec::new())
+    }
+
+    /// Checks a fetched index segment of a tree, and finds the segments that it leads to. They come
+    /// before it; one that has not come is fetched first.
+    fn fetched_nodes(
+        &self,
+        name: SegmentName,
+        height: u8,
+        bytes: &Buffer,
+    ) -> Result<Vec<NodePair>, ReplicaError> {
+        if !verify_index_segment(name, height, bytes).is_empty() {
+            return Err(ReplicaError::Damaged {
+                number: name.number,
+                what: "the nodes of an index segment",
+            });
+        }
+        let mut children = BTreeSet::new();
+        let mut looked_at = Buffer::from_slice(bytes);
+        let visited = for_each_pointer_mut(name, &mut looked_at, |_, at| {
+            children.insert(at.segment());
+            Some(at)
+        });
+        visited.map_err(|error| damaged(name, &level_error(name, error)))?;
+        let pair = |number: SegmentNumber| match self.storage.segment(number) {
+            Some(stored) => Ok(NodePair {
+                theirs: number,
+                own: as_high_bits(stored.place()),
+                stored: Some((number, stored.place())),
+            }),
+            None if self.named.contains(&number) => Err(ReplicaError::Unplaced {
+                number: name.number,
+                to: number,
+            }),
+            // The tree has been consumed in part.
+            None => Ok(NodePair {
+                theirs: number,
+                own: as_gone(number),
+                stored: None,
+            }),
+        };
+        children.into_iter().map(pair).collect()
     }
 
     fn name_of(&self, shipment: &Shipment) -> SegmentName {
@@ -227,30 +298,52 @@ impl Replica {
         &mut self,
         shipment: &mut Shipment,
         logs: Vec<(SegmentNumber, SegmentNumber)>,
+        nodes: Vec<NodePair>,
     ) -> Result<(), ReplicaError> {
-        if logs.is_empty() {
-            return Ok(());
-        }
         let name = self.name_of(shipment);
         let planted = self.storage.settings().mutants.skip_rewrite;
         let mut seen = self.rewritten.pointers;
-        let spared = || {
-            seen += 1;
-            planted && seen.is_multiple_of(SPARED)
-        };
-        let translated = Translation::new(logs).rewrite(name, &mut shipment.bytes, spared);
+        let mut used = BTreeSet::new();
+        let turned = nodes.iter().map(|node| (node.theirs, node.own)).collect();
+        let translated =
+            Translation::new(logs, turned).rewrite(name, &mut shipment.bytes, |kind, at| {
+                if kind == PointerKind::Child {
+                    used.insert(at.segment());
+                }
+                seen += 1;
+                planted && seen.is_multiple_of(SPARED)
+            });
         let Visited { pointers, .. } = translated.map_err(|error| match error {
             VisitError::Damaged(error) => damaged(name, &error),
+            VisitError::Unknown {
+                kind: PointerKind::Child,
+                at,
+            } => ReplicaError::Unplaced {
+                number: name.number,
+                to: at.segment(),
+            },
             VisitError::Unknown { .. } => ReplicaError::Damaged {
                 number: name.number,
                 what: "a pointer leads to no log segment that its footer names",
             },
         })?;
+        let used = nodes.iter().filter(|node| used.contains(&node.theirs));
+        shipment.uses.extend(used.filter_map(|node| node.stored));
         self.rewritten.segments += 1;
         self.rewritten.bytes += shipment.bytes.len() as u64;
         self.rewritten.pointers += pointers;
         Ok(())
     }
+}
+
+/// A segment with nodes of a tree that pointers lead to.
+struct NodePair {
+    /// The high bits of these pointers as they come.
+    theirs: SegmentNumber,
+    /// As this member holds them.
+    own: SegmentNumber,
+    /// Its number and place, where it is held here.
+    stored: Option<(SegmentNumber, DeviceSegment)>,
 }
 
 impl Arrival {

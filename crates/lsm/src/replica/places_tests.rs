@@ -64,15 +64,84 @@ fn what_is_shipped_is_rewritten() {
         let neutral = pair.primary.read_segment(number, range, [&pin].into_iter());
         let neutral = neutral.unwrap().unwrap();
         differ += usize::from(*neutral != *bytes_of(&entry));
+        if entry.segment.form.is_index() {
+            continue;
+        }
         for at in pointers_of(&own, &entry) {
             let to = own.resolve(at).expect("it leads to a place of the version");
-            let log = own.log_segment(to.segment()).expect("to a log segment");
-            assert_eq!(Some(log.stored.place()), place_in(at));
+            let stored = own.stored(to.segment()).expect("to a segment");
+            assert_eq!(Some(stored.place()), place_in(at));
         }
     }
     assert!(differ > 0, "places are not numbers");
     assert_equal_on_devices(&pair);
     pair.promote_backup();
+}
+
+/// Nodes of trees lead to their children by place, too: each member's own.
+#[test]
+fn nodes_of_trees_are_rewritten() {
+    // A seed whose levels are built whole.
+    let mut pair = with_levels(8);
+    let own = Arc::clone(pair.backup.version());
+    let (_, _, pin) = pair.primary.checkpoint();
+    let (mut children, mut differ) = (0, 0);
+    for entry in with_pointers(&own) {
+        if !entry.segment.form.is_index() {
+            continue;
+        }
+        let (number, range) = (entry.segment.number, (0, entry.segment.len));
+        let neutral = pair.primary.read_segment(number, range, [&pin].into_iter());
+        differ += usize::from(*neutral.unwrap().unwrap() != *bytes_of(&entry));
+        let alive = pointers_of(&own, &entry).into_iter();
+        for at in alive.filter_map(|at| own.resolve(at)) {
+            assert!(own.stored(at.segment()).is_some());
+            children += 1;
+        }
+    }
+    assert!(children > 1 && differ > 0, "{children} {differ}");
+    // One that comes without anything fetches children before parents.
+    pair.backup_machine = Machine::new(99);
+    pair.backup = pair.backup_machine.open(&pair.settings, false).unwrap();
+    pair.catch_up();
+    pair.settle();
+    pair.assert_equal();
+    assert_equal_on_devices(&pair);
+    pair.promote_backup();
+}
+
+/// A node whose child has not come is not taken before it.
+#[test]
+fn a_parent_waits_for_its_children() {
+    let pair = with_levels(8);
+    let version = pair.backup.version();
+    let mut parents = with_pointers(version).into_iter();
+    let parent = parents.find(|entry| entry.segment.form.is_index());
+    let parent = parent.expect("a tree has an index");
+    let (number, len) = (parent.segment.number, parent.segment.len);
+    let bytes = Arc::new(pair.backup.read(number, 0, len).unwrap());
+    let mut machine = Machine::new(9);
+    let mut other = machine.open(&pair.settings, false).unwrap();
+    let missing = other.missing(&pair.backup.checkpoint());
+    let place = |number: SegmentNumber| missing.iter().position(|part| part.number == number);
+    let children = pointers_of(version, &parent);
+    for at in children {
+        let Some(child) = version.resolve(at).map(argosy_base::Pointer::segment) else {
+            continue;
+        };
+        assert!(place(child) < place(number), "{child} before {number}");
+    }
+    let refused = other.put_part(number, 0, &bytes);
+    assert!(
+        matches!(refused, Err(ReplicaError::Unplaced { .. })),
+        "{refused:?}"
+    );
+    assert!(
+        other
+            .missing(&pair.backup.checkpoint())
+            .iter()
+            .any(|part| part.number == number)
+    );
 }
 
 /// What the command to compare members finds: nothing.
@@ -147,7 +216,11 @@ fn what_cannot_be_rewritten_is_fetched() {
 
 /// A level segment with pointers, as it goes to other members.
 fn one_of(pair: &Pair) -> (LevelEntry, Buffer) {
-    let entry = with_pointers(pair.backup.version()).remove(0);
+    let entries = with_pointers(pair.backup.version());
+    let mut entries = entries.into_iter();
+    let entry = entries
+        .find(|entry| !entry.segment.form.is_index())
+        .unwrap();
     let (number, len) = (entry.segment.number, entry.segment.len);
     let bytes = pair.backup.read(number, 0, len).unwrap();
     (entry, bytes)

@@ -555,8 +555,9 @@ fn is_whole(version: &Version, entry: &crate::version::LevelEntry) -> bool {
     let name = crate::addresses::name_of(version, segment);
     let differs = version.addresses() == AddressMode::Rewrite && has_pointers(segment);
     if differs {
-        return SegmentReader::open(name, segment.len, &bytes).is_ok()
-            && translate_out(version, segment.number, &mut bytes).is_ok();
+        let sound =
+            segment.form.is_index() || SegmentReader::open(name, segment.len, &bytes).is_ok();
+        return sound && translate_out(version, segment.number, &mut bytes).is_ok();
     }
     name.checksum(&bytes) == segment.checksum
 }

@@ -249,6 +249,7 @@ impl Step<'_> {
         let index = Vec::new();
         let new = RunTree {
             region,
+            addresses: self.old.addresses,
             tree,
             index,
         };

@@ -307,8 +307,8 @@ impl Version {
         }
     }
 
-    /// The level segment `number`, if it belongs to the version: its first piece, where it was
-    /// clipped into several.
+    /// The level segment `number`, if it belongs to the version, index segments of trees among them: its
+    /// first piece, where it was clipped into several.
     #[must_use]
     pub fn level_segment(&self, number: SegmentNumber) -> Option<&LevelEntry> {
         let mut all = self.levels.iter().flat_map(|level| level.entries());

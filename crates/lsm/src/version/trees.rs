@@ -6,9 +6,10 @@
 
 use std::sync::Arc;
 
-use argosy_base::{Pointer, RegionId, SegmentNumber};
+use argosy_base::{AddressMode, Pointer, RegionId, SegmentNumber};
 
 use super::{Level, LevelEntry, Run};
+use crate::addresses::as_high_bits;
 use crate::edit::RunId;
 use crate::level::tree::TreeSegments;
 use crate::level::{Form, SegmentName, Tree};
@@ -19,6 +20,8 @@ use crate::storage::StoredSegment;
 pub struct RunTree {
     /// The region, part of the identity of its segments.
     pub region: RegionId,
+    /// What pointers inside its segments name.
+    pub addresses: AddressMode,
     /// Where it begins.
     pub tree: Tree,
     /// Its index segments, by number.
@@ -29,6 +32,15 @@ impl RunTree {
     fn place(&self, number: SegmentNumber) -> Result<usize, usize> {
         self.index
             .binary_search_by_key(&number, |entry| entry.segment.number)
+    }
+
+    /// The high bits of pointers to `stored`, a segment of the tree.
+    #[must_use]
+    pub fn high_bits_of(&self, stored: &StoredSegment) -> SegmentNumber {
+        match self.addresses {
+            AddressMode::Logical => stored.number(),
+            AddressMode::Rewrite => as_high_bits(stored.place()),
+        }
     }
 
     /// The index segment `number`, if it belongs to the tree.
@@ -45,8 +57,20 @@ impl TreeSegments for RunTree {
         self.tree
     }
 
+    fn high_bits(&self, number: SegmentNumber) -> Option<SegmentNumber> {
+        let entry = self.index_segment(number)?;
+        Some(self.high_bits_of(&entry.stored))
+    }
+
     fn index(&self, at: Pointer, height: u8) -> Option<(SegmentName, u32, &StoredSegment)> {
-        let LevelEntry { segment, stored } = self.index_segment(at.segment())?;
+        let LevelEntry { segment, stored } = match self.addresses {
+            AddressMode::Logical => self.index_segment(at.segment())?,
+            // A tree has few index segments: one for some hundred megabytes of leaves.
+            AddressMode::Rewrite => {
+                let mut all = self.index.iter();
+                all.find(|entry| self.high_bits_of(&entry.stored) == at.segment())?
+            }
+        };
         let name = SegmentName {
             region: self.region,
             number: segment.number,

@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 
 use argosy_base::{SegmentNumber, ServerId};
 use argosy_lsm::edit::{Edit, LogPoint};
+use argosy_lsm::replica::Replica;
 use argosy_replication::Position;
 use argosy_replication::backup::{FETCHES_MAX, Part};
 use argosy_wire::message::Message;
@@ -102,6 +103,8 @@ impl Follower {
             let from = *from;
             if let Some(part) = waiting.pop_front_if(|_| free) {
                 self.fetch(from, part, context);
+            } else if idle && let Some(part) = again(&mut self.replica, edit) {
+                waiting.push_back(part);
             } else if idle {
                 let bytes = edit.encode();
                 self.adoption = Some(Adoption::Applying);
@@ -116,6 +119,11 @@ impl Follower {
             }
         }
     }
+}
+
+/// What is missing although it came: it pointed to what had not come.
+fn again(replica: &mut Replica, edit: &Edit) -> Option<Part> {
+    replica.missing(edit).first().copied().map(part)
 }
 
 /// `own` with the ends of the logs as `theirs` has them, where they are further.

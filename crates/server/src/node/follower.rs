@@ -349,6 +349,11 @@ impl Follower {
         match self.replica.put_part(part.segment, part.from, &bytes) {
             Ok(()) if self.adoption.is_some() => self.adopt_on(context),
             Ok(()) => self.step_machine(Event::Fetched { part }, context),
+            // What it points to has not come: it is missing still when the edit is examined again.
+            Err(ReplicaError::Unplaced { .. }) if self.adoption.is_some() => self.adopt_on(context),
+            Err(ReplicaError::Unplaced { .. }) => {
+                self.step_machine(Event::Fetched { part }, context);
+            }
             Err(error) if is_full(&error) => {
                 self.postponed.push(Postponed::Put(from, part, bytes));
             }
