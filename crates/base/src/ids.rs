@@ -86,6 +86,30 @@ pub const OFFSET_BITS: u32 = SEGMENT_SIZE.trailing_zeros();
 impl SegmentNumber {
     /// The highest number that fits a [`Pointer`].
     pub const MAX: Self = Self((1 << (u64::BITS - OFFSET_BITS)) - 1);
+
+    /// The first number of the range from which `server` numbers segments that it builds for itself
+    /// alone. All others are the group's, and mean the same on every member.
+    ///
+    /// Servers whose names differ by a multiple of 1024 share a range, and may not be members of
+    /// one group.
+    #[must_use]
+    pub const fn first_own(server: ServerId) -> Self {
+        let server = server.0 as u64 % (1 << Self::OWN_SERVER_BITS);
+        Self(Self::OWN | server << Self::OWN_NUMBER_BITS)
+    }
+
+    /// Whether it is of such a range.
+    #[inline]
+    #[must_use]
+    pub const fn is_own(self) -> bool {
+        self.0 & Self::OWN != 0
+    }
+
+    /// Set in the numbers that a server gives for itself: the highest of the 43 bits. Ten bits of
+    /// the server's name follow, then 32 bits of the number itself.
+    const OWN: u64 = 1 << (Self::OWN_NUMBER_BITS + Self::OWN_SERVER_BITS);
+    const OWN_NUMBER_BITS: u32 = 32;
+    const OWN_SERVER_BITS: u32 = 10;
 }
 
 impl DeviceSegment {
@@ -221,6 +245,16 @@ mod tests {
                 .get(),
             7
         );
+    }
+
+    #[test]
+    fn own_numbers_are_apart_from_the_groups_and_each_others() {
+        let (first, second) = (ServerId(0), ServerId(1));
+        assert!(!SegmentNumber(u64::from(u32::MAX)).is_own());
+        assert!(SegmentNumber::first_own(first).is_own());
+        assert!(SegmentNumber::first_own(ServerId(1023)) < SegmentNumber::MAX);
+        let next = SegmentNumber::first_own(second);
+        assert_eq!(next.0 - SegmentNumber::first_own(first).0, 1 << 32);
     }
 
     #[test]

@@ -7,6 +7,7 @@
 //!
 //! ```text
 //! edit    := format: u8 (1, 2)  flags: u8  seq  epoch  [replay_from] [durable] [mark]
+//!            [follows] [own_mark]
 //!            list(place)                      -- level segments removed
 //!            list(place range)                -- level segments clipped
 //!            list(level: u8  run  segment)    -- level segments added
@@ -15,7 +16,7 @@
 //!            list(log: u8  number)            -- log segments removed
 //!            list(log: u8  number to)         -- log bytes that have to be durable
 //!            list(level: u8  run  tree)       -- in format 2: trees that begin
-//! flags   := 1 checkpoint | 2 replay_from | 4 durable | 8 mark
+//! flags   := 1 checkpoint | 2 replay_from | 4 durable | 8 mark | 16 follows | 32 own_mark
 //! place   := level: u8  run  number
 //! segment := number epoch len checksum: u32 entries tombstones range  list(number bytes)
 //!            form: u8                         -- in format 2: 0, 1 or 1 + height, see `Form`
@@ -47,7 +48,10 @@ const FLAG_CHECKPOINT: u8 = 1;
 const FLAG_REPLAY_FROM: u8 = 2;
 const FLAG_DURABLE: u8 = 4;
 const FLAG_MARK: u8 = 8;
-const FLAGS: u8 = FLAG_CHECKPOINT | FLAG_REPLAY_FROM | FLAG_DURABLE | FLAG_MARK;
+const FLAG_FOLLOWS: u8 = 16;
+const FLAG_OWN_MARK: u8 = 32;
+const FLAGS: u8 =
+    FLAG_CHECKPOINT | FLAG_REPLAY_FROM | FLAG_DURABLE | FLAG_MARK | FLAG_FOLLOWS | FLAG_OWN_MARK;
 
 /// Levels that a region can have: L1 to L12. With a growth factor of 2 that is still 4096 times L0.
 pub const LEVELS_MAX: u8 = 12;
@@ -138,6 +142,11 @@ pub struct Edit {
     pub durable: Option<Lsn>,
     /// Segment numbers below this may be in use.
     pub mark: Option<SegmentNumber>,
+    /// On a backup that builds its own levels, and so makes edits of its own: the primary's edit
+    /// whose logs the version has from now on.
+    pub follows: Option<EditSeq>,
+    /// On such a backup: the member's own segment numbers below this may be in use.
+    pub own_mark: Option<SegmentNumber>,
     /// Level segments that no longer belong to the version, with all their pieces.
     pub removed: Vec<Place>,
     /// Level segments that stand for fewer keys from now on: for those of the range, or of all the
@@ -181,6 +190,8 @@ impl Edit {
             self.replay_from.map(Lsn::get),
             self.durable.map(Lsn::get),
             self.mark.map(SegmentNumber::get),
+            self.follows.map(EditSeq::get),
+            self.own_mark.map(SegmentNumber::get),
         ]
         .into_iter()
         .flatten()
@@ -229,19 +240,14 @@ impl Edit {
         !self.trees.is_empty() || forms.any(|form| form != Form::SelfContained)
     }
 
-    const fn flags(&self) -> u8 {
-        (if self.checkpoint { FLAG_CHECKPOINT } else { 0 })
-            | (if self.replay_from.is_some() {
-                FLAG_REPLAY_FROM
-            } else {
-                0
-            })
-            | (if self.durable.is_some() {
-                FLAG_DURABLE
-            } else {
-                0
-            })
-            | (if self.mark.is_some() { FLAG_MARK } else { 0 })
+    fn flags(&self) -> u8 {
+        let flag = |flag, set| if set { flag } else { 0 };
+        flag(FLAG_CHECKPOINT, self.checkpoint)
+            | flag(FLAG_REPLAY_FROM, self.replay_from.is_some())
+            | flag(FLAG_DURABLE, self.durable.is_some())
+            | flag(FLAG_MARK, self.mark.is_some())
+            | flag(FLAG_FOLLOWS, self.follows.is_some())
+            | flag(FLAG_OWN_MARK, self.own_mark.is_some())
     }
 
     /// Reads an edit's bytes.
@@ -264,7 +270,9 @@ impl Edit {
         let replay_from = optional(FLAG_REPLAY_FROM)?.map(Lsn);
         let durable = optional(FLAG_DURABLE)?.map(Lsn);
         let mark = optional(FLAG_MARK)?.map(SegmentNumber);
-        if mark.is_some_and(|mark| mark > SegmentNumber::MAX) {
+        let follows = optional(FLAG_FOLLOWS)?.map(EditSeq);
+        let own_mark = optional(FLAG_OWN_MARK)?.map(SegmentNumber);
+        if mark.max(own_mark) > Some(SegmentNumber::MAX) {
             return Err(from.malformed());
         }
         let edit = Self {
@@ -274,6 +282,8 @@ impl Edit {
             replay_from,
             durable,
             mark,
+            follows,
+            own_mark,
             removed: get_list(&mut from, get_place)?,
             clipped: get_list(&mut from, |from| Ok((get_place(from)?, get_range(from)?)))?,
             added: get_list(&mut from, |from| {
@@ -547,6 +557,12 @@ impl fmt::Display for Edit {
         }
         if let Some(mark) = self.mark {
             write!(f, " mark {}", mark.0)?;
+        }
+        if let Some(seq) = self.follows {
+            write!(f, " follows {}", seq.0)?;
+        }
+        if let Some(mark) = self.own_mark {
+            write!(f, " own mark {}", mark.0)?;
         }
         for place in &self.removed {
             write!(f, "\n  - {place}")?;

@@ -100,17 +100,23 @@ pub(crate) struct Jobs {
 impl Jobs {
     /// No jobs yet, for a region whose history ends at `last`.
     pub(crate) fn new(storage: &Storage, last: Lsn) -> Self {
-        let version = storage.head();
-        let runs = version.level(1).map_or(&[][..], |level| &level.runs);
         Self {
             flush: None,
             compaction: None,
             at_rest: false,
             space: Space::default(),
             lasts: LastLsns::new(last),
-            next_run: runs.iter().map(|run| run.id.0 + 1).max().unwrap_or(1),
+            next_run: next_run(storage),
             compaction_first: false,
         }
+    }
+
+    /// The levels have been replaced by others: what is under way is of no use.
+    pub(crate) fn levels_replaced(&mut self, storage: &mut Storage) {
+        self.abandon_flush(storage);
+        self.abandon_compaction(storage);
+        self.next_run = next_run(storage);
+        self.at_rest = false;
     }
 
     /// Jobs under way, and whether a compaction may have to be begun.
@@ -138,6 +144,20 @@ impl Jobs {
         self.compaction = None;
         self.at_rest = false;
         self.space.narrower = 0;
+    }
+
+    /// Gives up the flush under way.
+    pub(crate) fn abandon_flush(&mut self, storage: &mut Storage) {
+        if let Some(mut flush) = self.flush.take() {
+            flush.build.abandon(storage);
+        }
+    }
+
+    /// Gives up the compaction under way.
+    pub(crate) fn abandon_compaction(&mut self, storage: &mut Storage) {
+        if let Some(mut compaction) = self.compaction.take() {
+            compaction.build.abandon(storage);
+        }
     }
 
     /// Moves one job: the flush, or where that waits, the compaction; in turns while L1 or the
@@ -357,6 +377,13 @@ impl Jobs {
         trim(&head, removed, reach, &mut self.lasts, &mut edit);
         edit
     }
+}
+
+/// A number for a run that is newer than all that are there.
+fn next_run(storage: &Storage) -> u64 {
+    let level = storage.head().level(1);
+    let runs = level.map_or(&[][..], |level| &level.runs);
+    runs.iter().map(|run| run.id.0 + 1).max().unwrap_or(1)
 }
 
 impl Site<'_> {

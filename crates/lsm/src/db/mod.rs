@@ -21,7 +21,7 @@ mod condition;
 pub(crate) mod jobs;
 mod logflush;
 pub mod promote;
-mod replay;
+pub(crate) mod replay;
 mod source;
 pub(crate) mod space;
 pub(crate) mod stats;

@@ -73,6 +73,12 @@ impl Tables {
         }
     }
 
+    /// The memtables, newest first.
+    pub(crate) fn into_newest_first(self) -> Vec<Arc<Memtable>> {
+        let frozen = self.into_frozen().into_iter().rev();
+        frozen.map(|frozen| frozen.table).collect()
+    }
+
     /// The memtables, oldest first.
     pub(super) fn into_frozen(mut self) -> VecDeque<Frozen> {
         self.close();

@@ -204,17 +204,13 @@ impl Jobs {
 
     /// The flush found no room.
     pub(super) fn give_up_flush(&mut self, storage: &mut Storage) {
-        if let Some(mut flush) = self.flush.take() {
-            flush.build.abandon(storage);
-        }
+        self.abandon_flush(storage);
         self.space.give_up();
     }
 
     /// The compaction found no room: the next one is narrower.
     pub(super) fn give_up_compaction(&mut self, storage: &mut Storage) {
-        if let Some(mut compaction) = self.compaction.take() {
-            compaction.build.abandon(storage);
-        }
+        self.abandon_compaction(storage);
         self.space.give_up();
         self.space.narrower = (self.space.narrower + 1).min(NARROWER_MAX);
     }

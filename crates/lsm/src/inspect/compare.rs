@@ -2,6 +2,9 @@
 //! of logs as far as both have them. Where pointers hold places, each copy's are translated to
 //! segment numbers first.
 //!
+//! Members that each built their own levels hold the same pairs instead: all of them are compared,
+//! as of the last write that both have.
+//!
 //! Members may stand at different edits, where one was stopped before the other. Then the one that
 //! is further is taken back to the edit of the other, as far as its manifest remembers; what has
 //! been freed since then is compared by number, length and checksum alone.
@@ -12,6 +15,7 @@ use std::sync::Arc;
 use argosy_base::{EditSeq, LogKind, RegionId, SegmentNumber};
 use argosy_device::{Buffer, Store};
 
+use super::pairs::{Copy, compare_pairs};
 use super::verify::{LogEnds, log_ends};
 use super::{Region, Windows};
 use crate::addresses::translate_out;
@@ -77,6 +81,11 @@ pub struct Comparison {
     pub log_segments: u64,
     /// Bytes of them.
     pub log_bytes: u64,
+    /// Pairs that are equal, where the members built their levels each by itself: then no level
+    /// segments are compared.
+    pub pairs: Option<u64>,
+    /// Bytes of them.
+    pub pair_bytes: u64,
 }
 
 /// Compares two copies of a region.
@@ -102,7 +111,10 @@ pub fn compare(
             None => return Err(Box::new(differ(format!("the {which} cannot be read")))),
         }
     }
-    let edits = [now[0].seq(), now[1].seq()];
+    let edits = [now[0].group_edit(), now[1].group_edit()];
+    if now.iter().any(|version| version.builds_levels()) {
+        return compare_builders(id, members, [now[0], now[1]], settings);
+    }
     let common = edits[0].min(edits[1]);
     let at = |which: usize| match edits[which] == common {
         true => Some(now[which].clone()),
@@ -119,6 +131,8 @@ pub fn compare(
         level_bytes: 0,
         log_segments: 0,
         log_bytes: 0,
+        pairs: None,
+        pair_bytes: 0,
     };
     if let (Some(first), Some(second)) = (&first, &second) {
         compare_names(id, first, second)?;
@@ -129,6 +143,47 @@ pub fn compare(
         found: &mut found,
     };
     pair.levels()?;
+    pair.logs(members, settings)?;
+    Ok(found)
+}
+
+/// Compares members of which at least one built its own levels.
+fn compare_builders(
+    region: RegionId,
+    members: [Member<'_>; 2],
+    now: [&Version; 2],
+    settings: &Settings,
+) -> Result<Comparison, Box<Difference>> {
+    let differ = |what: String| {
+        Box::new(Difference {
+            region,
+            part: "pairs".to_owned(),
+            number: None,
+            offset: None,
+            what,
+        })
+    };
+    let open = |which: usize| {
+        let copy = Copy::open(now[which], members[which].windows, settings);
+        copy.map_err(|what| differ(format!("the {}: {what}", ["first", "second"][which])))
+    };
+    let pairs = compare_pairs(&[open(0)?, open(1)?]).map_err(differ)?;
+    let mut found = Comparison {
+        region,
+        edits: now.map(Version::group_edit),
+        at: None,
+        level_segments: 0,
+        level_bytes: 0,
+        log_segments: 0,
+        log_bytes: 0,
+        pairs: Some(pairs.pairs),
+        pair_bytes: pairs.bytes,
+    };
+    let mut pair = Pair {
+        region,
+        now,
+        found: &mut found,
+    };
     pair.logs(members, settings)?;
     Ok(found)
 }

@@ -11,6 +11,7 @@
 //! same recovery of logs. What is said here to be whole is what a server would open.
 
 mod compare;
+mod pairs;
 mod pointers;
 mod verify;
 

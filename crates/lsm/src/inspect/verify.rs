@@ -20,7 +20,7 @@ use crate::level::verify::{
 use crate::level::{Entry, Form, LevelError, ReadAhead, ReadAt, SegmentName, SegmentReader};
 use crate::log::segment::{Geometry, Position};
 use crate::log::verify::{LogFault, find_torn, verify_sealed};
-use crate::log::{RecoverError, Recovered, Recovery, Unflushed, recover};
+use crate::log::{RecoverError, Recovered, Recovery, Replayed, Unflushed, recover};
 use crate::merge::Source as _;
 use crate::settings::Settings;
 use crate::version::{LevelEntry, Run, RunTree, Version};
@@ -446,7 +446,7 @@ impl Verifier<'_> {
 
     /// Whether everything that was declared durable is there.
     fn tails(&mut self, windows: &Windows) {
-        match recover_logs(self.version, self.geometry, windows) {
+        match recover_logs(self.version, self.geometry, windows, |_| {}) {
             Ok(_) => {}
             Err(RecoverError::Read { log, source }) => {
                 let what = source.to_string();
@@ -529,10 +529,11 @@ pub(super) fn read_log(
         .read(offset, out)
 }
 
-fn recover_logs(
+pub(super) fn recover_logs(
     version: &Version,
     geometry: Geometry,
     windows: &Windows,
+    visit: impl FnMut(Replayed<'_>),
 ) -> Result<Recovered, RecoverError<DeviceError>> {
     let chains = LogKind::ALL.map(|log| chain_of(version, log));
     let recovery = Recovery {
@@ -545,7 +546,7 @@ fn recover_logs(
         past_holes: false,
     };
     let read = |segment: &LogSegment, at: u32, out: &mut [u8]| read_log(version, segment, at, out);
-    recover(&recovery, read, |_| {})
+    recover(&recovery, read, visit)
 }
 
 /// Where the logs of `version` end: what a server would find that opens it.
@@ -557,7 +558,7 @@ pub fn log_ends(
     windows: &Windows,
     settings: &Settings,
 ) -> Result<LogEnds, String> {
-    let recovered = recover_logs(version, Geometry::of(settings), windows);
+    let recovered = recover_logs(version, Geometry::of(settings), windows, |_| {});
     let recovered = recovered.map_err(|error| error.to_string())?;
     let [recovery, large] = recovered.logs;
     Ok(LogEnds {

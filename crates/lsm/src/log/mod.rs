@@ -10,16 +10,19 @@
 //! 3. Full windows, and on request what is filled of the current one, become flush ranges
 //!    ([`LogWriter::take_flush`]). Their window is used again only when every member has them.
 //! 4. [`read_value`] finds a value again, in the window while it is there, on the device afterwards.
-//! 5. After a stop [`recover()`] merges what the device and surviving windows hold into the one
+//! 5. A member that builds its own levels gathers what is flushed into their history ([`feed`]).
+//! 6. After a stop [`recover()`] merges what the device and surviving windows hold into the one
 //!    history that is there without a gap.
 //!
 //! Reading order: [`record`] and [`segment`] (the formats), [`windows`], [`writer`], [`group`],
-//! [`value`], [`scan`], [`recover`](mod@recover) (the decisions after a stop, as a table).
+//! [`value`], [`feed`], [`scan`], [`recover`](mod@recover) (the decisions after a stop, as a table).
 //!
 //! Invariants: a record never crosses the end of its window; a group of records is visible whole or
 //! not at all; every record's checksum covers its region, segment, epoch and offset (I2), so what a
 //! window or a device segment held in an earlier life is never taken for a record.
 
+pub mod feed;
+mod gather;
 pub mod group;
 mod probe;
 pub mod record;

@@ -22,13 +22,13 @@
 //! Reading beyond the end must never happen again: whoever goes on writing cuts first (an edit that
 //! seals the logs where they end) and continues in new segments.
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use argosy_base::{LogKind, Lsn, Pointer, RegionId, SegmentNumber};
 use argosy_device::SharedMemory;
 
-use super::record::{Client, Record, RecordKind};
+use super::gather::Group;
+use super::record::Client;
 use super::scan::{Head, ReadDevice, Scan, Source, Stop};
 use super::segment::{Geometry, Position};
 use crate::edit::{LogPoint, LogSegment};
@@ -197,6 +197,8 @@ struct History<'a> {
     /// Behind the last record of complete groups in each segment.
     ends: [Ends; 2],
     group: Group,
+    /// Behind the last record of the group in each segment.
+    group_ends: [Ends; 2],
 }
 
 impl<'a> History<'a> {
@@ -225,6 +227,7 @@ impl<'a> History<'a> {
             last: Lsn(next.0 - 1),
             ends: <[Ends; 2]>::default(),
             group: Group::default(),
+            group_ends: <[Ends; 2]>::default(),
         })
     }
 
@@ -238,6 +241,7 @@ impl<'a> History<'a> {
             let head = *self.scans[log.index()].head().expect("it is the lower one");
             if head.lsn > self.next && self.recovery.past_holes {
                 self.group = Group::default();
+                self.group_ends = <[Ends; 2]>::default();
                 self.next = head.lsn;
             }
             if head.lsn > self.next {
@@ -271,7 +275,7 @@ impl<'a> History<'a> {
     ) -> Result<(), RecoverError<E>> {
         let record = self.scans[log.index()].record();
         let more = record.more;
-        if let Err(what) = self.group.add(log, head, &record) {
+        if let Err(what) = self.group.add(log, head.at(), &record, record.value.len()) {
             return Err(RecoverError::Corrupt {
                 log,
                 segment: head.segment.number,
@@ -281,9 +285,10 @@ impl<'a> History<'a> {
             });
         }
         self.next = head.lsn.next();
+        note_end(&mut self.group_ends[log.index()], head.behind());
         if !more {
             self.last = head.lsn;
-            for (ends, of_group) in self.ends.iter_mut().zip(&mut self.group.ends) {
+            for (ends, of_group) in self.ends.iter_mut().zip(&mut self.group_ends) {
                 of_group.drain(..).for_each(|end| note_end(ends, end));
             }
             self.group.hand_out(visit);
@@ -390,92 +395,6 @@ fn seals(chain: &[LogSegment], ends: &Ends) -> Vec<LogPoint> {
         }
     };
     open.map(seal).collect()
-}
-
-/// A group whose records are gathered until it is complete.
-#[derive(Default)]
-struct Group {
-    operations: Vec<Gathered>,
-    /// Keys and, of the recovery log, values.
-    bytes: Vec<u8>,
-    /// The value of the last operation goes on in the next record of this log.
-    continues: Option<LogKind>,
-    /// Behind the group's last record in each segment.
-    ends: [Ends; 2],
-}
-
-struct Gathered {
-    lsn: Lsn,
-    log: LogKind,
-    at: Pointer,
-    kind: RecordKind,
-    key: Range<usize>,
-    value: Range<usize>,
-    value_len: usize,
-    client: Option<Client>,
-    expiry: Option<u64>,
-}
-
-impl Group {
-    /// Adds the next record, or tells why it cannot be one of this group.
-    fn add(&mut self, log: LogKind, head: &Head, record: &Record<'_>) -> Result<(), &'static str> {
-        match self.continues {
-            Some(of) if of != log || !record.key.is_empty() => {
-                return Err("a value in chunks is not continued");
-            }
-            None if record.key.is_empty() => return Err("a chunk continues nothing"),
-            Some(_) => {}
-            None => {
-                let start = self.bytes.len();
-                self.bytes.extend_from_slice(record.key);
-                let end = self.bytes.len();
-                self.operations.push(Gathered {
-                    lsn: head.lsn,
-                    log,
-                    at: head.at(),
-                    kind: record.kind,
-                    key: start..end,
-                    value: end..end,
-                    value_len: 0,
-                    client: record.client,
-                    expiry: record.expiry,
-                });
-            }
-        }
-        let operation = self.operations.last_mut().expect("there is one by now");
-        operation.lsn = head.lsn;
-        operation.value_len += record.value.len();
-        if log == LogKind::Recovery {
-            self.bytes.extend_from_slice(record.value);
-            operation.value.end = self.bytes.len();
-        }
-        self.continues = record.chunk.then_some(log);
-        note_end(&mut self.ends[log.index()], head.behind());
-        Ok(())
-    }
-
-    /// Hands the operations out, and begins the next group.
-    fn hand_out(&mut self, visit: &mut impl FnMut(Replayed<'_>)) {
-        for operation in self.operations.drain(..) {
-            let entry = match (operation.kind, operation.log) {
-                (RecordKind::Delete | RecordKind::Mark, _) => Entry::Tombstone,
-                (RecordKind::Put, LogKind::Recovery) => Entry::Inline(&self.bytes[operation.value]),
-                (RecordKind::Put, LogKind::Large) => Entry::Pointer {
-                    at: operation.at,
-                    value_len: u32::try_from(operation.value_len).unwrap_or(u32::MAX),
-                },
-            };
-            visit(Replayed {
-                key: &self.bytes[operation.key],
-                lsn: operation.lsn,
-                entry,
-                at: operation.at,
-                client: operation.client,
-                expiry: operation.expiry,
-            });
-        }
-        self.bytes.clear();
-    }
 }
 
 #[cfg(test)]

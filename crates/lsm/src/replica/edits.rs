@@ -36,7 +36,10 @@ pub(super) enum Expected {
 
 /// An edit under way.
 pub(super) struct Submitted {
+    /// The group's number of it.
     seq: EditSeq,
+    /// This member's.
+    local: EditSeq,
     checkpoint: bool,
     /// Log bytes that are durable when it is.
     needs: Vec<(SegmentNumber, u32)>,
@@ -47,6 +50,11 @@ impl Replica {
     /// the next edit, or a checkpoint. Empty: submit it.
     pub fn missing(&mut self, edit: &Edit) -> Vec<MissingPart> {
         self.start_waiting();
+        let edit = self.localized(edit.clone());
+        self.missing_here(&edit)
+    }
+
+    fn missing_here(&mut self, edit: &Edit) -> Vec<MissingPart> {
         self.expected.clear();
         self.named = edit.added.iter().map(|(_, _, s)| s.number).collect();
         let mut parts = Vec::new();
@@ -385,9 +393,12 @@ impl Replica {
     /// Nothing was begun then.
     pub fn submit_edit(&mut self, bytes: &[u8]) -> Result<EditSeq, ReplicaError> {
         let edit = Edit::decode(bytes).map_err(StorageError::from)?;
-        if let Some(part) = self.missing(&edit).first() {
+        let seq = edit.seq;
+        self.start_waiting();
+        let edit = self.localized(edit);
+        if let Some(part) = self.missing_here(&edit).first() {
             return Err(ReplicaError::Missing {
-                edit: edit.seq,
+                edit: seq,
                 number: part.number,
                 to: part.to,
             });
@@ -397,7 +408,11 @@ impl Replica {
         for need in &needs {
             self.write_up_to(&need.segment, need.to)?;
         }
+        let replaces = self.replaces_levels(&edit);
         self.storage.commit(&edit)?;
+        if replaces {
+            self.levels_replaced();
+        }
         if edit.checkpoint || !edit.logs_removed.is_empty() {
             self.trim_log_map();
         }
@@ -417,15 +432,20 @@ impl Replica {
             let fill = Fill::new(entry.segment, Arc::clone(&entry.stored));
             self.fills.entry(entry.segment.number).or_insert(fill);
         }
+        if let Some(builder) = &mut self.builder {
+            let needs = needs.iter();
+            needs.for_each(|need| builder.needs(need.segment.number, need.to));
+        }
         self.submitted.push_back(Submitted {
-            seq: edit.seq,
+            seq,
+            local: edit.seq,
             checkpoint: edit.checkpoint,
             needs: needs
                 .iter()
                 .map(|need| (need.segment.number, need.to))
                 .collect(),
         });
-        Ok(edit.seq)
+        Ok(seq)
     }
 
     /// Takes places for what `edit` adds and no bytes came for: new log segments. They may use the
@@ -450,12 +470,31 @@ impl Replica {
         Ok(())
     }
 
-    /// Edit `seq` is durable and current.
-    pub(super) fn applied(&mut self, seq: EditSeq) -> Result<(), ReplicaError> {
-        let first = self.submitted.pop_front();
-        let submitted = first.expect("every edit was submitted here");
-        assert_eq!(submitted.seq, seq, "edits are applied in order");
+    /// The edit that this member knows as `local` is durable and current.
+    pub(super) fn committed(&mut self, local: EditSeq) -> Result<(), ReplicaError> {
+        let submitted = self.submitted.pop_front_if(|first| first.local == local);
+        match (submitted, &mut self.builder) {
+            (Some(submitted), _) => self.applied(submitted),
+            (None, Some(builder)) => {
+                builder.committed(local, &mut self.storage);
+                Ok(())
+            }
+            (None, None) => panic!("{local} was not submitted here"),
+        }
+    }
+
+    /// Whether a checkpoint is on its way.
+    pub(super) fn is_catching_up(&self) -> bool {
+        self.submitted.iter().any(|submitted| submitted.checkpoint)
+    }
+
+    /// An edit of the group is durable and current.
+    fn applied(&mut self, submitted: Submitted) -> Result<(), ReplicaError> {
+        let seq = submitted.seq;
         for (number, to) in submitted.needs {
+            if let Some(builder) = &mut self.builder {
+                builder.has(number, to);
+            }
             if let Some(fill) = self.fills.get_mut(&number) {
                 let blocks = block_up(to);
                 let durable = if blocks <= fill.written {
@@ -469,6 +508,10 @@ impl Replica {
             }
         }
         if submitted.checkpoint {
+            if self.builder.is_some() {
+                // Nothing is shipped ahead of an edit: what came was for this checkpoint, or one before.
+                self.expect_checkpoint();
+            }
             self.give_up_arrivals();
             let head = self.storage.head();
             let orphans = self.fills.keys().filter(|n| head.stored(**n).is_none());

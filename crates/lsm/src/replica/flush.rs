@@ -3,7 +3,8 @@
 //! 1. A range is copied from the window that holds it and its write is begun; if the segment is
 //!    not known yet, it waits for the edit that adds it.
 //! 2. When the writes of some ranges have ended, one sync is begun for all of them.
-//! 3. When that has ended they are told as flushed, in the order in which they were asked for.
+//! 3. When that has ended they are told as flushed, in the order in which they were asked for, and,
+//!    where this member builds its own levels, once their records are in memtables.
 
 use std::sync::Arc;
 
@@ -19,8 +20,11 @@ use crate::storage::StoredSegment;
 
 /// A flush whose bytes are on their way.
 pub(super) struct Flight {
-    range: FlushRange,
-    stored: Arc<StoredSegment>,
+    pub(super) range: FlushRange,
+    pub(super) segment: LogSegment,
+    pub(super) stored: Arc<StoredSegment>,
+    /// Its records are in memtables, where this member has any.
+    pub(super) fed: bool,
     /// The last sync that was begun covers it.
     syncing: bool,
     /// It has ended.
@@ -65,6 +69,8 @@ impl Replica {
         match self.write_up_to(&entry.segment, range.to) {
             Ok(()) => self.flights.push(Flight {
                 range: *range,
+                segment: entry.segment,
+                fed: self.builder.is_none(),
                 stored: Arc::clone(&entry.stored),
                 syncing: false,
                 durable: false,
@@ -140,6 +146,7 @@ impl Replica {
 
     /// Goes on with the flushes whose bytes are on their way.
     pub(super) fn step_flushes(&mut self) -> Result<(), ReplicaError> {
+        self.tell_flushed();
         if let Some(sync) = &self.sync {
             match sync.poll() {
                 None => return Ok(()),
@@ -166,14 +173,21 @@ impl Replica {
         Ok(())
     }
 
-    /// Tells the flushes that are durable, in the order in which they were asked for: "flushed up
-    /// to" is about everything before, too.
     fn sync_ended(&mut self) {
         self.sync = None;
         for flight in self.flights.iter_mut().filter(|flight| flight.syncing) {
             flight.durable = true;
         }
-        let done = self.flights.iter().take_while(|flight| flight.durable);
+        self.tell_flushed();
+    }
+
+    /// Tells the flushes that are durable, in the order in which they were asked for: "flushed up
+    /// to" is about everything before, too.
+    fn tell_flushed(&mut self) {
+        let done = self
+            .flights
+            .iter()
+            .take_while(|flight| flight.durable && flight.fed);
         let done = done.count();
         for flight in self.flights.drain(..done) {
             if let Some(fill) = self.fills.get_mut(&flight.range.segment) {

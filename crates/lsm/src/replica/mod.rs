@@ -14,7 +14,9 @@
 //!    one-sided, are made durable ([`Replica::flush`]). [`Replica::step`] tells what has been done.
 //! 4. Windows are taken back by [`Replica::detach`]: the memory was revoked by whoever calls, and
 //!    its valid bytes go on in fresh memory.
-//! 5. [`Replica::into_parts`] hands the storage on to an engine that serves.
+//! 5. One that builds its own levels ([`Replica::build_levels`]) takes the logs alone, and
+//!    [`Replica::build`] does the rest.
+//! 6. [`Replica::into_parts`] hands the storage on to an engine that serves.
 //!
 //! It is also a source for others: [`Replica::checkpoint`], [`Replica::read`].
 //!
@@ -24,7 +26,9 @@
 //! the device of a log is a prefix of each segment (I1); blocks there are not written twice unless
 //! an unclean stop left it open whether they had been written.
 
+mod build;
 mod edits;
+mod feeding;
 mod flush;
 mod places;
 mod tail;
@@ -248,6 +252,8 @@ pub struct Replica {
     events: Vec<ReplicaEvent>,
     /// The sync that the flushes it covers wait for.
     sync: Option<Ticket>,
+    /// What makes levels here, where they are not the primary's.
+    builder: Option<Box<build::Builder>>,
 }
 
 /// How far a log segment has been filled.
@@ -356,6 +362,7 @@ impl Replica {
             flights: Vec::new(),
             events: Vec::new(),
             sync: None,
+            builder: None,
             windows,
             storage,
         };
@@ -410,7 +417,7 @@ impl Replica {
             })
         });
         Position {
-            edit: version.seq(),
+            edit: version.group_edit(),
             epoch: version.epoch(),
             lsn: self.lsn,
             mark: version.mark(),
@@ -423,7 +430,12 @@ impl Replica {
     /// holds the same history.
     #[must_use]
     pub fn checkpoint(&self) -> Edit {
-        let mut edit = self.storage.checkpoint_edit();
+        let mut edit = Edit {
+            seq: self.storage.current().group_edit(),
+            follows: None,
+            own_mark: None,
+            ..self.storage.checkpoint_edit()
+        };
         for log in LogKind::ALL {
             for entry in self.storage.current().log(log) {
                 let number = entry.segment.number;
@@ -445,9 +457,10 @@ impl Replica {
         self.tell_arrivals()?;
         let committed = self.storage.step()?;
         for edit in committed {
-            self.applied(edit.notice.seq)?;
+            self.committed(edit.notice.seq)?;
         }
         self.start_waiting();
+        self.feed()?;
         self.step_flushes()?;
         Ok(std::mem::take(&mut self.events))
     }
@@ -468,7 +481,7 @@ impl Replica {
     /// As [`step`](Self::step).
     pub fn into_parts(mut self) -> Result<Parts, ReplicaError> {
         for edit in self.storage.settle()? {
-            self.applied(edit.notice.seq)?;
+            self.committed(edit.notice.seq)?;
         }
         let pending: Vec<_> = self.storage.pending().map(|s| s.number()).collect();
         for number in pending {

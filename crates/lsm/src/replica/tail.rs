@@ -40,6 +40,11 @@ impl Replica {
         self.waiting.clear();
         self.forget_places();
         self.expect_checkpoint();
+        if self.builder.is_some() {
+            // They were fetched for a checkpoint that replaces the levels; the next may keep them, or
+            // not be needed.
+            self.give_up_arrivals();
+        }
         self.rescan(&survivors)?;
         Ok(self.position())
     }
@@ -74,7 +79,21 @@ impl Replica {
                 .expect("a chain's segments are stored")
                 .read(offset, out)
         };
-        let recovered = recover(&recovery, read, |_| {})?;
+        let mut builder = self.builder.take();
+        if let Some(builder) = &mut builder {
+            builder.begin_again(&mut self.storage);
+        }
+        let recovered = recover(&recovery, read, |replayed| {
+            if let Some(builder) = &mut builder {
+                builder.replayed(&replayed);
+            }
+        })?;
+        if let Some(builder) = &mut builder {
+            builder.replayed_all(&self.storage, &recovered);
+            // What it found is all there is of them.
+            self.flights.iter_mut().for_each(|flight| flight.fed = true);
+        }
+        self.builder = builder;
         self.lsn = recovered.last;
         for (log, tail) in LogKind::ALL.into_iter().zip(&recovered.logs) {
             self.take_tail(log, tail, &survivors[log.index()])?;

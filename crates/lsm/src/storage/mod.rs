@@ -147,6 +147,8 @@ pub struct Storage {
     /// The next number to give out, and the first that may not be.
     next_number: SegmentNumber,
     number_limit: SegmentNumber,
+    /// The first number of the range that it numbers its segments from, where that is its own.
+    own: Option<SegmentNumber>,
 }
 
 impl Storage {
@@ -207,6 +209,7 @@ impl Storage {
             manifest,
             next_number: current.mark(),
             number_limit: current.mark(),
+            own: None,
             head: Arc::clone(&current),
             current,
             pending: BTreeMap::new(),
@@ -246,6 +249,12 @@ impl Storage {
         &self.head
     }
 
+    /// Whether a further edit would find room in the queue.
+    #[must_use]
+    pub(crate) fn takes_edits(&self) -> bool {
+        self.queue.len() < QUEUE_MAX / 2
+    }
+
     /// An empty edit that would come next.
     #[must_use]
     pub fn next_edit(&self, epoch: Epoch) -> Edit {
@@ -277,8 +286,29 @@ impl Storage {
     /// edits have filled, and that is to make edits of its own.
     pub(crate) fn restart_numbers(&mut self) {
         let mark = self.head.mark();
+        self.own = None;
         self.next_number = mark;
         self.number_limit = mark;
+    }
+
+    /// Gives out numbers from the range that begins at `first` from now on, which belongs to this
+    /// member alone: as many as its version has reserved.
+    pub(crate) fn number_for_itself(&mut self, first: SegmentNumber) {
+        self.own = Some(first);
+        self.next_number = first.max(self.head.own_mark());
+        self.number_limit = self.next_number;
+    }
+
+    /// Has `edit` reserve one more block of the member's own numbers.
+    pub(crate) fn raise_own_mark(&self, edit: &mut Edit) {
+        let first = self.own.expect("it numbers segments for itself");
+        let mark = first.max(self.head.own_mark()).0 + self.settings.number_block;
+        edit.own_mark = Some(SegmentNumber(mark));
+    }
+
+    /// The member's own numbers below `mark` are recorded as in use.
+    pub(crate) fn own_mark_recorded(&mut self, mark: SegmentNumber) {
+        self.number_limit = self.number_limit.max(mark);
     }
 
     /// How many numbers are left to give out.

@@ -131,6 +131,11 @@ impl Step<'_> {
         self.ensure(rises, "the durable mark goes back", NONE)?;
         let rises = mark >= self.next.mark;
         self.ensure(rises, "the mark of segment numbers goes back", NONE)?;
+        let own_mark = edit.own_mark.unwrap_or(self.old.own_mark);
+        let rises = own_mark >= self.old.own_mark;
+        self.ensure(rises, "the own mark of segment numbers goes back", NONE)?;
+        self.next.own_mark = own_mark;
+        self.next.follows = edit.follows.or(self.next.follows);
         self.next.seq = edit.seq;
         self.next.epoch = edit.epoch;
         self.next.replay_from = replay_from;
@@ -318,7 +323,7 @@ impl Step<'_> {
 
     /// Where segment `number`, which the version is about to name, is stored.
     fn take(&mut self, number: SegmentNumber) -> Result<Arc<StoredSegment>, EditError> {
-        let fits = number < self.next.mark;
+        let fits = number < self.next.mark || number.is_own();
         self.ensure(fits, "a segment number is above the mark", number)?;
         let stored = self.new.get(&number).or_else(|| self.old.stored(number));
         let stored = stored.cloned().ok_or(EditError::NotHeld {

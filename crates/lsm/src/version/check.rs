@@ -142,8 +142,9 @@ fn table_exact(version: &Version) -> bool {
 }
 
 fn below_mark(version: &Version) -> bool {
-    let last = version.table.keys().next_back();
-    last.is_none_or(|last| *last < version.mark)
+    let numbers = version.table.keys().rev();
+    let last = numbers.copied().find(|number| !number.is_own());
+    last.is_none_or(|last| last < version.mark)
 }
 
 fn refs_exact(version: &Version) -> bool {

@@ -145,6 +145,10 @@ pub struct Version {
     replay_from: Lsn,
     durable: Lsn,
     mark: SegmentNumber,
+    /// See [`Edit::follows`].
+    follows: Option<EditSeq>,
+    /// See [`Edit::own_mark`]; 0 where it has none.
+    own_mark: SegmentNumber,
     /// L1 first; the last one is not empty.
     levels: Vec<Arc<Level>>,
     /// By [`LogKind::index`], each by ordinal.
@@ -170,6 +174,8 @@ impl Version {
             replay_from: Lsn(1),
             durable: Lsn(0),
             mark: SegmentNumber(1),
+            follows: None,
+            own_mark: SegmentNumber(0),
             levels: Vec::new(),
             logs: [Arc::default(), Arc::default()],
             log_refs: Arc::default(),
@@ -213,6 +219,25 @@ impl Version {
     #[must_use]
     pub const fn mark(&self) -> SegmentNumber {
         self.mark
+    }
+
+    /// The group's edit that the version has: its last one, but on a backup that builds its own
+    /// levels, which makes edits of its own beside.
+    #[must_use]
+    pub fn group_edit(&self) -> EditSeq {
+        self.follows.unwrap_or(self.seq)
+    }
+
+    /// Whether the levels are this member's own, and other edits than the group's have led to it.
+    #[must_use]
+    pub const fn builds_levels(&self) -> bool {
+        self.follows.is_some()
+    }
+
+    /// The member's own segment numbers below this may be in use; 0 where it has none.
+    #[must_use]
+    pub const fn own_mark(&self) -> SegmentNumber {
+        self.own_mark
     }
 
     /// The levels that are there, L1 first. Level n is at n − 1.
@@ -356,6 +381,8 @@ impl Version {
             replay_from: Some(self.replay_from),
             durable: Some(self.durable),
             mark: Some(self.mark),
+            follows: self.follows,
+            own_mark: Some(self.own_mark).filter(|mark| mark.0 > 0),
             added,
             trees,
             logs_added: self

@@ -1,0 +1,136 @@
+//! Holds the pairs of two copies against each other: for members that each built their own levels,
+//! and so have nothing but logs in common.
+
+use std::sync::Arc;
+
+use argosy_base::{KeyRange, LogKind, Lsn};
+use argosy_device::SharedMemory;
+use argosy_engine::{Scan, Snapshot};
+
+use super::Windows;
+use super::verify::recover_logs;
+use crate::cache::NodeCache;
+use crate::db::replay::Tables;
+use crate::log::{Geometry, LogWindows};
+use crate::memtable::Memtable;
+use crate::read::{FilterCounts, ReadView, Reading};
+use crate::settings::Settings;
+use crate::snapshot::LsmSnapshot;
+use crate::version::Version;
+
+/// Bytes of the cache through which each copy is read.
+const CACHE_BYTES: usize = 16 << 20;
+
+/// A copy, as a reader would see it.
+pub(super) struct Copy {
+    view: Arc<ReadView>,
+    reading: Arc<Reading>,
+    /// The last LSN of its history.
+    last: Lsn,
+}
+
+/// Pairs that both copies have, and their bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Pairs {
+    pub(super) pairs: u64,
+    pub(super) bytes: u64,
+}
+
+impl Copy {
+    /// The copy whose manifest says `version`, and of whose windows this is left.
+    pub(super) fn open(
+        version: &Version,
+        windows: &Windows,
+        settings: &Settings,
+    ) -> Result<Self, String> {
+        let geometry = Geometry::of(settings);
+        let mut tables = Tables::new(settings);
+        let recovered = recover_logs(version, geometry, windows, |replayed| {
+            tables.insert(replayed.key, replayed.lsn, replayed.entry);
+        });
+        let last = recovered.map_err(|error| error.to_string())?.last;
+        let mut memtables = tables.into_newest_first();
+        if memtables.is_empty() {
+            memtables.push(Arc::new(Memtable::new(0)));
+        }
+        let large = &windows[LogKind::Large.index()];
+        let slot = |slot: usize| match large.get(slot).and_then(Option::as_ref) {
+            Some(memory) => Arc::clone(memory),
+            None => Arc::new(SharedMemory::anonymous(geometry.slot_bytes())),
+        };
+        let slots = (0..geometry.slots()).map(slot).collect();
+        let region = version.region();
+        let levels_lsn = Lsn(version.replay_from().0.saturating_sub(1));
+        Ok(Self {
+            view: Arc::new(ReadView {
+                memtables,
+                version: Arc::new(version.clone()),
+                levels_lsn,
+            }),
+            reading: Arc::new(Reading {
+                region,
+                cache: Arc::new(NodeCache::new(CACHE_BYTES)),
+                windows: Arc::new(LogWindows::new(region, LogKind::Large, geometry, slots)),
+                filters: FilterCounts::default(),
+            }),
+            last: last.max(levels_lsn),
+        })
+    }
+
+    fn scan(&self, lsn: Lsn) -> Result<Box<dyn Scan>, String> {
+        let (view, reading) = (Arc::clone(&self.view), Arc::clone(&self.reading));
+        let snapshot = LsmSnapshot::new(view, lsn, reading);
+        snapshot
+            .scan(&KeyRange::all())
+            .map_err(|error| error.to_string())
+    }
+}
+
+/// Compares all pairs as of the last LSN that both copies have.
+///
+/// # Errors
+/// The first difference, in words: what the first copy has, and the second.
+pub(super) fn compare_pairs(copies: &[Copy; 2]) -> Result<Pairs, String> {
+    let [first, second] = copies;
+    let lsn = first.last.min(second.last);
+    if let Some(ahead) = copies.iter().find(|copy| copy.view.levels_lsn > lsn) {
+        return Err(format!(
+            "one has {lsn} and no more, the levels of the other go up to {}",
+            ahead.view.levels_lsn
+        ));
+    }
+    let (mut first, mut second) = (first.scan(lsn)?, second.scan(lsn)?);
+    let mut found = Pairs::default();
+    loop {
+        let next = |which: &str, scan: &mut Box<dyn Scan>| {
+            let pair = scan.next();
+            pair.map_err(|error| format!("the {which} cannot be read: {error}"))
+        };
+        let (a, b) = (next("first", &mut first)?, next("second", &mut second)?);
+        match (a, b) {
+            (None, None) => return Ok(found),
+            (Some(a), Some(b)) if a == b => {
+                found.pairs += 1;
+                found.bytes += (a.0.len() + a.1.len()) as u64;
+            }
+            (a, b) => {
+                return Err(format!(
+                    "as of {lsn} the first has {}, the second {}",
+                    describe(a.as_ref()),
+                    describe(b.as_ref())
+                ));
+            }
+        }
+    }
+}
+
+fn describe(pair: Option<&(Vec<u8>, Vec<u8>)>) -> String {
+    match pair {
+        None => "nothing more".to_owned(),
+        Some((key, value)) => {
+            let hash = xxhash_rust::xxh3::xxh3_64(value);
+            let key = key.escape_ascii();
+            format!("{key} with {} bytes ({hash:016x})", value.len())
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! Gathers the records of a group until it is complete: a batch, or a value in chunks, is handed out
+//! whole or not at all.
+
+use std::ops::Range;
+
+use argosy_base::{LogKind, Lsn, Pointer};
+
+use super::record::{Client, Record, RecordKind};
+use super::recover::Replayed;
+use crate::level::Entry;
+
+/// See the module documentation.
+#[derive(Default)]
+pub(super) struct Group {
+    operations: Vec<Gathered>,
+    /// Keys and, of the recovery log, values.
+    bytes: Vec<u8>,
+    /// The value of the last operation goes on in the next record of this log.
+    continues: Option<LogKind>,
+}
+
+struct Gathered {
+    lsn: Lsn,
+    log: LogKind,
+    at: Pointer,
+    kind: RecordKind,
+    key: Range<usize>,
+    value: Range<usize>,
+    value_len: usize,
+    client: Option<Client>,
+    expiry: Option<u64>,
+}
+
+impl Group {
+    /// Adds the next record, which begins at `at` and has a value of `value_len` bytes (which, of
+    /// the large log, need not be in it), or tells why it cannot be one of this group.
+    pub(super) fn add(
+        &mut self,
+        log: LogKind,
+        at: Pointer,
+        record: &Record<'_>,
+        value_len: usize,
+    ) -> Result<(), &'static str> {
+        match self.continues {
+            Some(of) if of != log || !record.key.is_empty() => {
+                return Err("a value in chunks is not continued");
+            }
+            None if record.key.is_empty() => return Err("a chunk continues nothing"),
+            Some(_) => {}
+            None => {
+                let start = self.bytes.len();
+                self.bytes.extend_from_slice(record.key);
+                let end = self.bytes.len();
+                self.operations.push(Gathered {
+                    lsn: record.lsn,
+                    log,
+                    at,
+                    kind: record.kind,
+                    key: start..end,
+                    value: end..end,
+                    value_len: 0,
+                    client: record.client,
+                    expiry: record.expiry,
+                });
+            }
+        }
+        let operation = self.operations.last_mut().expect("there is one by now");
+        operation.lsn = record.lsn;
+        operation.value_len += value_len;
+        if log == LogKind::Recovery {
+            self.bytes.extend_from_slice(record.value);
+            operation.value.end = self.bytes.len();
+        }
+        self.continues = record.chunk.then_some(log);
+        Ok(())
+    }
+
+    /// Hands the operations out, and begins the next group.
+    pub(super) fn hand_out(&mut self, visit: &mut impl FnMut(Replayed<'_>)) {
+        for operation in self.operations.drain(..) {
+            let entry = match (operation.kind, operation.log) {
+                (RecordKind::Delete | RecordKind::Mark, _) => Entry::Tombstone,
+                (RecordKind::Put, LogKind::Recovery) => Entry::Inline(&self.bytes[operation.value]),
+                (RecordKind::Put, LogKind::Large) => Entry::Pointer {
+                    at: operation.at,
+                    value_len: u32::try_from(operation.value_len).unwrap_or(u32::MAX),
+                },
+            };
+            visit(Replayed {
+                key: &self.bytes[operation.key],
+                lsn: operation.lsn,
+                entry,
+                at: operation.at,
+                client: operation.client,
+                expiry: operation.expiry,
+            });
+        }
+        self.bytes.clear();
+    }
+}

@@ -1,0 +1,541 @@
+//! A backup that builds its own levels: the papers' Build-Index baseline (Tebis §5, Talos §5).
+//!
+//! It takes the logs from the primary like every backup, and nothing else:
+//!
+//! ```text
+//! primary ── log bytes ──▶ windows ── flush ──▶ device
+//!                             │
+//!                             └─ records, in LSN order ─▶ memtables ─▶ L1 ─▶ L2 ...   by itself
+//! ```
+//!
+//! - Records are read from a range of the windows when it is flushed, from a private copy, or from
+//!   the device when they were fetched; both logs together make one history ([`Feed`]). The primary is told that a range is flushed only
+//!   when its records are in a memtable: where this backup does not keep up, the primary's windows
+//!   stay occupied, and its writers wait.
+//! - A memtable becomes a run once everything in it is committed, as far as the primary has told.
+//! - The version has edits of its own, in a sequence of its own. What the primary's edits say of
+//!   the logs is taken over ([`Replica::localized`]); each such edit names the primary's
+//!   ([`Edit::follows`]). When log segments go is decided here, by the own start of replay.
+//! - Segments that are built here have numbers of this member's own range
+//!   ([`SegmentNumber::first_own`]), and mean nothing to others, unless a primary that lost its
+//!   copy adopts this one.
+//! - A checkpoint of the primary replaces the levels only where the logs that it names no longer
+//!   reach back to the own start of replay.
+//!
+//! After every look at the logs (opening, a new attempt, a checkpoint) the memtables are built anew
+//! from what was found.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use argosy_base::{EditSeq, Epoch, Instant, LogKind, Lsn, SegmentNumber, ServerId};
+use argosy_engine::{EngineError, Snapshot};
+
+use super::{Replica, ReplicaError};
+use crate::cache::NodeCache;
+use crate::db::jobs::{Jobs, Made, Now, Site};
+use crate::db::stats::{Counts, Stats, level_stats};
+use crate::db::trim::LastLsns;
+use crate::db::writer::Frozen;
+use crate::edit::{Edit, LogPoint, LogSegment};
+use crate::level::Entry;
+use crate::log::feed::Feed;
+use crate::log::{Geometry, LogWindows, Recovered, Replayed};
+use crate::memtable::Memtable;
+use crate::read::{FilterCounts, ReadView, Reading};
+use crate::settings::Settings;
+use crate::snapshot::LsmSnapshot;
+use crate::storage::Storage;
+use crate::version::Version;
+
+/// Bytes of a record's header, for the count of log bytes that a memtable stands for.
+const RECORD_OVERHEAD: u64 = 12;
+
+/// An edit that this member made by itself and that is not durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Own {
+    /// It retires the memtables up to here.
+    Flush {
+        last: Lsn,
+    },
+    Compaction,
+    /// It reserves numbers.
+    Numbers,
+}
+
+/// The memtables of a backup.
+pub(super) struct Tables {
+    settings: Settings,
+    active: Arc<Memtable>,
+    /// Bytes of log that the active one stands for.
+    active_log_bytes: u64,
+    /// The last LSN in any of them.
+    last: Lsn,
+    frozen: VecDeque<Frozen>,
+}
+
+/// How far a log segment has been fed.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct FedTo {
+    pub(super) to: u32,
+    /// The highest LSN in it so far.
+    pub(super) last: Lsn,
+}
+
+/// Part of a log that is on the device and has to be fed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Due {
+    pub(super) segment: SegmentNumber,
+    pub(super) to: u32,
+}
+
+/// What a backup has beside that builds its own levels.
+pub(super) struct Builder {
+    pub(super) jobs: Jobs,
+    counts: Counts,
+    pub(super) feed: Feed,
+    pub(super) tables: Tables,
+    pub(super) fed: BTreeMap<SegmentNumber, FedTo>,
+    /// What applied edits brought, and no flush.
+    pub(super) due: VecDeque<Due>,
+    /// Everything up to here is committed.
+    committed: Lsn,
+    /// Own edits under way, in order.
+    own: VecDeque<(EditSeq, Own)>,
+}
+
+impl Tables {
+    fn new(settings: &Settings, last: Lsn) -> Self {
+        Self {
+            settings: settings.clone(),
+            active: Arc::new(Memtable::new(settings.l0_bytes)),
+            active_log_bytes: 0,
+            last,
+            frozen: VecDeque::new(),
+        }
+    }
+
+    pub(super) fn insert(&mut self, replayed: &Replayed<'_>) {
+        let bytes = Memtable::entry_bytes_max(replayed.key.len(), &replayed.entry);
+        let long = self.active_log_bytes >= self.settings.l0_log_bytes;
+        if long || !self.active.fits(bytes) {
+            self.freeze(bytes);
+        }
+        self.active
+            .insert(replayed.key, replayed.lsn, replayed.entry);
+        let value = match replayed.entry {
+            Entry::Inline(value) => value.len() as u64,
+            Entry::Pointer { value_len, .. } => value_len.into(),
+            Entry::Tombstone => 0,
+        };
+        self.active_log_bytes += replayed.key.len() as u64 + value + RECORD_OVERHEAD;
+        self.last = replayed.lsn;
+    }
+
+    /// Freezes the active table, if there is anything in it, and begins one that takes `needed`.
+    fn freeze(&mut self, needed: usize) {
+        let size = self.settings.l0_bytes.max(2 * needed);
+        let fresh = Arc::new(Memtable::with_shared(size, self.active.shared()));
+        let full = std::mem::replace(&mut self.active, fresh);
+        self.active_log_bytes = 0;
+        if !full.is_empty() {
+            self.frozen.push_back(Frozen {
+                table: full,
+                last: self.last,
+                // Log bytes are covered by the points that each own flush names.
+                large: None,
+            });
+        }
+    }
+
+    /// Whether a further range might freeze a table, and so many are waiting that none may.
+    fn is_full(&self, runs: usize) -> bool {
+        let Settings {
+            l0_bytes,
+            memtables_max,
+            window_bytes,
+            l1_runs_max,
+            ..
+        } = self.settings;
+        let waits = self.frozen.len() + 1 >= memtables_max || runs >= l1_runs_max;
+        waits && self.active.used_bytes() + 2 * window_bytes > l0_bytes
+    }
+
+    fn bytes(&self) -> usize {
+        let frozen = self.frozen.iter().map(|frozen| frozen.table.memory_bytes());
+        self.active.memory_bytes() + frozen.sum::<usize>()
+    }
+}
+
+impl Builder {
+    fn new(storage: &Storage, last: Lsn) -> Self {
+        let settings = storage.settings();
+        Self {
+            jobs: Jobs::new(storage, last),
+            counts: Counts::default(),
+            feed: Feed::new(storage.region(), Geometry::of(settings), last),
+            tables: Tables::new(settings, last),
+            fed: BTreeMap::new(),
+            due: VecDeque::new(),
+            committed: Lsn(0),
+            own: VecDeque::new(),
+        }
+    }
+
+    /// Forgets the memtables: the history is looked at anew, from the start of replay.
+    pub(super) fn begin_again(&mut self, storage: &mut Storage) {
+        if !self.is_committing(|own| matches!(own, Own::Flush { .. })) {
+            self.jobs.abandon_flush(storage);
+        }
+        let before = Lsn(storage.head().replay_from().0.saturating_sub(1));
+        self.tables = Tables::new(storage.settings(), before);
+    }
+
+    /// An operation of the history that is looked at anew.
+    pub(super) fn replayed(&mut self, replayed: &Replayed<'_>) {
+        self.tables.insert(replayed);
+    }
+
+    /// That was all of the history.
+    pub(super) fn replayed_all(&mut self, storage: &Storage, recovered: &Recovered) {
+        let last = recovered.last;
+        let geometry = Geometry::of(storage.settings());
+        self.feed = Feed::new(storage.region(), geometry, last);
+        self.jobs.lasts = LastLsns::new(last);
+        self.due.clear();
+        let head = storage.head();
+        let sealed = LogKind::ALL.into_iter().flat_map(|log| head.log(log));
+        let sealed = sealed.filter_map(|entry| Some((entry.segment.number, entry.segment.end?)));
+        let open = recovered.logs.iter().flat_map(|tail| &tail.seals);
+        let open = open.map(|seal| (seal.number, seal.to));
+        let fed = sealed.chain(open);
+        self.fed = fed
+            .map(|(number, to)| (number, FedTo { to, last }))
+            .collect();
+    }
+
+    /// An edit is on its way that needs log bytes below `to`. Until they are fed nobody knows what
+    /// LSNs the segment holds.
+    pub(super) fn needs(&mut self, segment: SegmentNumber, to: u32) {
+        if self.fed.get(&segment).is_none_or(|fed| fed.to < to) {
+            self.jobs.lasts.set(segment, Lsn(u64::MAX));
+        }
+    }
+
+    /// Log bytes below `to` are here with an edit that was applied.
+    pub(super) fn has(&mut self, segment: SegmentNumber, to: u32) {
+        if self.fed.get(&segment).is_none_or(|fed| fed.to < to) {
+            self.due.push_back(Due { segment, to });
+        }
+    }
+
+    fn is_committing(&self, which: impl Fn(&Own) -> bool) -> bool {
+        self.own.iter().any(|(_, own)| which(own))
+    }
+
+    /// An own edit is durable.
+    pub(super) fn committed(&mut self, seq: EditSeq, storage: &mut Storage) {
+        let first = self.own.pop_front();
+        let (expected, own) = first.expect("an edit is the primary's or an own one");
+        assert_eq!(expected, seq, "edits are committed in order");
+        match own {
+            Own::Flush { last } => {
+                self.jobs.flush_committed();
+                let frozen = &mut self.tables.frozen;
+                while frozen.pop_front_if(|frozen| frozen.last <= last).is_some() {}
+                let head = storage.head();
+                self.fed
+                    .retain(|number, _| head.log_segment(*number).is_some());
+            }
+            Own::Compaction => self.jobs.compaction_committed(),
+            Own::Numbers => storage.own_mark_recorded(storage.current().own_mark()),
+        }
+    }
+}
+
+impl Replica {
+    /// Builds levels of its own from now on, with numbers of `server`'s range, instead of taking
+    /// the primary's. Blocks: the logs are read.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn build_levels(&mut self, server: ServerId) -> Result<(), ReplicaError> {
+        self.storage
+            .number_for_itself(SegmentNumber::first_own(server));
+        self.builder = Some(Box::new(Builder::new(&self.storage, self.lsn)));
+        self.refresh()
+    }
+
+    /// Whether it builds levels of its own.
+    #[must_use]
+    pub const fn builds_levels(&self) -> bool {
+        self.builder.is_some()
+    }
+
+    /// Everything up to `lsn` is committed, the primary says.
+    pub fn commit(&mut self, lsn: Lsn) {
+        if let Some(builder) = &mut self.builder {
+            builder.committed = builder.committed.max(lsn);
+        }
+    }
+
+    /// What was built here, and what memtables hold; `None` where nothing is built.
+    #[must_use]
+    pub fn stats(&self) -> Option<Stats> {
+        let builder = self.builder.as_deref()?;
+        let tables = &builder.tables;
+        let frozen = tables.frozen.iter().map(|frozen| frozen.table.len());
+        Some(Stats {
+            levels: level_stats(self.storage.current()),
+            memtable_bytes: tables.bytes(),
+            memtable_entries: tables.active.len() + frozen.sum::<usize>(),
+            memtables_frozen: tables.frozen.len(),
+            ..builder.counts.read()
+        })
+    }
+
+    /// What a reader would see here, up to the last LSN that is in memtables: for tests and tools
+    /// that compare members. `None` where nothing is built.
+    #[must_use]
+    pub fn snapshot(&self, cache: &Arc<NodeCache>) -> Option<Box<dyn Snapshot>> {
+        let tables = &self.builder.as_deref()?.tables;
+        let frozen = tables.frozen.iter().rev().map(|frozen| &frozen.table);
+        let version = self.storage.current();
+        let view = ReadView {
+            memtables: std::iter::once(&tables.active)
+                .chain(frozen)
+                .cloned()
+                .collect(),
+            version: Arc::clone(version),
+            levels_lsn: Lsn(version.replay_from().0.saturating_sub(1)),
+        };
+        let windows = self.windows[LogKind::Large.index()].clone();
+        let windows = LogWindows::new(self.region(), LogKind::Large, self.geometry, windows);
+        let reading = Reading {
+            region: self.region(),
+            cache: Arc::clone(cache),
+            windows: Arc::new(windows),
+            filters: FilterCounts::default(),
+        };
+        let snapshot = LsmSnapshot::new(Arc::new(view), tables.last, Arc::new(reading));
+        Some(Box::new(snapshot))
+    }
+
+    /// Whether building goes on by itself, without news from the primary.
+    #[must_use]
+    pub fn is_building(&self) -> bool {
+        self.builder.as_deref().is_some_and(|builder| {
+            let first = builder.tables.frozen.front();
+            let ripe = first.is_some_and(|frozen| frozen.last <= builder.committed);
+            ripe || builder.jobs.pending() > 0 || !builder.own.is_empty()
+        })
+    }
+
+    /// Does a step of building: a piece of a flush or of a compaction. Returns whether anything was
+    /// done. May block for reads.
+    ///
+    /// # Errors
+    /// The device's, final; damage to levels.
+    pub fn build(&mut self, now: Instant) -> Result<bool, EngineError> {
+        let Some(mut builder) = self.builder.take() else {
+            return Ok(false);
+        };
+        let built = self.build_with(&mut builder, now);
+        self.builder = Some(builder);
+        built
+    }
+
+    fn build_with(&mut self, builder: &mut Builder, now: Instant) -> Result<bool, EngineError> {
+        let room = self.storage.store().room();
+        builder.jobs.note_room(now, room, room.is_full());
+        let settings = self.storage.settings().clone();
+        let waits = !builder.tables.frozen.is_empty();
+        if room.is_full()
+            && builder.jobs.wants_pass(now, settings.flush_interval, waits)
+            && !builder.tables.active.is_empty()
+        {
+            builder.tables.freeze(0);
+            builder.jobs.pass_begun(now);
+        }
+        // What a checkpoint brings to the logs is looked at only when it is applied.
+        if self.is_catching_up() || !self.storage.takes_edits() {
+            return Ok(false);
+        }
+        let mut made = self.reserve_numbers(builder)?;
+        let committed = builder.committed;
+        let first = builder.tables.frozen.front();
+        let state = Now {
+            frozen: first.filter(|frozen| frozen.last <= committed),
+            is_durable: &|_| true,
+            flush_committing: builder.is_committing(|own| matches!(own, Own::Flush { .. })),
+            compaction_committing: builder.is_committing(|own| *own == Own::Compaction),
+        };
+        let epoch = self.storage.head().epoch().max(Epoch(1));
+        let mut site = Site {
+            storage: &mut self.storage,
+            settings: &settings,
+            epoch,
+            observer: None,
+            counts: &builder.counts,
+        };
+        let (edit, own) = match builder.jobs.step(&mut site, &state)? {
+            Made::Nothing => return Ok(made),
+            Made::Progress => return Ok(true),
+            Made::Compacted(edit) => (edit, Own::Compaction),
+            Made::Flushed(mut edit) => {
+                let replay_from = edit.replay_from.expect("a flush raises it");
+                edit.log_points = self.points();
+                let last = Lsn(replay_from.0 - 1);
+                (edit, Own::Flush { last })
+            }
+        };
+        self.commit_own(builder, edit, own)?;
+        made |= true;
+        Ok(made)
+    }
+
+    /// How far the logs that are open have been written: what is flushed to levels has to be
+    /// durable there, too, since their last edits may never be.
+    fn points(&self) -> Vec<LogPoint> {
+        let open = self.storage.head().open_logs();
+        let written = open.filter_map(|entry| {
+            let fill = self.fills.get(&entry.segment.number)?;
+            (fill.written > 0).then_some(LogPoint {
+                log: entry.segment.log,
+                number: entry.segment.number,
+                to: fill.written,
+            })
+        });
+        written.collect()
+    }
+
+    fn reserve_numbers(&mut self, builder: &mut Builder) -> Result<bool, EngineError> {
+        let few = self.storage.numbers_left() < self.storage.settings().number_block / 2;
+        if !few || builder.is_committing(|own| *own == Own::Numbers) {
+            return Ok(false);
+        }
+        let epoch = self.storage.head().epoch().max(Epoch(1));
+        let mut edit = self.storage.next_edit(epoch);
+        self.storage.raise_own_mark(&mut edit);
+        self.commit_own(builder, edit, Own::Numbers)?;
+        Ok(true)
+    }
+
+    fn commit_own(
+        &mut self,
+        builder: &mut Builder,
+        mut edit: Edit,
+        own: Own,
+    ) -> Result<(), EngineError> {
+        let head = self.storage.head();
+        if !head.builds_levels() {
+            edit.follows = Some(head.group_edit());
+        }
+        self.storage.commit(&edit)?;
+        builder.own.push_back((edit.seq, own));
+        Ok(())
+    }
+
+    // --- What the primary's edits mean here ---
+
+    /// `edit`, the group's, as this member applies it: the same, unless it builds its own levels.
+    pub(super) fn localized(&self, edit: Edit) -> Edit {
+        if self.builder.is_none() {
+            return edit;
+        }
+        let head = self.storage.head();
+        let seq = head.seq().next();
+        let follows = Some(edit.seq);
+        if !edit.checkpoint {
+            return Edit {
+                seq,
+                follows,
+                replay_from: None,
+                removed: Vec::new(),
+                clipped: Vec::new(),
+                added: Vec::new(),
+                trees: Vec::new(),
+                logs_removed: Vec::new(),
+                ..edit
+            };
+        }
+        match self.kept_logs(&edit) {
+            Some(logs_added) => Edit {
+                seq,
+                follows,
+                epoch: edit.epoch.max(head.epoch()),
+                durable: edit.durable.max(Some(head.durable())),
+                mark: edit.mark,
+                logs_added,
+                log_points: edit.log_points,
+                ..head.checkpoint()
+            },
+            None => Edit {
+                seq,
+                follows,
+                ..edit
+            },
+        }
+    }
+
+    /// The chains of `checkpoint`, with what this member still needs of its own in front and in
+    /// between; `None` where both together do not reach back to the own start of replay.
+    fn kept_logs(&self, checkpoint: &Edit) -> Option<Vec<LogSegment>> {
+        let head = self.storage.head();
+        let theirs = checkpoint.replay_from.unwrap_or(Lsn(1));
+        let reaches_back = theirs <= head.replay_from();
+        if !reaches_back && self.lsn.next() < theirs {
+            return None;
+        }
+        let mut logs = checkpoint.logs_added.clone();
+        for log in LogKind::ALL {
+            for entry in head.log(log) {
+                let segment = entry.segment;
+                let named = logs.iter().find(|other| other.number == segment.number);
+                if let Some(end) = named.map(|named| named.end) {
+                    let fill = self.fills.get(&segment.number);
+                    let cut = end.is_some_and(|end| fill.is_some_and(|fill| fill.end > end));
+                    // The primary may have what it cuts off in its levels only.
+                    if cut && !reaches_back {
+                        return None;
+                    }
+                    continue;
+                }
+                if segment.end.is_none() && reaches_back && head.log_refs(segment.number) == 0 {
+                    continue;
+                }
+                // One that ended, and where is not known here.
+                segment.end?;
+                logs.push(segment);
+            }
+        }
+        logs.sort_by_key(|segment| (segment.log, segment.ordinal));
+        let twice = logs
+            .windows(2)
+            .any(|pair| (pair[0].log, pair[0].ordinal) == (pair[1].log, pair[1].ordinal));
+        (!twice).then_some(logs)
+    }
+
+    /// Whether `edit`, localized and the next one, replaces the levels.
+    pub(super) fn replaces_levels(&self, edit: &Edit) -> bool {
+        self.builder.is_some() && edit.checkpoint && {
+            let head = self.storage.head();
+            edit.replay_from != Some(head.replay_from()) || edit.added != head.checkpoint().added
+        }
+    }
+
+    /// They are replaced.
+    pub(super) fn levels_replaced(&mut self) {
+        if let Some(builder) = &mut self.builder {
+            builder.jobs.levels_replaced(&mut self.storage);
+        }
+    }
+}
+
+impl Builder {
+    /// Whether memtables have to become runs, or runs a level, before more is fed.
+    pub(super) fn is_full(&self, head: &Version) -> bool {
+        let runs = head.level(1).map_or(0, |level| level.runs.len());
+        self.tables.is_full(runs)
+    }
+}
