@@ -48,6 +48,8 @@ pub enum Replication {
     None,
     /// The log is written to the backups, finished segments are shipped to them.
     SendIndex,
+    /// The log is written to the backups, which build their own levels from it.
+    BuildIndex,
 }
 
 impl Replication {
@@ -57,13 +59,14 @@ impl Replication {
         match self {
             Self::None => "none",
             Self::SendIndex => "send-index",
+            Self::BuildIndex => "build-index",
         }
     }
 
     /// The mode that a user calls `name`.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
-        [Self::None, Self::SendIndex]
+        [Self::None, Self::SendIndex, Self::BuildIndex]
             .into_iter()
             .find(|mode| mode.name() == name)
     }

@@ -236,7 +236,11 @@ fn damaged_text_does_not_panic() {
 
 #[test]
 fn modes_have_names() {
-    for mode in [Replication::None, Replication::SendIndex] {
+    for mode in [
+        Replication::None,
+        Replication::SendIndex,
+        Replication::BuildIndex,
+    ] {
         assert_eq!(Replication::from_name(mode.name()), Some(mode));
     }
     assert_eq!(Replication::from_name("chain"), None);

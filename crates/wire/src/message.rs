@@ -10,7 +10,7 @@
 //!    5  Edit               attempt seq bytes
 //!    6  Applied            seq
 //!    7  CheckpointWanted   attempt
-//!    8  Flush              attempt range
+//!    8  Flush              attempt range commit
 //!    9  Flushed            range
 //!   10  Ship               attempt segment len crc32c slot place
 //!   11  Stored             slot
@@ -19,6 +19,7 @@
 //!   14  Adopt
 //!   15  Room               free reserve
 //!   16  Places             attempt count (segment place)[count]
+//!   17  Commit             commit
 //!   20  Call               call
 //!   21  Answer             answer
 //!
@@ -164,6 +165,8 @@ pub enum Message<'a> {
         attempt: u64,
         /// What to flush.
         range: Range,
+        /// Everything up to here is committed.
+        commit: Lsn,
     },
     /// Backup to primary: it is durable.
     Flushed {
@@ -228,6 +231,11 @@ pub enum Message<'a> {
         /// The segments, at most [`PLACES_MAX`], and where the sender has them.
         places: Vec<(SegmentNumber, DeviceSegment)>,
     },
+    /// Primary to backup: everything up to here is committed by now.
+    Commit {
+        /// The commit LSN.
+        commit: Lsn,
+    },
     /// A client's request, forwarded to the region's primary.
     Call(Call<'a>),
     /// Its answer.
@@ -255,6 +263,7 @@ impl<'a> Message<'a> {
             Self::Adopt => 14,
             Self::Room { .. } => 15,
             Self::Places { .. } => 16,
+            Self::Commit { .. } => 17,
             Self::Call(_) => 20,
             Self::Answer(_) => 21,
         }
@@ -291,9 +300,14 @@ impl<'a> Message<'a> {
                 put_string(out, bytes);
             }
             Self::Applied { seq } => put_varint(out, seq.0),
-            Self::Flush { attempt, range } => {
+            Self::Flush {
+                attempt,
+                range,
+                commit,
+            } => {
                 put_varint(out, *attempt);
                 put_range(out, range);
+                put_varint(out, commit.0);
             }
             Self::Flushed { range } => put_range(out, range),
             Self::Ship { .. } | Self::Places { .. } => self.encode_shipping(out),
@@ -320,6 +334,7 @@ impl<'a> Message<'a> {
             }
             Self::Adopt => {}
             Self::Room { free, reserve } => put_all(out, &[(*free).into(), (*reserve).into()]),
+            Self::Commit { commit } => put_varint(out, commit.0),
             Self::Call(call) => call.encode(out),
             Self::Answer(answer) => answer.encode(out),
         }
@@ -392,6 +407,7 @@ impl<'a> Message<'a> {
             8 => Self::Flush {
                 attempt: r.varint()?,
                 range: range(r)?,
+                commit: Lsn(r.varint()?),
             },
             9 => Self::Flushed { range: range(r)? },
             10 => ship(r)?,
@@ -416,6 +432,9 @@ impl<'a> Message<'a> {
             14 => Self::Adopt,
             15 => room(r)?,
             16 => places(r)?,
+            17 => Self::Commit {
+                commit: Lsn(r.varint()?),
+            },
             20 => Self::Call(Call::decode(r)?),
             21 => Self::Answer(Answer::decode(r)?),
             _ => return Err(r.malformed()),

@@ -55,7 +55,12 @@ fn samples() -> Vec<Message<'static>> {
         },
         Message::Applied { seq: EditSeq(4) },
         Message::CheckpointWanted { attempt: 9 },
-        Message::Flush { attempt: 1, range },
+        Message::Flush {
+            attempt: 1,
+            range,
+            commit: Lsn(u64::MAX),
+        },
+        Message::Commit { commit: Lsn(300) },
         Message::Flushed { range },
         Message::Ship {
             attempt: 1,

@@ -44,8 +44,14 @@ impl Node {
                 let deepest = stats.levels.iter().filter(|level| level.segments > 0);
                 levels = levels.max(deepest.map(|level| level.level).max().unwrap_or(0));
             }
-            if let Driver::Primary(driver) = &*region.driver() {
-                network += driver.log_bytes().values().sum::<u64>();
+            match &*region.driver() {
+                Driver::Primary(driver) => network += driver.log_bytes().values().sum::<u64>(),
+                Driver::Backup(copy) => {
+                    if let Some(stats) = copy.replica().stats() {
+                        compactions += stats.flushes + stats.compactions;
+                    }
+                }
+                Driver::Failed(_) => {}
             }
         }
         let space = u64::from(self.world.store.used()) * SEGMENT_SIZE as u64;

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use argosy_base::{EditSeq, Epoch, LogKind, RegionId, SegmentNumber, ServerId};
+use argosy_base::{EditSeq, Epoch, Instant, LogKind, RegionId, SegmentNumber, ServerId};
 use argosy_device::Buffer;
 use argosy_engine::Observer;
 use argosy_lsm::edit::Edit;
@@ -29,6 +29,7 @@ use super::context::Context;
 use super::link::SHIP_SLOTS;
 use super::windows::{fresh_windows, keep_windows, survivors, window_keys};
 use super::{NodeSettings, World, convert, keys};
+use crate::activity::Activity;
 
 /// A checkpoint that arrives in parts.
 struct Arriving {
@@ -41,9 +42,9 @@ struct Arriving {
 /// A part that is being fetched.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fetch {
-    part: Part,
+    pub(super) part: Part,
     /// Nothing has made it needless since it was asked for.
-    wanted: bool,
+    pub(super) wanted: bool,
 }
 
 /// What found the device full.
@@ -79,24 +80,29 @@ pub(crate) struct Follower {
 }
 
 impl Follower {
-    /// Opens this server's copy of `region`, or makes it.
+    /// Opens this server's copy of `region`, or makes it. It takes the primary's levels, or builds
+    /// its own, as the server `own_levels`.
     pub(crate) fn open(
         region: &argosy_coordinator::Region,
+        own_levels: Option<ServerId>,
         settings: &NodeSettings,
         world: &World,
     ) -> Result<Self, ReplicaError> {
         let geometry = Geometry::of(&settings.engine);
         let survivors = survivors(region.id, &geometry, world);
         let windows = fresh_windows(region.id, &geometry, world)?;
-        let replica = Replica::open(
+        let mut replica = Replica::open(
             &world.store,
             region.id,
             windows,
             &survivors,
             &settings.engine,
         )?;
+        if let Some(server) = own_levels {
+            replica.build_levels(server)?;
+        }
         keep_windows(region.id, &geometry, world)?;
-        let machine = Backup::new(replica.position().edit);
+        let machine = Backup::new(replica.version().group_edit());
         Ok(Self {
             region: region.id,
             epoch: region.epoch,
@@ -117,7 +123,12 @@ impl Follower {
 
     /// Where the copy stands.
     pub(crate) fn position(&self) -> Position {
-        convert::position(&self.replica.position())
+        let mut position = convert::position(&self.replica.position());
+        if self.replica.version().builds_levels() && !self.replica.builds_levels() {
+            // Its levels are its own, from before the group ships the primary's.
+            position.edit = EditSeq(0);
+        }
+        position
     }
 
     /// The copy itself, for those who describe it.
@@ -130,9 +141,9 @@ impl Follower {
         self.failed.as_deref()
     }
 
-    /// Edits that wait to be applied.
+    /// Edits that wait to be applied, and levels that are being built.
     pub(crate) fn pending(&self) -> usize {
-        self.edits.len() + self.storing.len()
+        self.edits.len() + self.storing.len() + usize::from(self.replica.is_building())
     }
 
     /// Part of a segment, for a member that fetches it; `None` where it is not here.
@@ -203,7 +214,7 @@ impl Follower {
             Message::Adopt => {
                 let edit = self.replica.checkpoint();
                 let (seq, bytes) = (edit.seq, edit.encode());
-                super::primary::send_checkpoint(self.region, from, 0, (seq, &bytes), context);
+                super::sending::send_checkpoint(self.region, from, 0, (seq, &bytes), context);
             }
             Message::Offer { .. } => self.offered(from, message, context),
             Message::Edit {
@@ -214,10 +225,16 @@ impl Follower {
                 self.edits.entry(seq).or_insert_with(|| bytes.to_vec());
                 self.step_machine(Event::Edit { attempt, seq }, context);
             }
-            Message::Flush { attempt, range } => {
+            Message::Flush {
+                attempt,
+                range,
+                commit,
+            } => {
+                self.replica.commit(commit);
                 let range = convert::received_range(&range);
                 self.step_machine(Event::Flush { attempt, range }, context);
             }
+            Message::Commit { commit } if from == self.primary => self.replica.commit(commit),
             // Of an attempt that is over: nothing tells any more whether it is of use.
             Message::Ship { attempt, slot, .. } if self.machine.attempt() != Some(attempt) => {
                 context.send(from, self.region, &Message::Stored { slot });
@@ -402,6 +419,10 @@ impl Follower {
                 return true;
             }
         };
+        if self.replica.is_building() {
+            // Whoever does that may be asleep.
+            (context.node.world.waker)();
+        }
         let made = !events.is_empty();
         if made {
             context.ledger().was(convert::activity_of(&events));
@@ -426,6 +447,18 @@ impl Follower {
         made
     }
 
+    /// Does a step of building levels here. Returns whether anything was done.
+    pub(crate) fn build(&mut self, now: Instant, context: &Context<'_>) -> bool {
+        if self.failed.is_some() || !self.replica.builds_levels() {
+            return false;
+        }
+        let _span = context.ledger().during(Activity::Compaction);
+        self.replica.build(now).unwrap_or_else(|error| {
+            self.fail(&error);
+            true
+        })
+    }
+
     fn applied(&mut self, seq: EditSeq, context: &Context<'_>) {
         // A segment that is part of the version is stored, whether or not that was told.
         let version = Arc::clone(self.replica.version());
@@ -442,7 +475,7 @@ impl Follower {
         }
     }
 
-    fn fail(&mut self, error: &ReplicaError) {
+    fn fail(&mut self, error: &dyn std::error::Error) {
         tracing::error!(region = self.region.0, %error, "this copy stops following");
         self.failed = Some(error.to_string());
     }
@@ -489,7 +522,7 @@ impl Follower {
             }
             Action::Persist { range } => self.replica.flush(convert::engine_range(&range)),
             Action::SendFlushed { range } => {
-                let range = super::primary::to_wire(range);
+                let range = super::sending::to_wire(range);
                 context.send(primary, region, &Message::Flushed { range });
             }
         }
@@ -530,37 +563,6 @@ impl Follower {
 
     fn edit(&self, seq: EditSeq) -> Option<Edit> {
         Edit::decode(self.edits.get(&seq)?).ok()
-    }
-
-    /// Asks `from` for `part`, now or when a slot is free.
-    pub(super) fn fetch(&mut self, from: ServerId, part: Part, context: &Context<'_>) {
-        self.to_fetch.push_back((from, part));
-        self.start_fetches(context);
-    }
-
-    fn start_fetches(&mut self, context: &Context<'_>) {
-        while let Some((from, part)) = self.to_fetch.front().copied() {
-            let Some(slot) = context.link(from).take_fetch_slot() else {
-                return;
-            };
-            self.to_fetch.pop_front();
-            self.fetches.insert(slot, Fetch { part, wanted: true });
-            let message = Message::Fetch {
-                segment: part.segment,
-                from: part.from,
-                to: part.to,
-                slot,
-            };
-            context.send(from, self.region, &message);
-        }
-    }
-
-    /// What is being fetched is of no use any more; its slots are free when it has come.
-    fn unwant_fetches(&mut self) {
-        self.to_fetch.clear();
-        self.fetches
-            .values_mut()
-            .for_each(|fetch| fetch.wanted = false);
     }
 }
 

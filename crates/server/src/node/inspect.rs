@@ -85,6 +85,29 @@ impl Node {
         }
     }
 
+    /// What this server's copy of a region holds: of the primary everything that is committed, of a
+    /// backup that builds its own levels everything that has been flushed. `None` for others.
+    #[must_use]
+    pub fn copy_snapshot(&self, region: RegionId) -> Option<Box<dyn Snapshot>> {
+        let region = self.region(region)?;
+        if let Some(engine) = engine_of(region) {
+            return Some(engine.snapshot());
+        }
+        match &*region.driver() {
+            Driver::Backup(copy) => copy.replica().snapshot(&self.cache),
+            Driver::Primary(_) | Driver::Failed(_) => None,
+        }
+    }
+
+    /// What a backup has done and holds that builds its own levels.
+    #[must_use]
+    pub fn builder_stats(&self, region: RegionId) -> Option<Stats> {
+        match &*self.region(region)?.driver() {
+            Driver::Backup(copy) => copy.replica().stats(),
+            Driver::Primary(_) | Driver::Failed(_) => None,
+        }
+    }
+
     /// Bytes `from..to`, whole blocks, of a segment of this server's copy.
     ///
     /// # Errors

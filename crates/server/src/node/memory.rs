@@ -11,7 +11,8 @@ use super::region::engine_of;
 /// Bytes that each part of a server may take; together they are the limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryParts {
-    /// All memtables of the regions that the server is primary of.
+    /// All memtables: of the regions that the server is primary of, and of those that it builds
+    /// levels of as a backup.
     pub memtables: usize,
     /// The log windows of all regions that the server is a member of.
     pub windows: usize,
@@ -38,10 +39,13 @@ impl Node {
     pub(super) fn memory_taken(&self) -> MemoryParts {
         let cache = self.cache.stats();
         let engines = self.regions.values().filter_map(|region| engine_of(region));
+        let engines = engines.map(|engine| engine.stats());
+        let builders = self.regions.keys().filter_map(|id| self.builder_stats(*id));
+        let memtables = engines.chain(builders).map(|stats| stats.memtable_bytes);
         let engine = &self.settings.engine;
         let logs = self.regions.len() * LogKind::ALL.len();
         MemoryParts {
-            memtables: engines.map(|engine| engine.stats().memtable_bytes).sum(),
+            memtables: memtables.sum(),
             windows: logs * engine.window_slots * engine.window_bytes,
             links: self.links.len() * self.settings.link.memory_bytes(),
             clients: 0,

@@ -20,6 +20,7 @@ mod context;
 mod convert;
 mod describe;
 
+mod fetching;
 mod follower;
 mod forward;
 mod gather;
@@ -34,6 +35,7 @@ mod refuse;
 mod region;
 mod report;
 mod room;
+mod sending;
 mod serve;
 mod shipper;
 mod steps;
@@ -47,7 +49,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use argosy_base::{Clock, Instant, RegionId, ServerId};
-use argosy_coordinator::ClusterMap;
+use argosy_coordinator::{ClusterMap, Replication};
 use argosy_device::{DeviceError, Store, Waker, WindowStore};
 use argosy_fabric::Fabric;
 use argosy_lsm::cache::NodeCache;
@@ -185,6 +187,7 @@ impl Node {
             .iter()
             .map(|entry| entry.region)
             .collect();
+        let builds = map.replication() == Replication::BuildIndex;
         let mut regions = BTreeMap::new();
         for old in [true, false] {
             let mine = map
@@ -192,7 +195,7 @@ impl Node {
                 .iter()
                 .filter(|region| region.members.contains(&id));
             for region in mine.filter(|region| known.contains(&region.id) == old) {
-                let driver = open_driver(id, region, &settings, &world)?;
+                let driver = open_driver(id, region, builds, &settings, &world)?;
                 let place = world.ledger.place_of(region.id);
                 regions.insert(region.id, Arc::new(Region::new(region, driver, place)));
             }
@@ -287,14 +290,16 @@ impl Node {
     }
 }
 
-/// The driver of one region's copy.
+/// The driver of one region's copy; backups build their own levels where `builds` says so.
 fn open_driver(
     id: ServerId,
     region: &argosy_coordinator::Region,
+    builds: bool,
     settings: &NodeSettings,
     world: &World,
 ) -> Result<Driver, DeviceError> {
-    let copy = match Follower::open(region, settings, world) {
+    let own_levels = (builds && region.primary != id).then_some(id);
+    let copy = match Follower::open(region, own_levels, settings, world) {
         Ok(copy) => copy,
         // The copy is as good as before: there is no room for its windows.
         Err(ReplicaError::Storage(StorageError::Device(error @ DeviceError::Refused { .. })))
@@ -313,7 +318,7 @@ fn open_driver(
         return Ok(Driver::Backup(Box::new(copy)));
     }
     let backups: Vec<ServerId> = region.backups().collect();
-    let driver = PrimaryDriver::new(region.id, &backups, copy, settings.mutants);
+    let driver = PrimaryDriver::new(region.id, &backups, copy, builds, settings.mutants);
     Ok(Driver::Primary(Box::new(driver)))
 }
 

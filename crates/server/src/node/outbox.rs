@@ -3,7 +3,7 @@
 //! The engine calls from under its own locks, so nothing here calls anything: it is written down,
 //! and [`Outbox::take`] hands it to the driver, which acts in this order: bytes of the logs,
 //! flushes, segments, edits. A segment is refused while [`SEGMENTS_MAX`] wait, which holds the
-//! compaction that built it (I8).
+//! compaction that built it (I8). Where the backups build their own levels, none is kept.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -43,12 +43,22 @@ struct State {
 }
 
 /// See the module documentation.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Outbox {
     state: Mutex<State>,
+    /// Finished segments are to be shipped.
+    ships: bool,
 }
 
 impl Outbox {
+    /// An empty one; `ships` says whether the backups are sent finished segments.
+    pub(crate) fn new(ships: bool) -> Self {
+        Self {
+            state: Mutex::default(),
+            ships,
+        }
+    }
+
     /// What has happened since the last call.
     ///
     /// Edits are held back while a segment that was told before them waits to be shipped.
@@ -89,6 +99,9 @@ impl Observer for Outbox {
     }
 
     fn segment_built(&self, segment: &SealedSegment) -> bool {
+        if !self.ships {
+            return true;
+        }
         let mut state = self.lock();
         let room = state.segments.len() < SEGMENTS_MAX;
         if room {

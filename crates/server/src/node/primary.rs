@@ -20,17 +20,15 @@ use argosy_lsm::Lsm;
 use argosy_lsm::db::Pinned;
 use argosy_replication::primary::{Action, Event};
 use argosy_replication::{FlushRange, Position, Primary};
-use argosy_wire::message::{Message, PLACES_MAX, Range};
+use argosy_wire::message::{Message, PLACES_MAX};
 
 use super::context::Context;
 use super::convert;
 use super::follower::Follower;
 use super::outbox::Outbox;
+use super::sending::{send_checkpoint, to_wire};
 use super::shipper::{Attachment, Sent, ShipError, send_segment};
 use crate::activity::Activity;
-
-/// Bytes of a checkpoint in one message.
-const OFFER_PART_BYTES: usize = 64 << 10;
 
 enum Stage {
     /// Waiting for reports, or adopting.
@@ -66,15 +64,21 @@ pub(crate) struct PrimaryDriver {
     shipped_to: BTreeSet<ServerId>,
     /// Bytes of the log written to backups while they were attached earlier.
     log_bytes: BTreeMap<ServerId, u64>,
+    /// Backups build their own levels, from the logs alone.
+    builds: bool,
+    /// Backups are to be told once this is committed: they were asked to flush it before.
+    owed: Option<Lsn>,
 }
 
 impl PrimaryDriver {
-    /// A primary with these `backups`, whose own copy is `copy`. Nothing happens before the first
+    /// A primary with these `backups`, whose own copy is `copy`; the backups `build` their own levels
+    /// or are sent the primary's. Nothing happens before the first
     /// [`pump`](Self::pump).
     pub(crate) fn new(
         region: RegionId,
         backups: &[ServerId],
         copy: Follower,
+        builds: bool,
         mutants: argosy_replication::Mutants,
     ) -> Self {
         let mut actions = Vec::new();
@@ -84,7 +88,7 @@ impl PrimaryDriver {
             machine,
             actions,
             stage: Stage::Opening(Box::new(copy)),
-            outbox: Arc::default(),
+            outbox: Arc::new(Outbox::new(!builds)),
             ends: [None; LogKind::ALL.len()],
             last: Lsn(0),
             attached: BTreeMap::new(),
@@ -95,6 +99,8 @@ impl PrimaryDriver {
             pins: BTreeMap::new(),
             shipped_to: BTreeSet::new(),
             log_bytes: BTreeMap::new(),
+            builds,
+            owed: None,
         }
     }
 
@@ -408,14 +414,15 @@ impl PrimaryDriver {
                 attempt,
                 range,
             } => {
-                let range = to_wire(range);
-                context.send(member, region, &Message::Flush { attempt, range });
+                let flush = self.flush_message(attempt, range);
+                context.send(member, region, &flush);
             }
             Action::Commit { lsn } => {
                 if let Stage::Serving(engine) = &self.stage {
                     // A member may claim more than was ever written here; it is not believed.
                     engine.commit(lsn.min(engine.last_lsn()));
                 }
+                self.tell_commit(lsn, context);
             }
             Action::FlushedEverywhere { log, segment, to } => {
                 if let Stage::Serving(engine) = &self.stage {
@@ -428,6 +435,27 @@ impl PrimaryDriver {
                     engine.edit_applied_everywhere(seq);
                 }
             }
+        }
+    }
+
+    fn flush_message(&mut self, attempt: u64, range: FlushRange) -> Message<'static> {
+        let commit = self.machine.commit();
+        self.owed = (commit < self.last).then_some(self.last).or(self.owed);
+        Message::Flush {
+            attempt,
+            range: to_wire(range),
+            commit,
+        }
+    }
+
+    /// Backups that build levels wait for what they flushed to be committed.
+    fn tell_commit(&mut self, commit: Lsn, context: &Context<'_>) {
+        if !self.builds || self.owed.is_none_or(|owed| owed > commit) {
+            return;
+        }
+        self.owed = None;
+        for member in self.attached.keys() {
+            context.send(*member, self.region, &Message::Commit { commit });
         }
     }
 
@@ -544,46 +572,5 @@ impl PrimaryDriver {
             send_checkpoint(self.region, member, attempt, (seq, &bytes), context);
             self.pins.insert(member, (seq, pin));
         }
-    }
-}
-
-/// Sends a checkpoint edit in parts.
-pub(crate) fn send_checkpoint(
-    region: RegionId,
-    to: ServerId,
-    attempt: u64,
-    (seq, bytes): (EditSeq, &[u8]),
-    context: &Context<'_>,
-) {
-    let parts = bytes.len().div_ceil(OFFER_PART_BYTES) as u64;
-    for (part, bytes) in (0..).zip(bytes.chunks(OFFER_PART_BYTES)) {
-        context.send(
-            to,
-            region,
-            &Message::Offer {
-                attempt,
-                seq,
-                part,
-                parts,
-                bytes,
-            },
-        );
-    }
-}
-
-pub(crate) fn to_wire(range: FlushRange) -> Range {
-    let FlushRange {
-        log,
-        ordinal,
-        segment,
-        from,
-        to,
-    } = range;
-    Range {
-        log,
-        ordinal,
-        segment,
-        from,
-        to,
     }
 }

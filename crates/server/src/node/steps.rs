@@ -80,6 +80,9 @@ impl Node {
                     Err(error) => region.failed(&error),
                 }
             }
+            if let Driver::Backup(copy) = &mut *region.driver() {
+                progress.made |= copy.build(now, &Context { node: self });
+            }
             progress.made |= self.pump(region);
             if region.waiting().is_queueing() && self.retry_queued(region) {
                 progress.made |= self.pump(region);
@@ -379,6 +382,7 @@ const fn activity_of(message: &Message<'_>) -> Activity {
         Message::Prepare { .. }
         | Message::Report { .. }
         | Message::Adopt
+        | Message::Commit { .. }
         | Message::Room { .. } => Activity::Other,
         Message::CaughtUp { .. }
         | Message::Offer { .. }

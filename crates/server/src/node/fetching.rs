@@ -1,0 +1,41 @@
+//! What a passive copy fetches from other members: parts of segments, a slot each.
+
+use argosy_base::ServerId;
+use argosy_replication::backup::Part;
+use argosy_wire::message::Message;
+
+use super::context::Context;
+use super::follower::{Fetch, Follower};
+
+impl Follower {
+    /// Asks `from` for `part`, now or when a slot is free.
+    pub(super) fn fetch(&mut self, from: ServerId, part: Part, context: &Context<'_>) {
+        self.to_fetch.push_back((from, part));
+        self.start_fetches(context);
+    }
+
+    pub(super) fn start_fetches(&mut self, context: &Context<'_>) {
+        while let Some((from, part)) = self.to_fetch.front().copied() {
+            let Some(slot) = context.link(from).take_fetch_slot() else {
+                return;
+            };
+            self.to_fetch.pop_front();
+            self.fetches.insert(slot, Fetch { part, wanted: true });
+            let message = Message::Fetch {
+                segment: part.segment,
+                from: part.from,
+                to: part.to,
+                slot,
+            };
+            context.send(from, self.region, &message);
+        }
+    }
+
+    /// What is being fetched is of no use any more; its slots are free when it has come.
+    pub(super) fn unwant_fetches(&mut self) {
+        self.to_fetch.clear();
+        self.fetches
+            .values_mut()
+            .for_each(|fetch| fetch.wanted = false);
+    }
+}
