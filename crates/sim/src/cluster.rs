@@ -5,6 +5,7 @@
 //! and decides what becomes of device writes under way; a power loss takes the windows, and with
 //! them what the device had not made durable.
 
+use std::fmt::Write;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use argosy_base::{Clock, Epoch, Instant, RegionId, ServerId};
@@ -194,6 +195,21 @@ impl Cluster {
                 (Ok(()), None) => None,
             },
         })
+    }
+
+    /// Copies that cannot be used, and why, for a report.
+    #[must_use]
+    pub fn failed_copies(&self) -> String {
+        let mut failed = String::new();
+        for server in 0..SERVERS {
+            for region in self.map.regions() {
+                let state = self.up(server).map(|up| up.node.copy_state(region.id));
+                if let Some(Err(why)) = state {
+                    let _ = write!(failed, "; {} on server {server}: {why}", region.id);
+                }
+            }
+        }
+        failed
     }
 
     // --- Beginnings and ends ---
@@ -386,6 +402,10 @@ impl Cluster {
         coverage.add("adoptions", counts.adoptions);
         coverage.add("pointers rewritten", counts.rewritten_pointers);
         for region in node.map().regions() {
+            if let Some(stats) = node.builder_stats(region.id) {
+                coverage.add("flushes of backups", stats.flushes);
+                coverage.add("compactions of backups", stats.compactions);
+            }
             let Some(stats) = node.engine_stats(region.id) else {
                 continue;
             };
@@ -464,7 +484,11 @@ fn map(plan: &Plan, objects: &Objects) -> ClusterMap {
         .map(region)
         .collect();
     let replication = if replicated {
-        Replication::SendIndex
+        if plan.builds {
+            Replication::BuildIndex
+        } else {
+            Replication::SendIndex
+        }
     } else {
         Replication::None
     };

@@ -3,7 +3,8 @@
 //! 1. Every region is whole, every request succeeds, every object is read.
 //! 2. When nothing moves any more, all members of a region stand at the same edit and hold the same
 //!    bytes: level segments as a whole (their pointers as they go to other members), log segments up
-//!    to where they are durable.
+//!    to where they are durable. Where backups build their own levels, they hold
+//!    the same pairs, and equal bytes of the logs that both have.
 //! 3. What the devices have in use is what the manifests name: nothing leaked, nothing owned twice.
 //! 4. All servers are stopped cleanly and started again; then the same holds once more.
 
@@ -11,8 +12,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use argosy_base::limits::BLOCK_SIZE;
-use argosy_base::{AddressMode, Identity, Kind, RegionId, SegmentNumber};
-use argosy_engine::Condition;
+use argosy_base::{AddressMode, Epoch, Identity, KeyRange, Kind, RegionId, SegmentNumber};
+use argosy_engine::{Condition, EngineError};
 use argosy_lsm::addresses::has_pointers;
 use argosy_lsm::edit::Edit;
 use argosy_server::node::CopyState;
@@ -160,6 +161,9 @@ impl Run {
     fn compare_members(&mut self, region: RegionId) -> Result<(), Wrong> {
         let members = self.members(region);
         let first = self.state(members[0], region)?;
+        if self.plan.builds {
+            return self.compare_builders(region, &members, &first);
+        }
         for member in &members[1..] {
             let other = self.state(*member, region)?;
             if without_points(&first.checkpoint) != without_points(&other.checkpoint) {
@@ -173,23 +177,9 @@ impl Run {
         for (number, len, checksum) in parts(&first, self.plan.engine.addresses) {
             let mut bytes: Option<Vec<u8>> = None;
             for member in &members {
-                let up = self.cluster.up(*member).ok_or("a server is down")?;
-                let held = up
-                    .node
-                    .copy_bytes(region, number, (0, len.next_multiple_of(BLOCK)));
-                let mut held =
-                    held.map_err(|why| format!("{region}, {number} on server {member}: {why}"))?;
-                held.truncate(len as usize);
+                let held = self.part(region, *member, number, len)?;
                 let sound = checksum.is_none_or(|(epoch, checksum)| {
-                    let kind = Kind::Segment;
-                    let identity = Identity {
-                        kind,
-                        region,
-                        segment: number,
-                        epoch,
-                        offset: 0,
-                    };
-                    identity.checksum(&held) == checksum
+                    identity(region, number, epoch).checksum(&held) == checksum
                 });
                 if !sound {
                     return Err(format!(
@@ -211,6 +201,95 @@ impl Run {
             self.cluster.coverage.add("segments compared", 1);
         }
         Ok(())
+    }
+
+    /// Members that each built their own levels.
+    fn compare_builders(
+        &mut self,
+        region: RegionId,
+        members: &[usize],
+        first: &CopyState,
+    ) -> Result<(), Wrong> {
+        let pairs = self.pairs_of(region, members[0])?;
+        for member in &members[1..] {
+            let other = self.state(*member, region)?;
+            if first.checkpoint.seq != other.checkpoint.seq {
+                return Err(format!(
+                    "{region}: server {member} stands at {}, the primary at {}",
+                    other.checkpoint.seq, first.checkpoint.seq
+                ));
+            }
+            let theirs = self.pairs_of(region, *member)?;
+            if let Some(at) =
+                (0..pairs.len().max(theirs.len())).find(|at| pairs.get(*at) != theirs.get(*at))
+            {
+                return Err(format!(
+                    "{region}: server {member} does not hold the primary's pairs: {:?} instead of {:?}",
+                    theirs.get(at),
+                    pairs.get(at)
+                ));
+            }
+            self.cluster
+                .coverage
+                .add("pairs compared", pairs.len() as u64);
+            let logs: BTreeSet<SegmentNumber> = other
+                .checkpoint
+                .logs_added
+                .iter()
+                .map(|log| log.number)
+                .collect();
+            for (number, len, checksum) in parts(first, self.plan.engine.addresses) {
+                if checksum.is_some() || !logs.contains(&number) {
+                    continue;
+                }
+                let own = self.part(region, members[0], number, len)?;
+                if self.part(region, *member, number, len)? != own {
+                    return Err(format!("{region}, {number}: server {member} differs"));
+                }
+            }
+            for (number, len, checksum) in parts(&other, self.plan.engine.addresses) {
+                if let Some((epoch, checksum)) = checksum {
+                    let held = self.part(region, *member, number, len)?;
+                    if identity(region, number, epoch).checksum(&held) != checksum {
+                        return Err(format!(
+                            "{region}, {number} on server {member}: bad checksum"
+                        ));
+                    }
+                    self.cluster.coverage.add("own segments checked", 1);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn pairs_of(&self, region: RegionId, member: usize) -> Result<Vec<Pair>, Wrong> {
+        let up = self.cluster.up(member).ok_or("a server is down")?;
+        let snapshot = up.node.copy_snapshot(region);
+        let snapshot = snapshot.ok_or_else(|| format!("{region}: server {member} has no copy"))?;
+        let mut pairs = Vec::new();
+        let wrong = |error: EngineError| format!("{region} on server {member}: {error}");
+        let mut scan = snapshot.scan(&KeyRange::all()).map_err(wrong)?;
+        while let Some(pair) = scan.next().map_err(wrong)? {
+            pairs.push(pair);
+        }
+        Ok(pairs)
+    }
+
+    /// The first `len` bytes of a segment on a server.
+    fn part(
+        &self,
+        region: RegionId,
+        member: usize,
+        number: SegmentNumber,
+        len: u32,
+    ) -> Result<Vec<u8>, Wrong> {
+        let up = self.cluster.up(member).ok_or("a server is down")?;
+        let to = len.next_multiple_of(BLOCK);
+        let held = up.node.copy_bytes(region, number, (0, to));
+        let mut held =
+            held.map_err(|why| format!("{region}, {number} on server {member}: {why}"))?;
+        held.truncate(len as usize);
+        Ok(held)
     }
 
     /// The device has in use what its manifests name.
@@ -239,6 +318,19 @@ impl Run {
     }
 }
 
+type Pair = (Vec<u8>, Vec<u8>);
+
+/// Whose checksum an edit states.
+fn identity(region: RegionId, segment: SegmentNumber, epoch: Epoch) -> Identity {
+    Identity {
+        kind: Kind::Segment,
+        region,
+        segment,
+        epoch,
+        offset: 0,
+    }
+}
+
 /// A version without how far logs are durable, which has no place in it.
 fn without_points(edit: &Edit) -> Edit {
     Edit {
@@ -250,7 +342,7 @@ fn without_points(edit: &Edit) -> Edit {
 #[expect(clippy::cast_possible_truncation, reason = "4096 fits")]
 const BLOCK: u32 = BLOCK_SIZE as u32;
 
-type Part = (SegmentNumber, u32, Option<(argosy_base::Epoch, u32)>);
+type Part = (SegmentNumber, u32, Option<(Epoch, u32)>);
 
 /// The segments of a copy, how many bytes of them count and are durable, and the checksum where it
 /// is known. What lies behind the end of a sealed log is never read again.

@@ -93,6 +93,8 @@ pub struct Mix {
 pub struct Plan {
     /// The kind of world.
     pub kind: WorldKind,
+    /// Backups build their own levels, instead of being sent the primary's.
+    pub builds: bool,
     /// Regions.
     pub regions: usize,
     /// Objects.
@@ -156,6 +158,7 @@ impl Plan {
         let fabric = fabric(&mut random);
         Self {
             kind,
+            builds: Random::new(seed, 7).chance(40),
             regions,
             objects,
             engine,

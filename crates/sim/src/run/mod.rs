@@ -206,7 +206,10 @@ impl Run {
         let begin = self.cluster.now();
         while let Some(lacks) = self.cluster.lacks() {
             if self.cluster.now().since(begin) > WHOLE_WITHIN {
-                return Err(format!("not whole again within {WHOLE_WITHIN:?}: {lacks}"));
+                let failed = self.cluster.failed_copies();
+                return Err(format!(
+                    "not whole again within {WHOLE_WITHIN:?}: {lacks}{failed}"
+                ));
             }
             self.tick(pace)?;
         }
