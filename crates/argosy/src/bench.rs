@@ -113,9 +113,12 @@ pub struct Bench {
     /// Operations in flight on each client
     #[arg(long, value_name = "N", default_value_t = 16)]
     pipeline: usize,
-    /// Memtables of each server, divided over the regions it is primary of; up to 3 of each exist
+    /// Memtables of each server, divided over the regions it keeps memtables of; up to 3 of each exist
     #[arg(long, value_name = "SIZE", default_value = "16MiB")]
     l0_bytes: Size,
+    /// Under build-index: divide that by the regions a server is primary of alone
+    #[arg(long)]
+    l0_per_replica: bool,
     /// How many times larger a level is than the one above
     #[arg(
         long,
@@ -373,10 +376,11 @@ impl Bench {
             return self.embedded_options(system);
         }
         format!(
-            "client={} layout={} l0_bytes={} growth_factor={} memory_limit={}",
+            "client={} layout={} l0_bytes={}{} growth_factor={} memory_limit={}",
             self.client,
             self.layout.name(),
             self.l0_bytes.0,
+            ["", " l0_per_replica"][usize::from(self.l0_per_replica)],
             self.growth_factor,
             self.memory.0
         )
@@ -463,6 +467,7 @@ impl Bench {
             storage: StorageSection {
                 device_bytes: self.device_bytes,
                 l0_bytes: self.l0_bytes,
+                l0_per_replica: self.l0_per_replica,
                 placement: system.placement,
                 growth_factor: self.growth_factor,
                 compaction: system.compaction,

@@ -1,7 +1,8 @@
 //! The one memory budget: how `memory.limit` is divided over the parts of a server (I9).
 //!
 //! ```text
-//! memtables   up to 3 of each region that the server is primary of
+//! memtables   up to 3 of each region that the server is primary of; under build-index, of each region
+//!             that it is a member of
 //! windows     of both logs, of each region that it is a member of
 //! links       a message ring and landing slots for each other server
 //! clients     an eighth, and at least what the longest request and reply need
@@ -13,7 +14,7 @@
 //! that would do is named.
 
 use argosy_base::{LogKind, SEGMENT_SIZE, ServerId};
-use argosy_coordinator::ClusterMap;
+use argosy_coordinator::{ClusterMap, Replication};
 use argosy_lsm::Settings;
 use argosy_server::native::Settings as NativeSettings;
 use argosy_server::node::{LinkSettings, MemoryParts, NodeSettings};
@@ -41,9 +42,20 @@ pub fn node_settings(
     let regions = || map.regions().iter();
     let primaries = regions().filter(|region| region.primary == id).count();
     let members = regions().filter(|region| region.members.contains(&id));
+    let members = members.count();
+    // Who builds levels has memtables.
+    let builders = match map.replication() {
+        Replication::BuildIndex => members,
+        _ => primaries,
+    };
+    let sharing = if config.storage.l0_per_replica {
+        primaries
+    } else {
+        builders
+    };
     let mut engine = Settings {
         // All memtables of this server share what it was given.
-        l0_bytes: (config.storage.l0_bytes.bytes() / primaries.max(1)).max(L0_BYTES_MIN),
+        l0_bytes: (config.storage.l0_bytes.bytes() / sharing.max(1)).max(L0_BYTES_MIN),
         placement: config.storage.placement.engine(),
         addresses: map.addresses(),
         growth_factor: config.storage.growth_factor,
@@ -57,8 +69,8 @@ pub fn node_settings(
         slot_bytes: SEGMENT_SIZE,
     };
     let fixed = MemoryParts {
-        memtables: primaries * engine.l0_bytes * engine.memtables_max,
-        windows: members.count() * LogKind::ALL.len() * engine.window_slots * engine.window_bytes,
+        memtables: builders * engine.l0_bytes * engine.memtables_max,
+        windows: members * LogKind::ALL.len() * engine.window_slots * engine.window_bytes,
         links: (map.servers().len() - 1) * link.memory_bytes(),
         ..MemoryParts::default()
     };

@@ -45,7 +45,7 @@ pub struct Playground {
     /// Regions that keys are cut into [default: one for each server]
     #[arg(long, value_name = "N")]
     regions: Option<usize>,
-    /// How members become equal: none or send-index [default: send-index]
+    /// How members become equal: none, send-index or build-index [default: send-index]
     #[arg(long, value_name = "MODE", value_parser = parse_replication)]
     replication: Option<Replication>,
     /// Which servers are primaries of regions: all, or server 0 alone [default: spread]
@@ -61,9 +61,12 @@ pub struct Playground {
     /// Memory of each server
     #[arg(long, value_name = "SIZE", default_value_t = MEMORY)]
     memory: Size,
-    /// Memtables of each server, divided over the regions it is primary of; up to 3 of each exist
+    /// Memtables of each server, divided over the regions it keeps memtables of; up to 3 of each exist
     #[arg(long, value_name = "SIZE", default_value_t = L0)]
     l0_bytes: Size,
+    /// Under build-index: divide that by the regions a server is primary of alone
+    #[arg(long)]
+    l0_per_replica: bool,
     /// Size of each server's device when it is made [default: 64GiB, of which only what is used is
     /// taken]
     #[arg(long, value_name = "SIZE")]
@@ -155,6 +158,7 @@ impl Playground {
         StorageSection {
             device_bytes: self.device_bytes.unwrap_or(default.device_bytes),
             l0_bytes: self.l0_bytes,
+            l0_per_replica: self.l0_per_replica,
             placement: self.placement,
             compaction: self.compaction,
             ..default

@@ -170,7 +170,8 @@ impl Bench {
                 Primaries::Spread
             },
             growth_factor: point.growth_factor,
-            l0_bytes: Size(l0_bytes(scale, asked)),
+            l0_bytes: Size(scale.l0_bytes),
+            l0_per_replica: asked.l0 == BackupL0::Own,
             ..self.clone()
         };
         bench.memory = bench.memory_for(&system, scale.cache_bytes(figure, point))?;
@@ -236,12 +237,5 @@ fn config_of(id: u32, ports: Ports, spec: &Spec) -> ServerConfig {
         storage: spec.storage.clone(),
         replication: ReplicationSection::default(),
         log: LogSection::default(),
-    }
-}
-
-/// What a server has for memtables.
-fn l0_bytes(scale: Scale, asked: &Asked) -> u64 {
-    match asked.l0 {
-        BackupL0::Own | BackupL0::Shared => scale.l0_bytes,
     }
 }

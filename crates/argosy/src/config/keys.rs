@@ -19,7 +19,7 @@ const fn key(section: &'static str, name: &'static str, about: &'static str) -> 
 }
 
 /// All keys. A test keeps this table and the types that are deserialised in step.
-pub const KEYS: [Key; 18] = [
+pub const KEYS: [Key; 19] = [
     key("server", "id", "This server's number in the region map."),
     key("server", "data-dir", "Where the device and the lock lie."),
     key("resp", "addr", "Where the Redis protocol is spoken."),
@@ -57,7 +57,12 @@ pub const KEYS: [Key; 18] = [
     key(
         "storage",
         "l0-bytes",
-        "Memtable bytes, divided over the regions that this server is primary of; up to 3 exist of each.",
+        "Memtable bytes, divided over the regions of which this server keeps memtables; up to 3 exist of each.",
+    ),
+    key(
+        "storage",
+        "l0-per-replica",
+        "Under build-index: divide by the regions that this server is primary of alone.",
     ),
     key(
         "storage",

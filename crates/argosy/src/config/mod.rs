@@ -225,9 +225,13 @@ impl Compaction {
 pub struct StorageSection {
     /// Size of the device when it is made; later it keeps its size.
     pub device_bytes: Size,
-    /// Bytes of memtables before they are flushed, divided over the regions that this server is
-    /// primary of. Up to three memtables of each exist at a time.
+    /// Bytes of memtables before they are flushed, divided over the regions that this server keeps
+    /// memtables of: those that it is primary of, and under build-index all others, too. Up to three
+    /// memtables of each exist at a time.
     pub l0_bytes: Size,
+    /// Divide by the regions that the server is primary of alone, so that memtables of backups come
+    /// on top.
+    pub l0_per_replica: bool,
     /// Where values lie.
     pub placement: Placement,
     /// How many times larger a level is than the one above.
@@ -245,6 +249,7 @@ impl Default for StorageSection {
         Self {
             device_bytes: Size::mib(64 << 10),
             l0_bytes: Size::mib(32),
+            l0_per_replica: false,
             placement: Placement::default(),
             growth_factor: 8,
             compaction: Compaction::default(),

@@ -16,7 +16,8 @@ const SCHEMA: &str = "argosy.inspect-compare.v1";
 /// Prove that two members hold the same levels and logs
 ///
 /// Compares, for each region that both directories have, level segments by number, length, checksum
-/// and bytes, and log segments byte for byte as far as both have them.
+/// and bytes, and log segments byte for byte as far as both have them. Of members that each built
+/// their own levels (build-index) all pairs are compared.
 #[derive(Args, Debug)]
 #[command(
     after_help = "Examples:\n  argosy inspect compare ./data/server-0 ./data/server-1\n  \
@@ -55,6 +56,8 @@ struct RegionReport {
     level_bytes: u64,
     log_segments: u64,
     log_bytes: u64,
+    pairs: Option<u64>,
+    pair_bytes: u64,
 }
 
 #[derive(Serialize)]
@@ -77,6 +80,8 @@ impl From<&Comparison> for RegionReport {
             level_bytes: found.level_bytes,
             log_segments: found.log_segments,
             log_bytes: found.log_bytes,
+            pairs: found.pairs,
+            pair_bytes: found.pair_bytes,
         }
     }
 }
@@ -147,6 +152,14 @@ impl Compare {
 
 fn print_text(report: &Report<'_>) {
     for found in &report.regions {
+        if let Some(pairs) = found.pairs {
+            say(&format!(
+                "region {}: equal; built by each member for itself; {pairs} pairs ({} bytes), {} log \
+                 segments ({} bytes)",
+                found.region, found.pair_bytes, found.log_segments, found.log_bytes
+            ));
+            continue;
+        }
         let edits = match (
             found.compared_at_edit,
             found.first_edit == found.second_edit,

@@ -111,7 +111,7 @@ fn bench(args: &[&str]) -> Vec<Value> {
 fn activities_add_up(of: &Value) {
     let cpu = of["cpu_us_per_op"].as_f64().unwrap();
     let parts = of["activity_cpu_us_per_op"].as_object().unwrap();
-    assert_eq!(parts.len(), 5);
+    assert_eq!(parts.len(), 6);
     let sum: f64 = parts.values().map(|part| part.as_f64().unwrap()).sum();
     assert!((sum - cpu).abs() < cpu * 0.05 + 2.0, "{sum} of {cpu}: {of}");
 }

@@ -172,6 +172,44 @@ fn killed_servers_are_whole_and_equal_as_well() {
     assert!(playground.interrupt().success());
 }
 
+/// Levels that each member built for itself have other segments, and the same pairs.
+#[test]
+fn members_that_build_their_levels_hold_the_same_pairs() {
+    let dir = Dir(empty_dir("inspect-build-index"));
+    let data = path(&dir.0);
+    let some = [
+        "--regions",
+        "3",
+        "--replication",
+        "build-index",
+        "--data-dir",
+    ];
+    let args: Vec<&str> = some.into_iter().chain([data]).collect();
+    let playground = Playground::start(&args);
+    load(&playground, 0);
+    assert!(playground.interrupt().success());
+    let servers = [0, 1, 2].map(|id| dir.0.join(format!("server-{id}")));
+    for server in &servers {
+        assert_eq!(verify(server), Vec::<Value>::new());
+        let (_, shown) = inspect(&[path(server)]);
+        for region in shown["regions"].as_array().unwrap() {
+            let levels = region["version"]["levels"].as_array().unwrap();
+            assert!(!levels.is_empty(), "{region}");
+        }
+    }
+    for (a, b) in [(0, 1), (1, 2), (0, 2)] {
+        let (code, report) = inspect(&["compare", path(&servers[a]), path(&servers[b])]);
+        assert_eq!(code, 0, "{report}");
+        let regions = report["regions"].as_array().unwrap();
+        let pairs: u64 = regions
+            .iter()
+            .filter_map(|region| region["pairs"].as_u64())
+            .sum();
+        // Keys of `load`: each is one of 36 first characters with one of 20,000 numbers.
+        assert!(regions.len() == 3 && pairs > 15_000, "{report}");
+    }
+}
+
 /// A device, to be damaged.
 struct Victim {
     dir: PathBuf,

@@ -9,9 +9,9 @@
 //! ```
 //!
 //! - Records are read from a range of the windows when it is flushed, from a private copy, or from
-//!   the device when they were fetched; both logs together make one history ([`Feed`]). The primary is told that a range is flushed only
-//!   when its records are in a memtable: where this backup does not keep up, the primary's windows
-//!   stay occupied, and its writers wait.
+//!   the device when they were fetched; both logs together make one history ([`Feed`]). The primary
+//!   is told that a range is flushed only when its records are in a memtable: where this backup does
+//!   not keep up, the primary's windows stay occupied, and its writers wait.
 //! - A memtable becomes a run once everything in it is committed, as far as the primary has told.
 //! - The version has edits of its own, in a sequence of its own. What the primary's edits say of
 //!   the logs is taken over ([`Replica::localized`]); each such edit names the primary's
