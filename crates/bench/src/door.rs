@@ -2,7 +2,7 @@
 //! them.
 //!
 //! Either way requests are sent first and answered in order. Over the Redis protocol they gather until
-//! [`Way::flush`]; natively each is on its way at once, but for scans, which are made when their turn
+//! `Way::flush`; natively each is on its way at once, but for scans, which are made when their turn
 //! has come to be answered.
 
 use std::fmt;

@@ -1,5 +1,5 @@
 //! The papers' compaction: all of a level and all of the one below it become one new tree. A pure
-//! policy, as [`pick`](super::pick::pick) is.
+//! policy, as [`pick`] is.
 //!
 //! 1. The fullest level is chosen as `pick` does.
 //! 2. A level that consists of one run goes down as it is where nothing is below it: only the manifest

@@ -7,7 +7,7 @@
 //!    device ([`LogFlusher`]).
 //! 2. *Commits*: edits that became durable take effect: the new version is shown to readers, the
 //!    retired memtable leaves, log segments may be written, the observer hears of it.
-//! 3. *Space*: where the device is full, what may free some is begun ([`Space`]).
+//! 3. *Space*: where the device is full, what may free some is begun ([`space`](super::space)).
 //! 4. *Jobs*: memtables become runs, and levels are merged ([`jobs`](super::jobs)).
 //! 5. *Upkeep* (`upkeep`): log segments that ended are sealed, new ones are declared before they are
 //!    needed, and so are segment numbers.
