@@ -236,6 +236,8 @@ fn many_are_in_flight_and_answered_in_any_order() {
         })
         .collect::<Result<_, _>>()
         .unwrap();
+    // A server may have gone to sleep in between.
+    client.flush();
     until(|| servers[0].fake.held() == 300);
     while servers[0].fake.release(servers[0].fake.held() / 2) || servers[0].fake.held() > 0 {}
     let mut buffer = Vec::new();
@@ -285,6 +287,7 @@ fn a_client_that_reads_nothing_is_bounded_and_harms_nobody() {
     };
     assert_eq!(error.outcome(), Outcome::NotApplied, "{error}");
     assert_eq!(tickets.len(), 1024);
+    slow.flush();
     until(|| servers[0].fake.held() == 1024);
     servers[0].fake.set_late(false);
     other.put(b"argo", b"sails").unwrap();
@@ -412,6 +415,7 @@ fn a_server_that_restarts_leaves_writes_unknown_and_is_found_again() {
         })
         .unwrap();
     let read = client.submit(Ask::Get { key: b"argo" }).unwrap();
+    client.flush();
     until(|| fake.held() == 2);
     drop(server.listener.take());
     fake.set_late(false);
