@@ -36,7 +36,7 @@ use crate::failure::Failure;
 use child::Child;
 use layout::{Layout, Shape, Split};
 use lock::DirLock;
-use ports::{Claim, Ports};
+use ports::{Claim, Held, Ports};
 use scratch::Scratch;
 
 /// How long servers may take until they are ready: recovery replays at most the bounded logs.
@@ -87,6 +87,9 @@ pub struct Cluster {
     pub map: ClusterMap,
     /// Its servers.
     pub members: Vec<Member>,
+    /// Its ports are its own, also while a server is down.
+    #[expect(dead_code, reason = "dropping it gives them up")]
+    held: Held,
     // Dropped last: processes end before their directories go away.
     places: Places,
 }
@@ -120,11 +123,12 @@ impl Cluster {
         spec.shape.check()?;
         let (layout, places) = make_places(spec)?;
         let claim = Claim::wait()?;
-        let map = settle_map(spec, &layout, &claim)?;
+        let (map, held) = settle_map(spec, &layout, &claim)?;
         let mut cluster = Self {
             members: Vec::new(),
             layout,
             map,
+            held,
             places,
         };
         for id in 0..cluster.map.servers().len() {
@@ -313,22 +317,22 @@ fn make_places(spec: &Spec) -> Result<(Layout, Places), Failure> {
 }
 
 /// The map that is there, at ports that are free now; or a new one.
-fn settle_map(spec: &Spec, layout: &Layout, claim: &Claim) -> Result<ClusterMap, Failure> {
+fn settle_map(spec: &Spec, layout: &Layout, claim: &Claim) -> Result<(ClusterMap, Held), Failure> {
     let coordinator = layout.coordinator();
-    let map = match layout::read_map(&coordinator)? {
+    let (map, held) = match layout::read_map(&coordinator)? {
         Some(map) => {
             spec.shape.agrees_with(&Shape::of(&map))?;
             let wanted = ports_in(&map)?;
-            let ports = claim.choose(wanted.len(), &wanted)?;
-            layout::moved(&map, &ports)?
+            let (ports, held) = claim.choose(wanted.len(), &wanted)?;
+            (layout::moved(&map, &ports)?, held)
         }
         None => {
-            let ports = claim.choose(spec.shape.servers_or_default(), &[])?;
-            layout::new_map(&spec.shape, spec.split, &ports)?
+            let (ports, held) = claim.choose(spec.shape.servers_or_default(), &[])?;
+            (layout::new_map(&spec.shape, spec.split, &ports)?, held)
         }
     };
     layout::write_map(&coordinator, &map)?;
-    Ok(map)
+    Ok((map, held))
 }
 
 fn ports_in(map: &ClusterMap) -> Result<Vec<Ports>, Failure> {

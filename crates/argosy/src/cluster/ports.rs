@@ -2,13 +2,15 @@
 //!
 //! Server 0 gets 7379 (Redis protocol) and 7480 (admin); each further server the next pair, 10
 //! higher, of which both ports are free. A port is free where it can be bound at this moment;
-//! [`Claim`] keeps other playgrounds from finding the same ones free until the servers listen.
+//! [`Claim`] keeps other playgrounds from finding the same ones free until the servers listen, and
+//! [`Held`] keeps them from taking those of a server that is down for a while.
 
 use std::fs::File;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 
 use crate::failure::Failure;
 
@@ -54,36 +56,87 @@ impl Ports {
 /// The right to look for free ports, among all playgrounds of this machine, until dropped.
 pub struct Claim(#[expect(dead_code, reason = "closing the file gives up its lock")] File);
 
+/// Ports that no other playground of this machine takes, until dropped.
+#[derive(Default)]
+pub struct Held(Vec<File>);
+
+impl Held {
+    /// Holds `ports` as well, if they are free and nobody else holds them.
+    fn hold(&mut self, ports: &Ports) -> Result<bool, Failure> {
+        let path = held_path(ports.resp.port());
+        let file = open(&path)?;
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(Errno::WOULDBLOCK) => return Ok(false),
+            Err(error) => return Err(Failure::io("lock", &path, &error.into())),
+        }
+        let free = ports.free();
+        if free {
+            self.0.push(file);
+        }
+        Ok(free)
+    }
+}
+
 impl Claim {
     /// Waits until nobody else is starting servers.
     pub fn wait() -> Result<Self, Failure> {
         let path = lock_path();
-        let failed = |error: std::io::Error| Failure::io("lock", &path, &error);
-        let file = File::options()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .open(&path)
-            .map_err(failed)?;
-        flock(&file, FlockOperation::LockExclusive).map_err(|error| failed(error.into()))?;
+        let file = open(&path)?;
+        flock(&file, FlockOperation::LockExclusive)
+            .map_err(|error| Failure::io("lock", &path, &error.into()))?;
         Ok(Self(file))
     }
 
     /// Ports for `count` servers: those `wanted`, where they are still free, else the first free
     /// ones.
-    pub fn choose(&self, count: usize, wanted: &[Ports]) -> Result<Vec<Ports>, Failure> {
-        if wanted.len() == count && wanted.iter().all(Ports::free) {
-            return Ok(wanted.to_vec());
-        }
+    pub fn choose(&self, count: usize, wanted: &[Ports]) -> Result<(Vec<Ports>, Held), Failure> {
         let candidates = (0..CANDIDATES_MAX).map(|step| Ports::at(RESP_PORT + step * STRIDE));
-        let chosen: Vec<_> = candidates.filter(Ports::free).take(count).collect();
+        let wanted = wanted.iter().copied().take(count);
+        let (chosen, held) = hold_first(count, wanted)?;
+        if chosen.len() == count {
+            return Ok((chosen, held));
+        }
+        drop(held);
+        let (chosen, held) = hold_first(count, candidates)?;
         if chosen.len() < count {
             return Err(Failure::Failed(format!(
                 "no {count} free pairs of ports from {RESP_PORT} on"
             )));
         }
-        Ok(chosen)
+        Ok((chosen, held))
     }
+}
+
+/// The first `count` of `ports` that can be had.
+fn hold_first(
+    count: usize,
+    ports: impl Iterator<Item = Ports>,
+) -> Result<(Vec<Ports>, Held), Failure> {
+    let (mut chosen, mut held) = (Vec::with_capacity(count), Held::default());
+    for ports in ports {
+        if chosen.len() == count {
+            break;
+        }
+        if held.hold(&ports)? {
+            chosen.push(ports);
+        }
+    }
+    Ok((chosen, held))
+}
+
+fn open(path: &Path) -> Result<File, Failure> {
+    let mut options = File::options();
+    let options = options.create(true).truncate(false).write(true);
+    options
+        .open(path)
+        .map_err(|error| Failure::io("lock", path, &error))
+}
+
+/// One empty file for each pair of ports that was ever held.
+fn held_path(resp: u16) -> PathBuf {
+    let user = rustix::process::getuid().as_raw();
+    std::env::temp_dir().join(format!("argosy-ports-{user}-{resp}.lock"))
 }
 
 /// One file a user, since one user's file may not be another's to write.
@@ -99,13 +152,17 @@ mod tests {
     #[test]
     fn busy_ports_are_passed_over() {
         let claim = Claim::wait().unwrap();
-        let before = claim.choose(2, &[]).unwrap();
+        let (before, held) = claim.choose(2, &[]).unwrap();
+        let (others, _) = claim.choose(2, &before).unwrap();
+        assert!(!others.contains(&before[0]) && !others.contains(&before[1]));
+        drop(held);
         let _busy = TcpListener::bind(before[0].admin).unwrap();
-        let after = claim.choose(2, &before).unwrap();
+        let (after, held) = claim.choose(2, &before).unwrap();
         assert!(!after.contains(&before[0]), "one of its ports is busy");
         assert!(after[0].resp.port() < after[1].resp.port());
         assert_eq!(after[1].resp.port() % 10, 9);
-        let again = claim.choose(2, &after).unwrap();
+        drop(held);
+        let (again, _) = claim.choose(2, &after).unwrap();
         assert_eq!(again, after, "what is wanted and free is taken");
     }
 }
