@@ -106,6 +106,39 @@ pub enum Answer<'a> {
     },
 }
 
+/// Appends why a request failed, and what became of a write. DO NOT CHANGE THE VALUES.
+pub(crate) fn put_failure(out: &mut Vec<u8>, kind: FailureKind, outcome: Outcome) {
+    out.push(match kind {
+        FailureKind::Invalid => 0,
+        FailureKind::Unavailable => 1,
+        FailureKind::Busy => 2,
+        FailureKind::Storage => 3,
+    });
+    out.push(match outcome {
+        Outcome::Applied => 0,
+        Outcome::NotApplied => 1,
+        Outcome::Unknown => 2,
+    });
+}
+
+/// Reads the same.
+pub(crate) fn failure(r: &mut Reader<'_>) -> Result<(FailureKind, Outcome), Malformed> {
+    let kind = match r.u8()? {
+        0 => FailureKind::Invalid,
+        1 => FailureKind::Unavailable,
+        2 => FailureKind::Busy,
+        3 => FailureKind::Storage,
+        _ => return Err(r.malformed()),
+    };
+    let outcome = match r.u8()? {
+        0 => Outcome::Applied,
+        1 => Outcome::NotApplied,
+        2 => Outcome::Unknown,
+        _ => return Err(r.malformed()),
+    };
+    Ok((kind, outcome))
+}
+
 fn put_option(out: &mut Vec<u8>, bytes: Option<&[u8]>) {
     match bytes {
         None => out.push(0),
@@ -260,18 +293,8 @@ impl<'a> Answer<'a> {
                 outcome,
                 text,
             } => {
-                let kind = match kind {
-                    FailureKind::Invalid => 0,
-                    FailureKind::Unavailable => 1,
-                    FailureKind::Busy => 2,
-                    FailureKind::Storage => 3,
-                };
-                let outcome = match outcome {
-                    Outcome::Applied => 0,
-                    Outcome::NotApplied => 1,
-                    Outcome::Unknown => 2,
-                };
-                out.extend_from_slice(&[9, kind, outcome]);
+                out.push(9);
+                put_failure(out, *kind, *outcome);
                 put_string(out, text);
             }
         }
@@ -307,19 +330,7 @@ impl<'a> Answer<'a> {
             }
             4 => Self::Count(r.varint()?),
             9 => {
-                let kind = match r.u8()? {
-                    0 => FailureKind::Invalid,
-                    1 => FailureKind::Unavailable,
-                    2 => FailureKind::Busy,
-                    3 => FailureKind::Storage,
-                    _ => return Err(r.malformed()),
-                };
-                let outcome = match r.u8()? {
-                    0 => Outcome::Applied,
-                    1 => Outcome::NotApplied,
-                    2 => Outcome::Unknown,
-                    _ => return Err(r.malformed()),
-                };
+                let (kind, outcome) = failure(r)?;
                 let left = r.rest().len();
                 Self::Failed {
                     kind,

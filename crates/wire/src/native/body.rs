@@ -15,7 +15,7 @@ use argosy_base::Outcome;
 use argosy_base::codec::{Malformed, Reader, put_string, put_varint};
 use argosy_base::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 
-use crate::call::FailureKind;
+use crate::call::{self, FailureKind};
 
 /// Most keys of one [`Op::MultiGet`](super::Op).
 pub const MULTI_KEYS_MAX: usize = 1024;
@@ -96,18 +96,7 @@ impl<'a> Values<'a> {
 
 /// Appends a failure.
 pub fn put_failure(kind: FailureKind, outcome: Outcome, text: &str, out: &mut Vec<u8>) {
-    let kind = match kind {
-        FailureKind::Invalid => 0,
-        FailureKind::Unavailable => 1,
-        FailureKind::Busy => 2,
-        FailureKind::Storage => 3,
-    };
-    let outcome = match outcome {
-        Outcome::Applied => 0,
-        Outcome::NotApplied => 1,
-        Outcome::Unknown => 2,
-    };
-    out.extend_from_slice(&[kind, outcome]);
+    call::put_failure(out, kind, outcome);
     out.extend_from_slice(text.as_bytes());
 }
 
@@ -117,18 +106,6 @@ pub fn put_failure(kind: FailureKind, outcome: Outcome, text: &str, out: &mut Ve
 /// [`Malformed`] where it is none.
 pub fn failure(payload: &[u8]) -> Result<(FailureKind, Outcome, &[u8]), Malformed> {
     let mut r = Reader::new("a failure", payload);
-    let kind = match r.u8()? {
-        0 => FailureKind::Invalid,
-        1 => FailureKind::Unavailable,
-        2 => FailureKind::Busy,
-        3 => FailureKind::Storage,
-        _ => return Err(r.malformed()),
-    };
-    let outcome = match r.u8()? {
-        0 => Outcome::Applied,
-        1 => Outcome::NotApplied,
-        2 => Outcome::Unknown,
-        _ => return Err(r.malformed()),
-    };
+    let (kind, outcome) = call::failure(&mut r)?;
     Ok((kind, outcome, r.rest()))
 }
