@@ -27,7 +27,7 @@ use crate::settings::{Placement, Settings};
 use crate::version::Version;
 
 /// Bytes that a record's header takes, for the count of log bytes that a memtable stands for.
-const RECORD_OVERHEAD: u64 = 12;
+pub(crate) const RECORD_OVERHEAD: u64 = 12;
 
 /// A memtable that is full and waits to become a run of L1.
 #[derive(Clone)]

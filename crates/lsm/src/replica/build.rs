@@ -36,7 +36,7 @@ use crate::cache::NodeCache;
 use crate::db::jobs::{Jobs, Made, Now, Site};
 use crate::db::stats::{Counts, Stats, level_stats};
 use crate::db::trim::LastLsns;
-use crate::db::writer::Frozen;
+use crate::db::writer::{Frozen, RECORD_OVERHEAD};
 use crate::edit::{Edit, LogPoint, LogSegment};
 use crate::level::Entry;
 use crate::log::feed::Feed;
@@ -47,9 +47,6 @@ use crate::settings::Settings;
 use crate::snapshot::LsmSnapshot;
 use crate::storage::Storage;
 use crate::version::Version;
-
-/// Bytes of a record's header, for the count of log bytes that a memtable stands for.
-const RECORD_OVERHEAD: u64 = 12;
 
 /// An edit that this member made by itself and that is not durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,6 +99,10 @@ pub(super) struct Builder {
     committed: Lsn,
     /// Own edits under way, in order.
     own: VecDeque<(EditSeq, Own)>,
+    /// The last memtable of which [`Replica::take_work`] has told.
+    told_ripe: Lsn,
+    /// An own edit was committed since then: levels may ask for more.
+    changed: bool,
 }
 
 impl Tables {
@@ -179,6 +180,8 @@ impl Builder {
             due: VecDeque::new(),
             committed: Lsn(0),
             own: VecDeque::new(),
+            told_ripe: Lsn(0),
+            changed: false,
         }
     }
 
@@ -238,6 +241,7 @@ impl Builder {
         let first = self.own.pop_front();
         let (expected, own) = first.expect("an edit is the primary's or an own one");
         assert_eq!(expected, seq, "edits are committed in order");
+        self.changed = true;
         match own {
             Own::Flush { last } => {
                 self.jobs.flush_committed();
@@ -331,6 +335,18 @@ impl Replica {
         })
     }
 
+    /// Whether there is new work since this was asked last: whoever calls [`build`](Self::build) may
+    /// be asleep.
+    pub fn take_work(&mut self) -> bool {
+        let Some(builder) = &mut self.builder else {
+            return false;
+        };
+        let first = builder.tables.frozen.front().map(|frozen| frozen.last);
+        let ripe = first.filter(|last| *last <= builder.committed && *last != builder.told_ripe);
+        builder.told_ripe = ripe.unwrap_or(builder.told_ripe);
+        std::mem::take(&mut builder.changed) || ripe.is_some()
+    }
+
     /// Does a step of building: a piece of a flush or of a compaction. Returns whether anything was
     /// done. May block for reads.
     ///
@@ -361,7 +377,7 @@ impl Replica {
         if self.is_catching_up() || !self.storage.takes_edits() {
             return Ok(false);
         }
-        let mut made = self.reserve_numbers(builder)?;
+        let reserved = self.reserve_numbers(builder)?;
         let committed = builder.committed;
         let first = builder.tables.frozen.front();
         let state = Now {
@@ -379,7 +395,7 @@ impl Replica {
             counts: &builder.counts,
         };
         let (edit, own) = match builder.jobs.step(&mut site, &state)? {
-            Made::Nothing => return Ok(made),
+            Made::Nothing => return Ok(reserved),
             Made::Progress => return Ok(true),
             Made::Compacted(edit) => (edit, Own::Compaction),
             Made::Flushed(mut edit) => {
@@ -390,8 +406,7 @@ impl Replica {
             }
         };
         self.commit_own(builder, edit, own)?;
-        made |= true;
-        Ok(made)
+        Ok(true)
     }
 
     /// How far the logs that are open have been written: what is flushed to levels has to be

@@ -50,8 +50,11 @@ impl Replica {
     /// the next edit, or a checkpoint. Empty: submit it.
     pub fn missing(&mut self, edit: &Edit) -> Vec<MissingPart> {
         self.start_waiting();
-        let edit = self.localized(edit.clone());
-        self.missing_here(&edit)
+        if self.builds_levels() {
+            let edit = self.localized(edit.clone());
+            return self.missing_here(&edit);
+        }
+        self.missing_here(edit)
     }
 
     fn missing_here(&mut self, edit: &Edit) -> Vec<MissingPart> {

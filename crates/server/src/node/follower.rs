@@ -11,10 +11,11 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use argosy_base::{EditSeq, Epoch, Instant, LogKind, RegionId, SegmentNumber, ServerId};
 use argosy_device::Buffer;
-use argosy_engine::Observer;
+use argosy_engine::{Observer, Progress};
 use argosy_lsm::edit::Edit;
 use argosy_lsm::log::Geometry;
 use argosy_lsm::replica::{MissingPart, Replica, ReplicaError, ReplicaEvent};
@@ -30,6 +31,9 @@ use super::link::SHIP_SLOTS;
 use super::windows::{fresh_windows, keep_windows, survivors, window_keys};
 use super::{NodeSettings, World, convert, keys};
 use crate::activity::Activity;
+
+/// Between two looks at levels that are being built and cannot go on.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// A checkpoint that arrives in parts.
 struct Arriving {
@@ -230,7 +234,9 @@ impl Follower {
                 range,
                 commit,
             } => {
-                self.replica.commit(commit);
+                if self.machine.attempt() == Some(attempt) {
+                    self.replica.commit(commit);
+                }
                 let range = convert::received_range(&range);
                 self.step_machine(Event::Flush { attempt, range }, context);
             }
@@ -419,8 +425,7 @@ impl Follower {
                 return true;
             }
         };
-        if self.replica.is_building() {
-            // Whoever does that may be asleep.
+        if self.replica.take_work() {
             (context.node.world.waker)();
         }
         let made = !events.is_empty();
@@ -447,16 +452,21 @@ impl Follower {
         made
     }
 
-    /// Does a step of building levels here. Returns whether anything was done.
-    pub(crate) fn build(&mut self, now: Instant, context: &Context<'_>) -> bool {
+    /// Does a step of building levels here.
+    pub(crate) fn build(&mut self, now: Instant, context: &Context<'_>) -> Progress {
         if self.failed.is_some() || !self.replica.builds_levels() {
-            return false;
+            return Progress::default();
         }
         let _span = context.ledger().during(Activity::Compaction);
-        self.replica.build(now).unwrap_or_else(|error| {
+        let made = self.replica.build(now).unwrap_or_else(|error| {
             self.fail(&error);
             true
-        })
+        });
+        Progress {
+            made,
+            // What waits for room on the device is looked at again.
+            idle_for: self.replica.is_building().then_some(LOOK_AGAIN),
+        }
     }
 
     fn applied(&mut self, seq: EditSeq, context: &Context<'_>) {

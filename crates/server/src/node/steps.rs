@@ -81,7 +81,9 @@ impl Node {
                 }
             }
             if let Driver::Backup(copy) = &mut *region.driver() {
-                progress.made |= copy.build(now, &Context { node: self });
+                let step = copy.build(now, &Context { node: self });
+                progress.made |= step.made;
+                progress.idle_for = earlier(progress.idle_for, step.idle_for);
             }
             progress.made |= self.pump(region);
             if region.waiting().is_queueing() && self.retry_queued(region) {
