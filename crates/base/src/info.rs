@@ -30,6 +30,12 @@ pub const NATIVE_SOCKET: &str = "native_socket";
 pub const NATIVE_CLIENTS: &str = "native_clients";
 /// Bytes of memory that native clients share with the server.
 pub const NATIVE_MEMORY: &str = "native_memory";
+/// Native connections taken in so far.
+pub const NATIVE_TAKEN_IN: &str = "native_connections_received";
+/// Native connections refused so far, for want of room or of a common version.
+pub const NATIVE_REFUSED: &str = "native_connections_refused";
+/// Answers to native clients so far, errors included.
+pub const NATIVE_ANSWERS: &str = "native_requests_processed";
 /// Native clients that were ended since they wrote what is no request.
 pub const NATIVE_GARBLED: &str = "native_garbled";
 

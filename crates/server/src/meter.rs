@@ -3,8 +3,8 @@
 //!
 //! Counting an answer is one relaxed addition. Durations are taken of one call in
 //! [`SAMPLE_EVERY`]: from the moment at which the round began in which its request was read, to the
-//! moment at which its answer is known, replication and waiting included; not the way through the
-//! sockets.
+//! moment at which its answer is known (natively: the end of the round in which it was written),
+//! replication and waiting included; not the way through the sockets.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -155,9 +155,15 @@ impl Meter {
     /// Counts an answer to the command in place `command`.
     #[inline]
     pub fn count(&self, command: u16, outcome: Outcome) {
+        self.add(command, outcome, 1);
+    }
+
+    /// Counts so many answers to the command in place `command`.
+    #[inline]
+    pub fn add(&self, command: u16, outcome: Outcome, count: u64) {
         // Relaxed, here and below: counters for people.
         if let Some(counts) = self.counts.get(usize::from(command)) {
-            counts[outcome as usize].fetch_add(1, Ordering::Relaxed);
+            counts[outcome as usize].fetch_add(count, Ordering::Relaxed);
         }
     }
 
@@ -229,14 +235,20 @@ impl Sampler {
     /// The answer for `token` has come at `now`: is it one that is timed?
     #[inline]
     pub fn answered(&mut self, token: u64, meter: &Meter, now: impl FnOnce() -> Instant) {
-        if self.open.is_empty() {
-            return;
+        if let Some((op, since)) = self.ended(token) {
+            meter.observe(op, now().since(since));
         }
-        let Some(at) = self.open.iter().position(|(open, ..)| *open == token) else {
-            return;
-        };
+    }
+
+    /// The answer for `token` has come: if it is one that is timed, what was asked, and since when.
+    #[inline]
+    pub fn ended(&mut self, token: u64) -> Option<(Op, Instant)> {
+        if self.open.is_empty() {
+            return None;
+        }
+        let at = self.open.iter().position(|(open, ..)| *open == token)?;
         let (_, op, since) = self.open.swap_remove(at);
-        meter.observe(op, now().since(since));
+        Some((op, since))
     }
 }
 

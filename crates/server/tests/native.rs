@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use argosy_base::{Clock, Epoch, Instant, KeyRange, Outcome, RegionId, ServerId};
+use argosy_base::{Clock, Epoch, Instant, KeyRange, Outcome, RegionId, ServerId, info};
 use argosy_client::native::{Answer, Ask, Client, Options};
 use argosy_client::{ClientError, Only, Span};
 use argosy_coordinator::{ClusterId, ClusterMap, Region, Replication, Server};
@@ -490,4 +490,49 @@ fn many_threads_share_a_client() {
     });
     let clients = servers.each_ref().map(|server| server.front.clients());
     assert_eq!(clients, [1, 1], "they share one connection to each server");
+}
+
+#[test]
+fn what_is_asked_is_counted_by_command_and_result() {
+    let dir = Dir::new();
+    let servers = both(&dir);
+    let client = client_of(&servers[0]);
+    for n in 0..40u8 {
+        client.put(&[b'a', n], &[n]).unwrap();
+    }
+    assert_eq!(client.multi_get(&[b"a\x01", b"nobody"]).unwrap().len(), 2);
+    client.get(b"argo").unwrap();
+    let what = "there is no room".to_owned();
+    let outcome = Outcome::NotApplied;
+    servers[0]
+        .fake
+        .fail_next(ServiceError::Busy { what, outcome });
+    client.put(b"argo", b"").unwrap_err();
+    let counted = |server: usize| -> Vec<_> {
+        let counts = servers[server].front.meter.counts();
+        let some = counts.filter(|(.., count)| *count > 0);
+        some.map(|(command, outcome, count)| (command, outcome.name(), count))
+            .collect()
+    };
+    let expected = [
+        ("map", "ok", 1),
+        ("get", "ok", 1),
+        ("put", "ok", 40),
+        ("put", "busy", 1),
+        ("multi-get", "ok", 1),
+    ];
+    until(|| counted(0) == expected);
+    until(|| counted(1) == [("multi-get", "ok", 1)]);
+    let timed: u64 = servers[0]
+        .front
+        .meter
+        .durations()
+        .map(|of| of.cumulative.last().copied().unwrap())
+        .sum();
+    // 43 calls, of which the first is timed, and every sixteenth after it.
+    assert_eq!(timed, 3);
+    let told = servers[0].front.describe().1;
+    let told = |name: &str| told.iter().find(|(key, _)| key == name).unwrap().1.clone();
+    assert_eq!(told(info::NATIVE_ANSWERS), "44");
+    assert_eq!(told(info::NATIVE_TAKEN_IN), "1");
 }

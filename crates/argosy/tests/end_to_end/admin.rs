@@ -7,6 +7,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::process::{Command, Stdio};
 
 use argosy_base::info;
+use argosy_client::Client;
 use serde_json::Value;
 
 use crate::support::{Playground, call, connect, info as info_of, ok, text, until};
@@ -100,6 +101,21 @@ fn promtool_finds_nothing_wrong_with_a_server_that_works() {
         promtool(&get(playground.servers[0].admin, path));
     }
     let sets = load(&playground);
+    let native = Client::connect(&playground.servers[0].resp.to_string()).unwrap();
+    for n in 0..100u8 {
+        native.put(&[n], b"by a native client").unwrap();
+    }
+    until("a round of the native front end ends", || {
+        let puts = playground.servers.iter().map(|server| {
+            let page = metrics(server.admin, "/metrics");
+            sum(
+                &page,
+                "argosy_requests_total",
+                "door=\"native\",command=\"put\"",
+            )
+        });
+        puts.sum::<f64>() == 100.0
+    });
     for server in &playground.servers {
         for path in ["/metrics", "/metrics/regions"] {
             promtool(&get(server.admin, path));
@@ -116,8 +132,12 @@ fn promtool_finds_nothing_wrong_with_a_server_that_works() {
         assert_eq!(set("invalid"), Some(1.0), "an empty key");
         assert_eq!(set("busy"), None);
         let durations = "argosy_request_duration_seconds_count";
-        let timed = sum(&page, durations, "op=\"write\"");
+        let timed = sum(&page, durations, "door=\"resp\",op=\"write\"");
         assert!(timed > 0.0 && timed <= sets, "{timed} of {sets}");
+        assert_eq!(page["argosy_native_garbled_total"], 0.0);
+        let doors = status(server.admin)["doors"].clone();
+        let names = [&doors[0]["door"], &doors[1]["door"]];
+        assert_eq!(names, ["resp", "native"]);
         assert_eq!(page["argosy_ready"], 1.0);
         assert_eq!(sum(&page, "argosy_link_up", ""), 2.0);
         assert_eq!(sum(&page, "argosy_regions", "role=\"backup\""), 2.0);

@@ -3,13 +3,15 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use argosy_base::{Epoch, Incarnation, RegionId, ServerId, info};
 use argosy_coordinator::ClusterMap;
 use argosy_wire::native::{MapRegion, MapServer, RegionMap, Shape};
 
+use super::tally;
+use crate::meter::Meter;
 use crate::service::InfoSection;
 
 /// A client that would like more gets no less of either buffer.
@@ -147,6 +149,11 @@ pub struct Front {
     memory_bytes: AtomicUsize,
     /// Clients that wrote what is no request.
     garbled: AtomicUsize,
+    /// Clients that were taken in so far, and such as were not.
+    taken_in: AtomicU64,
+    refused: AtomicU64,
+    /// Answers by what was asked for and result, and how long calls take.
+    pub meter: Meter,
 }
 
 /// A client's part of the bounds; gives it back when dropped.
@@ -167,6 +174,9 @@ impl Front {
             clients: AtomicUsize::new(0),
             memory_bytes: AtomicUsize::new(0),
             garbled: AtomicUsize::new(0),
+            taken_in: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+            meter: tally::meter(),
         }
     }
 
@@ -188,18 +198,43 @@ impl Front {
         self.garbled.load(Ordering::Relaxed)
     }
 
+    /// Clients that were taken in so far.
+    #[must_use]
+    pub fn taken_in(&self) -> u64 {
+        self.taken_in.load(Ordering::Relaxed)
+    }
+
+    /// Clients that were not taken in, for want of room or of a common version.
+    #[must_use]
+    pub fn refused(&self) -> u64 {
+        self.refused.load(Ordering::Relaxed)
+    }
+
     pub(super) fn count_garbled(&self) {
         self.garbled.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn count_guest(&self, is_taken_in: bool) {
+        let counter = if is_taken_in {
+            &self.taken_in
+        } else {
+            &self.refused
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
     }
 
     /// What is told in `INFO`.
     #[must_use]
     pub fn describe(&self) -> InfoSection {
         let socket = self.socket.to_string_lossy().into_owned();
+        let answers = self.meter.counts().map(|(.., count)| count).sum();
         let numbers = [
-            (info::NATIVE_CLIENTS, self.clients()),
-            (info::NATIVE_MEMORY, self.memory_bytes()),
-            (info::NATIVE_GARBLED, self.garbled()),
+            (info::NATIVE_CLIENTS, self.clients() as u64),
+            (info::NATIVE_MEMORY, self.memory_bytes() as u64),
+            (info::NATIVE_TAKEN_IN, self.taken_in()),
+            (info::NATIVE_REFUSED, self.refused()),
+            (info::NATIVE_GARBLED, self.garbled() as u64),
+            (info::NATIVE_ANSWERS, answers),
         ];
         let numbers = numbers
             .into_iter()

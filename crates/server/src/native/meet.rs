@@ -103,6 +103,7 @@ impl Guest {
             Ok(prepared) => prepared,
             Err(refusal) => {
                 tracing::warn!("native: a client was refused: {refusal}");
+                front.count_guest(false);
                 // It may be gone; it is not waited for.
                 let _ = self.socket.write_all(&refusal.encode());
                 return Err(io::ErrorKind::ConnectionRefused.into());
@@ -119,6 +120,7 @@ impl Guest {
             map: front.routes.fingerprint(),
         };
         pass(&self.socket, &welcome.encode(), [memory.descriptor(), bell])?;
+        front.count_guest(true);
         Ok(Arrival {
             socket: Some(self.socket),
             memory: Arc::new(memory),

@@ -28,6 +28,7 @@ mod listener;
 mod meet;
 mod serve;
 mod spinner;
+mod tally;
 mod thread;
 
 pub use front::{Front, Routes, Settings};

@@ -14,6 +14,8 @@ use argosy_wire::native::{
 use super::client::{Client, End};
 use super::front::Front;
 use super::gather::Gather;
+use super::tally::Tally;
+use crate::meter;
 use crate::node::encode_response;
 use crate::service::{ReplySink, Request as Ask, Response, Service, ServiceError};
 
@@ -40,6 +42,7 @@ pub(super) struct Desk {
     pub(super) front: Arc<Front>,
     /// The payload that was taken last.
     pub(super) payload: Vec<u8>,
+    pub(super) tally: Tally,
     batch: WriteBatch,
     range: KeyRange,
 }
@@ -55,6 +58,7 @@ impl Desk {
             sink,
             front,
             payload: Vec::new(),
+            tally: Tally::default(),
             batch: WriteBatch::new(),
             range: KeyRange::all(),
         }
@@ -70,9 +74,9 @@ impl Desk {
                 Ok(false)
             }
             Op::Map => {
-                let map = self.front.routes.fingerprint();
                 let encoded = self.front.routes.encoded();
-                client.answer(&request, End::of(Status::Map), map, &[encoded]);
+                client.answer(&request, End::of(Status::Map), self.map(), &[encoded]);
+                self.tally.count(request.op, meter::Outcome::Ok);
                 Ok(false)
             }
             Op::MultiGet => self.multi_get(client, number, request, &payload),
@@ -113,15 +117,21 @@ impl Desk {
         };
         let place = client.keep(request, None);
         let token = token(number, place, 0);
+        let timed = self.tally.wants().then(|| meter::Op::of(&ask));
         if let Some(response) = self.service.call(ask, &self.sink, token) {
             client.take(place);
             self.answer(client, &request, response);
+            timed
+                .into_iter()
+                .for_each(|op| self.tally.answered_at_once(op));
+        } else if let Some(op) = timed {
+            self.tally.waits(token, op);
         }
         Ok(true)
     }
 
     fn multi_get(
-        &self,
+        &mut self,
         client: &mut Client,
         number: usize,
         request: Request,
@@ -129,7 +139,7 @@ impl Desk {
     ) -> Result<bool, Refused> {
         let keys = keys_of(payload).map_err(|error| Refused::Invalid(error.to_string()))?;
         if keys.is_empty() {
-            client.answer(&request, End::of(Status::Values), self.map(), &[]);
+            self.end(client, &request, End::of(Status::Values));
             return Ok(false);
         }
         if !keys.iter().all(|key| self.front.routes.serves(key)) {
@@ -140,8 +150,14 @@ impl Desk {
         for (element, key) in keys.iter().enumerate() {
             let ask = Ask::Get { key };
             let token = token(number, place, element);
+            let timed = self.tally.wants();
             if let Some(response) = self.service.call(ask, &self.sink, token) {
                 self.take_answer(client, place, element, response);
+                if timed {
+                    self.tally.answered_at_once(meter::Op::Get);
+                }
+            } else if timed {
+                self.tally.waits(token, meter::Op::Get);
             }
         }
         Ok(true)
@@ -149,7 +165,7 @@ impl Desk {
 
     /// Takes the answer to part `element` of what waits at `place`.
     pub(super) fn take_answer(
-        &self,
+        &mut self,
         client: &mut Client,
         place: usize,
         element: usize,
@@ -167,12 +183,11 @@ impl Desk {
         let mut out = Vec::new();
         match gather.finish(&mut out) {
             Some(failed) => self.answer(client, &pending.request, failed),
-            None => client.answer(
-                &pending.request,
-                End::of(Status::Values),
-                self.map(),
-                &[&out],
-            ),
+            None => {
+                let end = End::of(Status::Values);
+                client.answer(&pending.request, end, self.map(), &[&out]);
+                self.tally.count(pending.request.op, meter::Outcome::Ok);
+            }
         }
     }
 
@@ -180,17 +195,24 @@ impl Desk {
         self.front.routes.fingerprint()
     }
 
-    fn end(&self, client: &mut Client, request: &Request, end: End) {
+    /// Answers without a payload.
+    fn end(&mut self, client: &mut Client, request: &Request, end: End) {
         client.answer(request, end, self.map(), &[]);
+        let outcome = match end.status {
+            Status::WrongServer => meter::Outcome::Unavailable,
+            _ => meter::Outcome::Ok,
+        };
+        self.tally.count(request.op, outcome);
     }
 
     /// Writes `response` as the answer to `request`.
     #[inline]
-    fn answer(&self, client: &mut Client, request: &Request, response: Response) {
+    fn answer(&mut self, client: &mut Client, request: &Request, response: Response) {
         let map = self.map();
         match response {
             Response::Value(Some(value)) => {
                 client.answer(request, End::of(Status::Value), map, &[&value]);
+                self.tally.count(request.op, meter::Outcome::Ok);
             }
             Response::Value(None) => self.end(client, request, End::of(Status::Absent)),
             Response::Written {
@@ -212,11 +234,13 @@ impl Desk {
                 let (kind, outcome, what) = parts_of(&error);
                 put_failure(kind, outcome, what, &mut out);
                 client.answer(request, End::of(Status::Failed), map, &[&out]);
+                self.tally.count(request.op, meter::Outcome::from(&error));
             }
             Response::Page { .. } | Response::Count(_) => {
                 let mut out = Vec::new();
                 encode_response(&response, &mut out);
                 client.answer(request, End::of(Status::Page), map, &[&out]);
+                self.tally.count(request.op, meter::Outcome::Ok);
             }
         }
     }

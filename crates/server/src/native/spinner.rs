@@ -3,6 +3,8 @@
 
 use std::sync::Arc;
 
+use argosy_base::Instant;
+
 use super::client::{Arrival, Client};
 use super::front::Front;
 use super::serve::{Desk, ELEMENT_BITS, PLACE_BITS};
@@ -79,7 +81,8 @@ impl Spinner {
     }
 
     /// Takes and carries out requests. Returns whether there were any.
-    pub fn step(&mut self) -> bool {
+    pub fn step(&mut self, now: Instant) -> bool {
+        self.desk.tally.begin(now);
         let mut any = false;
         let mut called = false;
         for number in 0..self.clients.len() {
@@ -136,9 +139,15 @@ impl Spinner {
         let (place, element) = (part(ELEMENT_BITS, PLACE_BITS), part(0, ELEMENT_BITS));
         let client = self.clients[number].as_mut();
         let client = client.expect("a client is kept until its requests have been answered");
+        self.desk.tally.answered(token);
         self.desk.take_answer(client, place, element, response);
         self.answered.push(number);
         self.forget_if_answered(number);
+    }
+
+    /// Tells the meter what was answered in the round that ends at `now`.
+    pub fn settle(&mut self, now: Instant) {
+        self.desk.tally.settle(&self.desk.front.meter, now);
     }
 
     /// Wakes the clients that were answered and sleep.

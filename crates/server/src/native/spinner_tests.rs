@@ -108,12 +108,12 @@ fn garbage_ends_the_client_that_wrote_it_and_no_other() {
     let (mut good, bad) = (join(&mut spinner), join(&mut spinner));
     bad.memory.write(REQUESTS_AT, &[0xff; 4096]);
     good.put(0, 3);
-    assert!(spinner.step());
+    assert!(spinner.step(Instant::default()));
     assert_eq!(front.garbled(), 1);
     assert!(spinner.client(bad.number).is_none());
     assert_eq!(good.reply(0).unwrap().status, Status::Done);
     assert_eq!(Arc::strong_count(&bad.memory), 1, "given back");
-    assert!(!spinner.step());
+    assert!(!spinner.step(Instant::default()));
 }
 
 #[test]
@@ -122,7 +122,7 @@ fn a_request_by_an_old_map_is_told_so_and_not_carried_out() {
     let (mut spinner, front) = spinner(&fake);
     let mut client = join(&mut spinner);
     client.put(0, 2);
-    spinner.step();
+    spinner.step(Instant::default());
     let reply = client.reply(0).unwrap();
     assert_eq!(reply.status, Status::WrongServer);
     assert_eq!(reply.map, front.routes.fingerprint());
@@ -139,7 +139,7 @@ fn no_more_is_taken_than_may_be_in_flight_and_late_answers_find_their_slots() {
         client.put(id, 3);
     }
     assert!(spinner.may_sleep() || fake.held() == 0);
-    spinner.step();
+    spinner.step(Instant::default());
     assert_eq!((fake.held(), spinner.in_flight()), (4, 4));
     assert!(spinner.may_sleep(), "the others cannot be taken yet");
     // As the service would deliver it: client 0, place 2.
@@ -152,7 +152,7 @@ fn no_more_is_taken_than_may_be_in_flight_and_late_answers_find_their_slots() {
     assert_eq!(client.reply(2).unwrap().flags, Flags::APPLIED);
     assert_eq!(client.reply(0), None);
     assert!(!spinner.may_sleep());
-    spinner.step();
+    spinner.step(Instant::default());
     assert_eq!(spinner.in_flight(), 4);
     // It goes; its answers still come, and then its number is used again.
     spinner.leave(client.number);

@@ -137,10 +137,11 @@ impl Thread {
         let (mut busy_at, mut looked_at) = (now, now);
         let mut events = Vec::with_capacity(EVENTS_MAX);
         while !self.is_done(now) {
-            let stepped = self.spinner.step();
+            let stepped = self.spinner.step(now);
             let answered = self.take_post(now);
             self.spinner.wake();
             now = self.parts.clock.now();
+            self.spinner.settle(now);
             if stepped || answered {
                 busy_at = now;
             }

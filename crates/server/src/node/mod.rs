@@ -129,7 +129,7 @@ pub struct Node {
     counters: Counters,
     /// Taken alone, behind all other locks.
     rooms: Mutex<Rooms>,
-    /// The front end of native clients, for `INFO`.
+    /// The front end of native clients, to tell of it.
     native: OnceLock<Arc<native::Front>>,
 }
 
@@ -252,6 +252,11 @@ impl Node {
     pub(crate) fn set_native(&self, front: Arc<native::Front>) {
         // There is one front end, and it is started once.
         let _ = self.native.set(front);
+    }
+
+    /// The front end of native clients, if there is one.
+    pub(crate) fn native(&self) -> Option<&Arc<native::Front>> {
+        self.native.get()
     }
 
     /// The region map that it was opened with.

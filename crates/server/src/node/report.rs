@@ -50,6 +50,7 @@ impl Node {
             device: self.device_status(),
             links: self.link_status(),
             doors: Vec::new(),
+            native: None,
             regions,
             replication: self.replication_status(),
         }

@@ -29,6 +29,7 @@ pub(super) fn page(status: &Status, doors: &[(&'static str, &Meter)]) -> String 
     server(&mut page, status);
     process(&mut page, status);
     clients(&mut page, status, doors);
+    native(&mut page, status);
     work(&mut page, status);
     memory(&mut page, status);
     device(&mut page, status);
@@ -126,6 +127,17 @@ fn clients(page: &mut Families, status: &Status, doors: &[(&'static str, &Meter)
             durations.durations(&labels, &BUCKETS_MICROS, &counts.cumulative, counts.sum);
         }
     }
+}
+
+fn native(page: &mut Families, status: &Status) {
+    let Some(native) = &status.native else {
+        return;
+    };
+    page.counter(
+        "argosy_native_garbled_total",
+        "Native clients ended because what they wrote was no request.",
+    )
+    .count(&[], native.garbled_total);
 }
 
 fn work(page: &mut Families, status: &Status) {

@@ -17,13 +17,17 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::admin::Source;
+use crate::meter::Meter;
+use crate::native;
 use crate::node::Node;
 use crate::resp::FrontEnd;
 use crate::service::Service;
-use status::{DoorStatus, RequestStatus, Status};
+use status::{DoorStatus, NativeStatus, RequestStatus, Status};
 
 /// The name of the Redis protocol among the doors.
 const RESP: &str = "resp";
+/// The name of the native protocol.
+const NATIVE: &str = "native";
 
 /// Tells of a node and its front ends.
 pub struct Reporter {
@@ -48,6 +52,10 @@ impl Reporter {
     pub fn status(&self) -> Status {
         let mut status = self.node.status(process::process(self.started));
         status.doors = vec![self.resp_status()];
+        if let Some(front) = self.node.native() {
+            status.doors.push(native_door(front));
+            status.native = Some(native_status(front));
+        }
         // Relaxed: a number for people.
         let clients = self.resp.memory_bytes.load(Ordering::Relaxed) as u64;
         for part in &mut status.memory.components {
@@ -68,17 +76,37 @@ impl Reporter {
             connections_total: front.connections.load(Ordering::Relaxed),
             refused_total: front.refused.load(Ordering::Relaxed),
             evicted_total: front.evicted.load(Ordering::Relaxed),
-            requests_total: front
-                .meter
-                .counts()
-                .map(|(command, outcome, count)| RequestStatus {
-                    command,
-                    result: outcome.name(),
-                    count,
-                })
-                .collect(),
+            requests_total: requests_of(&front.meter),
         }
     }
+}
+
+fn native_door(front: &native::Front) -> DoorStatus {
+    DoorStatus {
+        door: NATIVE,
+        connections: front.clients() as u64,
+        connections_total: front.taken_in(),
+        refused_total: front.refused(),
+        evicted_total: 0,
+        requests_total: requests_of(&front.meter),
+    }
+}
+
+fn native_status(front: &native::Front) -> NativeStatus {
+    NativeStatus {
+        memory_bytes: front.memory_bytes() as u64,
+        garbled_total: front.garbled() as u64,
+    }
+}
+
+fn requests_of(meter: &Meter) -> Vec<RequestStatus> {
+    let counts = meter.counts();
+    let requests = counts.map(|(command, outcome, count)| RequestStatus {
+        command,
+        result: outcome.name(),
+        count,
+    });
+    requests.collect()
 }
 
 impl Source for Reporter {
@@ -87,7 +115,9 @@ impl Source for Reporter {
     }
 
     fn metrics(&self) -> String {
-        metrics::page(&Self::status(self), &[(RESP, &self.resp.meter)])
+        let mut doors = vec![(RESP, &self.resp.meter)];
+        doors.extend(self.node.native().map(|front| (NATIVE, &front.meter)));
+        metrics::page(&Self::status(self), &doors)
     }
 
     fn region_metrics(&self) -> String {

@@ -36,6 +36,8 @@ pub struct Status {
     pub links: Vec<LinkStatus>,
     /// Where clients come in.
     pub doors: Vec<DoorStatus>,
+    /// The front end of native clients, where there is one.
+    pub native: Option<NativeStatus>,
     /// The regions that this server is a member of.
     pub regions: Vec<RegionStatus>,
     /// What replication has done.
@@ -209,7 +211,7 @@ pub struct SentStatus {
 /// A protocol by which clients come in.
 #[derive(Clone, Debug, Serialize)]
 pub struct DoorStatus {
-    /// `resp`.
+    /// `resp` or `native`.
     pub door: &'static str,
     /// Connections that are open.
     pub connections: u64,
@@ -221,6 +223,15 @@ pub struct DoorStatus {
     pub evicted_total: u64,
     /// Requests answered, by command and result; what never happened is left out.
     pub requests_total: Vec<RequestStatus>,
+}
+
+/// The front end of native clients.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct NativeStatus {
+    /// Bytes of memory that clients share with the server.
+    pub memory_bytes: u64,
+    /// Clients ended since they wrote what is no request.
+    pub garbled_total: u64,
 }
 
 /// Requests of one command with one result.
