@@ -63,6 +63,47 @@ impl KeyRange {
     }
 }
 
+/// The first 8 bytes of `key` as a number, zero-padded: the order of keys is that of their heads, unless
+/// these are equal.
+#[inline]
+#[must_use]
+pub fn head(key: &[u8]) -> u64 {
+    let mut bytes = [0; 8];
+    match key.first_chunk() {
+        Some(first) => bytes = *first,
+        None => bytes[..key.len()].copy_from_slice(key),
+    }
+    u64::from_be_bytes(bytes)
+}
+
+/// Where ranges of keys begin that follow each other without a gap, to find a key's range by few bytes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Starts {
+    heads: Vec<u64>,
+}
+
+impl Starts {
+    /// Of ranges that begin at `from`, in their order.
+    pub fn new<'a>(from: impl Iterator<Item = &'a [u8]>) -> Self {
+        Self {
+            heads: from.map(head).collect(),
+        }
+    }
+
+    /// The last range that begins at or below `key`, or the first. `from` tells where a range begins, as it
+    /// did when this was made.
+    #[inline]
+    #[must_use]
+    pub fn index_of<'a>(&self, key: &[u8], from: impl Fn(usize) -> &'a [u8]) -> usize {
+        let head = head(key);
+        let mut behind = self.heads.partition_point(|start| *start < head);
+        while self.heads.get(behind) == Some(&head) && from(behind) <= key {
+            behind += 1;
+        }
+        behind.saturating_sub(1)
+    }
+}
+
 /// The lowest key that sorts above `key`: `key` with a zero byte behind it.
 #[must_use]
 pub fn successor(key: &[u8]) -> Vec<u8> {
@@ -112,6 +153,29 @@ mod tests {
         assert!(range("b", "d").contains(b"c\xff"));
         assert!(!range("b", "d").contains(b"d"));
         assert!(range("b", "").contains(b"\xff\xff"));
+    }
+
+    #[test]
+    fn the_range_of_a_key_is_the_last_that_begins_below() {
+        let starts: [&[u8]; 8] = [
+            b"",
+            b"a",
+            b"a\0",
+            b"a\0b",
+            b"longer than a head",
+            b"longer than a tail",
+            b"z",
+            b"\xff\xff\xff\xff\xff\xff\xff\xff\xff",
+        ];
+        let found = Starts::new(starts.into_iter());
+        for key in starts.iter().flat_map(|start| {
+            let below = start.split_last().map_or(&[][..], |(_, rest)| rest);
+            [start.to_vec(), successor(start), below.to_vec()]
+        }) {
+            let expected = starts.iter().rposition(|start| *start <= &key[..]);
+            let index = found.index_of(&key, |at| starts[at]);
+            assert_eq!(Some(index), expected, "{}", Printable(&key));
+        }
     }
 
     #[test]

@@ -23,6 +23,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
+use argosy_base::range::Starts;
 use argosy_base::{AddressMode, Epoch, KeyRange, RegionId, ServerId};
 use serde::{Deserialize, Serialize};
 
@@ -168,6 +169,7 @@ pub struct ClusterMap {
     addresses: AddressMode,
     servers: Vec<Server>,
     regions: Vec<Region>,
+    starts: Starts,
 }
 
 impl ClusterMap {
@@ -186,6 +188,7 @@ impl ClusterMap {
             replication,
             addresses: AddressMode::default(),
             servers,
+            starts: Starts::new(regions.iter().map(|region| &*region.range.from)),
             regions,
         };
         map.check_names()?;
@@ -280,8 +283,8 @@ impl ClusterMap {
     #[must_use]
     pub fn index_of(&self, key: &[u8]) -> usize {
         // The first region begins at the empty key, so at least one begins at or below `key`.
-        let begun = |region: &Region| region.range.from.as_slice() <= key;
-        self.regions.partition_point(begun) - 1
+        let from = |index: usize| &*self.regions[index].range.from;
+        self.starts.index_of(key, from)
     }
 
     fn check_names(&self) -> Result<(), MapError> {

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use argosy_base::ServerId;
-use argosy_wire::native::RegionMap;
+use argosy_base::range::Starts;
+use argosy_wire::native::{MapRegion, RegionMap};
 
 use super::link::Link;
 
@@ -14,6 +15,7 @@ use super::link::Link;
 #[derive(Debug, Default)]
 pub(super) struct Known {
     pub(super) map: RegionMap,
+    starts: Starts,
     fingerprint: u32,
     pub(super) links: BTreeMap<ServerId, Arc<Link>>,
 }
@@ -38,9 +40,20 @@ impl Known {
         });
         Arc::new(Self {
             links: links.collect(),
+            starts: map.starts(),
             map: map.clone(),
             fingerprint,
         })
+    }
+
+    /// The region that `key` lies in.
+    pub(super) fn region_of(&self, key: &[u8]) -> &MapRegion {
+        &self.map.regions[self.index_of(key)]
+    }
+
+    /// Its place in the map.
+    pub(super) fn index_of(&self, key: &[u8]) -> usize {
+        self.map.index_of(&self.starts, key)
     }
 
     /// Wakes all servers that sleep over requests.

@@ -36,7 +36,7 @@ impl Client {
         let known = self.shared.known.load_full();
         let mut of_servers: BTreeMap<_, Vec<usize>> = BTreeMap::new();
         for (place, key) in keys.iter().enumerate() {
-            let region = &known.map.regions[known.map.index_of(key)];
+            let region = known.region_of(key);
             of_servers.entry(region.primary).or_default().push(place);
         }
         let mut values = vec![None; keys.len()];
@@ -78,7 +78,7 @@ impl Client {
         let known = self.shared.known.load_full();
         let mut of_regions: BTreeMap<usize, Vec<Write<'_>>> = BTreeMap::new();
         for write in writes {
-            let region = known.map.index_of(write.0);
+            let region = known.index_of(write.0);
             of_regions.entry(region).or_default().push(*write);
         }
         let mut applied = false;
@@ -130,7 +130,7 @@ impl Client {
         let known = self.shared.known.load_full();
         let map = &known.map;
         let region = &map.regions[match (&span.range.to, span.reverse) {
-            (_, false) => map.index_of(&span.range.from),
+            (_, false) => known.index_of(&span.range.from),
             (None, true) => map.regions.len() - 1,
             // The bound itself is left out.
             (Some(to), true) => {

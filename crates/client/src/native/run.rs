@@ -90,7 +90,7 @@ impl Client {
         let mut size = Size::Usual;
         loop {
             let known = self.shared.known.load();
-            let region = &known.map.regions[known.map.index_of(sending.key)];
+            let region = known.region_of(sending.key);
             let link = &known.links[&region.primary];
             let channel = match link.channel(size, &*self.shared.options.clock) {
                 Ok(channel) => channel,

@@ -11,24 +11,49 @@
 use std::cmp::Ordering as Order;
 
 use argosy_base::Lsn;
+use argosy_base::range::head;
 
-use super::arena::{Address, Arena, AtomicAddress};
+use super::arena::{Address, Arena, AtomicAddress, prefetch};
 use super::sync::{AtomicU32, AtomicU64, INNER_WIDTH, LEAF_WIDTH, NODES_CHUNK, OnceLock, Ordering};
 
 /// No node.
 pub(super) const NONE: u32 = u32::MAX;
 
-/// The first 8 bytes of what is left of a key, zero-padded, so that their order as numbers is the order of the keys
-/// unless they are equal.
-#[inline]
-fn prefix(key: &[u8]) -> u64 {
-    let mut bytes = [0; 8];
-    match key.first_chunk() {
-        Some(first) => bytes = *first,
-        None => bytes[..key.len()].copy_from_slice(key),
+/// What the keys of a table are expected to begin with.
+pub(super) struct Shared {
+    bytes: Box<[u8]>,
+    /// Of the bytes, and of ones in their places.
+    head: u64,
+    mask: u64,
+}
+
+impl Shared {
+    pub(super) fn new(bytes: &[u8]) -> Self {
+        Self {
+            bytes: bytes.into(),
+            head: head(bytes),
+            mask: head(&vec![0xff; bytes.len()]),
+        }
     }
-    // The first byte counts most, as it does when keys are compared.
-    u64::from_le_bytes(bytes).swap_bytes()
+
+    /// The prefix of `key`.
+    #[inline]
+    fn prefix_of(&self, key: &[u8]) -> u64 {
+        let len = self.bytes.len();
+        // What most keys are like, without a call.
+        if len <= 8
+            && let Some(rest) = key.get(len..)
+            && let Some(first) = rest.first_chunk()
+            && (head(key) ^ self.head) & self.mask == 0
+        {
+            return u64::from_be_bytes(*first);
+        }
+        match key.strip_prefix(&*self.bytes) {
+            Some(rest) => head(rest),
+            None if key < &*self.bytes => 0,
+            None => u64::MAX,
+        }
+    }
 }
 
 /// A place in the order: key ascending, then LSN descending.
@@ -42,12 +67,8 @@ pub(super) struct Target<'a> {
 impl<'a> Target<'a> {
     /// A place in a table whose prefixes are those behind `shared`.
     #[inline]
-    pub(super) fn new(key: &'a [u8], lsn: Lsn, shared: &[u8]) -> Self {
-        let prefix = match key.strip_prefix(shared) {
-            Some(rest) => prefix(rest),
-            None if key < shared => 0,
-            None => u64::MAX,
-        };
+    pub(super) fn new(key: &'a [u8], lsn: Lsn, shared: &Shared) -> Self {
+        let prefix = shared.prefix_of(key);
         Self { key, lsn, prefix }
     }
 
@@ -256,6 +277,14 @@ impl<N: Fresh> Nodes<N> {
     #[inline]
     pub(super) fn own(&self, number: u32) -> &N {
         self.get(number).expect("the writer made it")
+    }
+
+    /// Has the node brought near, which is about to be looked at in several places.
+    #[inline]
+    pub(super) fn prefetch(&self, number: u32) {
+        if let Some(node) = self.get(number) {
+            prefetch(node);
+        }
     }
 
     /// One more node. The writer's.

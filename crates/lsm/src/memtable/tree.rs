@@ -22,7 +22,7 @@
 use argosy_base::Lsn;
 
 use super::arena::{Address, Arena, Parts};
-use super::nodes::{Inner, Leaf, NONE, Nodes, Target};
+use super::nodes::{Inner, Leaf, NONE, Nodes, Shared, Target};
 use super::sync::{
     AtomicU32, AtomicU64, INNER_WIDTH, LEAF_WIDTH, LOOKS_MAX, Mutex, Ordering, fence, spin_loop,
 };
@@ -39,7 +39,7 @@ pub(super) struct Tree {
     /// The number of inner levels (high half) and of the topmost node (low half).
     root: AtomicU64,
     /// What keys are expected to begin with; see [`super::nodes`].
-    shared: Box<[u8]>,
+    shared: Shared,
     /// Held by whoever inserts, and by a reader that has looked in vain for too long.
     inserting: Mutex<()>,
 }
@@ -71,7 +71,7 @@ impl Tree {
             inners: Nodes::new(inners),
             shape: AtomicU32::new(0),
             root: AtomicU64::new(0),
-            shared: shared.into(),
+            shared: Shared::new(shared),
             inserting: Mutex::new(()),
         };
         assert_eq!(tree.leaves.add(), 0, "the first leaf is the first root");
@@ -187,8 +187,9 @@ impl Tree {
         let inserting = self.inserting.lock();
         let _inserting = inserting.expect("no insert has panicked");
         let target = &self.target(parts.key, parts.lsn);
-        let address = arena.add(parts);
         let path = self.descend(arena, target);
+        self.leaves.prefetch(path.leaf);
+        let address = arena.add(parts);
         let leaf = self.leaves.own(path.leaf);
         let at = leaf.entries.rank(arena, target);
         let same = at < leaf.entries.count()

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use argosy_base::range::Starts;
 use argosy_base::{Epoch, Incarnation, RegionId, ServerId, info};
 use argosy_coordinator::ClusterMap;
 use argosy_wire::native::{MapRegion, MapServer, RegionMap, Shape};
@@ -66,6 +67,7 @@ pub struct Routes {
     encoded: Vec<u8>,
     fingerprint: u32,
     places: BTreeMap<RegionId, usize>,
+    starts: Starts,
     cluster: u128,
 }
 
@@ -95,6 +97,7 @@ impl Routes {
         Self {
             me,
             fingerprint: RegionMap::fingerprint(&encoded),
+            starts: map_of_clients.starts(),
             map: map_of_clients,
             encoded,
             places,
@@ -128,11 +131,18 @@ impl Routes {
         (region.primary == self.me && region.epoch == epoch).then_some(region)
     }
 
+    /// The region that `key` lies in.
+    #[inline]
+    #[must_use]
+    pub fn region_of(&self, key: &[u8]) -> &MapRegion {
+        &self.map.regions[self.map.index_of(&self.starts, key)]
+    }
+
     /// Whether the region of `key` is served here.
     #[inline]
     #[must_use]
     pub fn serves(&self, key: &[u8]) -> bool {
-        self.map.regions[self.map.index_of(key)].primary == self.me
+        self.region_of(key).primary == self.me
     }
 }
 

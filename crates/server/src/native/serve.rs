@@ -12,7 +12,7 @@ use argosy_wire::native::{
 };
 
 use super::client::{Client, End};
-use super::front::Front;
+use super::front::{Front, Routes};
 use super::gather::Gather;
 use super::tally::Tally;
 use crate::meter;
@@ -110,10 +110,10 @@ impl Desk {
         let region = region.ok_or(Refused::WrongServer)?;
         let ask = match request.op {
             Op::Get => Ask::Get {
-                key: within(region, payload)?,
+                key: within(routes, region, payload)?,
             },
             Op::Scan => read_scan(region, &request, payload, &mut self.range)?,
-            _ => read_write(region, &request, payload, &mut self.batch)?,
+            _ => read_write((routes, region), &request, payload, &mut self.batch)?,
         };
         let place = client.keep(request, None);
         let token = token(number, place, 0);
@@ -253,8 +253,8 @@ const fn token(number: usize, place: usize, element: usize) -> u64 {
 
 /// `key`, if it lies in `region`.
 #[inline]
-fn within<'a>(region: &MapRegion, key: &'a [u8]) -> Result<&'a [u8], Refused> {
-    if region.range.contains(key) {
+fn within<'a>(routes: &Routes, region: &MapRegion, key: &'a [u8]) -> Result<&'a [u8], Refused> {
+    if routes.region_of(key).id == region.id {
         Ok(key)
     } else {
         Err(Refused::WrongServer)
@@ -263,7 +263,7 @@ fn within<'a>(region: &MapRegion, key: &'a [u8]) -> Result<&'a [u8], Refused> {
 
 /// A write, in `batch`.
 fn read_write<'a>(
-    region: &MapRegion,
+    (routes, region): (&Routes, &MapRegion),
     request: &Request,
     payload: &[u8],
     batch: &'a mut WriteBatch,
@@ -274,16 +274,20 @@ fn read_write<'a>(
     match request.op {
         Op::Put => {
             let (key, value) = split_pair(payload).map_err(malformed)?;
-            batch.put(within(region, key)?, value).map_err(limit)?;
+            batch
+                .put(within(routes, region, key)?, value)
+                .map_err(limit)?;
         }
-        Op::Delete => batch.delete(within(region, payload)?).map_err(limit)?,
+        Op::Delete => batch
+            .delete(within(routes, region, payload)?)
+            .map_err(limit)?,
         _ => {
             let call = Call::decode(&mut Reader::new("a batch", payload)).map_err(malformed)?;
             let Call::Write { ops, .. } = call else {
                 return Err(Refused::Invalid("a batch that is none".to_owned()));
             };
             for (key, value) in ops {
-                let key = within(region, key)?;
+                let key = within(routes, region, key)?;
                 match value {
                     Some(value) => batch.put(key, value),
                     None => batch.delete(key),

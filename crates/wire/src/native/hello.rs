@@ -25,6 +25,7 @@ use alloc::vec::Vec;
 use argosy_base::checksum::{Identity, Kind, extend};
 use argosy_base::codec::{Malformed, Reader, put_string, put_varint};
 use argosy_base::limits::KEY_BYTES_MAX;
+use argosy_base::range::Starts;
 use argosy_base::{Epoch, Incarnation, KeyRange, RegionId, ServerId};
 
 /// The version of the protocol that is spoken here, the only one so far.
@@ -307,11 +308,17 @@ impl RegionMap {
         next.is_none()
     }
 
-    /// The place of the region that `key` lies in.
+    /// Where its regions begin, for [`index_of`](Self::index_of).
     #[must_use]
-    pub fn index_of(&self, key: &[u8]) -> usize {
-        let behind = |region: &MapRegion| region.range.from.as_slice() <= key;
-        self.regions.partition_point(behind).saturating_sub(1)
+    pub fn starts(&self) -> Starts {
+        Starts::new(self.regions.iter().map(|region| &*region.range.from))
+    }
+
+    /// The place of the region that `key` lies in; `starts` are this map's.
+    #[inline]
+    #[must_use]
+    pub fn index_of(&self, starts: &Starts, key: &[u8]) -> usize {
+        starts.index_of(key, |index| &*self.regions[index].range.from)
     }
 
     /// A server.
