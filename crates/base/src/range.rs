@@ -73,7 +73,8 @@ pub fn head(key: &[u8]) -> u64 {
         Some(first) => bytes = *first,
         None => bytes[..key.len()].copy_from_slice(key),
     }
-    u64::from_be_bytes(bytes)
+    // The first byte counts most, as it does when keys are compared.
+    u64::from_le_bytes(bytes).swap_bytes()
 }
 
 /// Where ranges of keys begin that follow each other without a gap, to find a key's range by few bytes.

@@ -236,8 +236,8 @@ pub(super) fn prefetch<T>(it: &T) {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         let start = ptr::from_ref(it).cast::<i8>();
         for at in (0..size_of::<T>()).step_by(64) {
-            // SAFETY: the address lies in `it`; a prefetch reads nothing and cannot fail.
-            unsafe { _mm_prefetch::<_MM_HINT_T0>(start.add(at)) };
+            // SAFETY: a prefetch reads nothing and cannot fail, wherever it points.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(start.wrapping_add(at)) };
         }
     }
     #[cfg(not(target_arch = "x86_64"))]

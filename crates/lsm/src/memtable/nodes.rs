@@ -43,10 +43,10 @@ impl Shared {
         // What most keys are like, without a call.
         if len <= 8
             && let Some(rest) = key.get(len..)
-            && let Some(first) = rest.first_chunk()
+            && let Some(first) = rest.first_chunk::<8>()
             && (head(key) ^ self.head) & self.mask == 0
         {
-            return u64::from_be_bytes(*first);
+            return head(first);
         }
         match key.strip_prefix(&*self.bytes) {
             Some(rest) => head(rest),
