@@ -32,4 +32,4 @@ pub use ids::{
 };
 pub use limits::{BLOCK_SIZE, SEGMENT_SIZE};
 pub use outcome::{Outcome, Remedy};
-pub use range::KeyRange;
+pub use range::{Direction, KeyRange};

@@ -4,6 +4,16 @@
 use alloc::vec::Vec;
 use core::fmt;
 
+/// In which order keys are gone through.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Direction {
+    /// From the lowest key up.
+    #[default]
+    Up,
+    /// From the highest key down.
+    Down,
+}
+
 /// The keys `k` with `from <= k`, and `k < to` where there is a `to`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KeyRange {
@@ -43,6 +53,15 @@ impl KeyRange {
     #[must_use]
     pub fn contains(&self, key: &[u8]) -> bool {
         self.from.as_slice() <= key && self.to.as_ref().is_none_or(|to| key < to.as_slice())
+    }
+
+    /// Leaves what a scan in `direction` that goes on at `next` has not come to: up, the keys from
+    /// `next` on; down, those below it.
+    pub fn go_on_at(&mut self, direction: Direction, next: Vec<u8>) {
+        match direction {
+            Direction::Up => self.from = next,
+            Direction::Down => self.to = Some(next),
+        }
     }
 
     /// Whether some key could belong to both.
@@ -184,6 +203,17 @@ mod tests {
         assert!(!range("a", "b").overlaps(&range("b", "c")));
         assert!(range("a", "b\0").overlaps(&range("b", "c")));
         assert!(range("", "").overlaps(&range("x", "y")));
+    }
+
+    #[test]
+    fn a_scan_goes_on_from_either_end() {
+        let mut rest = range("b", "x");
+        rest.go_on_at(Direction::Up, b"d".to_vec());
+        assert_eq!(rest, range("d", "x"));
+        rest.go_on_at(Direction::Down, b"f".to_vec());
+        assert_eq!(rest, range("d", "f"));
+        rest.go_on_at(Direction::Down, b"d".to_vec());
+        assert!(rest.is_empty());
     }
 
     #[test]

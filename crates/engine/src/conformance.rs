@@ -14,7 +14,7 @@ mod reopening;
 
 pub use random::Mixture;
 
-use argosy_base::KeyRange;
+use argosy_base::{Direction, KeyRange};
 
 use crate::{
     BusyReason, Engine, EngineError, Op, Scan, Snapshot, WriteBatch, WriteOptions, Written,
@@ -165,13 +165,29 @@ fn settle<H: Host>(host: &mut H, engine: &H::Engine) {
     panic!("the engine did not come to rest in {STEPS_MAX} steps");
 }
 
-/// Every pair of `range`, through `snapshot`.
+/// Every pair of `range`, through `snapshot`: the same from both ends.
 fn collect(snapshot: &dyn Snapshot, range: &KeyRange) -> Vec<(Vec<u8>, Vec<u8>)> {
-    let mut scan = match snapshot.scan(range) {
+    let up = drain(scan(snapshot, range, Direction::Up).as_mut());
+    let mut down = drain(scan(snapshot, range, Direction::Down).as_mut());
+    down.reverse();
+    let differ = up.iter().zip(&down).find(|(up, down)| up != down);
+    assert!(
+        differ.is_none(),
+        "a scan of {range} sees other pairs on its way down: {differ:?}"
+    );
+    assert_eq!(
+        up.len(),
+        down.len(),
+        "pairs of {range}, upwards and downwards"
+    );
+    up
+}
+
+fn scan(snapshot: &dyn Snapshot, range: &KeyRange, direction: Direction) -> Box<dyn Scan> {
+    match snapshot.scan(range, direction) {
         Ok(scan) => scan,
         Err(error) => panic!("a scan failed: {error}"),
-    };
-    drain(scan.as_mut())
+    }
 }
 
 fn drain(scan: &mut dyn Scan) -> Vec<(Vec<u8>, Vec<u8>)> {

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use argosy_base::{EditSeq, Instant, KeyRange, LogKind, Lsn, Outcome, Remedy, SegmentNumber};
+use argosy_base::{
+    Direction, EditSeq, Instant, KeyRange, LogKind, Lsn, Outcome, Remedy, SegmentNumber,
+};
 use argosy_device::DeviceError;
 
 use crate::batch::{BatchError, WriteBatch};
@@ -138,11 +140,12 @@ pub trait Snapshot: Send + Sync {
     /// What `key` was bound to.
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, EngineError>;
 
-    /// The pairs of `range` in ascending key order.
-    fn scan(&self, range: &KeyRange) -> Result<Box<dyn Scan>, EngineError>;
+    /// The pairs of `range` in the order of their keys, or from the highest down. Either way a scan
+    /// costs what it returns, not what the range holds.
+    fn scan(&self, range: &KeyRange, direction: Direction) -> Result<Box<dyn Scan>, EngineError>;
 }
 
-/// A forward scan.
+/// The pairs of a range, one after the other.
 pub trait Scan: Send {
     /// The next pair, or `None` at the end of the range.
     #[expect(

@@ -1,9 +1,10 @@
 //! Merging sorted sources into one: every key once, bound to what its newest source says.
 //!
 //! The sources stand in a list, sorted by the key that each is at, among equal keys the newest
-//! first. The head of the list is the merge's present pair. A step moves the head's source on and
-//! puts it back where it belongs, comparing from the front: sources are few, one of them is mostly
-//! far longer than the others, and then one comparison is all a step costs. Nothing is allocated.
+//! first. All of them go through their keys upwards, or all downwards. The head of the list is the
+//! merge's present pair. A step moves the head's source on and puts it back where it belongs, comparing
+//! from the front: sources are few, one of them is mostly far longer than the others, and then one
+//! comparison is all a step costs. Nothing is allocated.
 //!
 //! A source that has ended leaves the list. Sources at the same key as the head are moved on
 //! together with it, so what they say is never seen; a comparison that finds two neighbours equal
@@ -13,7 +14,8 @@ use std::cmp::Ordering;
 
 use crate::level::{Entry, LevelError};
 
-/// Pairs in strictly ascending key order: a memtable, a run of a level, or a merge of several.
+/// Pairs in strictly ascending key order: a memtable, a run of a level, or a merge of several. Or all
+/// in strictly descending order, where that is said.
 pub trait Source {
     /// The key that the source is at, or `None` at its end.
     fn key(&self) -> Option<&[u8]>;
@@ -43,9 +45,10 @@ impl<S: Source + ?Sized> Source for Box<S> {
     }
 }
 
-/// Several sources as one.
+/// Several sources as one: ascending ones, or with the parameter [`DOWN`](crate::level::stand::DOWN)
+/// descending ones.
 #[derive(Debug)]
-pub struct Merge<S> {
+pub struct Merge<S, const DOWN: bool = false> {
     /// Newest first.
     sources: Vec<S>,
     /// The sources that have not ended, by (key, age).
@@ -61,10 +64,18 @@ struct Place {
 }
 
 impl<S: Source> Merge<S> {
-    /// Merges `sources`, newest first: where several have a key, the first of them is believed.
-    /// Each stands where the merge is to begin.
+    /// Merges ascending `sources`, newest first: where several have a key, the first of them is
+    /// believed. Each stands where the merge is to begin.
     #[must_use]
     pub fn new(sources: Vec<S>) -> Self {
+        Self::either_way(sources)
+    }
+}
+
+impl<S: Source, const DOWN: bool> Merge<S, DOWN> {
+    /// As [`new`](Merge::new), of sources that all go this merge's way.
+    #[must_use]
+    pub fn either_way(sources: Vec<S>) -> Self {
         let mut merge = Self {
             order: Vec::with_capacity(sources.len()),
             sources,
@@ -107,7 +118,8 @@ impl<S: Source> Merge<S> {
         let mut same_as_next = false;
         while let Some(next) = order.get(at + 1).copied() {
             let other = sources[next.source].key();
-            match key.cmp(other.expect("a source in the order has not ended")) {
+            let compared = key.cmp(other.expect("a source in the order has not ended"));
+            match if DOWN { compared.reverse() } else { compared } {
                 Ordering::Less => break,
                 Ordering::Equal if source < next.source => {
                     same_as_next = true;
@@ -137,7 +149,7 @@ impl<S: Source> Merge<S> {
     }
 }
 
-impl<S: Source> Source for Merge<S> {
+impl<S: Source, const DOWN: bool> Source for Merge<S, DOWN> {
     #[inline]
     fn key(&self) -> Option<&[u8]> {
         self.order

@@ -7,6 +7,7 @@ use std::rc::Rc;
 
 use super::*;
 use crate::level::OwnedEntry;
+use crate::level::stand::DOWN;
 use crate::level::testing::{Dice, Model, NAME, Shape, model};
 
 /// A source in memory that counts how often its key is asked for.
@@ -47,14 +48,17 @@ impl Source for Pairs {
     }
 }
 
-fn collect(mut merge: Merge<Pairs>) -> Model {
+fn collect<const DOWN: bool>(mut merge: Merge<Pairs, DOWN>) -> Model {
     let mut all = Model::new();
     while let Some(key) = merge.key() {
-        assert!(
+        let in_order = if DOWN {
+            all.first_key_value()
+                .is_none_or(|(last, _)| last.as_slice() > key)
+        } else {
             all.last_key_value()
-                .is_none_or(|(last, _)| last.as_slice() < key),
-            "keys rise strictly"
-        );
+                .is_none_or(|(last, _)| last.as_slice() < key)
+        };
+        assert!(in_order, "keys rise strictly, or fall");
         let winner = merge.winner().expect("a pair comes from a source");
         assert_eq!(merge.sources()[winner].entry(), merge.entry());
         all.insert(key.to_vec(), merge.entry().to_owned());
@@ -82,6 +86,13 @@ fn the_newest_source_is_believed() {
         for older in sources.iter().rev() {
             expected.extend(older.clone());
         }
+        let falling = |model: &Model| {
+            let mut pairs = Pairs::new(model.clone());
+            pairs.pairs.reverse();
+            pairs
+        };
+        let down = Merge::<_, DOWN>::either_way(sources.iter().map(falling).collect());
+        assert_eq!(collect(down), expected, "seed {seed}, downwards");
         let merge = Merge::new(sources.into_iter().map(Pairs::new).collect());
         assert_eq!(collect(merge), expected, "seed {seed}");
     }

@@ -23,7 +23,9 @@ use argosy_engine::{EngineError, Scan};
 
 use crate::cache::{CacheKey, NodeCache};
 use crate::compaction::plan::{Input, RunInput};
-use crate::compaction::sources::{MemtableSource, NO_TREE, RunReading, RunSource};
+use crate::compaction::sources::{
+    MemtableDownSource, MemtableSource, NO_TREE, RunReading, RunSource,
+};
 use crate::edit::LogSegment;
 use crate::filter::KeyHash;
 use crate::level::tree::{self, LeafHome};
@@ -281,22 +283,28 @@ impl ReadView {
         Ok(value)
     }
 
-    /// A scan of `range` as of `lsn`. Keeps the view for as long as it lives.
+    /// A scan of `range` as of `lsn`, in key order, or with the parameter
+    /// [`DOWN`](crate::level::stand::DOWN) from the highest key down. Keeps the view for as long as it
+    /// lives.
     ///
     /// # Errors
     /// When a segment at which it begins cannot be read.
-    pub fn scan(
+    pub fn scan<const DOWN: bool>(
         self: &Arc<Self>,
         range: &KeyRange,
         lsn: Lsn,
         reading: &Arc<Reading>,
-    ) -> Result<RangeScan, EngineError> {
+    ) -> Result<RangeScan<DOWN>, EngineError> {
         let mut sources: Vec<Box<dyn Source + Send>> = Vec::new();
         let in_places = self.version.addresses() == AddressMode::Rewrite;
         let resolve = in_places.then(|| Arc::clone(&self.version));
         if !range.is_empty() {
             for table in &self.memtables {
-                sources.push(Box::new(MemtableSource::new(table, lsn, range)));
+                sources.push(if DOWN {
+                    Box::new(MemtableDownSource::new(table, lsn, range))
+                } else {
+                    Box::new(MemtableSource::new(table, lsn, range))
+                });
             }
             for (_, run) in self.version.runs() {
                 let pieces = run.overlapping(range);
@@ -317,11 +325,11 @@ impl ReadView {
                     cache: Some(Arc::clone(&reading.cache)),
                     resolve: resolve.clone(),
                 };
-                sources.push(Box::new(RunSource::new(run, input)?));
+                sources.push(Box::new(RunSource::<DOWN>::either_way(run, input)?));
             }
         }
         Ok(RangeScan {
-            merge: Merge::new(sources),
+            merge: Merge::either_way(sources),
             view: Arc::clone(self),
             reading: Arc::clone(reading),
         })
@@ -344,13 +352,13 @@ fn in_tree(
 }
 
 /// The pairs of a range.
-pub struct RangeScan {
-    merge: Merge<Box<dyn Source + Send>>,
+pub struct RangeScan<const DOWN: bool> {
+    merge: Merge<Box<dyn Source + Send>, DOWN>,
     view: Arc<ReadView>,
     reading: Arc<Reading>,
 }
 
-impl Scan for RangeScan {
+impl<const DOWN: bool> Scan for RangeScan<DOWN> {
     fn next(&mut self) -> Result<Option<(Vec<u8>, Vec<u8>)>, EngineError> {
         while let Some(key) = self.merge.key() {
             let pair = match self.merge.entry() {

@@ -6,10 +6,11 @@
 
 use std::sync::Arc;
 
-use argosy_base::{KeyRange, Lsn};
+use argosy_base::{Direction, KeyRange, Lsn};
 use argosy_engine::batch::check_key;
 use argosy_engine::{EngineError, Scan, Snapshot};
 
+use crate::level::stand::DOWN;
 use crate::read::{ReadView, Reading};
 
 /// See the module documentation.
@@ -46,8 +47,11 @@ impl Snapshot for LsmSnapshot {
         }
     }
 
-    fn scan(&self, range: &KeyRange) -> Result<Box<dyn Scan>, EngineError> {
-        let scan = self.view.scan(range, self.lsn, &self.reading)?;
-        Ok(Box::new(scan))
+    fn scan(&self, range: &KeyRange, direction: Direction) -> Result<Box<dyn Scan>, EngineError> {
+        let (view, reading) = (&self.view, &self.reading);
+        Ok(match direction {
+            Direction::Up => Box::new(view.scan::<false>(range, self.lsn, reading)?),
+            Direction::Down => Box::new(view.scan::<DOWN>(range, self.lsn, reading)?),
+        })
     }
 }

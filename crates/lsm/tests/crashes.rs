@@ -17,7 +17,7 @@ mod common;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use argosy_base::{KeyRange, Lsn};
+use argosy_base::{Direction, KeyRange, Lsn};
 use argosy_device::{AnonymousWindows, Crash, OpKind, WindowStore};
 use argosy_engine::conformance::{Choices, Host};
 use argosy_engine::{Engine, EngineError, WriteBatch, WriteOptions};
@@ -121,7 +121,7 @@ fn compare(engine: &Lsm, history: &History, crash: Crash, what: &str) -> Lsn {
     let expected = history.pairs(lsn);
     let snapshot = engine.snapshot();
     let mut scan = snapshot
-        .scan(&KeyRange::all())
+        .scan(&KeyRange::all(), Direction::Up)
         .unwrap_or_else(|error| panic!("{what}: {error}"));
     let mut left = expected.iter();
     while let Some((key, value)) = scan.next().unwrap_or_else(|e| panic!("{what}: {e}")) {

@@ -112,6 +112,33 @@ mod memtable {
             keys
         }
 
+        /// The last key below `key`, checked to be whole.
+        pub(super) fn seek_before(&self, key: u8) -> Option<u8> {
+            let key = [key];
+            let target = self.tree.target(&key, Lsn(u64::MAX));
+            let (_, address) = self.tree.seek_before(&self.arena, &target)?;
+            Some(self.whole(address))
+        }
+
+        /// All keys from the last on downwards, by way of spots as long as they hold.
+        pub(super) fn walk_down(&self) -> Vec<u8> {
+            let mut keys = Vec::new();
+            let end = self.tree.target(&[0xff], Lsn(u64::MAX));
+            let mut at = self.tree.seek_before(&self.arena, &end);
+            while let Some((spot, address)) = at {
+                keys.push(self.whole(address));
+                at = match self.tree.previous(&spot) {
+                    Ok(previous) => Some(previous),
+                    Err(tree::OutOfDate) => {
+                        let here = [keys[keys.len() - 1]];
+                        let front = self.tree.target(&here, Lsn(u64::MAX));
+                        self.tree.seek_before(&self.arena, &front)
+                    }
+                };
+            }
+            keys
+        }
+
         fn whole(&self, address: arena::Address) -> u8 {
             let entry = self.arena.entry(address);
             let key = entry.key[0];
@@ -220,6 +247,42 @@ fn a_walk_misses_nothing_while_entries_are_added() {
             });
         });
     }
+}
+
+/// The same from the last entry on downwards.
+#[test]
+fn a_walk_downwards_misses_nothing_while_entries_are_added() {
+    for (before, new) in [([10, 30], 20), ([10, 20], 30), ([20, 30], 10)] {
+        model(3, move || {
+            while_inserting(Table::new(&before), new, move |table| {
+                let mut seen = table.walk_down();
+                seen.reverse();
+                assert!(seen.is_sorted(), "{seen:?}");
+                seen.retain(|key| *key != new);
+                assert_eq!(seen, before);
+            });
+        });
+    }
+}
+
+/// What is in front of a key is found while its leaf is split, and while the tree becomes higher.
+#[test]
+fn what_is_in_front_is_found_while_nodes_are_split() {
+    for (before, new) in [([20, 30], 10), ([10, 30], 20), ([10, 20], 30)] {
+        model(2, move || {
+            while_inserting(Table::new(&before), new, move |table| {
+                let found = table.seek_before(before[1]);
+                assert!(found == Some(before[0]) || found == Some(new), "{found:?}");
+            });
+        });
+    }
+    let before: Vec<u8> = (1..=12).map(|n| n * 10).collect();
+    model(2, move || {
+        while_inserting(Table::new(&before), 125, |table| {
+            assert_eq!(table.seek_before(35), Some(30));
+            assert_eq!(table.seek_before(10), None);
+        });
+    });
 }
 
 /// Two readers that come upon the writer in the middle of a change wait for it, and not for each

@@ -11,10 +11,10 @@ mod common;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use argosy_base::{Instant, KeyRange, RegionId, SEGMENT_SIZE, ServerId};
+use argosy_base::{Direction, Instant, KeyRange, RegionId, SEGMENT_SIZE, ServerId};
 use argosy_device::{AnonymousWindows, Device, FormatOptions, MemoryDevice, Store, StoreSettings};
 use argosy_engine::conformance::Choices;
-use argosy_engine::{Engine, EngineError, WriteBatch, WriteOptions};
+use argosy_engine::{Engine, EngineError, Snapshot, WriteBatch, WriteOptions};
 use argosy_lsm::{Lsm, Settings};
 use common::tiny;
 
@@ -90,6 +90,10 @@ fn readers_see_whole_batches_while_everything_moves() {
                 }
             });
         }
+        {
+            let (engine, rounds, done) = (&engine, &rounds, &done);
+            scope.spawn(move || a_snapshot_stays(engine, rounds, done));
+        }
         for round in 0..ROUNDS {
             for number in 0..KEYS {
                 let mut batch = WriteBatch::new();
@@ -117,18 +121,51 @@ fn readers_see_whole_batches_while_everything_moves() {
     drop(store);
 }
 
-/// In a snapshot, both keys of a batch have the same value, and all keys of a round are there.
-fn pairs_agree(engine: &Lsm, rounds: u64) {
+/// What a snapshot showed when it was taken, it shows from the highest key down while everything it
+/// saw is overwritten, flushed and compacted. One scan of it goes on all the while.
+fn a_snapshot_stays(engine: &Lsm, rounds: &AtomicU64, done: &AtomicBool) {
+    while rounds.load(Ordering::Acquire) < 2 {
+        std::thread::yield_now();
+    }
     let snapshot = engine.snapshot();
-    let mut scan = snapshot.scan(&KeyRange::all()).unwrap();
-    let mut first = Vec::new();
-    let mut second = Vec::new();
-    while let Some((key, value)) = scan.next().unwrap() {
-        match key[0] {
-            b'a' => first.push(write_of(&value)),
-            _ => second.push(write_of(&value)),
+    let taken = writes_of(&*snapshot, Direction::Up);
+    let mut slow = snapshot.scan(&KeyRange::all(), Direction::Down).unwrap();
+    let mut slowly = Vec::new();
+    while !done.load(Ordering::Acquire) {
+        assert_eq!(writes_of(&*snapshot, Direction::Down), taken);
+        for (_, value) in (0..5).map_while(|_| slow.next().unwrap()) {
+            slowly.push(write_of(&value));
         }
     }
+    while let Some((_, value)) = slow.next().unwrap() {
+        slowly.push(write_of(&value));
+    }
+    slowly.reverse();
+    assert_eq!(slowly, taken.concat());
+}
+
+/// The numbers of the writes that `snapshot` shows, of the first keys of batches and of the second.
+fn writes_of(snapshot: &dyn Snapshot, direction: Direction) -> [Vec<u64>; 2] {
+    let mut scan = snapshot.scan(&KeyRange::all(), direction).unwrap();
+    let mut writes = [Vec::new(), Vec::new()];
+    while let Some((key, value)) = scan.next().unwrap() {
+        writes[usize::from(key[0] - b'a')].push(write_of(&value));
+    }
+    if direction == Direction::Down {
+        writes.iter_mut().for_each(|writes| writes.reverse());
+    }
+    writes
+}
+
+/// In a snapshot, both keys of a batch have the same value, and all keys of a round are there; from
+/// either end.
+fn pairs_agree(engine: &Lsm, rounds: u64) {
+    let snapshot = engine.snapshot();
+    let [first, second] = writes_of(&*snapshot, Direction::Down);
+    assert_eq!(
+        writes_of(&*snapshot, Direction::Up),
+        [first.clone(), second.clone()]
+    );
     assert_eq!(first, second, "a batch is seen whole");
     if rounds > 0 {
         assert_eq!(first.len() as u64, KEYS);

@@ -9,7 +9,7 @@ mod common;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use argosy_base::KeyRange;
+use argosy_base::{Direction, KeyRange};
 use argosy_device::{Crash, Device, Store};
 use argosy_engine::conformance::{Choices, Host};
 use argosy_engine::{Engine, EngineError, WriteBatch, WriteOptions};
@@ -58,7 +58,7 @@ fn write(machine: &mut Machine, engine: &Lsm, choices: &mut Choices, model: &mut
 
 fn check(engine: &Lsm, model: &Model) {
     let snapshot = engine.snapshot();
-    let mut scan = snapshot.scan(&KeyRange::all()).unwrap();
+    let mut scan = snapshot.scan(&KeyRange::all(), Direction::Up).unwrap();
     let mut left = model.iter();
     while let Some((key, value)) = scan.next().unwrap() {
         assert_eq!(Some((&key, &value)), left.next());
@@ -175,7 +175,7 @@ fn a_snapshot_keeps_its_trees() {
         write(&mut machine, &engine, &mut choices, &mut model);
     }
     assert!(engine.stats().compactions > before + 2);
-    let mut scan = snapshot.scan(&KeyRange::all()).unwrap();
+    let mut scan = snapshot.scan(&KeyRange::all(), Direction::Up).unwrap();
     let mut left = then.iter();
     while let Some((key, value)) = scan.next().unwrap() {
         assert_eq!(Some((&key, &value)), left.next());

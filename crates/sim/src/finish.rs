@@ -12,7 +12,9 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use argosy_base::limits::BLOCK_SIZE;
-use argosy_base::{AddressMode, Epoch, Identity, KeyRange, Kind, RegionId, SegmentNumber};
+use argosy_base::{
+    AddressMode, Direction, Epoch, Identity, KeyRange, Kind, RegionId, SegmentNumber,
+};
 use argosy_engine::{Condition, EngineError};
 use argosy_lsm::addresses::has_pointers;
 use argosy_lsm::edit::Edit;
@@ -268,7 +270,9 @@ impl Run {
         let snapshot = snapshot.ok_or_else(|| format!("{region}: server {member} has no copy"))?;
         let mut pairs = Vec::new();
         let wrong = |error: EngineError| format!("{region} on server {member}: {error}");
-        let mut scan = snapshot.scan(&KeyRange::all()).map_err(wrong)?;
+        let mut scan = snapshot
+            .scan(&KeyRange::all(), Direction::Up)
+            .map_err(wrong)?;
         while let Some(pair) = scan.next().map_err(wrong)? {
             pairs.push(pair);
         }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-use argosy_base::{Clock, KeyRange, RegionId, SEGMENT_SIZE, ServerId};
+use argosy_base::{Clock, Direction, KeyRange, RegionId, SEGMENT_SIZE, ServerId};
 use argosy_device::{
     BootId, FileDevice, FileSettings, FormatOptions, Store as DeviceStore, StoreSettings,
     WindowFiles, WindowFilesOptions,
@@ -233,7 +233,7 @@ impl Store for Client<'_> {
             from: from.to_vec(),
             to: None,
         };
-        let mut scan = self.stage.engine.snapshot().scan(&range)?;
+        let mut scan = self.stage.engine.snapshot().scan(&range, Direction::Up)?;
         while (found.len() as u64) < count
             && let Some(pair) = scan.next()?
         {

@@ -4,10 +4,11 @@
 //! is easiest to understand.
 
 use argosy_base::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
-use argosy_base::{KeyRange, Lsn, Outcome, Remedy};
+use argosy_base::range::successor;
+use argosy_base::{Direction, KeyRange, Lsn, Outcome, Remedy};
 
-use super::{Host, batch, collect, delete, drain, get, key_of, put, settle, value_of, write};
-use crate::{BatchError, Condition, Engine, EngineError, Op, WriteBatch, WriteOptions};
+use super::{Host, batch, collect, delete, drain, get, key_of, put, scan, settle, value_of, write};
+use crate::{BatchError, Condition, Engine, EngineError, Op, Snapshot, WriteBatch, WriteOptions};
 
 /// Runs the cases of this module.
 pub(super) fn run<H: Host>(make: &mut impl FnMut() -> H) {
@@ -251,6 +252,33 @@ fn scans<H: Host>(host: &mut H) {
         ] {
             assert!(collect(snapshot.as_ref(), &nothing).is_empty(), "{nothing}");
         }
+        pages_of(snapshot.as_ref(), &expected);
+    }
+}
+
+/// Reads everything in pages of either direction by turns, each of them a scan of what is left.
+fn pages_of(snapshot: &dyn Snapshot, expected: &[(Vec<u8>, Vec<u8>)]) {
+    let mut left = expected;
+    let mut rest = KeyRange::all();
+    for direction in [Direction::Down, Direction::Up].into_iter().cycle() {
+        let mut page = scan(snapshot, &rest, direction);
+        for _ in 0..7 {
+            let pair = page.next().expect("a pair");
+            let end = match direction {
+                Direction::Up => left.split_first(),
+                Direction::Down => left.split_last(),
+            };
+            assert_eq!(pair.as_ref(), end.map(|(pair, _)| pair), "in {rest}");
+            let (Some((key, _)), Some((_, others))) = (pair, end) else {
+                return;
+            };
+            left = others;
+            let next = match direction {
+                Direction::Up => successor(&key),
+                Direction::Down => key,
+            };
+            rest.go_on_at(direction, next);
+        }
     }
 }
 
@@ -283,9 +311,12 @@ fn snapshots<H: Host>(host: &mut H) {
     assert_eq!(snapshot.lsn(), engine.committed_lsn());
     let seen = collect(snapshot.as_ref(), &KeyRange::all());
     assert_eq!(seen.len(), 101);
-    let mut open_scan = snapshot.scan(&KeyRange::all()).expect("a scan");
-    let begun = open_scan.next().expect("the first pair");
+    let mut open_up = scan(snapshot.as_ref(), &KeyRange::all(), Direction::Up);
+    let begun = open_up.next().expect("the first pair");
     assert_eq!(begun.as_ref(), seen.first());
+    let mut open_down = scan(snapshot.as_ref(), &KeyRange::all(), Direction::Down);
+    let begun = open_down.next().expect("the last pair");
+    assert_eq!(begun.as_ref(), seen.last());
 
     // Overwrite everything often enough that the old pairs leave the memtable and the levels.
     for round in 1..20u64 {
@@ -311,12 +342,15 @@ fn snapshots<H: Host>(host: &mut H) {
         }
         assert_eq!(snapshot.get(&[8; 9]).expect("a get"), None, "written later");
     }
-    let rest = drain(open_scan.as_mut());
+    let rest = drain(open_up.as_mut());
     assert!(
         rest == seen[1..],
         "a scan goes on seeing what it began with"
     );
-    drop((open_scan, snapshot));
+    let mut rest = drain(open_down.as_mut());
+    rest.reverse();
+    assert!(rest == seen[..100], "and so does one on its way down");
+    drop((open_up, open_down, snapshot));
     settle(host, &engine);
     assert_eq!(get(&engine, &[8; 9]), Some(value_of(19, 30)));
 }

@@ -1,8 +1,9 @@
 //! What compactions and scans read from: memtables and runs, as sorted sources for a merge.
 //!
-//! A [`MemtableSource`] shows of each key the newest entry at or below an LSN. A [`RunSource`] goes
-//! through the pieces of a run one after the other and opens each when the one before has ended, so
-//! that a run of any length costs one cursor. Pieces of a tree are reached through its index nodes; those
+//! A [`MemtableSource`] shows of each key the newest entry at or below an LSN, and so does a
+//! [`MemtableDownSource`], from the highest key down. A [`RunSource`] goes through the pieces of a run
+//! one after the other, either way, and opens each when the one before has ended, so that a run of any
+//! length costs one cursor. Pieces of a tree are reached through its index nodes; those
 //! that lead to one piece are kept for the next.
 
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use super::plan::{Input, RunInput};
 use crate::cache::NodeCache;
 use crate::level::tree_cursor::{Path, TreeCursor, Way};
 use crate::level::{Entry, Form, LevelCursor, LevelError, ReadAhead, SegmentName};
-use crate::memtable::{Memtable, MemtableCursor};
+use crate::memtable::{DownCursor, Memtable, MemtableCursor};
 use crate::merge::Source;
 use crate::read::{SegmentSource, leaf_home, passing_reader, reader};
 use crate::storage::StoredSegment;
@@ -91,6 +92,50 @@ impl Source for MemtableSource {
     }
 }
 
+/// The newest entries of a memtable at or below an LSN, from the highest key down.
+pub struct MemtableDownSource {
+    cursor: DownCursor,
+    /// The lowest key that belongs.
+    from: Vec<u8>,
+}
+
+impl MemtableDownSource {
+    /// The entries of `table` in `range`, as of `lsn_max`.
+    #[must_use]
+    pub fn new(table: &Memtable, lsn_max: Lsn, range: &KeyRange) -> Self {
+        let mut cursor = table.down(lsn_max);
+        if let Some(to) = &range.to {
+            cursor.seek(to);
+        }
+        cursor.advance();
+        let from = range.from.clone();
+        Self { cursor, from }
+    }
+
+    fn present(&self) -> Option<(&[u8], Entry<'_>)> {
+        let entry = self.cursor.entry();
+        entry.filter(|(key, _)| *key >= self.from.as_slice())
+    }
+}
+
+impl Source for MemtableDownSource {
+    fn key(&self) -> Option<&[u8]> {
+        self.present().map(|(key, _)| key)
+    }
+
+    fn entry(&self) -> Entry<'_> {
+        let (_, entry) = self.present().expect("the source is not at its end");
+        entry
+    }
+
+    fn advance(&mut self) -> Result<(), LevelError> {
+        if self.present().is_some() {
+            self.cursor.advance();
+        }
+        Ok(())
+    }
+}
+
 /// What a version's rules exclude.
 pub(crate) const NO_TREE: &str = "a segment of a tree in a run without one";
 
@@ -109,12 +154,12 @@ pub struct RunReading {
 }
 
 /// A position in a piece: in a self-contained segment, or in a tree.
-enum PieceCursor {
-    Alone(LevelCursor<SegmentSource>),
-    Tree(TreeCursor<Arc<RunTree>, Arc<StoredSegment>>),
+enum PieceCursor<const DOWN: bool> {
+    Alone(LevelCursor<SegmentSource, DOWN>),
+    Tree(TreeCursor<Arc<RunTree>, Arc<StoredSegment>, DOWN>),
 }
 
-impl PieceCursor {
+impl<const DOWN: bool> PieceCursor<DOWN> {
     fn name(&self) -> SegmentName {
         match self {
             Self::Alone(cursor) => cursor.name(),
@@ -123,7 +168,7 @@ impl PieceCursor {
     }
 }
 
-impl Source for PieceCursor {
+impl<const DOWN: bool> Source for PieceCursor<DOWN> {
     #[inline]
     fn key(&self) -> Option<&[u8]> {
         match self {
@@ -149,25 +194,36 @@ impl Source for PieceCursor {
     }
 }
 
-/// The entries of some pieces of a run.
-pub struct RunSource {
+/// The entries of some pieces of a run: in order, or with the parameter
+/// [`DOWN`](crate::level::stand::DOWN) from the highest key down.
+pub struct RunSource<const DOWN: bool = false> {
     reading: RunReading,
     tree: Option<Arc<RunTree>>,
     /// The way to the last piece of the tree.
     path: Path,
     /// What comes after the present piece.
     pieces: std::vec::IntoIter<Input>,
-    cursor: Option<PieceCursor>,
+    cursor: Option<PieceCursor<DOWN>>,
     /// The present entry's pointer, if it was resolved.
     resolved: Option<Pointer>,
 }
 
 impl RunSource {
-    /// The entries of the pieces of `input`.
+    /// The entries of the pieces of `input`, in order.
     ///
     /// # Errors
     /// When the first piece cannot be read.
     pub fn new(reading: RunReading, input: RunInput) -> Result<Self, LevelError> {
+        Self::either_way(reading, input)
+    }
+}
+
+impl<const DOWN: bool> RunSource<DOWN> {
+    /// The entries of the pieces of `input`, which are in order, on this source's way.
+    ///
+    /// # Errors
+    /// When the first piece on that way cannot be read.
+    pub fn either_way(reading: RunReading, input: RunInput) -> Result<Self, LevelError> {
         let mut source = Self {
             reading,
             tree: input.tree,
@@ -203,7 +259,11 @@ impl RunSource {
             if let Some(PieceCursor::Tree(cursor)) = self.cursor.take() {
                 self.path = cursor.into_path();
             }
-            self.pieces.next()
+            if DOWN {
+                self.pieces.next_back()
+            } else {
+                self.pieces.next()
+            }
         } {
             let cursor = self.open(&piece)?;
             let has_entry = cursor.key().is_some();
@@ -215,7 +275,7 @@ impl RunSource {
         Ok(())
     }
 
-    fn open(&mut self, piece: &Input) -> Result<PieceCursor, LevelError> {
+    fn open(&mut self, piece: &Input) -> Result<PieceCursor<DOWN>, LevelError> {
         let RunReading {
             region,
             ahead,
@@ -231,7 +291,7 @@ impl RunSource {
                 .ok_or_else(|| home.name.corrupt(0, NO_TREE))?;
             let path = std::mem::take(&mut self.path);
             let way = Way { segments, path };
-            let cursor = TreeCursor::new(way, home, cache, &piece.range, *ahead)?;
+            let cursor = TreeCursor::either_way(way, home, cache, &piece.range, *ahead)?;
             return Ok(PieceCursor::Tree(cursor));
         }
         let segment = match &cache {
@@ -239,12 +299,12 @@ impl RunSource {
             None => passing_reader(&piece.entry, *region)?,
         };
         let source = SegmentSource(Arc::clone(&piece.entry.stored));
-        let cursor = LevelCursor::new(segment, source, cache, &piece.range, *ahead)?;
+        let cursor = LevelCursor::either_way(segment, source, cache, &piece.range, *ahead)?;
         Ok(PieceCursor::Alone(cursor))
     }
 }
 
-impl Source for RunSource {
+impl<const DOWN: bool> Source for RunSource<DOWN> {
     #[inline]
     fn key(&self) -> Option<&[u8]> {
         self.cursor.as_ref().and_then(Source::key)

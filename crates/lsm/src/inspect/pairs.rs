@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use argosy_base::{KeyRange, LogKind, Lsn};
+use argosy_base::{Direction, KeyRange, LogKind, Lsn};
 use argosy_device::SharedMemory;
 use argosy_engine::{Scan, Snapshot};
 
@@ -81,7 +81,7 @@ impl Copy {
         let (view, reading) = (Arc::clone(&self.view), Arc::clone(&self.reading));
         let snapshot = LsmSnapshot::new(view, lsn, reading);
         snapshot
-            .scan(&KeyRange::all())
+            .scan(&KeyRange::all(), Direction::Up)
             .map_err(|error| error.to_string())
     }
 }

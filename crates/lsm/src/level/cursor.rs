@@ -1,4 +1,4 @@
-//! Walks through a level segment in key order.
+//! Walks through a level segment in key order, or from the highest key down.
 //!
 //! A cursor reads leaves ahead: each time it has to go to the device it reads twice as many bytes as
 //! the time before, up to a limit. A compaction begins with long reads, and without a cache; a scan
@@ -9,8 +9,9 @@ use std::sync::Arc;
 
 use argosy_base::KeyRange;
 
-use super::leaf::{Leaf, Record};
+use super::leaf::Leaf;
 use super::reader::Chunk;
+use super::stand::Stand;
 use super::{Entry, LevelError, ReadAt, SegmentName, SegmentReader};
 use crate::cache::NodeCache;
 use crate::merge::Source;
@@ -37,34 +38,52 @@ impl ReadAhead {
     };
 }
 
-/// A position in a segment, and what is at it.
-pub struct LevelCursor<R> {
+/// A position in a segment, and what is at it. Goes up, or with the parameter
+/// [`DOWN`](super::stand::DOWN) down.
+pub struct LevelCursor<R, const DOWN: bool = false> {
     segment: Arc<SegmentReader>,
     source: R,
     cache: Option<Arc<NodeCache>>,
     /// Bytes of the next read, and most bytes of any.
     ahead: ReadAhead,
     chunk: Option<Chunk>,
-    /// The key behind the last that belongs.
-    to: Option<Vec<u8>>,
-    /// The leaf that the cursor is in, while it is not at its end.
-    leaf: Option<Leaf>,
-    /// The place of that leaf.
+    stand: Stand<DOWN>,
+    /// The place of the leaf that the cursor is in.
     at: usize,
-    /// The present pair of that leaf, and the one behind the last that belongs.
-    slot: usize,
-    end: usize,
-    record: Record,
 }
 
 impl<R: ReadAt> LevelCursor<R> {
-    /// Which segment it goes through.
-    pub(crate) fn name(&self) -> SegmentName {
-        self.segment.name()
+    /// A cursor at the lowest key of `segment` in `range`, and, from there, through all of that range.
+    ///
+    /// # Errors
+    /// When the first leaf cannot be read, or is not what the index says.
+    pub fn new(
+        segment: Arc<SegmentReader>,
+        source: R,
+        cache: Option<Arc<NodeCache>>,
+        range: &KeyRange,
+        ahead: ReadAhead,
+    ) -> Result<Self, LevelError> {
+        Self::either_way(segment, source, cache, range, ahead)
     }
 
-    /// A cursor at the lowest key of `segment` in `range`, and, from there, through all of that range.
-    pub fn new(
+    /// Goes to the lowest key that is not below `key`, forwards or backwards. A key below the range
+    /// that the cursor was made for is the caller's mistake, and shows what is outside of the range.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn seek(&mut self, key: &[u8]) -> Result<(), LevelError> {
+        self.go_to(Some(key))
+    }
+}
+
+impl<R: ReadAt, const DOWN: bool> LevelCursor<R, DOWN> {
+    /// A cursor at the first key of `segment` in `range` on its way, and, from there, through all of
+    /// that range.
+    ///
+    /// # Errors
+    /// When the first leaf cannot be read, or is not what the index says.
+    pub fn either_way(
         segment: Arc<SegmentReader>,
         source: R,
         cache: Option<Arc<NodeCache>>,
@@ -78,34 +97,40 @@ impl<R: ReadAt> LevelCursor<R> {
             cache,
             ahead,
             chunk: None,
-            to: range.to.clone(),
-            leaf: None,
+            stand: Stand::new(range),
             at: 0,
-            slot: 0,
-            end: 0,
-            record: Record::default(),
         };
         if !range.is_empty() {
-            cursor.seek(&range.from)?;
+            cursor.go_to(Stand::<DOWN>::near(range))?;
         }
         Ok(cursor)
     }
 
-    /// Goes to the lowest key that is not below `key`, forwards or backwards. A key below the range
-    /// that the cursor was made for is the caller's mistake, and shows what is outside of the range.
-    pub fn seek(&mut self, key: &[u8]) -> Result<(), LevelError> {
-        self.leaf = None;
-        if key > self.segment.last_key() {
-            return Ok(());
-        }
+    /// Which segment it goes through.
+    pub(crate) fn name(&self) -> SegmentName {
+        self.segment.name()
+    }
+
+    /// Goes to the first key on this way from `bound` on; see [`Stand::first_of`].
+    fn go_to(&mut self, bound: Option<&[u8]>) -> Result<(), LevelError> {
+        self.stand.end();
         let segment = self.segment.clone();
-        let (at, leaf) = segment.find_leaf(key, |at| self.read(at))?;
-        let slot = leaf.search(key).unwrap_or_else(|above| above);
-        if slot < leaf.count() {
-            self.enter(at, leaf, slot);
-            Ok(())
-        } else {
-            self.enter_next(at, &leaf)
+        let inside = bound.filter(|key| *key <= segment.last_key());
+        let (at, leaf) = match inside {
+            Some(key) => segment.find_leaf(key, |at| self.read(at))?,
+            // All keys lie below the bound.
+            None if DOWN => {
+                let last = segment.leaves() - 1;
+                (last, self.read(last)?)
+            }
+            None => return Ok(()),
+        };
+        match Stand::<DOWN>::first_of(&leaf, inside) {
+            Some(slot) => {
+                self.enter(at, leaf, slot);
+                Ok(())
+            }
+            None => self.enter_next(at, &leaf),
         }
     }
 
@@ -118,10 +143,15 @@ impl<R: ReadAt> LevelCursor<R> {
         if let Some(leaf) = self.cache.as_ref().and_then(|cache| cache.leaf(key)) {
             return Ok(leaf);
         }
-        let behind = self.segment.leaves_within(at, self.ahead.first);
-        let chunk = self.segment.read_leaves(at, behind, &self.source)?;
+        let leaves = if DOWN {
+            self.segment.leaves_before(at, self.ahead.first)..at + 1
+        } else {
+            at..self.segment.leaves_within(at, self.ahead.first)
+        };
+        let several = leaves.len() > 1;
+        let chunk = self.segment.read_leaves(leaves, &self.source)?;
         let leaf = chunk.leaf(&self.segment, at)?;
-        if behind > at + 1 {
+        if several {
             self.chunk = Some(chunk);
         } else if let Some(cache) = &self.cache {
             cache.keep_leaf(key, leaf.clone());
@@ -133,75 +163,63 @@ impl<R: ReadAt> LevelCursor<R> {
 
     /// Stands at pair `slot` of `leaf`, or at the end where that is outside of the range.
     fn enter(&mut self, at: usize, leaf: Leaf, slot: usize) {
-        self.end = match &self.to {
-            Some(to) if leaf.last_key() >= to.as_slice() => {
-                leaf.search(to).unwrap_or_else(|above| above)
-            }
-            _ => leaf.count(),
-        };
         self.at = at;
-        self.slot = slot;
-        self.leaf = (slot < self.end).then_some(leaf);
-        if let Some(leaf) = &self.leaf {
-            self.record = leaf.record(slot);
-        }
+        self.stand.enter(leaf, slot);
     }
 
-    /// Stands at the first pair behind `leaf`, which is at `at`.
+    /// Stands at the first pair behind `leaf`, which is at `at`, on this way.
     fn enter_next(&mut self, at: usize, leaf: &Leaf) -> Result<(), LevelError> {
-        let next = at + 1;
-        if next == self.segment.leaves() {
+        let Some(next) = Stand::<DOWN>::next(at, self.segment.leaves()) else {
             return Ok(());
-        }
-        let above = self.read(next)?;
+        };
+        let found = self.read(next)?;
+        let (below, above, place) = if DOWN {
+            (&found, leaf, at)
+        } else {
+            (leaf, &found, next)
+        };
         // Untied neighbours were told apart by the separator between them.
-        if self.segment.is_tied(next) && leaf.last_key() >= above.first_key() {
-            let (name, start) = (self.segment.name(), self.segment.leaf_start(next));
+        if self.segment.is_tied(place) && below.last_key() >= above.first_key() {
+            let (name, start) = (self.segment.name(), self.segment.leaf_start(place));
             return Err(name.corrupt(start, "a leaf begins below the end of the one before"));
         }
-        self.enter(next, above, 0);
+        let slot = Stand::<DOWN>::edge(found.count());
+        self.enter(next, found, slot);
         Ok(())
     }
 
     #[cold]
     fn next_leaf(&mut self) -> Result<(), LevelError> {
-        match self.leaf.take() {
-            // The range ends in this leaf.
-            Some(leaf) if self.end < leaf.count() => Ok(()),
+        match self.stand.leave() {
             Some(leaf) => self.enter_next(self.at, &leaf),
             None => Ok(()),
         }
     }
 }
 
-impl<R: ReadAt> Source for LevelCursor<R> {
+impl<R: ReadAt, const DOWN: bool> Source for LevelCursor<R, DOWN> {
     #[inline]
     fn key(&self) -> Option<&[u8]> {
-        self.leaf.as_ref().map(|leaf| self.record.key(leaf.bytes()))
+        self.stand.key()
     }
 
     #[inline]
     fn entry(&self) -> Entry<'_> {
-        let leaf = self.leaf.as_ref().expect("the cursor is not at its end");
-        self.record.entry(leaf.bytes())
+        self.stand.entry()
     }
 
     #[inline]
     fn advance(&mut self) -> Result<(), LevelError> {
-        self.slot += 1;
-        if self.slot < self.end
-            && let Some(leaf) = &self.leaf
-        {
-            self.record = leaf.record(self.slot);
+        if self.stand.step() {
             return Ok(());
         }
         self.next_leaf()
     }
 }
 
-impl<R> std::fmt::Debug for LevelCursor<R> {
+impl<R, const DOWN: bool> std::fmt::Debug for LevelCursor<R, DOWN> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let place = (self.segment.name(), self.at, self.slot);
+        let place = (self.segment.name(), self.at, self.stand.slot());
         f.debug_tuple("LevelCursor").field(&place).finish()
     }
 }

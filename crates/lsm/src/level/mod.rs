@@ -9,8 +9,9 @@
 //! and reads ahead.
 //!
 //! Reading order: [`format`](mod@format) (a segment as a whole, and its footer), [`leaf`], [`index`],
-//! [`builder`], [`reader`], [`cursor`]; then [`tree`] (index nodes across segments), [`tree_builder`],
-//! [`tree_cursor`]. [`pointers`] changes the pointers of a finished segment.
+//! [`builder`], [`reader`], [`stand`] (what all cursors share), [`cursor`]; then [`tree`] (index nodes
+//! across segments), [`tree_builder`], [`tree_cursor`]. [`pointers`] changes the pointers of a finished
+//! segment.
 //!
 //! Every byte that is read is checked before it is believed (I2): leaves, index, filter and footer
 //! carry checksums under the identity of the segment that they belong to, and whatever is counted or
@@ -24,6 +25,7 @@ pub mod index;
 pub mod leaf;
 pub mod pointers;
 pub mod reader;
+pub mod stand;
 pub mod tree;
 pub mod tree_builder;
 pub mod tree_cursor;

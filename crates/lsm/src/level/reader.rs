@@ -8,6 +8,8 @@
 //! Of a leaf segment of a tree a reader keeps filter and footer. There is no index in it: its leaves are
 //! found through the [`tree`](super::tree).
 
+use std::ops::Range;
+
 use argosy_base::{BLOCK_SIZE, Kind, SEGMENT_SIZE, SegmentNumber};
 use argosy_device::Buffer;
 
@@ -264,7 +266,7 @@ impl SegmentReader {
         if let Some(leaf) = cache.and_then(|cache| cache.leaf(key)) {
             return Ok(leaf);
         }
-        let chunk = self.read_leaves(index, index + 1, source)?;
+        let chunk = self.read_leaves(index..index + 1, source)?;
         let leaf = chunk.leaf(self, index)?;
         if let Some(cache) = cache {
             cache.keep_leaf(key, leaf.clone());
@@ -281,22 +283,18 @@ impl SegmentReader {
         }
     }
 
-    /// Reads leaves `from..to`, of which there is at least one, in one read.
+    /// Reads `leaves`, of which there is at least one, in one read.
     pub(super) fn read_leaves(
         &self,
-        from: usize,
-        to: usize,
+        leaves: Range<usize>,
         source: &(impl ReadAt + ?Sized),
     ) -> Result<Chunk, LevelError> {
-        let at = self.index.span(from).start / BLOCK * BLOCK;
-        let end = self.index.span(to - 1).end.next_multiple_of(BLOCK);
+        let at = self.index.span(leaves.start).start / BLOCK * BLOCK;
+        let end = self.index.span(leaves.end - 1).end;
+        let end = end.next_multiple_of(BLOCK);
         let mut bytes = Buffer::zeroed((end - at) as usize);
         source.read_at(at, &mut bytes)?;
-        Ok(Chunk {
-            leaves: from..to,
-            at,
-            bytes,
-        })
+        Ok(Chunk { leaves, at, bytes })
     }
 
     /// The leaf behind those from `from` on that `bytes` can hold; at least one leaf is taken.
@@ -309,13 +307,23 @@ impl SegmentReader {
         to
     }
 
+    /// The lowest of the leaves up to `last` that `bytes` can hold; at least `last` is taken.
+    pub(super) fn leaves_before(&self, last: usize, bytes: usize) -> usize {
+        let end = self.index.span(last).end as usize;
+        let mut from = last;
+        while from > 0 && end - self.index.span(from - 1).start as usize <= bytes {
+            from -= 1;
+        }
+        from
+    }
+
     /// Where leaf `index` begins in the segment.
     pub(super) fn leaf_start(&self, index: usize) -> u32 {
         self.index.span(index).start
     }
 
     /// The bytes of leaf `index` in the segment.
-    pub(super) fn leaf_span(&self, index: usize) -> std::ops::Range<u32> {
+    pub(super) fn leaf_span(&self, index: usize) -> Range<u32> {
         self.index.span(index)
     }
 
@@ -333,7 +341,7 @@ fn offset(at: u64) -> u32 {
 /// Leaves that were read together and are not checked yet.
 #[derive(Debug)]
 pub(super) struct Chunk {
-    leaves: std::ops::Range<usize>,
+    leaves: Range<usize>,
     at: u32,
     bytes: Buffer,
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use argosy_base::{BLOCK_SIZE, KeyRange, Remedy};
 
+use super::stand::DOWN;
 use super::testing::{Counted, Dice, Model, NAME, SMALL, Shape, build, model};
 use super::*;
 use crate::cache::NodeCache;
@@ -97,11 +98,20 @@ fn check_against(model: &Model, built: BuiltSegment, shape: Shape, dice: &mut Di
         let source = source.clone();
         LevelCursor::new(segment.clone(), source, cache, range, ahead).unwrap()
     };
+    let down = |range: &KeyRange, ahead, cache| {
+        let (segment, source) = (segment.clone(), source.clone());
+        let cursor = LevelCursor::<_, DOWN>::either_way(segment, source, cache, range, ahead);
+        let mut pairs = drain(cursor.unwrap());
+        pairs.reverse();
+        pairs
+    };
     let all = KeyRange::all();
     let expected = pairs(model, &all);
     assert_eq!(drain(cursor(&all, ReadAhead::COMPACTION, None)), expected);
     let cached = Some(cache.clone());
     assert_eq!(drain(cursor(&all, ReadAhead::SCAN, cached)), expected);
+    assert_eq!(down(&all, ReadAhead::COMPACTION, None), expected);
+    assert_eq!(down(&all, ReadAhead::SCAN, Some(cache.clone())), expected);
     let mut seeking = cursor(&all, ReadAhead::SCAN, Some(cache.clone()));
     for key in &probes {
         seeking.seek(key).unwrap();
@@ -120,7 +130,9 @@ fn check_against(model: &Model, built: BuiltSegment, shape: Shape, dice: &mut Di
             max: dice.below(9000),
         };
         let cached = (dice.below(2) == 0).then(|| cache.clone());
-        assert_eq!(drain(cursor(&range, ahead, cached)), pairs(model, &range));
+        let expected = pairs(model, &range);
+        assert_eq!(drain(cursor(&range, ahead, cached.clone())), expected);
+        assert_eq!(down(&range, ahead, cached), expected, "{range}, downwards");
     }
 }
 
@@ -418,20 +430,39 @@ fn reads_are_as_few_as_promised() {
     let passed = source.reads() - before;
     assert!(passed < 30, "{passed} of 1000 absent keys cost a read");
 
+    a_walk_reads_ahead::<false>((&segment, &source), part.len());
+    a_walk_reads_ahead::<DOWN>((&segment, &source), part.len());
+}
+
+fn a_walk_reads_ahead<const DOWN: bool>(
+    (segment, source): (&Arc<SegmentReader>, &Arc<Counted>),
+    pairs: usize,
+) {
+    let all = KeyRange::all();
     let walk = |ahead, cache| {
         let before = source.reads();
-        let all = KeyRange::all();
-        let source = source.clone();
-        let cursor = LevelCursor::new(segment.clone(), source.clone(), cache, &all, ahead);
-        assert_eq!(drain(cursor.unwrap()).len(), part.len());
+        let (segment, source) = (segment.clone(), source.clone());
+        let cursor =
+            LevelCursor::<_, DOWN>::either_way(segment, source.clone(), cache, &all, ahead);
+        assert_eq!(drain(cursor.unwrap()).len(), pairs);
         source.reads() - before
     };
     let bytes = segment.leaves_bytes();
     assert_eq!(walk(ReadAhead::COMPACTION, None), bytes.div_ceil(256 << 10));
+    let cache = Arc::new(NodeCache::new(1 << 20));
     let growing = walk(ReadAhead::SCAN, Some(cache.clone()));
     assert!(growing <= 6 + bytes.div_ceil(128 << 10), "{growing}");
     let kept = cache.stats().bytes;
     assert!(kept < 10 * 8192, "a long scan leaves the cache alone");
+
+    // The first pairs on its way cost one leaf.
+    let before = source.reads();
+    let (segment, source) = (segment.clone(), source.clone());
+    let ahead = ReadAhead::SCAN;
+    let cursor = LevelCursor::<_, DOWN>::either_way(segment, source.clone(), None, &all, ahead);
+    let mut cursor = cursor.unwrap();
+    (0..10).for_each(|_| cursor.advance().unwrap());
+    assert_eq!(source.reads() - before, 1);
 }
 
 #[test]

@@ -280,6 +280,12 @@ impl IndexNode {
         }
     }
 
+    /// The child below which the highest key below `bound` is, if there is any.
+    pub(super) fn find_below(&self, bound: &[u8]) -> usize {
+        let above = self.0.search(bound).unwrap_or_else(|above| above);
+        above.saturating_sub(1)
+    }
+
     /// Whether `leaf` can be the leaf below `slot`.
     fn admits_leaf(&self, slot: usize, leaf: &Leaf) -> bool {
         leaf.first_key().starts_with(self.separator(slot)) && self.ends_above(slot, leaf.last_key())

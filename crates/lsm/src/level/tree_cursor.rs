@@ -1,9 +1,10 @@
-//! Walks through one leaf segment of a tree in key order, down from the root.
+//! Walks through one leaf segment of a tree, in key order or from the highest key down. Its way to a
+//! leaf leads from the root.
 //!
 //! A cursor keeps the *path*: the index node that it came through at each height, and which child. The
-//! next leaf is the next child of the lowest node that has one. Leaves of a segment lie back to back
-//! in key order, so as many of the present node's next children as the read-ahead allows are read
-//! at once. The path can be handed on to the cursor for the next segment, which then reads only the
+//! next leaf is the next child, on this walk's way, of the lowest node that has one. Leaves of a segment
+//! lie back to back in key order, so as many of the present node's next children as the read-ahead
+//! allows are read at once. The path can be handed on to the cursor for the next segment, which then reads only the
 //! nodes that are new.
 
 use std::sync::Arc;
@@ -11,7 +12,8 @@ use std::sync::Arc;
 use argosy_base::KeyRange;
 use argosy_device::Buffer;
 
-use super::leaf::{Leaf, Record};
+use super::leaf::Leaf;
+use super::stand::Stand;
 use super::tree::{self, Child, IndexNode, LeafHome, Parent, TreeSegments};
 use super::{Entry, LevelError, ReadAhead, ReadAt, SegmentName};
 use crate::cache::NodeCache;
@@ -63,21 +65,16 @@ impl Chunk {
     }
 }
 
-/// A position in a leaf segment of a tree, and what is at it.
-pub struct TreeCursor<T, S> {
+/// A position in a leaf segment of a tree, and what is at it. Goes up, or with the parameter
+/// [`DOWN`](super::stand::DOWN) down.
+pub struct TreeCursor<T, S, const DOWN: bool = false> {
     segments: T,
     home: LeafHome<S>,
     cache: Option<Arc<NodeCache>>,
     ahead: ReadAhead,
     chunk: Option<Chunk>,
-    /// The key behind the last that belongs.
-    to: Option<Vec<u8>>,
     path: Path,
-    /// The leaf that the cursor is in, while it is not at its end.
-    leaf: Option<Leaf>,
-    slot: usize,
-    end: usize,
-    record: Record,
+    stand: Stand<DOWN>,
 }
 
 impl<T: TreeSegments, S: ReadAt> TreeCursor<T, S> {
@@ -93,6 +90,22 @@ impl<T: TreeSegments, S: ReadAt> TreeCursor<T, S> {
         range: &KeyRange,
         ahead: ReadAhead,
     ) -> Result<Self, LevelError> {
+        Self::either_way(way, home, cache, range, ahead)
+    }
+}
+
+impl<T: TreeSegments, S: ReadAt, const DOWN: bool> TreeCursor<T, S, DOWN> {
+    /// As [`new`](TreeCursor::new), at the first key of `range` on this cursor's way.
+    ///
+    /// # Errors
+    /// When a node cannot be read, or is not what its parent says.
+    pub fn either_way(
+        way: Way<T>,
+        home: LeafHome<S>,
+        cache: Option<Arc<NodeCache>>,
+        range: &KeyRange,
+        ahead: ReadAhead,
+    ) -> Result<Self, LevelError> {
         let Way { segments, path } = way;
         let mut cursor = Self {
             segments,
@@ -100,15 +113,11 @@ impl<T: TreeSegments, S: ReadAt> TreeCursor<T, S> {
             cache,
             ahead,
             chunk: None,
-            to: range.to.clone(),
             path,
-            leaf: None,
-            slot: 0,
-            end: 0,
-            record: Record::default(),
+            stand: Stand::new(range),
         };
         if !range.is_empty() {
-            cursor.seek(&range.from)?;
+            cursor.go_to(Stand::<DOWN>::near(range))?;
         }
         Ok(cursor)
     }
@@ -125,15 +134,20 @@ impl<T: TreeSegments, S: ReadAt> TreeCursor<T, S> {
         self.path
     }
 
-    fn seek(&mut self, key: &[u8]) -> Result<(), LevelError> {
-        let child = self.descend(|node| node.find(key))?;
+    /// Goes to the first key on this way from `bound` on; see [`Stand::first_of`].
+    fn go_to(&mut self, bound: Option<&[u8]>) -> Result<(), LevelError> {
+        let child = self.descend(|node| match bound {
+            Some(key) if DOWN => node.find_below(key),
+            Some(key) => node.find(key),
+            None => Stand::<DOWN>::edge(node.count()),
+        })?;
         let leaf = self.read(child)?;
-        let slot = leaf.search(key).unwrap_or_else(|above| above);
-        if slot < leaf.count() {
-            self.enter(leaf, slot);
-            Ok(())
-        } else {
-            self.next_child()
+        match Stand::<DOWN>::first_of(&leaf, bound) {
+            Some(slot) => {
+                self.stand.enter(leaf, slot);
+                Ok(())
+            }
+            None => self.next_child(),
         }
     }
 
@@ -189,17 +203,18 @@ impl<T: TreeSegments, S: ReadAt> TreeCursor<T, S> {
         if let Some(bytes) = self.chunk.as_ref().and_then(|chunk| chunk.get(child)) {
             return tree::parse_leaf(bytes, child, self.parent(), self.home.name);
         }
-        let len = self.len_ahead(child);
+        let (first, len) = self.ahead_of(child);
         let leaf = if len > child.len {
-            let (bytes, from) = tree::read(child, len, self.home.len, &self.home.bytes)?;
-            let first = &bytes[from..from + child.len as usize];
-            let leaf = tree::parse_leaf(first, child, self.parent(), self.home.name)?;
-            self.chunk = Some(Chunk {
-                first: child,
+            let (bytes, from) = tree::read(first, len, self.home.len, &self.home.bytes)?;
+            let chunk = Chunk {
+                first,
                 len,
                 bytes,
                 from,
-            });
+            };
+            let bytes = chunk.get(child).expect("it is among what was read");
+            let leaf = tree::parse_leaf(bytes, child, self.parent(), self.home.name)?;
+            self.chunk = Some(chunk);
             leaf
         } else {
             tree::leaf(child, self.parent(), &self.home, self.cache.as_deref())?
@@ -208,103 +223,89 @@ impl<T: TreeSegments, S: ReadAt> TreeCursor<T, S> {
         Ok(leaf)
     }
 
-    /// Bytes of `child`, which the path leads to, and of the leaves behind it that are read with it.
-    fn len_ahead(&self, child: Child) -> u32 {
-        let Some((node, slot)) = self.parent() else {
-            return child.len;
+    /// What is read together with `child`, which the path leads to: it and the leaves behind it, on
+    /// this way, that lie at its side. The lowest of them, and their bytes.
+    fn ahead_of(&self, child: Child) -> (Child, u32) {
+        let (mut first, mut len) = (child, child.len);
+        let Some((node, mut slot)) = self.parent() else {
+            return (first, len);
         };
-        let mut len = child.len;
-        for next in slot + 1..node.count() {
+        while let Some(next) = Stand::<DOWN>::next(slot, node.count()) {
+            slot = next;
             let next = node.child(next);
-            let follows = next.at.segment() == child.at.segment()
-                && next.at.offset() == child.at.offset() + len;
+            let begins = first.at.offset();
+            let follows = next.at.segment() == first.at.segment()
+                && if DOWN {
+                    next.at.offset() + next.len == begins
+                } else {
+                    next.at.offset() == begins + len
+                };
             if !follows || (len + next.len) as usize > self.ahead.first {
                 break;
             }
             len += next.len;
-        }
-        len
-    }
-
-    /// Stands at pair `slot` of `leaf`, or at the end where that is outside of the range.
-    fn enter(&mut self, leaf: Leaf, slot: usize) {
-        self.end = match &self.to {
-            Some(to) if leaf.last_key() >= to.as_slice() => {
-                leaf.search(to).unwrap_or_else(|above| above)
+            if DOWN {
+                first = next;
             }
-            _ => leaf.count(),
-        };
-        self.slot = slot;
-        self.leaf = (slot < self.end).then_some(leaf);
-        if let Some(leaf) = &self.leaf {
-            self.record = leaf.record(slot);
         }
+        (first, len)
     }
 
     /// Stands at the first pair of the next leaf, or at the end where that is outside of the range:
     /// what lies there may be gone.
     fn next_child(&mut self) -> Result<(), LevelError> {
-        self.leaf = None;
-        let has_next = |step: &Step| step.slot + 1 < step.node.count();
-        let Some(index) = self.path.steps.iter().position(has_next) else {
+        self.stand.end();
+        let next = |step: &Step| Stand::<DOWN>::next(step.slot, step.node.count());
+        let mut steps = self.path.steps.iter().enumerate();
+        let Some((index, slot)) = steps.find_map(|(index, step)| Some((index, next(step)?))) else {
             return Ok(());
         };
         let step = &mut self.path.steps[index];
-        let separator = step.node.separator(step.slot + 1);
-        if self
-            .to
-            .as_ref()
-            .is_some_and(|to| separator >= to.as_slice())
-        {
+        // The boundary between the two children is the separator of the higher one.
+        if self.stand.ends_at(step.node.separator(slot.max(step.slot))) {
             return Ok(());
         }
-        step.slot += 1;
-        let child = step.node.child(step.slot);
+        step.slot = slot;
+        let child = step.node.child(slot);
         let height = u8::try_from(index).expect("a tree has few heights");
-        let child = self.descend_from(child, height, |_| 0)?;
+        let child = self.descend_from(child, height, |node| Stand::<DOWN>::edge(node.count()))?;
         let leaf = self.read(child)?;
-        self.enter(leaf, 0);
+        let slot = Stand::<DOWN>::edge(leaf.count());
+        self.stand.enter(leaf, slot);
         Ok(())
     }
 
     #[cold]
     fn next_leaf(&mut self) -> Result<(), LevelError> {
-        match self.leaf.take() {
-            // The range ends in this leaf.
-            Some(leaf) if self.end < leaf.count() => Ok(()),
+        match self.stand.leave() {
             Some(_) => self.next_child(),
             None => Ok(()),
         }
     }
 }
 
-impl<T: TreeSegments, S: ReadAt> Source for TreeCursor<T, S> {
+impl<T: TreeSegments, S: ReadAt, const DOWN: bool> Source for TreeCursor<T, S, DOWN> {
     #[inline]
     fn key(&self) -> Option<&[u8]> {
-        self.leaf.as_ref().map(|leaf| self.record.key(leaf.bytes()))
+        self.stand.key()
     }
 
     #[inline]
     fn entry(&self) -> Entry<'_> {
-        let leaf = self.leaf.as_ref().expect("the cursor is not at its end");
-        self.record.entry(leaf.bytes())
+        self.stand.entry()
     }
 
     #[inline]
     fn advance(&mut self) -> Result<(), LevelError> {
-        self.slot += 1;
-        if self.slot < self.end
-            && let Some(leaf) = &self.leaf
-        {
-            self.record = leaf.record(self.slot);
+        if self.stand.step() {
             return Ok(());
         }
         self.next_leaf()
     }
 }
 
-impl<T, S> std::fmt::Debug for TreeCursor<T, S> {
+impl<T, S, const DOWN: bool> std::fmt::Debug for TreeCursor<T, S, DOWN> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "TreeCursor({:?}, {})", self.home.name, self.slot)
+        write!(f, "TreeCursor({:?}, {})", self.home.name, self.stand.slot())
     }
 }

@@ -10,6 +10,7 @@ use argosy_base::{KeyRange, Kind};
 use argosy_device::Buffer;
 
 use super::pointers::{PointerKind, for_each_pointer_mut};
+use super::stand::DOWN;
 use super::testing::{BuiltTree, Dice, Model, NAME, SMALL, Shape, build_tree, model};
 use super::tree::{self, Child, IndexNode};
 use super::tree_cursor::{Path, TreeCursor, Way};
@@ -125,6 +126,7 @@ fn trees_agree_with_a_sorted_map() {
             check_shape(&made);
             check_gets(&made, &model, shape, &mut dice);
             check_cursors(&made, &model, &mut dice);
+            check_cursors_down(&made, &model, &mut dice);
         }
     }
     let all: Vec<_> = heights.iter().copied().collect();
@@ -191,18 +193,63 @@ fn check_cursors(made: &BuiltTree, model: &Model, dice: &mut Dice) {
     assert_eq!(all, pairs(model, &KeyRange::all()));
 }
 
+/// The same from the highest key down, and from one segment to the one before it.
+fn check_cursors_down(made: &BuiltTree, model: &Model, dice: &mut Dice) {
+    let cache = Arc::new(NodeCache::new(1 << 20));
+    let cursor = |index, path, cached, range: &KeyRange, ahead| {
+        let (way, home) = (way(made, path), made.home(index));
+        TreeCursor::<_, _, DOWN>::either_way(way, home, cached, range, ahead).unwrap()
+    };
+    let mut path = Path::default();
+    let mut all = vec![];
+    for index in (0..made.leaves.len()).rev() {
+        let whole = range_of(made, index);
+        let mut falling = cursor(index, path, None, &whole, ReadAhead::COMPACTION);
+        all.extend(drain(&mut falling));
+        path = falling.into_path();
+        let keys = pairs(model, &whole);
+        for _ in 0..4 {
+            let from = keys[dice.below(keys.len())].0.clone();
+            let to = match dice.below(3) {
+                0 => whole.to.clone(),
+                1 => Some(successor(&keys[dice.below(keys.len())].0)),
+                _ => Some(keys[dice.below(keys.len())].0.clone()),
+            };
+            let range = KeyRange::new(from, to);
+            let ahead = ReadAhead {
+                first: dice.below(3000),
+                max: dice.below(9000),
+            };
+            let cached = (dice.below(2) == 0).then(|| cache.clone());
+            let mut found = drain(&mut cursor(index, Path::default(), cached, &range, ahead));
+            found.reverse();
+            assert_eq!(found, pairs(model, &range), "{range}");
+        }
+    }
+    all.reverse();
+    assert_eq!(all, pairs(model, &KeyRange::all()));
+}
+
 /// The way to the next segment is known from the one before: an index node is read once.
 #[test]
 fn a_walk_reads_every_index_node_once() {
+    walk_reads_every_index_node_once::<false>();
+    walk_reads_every_index_node_once::<DOWN>();
+}
+
+fn walk_reads_every_index_node_once<const DOWN: bool>() {
     let mut dice = Dice::new(8);
     let model = model(Shape::Hashed, 6000, &mut dice);
     let made = build_tree(&model, SMALL);
     assert!(made.tree.height >= 2 && made.leaves.len() > 4);
     let mut path = Path::default();
-    for index in 0..made.leaves.len() {
+    let leaves = made.leaves.len();
+    for index in 0..leaves {
+        let index = if DOWN { leaves - 1 - index } else { index };
         let (range, home) = (range_of(&made, index), made.home(index));
-        let ahead = ReadAhead::COMPACTION;
-        let mut cursor = TreeCursor::new(way(&made, path), home, None, &range, ahead).unwrap();
+        let (ahead, way) = (ReadAhead::COMPACTION, way(&made, path));
+        let cursor = TreeCursor::<_, _, DOWN>::either_way(way, home, None, &range, ahead);
+        let mut cursor = cursor.unwrap();
         drain(&mut cursor);
         path = cursor.into_path();
     }

@@ -17,6 +17,7 @@
 
 #[expect(unsafe_code, reason = "entries are reached by address; see the file")]
 mod arena;
+mod down;
 mod nodes;
 mod sync;
 mod tree;
@@ -30,6 +31,7 @@ use argosy_base::{Lsn, Pointer};
 
 use crate::level::Entry;
 use arena::{Address, Arena, ArenaEntry, Parts};
+pub use down::DownCursor;
 use nodes::Target;
 use tree::{OutOfDate, Spot, Tree};
 
@@ -168,7 +170,8 @@ impl Memtable {
     #[must_use]
     pub fn shared(&self) -> &[u8] {
         let Core { arena, tree } = &*self.core;
-        let (Some((_, first)), Some(last)) = (tree.seek(arena, &FIRST), tree.last()) else {
+        let ends = (tree.seek(arena, &FIRST), tree.seek_before(arena, &LAST));
+        let (Some((_, first)), Some((_, last))) = ends else {
             return &[];
         };
         let (first, last) = (arena.entry(first).key, arena.entry(last).key);
@@ -183,6 +186,12 @@ impl Memtable {
             core: Arc::clone(&self.core),
             at: None,
         }
+    }
+
+    /// A cursor for the way down, as of `lsn_max`.
+    #[must_use]
+    pub fn down(&self, lsn_max: Lsn) -> DownCursor {
+        DownCursor::new(&self.core, lsn_max)
     }
 
     /// The entries in order, as far as they are there when they are reached.
@@ -202,6 +211,13 @@ const FIRST: Target<'static> = Target {
     key: &[],
     lsn: Lsn(u64::MAX),
     prefix: 0,
+};
+
+/// Behind every entry: keys have at most [`KEY_BYTES_MAX`] bytes.
+const LAST: Target<'static> = Target {
+    key: &[0xff; KEY_BYTES_MAX + 1],
+    lsn: Lsn(0),
+    prefix: u64::MAX,
 };
 
 impl Core {

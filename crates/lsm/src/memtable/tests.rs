@@ -46,6 +46,8 @@ fn an_empty_table_is_small_and_finds_nothing() {
     cursor.seek(b"", Lsn(u64::MAX));
     assert_eq!(cursor.entry(), None);
     assert_eq!(table.iter().count(), 0);
+    assert_eq!(down(&table, None, Lsn(u64::MAX)), []);
+    assert_eq!(down(&table, Some(b"key"), Lsn(u64::MAX)), []);
 }
 
 #[test]
@@ -126,6 +128,43 @@ fn a_cursor_outlives_the_table() {
     );
 }
 
+/// The keys below `bound` from the highest down, and the LSN of what a reader at `lsn_max` sees of
+/// each, found on the way down.
+fn down(table: &Memtable, bound: Option<&[u8]>, lsn_max: Lsn) -> Vec<(Vec<u8>, u64)> {
+    let mut cursor = table.down(lsn_max);
+    if let Some(bound) = bound {
+        cursor.seek(bound);
+    }
+    let mut seen = vec![];
+    let mut value = Vec::new();
+    cursor.advance();
+    while let Some((key, entry)) = cursor.entry() {
+        let (lsn, same) = table.get(key, lsn_max).expect("a key that the cursor saw");
+        assert_eq!(entry, same);
+        assert_eq!(entry, entry_for(lsn, &mut value));
+        seen.push((key.to_vec(), lsn.0));
+        cursor.advance();
+    }
+    cursor.advance();
+    assert_eq!(cursor.entry(), None, "below the lowest key it stays");
+    seen
+}
+
+/// The same, out of all entries in their order.
+fn seen_at<'a>(
+    entries: impl Iterator<Item = (&'a Vec<u8>, u64)>,
+    lsn_max: Lsn,
+) -> Vec<(Vec<u8>, u64)> {
+    let mut seen: Vec<(Vec<u8>, u64)> = vec![];
+    for (key, lsn) in entries.filter(|(_, lsn)| *lsn <= lsn_max.0) {
+        if seen.last().is_none_or(|(last, _)| last != key) {
+            seen.push((key.clone(), lsn));
+        }
+    }
+    seen.reverse();
+    seen
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
@@ -161,6 +200,14 @@ proptest! {
             let got = table.get(key, Lsn(lsn)).map(|(lsn, _)| lsn.0);
             let of_key = expected.filter(|((found, _), ())| found == key);
             prop_assert_eq!(got, of_key.map(|((_, lsn), ())| lsn.0));
+        }
+        for lsn_max in [0, 1, lsn / 3, lsn / 2, lsn, lsn + 9].map(Lsn) {
+            let seen = seen_at(found.iter().map(|(key, Reverse(lsn))| (key, *lsn)), lsn_max);
+            prop_assert_eq!(down(&table, None, lsn_max), seen.clone());
+            for (bound, _) in ops.iter().take(20) {
+                let below: Vec<_> = seen.iter().filter(|(key, _)| key < bound).cloned().collect();
+                prop_assert_eq!(down(&table, Some(bound.as_slice()), lsn_max), below);
+            }
         }
     }
 }
@@ -204,6 +251,14 @@ fn many_entries_in_any_order_stay_in_order() {
             last = key.to_vec();
             cursor.advance();
         }
+        let mut falling = table.down(Lsn(u64::MAX));
+        for n in (0..total).rev() {
+            falling.advance();
+            let found = falling.entry().map(|(key, _)| key.to_vec());
+            assert_eq!(found, Some(format!("the-same-{n:08}").into_bytes()));
+        }
+        falling.advance();
+        assert_eq!(falling.entry(), None);
         let end = format!("the-same-{:08}", total - 1);
         assert_eq!(last, end.as_bytes(), "and reaches the end");
         for n in (0..total).step_by(997) {
@@ -244,6 +299,10 @@ fn readers_need_no_lock() {
                         let order: Vec<_> = table.iter().map(|(k, l, _)| (k, Reverse(l))).collect();
                         assert!(order.is_sorted());
                         assert!(order.len() >= before);
+                        let owned = order.iter().map(|(k, Reverse(l))| (k.to_vec(), l.0));
+                        let owned: Vec<_> = owned.collect();
+                        let expected = seen_at(owned.iter().map(|(k, l)| (k, *l)), Lsn(seen));
+                        assert_eq!(down(table, None, Lsn(seen)), expected);
                     }
                 }
             });

@@ -94,26 +94,41 @@ impl Tree {
     /// The first entry at or behind `target`.
     #[inline]
     pub(super) fn seek(&self, arena: &Arena, target: &Target<'_>) -> Option<(Spot, Address)> {
+        self.look(|| self.settle(self.try_descend(arena, target)?))
+    }
+
+    /// The last entry before `target`.
+    pub(super) fn seek_before(
+        &self,
+        arena: &Arena,
+        target: &Target<'_>,
+    ) -> Option<(Spot, Address)> {
+        self.look(|| self.settle_before(self.try_descend(arena, target)?))
+    }
+
+    /// What `once` finds when nothing changes meanwhile, which it says by `None`.
+    #[inline]
+    fn look<F>(&self, once: impl Fn() -> Option<F>) -> F {
         for _ in 0..LOOKS_MAX {
-            if let Some(found) = self.try_seek(arena, target) {
+            if let Some(found) = once() {
                 return found;
             }
             spin_loop();
         }
-        self.seek_alone(arena, target)
+        self.look_alone(once)
     }
 
-    /// [`seek`](Self::seek), once the writer has finished and while nobody inserts.
+    /// [`look`](Self::look), once the writer has finished and while nobody inserts.
     #[cold]
-    fn seek_alone(&self, arena: &Arena, target: &Target<'_>) -> Option<(Spot, Address)> {
+    fn look_alone<F>(&self, once: impl Fn() -> Option<F>) -> F {
         let _alone = self.inserting.lock().expect("no insert has panicked");
-        let found = self.try_seek(arena, target);
-        found.expect("nothing changes while nobody inserts")
+        once().expect("nothing changes while nobody inserts")
     }
 
-    /// `None`: something changed meanwhile.
+    /// The place of `target` in the leaf whose part of the order it falls into. `None`: something
+    /// changed meanwhile.
     #[inline]
-    fn try_seek(&self, arena: &Arena, target: &Target<'_>) -> Option<Option<(Spot, Address)>> {
+    fn try_descend(&self, arena: &Arena, target: &Target<'_>) -> Option<Spot> {
         let shape = even(self.shape.load(Ordering::Acquire))?;
         let root = self.root.load(Ordering::Relaxed);
         let (levels, mut number) = unpack(root);
@@ -123,13 +138,12 @@ impl Tree {
         }
         let leaf = self.leaves.get(number)?;
         let leaf_version = even(leaf.version.load(Ordering::Acquire))?;
-        let spot = Spot {
+        Some(Spot {
             leaf: number,
             at: leaf.entries.rank(arena, target),
             leaf_version,
             shape,
-        };
-        self.settle(spot)
+        })
     }
 
     /// The entry at `spot`, or the first of the leaves behind it where `spot` is behind a leaf's
@@ -159,6 +173,18 @@ impl Tree {
         }
     }
 
+    /// The entry in front of `spot`, where a search came down. Every leaf but the first of all begins
+    /// with the separator that leads to it, and a search comes to a leaf only by a separator before
+    /// its target: so in front of the first place of a leaf there is nothing. `None`: something
+    /// changed meanwhile.
+    fn settle_before(&self, spot: Spot) -> Option<Option<(Spot, Address)>> {
+        if spot.at > 0 {
+            return self.previous(&spot).ok().map(Some);
+        }
+        let leaf = self.leaves.get(spot.leaf)?;
+        self.holds(&spot, leaf).then_some(None)
+    }
+
     /// Whether nothing has changed since the versions of `spot` were read.
     #[inline]
     fn holds(&self, spot: &Spot, leaf: &Leaf) -> bool {
@@ -175,6 +201,20 @@ impl Tree {
             ..*spot
         };
         self.settle(next).ok_or(OutOfDate)
+    }
+
+    /// The entry in front of `spot` in the same leaf. `Err`: the spot is a leaf's first, or out of
+    /// date: seek.
+    pub(super) fn previous(&self, spot: &Spot) -> Result<(Spot, Address), OutOfDate> {
+        let at = spot.at.checked_sub(1).ok_or(OutOfDate)?;
+        let leaf = self.leaves.get(spot.leaf).ok_or(OutOfDate)?;
+        let spot = Spot { at, ..*spot };
+        let address = leaf.entries.address(at).ok_or(OutOfDate)?;
+        if self.holds(&spot, leaf) {
+            Ok((spot, address))
+        } else {
+            Err(OutOfDate)
+        }
     }
 
     // --- The writer ---
@@ -204,17 +244,6 @@ impl Tree {
         } else {
             self.split_and_put(&path, at, target.prefix, address);
         }
-    }
-
-    /// The last entry of all. For the writer.
-    pub(super) fn last(&self) -> Option<Address> {
-        let (levels, mut number) = unpack(self.root.load(Ordering::Relaxed));
-        for _ in 0..levels {
-            let inner = self.inners.own(number);
-            number = inner.child(inner.separators.count());
-        }
-        let leaf = self.leaves.own(number);
-        leaf.entries.address(leaf.entries.count().checked_sub(1)?)
     }
 
     fn descend(&self, arena: &Arena, target: &Target<'_>) -> Path {

@@ -1,5 +1,7 @@
 //! Pointers that hold places, between a primary and its backup.
 
+use argosy_base::Direction;
+
 use super::*;
 use crate::addresses::place_in;
 use crate::inspect::{self, Member, Region, Windows};
@@ -317,7 +319,7 @@ fn a_pointer_to_a_place_without_a_segment_is_damage() {
     assert!(damaged > 20, "{damaged}");
     let snapshot = promoted.snapshot();
     let all = argosy_base::KeyRange::all();
-    let scanned = snapshot.scan(&all).and_then(|mut scan| {
+    let scanned = snapshot.scan(&all, Direction::Up).and_then(|mut scan| {
         while scan.next()?.is_some() {}
         Ok(())
     });

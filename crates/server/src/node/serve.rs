@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use argosy_base::limits::{BATCH_BYTES_MAX, KEY_BYTES_MAX};
-use argosy_base::{KeyRange, Outcome};
+use argosy_base::{Direction, KeyRange, Outcome};
 use argosy_engine::batch::check_key;
 use argosy_engine::{
     BusyReason, Engine, EngineError, Found, Op, Snapshot, WriteBatch, WriteOptions, Written,
@@ -555,7 +555,7 @@ fn page(
 ) -> Result<Response, EngineError> {
     let mut pairs = Vec::new();
     let mut bytes = 0;
-    let mut scan = snapshot.scan(here)?;
+    let mut scan = snapshot.scan(here, Direction::Up)?;
     while let Some((key, value)) = scan.next()? {
         if pairs.len() >= pairs_max || bytes >= bytes_max.min(PAGE_BYTES_MAX) {
             let next = Some(key);

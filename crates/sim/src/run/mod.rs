@@ -17,7 +17,7 @@ mod harm;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use argosy_base::{Instant, KeyRange};
+use argosy_base::{Direction, Instant, KeyRange};
 use argosy_engine::Snapshot;
 use argosy_server::service::Response;
 
@@ -405,7 +405,7 @@ impl Run {
 /// What a snapshot has in `range`.
 fn read_all(snapshot: &dyn Snapshot, range: &KeyRange) -> Result<Pairs, Wrong> {
     let wrong = |error: argosy_engine::EngineError| format!("a snapshot cannot be read: {error}");
-    let mut scan = snapshot.scan(range).map_err(wrong)?;
+    let mut scan = snapshot.scan(range, Direction::Up).map_err(wrong)?;
     let mut pairs = Vec::new();
     while let Some(pair) = scan.next().map_err(wrong)? {
         pairs.push(pair);

@@ -1,0 +1,159 @@
+//! Where a walk through leaves stands: what cursors over self-contained segments and over trees share.
+//!
+//! A walk goes up, from the lowest key of its range, or down, from the highest. Which way is part of its
+//! type, so that no step has to ask. Inside a leaf it goes from slot to slot, up to the last that
+//! belongs to the range; which leaf is next is known to the cursor.
+
+use argosy_base::KeyRange;
+
+use super::Entry;
+use super::leaf::{Leaf, Record};
+
+/// The parameter of walks from the highest key down. Those without go up.
+pub const DOWN: bool = true;
+
+/// A pair of a leaf, or the end of the walk.
+pub(super) struct Stand<const DOWN: bool> {
+    /// Where the range ends, on this way: up, the key behind the last that belongs; down, the lowest.
+    far: Option<Vec<u8>>,
+    /// The leaf that the walk is in, while it is not at its end.
+    leaf: Option<Leaf>,
+    /// The present pair of that leaf, and the last on this way that belongs.
+    slot: usize,
+    last: usize,
+    record: Record,
+}
+
+impl<const DOWN: bool> Stand<DOWN> {
+    /// The end of a walk through `range`.
+    pub(super) fn new(range: &KeyRange) -> Self {
+        let far = if DOWN {
+            Some(range.from.clone())
+        } else {
+            range.to.clone()
+        };
+        Self {
+            far,
+            leaf: None,
+            slot: 0,
+            last: 0,
+            record: Record::default(),
+        }
+    }
+
+    /// The bound of `range` at which a walk through it begins.
+    pub(super) fn near(range: &KeyRange) -> Option<&[u8]> {
+        if DOWN {
+            range.to.as_deref()
+        } else {
+            Some(&range.from)
+        }
+    }
+
+    /// The first pair of `leaf` on this way from `bound` on: up, the lowest that is not below it;
+    /// down, the highest that is. Without a bound, the first of all.
+    pub(super) fn first_of(leaf: &Leaf, bound: Option<&[u8]>) -> Option<usize> {
+        let Some(bound) = bound else {
+            return Some(Self::edge(leaf.count()));
+        };
+        let above = leaf.search(bound).unwrap_or_else(|above| above);
+        if DOWN {
+            above.checked_sub(1)
+        } else {
+            (above < leaf.count()).then_some(above)
+        }
+    }
+
+    /// The first of `count` on this way.
+    pub(super) const fn edge(count: usize) -> usize {
+        if DOWN { count - 1 } else { 0 }
+    }
+
+    /// The one of `count` behind `at` on this way.
+    pub(super) fn next(at: usize, count: usize) -> Option<usize> {
+        if DOWN {
+            at.checked_sub(1)
+        } else {
+            Some(at + 1).filter(|next| *next < count)
+        }
+    }
+
+    /// Whether everything on the other side of `key` is outside of the range: up, the keys from
+    /// `key` on; down, those below it.
+    pub(super) fn ends_at(&self, key: &[u8]) -> bool {
+        self.far
+            .as_deref()
+            .is_some_and(|far| if DOWN { key <= far } else { key >= far })
+    }
+
+    /// Stands at pair `slot` of `leaf`, or at the end where that is outside of the range.
+    pub(super) fn enter(&mut self, leaf: Leaf, slot: usize) {
+        let place = |key: &[u8]| leaf.search(key).unwrap_or_else(|above| above);
+        let inside;
+        (inside, self.last) = if DOWN {
+            let lowest = match &self.far {
+                Some(from) if leaf.first_key() < from.as_slice() => place(from),
+                _ => 0,
+            };
+            (slot >= lowest, lowest)
+        } else {
+            let end = match &self.far {
+                Some(to) if leaf.last_key() >= to.as_slice() => place(to),
+                _ => leaf.count(),
+            };
+            (slot < end, end.saturating_sub(1))
+        };
+        self.slot = slot;
+        self.leaf = inside.then_some(leaf);
+        if let Some(leaf) = &self.leaf {
+            self.record = leaf.record(slot);
+        }
+    }
+
+    /// Stands at the end.
+    pub(super) fn end(&mut self) {
+        self.leaf = None;
+    }
+
+    /// Goes on to the next pair of the leaf. `false`: that was the last, or the walk is at its end.
+    #[inline]
+    pub(super) fn step(&mut self) -> bool {
+        if self.slot != self.last
+            && let Some(leaf) = &self.leaf
+        {
+            self.slot = if DOWN { self.slot - 1 } else { self.slot + 1 };
+            self.record = leaf.record(self.slot);
+            return true;
+        }
+        false
+    }
+
+    /// Stands at the end, and returns the leaf in which it stood, unless the range ends in that.
+    pub(super) fn leave(&mut self) -> Option<Leaf> {
+        let leaf = self.leaf.take()?;
+        let ends = if DOWN {
+            self.ends_at(leaf.first_key())
+        } else {
+            self.last + 1 < leaf.count()
+        };
+        (!ends).then_some(leaf)
+    }
+
+    /// The present key, or `None` at the end.
+    #[inline]
+    pub(super) fn key(&self) -> Option<&[u8]> {
+        self.leaf.as_ref().map(|leaf| self.record.key(leaf.bytes()))
+    }
+
+    /// What the present key is bound to.
+    #[inline]
+    pub(super) fn entry(&self) -> Entry<'_> {
+        let leaf = self.leaf.as_ref().expect("the cursor is not at its end");
+        self.record.entry(leaf.bytes())
+    }
+
+    /// The present slot.
+    pub(super) const fn slot(&self) -> usize {
+        self.slot
+    }
+}
