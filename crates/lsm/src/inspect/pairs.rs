@@ -8,7 +8,7 @@ use argosy_device::SharedMemory;
 use argosy_engine::{Scan, Snapshot};
 
 use super::Windows;
-use super::verify::recover_logs;
+use super::verify::{chain_of, recover_logs};
 use crate::cache::NodeCache;
 use crate::db::replay::Tables;
 use crate::log::{Geometry, LogWindows};
@@ -60,6 +60,9 @@ impl Copy {
         };
         let slots = (0..geometry.slots()).map(slot).collect();
         let region = version.region();
+        let windows = LogWindows::new(region, LogKind::Large, geometry, slots);
+        // What was written and not flushed is in windows only.
+        let windows = windows.as_found(chain_of(version, LogKind::Large));
         let levels_lsn = Lsn(version.replay_from().0.saturating_sub(1));
         Ok(Self {
             view: Arc::new(ReadView {
@@ -70,7 +73,7 @@ impl Copy {
             reading: Arc::new(Reading {
                 region,
                 cache: Arc::new(NodeCache::new(CACHE_BYTES)),
-                windows: Arc::new(LogWindows::new(region, LogKind::Large, geometry, slots)),
+                windows: Arc::new(windows),
                 filters: FilterCounts::default(),
             }),
             last: last.max(levels_lsn),

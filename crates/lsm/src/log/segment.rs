@@ -49,7 +49,7 @@ pub const WINDOW_HEADER_BYTES: usize = BLOCK_SIZE;
 pub(super) const BLOCK_BYTES: u32 = 4096;
 
 /// Bytes of a header that mean something; the checksum is the last four.
-const HEADER_BYTES: usize = 64;
+pub(super) const HEADER_BYTES: usize = 64;
 /// Where a header's checksum lies.
 const CRC_AT: usize = HEADER_BYTES - 4;
 

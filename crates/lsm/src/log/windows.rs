@@ -21,7 +21,10 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 use argosy_base::{LogKind, RegionId};
 use argosy_device::SharedMemory;
 
-use super::segment::{Geometry, WINDOW_HEADER_BYTES, Writer, encode_window_header};
+use super::segment::{
+    Geometry, HEADER_BYTES, WINDOW_HEADER_BYTES, WindowName, Writer, decode_window_header,
+    encode_window_header,
+};
 use crate::edit::LogSegment;
 
 /// The tag of a slot that holds nothing that can be read.
@@ -68,6 +71,26 @@ impl LogWindows {
             geometry,
             slots: slots.into_iter().map(slot).collect(),
         }
+    }
+
+    /// These windows as someone else has written them: what they hold of the segments of `chain`
+    /// can be read, while nobody enters a window here. Whoever reads verifies, as always.
+    #[must_use]
+    pub fn as_found(self, chain: impl IntoIterator<Item = LogSegment>) -> Self {
+        let chain: Vec<_> = chain.into_iter().collect();
+        for slot in &self.slots {
+            let header = slot.memory.read_vec(0, HEADER_BYTES);
+            let Ok((name, _)) = decode_window_header(&header) else {
+                continue;
+            };
+            let is_of =
+                |segment: &&LogSegment| WindowName::new(self.region, segment, name.index) == name;
+            if let Some(segment) = chain.iter().find(is_of) {
+                let window = self.geometry.window_number(segment.ordinal, name.index);
+                slot.tag.store(window, Ordering::Relaxed);
+            }
+        }
+        self
     }
 
     /// The region.

@@ -12,7 +12,8 @@
 //!   the device when they were fetched; both logs together make one history ([`Feed`]). The primary
 //!   is told that a range is flushed only when its records are in a memtable: where this backup does
 //!   not keep up, the primary's windows stay occupied, and its writers wait.
-//! - A memtable becomes a run once everything in it is committed, as far as the primary has told.
+//! - A memtable becomes a run once everything in it is committed, as far as the primary has told, and
+//!   on its way to the device: what was found in windows only, when they were looked at, is not.
 //! - The version has edits of its own, in a sequence of its own. What the primary's edits say of
 //!   the logs is taken over ([`Replica::localized`]); each such edit names the primary's
 //!   ([`Edit::follows`]). When log segments go is decided here, by the own start of replay.
@@ -95,6 +96,9 @@ pub(super) struct Builder {
     pub(super) fed: BTreeMap<SegmentNumber, FedTo>,
     /// What applied edits brought, and no flush.
     pub(super) due: VecDeque<Due>,
+    /// What was in windows only when the logs were looked at: memtables know of it, and it becomes
+    /// durable when it is flushed.
+    in_windows: Vec<Due>,
     /// Everything up to here is committed.
     committed: Lsn,
     /// Own edits under way, in order.
@@ -178,6 +182,7 @@ impl Builder {
             tables: Tables::new(settings, last),
             fed: BTreeMap::new(),
             due: VecDeque::new(),
+            in_windows: Vec::new(),
             committed: Lsn(0),
             own: VecDeque::new(),
             told_ripe: Lsn(0),
@@ -206,6 +211,15 @@ impl Builder {
         self.feed = Feed::new(storage.region(), geometry, last);
         self.jobs.lasts = LastLsns::new(last);
         self.due.clear();
+        // Of earlier segments everything is made durable at once.
+        let in_windows = recovered.logs.iter().filter_map(|tail| {
+            let (last, end) = tail.unflushed.last().zip(tail.end)?;
+            (last.segment.ordinal == end.ordinal).then_some(Due {
+                segment: last.segment.number,
+                to: end.offset,
+            })
+        });
+        self.in_windows = in_windows.collect();
         let head = storage.head();
         let sealed = LogKind::ALL.into_iter().flat_map(|log| head.log(log));
         let sealed = sealed.filter_map(|entry| Some((entry.segment.number, entry.segment.end?)));
@@ -315,6 +329,9 @@ impl Replica {
         };
         let windows = self.windows[LogKind::Large.index()].clone();
         let windows = LogWindows::new(self.region(), LogKind::Large, self.geometry, windows);
+        // Of what was not flushed, a memtable may know from the last look at the logs.
+        let chain = version.log(LogKind::Large).iter();
+        let windows = windows.as_found(chain.map(|entry| entry.segment));
         let reading = Reading {
             region: self.region(),
             cache: Arc::clone(cache),
@@ -329,20 +346,38 @@ impl Replica {
     #[must_use]
     pub fn is_building(&self) -> bool {
         self.builder.as_deref().is_some_and(|builder| {
-            let first = builder.tables.frozen.front();
-            let ripe = first.is_some_and(|frozen| frozen.last <= builder.committed);
+            let ripe = self.ripe(builder).is_some();
             ripe || builder.jobs.pending() > 0 || !builder.own.is_empty()
+        })
+    }
+
+    /// The oldest memtable that waits, if it may become a run: everything in it is committed, and
+    /// its records are on the device, or on their way. A run may hold pointers to them, or the
+    /// first half of a batch.
+    fn ripe<'b>(&self, builder: &'b Builder) -> Option<&'b Frozen> {
+        let first = builder.tables.frozen.front()?;
+        let ripe = first.last <= builder.committed && self.is_written(&builder.in_windows);
+        ripe.then_some(first)
+    }
+
+    /// Whether nothing of `logs` is in windows only.
+    fn is_written(&self, logs: &[Due]) -> bool {
+        logs.iter().all(|due| {
+            let fill = self.fills.get(&due.segment);
+            // One without is sealed, or gone.
+            fill.is_none_or(|fill| fill.holds(due.to))
         })
     }
 
     /// Whether there is new work since this was asked last: whoever calls [`build`](Self::build) may
     /// be asleep.
     pub fn take_work(&mut self) -> bool {
+        let ripe = self.builder.as_deref().and_then(|b| self.ripe(b));
+        let ripe = ripe.map(|frozen| frozen.last);
         let Some(builder) = &mut self.builder else {
             return false;
         };
-        let first = builder.tables.frozen.front().map(|frozen| frozen.last);
-        let ripe = first.filter(|last| *last <= builder.committed && *last != builder.told_ripe);
+        let ripe = ripe.filter(|last| *last != builder.told_ripe);
         builder.told_ripe = ripe.unwrap_or(builder.told_ripe);
         std::mem::take(&mut builder.changed) || ripe.is_some()
     }
@@ -378,10 +413,10 @@ impl Replica {
             return Ok(false);
         }
         let reserved = self.reserve_numbers(builder)?;
-        let committed = builder.committed;
+        let is_ripe = self.ripe(builder).is_some();
         let first = builder.tables.frozen.front();
         let state = Now {
-            frozen: first.filter(|frozen| frozen.last <= committed),
+            frozen: first.filter(|_| is_ripe),
             is_durable: &|_| true,
             flush_committing: builder.is_committing(|own| matches!(own, Own::Flush { .. })),
             compaction_committing: builder.is_committing(|own| *own == Own::Compaction),

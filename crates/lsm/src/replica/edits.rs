@@ -356,7 +356,8 @@ impl Replica {
             let data = Arc::clone(bytes);
             let _ = fill.stored.write(fill.written, data, skip..bytes.len());
             fill.written = to;
-            fill.end = fill.end.max(to);
+            // Behind the end of a sealed one stands nothing, up to the end of its block.
+            fill.end = fill.end.max(segment.end.map_or(to, |end| end.min(to)));
         }
         Ok(())
     }
