@@ -72,6 +72,8 @@ impl Random {
 struct Machine {
     device: Arc<MemoryDevice>,
     slots: Slots,
+    /// Its replicas build their own levels, as this server.
+    builds: Option<ServerId>,
 }
 
 fn fresh_slots(settings: &Settings) -> Slots {
@@ -92,7 +94,12 @@ impl Machine {
         Store::format(&device, &options).unwrap();
         let device = Arc::new(device.lazy());
         let slots = Slots::default();
-        Self { device, slots }
+        let builds = None;
+        Self {
+            device,
+            slots,
+            builds,
+        }
     }
 
     /// Opens the region as a replica; the old windows survived if `survived`.
@@ -108,11 +115,23 @@ impl Machine {
         if !known {
             store.finish_recovery();
         }
-        let replica = Replica::open(&store, REGION, self.slots.clone(), &survivors, settings)?;
+        let mut replica = Replica::open(&store, REGION, self.slots.clone(), &survivors, settings)?;
         if known {
             store.finish_recovery();
         }
+        if let Some(server) = self.builds {
+            replica.build_levels(server)?;
+        }
         Ok(replica)
+    }
+
+    /// What `kind` of crash would leave of it now.
+    fn crashed(&self, kind: Crash, seed: u64) -> Self {
+        Self {
+            device: Arc::new(self.device.crash_clone(kind, seed)),
+            slots: self.slots.clone(),
+            builds: self.builds,
+        }
     }
 }
 
@@ -124,11 +143,13 @@ enum Heard {
 
 /// Writes down what the primary tells.
 #[derive(Default)]
-struct Recorder(Mutex<(Vec<Heard>, Lsn)>);
+struct Recorder(Mutex<(Vec<Heard>, Lsn, [Option<LogEnd>; 2])>);
 
 impl Observer for Recorder {
-    fn appended(&self, _: LogEnd, last: Lsn) {
-        self.0.lock().unwrap().1 = last;
+    fn appended(&self, end: LogEnd, last: Lsn) {
+        let (_, lsn, ends) = &mut *self.0.lock().unwrap();
+        *lsn = last;
+        ends[end.log.index()] = Some(end);
     }
 
     fn flush(&self, range: FlushRange) {
@@ -155,6 +176,7 @@ struct Pair {
     random: Random,
     primary_machine: Machine,
     primary: Lsm,
+    epoch: Epoch,
     recorder: Arc<Recorder>,
     backup_machine: Machine,
     backup: Replica,
@@ -167,10 +189,16 @@ struct Pair {
     flushes: Vec<FlushRange>,
     /// What the backup has in its windows.
     shipped: Lsn,
+    /// What the backup, alive, has told the primary to be durable.
+    told: Lsn,
     /// How many flushes the backup has acknowledged.
     flushed: u64,
     applied: EditSeq,
     model: BTreeMap<Vec<u8>, Vec<u8>>,
+    /// What each batch did, by its last LSN.
+    history: Vec<(Lsn, crashes::Ops)>,
+    /// What becomes of the backup in crashes at every request, where that is tried.
+    forks: Option<crashes::Forks>,
     now: u64,
     /// Bytes that were fetched, not shipped.
     fetched: u64,
@@ -180,6 +208,11 @@ struct Pair {
 
 impl Pair {
     fn new(seed: u64, settings: Settings) -> Self {
+        Self::with_backup(seed, settings, None)
+    }
+
+    /// The backup builds its own levels if it is said as which server.
+    fn with_backup(seed: u64, settings: Settings, builds: Option<ServerId>) -> Self {
         // Trees are shipped in the same way as segments that stand alone.
         let compaction = match seed % 3 {
             2 => Compaction::WholeLevel,
@@ -198,13 +231,17 @@ impl Pair {
             observer: Some(Arc::<Recorder>::clone(&recorder)),
         };
         let primary = Lsm::promote(replica, service).unwrap();
-        let mut backup_machine = Machine::new(seed + 1);
+        let mut backup_machine = Machine {
+            builds,
+            ..Machine::new(seed + 1)
+        };
         let backup = backup_machine.open(&settings, false).unwrap();
         let mut pair = Self {
             settings,
             random: Random::new(seed),
             primary_machine,
             primary,
+            epoch: EPOCH,
             recorder,
             backup_machine,
             backup,
@@ -213,9 +250,12 @@ impl Pair {
             applying: None,
             flushes: Vec::new(),
             shipped: Lsn(0),
+            told: Lsn(0),
             flushed: 0,
             applied: EditSeq(0),
             model: BTreeMap::new(),
+            history: Vec::new(),
+            forks: None,
             now: 0,
             fetched: 0,
             unplaced: 0,
@@ -233,7 +273,7 @@ impl Pair {
         let edit = Edit::decode(&bytes).unwrap();
         while !self.backup.storage.is_idle() {
             // An edit under way cannot be taken back.
-            self.backup_machine.device.run_all();
+            while self.run_backup_request() {}
             self.backup.step().unwrap();
         }
         self.applying = None;
@@ -253,10 +293,7 @@ impl Pair {
         assert_eq!(self.backup.submit_edit(&bytes).unwrap(), seq);
         let applied = ReplicaEvent::EditApplied(seq);
         while !self.backup.step().unwrap().contains(&applied) {
-            assert!(
-                self.backup_machine.device.run_one(),
-                "something is under way"
-            );
+            assert!(self.run_backup_request(), "something is under way");
         }
         self.applied = seq;
         self.primary.edit_applied_everywhere(seq);
@@ -276,7 +313,7 @@ impl Pair {
 
     /// Hears what the primary has told since the last time.
     fn listen(&mut self) {
-        let (heard, _) = &mut *self.recorder.0.lock().unwrap();
+        let (heard, ..) = &mut *self.recorder.0.lock().unwrap();
         for heard in std::mem::take(heard) {
             match heard {
                 Heard::Flush(range) => self.flushes.push(range),
@@ -286,13 +323,13 @@ impl Pair {
                     }
                     self.edits.push_back((edit.seq, edit.bytes));
                 }
-                Heard::Segment(segment) if self.live => {
+                Heard::Segment(segment) if self.live && !self.backup.builds_levels() => {
                     let (bytes, sum) = (&segment.bytes, segment.checksum);
                     // Now and then a shipment is lost, and fetched later.
                     if self.random.below(4) > 0 {
                         let bytes = (Buffer::from_slice(bytes), sum);
                         let place = segment.place;
-                        let mut shipment = Shipment::new(segment.number, EPOCH, bytes, place);
+                        let mut shipment = Shipment::new(segment.number, self.epoch, bytes, place);
                         self.backup.check(&shipment).unwrap();
                         match self.backup.rewrite(&mut shipment) {
                             Ok(()) => self.backup.put(shipment).unwrap(),
@@ -309,16 +346,27 @@ impl Pair {
     /// Copies the primary's windows into the backup's, as one-sided writes would.
     fn ship(&mut self) {
         let last = self.recorder.0.lock().unwrap().1;
+        self.copy_windows(&self.backup_machine.slots);
+        self.shipped = last;
+        self.primary.commit(last);
+        self.backup.commit(last);
+    }
+
+    fn copy_windows(&self, slots: &Slots) {
         let windows = self.primary.windows();
         for log in LogKind::ALL {
-            for (slot, to) in self.backup_machine.slots[log.index()].iter().enumerate() {
+            for (slot, to) in slots[log.index()].iter().enumerate() {
                 let from = windows[log.index()].memory(slot);
                 let bytes = from.read_vec(0, Geometry::of(&self.settings).slot_bytes());
                 to.write(0, &bytes);
             }
         }
-        self.shipped = last;
-        self.primary.commit(last);
+    }
+
+    /// Completes one of the requests of the backup's device, if any waits.
+    fn run_backup_request(&mut self) -> bool {
+        self.crash_before_request();
+        self.backup_machine.device.run_one()
     }
 
     fn acknowledge(&mut self, range: FlushRange) {
@@ -345,8 +393,9 @@ impl Pair {
         }
         self.next_edit();
         for _ in 0..self.random.below(4) {
-            self.backup_machine.device.run_one();
+            self.run_backup_request();
         }
+        self.backup.build(Instant::from_nanos(self.now)).unwrap();
         for event in self.backup.step().unwrap() {
             match event {
                 ReplicaEvent::SegmentStored(_) => {}
@@ -398,20 +447,26 @@ impl Pair {
     fn write(&mut self) {
         let mut batch = WriteBatch::new();
         let mut after = self.model.clone();
+        let mut ops = crashes::Ops::new();
         for _ in 0..1 + self.random.below(3) {
             let key = format!("key{:04}", self.random.below(300)).into_bytes();
             if self.random.below(5) == 0 {
                 batch.delete(&key).unwrap();
                 after.remove(&key);
+                ops.push((key, None));
             } else {
                 let len = [8, 60, 300, 1500][self.random.below(4) as usize];
                 let value = vec![self.random.below(256) as u8; len];
                 batch.put(&key, &value).unwrap();
+                ops.push((key.clone(), Some(value.clone())));
                 after.insert(key, value);
             }
         }
         match self.primary.write(&batch, WriteOptions::default()) {
-            Ok(_) => self.model = after,
+            Ok(written) => {
+                self.model = after;
+                self.history.push((written.lsn, ops));
+            }
             Err(EngineError::Busy(_)) => {}
             Err(error) => panic!("{error}"),
         }
@@ -422,7 +477,7 @@ impl Pair {
         for _ in 0..400 {
             self.pump();
             self.primary_machine.device.run_all();
-            self.backup_machine.device.run_all();
+            while self.run_backup_request() {}
         }
         assert!(self.edits.is_empty() && self.applying.is_none());
         assert_eq!(self.flushes, []);
@@ -483,11 +538,7 @@ impl Pair {
         let promoted = Lsm::promote(self.backup, service(2)).unwrap();
         assert_holds(&promoted, &self.model);
         for kind in [Crash::Kill, Crash::PowerLoss] {
-            let device = self.backup_machine.device.crash_clone(kind, 1);
-            let mut machine = Machine {
-                device: Arc::new(device),
-                slots: self.backup_machine.slots.clone(),
-            };
+            let mut machine = self.backup_machine.crashed(kind, 1);
             let again = machine.open(&self.settings, kind == Crash::Kill).unwrap();
             assert_holds(&Lsm::promote(again, service(3)).unwrap(), &self.model);
         }
@@ -511,11 +562,7 @@ impl Pair {
     /// acknowledged, and nothing else in use.
     fn check_crashed(&mut self, kind: Crash) {
         let seed = self.random.below(u64::MAX);
-        let device = self.backup_machine.device.crash_clone(kind, seed);
-        let mut machine = Machine {
-            device: Arc::new(device),
-            slots: self.backup_machine.slots.clone(),
-        };
+        let mut machine = self.backup_machine.crashed(kind, seed);
         let what = format!("{kind:?} {seed}");
         let replica = machine
             .open(&self.settings, kind == Crash::Kill)
@@ -680,6 +727,7 @@ fn a_primary_adopts_a_longer_history() {
         let mut machine = Machine {
             device: Arc::new(device),
             slots: Slots::default(),
+            builds: None,
         };
         let mut own = machine.open(&pair.settings, false).unwrap();
         let mut edit = pair.backup.checkpoint();
@@ -903,3 +951,6 @@ fn a_block_is_not_taken_from_a_window_before_all_of_it_is_there() {
 
 #[path = "places_tests.rs"]
 mod places;
+
+#[path = "crash_tests.rs"]
+mod crashes;

@@ -1,0 +1,503 @@
+//! A backup that crashes at every request of its device, and comes back.
+//!
+//! A history runs on a primary and its backup: values of all sizes, flushes, compactions, log
+//! segments that come and go, links that break, ends of processes and of power, and the loss of the
+//! primary. Before each request of the backup's device completes, and once none waits, the backup is
+//! *forked*: what a kill and what a loss of power would leave of it at that moment is opened and
+//! looked at, attached to the primary, given what it lacks, crashed again, and looked at again. The
+//! original goes on. What must hold of a fork:
+//!
+//! - Opened, it has a version that is one of the primary's, no earlier than what the primary was told
+//!   (I3, I6); it holds the pairs of a prefix of the history, whole batches, no shorter than what the
+//!   primary was told is durable, nor, after a kill, than what was shipped (I7).
+//! - Every byte and every reference is right, as `inspect` checks it; what is in use on the device is
+//!   what the manifest names.
+//! - Attached and come to rest, it holds the primary's pairs, now and after one more crash.
+
+use argosy_base::KeyRange;
+use argosy_engine::Snapshot;
+
+use super::*;
+use crate::inspect::{
+    self, Member, Problem, Region, Windows, owners, verify_owners, verify_region,
+};
+
+/// What a batch did: puts, and deletes without a value.
+pub(super) type Ops = Vec<(Vec<u8>, Option<Vec<u8>>)>;
+
+type Pairs = BTreeMap<Vec<u8>, Vec<u8>>;
+
+const KINDS: [Crash; 2] = [Crash::Kill, Crash::PowerLoss];
+
+/// What crashes have come to.
+#[derive(Default)]
+pub(super) struct Forks {
+    /// Requests before which it was tried.
+    requests: u64,
+    crashes: u64,
+    /// Forks that were attached again.
+    attached: u64,
+    /// What was wrong first.
+    wrong: Option<String>,
+}
+
+fn words(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}
+
+fn holds(what: &str, condition: bool) -> Result<(), String> {
+    condition.then_some(()).ok_or_else(|| what.to_owned())
+}
+
+fn all_windows(machine: &Machine) -> Windows {
+    let slots = |slots: &Vec<Arc<SharedMemory>>| slots.iter().cloned().map(Some).collect();
+    machine.slots.each_ref().map(slots)
+}
+
+/// What `inspect verify` says of a stopped machine.
+fn verify(machine: &Machine, windows: &Windows, settings: &Settings) -> Result<(), String> {
+    let device: Arc<dyn Device> = machine.device.clone();
+    let store = Store::open_read_only(device).map_err(words)?;
+    let regions: Vec<Region> = store
+        .regions()
+        .iter()
+        .map(|entry| Region::read(&store, entry, settings))
+        .collect();
+    let mut problems = verify_owners(&owners(&regions), store.total());
+    for region in &regions {
+        // The append that was under way may be torn.
+        let torn = |problem: &&Problem| problem.what != "the last append is not whole";
+        problems.extend(region.problems.iter().filter(torn).cloned());
+        let version = region.version.as_ref().ok_or("it cannot be read")?;
+        problems.extend(verify_region(version, windows, settings).1);
+    }
+    match problems.first() {
+        None => Ok(()),
+        Some(problem) => Err(format!("verification finds {problem}")),
+    }
+}
+
+fn scan(snapshot: &dyn Snapshot) -> Result<Pairs, String> {
+    let mut scan = snapshot.scan(&KeyRange::all()).map_err(words)?;
+    let mut pairs = Pairs::new();
+    while let Some((key, value)) = scan.next().map_err(words)? {
+        pairs.insert(key, value);
+    }
+    Ok(pairs)
+}
+
+/// Nothing is in use but what the manifest names.
+fn no_leak(replica: &Replica) -> Result<(), String> {
+    let used = replica.storage.store().used() as usize;
+    let named = 1 + replica.storage.device_segments();
+    match used == named {
+        true => Ok(()),
+        false => Err(format!(
+            "{used} segments are in use, the manifest names {named}"
+        )),
+    }
+}
+
+impl Pair {
+    /// The pairs after the batches up to `lsn`, which has to be the end of one.
+    fn pairs_at(&self, lsn: Lsn) -> Result<Pairs, String> {
+        let ends = |(last, _): &(Lsn, Ops)| *last == lsn;
+        if lsn != Lsn(0) && !self.history.iter().any(ends) {
+            return Err(format!("{lsn} is inside a batch"));
+        }
+        let mut pairs = Pairs::new();
+        let batches = self.history.iter().take_while(|(last, _)| *last <= lsn);
+        for (key, value) in batches.flat_map(|(_, ops)| ops) {
+            match value {
+                Some(value) => pairs.insert(key.clone(), value.clone()),
+                None => pairs.remove(key),
+            };
+        }
+        Ok(pairs)
+    }
+
+    /// A fork holds the pairs of the history up to the last LSN that it has.
+    fn same_pairs(&self, machine: &Machine, replica: &Replica) -> Result<(), String> {
+        let lsn = replica.position().lsn;
+        let cache = Arc::new(NodeCache::new(64 << 10));
+        let found = match replica.snapshot(&cache) {
+            Some(snapshot) => scan(&*snapshot)?,
+            None => {
+                // One that takes levels has pairs once it is promoted.
+                let mut copy = machine.crashed(Crash::Kill, lsn.0);
+                let service = Service {
+                    epoch: self.epoch.max(replica.position().epoch),
+                    cache,
+                    observer: None,
+                };
+                let copy = copy.open(&self.settings, true).map_err(words)?;
+                let engine = Lsm::promote(copy, service).map_err(words)?;
+                scan(&*engine.snapshot())?
+            }
+        };
+        let expected = self.pairs_at(lsn)?;
+        let keys = found.keys().chain(expected.keys());
+        let mut differ = keys.filter(|key| found.get(*key) != expected.get(*key));
+        match differ.next() {
+            None => Ok(()),
+            Some(key) => Err(format!("as of {lsn} it differs at {}", key.escape_ascii())),
+        }
+    }
+
+    /// What must hold of a fork that was just opened, after `kind` of crash.
+    fn sound(&self, machine: &Machine, replica: &Replica, kind: Crash) -> Result<(), String> {
+        let position = replica.position();
+        let told = format!("{} was told as applied", self.applied);
+        holds(&told, position.edit >= self.applied)?;
+        let told = format!("{} was told as durable, it has {}", self.told, position.lsn);
+        holds(&told, position.lsn >= self.told)?;
+        let shipped = kind == Crash::PowerLoss || !self.live || position.lsn >= self.shipped;
+        holds("a kill loses nothing that was shipped", shipped)?;
+        replica.version().check().map_err(words)?;
+        no_leak(replica)?;
+        verify(machine, &all_windows(machine), &self.settings)?;
+        self.same_pairs(machine, replica)
+    }
+
+    /// Crashes the backup in both ways before its device completes another request.
+    pub(super) fn crash_before_request(&mut self) {
+        let Some(mut forks) = self.forks.take() else {
+            return;
+        };
+        if self.live {
+            self.told = self.told.max(self.primary.durable_lsn());
+        }
+        if forks.wrong.is_none() && self.backup_machine.device.in_flight() > 0 {
+            forks.requests += 1;
+            for kind in KINDS {
+                forks.crashes += 1;
+                let seed = self.random.below(u64::MAX);
+                let survived = self.survive(kind, seed, &mut forks);
+                forks.wrong = forks.wrong.or(survived.err().map(|wrong| {
+                    let number = forks.requests;
+                    format!("{kind:?} before request {number}: {wrong}")
+                }));
+            }
+        }
+        self.forks = Some(forks);
+    }
+
+    fn survive(&self, kind: Crash, seed: u64, forks: &mut Forks) -> Result<(), String> {
+        let mut machine = self.backup_machine.crashed(kind, seed);
+        // What is left is whole before anyone opens it.
+        let windows = match kind {
+            Crash::Kill => all_windows(&machine),
+            Crash::PowerLoss => Windows::default(),
+        };
+        verify(&machine, &windows, &self.settings)?;
+        let replica = machine.open(&self.settings, kind == Crash::Kill);
+        let mut replica = replica.map_err(words)?;
+        self.sound(&machine, &replica, kind)?;
+        if !self.primary.covers_flushed() {
+            // The primary offers no checkpoint at such a time.
+            return Ok(());
+        }
+        forks.attached += 1;
+        self.attach(&machine, &mut replica)
+            .map_err(|wrong| format!("attached, {wrong}"))?;
+        self.at_rest(&machine, &mut replica)
+            .map_err(|wrong| format!("attached, {wrong}"))?;
+        let again = KINDS[(seed % 2) as usize];
+        let mut machine = machine.crashed(again, seed);
+        let replica = machine.open(&self.settings, again == Crash::Kill);
+        self.sound(&machine, &replica.map_err(words)?, again)
+            .map_err(|wrong| format!("attached, and after one more {again:?}, {wrong}"))
+    }
+
+    /// Brings a fork to where the primary is, of which nothing changes.
+    fn attach(&self, machine: &Machine, replica: &mut Replica) -> Result<(), String> {
+        let (seq, bytes, pin) = self.primary.checkpoint();
+        let edit = Edit::decode(&bytes).map_err(words)?;
+        replica.learn_places(&self.primary.log_places());
+        replica.expect_checkpoint();
+        for part in replica.missing(&edit) {
+            let range = (part.from, part.to);
+            let read = self
+                .primary
+                .read_segment(part.number, range, [&pin].into_iter());
+            let bytes = read.ok_or("a pinned segment is gone")?.map_err(words)?;
+            let put = replica.put_part(part.number, part.from, &Arc::new(bytes));
+            put.map_err(words)?;
+        }
+        replica.submit_edit(&bytes).map_err(words)?;
+        let applied = ReplicaEvent::EditApplied(seq);
+        while !replica.step().map_err(words)?.contains(&applied) {
+            holds("the checkpoint is never applied", machine.device.run_one())?;
+        }
+        self.copy_windows(&machine.slots);
+        replica.commit(self.primary.last_lsn());
+        Ok(())
+    }
+
+    /// Flushes everything, builds what there is to build, and looks.
+    fn at_rest(&self, machine: &Machine, replica: &mut Replica) -> Result<(), String> {
+        self.flush_everything(replica);
+        let mut rounds = 0;
+        while !replica.is_idle() || replica.is_building() {
+            rounds += 1;
+            holds("it does not come to rest", rounds <= 5000)?;
+            machine.device.run_all();
+            replica.build(Instant::from_nanos(rounds)).map_err(words)?;
+            for event in replica.step().map_err(words)? {
+                if let ReplicaEvent::FlushRefused(range) = event {
+                    return Err(format!("{range:?} was refused"));
+                }
+            }
+        }
+        no_leak(replica)?;
+        replica.version().check().map_err(words)?;
+        let ours = all_windows(machine);
+        verify(machine, &ours, &self.settings)?;
+        self.compare(machine)
+    }
+
+    /// Asks a fork for the flush of all that was shipped, as the primary will.
+    fn flush_everything(&self, replica: &mut Replica) {
+        let at = replica.position();
+        let head = Arc::clone(replica.storage.head());
+        for entry in head.open_logs() {
+            let LogSegment {
+                log,
+                ordinal,
+                number,
+                ..
+            } = entry.segment;
+            let written = self.recorder.0.lock().unwrap().2[log.index()];
+            let to = match written {
+                Some(end) if end.segment == number => end.end,
+                Some(end) if end.ordinal > ordinal => Geometry::of(&self.settings).segment_bytes(),
+                _ => 0,
+            };
+            let flushed = at.logs[log.index()].filter(|at| at.segment == number);
+            let from = flushed.map_or(0, |at| at.flushed);
+            if from < to {
+                replica.flush(FlushRange {
+                    log,
+                    ordinal,
+                    segment: number,
+                    from,
+                    to,
+                });
+            }
+        }
+    }
+
+    /// What `inspect compare` says of the primary and a fork, if both were stopped now.
+    fn compare(&self, fork: &Machine) -> Result<(), String> {
+        let mut stores = Vec::new();
+        let mut regions = Vec::new();
+        let machines = [
+            self.primary_machine.crashed(Crash::Kill, 1),
+            fork.crashed(Crash::Kill, 1),
+        ];
+        for machine in &machines {
+            let device: Arc<dyn Device> = machine.device.clone();
+            let store = Store::open_read_only(device).map_err(words)?;
+            let entry = store.regions()[0].clone();
+            regions.push(Region::read(&store, &entry, &self.settings));
+            stores.push(store);
+        }
+        let windows = machines.each_ref().map(all_windows);
+        let member = |which: usize| Member {
+            store: &stores[which],
+            region: &regions[which],
+            windows: &windows[which],
+        };
+        let compared = inspect::compare([member(0), member(1)], &self.settings);
+        compared.map(drop).map_err(words)
+    }
+
+    /// The primary is lost: with its machine's power, or with all that it had. It comes back, adopts
+    /// what the backup holds, and serves in a new epoch.
+    fn lose_primary(&mut self, with_device: bool) {
+        self.listen();
+        self.ship();
+        self.live = false;
+        self.detach_backup();
+        while !self.backup.storage.is_idle() {
+            while self.run_backup_request() {}
+            self.backup.step().unwrap();
+        }
+        self.applying = None;
+        self.detach_backup();
+        let device = self.primary_machine.device.crash(Crash::PowerLoss);
+        self.primary_machine = match with_device {
+            true => Machine::new(self.random.below(1000)),
+            false => Machine {
+                device: Arc::new(device),
+                slots: Slots::default(),
+                builds: None,
+            },
+        };
+        let mut own = self.primary_machine.open(&self.settings, false).unwrap();
+        let edit = adopted(own.checkpoint(), self.backup.checkpoint());
+        loop {
+            // What points to others comes after them.
+            let missing = own.missing(&edit);
+            let Some(part) = missing.first() else {
+                break;
+            };
+            let len = part.to - part.from;
+            let bytes = self.backup.read(part.number, part.from, len).unwrap();
+            own.put_part(part.number, part.from, &Arc::new(bytes))
+                .unwrap();
+        }
+        own.submit_edit(&edit.encode()).unwrap();
+        while own.step().unwrap().is_empty() {
+            assert!(self.primary_machine.device.run_one());
+        }
+        assert!(own.position().lsn >= self.shipped, "nothing is lost");
+        self.promote_primary(own);
+    }
+
+    /// The primary's process is killed, and the backup takes over; the old primary becomes its
+    /// backup.
+    fn take_over(&mut self) {
+        self.listen();
+        self.ship();
+        self.live = false;
+        let device = self.primary_machine.device.crash(Crash::Kill);
+        self.primary_machine.device = Arc::new(device);
+        let old = self.primary_machine.open(&self.settings, true).unwrap();
+        let own = std::mem::replace(&mut self.backup, old);
+        std::mem::swap(&mut self.primary_machine, &mut self.backup_machine);
+        self.promote_primary(own);
+    }
+
+    fn promote_primary(&mut self, own: Replica) {
+        self.epoch = Epoch(self.epoch.0 + 1);
+        self.recorder = Arc::new(Recorder::default());
+        let service = Service {
+            epoch: self.epoch,
+            cache: Arc::new(NodeCache::new(self.settings.cache_bytes)),
+            observer: Some(Arc::<Recorder>::clone(&self.recorder)),
+        };
+        self.primary = Lsm::promote(own, service).unwrap();
+        self.recorder.0.lock().unwrap().1 = self.primary.last_lsn();
+        assert_eq!(
+            Some(self.primary.last_lsn()),
+            self.history.last().map(|(lsn, _)| *lsn)
+        );
+        self.flushes.clear();
+        self.edits.clear();
+        self.applied = self.applied.min(self.backup.position().edit);
+        self.catch_up();
+    }
+
+    fn go_on(&mut self, rounds: u64) {
+        for _ in 0..rounds {
+            self.write();
+            self.pump();
+        }
+    }
+}
+
+/// The checkpoint that a primary with `own` adopts of a member with `theirs`.
+fn adopted(own: Edit, theirs: Edit) -> Edit {
+    if theirs.seq >= own.seq {
+        return theirs;
+    }
+    // Its version is the later one; of the other it takes the log alone.
+    let open = |point: &LogPoint| {
+        let mut logs = own.logs_added.iter();
+        logs.any(|log| log.number == point.number && log.end.is_none())
+    };
+    let log_points = theirs.log_points.into_iter().filter(open).collect();
+    Edit { log_points, ..own }
+}
+
+/// A history that has everything in it, with crashes before every request.
+fn crash_at_every_request(seed: u64, settings: Settings, builds: Option<ServerId>) -> Forks {
+    let mut pair = Pair::with_backup(seed, settings, builds);
+    pair.forks = Some(Forks::default());
+    for part in 0..8 {
+        let rounds = 40 + pair.random.below(40);
+        pair.go_on(rounds);
+        match part {
+            0 | 4 => {
+                pair.crash_backup(KINDS[part / 4]);
+                pair.go_on(20);
+                pair.catch_up();
+            }
+            1 => {
+                pair.detach_backup();
+                pair.go_on(10);
+                pair.catch_up();
+            }
+            2 => pair.lose_primary(false),
+            3 => pair.primary.flush_now(),
+            5 if builds.is_none() => pair.take_over(),
+            6 => pair.lose_primary(true),
+            _ => {}
+        }
+        if pair
+            .forks
+            .as_ref()
+            .is_some_and(|forks| forks.wrong.is_some())
+        {
+            break;
+        }
+    }
+    let mut forks = pair.forks.take().unwrap();
+    if forks.wrong.is_none() {
+        pair.settle();
+        forks.wrong = pair.compare(&pair.backup_machine).err();
+    }
+    forks
+}
+
+fn survives_crashes(seeds: std::ops::Range<u64>, settings: &Settings, builds: Option<ServerId>) {
+    for seed in seeds {
+        let forks = crash_at_every_request(seed, settings.clone(), builds);
+        assert_eq!(forks.wrong, None, "seed {seed}");
+        assert!(
+            forks.requests > 300 && forks.attached > forks.crashes / 2,
+            "seed {seed}: {} requests, {} crashes, {} attached",
+            forks.requests,
+            forks.crashes,
+            forks.attached
+        );
+    }
+}
+
+#[test]
+fn a_backup_that_takes_levels_survives_a_crash_at_every_request() {
+    survives_crashes(1..3, &settings(), None);
+}
+
+#[test]
+fn a_backup_that_rewrites_pointers_survives_a_crash_at_every_request() {
+    survives_crashes(1..3, &in_places(), None);
+}
+
+#[test]
+fn a_backup_that_builds_levels_survives_a_crash_at_every_request() {
+    survives_crashes(1..3, &settings(), Some(ServerId(2)));
+}
+
+#[test]
+fn a_backup_that_builds_levels_of_places_survives_a_crash_at_every_request() {
+    survives_crashes(1..3, &in_places(), Some(ServerId(2)));
+}
+
+/// The planted mistake: an edit is taken for durable before the segments that it names are.
+#[test]
+fn a_commit_ahead_of_its_data_is_noticed() {
+    for builds in [None, Some(ServerId(2))] {
+        let planted = Settings {
+            mutants: Mutants {
+                commit_before_durable: true,
+                ..Mutants::default()
+            },
+            ..settings()
+        };
+        let forks = crash_at_every_request(1, planted, builds);
+        let wrong = forks.wrong.expect("a crash shows it");
+        assert!(wrong.starts_with("PowerLoss"), "{wrong}");
+    }
+}
