@@ -14,7 +14,7 @@
 //!   what the manifest names.
 //! - Attached and come to rest, it holds the primary's pairs, now and after one more crash.
 
-use argosy_base::KeyRange;
+use argosy_base::{Direction, KeyRange};
 use argosy_engine::Snapshot;
 
 use super::*;
@@ -78,7 +78,9 @@ fn verify(machine: &Machine, windows: &Windows, settings: &Settings) -> Result<(
 }
 
 fn scan(snapshot: &dyn Snapshot) -> Result<Pairs, String> {
-    let mut scan = snapshot.scan(&KeyRange::all()).map_err(words)?;
+    let mut scan = snapshot
+        .scan(&KeyRange::all(), Direction::Up)
+        .map_err(words)?;
     let mut pairs = Pairs::new();
     while let Some((key, value)) = scan.next().map_err(words)? {
         pairs.insert(key, value);
