@@ -1,7 +1,7 @@
 //! What every client can do. Keys and values are bytes, of any value; keys are ordered as bytes.
 
-use argosy_base::KeyRange;
 use argosy_base::range::successor;
+use argosy_base::{Direction, KeyRange};
 
 use crate::error::ClientError;
 
@@ -61,15 +61,23 @@ impl Span {
         self
     }
 
+    pub(crate) const fn direction(&self) -> Direction {
+        if self.reverse {
+            Direction::Down
+        } else {
+            Direction::Up
+        }
+    }
+
     /// What is left behind the pair of `key`; `None` where nothing can be.
     #[must_use]
     pub fn behind(&self, key: &[u8]) -> Option<Self> {
         let mut rest = self.clone();
-        if self.reverse {
-            rest.range.to = Some(key.to_vec());
-        } else {
-            rest.range.from = successor(key);
-        }
+        let next = match self.direction() {
+            Direction::Up => successor(key),
+            Direction::Down => key.to_vec(),
+        };
+        rest.range.go_on_at(self.direction(), next);
         (!rest.range.is_empty()).then_some(rest)
     }
 }

@@ -24,7 +24,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use argosy_base::range::Starts;
-use argosy_base::{AddressMode, Epoch, KeyRange, RegionId, ServerId};
+use argosy_base::{AddressMode, Direction, Epoch, KeyRange, RegionId, ServerId};
 use serde::{Deserialize, Serialize};
 
 /// What the only layout so far calls itself.
@@ -285,6 +285,20 @@ impl ClusterMap {
         // The first region begins at the empty key, so at least one begins at or below `key`.
         let from = |index: usize| &*self.regions[index].range.from;
         self.starts.index_of(key, from)
+    }
+
+    /// The index of the first region that a scan of `range`, which is not empty, comes to.
+    #[must_use]
+    pub fn first_of(&self, range: &KeyRange, direction: Direction) -> usize {
+        match (direction, &range.to) {
+            (Direction::Up, _) => self.index_of(&range.from),
+            (Direction::Down, None) => self.regions.len() - 1,
+            (Direction::Down, Some(to)) => {
+                // The bound itself is left out.
+                let begun = |region: &Region| region.range.from < *to;
+                self.regions.partition_point(begun).max(1) - 1
+            }
+        }
     }
 
     fn check_names(&self) -> Result<(), MapError> {

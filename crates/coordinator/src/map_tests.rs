@@ -99,6 +99,19 @@ fn every_key_has_its_region() {
         assert_eq!(backups.len(), 2);
         assert!(!backups.contains(&region.primary));
     }
+    let first = |from: &[u8], to: Option<&[u8]>, direction| {
+        map.first_of(&KeyRange::new(from, to.map(<[u8]>::to_vec)), direction)
+    };
+    let last = map.regions().len() - 1;
+    assert_eq!(first(b"", None, Direction::Up), 0);
+    assert_eq!(first(b"", None, Direction::Down), last);
+    for (index, region) in map.regions().iter().enumerate().skip(1) {
+        let start = region.range.from.as_slice();
+        let behind = [start, b"\0"].concat();
+        assert_eq!(first(start, None, Direction::Up), index);
+        assert_eq!(first(b"", Some(start), Direction::Down), index - 1);
+        assert_eq!(first(b"", Some(&behind), Direction::Down), index);
+    }
     assert_eq!(map.region(RegionId(11)), None);
     assert_eq!(map.server(ServerId(2)).unwrap().resp, "127.0.0.1:7399");
 }

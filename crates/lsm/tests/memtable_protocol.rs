@@ -253,7 +253,7 @@ fn a_walk_misses_nothing_while_entries_are_added() {
 #[test]
 fn a_walk_downwards_misses_nothing_while_entries_are_added() {
     for (before, new) in [([10, 30], 20), ([10, 20], 30), ([20, 30], 10)] {
-        model(3, move || {
+        model(2, move || {
             while_inserting(Table::new(&before), new, move |table| {
                 let mut seen = table.walk_down();
                 seen.reverse();
@@ -279,8 +279,7 @@ fn what_is_in_front_is_found_while_nodes_are_split() {
     let before: Vec<u8> = (1..=12).map(|n| n * 10).collect();
     model(2, move || {
         while_inserting(Table::new(&before), 125, |table| {
-            assert_eq!(table.seek_before(35), Some(30));
-            assert_eq!(table.seek_before(10), None);
+            assert_eq!(table.seek_before(115), Some(110));
         });
     });
 }

@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use argosy_base::{KeyRange, Outcome};
+use argosy_base::{Direction, KeyRange, Outcome};
 use argosy_engine::{WriteBatch, WriteOptions};
 
 /// One request. Borrows from the caller, so that an answer at once copies nothing.
@@ -26,19 +26,28 @@ pub enum Request<'a> {
         /// When, and what to report. A condition is evaluated in each region for itself.
         options: WriteOptions,
     },
-    /// The first pairs of a range, in key order, over all regions.
+    /// The first pairs of a range, over all regions.
     Scan {
         /// The range.
         range: &'a KeyRange,
-        /// Most pairs to return.
-        pairs_max: usize,
-        /// Stop behind the pair that brings keys and values to this many bytes.
-        bytes_max: usize,
-        /// Leave the values out: they are returned empty.
-        keys_only: bool,
+        /// How much of it, and from which end.
+        paging: Paging,
     },
     /// How many keys there are, as an estimate.
     Count,
+}
+
+/// How a page of a range is to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Paging {
+    /// From which end of the range.
+    pub direction: Direction,
+    /// Most pairs to return.
+    pub pairs_max: usize,
+    /// Stop behind the pair that brings keys and values to this many bytes.
+    pub bytes_max: usize,
+    /// Leave the values out: they are returned empty.
+    pub keys_only: bool,
 }
 
 /// The answer to one request.
@@ -58,9 +67,10 @@ pub enum Response {
     },
     /// To [`Request::Scan`].
     Page {
-        /// Pairs in ascending key order.
+        /// Pairs in the order of their keys, or from the highest down.
         pairs: Vec<(Vec<u8>, Vec<u8>)>,
-        /// Where to go on, or `None` at the end of the range.
+        /// Where to go on, or `None` at the end of the range. Upwards the keys from this one on have
+        /// not been read, downwards those below it: see [`KeyRange::go_on_at`].
         next: Option<Vec<u8>>,
     },
     /// To [`Request::Count`].

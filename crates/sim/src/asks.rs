@@ -1,7 +1,8 @@
 //! What clients ask: requests, and how the load chooses them.
 
-use argosy_base::KeyRange;
+use argosy_base::{Direction, KeyRange};
 use argosy_engine::{Condition, WriteBatch};
+use argosy_server::service::Paging;
 
 use crate::check::Bound;
 use crate::objects::{Objects, VALUE_BYTES_MIN};
@@ -31,12 +32,8 @@ pub enum Ask {
     Scan {
         /// Of this range.
         range: KeyRange,
-        /// Most pairs.
-        pairs_max: usize,
-        /// Most bytes.
-        bytes_max: usize,
-        /// Without the values.
-        keys_only: bool,
+        /// From which end, and how much.
+        paging: Paging,
     },
     /// Write objects, all different.
     Write {
@@ -234,12 +231,14 @@ impl Chooser {
         if from == 0 && self.random.chance(50) {
             range.from.clear();
         }
-        Ask::Scan {
-            range,
+        let directions = [Direction::Up, Direction::Down];
+        let paging = Paging {
+            direction: self.random.pick(&directions),
             pairs_max: self.random.between(1, 60),
             bytes_max: self.random.between(100, PAGE_BYTES_MAX),
             keys_only: self.random.chance(20),
-        }
+        };
+        Ask::Scan { range, paging }
     }
 }
 

@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 /// What must have happened at least once in a run of many seeds.
-pub const NEEDED: [&str; 44] = [
+pub const NEEDED: [&str; 45] = [
     "operations",
     "forwarded operations",
     "conditions that failed",
     "values in chunks",
     "groups",
     "scan pages",
+    "scan pages downwards",
     "snapshots read",
     "unknown outcomes",
     "outcomes proven by order",

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use argosy_base::range::Printable;
-use argosy_base::{Instant, KeyRange, Outcome};
+use argosy_base::{Direction, Instant, KeyRange, Outcome};
 use argosy_engine::Condition;
 use argosy_server::service::{Response, ServiceError};
 
@@ -288,8 +288,10 @@ impl Load {
                 self.saw(op, key.0, Kind::Read(bound), (pending.began, ended));
                 Ok(())
             }
-            (Ask::Scan { .. }, Response::Page { pairs, next }) => {
+            (Ask::Scan { paging, .. }, Response::Page { pairs, next }) => {
                 coverage.add("scan pages", 1);
+                let down = paging.direction == Direction::Down;
+                coverage.add("scan pages downwards", u64::from(down));
                 self.page(objects, (op, &pending), (pairs, next), ended)
             }
             (
@@ -475,32 +477,41 @@ impl Load {
         (pairs, next): (Pairs, Option<Vec<u8>>),
         ended: u64,
     ) -> Result<(), Wrong> {
-        let Ask::Scan {
-            range,
-            pairs_max,
-            keys_only,
-            ..
-        } = &pending.ask
-        else {
+        let Ask::Scan { range, paging } = &pending.ask else {
             panic!("the caller has looked");
         };
-        let in_order = pairs.windows(2).all(|two| two[0].0 < two[1].0);
+        let up = paging.direction == Direction::Up;
+        let rises = |a: &[u8], b: &[u8]| if up { a < b } else { a > b };
+        let in_order = pairs.windows(2).all(|two| rises(&two[0].0, &two[1].0));
         let inside = pairs.iter().all(|(key, _)| range.contains(key));
+        // Upwards the next page begins with `next`, downwards below it.
         let goes_on = next.as_ref().is_none_or(|next| {
-            *next > range.from && pairs.last().is_none_or(|(last, _)| last < next)
+            let last = pairs.last().map(|(last, _)| last);
+            if up {
+                *next > range.from && last.is_none_or(|last| last < next)
+            } else {
+                range.to.as_ref().is_none_or(|to| next < to) && last.is_none_or(|last| last >= next)
+            }
         });
-        if !in_order || !inside || !goes_on || pairs.len() > *pairs_max {
+        if !in_order || !inside || !goes_on || pairs.len() > paging.pairs_max {
             let count = pairs.len();
             return Err(format!(
                 "op {op}: a page of {count} pairs is not one of {range}"
             ));
         }
         let mut covered = range.clone();
-        covered.to = next.or(covered.to);
+        if let Some(next) = next {
+            // What is left for a scan the other way that begins where this one ended.
+            let back = match paging.direction {
+                Direction::Up => Direction::Down,
+                Direction::Down => Direction::Up,
+            };
+            covered.go_on_at(back, next);
+        }
         self.pairs(
             objects,
             op,
-            (&covered, *keys_only),
+            (&covered, paging.keys_only),
             pairs,
             (pending.began, ended),
         )

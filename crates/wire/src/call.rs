@@ -3,7 +3,7 @@
 //! ```text
 //! call   := 1 key                                             get
 //!         | 2 condition: u8  previous: u8  count op*          write
-//!         | 3 from to? pairs_max bytes_max keys_only: u8      scan
+//!         | 3 from to? pairs_max bytes_max how: u8            scan: 1 keys only, 2 from the end down
 //!         | 4                                                 count
 //! op     := 0 key | 1 key value                               delete, put
 //! answer := 1 value?                                          what a key is bound to
@@ -18,12 +18,16 @@
 
 use alloc::vec::Vec;
 
-use argosy_base::Outcome;
 use argosy_base::codec::{Malformed, Reader, put_string, put_varint};
 use argosy_base::limits::{BATCH_PAIRS_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX};
+use argosy_base::{Direction, Outcome};
 
 /// One operation of a forwarded write: a key, and the value it is bound to; `None` deletes.
 pub type Op<'a> = (&'a [u8], Option<&'a [u8]>);
+
+/// Bits of how a scan is wanted. DO NOT CHANGE THE VALUES.
+const KEYS_ONLY: u8 = 1;
+const DOWN: u8 = 2;
 
 /// A forwarded request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,6 +52,8 @@ pub enum Call<'a> {
         from: &'a [u8],
         /// The lowest key above that is not wanted.
         to: Option<&'a [u8]>,
+        /// Which pairs are the first.
+        direction: Direction,
         /// Most pairs.
         pairs_max: u64,
         /// Most bytes.
@@ -90,7 +96,7 @@ pub enum Answer<'a> {
     Page {
         /// The pairs.
         pairs: Vec<(&'a [u8], &'a [u8])>,
-        /// Where to go on.
+        /// Where to go on: upwards the keys from this one on are left, downwards those below it.
         next: Option<&'a [u8]>,
     },
     /// How many keys.
@@ -193,6 +199,7 @@ impl<'a> Call<'a> {
             Self::Scan {
                 from,
                 to,
+                direction,
                 pairs_max,
                 bytes_max,
                 keys_only,
@@ -202,7 +209,11 @@ impl<'a> Call<'a> {
                 put_option(out, *to);
                 put_varint(out, *pairs_max);
                 put_varint(out, *bytes_max);
-                out.push(u8::from(*keys_only));
+                let keys_only = if *keys_only { KEYS_ONLY } else { 0 };
+                out.push(match direction {
+                    Direction::Up => keys_only,
+                    Direction::Down => keys_only | DOWN,
+                });
             }
             Self::Count => out.push(4),
         }
@@ -241,15 +252,32 @@ impl<'a> Call<'a> {
                     ops,
                 }
             }
-            3 => Self::Scan {
-                from: r.string(KEY_BYTES_MAX + 1)?,
-                to: option(r, KEY_BYTES_MAX + 1)?,
-                pairs_max: r.varint()?,
-                bytes_max: r.varint()?,
-                keys_only: flag(r)?,
-            },
+            3 => Self::scan(r)?,
             4 => Self::Count,
             _ => return Err(r.malformed()),
+        })
+    }
+}
+
+impl<'a> Call<'a> {
+    fn scan(r: &mut Reader<'a>) -> Result<Self, Malformed> {
+        let (from, to) = (r.string(KEY_BYTES_MAX + 1)?, option(r, KEY_BYTES_MAX + 1)?);
+        let (pairs_max, bytes_max) = (r.varint()?, r.varint()?);
+        let how = r.u8()?;
+        if how & !(KEYS_ONLY | DOWN) != 0 {
+            return Err(r.malformed());
+        }
+        let direction = match how & DOWN {
+            0 => Direction::Up,
+            _ => Direction::Down,
+        };
+        Ok(Self::Scan {
+            from,
+            to,
+            direction,
+            pairs_max,
+            bytes_max,
+            keys_only: how & KEYS_ONLY != 0,
         })
     }
 }

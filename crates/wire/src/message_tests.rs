@@ -3,7 +3,10 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use argosy_base::{AddressMode, DeviceSegment, EditSeq, LogKind, Lsn, Outcome, SegmentNumber};
+use argosy_base::codec::Reader;
+use argosy_base::{
+    AddressMode, DeviceSegment, Direction, EditSeq, LogKind, Lsn, Outcome, SegmentNumber,
+};
 
 use crate::call::{Answer, Call, FailureKind};
 use crate::message::{FetchStatus, LogEnd, Message, Position, Range};
@@ -104,9 +107,18 @@ fn samples() -> Vec<Message<'static>> {
         Message::Call(Call::Scan {
             from: b"",
             to: Some(b"z"),
+            direction: Direction::Up,
             pairs_max: 10,
             bytes_max: 1 << 20,
             keys_only: true,
+        }),
+        Message::Call(Call::Scan {
+            from: b"a",
+            to: None,
+            direction: Direction::Down,
+            pairs_max: 1,
+            bytes_max: 0,
+            keys_only: false,
         }),
         Message::Call(Call::Count),
         Message::Answer(Answer::Value(None)),
@@ -154,6 +166,15 @@ fn cut_and_padded_payloads_are_refused() {
             Message::decode(message.kind(), &bytes).is_err(),
             "{message:?} padded"
         );
+    }
+}
+
+#[test]
+fn a_scan_that_is_wanted_in_an_unknown_way_is_refused() {
+    for how in 0..=u8::MAX {
+        let bytes = [3, 0, 0, 1, 1, how];
+        let call = Call::decode(&mut Reader::new("a scan", &bytes));
+        assert_eq!(call.is_ok(), how < 4, "{how}");
     }
 }
 

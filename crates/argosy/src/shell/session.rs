@@ -1,9 +1,8 @@
 //! What the shell does with a command: asks the cluster, and prints. It reads no input.
 
-use std::collections::VecDeque;
 use std::io::{self, Write};
 
-use argosy_client::{ClientError, Kv, Page, Span};
+use argosy_client::{Kv, Span};
 use serde_json::json;
 
 use super::command::{COMMANDS, Command, FORMS, Scan};
@@ -141,7 +140,7 @@ impl Session<'_> {
                 break;
             }
             let wanted = left.map_or(PAGE, |left| left.min(PAGE));
-            let page = self.page(&span, wanted, scan.limit)?;
+            let page = self.client.page(&span, wanted)?;
             left = left.map(|left| left.saturating_sub(page.pairs.len()));
             for (key, value) in &page.pairs {
                 match (self.form, scan.keys_only) {
@@ -162,23 +161,12 @@ impl Session<'_> {
         Ok(Done::Yes)
     }
 
-    /// The next pairs of `span`. Where the client cannot read from the highest key down, all of the
-    /// range is read to find the last ones: only for scans with a limit.
-    fn page(&mut self, span: &Span, wanted: usize, limit: Option<usize>) -> Result<Page, Failure> {
-        match self.client.page(span, wanted) {
-            Err(ClientError::Unsupported { .. }) if span.reverse && limit.is_some() => {
-                last_pairs(self.client, span, wanted)
-            }
-            page => Ok(page?),
-        }
-    }
-
     /// Says how to go on where the limit ended a scan, if anything is left.
     fn more(&mut self, rest: &Span) -> Result<(), Failure> {
-        let next = self.page(rest, 1, Some(1))?;
+        let next = self.client.page(rest, 1)?;
         if let Some((key, _)) = next.pairs.first() {
-            let (key, form) = (shown(key, Form::Text), rest.reverse);
-            let line = match form {
+            let key = shown(key, Form::Text);
+            let line = match rest.reverse {
                 false => format!("more follows: scan {key}"),
                 true => format!("more follows, from {key} down"),
             };
@@ -199,22 +187,6 @@ impl Session<'_> {
         }
         Ok(Done::Yes)
     }
-}
-
-/// The last `wanted` pairs of `span` from the highest down, found by reading it upwards.
-fn last_pairs(client: &mut dyn Kv, span: &Span, wanted: usize) -> Result<Page, Failure> {
-    let mut last = VecDeque::new();
-    let mut rest = Some(span.clone().reversed());
-    while let Some(upwards) = rest.take() {
-        let page = client.page(&upwards, PAGE)?;
-        last.extend(page.pairs);
-        last.drain(..last.len().saturating_sub(wanted));
-        rest = page.rest;
-    }
-    let lowest = last.front().filter(|_| last.len() == wanted);
-    let rest = lowest.and_then(|(key, _)| span.behind(key));
-    let pairs = last.into_iter().rev().collect();
-    Ok(Page { pairs, rest })
 }
 
 fn unprinted(error: &io::Error) -> Failure {

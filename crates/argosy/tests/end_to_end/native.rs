@@ -43,17 +43,30 @@ fn the_native_client_and_that_of_redis_see_the_same() {
         .collect();
     a.write_many(&writes).unwrap();
     let expected: BTreeMap<_, _> = pairs.iter().cloned().collect();
-    let all = |kv: &mut dyn Kv| {
-        let (mut found, mut left) = (BTreeMap::new(), Some(Span::all()));
+    let all = |kv: &mut dyn Kv, span: Span, page: usize| {
+        let (mut found, mut left) = (Vec::new(), Some(span));
         while let Some(span) = left {
-            let page = kv.page(&span, 300).unwrap();
+            let page = kv.page(&span, page).unwrap();
             found.extend(page.pairs);
             left = page.rest;
         }
         found
     };
     for kv in [&mut *a, &mut *b] {
-        assert!(all(kv) == expected, "a scan returns what was written");
+        let up = all(kv, Span::all(), 300);
+        assert!(up.iter().cloned().eq(expected.clone()), "what was written");
+        for page in [7, 300, 5000] {
+            let mut down = all(kv, Span::all().reversed(), page);
+            down.reverse();
+            assert!(down == up, "pages of {page} from the highest key down");
+        }
+        // Over three of the regions, neither from a boundary on nor to one.
+        let some = Span::of(KeyRange::new(&b"3-00100"[..], Some(b"p-01".to_vec())));
+        let part = all(kv, some.clone(), 50);
+        assert!(part.len() > 500 && part.len() < 1500);
+        let mut down = all(kv, some.reversed(), 50);
+        down.reverse();
+        assert!(down == part, "a part, from the highest key down");
         let keys: Vec<_> = pairs.iter().map(|(key, _)| key.as_slice()).collect();
         let values = kv.multi_get(&keys).unwrap();
         let equal = values

@@ -18,6 +18,10 @@ fn redis_cli_talks_to_every_server() {
     assert_eq!(cli(0, &["ping"]), "PONG");
     assert_eq!(cli(0, &["--scan"]), "hello");
     assert_eq!(cli(2, &["kv.range", "-", "+"]), "hello\nworld");
+    assert_eq!(cli(1, &["mset", "a", "1", "z", "2"]), "OK");
+    let down = cli(2, &["kv.range", "-", "+", "limit", "2", "rev"]);
+    assert_eq!(down, "z\n2\nhello\nworld");
+    assert_eq!(cli(0, &["kv.range", "a", "hello", "REV"]), "a\n1");
     assert!(cli(0, &["flushall"]).starts_with("ERR unknown command"));
     assert!(cli(0, &["info", "server"]).contains("redis_version:"));
     assert!(cli(0, &["--bigkeys"]).contains("hello"));

@@ -139,6 +139,7 @@ impl Client {
                     - 1
             }
         }];
+        let direction = span.direction();
         let here = span.range.intersection(&region.range);
         let pairs_max = pairs_max.min(PAGE_PAIRS_MAX);
         let guess = pairs_max * self.shared.pair_bytes.load(Ordering::Relaxed);
@@ -147,6 +148,7 @@ impl Client {
         let call = Call::Scan {
             from: &here.from,
             to: here.to.as_deref(),
+            direction,
             pairs_max: pairs_max as u64,
             bytes_max: (reply_bytes / 4 * 3) as u64,
             keys_only: false,
@@ -191,12 +193,12 @@ fn pairs_of(payload: &[u8]) -> Result<Found, ClientError> {
 /// where there is none in the regions that follow.
 fn rest_of(span: &Span, region: &KeyRange, next: Option<Vec<u8>>) -> Option<Span> {
     let mut rest = span.clone();
-    match (span.reverse, next) {
-        (false, Some(next)) => rest.range.from = next,
-        (false, None) => rest.range.from = region.to.clone()?,
-        (true, Some(next)) => rest.range.to = Some(next),
-        (true, None) => rest.range.to = Some(region.from.clone()),
-    }
+    let next = match (next, span.reverse) {
+        (Some(next), _) => next,
+        (None, false) => region.to.clone()?,
+        (None, true) => region.from.clone(),
+    };
+    rest.range.go_on_at(span.direction(), next);
     (!rest.range.is_empty()).then_some(rest)
 }
 

@@ -175,11 +175,6 @@ impl Kv for RespClient {
     }
 
     fn page(&mut self, span: &Span, pairs_max: usize) -> Result<Page, ClientError> {
-        if span.reverse {
-            let what = "a scan from the highest key down cannot be asked for over the Redis \
-                        protocol yet";
-            return Err(ClientError::Unsupported { what });
-        }
         if span.range.is_empty() || pairs_max == 0 {
             return Ok(Page::default());
         }
@@ -187,8 +182,9 @@ impl Kv for RespClient {
         loop {
             let limit = pairs_max.min(self.page_pairs);
             let digits = limit.to_string();
-            let words: [&[u8]; 5] = [b"KV.RANGE", &from, &to, b"LIMIT", digits.as_bytes()];
-            let reply = match self.read(&words) {
+            let words: [&[u8]; 6] = [b"KV.RANGE", &from, &to, b"LIMIT", digits.as_bytes(), b"REV"];
+            let words = &words[..if span.reverse { 6 } else { 5 }];
+            let reply = match self.read(words) {
                 Err(error) if is_too_long(&error) && limit > 1 => {
                     self.page_pairs = limit / 2;
                     continue;

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use argosy_base::codec::Reader;
-use argosy_base::{KeyRange, Outcome};
+use argosy_base::{Direction, KeyRange, Outcome};
 use argosy_engine::{Condition, WriteBatch, WriteOptions};
 use argosy_wire::call::{Call, FailureKind};
 use argosy_wire::native::{
@@ -17,7 +17,7 @@ use super::gather::Gather;
 use super::tally::Tally;
 use crate::meter;
 use crate::node::encode_response;
-use crate::service::{ReplySink, Request as Ask, Response, Service, ServiceError};
+use crate::service::{Paging, ReplySink, Request as Ask, Response, Service, ServiceError};
 
 /// Bits of a token that name the element of a request of several parts.
 pub(super) const ELEMENT_BITS: u32 = 16;
@@ -322,6 +322,7 @@ fn read_scan<'a>(
     let Call::Scan {
         from,
         to,
+        direction,
         pairs_max,
         bytes_max,
         keys_only,
@@ -329,8 +330,8 @@ fn read_scan<'a>(
     else {
         return Err(Refused::Invalid("a scan that is none".to_owned()));
     };
-    if request.flags.has(Flags::REVERSE) {
-        let why = "a scan from the highest key down is not there yet";
+    if request.flags.has(Flags::REVERSE) != (direction == Direction::Down) {
+        let why = "a scan whose header says another direction than its payload";
         return Err(Refused::Invalid(why.to_owned()));
     }
     *range = KeyRange::new(from, to.map(<[u8]>::to_vec));
@@ -344,12 +345,13 @@ fn read_scan<'a>(
         return Err(Refused::WrongServer);
     }
     let bytes_max = usize::try_from(bytes_max).unwrap_or(usize::MAX);
-    Ok(Ask::Scan {
-        range,
+    let paging = Paging {
+        direction,
         pairs_max: usize::try_from(pairs_max.min(PAGE_PAIRS_MAX)).expect("bounded"),
         bytes_max: bytes_max.min(request.slot.bytes),
         keys_only,
-    })
+    };
+    Ok(Ask::Scan { range, paging })
 }
 
 fn parts_of(error: &ServiceError) -> (FailureKind, Outcome, &str) {

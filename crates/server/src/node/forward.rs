@@ -8,7 +8,7 @@ use argosy_engine::{Condition, Op, WriteBatch, WriteOptions};
 use argosy_wire::call::{Answer, Call, FailureKind};
 
 use super::waiting::ReplyTo;
-use crate::service::{Request, Response, ServiceError};
+use crate::service::{Paging, Request, Response, ServiceError};
 
 /// Calls under way to other servers, at most.
 const CALLS_MAX: usize = 1 << 16;
@@ -114,17 +114,13 @@ pub(crate) fn encode_request(request: &Request<'_>, out: &mut Vec<u8>) {
                 })
                 .collect(),
         },
-        Request::Scan {
-            range,
-            pairs_max,
-            bytes_max,
-            keys_only,
-        } => Call::Scan {
+        Request::Scan { range, paging } => Call::Scan {
             from: &range.from,
             to: range.to.as_deref(),
-            pairs_max: pairs_max as u64,
-            bytes_max: bytes_max as u64,
-            keys_only,
+            direction: paging.direction,
+            pairs_max: paging.pairs_max as u64,
+            bytes_max: paging.bytes_max as u64,
+            keys_only: paging.keys_only,
         },
         Request::Count => Call::Count,
     };
@@ -135,12 +131,7 @@ pub(crate) fn encode_request(request: &Request<'_>, out: &mut Vec<u8>) {
 pub(crate) enum Forwarded<'a> {
     Get(&'a [u8]),
     Write(WriteBatch, WriteOptions),
-    Scan {
-        range: KeyRange,
-        pairs_max: usize,
-        bytes_max: usize,
-        keys_only: bool,
-    },
+    Scan(KeyRange, Paging),
     Count,
 }
 
@@ -178,15 +169,19 @@ impl<'a> Forwarded<'a> {
             Call::Scan {
                 from,
                 to,
+                direction,
                 pairs_max,
                 bytes_max,
                 keys_only,
-            } => Self::Scan {
-                range: KeyRange::new(from, to.map(<[u8]>::to_vec)),
-                pairs_max: usize::try_from(pairs_max).unwrap_or(usize::MAX),
-                bytes_max: usize::try_from(bytes_max).unwrap_or(usize::MAX),
-                keys_only,
-            },
+            } => Self::Scan(
+                KeyRange::new(from, to.map(<[u8]>::to_vec)),
+                Paging {
+                    direction,
+                    pairs_max: usize::try_from(pairs_max).unwrap_or(usize::MAX),
+                    bytes_max: usize::try_from(bytes_max).unwrap_or(usize::MAX),
+                    keys_only,
+                },
+            ),
             Call::Count => Self::Count,
         })
     }
@@ -198,16 +193,9 @@ impl<'a> Forwarded<'a> {
                 batch,
                 options: *options,
             },
-            Self::Scan {
+            Self::Scan(range, paging) => Request::Scan {
                 range,
-                pairs_max,
-                bytes_max,
-                keys_only,
-            } => Request::Scan {
-                range,
-                pairs_max: *pairs_max,
-                bytes_max: *bytes_max,
-                keys_only: *keys_only,
+                paging: *paging,
             },
             Self::Count => Request::Count,
         }

@@ -2,7 +2,7 @@
 //!
 //! A write is split by region and written in all of them at once; it is not atomic across them,
 //! and if one part fails the answer says that the rest may have been applied. A scan goes from
-//! region to region in key order until it has enough. A count adds up.
+//! region to region, in key order or against it, until it has enough. A count adds up.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -10,7 +10,7 @@ use argosy_base::{KeyRange, Outcome};
 
 use super::Node;
 use super::waiting::ReplyTo;
-use crate::service::{ReplySink, Request, Response, ServiceError};
+use crate::service::{Paging, ReplySink, Response, ServiceError};
 
 /// The parts of a write over several regions.
 pub(crate) struct WriteParts {
@@ -169,9 +169,7 @@ pub(crate) struct ScanParts {
     me: Weak<Self>,
     node: Weak<Node>,
     reply: ReplyTo,
-    pairs_max: usize,
-    bytes_max: usize,
-    keys_only: bool,
+    paging: Paging,
     state: Mutex<ScanState>,
 }
 
@@ -183,17 +181,14 @@ struct ScanState {
 }
 
 impl ScanParts {
-    pub(crate) fn new(node: Weak<Node>, reply: ReplyTo, request: &Request<'_>) -> Arc<Self> {
-        let Request::Scan {
-            range,
-            pairs_max,
-            bytes_max,
-            keys_only,
-        } = *request
-        else {
-            panic!("only scans go from region to region");
-        };
-        let rest = range.clone();
+    /// A scan of `range`, which is not empty.
+    pub(crate) fn new(
+        node: Weak<Node>,
+        reply: ReplyTo,
+        range: KeyRange,
+        paging: Paging,
+    ) -> Arc<Self> {
+        let rest = range;
         let state = Mutex::new(ScanState {
             rest,
             pairs: Vec::new(),
@@ -203,9 +198,7 @@ impl ScanParts {
             me: Weak::clone(me),
             node,
             reply,
-            pairs_max,
-            bytes_max,
-            keys_only,
+            paging,
             state,
         })
     }
@@ -216,24 +209,17 @@ impl ScanParts {
             return;
         };
         loop {
-            let (range, pairs_max, bytes_max) = {
+            let (range, paging) = {
                 let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-                let pairs_max = self.pairs_max - state.pairs.len();
-                (
-                    state.rest.clone(),
-                    pairs_max,
-                    self.bytes_max.saturating_sub(state.bytes),
-                )
-            };
-            let keys_only = self.keys_only;
-            let request = Request::Scan {
-                range: &range,
-                pairs_max,
-                bytes_max,
-                keys_only,
+                let left = Paging {
+                    pairs_max: self.paging.pairs_max - state.pairs.len(),
+                    bytes_max: self.paging.bytes_max.saturating_sub(state.bytes),
+                    ..self.paging
+                };
+                (state.rest.clone(), left)
             };
             let sink: Arc<dyn ReplySink> = Arc::clone(&me) as Arc<dyn ReplySink>;
-            match node.call_region_of(&range.from, request, &sink) {
+            match node.call_first_region(&range, paging, &sink) {
                 Some(response) => {
                     if !self.add(response) {
                         return;
@@ -258,14 +244,15 @@ impl ScanParts {
                     .map(|(key, value)| key.len() + value.len())
                     .sum::<usize>();
                 state.pairs.extend(pairs);
-                let full = state.pairs.len() >= self.pairs_max || state.bytes >= self.bytes_max;
+                let full = state.pairs.len() >= self.paging.pairs_max
+                    || state.bytes >= self.paging.bytes_max;
                 match next {
                     Some(next) => {
-                        state.rest.from = next;
+                        let direction = self.paging.direction;
+                        state.rest.go_on_at(direction, next.clone());
                         if state.rest.is_empty() {
                             state.page(None)
                         } else if full {
-                            let next = state.rest.from.clone();
                             state.page(Some(next))
                         } else {
                             return true;

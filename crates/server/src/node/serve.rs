@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use argosy_base::limits::{BATCH_BYTES_MAX, KEY_BYTES_MAX};
+use argosy_base::range::successor;
 use argosy_base::{Direction, KeyRange, Outcome};
 use argosy_engine::batch::check_key;
 use argosy_engine::{
@@ -24,7 +25,7 @@ use super::region::{Driver, Region, send_all};
 use super::room::only_deletes;
 use super::waiting::{Entry, Queued, ReplyTo};
 use crate::activity::{Activity, Place};
-use crate::service::{InfoSection, ReplySink, Request, Response, Service, ServiceError};
+use crate::service::{InfoSection, Paging, ReplySink, Request, Response, Service, ServiceError};
 
 /// How long a server that has started is not ready for want of a link to a peer.
 const PEERS_WITHIN: Duration = Duration::from_secs(2);
@@ -46,28 +47,17 @@ impl Service for Node {
                 self.call_region(self.map.index_of(key), request, sink, token)
             }
             Request::Write { batch, options } => self.write_all(batch, options, sink, token),
-            Request::Scan {
-                range,
-                pairs_max,
-                bytes_max,
-                keys_only,
-            } => {
-                if range.is_empty() || pairs_max == 0 {
+            Request::Scan { range, mut paging } => {
+                if range.is_empty() || paging.pairs_max == 0 {
                     return Some(Response::Page {
                         pairs: Vec::new(),
                         next: None,
                     });
                 }
-                let bytes_max = bytes_max.min(PAGE_BYTES_MAX);
-                let request = Request::Scan {
-                    range,
-                    pairs_max,
-                    bytes_max,
-                    keys_only,
-                };
+                paging.bytes_max = paging.bytes_max.min(PAGE_BYTES_MAX);
                 let reply = ReplyTo::new(sink, token);
                 let me = std::sync::Weak::clone(&self.me);
-                ScanParts::new(me, reply, &request).go_on();
+                ScanParts::new(me, reply, range.clone(), paging).go_on();
                 None
             }
             Request::Count => {
@@ -152,13 +142,14 @@ impl Node {
     }
 
     /// Carries a single-region request to the region that holds `key`.
-    pub(crate) fn call_region_of(
+    pub(crate) fn call_first_region(
         &self,
-        key: &[u8],
-        request: Request<'_>,
+        range: &KeyRange,
+        paging: Paging,
         sink: &Arc<dyn ReplySink>,
     ) -> Option<Response> {
-        self.call_region(self.map.index_of(key), request, sink, 0)
+        let index = self.map.first_of(range, paging.direction);
+        self.call_region(index, Request::Scan { range, paging }, sink, 0)
     }
 
     fn call_region(
@@ -231,15 +222,9 @@ impl Node {
             Request::Write { batch, options } => {
                 self.write(region, engine, (batch, options), ReplyTo::new(sink, token))
             }
-            Request::Scan {
-                range,
-                pairs_max,
-                bytes_max,
-                keys_only,
-            } => {
+            Request::Scan { range, paging } => {
                 self.pump_dirty();
-                let limits = (pairs_max, bytes_max, keys_only);
-                self.scan(region, engine, (range, limits), ReplyTo::new(sink, token))
+                self.scan(region, engine, (range, paging), ReplyTo::new(sink, token))
             }
             Request::Count => Some(Response::Count(engine.count_estimate())),
         }
@@ -251,17 +236,17 @@ impl Node {
         &self,
         region: &Region,
         engine: &Arc<Lsm>,
-        (range, limits): (&KeyRange, Limits),
+        (range, paging): (&KeyRange, Paging),
         reply: ReplyTo,
     ) -> Option<Response> {
         let here = range.intersection(&region.range);
-        let rest = rest_of(&region.range, range);
+        let rest = rest_of(&region.range, range, paging.direction);
         if region.has_recommitted(engine) {
-            let page = page(&*engine.snapshot(), &here, rest, limits);
+            let page = page(&*engine.snapshot(), &here, rest, paging);
             return Some(page.unwrap_or_else(|error| failed(&error)));
         }
         let snapshot = engine.snapshot_of_all();
-        match page(&snapshot, &here, rest, limits) {
+        match page(&snapshot, &here, rest, paging) {
             Ok(page) => self.answer_at(region, engine, (snapshot.lsn(), page), reply),
             Err(error) => Some(failed(&error)),
         }
@@ -543,22 +528,28 @@ impl Node {
 /// The kind of a forwarded request.
 pub(crate) const CALL_KIND: u8 = Message::Call(argosy_wire::call::Call::Count).kind();
 
-/// Most pairs, most bytes, and whether values are left out.
-type Limits = (usize, usize, bool);
-
 /// The first pairs of `here`, a part of a region; behind it, the scan goes on at `rest`.
 fn page(
     snapshot: &dyn Snapshot,
     here: &KeyRange,
     rest: Option<Vec<u8>>,
-    (pairs_max, bytes_max, keys_only): Limits,
+    paging: Paging,
 ) -> Result<Response, EngineError> {
+    let Paging {
+        direction,
+        pairs_max,
+        bytes_max,
+        keys_only,
+    } = paging;
     let mut pairs = Vec::new();
     let mut bytes = 0;
-    let mut scan = snapshot.scan(here, Direction::Up)?;
+    let mut scan = snapshot.scan(here, direction)?;
     while let Some((key, value)) = scan.next()? {
         if pairs.len() >= pairs_max || bytes >= bytes_max.min(PAGE_BYTES_MAX) {
-            let next = Some(key);
+            let next = Some(match direction {
+                Direction::Up => key,
+                Direction::Down => successor(&key),
+            });
             return Ok(Response::Page { pairs, next });
         }
         let value = if keys_only { Vec::new() } else { value };
@@ -568,13 +559,15 @@ fn page(
     Ok(Response::Page { pairs, next: rest })
 }
 
-/// Where the part of `range` begins that lies in the regions behind `home`.
-fn rest_of(home: &KeyRange, range: &KeyRange) -> Option<Vec<u8>> {
-    match (&home.to, &range.to) {
-        (Some(end), Some(to)) if end < to => Some(end.clone()),
-        (Some(end), None) => Some(end.clone()),
-        _ => None,
-    }
+/// Where the part of `range` begins that lies in the regions behind `home`, on the way through it.
+fn rest_of(home: &KeyRange, range: &KeyRange, direction: Direction) -> Option<Vec<u8>> {
+    let next = match direction {
+        Direction::Up => home.to.clone()?,
+        Direction::Down => home.from.clone(),
+    };
+    let mut rest = range.clone();
+    rest.go_on_at(direction, next.clone());
+    (!rest.is_empty()).then_some(next)
 }
 
 const _: () = assert!(PAGE_BYTES_MAX + BATCH_BYTES_MAX + KEY_BYTES_MAX < 2 << 20);

@@ -16,6 +16,7 @@ use super::front::Context;
 use super::reply::Gather;
 use super::session::{Core, Scratch};
 use super::{connection, docs, info, keys, scan, strings};
+use crate::service::Paging;
 
 /// What a command sees while it is begun.
 pub(super) struct Turn<'a> {
@@ -48,14 +49,7 @@ pub(super) enum Plan {
     /// Write the batch of the scratch.
     Write(WriteOptions),
     /// Scan the range of the scratch.
-    Scan {
-        /// As in the request.
-        pairs_max: usize,
-        /// As in the request.
-        bytes_max: usize,
-        /// As in the request.
-        keys_only: bool,
-    },
+    Scan(Paging),
     /// Count the keys.
     Count,
 }

@@ -6,12 +6,13 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use argosy_base::KeyRange;
 use argosy_base::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
+use argosy_base::range::successor;
+use argosy_base::{Direction, KeyRange};
 use argosy_engine::batch::{Op, check_key};
 use argosy_engine::{Condition, WriteBatch, WriteOptions};
 
-use crate::service::{InfoSection, ReplySink, Request, Response, Service, ServiceError};
+use crate::service::{InfoSection, Paging, ReplySink, Request, Response, Service, ServiceError};
 
 /// A service in memory.
 #[derive(Default)]
@@ -124,12 +125,7 @@ impl State {
                 Err(error) => Response::Failed(ServiceError::Invalid(error.to_string())),
             },
             Request::Write { batch, options } => self.write(batch, options),
-            Request::Scan {
-                range,
-                pairs_max,
-                bytes_max,
-                keys_only,
-            } => self.scan(range, pairs_max, bytes_max, keys_only),
+            Request::Scan { range, paging } => self.scan(range, paging),
             Request::Count => Response::Count(self.pairs.len() as u64),
         }
     }
@@ -173,13 +169,7 @@ impl State {
         }
     }
 
-    fn scan(
-        &self,
-        range: &KeyRange,
-        pairs_max: usize,
-        bytes_max: usize,
-        keys_only: bool,
-    ) -> Response {
+    fn scan(&self, range: &KeyRange, paging: Paging) -> Response {
         let mut pairs = Vec::new();
         let mut bytes = 0;
         let from = Bound::Included(range.from.as_slice());
@@ -191,12 +181,24 @@ impl State {
         if range.is_empty() {
             return Response::Page { pairs, next: None };
         }
-        for (key, value) in self.pairs.range::<[u8], _>((from, to)) {
-            if pairs.len() >= pairs_max || bytes >= bytes_max {
-                let next = Some(key.clone());
+        let up = self.pairs.range::<[u8], _>((from, to));
+        let found: Vec<_> = match paging.direction {
+            Direction::Up => up.collect(),
+            Direction::Down => up.rev().collect(),
+        };
+        for (key, value) in found {
+            if pairs.len() >= paging.pairs_max || bytes >= paging.bytes_max {
+                let next = Some(match paging.direction {
+                    Direction::Up => key.clone(),
+                    Direction::Down => successor(key),
+                });
                 return Response::Page { pairs, next };
             }
-            let value = if keys_only { Vec::new() } else { value.clone() };
+            let value = if paging.keys_only {
+                Vec::new()
+            } else {
+                value.clone()
+            };
             bytes += key.len() + value.len();
             pairs.push((key.clone(), value));
         }

@@ -6,14 +6,14 @@
 //! [`Gather`]. An answer that failed turns the whole reply into one error; answers that come after
 //! that are dropped, but waited for, since their tokens name this reply.
 
-use argosy_base::{KeyRange, Outcome as WriteOutcome};
+use argosy_base::{Direction, KeyRange, Outcome as WriteOutcome};
 use argosy_wire::resp::{Encoder, Protocol};
 
 use super::command::Plan;
 use super::front::FrontEnd;
 use super::glob;
 use crate::meter::Outcome;
-use crate::service::{Response, ServiceError};
+use crate::service::{Paging, Response, ServiceError};
 
 /// Most pairs of one page of a range.
 const PAGE_PAIRS: usize = 4096;
@@ -79,6 +79,8 @@ pub(super) enum Gather {
 pub(super) struct RangeGather {
     /// What has not been read yet.
     pub range: KeyRange,
+    /// From which end.
+    pub direction: Direction,
     /// Most pairs that are still wanted.
     pub left: usize,
     /// `KEYS`: leave the values out, and what does not match.
@@ -172,7 +174,7 @@ impl Pending {
                 if let Some(next) = next
                     && range.left > 0
                 {
-                    range.range.from = next;
+                    range.range.go_on_at(range.direction, next);
                     return After::NextPage;
                 }
             }
@@ -260,11 +262,12 @@ impl Gather {
 impl RangeGather {
     /// The call for the next page.
     pub(super) fn plan(&self) -> Plan {
-        Plan::Scan {
+        Plan::Scan(Paging {
+            direction: self.direction,
             pairs_max: self.left.min(PAGE_PAIRS),
             bytes_max: PAGE_BYTES,
             keys_only: self.keys_matching.is_some(),
-        }
+        })
     }
 
     /// Keeps what is wanted of a page. Returns the bytes kept.

@@ -4,14 +4,13 @@
 //! others read page after page until the limit or the end, up to the longest reply; a reply is never
 //! cut short silently. Where a pattern begins with plain bytes, only keys that begin so are read.
 
-use argosy_base::KeyRange;
 use argosy_base::limits::KEY_BYTES_MAX;
+use argosy_base::{Direction, KeyRange};
 
-use super::command::{
-    Command, NO_KEYS, Plan, Step, Turn, number, shown, syntax_error, wrong_arity,
-};
+use super::command::{Command, NO_KEYS, Plan, Step, Turn, number, shown, syntax_error};
 use super::glob::{self, PATTERN_BYTES_MAX};
 use super::reply::{Gather, RangeGather};
+use crate::service::Paging;
 
 /// Most keys that one `SCAN` reads, whatever its `COUNT`.
 const SCAN_KEYS_MAX: u64 = 10_000;
@@ -48,8 +47,9 @@ pub(super) const COMMANDS: &[Command] = &[
         flags: "readonly",
         keys: NO_KEYS,
         group: "kv",
-        summary: "Returns keys and values in key order. An empty bound, - or + is no bound.",
-        usage: "from to [LIMIT count]",
+        summary: "Returns keys and values in key order, or with REV from the highest key down. An \
+                  empty bound, - or + is no bound.",
+        usage: "from to [LIMIT count] [REV]",
         run: range,
     },
 ];
@@ -85,11 +85,12 @@ fn scan(turn: &mut Turn<'_>) -> Step {
         });
     }
     turn.scratch.range = range;
-    let plan = Plan::Scan {
+    let plan = Plan::Scan(Paging {
+        direction: Direction::Up,
         pairs_max: usize::try_from(options.count.min(SCAN_KEYS_MAX)).unwrap_or(usize::MAX),
         bytes_max: SCAN_BYTES,
         keys_only: true,
-    };
+    });
     Step::Call(plan, Gather::Page(options.pattern))
 }
 
@@ -170,6 +171,7 @@ fn keys(turn: &mut Turn<'_>) -> Step {
         turn,
         RangeGather {
             range: restrict(Vec::new(), Some(&pattern)),
+            direction: Direction::Up,
             left: usize::MAX,
             keys_matching: Some(pattern),
             pairs: Vec::new(),
@@ -177,24 +179,33 @@ fn keys(turn: &mut Turn<'_>) -> Step {
     )
 }
 
-fn range(turn: &mut Turn<'_>) -> Step {
-    let left = match turn.args.len() {
-        3 => usize::MAX,
-        5 if turn.args.at(3).eq_ignore_ascii_case(b"limit") => match number(turn.args.at(4)) {
-            Some(limit) => usize::try_from(limit).unwrap_or(usize::MAX),
-            None => {
-                return turn
-                    .core
-                    .error("ERR LIMIT is not an integer or out of range");
-            }
-        },
-        4 | 5 => {
-            let option = shown(turn.args.at(3));
-            return turn.core.error(&format!(
-                "ERR syntax error: '{option}' is no option of KV.RANGE; LIMIT count is"
-            ));
+/// What `KV.RANGE` was asked for behind its bounds: most pairs, and from which end.
+fn range_options(turn: &mut Turn<'_>) -> Result<(usize, Direction), Step> {
+    let (mut left, mut direction) = (usize::MAX, Direction::Up);
+    let mut args = turn.args.from(3);
+    while let Some(option) = args.next() {
+        if option.eq_ignore_ascii_case(b"rev") {
+            direction = Direction::Down;
+        } else if option.eq_ignore_ascii_case(b"limit") {
+            let Some(limit) = args.next().and_then(number) else {
+                let text = "ERR LIMIT is not an integer or out of range";
+                return Err(turn.core.error(text));
+            };
+            left = usize::try_from(limit).unwrap_or(usize::MAX);
+        } else {
+            let option = shown(option);
+            return Err(turn.core.error(&format!(
+                "ERR syntax error: '{option}' is no option of KV.RANGE; LIMIT count and REV are"
+            )));
         }
-        _ => return wrong_arity(turn, "kv.range"),
+    }
+    Ok((left, direction))
+}
+
+fn range(turn: &mut Turn<'_>) -> Step {
+    let (left, direction) = match range_options(turn) {
+        Ok(options) => options,
+        Err(step) => return step,
     };
     let (from, to) = (turn.args.at(1), turn.args.at(2));
     let longest = from.len().max(to.len());
@@ -216,6 +227,7 @@ fn range(turn: &mut Turn<'_>) -> Step {
         turn,
         RangeGather {
             range,
+            direction,
             left,
             keys_matching: None,
             pairs: Vec::new(),

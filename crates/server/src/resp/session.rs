@@ -234,8 +234,8 @@ impl Session {
     ) -> Option<Call<'a>> {
         let (token, plan) = self.advance(context, scratch)?;
         self.core.in_flight += 1;
-        if let Plan::Scan { bytes_max, .. } = plan {
-            self.core.reserve = self.core.reserve.max(bytes_max);
+        if let Plan::Scan(paging) = plan {
+            self.core.reserve = self.core.reserve.max(paging.bytes_max);
         }
         let request = match plan {
             Plan::Get(index) => Request::Get {
@@ -248,15 +248,9 @@ impl Session {
                     options,
                 }
             }
-            Plan::Scan {
-                pairs_max,
-                bytes_max,
-                keys_only,
-            } => Request::Scan {
+            Plan::Scan(paging) => Request::Scan {
                 range: &scratch.range,
-                pairs_max,
-                bytes_max,
-                keys_only,
+                paging,
             },
             Plan::Count => Request::Count,
         };

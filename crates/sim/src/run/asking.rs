@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use argosy_base::KeyRange;
-use argosy_server::service::{ReplySink, Request, Response, Service};
+use argosy_base::{Direction, KeyRange};
+use argosy_server::service::{Paging, ReplySink, Request, Response, Service};
 
 use super::{Pace, Run};
 use crate::asks::{Ask, PAGE_BYTES_MAX};
@@ -102,23 +102,9 @@ impl Run {
                 let key = &self.objects.get(*object).keys[*at];
                 node.call(Request::Get { key }, sink, token)
             }
-            Ask::Scan {
-                range,
-                pairs_max,
-                bytes_max,
-                keys_only,
-            } => {
-                let (pairs_max, bytes_max, keys_only) = (*pairs_max, *bytes_max, *keys_only);
-                node.call(
-                    Request::Scan {
-                        range,
-                        pairs_max,
-                        bytes_max,
-                        keys_only,
-                    },
-                    sink,
-                    token,
-                )
+            Ask::Scan { range, paging } => {
+                let paging = *paging;
+                node.call(Request::Scan { range, paging }, sink, token)
             }
             Ask::Write {
                 targets,
@@ -152,7 +138,7 @@ impl Run {
     fn home(&self, ask: &Ask) -> usize {
         let region = match ask {
             Ask::Get { key: (object, _) } => self.objects.get(*object).region,
-            Ask::Scan { range, .. } => self.cluster.map.index_of(&range.from),
+            Ask::Scan { range, paging } => self.cluster.map.first_of(range, paging.direction),
             Ask::Write { targets, .. } => self.objects.get(targets[0].object).region,
         };
         self.cluster.primary_of(region)
@@ -172,15 +158,17 @@ impl Run {
     pub(crate) fn sweep(&mut self) -> Result<(), Wrong> {
         let step = self.random.between(5, 30);
         let key = |objects: &Objects, at: usize| objects.get(at).keys[0].clone();
+        let direction = self.random.pick(&[Direction::Up, Direction::Down]);
         for from in (0..self.objects.len()).step_by(step) {
             let to = (from + step < self.objects.len()).then(|| key(&self.objects, from + step));
             let range = KeyRange::new(key(&self.objects, from), to);
-            let ask = Ask::Scan {
-                range,
+            let paging = Paging {
+                direction,
                 pairs_max: 200,
                 bytes_max: PAGE_BYTES_MAX,
                 keys_only: false,
             };
+            let ask = Ask::Scan { range, paging };
             self.ask(ask)?;
             self.tick(Pace::None)?;
         }
@@ -191,9 +179,10 @@ impl Run {
 fn ask_in_short(ask: &Ask) -> String {
     match ask {
         Ask::Get { key: (object, at) } => format!("get key {at} of object {object}"),
-        Ask::Scan {
-            range, pairs_max, ..
-        } => format!("scan {range}, {pairs_max} pairs"),
+        Ask::Scan { range, paging } => {
+            let (direction, pairs) = (paging.direction, paging.pairs_max);
+            format!("scan {range}, {direction:?}, {pairs} pairs")
+        }
         Ask::Write {
             targets, condition, ..
         } => {

@@ -230,7 +230,11 @@ impl Run {
             let node = &self.cluster.up(server).expect("every server is up").node;
             let id = self.cluster.map.regions()[region].id;
             let snapshot = node.snapshot(id).expect("the region is open");
-            let pairs = read_all(&*snapshot, &self.objects.region_ranges()[region])?;
+            let pairs = read_all(
+                &*snapshot,
+                &self.objects.region_ranges()[region],
+                self.random.pick(&[Direction::Up, Direction::Down]),
+            )?;
             let lost = self.load.recount(&self.objects, region, pairs, at_least)?;
             self.cluster.coverage.add("prefixes after power loss", 1);
             self.cluster
@@ -396,16 +400,21 @@ impl Run {
             return Ok(());
         }
         let range = self.objects.region_ranges()[held.region].clone();
-        let pairs = read_all(&*held.snapshot, &range)?;
+        let direction = self.random.pick(&[Direction::Up, Direction::Down]);
+        let pairs = read_all(&*held.snapshot, &range, direction)?;
         self.cluster.coverage.add("snapshots read", 1);
         self.load.snapshot(&self.objects, &range, pairs, held.when)
     }
 }
 
-/// What a snapshot has in `range`.
-fn read_all(snapshot: &dyn Snapshot, range: &KeyRange) -> Result<Pairs, Wrong> {
+/// What a snapshot has in `range`, read in `direction`.
+fn read_all(
+    snapshot: &dyn Snapshot,
+    range: &KeyRange,
+    direction: Direction,
+) -> Result<Pairs, Wrong> {
     let wrong = |error: argosy_engine::EngineError| format!("a snapshot cannot be read: {error}");
-    let mut scan = snapshot.scan(range, Direction::Up).map_err(wrong)?;
+    let mut scan = snapshot.scan(range, direction).map_err(wrong)?;
     let mut pairs = Vec::new();
     while let Some(pair) = scan.next().map_err(wrong)? {
         pairs.push(pair);

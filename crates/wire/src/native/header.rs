@@ -136,7 +136,7 @@ impl Flags {
     pub const IF_ABSENT: Self = Self(1);
     /// Request: write only where the key is bound.
     pub const IF_PRESENT: Self = Self(2);
-    /// Request: scan from the highest key down.
+    /// Request: scan from the highest key down, as the payload says, too.
     pub const REVERSE: Self = Self(4);
     /// Reply: a write took effect.
     pub const APPLIED: Self = Self(1);
