@@ -4,6 +4,7 @@
 
 mod common;
 
+use argosy_base::{Direction, KeyRange};
 use argosy_device::Crash;
 use argosy_engine::conformance::Host;
 use argosy_engine::{Engine, WriteBatch, WriteOptions};
@@ -102,4 +103,45 @@ fn what_does_not_fit_goes_through_the_cache() {
     read_all(&engine);
     let cache = engine.stats().cache;
     assert_eq!((cache.bytes, cache.pinned_bytes), (0, 0));
+}
+
+/// A page of a range costs what it returns: as many leaves and segments from the one end as from the
+/// other, and in the middle, however many pairs the range has.
+#[test]
+fn a_page_costs_the_same_from_either_end() {
+    let all = KeyRange::all();
+    let half = |number: u64| format!("{number:06}").into_bytes();
+    let above = KeyRange::new(half(PAIRS / 2), None);
+    let below = KeyRange::new(half(0), Some(half(PAIRS / 2)));
+    for (range, direction, first) in [
+        (&all, Direction::Up, 0),
+        (&all, Direction::Down, PAIRS - 1),
+        (&above, Direction::Up, PAIRS / 2),
+        (&below, Direction::Down, PAIRS / 2 - 1),
+    ] {
+        let (_machine, engine) = loaded(8 << 20);
+        let snapshot = engine.snapshot();
+        let mut scan = snapshot.scan(range, direction).unwrap();
+        for pair in 0..100 {
+            let expected = match direction {
+                Direction::Up => first + pair,
+                Direction::Down => first - pair,
+            };
+            let (found, _) = scan.next().unwrap().unwrap();
+            assert_eq!(found, half(expected));
+        }
+        let (levels, cache) = (engine.stats().levels, engine.stats().cache);
+        let runs: usize = levels.iter().map(|level| level.runs).sum();
+        let segments: usize = levels.iter().map(|level| level.segments).sum();
+        assert!(segments > 10, "{segments}");
+        assert!(
+            cache.reader_misses <= runs as u64,
+            "{direction:?}: {cache:?}"
+        );
+        let leaves = cache.leaf_hits + cache.leaf_misses;
+        assert!(
+            leaves <= 8 * runs as u64,
+            "{direction:?}: {leaves} leaves of {runs} runs"
+        );
+    }
 }
