@@ -12,7 +12,7 @@ use std::sync::Arc;
 use argosy_base::{Direction, KeyRange};
 use argosy_device::{Crash, Device, Store};
 use argosy_engine::conformance::{Choices, Host};
-use argosy_engine::{Engine, EngineError, WriteBatch, WriteOptions};
+use argosy_engine::{Engine, EngineError, Snapshot, WriteBatch, WriteOptions};
 use argosy_lsm::inspect::{Region, Windows, verify_region};
 use argosy_lsm::level::Form;
 use argosy_lsm::{Compaction, Lsm, Settings, Version};
@@ -56,14 +56,32 @@ fn write(machine: &mut Machine, engine: &Lsm, choices: &mut Choices, model: &mut
     machine.step(engine);
 }
 
-fn check(engine: &Lsm, model: &Model) {
-    let snapshot = engine.snapshot();
-    let mut scan = snapshot.scan(&KeyRange::all(), Direction::Up).unwrap();
-    let mut left = model.iter();
-    while let Some((key, value)) = scan.next().unwrap() {
-        assert_eq!(Some((&key, &value)), left.next());
+/// Whether `snapshot` has the pairs of `model`, from either end of some ranges.
+fn shows(snapshot: &dyn Snapshot, model: &Model) {
+    let range = |from: u32, to: u32| {
+        let key = |number: u32| format!("{number:05}").into_bytes();
+        KeyRange::new(key(from), Some(key(to)))
+    };
+    let parts = (0..3000).step_by(37).map(|from| range(from, from + 91));
+    for range in parts.chain([KeyRange::all()]) {
+        let mut up = snapshot.scan(&range, Direction::Up).unwrap();
+        let inside = || model.iter().filter(|(key, _)| range.contains(key));
+        for pair in inside() {
+            let found = up.next().unwrap();
+            assert_eq!(found.as_ref().map(|(key, value)| (key, value)), Some(pair));
+        }
+        assert_eq!(up.next().unwrap(), None);
+        let mut down = snapshot.scan(&range, Direction::Down).unwrap();
+        for pair in inside().rev() {
+            let found = down.next().unwrap();
+            assert_eq!(found.as_ref().map(|(key, value)| (key, value)), Some(pair));
+        }
+        assert_eq!(down.next().unwrap(), None);
     }
-    assert_eq!(left.next(), None);
+}
+
+fn check(engine: &Lsm, model: &Model) {
+    shows(&*engine.snapshot(), model);
     for number in 0..3000 {
         let key = format!("{number:05}").into_bytes();
         let found = engine.get(&key).unwrap().value;
@@ -175,13 +193,7 @@ fn a_snapshot_keeps_its_trees() {
         write(&mut machine, &engine, &mut choices, &mut model);
     }
     assert!(engine.stats().compactions > before + 2);
-    let mut scan = snapshot.scan(&KeyRange::all(), Direction::Up).unwrap();
-    let mut left = then.iter();
-    while let Some((key, value)) = scan.next().unwrap() {
-        assert_eq!(Some((&key, &value)), left.next());
-    }
-    assert_eq!(left.next(), None);
-    drop(scan);
+    shows(&*snapshot, &then);
     drop(snapshot);
     check(&engine, &model);
 }
