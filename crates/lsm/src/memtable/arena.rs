@@ -188,6 +188,14 @@ impl Arena {
         ArenaEntry { word, key, value }
     }
 
+    /// Asks the processor to bring the entry at `address` near.
+    #[inline]
+    pub(super) fn prefetch(&self, address: Address) {
+        let at = address.0 as usize * UNIT;
+        let chunk = self.chunks[at >> self.chunk_shift].load(Ordering::Relaxed);
+        prefetch_line(chunk.wrapping_add(at & (self.chunk_bytes() - 1)));
+    }
+
     #[inline]
     const fn chunk_bytes(&self) -> usize {
         1 << self.chunk_shift
@@ -231,17 +239,20 @@ impl Drop for Arena {
 /// Asks the processor to bring `it` near, all of it at once rather than each line when it is first used.
 #[inline]
 pub(super) fn prefetch<T>(it: &T) {
+    for at in (0..size_of::<T>()).step_by(64) {
+        prefetch_line(ptr::from_ref(it).cast::<u8>().wrapping_add(at));
+    }
+}
+
+#[inline]
+#[cfg_attr(not(target_arch = "x86_64"), expect(unused_variables))]
+fn prefetch_line(at: *const u8) {
     #[cfg(target_arch = "x86_64")]
     {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        let start = ptr::from_ref(it).cast::<i8>();
-        for at in (0..size_of::<T>()).step_by(64) {
-            // SAFETY: a prefetch reads nothing and cannot fail, wherever it points.
-            unsafe { _mm_prefetch::<_MM_HINT_T0>(start.wrapping_add(at)) };
-        }
+        // SAFETY: a prefetch reads nothing and cannot fail, wherever it points.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) };
     }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = it;
 }
 
 /// An entry of an arena, borrowed.

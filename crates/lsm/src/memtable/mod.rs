@@ -225,7 +225,12 @@ impl Core {
     #[inline]
     fn after(&self, (spot, address): &(Spot, Address)) -> Option<(Spot, Address)> {
         match self.tree.next(spot) {
-            Ok(next) => next,
+            Ok(next) => {
+                if let Some((spot, _)) = &next {
+                    self.tree.prefetch_ahead(&self.arena, spot);
+                }
+                next
+            }
             Err(OutOfDate) => self.after_entry(*address),
         }
     }

@@ -217,6 +217,33 @@ impl Tree {
         }
     }
 
+    /// Has the entry brought near that is a few behind `spot`: a walk through the leaves is one through
+    /// memory in no order.
+    #[inline]
+    pub(super) fn prefetch_ahead(&self, arena: &Arena, spot: &Spot) {
+        /// About as many as a memory access takes as long as.
+        const AHEAD: usize = 6;
+        let Some(mut leaf) = self.leaves.get(spot.leaf) else {
+            return;
+        };
+        let (mut at, count) = (spot.at + AHEAD, leaf.entries.count());
+        if at >= count {
+            at -= count;
+            let Some(next) = self.leaves.get(leaf.next.load(Ordering::Relaxed)) else {
+                return;
+            };
+            leaf = next;
+        } else if at == count - 1 {
+            self.leaves.prefetch(leaf.next.load(Ordering::Relaxed));
+        }
+        // Whatever is read here while the writer changes it: addresses are of entries.
+        if at < leaf.entries.count()
+            && let Some(address) = leaf.entries.address(at)
+        {
+            arena.prefetch(address);
+        }
+    }
+
     // --- The writer ---
 
     /// Writes an entry into `arena`, which is this tree's only one, and inserts it.
