@@ -1,5 +1,6 @@
 //! `argosy bench`: YCSB against clusters that are started for it.
 
+mod asked;
 mod embedded;
 mod figure;
 
@@ -8,7 +9,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use argosy_base::AddressMode;
 use argosy_bench::driver::{PIPELINE_MAX, Route};
-use argosy_bench::figure::Figure;
 use argosy_bench::plot;
 use argosy_bench::report::{self, Report, Row};
 use argosy_bench::run::{self, BenchError, Configuration, Event, Labels, ServerHandle, Target};
@@ -24,7 +24,7 @@ use crate::failure::{Failure, chain};
 use crate::signals::Signals;
 use crate::units::Size;
 use embedded::Peer;
-use figure::{parse_figure, parse_scale};
+use figure::Rerun;
 
 /// Run YCSB and measure
 ///
@@ -39,16 +39,11 @@ use figure::{parse_figure, parse_scale};
     argosy bench --embedded --peer rocksdb --mix s,sd --records 5000000\n  \
     argosy bench --figure tebis-9 --scale 0.5 --plot tebis-9.svg")]
 pub struct Bench {
-    /// Workloads: load-a, run-a, run-b, run-c, run-d, run-e, run-f, run-g
-    #[arg(
-        long,
-        value_name = "NAMES",
-        value_delimiter = ',',
-        default_value = "load-a,run-a,run-c"
-    )]
+    /// Workloads: load-a, run-a, run-b, run-c, run-d, run-e, run-f, run-g [default: load-a,run-a,run-c]
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     workload: Vec<Workload>,
-    /// Mixes of pair sizes: s, m, l, sd, md, ld
-    #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = "s")]
+    /// Mixes of pair sizes: s, m, l, sd, md, ld [default: s]
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     mix: Vec<Mix>,
     /// Instead of --mix: so many of a hundred records are small, the rest half medium, half large
     #[arg(
@@ -62,12 +57,12 @@ pub struct Bench {
     /// Bytes of small, medium and large pairs: tebis (33, 148, 1228), talos (33, 123, 1023)
     #[arg(long, value_name = "NAME", default_value_t)]
     sizes: Sizes,
-    /// Records to load
-    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
-    records: u64,
-    /// Operations of each workload that does not load
-    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
-    ops: u64,
+    /// Records to load [default: 1000000]
+    #[arg(long, value_name = "N")]
+    records: Option<u64>,
+    /// Operations of each workload that does not load [default: 1000000]
+    #[arg(long, value_name = "N")]
+    ops: Option<u64>,
     /// Where values lie
     #[arg(long, value_enum, value_delimiter = ',', default_value = "hybrid")]
     placement: Vec<Placement>,
@@ -114,8 +109,9 @@ pub struct Bench {
     #[arg(long, value_name = "N", default_value_t = 16)]
     pipeline: usize,
     /// Memtables of each server, divided over the regions it keeps memtables of; up to 3 of each exist
-    #[arg(long, value_name = "SIZE", default_value = "16MiB")]
-    l0_bytes: Size,
+    /// [default: 16MiB]
+    #[arg(long, value_name = "SIZE")]
+    l0_bytes: Option<Size>,
     /// Under build-index: divide that by the regions a server is primary of alone
     #[arg(long)]
     l0_per_replica: bool,
@@ -140,28 +136,8 @@ pub struct Bench {
     /// figures: 3]
     #[arg(long, value_name = "N")]
     repeat: Option<usize>,
-    /// Rerun a paper's comparison: talos-6, talos-8, talos-9, talos-10, tebis-8, tebis-9, tebis-10,
-    /// tebis-12
-    #[arg(
-        long,
-        value_name = "NAME",
-        value_parser = parse_figure,
-        conflicts_with_all = [
-            "workload", "mix", "small_percent", "sizes", "records", "ops", "placement",
-            "replication", "address", "servers", "replicas", "layout", "l0_bytes", "growth_factor", "memory",
-            "embedded", "peer",
-        ]
-    )]
-    figure: Option<&'static Figure>,
-    /// How large a figure is: 1 is 500,000 records, and some minutes on two cores
-    #[arg(
-        long,
-        value_name = "X",
-        value_parser = parse_scale,
-        default_value = "1",
-        requires = "figure"
-    )]
-    scale: u64,
+    #[command(flatten)]
+    rerun: Rerun,
     /// Call the engine in this process instead of servers: one client thread, one background thread
     #[arg(long)]
     embedded: bool,
@@ -205,7 +181,7 @@ impl Bench {
         self.check()?;
         // Better now than after hours of measuring.
         self.draw(&[])?;
-        if let Some(figure) = self.figure {
+        if let Some(figure) = self.rerun.figure {
             return self.run_figure(figure);
         }
         let running = Running::watched()?;
@@ -260,7 +236,7 @@ impl Bench {
 
     fn check(&self) -> Result<(), Failure> {
         let refuse = |reason: &str| Err(Failure::Usage(reason.to_owned()));
-        if self.records == 0 || self.clients == 0 || self.repeat == Some(0) {
+        if self.records() == 0 || self.clients == 0 || self.repeat == Some(0) {
             return refuse("--records, --clients and --repeat are at least 1");
         }
         self.peer.iter().try_for_each(|peer| peer.check())?;
@@ -317,7 +293,7 @@ impl Bench {
 
     fn mixes(&self) -> Vec<Mix> {
         if self.small_percent.is_empty() {
-            return self.mix.clone();
+            return self.named_mixes();
         }
         let percents = self.small_percent.iter();
         percents
@@ -344,10 +320,10 @@ impl Bench {
         };
         format!(
             "{system} | records {} ops {} sizes {} | l0 {} growth {} memory {} | seed {} | {takes}\n",
-            self.records,
-            self.ops,
+            self.records(),
+            self.ops(),
             self.sizes,
-            self.l0_bytes,
+            self.l0_bytes(),
             self.growth_factor,
             self.memory,
             self.seed,
@@ -379,7 +355,7 @@ impl Bench {
             "client={} layout={} l0_bytes={}{} growth_factor={} memory_limit={}",
             self.client,
             self.layout.name(),
-            self.l0_bytes.0,
+            self.l0_bytes().0,
             ["", " l0_per_replica"][usize::from(self.l0_per_replica)],
             self.growth_factor,
             self.memory.0
@@ -424,13 +400,13 @@ impl Bench {
             },
             mix: system.mix,
             sizes: self.sizes,
-            records: self.records,
-            ops: self.ops,
+            records: self.records(),
+            ops: self.ops(),
             clients: self.clients,
             door: self.client,
             pipeline: self.pipeline,
             seed: self.seed,
-            workloads: self.workload.clone(),
+            workloads: self.workloads(),
         }
     }
 
@@ -466,7 +442,7 @@ impl Bench {
             memory: MemorySection { limit: self.memory },
             storage: StorageSection {
                 device_bytes: self.device_bytes,
-                l0_bytes: self.l0_bytes,
+                l0_bytes: self.l0_bytes(),
                 l0_per_replica: self.l0_per_replica,
                 placement: system.placement,
                 growth_factor: self.growth_factor,

@@ -9,6 +9,7 @@
 
 use std::net::SocketAddr;
 
+use argosy_base::range::Starts;
 use argosy_base::{Clock, Instant};
 use hdrhistogram::Histogram;
 
@@ -148,6 +149,8 @@ struct Client<'a> {
     job: &'a Job<'a>,
     /// The server that this client talks to where there are no routes.
     home: usize,
+    /// Where routes begin.
+    starts: Starts,
     way: Way,
     value: Vec<u8>,
     /// Records that were read in this round, to be written.
@@ -165,6 +168,7 @@ pub fn run_client(
     let mut client = Client {
         job,
         home: client % job.servers.len(),
+        starts: Starts::new(job.routes.iter().map(|route| &*route.start)),
         way: Way::new(job.door, job.servers)?,
         value: vec![0; VALUE_BYTES_MAX],
         read: Vec::new(),
@@ -238,10 +242,8 @@ impl Client<'_> {
 
     fn server_of(&self, key: &[u8]) -> usize {
         let routes = self.job.routes;
-        let behind = routes.partition_point(|route| route.start.as_slice() <= key);
-        behind
-            .checked_sub(1)
-            .map_or(self.home, |place| routes[place].server)
+        let place = self.starts.index_of(key, |place| &*routes[place].start);
+        routes.get(place).map_or(self.home, |route| route.server)
     }
 
     /// Takes the answer to `pending` and checks it.

@@ -48,7 +48,7 @@ impl Bench {
     /// What our engine is told.
     fn engine_settings(&self, system: &System) -> argosy_lsm::Settings {
         let default = argosy_lsm::Settings::default();
-        let l0_bytes = self.l0_bytes.bytes();
+        let l0_bytes = self.l0_bytes().bytes();
         let memtables = default.memtables_max.saturating_mul(l0_bytes);
         let cache_bytes = self.memory.bytes().saturating_sub(memtables);
         argosy_lsm::Settings {
@@ -65,7 +65,7 @@ impl Bench {
     /// What a peer is told.
     #[cfg(feature = "peers")]
     fn rocksdb_settings(&self) -> argosy_peers::rocksdb::Settings {
-        let (memory, buffer) = (self.memory.bytes(), self.l0_bytes.bytes());
+        let (memory, buffer) = (self.memory.bytes(), self.l0_bytes().bytes());
         argosy_peers::rocksdb::Settings::within(memory, buffer)
     }
 

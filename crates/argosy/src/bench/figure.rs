@@ -9,7 +9,7 @@ use argosy_bench::figure::bars;
 use argosy_bench::figure::outcome::{Outcome, Takes};
 use argosy_bench::figure::{BackupL0, Figure, Point, RECORDS_AT_SCALE_1, Scale, System as Asked};
 use argosy_bench::report::Row;
-use clap::ValueEnum;
+use clap::{Args, ValueEnum};
 
 use super::{Bench, Running, System};
 use crate::budget;
@@ -33,6 +33,33 @@ const MEMORY_MIB_MAX: u64 = 1 << 20;
 
 /// Least and most `--scale`.
 const SCALE_RANGE: std::ops::RangeInclusive<f64> = 0.01..=1000.0;
+
+/// Which comparison is rerun, and how large.
+#[derive(Args, Clone, Debug)]
+pub(super) struct Rerun {
+    /// Rerun a paper's comparison: talos-6, talos-8, talos-9, talos-10, tebis-8, tebis-9, tebis-10,
+    /// tebis-12. --mix and --workload leave out others; --records, --ops and --l0-bytes replace what
+    /// --scale says
+    #[arg(
+        long,
+        value_name = "NAME",
+        value_parser = parse_figure,
+        conflicts_with_all = [
+            "small_percent", "sizes", "placement", "replication", "address", "servers", "replicas",
+            "layout", "growth_factor", "memory", "embedded", "peer",
+        ]
+    )]
+    pub(super) figure: Option<&'static Figure>,
+    /// How large a figure is: 1 is 500,000 records, and some minutes on two cores
+    #[arg(
+        long,
+        value_name = "X",
+        value_parser = parse_scale,
+        default_value = "1",
+        requires = "figure"
+    )]
+    pub(super) scale: u64,
+}
 
 /// A figure by its name.
 pub(super) fn parse_figure(name: &str) -> Result<&'static Figure, String> {
@@ -64,7 +91,26 @@ pub(super) fn parse_scale(text: &str) -> Result<u64, String> {
 impl Bench {
     /// Reruns `figure`.
     pub(super) fn run_figure(&self, figure: &'static Figure) -> Result<(), Failure> {
-        let scale = Scale::of(self.scale);
+        let mut scale = Scale::of(self.rerun.scale);
+        scale.records = self.records.unwrap_or(scale.records);
+        scale.ops = self.ops.unwrap_or(scale.records / 2);
+        if let Some(l0_bytes) = self.l0_bytes {
+            scale.l0_bytes = l0_bytes.0;
+        }
+        let points = figure.points.iter();
+        let points: Vec<&Point> = points
+            .filter(|point| self.mix.is_empty() || self.mix.contains(&point.mix()))
+            .collect();
+        let names = figure.workloads.iter();
+        let workloads: Result<Vec<Workload>, _> = names.map(|name| name.parse()).collect();
+        let mut workloads = workloads.map_err(Failure::Usage)?;
+        workloads.retain(|one| self.workload.is_empty() || self.workload.contains(one));
+        if points.is_empty() || workloads.is_empty() {
+            let name = figure.name;
+            let why =
+                format!("{name} has none of the mixes, or of the workloads, that were asked for");
+            return Err(Failure::Usage(why));
+        }
         let running = Running::watched()?;
         let table = self.output == OutputFormat::Table;
         if table {
@@ -74,7 +120,14 @@ impl Bench {
             .systems
             .iter()
             .partition(|asked| system_of(figure, asked).is_some());
-        let takes = self.take((figure, scale), &present, &running)?;
+        let limits = Self {
+            workload: workloads,
+            records: Some(scale.records),
+            ops: Some(scale.ops),
+            l0_bytes: Some(Size(scale.l0_bytes)),
+            ..self.clone()
+        };
+        let takes = limits.take((figure, scale), (&points, &present), &running)?;
         let missing = missing.iter().map(|asked| asked.label).collect();
         let outcome = Outcome::new(figure, scale, &takes, missing);
         if let Some(path) = &self.plot {
@@ -116,13 +169,13 @@ impl Bench {
     fn take(
         &self,
         (figure, scale): (&Figure, Scale),
-        systems: &[&Asked],
+        (points, systems): (&[&Point], &[&Asked]),
         running: &Running,
     ) -> Result<Vec<Takes>, Failure> {
         let repeat = self.repeat.unwrap_or(REPEAT);
         let mut takes = BTreeMap::new();
         for repetition in 1..=repeat {
-            for (p, point) in figure.points.iter().enumerate() {
+            for (p, point) in points.iter().enumerate() {
                 for (s, asked) in systems.iter().enumerate() {
                     eprintln!(
                         "{repetition}/{repeat}: {}, mix {}, growth factor {}",
@@ -154,13 +207,8 @@ impl Bench {
         let mut system = system.expect("only what there is is measured");
         system.mix = point.mix();
         system.compaction = self.compaction.first().copied().unwrap_or_default();
-        let workload: Result<Vec<Workload>, _> =
-            figure.workloads.iter().map(|name| name.parse()).collect();
         let mut bench = Self {
-            workload: workload.map_err(Failure::Usage)?,
             sizes: figure.sizes(),
-            records: scale.records,
-            ops: scale.ops,
             servers: figure.servers,
             replicas: Some(figure.replicas),
             regions: Some(self.regions.unwrap_or(figure.servers)),
@@ -170,7 +218,6 @@ impl Bench {
                 Primaries::Spread
             },
             growth_factor: point.growth_factor,
-            l0_bytes: Size(scale.l0_bytes),
             l0_per_replica: asked.l0 == BackupL0::Own,
             ..self.clone()
         };

@@ -215,7 +215,8 @@ impl Channel {
     /// Wakes the server's thread if it sleeps and something was laid since. Once for many requests: a
     /// server that is woken for the first of them takes the processor from whoever lays the others.
     pub(super) fn ring(&self) {
-        if !self.unrung.swap(false, Ordering::Relaxed) {
+        // Asked for each answer that is waited for, and mostly there is nothing: a load costs less.
+        if !self.unrung.load(Ordering::Relaxed) || !self.unrung.swap(false, Ordering::Relaxed) {
             return;
         }
         // Pairs with the server's, between saying that it sleeps and looking once more.
