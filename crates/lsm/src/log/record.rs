@@ -29,7 +29,6 @@
 //!   says that this LSN and all below were durable when it was written.
 //! - A *pad* is a zero byte and no record: what follows, up to the end of its block, is zero.
 
-use argosy_base::checksum::extend;
 use argosy_base::codec::{Reader, put_varint, varint_len};
 use argosy_base::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use argosy_base::{Identity, Lsn};
@@ -285,7 +284,7 @@ fn crc_matches(record: &[u8], here: Identity) -> bool {
 }
 
 fn checksum(here: Identity, kind: u8, rest: &[u8]) -> u32 {
-    extend(extend(here.seed(), &[kind]), rest)
+    here.checksum_of([&[kind][..], rest].into_iter())
 }
 
 #[cfg(test)]

@@ -50,7 +50,7 @@ fn the_bytes_never_change() {
         b"keyvalue",
     ];
     assert_eq!(bytes[5..], rest.concat());
-    let crc = extend(HERE.checksum(&bytes[..1]), &bytes[5..]);
+    let crc = HERE.checksum_of([&bytes[..1], &bytes[5..]].into_iter());
     assert_eq!(bytes[1..5], crc.to_le_bytes());
     let mark = bytes_of(&Record::mark(Lsn(3)));
     assert_eq!((mark[0], &mark[5..]), (3, &[3, 0, 0][..]), "absolute");

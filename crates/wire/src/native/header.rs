@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use argosy_base::checksum::{Identity, Kind, extend};
+use argosy_base::checksum::{Identity, Kind};
 use argosy_base::{Epoch, RegionId, SegmentNumber};
 
 use super::{END_BYTES, Garbage, MARK, Shape, Shared, end_mark};
@@ -288,9 +288,14 @@ pub(super) enum Way {
     ToClient = 2,
 }
 
-/// The checksum of a message before its payload.
+/// The checksum of a message.
 #[inline]
-pub(super) fn header_checksum(way: Way, number: u64, header: &[u8; COVERED]) -> u32 {
+pub(super) fn message_checksum(
+    way: Way,
+    number: u64,
+    header: &[u8; COVERED],
+    payload: &[&[u8]],
+) -> u32 {
     let identity = Identity {
         kind: Kind::Client,
         region: RegionId(0),
@@ -298,7 +303,8 @@ pub(super) fn header_checksum(way: Way, number: u64, header: &[u8; COVERED]) -> 
         epoch: Epoch(0),
         offset: way as u32,
     };
-    extend(identity.seed(), header)
+    let header = core::iter::once(&header[..]);
+    identity.checksum_of(header.chain(payload.iter().copied()))
 }
 
 /// The rendezvous word.
@@ -373,10 +379,9 @@ pub fn write_reply(
     );
     put_word(&mut header, 12, reply.map);
     header[23] = reply.flags.0;
-    let mut checksum = header_checksum(Way::ToClient, reply.id.into(), &header);
+    let checksum = message_checksum(Way::ToClient, reply.id.into(), &header, parts);
     let mut to = at + HEADER_BYTES;
     for part in parts {
-        checksum = extend(checksum, part);
         memory.write(to, part);
         to += part.len();
     }
@@ -417,8 +422,8 @@ pub fn read_reply(
     payload.clear();
     payload.resize(len, 0);
     memory.read(at + HEADER_BYTES, payload);
-    let checksum = header_checksum(Way::ToClient, id.into(), &header);
-    if extend(checksum, payload) != expected || word(&header, 4) != id {
+    let checksum = message_checksum(Way::ToClient, id.into(), &header, &[payload]);
+    if checksum != expected || word(&header, 4) != id {
         return Err(Garbage {
             what: "a reply's checksum",
             found: expected.into(),

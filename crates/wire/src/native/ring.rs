@@ -2,10 +2,9 @@
 
 use alloc::vec::Vec;
 
-use argosy_base::checksum::extend;
 use argosy_base::{Epoch, RegionId};
 
-use super::header::{COVERED, Way, checksum_in, has_end, header_checksum, put_end, rendezvous};
+use super::header::{COVERED, Way, checksum_in, has_end, message_checksum, put_end, rendezvous};
 use super::{
     Flags, Garbage, HEADER_BYTES, Op, REQUESTS_AT, Request, Shape, Shared, Slot, message_bytes,
 };
@@ -88,10 +87,9 @@ impl RequestWriter {
         self.make_room(memory, bytes)?;
         let at = REQUESTS_AT + offset_of(self.tail, self.shape);
         let header = request.encode(len);
-        let mut checksum = header_checksum(Way::ToServer, self.tail, &header);
+        let checksum = message_checksum(Way::ToServer, self.tail, &header, parts);
         let mut to = at + HEADER_BYTES;
         for part in parts {
-            checksum = extend(checksum, part);
             memory.write(to, part);
             to += part.len();
         }
@@ -124,7 +122,7 @@ impl RequestWriter {
         let at = REQUESTS_AT + offset_of(self.tail, self.shape);
         let header = noop.encode(0);
         memory.write(at, &header);
-        let checksum = header_checksum(Way::ToServer, self.tail, &header);
+        let checksum = message_checksum(Way::ToServer, self.tail, &header, &[]);
         memory.store(at + COVERED, rendezvous(checksum));
         self.tail += to_end as u64;
     }
@@ -214,8 +212,8 @@ impl RequestReader {
             payload.clear();
             payload.resize(len, 0);
             memory.read(at + HEADER_BYTES, payload);
-            let checksum = header_checksum(Way::ToServer, self.head, &header);
-            if extend(checksum, payload) != expected {
+            let checksum = message_checksum(Way::ToServer, self.head, &header, &[payload]);
+            if checksum != expected {
                 return Err(Garbage {
                     what: "a request's checksum",
                     found: expected.into(),
