@@ -103,6 +103,8 @@ fn serve(config: &ServerConfig, signals: &Signals) -> Result<(), Failure> {
         resp: bind(config.resp.addr)?,
         resp_threads: RESP_THREADS,
         native_threads: config.native.threads,
+        native_workers: config.native.workers,
+        native_queue: config.native.queue,
         native_spin: config.native.spin.0,
         admin: bind(config.admin.addr)?,
         spin: SPIN,

@@ -36,6 +36,12 @@ pub const NATIVE_TAKEN_IN: &str = "native_connections_received";
 pub const NATIVE_REFUSED: &str = "native_connections_refused";
 /// Answers to native clients so far, errors included.
 pub const NATIVE_ANSWERS: &str = "native_requests_processed";
+/// Native requests that workers carried out because they needed the device, so far.
+pub const NATIVE_TASKS: &str = "native_tasks";
+/// Native requests that wait for a worker.
+pub const NATIVE_TASKS_QUEUED: &str = "native_tasks_queued";
+/// Native requests so far that found the queue of the workers full, and had their client wait.
+pub const NATIVE_QUEUE_FULL: &str = "native_queue_full";
 /// Native clients that were ended since they wrote what is no request.
 pub const NATIVE_GARBLED: &str = "native_garbled";
 

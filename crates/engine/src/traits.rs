@@ -161,9 +161,34 @@ pub trait Engine: Send + Sync {
     /// commit LSN before it answers. May block its thread for a device read.
     fn get(&self, key: &[u8]) -> Result<Found, EngineError>;
 
+    /// [`get`](Self::get) for a thread that must not wait for the device: `None` where it would take a
+    /// read from there. Nothing has been read then. Not every engine is able to tell.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get)'s.
+    fn get_in_memory(&self, key: &[u8]) -> Result<Option<Found>, EngineError> {
+        let _ = key;
+        Ok(None)
+    }
+
     /// Appends `batch` to the log and makes it visible to [`get`](Self::get). Returns at once;
     /// when it is committed is for the driver to find out. Writes of one region are serialised.
     fn write(&self, batch: &WriteBatch, options: WriteOptions) -> Result<Written, EngineError>;
+
+    /// [`write`](Self::write) for a thread that must not wait for the device: `None` where it would take
+    /// a read from there to know what the keys are bound to, for a condition or for the answer. Nothing
+    /// has been written then.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write)'s.
+    fn write_in_memory(
+        &self,
+        batch: &WriteBatch,
+        options: WriteOptions,
+    ) -> Result<Option<Written>, EngineError> {
+        let _ = (batch, options);
+        Ok(None)
+    }
 
     /// A view of everything up to the commit LSN.
     fn snapshot(&self) -> Box<dyn Snapshot>;

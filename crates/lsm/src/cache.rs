@@ -239,6 +239,44 @@ impl NodeCache {
         found
     }
 
+    /// [`leaf`](Self::leaf), for whoever asks again in another way where there is none: a miss is not
+    /// counted. So with the three that follow.
+    #[must_use]
+    pub(crate) fn leaf_in_memory(&self, key: CacheKey) -> Option<Leaf> {
+        let Some(Cached::Leaf(leaf)) = self.entries.get(&key) else {
+            return None;
+        };
+        self.leaves.count(true);
+        Some(leaf)
+    }
+
+    #[must_use]
+    pub(crate) fn index_node_in_memory(&self, key: CacheKey) -> Option<Leaf> {
+        let Some(Cached::Leaf(node)) = self.entries.get(&key) else {
+            return None;
+        };
+        self.indexes.count(true);
+        Some(node)
+    }
+
+    #[must_use]
+    pub(crate) fn value_in_memory(&self, key: CacheKey) -> Option<Arc<[u8]>> {
+        let Some(Cached::Value(value)) = self.entries.get(&key) else {
+            return None;
+        };
+        self.values.count(true);
+        Some(value)
+    }
+
+    #[must_use]
+    pub(crate) fn reader_in_memory(&self, key: CacheKey) -> Option<Arc<SegmentReader>> {
+        let Some(Cached::Reader(reader)) = self.entries.get(&key) else {
+            return None;
+        };
+        self.readers.count(true);
+        Some(reader)
+    }
+
     /// Keeps `leaf` under `key`, if there is room for it.
     pub fn keep_leaf(&self, key: CacheKey, leaf: Leaf) {
         self.entries.insert(key, Cached::Leaf(leaf));

@@ -11,7 +11,7 @@
 //! Reading order, top down:
 //!
 //! - [`db`]: the engine, its three lanes (readers, writers, background), and how it begins.
-//! - [`read`], [`snapshot`]: how a key is found.
+//! - [`read`], [`snapshot`]: how a key is found; [`probe`]: without the device.
 //! - [`memtable`], [`log`]: where a write goes.
 //! - [`compaction`]: which part of which level is merged when, and how.
 //! - [`level`], [`filter`], [`cache`], [`merge`]: segments, and reading them.
@@ -36,6 +36,7 @@ pub mod log;
 pub mod manifest;
 pub mod memtable;
 pub mod merge;
+pub mod probe;
 pub mod read;
 pub mod replica;
 pub mod settings;

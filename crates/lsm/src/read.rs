@@ -151,6 +151,18 @@ pub struct FilterCounts {
     pub misled: AtomicU64,
 }
 
+impl FilterCounts {
+    /// Counts what they did for one get.
+    #[inline]
+    pub(crate) fn count(&self, spared: u64, misled: u64) {
+        for (counter, n) in [(&self.spared, spared), (&self.misled, misled)] {
+            if n > 0 {
+                counter.fetch_add(n, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
 /// A moment of the region. See the module documentation.
 pub struct ReadView {
     /// Newest first; the first is the one that is written to.
@@ -215,14 +227,7 @@ impl ReadView {
             }
             misled += 1;
         }
-        for (counter, n) in [
-            (&reading.filters.spared, spared),
-            (&reading.filters.misled, misled),
-        ] {
-            if n > 0 {
-                counter.fetch_add(n, Ordering::Relaxed);
-            }
-        }
+        reading.filters.count(spared, misled);
         Ok(found)
     }
 
@@ -379,7 +384,7 @@ impl<const DOWN: bool> Scan for RangeScan<DOWN> {
 }
 
 /// The large log of a version, as the log code reads it.
-struct VersionLog<'a>(&'a Version);
+pub(crate) struct VersionLog<'a>(pub(crate) &'a Version);
 
 impl LogSource for VersionLog<'_> {
     type Error = DeviceError;

@@ -23,6 +23,8 @@ pub(crate) struct Post<A> {
     pub arrivals: Vec<A>,
     /// Finish what has been received, and end.
     pub stop: bool,
+    /// Something that the owner waits for has happened elsewhere: it has to look.
+    pub nudged: bool,
 }
 
 impl<A> Default for Post<A> {
@@ -31,13 +33,14 @@ impl<A> Default for Post<A> {
             answers: Vec::new(),
             arrivals: Vec::new(),
             stop: false,
+            nudged: false,
         }
     }
 }
 
 impl<A> Post<A> {
     const fn is_empty(&self) -> bool {
-        self.answers.is_empty() && self.arrivals.is_empty() && !self.stop
+        self.answers.is_empty() && self.arrivals.is_empty() && !self.stop && !self.nudged
     }
 }
 
@@ -71,6 +74,12 @@ impl<A> Mailbox<A> {
 
     pub(crate) fn stop(&self) {
         self.lock().stop = true;
+        self.wake();
+    }
+
+    /// Has the owner look at what it waits for.
+    pub(crate) fn nudge(&self) {
+        self.lock().nudged = true;
         self.wake();
     }
 

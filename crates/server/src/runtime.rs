@@ -3,6 +3,7 @@
 //! ```text
 //! resp-0..   epoll: RESP sessions, and what they ask of the node, at once
 //! native-0.. clients in shared memory, and what they ask of the node; spins a little, then epoll
+//! worker-0.. what native clients ask that needs the device; sleep while there is nothing
 //! fabric     links, messages of other servers, deadlines; spins a little, then parks on the bell
 //! background engines and backups' storage; parks until a device or an engine wakes it
 //! admin      health, metrics and status over HTTP
@@ -64,6 +65,10 @@ pub struct ServerOptions {
     pub resp_threads: NonZeroUsize,
     /// Threads that serve native clients; 0 for none.
     pub native_threads: usize,
+    /// Threads that carry out those of their requests that need the device.
+    pub native_workers: usize,
+    /// Most requests that wait for one of these.
+    pub native_queue: usize,
     /// How long they look for requests before they sleep.
     pub native_spin: Duration,
     /// Where health is asked for; bound already.
@@ -171,6 +176,8 @@ impl Server {
             server: options.id,
             incarnation,
             spin: options.native_spin,
+            workers: options.native_workers,
+            tasks_max: options.native_queue,
             memory_bytes_max: options.node.memory.native,
             ..native::Settings::default()
         };

@@ -111,6 +111,35 @@ pub enum ServiceError {
     },
 }
 
+/// What became of a request of a thread that must not wait: see [`Service::call_now`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Begun {
+    /// It was answered.
+    Answered(Response),
+    /// Its answer will be delivered.
+    Waits,
+    /// Nothing was done: it has to be called by a thread that may wait for the device.
+    Blocks,
+}
+
+impl Begun {
+    /// The answer, if there is one.
+    #[must_use]
+    pub fn answered(self) -> Option<Response> {
+        match self {
+            Self::Answered(response) => Some(response),
+            Self::Waits | Self::Blocks => None,
+        }
+    }
+}
+
+impl From<Option<Response>> for Begun {
+    #[inline]
+    fn from(answer: Option<Response>) -> Self {
+        answer.map_or(Self::Waits, Self::Answered)
+    }
+}
+
 /// Where late answers go.
 pub trait ReplySink: Send + Sync {
     /// Takes the answer to the request that was given `token`. Called once a request, from any
@@ -127,6 +156,13 @@ pub trait Service: Send + Sync {
     /// `sink` under `token`.
     fn call(&self, request: Request<'_>, sink: &Arc<dyn ReplySink>, token: u64)
     -> Option<Response>;
+
+    /// [`call`](Self::call), for a thread that must not wait for a device. A service that cannot tell
+    /// whether it would says that it does.
+    fn call_now(&self, request: Request<'_>, sink: &Arc<dyn ReplySink>, token: u64) -> Begun {
+        let _ = (request, sink, token);
+        Begun::Blocks
+    }
 
     /// Sets everything in motion that was called from this thread since the last flush.
     fn flush(&self);

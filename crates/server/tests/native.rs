@@ -5,8 +5,8 @@
 use std::io::Write as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use argosy_base::{Clock, Epoch, Instant, KeyRange, Outcome, RegionId, ServerId, info};
@@ -15,7 +15,9 @@ use argosy_client::{ClientError, Only, Span};
 use argosy_coordinator::{ClusterId, ClusterMap, Region, Replication, Server};
 use argosy_server::native::{Front, Listener, Place, Routes, Settings, Start};
 use argosy_server::resp::fake::Fake;
-use argosy_server::service::{Service, ServiceError};
+use argosy_server::service::{
+    Begun, InfoSection, ReplySink, Request, Response, Service, ServiceError,
+};
 
 /// The system's clock: this is an outer shell.
 struct SystemClock;
@@ -91,31 +93,44 @@ struct Running {
 
 /// Server `id` of `map`.
 fn start(dir: &Path, id: u32, map: &ClusterMap, fake: &Arc<Fake>, threads: usize) -> Running {
-    let place = Place { root: dir };
     let settings = Settings {
         server: ServerId(id),
         memory_bytes_max: 8 << 20,
         ..Settings::default()
     };
-    let socket = place.socket(ServerId(id));
-    let routes = Routes::new(ServerId(id), map, |id| place.socket(id));
-    let front = Arc::new(Front::new(settings, routes, &socket));
     let service: Arc<dyn Service> = Arc::clone(fake) as Arc<dyn Service>;
-    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-    let listener = Listener::start(&Start {
-        socket: &socket,
-        front: &front,
-        threads,
-        service: &service,
-        clock: &clock,
-    })
-    .unwrap();
+    let (front, listener, socket) = serve(dir, settings, map, &service, threads);
     Running {
         front,
         fake: Arc::clone(fake),
         listener: Some(listener),
         socket,
     }
+}
+
+/// Serves `service`.
+fn serve(
+    dir: &Path,
+    settings: Settings,
+    map: &ClusterMap,
+    service: &Arc<dyn Service>,
+    threads: usize,
+) -> (Arc<Front>, Listener, PathBuf) {
+    let id = settings.server.0;
+    let place = Place { root: dir };
+    let socket = place.socket(ServerId(id));
+    let routes = Routes::new(ServerId(id), map, |id| place.socket(id));
+    let front = Arc::new(Front::new(settings, routes, &socket));
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let listener = Listener::start(&Start {
+        socket: &socket,
+        front: &front,
+        threads,
+        service,
+        clock: &clock,
+    })
+    .unwrap();
+    (front, listener, socket)
 }
 
 fn both(dir: &Dir) -> [Running; 2] {
@@ -535,4 +550,103 @@ fn what_is_asked_is_counted_by_command_and_result() {
     let told = |name: &str| told.iter().find(|(key, _)| key == name).unwrap().1.clone();
     assert_eq!(told(info::NATIVE_ANSWERS), "44");
     assert_eq!(told(info::NATIVE_TAKEN_IN), "1");
+}
+
+/// A service that reads keys with a `c` from a device that does not answer until its gate is opened.
+#[derive(Default)]
+struct Gated {
+    fake: Fake,
+    open: Mutex<bool>,
+    bell: Condvar,
+    blocked: AtomicU32,
+}
+
+impl Gated {
+    fn open(&self) {
+        *self.open.lock().unwrap() = true;
+        self.bell.notify_all();
+    }
+}
+
+fn is_cold(request: &Request<'_>) -> bool {
+    match request {
+        Request::Get { key } => key.starts_with(b"c"),
+        Request::Scan { .. } => true,
+        _ => false,
+    }
+}
+
+impl Service for Gated {
+    fn call(
+        &self,
+        request: Request<'_>,
+        sink: &Arc<dyn ReplySink>,
+        token: u64,
+    ) -> Option<Response> {
+        if is_cold(&request) {
+            self.blocked.fetch_add(1, Ordering::Relaxed);
+            let open = self.open.lock().unwrap();
+            drop(self.bell.wait_while(open, |open| !*open).unwrap());
+        }
+        self.fake.call(request, sink, token)
+    }
+
+    fn call_now(&self, request: Request<'_>, sink: &Arc<dyn ReplySink>, token: u64) -> Begun {
+        if is_cold(&request) {
+            return Begun::Blocks;
+        }
+        self.fake.call(request, sink, token).into()
+    }
+
+    fn flush(&self) {}
+
+    fn info(&self) -> Vec<InfoSection> {
+        Vec::new()
+    }
+
+    fn ready(&self) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_get_that_waits_for_the_device_holds_up_no_other_client() {
+    let dir = Dir::new();
+    let gated = Arc::new(Gated::default());
+    let service: Arc<dyn Service> = Arc::clone(&gated) as Arc<dyn Service>;
+    let settings = Settings {
+        workers: 2,
+        tasks_max: 4,
+        ..Settings::default()
+    };
+    let (front, listener, socket) = serve(&dir.0, settings, &map([0, 0]), &service, 1);
+    let connect = || Client::connect(&socket.to_string_lossy()).unwrap();
+    let (cold, warm) = (connect(), connect());
+    // Both workers are blocked, four more wait, and the seventh finds no room.
+    let keys: Vec<_> = (0..7).map(|n| format!("c{n}").into_bytes()).collect();
+    let mut gets = Vec::new();
+    for (n, key) in keys.iter().enumerate() {
+        gets.push(cold.submit(Ask::Get { key }).unwrap());
+        if n == 1 {
+            cold.flush();
+            until(|| gated.blocked.load(Ordering::Relaxed) == 2);
+        }
+    }
+    cold.flush();
+    until(|| front.tasks().queue_full == 1);
+    for n in 0..200u32 {
+        warm.put(b"argo", &n.to_le_bytes()).unwrap();
+        assert_eq!(warm.get(b"argo").unwrap().unwrap(), n.to_le_bytes());
+    }
+    assert_eq!(front.tasks().queued, 4);
+    gated.open();
+    for get in gets {
+        assert_eq!(cold.wait(get, &mut Vec::new()).unwrap(), Answer::Absent);
+    }
+    let page = cold.page(&Span::all(), 10).unwrap();
+    assert_eq!(page.pairs.len(), 1);
+    assert_eq!(cold.multi_get(&[b"argo", b"c1"]).unwrap()[1], None);
+    until(|| front.tasks().done == 9);
+    assert_eq!((front.tasks().queued, front.tasks().queue_full), (0, 1));
+    drop((cold, warm, listener));
 }

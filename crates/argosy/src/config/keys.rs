@@ -19,7 +19,7 @@ const fn key(section: &'static str, name: &'static str, about: &'static str) -> 
 }
 
 /// All keys. A test keeps this table and the types that are deserialised in step.
-pub const KEYS: [Key; 19] = [
+pub const KEYS: [Key; 21] = [
     key("server", "id", "This server's number in the region map."),
     key("server", "data-dir", "Where the device and the lock lie."),
     key("resp", "addr", "Where the Redis protocol is spoken."),
@@ -32,6 +32,16 @@ pub const KEYS: [Key; 19] = [
         "native",
         "spin",
         "How long such a thread looks for requests before it sleeps.",
+    ),
+    key(
+        "native",
+        "workers",
+        "Threads that carry out those of their requests that need the device; 0: the same threads do.",
+    ),
+    key(
+        "native",
+        "queue",
+        "Requests that may wait for a worker; then clients with more have to wait.",
     ),
     key("admin", "addr", "Where /livez and /readyz are answered."),
     key(

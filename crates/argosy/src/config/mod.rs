@@ -22,6 +22,7 @@ pub mod keys;
 pub mod layers;
 
 use std::net::SocketAddr;
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -98,6 +99,10 @@ pub struct NativeSection {
     pub threads: usize,
     /// How long such a thread looks for requests before it sleeps.
     pub spin: Span,
+    /// Threads that carry out those of their requests that need the device; 0: the same threads do.
+    pub workers: usize,
+    /// Most requests that wait for one of these.
+    pub queue: usize,
 }
 
 impl Default for NativeSection {
@@ -105,8 +110,15 @@ impl Default for NativeSection {
         Self {
             threads: 1,
             spin: Span(Duration::from_micros(20)),
+            workers: cores().clamp(2, 8),
+            queue: 256,
         }
     }
+}
+
+/// Processors that this process may use.
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, NonZeroUsize::get)
 }
 
 /// Health.

@@ -84,6 +84,8 @@ fn the_native_client_and_that_of_redis_see_the_same() {
     assert_eq!(a.page(&Span::of(few), 10_000).unwrap().pairs, one.pairs);
     let info = info_of(playground.servers[1].resp, info::SECTION_NATIVE);
     assert_eq!(info[info::NATIVE_CLIENTS], "1");
+    let tasks: u64 = info[info::NATIVE_TASKS].parse().unwrap();
+    assert!(tasks > 0, "scans are carried out by workers");
     drop(native);
     until("its memory is given back", || {
         info_of(playground.servers[1].resp, info::SECTION_NATIVE)[info::NATIVE_MEMORY] == "0"

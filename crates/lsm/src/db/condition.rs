@@ -19,6 +19,7 @@ use argosy_engine::{Condition, EngineError, Op, WriteBatch, WriteOptions};
 
 use super::Lsm;
 use crate::level::OwnedEntry;
+use crate::probe::NotInMemory;
 use crate::read::ReadView;
 
 /// What a key was bound to at some moment.
@@ -59,14 +60,33 @@ impl Looked {
         batch: &WriteBatch,
         options: WriteOptions,
     ) -> Result<Option<Self>, EngineError> {
-        let deletes = batch.ops().any(|op| matches!(op, Op::Delete { .. }));
-        if options.condition == Condition::Always && !options.return_previous && !deletes {
+        if !has_to_look(batch, options) {
             return Ok(None);
         }
         let view = lsm.view.load_full();
         let bindings = batch
             .ops()
             .map(|op| lsm.binding(&view, op.key(), options.return_previous))
+            .collect::<Result<_, _>>()?;
+        Ok(Some(Self { view, bindings }))
+    }
+
+    /// [`before`](Self::before), without the device.
+    ///
+    /// # Errors
+    /// [`NotInMemory`] where it would take the device.
+    pub(super) fn before_in_memory(
+        lsm: &Lsm,
+        batch: &WriteBatch,
+        options: WriteOptions,
+    ) -> Result<Option<Self>, NotInMemory> {
+        if !has_to_look(batch, options) {
+            return Ok(None);
+        }
+        let view = lsm.view.load_full();
+        let bindings = batch
+            .ops()
+            .map(|op| lsm.binding_in_memory(&view, op.key(), options.return_previous))
             .collect::<Result<_, _>>()?;
         Ok(Some(Self { view, bindings }))
     }
@@ -128,6 +148,13 @@ impl Looked {
     }
 }
 
+/// Whether a write has to know what its keys are bound to.
+fn has_to_look(batch: &WriteBatch, options: WriteOptions) -> bool {
+    options.condition != Condition::Always
+        || options.return_previous
+        || batch.ops().any(|op| matches!(op, Op::Delete { .. }))
+}
+
 /// The LSN of the first binding that breaks `condition`.
 fn failed_on(condition: Condition, bindings: &[Binding]) -> Option<Lsn> {
     let wanted = match condition {
@@ -150,6 +177,27 @@ impl Lsm {
         let located = view.locate(key, Lsn(u64::MAX), &self.reading)?;
         let value = match &located.entry {
             Some(entry) if with_value => Some(view.value(key, entry.clone(), &self.reading)?),
+            _ => None,
+        };
+        Ok(Binding {
+            entry: located.entry,
+            lsn: located.lsn,
+            value,
+        })
+    }
+
+    /// [`binding`](Self::binding), without the device.
+    fn binding_in_memory(
+        &self,
+        view: &ReadView,
+        key: &[u8],
+        with_value: bool,
+    ) -> Result<Binding, NotInMemory> {
+        let located = view.locate_in_memory(key, Lsn(u64::MAX), &self.reading)?;
+        let value = match &located.entry {
+            Some(entry) if with_value => {
+                Some(view.value_in_memory(key, entry.clone(), &self.reading)?)
+            }
             _ => None,
         };
         Ok(Binding {

@@ -46,6 +46,7 @@ use crate::cache::NodeCache;
 use crate::edit::LogSegment;
 use crate::log::segment::Writer as WriterName;
 use crate::log::{LogWindows, LogWriter, Logs};
+use crate::probe::NotInMemory;
 use crate::read::{FilterCounts, ReadView, Reading};
 use crate::settings::Settings;
 use crate::snapshot::LsmSnapshot;
@@ -409,38 +410,39 @@ impl Engine for Lsm {
         })
     }
 
+    fn get_in_memory(&self, key: &[u8]) -> Result<Option<Found>, EngineError> {
+        check_key(key)?;
+        let lsn = self.visible();
+        let view = self.view.load();
+        let Ok(located) = view.locate_in_memory(key, lsn, &self.reading) else {
+            return Ok(None);
+        };
+        let value = match located.entry {
+            Some(entry) => view.value_in_memory(key, entry, &self.reading),
+            None => Ok(None),
+        };
+        Ok(value.ok().map(|value| Found {
+            value,
+            lsn: located.lsn,
+        }))
+    }
+
     fn write(&self, batch: &WriteBatch, options: WriteOptions) -> Result<Written, EngineError> {
         self.check_open()?;
-        if batch.is_empty() {
-            return Ok(Written {
-                applied: true,
-                lsn: self.visible(),
-                previous: Vec::new(),
-                existed: Vec::new(),
-            });
-        }
         let looked = Looked::before(self, batch, options)?;
-        let mut writer = self.lock();
-        let answer = match looked {
-            Some(looked) => looked.decide(self, batch, options)?,
-            None => condition::Answer::default(),
-        };
-        if let Some(failed_on) = answer.failed_on {
-            return Ok(Written {
-                applied: false,
-                lsn: failed_on,
-                previous: answer.previous,
-                existed: answer.existed,
-            });
+        self.write_looked(batch, options, looked)
+    }
+
+    fn write_in_memory(
+        &self,
+        batch: &WriteBatch,
+        options: WriteOptions,
+    ) -> Result<Option<Written>, EngineError> {
+        self.check_open()?;
+        match Looked::before_in_memory(self, batch, options) {
+            Ok(looked) => self.write_looked(batch, options, looked).map(Some),
+            Err(NotInMemory) => Ok(None),
         }
-        self.append(&mut writer, batch)
-            .map_err(|error| self.sent_away(error))?;
-        Ok(Written {
-            applied: true,
-            lsn: writer.last(),
-            previous: answer.previous,
-            existed: answer.existed,
-        })
     }
 
     fn snapshot(&self) -> Box<dyn Snapshot> {
@@ -494,6 +496,44 @@ impl Engine for Lsm {
 }
 
 impl Lsm {
+    /// Writes, once what has to be known of the keys was looked up.
+    fn write_looked(
+        &self,
+        batch: &WriteBatch,
+        options: WriteOptions,
+        looked: Option<Looked>,
+    ) -> Result<Written, EngineError> {
+        if batch.is_empty() {
+            return Ok(Written {
+                applied: true,
+                lsn: self.visible(),
+                previous: Vec::new(),
+                existed: Vec::new(),
+            });
+        }
+        let mut writer = self.lock();
+        let answer = match looked {
+            Some(looked) => looked.decide(self, batch, options)?,
+            None => condition::Answer::default(),
+        };
+        if let Some(failed_on) = answer.failed_on {
+            return Ok(Written {
+                applied: false,
+                lsn: failed_on,
+                previous: answer.previous,
+                existed: answer.existed,
+            });
+        }
+        self.append(&mut writer, batch)
+            .map_err(|error| self.sent_away(error))?;
+        Ok(Written {
+            applied: true,
+            lsn: writer.last(),
+            previous: answer.previous,
+            existed: answer.existed,
+        })
+    }
+
     /// The part of [`step`](Engine::step) that writes logs to the device, by itself: for those who
     /// tell apart what CPU is used for. Returns whether anything was done.
     pub fn step_logs(&self, now: Instant) -> Result<bool, EngineError> {

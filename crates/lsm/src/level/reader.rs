@@ -18,6 +18,7 @@ use super::index::Index;
 use super::{Form, Leaf, LevelError, OwnedEntry, ReadAt, SegmentName};
 use crate::cache::{CacheKey, NodeCache};
 use crate::filter::{self, Filter, KeyHash};
+use crate::probe::NotInMemory;
 
 /// A level segment, open for reading. Never changes.
 #[derive(Debug)]
@@ -230,13 +231,36 @@ impl SegmentReader {
         Ok(leaf.get(key).map(|entry| entry.to_owned()))
     }
 
-    /// The leaf that holds `key` if any does, and its place. If none does, the lowest key above it is
-    /// in that leaf, or else is the first of the next one.
-    pub(super) fn find_leaf(
+    /// [`get`](Self::get), where all that it takes is in `cache`.
+    ///
+    /// # Errors
+    /// Where it is not; that the segment has no index of its own included.
+    pub(crate) fn get_in_memory(
         &self,
         key: &[u8],
-        mut read: impl FnMut(usize) -> Result<Leaf, LevelError>,
-    ) -> Result<(usize, Leaf), LevelError> {
+        hash: KeyHash,
+        cache: &NodeCache,
+    ) -> Result<Option<OwnedEntry>, NotInMemory> {
+        if !self.may_have(key, hash) {
+            return Ok(None);
+        }
+        self.ensure_indexed().map_err(|_| NotInMemory)?;
+        let kept = |index| {
+            cache
+                .leaf_in_memory(self.cache_key(index))
+                .ok_or(NotInMemory)
+        };
+        let (_, leaf) = self.find_leaf(key, kept)?;
+        Ok(leaf.get(key).map(|entry| entry.to_owned()))
+    }
+
+    /// The leaf that holds `key` if any does, and its place. If none does, the lowest key above it is
+    /// in that leaf, or else is the first of the next one.
+    pub(super) fn find_leaf<E>(
+        &self,
+        key: &[u8],
+        mut read: impl FnMut(usize) -> Result<Leaf, E>,
+    ) -> Result<(usize, Leaf), E> {
         let (mut low, mut high) = self.index.find(key);
         let mut known = None;
         while low < high {

@@ -58,6 +58,7 @@ use super::format::{BLOCK, FOOTER_BYTES, NODE_BYTES_MIN};
 use super::leaf::LEAF_BYTES_MAX;
 use super::{Entry, Leaf, LevelError, OwnedEntry, ReadAt, SegmentName};
 use crate::cache::{CacheKey, NodeCache};
+use crate::probe::NotInMemory;
 
 /// Highest that a tree can be. Every height at least halves the nodes, so none comes near.
 pub const HEIGHT_MAX: u8 = 40;
@@ -426,6 +427,29 @@ const fn narrow(value: usize) -> u32 {
     #[expect(clippy::cast_possible_truncation, reason = "asserted above")]
     let value = value as u32;
     value
+}
+
+/// [`get`], where all that it takes is in `cache`.
+///
+/// # Errors
+/// Where it is not, or is not what its parent says.
+pub(crate) fn get_in_memory<T: TreeSegments, S: ReadAt>(
+    segments: &T,
+    home: &LeafHome<S>,
+    key: &[u8],
+    cache: &NodeCache,
+) -> Result<Option<OwnedEntry>, NotInMemory> {
+    let (mut child, height) = root(segments, home).map_err(|_| NotInMemory)?;
+    for height in (1..=height).rev() {
+        let (name, ..) = segments.index(child.at, height).ok_or(NotInMemory)?;
+        let node = cache.index_node_in_memory(child.cache_key(name));
+        let node = IndexNode(node.ok_or(NotInMemory)?);
+        child = node.child(node.find(key));
+    }
+    check_home(child, home).map_err(|_| NotInMemory)?;
+    let leaf = cache.leaf_in_memory(child.cache_key(home.name));
+    let leaf = leaf.ok_or(NotInMemory)?;
+    Ok(leaf.get(key).map(|entry| entry.to_owned()))
 }
 
 /// What `key` is bound to in `home`, the leaf segment of the tree that stands for it. The caller has

@@ -168,11 +168,35 @@ impl StoredSegment {
             Some(reader) => (reader, false),
             None => (Arc::new(open(self)?), true),
         };
+        Ok(self.pin(reader, is_new, key, cache))
+    }
+
+    /// The segment's reader, if it is pinned or in `cache`.
+    pub(crate) fn reader_in_memory(
+        &self,
+        key: CacheKey,
+        cache: &Arc<NodeCache>,
+    ) -> Option<Cow<'_, Arc<SegmentReader>>> {
+        if let Some(pinned) = self.reader.get() {
+            return Some(Cow::Borrowed(&pinned.reader));
+        }
+        let reader = cache.reader_in_memory(key)?;
+        Some(self.pin(reader, false, key, cache))
+    }
+
+    /// Pins `reader`, or leaves it to the cache where there is no room.
+    fn pin(
+        &self,
+        reader: Arc<SegmentReader>,
+        is_new: bool,
+        key: CacheKey,
+        cache: &Arc<NodeCache>,
+    ) -> Cow<'_, Arc<SegmentReader>> {
         let Some(room) = cache.pin(reader.memory_bytes()) else {
             if is_new {
                 cache.keep_reader(key, Arc::clone(&reader));
             }
-            return Ok(Cow::Owned(reader));
+            return Cow::Owned(reader);
         };
         if !is_new {
             cache.forget(key);
@@ -182,7 +206,7 @@ impl StoredSegment {
             _room: room,
         };
         // Another thread may have been faster; then its reader is as good.
-        Ok(Cow::Borrowed(&self.reader.get_or_init(|| pinned).reader))
+        Cow::Borrowed(&self.reader.get_or_init(|| pinned).reader)
     }
 
     /// The segment's reader, if it is pinned.

@@ -4,6 +4,7 @@
 //! a late answer never reaches another request. A client that has gone is kept until the last of its
 //! answers has come, but its memory is given back at once.
 
+use std::collections::VecDeque;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, compiler_fence, fence};
@@ -16,6 +17,7 @@ use argosy_wire::native::{
 
 use super::front::Share;
 use super::gather::Gather;
+use super::tasks::{Away, Task};
 
 /// Shared memory, as the protocol sees it.
 pub(super) struct Mapped<'a>(pub(super) &'a SharedMemory);
@@ -69,7 +71,6 @@ pub(super) struct Pending {
 }
 
 /// See the module documentation.
-#[derive(Debug)]
 pub(super) struct Client {
     /// What it has while it is here.
     arrival: Option<Arrival>,
@@ -79,6 +80,10 @@ pub(super) struct Client {
     free: Vec<usize>,
     /// It has been answered since it was last looked whether it sleeps.
     answered: bool,
+    /// Tasks of its requests for which the queue has no room; nothing is taken before they went.
+    pub(super) stalled: VecDeque<Task>,
+    /// A write of it that a worker carries out; nothing is taken before that was done.
+    away: Option<Away>,
 }
 
 impl Client {
@@ -90,6 +95,8 @@ impl Client {
             pending: Vec::new(),
             free: Vec::new(),
             answered: false,
+            stalled: VecDeque::new(),
+            away: None,
         }
     }
 
@@ -115,10 +122,29 @@ impl Client {
         self.pending.len() - self.free.len()
     }
 
-    /// Whether there is a request to take.
-    pub(super) fn has_next(&self) -> bool {
-        self.memory()
-            .is_some_and(|memory| self.reader.has_next(&memory))
+    /// Whether there is a request that may be taken, with up to `in_flight_max` that wait.
+    pub(super) fn has_next(&self, in_flight_max: usize) -> bool {
+        let has_next = |memory| self.reader.has_next(&memory);
+        !self.is_held(in_flight_max) && self.memory().is_some_and(has_next)
+    }
+
+    /// Whether nothing may be taken for now.
+    #[inline]
+    pub(super) fn is_held(&self, in_flight_max: usize) -> bool {
+        self.in_flight() >= in_flight_max
+            || !self.stalled.is_empty()
+            || self
+                .away
+                .as_ref()
+                .is_some_and(|away| away.load(Ordering::Acquire))
+    }
+
+    /// Takes nothing more before the write that this is given to has been carried out.
+    pub(super) fn send_away(&mut self) -> Away {
+        // It has come back before: nothing was taken while it was away.
+        let away = self.away.get_or_insert_default();
+        away.store(true, Ordering::Relaxed);
+        Arc::clone(away)
     }
 
     /// The next request, if there is one; its payload replaces what `payload` held.

@@ -2,8 +2,10 @@
 //! it, and counters. No I/O, no locks.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use argosy_base::range::Starts;
@@ -12,6 +14,7 @@ use argosy_coordinator::ClusterMap;
 use argosy_wire::native::{MapRegion, MapServer, RegionMap, Shape};
 
 use super::tally;
+use super::tasks::{TaskCounts, Tasks};
 use crate::meter::Meter;
 use crate::service::InfoSection;
 
@@ -33,6 +36,10 @@ pub struct Settings {
     pub memory_bytes_max: usize,
     /// Most requests of one client without an answer; further ones are not taken.
     pub in_flight_max: usize,
+    /// Threads that carry out what needs the device; with 0 the front end's own threads do.
+    pub workers: usize,
+    /// Most requests that wait for one of them.
+    pub tasks_max: usize,
     /// When stopping, how long requests that were taken have until clients are let go.
     pub drain: Duration,
 }
@@ -54,6 +61,8 @@ impl Default for Settings {
             clients_max: 1024,
             memory_bytes_max: 64 << 20,
             in_flight_max: 1024,
+            workers: 2,
+            tasks_max: 256,
             drain: Duration::from_secs(2),
         }
     }
@@ -147,7 +156,6 @@ impl Routes {
 }
 
 /// See the module documentation.
-#[derive(Debug)]
 pub struct Front {
     /// The settings.
     pub settings: Settings,
@@ -162,15 +170,28 @@ pub struct Front {
     /// Clients that were taken in so far, and such as were not.
     taken_in: AtomicU64,
     refused: AtomicU64,
+    /// What waits for workers, once there are any.
+    tasks: OnceLock<Arc<Tasks>>,
     /// Answers by what was asked for and result, and how long calls take.
     pub meter: Meter,
 }
 
 /// A client's part of the bounds; gives it back when dropped.
-#[derive(Debug)]
 pub(super) struct Share {
-    front: std::sync::Arc<Front>,
+    front: Arc<Front>,
     bytes: usize,
+}
+
+impl fmt::Debug for Front {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Front({} clients)", self.clients())
+    }
+}
+
+impl fmt::Debug for Share {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Share({} bytes)", self.bytes)
+    }
 }
 
 impl Front {
@@ -186,6 +207,7 @@ impl Front {
             garbled: AtomicUsize::new(0),
             taken_in: AtomicU64::new(0),
             refused: AtomicU64::new(0),
+            tasks: OnceLock::new(),
             meter: tally::meter(),
         }
     }
@@ -220,6 +242,21 @@ impl Front {
         self.refused.load(Ordering::Relaxed)
     }
 
+    /// What the queue of the workers tells; zeros where there are none.
+    #[must_use]
+    pub fn tasks(&self) -> TaskCounts {
+        self.tasks
+            .get()
+            .map(|tasks| tasks.counts())
+            .unwrap_or_default()
+    }
+
+    /// From now on tells of `tasks`.
+    pub(super) fn set_tasks(&self, tasks: Arc<Tasks>) {
+        // There is one front end, and it is started once.
+        let _ = self.tasks.set(tasks);
+    }
+
     pub(super) fn count_garbled(&self) {
         self.garbled.fetch_add(1, Ordering::Relaxed);
     }
@@ -237,6 +274,7 @@ impl Front {
     #[must_use]
     pub fn describe(&self) -> InfoSection {
         let socket = self.socket.to_string_lossy().into_owned();
+        let tasks = self.tasks();
         let answers = self.meter.counts().map(|(.., count)| count).sum();
         let numbers = [
             (info::NATIVE_CLIENTS, self.clients() as u64),
@@ -245,6 +283,9 @@ impl Front {
             (info::NATIVE_REFUSED, self.refused()),
             (info::NATIVE_GARBLED, self.garbled() as u64),
             (info::NATIVE_ANSWERS, answers),
+            (info::NATIVE_TASKS, tasks.done),
+            (info::NATIVE_TASKS_QUEUED, tasks.queued as u64),
+            (info::NATIVE_QUEUE_FULL, tasks.queue_full),
         ];
         let numbers = numbers
             .into_iter()
@@ -257,10 +298,7 @@ impl Front {
 
 /// Takes a share for a client that would like `wished`; smaller where there is less room. Says why
 /// where there is none. Called by one thread.
-pub(super) fn admit(
-    front: &std::sync::Arc<Front>,
-    wished: Shape,
-) -> Result<(Share, Shape), String> {
+pub(super) fn admit(front: &Arc<Front>, wished: Shape) -> Result<(Share, Shape), String> {
     let settings = &front.settings;
     // Relaxed: sums that nothing else depends on; only one thread raises them.
     if front.clients.load(Ordering::Relaxed) >= settings.clients_max {
@@ -283,7 +321,7 @@ pub(super) fn admit(
             front.clients.fetch_add(1, Ordering::Relaxed);
             let bytes = shape.bytes();
             front.memory_bytes.fetch_add(bytes, Ordering::Relaxed);
-            let front = std::sync::Arc::clone(front);
+            let front = Arc::clone(front);
             return Ok((Share { front, bytes }, shape));
         }
         if requests == least(wished.requests()) && replies == least(wished.replies()) {

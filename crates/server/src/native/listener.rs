@@ -1,5 +1,6 @@
 //! The threads of the native front end, and where its clients meet it.
 
+use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,6 +11,7 @@ use argosy_base::{Clock, ServerId};
 use super::client::Arrival;
 use super::front::Front;
 use super::meet::listen;
+use super::tasks::Tasks;
 use super::thread::{Parts, Thread};
 use crate::mailbox::Mailbox;
 use crate::service::Service;
@@ -32,11 +34,12 @@ impl Place<'_> {
 }
 
 /// A native front end that serves. Dropping it stops it.
-#[derive(Debug)]
 pub struct Listener {
     socket: PathBuf,
     mailboxes: Vec<Arc<Mailbox<Arrival>>>,
     threads: Vec<JoinHandle<()>>,
+    tasks: Arc<Tasks>,
+    workers: Vec<JoinHandle<()>>,
 }
 
 /// What a front end is started with.
@@ -53,6 +56,12 @@ pub struct Start<'a> {
     pub clock: &'a Arc<dyn Clock>,
 }
 
+impl fmt::Debug for Listener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Listener({})", self.socket.display())
+    }
+}
+
 impl Listener {
     /// Serves.
     ///
@@ -63,11 +72,23 @@ impl Listener {
         let mailboxes = (0..start.threads.max(1))
             .map(|_| Mailbox::new().map(Arc::new))
             .collect::<io::Result<Vec<_>>>()?;
+        let settings = &start.front.settings;
+        let tasks = Arc::new(Tasks::new(settings.tasks_max, mailboxes.clone()));
         let mut listener = Self {
             socket: start.socket.to_path_buf(),
             mailboxes,
             threads: Vec::new(),
+            tasks: Arc::clone(&tasks),
+            workers: Vec::new(),
         };
+        for index in 0..settings.workers {
+            let (tasks, service) = (Arc::clone(&tasks), Arc::clone(start.service));
+            let worker = std::thread::Builder::new()
+                .name(format!("worker-{index}"))
+                .spawn(move || tasks.work(&*service))?;
+            listener.workers.push(worker);
+        }
+        start.front.set_tasks(Arc::clone(&tasks));
         for index in 0..listener.mailboxes.len() {
             let thread = Thread::new(Parts {
                 index,
@@ -75,6 +96,7 @@ impl Listener {
                 front: Arc::clone(start.front),
                 mailboxes: listener.mailboxes.clone(),
                 service: Arc::clone(start.service),
+                tasks: (settings.workers > 0).then(|| Arc::clone(&tasks)),
                 clock: Arc::clone(start.clock),
             })?;
             let handle = std::thread::Builder::new()
@@ -99,6 +121,12 @@ impl Drop for Listener {
         for thread in self.threads.drain(..) {
             if thread.join().is_err() {
                 tracing::error!("native: a thread of the front end panicked");
+            }
+        }
+        self.tasks.close();
+        for worker in self.workers.drain(..) {
+            if worker.join().is_err() {
+                tracing::error!("native: a worker panicked");
             }
         }
         // Gone already where the directory is.

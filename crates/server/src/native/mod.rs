@@ -4,14 +4,17 @@
 //!            hello        memory, bell        requests          +---------+
 //!  client -----------> meet ----------> client ======> spinner -| Service |
 //!            (Unix socket)                      <====== (step)  |         |
-//!                                         replies, into slots   +---------+
+//!                                         replies, into slots   |         |
+//!                                              tasks -> workers-|         |
+//!                                                               +---------+
 //! ```
 //!
 //! 1. A client comes to the server's Unix socket (`meet`) and is given a piece of memory of its own,
 //!    as much as it asks for and the bound of all clients allows, and the thread's bell.
 //! 2. The thread's [`Spinner`] looks for requests of all its clients by their marks, and carries each
-//!    out where it finds it, if the region is this server's ([`Routes`]). Its answer goes straight
-//!    into the client's slot, at once or, where it has to wait, from the thread's mailbox.
+//!    out where it finds it, if the region is this server's ([`Routes`]) and the device is not needed.
+//!    Otherwise it becomes a task of a worker (`tasks`). The answer goes straight into the client's
+//!    slot, at once or, where it has to wait, from the thread's mailbox.
 //! 3. While it finds nothing for [`Settings::spin`], the thread says so in every client's memory and
 //!    sleeps in epoll (`thread`). A client that lays a request then rings the bell. Clients that sleep
 //!    are woken when they have been answered.
@@ -19,7 +22,9 @@
 //!
 //! What a client writes is copied before it is looked at; what is no request ends that client and
 //! nothing else. Requests that are in flight at the same time have no order among them, except that
-//! those of one client begin in the order in which they were laid.
+//! the writes of one client are carried out in the order in which they were laid, and that what it
+//! reads is at least what it had laid before: a read that needs the device may find what was written
+//! behind it, too.
 
 mod client;
 mod front;
@@ -29,8 +34,10 @@ mod meet;
 mod serve;
 mod spinner;
 mod tally;
+mod tasks;
 mod thread;
 
 pub use front::{Front, Routes, Settings};
 pub use listener::{Listener, Place, Start};
 pub use spinner::Spinner;
+pub use tasks::TaskCounts;

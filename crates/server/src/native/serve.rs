@@ -1,6 +1,7 @@
 //! What is done with a request: it is taken apart, called on the service if its region is served
 //! here, and answered at once or when the answer comes.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use argosy_base::codec::Reader;
@@ -15,14 +16,18 @@ use super::client::{Client, End};
 use super::front::{Front, Routes};
 use super::gather::Gather;
 use super::tally::Tally;
+use super::tasks::{Task, Tasks, Work};
 use crate::meter;
 use crate::node::encode_response;
-use crate::service::{Paging, ReplySink, Request as Ask, Response, Service, ServiceError};
+use crate::service::{Begun, Paging, ReplySink, Request as Ask, Response, Service, ServiceError};
 
 /// Bits of a token that name the element of a request of several parts.
 pub(super) const ELEMENT_BITS: u32 = 16;
 /// Bits of a token that name the place of a request among those of its client.
 pub(super) const PLACE_BITS: u32 = 16;
+
+/// Most keys that one worker reads for one request, so that several share a long one.
+const GETS_MAX: usize = 16;
 
 /// Most pairs of one page.
 const PAGE_PAIRS_MAX: u64 = 1 << 16;
@@ -43,6 +48,10 @@ pub(super) struct Desk {
     /// The payload that was taken last.
     pub(super) payload: Vec<u8>,
     pub(super) tally: Tally,
+    /// Where what needs the device goes; without, it is waited for here.
+    tasks: Option<Arc<Tasks>>,
+    /// Clients with tasks for which there is no room, in the order in which they came.
+    stalled: VecDeque<usize>,
     batch: WriteBatch,
     range: KeyRange,
 }
@@ -52,6 +61,7 @@ impl Desk {
         service: Arc<dyn Service>,
         sink: Arc<dyn ReplySink>,
         front: Arc<Front>,
+        tasks: Option<Arc<Tasks>>,
     ) -> Self {
         Self {
             service,
@@ -59,6 +69,8 @@ impl Desk {
             front,
             payload: Vec::new(),
             tally: Tally::default(),
+            tasks,
+            stalled: VecDeque::new(),
             batch: WriteBatch::new(),
             range: KeyRange::all(),
         }
@@ -118,13 +130,27 @@ impl Desk {
         let place = client.keep(request, None);
         let token = token(number, place, 0);
         let timed = self.tally.wants().then(|| meter::Op::of(&ask));
-        if let Some(response) = self.service.call(ask, &self.sink, token) {
-            client.take(place);
-            self.answer(client, &request, response);
-            timed
-                .into_iter()
-                .for_each(|op| self.tally.answered_at_once(op));
-        } else if let Some(op) = timed {
+        match begin(
+            &*self.service,
+            self.tasks.is_some(),
+            (ask, token),
+            &self.sink,
+        ) {
+            Begun::Answered(response) => {
+                client.take(place);
+                self.answer(client, &request, response);
+                timed
+                    .into_iter()
+                    .for_each(|op| self.tally.answered_at_once(op));
+                return Ok(true);
+            }
+            Begun::Waits => {}
+            Begun::Blocks => {
+                let work = work_of(&ask, token, client);
+                self.hand_over(client, number, work);
+            }
+        }
+        if let Some(op) = timed {
             self.tally.waits(token, op);
         }
         Ok(true)
@@ -147,20 +173,94 @@ impl Desk {
         }
         let room = request.slot.bytes - HEADER_BYTES;
         let place = client.keep(request, Some(Box::new(Gather::new(keys.len(), room))));
+        let mut missing = Vec::new();
         for (element, key) in keys.iter().enumerate() {
             let ask = Ask::Get { key };
             let token = token(number, place, element);
             let timed = self.tally.wants();
-            if let Some(response) = self.service.call(ask, &self.sink, token) {
-                self.take_answer(client, place, element, response);
-                if timed {
-                    self.tally.answered_at_once(meter::Op::Get);
+            match begin(
+                &*self.service,
+                self.tasks.is_some(),
+                (ask, token),
+                &self.sink,
+            ) {
+                Begun::Answered(response) => {
+                    self.take_answer(client, place, element, response);
+                    if timed {
+                        self.tally.answered_at_once(meter::Op::Get);
+                    }
+                    continue;
                 }
-            } else if timed {
+                Begun::Waits => {}
+                Begun::Blocks => missing.push((token, key.to_vec())),
+            }
+            if timed {
                 self.tally.waits(token, meter::Op::Get);
             }
         }
+        while !missing.is_empty() {
+            let behind = missing.split_off(missing.len().min(GETS_MAX));
+            self.hand_over(client, number, Work::Gets(missing));
+            missing = behind;
+        }
         Ok(true)
+    }
+
+    /// Gives `work` for client `number` to the workers, or to the client's stalled tasks where their
+    /// queue is full.
+    fn hand_over(&mut self, client: &mut Client, number: usize, work: Work) {
+        let tasks = self.tasks.as_ref().expect("without workers nothing blocks");
+        let sink = Arc::clone(&self.sink);
+        let task = Task { work, sink };
+        let refused = if client.stalled.is_empty() {
+            tasks.push(task).err()
+        } else {
+            Some(task)
+        };
+        let Some(task) = refused else {
+            return;
+        };
+        tasks.count_refusal();
+        if client.stalled.is_empty() {
+            self.stalled.push_back(number);
+        }
+        client.stalled.push_back(task);
+    }
+
+    /// The client whose tasks have waited longest for room, if there may be some.
+    pub(super) fn next_stalled(&self) -> Option<usize> {
+        let number = *self.stalled.front()?;
+        let is_full = self.tasks.as_ref().is_some_and(|tasks| tasks.is_full());
+        (!is_full).then_some(number)
+    }
+
+    /// Hands over the tasks of `client`, which is the first of the stalled ones. Returns whether all
+    /// have gone.
+    pub(super) fn retry(&mut self, client: &mut Client) -> bool {
+        let tasks = self.tasks.as_ref().expect("without workers nothing stalls");
+        while let Some(task) = client.stalled.pop_front() {
+            if let Err(task) = tasks.push(task) {
+                client.stalled.push_front(task);
+                return false;
+            }
+        }
+        self.stalled.pop_front();
+        true
+    }
+
+    /// Gives up the stalled tasks of client `number`, which has gone.
+    pub(super) fn forget_stalled(&mut self, client: &mut Client, number: usize) {
+        self.stalled.retain(|stalled| *stalled != number);
+        for task in std::mem::take(&mut client.stalled) {
+            for token in task.tokens() {
+                let (_, place, element) = parts_of(token);
+                let error = ServiceError::Busy {
+                    what: "the client went before there was room".to_owned(),
+                    outcome: Outcome::NotApplied,
+                };
+                self.take_answer(client, place, element, Response::Failed(error));
+            }
+        }
     }
 
     /// Takes the answer to part `element` of what waits at `place`.
@@ -231,7 +331,7 @@ impl Desk {
             }
             Response::Failed(error) => {
                 let mut out = Vec::new();
-                let (kind, outcome, what) = parts_of(&error);
+                let (kind, outcome, what) = words_of(&error);
                 put_failure(kind, outcome, what, &mut out);
                 client.answer(request, End::of(Status::Failed), map, &[&out]);
                 self.tally.count(request.op, meter::Outcome::from(&error));
@@ -249,6 +349,53 @@ impl Desk {
 /// What names a part of a request to the service.
 const fn token(number: usize, place: usize, element: usize) -> u64 {
     (number as u64) << (PLACE_BITS + ELEMENT_BITS) | (place as u64) << ELEMENT_BITS | element as u64
+}
+
+/// The number of the client, the place and the element that [`token`] was made of.
+pub(super) fn parts_of(token: u64) -> (usize, usize, usize) {
+    let part = |shift: u32, bits: u32| {
+        let part = token >> shift & ((1 << bits) - 1);
+        usize::try_from(part).expect("a few bits")
+    };
+    (
+        part(PLACE_BITS + ELEMENT_BITS, 32),
+        part(ELEMENT_BITS, PLACE_BITS),
+        part(0, ELEMENT_BITS),
+    )
+}
+
+/// Asks the service, so that it does not wait for the device where there are workers.
+#[inline]
+fn begin(
+    service: &dyn Service,
+    has_workers: bool,
+    (ask, token): (Ask<'_>, u64),
+    sink: &Arc<dyn ReplySink>,
+) -> Begun {
+    if has_workers {
+        service.call_now(ask, sink, token)
+    } else {
+        service.call(ask, sink, token).into()
+    }
+}
+
+/// What a worker has to be told to carry out `ask` of `client`.
+fn work_of(ask: &Ask<'_>, token: u64, client: &mut Client) -> Work {
+    match *ask {
+        Ask::Get { key } => Work::Gets(vec![(token, key.to_vec())]),
+        Ask::Scan { range, paging } => Work::Scan {
+            token,
+            range: range.clone(),
+            paging,
+        },
+        Ask::Write { batch, options } => Work::Write {
+            token,
+            batch: batch.clone(),
+            options,
+            away: client.send_away(),
+        },
+        Ask::Count => unreachable!("the protocol has no request for it"),
+    }
 }
 
 /// `key`, if it lies in `region`.
@@ -354,7 +501,7 @@ fn read_scan<'a>(
     Ok(Ask::Scan { range, paging })
 }
 
-fn parts_of(error: &ServiceError) -> (FailureKind, Outcome, &str) {
+fn words_of(error: &ServiceError) -> (FailureKind, Outcome, &str) {
     match error {
         ServiceError::Invalid(what) => (FailureKind::Invalid, Outcome::NotApplied, what),
         ServiceError::Unavailable { what, outcome } => (FailureKind::Unavailable, *outcome, what),

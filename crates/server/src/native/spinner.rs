@@ -7,7 +7,8 @@ use argosy_base::Instant;
 
 use super::client::{Arrival, Client};
 use super::front::Front;
-use super::serve::{Desk, ELEMENT_BITS, PLACE_BITS};
+use super::serve::{Desk, PLACE_BITS, parts_of};
+use super::tasks::Tasks;
 use crate::service::{ReplySink, Response, Service};
 
 /// Requests of one client in a step, so that one long pipeline leaves time for the others.
@@ -24,15 +25,20 @@ pub struct Spinner {
 
 impl Spinner {
     /// A spinner without clients. Late answers are expected to go from `sink` to
-    /// [`answer`](Self::answer).
+    /// [`answer`](Self::answer). What needs the device goes to `tasks`, if there are any.
     #[must_use]
-    pub fn new(service: Arc<dyn Service>, sink: Arc<dyn ReplySink>, front: Arc<Front>) -> Self {
+    pub(super) fn new(
+        service: Arc<dyn Service>,
+        sink: Arc<dyn ReplySink>,
+        front: Arc<Front>,
+        tasks: Option<Arc<Tasks>>,
+    ) -> Self {
         assert!(
             front.settings.in_flight_max < 1 << PLACE_BITS,
             "a token names the place of a request"
         );
         Self {
-            desk: Desk::new(service, sink, front),
+            desk: Desk::new(service, sink, front, tasks),
             clients: Vec::new(),
             free: Vec::new(),
             answered: Vec::new(),
@@ -64,6 +70,7 @@ impl Spinner {
     pub(super) fn leave(&mut self, number: usize) {
         if let Some(Some(client)) = self.clients.get_mut(number) {
             client.leave();
+            self.desk.forget_stalled(client, number);
             self.forget_if_answered(number);
         }
     }
@@ -83,7 +90,7 @@ impl Spinner {
     /// Takes and carries out requests. Returns whether there were any.
     pub fn step(&mut self, now: Instant) -> bool {
         self.desk.tally.begin(now);
-        let mut any = false;
+        let mut any = self.retry_stalled();
         let mut called = false;
         for number in 0..self.clients.len() {
             let (taken, calls) = self.serve(number);
@@ -92,6 +99,20 @@ impl Spinner {
         }
         if called {
             self.desk.service.flush();
+        }
+        any
+    }
+
+    /// Hands over the tasks that found no room, oldest first. Returns whether any has gone.
+    fn retry_stalled(&mut self) -> bool {
+        let mut any = false;
+        while let Some(number) = self.desk.next_stalled() {
+            let client = self.clients[number].as_mut();
+            let client = client.expect("whoever leaves is no longer stalled");
+            if !self.desk.retry(client) {
+                return any;
+            }
+            any = true;
         }
         any
     }
@@ -105,7 +126,7 @@ impl Spinner {
         let in_flight_max = self.desk.front.settings.in_flight_max;
         let (mut any, mut called) = (false, false);
         for _ in 0..REQUESTS_MAX {
-            if client.in_flight() >= in_flight_max {
+            if client.is_held(in_flight_max) {
                 break;
             }
             match client.next(&mut self.desk.payload) {
@@ -131,12 +152,7 @@ impl Spinner {
 
     /// Delivers a late answer.
     pub fn answer(&mut self, token: u64, response: Response) {
-        let part = |shift: u32, bits: u32| {
-            let part = token >> shift & ((1 << bits) - 1);
-            usize::try_from(part).expect("a few bits")
-        };
-        let number = part(PLACE_BITS + ELEMENT_BITS, 32);
-        let (place, element) = (part(ELEMENT_BITS, PLACE_BITS), part(0, ELEMENT_BITS));
+        let (number, place, element) = parts_of(token);
         let client = self.clients[number].as_mut();
         let client = client.expect("a client is kept until its requests have been answered");
         self.desk.tally.answered(token);
@@ -168,7 +184,7 @@ impl Spinner {
         // Pairs with the clients', between laying a request and looking whether to ring.
         std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
         let in_flight_max = self.desk.front.settings.in_flight_max;
-        let waits = |client: &Client| client.has_next() && client.in_flight() < in_flight_max;
+        let waits = |client: &Client| client.has_next(in_flight_max);
         !self.clients.iter().flatten().any(waits)
     }
 

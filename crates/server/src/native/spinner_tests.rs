@@ -1,5 +1,7 @@
 //! The spinner with clients that write whatever they like.
 
+use std::sync::Mutex;
+
 use argosy_base::{Epoch, RegionId, ServerId};
 use argosy_coordinator::{ClusterId, ClusterMap, Region, Replication, Server};
 use argosy_device::SharedMemory;
@@ -10,16 +12,50 @@ use argosy_wire::native::{
 
 use super::*;
 use crate::native::client::Mapped;
+use crate::native::serve::ELEMENT_BITS;
 use crate::native::{Routes, Settings};
 use crate::resp::fake::Fake;
 
-struct Sink;
+/// Keeps late answers for the test to bring to the spinner.
+#[derive(Default)]
+struct Sink(Mutex<Vec<(u64, Response)>>);
 
 impl ReplySink for Sink {
-    fn deliver(&self, _: u64, _: Response) {}
+    fn deliver(&self, token: u64, response: Response) {
+        self.0.lock().unwrap().push((token, response));
+    }
 }
 
 fn spinner(fake: &Arc<Fake>) -> (Spinner, Arc<Front>) {
+    with_tasks(fake, &Arc::default(), None)
+}
+
+/// A spinner with a queue of `tasks_max` tasks, on which no worker is.
+fn with_queue(fake: &Arc<Fake>, tasks_max: usize) -> (Spinner, Arc<Tasks>, Arc<Sink>) {
+    let (tasks, sink) = (Arc::new(Tasks::new(tasks_max, Vec::new())), Arc::default());
+    let (spinner, _) = with_tasks(fake, &sink, Some(Arc::clone(&tasks)));
+    (spinner, tasks, sink)
+}
+
+/// A worker carries out one task, and the answers go where they belong.
+fn work(spinner: &mut Spinner, tasks: &Tasks, fake: &Fake, sink: &Sink) -> bool {
+    let worked = tasks.work_once(fake);
+    let answers = std::mem::take(&mut *sink.0.lock().unwrap());
+    for (token, response) in answers {
+        spinner.answer(token, response);
+    }
+    worked
+}
+
+fn step(spinner: &mut Spinner) -> bool {
+    spinner.step(Instant::default())
+}
+
+fn with_tasks(
+    fake: &Arc<Fake>,
+    sink: &Arc<Sink>,
+    tasks: Option<Arc<Tasks>>,
+) -> (Spinner, Arc<Front>) {
     let region = Region {
         id: RegionId(1),
         range: argosy_base::KeyRange::all(),
@@ -41,7 +77,12 @@ fn spinner(fake: &Arc<Fake>) -> (Spinner, Arc<Front>) {
     let front = Arc::new(Front::new(settings, routes, std::path::Path::new("socket")));
     let service = Arc::clone(fake) as Arc<dyn Service>;
     (
-        Spinner::new(service, Arc::new(Sink), Arc::clone(&front)),
+        Spinner::new(
+            service,
+            Arc::clone(sink) as Arc<dyn ReplySink>,
+            Arc::clone(&front),
+            tasks,
+        ),
         front,
     )
 }
@@ -86,6 +127,25 @@ impl Hand {
         self.writer
             .push(&Mapped(&self.memory), request, &[&pair, b"value"])
             .unwrap();
+    }
+
+    /// Asks for `op` of the same key, in the present epoch.
+    fn ask(&mut self, op: Op, id: u32) {
+        let request = Request {
+            op,
+            flags: Flags::default(),
+            id,
+            region: RegionId(1),
+            epoch: Epoch(3),
+            slot: self.slot(id),
+        };
+        self.writer
+            .push(&Mapped(&self.memory), request, &[b"key"])
+            .unwrap();
+    }
+
+    fn status(&self, id: u32) -> Option<Status> {
+        self.reply(id).map(|reply| reply.status)
     }
 
     fn slot(&self, id: u32) -> Slot {
@@ -160,4 +220,103 @@ fn no_more_is_taken_than_may_be_in_flight_and_late_answers_find_their_slots() {
         spinner.answer(place << ELEMENT_BITS, written.clone());
     }
     assert_eq!(join(&mut spinner).number, client.number);
+}
+
+#[test]
+fn what_needs_the_device_goes_to_a_worker_and_holds_up_nobody() {
+    let fake = Arc::new(Fake::new());
+    let (mut spinner, tasks, sink) = with_queue(&fake, 4);
+    let (mut cold, mut warm) = (join(&mut spinner), join(&mut spinner));
+    cold.ask(Op::Get, 0);
+    fake.cool_next();
+    assert!(step(&mut spinner));
+    assert_eq!(tasks.counts().queued, 1);
+    // The others are served, and so is what the same client asks for behind it.
+    warm.put(0, 3);
+    cold.put(1, 3);
+    cold.ask(Op::Get, 2);
+    step(&mut spinner);
+    assert_eq!(warm.status(0), Some(Status::Done));
+    assert_eq!(cold.status(0), None);
+    assert_eq!(cold.status(1), Some(Status::Done));
+    assert_eq!(cold.status(2), Some(Status::Value));
+    assert!(work(&mut spinner, &tasks, &fake, &sink));
+    // It began before the put and ends behind it: it may find either.
+    assert_eq!(cold.status(0), Some(Status::Value));
+    assert!(!work(&mut spinner, &tasks, &fake, &sink));
+    assert_eq!(spinner.in_flight(), 0);
+}
+
+#[test]
+fn a_full_queue_stops_the_client_that_has_more_and_is_told_of() {
+    let fake = Arc::new(Fake::new());
+    let (mut spinner, tasks, sink) = with_queue(&fake, 1);
+    let (mut cold, mut warm) = (join(&mut spinner), join(&mut spinner));
+    for id in 0..2 {
+        cold.ask(Op::Get, id);
+        fake.cool_next();
+        step(&mut spinner);
+    }
+    assert_eq!((tasks.counts().queued, tasks.counts().queue_full), (1, 1));
+    cold.put(2, 3);
+    warm.put(0, 3);
+    assert!(step(&mut spinner));
+    assert_eq!(warm.status(0), Some(Status::Done));
+    assert_eq!(cold.status(2), None, "nothing more is taken");
+    assert!(spinner.may_sleep(), "a worker will say when there is room");
+    assert!(work(&mut spinner, &tasks, &fake, &sink));
+    assert_eq!(cold.status(0), Some(Status::Value));
+    assert!(step(&mut spinner));
+    assert_eq!(tasks.counts().queued, 1, "the second one has gone");
+    assert_eq!(cold.status(2), Some(Status::Done));
+    assert!(work(&mut spinner, &tasks, &fake, &sink));
+    assert_eq!(cold.status(1), Some(Status::Value));
+    assert_eq!(tasks.counts().queue_full, 1);
+}
+
+#[test]
+fn writes_of_a_client_keep_their_order_where_one_has_to_look() {
+    let fake = Arc::new(Fake::new());
+    let (mut spinner, tasks, sink) = with_queue(&fake, 4);
+    let (mut client, mut other) = (join(&mut spinner), join(&mut spinner));
+    client.put(0, 3);
+    step(&mut spinner);
+    client.ask(Op::Delete, 1);
+    fake.cool_next();
+    client.put(2, 3);
+    client.ask(Op::Get, 3);
+    step(&mut spinner);
+    other.ask(Op::Get, 0);
+    step(&mut spinner);
+    assert_eq!(other.status(0), Some(Status::Value), "not deleted yet");
+    assert_eq!((client.status(2), client.status(3)), (None, None));
+    assert!(spinner.may_sleep());
+    assert!(work(&mut spinner, &tasks, &fake, &sink));
+    assert_eq!(
+        client.reply(1).unwrap().flags.0 & Flags::EXISTED.0,
+        Flags::EXISTED.0
+    );
+    assert!(!spinner.may_sleep(), "now there is something to take");
+    step(&mut spinner);
+    assert_eq!(client.status(2), Some(Status::Done));
+    assert_eq!(client.status(3), Some(Status::Value));
+}
+
+#[test]
+fn a_client_that_goes_with_tasks_in_the_queue_is_forgotten_once_they_are_done() {
+    let fake = Arc::new(Fake::new());
+    let (mut spinner, tasks, sink) = with_queue(&fake, 1);
+    let mut client = join(&mut spinner);
+    for id in 0..3 {
+        client.ask(Op::Get, id);
+        fake.cool_next();
+        step(&mut spinner);
+    }
+    assert_eq!((tasks.counts().queued, spinner.in_flight()), (1, 2));
+    spinner.leave(client.number);
+    assert_eq!(spinner.in_flight(), 1, "what found no room is given up");
+    assert!(work(&mut spinner, &tasks, &fake, &sink));
+    assert_eq!(spinner.in_flight(), 0);
+    assert_eq!(join(&mut spinner).number, client.number);
+    assert!(!step(&mut spinner));
 }

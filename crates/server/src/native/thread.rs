@@ -34,6 +34,7 @@ use super::client::Arrival;
 use super::front::Front;
 use super::meet::Guest;
 use super::spinner::Spinner;
+use super::tasks::Tasks;
 use crate::mailbox::{Mailbox, Post};
 use crate::service::{ReplySink, Service};
 
@@ -87,6 +88,8 @@ pub(super) struct Parts {
     /// Of all threads, by place.
     pub(super) mailboxes: Vec<Arc<Mailbox<Arrival>>>,
     pub(super) service: Arc<dyn Service>,
+    /// Where what needs the device goes, if there are workers.
+    pub(super) tasks: Option<Arc<Tasks>>,
     pub(super) clock: Arc<dyn Clock>,
 }
 
@@ -118,7 +121,7 @@ impl Thread {
         let sink = Arc::clone(&mailbox) as Arc<dyn ReplySink>;
         let service = Arc::clone(&parts.service);
         Ok(Self {
-            spinner: Spinner::new(service, sink, Arc::clone(&parts.front)),
+            spinner: Spinner::new(service, sink, Arc::clone(&parts.front), parts.tasks.clone()),
             parts,
             mailbox,
             epoll,
@@ -170,7 +173,8 @@ impl Thread {
     fn take_post(&mut self, now: Instant) -> bool {
         let mut post = std::mem::take(&mut self.post);
         self.mailbox.take(&mut post);
-        let any = !post.answers.is_empty() || !post.arrivals.is_empty() || post.stop;
+        let nudged = std::mem::take(&mut post.nudged);
+        let any = nudged || !post.answers.is_empty() || !post.arrivals.is_empty() || post.stop;
         for (token, response) in post.answers.drain(..) {
             self.spinner.answer(token, response);
         }

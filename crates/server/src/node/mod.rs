@@ -29,6 +29,7 @@ mod inspect;
 mod keys;
 mod link;
 mod memory;
+mod now;
 mod outbox;
 mod primary;
 mod refuse;

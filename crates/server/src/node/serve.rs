@@ -9,7 +9,7 @@ use argosy_base::range::successor;
 use argosy_base::{Direction, KeyRange, Outcome};
 use argosy_engine::batch::check_key;
 use argosy_engine::{
-    BusyReason, Engine, EngineError, Found, Op, Snapshot, WriteBatch, WriteOptions, Written,
+    BusyReason, Engine, EngineError, Op, Snapshot, WriteBatch, WriteOptions, Written,
 };
 use argosy_lsm::Lsm;
 use argosy_wire::message::Message;
@@ -20,12 +20,15 @@ use super::context::Context;
 use super::forward::encode_request;
 use super::gather::{CountParts, ScanParts, WriteParts};
 use super::link::SendError;
+use super::now::Reach;
 use super::refuse::{failed, overloaded};
 use super::region::{Driver, Region, send_all};
 use super::room::only_deletes;
 use super::waiting::{Entry, Queued, ReplyTo};
 use crate::activity::{Activity, Place};
-use crate::service::{InfoSection, Paging, ReplySink, Request, Response, Service, ServiceError};
+use crate::service::{
+    Begun, InfoSection, Paging, ReplySink, Request, Response, Service, ServiceError,
+};
 
 /// How long a server that has started is not ready for want of a link to a peer.
 const PEERS_WITHIN: Duration = Duration::from_secs(2);
@@ -71,6 +74,10 @@ impl Service for Node {
                 None
             }
         }
+    }
+
+    fn call_now(&self, request: Request<'_>, sink: &Arc<dyn ReplySink>, token: u64) -> Begun {
+        self.begin(request, sink, token)
     }
 
     fn flush(&self) {
@@ -220,7 +227,9 @@ impl Node {
         match request {
             Request::Get { key } => self.get(region, engine, key, ReplyTo::new(sink, token)),
             Request::Write { batch, options } => {
-                self.write(region, engine, (batch, options), ReplyTo::new(sink, token))
+                let reply = (ReplyTo::new(sink, token), Reach::Device);
+                self.write(region, engine, (batch, options), reply)
+                    .answered()
             }
             Request::Scan { range, paging } => {
                 self.pump_dirty();
@@ -259,56 +268,44 @@ impl Node {
         key: &[u8],
         reply: ReplyTo,
     ) -> Option<Response> {
-        {
-            let mut waiting = region.waiting();
-            if waiting.is_queueing() && waiting.writes(key) {
-                let request = Queued::Get { key: key.to_vec() };
-                let entry = Entry {
-                    request,
-                    reply,
-                    deadline: self.deadline(),
-                };
-                return waiting.queue(entry).err().map(|_| overloaded(region));
-            }
+        if let Some(waits) = self.behind_writes(region, key, &reply) {
+            return waits;
         }
         match engine.get(key) {
-            Ok(Found { value, lsn }) => {
-                let response = Response::Value(value);
-                if lsn <= engine.committed_lsn() {
-                    return Some(response);
-                }
-                self.answer_at(region, engine, (lsn, response), reply)
-            }
+            Ok(found) => self.found(region, engine, found, reply),
             Err(error) => Some(failed(&error)),
         }
     }
 
     /// Writes a batch whose keys all lie in `region`.
-    fn write(
+    pub(super) fn write(
         &self,
         region: &Region,
         engine: &Arc<Lsm>,
         (batch, options): (&WriteBatch, WriteOptions),
-        reply: ReplyTo,
-    ) -> Option<Response> {
+        (reply, reach): (ReplyTo, Reach),
+    ) -> Begun {
         let overtakes = engine.is_full() && only_deletes(batch);
         let queueing = {
             let waiting = region.waiting();
             waiting.is_queueing() && (!overtakes || waiting.concerns(batch))
         };
-        let result = if queueing {
-            None
-        } else {
-            Some(engine.write(batch, options))
+        let result = match reach {
+            _ if queueing => None,
+            Reach::Device => Some(engine.write(batch, options)),
+            Reach::Memory => match engine.write_in_memory(batch, options).transpose() {
+                None => return Begun::Blocks,
+                written => written,
+            },
         };
-        match result {
+        let answer = match result {
             Some(Ok(written)) => self.wrote(region, engine, written, reply),
             None | Some(Err(EngineError::Busy(_))) => {
                 if let Some(Err(EngineError::Busy(reason))) = result {
                     region.waiting().busy = Some(reason);
                 }
                 if self.full_for_long(region, engine) && !only_deletes(batch) {
-                    return Some(self.refuse_full(region, engine));
+                    return Begun::Answered(self.refuse_full(region, engine));
                 }
                 region.mark_dirty();
                 let request = Queued::Write {
@@ -320,14 +317,12 @@ impl Node {
                     reply,
                     deadline: self.deadline(),
                 };
-                region
-                    .waiting()
-                    .queue(entry)
-                    .err()
-                    .map(|_| overloaded(region))
+                let queued = region.waiting().queue(entry);
+                queued.err().map(|_| overloaded(region))
             }
             Some(Err(error)) => Some(failed(&error)),
-        }
+        };
+        answer.into()
     }
 
     fn wrote(
@@ -356,7 +351,7 @@ impl Node {
     }
 
     /// Answers once `lsn` is committed (I5).
-    fn answer_at(
+    pub(super) fn answer_at(
         &self,
         region: &Region,
         engine: &Arc<Lsm>,
@@ -402,7 +397,7 @@ impl Node {
                 let Queued::Get { key } = &entry.request else {
                     continue;
                 };
-                let response = self.get_now(region, &engine, key, &entry.reply);
+                let response = self.get_queued(region, &engine, key, &entry.reply);
                 if let Some(response) = response {
                     entry.reply.send(response);
                 }
@@ -429,7 +424,7 @@ impl Node {
     }
 
     /// A read that had to wait behind a write of its key.
-    fn get_now(
+    fn get_queued(
         &self,
         region: &Region,
         engine: &Arc<Lsm>,
@@ -437,12 +432,7 @@ impl Node {
         reply: &ReplyTo,
     ) -> Option<Response> {
         match engine.get(key) {
-            Ok(Found { value, lsn }) if lsn <= engine.committed_lsn() => {
-                Some(Response::Value(value))
-            }
-            Ok(Found { value, lsn }) => {
-                self.answer_at(region, engine, (lsn, Response::Value(value)), reply.clone())
-            }
+            Ok(found) => self.found(region, engine, found, reply.clone()),
             Err(error) => Some(failed(&error)),
         }
     }

@@ -133,11 +133,30 @@ fn native(page: &mut Families, status: &Status) {
     let Some(native) = &status.native else {
         return;
     };
-    page.counter(
-        "argosy_native_garbled_total",
-        "Native clients ended because what they wrote was no request.",
+    for (name, help, count) in [
+        (
+            "argosy_native_garbled_total",
+            "Native clients ended because what they wrote was no request.",
+            native.garbled_total,
+        ),
+        (
+            "argosy_native_tasks_total",
+            "Native requests that workers carried out because they needed the device.",
+            native.tasks_total,
+        ),
+        (
+            "argosy_native_queue_full_total",
+            "Native requests that found the workers' queue full.",
+            native.queue_full_total,
+        ),
+    ] {
+        page.counter(name, help).count(&[], count);
+    }
+    page.gauge(
+        "argosy_native_tasks_queued",
+        "Native requests that wait for a worker.",
     )
-    .count(&[], native.garbled_total);
+    .count(&[], native.tasks_queued);
 }
 
 fn work(page: &mut Families, status: &Status) {

@@ -93,9 +93,14 @@ fn native_door(front: &native::Front) -> DoorStatus {
 }
 
 fn native_status(front: &native::Front) -> NativeStatus {
+    let tasks = front.tasks();
     NativeStatus {
+        workers: front.settings.workers,
         memory_bytes: front.memory_bytes() as u64,
         garbled_total: front.garbled() as u64,
+        tasks_queued: tasks.queued as u64,
+        tasks_total: tasks.done,
+        queue_full_total: tasks.queue_full,
     }
 }
 

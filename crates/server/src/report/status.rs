@@ -228,10 +228,18 @@ pub struct DoorStatus {
 /// The front end of native clients.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct NativeStatus {
+    /// Threads that carry out what needs the device.
+    pub workers: usize,
     /// Bytes of memory that clients share with the server.
     pub memory_bytes: u64,
     /// Clients ended since they wrote what is no request.
     pub garbled_total: u64,
+    /// Requests that wait for a worker.
+    pub tasks_queued: u64,
+    /// Requests that workers carried out.
+    pub tasks_total: u64,
+    /// Requests that found the queue full, and had their client wait.
+    pub queue_full_total: u64,
 }
 
 /// Requests of one command with one result.

@@ -12,7 +12,9 @@ use argosy_base::{Direction, KeyRange};
 use argosy_engine::batch::{Op, check_key};
 use argosy_engine::{Condition, WriteBatch, WriteOptions};
 
-use crate::service::{InfoSection, Paging, ReplySink, Request, Response, Service, ServiceError};
+use crate::service::{
+    Begun, InfoSection, Paging, ReplySink, Request, Response, Service, ServiceError,
+};
 
 /// A service in memory.
 #[derive(Default)]
@@ -26,6 +28,7 @@ struct State {
     late: bool,
     held: Vec<(Arc<dyn ReplySink>, u64, Response)>,
     failure: Option<ServiceError>,
+    cold: bool,
     calls: u64,
     flushes: u64,
     not_ready: Option<String>,
@@ -50,6 +53,11 @@ impl Fake {
     /// What the next request is answered, instead of being carried out.
     pub fn fail_next(&self, failure: ServiceError) {
         self.state().failure = Some(failure);
+    }
+
+    /// The next request would have to wait for the device.
+    pub fn cool_next(&self) {
+        self.state().cold = true;
     }
 
     /// What [`Service::ready`] says from now on.
@@ -101,6 +109,14 @@ impl Service for Fake {
         }
         state.held.push((Arc::clone(sink), token, response));
         None
+    }
+
+    fn call_now(&self, request: Request<'_>, sink: &Arc<dyn ReplySink>, token: u64) -> Begun {
+        let cold = std::mem::take(&mut self.state().cold);
+        if cold {
+            return Begun::Blocks;
+        }
+        self.call(request, sink, token).into()
     }
 
     fn flush(&self) {

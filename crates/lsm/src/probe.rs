@@ -1,0 +1,147 @@
+//! What can be said of a key without the device: for threads that must not wait for it.
+//!
+//! The same places are asked in the same order as by [`read`](crate::read): memtables, then the levels
+//! with their filters. Where one of them is not in memory the answer is *not known*, nothing has been
+//! read, and nothing is counted as missed: whoever asks again in a way that may block counts that.
+//! What is damaged is not known, either, and is told by whoever reads it.
+
+use argosy_base::{Lsn, Pointer, SegmentNumber};
+
+use crate::cache::CacheKey;
+use crate::edit::LogSegment;
+use crate::filter::KeyHash;
+use crate::level::{Form, OwnedEntry, tree};
+use crate::log::{LogSource, ValueRef, read_value};
+use crate::read::{Located, ReadView, Reading, VersionLog, leaf_home};
+
+/// Something is not in memory: what was asked for is not known without the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NotInMemory;
+
+impl ReadView {
+    /// [`locate`](Self::locate), without the device.
+    ///
+    /// # Errors
+    /// [`NotInMemory`].
+    pub fn locate_in_memory(
+        &self,
+        key: &[u8],
+        lsn: Lsn,
+        reading: &Reading,
+    ) -> Result<Located, NotInMemory> {
+        if let Some((lsn, entry)) = self.in_memory(key, lsn) {
+            return Ok(Located {
+                entry: Some(entry.to_owned()),
+                lsn,
+            });
+        }
+        Ok(Located {
+            entry: self.in_cached_levels(key, reading)?,
+            lsn: Lsn(0),
+        })
+    }
+
+    fn in_cached_levels(
+        &self,
+        key: &[u8],
+        reading: &Reading,
+    ) -> Result<Option<OwnedEntry>, NotInMemory> {
+        let mut hash = None;
+        let (mut spared, mut misled) = (0, 0);
+        let mut found = None;
+        for (_, run) in self.version.runs() {
+            let Some(entry) = run.find(key) else {
+                continue;
+            };
+            let hash = *hash.get_or_insert_with(|| KeyHash::of(key));
+            let cached = CacheKey::Reader {
+                region: reading.region,
+                segment: entry.segment.number,
+            };
+            let segment = entry.stored.reader_in_memory(cached, &reading.cache);
+            let segment = segment.ok_or(NotInMemory)?;
+            if !segment.may_contain(hash) {
+                spared += 1;
+                continue;
+            }
+            found = match entry.segment.form {
+                Form::Leaves => {
+                    let segments = run.tree.as_deref().ok_or(NotInMemory)?;
+                    let home = leaf_home(entry, Some(segments), reading.region);
+                    let home = home.map_err(|_| NotInMemory)?;
+                    tree::get_in_memory(segments, &home, key, &reading.cache)?
+                }
+                _ => segment.get_in_memory(key, hash, &reading.cache)?,
+            };
+            if let Some(OwnedEntry::Pointer { at, .. }) = &mut found {
+                *at = self.version.resolve(*at).ok_or(NotInMemory)?;
+            }
+            if found.is_some() {
+                break;
+            }
+            misled += 1;
+        }
+        reading.filters.count(spared, misled);
+        Ok(found)
+    }
+
+    /// [`value`](Self::value), without the device.
+    ///
+    /// # Errors
+    /// [`NotInMemory`].
+    pub fn value_in_memory(
+        &self,
+        key: &[u8],
+        entry: OwnedEntry,
+        reading: &Reading,
+    ) -> Result<Option<Vec<u8>>, NotInMemory> {
+        match entry {
+            OwnedEntry::Inline(value) => Ok(Some(value)),
+            OwnedEntry::Tombstone => Ok(None),
+            OwnedEntry::Pointer { at, value_len } => {
+                let value = self.logged_value_in_memory(key, at, value_len, reading)?;
+                Ok(Some(value))
+            }
+        }
+    }
+
+    fn logged_value_in_memory(
+        &self,
+        key: &[u8],
+        at: Pointer,
+        value_len: u32,
+        reading: &Reading,
+    ) -> Result<Vec<u8>, NotInMemory> {
+        let cached = CacheKey::Value {
+            region: reading.region,
+            at,
+        };
+        if let Some(value) = reading.cache.value_in_memory(cached) {
+            return Ok(value.to_vec());
+        }
+        let wanted = ValueRef { at, value_len, key };
+        let source = WindowsOnly(VersionLog(&self.version));
+        let value = read_value(&wanted, &reading.windows, &source).map_err(|_| NotInMemory)?;
+        reading.cache.keep_value(cached, value.as_slice().into());
+        Ok(value)
+    }
+}
+
+/// The large log, without what lies on the device.
+struct WindowsOnly<'a>(VersionLog<'a>);
+
+impl LogSource for WindowsOnly<'_> {
+    type Error = NotInMemory;
+
+    fn segment(&self, number: SegmentNumber) -> Option<LogSegment> {
+        self.0.segment(number)
+    }
+
+    fn after(&self, segment: &LogSegment) -> Option<LogSegment> {
+        self.0.after(segment)
+    }
+
+    fn read(&self, _: &LogSegment, _: u32, _: &mut [u8]) -> Result<(), NotInMemory> {
+        Err(NotInMemory)
+    }
+}

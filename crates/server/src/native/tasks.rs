@@ -1,0 +1,259 @@
+//! Requests that may have to wait for the device, and the workers that carry them out.
+//!
+//! A thread of the front end never reads from the device: what it cannot carry out without becomes a
+//! [`Task`] in the one queue of all threads. A worker takes the oldest, calls the service, which may
+//! block it, and delivers the answer to the mailbox of the thread that the request came from. A worker
+//! without a task sleeps.
+//!
+//! The queue is bounded, in tasks and in bytes (I8). A thread whose task finds no room keeps it, takes
+//! nothing more from that client, and is nudged when there is room. What a client can have waiting so
+//! is no more than what it had in its own ring.
+//!
+//! Tasks have no order among them. A write among them is waited for by what its client laid behind it
+//! ([`Away`]): so the writes of one client are carried out in the order in which they were laid.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use argosy_base::KeyRange;
+use argosy_engine::{WriteBatch, WriteOptions};
+
+use super::client::Arrival;
+use crate::mailbox::Mailbox;
+use crate::service::{Paging, ReplySink, Request, Service};
+
+/// Bytes of tasks from which on no more are queued.
+const BYTES_MAX: usize = 1 << 20;
+/// What a task takes beside the bytes of its request.
+const TASK_BYTES: usize = 128;
+
+/// Set while a write has been handed to the workers and has not been carried out.
+pub(super) type Away = Arc<AtomicBool>;
+
+/// What a worker is to ask of the service.
+#[derive(Debug)]
+pub(super) enum Work {
+    /// What keys are bound to, each with its token.
+    Gets(Vec<(u64, Vec<u8>)>),
+    Scan {
+        token: u64,
+        range: KeyRange,
+        paging: Paging,
+    },
+    Write {
+        token: u64,
+        batch: WriteBatch,
+        options: WriteOptions,
+        away: Away,
+    },
+}
+
+/// Work, and where the answers go.
+pub(super) struct Task {
+    pub(super) work: Work,
+    pub(super) sink: Arc<dyn ReplySink>,
+}
+
+impl Task {
+    fn bytes(&self) -> usize {
+        TASK_BYTES
+            + match &self.work {
+                Work::Gets(gets) => gets.iter().map(|(_, key)| key.len() + TASK_BYTES).sum(),
+                Work::Scan { range, .. } => {
+                    range.from.len() + range.to.as_ref().map_or(0, Vec::len)
+                }
+                Work::Write { batch, .. } => batch.bytes() + batch.len() * TASK_BYTES,
+            }
+    }
+
+    /// The tokens of what is answered.
+    pub(super) fn tokens(&self) -> Vec<u64> {
+        match &self.work {
+            Work::Gets(gets) => gets.iter().map(|(token, _)| *token).collect(),
+            Work::Scan { token, .. } | Work::Write { token, .. } => vec![*token],
+        }
+    }
+
+    /// Asks, and delivers what is answered at once.
+    fn carry_out(self, service: &dyn Service, done: impl Fn()) {
+        let sink = self.sink;
+        let ask = |request: Request<'_>, token: u64| {
+            if let Some(response) = service.call(request, &sink, token) {
+                sink.deliver(token, response);
+            }
+        };
+        match self.work {
+            Work::Gets(gets) => gets
+                .iter()
+                .for_each(|(token, key)| ask(Request::Get { key }, *token)),
+            Work::Scan {
+                token,
+                range,
+                paging,
+            } => {
+                let range = &range;
+                ask(Request::Scan { range, paging }, token);
+            }
+            Work::Write {
+                token,
+                batch,
+                options,
+                away,
+            } => {
+                let batch = &batch;
+                ask(Request::Write { batch, options }, token);
+                // Whoever sees this sees the write's effect.
+                away.store(false, Ordering::Release);
+                done();
+            }
+        }
+        service.flush();
+    }
+}
+
+/// The queue. See the module documentation.
+#[derive(Default)]
+pub(super) struct Tasks {
+    queue: Mutex<Queue>,
+    /// Workers without a task sleep on it.
+    bell: Condvar,
+    /// A task found no room, and nobody has said since that there is some. Changed under the lock.
+    full: AtomicBool,
+    tasks_max: usize,
+    /// Of the threads that hand tasks over.
+    mailboxes: Vec<Arc<Mailbox<Arrival>>>,
+    done: AtomicU64,
+    refusals: AtomicU64,
+}
+
+#[derive(Default)]
+struct Queue {
+    tasks: VecDeque<Task>,
+    bytes: usize,
+    /// Workers that sleep.
+    idle: usize,
+    closed: bool,
+}
+
+/// What a queue tells of itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TaskCounts {
+    /// Tasks that wait for a worker.
+    pub queued: usize,
+    /// Tasks that were carried out.
+    pub done: u64,
+    /// Tasks that found no room at first.
+    pub queue_full: u64,
+}
+
+impl Tasks {
+    /// A queue of at most `tasks_max` tasks, at least one, for the threads with these mailboxes.
+    pub(super) fn new(tasks_max: usize, mailboxes: Vec<Arc<Mailbox<Arrival>>>) -> Self {
+        Self {
+            tasks_max: tasks_max.max(1),
+            mailboxes,
+            ..Self::default()
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        // A panic aborts the process; in tests the queue is consistent after every line.
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Hands a task over. Gives it back where there is no room: the thread is nudged once there is.
+    pub(super) fn push(&self, task: Task) -> Result<(), Task> {
+        let mut queue = self.lock();
+        let bytes = task.bytes();
+        let is_full = queue.tasks.len() >= self.tasks_max || queue.bytes + bytes > BYTES_MAX;
+        if is_full && !queue.tasks.is_empty() {
+            self.full.store(true, Ordering::Relaxed);
+            return Err(task);
+        }
+        queue.bytes += bytes;
+        queue.tasks.push_back(task);
+        let sleepers = queue.idle > 0;
+        drop(queue);
+        if sleepers {
+            self.bell.notify_one();
+        }
+        Ok(())
+    }
+
+    /// Whether the last task found no room, and none has become free since.
+    pub(super) fn is_full(&self) -> bool {
+        self.full.load(Ordering::Relaxed)
+    }
+
+    /// Counts a task that has to wait for room.
+    pub(super) fn count_refusal(&self) {
+        // Relaxed, as everywhere below: counters for people.
+        self.refusals.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// What it tells of itself.
+    pub(super) fn counts(&self) -> TaskCounts {
+        TaskCounts {
+            queued: self.lock().tasks.len(),
+            done: self.done.load(Ordering::Relaxed),
+            queue_full: self.refusals.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Carries out tasks until the queue is closed.
+    pub(super) fn work(&self, service: &dyn Service) {
+        while let Some(task) = self.next() {
+            task.carry_out(service, || self.nudge());
+            self.done.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Carries out the oldest task, if there is one.
+    #[cfg(test)]
+    pub(super) fn work_once(&self, service: &dyn Service) -> bool {
+        let is_empty = self.lock().tasks.is_empty();
+        if !is_empty && let Some(task) = self.next() {
+            task.carry_out(service, || self.nudge());
+        }
+        !is_empty
+    }
+
+    /// The oldest task, once there is one; `None` when the queue is closed.
+    fn next(&self) -> Option<Task> {
+        let mut queue = self.lock();
+        loop {
+            if queue.closed {
+                return None;
+            }
+            if let Some(task) = queue.tasks.pop_front() {
+                queue.bytes -= task.bytes();
+                let was_full = self.full.swap(false, Ordering::Relaxed);
+                drop(queue);
+                if was_full {
+                    self.nudge();
+                }
+                return Some(task);
+            }
+            queue.idle += 1;
+            let woken = self.bell.wait(queue);
+            queue = woken.unwrap_or_else(PoisonError::into_inner);
+            queue.idle -= 1;
+        }
+    }
+
+    /// Has the threads look at their clients again.
+    fn nudge(&self) {
+        self.mailboxes.iter().for_each(|mailbox| mailbox.nudge());
+    }
+
+    /// Sends the workers away once they have finished what they are at. What waits is dropped.
+    pub(super) fn close(&self) {
+        let mut queue = self.lock();
+        queue.closed = true;
+        queue.tasks.clear();
+        queue.bytes = 0;
+        drop(queue);
+        self.bell.notify_all();
+    }
+}

@@ -1,0 +1,142 @@
+//! Requests of threads that must not wait for the device: carried out where they need not, and
+//! otherwise given back untouched.
+
+use std::sync::Arc;
+
+use argosy_engine::batch::check_key;
+use argosy_engine::{Engine, Found, Op, WriteBatch, WriteOptions};
+use argosy_lsm::Lsm;
+
+use super::Node;
+use super::refuse::{failed, overloaded};
+use super::region::Region;
+use super::waiting::{Entry, Queued, ReplyTo};
+use crate::service::{Begun, ReplySink, Request, Response, Service, ServiceError};
+
+/// How far a request may go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reach {
+    /// To what is in memory.
+    Memory,
+    /// To the device: it may wait for that.
+    Device,
+}
+
+impl Node {
+    /// See [`Service::call_now`].
+    pub(super) fn begin(
+        &self,
+        request: Request<'_>,
+        sink: &Arc<dyn ReplySink>,
+        token: u64,
+    ) -> Begun {
+        match request {
+            Request::Get { key } => {
+                if let Err(error) = check_key(key) {
+                    let error = ServiceError::Invalid(error.to_string());
+                    return Begun::Answered(Response::Failed(error));
+                }
+                match self.served_here(self.map.index_of(key)) {
+                    Some(region) => self.get_now(region, key, ReplyTo::new(sink, token)),
+                    None => self.call(request, sink, token).into(),
+                }
+            }
+            Request::Write { batch, options } => {
+                if let Some(region) = self.one_region_here(batch) {
+                    return self.write_now(region, (batch, options), ReplyTo::new(sink, token));
+                }
+                // Whoever has the region looks. Some of several may be here.
+                if batch.ops().any(|op| matches!(op, Op::Delete { .. }))
+                    || options.condition != Default::default()
+                    || options.return_previous
+                {
+                    return Begun::Blocks;
+                }
+                self.call(request, sink, token).into()
+            }
+            Request::Scan { range, paging } if !range.is_empty() && paging.pairs_max > 0 => {
+                Begun::Blocks
+            }
+            Request::Scan { .. } | Request::Count => self.call(request, sink, token).into(),
+        }
+    }
+
+    /// The region in place `index` of the map, if this server is its primary.
+    fn served_here(&self, index: usize) -> Option<&Arc<Region>> {
+        let region = &self.map.regions()[index];
+        (region.primary == self.id).then(|| self.region(region.id).expect("a primary is a member"))
+    }
+
+    /// The region of all keys of `batch`, if it is one and this server's.
+    fn one_region_here(&self, batch: &WriteBatch) -> Option<&Arc<Region>> {
+        let home = self.map.index_of(batch.ops().next()?.key());
+        let together = batch.len() == 1
+            || self.map.regions().len() == 1
+            || batch.ops().all(|op| self.map.index_of(op.key()) == home);
+        together.then(|| self.served_here(home))?
+    }
+
+    fn get_now(&self, region: &Region, key: &[u8], reply: ReplyTo) -> Begun {
+        self.world.ledger.at(region.place);
+        let guard = region.engine.load();
+        let Some(engine) = &*guard else {
+            return Begun::Answered(self.not_open(region));
+        };
+        if let Some(waits) = self.behind_writes(region, key, &reply) {
+            return waits.into();
+        }
+        match engine.get_in_memory(key) {
+            Ok(Some(found)) => self.found(region, engine, found, reply).into(),
+            Ok(None) => Begun::Blocks,
+            Err(error) => Begun::Answered(failed(&error)),
+        }
+    }
+
+    fn write_now(
+        &self,
+        region: &Region,
+        write: (&WriteBatch, WriteOptions),
+        reply: ReplyTo,
+    ) -> Begun {
+        self.world.ledger.at(region.place);
+        let guard = region.engine.load();
+        match &*guard {
+            Some(engine) => self.write(region, engine, write, (reply, Reach::Memory)),
+            None => Begun::Answered(self.not_open(region)),
+        }
+    }
+
+    /// Where writes of `key` wait for room: queues a read behind them.
+    pub(super) fn behind_writes(
+        &self,
+        region: &Region,
+        key: &[u8],
+        reply: &ReplyTo,
+    ) -> Option<Option<Response>> {
+        let mut waiting = region.waiting();
+        if !waiting.is_queueing() || !waiting.writes(key) {
+            return None;
+        }
+        let entry = Entry {
+            request: Queued::Get { key: key.to_vec() },
+            reply: reply.clone(),
+            deadline: self.deadline(),
+        };
+        Some(waiting.queue(entry).err().map(|_| overloaded(region)))
+    }
+
+    /// Answers what was found, once it is committed.
+    pub(super) fn found(
+        &self,
+        region: &Region,
+        engine: &Arc<Lsm>,
+        Found { value, lsn }: Found,
+        reply: ReplyTo,
+    ) -> Option<Response> {
+        let response = Response::Value(value);
+        if lsn <= engine.committed_lsn() {
+            return Some(response);
+        }
+        self.answer_at(region, engine, (lsn, response), reply)
+    }
+}
