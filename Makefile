@@ -6,6 +6,8 @@
 #   make simulate SEED=7         one whole cluster from one seed, with a log in words
 #   make simulate-many SEEDS=300 many of them, first seed FIRST (default 1)
 #   make mutants                 planted mistakes, each of which the checkers have to find
+#   make dist                    the fastest program, which takes minutes to link
+#   make bench                   build it and measure with it (ARGS='--figure tebis-9 --mix s,sd' ...)
 #   make lint                    formatting, clippy, documentation
 #   make bench-peers             the bench with RocksDB beside ours (ARGS='--mix s,sd' ...)
 #   make test-peers              lints and tests of what bench-peers adds
@@ -21,7 +23,7 @@ ARGS ?=
 SEEDS ?= 300
 FIRST ?= 1
 
-.PHONY: help run build test lint doc simulate simulate-many mutants bench-peers test-peers ci
+.PHONY: help run build dist bench test lint doc simulate simulate-many mutants bench-peers test-peers ci
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -32,6 +34,13 @@ build:
 
 run: build
 	@exec $(BIN) playground $(ARGS)
+
+dist:
+	@scripts/setup.sh rust
+	$(CARGO) build --profile dist --locked -p argosy
+
+bench: dist
+	@exec $(CARGO_TARGET_DIR)/dist/argosy bench $(ARGS)
 
 test:
 	@scripts/setup.sh rust test

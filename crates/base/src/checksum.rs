@@ -155,7 +155,8 @@ mod tests {
 
     #[test]
     fn parts_make_the_checksum_of_the_whole() {
-        let bytes: [u8; 300] = core::array::from_fn(|at| u8::try_from(at * 7 % 251).expect("below"));
+        let bytes: [u8; 300] =
+            core::array::from_fn(|at| u8::try_from(at * 7 % 251).expect("below"));
         for len in 0..bytes.len() {
             let whole = HERE.checksum(&bytes[..len]);
             for cut in [0, 1, len / 3, len] {
