@@ -77,8 +77,8 @@ mutants:
 # The only commands that need another store's library; nothing else builds or links one.
 bench-peers:
 	@scripts/setup.sh rust peers
-	$(CARGO) build --release --locked -p argosy --features peers
-	@exec $(BIN) bench --embedded --peer rocksdb $(ARGS)
+	$(CARGO) build --profile dist --locked -p argosy --features peers
+	@exec $(CARGO_TARGET_DIR)/dist/argosy bench --embedded --peer rocksdb $(ARGS)
 
 test-peers:
 	@scripts/setup.sh rust lint peers
