@@ -650,3 +650,70 @@ fn a_get_that_waits_for_the_device_holds_up_no_other_client() {
     assert_eq!((front.tasks().queued, front.tasks().queue_full), (0, 1));
     drop((cold, warm, listener));
 }
+
+#[test]
+fn requests_about_many_keys_are_with_all_servers_at_the_same_time() {
+    let dir = Dir::new();
+    let servers = both(&dir);
+    let client = client_of(&servers[0]);
+    let pairs: Vec<_> = (0..600u32)
+        .map(|n| (format!("{}{n}", ["a", "z"][n as usize % 2]), vec![1; 500]))
+        .collect();
+    let keys: Vec<_> = pairs.iter().map(|(key, _)| key.as_bytes()).collect();
+    let writes: Vec<_> = pairs
+        .iter()
+        .map(|(key, value)| (key.as_bytes(), Some(value.as_slice())))
+        .collect();
+    for fake in servers.each_ref().map(|server| &server.fake) {
+        fake.set_late(true);
+    }
+    let held = || servers.each_ref().map(|server| server.fake.held());
+    let release = || {
+        for server in &servers {
+            while server.fake.release(0) {}
+        }
+    };
+    std::thread::scope(|scope| {
+        let client = &client;
+        let writer = std::thread::Builder::new();
+        let writer = writer.spawn_scoped(scope, || client.write_many(&writes));
+        // 300 pairs of 500 bytes for each are three batches: the first of both are there.
+        until(|| held() == [1, 1]);
+        let writer = writer.unwrap();
+        while !writer.is_finished() {
+            release();
+        }
+        writer.join().unwrap().unwrap();
+        let reader = std::thread::Builder::new();
+        let reader = reader.spawn_scoped(scope, || client.multi_get(&keys));
+        until(|| held() == [300, 300]);
+        let reader = reader.unwrap();
+        while !reader.is_finished() {
+            release();
+        }
+        let values = reader.join().unwrap().unwrap();
+        assert!(
+            values
+                .iter()
+                .zip(&pairs)
+                .all(|(found, (_, value))| found.as_ref() == Some(value))
+        );
+    });
+}
+
+#[test]
+fn the_last_write_of_a_key_among_many_is_the_last() {
+    let dir = Dir::new();
+    let servers = both(&dir);
+    let client = client_of(&servers[0]);
+    let values: Vec<_> = (0..2000u32).map(|n| n.to_le_bytes().repeat(50)).collect();
+    let keys: [&[u8]; 2] = [b"argo", b"zeus"];
+    let writes: Vec<_> = values
+        .iter()
+        .flat_map(|value| keys.map(|key| (key, Some(value.as_slice()))))
+        .collect();
+    client.write_many(&writes).unwrap();
+    for key in keys {
+        assert_eq!(client.get(key).unwrap().as_ref(), values.last());
+    }
+}

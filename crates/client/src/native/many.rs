@@ -1,6 +1,6 @@
 //! Requests about many keys: split by region or server, in flight together, put together again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::Ordering;
 
 use argosy_base::KeyRange;
@@ -11,6 +11,7 @@ use argosy_wire::native::{Flags, MULTI_KEYS_MAX, Op, Values, put_keys};
 
 use super::client::{Client, odd};
 use super::run::Sending;
+use super::ticket::Flight;
 use crate::error::ClientError;
 use crate::kv::{Kv, Only, Page, Span, Write};
 
@@ -25,6 +26,8 @@ const PAGE_PAIRS_MAX: usize = 1 << 14;
 /// Keys asked for at once.
 const KEYS_AT_ONCE: usize = 128;
 const _: () = assert!(KEYS_AT_ONCE <= MULTI_KEYS_MAX);
+/// Most such requests in flight.
+const ASKS_AT_ONCE: usize = 16;
 
 impl Client {
     /// What each of `keys` is bound to. Each is read by itself.
@@ -40,34 +43,47 @@ impl Client {
             of_servers.entry(region.primary).or_default().push(place);
         }
         let mut values = vec![None; keys.len()];
-        let (mut asked, mut payload) = (Vec::new(), Vec::new());
-        for places in of_servers.values() {
-            for places in places.chunks(KEYS_AT_ONCE) {
-                asked.clear();
-                put_keys(places.iter().map(|place| keys[*place]), &mut asked);
-                let mut sending = Sending {
-                    op: Op::MultiGet,
-                    flags: Flags::default(),
-                    key: keys[places[0]],
-                    parts: &[&asked],
-                    reply_bytes: (places.len() * self.shared.guess.bytes() + 64)
-                        .min(PAGE_BYTES_MAX),
-                };
-                let before = self.shared.known.load().fingerprint();
-                self.run(&mut sending, deadline, &mut payload)?;
-                if before != self.shared.known.load().fingerprint() {
-                    // Keys may have parted.
-                    return keys.iter().map(|key| self.get(key)).collect();
-                }
-                let mut found = Values::of(&payload);
-                for place in places {
-                    let value = found.next_value();
-                    let value = value.map_err(|error| odd(&error.to_string()))?;
-                    values[*place] = value.map(<[u8]>::to_vec);
-                }
+        let mut asks = KeysOf::each(of_servers.values(), keys).into_iter();
+        let mut flying: VecDeque<(KeysOf, Flight)> = VecDeque::new();
+        let mut payload = Vec::new();
+        loop {
+            while flying.len() < ASKS_AT_ONCE
+                && let Some(asked) = asks.next()
+            {
+                let parts = [asked.body.as_slice()];
+                let sending = self.asking(keys[asked.places[0]], &parts, asked.places.len());
+                let flight = self.send(&sending, deadline)?;
+                flying.push_back((asked, flight));
+            }
+            self.flush();
+            let Some((asked, flight)) = flying.pop_front() else {
+                return Ok(values);
+            };
+            let parts = [asked.body.as_slice()];
+            let mut sending = self.asking(keys[asked.places[0]], &parts, asked.places.len());
+            self.finish(&mut sending, flight, deadline, &mut payload)?;
+            if known.fingerprint() != self.shared.known.load().fingerprint() {
+                // Keys may have parted.
+                return keys.iter().map(|key| self.get(key)).collect();
+            }
+            let mut found = Values::of(&payload);
+            for place in asked.places {
+                let value = found.next_value();
+                let value = value.map_err(|error| odd(&error.to_string()))?;
+                values[place] = value.map(<[u8]>::to_vec);
             }
         }
-        Ok(values)
+    }
+
+    /// A request for the values of `count` keys, of which `key` is the first.
+    fn asking<'a>(&self, key: &'a [u8], parts: &'a [&'a [u8]], count: usize) -> Sending<'a> {
+        Sending {
+            op: Op::MultiGet,
+            flags: Flags::default(),
+            key,
+            parts,
+            reply_bytes: (count * self.shared.guess.bytes() + 64).min(PAGE_BYTES_MAX),
+        }
     }
 
     /// Does all of `writes`; see [`Kv::write_many`].
@@ -81,41 +97,54 @@ impl Client {
             let region = known.index_of(write.0);
             of_regions.entry(region).or_default().push(*write);
         }
+        let mut left: Vec<&[Write<'_>]> = of_regions.values().map(Vec::as_slice).collect();
         let mut applied = false;
-        for writes in of_regions.values() {
-            let mut left = writes.as_slice();
-            while !left.is_empty() {
+        while !left.is_empty() {
+            // One batch of each region: those of different regions are in flight together, and those
+            // of one follow each other, so that the last write of a key is the last.
+            let now = left.iter_mut().map(|left| {
                 let (now, behind) = left.split_at(batch_of(left));
-                match self.write_batch(now) {
-                    Ok(()) => applied = true,
-                    Err(error) if applied => return Err(error.after_a_part()),
-                    Err(error) => return Err(error),
-                }
-                left = behind;
+                *left = behind;
+                now
+            });
+            let (done, failed) = self.write_batches(&now.collect::<Vec<_>>());
+            applied |= done;
+            match failed {
+                Some(error) if applied => return Err(error.after_a_part()),
+                Some(error) => return Err(error),
+                None => left.retain(|left| !left.is_empty()),
             }
         }
         Ok(())
     }
 
-    /// Does `writes`, of one region, together.
-    fn write_batch(&self, writes: &[Write<'_>]) -> Result<(), ClientError> {
-        let mut body = Vec::new();
-        let call = Call::Write {
-            condition: 0,
-            previous: false,
-            ops: writes.to_vec(),
-        };
-        call.encode(&mut body);
-        let mut sending = Sending {
+    /// Writes `batches`, each of one region. Returns whether any was applied, and the first failure.
+    fn write_batches(&self, batches: &[&[Write<'_>]]) -> (bool, Option<ClientError>) {
+        let deadline = self.deadline_from_now();
+        let bodies: Vec<Vec<u8>> = batches.iter().map(|writes| body_of(writes)).collect();
+        let parts: Vec<[&[u8]; 1]> = bodies.iter().map(|body| [body.as_slice()]).collect();
+        let sending = |at: usize| Sending {
             op: Op::Batch,
             flags: Flags::default(),
-            key: writes[0].0,
-            parts: &[&body],
+            key: batches[at][0].0,
+            parts: &parts[at],
             reply_bytes: 256,
         };
-        let deadline = self.deadline_from_now();
-        self.run(&mut sending, deadline, &mut Vec::new())
-            .map(|_| ())
+        let flights: Vec<_> = (0..batches.len())
+            .map(|at| self.send(&sending(at), deadline))
+            .collect();
+        self.flush();
+        let (mut applied, mut failed) = (false, None);
+        for (at, flight) in flights.into_iter().enumerate() {
+            let ended = flight.and_then(|flight| {
+                self.finish(&mut sending(at), flight, deadline, &mut Vec::new())
+            });
+            match ended {
+                Ok(_) => applied = true,
+                Err(error) => failed = failed.or(Some(error)),
+            }
+        }
+        (applied, failed)
     }
 
     /// The next pairs of `span`; see [`Kv::page`].
@@ -200,6 +229,43 @@ fn rest_of(span: &Span, region: &KeyRange, next: Option<Vec<u8>>) -> Option<Span
     };
     rest.range.go_on_at(span.direction(), next);
     (!rest.range.is_empty()).then_some(rest)
+}
+
+/// Keys of one server that are asked for together.
+struct KeysOf {
+    /// Their places among all keys.
+    places: Vec<usize>,
+    /// The request.
+    body: Vec<u8>,
+}
+
+impl KeysOf {
+    /// Requests for the keys of each server, a bounded number at a time; those of all servers in turn.
+    fn each<'a>(servers: impl Iterator<Item = &'a Vec<usize>>, keys: &[&[u8]]) -> Vec<Self> {
+        let mut asks: Vec<_> = servers
+            .flat_map(|places| places.chunks(KEYS_AT_ONCE).enumerate())
+            .collect();
+        asks.sort_by_key(|(turn, _)| *turn);
+        let asks = asks.into_iter().map(|(_, places)| {
+            let mut body = Vec::new();
+            put_keys(places.iter().map(|place| keys[*place]), &mut body);
+            let places = places.to_vec();
+            Self { places, body }
+        });
+        asks.collect()
+    }
+}
+
+/// A batch, as it is sent.
+fn body_of(writes: &[Write<'_>]) -> Vec<u8> {
+    let mut body = Vec::new();
+    let call = Call::Write {
+        condition: 0,
+        previous: false,
+        ops: writes.to_vec(),
+    };
+    call.encode(&mut body);
+    body
 }
 
 /// How many of `writes`, of which there is one, go in one batch.

@@ -42,10 +42,26 @@ impl Client {
         deadline: Instant,
         payload: &mut Vec<u8>,
     ) -> Result<Reply, ClientError> {
+        let flight = self.send(sending, deadline)?;
+        self.finish(sending, flight, deadline, payload)
+    }
+
+    /// [`run`](Self::run), for a request that was sent already.
+    pub(super) fn finish(
+        &self,
+        sending: &mut Sending<'_>,
+        flight: Flight,
+        deadline: Instant,
+        payload: &mut Vec<u8>,
+    ) -> Result<Reply, ClientError> {
         let write = sending.op.is_write();
         let mut pause = RETRY_PAUSE_MIN;
+        let mut sent = Some(flight);
         loop {
-            let mut flight = self.send(sending, deadline)?;
+            let mut flight = match sent.take() {
+                Some(flight) => flight,
+                None => self.send(sending, deadline)?,
+            };
             let reply = match self.await_reply(&mut flight, deadline, payload) {
                 Ok(reply) => reply,
                 Err(NoReply::NotTaken) => continue,
