@@ -273,7 +273,10 @@ impl Verifier<'_> {
             known.map(Pointer::segment)
         };
         let found = match form {
-            Form::Index(height) => (None, verify_index_segment(name, height, bytes)),
+            Form::Index(height) => {
+                let high_bits = |child| version.high_bits_of(child);
+                (None, verify_index_segment(name, height, bytes, high_bits))
+            }
             _ => verify_segment(name, bytes, version.mark(), visit),
         };
         if lost > 0 {

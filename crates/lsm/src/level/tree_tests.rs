@@ -91,7 +91,10 @@ fn check_shape(made: &BuiltTree) {
         let visited = visited.unwrap();
         match built.form {
             Form::Index(height) => {
-                assert_eq!(verify_index_segment(built.name, height, &bytes), vec![]);
+                assert_eq!(
+                    verify_index_segment(built.name, height, &bytes, Some),
+                    vec![]
+                );
                 assert!(visited.pointers as usize >= built.nodes.len());
                 assert_eq!((built.entries, built.log_refs.len()), (0, 0));
             }
@@ -298,6 +301,56 @@ fn equal_pairs_make_equal_trees() {
     assert_eq!(sums(&a), sums(&b));
 }
 
+/// How many children are of each segment.
+type Listed = Vec<(SegmentNumber, u64)>;
+
+/// An index segment whose footer is whole, but lists other children than its nodes have: another
+/// segment, or another count of one.
+#[test]
+fn a_wrong_list_of_children_is_found() {
+    let mut dice = Dice::new(13);
+    let model = model(Shape::Numbered, 1500, &mut dice);
+    let made = build_tree(&model, SMALL);
+    let mut planted = 0;
+    for (built, bytes) in made.index.values() {
+        let Form::Index(height) = built.form else {
+            panic!("{}", built.form);
+        };
+        let whole = &bytes.bytes;
+        let verify = |bytes: &Buffer, high: fn(SegmentNumber) -> Option<SegmentNumber>| {
+            verify_index_segment(built.name, height, bytes, high)
+        };
+        let with = |change: &dyn Fn(&mut Listed)| {
+            let mut bytes = Buffer::from_slice(whole);
+            let at = bytes.len() - format::FOOTER_BYTES;
+            let footer = bytes[at..].first_chunk().unwrap();
+            let footer = format::Footer::parse(footer, built.name, at as u32).unwrap();
+            let [.., from, to] = footer.bounds().map(|at| at as usize);
+            let table = &bytes[from..to];
+            let mut table = format::Table::parse(table, built.name, from as u32).unwrap();
+            change(&mut table.log_refs);
+            let table = table.encode(built.name, from as u32);
+            assert_eq!(table.len(), to - from, "it has the old one's place");
+            bytes[from..to].copy_from_slice(&table);
+            bytes
+        };
+        assert_eq!(verify(&with(&|_| {}), Some), vec![]);
+        let listed = "the footer's segments of children are not those that the nodes lead to";
+        let wrong = |faults: Vec<verify::Fault>| {
+            assert_eq!(faults.len(), 1, "{faults:?}");
+            assert_eq!(faults[0].what, listed);
+        };
+        wrong(verify(&with(&|refs| refs[0].1 += 1), Some));
+        wrong(verify(&with(&|refs| refs.last_mut().unwrap().1 -= 1), Some));
+        // Which segment it is nobody can tell who does not know its pointers.
+        let renamed = with(&|refs| refs[0].0.0 -= 1);
+        wrong(verify(&renamed, Some));
+        assert_eq!(verify(&renamed, |_| None), vec![]);
+        planted += 1;
+    }
+    assert!(planted > 1);
+}
+
 /// A flipped byte anywhere in the index is an error, or the right answer where nothing was read of it.
 #[test]
 fn every_flipped_byte_is_found() {
@@ -326,7 +379,7 @@ fn every_flipped_byte_is_found() {
         };
         damaged[at] ^= 1 << dice.below(8);
         assert_ne!(
-            verify_index_segment(name, height, &damaged),
+            verify_index_segment(name, height, &damaged, Some),
             vec![],
             "byte {at}"
         );

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use argosy_base::limits::{BLOCK_SIZE, SEGMENT_SIZE};
-use argosy_base::{Epoch, Kind, RegionId, SegmentNumber};
+use argosy_base::{Epoch, Kind, Pointer, RegionId, SegmentNumber};
 use argosy_device::Buffer;
 
 use super::format::{FOOTER_BYTES, Footer, Table};
@@ -216,16 +216,22 @@ fn node_spans(bytes: &[u8], end: u32, node_bytes: u32) -> Vec<Range<u32>> {
 }
 
 /// Checks footer and every node of `name`, an index segment of a tree, whose bytes are `bytes`. What
-/// its nodes lead to is another matter.
+/// its nodes lead to is another matter; but that they lead to the segments that the footer lists, as
+/// far as `high_bits` knows what pointers to a segment begin with.
 #[must_use]
-pub fn verify_index_segment(name: SegmentName, height: u8, bytes: &Buffer) -> Vec<Fault> {
+pub fn verify_index_segment(
+    name: SegmentName,
+    height: u8,
+    bytes: &Buffer,
+    high_bits: impl Fn(SegmentNumber) -> Option<SegmentNumber>,
+) -> Vec<Fault> {
     let mut faults = Vec::new();
     let found = match index_footer(name, height, bytes) {
         Ok(found) => found,
         Err(error) => return vec![of_error(&error, name, bytes)],
     };
     let (footer, table) = found;
-    let (mut nodes, mut children) = (0, 0);
+    let (mut nodes, mut children) = (0, Vec::new());
     let (mut first, mut last): (Vec<u8>, Vec<u8>) = Default::default();
     for span in node_spans(bytes, footer.leaves_len, footer.node_bytes) {
         let node = &bytes[span.start as usize..span.end as usize];
@@ -244,25 +250,53 @@ pub fn verify_index_segment(name: SegmentName, height: u8, bytes: &Buffer) -> Ve
             first.extend_from_slice(node.separator(0));
         }
         nodes += 1;
-        children += u32::try_from(node.count()).unwrap_or(u32::MAX);
+        children.extend((0..node.count()).map(|slot| node.child(slot).at));
         last.clear();
         last.extend_from_slice(node.separator(node.count() - 1));
     }
-    let counted = (nodes, children, first, last);
+    let count = u32::try_from(children.len()).unwrap_or(u32::MAX);
+    let counted = (nodes, count, first, last);
     let said = (
         footer.leaves,
         footer.entries,
         table.first_key,
         table.last_key,
     );
-    if faults.is_empty() && counted != said {
-        let at = u32::try_from(bytes.len()).unwrap_or(u32::MAX) - FOOTER;
-        faults.push(Fault::damaged(
-            at,
-            "the footer does not count what the nodes hold",
-        ));
-    }
+    let wrong = if counted != said {
+        Some("the footer does not count what the nodes hold")
+    } else if !are_listed(&children, &table.log_refs, high_bits) {
+        Some("the footer's segments of children are not those that the nodes lead to")
+    } else {
+        None
+    };
+    let at = u32::try_from(bytes.len()).unwrap_or(u32::MAX) - FOOTER;
+    let wrong = wrong.filter(|_| faults.is_empty());
+    faults.extend(wrong.map(|what| Fault::damaged(at, what)));
     faults
+}
+
+/// Whether `children` are as many of each segment as `listed` says, in its order. Pointers to one
+/// segment begin alike, whatever they begin with.
+fn are_listed(
+    children: &[Pointer],
+    listed: &[(SegmentNumber, u64)],
+    high_bits: impl Fn(SegmentNumber) -> Option<SegmentNumber>,
+) -> bool {
+    let mut left = children;
+    for (number, count) in listed {
+        let taken = usize::try_from(*count).ok();
+        let taken = taken.and_then(|count| left.split_at_checked(count));
+        let Some(([first, others @ ..], behind)) = taken else {
+            return false;
+        };
+        let begin = first.segment();
+        let alike = others.iter().all(|at| at.segment() == begin);
+        if !alike || high_bits(*number).is_some_and(|high| high != begin) {
+            return false;
+        }
+        left = behind;
+    }
+    left.is_empty()
 }
 
 /// The footer of an index segment of nodes of `height`.

@@ -232,7 +232,9 @@ impl Replica {
         height: u8,
         bytes: &Buffer,
     ) -> Result<Vec<NodePair>, ReplicaError> {
-        if !verify_index_segment(name, height, bytes).is_empty() {
+        // A pointer to what has left the sender's version holds no number.
+        let unknown = |_| None;
+        if !verify_index_segment(name, height, bytes, unknown).is_empty() {
             return Err(ReplicaError::Damaged {
                 number: name.number,
                 what: "the nodes of an index segment",

@@ -332,6 +332,16 @@ impl Version {
         }
     }
 
+    /// What pointers to segment `number` begin with in level segments of this version; `None` where
+    /// they would hold its place, and it has none here.
+    #[must_use]
+    pub fn high_bits_of(&self, number: SegmentNumber) -> Option<SegmentNumber> {
+        match self.addresses {
+            AddressMode::Logical => Some(number),
+            AddressMode::Rewrite => Some(addresses::as_high_bits(self.stored(number)?.place())),
+        }
+    }
+
     /// The level segment `number`, if it belongs to the version, index segments of trees among them: its
     /// first piece, where it was clipped into several.
     #[must_use]
