@@ -69,6 +69,8 @@ pub(crate) struct Flush {
 pub(crate) struct Compaction {
     pub(super) build: Build<Merge<RunSource>>,
     plan: Plan,
+    /// Its only purpose is that segments become fewer: nothing goes down.
+    packs: bool,
 }
 
 /// What a step came to.
@@ -312,6 +314,8 @@ impl Jobs {
             .map(|input| RunSource::new(reading.clone(), input.clone()))
             .collect::<Result<_, _>>()?;
         let below = Below::new(head, plan.target + 1, range);
+        let upper = head.level(level);
+        let packs = upper.is_none_or(|level| level.entries().next().is_none());
         // A part becomes part of a run, and a run has one tree at most.
         let shape = match *range == KeyRange::all() {
             true => self.run_shape(site),
@@ -323,6 +327,7 @@ impl Jobs {
         self.compaction = Some(Compaction {
             build: Build::new(Merge::new(sources), target, below),
             plan,
+            packs,
         });
         Ok(())
     }
@@ -359,9 +364,11 @@ impl Jobs {
     }
 
     fn compaction_edit(&mut self, site: &Site<'_>) -> Edit {
-        let Compaction { build, plan } = self.compaction.as_ref().expect("it is done");
-        let read = plan.inputs.iter().map(|run| run.pieces.len()).sum();
-        self.space.merged(read, build.outputs().len());
+        let Compaction { build, plan, packs } = self.compaction.as_ref().expect("it is done");
+        if *packs {
+            let read = plan.inputs.iter().map(|run| run.pieces.len()).sum();
+            self.space.packed(read, build.outputs().len());
+        }
         let mut edit = site.storage.next_edit(site.epoch);
         plan.take_away(&mut edit);
         for segment in build.outputs() {

@@ -48,7 +48,8 @@ pub(crate) struct Space {
     /// The least room of any member; `None` before the first step.
     room: Option<Room>,
     full: bool,
-    /// A merge of this pass wrote as many segments as it read: nothing more is to be won.
+    /// What was packed in this pass became as many segments: nothing more is to be won. Merges into a
+    /// lower level say nothing about that, and where the memtable is empty no further pass begins.
     packed: bool,
     /// Merges that found no room since the last that did.
     pub(super) narrower: u32,
@@ -112,8 +113,8 @@ impl Space {
         (half.min(PACK_MAX) >> self.narrower).max(2)
     }
 
-    /// A merge read this many segments, and wrote so many.
-    pub(super) const fn merged(&mut self, read: usize, wrote: usize) {
+    /// Segments were packed: so many were read, and so many written.
+    pub(super) const fn packed(&mut self, read: usize, wrote: usize) {
         self.packed |= wrote >= read;
     }
 
