@@ -333,7 +333,7 @@ impl Pair {
             false => Machine {
                 device: Arc::new(device),
                 slots: Slots::default(),
-                builds: None,
+                ..Machine::new(0)
             },
         };
         let mut own = self.primary_machine.open(&self.settings, false).unwrap();
@@ -415,7 +415,11 @@ fn adopted(own: Edit, theirs: Edit) -> Edit {
 
 /// A history that has everything in it, with crashes before every request.
 fn crash_at_every_request(seed: u64, settings: Settings, builds: Option<ServerId>) -> Forks {
-    let mut pair = Pair::with_backup(seed, settings, builds);
+    let pair = Pair::with_backup(seed, settings, builds);
+    live_through(pair, builds)
+}
+
+fn live_through(mut pair: Pair, builds: Option<ServerId>) -> Forks {
     pair.forks = Some(Forks::default());
     for part in 0..8 {
         let rounds = 40 + pair.random.below(40);
@@ -485,6 +489,29 @@ fn a_backup_that_builds_levels_survives_a_crash_at_every_request() {
 #[test]
 fn a_backup_that_builds_levels_of_places_survives_a_crash_at_every_request() {
     survives_crashes(1..3, &in_places(), Some(ServerId(2)));
+}
+
+/// What is built describes itself: where members compact in different ways, each reads what the other
+/// has built, and goes on in its own way with what it takes over.
+#[test]
+fn members_may_compact_in_different_ways() {
+    let modes = [
+        (1, settings(), None),
+        (2, in_places(), None),
+        (1, settings(), Some(ServerId(2))),
+    ];
+    for (seed, settings, builds) in modes {
+        let mut pair = Pair::with_backup(seed, settings, builds);
+        let other = match pair.settings.compaction {
+            Compaction::Partial => Compaction::WholeLevel,
+            Compaction::WholeLevel => Compaction::Partial,
+        };
+        pair.backup_machine.compaction = Some(other);
+        pair.crash_backup(Crash::Kill);
+        pair.catch_up();
+        let forks = live_through(pair, builds);
+        assert_eq!(forks.wrong, None, "seed {seed}");
+    }
 }
 
 /// The planted mistake: an edit is taken for durable before the segments that it names are.

@@ -74,6 +74,8 @@ struct Machine {
     slots: Slots,
     /// Its replicas build their own levels, as this server.
     builds: Option<ServerId>,
+    /// How it compacts, where that is not as the settings say.
+    compaction: Option<Compaction>,
 }
 
 fn fresh_slots(settings: &Settings) -> Slots {
@@ -94,16 +96,20 @@ impl Machine {
         Store::format(&device, &options).unwrap();
         let device = Arc::new(device.lazy());
         let slots = Slots::default();
-        let builds = None;
         Self {
             device,
             slots,
-            builds,
+            builds: None,
+            compaction: None,
         }
     }
 
     /// Opens the region as a replica; the old windows survived if `survived`.
     fn open(&mut self, settings: &Settings, survived: bool) -> Result<Replica, ReplicaError> {
+        let settings = &Settings {
+            compaction: self.compaction.unwrap_or(settings.compaction),
+            ..settings.clone()
+        };
         let old = std::mem::replace(&mut self.slots, fresh_slots(settings));
         let survivors = match survived {
             true => old.map(|slots| slots.into_iter().map(Some).collect()),
@@ -131,6 +137,7 @@ impl Machine {
             device: Arc::new(self.device.crash_clone(kind, seed)),
             slots: self.slots.clone(),
             builds: self.builds,
+            compaction: self.compaction,
         }
     }
 }
@@ -728,6 +735,7 @@ fn a_primary_adopts_a_longer_history() {
             device: Arc::new(device),
             slots: Slots::default(),
             builds: None,
+            compaction: None,
         };
         let mut own = machine.open(&pair.settings, false).unwrap();
         let mut edit = pair.backup.checkpoint();
