@@ -196,6 +196,20 @@ fn backups_that_build_their_levels_lose_nothing_to_kill_9() {
     kills(&args, ROUNDS / 3, false);
 }
 
+/// Levels are trees there, which backups take as they are, rewrite, or make by themselves.
+#[test]
+fn nothing_acknowledged_is_lost_to_kill_9_where_levels_are_compacted_whole() {
+    let whole = ["--regions", "3", "--compaction", "whole-level"];
+    let modes: [(&[&str], bool); 3] = [
+        (&[], true),
+        (&["--address", "rewrite"], true),
+        (&["--replication", "build-index"], false),
+    ];
+    for (mode, equal) in modes {
+        kills(&[&whole, mode].concat(), ROUNDS / 6, equal);
+    }
+}
+
 /// A playground with `args`, so many rounds, and one in which all servers are killed. Members hold
 /// the same levels afterwards, where they are to be `equal`.
 fn kills(args: &[&str], rounds: usize, equal: bool) {
