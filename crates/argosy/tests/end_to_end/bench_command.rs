@@ -296,6 +296,32 @@ fn all_of_ycsb_runs_and_is_drawn() {
     std::fs::remove_file(plot).unwrap();
 }
 
+/// Every scan is verified by the bench: it returns all keys that there surely are, in order, with the
+/// values that were written last. What is wrong ends the run; what failed is counted.
+#[test]
+fn scans_of_small_records_go_well_over_either_client() {
+    for client in ["native", "resp"] {
+        let runs = bench(&[
+            "--workload",
+            "load-a,run-e",
+            "--mix",
+            "s",
+            "--client",
+            client,
+            "--replication",
+            "send-index",
+            "--regions",
+            "4",
+        ]);
+        let [load, scans] = &runs[..] else {
+            panic!("{client}: {} runs", runs.len());
+        };
+        assert_eq!((number(load, "errors"), number(load, "ops")), (0, 20_000));
+        assert_eq!((number(scans, "errors"), number(scans, "ops")), (0, 5000));
+        assert_eq!(text_field(scans, "workload"), "run-e");
+    }
+}
+
 #[test]
 fn a_papers_figure_is_rerun_beside_its_claims() {
     let args = ["bench", "--figure", "tebis-10", "--scale", "0.02"];
