@@ -34,6 +34,8 @@ pub const NATIVE_MEMORY: &str = "native_memory";
 pub const NATIVE_TAKEN_IN: &str = "native_connections_received";
 /// Native connections refused so far, for want of room or of a common version.
 pub const NATIVE_REFUSED: &str = "native_connections_refused";
+/// Native connections ended so far, while they were idle, to make room for others.
+pub const NATIVE_EVICTED: &str = "native_connections_evicted";
 /// Answers to native clients so far, errors included.
 pub const NATIVE_ANSWERS: &str = "native_requests_processed";
 /// Native requests that workers carried out because they needed the device, so far.

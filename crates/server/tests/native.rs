@@ -717,3 +717,63 @@ fn the_last_write_of_a_key_among_many_is_the_last() {
         assert_eq!(client.get(key).unwrap().as_ref(), values.last());
     }
 }
+
+#[test]
+fn clients_with_large_values_take_turns_where_there_is_room_for_one() {
+    let dir = Dir::new();
+    let fake = Arc::new(Fake::new());
+    let service: Arc<dyn Service> = Arc::clone(&fake) as Arc<dyn Service>;
+    let settings = Settings {
+        // The least that a server gives.
+        memory_bytes_max: Settings::share_of(0),
+        ..Settings::default()
+    };
+    let (front, listener, socket) = serve(&dir.0, settings, &map([0, 0]), &service, 2);
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..8u8)
+            .map(|id| {
+                let socket = socket.to_string_lossy().into_owned();
+                let body = move || large_values(&Client::connect(&socket).unwrap(), id);
+                std::thread::Builder::new()
+                    .spawn_scoped(scope, body)
+                    .unwrap()
+            })
+            .collect();
+        let done: usize = workers
+            .into_iter()
+            .map(|worker| worker.join().unwrap())
+            .sum();
+        // Whoever was refused for as long as it would wait was told so; most are not.
+        assert!(done >= 8 * 12, "{done} of {}", 8 * 24);
+    });
+    assert!(front.memory_bytes() <= settings.memory_bytes_max);
+    assert!(front.evicted() > 0);
+    assert_eq!(front.garbled(), 0);
+    drop(listener);
+}
+
+/// Writes and reads values of all sizes. Returns how often that went well; otherwise it was said that
+/// nothing was done, and what would help.
+fn large_values(client: &Client, id: u8) -> usize {
+    let mut done = 0;
+    for n in 0..12usize {
+        let value = vec![id; [100, 40_000, 300_000, 1 << 20][n % 4]];
+        let key = [b'a', id, u8::try_from(n).unwrap()];
+        match client.put(&key, &value) {
+            Ok(()) => done += 1,
+            Err(error) => {
+                assert_eq!(error.outcome(), Outcome::NotApplied, "{error}");
+                assert!(error.to_string().contains("memory.limit"), "{error}");
+                continue;
+            }
+        }
+        match client.get(&key) {
+            Ok(found) => {
+                assert!(found.unwrap() == value);
+                done += 1;
+            }
+            Err(error) => assert!(error.to_string().contains("memory.limit"), "{error}"),
+        }
+    }
+    done
+}

@@ -15,8 +15,8 @@ use argosy_wire::native::{
     Status, write_reply,
 };
 
-use super::front::Share;
 use super::gather::Gather;
+use super::share::{Share, is_large};
 use super::tasks::{Away, Task};
 
 /// Shared memory, as the protocol sees it.
@@ -223,6 +223,12 @@ impl Client {
                 here.memory.wake(RINGS_AT);
             }
         }
+    }
+
+    /// Whether its connection is large, and nothing is under way on it.
+    pub(super) fn is_large_and_idle(&self) -> bool {
+        let is_large = self.is_here() && is_large(self.shape);
+        is_large && self.in_flight() == 0 && !self.has_next(usize::MAX)
     }
 
     /// Says whether it has to ring for its requests to be seen.

@@ -11,15 +11,13 @@ use std::time::Duration;
 use argosy_base::range::Starts;
 use argosy_base::{Epoch, Incarnation, RegionId, ServerId, info};
 use argosy_coordinator::ClusterMap;
-use argosy_wire::native::{MapRegion, MapServer, RegionMap, Shape};
+use argosy_wire::native::{MapRegion, MapServer, RegionMap};
 
+use super::share::Shares;
 use super::tally;
 use super::tasks::{TaskCounts, Tasks};
 use crate::meter::Meter;
 use crate::service::InfoSection;
-
-/// A client that would like more gets no less of either buffer.
-const USEFUL_BYTES_MIN: usize = 64 << 10;
 
 /// What the front end is told, and the bounds that it keeps.
 #[derive(Clone, Copy, Debug)]
@@ -163,34 +161,24 @@ pub struct Front {
     pub routes: Routes,
     /// Where clients meet the server.
     socket: PathBuf,
-    clients: AtomicUsize,
-    memory_bytes: AtomicUsize,
+    /// What clients have.
+    pub(super) shares: Shares,
     /// Clients that wrote what is no request.
     garbled: AtomicUsize,
     /// Clients that were taken in so far, and such as were not.
     taken_in: AtomicU64,
     refused: AtomicU64,
+    /// Clients that were let go to make room for others.
+    evicted: AtomicU64,
     /// What waits for workers, once there are any.
     tasks: OnceLock<Arc<Tasks>>,
     /// Answers by what was asked for and result, and how long calls take.
     pub meter: Meter,
 }
 
-/// A client's part of the bounds; gives it back when dropped.
-pub(super) struct Share {
-    front: Arc<Front>,
-    bytes: usize,
-}
-
 impl fmt::Debug for Front {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Front({} clients)", self.clients())
-    }
-}
-
-impl fmt::Debug for Share {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Share({} bytes)", self.bytes)
     }
 }
 
@@ -202,11 +190,11 @@ impl Front {
             settings,
             routes,
             socket: socket.to_path_buf(),
-            clients: AtomicUsize::new(0),
-            memory_bytes: AtomicUsize::new(0),
+            shares: Shares::default(),
             garbled: AtomicUsize::new(0),
             taken_in: AtomicU64::new(0),
             refused: AtomicU64::new(0),
+            evicted: AtomicU64::new(0),
             tasks: OnceLock::new(),
             meter: tally::meter(),
         }
@@ -215,13 +203,13 @@ impl Front {
     /// Clients that are connected.
     #[must_use]
     pub fn clients(&self) -> usize {
-        self.clients.load(Ordering::Relaxed)
+        self.shares.clients()
     }
 
     /// Bytes of memory that clients have.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
-        self.memory_bytes.load(Ordering::Relaxed)
+        self.shares.bytes()
     }
 
     /// Clients that were ended since they wrote what is no request.
@@ -257,6 +245,16 @@ impl Front {
         let _ = self.tasks.set(tasks);
     }
 
+    /// Clients that were let go to make room for others.
+    #[must_use]
+    pub fn evicted(&self) -> u64 {
+        self.evicted.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn count_evicted(&self) {
+        self.evicted.fetch_add(1, Ordering::Relaxed);
+    }
+
     pub(super) fn count_garbled(&self) {
         self.garbled.fetch_add(1, Ordering::Relaxed);
     }
@@ -281,6 +279,7 @@ impl Front {
             (info::NATIVE_MEMORY, self.memory_bytes() as u64),
             (info::NATIVE_TAKEN_IN, self.taken_in()),
             (info::NATIVE_REFUSED, self.refused()),
+            (info::NATIVE_EVICTED, self.evicted()),
             (info::NATIVE_GARBLED, self.garbled() as u64),
             (info::NATIVE_ANSWERS, answers),
             (info::NATIVE_TASKS, tasks.done),
@@ -293,54 +292,5 @@ impl Front {
         let mut fields = vec![(info::NATIVE_SOCKET.to_owned(), socket)];
         fields.extend(numbers);
         (info::SECTION_NATIVE, fields)
-    }
-}
-
-/// Takes a share for a client that would like `wished`; smaller where there is less room. Says why
-/// where there is none. Called by one thread.
-pub(super) fn admit(front: &Arc<Front>, wished: Shape) -> Result<(Share, Shape), String> {
-    let settings = &front.settings;
-    // Relaxed: sums that nothing else depends on; only one thread raises them.
-    if front.clients.load(Ordering::Relaxed) >= settings.clients_max {
-        let max = settings.clients_max;
-        return Err(format!(
-            "there are {max} native clients already; try again later"
-        ));
-    }
-    let used = front.memory_bytes.load(Ordering::Relaxed);
-    let left = settings.memory_bytes_max.saturating_sub(used);
-    let (mut requests, mut replies) = (wished.requests(), wished.replies());
-    let least = |wished: usize| wished.min(USEFUL_BYTES_MIN);
-    let halved = |bytes: usize, wished: usize| {
-        let half = (bytes / 2).next_multiple_of(Shape::BYTES_MIN);
-        half.max(least(wished))
-    };
-    loop {
-        let shape = Shape::new(requests, replies).expect("halved within the bounds");
-        if shape.bytes() <= left {
-            front.clients.fetch_add(1, Ordering::Relaxed);
-            let bytes = shape.bytes();
-            front.memory_bytes.fetch_add(bytes, Ordering::Relaxed);
-            let front = Arc::clone(front);
-            return Ok((Share { front, bytes }, shape));
-        }
-        if requests == least(wished.requests()) && replies == least(wished.replies()) {
-            let max = settings.memory_bytes_max;
-            return Err(format!(
-                "native clients have {used} of the {max} bytes that they may have together; raise \
-                 memory.limit, or try again when some have gone"
-            ));
-        }
-        requests = halved(requests, wished.requests());
-        replies = halved(replies, wished.replies());
-    }
-}
-
-impl Drop for Share {
-    fn drop(&mut self) {
-        self.front.clients.fetch_sub(1, Ordering::Relaxed);
-        self.front
-            .memory_bytes
-            .fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }

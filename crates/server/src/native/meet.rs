@@ -17,7 +17,8 @@ use rustix::fs::{Mode, OFlags};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
 use super::client::Arrival;
-use super::front::{Front, admit};
+use super::front::Front;
+use super::share::{Share, admit};
 
 /// Longest name that is used as an address as it is.
 const ADDRESS_BYTES_MAX: usize = 100;
@@ -130,10 +131,7 @@ impl Guest {
     }
 }
 
-fn prepare(
-    hello: &Hello,
-    front: &Arc<Front>,
-) -> Result<(super::front::Share, SharedMemory, Shape), Refusal> {
+fn prepare(hello: &Hello, front: &Arc<Front>) -> Result<(Share, SharedMemory, Shape), Refusal> {
     if hello.lowest > VERSION || hello.highest < VERSION {
         return Err(Refusal::Version(format!(
             "the client speaks versions {} to {} of the native protocol; server {} speaks version \

@@ -32,6 +32,7 @@ mod gather;
 mod listener;
 mod meet;
 mod serve;
+mod share;
 mod spinner;
 mod tally;
 mod tasks;

@@ -117,6 +117,21 @@ impl Spinner {
         any
     }
 
+    /// Lets large connections go on which nothing is under way, while somebody wants their room.
+    pub(super) fn make_room(&mut self) {
+        let front = Arc::clone(&self.desk.front);
+        for number in 0..self.clients.len() {
+            if !front.shares.is_room_wanted(&front.settings) {
+                return;
+            }
+            let client = self.clients[number].as_ref();
+            if client.is_some_and(Client::is_large_and_idle) {
+                front.count_evicted();
+                self.leave(number);
+            }
+        }
+    }
+
     /// Takes and carries out requests of one client. Returns whether there were any, and whether the
     /// service was called.
     fn serve(&mut self, number: usize) -> (bool, bool) {

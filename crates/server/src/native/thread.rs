@@ -178,6 +178,9 @@ impl Thread {
         for (token, response) in post.answers.drain(..) {
             self.spinner.answer(token, response);
         }
+        if nudged {
+            self.spinner.make_room();
+        }
         for arrival in post.arrivals.drain(..) {
             self.add(arrival);
         }
@@ -307,7 +310,12 @@ impl Thread {
                     mailbox.hand(arrival);
                 }
             }
-            Err(error) => tracing::debug!("native: a client was not taken in: {error}"),
+            Err(error) => {
+                tracing::debug!("native: a client was not taken in: {error}");
+                // Every thread makes room, if that was what it lacked; the client tries again.
+                let mailboxes = self.parts.mailboxes.iter();
+                mailboxes.for_each(|mailbox| mailbox.nudge());
+            }
         }
     }
 

@@ -87,7 +87,7 @@ fn native_door(front: &native::Front) -> DoorStatus {
         connections: front.clients() as u64,
         connections_total: front.taken_in(),
         refused_total: front.refused(),
-        evicted_total: 0,
+        evicted_total: front.evicted(),
         requests_total: requests_of(&front.meter),
     }
 }
