@@ -316,6 +316,57 @@ fn a_client_that_reads_nothing_is_bounded_and_harms_nobody() {
 }
 
 #[test]
+fn requests_keep_their_order_across_both_channels_to_a_server() {
+    let dir = Dir::new();
+    let servers = both(&dir);
+    let client = client_of(&servers[0]);
+    let quick = client.with_deadline(Duration::from_millis(50));
+    let fake = &servers[0].fake;
+    let put = |value| Ask::Put {
+        key: b"argo",
+        value,
+        only: None,
+    };
+    let get = Ask::Get { key: b"argo" };
+    let large = vec![1; 300 << 10];
+    let done = Answer::Done { existed: false };
+    let mut value = Vec::new();
+    for (first, second) in [(&large[..], &b"x"[..]), (b"x", &large)] {
+        fake.set_late(true);
+        let calls = fake.counts().0;
+        // Nothing is laid behind a write in the other channel, which is told of by itself.
+        let earlier = client.submit(put(first)).unwrap();
+        let error = quick.submit(put(second)).unwrap_err();
+        assert_eq!(error.outcome(), Outcome::NotApplied, "{error}");
+        if second.len() < first.len() {
+            let error = quick.submit(get).unwrap_err();
+            assert!(error.to_string().contains("earlier write"), "{error}");
+        }
+        until(|| fake.held() == 1);
+        assert_eq!(fake.counts().0, calls + 1);
+        // It need not be waited for, nor even be wanted any more: that it was answered will do.
+        drop(earlier);
+        fake.release(0);
+        fake.set_late(false);
+        let later = client.submit(put(second)).unwrap();
+        let read = client.submit(get).unwrap();
+        assert_eq!(client.wait(later, &mut value).unwrap(), done);
+        assert_eq!(client.wait(read, &mut value).unwrap(), Answer::Value);
+        assert_eq!(value, second);
+    }
+    // A read holds up nothing.
+    fake.set_late(true);
+    let read = client.submit(get).unwrap();
+    let write = client.submit(put(&large)).unwrap();
+    client.flush();
+    until(|| fake.held() == 2);
+    while fake.release(0) {}
+    fake.set_late(false);
+    assert_eq!(client.wait(write, &mut value).unwrap(), done);
+    assert_eq!(client.wait(read, &mut value).unwrap(), Answer::Value);
+}
+
+#[test]
 fn a_client_that_goes_gives_its_memory_back() {
     let dir = Dir::new();
     let servers = both(&dir);

@@ -93,6 +93,8 @@ enum State {
 #[derive(Debug)]
 struct Waiting {
     id: u32,
+    /// It changes something.
+    write: bool,
     state: State,
 }
 
@@ -105,6 +107,8 @@ pub(super) struct Channel {
     shape: Shape,
     /// Something was laid since the bell was last looked at.
     unrung: AtomicBool,
+    /// A write was laid since all of them were last found answered. Changed under the lock.
+    wrote: AtomicBool,
     inner: Mutex<Inner>,
 }
 
@@ -127,6 +131,7 @@ impl Channel {
             socket: met.socket,
             shape: met.shape,
             unrung: AtomicBool::new(false),
+            wrote: AtomicBool::new(false),
             inner: Mutex::new(Inner {
                 writer: RequestWriter::new(met.shape),
                 slots: Slots::new(met.shape.replies()),
@@ -147,6 +152,47 @@ impl Channel {
     /// Longest reply that fits, whatever else is in flight.
     pub(super) const fn reply_bytes_max(&self) -> usize {
         self.shape.replies()
+    }
+
+    /// Whether `lay` fits, once nothing else is in flight.
+    pub(super) fn fits(&self, lay: &Lay<'_>) -> bool {
+        let len: usize = lay.parts.iter().map(|part| part.len()).sum();
+        len <= self.shape.payload_max() && lay.reply_bytes <= self.shape.replies()
+    }
+
+    /// Whether there may be a write without an answer. One load.
+    pub(super) fn may_be_writing(&self) -> bool {
+        // Relaxed: of two requests that have an order the later one's thread knows of the earlier one.
+        self.wrote.load(Ordering::Relaxed)
+    }
+
+    /// The number of the next request.
+    pub(super) fn next_id(&self) -> u32 {
+        self.inner().next_id
+    }
+
+    /// Whether a write in front of request `id` has no answer, and may still get one.
+    pub(super) fn is_writing(&self, id: u32) -> bool {
+        let inner = self.inner();
+        if inner.lost {
+            return false;
+        }
+        let (mut any, mut before) = (false, false);
+        for waiting in inner.waiting.iter().flatten().filter(|it| it.write) {
+            let (State::Sent(slot, _) | State::Abandoned(slot)) = &waiting.state else {
+                continue;
+            };
+            let at = self.shape.replies_at() + slot.offset + RENDEZVOUS_AT;
+            if self.memory.load_u64(at) == 0 {
+                any = true;
+                // The numbers of requests that wait lie close together.
+                before |= (1..1 << 31).contains(&id.wrapping_sub(waiting.id));
+            }
+        }
+        if !any {
+            self.wrote.store(false, Ordering::Relaxed);
+        }
+        before
     }
 
     /// Whether it is of no more use.
@@ -202,8 +248,13 @@ impl Channel {
             }
         };
         inner.next_id = id.wrapping_add(1);
+        let write = lay.op.is_write();
+        if write {
+            self.wrote.store(true, Ordering::Relaxed);
+        }
         let place = inner.keep(Waiting {
             id,
+            write,
             state: State::Sent(slot, laid),
         });
         drop(guard);

@@ -111,7 +111,7 @@ impl Client {
                 pair_bytes: AtomicUsize::new(256),
             }),
         };
-        client.learn(&first, now + client.deadline)?;
+        client.learn(&first.channel, now + client.deadline)?;
         Ok(client)
     }
 

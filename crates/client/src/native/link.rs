@@ -1,7 +1,9 @@
 //! The way to one server: its channels, opened when they are needed and anew when they were lost.
 //!
 //! Most requests share one channel of moderate size. What does not fit it goes over another that is
-//! as large as one can be, and which is there only once it is needed.
+//! as large as one can be, and which is there only once it is needed. To the server the two are two
+//! clients: so that requests keep their order, nothing is laid in one of them before the writes in
+//! the other have been answered.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -53,6 +55,13 @@ struct State {
     again: Option<(Instant, Duration)>,
 }
 
+/// A channel, and what has to be waited for before something is laid in it.
+pub(super) struct Open {
+    pub(super) channel: Arc<Channel>,
+    /// The other channel to the same server, if there may be writes in it without an answer.
+    pub(super) behind: Option<Arc<Channel>>,
+}
+
 /// Why there is no channel.
 pub(super) enum NoChannel {
     /// Wait until then.
@@ -86,16 +95,19 @@ impl Link {
     }
 
     /// A channel, opened if there is none.
-    pub(super) fn channel(&self, size: Size, clock: &dyn Clock) -> Result<Arc<Channel>, NoChannel> {
+    pub(super) fn channel(&self, size: Size, clock: &dyn Clock) -> Result<Open, NoChannel> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let open = match size {
-            Size::Usual => &state.usual,
-            Size::Large => &state.large,
+        let (open, other) = match size {
+            Size::Usual => (&state.usual, &state.large),
+            Size::Large => (&state.large, &state.usual),
         };
+        let other = other.as_ref().filter(|other| other.may_be_writing());
+        let behind = other.map(Arc::clone);
         if let Some(channel) = open
             && !channel.is_lost()
         {
-            return Ok(Arc::clone(channel));
+            let channel = Arc::clone(channel);
+            return Ok(Open { channel, behind });
         }
         let now = clock.now();
         if let Some((at, _)) = state.again
@@ -113,7 +125,7 @@ impl Link {
                     Size::Large => &mut state.large,
                 };
                 *place = Some(Arc::clone(&channel));
-                Ok(channel)
+                Ok(Open { channel, behind })
             }
             Err(error @ (ClientError::Lost { .. } | ClientError::Unavailable { .. })) => {
                 let pause = state.again.map_or(PAUSE_MIN, |(_, pause)| pause);

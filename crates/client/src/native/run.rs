@@ -9,7 +9,7 @@ use argosy_wire::native::{Flags, Op, RegionMap, Reply, Status, failure, message_
 
 use super::channel::{Channel, IN_FLIGHT_MAX, Lay, Refused};
 use super::client::{Client, odd};
-use super::link::{NoChannel, Size};
+use super::link::{NoChannel, Open, Size};
 use super::ticket::Flight;
 use crate::error::ClientError;
 
@@ -108,8 +108,8 @@ impl Client {
             let known = self.shared.known.load();
             let region = known.region_of(sending.key);
             let link = &known.links[&region.primary];
-            let channel = match link.channel(size, &*self.shared.options.clock) {
-                Ok(channel) => channel,
+            let Open { channel, behind } = match link.channel(size, &*self.shared.options.clock) {
+                Ok(open) => open,
                 Err(NoChannel::Refused(error)) => return Err(error),
                 Err(NoChannel::Pause(until, error)) => {
                     let now = self.now();
@@ -128,15 +128,49 @@ impl Client {
                 parts: sending.parts,
                 reply_bytes: sending.reply_bytes,
             };
-            match (channel.lay(&lay), size) {
-                (Ok(place), _) => return Ok(Flight::new(channel, place)),
-                (Err(Refused::Lost | Refused::NotTaken), _) => {}
-                (Err(Refused::TooLarge), Size::Usual) => size = Size::Large,
-                (Err(Refused::TooLarge), Size::Large) => return Err(too_large(&channel)),
-                (Err(Refused::TooMany), _) => return Err(too_many()),
-                (Err(Refused::Full), _) => self.wait_for_room(&channel, deadline)?,
+            if !channel.fits(&lay) && size == Size::Usual {
+                size = Size::Large;
+                continue;
+            }
+            if let Some(behind) = behind {
+                self.wait_for_writes(&behind, deadline)?;
+            }
+            match channel.lay(&lay) {
+                Ok(place) => return Ok(Flight::new(channel, place)),
+                Err(Refused::Lost | Refused::NotTaken) => {}
+                Err(Refused::TooLarge) => return Err(too_large(&channel)),
+                Err(Refused::TooMany) => return Err(too_many()),
+                Err(Refused::Full) => self.wait_for_room(&channel, deadline)?,
             }
         }
+    }
+
+    /// Waits until the writes that were laid in `channel` so far have been answered: only then may
+    /// what was asked for behind them be laid in the other channel to the same server.
+    fn wait_for_writes(&self, channel: &Channel, deadline: Instant) -> Result<(), ClientError> {
+        let next = channel.next_id();
+        let began = self.now();
+        channel.ring();
+        while channel.is_writing(next) {
+            let now = self.now();
+            if now >= deadline {
+                return Err(ClientError::Unavailable {
+                    what: "an earlier write to this server has no answer yet; try again".to_owned(),
+                    outcome: Outcome::NotApplied,
+                });
+            }
+            if now.since(began) < self.shared.options.spin {
+                std::hint::spin_loop();
+                continue;
+            }
+            channel.sleep(LOOK_FOR_LIFE.min(deadline.since(now)), || {
+                !channel.is_writing(next)
+            });
+            if self.now().since(now) >= LOOK_FOR_LIFE / 2 {
+                channel.look_for_life();
+            }
+        }
+        Ok(())
     }
 
     fn wait_for_room(&self, channel: &Channel, deadline: Instant) -> Result<(), ClientError> {
