@@ -66,6 +66,12 @@ impl Patience {
         Self { max, now: max }
     }
 
+    /// Whether a thread sleeps that has found nothing for so long. One that was just told something
+    /// looks at what it was told of first.
+    fn is_over(&self, idle: Duration, told: bool) -> bool {
+        !told && idle >= self.now
+    }
+
     /// It has slept for so long.
     fn slept(&mut self, time: Duration) {
         let least = self.max / 8;
@@ -141,14 +147,14 @@ impl Thread {
         let mut events = Vec::with_capacity(EVENTS_MAX);
         while !self.is_done(now) {
             let stepped = self.spinner.step(now);
-            let answered = self.take_post(now);
+            let told = self.take_post(now);
             self.spinner.wake();
             now = self.parts.clock.now();
             self.spinner.settle(now);
-            if stepped || answered {
+            if stepped || told {
                 busy_at = now;
             }
-            if now.since(busy_at) >= patience.now {
+            if patience.is_over(now.since(busy_at), told) {
                 self.sleep(now, &mut events);
                 let slept_at = now;
                 now = self.parts.clock.now();
@@ -348,6 +354,8 @@ mod tests {
             patience.slept(micros(500));
             assert_eq!(patience.now, micros(expected));
         }
+        assert!(patience.is_over(micros(0), false));
+        assert!(!patience.is_over(micros(0), true), "it was nudged");
         for expected in [2, 4, 8, 16, 16] {
             patience.slept(micros(3));
             assert_eq!(patience.now, micros(expected));
