@@ -50,6 +50,8 @@ pub(super) struct Desk {
     pub(super) tally: Tally,
     /// Where what needs the device goes; without, it is waited for here.
     tasks: Option<Arc<Tasks>>,
+    /// This thread's number there.
+    thread: usize,
     /// Clients with tasks for which there is no room, in the order in which they came.
     stalled: VecDeque<usize>,
     batch: WriteBatch,
@@ -64,6 +66,7 @@ impl Desk {
         tasks: Option<Arc<Tasks>>,
     ) -> Self {
         Self {
+            thread: tasks.as_ref().map_or(0, |tasks| tasks.join()),
             service,
             sink,
             front,
@@ -207,13 +210,13 @@ impl Desk {
     }
 
     /// Gives `work` for client `number` to the workers, or to the client's stalled tasks where their
-    /// queue is full.
+    /// queue is full. While a client has such, nobody's tasks go past them.
     fn hand_over(&mut self, client: &mut Client, number: usize, work: Work) {
         let tasks = self.tasks.as_ref().expect("without workers nothing blocks");
         let sink = Arc::clone(&self.sink);
         let task = Task { work, sink };
-        let refused = if client.stalled.is_empty() {
-            tasks.push(task).err()
+        let refused = if self.stalled.is_empty() {
+            tasks.push(self.thread, task).err()
         } else {
             Some(task)
         };
@@ -239,7 +242,7 @@ impl Desk {
     pub(super) fn retry(&mut self, client: &mut Client) -> bool {
         let tasks = self.tasks.as_ref().expect("without workers nothing stalls");
         while let Some(task) = client.stalled.pop_front() {
-            if let Err(task) = tasks.push(task) {
+            if let Err(task) = tasks.push(self.thread, task) {
                 client.stalled.push_front(task);
                 return false;
             }
@@ -250,7 +253,15 @@ impl Desk {
 
     /// Gives up the stalled tasks of client `number`, which has gone.
     pub(super) fn forget_stalled(&mut self, client: &mut Client, number: usize) {
+        if client.stalled.is_empty() {
+            return;
+        }
         self.stalled.retain(|stalled| *stalled != number);
+        if let Some(tasks) = &self.tasks
+            && self.stalled.is_empty()
+        {
+            tasks.give_up(self.thread);
+        }
         for task in std::mem::take(&mut client.stalled) {
             for token in task.tokens() {
                 let (_, place, element) = parts_of(token);

@@ -96,7 +96,12 @@ struct Hand {
 }
 
 fn join(spinner: &mut Spinner) -> Hand {
-    let shape = Shape::new(4096, 4096).unwrap();
+    join_with(spinner, 4096)
+}
+
+/// A client with so many bytes for requests.
+fn join_with(spinner: &mut Spinner, requests: usize) -> Hand {
+    let shape = Shape::new(requests, 4096).unwrap();
     let memory = Arc::new(SharedMemory::passed(shape.bytes()).unwrap());
     let number = spinner.add(Arrival {
         socket: None,
@@ -114,6 +119,10 @@ fn join(spinner: &mut Spinner) -> Hand {
 
 impl Hand {
     fn put(&mut self, id: u32, epoch: u32) {
+        self.put_value(id, epoch, b"value");
+    }
+
+    fn put_value(&mut self, id: u32, epoch: u32, value: &[u8]) {
         let mut pair = Vec::new();
         put_pair(b"key", &mut pair);
         let request = Request {
@@ -125,7 +134,7 @@ impl Hand {
             slot: self.slot(id),
         };
         self.writer
-            .push(&Mapped(&self.memory), request, &[&pair, b"value"])
+            .push(&Mapped(&self.memory), request, &[&pair, value])
             .unwrap();
     }
 
@@ -272,6 +281,55 @@ fn a_full_queue_stops_the_client_that_has_more_and_is_told_of() {
     assert!(work(&mut spinner, &tasks, &fake, &sink));
     assert_eq!(cold.status(1), Some(Status::Value));
     assert_eq!(tasks.counts().queue_full, 1);
+}
+
+#[test]
+fn a_long_task_is_not_passed_by_those_behind_it() {
+    let fake = Arc::new(Fake::new());
+    let (mut spinner, tasks, sink) = with_queue(&fake, 4);
+    let (mut first, mut last) = (join(&mut spinner), join(&mut spinner));
+    let mut long = join_with(&mut spinner, Shape::BYTES_MAX);
+    first.ask(Op::Get, 0);
+    fake.cool_next();
+    step(&mut spinner);
+    long.put_value(0, 3, &vec![1; 1 << 20]);
+    fake.cool_next();
+    step(&mut spinner);
+    last.ask(Op::Get, 0);
+    fake.cool_next();
+    step(&mut spinner);
+    assert_eq!((tasks.counts().queued, tasks.counts().queue_full), (1, 2));
+    assert!(work(&mut spinner, &tasks, &fake, &sink));
+    assert_eq!(first.status(0), Some(Status::Absent));
+    assert!(step(&mut spinner));
+    assert_eq!(tasks.counts().queued, 1, "the long one, by itself");
+    assert!(work(&mut spinner, &tasks, &fake, &sink));
+    assert_eq!((long.status(0), last.status(0)), (Some(Status::Done), None));
+    assert!(step(&mut spinner));
+    assert!(work(&mut spinner, &tasks, &fake, &sink));
+    // It finds more than fits its slot.
+    assert_eq!(last.status(0), Some(Status::TooSmall));
+}
+
+#[test]
+fn a_client_that_goes_while_it_waits_for_room_leaves_its_turn_to_others() {
+    let fake = Arc::new(Fake::new());
+    let (mut spinner, tasks, sink) = with_queue(&fake, 1);
+    let (mut gone, mut left) = (join(&mut spinner), join(&mut spinner));
+    for id in 0..2 {
+        gone.ask(Op::Get, id);
+        fake.cool_next();
+        step(&mut spinner);
+    }
+    left.ask(Op::Get, 0);
+    fake.cool_next();
+    step(&mut spinner);
+    assert_eq!((tasks.counts().queued, tasks.counts().queue_full), (1, 2));
+    spinner.leave(gone.number);
+    assert!(work(&mut spinner, &tasks, &fake, &sink));
+    assert!(step(&mut spinner));
+    assert!(work(&mut spinner, &tasks, &fake, &sink));
+    assert_eq!(left.status(0), Some(Status::Absent));
 }
 
 #[test]

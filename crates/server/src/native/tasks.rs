@@ -7,13 +7,15 @@
 //!
 //! The queue is bounded, in tasks and in bytes (I8). A thread whose task finds no room keeps it, takes
 //! nothing more from that client, and is nudged when there is room. What a client can have waiting so
-//! is no more than what it had in its own ring.
+//! is no more than what it had in its own ring. Threads with such tasks have an order: nobody's task
+//! goes into the queue before that of the thread that has waited longest, so that a long one finds
+//! room, too.
 //!
 //! Tasks have no order among them. A write among them is waited for by what its client laid behind it
 //! ([`Away`]): so the writes of one client are carried out in the order in which they were laid.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use argosy_base::KeyRange;
@@ -121,6 +123,8 @@ pub(super) struct Tasks {
     /// A task found no room, and nobody has said since that there is some. Changed under the lock.
     full: AtomicBool,
     tasks_max: usize,
+    /// Threads that were given a number.
+    threads: AtomicUsize,
     /// Of the threads that hand tasks over.
     mailboxes: Vec<Arc<Mailbox<Arrival>>>,
     done: AtomicU64,
@@ -131,6 +135,8 @@ pub(super) struct Tasks {
 struct Queue {
     tasks: VecDeque<Task>,
     bytes: usize,
+    /// Threads whose last task found no room, in the order in which they came.
+    turns: VecDeque<usize>,
     /// Workers that sleep.
     idle: usize,
     closed: bool,
@@ -162,23 +168,52 @@ impl Tasks {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Hands a task over. Gives it back where there is no room: the thread is nudged once there is.
-    pub(super) fn push(&self, task: Task) -> Result<(), Task> {
+    /// A number for a thread that hands tasks over.
+    pub(super) fn join(&self) -> usize {
+        self.threads.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Hands a task of `thread` over. Gives it back where there is no room, or another thread has
+    /// waited for room longer: the thread is nudged once it is worth another try.
+    pub(super) fn push(&self, thread: usize, task: Task) -> Result<(), Task> {
         let mut queue = self.lock();
         let bytes = task.bytes();
         let is_full = queue.tasks.len() >= self.tasks_max || queue.bytes + bytes > BYTES_MAX;
-        if is_full && !queue.tasks.is_empty() {
-            self.full.store(true, Ordering::Relaxed);
+        let has_room = !is_full || queue.tasks.is_empty();
+        let has_turn = queue.turns.front().is_none_or(|first| *first == thread);
+        if !has_room || !has_turn {
+            if !queue.turns.contains(&thread) {
+                queue.turns.push_back(thread);
+            }
+            if has_turn {
+                self.full.store(true, Ordering::Relaxed);
+            }
             return Err(task);
         }
         queue.bytes += bytes;
         queue.tasks.push_back(task);
+        queue.turns.pop_front();
+        let others = !queue.turns.is_empty();
         let sleepers = queue.idle > 0;
         drop(queue);
         if sleepers {
             self.bell.notify_one();
         }
+        if others {
+            self.nudge();
+        }
         Ok(())
+    }
+
+    /// `thread` no longer has a task that waits for room.
+    pub(super) fn give_up(&self, thread: usize) {
+        let mut queue = self.lock();
+        queue.turns.retain(|other| *other != thread);
+        let others = !queue.turns.is_empty();
+        drop(queue);
+        if others {
+            self.nudge();
+        }
     }
 
     /// Whether the last task found no room, and none has become free since.
@@ -255,5 +290,52 @@ impl Tasks {
         queue.bytes = 0;
         drop(queue);
         self.bell.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::resp::fake::Fake;
+    use crate::service::Response;
+
+    struct Nowhere;
+
+    impl ReplySink for Nowhere {
+        fn deliver(&self, _: u64, _: Response) {}
+    }
+
+    /// A task with a key of so many bytes.
+    fn task(bytes: usize) -> Task {
+        Task {
+            work: Work::Gets(vec![(0, vec![b'k'; bytes])]),
+            sink: Arc::new(Nowhere),
+        }
+    }
+
+    #[test]
+    fn a_long_task_finds_room_before_those_that_came_behind_it() {
+        let (tasks, fake) = (Tasks::new(8, Vec::new()), Fake::new());
+        let [one, two, three] = [(); 3].map(|()| tasks.join());
+        let is_taken = |thread, bytes| tasks.push(thread, task(bytes)).is_ok();
+        assert!(is_taken(two, 1));
+        assert!(
+            !is_taken(one, 2 * BYTES_MAX),
+            "it needs the queue for itself"
+        );
+        assert!(tasks.is_full());
+        assert!(!is_taken(two, 1), "it is not its turn");
+        assert!(tasks.work_once(&fake));
+        assert!(!is_taken(two, 1), "nor is it with room");
+        assert!(!tasks.is_full(), "the one whose turn it is may try");
+        assert!(is_taken(one, 2 * BYTES_MAX));
+        assert!(!is_taken(three, 1), "another came before");
+        assert!(!is_taken(two, 1), "there is no room");
+        assert!(tasks.is_full());
+        assert!(tasks.work_once(&fake));
+        // Who goes away is not waited for.
+        tasks.give_up(two);
+        assert!(is_taken(three, 1) && is_taken(one, 1));
+        assert_eq!(tasks.counts().queued, 2);
     }
 }
