@@ -265,6 +265,7 @@ impl Desk {
         for task in std::mem::take(&mut client.stalled) {
             for token in task.tokens() {
                 let (_, place, element) = parts_of(token);
+                self.tally.answered(token);
                 let error = ServiceError::Busy {
                     what: "the client went before there was room".to_owned(),
                     outcome: Outcome::NotApplied,

@@ -158,8 +158,9 @@ impl Spinner {
                 }
             }
         }
+        // A NOOP may have been taken, and what it makes room for is waited for.
+        client.publish();
         if any {
-            client.publish();
             self.answered.push(number);
         }
         (any, called)

@@ -6,8 +6,8 @@ use argosy_base::{Epoch, RegionId, ServerId};
 use argosy_coordinator::{ClusterId, ClusterMap, Region, Replication, Server};
 use argosy_device::SharedMemory;
 use argosy_wire::native::{
-    Flags, Op, REQUESTS_AT, Reply, Request, RequestWriter, Shape, Slot, Status, put_pair,
-    read_reply,
+    Flags, Op, PushError, REQUESTS_AT, Reply, Request, RequestWriter, Shape, Slot, Status,
+    put_pair, read_reply,
 };
 
 use super::*;
@@ -281,6 +281,63 @@ fn a_full_queue_stops_the_client_that_has_more_and_is_told_of() {
     assert!(work(&mut spinner, &tasks, &fake, &sink));
     assert_eq!(cold.status(1), Some(Status::Value));
     assert_eq!(tasks.counts().queue_full, 1);
+}
+
+#[test]
+fn room_that_only_a_noop_took_is_given_back() {
+    let fake = Arc::new(Fake::new());
+    let (mut spinner, _) = spinner(&fake);
+    let mut client = join(&mut spinner);
+    client.put_value(0, 3, &[1; 1500]);
+    assert!(step(&mut spinner));
+    // Where the ring ends there is no room for it, and from the start neither, before that is known.
+    let request = Request {
+        op: Op::Delete,
+        flags: Flags::default(),
+        id: 1,
+        region: RegionId(1),
+        epoch: Epoch(3),
+        slot: client.slot(1),
+    };
+    let long: &[&[u8]] = &[&[2; 3000]];
+    let memory = Arc::clone(&client.memory);
+    let full = client.writer.push(&Mapped(&memory), request, long);
+    assert_eq!(full, Err(PushError::Full));
+    assert!(!spinner.may_sleep());
+    assert!(!step(&mut spinner));
+    assert!(spinner.may_sleep());
+    client.writer.push(&Mapped(&memory), request, long).unwrap();
+    assert!(step(&mut spinner));
+    assert_eq!(client.status(1), Some(Status::Done));
+}
+
+#[test]
+fn what_is_given_up_for_want_of_room_is_timed_no_longer() {
+    let fake = Arc::new(Fake::new());
+    let (mut spinner, tasks, sink) = with_queue(&fake, 1);
+    let (mut cold, mut warm) = (join(&mut spinner), join(&mut spinner));
+    let timed = |spinner: &Spinner| -> u64 {
+        let gets = spinner.desk.front.meter.durations().next().unwrap();
+        gets.cumulative.last().copied().unwrap()
+    };
+    // The first call is timed, and every sixteenth after it.
+    cold.ask(Op::Get, 0);
+    fake.cool_next();
+    step(&mut spinner);
+    for id in 0..15 {
+        warm.put(id, 3);
+        step(&mut spinner);
+    }
+    cold.ask(Op::Get, 1);
+    fake.cool_next();
+    step(&mut spinner);
+    assert_eq!((tasks.counts().queued, tasks.counts().queue_full), (1, 1));
+    spinner.leave(cold.number);
+    spinner.settle(Instant::default());
+    assert_eq!(timed(&spinner), 1);
+    assert!(work(&mut spinner, &tasks, &fake, &sink));
+    spinner.settle(Instant::default());
+    assert_eq!(timed(&spinner), 2);
 }
 
 #[test]

@@ -24,7 +24,8 @@
 //!
 //! ```text
 //! request := header payload 0* end            (a multiple of 32 bytes, at a multiple of 32)
-//!          | header                           (op 0, NOOP: the next request is at the ring's start)
+//!          | header                           (op 0, NOOP, len 0, not at the ring's start: the next
+//!                                              request is there)
 //!
 //! 0     3    4    8        12      16            20          23      24       28     32
 //! +-----+----+----+--------+-------+-------------+-----------+-------+--------+------+

@@ -147,6 +147,20 @@ impl RequestWriter {
     }
 }
 
+/// What a reader has found: a copy of its header, and where the rest is.
+struct Found {
+    at: usize,
+    header: [u8; COVERED],
+    checksum: u32,
+    request: Request,
+    /// Bytes of its payload.
+    len: usize,
+    /// Bytes that it takes.
+    bytes: usize,
+    /// Bytes to the next one.
+    skipped: usize,
+}
+
 /// The server's side of the ring.
 #[derive(Debug)]
 pub struct RequestReader {
@@ -168,11 +182,56 @@ impl RequestReader {
         }
     }
 
-    /// Whether there is something to take. One load.
-    #[inline]
+    /// Whether there is something to take, or [`Garbage`]. A request that is there in part is none yet:
+    /// its client rings when all of it is there.
     #[must_use]
     pub fn has_next(&self, memory: &impl Shared) -> bool {
-        memory.load(REQUESTS_AT + offset_of(self.head, self.shape) + COVERED) != 0
+        !matches!(self.find(memory), Ok(None))
+    }
+
+    /// What is at the place where the next request must begin, if all of it is there.
+    #[inline]
+    fn find(&self, memory: &impl Shared) -> Result<Option<Found>, Garbage> {
+        let offset = offset_of(self.head, self.shape);
+        let at = REQUESTS_AT + offset;
+        let word = memory.load(at + COVERED);
+        if word == 0 {
+            return Ok(None);
+        }
+        let checksum = checksum_in(word)?;
+        let mut header = [0; COVERED];
+        memory.read(at, &mut header);
+        let (request, len) = Request::decode(&header, self.shape)?;
+        let to_end = self.shape.requests() - offset;
+        let (bytes, skipped) = match request.op {
+            // So at most one is skipped for each request.
+            Op::Noop if len != 0 || offset == 0 => {
+                return Err(Garbage {
+                    what: "the place or the length of a NOOP",
+                    found: self.head,
+                });
+            }
+            Op::Noop => (HEADER_BYTES, to_end),
+            _ => (message_bytes(len), message_bytes(len)),
+        };
+        if bytes > to_end {
+            return Err(Garbage {
+                what: "a request's length",
+                found: len as u64,
+            });
+        }
+        if request.op != Op::Noop && !has_end(memory, at, bytes, number_of(self.head)) {
+            return Ok(None);
+        }
+        Ok(Some(Found {
+            at,
+            header,
+            checksum,
+            request,
+            len,
+            bytes,
+            skipped,
+        }))
     }
 
     /// Takes the next request, if all of it is there: its payload replaces what `payload` held.
@@ -184,47 +243,24 @@ impl RequestReader {
         memory: &impl Shared,
         payload: &mut Vec<u8>,
     ) -> Result<Option<Request>, Garbage> {
-        loop {
-            let offset = offset_of(self.head, self.shape);
-            let at = REQUESTS_AT + offset;
-            let word = memory.load(at + COVERED);
-            if word == 0 {
-                return Ok(None);
-            }
-            let expected = checksum_in(word)?;
-            let mut header = [0; COVERED];
-            memory.read(at, &mut header);
-            let (request, len) = Request::decode(&header, self.shape)?;
-            let to_end = self.shape.requests() - offset;
-            let (bytes, skipped) = match request.op {
-                Op::Noop if len == 0 => (HEADER_BYTES, to_end),
-                _ => (message_bytes(len), message_bytes(len)),
-            };
-            if bytes > to_end {
-                return Err(Garbage {
-                    what: "a request's length",
-                    found: len as u64,
-                });
-            }
-            if request.op != Op::Noop && !has_end(memory, at, bytes, number_of(self.head)) {
-                return Ok(None);
-            }
+        while let Some(found) = self.find(memory)? {
             payload.clear();
-            payload.resize(len, 0);
-            memory.read(at + HEADER_BYTES, payload);
-            let checksum = message_checksum(Way::ToServer, self.head, &header, &[payload]);
-            if checksum != expected {
+            payload.resize(found.len, 0);
+            memory.read(found.at + HEADER_BYTES, payload);
+            let checksum = message_checksum(Way::ToServer, self.head, &found.header, &[payload]);
+            if checksum != found.checksum {
                 return Err(Garbage {
                     what: "a request's checksum",
-                    found: expected.into(),
+                    found: found.checksum.into(),
                 });
             }
-            memory.zero(at, bytes);
-            self.head += skipped as u64;
-            if request.op != Op::Noop {
-                return Ok(Some(request));
+            memory.zero(found.at, found.bytes);
+            self.head += found.skipped as u64;
+            if found.request.op != Op::Noop {
+                return Ok(Some(found.request));
             }
         }
+        Ok(None)
     }
 
     /// Tells the client how far the server has come, if that is news.

@@ -240,6 +240,44 @@ fn a_value_that_looks_like_a_request_is_none() {
 }
 
 #[test]
+fn noops_are_only_where_they_are_of_use() {
+    let shape = shape();
+    let noop = Request {
+        op: Op::Noop,
+        ..request(0)
+    };
+    for (before, len) in [(0, 0), (100, 1)] {
+        let memory = Plain::new(shape);
+        let (mut writer, mut reader) = (RequestWriter::new(shape), RequestReader::new(shape));
+        let mut payload = Vec::new();
+        if before > 0 {
+            writer.push(&memory, request(1), &[&[1; 100]]).unwrap();
+            assert!(reader.next(&memory, &mut payload).unwrap().is_some());
+        }
+        writer.push(&memory, noop, &[&[1][..len]]).unwrap();
+        assert!(reader.has_next(&memory));
+        let garbage = reader.next(&memory, &mut payload).unwrap_err();
+        assert!(garbage.what.contains("NOOP"), "{garbage}");
+    }
+}
+
+#[test]
+fn a_request_that_is_there_in_part_is_none_yet() {
+    let (memory, shape) = (Plain::new(shape()), shape());
+    let (mut writer, mut reader) = (RequestWriter::new(shape), RequestReader::new(shape));
+    writer.push(&memory, request(0), &[&[1; 28]]).unwrap();
+    let end = REQUESTS_AT + message_bytes(28) - END_BYTES;
+    let mut mark = [0; END_BYTES];
+    memory.read(end, &mut mark);
+    memory.zero(end, END_BYTES);
+    assert!(!reader.has_next(&memory));
+    assert_eq!(reader.next(&memory, &mut Vec::new()), Ok(None));
+    memory.write(end, &mark);
+    assert!(reader.has_next(&memory));
+    assert_eq!(reader.next(&memory, &mut Vec::new()), Ok(Some(request(0))));
+}
+
+#[test]
 fn greetings_and_maps_come_back() {
     let hello = Hello {
         lowest: 1,
