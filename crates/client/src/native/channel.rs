@@ -64,7 +64,7 @@ pub(super) enum Refused {
     TooLarge,
     /// The connection is lost. What was laid may have been carried out.
     Lost,
-    /// The connection is lost, and what was laid was never taken.
+    /// The server has ended the connection, and what was laid was never taken, nor ever will be.
     NotTaken,
 }
 
@@ -120,7 +120,10 @@ struct Inner {
     free: Vec<usize>,
     abandoned: Vec<usize>,
     next_id: u32,
+    /// It is of no more use.
     lost: bool,
+    /// The server has closed it, and looks at the memory no more.
+    closed: bool,
 }
 
 impl Channel {
@@ -140,6 +143,7 @@ impl Channel {
                 abandoned: Vec::new(),
                 next_id: 1,
                 lost: false,
+                closed: false,
             }),
         })
     }
@@ -239,7 +243,7 @@ impl Channel {
             Err(error) => {
                 inner.slots.give_back(slot);
                 // A NOOP may have been laid.
-                self.unrung.store(true, Ordering::Relaxed);
+                self.unrung.store(true, Ordering::Release);
                 self.ring();
                 return Err(match error {
                     PushError::Full => Refused::Full,
@@ -258,8 +262,8 @@ impl Channel {
             state: State::Sent(slot, laid),
         });
         drop(guard);
-        // Relaxed: whoever waits for it has laid it, or was handed its place.
-        self.unrung.store(true, Ordering::Relaxed);
+        // Whoever finds this set rings for what was laid before, whichever thread laid it.
+        self.unrung.store(true, Ordering::Release);
         Ok(place)
     }
 
@@ -267,7 +271,7 @@ impl Channel {
     /// server that is woken for the first of them takes the processor from whoever lays the others.
     pub(super) fn ring(&self) {
         // Asked for each answer that is waited for, and mostly there is nothing: a load costs less.
-        if !self.unrung.load(Ordering::Relaxed) || !self.unrung.swap(false, Ordering::Relaxed) {
+        if !self.unrung.load(Ordering::Acquire) || !self.unrung.swap(false, Ordering::AcqRel) {
             return;
         }
         // Pairs with the server's, between saying that it sleeps and looking once more.
@@ -300,7 +304,9 @@ impl Channel {
                     Some(Waiting {
                         state: State::Sent(_, laid),
                         ..
-                    }) if !laid.is_taken(&Mapped(&self.memory)) => Refused::NotTaken,
+                    }) if inner.closed && !laid.is_taken(&Mapped(&self.memory)) => {
+                        Refused::NotTaken
+                    }
                     _ => Refused::Lost,
                 })
             }
@@ -365,13 +371,15 @@ impl Channel {
     pub(super) fn look_for_life(&self) {
         let mut nothing = [0; 1];
         let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
-        let gone = match recv(&self.socket, &mut nothing, flags) {
-            Ok((_, bytes)) => bytes == 0,
-            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => false,
-            Err(_) => true,
+        let (lost, closed) = match recv(&self.socket, &mut nothing, flags) {
+            Ok((_, bytes)) => (bytes == 0, bytes == 0),
+            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => (false, false),
+            Err(errno) => (true, errno == rustix::io::Errno::CONNRESET),
         };
-        if gone {
-            self.inner().lost = true;
+        if lost {
+            let mut inner = self.inner();
+            inner.lost = true;
+            inner.closed |= closed;
         }
     }
 }
@@ -447,5 +455,72 @@ impl Inner {
                 Err(_) => self.lost = true,
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PUT: Lay<'_> = Lay {
+        op: Op::Put,
+        flags: Flags(0),
+        region: RegionId(1),
+        epoch: Epoch(1),
+        parts: &[b"\x01\0kvalue"],
+        reply_bytes: 64,
+    };
+
+    /// A channel, the server's view of its memory, and the server's end of its socket.
+    fn channel() -> (Arc<Channel>, SharedMemory, UnixStream) {
+        let shape = Shape::new(4096, 4096).unwrap();
+        let theirs = SharedMemory::passed(shape.bytes()).unwrap();
+        let passed = theirs.descriptor().try_clone_to_owned().unwrap();
+        let (socket, there) = UnixStream::pair().unwrap();
+        let channel = Channel::new(Met {
+            bell: socket.try_clone().unwrap().into(),
+            socket,
+            memory: SharedMemory::receive(passed).unwrap(),
+            shape,
+        });
+        (channel, theirs, there)
+    }
+
+    #[test]
+    fn what_was_not_taken_may_still_be_while_the_server_lives() {
+        let (channel, theirs, there) = channel();
+        let places = [(); 3].map(|()| channel.lay(&PUT).unwrap());
+        let first_slot = channel.shape.replies_at();
+        theirs.store_u64(first_slot + RENDEZVOUS_AT, 1);
+        let poll = |place: usize| channel.poll(places[place], &mut Vec::new());
+        assert_eq!(poll(0), Err(Refused::Lost), "garbled");
+        assert_eq!(poll(1), Err(Refused::Lost), "the server may yet take it");
+        drop(there);
+        channel.look_for_life();
+        assert_eq!(poll(2), Err(Refused::NotTaken));
+    }
+
+    #[test]
+    fn only_writes_without_an_answer_in_front_of_a_request_are_waited_for() {
+        let (channel, theirs, _there) = channel();
+        let get = Lay { op: Op::Get, ..PUT };
+        channel.lay(&get).unwrap();
+        assert!(!channel.may_be_writing());
+        let put = channel.lay(&PUT).unwrap();
+        let next = channel.next_id();
+        channel.lay(&PUT).unwrap();
+        assert!(channel.may_be_writing() && channel.is_writing(next));
+        channel.abandon(put);
+        assert!(channel.is_writing(next), "it may still be carried out");
+        let answer = |slot: usize| {
+            let at = channel.shape.replies_at() + slot * 64;
+            theirs.store_u64(at + RENDEZVOUS_AT, 1);
+        };
+        answer(1);
+        assert!(!channel.is_writing(next), "the other one is behind");
+        assert!(channel.may_be_writing());
+        answer(2);
+        assert!(!channel.is_writing(channel.next_id()));
+        assert!(!channel.may_be_writing());
     }
 }
