@@ -753,6 +753,25 @@ fn requests_about_many_keys_are_with_all_servers_at_the_same_time() {
 }
 
 #[test]
+fn values_that_do_not_fit_a_connection_together_are_read_in_parts() {
+    let dir = Dir::new();
+    let servers = both(&dir);
+    let client = client_of(&servers[0]);
+    // Ten mebibytes in 60 values, most of them in the last few.
+    let value = |n: u32| vec![u8::try_from(n).unwrap(); if n < 52 { 40_000 } else { 1 << 20 }];
+    let keys: Vec<_> = (0..60u32).map(|n| format!("a{n}")).collect();
+    for (n, key) in (0..).zip(&keys) {
+        client.put(key.as_bytes(), &value(n)).unwrap();
+    }
+    let keys: Vec<_> = keys.iter().map(|key| key.as_bytes()).collect();
+    let found = client.multi_get(&keys).unwrap();
+    assert_eq!(found.len(), 60);
+    for (n, found) in (0..).zip(found) {
+        assert!(found == Some(value(n)), "value {n}");
+    }
+}
+
+#[test]
 fn the_last_write_of_a_key_among_many_is_the_last() {
     let dir = Dir::new();
     let servers = both(&dir);

@@ -97,11 +97,11 @@ impl Client {
     /// # Errors
     /// As [`connect`](Self::connect).
     pub fn connect_with(address: &str, options: Options) -> Result<Self, ClientError> {
+        let deadline = options.clock.now() + options.deadline;
         let link = Link::new(find(address)?);
-        let first = link.channel(Size::Usual, &*options.clock);
+        let first = link.channel(Size::Usual, &*options.clock, deadline);
         let first =
             first.map_err(|(NoChannel::Pause(_, error) | NoChannel::Refused(error))| error)?;
-        let now = options.clock.now();
         let client = Self {
             deadline: options.deadline,
             shared: Arc::new(Inner {
@@ -111,7 +111,7 @@ impl Client {
                 pair_bytes: AtomicUsize::new(256),
             }),
         };
-        client.learn(&first.channel, now + client.deadline)?;
+        client.learn(&first.channel, deadline)?;
         Ok(client)
     }
 

@@ -6,14 +6,14 @@
 //! the other have been answered.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use argosy_base::{Clock, Instant};
 use argosy_wire::native::Shape;
 
 use super::channel::Channel;
-use super::meet::meet;
+use super::meet::{Met, meet};
 use crate::error::ClientError;
 
 /// Pause after a server could not be reached; it doubles each time, up to [`PAUSE_MAX`].
@@ -44,13 +44,18 @@ impl Size {
 #[derive(Debug)]
 pub(super) struct Link {
     socket: PathBuf,
+    /// Never held while something is waited for.
     state: Mutex<State>,
+    /// Whoever waits for a connection that another thread is opening sleeps on it.
+    met: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct State {
     usual: Option<Arc<Channel>>,
     large: Option<Arc<Channel>>,
+    /// A thread is meeting the server.
+    meeting: bool,
     /// When the server is tried again, and the pause that follows if it is in vain.
     again: Option<(Instant, Duration)>,
 }
@@ -75,6 +80,7 @@ impl Link {
         Self {
             socket,
             state: Mutex::default(),
+            met: Condvar::new(),
         }
     }
 
@@ -85,55 +91,98 @@ impl Link {
 
     /// Wakes the server if it sleeps over requests.
     pub(super) fn ring(&self) {
-        // Whoever has it connects, and rings when it waits.
-        let Ok(state) = self.state.try_lock() else {
-            return;
-        };
+        let state = self.lock();
         for channel in [&state.usual, &state.large].into_iter().flatten() {
             channel.ring();
         }
     }
 
-    /// A channel, opened if there is none.
-    pub(super) fn channel(&self, size: Size, clock: &dyn Clock) -> Result<Open, NoChannel> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let (open, other) = match size {
-            Size::Usual => (&state.usual, &state.large),
-            Size::Large => (&state.large, &state.usual),
-        };
-        let other = other.as_ref().filter(|other| other.may_be_writing());
-        let behind = other.map(Arc::clone);
-        if let Some(channel) = open
-            && !channel.is_lost()
-        {
-            let channel = Arc::clone(channel);
-            return Ok(Open { channel, behind });
+    /// A channel, opened if there is none, within `deadline`.
+    pub(super) fn channel(
+        &self,
+        size: Size,
+        clock: &dyn Clock,
+        deadline: Instant,
+    ) -> Result<Open, NoChannel> {
+        let mut state = self.lock();
+        loop {
+            if let Some(open) = state.open(size) {
+                return Ok(open);
+            }
+            let now = clock.now();
+            if let Some((at, _)) = state.again
+                && now < at
+            {
+                let what = format!("the server at {} is gone", self.socket.display());
+                return Err(NoChannel::Pause(at, lost(what)));
+            }
+            let left = deadline.since(now);
+            if left.is_zero() {
+                let what = format!(
+                    "the server at {} was not met in time",
+                    self.socket.display()
+                );
+                return Err(NoChannel::Pause(deadline, lost(what)));
+            }
+            if !state.meeting {
+                state.meeting = true;
+                drop(state);
+                let met = meet(&self.socket, size.shape(), left);
+                return self.take(met, size, clock);
+            }
+            let woken = self.met.wait_timeout(state, left);
+            (state, _) = woken.unwrap_or_else(PoisonError::into_inner);
         }
-        let now = clock.now();
-        if let Some((at, _)) = state.again
-            && now < at
-        {
-            let what = format!("the server at {} is gone", self.socket.display());
-            return Err(NoChannel::Pause(at, lost(what)));
-        }
-        match meet(&self.socket, size.shape()) {
+    }
+
+    /// Takes what came of meeting the server.
+    fn take(
+        &self,
+        met: Result<Met, ClientError>,
+        size: Size,
+        clock: &dyn Clock,
+    ) -> Result<Open, NoChannel> {
+        let mut state = self.lock();
+        state.meeting = false;
+        self.met.notify_all();
+        match met {
             Ok(met) => {
-                let channel = Channel::new(met);
+                let channel = Some(Channel::new(met));
                 state.again = None;
-                let place = match size {
-                    Size::Usual => &mut state.usual,
-                    Size::Large => &mut state.large,
-                };
-                *place = Some(Arc::clone(&channel));
-                Ok(Open { channel, behind })
+                match size {
+                    Size::Usual => state.usual = channel,
+                    Size::Large => state.large = channel,
+                }
+                Ok(state.open(size).expect("a new channel is not lost"))
             }
             Err(error @ (ClientError::Lost { .. } | ClientError::Unavailable { .. })) => {
                 let pause = state.again.map_or(PAUSE_MIN, |(_, pause)| pause);
-                state.again = Some((now + pause, (2 * pause).min(PAUSE_MAX)));
-                Err(NoChannel::Pause(now + pause, error))
+                let until = clock.now() + pause;
+                state.again = Some((until, (2 * pause).min(PAUSE_MAX)));
+                Err(NoChannel::Pause(until, error))
             }
             Err(error) => Err(NoChannel::Refused(error)),
         }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// The channel of this size, if it is open.
+    fn open(&self, size: Size) -> Option<Open> {
+        let (open, other) = match size {
+            Size::Usual => (&self.usual, &self.large),
+            Size::Large => (&self.large, &self.usual),
+        };
+        let channel = open.as_ref().filter(|channel| !channel.is_lost())?;
+        let behind = other.as_ref().filter(|other| other.may_be_writing());
+        Some(Open {
+            channel: Arc::clone(channel),
+            behind: behind.map(Arc::clone),
+        })
     }
 }
 

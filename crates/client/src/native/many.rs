@@ -10,7 +10,7 @@ use argosy_wire::call::{Answer, Call};
 use argosy_wire::native::{Flags, MULTI_KEYS_MAX, Op, Values, put_keys};
 
 use super::client::{Client, odd};
-use super::run::Sending;
+use super::run::{Failed, Sending};
 use super::ticket::Flight;
 use crate::error::ClientError;
 use crate::kv::{Kv, Only, Page, Span, Write};
@@ -30,7 +30,8 @@ const _: () = assert!(KEYS_AT_ONCE <= MULTI_KEYS_MAX);
 const ASKS_AT_ONCE: usize = 16;
 
 impl Client {
-    /// What each of `keys` is bound to. Each is read by itself.
+    /// What each of `keys` is bound to. Each is read by itself. Where the values of keys that are asked
+    /// for together do not fit a connection, they are asked for in parts.
     ///
     /// # Errors
     /// As [`get`](Self::get).
@@ -43,25 +44,30 @@ impl Client {
             of_servers.entry(region.primary).or_default().push(place);
         }
         let mut values = vec![None; keys.len()];
-        let mut asks = KeysOf::each(of_servers.values(), keys).into_iter();
+        let guess = self.shared.guess.bytes();
+        let mut asks = KeysOf::each(of_servers.values(), keys, guess);
         let mut flying: VecDeque<(KeysOf, Flight)> = VecDeque::new();
         let mut payload = Vec::new();
         loop {
             while flying.len() < ASKS_AT_ONCE
-                && let Some(asked) = asks.next()
+                && let Some(asked) = asks.pop_front()
             {
-                let parts = [asked.body.as_slice()];
-                let sending = self.asking(keys[asked.places[0]], &parts, asked.places.len());
-                let flight = self.send(&sending, deadline)?;
-                flying.push_back((asked, flight));
+                match self.send(&asked.sending(keys, &[&asked.body]), deadline) {
+                    Ok(flight) => flying.push_back((asked, flight)),
+                    Err(failed) => asked.halve(keys, failed, &mut asks)?,
+                }
             }
             self.flush();
-            let Some((asked, flight)) = flying.pop_front() else {
+            let Some((mut asked, flight)) = flying.pop_front() else {
                 return Ok(values);
             };
-            let parts = [asked.body.as_slice()];
-            let mut sending = self.asking(keys[asked.places[0]], &parts, asked.places.len());
-            self.finish(&mut sending, flight, deadline, &mut payload)?;
+            let parts: [&[u8]; 1] = [&asked.body];
+            let mut sending = asked.sending(keys, &parts);
+            if let Err(failed) = self.finish(&mut sending, flight, deadline, &mut payload) {
+                asked.reply_bytes = sending.reply_bytes;
+                asked.halve(keys, failed, &mut asks)?;
+                continue;
+            }
             if known.fingerprint() != self.shared.known.load().fingerprint() {
                 // Keys may have parted.
                 return keys.iter().map(|key| self.get(key)).collect();
@@ -72,17 +78,6 @@ impl Client {
                 let value = value.map_err(|error| odd(&error.to_string()))?;
                 values[place] = value.map(<[u8]>::to_vec);
             }
-        }
-    }
-
-    /// A request for the values of `count` keys, of which `key` is the first.
-    fn asking<'a>(&self, key: &'a [u8], parts: &'a [&'a [u8]], count: usize) -> Sending<'a> {
-        Sending {
-            op: Op::MultiGet,
-            flags: Flags::default(),
-            key,
-            parts,
-            reply_bytes: (count * self.shared.guess.bytes() + 64).min(PAGE_BYTES_MAX),
         }
     }
 
@@ -141,7 +136,7 @@ impl Client {
             });
             match ended {
                 Ok(_) => applied = true,
-                Err(error) => failed = failed.or(Some(error)),
+                Err(error) => failed = failed.or(Some(error.into())),
             }
         }
         (applied, failed)
@@ -237,20 +232,62 @@ struct KeysOf {
     places: Vec<usize>,
     /// The request.
     body: Vec<u8>,
+    /// Bytes of slot for the reply.
+    reply_bytes: usize,
 }
 
 impl KeysOf {
+    fn new(places: &[usize], keys: &[&[u8]], reply_bytes: usize) -> Self {
+        let mut body = Vec::new();
+        put_keys(places.iter().map(|place| keys[*place]), &mut body);
+        Self {
+            places: places.to_vec(),
+            body,
+            reply_bytes,
+        }
+    }
+
+    fn sending<'a>(&self, keys: &[&'a [u8]], parts: &'a [&'a [u8]]) -> Sending<'a> {
+        Sending {
+            op: Op::MultiGet,
+            flags: Flags::default(),
+            key: keys[self.places[0]],
+            parts,
+            reply_bytes: self.reply_bytes,
+        }
+    }
+
+    /// Asks for the keys in two parts, where all of them were too many: they are the next of `asks`.
+    fn halve(
+        self,
+        keys: &[&[u8]],
+        failed: Failed,
+        asks: &mut VecDeque<Self>,
+    ) -> Result<(), ClientError> {
+        if !matches!(failed, Failed::TooLarge(_)) || self.places.len() < 2 {
+            return Err(failed.into());
+        }
+        let (first, last) = self.places.split_at(self.places.len() / 2);
+        let reply_bytes = self.reply_bytes / 2 + 64;
+        asks.push_front(Self::new(last, keys, reply_bytes));
+        asks.push_front(Self::new(first, keys, reply_bytes));
+        Ok(())
+    }
+
     /// Requests for the keys of each server, a bounded number at a time; those of all servers in turn.
-    fn each<'a>(servers: impl Iterator<Item = &'a Vec<usize>>, keys: &[&[u8]]) -> Vec<Self> {
+    /// A value is taken to need `guess` bytes.
+    fn each<'a>(
+        servers: impl Iterator<Item = &'a Vec<usize>>,
+        keys: &[&[u8]],
+        guess: usize,
+    ) -> VecDeque<Self> {
         let mut asks: Vec<_> = servers
             .flat_map(|places| places.chunks(KEYS_AT_ONCE).enumerate())
             .collect();
         asks.sort_by_key(|(turn, _)| *turn);
         let asks = asks.into_iter().map(|(_, places)| {
-            let mut body = Vec::new();
-            put_keys(places.iter().map(|place| keys[*place]), &mut body);
-            let places = places.to_vec();
-            Self { places, body }
+            let reply_bytes = (places.len() * guess + 64).min(PAGE_BYTES_MAX);
+            Self::new(places, keys, reply_bytes)
         });
         asks.collect()
     }

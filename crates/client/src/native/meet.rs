@@ -12,13 +12,20 @@ use argosy_base::{Outcome, info};
 use argosy_device::SharedMemory;
 use argosy_wire::native::{Hello, Shape, VERSION, Welcome};
 use rustix::fs::{Mode, OFlags};
-use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+use rustix::io::retry_on_intr;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketAddrUnix,
+    SocketFlags, SocketType, recvmsg, socket_with,
+};
 
 use crate::error::ClientError;
 use crate::resp::{Reply, RespClient};
 
-/// How long a server has to answer when it is met.
-const TIMEOUT: Duration = Duration::from_secs(5);
+/// Longest that a server has to answer when it is met.
+const TIMEOUT_MAX: Duration = Duration::from_secs(5);
+/// The least: none at all would be without a limit.
+const TIMEOUT_MIN: Duration = Duration::from_millis(1);
 /// Longest name that is used as an address as it is.
 const ADDRESS_BYTES_MAX: usize = 100;
 
@@ -61,16 +68,18 @@ pub(super) fn find(address: &str) -> Result<PathBuf, ClientError> {
     })
 }
 
-/// Meets the server at `path`, and asks for memory of `wished`.
-pub(super) fn meet(path: &Path, wished: Shape) -> Result<Met, ClientError> {
+/// Meets the server at `path`, and asks for memory of `wished`. Each thing that the server has to do
+/// may take as long as `limit`.
+pub(super) fn meet(path: &Path, wished: Shape, limit: Duration) -> Result<Met, ClientError> {
+    let limit = limit.clamp(TIMEOUT_MIN, TIMEOUT_MAX);
     let failed = |what: &str, error: io::Error| ClientError::Lost {
         what: format!("cannot {what} the server at {}: {error}", path.display()),
         outcome: Outcome::NotApplied,
     };
-    let connect = |address: &Path| UnixStream::connect(address);
-    let socket = at_address(path, connect).map_err(|error| failed("reach", error))?;
+    let socket = at_address(path, |address| connect(address, limit));
+    let socket = socket.map_err(|error| failed("reach", error))?;
     let (welcome, memory, bell) =
-        talk(&socket, wished).map_err(|error| failed("agree with", error))?;
+        talk(&socket, wished, limit).map_err(|error| failed("agree with", error))?;
     let welcome = match welcome {
         Ok(welcome) => welcome,
         Err(refusal) => {
@@ -103,9 +112,18 @@ type Heard = (
     Option<OwnedFd>,
 );
 
-fn talk(mut socket: &UnixStream, wished: Shape) -> io::Result<Heard> {
-    socket.set_read_timeout(Some(TIMEOUT))?;
-    socket.set_write_timeout(Some(TIMEOUT))?;
+/// Connects. A server that takes nobody in for now is waited for, but not for ever.
+fn connect(address: &Path, limit: Duration) -> io::Result<UnixStream> {
+    let kind = (AddressFamily::UNIX, SocketType::STREAM);
+    let socket = socket_with(kind.0, kind.1, SocketFlags::CLOEXEC, None)?;
+    set_socket_timeout(&socket, Timeout::Send, Some(limit))?;
+    let address = SocketAddrUnix::new(address)?;
+    retry_on_intr(|| rustix::net::connect(&socket, &address))?;
+    Ok(socket.into())
+}
+
+fn talk(mut socket: &UnixStream, wished: Shape, limit: Duration) -> io::Result<Heard> {
+    socket.set_read_timeout(Some(limit))?;
     let narrow = |bytes: usize| u32::try_from(bytes).expect("a few megabytes");
     let hello = Hello {
         lowest: VERSION,
@@ -161,4 +179,35 @@ fn at_address<T>(path: &Path, what: impl FnOnce(&Path) -> io::Result<T>) -> io::
     let dir = rustix::fs::open(dir, flags, Mode::empty())?;
     let address = PathBuf::from(format!("/proc/self/fd/{}", dir.as_raw_fd())).join(name);
     what(&address)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_says_nothing_is_not_waited_for_without_end() {
+        let name = format!("argosy-meet-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let _ = std::fs::remove_file(&path);
+        let server = socket_with(
+            AddressFamily::UNIX,
+            SocketType::STREAM,
+            SocketFlags::CLOEXEC,
+            None,
+        );
+        let server = server.unwrap();
+        rustix::net::bind(&server, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+        // One may wait to be taken in; nobody ever is.
+        rustix::net::listen(&server, 0).unwrap();
+        let shape = Shape::new(4096, 4096).unwrap();
+        let limit = Duration::from_millis(20);
+        let waiting = connect(&path, limit).unwrap();
+        let unheard = talk(&waiting, shape, limit).unwrap_err();
+        assert_eq!(unheard.kind(), io::ErrorKind::WouldBlock);
+        let error = meet(&path, shape, limit).unwrap_err();
+        assert!(error.to_string().contains("cannot reach"), "{error}");
+        assert_eq!(error.outcome(), Outcome::NotApplied);
+        std::fs::remove_file(&path).unwrap();
+    }
 }

@@ -43,7 +43,7 @@ impl Client {
         payload: &mut Vec<u8>,
     ) -> Result<Reply, ClientError> {
         let flight = self.send(sending, deadline)?;
-        self.finish(sending, flight, deadline, payload)
+        Ok(self.finish(sending, flight, deadline, payload)?)
     }
 
     /// [`run`](Self::run), for a request that was sent already.
@@ -53,7 +53,7 @@ impl Client {
         flight: Flight,
         deadline: Instant,
         payload: &mut Vec<u8>,
-    ) -> Result<Reply, ClientError> {
+    ) -> Result<Reply, Failed> {
         let write = sending.op.is_write();
         let mut pause = RETRY_PAUSE_MIN;
         let mut sent = Some(flight);
@@ -66,13 +66,13 @@ impl Client {
                 Ok(reply) => reply,
                 Err(NoReply::NotTaken) => continue,
                 Err(NoReply::Lost) if !write => continue,
-                Err(NoReply::Lost) => return Err(self.lost(true)),
-                Err(NoReply::Late) => return Err(self.too_late(write)),
+                Err(NoReply::Lost) => return Err(self.lost(true).into()),
+                Err(NoReply::Late) => return Err(self.too_late(write).into()),
             };
             match self.judge(reply, payload, write) {
                 Verdict::Final => return Ok(reply),
                 Verdict::Larger(bytes) => sending.reply_bytes = bytes,
-                Verdict::Failed(error) => return Err(error),
+                Verdict::Failed(error) => return Err(error.into()),
                 Verdict::Elsewhere => {
                     self.learn(flight.channel(), deadline)?;
                     self.pause(&mut pause, deadline, || odd("no server serves the region"))?;
@@ -98,23 +98,20 @@ impl Client {
     }
 
     /// Lays a request where its key belongs, waiting for a connection and for room.
-    pub(super) fn send(
-        &self,
-        sending: &Sending<'_>,
-        deadline: Instant,
-    ) -> Result<Flight, ClientError> {
+    pub(super) fn send(&self, sending: &Sending<'_>, deadline: Instant) -> Result<Flight, Failed> {
         let mut size = Size::Usual;
         loop {
             let known = self.shared.known.load();
             let region = known.region_of(sending.key);
             let link = &known.links[&region.primary];
-            let Open { channel, behind } = match link.channel(size, &*self.shared.options.clock) {
+            let open = link.channel(size, &*self.shared.options.clock, deadline);
+            let Open { channel, behind } = match open {
                 Ok(open) => open,
-                Err(NoChannel::Refused(error)) => return Err(error),
+                Err(NoChannel::Refused(error)) => return Err(error.into()),
                 Err(NoChannel::Pause(until, error)) => {
                     let now = self.now();
                     if until >= deadline || now >= deadline {
-                        return Err(error);
+                        return Err(error.into());
                     }
                     std::thread::park_timeout(until.since(now));
                     continue;
@@ -138,8 +135,8 @@ impl Client {
             match channel.lay(&lay) {
                 Ok(place) => return Ok(Flight::new(channel, place)),
                 Err(Refused::Lost | Refused::NotTaken) => {}
-                Err(Refused::TooLarge) => return Err(too_large(&channel)),
-                Err(Refused::TooMany) => return Err(too_many()),
+                Err(Refused::TooLarge) => return Err(Failed::TooLarge(too_large(&channel))),
+                Err(Refused::TooMany) => return Err(too_many().into()),
                 Err(Refused::Full) => self.wait_for_room(&channel, deadline)?,
             }
         }
@@ -284,6 +281,29 @@ impl Client {
             .known
             .rcu(|old| old.replaced_by(&map, fingerprint));
         Ok(())
+    }
+}
+
+/// Why a request was not sent, or came to nothing.
+#[derive(Debug)]
+pub(super) enum Failed {
+    /// It or its reply fits no connection. What asks for less may do.
+    TooLarge(ClientError),
+    /// Something else.
+    Other(ClientError),
+}
+
+impl From<ClientError> for Failed {
+    fn from(error: ClientError) -> Self {
+        Self::Other(error)
+    }
+}
+
+impl From<Failed> for ClientError {
+    fn from(failed: Failed) -> Self {
+        match failed {
+            Failed::TooLarge(error) | Failed::Other(error) => error,
+        }
     }
 }
 
