@@ -22,9 +22,10 @@
 //!
 //! What a client writes is copied before it is looked at; what is no request ends that client and
 //! nothing else. Requests that are in flight at the same time have no order among them, except that
-//! the writes of one client are carried out in the order in which they were laid, and that what it
-//! reads is at least what it had laid before: a read that needs the device may find what was written
-//! behind it, too.
+//! the writes of one client are carried out in the order in which they were laid, and that the keys
+//! that it reads are at least as new as what it had laid before: a read that needs the device may
+//! find what was written behind it, too. A scan finds what had been answered, and need not find writes
+//! of its own client that wait for their answers.
 
 mod client;
 mod front;
