@@ -27,7 +27,8 @@ use argosy_base::limits::{BLOCK_SIZE, SEGMENT_SIZE};
 use rustix::fs::{FallocateFlags, FlockOperation, OFlags, fallocate, fdatasync, flock};
 use rustix::io::Errno;
 
-use crate::io::{Buffer, Counters, Device, DeviceError, Io, OpKind, Ticket, Waker, check_range};
+use crate::buffer::Buffer;
+use crate::io::{Counters, Device, DeviceError, Io, OpKind, Ticket, Waker, check_range};
 
 /// On whose account a device works: the CPU of its threads, and the bytes that it moves, are those
 /// of what submitted the requests.

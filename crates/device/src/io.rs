@@ -1,14 +1,13 @@
-//! Requests to a device, the buffers they carry, and the tickets that tell how they ended.
+//! Requests to a device, and the tickets that tell how they ended.
 
-use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::fmt;
-use std::ops::{Deref, DerefMut};
 use std::path::Path;
-use std::ptr::NonNull;
 use std::sync::{Arc, OnceLock};
 
 use argosy_base::limits::BLOCK_SIZE;
 use argosy_base::{DeviceSegment, Remedy};
+
+use crate::buffer::Buffer;
 
 /// What was asked of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -146,73 +145,6 @@ impl DeviceError {
             Self::Refused { source, .. } => source.kind() == std::io::ErrorKind::NotFound,
             _ => false,
         }
-    }
-}
-
-/// Memory for direct I/O: whole blocks, aligned to a block, zero at first.
-pub struct Buffer {
-    start: NonNull<u8>,
-    len: usize,
-}
-
-// SAFETY: a buffer owns its bytes, and hands them out by the usual borrowing rules.
-unsafe impl Send for Buffer {}
-// SAFETY: as above; shared access only reads.
-unsafe impl Sync for Buffer {}
-
-impl Buffer {
-    /// `len` zero bytes, rounded up to whole blocks; at least one block.
-    #[must_use]
-    pub fn zeroed(len: usize) -> Self {
-        let len = len.max(1).next_multiple_of(BLOCK_SIZE);
-        let layout = Self::layout(len);
-        // SAFETY: the layout's size is not zero.
-        let start = unsafe { alloc_zeroed(layout) };
-        let Some(start) = NonNull::new(start) else {
-            handle_alloc_error(layout)
-        };
-        Self { start, len }
-    }
-
-    /// A buffer that begins with `bytes` and is zero behind them.
-    #[must_use]
-    pub fn from_slice(bytes: &[u8]) -> Self {
-        let mut buffer = Self::zeroed(bytes.len());
-        buffer[..bytes.len()].copy_from_slice(bytes);
-        buffer
-    }
-
-    fn layout(len: usize) -> Layout {
-        Layout::from_size_align(len, BLOCK_SIZE).expect("a buffer is far below the address space")
-    }
-}
-
-impl Drop for Buffer {
-    fn drop(&mut self) {
-        // SAFETY: allocated in `zeroed` with this very layout.
-        unsafe { dealloc(self.start.as_ptr(), Self::layout(self.len)) };
-    }
-}
-
-impl Deref for Buffer {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        // SAFETY: `len` bytes were allocated and initialised in `zeroed`, and are owned.
-        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
-    }
-}
-
-impl DerefMut for Buffer {
-    fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as in `deref`, and borrowed mutably.
-        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
-    }
-}
-
-impl fmt::Debug for Buffer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Buffer({} bytes)", self.len)
     }
 }
 

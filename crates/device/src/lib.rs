@@ -6,12 +6,13 @@
 //! allocator of reference-counted segments on top. [`SharedMemory`] is memory that outlives a
 //! killed process: log windows, message rings and landing slots are made of it.
 //!
-//! Reading order: [`io`] (buffers, requests, tickets), [`Device`], [`store`], [`memory`],
+//! Reading order: [`buffer`] (memory for direct I/O), [`io`] (requests, tickets), [`Device`], [`store`], [`memory`],
 //! [`windows`].
 //!
 //! This crate knows segments and regions by number, and nothing of keys.
 
 mod allocator;
+pub mod buffer;
 mod catalog;
 pub mod file;
 pub mod io;
@@ -29,9 +30,10 @@ pub mod window_files;
 pub mod windows;
 
 pub use allocator::Purpose;
+pub use buffer::Buffer;
 pub use catalog::RegionEntry;
 pub use file::{Accounts, FileDevice, FileSettings};
-pub use io::{Buffer, Counters, Device, DeviceError, Io, OpKind, Ticket, Waker};
+pub use io::{Counters, Device, DeviceError, Io, OpKind, Ticket, Waker};
 pub use mem_device::{Crash, FaultCounters, MemoryDevice};
 pub use memory::{BootId, Revoked, SharedMemory, Stamp};
 pub use opening::HeadBlock;

@@ -14,8 +14,9 @@ use std::sync::Arc;
 use argosy_base::limits::{BLOCK_SIZE, SEGMENT_SIZE};
 use argosy_base::{DeviceSegment, Incarnation};
 
+use crate::buffer::Buffer;
 use crate::catalog::{self, Catalog, SLOTS_AT};
-use crate::io::{Buffer, Device, DeviceError, Io};
+use crate::io::{Device, DeviceError, Io};
 use crate::store::FormatOptions;
 use crate::superblock::{COPIES_AT, CREATED_BY_BYTES_MAX, Rejected, Superblock};
 use crate::switch::write_slot;

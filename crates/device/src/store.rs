@@ -27,8 +27,9 @@ use argosy_base::limits::SEGMENT_SIZE;
 use argosy_base::{DeviceSegment, Incarnation, RegionId, ServerId};
 
 use crate::allocator::{Allocator, Purpose};
+use crate::buffer::Buffer;
 use crate::catalog::{CATALOG_BYTES_MAX, RegionEntry};
-use crate::io::{Buffer, Device, DeviceError, Io, Ticket, Waker};
+use crate::io::{Device, DeviceError, Io, Ticket, Waker};
 use crate::opening::{self, HeadBlock, Opened};
 use crate::superblock::Superblock;
 use crate::switch::CatalogSwitch;

@@ -14,8 +14,9 @@ use std::sync::Arc;
 
 use argosy_base::{DeviceSegment, RegionId};
 
+use crate::buffer::Buffer;
 use crate::catalog::{CATALOG_BYTES_MAX, Catalog, RegionEntry, SLOTS_AT, encoded_len};
-use crate::io::{Buffer, Device, DeviceError, Io, Ticket};
+use crate::io::{Device, DeviceError, Io, Ticket};
 
 #[derive(Debug)]
 enum Phase {

@@ -1,0 +1,193 @@
+//! Memory for direct I/O, and the little of it that is kept for reuse.
+//!
+//! Segments are built, shipped and read in buffers of a few lengths, each for a moment. To get one from
+//! the system costs a fault for each page, more than to fill it; so the last few that were dropped are
+//! kept for the next of their length ([`Kept`]).
+
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use argosy_base::limits::BLOCK_SIZE;
+
+/// Memory for direct I/O: whole blocks, aligned to a block, zero at first.
+pub struct Buffer {
+    bytes: Bytes,
+}
+
+/// Bytes that were allocated by [`Bytes::new`]. Freed by [`Bytes::free`] alone.
+struct Bytes {
+    start: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: whoever has them owns them, and hands them out by the usual borrowing rules.
+unsafe impl Send for Bytes {}
+// SAFETY: as above; shared access only reads.
+unsafe impl Sync for Bytes {}
+
+impl Bytes {
+    /// `len` zero bytes; `len` is not zero.
+    fn new(len: usize) -> Self {
+        let layout = Self::layout(len);
+        // SAFETY: the layout's size is not zero.
+        let start = unsafe { alloc_zeroed(layout) };
+        let Some(start) = NonNull::new(start) else {
+            handle_alloc_error(layout)
+        };
+        Self { start, len }
+    }
+
+    fn free(self) {
+        // SAFETY: allocated in `new` with this very layout, and owned: nobody uses them after this.
+        unsafe { dealloc(self.start.as_ptr(), Self::layout(self.len)) };
+    }
+
+    fn layout(len: usize) -> Layout {
+        Layout::from_size_align(len, BLOCK_SIZE).expect("a buffer is far below the address space")
+    }
+}
+
+impl Buffer {
+    /// `len` zero bytes, rounded up to whole blocks; at least one block.
+    #[must_use]
+    pub fn zeroed(len: usize) -> Self {
+        let len = len.max(1).next_multiple_of(BLOCK_SIZE);
+        if let Some(bytes) = Kept::of(len).and_then(|mut kept| kept.take(len)) {
+            let mut buffer = Self { bytes };
+            buffer.fill(0);
+            return buffer;
+        }
+        Self {
+            bytes: Bytes::new(len),
+        }
+    }
+
+    /// A buffer that begins with `bytes` and is zero behind them.
+    #[must_use]
+    pub fn from_slice(bytes: &[u8]) -> Self {
+        let mut buffer = Self::zeroed(bytes.len());
+        buffer[..bytes.len()].copy_from_slice(bytes);
+        buffer
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        let Bytes { start, len } = self.bytes;
+        let bytes = Bytes { start, len };
+        match Kept::of(len) {
+            Some(mut kept) => kept.keep(bytes),
+            None => bytes.free(),
+        }
+    }
+}
+
+impl Deref for Buffer {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        let Bytes { start, len } = self.bytes;
+        // SAFETY: `len` bytes were allocated and initialised in `Bytes::new`, and are owned.
+        unsafe { std::slice::from_raw_parts(start.as_ptr(), len) }
+    }
+}
+
+impl DerefMut for Buffer {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        let Bytes { start, len } = self.bytes;
+        // SAFETY: as in `deref`, and borrowed mutably.
+        unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), len) }
+    }
+}
+
+impl fmt::Debug for Buffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Buffer({} bytes)", self.len())
+    }
+}
+
+/// Dropped buffers. Of the process, as the allocator is, whose part it does.
+static KEPT: Mutex<Kept> = Mutex::new(Kept::new());
+
+/// See the module documentation.
+struct Kept {
+    /// The oldest first.
+    buffers: Vec<Bytes>,
+    bytes: usize,
+}
+
+impl Kept {
+    /// Shorter buffers the allocator keeps itself.
+    const LEN_MIN: usize = 128 << 10;
+    /// Most bytes of all that are kept.
+    const BYTES_MAX: usize = 8 << 20;
+
+    const fn new() -> Self {
+        Self {
+            buffers: Vec::new(),
+            bytes: 0,
+        }
+    }
+
+    /// What is kept, if buffers of `len` bytes may be among it.
+    fn of(len: usize) -> Option<MutexGuard<'static, Self>> {
+        let worth = (Self::LEN_MIN..=Self::BYTES_MAX).contains(&len);
+        worth.then(|| KEPT.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The last of `len` bytes that was kept, with whatever is in it.
+    fn take(&mut self, len: usize) -> Option<Bytes> {
+        let at = self.buffers.iter().rposition(|kept| kept.len == len)?;
+        self.bytes -= len;
+        Some(self.buffers.remove(at))
+    }
+
+    /// Keeps `bytes`, which are of a length that may be kept, in place of the oldest if need be: nobody
+    /// may ask for their length any more.
+    fn keep(&mut self, bytes: Bytes) {
+        while self.bytes + bytes.len > Self::BYTES_MAX {
+            let oldest = self.buffers.remove(0);
+            self.bytes -= oldest.len;
+            oldest.free();
+        }
+        self.bytes += bytes.len;
+        self.buffers.push(bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buffers_are_zero_whatever_they_were() {
+        for len in [BLOCK_SIZE, Kept::LEN_MIN, 1 << 20, Kept::BYTES_MAX + 1] {
+            for _ in 0..3 {
+                let mut buffer = Buffer::zeroed(len);
+                assert!(buffer.iter().all(|byte| *byte == 0), "{len}");
+                buffer.fill(7);
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_kept_is_bounded_and_what_is_used_stays() {
+        let mut kept = Kept::new();
+        let sizes = [128 << 10, 2 << 20, 3 << 20, 7 << 20];
+        for round in 0..40 {
+            kept.keep(Bytes::new(sizes[round % sizes.len()]));
+            let sum: usize = kept.buffers.iter().map(|bytes| bytes.len).sum();
+            assert_eq!(kept.bytes, sum);
+            assert!(sum <= Kept::BYTES_MAX);
+        }
+        let last = kept.take(7 << 20).expect("it was kept last");
+        assert_eq!(last.len, 7 << 20);
+        assert!(kept.take(7 << 20).is_none(), "there is one");
+        last.free();
+        assert!(Kept::of(Kept::LEN_MIN - 1).is_none() && Kept::of(Kept::BYTES_MAX + 1).is_none());
+        kept.buffers.into_iter().for_each(Bytes::free);
+    }
+}
