@@ -2,7 +2,7 @@
 //!
 //! Segments are built, shipped and read in buffers of a few lengths, each for a moment. To get one from
 //! the system costs a fault for each page, more than to fill it; so the last few that were dropped are
-//! kept for the next of their length ([`Kept`]).
+//! kept for the next of their length.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::fmt;
