@@ -365,7 +365,11 @@ fn figures_and_scales_that_are_not_there_are_named() {
             &["--figure", "tebis-9", "--scale", "0"],
             "a scale is a number",
         ),
-        (&["--figure", "tebis-9", "--mix", "s"], "--mix"),
+        (&["--figure", "tebis-9", "--servers", "2"], "--servers"),
+        (
+            &["--figure", "tebis-8", "--mix", "s"],
+            "tebis-8 has none of the mixes",
+        ),
         (&["--scale", "2"], "--figure"),
     ] {
         let output = argosy().arg("bench").args(args).output().unwrap();
