@@ -7,6 +7,7 @@
 //! links       a message ring and landing slots for each other server
 //! clients     an eighth, and at least what the longest request and reply need
 //! native      a sixteenth, within bounds: memory shared with native clients; nothing without them
+//! answers     a 64th, within bounds: those that wait until what they tell of is committed
 //! cache       what is left: leaves, values, indexes and filters
 //! ```
 //!
@@ -112,10 +113,12 @@ fn divide(fixed: &MemoryParts, limit: usize, threads: Threads) -> Option<MemoryP
         0 => 0,
         _ => NativeSettings::share_of(limit),
     };
-    let cache = limit.checked_sub(fixed.limit() + clients + native)?;
+    let answers = MemoryParts::answers_of(limit);
+    let cache = limit.checked_sub(fixed.limit() + clients + native + answers)?;
     (cache >= CACHE_BYTES_MIN).then_some(MemoryParts {
         clients,
         native,
+        answers,
         cache,
         ..*fixed
     })

@@ -79,6 +79,31 @@ pub enum Response {
     Failed(ServiceError),
 }
 
+impl Response {
+    /// Bytes of memory that it holds, beside its own size.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        const PAIR_BYTES: usize = size_of::<(Vec<u8>, Vec<u8>)>();
+        const VALUE_BYTES: usize = size_of::<Option<Vec<u8>>>();
+        match self {
+            Self::Value(value) => value.as_ref().map_or(0, Vec::len),
+            Self::Written {
+                existed, previous, ..
+            } => {
+                let values = previous.iter().flatten().map(Vec::len).sum::<usize>();
+                existed.len() + previous.len() * VALUE_BYTES + values
+            }
+            Self::Page { pairs, next } => {
+                let both = pairs.iter().map(|(key, value)| key.len() + value.len());
+                let next = next.as_ref().map_or(0, Vec::len);
+                pairs.len() * PAIR_BYTES + both.sum::<usize>() + next
+            }
+            Self::Count(_) => 0,
+            Self::Failed(error) => error.what().len(),
+        }
+    }
+}
+
 /// Why a request failed, split by what the client does next.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ServiceError {
@@ -109,6 +134,19 @@ pub enum ServiceError {
         /// Whether the write was applied.
         outcome: Outcome,
     },
+}
+
+impl ServiceError {
+    /// What is wrong, in words.
+    #[must_use]
+    pub fn what(&self) -> &str {
+        match self {
+            Self::Invalid(what)
+            | Self::Unavailable { what, .. }
+            | Self::Busy { what, .. }
+            | Self::Storage { what, .. } => what,
+        }
+    }
 }
 
 /// What became of a request of a thread that must not wait: see [`Service::call_now`].

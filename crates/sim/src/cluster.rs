@@ -14,7 +14,7 @@ use argosy_device::{AnonymousWindows, Crash, FormatOptions, MemoryDevice, Store,
 use argosy_fabric::SimWorld;
 use argosy_lsm::Settings;
 use argosy_server::activity::Ledger;
-use argosy_server::node::{LinkSettings, Node, NodeSettings, World};
+use argosy_server::node::{LinkSettings, MemoryParts, Node, NodeSettings, World};
 use argosy_server::service::{ReplySink, Response};
 
 use crate::clock::SimClock;
@@ -126,7 +126,10 @@ impl Cluster {
         let settings = NodeSettings {
             engine,
             link,
-            memory: Default::default(),
+            memory: MemoryParts {
+                answers: MemoryParts::answers_of(0),
+                ..MemoryParts::default()
+            },
             deadline: plan.deadline,
             mutants: mutants.replication,
         };

@@ -164,6 +164,7 @@ fn sums_are_those_of_their_parts_and_backups_compact_nothing() {
             "links",
             "clients",
             "native",
+            "answers",
             "cache",
         ] {
             let label = format!("component=\"{component}\"");

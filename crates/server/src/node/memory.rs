@@ -22,15 +22,24 @@ pub struct MemoryParts {
     pub clients: usize,
     /// Memory that native clients share with the server.
     pub native: usize,
+    /// Answers that wait until what they tell of is committed.
+    pub answers: usize,
     /// Leaves, values, indexes and filters.
     pub cache: usize,
 }
 
 impl MemoryParts {
+    /// Bytes that answers may take of the `limit` of a server: a 64th, within bounds.
+    #[must_use]
+    pub fn answers_of(limit: usize) -> usize {
+        (limit / 64).clamp(2 << 20, 32 << 20)
+    }
+
     /// All parts together.
     #[must_use]
     pub const fn limit(&self) -> usize {
-        self.memtables + self.windows + self.links + self.clients + self.native + self.cache
+        let clients = self.clients + self.native + self.answers;
+        self.memtables + self.windows + self.links + clients + self.cache
     }
 }
 
@@ -50,6 +59,7 @@ impl Node {
             links: self.links.len() * self.settings.link.memory_bytes(),
             clients: 0,
             native: self.native.get().map_or(0, |front| front.memory_bytes()),
+            answers: self.answers.taken(),
             cache: usize::try_from(cache.bytes + cache.pinned_bytes).unwrap_or(usize::MAX),
         }
     }
@@ -66,6 +76,7 @@ impl Node {
             ("memory_links_max", parts.links as u64),
             ("memory_clients_max", parts.clients as u64),
             ("memory_native_max", parts.native as u64),
+            ("memory_answers_max", parts.answers as u64),
             ("memory_cache_max", parts.cache as u64),
         ];
         fields.extend([
@@ -73,6 +84,7 @@ impl Node {
             ("memory_windows", taken.windows as u64),
             ("memory_links", taken.links as u64),
             ("memory_native", taken.native as u64),
+            ("memory_answers", taken.answers as u64),
             ("memory_cache", taken.cache as u64),
             ("memory_cache_pinned", cache.pinned_bytes),
             ("memory_cache_pins_refused", cache.pins_refused),

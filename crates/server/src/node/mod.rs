@@ -69,6 +69,7 @@ use link::Link;
 use primary::PrimaryDriver;
 use region::{Driver, Region};
 use room::Rooms;
+use waiting::Allowance;
 
 use crate::activity::Ledger;
 use crate::native;
@@ -81,7 +82,8 @@ pub struct NodeSettings {
     pub engine: argosy_lsm::Settings,
     /// The sizes of rings and landing slots; the same on all servers.
     pub link: LinkSettings,
-    /// How the server's memory is divided, for `INFO`: what the settings above amount to.
+    /// How the server's memory is divided: what the settings above amount to, and what the rest keeps
+    /// to.
     pub memory: MemoryParts,
     /// How long a request may wait for a member, for room or for another server.
     pub deadline: Duration,
@@ -116,6 +118,8 @@ pub struct Node {
     links: BTreeMap<ServerId, Mutex<Link>>,
     /// The regions that this server is a member of.
     regions: BTreeMap<RegionId, Arc<Region>>,
+    /// What answers that wait for their commit hold.
+    answers: Arc<Allowance>,
     calls: Mutex<Calls>,
     /// Where the answers to a peer's calls go, while its link lives.
     answerers: Mutex<BTreeMap<ServerId, Arc<dyn ReplySink>>>,
@@ -189,6 +193,7 @@ impl Node {
             .map(|entry| entry.region)
             .collect();
         let builds = map.replication() == Replication::BuildIndex;
+        let answers = Arc::new(Allowance::new(settings.memory.answers));
         let mut regions = BTreeMap::new();
         for old in [true, false] {
             let mine = map
@@ -198,7 +203,8 @@ impl Node {
             for region in mine.filter(|region| known.contains(&region.id) == old) {
                 let driver = open_driver(id, region, builds, &settings, &world)?;
                 let place = world.ledger.place_of(region.id);
-                regions.insert(region.id, Arc::new(Region::new(region, driver, place)));
+                let region = Region::new(region, driver, place, &answers);
+                regions.insert(region.id, Arc::new(region));
             }
             if old {
                 world.store.finish_recovery();
@@ -216,6 +222,7 @@ impl Node {
             map,
             links,
             regions,
+            answers,
             calls: Mutex::default(),
             answerers: Mutex::default(),
             now,

@@ -59,6 +59,20 @@ pub(super) fn overloaded(region: &Region) -> Response {
     })
 }
 
+/// In place of `response`, which would have to wait with too many others.
+pub(super) fn too_many_answers(region: &Region, response: &Response) -> Response {
+    let outcome = match response {
+        Response::Written { applied: true, .. } => Outcome::Unknown,
+        _ => Outcome::NotApplied,
+    };
+    let what = format!(
+        "{}: answers that wait until what they tell of is committed hold all the memory that they may \
+         (memory_answers_max), or are too many; retry",
+        region.id
+    );
+    Response::Failed(ServiceError::Unavailable { what, outcome })
+}
+
 /// What the engine refused.
 pub(super) fn failed(error: &EngineError) -> Response {
     let what = error.to_string();

@@ -11,7 +11,7 @@ use argosy_lsm::Lsm;
 
 use super::follower::Follower;
 use super::primary::PrimaryDriver;
-use super::waiting::{ReplyTo, Waiting};
+use super::waiting::{Allowance, ReplyTo, Waiting};
 use crate::activity::Place;
 use crate::service::Response;
 
@@ -49,7 +49,13 @@ pub(crate) struct Region {
 }
 
 impl Region {
-    pub(crate) fn new(map: &argosy_coordinator::Region, driver: Driver, place: Place) -> Self {
+    /// What its answers hold while they wait is taken from `allowance`.
+    pub(crate) fn new(
+        map: &argosy_coordinator::Region,
+        driver: Driver,
+        place: Place,
+        allowance: &Arc<Allowance>,
+    ) -> Self {
         Self {
             id: map.id,
             range: map.range.clone(),
@@ -59,7 +65,7 @@ impl Region {
             engine: ArcSwapOption::empty(),
             opened: AtomicU64::new(0),
             driver: Mutex::new(driver),
-            waiting: Mutex::default(),
+            waiting: Mutex::new(Waiting::new(Arc::clone(allowance))),
             dirty: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             full_since: AtomicU64::new(0),

@@ -21,7 +21,7 @@ use super::forward::encode_request;
 use super::gather::{CountParts, ScanParts, WriteParts};
 use super::link::SendError;
 use super::now::Reach;
-use super::refuse::{failed, overloaded};
+use super::refuse::{failed, overloaded, too_many_answers};
 use super::region::{Driver, Region, send_all};
 use super::room::only_deletes;
 use super::waiting::{Entry, Queued, ReplyTo};
@@ -358,21 +358,19 @@ impl Node {
         (lsn, response): (argosy_base::Lsn, Response),
         reply: ReplyTo,
     ) -> Option<Response> {
-        let write = matches!(response, Response::Written { applied: true, .. });
-        let kept = region
-            .waiting()
-            .answer_at(lsn, response, reply, self.deadline());
-        if kept.is_err() {
-            let outcome = if write {
-                Outcome::Unknown
-            } else {
-                Outcome::NotApplied
-            };
-            let what = format!("too many requests wait for {}; retry", region.id);
-            return Some(Response::Failed(ServiceError::Unavailable {
-                what,
-                outcome,
-            }));
+        let keep = |response, reply| {
+            let deadline = self.deadline();
+            region.waiting().answer_at(lsn, response, reply, deadline)
+        };
+        if let Err((response, reply)) = keep(response, reply) {
+            // What this thread has written itself may be all that the others wait for.
+            self.pump(region);
+            if lsn <= engine.committed_lsn() {
+                return Some(response);
+            }
+            if let Err((response, _)) = keep(response, reply) {
+                return Some(too_many_answers(region, &response));
+            }
         }
         // It may have been committed before the answer was there to be released.
         if lsn <= engine.committed_lsn() {

@@ -8,10 +8,12 @@
 //!   region queue up behind it, and so do reads of the keys that wait, so that each client sees
 //!   its own writes in order. Deletes on a full device are the exception (see `room`).
 //!
-//! Both queues are bounded (I8): over the bound a request is refused at once.
+//! Both queues are bounded (I8): over the bound a request is refused at once. What answers hold is
+//! part of the server's memory budget (I9): those of all its regions share an [`Allowance`].
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use argosy_base::{Instant, Lsn, Outcome};
 use argosy_engine::{BusyReason, WriteBatch, WriteOptions};
@@ -43,12 +45,60 @@ impl ReplyTo {
     }
 }
 
+/// Bytes that answers may hold while they wait, those of all regions of a server together. A quarter
+/// is kept for writes that were applied: theirs are short, and a writer that is refused its answer does
+/// not know what became of the write.
+#[derive(Debug, Default)]
+pub(crate) struct Allowance {
+    max: usize,
+    /// Relaxed: a sum that nothing else depends on.
+    taken: AtomicUsize,
+}
+
+impl Allowance {
+    pub(crate) const fn new(max: usize) -> Self {
+        Self {
+            max,
+            taken: AtomicUsize::new(0),
+        }
+    }
+
+    /// Bytes that are taken.
+    pub(crate) fn taken(&self) -> usize {
+        self.taken.load(Ordering::Relaxed)
+    }
+
+    /// Takes what `response` holds, if there is so much.
+    fn take(&self, response: &Response) -> bool {
+        let kept = match response {
+            Response::Written { applied: true, .. } => 0,
+            _ => self.max / 4,
+        };
+        let (bytes, max) = (answer_bytes(response), self.max - kept);
+        let sum = |taken: usize| taken.checked_add(bytes).filter(|sum| *sum <= max);
+        self.taken
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, sum)
+            .is_ok()
+    }
+
+    /// `response` waits no more.
+    fn give_back(&self, response: &Response) {
+        let bytes = answer_bytes(response);
+        self.taken.fetch_sub(bytes, Ordering::Relaxed);
+    }
+}
+
 /// An answer that waits for the commit LSN.
 struct Answer {
     lsn: Lsn,
     response: Response,
     reply: ReplyTo,
     deadline: Instant,
+}
+
+/// Bytes that `response` holds while it waits.
+fn answer_bytes(response: &Response) -> usize {
+    size_of::<Answer>() + response.bytes()
 }
 
 /// A request that waits for room.
@@ -84,10 +134,11 @@ pub(crate) struct Entry {
 }
 
 /// What waits for one region.
-#[derive(Default)]
 pub(crate) struct Waiting {
     /// By rising LSN.
     answers: VecDeque<Answer>,
+    /// What all of them hold is taken from it.
+    allowance: Arc<Allowance>,
     queue: VecDeque<Entry>,
     queue_bytes: usize,
     /// Why the first of the queue found no room when it was last tried.
@@ -95,16 +146,29 @@ pub(crate) struct Waiting {
 }
 
 impl Waiting {
-    /// Keeps `response` until `lsn` is committed. Gives it back where too many wait already.
+    /// Nothing waits; what answers hold will be taken from `allowance`.
+    pub(crate) fn new(allowance: Arc<Allowance>) -> Self {
+        Self {
+            answers: VecDeque::new(),
+            allowance,
+            queue: VecDeque::new(),
+            queue_bytes: 0,
+            busy: None,
+        }
+    }
+
+    /// Keeps `response` until `lsn` is committed. Gives it back where too many wait already, or where
+    /// those that wait hold too much.
     pub(crate) fn answer_at(
         &mut self,
         lsn: Lsn,
         response: Response,
         reply: ReplyTo,
         deadline: Instant,
-    ) -> Result<(), ReplyTo> {
-        if self.answers.len() >= ANSWERS_MAX {
-            return Err(reply);
+    ) -> Result<(), (Response, ReplyTo)> {
+        let kept = self.answers.len() < ANSWERS_MAX;
+        if !kept || !self.allowance.take(&response) {
+            return Err((response, reply));
         }
         let answer = Answer {
             lsn,
@@ -176,6 +240,7 @@ impl Waiting {
             .is_some_and(|answer| answer.lsn <= committed)
         {
             let answer = self.answers.pop_front().expect("there is a first one");
+            self.allowance.give_back(&answer.response);
             due.push((answer.reply, answer.response));
         }
     }
@@ -191,6 +256,7 @@ impl Waiting {
         if self.answers.iter().any(|answer| answer.deadline <= now) {
             for answer in std::mem::take(&mut self.answers) {
                 if answer.deadline <= now {
+                    self.allowance.give_back(&answer.response);
                     let outcome = match answer.response {
                         Response::Written { applied: true, .. } => Outcome::Unknown,
                         _ => Outcome::NotApplied,
@@ -228,5 +294,92 @@ impl Waiting {
     /// Requests that wait, of either kind.
     pub(crate) fn len(&self) -> usize {
         self.answers.len() + self.queue.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Counts answers.
+    #[derive(Default)]
+    struct Sink(AtomicUsize);
+
+    impl ReplySink for Sink {
+        fn deliver(&self, _: u64, _: Response) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn value(bytes: usize) -> Response {
+        Response::Value(Some(vec![0; bytes]))
+    }
+
+    fn written() -> Response {
+        Response::Written {
+            applied: true,
+            existed: vec![],
+            previous: vec![],
+        }
+    }
+
+    struct Bench {
+        sink: Arc<dyn ReplySink>,
+        allowance: Arc<Allowance>,
+        regions: [Waiting; 2],
+    }
+
+    impl Bench {
+        fn new(max: usize) -> Self {
+            let allowance = Arc::new(Allowance::new(max));
+            Self {
+                sink: Arc::new(Sink::default()),
+                regions: [(); 2].map(|()| Waiting::new(Arc::clone(&allowance))),
+                allowance,
+            }
+        }
+
+        /// Whether it was kept.
+        fn keep(&mut self, region: usize, lsn: u64, response: Response) -> bool {
+            let reply = ReplyTo::new(&self.sink, lsn);
+            let deadline = Instant::from_nanos(1000 + lsn);
+            let kept = self.regions[region].answer_at(Lsn(lsn), response, reply, deadline);
+            kept.is_ok()
+        }
+    }
+
+    #[test]
+    fn answers_are_bounded_in_bytes_over_all_regions() {
+        const MAX: usize = 64 << 10;
+        let mut bench = Bench::new(MAX);
+        let one = answer_bytes(&value(1000));
+        let mut kept = 0;
+        while bench.keep(kept % 2, kept as u64, value(1000)) {
+            kept += 1;
+            assert_eq!(bench.allowance.taken(), kept * one);
+        }
+        assert_eq!(kept, (MAX - MAX / 4) / one, "a quarter is kept for writes");
+        assert!(
+            !bench.keep(1, 999, value(1000)),
+            "a refused answer takes nothing"
+        );
+
+        let small = answer_bytes(&written());
+        let mut writes = 0;
+        while bench.keep(0, 1000, written()) {
+            writes += 1;
+        }
+        assert_eq!(writes, (MAX - kept * one) / small);
+        assert!(bench.allowance.taken() <= MAX);
+
+        // What is answered or given up makes room.
+        let mut due = Vec::new();
+        bench.regions[0].release(Lsn(999), &mut due);
+        assert_eq!(due.len(), kept.div_ceil(2));
+        assert_eq!(bench.allowance.taken(), kept / 2 * one + writes * small);
+        for waiting in &mut bench.regions {
+            waiting.expire(Instant::from_nanos(9000), ("", ""), &mut due);
+        }
+        assert_eq!((due.len(), bench.allowance.taken()), (kept + writes, 0));
     }
 }
