@@ -303,6 +303,9 @@ impl Node {
     }
 }
 
+#[cfg(test)]
+mod readers_tests;
+
 /// The driver of one region's copy; backups build their own levels where `builds` says so.
 fn open_driver(
     id: ServerId,

@@ -6,27 +6,34 @@ use argosy_lsm::Lsm;
 
 use super::Node;
 use super::context::Context;
-use super::region::{Driver, Region};
+use super::primary::PrimaryDriver;
+use super::region::{Closed, Region};
 use crate::service::{Response, ServiceError};
 
 impl Node {
+    /// The answer while there is no engine. Takes no lock.
     pub(super) fn not_open(&self, region: &Region) -> Response {
-        let why = match &*region.driver() {
-            Driver::Primary(driver) => {
-                if let Some(why) = driver.failed() {
-                    return self.failed_for_good(region, why);
-                }
-                let lacks = driver.lacks(&Context { node: self });
-                lacks.unwrap_or_else(|| "opening".into())
-            }
-            Driver::Backup(_) => "this server is not its primary".into(),
-            Driver::Failed(why) => return self.failed_for_good(region, why),
+        let why = match &*region.closed() {
+            Closed::Yet(why) => why.clone(),
+            Closed::ForGood(why) => return self.failed_for_good(region, why),
         };
         let what = format!("{} is not open: {why}; retry", region.id);
         Response::Failed(ServiceError::Unavailable {
             what,
             outcome: Outcome::NotApplied,
         })
+    }
+
+    /// Tells readers why `driver` has not opened its region.
+    pub(super) fn publish(&self, region: &Region, driver: &PrimaryDriver) {
+        if region.is_open() {
+            return;
+        }
+        let failed = driver.failed().map(|why| Closed::ForGood(why.to_owned()));
+        region.set_closed(failed.unwrap_or_else(|| {
+            let lacks = driver.lacks(&Context { node: self });
+            Closed::Yet(lacks.unwrap_or_else(|| "opening".into()))
+        }));
     }
 
     /// The answer for a copy that can never open.

@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use arc_swap::ArcSwapOption;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use argosy_base::{Epoch, KeyRange, Lsn, RegionId, ServerId};
 use argosy_engine::{Engine, EngineError};
 use argosy_lsm::Lsm;
@@ -25,6 +25,15 @@ pub(crate) enum Driver {
     Failed(String),
 }
 
+/// Why a region is not open here, as readers are told it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Closed {
+    /// It may open later.
+    Yet(String),
+    /// This copy can never open.
+    ForGood(String),
+}
+
 /// See the module documentation.
 pub(crate) struct Region {
     pub(crate) id: RegionId,
@@ -39,11 +48,13 @@ pub(crate) struct Region {
     /// is known to be committed, the commit LSN does not show all that was once acknowledged.
     opened: AtomicU64,
     driver: Mutex<Driver>,
+    /// Why there is no engine, as the driver has said last: whoever asks does not wait for its step.
+    closed: ArcSwap<Closed>,
     waiting: Mutex<Waiting>,
     /// Something was appended that has not been shipped.
     dirty: AtomicBool,
     /// The engine met an error that it cannot survive, and that was told.
-    closed: AtomicBool,
+    broken: AtomicBool,
     /// When the region was first seen to be full since it was not, in nanoseconds; 0: it is not.
     pub(super) full_since: AtomicU64,
 }
@@ -56,6 +67,11 @@ impl Region {
         place: Place,
         allowance: &Arc<Allowance>,
     ) -> Self {
+        let closed = match &driver {
+            Driver::Primary(_) => Closed::Yet("it is being opened".into()),
+            Driver::Backup(_) => Closed::Yet("this server is not its primary".into()),
+            Driver::Failed(why) => Closed::ForGood(why.clone()),
+        };
         Self {
             id: map.id,
             range: map.range.clone(),
@@ -65,9 +81,10 @@ impl Region {
             engine: ArcSwapOption::empty(),
             opened: AtomicU64::new(0),
             driver: Mutex::new(driver),
+            closed: ArcSwap::from_pointee(closed),
             waiting: Mutex::new(Waiting::new(Arc::clone(allowance))),
             dirty: AtomicBool::new(false),
-            closed: AtomicBool::new(false),
+            broken: AtomicBool::new(false),
             full_since: AtomicU64::new(0),
         }
     }
@@ -87,6 +104,23 @@ impl Region {
         self.engine.store(Some(engine));
     }
 
+    /// Whether it is open here.
+    pub(crate) fn is_open(&self) -> bool {
+        self.engine.load().is_some()
+    }
+
+    /// Why it is not open here.
+    pub(crate) fn closed(&self) -> Arc<Closed> {
+        self.closed.load_full()
+    }
+
+    /// From now on readers are told that it is not open because of `closed`.
+    pub(crate) fn set_closed(&self, closed: Closed) {
+        if **self.closed.load() != closed {
+            self.closed.store(Arc::new(closed));
+        }
+    }
+
     /// Whether everything that was there when the region was opened is known to be committed.
     pub(crate) fn has_recommitted(&self, engine: &Lsm) -> bool {
         engine.committed_lsn().0 >= self.opened.load(Ordering::Relaxed)
@@ -103,14 +137,14 @@ impl Region {
 
     /// The engine takes no more writes because of `error`; told once.
     pub(crate) fn failed(&self, error: &EngineError) {
-        if !self.closed.swap(true, Ordering::Relaxed) {
+        if !self.broken.swap(true, Ordering::Relaxed) {
             tracing::error!(region = self.id.0, %error, "the engine takes no more writes");
         }
     }
 
     /// Whether it has failed in that way.
     pub(crate) fn has_failed(&self) -> bool {
-        self.closed.load(Ordering::Relaxed)
+        self.broken.load(Ordering::Relaxed)
     }
 
     /// Sends the answers that were waiting for what is now committed.

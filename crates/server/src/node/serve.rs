@@ -137,7 +137,11 @@ impl Node {
         let context = Context { node: self };
         let before = self.world.ledger.at(region.place);
         let made = match &mut *region.driver() {
-            Driver::Primary(driver) => driver.pump(&context),
+            Driver::Primary(driver) => {
+                let made = driver.pump(&context);
+                self.publish(region, driver);
+                made
+            }
             Driver::Backup(copy) => copy.step(&context),
             Driver::Failed(_) => false,
         };
@@ -379,59 +383,45 @@ impl Node {
         None
     }
 
-    /// Tries the writes that wait for room, oldest first.
+    /// Carries out what waits for room, oldest first. What may read the device is done without the lock
+    /// of what waits, which readers take.
     pub(crate) fn retry_queued(&self, region: &Arc<Region>) -> bool {
         let Some(engine) = super::region::engine_of(region) else {
             return false;
         };
         let mut made = false;
         loop {
-            let mut waiting = region.waiting();
-            let Some(entry) = waiting.next_queued() else {
+            let Some(entry) = region.waiting().take_in_hand() else {
                 return made;
             };
-            let Queued::Write { batch, options } = &entry.request else {
-                drop(waiting);
-                let Queued::Get { key } = &entry.request else {
-                    continue;
-                };
-                let response = self.get_queued(region, &engine, key, &entry.reply);
-                if let Some(response) = response {
-                    entry.reply.send(response);
+            let reply = entry.reply.clone();
+            let response = match &entry.request {
+                Queued::Write { batch, options } => {
+                    let written = engine.write(batch, *options);
+                    if let Err(EngineError::Busy(reason)) = written {
+                        region.waiting().found_no_room(reason);
+                        return made;
+                    }
+                    region.waiting().carried_out();
+                    match written {
+                        Ok(written) => self.wrote(region, &engine, written, reply),
+                        Err(error) => Some(failed(&error)),
+                    }
                 }
-                made = true;
-                continue;
+                // A read that had to wait behind a write of its key.
+                Queued::Get { key } => {
+                    let found = engine.get(key);
+                    region.waiting().carried_out();
+                    match found {
+                        Ok(found) => self.found(region, &engine, found, reply),
+                        Err(error) => Some(failed(&error)),
+                    }
+                }
             };
-            // The queue's lock is held: nothing may overtake this write.
-            let result = engine.write(batch, *options);
-            if let Err(EngineError::Busy(reason)) = result {
-                waiting.busy = Some(reason);
-                waiting.put_back(entry);
-                return made;
-            }
-            drop(waiting);
             made = true;
-            let response = match result {
-                Ok(written) => self.wrote(region, &engine, written, entry.reply.clone()),
-                Err(error) => Some(failed(&error)),
-            };
             if let Some(response) = response {
-                entry.reply.send(response);
+                entry.reply.clone().send(response);
             }
-        }
-    }
-
-    /// A read that had to wait behind a write of its key.
-    fn get_queued(
-        &self,
-        region: &Region,
-        engine: &Arc<Lsm>,
-        key: &[u8],
-        reply: &ReplyTo,
-    ) -> Option<Response> {
-        match engine.get(key) {
-            Ok(found) => self.found(region, engine, found, reply.clone()),
-            Err(error) => Some(failed(&error)),
         }
     }
 

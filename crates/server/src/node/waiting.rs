@@ -139,8 +139,11 @@ pub(crate) struct Waiting {
     answers: VecDeque<Answer>,
     /// What all of them hold is taken from it.
     allowance: Arc<Allowance>,
-    queue: VecDeque<Entry>,
+    /// The oldest first.
+    queue: VecDeque<Arc<Entry>>,
     queue_bytes: usize,
+    /// A thread carries out the first of the queue.
+    in_hand: bool,
     /// Why the first of the queue found no room when it was last tried.
     pub(crate) busy: Option<BusyReason>,
 }
@@ -153,6 +156,7 @@ impl Waiting {
             allowance,
             queue: VecDeque::new(),
             queue_bytes: 0,
+            in_hand: false,
             busy: None,
         }
     }
@@ -193,7 +197,7 @@ impl Waiting {
     /// Whether a queued request is about a key that `batch` writes.
     pub(crate) fn concerns(&self, batch: &WriteBatch) -> bool {
         batch.ops().any(|op| {
-            let read = |entry: &Entry| match &entry.request {
+            let read = |entry: &Arc<Entry>| match &entry.request {
                 Queued::Write { .. } => false,
                 Queued::Get { key } => key == op.key(),
             };
@@ -215,21 +219,37 @@ impl Waiting {
             return Err(entry.reply);
         }
         self.queue_bytes += entry.request.bytes();
-        self.queue.push_back(entry);
+        self.queue.push_back(Arc::new(entry));
         Ok(())
     }
 
-    /// The oldest queued request, taken out.
-    pub(crate) fn next_queued(&mut self) -> Option<Entry> {
+    /// The oldest queued request, to be carried out without this lock. It keeps its place meanwhile, so
+    /// that nothing overtakes it. `None` where there is none, or another thread has it in hand.
+    pub(crate) fn take_in_hand(&mut self) -> Option<Arc<Entry>> {
+        let first = self.queue.front().filter(|_| !self.in_hand)?;
+        self.in_hand = true;
+        Some(Arc::clone(first))
+    }
+
+    /// What was [taken in hand](Self::take_in_hand) has been carried out.
+    pub(crate) fn carried_out(&mut self) {
+        assert!(
+            std::mem::take(&mut self.in_hand),
+            "it was taken in hand before"
+        );
+        self.drop_first();
+    }
+
+    /// What was [taken in hand](Self::take_in_hand) still finds no room.
+    pub(crate) fn found_no_room(&mut self, reason: BusyReason) {
+        self.in_hand = false;
+        self.busy = Some(reason);
+    }
+
+    fn drop_first(&mut self) -> Option<Arc<Entry>> {
         let entry = self.queue.pop_front()?;
         self.queue_bytes -= entry.request.bytes();
         Some(entry)
-    }
-
-    /// Puts back what [`next_queued`](Self::next_queued) took out.
-    pub(crate) fn put_back(&mut self, entry: Entry) {
-        self.queue_bytes += entry.request.bytes();
-        self.queue.push_front(entry);
     }
 
     /// The answers that are due once everything up to `committed` is committed.
@@ -271,18 +291,16 @@ impl Waiting {
                 }
             }
         }
-        while self
-            .queue
-            .front()
-            .is_some_and(|entry| entry.deadline <= now)
-        {
-            let entry = self.next_queued().expect("there is a first one");
+        let is_over = |entry: &Arc<Entry>| entry.deadline <= now;
+        // What is in hand is answered by whoever has it.
+        while !self.in_hand && self.queue.front().is_some_and(is_over) {
+            let entry = self.drop_first().expect("there is a first one");
             let outcome = Outcome::NotApplied;
             let error = ServiceError::Busy {
                 what: busy.to_owned(),
                 outcome,
             };
-            due.push((entry.reply, Response::Failed(error)));
+            due.push((entry.reply.clone(), Response::Failed(error)));
         }
     }
 
@@ -381,5 +399,55 @@ mod tests {
             waiting.expire(Instant::from_nanos(9000), ("", ""), &mut due);
         }
         assert_eq!((due.len(), bench.allowance.taken()), (kept + writes, 0));
+    }
+
+    #[test]
+    fn what_is_in_hand_keeps_its_place() {
+        let mut bench = Bench::new(0);
+        let reply = ReplyTo::new(&bench.sink, 0);
+        let waiting = &mut bench.regions[0];
+        let mut batch = WriteBatch::new();
+        batch.put(b"a", b"1").expect("it is short");
+        let write = Queued::Write {
+            batch: batch.clone(),
+            options: WriteOptions::default(),
+        };
+        let get = Queued::Get { key: b"a".to_vec() };
+        for request in [write, get] {
+            let deadline = Instant::from_nanos(5);
+            let reply = reply.clone();
+            let entry = Entry {
+                request,
+                reply,
+                deadline,
+            };
+            assert!(waiting.queue(entry).is_ok());
+        }
+        let late = Instant::from_nanos(9);
+        let mut due = Vec::new();
+
+        let first = waiting.take_in_hand().expect("it is the first");
+        assert!(matches!(first.request, Queued::Write { .. }));
+        assert!(waiting.take_in_hand().is_none(), "one thread has it");
+        assert!(waiting.is_queueing() && waiting.writes(b"a") && waiting.concerns(&batch));
+        waiting.expire(late, ("", ""), &mut due);
+        assert_eq!((due.len(), waiting.queued()), (0, 2), "it is under way");
+
+        waiting.found_no_room(BusyReason::Memtable);
+        assert_eq!(
+            (waiting.queued(), waiting.busy),
+            (2, Some(BusyReason::Memtable))
+        );
+        assert!(waiting.take_in_hand().is_some());
+        waiting.carried_out();
+        assert!(
+            !waiting.writes(b"a") && waiting.concerns(&batch),
+            "the read is left"
+        );
+        waiting.expire(late, ("", ""), &mut due);
+        assert_eq!(
+            (due.len(), waiting.queued(), waiting.queue_bytes),
+            (1, 0, 0)
+        );
     }
 }

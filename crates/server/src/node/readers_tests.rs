@@ -1,0 +1,266 @@
+//! Readers of a server that is alone: what they do not wait for. Each test holds up what they must not
+//! wait for until they have been answered.
+
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use argosy_base::limits::SEGMENT_SIZE;
+use argosy_base::{Clock, DeviceSegment, Epoch, Instant, KeyRange, RegionId, ServerId};
+use argosy_coordinator::{ClusterId, ClusterMap, Replication, Server};
+use argosy_device::{
+    AnonymousWindows, Counters, Device, DeviceError, FormatOptions, Io, MemoryDevice, Store,
+    StoreSettings, Ticket, Waker,
+};
+use argosy_engine::{Condition, Engine, WriteBatch, WriteOptions};
+use argosy_fabric::sim::SimWorld;
+
+use super::region::{Region, engine_of};
+use super::{LinkSettings, MemoryParts, Node, NodeSettings, World};
+use crate::activity::Ledger;
+use crate::service::{ReplySink, Request, Response, Service, ServiceError};
+
+const ID: ServerId = ServerId(0);
+/// Longer than anything takes that does not hang.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// It is always the same time.
+struct StoppedClock;
+
+impl Clock for StoppedClock {
+    fn now(&self) -> Instant {
+        Instant::from_nanos(1)
+    }
+
+    fn thread_cpu(&self) -> Duration {
+        Duration::ZERO
+    }
+}
+
+/// A device whose reads wait while the gate is shut.
+struct Gate {
+    inner: MemoryDevice,
+    /// Whether it is shut, and whether a read waits.
+    state: Mutex<(bool, bool)>,
+    changed: Condvar,
+}
+
+impl Gate {
+    fn new() -> Arc<Self> {
+        let inner = MemoryDevice::eager(64 * SEGMENT_SIZE as u64, 1);
+        Store::format(&inner, &FormatOptions::default()).expect("it is new");
+        Arc::new(Self {
+            inner,
+            state: Mutex::default(),
+            changed: Condvar::new(),
+        })
+    }
+
+    fn shut(&self, shut: bool) {
+        self.state.lock().expect("no panic").0 = shut;
+        self.changed.notify_all();
+    }
+
+    /// Returns once a read waits.
+    fn wait_for_read(&self) {
+        let state = self.state.lock().expect("no panic");
+        let waited = self
+            .changed
+            .wait_timeout_while(state, PATIENCE, |state| !state.1);
+        assert!(!waited.expect("no panic").1.timed_out(), "nothing is read");
+    }
+}
+
+impl Device for Gate {
+    fn len(&self) -> u64 {
+        self.inner.len()
+    }
+
+    fn read(&self, at: u64, buffer: &mut [u8]) -> Result<(), DeviceError> {
+        let mut state = self.state.lock().expect("no panic");
+        while state.0 {
+            state.1 = true;
+            self.changed.notify_all();
+            state = self.changed.wait(state).expect("no panic");
+        }
+        drop(state);
+        self.inner.read(at, buffer)
+    }
+
+    fn submit(&self, io: Io) -> Ticket {
+        self.inner.submit(io)
+    }
+
+    fn discard(&self, segment: DeviceSegment) {
+        self.inner.discard(segment);
+    }
+
+    fn set_waker(&self, waker: Waker) {
+        self.inner.set_waker(waker);
+    }
+
+    fn counters(&self) -> Counters {
+        self.inner.counters()
+    }
+}
+
+/// A server with one region, of which it is the only member.
+fn alone(device: &Arc<Gate>) -> (Arc<Node>, Arc<Region>) {
+    let map = ClusterMap::new(
+        ClusterId(1),
+        Replication::None,
+        vec![Server {
+            id: ID,
+            resp: "127.0.0.1:7000".to_owned(),
+            admin: "127.0.0.1:8000".to_owned(),
+        }],
+        vec![argosy_coordinator::Region {
+            id: RegionId(1),
+            range: KeyRange::all(),
+            epoch: Epoch(1),
+            primary: ID,
+            members: vec![ID],
+        }],
+    );
+    let settings = NodeSettings {
+        engine: argosy_lsm::Settings {
+            l0_bytes: 64 << 10,
+            memtables_max: 2,
+            cache_bytes: 64 << 10,
+            ..Default::default()
+        },
+        link: LinkSettings {
+            ring_bytes: 64 << 10,
+            slot_bytes: SEGMENT_SIZE,
+        },
+        memory: MemoryParts {
+            answers: MemoryParts::answers_of(0),
+            ..MemoryParts::default()
+        },
+        deadline: Duration::from_secs(5),
+        mutants: Default::default(),
+    };
+    let clock: Arc<dyn Clock> = Arc::new(StoppedClock);
+    let store = Store::open(Arc::<Gate>::clone(device), &StoreSettings::default());
+    let store = store.expect("it was formatted");
+    let world = World {
+        ledger: Arc::new(Ledger::new(Arc::clone(&clock), [])),
+        fabric: SimWorld::new(1).fabric(ID, store.incarnation()),
+        windows: Arc::new(AnonymousWindows::new()),
+        waker: Arc::new(|| {}),
+        clock,
+        store,
+    };
+    let node = Node::open(ID, settings, world, map.expect("it is valid")).expect("it opens");
+    let region = Arc::clone(node.region(RegionId(1)).expect("it is a member"));
+    (node, region)
+}
+
+/// Answers, in the order in which they came.
+#[derive(Default)]
+struct Answers(Mutex<Vec<(u64, Response)>>);
+
+impl ReplySink for Answers {
+    fn deliver(&self, token: u64, response: Response) {
+        self.0.lock().expect("no panic").push((token, response));
+    }
+}
+
+fn put(key: &str, value: &str) -> WriteBatch {
+    let mut batch = WriteBatch::new();
+    batch
+        .put(key.as_bytes(), value.as_bytes())
+        .expect("it is short");
+    batch
+}
+
+/// Reads `key` on a thread of its own: what it is told, within [`PATIENCE`].
+fn get(node: &Arc<Node>, key: &'static str) -> Option<Response> {
+    let (sender, told): (_, Receiver<Option<Response>>) = channel();
+    let node = Arc::clone(node);
+    let reader = thread::Builder::new().spawn(move || {
+        let sink: Arc<dyn ReplySink> = Arc::new(Answers::default());
+        let key = key.as_bytes();
+        let _ = sender.send(node.call(Request::Get { key }, &sink, 0));
+    });
+    let told = told.recv_timeout(PATIENCE).expect("a reader hangs");
+    reader.expect("it was started").join().expect("no panic");
+    told
+}
+
+#[test]
+fn readers_do_not_wait_for_what_a_queued_write_reads() {
+    let device = Gate::new();
+    let (node, region) = alone(&device);
+    while !region.is_open() {
+        node.step_fabric(Instant::from_nanos(1));
+    }
+    let engine = engine_of(&region).expect("it is open");
+    let answers = Arc::new(Answers::default());
+    let sink: Arc<dyn ReplySink> = Arc::<Answers>::clone(&answers);
+    let plain = WriteOptions::default();
+    let write = |batch: &WriteBatch, options, token| {
+        node.call(Request::Write { batch, options }, &sink, token)
+    };
+
+    assert!(write(&put("cold", "old"), plain, 0).is_some());
+    let filler = "x".repeat(500);
+    let mut fillers = 0;
+    while write(&put(&format!("filler {fillers}"), &filler), plain, 1).is_some() {
+        fillers += 1;
+    }
+    let if_there = WriteOptions {
+        condition: Condition::Present,
+        ..plain
+    };
+    assert_eq!(write(&put("cold", "new"), if_there, 2), None);
+    let key = b"cold";
+    assert_eq!(node.call(Request::Get { key }, &sink, 3), None);
+    assert_eq!(region.waiting().queued(), 3);
+    // The memtables go to the device; nothing that waits is tried yet.
+    while engine.step(Instant::from_nanos(1)).expect("it works").made {}
+
+    device.shut(true);
+    let retrying = (Arc::clone(&node), Arc::clone(&region));
+    let retrying = thread::Builder::new().spawn(move || retrying.0.retry_queued(&retrying.1));
+    device.wait_for_read();
+    let value = Some(Response::Value(Some(filler.clone().into_bytes())));
+    // The write that was first was carried out, to memory.
+    assert_eq!(get(&node, "absent"), Some(Response::Value(None)));
+    let key = format!("filler {fillers}").leak();
+    assert_eq!(get(&node, key), value);
+    assert_eq!(
+        get(&node, "cold"),
+        None,
+        "it waits for the write of its key"
+    );
+    let later = write(&put("later", "x"), plain, 4);
+    assert_eq!(later, None, "nothing overtakes what is in hand");
+    assert_eq!(answers.0.lock().expect("no panic").len(), 1);
+
+    device.shut(false);
+    let made = retrying.expect("it was started").join();
+    assert!(made.expect("no panic"));
+    let told = std::mem::take(&mut *answers.0.lock().expect("no panic"));
+    let tokens: Vec<u64> = told.iter().map(|(token, _)| *token).collect();
+    assert_eq!(tokens, [1, 2, 3, 4]);
+    let applied = |at: usize| matches!(told[at].1, Response::Written { applied: true, .. });
+    assert!(applied(0) && applied(1) && applied(3), "{told:?}");
+    assert_eq!(told[2].1, Response::Value(Some(b"new".to_vec())));
+}
+
+#[test]
+fn readers_do_not_wait_for_the_driver_of_a_region_that_is_not_open() {
+    let (node, region) = alone(&Gate::new());
+    let driver = region.driver();
+    let Some(Response::Failed(ServiceError::Unavailable { what, .. })) = get(&node, "a") else {
+        panic!("it is not open yet");
+    };
+    assert!(what.contains("is being opened"), "{what}");
+    drop(driver);
+    while !region.is_open() {
+        node.step_fabric(Instant::from_nanos(1));
+    }
+    assert_eq!(get(&node, "a"), Some(Response::Value(None)));
+}
