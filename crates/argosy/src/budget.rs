@@ -8,6 +8,7 @@
 //! clients     an eighth, and at least what the longest request and reply need
 //! native      a sixteenth, within bounds: memory shared with native clients; nothing without them
 //! answers     a 64th, within bounds: those that wait until what they tell of is committed
+//! buffers     a 64th, within bounds: memory for whole segments that is kept for the next
 //! cache       what is left: leaves, values, indexes and filters
 //! ```
 //!
@@ -114,11 +115,13 @@ fn divide(fixed: &MemoryParts, limit: usize, threads: Threads) -> Option<MemoryP
         _ => NativeSettings::share_of(limit),
     };
     let answers = MemoryParts::answers_of(limit);
-    let cache = limit.checked_sub(fixed.limit() + clients + native + answers)?;
+    let buffers = MemoryParts::buffers_of(limit);
+    let cache = limit.checked_sub(fixed.limit() + clients + native + answers + buffers)?;
     (cache >= CACHE_BYTES_MIN).then_some(MemoryParts {
         clients,
         native,
         answers,
+        buffers,
         cache,
         ..*fixed
     })

@@ -2,7 +2,8 @@
 //!
 //! Segments are built, shipped and read in buffers of a few lengths, each for a moment. To get one from
 //! the system costs a fault for each page, more than to fill it; so the last few that were dropped are
-//! kept for the next of their length.
+//! kept for the next of their length. What is kept is part of a server's memory budget:
+//! [`keep_at_most`], [`kept_bytes`].
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::fmt;
@@ -109,6 +110,22 @@ impl fmt::Debug for Buffer {
     }
 }
 
+/// From now on this process keeps at most `bytes` bytes of dropped buffers; 8 MiB before the first call,
+/// and never more.
+pub fn keep_at_most(bytes: usize) {
+    kept().keep_at_most(bytes);
+}
+
+/// Bytes of dropped buffers that this process keeps.
+#[must_use]
+pub fn kept_bytes() -> usize {
+    kept().bytes
+}
+
+fn kept() -> MutexGuard<'static, Kept> {
+    KEPT.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Dropped buffers. Of the process, as the allocator is, whose part it does.
 static KEPT: Mutex<Kept> = Mutex::new(Kept::new());
 
@@ -117,25 +134,28 @@ struct Kept {
     /// The oldest first.
     buffers: Vec<Bytes>,
     bytes: usize,
+    /// Most bytes of all that are kept.
+    max: usize,
 }
 
 impl Kept {
     /// Shorter buffers the allocator keeps itself.
     const LEN_MIN: usize = 128 << 10;
-    /// Most bytes of all that are kept.
+    /// Most bytes that `max` may be, and no buffer that is longer is kept.
     const BYTES_MAX: usize = 8 << 20;
 
     const fn new() -> Self {
         Self {
             buffers: Vec::new(),
             bytes: 0,
+            max: Self::BYTES_MAX,
         }
     }
 
     /// What is kept, if buffers of `len` bytes may be among it.
     fn of(len: usize) -> Option<MutexGuard<'static, Self>> {
         let worth = (Self::LEN_MIN..=Self::BYTES_MAX).contains(&len);
-        worth.then(|| KEPT.lock().unwrap_or_else(PoisonError::into_inner))
+        worth.then(kept)
     }
 
     /// The last of `len` bytes that was kept, with whatever is in it.
@@ -148,13 +168,26 @@ impl Kept {
     /// Keeps `bytes`, which are of a length that may be kept, in place of the oldest if need be: nobody
     /// may ask for their length any more.
     fn keep(&mut self, bytes: Bytes) {
-        while self.bytes + bytes.len > Self::BYTES_MAX {
+        if bytes.len > self.max {
+            return bytes.free();
+        }
+        self.make_room(bytes.len);
+        self.bytes += bytes.len;
+        self.buffers.push(bytes);
+    }
+
+    /// Keeps so little that `len` bytes more are not too much; they are no more than the most.
+    fn make_room(&mut self, len: usize) {
+        while self.bytes + len > self.max {
             let oldest = self.buffers.remove(0);
             self.bytes -= oldest.len;
             oldest.free();
         }
-        self.bytes += bytes.len;
-        self.buffers.push(bytes);
+    }
+
+    fn keep_at_most(&mut self, max: usize) {
+        self.max = max.min(Self::BYTES_MAX);
+        self.make_room(0);
     }
 }
 
@@ -187,7 +220,12 @@ mod tests {
         assert_eq!(last.len, 7 << 20);
         assert!(kept.take(7 << 20).is_none(), "there is one");
         last.free();
+        kept.keep_at_most(1 << 20);
+        assert!(kept.bytes <= 1 << 20, "what is too much goes at once");
+        kept.keep(Bytes::new(2 << 20));
+        assert!(kept.bytes <= 1 << 20, "no room can be made for it");
+        kept.keep_at_most(0);
+        assert_eq!((kept.bytes, kept.buffers.len()), (0, 0));
         assert!(Kept::of(Kept::LEN_MIN - 1).is_none() && Kept::of(Kept::BYTES_MAX + 1).is_none());
-        kept.buffers.into_iter().for_each(Bytes::free);
     }
 }

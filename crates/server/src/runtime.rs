@@ -365,6 +365,7 @@ fn ledger(options: &ServerOptions) -> Ledger {
 }
 
 fn open_store(options: &ServerOptions, ledger: &Arc<Ledger>) -> Result<Arc<Store>, StartError> {
+    argosy_device::buffer::keep_at_most(options.node.memory.buffers);
     let settings = FileSettings {
         accounts: Some(Arc::clone(ledger) as Arc<dyn Accounts>),
         ..FileSettings::default()

@@ -165,6 +165,7 @@ fn sums_are_those_of_their_parts_and_backups_compact_nothing() {
             "clients",
             "native",
             "answers",
+            "buffers",
             "cache",
         ] {
             let label = format!("component=\"{component}\"");

@@ -38,7 +38,14 @@ fn any_server_answers_for_any_key_until_ctrl_c() {
         let parts = parts.filter(|name| name.ends_with("_max"));
         let parts: u64 = parts.map(|name| bytes(name)).sum();
         assert_eq!(parts, bytes("memory_limit"), "{memory:?}");
-        for part in ["memtables", "windows", "links", "answers", "cache"] {
+        for part in [
+            "memtables",
+            "windows",
+            "links",
+            "answers",
+            "buffers",
+            "cache",
+        ] {
             let name = format!("memory_{part}");
             assert!(bytes(&name) <= bytes(&format!("{name}_max")), "{memory:?}");
         }

@@ -4,6 +4,7 @@
 //! memory` names all of them, so that anyone can add them up.
 
 use argosy_base::LogKind;
+use argosy_device::buffer;
 
 use super::Node;
 use super::region::engine_of;
@@ -24,6 +25,8 @@ pub struct MemoryParts {
     pub native: usize,
     /// Answers that wait until what they tell of is committed.
     pub answers: usize,
+    /// Memory for whole segments that is kept for the next.
+    pub buffers: usize,
     /// Leaves, values, indexes and filters.
     pub cache: usize,
 }
@@ -35,11 +38,17 @@ impl MemoryParts {
         (limit / 64).clamp(2 << 20, 32 << 20)
     }
 
+    /// Bytes of buffers that may be kept, likewise.
+    #[must_use]
+    pub fn buffers_of(limit: usize) -> usize {
+        (limit / 64).clamp(2 << 20, 8 << 20)
+    }
+
     /// All parts together.
     #[must_use]
     pub const fn limit(&self) -> usize {
         let clients = self.clients + self.native + self.answers;
-        self.memtables + self.windows + self.links + clients + self.cache
+        self.memtables + self.windows + self.links + clients + self.buffers + self.cache
     }
 }
 
@@ -60,6 +69,7 @@ impl Node {
             clients: 0,
             native: self.native.get().map_or(0, |front| front.memory_bytes()),
             answers: self.answers.taken(),
+            buffers: buffer::kept_bytes(),
             cache: usize::try_from(cache.bytes + cache.pinned_bytes).unwrap_or(usize::MAX),
         }
     }
@@ -77,6 +87,7 @@ impl Node {
             ("memory_clients_max", parts.clients as u64),
             ("memory_native_max", parts.native as u64),
             ("memory_answers_max", parts.answers as u64),
+            ("memory_buffers_max", parts.buffers as u64),
             ("memory_cache_max", parts.cache as u64),
         ];
         fields.extend([
@@ -85,6 +96,7 @@ impl Node {
             ("memory_links", taken.links as u64),
             ("memory_native", taken.native as u64),
             ("memory_answers", taken.answers as u64),
+            ("memory_buffers", taken.buffers as u64),
             ("memory_cache", taken.cache as u64),
             ("memory_cache_pinned", cache.pinned_bytes),
             ("memory_cache_pins_refused", cache.pins_refused),

@@ -114,6 +114,7 @@ impl Node {
             part(CLIENTS, limits.clients, 0),
             part("native", limits.native, taken.native as u64),
             part("answers", limits.answers, taken.answers as u64),
+            part("buffers", limits.buffers, taken.buffers as u64),
             part("cache", limits.cache, taken.cache as u64),
         ];
         let kind = |kind, hits_total, misses_total| CacheKind {
