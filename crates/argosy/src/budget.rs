@@ -62,6 +62,7 @@ pub fn node_settings(
         addresses: map.addresses(),
         growth_factor: config.storage.growth_factor,
         compaction: config.storage.compaction.engine(),
+        max_space_amplification: config.storage.max_space_amplification.0,
         node_bytes: config.storage.node_bytes.bytes(),
         flush_interval: config.storage.flush_interval.0,
         ..Settings::default()

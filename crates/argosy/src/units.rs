@@ -171,6 +171,79 @@ impl Serialize for Span {
     }
 }
 
+/// A factor of 1 to 100, in hundredths: `1.5`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Factor(pub u32);
+
+impl FromStr for Factor {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (whole, part) = text.trim().split_once('.').unwrap_or((text.trim(), "0"));
+        let digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+        let padded = format!("{part}0");
+        let hundredths = match (digits(whole), digits(part) && part.len() <= 2) {
+            (true, true) => whole
+                .parse::<u32>()
+                .ok()
+                .zip(padded[..2].parse::<u32>().ok()),
+            _ => None,
+        };
+        let factor = hundredths.and_then(|(whole, part)| Some(whole.checked_mul(100)? + part));
+        match factor {
+            Some(factor @ 100..=10_000) => Ok(Self(factor)),
+            _ => Err(format!(
+                "'{text}' is no factor from 1 to 100 with at most two decimal places"
+            )),
+        }
+    }
+}
+
+impl fmt::Display for Factor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (whole, part) = (self.0 / 100, self.0 % 100);
+        match (part, part % 10) {
+            (0, _) => write!(f, "{whole}"),
+            (_, 0) => write!(f, "{whole}.{}", part / 10),
+            _ => write!(f, "{whole}.{part:02}"),
+        }
+    }
+}
+
+struct FactorVisitor;
+
+impl Visitor<'_> for FactorVisitor {
+    type Value = Factor;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a factor such as 1.5")
+    }
+
+    fn visit_i64<E: de::Error>(self, number: i64) -> Result<Factor, E> {
+        number.to_string().parse().map_err(E::custom)
+    }
+
+    fn visit_f64<E: de::Error>(self, number: f64) -> Result<Factor, E> {
+        number.to_string().parse().map_err(E::custom)
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<Factor, E> {
+        text.parse().map_err(E::custom)
+    }
+}
+
+impl<'de> Deserialize<'de> for Factor {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(FactorVisitor)
+    }
+}
+
+impl Serialize for Factor {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_f64(f64::from(self.0) / 100.0)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -184,6 +257,17 @@ mod tests {
             assert_eq!(Size(bytes).to_string().parse(), Ok(Size(bytes)));
         }
         assert_eq!(Size(64 << 20).to_string(), "64MiB");
+    }
+
+    #[test]
+    fn factors_are_read_and_written() {
+        for (text, hundredths) in [("1", 100), ("1.5", 150), ("1.05", 105), (" 2.25", 225)] {
+            assert_eq!(text.parse(), Ok(Factor(hundredths)), "{text}");
+            assert_eq!(Factor(hundredths).to_string(), text.trim());
+        }
+        for text in ["", "0.9", "-1.5", "1.555", "1,5", "101", "1.", "NaN"] {
+            assert!(text.parse::<Factor>().is_err(), "{text}");
+        }
     }
 
     #[test]

@@ -48,6 +48,8 @@ pub struct Mutants {
     pub commit_before_arrival: bool,
     /// A backup leaves one pointer in so many as it came.
     pub skip_rewrite: bool,
+    /// Garbage collection moves values although their keys were written meanwhile.
+    pub move_unconditionally: bool,
 }
 
 /// Settings of one region's storage.
@@ -90,6 +92,11 @@ pub struct Settings {
     /// What a compaction takes of a level. May change from one opening to the next: levels that were
     /// made in the other way are read as they are, until they are merged.
     pub compaction: Compaction,
+    /// What the region may take on the device, in hundredths of what lives in it, beside the
+    /// [floor](Self::space_floor): beyond, dead values are collected. At least 100.
+    pub max_space_amplification: u32,
+    /// In place of the [floor](Self::space_floor) that follows from other settings.
+    pub space_floor_bytes: Option<u64>,
     /// Input bytes that one part of a compaction aims at.
     pub compaction_part_bytes: u64,
     /// Bytes that one background step reads or merges at most, roughly.
@@ -119,6 +126,8 @@ impl Default for Settings {
             flush_interval: Duration::from_secs(1),
             number_block: 1024,
             compaction: Compaction::Partial,
+            max_space_amplification: 150,
+            space_floor_bytes: None,
             compaction_part_bytes: 32 << 20,
             step_bytes: 256 << 10,
             mutants: Mutants::default(),
@@ -173,6 +182,30 @@ impl Settings {
         let flush = (self.l0_bytes + self.l0_bytes / 8) / self.segment_bytes + 1;
         let reserve = 2 * (flush + MERGE) * regions.max(1);
         u32::try_from(reserve).unwrap_or(u32::MAX)
+    }
+
+    /// Lets memtables stand for at most a sixteenth of a device of `segments` segments each, so that
+    /// logs find room beside what lives.
+    pub(crate) fn fit_device(&mut self, segments: u32) {
+        let share = u64::from(segments) * self.segment_bytes as u64 / 16;
+        self.l0_log_bytes = self.l0_log_bytes.min(share.max(4096));
+    }
+
+    /// Bytes that a region may take whatever lives in it: the logs of its memtables, as much again for
+    /// each run of L1, since what these overwrite is not known before they are merged, and a few
+    /// segments that are begun.
+    #[must_use]
+    pub fn space_floor(&self) -> u64 {
+        let runs = (self.memtables_max + self.l1_runs) as u64;
+        let derived = runs * self.l0_log_bytes + 8 * self.segment_bytes as u64;
+        self.space_floor_bytes.unwrap_or(derived)
+    }
+
+    /// Bytes that a region may take in which `live` bytes live.
+    pub(crate) fn space_bound(&self, live: u64) -> u64 {
+        let scaled = u128::from(live) * u128::from(self.max_space_amplification) / 100;
+        let scaled = u64::try_from(scaled).unwrap_or(u64::MAX);
+        scaled.max(live).saturating_add(self.space_floor())
     }
 
     /// Windows in one log segment.
@@ -273,6 +306,12 @@ impl Settings {
             ("l0_log_bytes", self.l0_log_bytes, 4096, "at least 4096"),
             ("step_bytes", self.step_bytes as u64, 4096, "at least 4096"),
             ("number_block", self.number_block, 16, "at least 16"),
+            (
+                "max_space_amplification",
+                self.max_space_amplification.into(),
+                100,
+                "at least 100",
+            ),
             (
                 "compaction_part_bytes",
                 self.compaction_part_bytes,

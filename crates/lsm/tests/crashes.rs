@@ -17,12 +17,13 @@ mod common;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use argosy_base::{Direction, KeyRange, Lsn};
+use argosy_base::{AddressMode, Direction, KeyRange, Lsn};
 use argosy_device::{AnonymousWindows, Crash, OpKind, WindowStore};
 use argosy_engine::conformance::{Choices, Host};
 use argosy_engine::{Engine, EngineError, WriteBatch, WriteOptions};
+use argosy_lsm::db::Stats;
 use argosy_lsm::db::promote::window_name;
-use argosy_lsm::{Lsm, Settings};
+use argosy_lsm::{Lsm, Placement, Settings};
 use common::{Machine, REGION, random_settings, tiny, tiny_whole};
 
 const SEGMENTS: u64 = 2048;
@@ -32,31 +33,28 @@ type Pairs = BTreeMap<Vec<u8>, Vec<u8>>;
 /// What a batch did: puts, and deletes without a value.
 type Ops = Vec<(Vec<u8>, Option<Vec<u8>>)>;
 
-/// Everything that was written, in order: the last LSN of each batch, and what it did.
+/// Everything that was written, in order: the first and last LSN of each batch, and what it did. What
+/// garbage collection moves has LSNs in between.
 #[derive(Clone, Debug, Default)]
 struct History {
-    batches: Vec<(Lsn, Ops)>,
+    batches: Vec<(Lsn, Lsn, Ops)>,
+    /// The last LSN of all, as far as was looked.
+    last: Lsn,
     /// Everything up to here was seen to be durable.
     durable: Lsn,
 }
 
 impl History {
-    fn last(&self) -> Lsn {
-        self.batches.last().map_or(Lsn(0), |(lsn, _)| *lsn)
-    }
-
-    /// The pairs after the batches up to `lsn`, which must be the end of one.
+    /// The pairs after the batches up to `lsn`, which must not be inside one.
     fn pairs(&self, lsn: Lsn) -> Pairs {
-        assert!(
-            lsn == Lsn(0) || self.batches.iter().any(|(last, _)| *last == lsn),
-            "{lsn} is inside a batch"
-        );
+        let inside = |(first, last, _): &(Lsn, Lsn, Ops)| *first <= lsn && lsn < *last;
+        assert!(!self.batches.iter().any(inside), "{lsn} is inside a batch");
         let mut pairs = Pairs::new();
         for (key, value) in self
             .batches
             .iter()
-            .filter(|(last, _)| *last <= lsn)
-            .flat_map(|(_, ops)| ops)
+            .filter(|(_, last, _)| *last <= lsn)
+            .flat_map(|(_, _, ops)| ops)
         {
             match value {
                 Some(value) => pairs.insert(key.clone(), value.clone()),
@@ -68,7 +66,8 @@ impl History {
 
     /// Forgets what came after `lsn`.
     fn cut(&mut self, lsn: Lsn) {
-        self.batches.retain(|(last, _)| *last <= lsn);
+        self.batches.retain(|(_, last, _)| *last <= lsn);
+        self.last = lsn;
     }
 }
 
@@ -101,8 +100,12 @@ fn write(engine: &Lsm, choices: &mut Choices, history: &mut History) {
         batch.put(&key, &value).unwrap();
         ops.push((key, Some(value)));
     }
+    let first = engine.last_lsn().next();
     match engine.write(&batch, WriteOptions::default()) {
-        Ok(written) => history.batches.push((written.lsn, ops)),
+        Ok(written) => {
+            history.batches.push((first, written.lsn, ops));
+            history.last = written.lsn;
+        }
         Err(EngineError::Busy(_)) => {}
         Err(error) => panic!("a write failed: {error}"),
     }
@@ -112,10 +115,10 @@ fn write(engine: &Lsm, choices: &mut Choices, history: &mut History) {
 fn compare(engine: &Lsm, history: &History, crash: Crash, what: &str) -> Lsn {
     let lsn = engine.last_lsn();
     match crash {
-        Crash::Kill => assert_eq!(lsn, history.last(), "{what}: a kill loses nothing"),
+        Crash::Kill => assert_eq!(lsn, history.last, "{what}: a kill loses nothing"),
         Crash::PowerLoss => {
             assert!(lsn >= history.durable, "{what}: what was durable stays");
-            assert!(lsn <= history.last(), "{what}: nothing is invented");
+            assert!(lsn <= history.last, "{what}: nothing is invented");
         }
     }
     let expected = history.pairs(lsn);
@@ -182,6 +185,7 @@ fn survive(mut machine: Machine, mut history: History, crash: Crash, what: &str)
             machine.step(&engine);
         }
     }
+    history.last = engine.last_lsn();
     let again = [Crash::Kill, Crash::PowerLoss][usize::try_from(choices.below(2)).unwrap()];
     machine.end(engine, again);
     let what = format!("{what}, then {again:?}");
@@ -193,7 +197,7 @@ fn survive(mut machine: Machine, mut history: History, crash: Crash, what: &str)
 }
 
 /// Runs a history of `writes`, with a fork at every `every`th request of the device.
-fn run(mut machine: Machine, writes: usize, every: u64, seed: u64) {
+fn run(mut machine: Machine, writes: usize, every: u64, seed: u64) -> Stats {
     let mut choices = Choices::new(seed);
     let mut history = History::default();
     let engine = machine.open();
@@ -203,7 +207,7 @@ fn run(mut machine: Machine, writes: usize, every: u64, seed: u64) {
         write(&engine, &mut choices, &mut history);
         if choices.chance(3) {
             engine.flush_now();
-            asked.get_or_insert(history.last());
+            asked.get_or_insert(history.last);
         }
         for _ in 0..choices.below(4) {
             if machine.device.run_one() {
@@ -212,6 +216,7 @@ fn run(mut machine: Machine, writes: usize, every: u64, seed: u64) {
                     let crash = [Crash::Kill, Crash::PowerLoss][(requests / every % 2) as usize];
                     let what =
                         format!("seed {seed}, write {number}, request {requests}, {crash:?}");
+                    history.last = engine.last_lsn();
                     survive(
                         fork(&machine, &engine, crash, requests),
                         history.clone(),
@@ -231,6 +236,7 @@ fn run(mut machine: Machine, writes: usize, every: u64, seed: u64) {
     }
     let stats = engine.stats();
     assert!(stats.flushes > 0, "the history is long enough: {stats:?}");
+    stats
 }
 
 #[test]
@@ -258,6 +264,26 @@ fn crashes_under_random_settings() {
     }
 }
 
+/// What is overwritten is collected all the time, and most of what is written is large.
+#[test]
+fn crashes_while_values_move() {
+    for (seed, settings) in [(3, tiny()), (4, tiny_whole())] {
+        let settings = Settings {
+            l0_log_bytes: 64 << 10,
+            segment_bytes: 32 << 10,
+            window_bytes: 16 << 10,
+            placement: Placement::Separated,
+            max_space_amplification: 110,
+            space_floor_bytes: Some(256 << 10),
+            addresses: AddressMode::ALL[usize::from(seed == 4)],
+            ..settings
+        };
+        let machine = Machine::new(settings, SEGMENTS, seed);
+        let stats = run(machine, 1500, 5, seed);
+        assert!(stats.gc_moved > 50, "{stats:#?}");
+    }
+}
+
 /// Opening fails at any request, and the machine crashes then: the next opening succeeds.
 #[test]
 fn a_crash_while_opening_is_survived() {
@@ -269,6 +295,7 @@ fn a_crash_while_opening_is_survived() {
         write(&engine, &mut choices, &mut history);
         machine.step(&engine);
     }
+    history.last = engine.last_lsn();
     for op in [OpKind::Write, OpKind::Sync, OpKind::Read] {
         for count in 0..30 {
             for crash in [Crash::Kill, Crash::PowerLoss] {
@@ -314,9 +341,10 @@ fn an_error_closes_the_engine_to_writes() {
         }
         let mut batch = WriteBatch::new();
         batch.put(b"k", &[1; 3000]).unwrap();
+        let first = engine.last_lsn().next();
         if let Ok(written) = engine.write(&batch, WriteOptions::default()) {
             let ops = vec![(b"k".to_vec(), Some(vec![1; 3000]))];
-            history.batches.push((written.lsn, ops));
+            history.batches.push((first, written.lsn, ops));
         }
     }
     assert!(failed, "the failed write was noticed");
@@ -324,6 +352,7 @@ fn an_error_closes_the_engine_to_writes() {
     batch.put(b"late", b"1").unwrap();
     let refused = engine.write(&batch, WriteOptions::default()).unwrap_err();
     assert!(matches!(refused, EngineError::Closed(_)), "{refused}");
+    history.last = engine.last_lsn();
     compare(&engine, &history, Crash::Kill, "after the error");
     machine.end(engine, Crash::Kill);
     let engine = machine.open();

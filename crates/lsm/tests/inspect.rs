@@ -21,7 +21,12 @@ use common::{Machine, tiny, tiny_whole};
 
 /// Writes pairs of all sizes until several levels exist, and stops.
 fn loaded(seed: u64, rounds: u64) -> (Arc<MemoryDevice>, Settings) {
-    loaded_with(tiny(), seed, rounds)
+    // Nothing is collected: segments are many and not full.
+    let settings = Settings {
+        space_floor_bytes: Some(1 << 30),
+        ..tiny()
+    };
+    loaded_with(settings, seed, rounds)
 }
 
 fn loaded_with(settings: Settings, seed: u64, rounds: u64) -> (Arc<MemoryDevice>, Settings) {

@@ -19,7 +19,7 @@ const fn key(section: &'static str, name: &'static str, about: &'static str) -> 
 }
 
 /// All keys. A test keeps this table and the types that are deserialised in step.
-pub const KEYS: [Key; 21] = [
+pub const KEYS: [Key; 22] = [
     key("server", "id", "This server's number in the region map."),
     key("server", "data-dir", "Where the device and the lock lie."),
     key("resp", "addr", "Where the Redis protocol is spoken."),
@@ -88,6 +88,11 @@ pub const KEYS: [Key; 21] = [
         "storage",
         "compaction",
         "What a compaction takes: partial (a part of a level) or whole-level (all, as one tree).",
+    ),
+    key(
+        "storage",
+        "max-space-amplification",
+        "What a region may take of what lives in it before dead values are collected.",
     ),
     key(
         "storage",

@@ -270,6 +270,7 @@ fn contradiction(
         placement: storage.placement.engine(),
         growth_factor: storage.growth_factor,
         compaction: storage.compaction.engine(),
+        max_space_amplification: storage.max_space_amplification.0,
         node_bytes: storage.node_bytes.bytes(),
         flush_interval: storage.flush_interval.0,
         ..argosy_lsm::Settings::default()

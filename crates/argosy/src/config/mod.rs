@@ -29,7 +29,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::failure::Failure;
-use crate::units::{Size, Span};
+use crate::units::{Factor, Size, Span};
 use keys::{KEYS, nearest};
 
 /// Everything that a server is told.
@@ -250,6 +250,9 @@ pub struct StorageSection {
     pub growth_factor: u32,
     /// What a compaction takes of a level; a region's primary decides, so equal on all servers.
     pub compaction: Compaction,
+    /// What a region may take on the device, as a factor of what lives in it, beside a floor: beyond,
+    /// dead values are collected.
+    pub max_space_amplification: Factor,
     /// Bytes of a leaf; equal on all servers.
     pub node_bytes: Size,
     /// How long a write may stay off the device.
@@ -265,6 +268,7 @@ impl Default for StorageSection {
             placement: Placement::default(),
             growth_factor: 8,
             compaction: Compaction::default(),
+            max_space_amplification: Factor(150),
             node_bytes: Size(8 << 10),
             flush_interval: Span(Duration::from_secs(1)),
         }

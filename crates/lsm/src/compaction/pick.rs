@@ -62,9 +62,10 @@ pub struct Policy {
     /// Segments that a part reads at most, where it can be cut so narrow: what it writes needs as
     /// many before any of them is free.
     pub segments_max: usize,
-    /// Segments that a merge of whole levels may write.
+    /// Segments that a merge of whole levels may write; 0: nothing is merged whole.
     pub whole_segments_max: usize,
-    /// The device is full: levels that are not full are merged, too, where that may free space.
+    /// Levels that are not full are merged, too, where that may free space: the device is full, or dead
+    /// values are collected.
     pub reclaim: bool,
     /// Where nothing of that kind is left: neighbours that fit fewer segments of this many bytes
     /// are merged. 0: not at all.
@@ -137,7 +138,7 @@ pub(super) fn fullest(shape: &Shape<'_>, policy: &Policy) -> Option<u8> {
 
 /// Whether merging `level` down may free space: it hides something below, or holds tombstones.
 /// Once none is wasteful, everything lies in one level and nothing in it is hidden.
-fn is_wasteful(shape: &Shape<'_>, level: u8) -> bool {
+pub(super) fn is_wasteful(shape: &Shape<'_>, level: u8) -> bool {
     let own = runs(shape, level);
     let holds = |runs: &[Vec<Piece<'_>>]| runs.iter().any(|run| !run.is_empty());
     let deeper = shape.levels.get(usize::from(level)..).unwrap_or(&[]);

@@ -1,7 +1,8 @@
 //! The papers' compaction: all of a level and all of the one below it become one new tree. A pure
 //! policy, as [`pick`] is.
 //!
-//! 1. The fullest level is chosen as `pick` does.
+//! 1. The fullest level is chosen as `pick` does; where dead values are to be found, and none is full,
+//!    one that may hide some.
 //! 2. A level that consists of one run goes down as it is where nothing is below it: only the manifest
 //!    changes. (Tombstones are not moved to the bottom, where a merge drops them.)
 //! 3. Otherwise everything of both levels is merged.
@@ -14,12 +15,15 @@
 
 use argosy_base::KeyRange;
 
-use super::pick::{At, Choice, Piece, Policy, Shape, fullest, pick};
+use super::pick::{At, Choice, Piece, Policy, Shape, fullest, is_wasteful, pick};
+use crate::edit::LEVELS_MAX;
 
 /// Chooses. See the module documentation.
 #[must_use]
 pub fn pick_whole(shape: &Shape<'_>, policy: &Policy) -> Choice {
-    let Some(level) = fullest(shape, policy).filter(|_| !policy.reclaim) else {
+    let wasteful = || (1..LEVELS_MAX).find(|level| policy.reclaim && is_wasteful(shape, *level));
+    let chosen = fullest(shape, policy).or_else(wasteful);
+    let Some(level) = chosen.filter(|_| policy.whole_segments_max > 0) else {
         return pick(shape, policy);
     };
     let runs = |level: u8| shape.levels.get(usize::from(level) - 1);

@@ -24,6 +24,7 @@ use argosy_base::{EditSeq, Instant, LogKind, Lsn, SegmentNumber};
 use argosy_engine::{EngineError, FlushRange, LogEnd, Progress};
 
 use super::Lsm;
+use super::gc::Gc;
 use super::jobs::{Jobs, Made, Now, Site};
 use super::logflush::LogFlusher;
 use super::stats::Counts;
@@ -50,6 +51,7 @@ pub(super) struct Background {
     pub(super) storage: Storage,
     pub(super) logs: LogFlusher,
     pub(super) jobs: Jobs,
+    pub(super) gc: Gc,
     /// Edits on their way, in order.
     effects: VecDeque<Effect>,
     /// Marks that are durable here but perhaps not everywhere.
@@ -81,6 +83,7 @@ impl Background {
             storage,
             logs: LogFlusher::default(),
             jobs,
+            gc: Gc::default(),
             effects: VecDeque::new(),
             marks,
             unused_number: None,
@@ -99,6 +102,7 @@ impl Background {
         made |= self.step_commits(lsm)?;
         self.look_for_space(lsm, now);
         made |= self.step_jobs(lsm)?;
+        made |= self.collect(lsm)?;
         made |= self.upkeep(lsm)?;
         lsm.pending.store(self.pending(), Ordering::Relaxed);
         let due = self.next_flush.map(|at| at.since(now));
@@ -110,7 +114,7 @@ impl Background {
 
     /// Jobs and edits under way, and whether a compaction may have to be begun.
     fn pending(&self) -> usize {
-        self.jobs.pending() + self.effects.len()
+        self.jobs.pending() + self.gc.pending() + self.effects.len()
     }
 
     /// Makes everything durable that has been appended, and waits for it.

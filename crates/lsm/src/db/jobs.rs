@@ -91,6 +91,8 @@ pub(crate) struct Jobs {
     pub(super) compaction: Option<Compaction>,
     /// No level of the head version asks for a compaction.
     pub(crate) at_rest: bool,
+    /// Dead values are to be collected: levels are merged although they are not full.
+    collects: bool,
     /// What is done about a device that is full.
     pub(crate) space: Space,
     pub(crate) lasts: LastLsns,
@@ -106,11 +108,25 @@ impl Jobs {
             flush: None,
             compaction: None,
             at_rest: false,
+            collects: false,
             space: Space::default(),
             lasts: LastLsns::new(last),
             next_run: next_run(storage),
             compaction_first: false,
         }
+    }
+
+    /// From now on levels are merged, or not, so that dead values are found.
+    pub(crate) const fn collect(&mut self, collects: bool) {
+        if collects && !self.collects {
+            self.at_rest = false;
+        }
+        self.collects = collects;
+    }
+
+    /// Whether nothing is under way, and no level asks for anything.
+    pub(crate) const fn is_idle(&self) -> bool {
+        self.at_rest && self.compaction.is_none() && self.flush.is_none()
     }
 
     /// The levels have been replaced by others: what is under way is of no use.
@@ -268,8 +284,11 @@ impl Jobs {
             part_bytes: settings.compaction_part_bytes,
             segments_max: self.space.part_segments(),
             whole_segments_max: self.space.whole_segments(),
-            reclaim: self.space.is_full(),
-            pack_bytes: self.space.pack_bytes(settings.segment_bytes),
+            reclaim: self.space.is_full() || self.collects,
+            pack_bytes: match self.space.is_full() {
+                true => self.space.pack_bytes(settings.segment_bytes),
+                false => 0,
+            },
             pack_segments: self.space.pack_segments(),
         };
         let choice = match settings.compaction {

@@ -17,7 +17,9 @@
 //! more writes and goes on answering reads.
 
 mod background;
+pub(crate) mod census;
 mod condition;
+pub(crate) mod gc;
 pub(crate) mod jobs;
 mod logflush;
 pub mod promote;
@@ -124,8 +126,9 @@ impl Lsm {
     /// When the settings are not valid ([`Settings::validate`]).
     #[must_use]
     pub fn start(parts: Parts) -> Self {
-        let settings = parts.storage.settings().clone();
+        let mut settings = parts.storage.settings().clone();
         assert_eq!(settings.validate(), Ok(()), "settings are validated before");
+        settings.fit_device(parts.storage.store().total());
         let [recovery, large] = parts.windows;
         let reading = Arc::new(Reading {
             region: parts.storage.region(),
@@ -313,10 +316,15 @@ impl Lsm {
 
     /// Appends and inserts `batch`, publishes it, and tells the observer. Under the writer lock.
     fn append(&self, writer: &mut Writer, batch: &WriteBatch) -> Result<(), EngineError> {
-        let before = writer.last();
         if self.is_full() && batch.ops().any(|op| matches!(op, Op::Put { .. })) {
             return Err(EngineError::Busy(BusyReason::DeviceFull));
         }
+        self.append_any(writer, batch)
+    }
+
+    /// [`append`](Self::append), on a full device, too.
+    fn append_any(&self, writer: &mut Writer, batch: &WriteBatch) -> Result<(), EngineError> {
+        let before = writer.last();
         if writer
             .make_room(batch, &self.settings)
             .map_err(EngineError::Busy)?

@@ -17,7 +17,8 @@
 //! 5. Where levels are compacted whole, that is done only while there is room for a second copy of
 //!    what is merged; otherwise, and on a full device, parts are, as above.
 //!
-//! What is in the large log is freed by whole segments: once no key points into one any more.
+//! What is in the large log is freed by whole segments: once no key points into one any more. Where
+//! nothing else is left to be done, what lives in the emptiest of them is moved ([`super::gc`]).
 
 use std::time::Duration;
 
@@ -68,6 +69,11 @@ impl Space {
         self.full
     }
 
+    /// The least room of any member, as far as it is known.
+    pub(super) const fn least_room(&self) -> Option<Room> {
+        self.room
+    }
+
     /// Segments that may be taken for `purpose`.
     fn room_for(&self, purpose: Purpose) -> usize {
         let room = self.room.map(|room| room.for_purpose(purpose));
@@ -91,10 +97,10 @@ impl Space {
     }
 
     /// Segments that a merge of whole levels may write: an eighth of the room is left to others. After
-    /// one that found no room, parts are merged until one has found some.
+    /// one that found no room, parts are merged until one has found some, and while the device is full.
     pub(super) fn whole_segments(&self) -> usize {
         let room = self.room_for(Purpose::Merge);
-        if self.narrower > 0 {
+        if self.narrower > 0 || self.full {
             0
         } else {
             room - room / 8
@@ -186,8 +192,7 @@ impl Jobs {
     /// On a full device: whether a pass over everything that may free space should begin now, with
     /// the flush of a memtable that is not full. `frozen` says whether one waits already.
     pub(crate) fn wants_pass(&mut self, now: Instant, interval: Duration, frozen: bool) -> bool {
-        let idle = self.at_rest && self.compaction.is_none() && self.flush.is_none();
-        if !idle || frozen {
+        if !self.is_idle() || frozen {
             return false;
         }
         if let Some(began) = self.space.pass.take() {

@@ -5,9 +5,11 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use argosy_base::LogKind;
+use argosy_base::{LogKind, Lsn};
 use argosy_engine::BusyReason;
 
+use super::census::Census;
+use super::trim::LastLsns;
 use crate::cache::CacheStats;
 use crate::settings::Settings;
 use crate::version::Version;
@@ -79,6 +81,26 @@ pub struct Stats {
     pub compaction_debt_bytes: u64,
     /// Version edits committed.
     pub edits: u64,
+    /// Bytes of the large log that no level points to, in segments of which all values are in the
+    /// levels: what garbage collection could free.
+    pub gc_debt_bytes: u64,
+    /// Steps of garbage collection.
+    pub gc_steps: u64,
+    /// Segments of the large log out of which everything that lived was moved.
+    pub gc_segments: u64,
+    /// Bytes of them that were read.
+    pub gc_read_bytes: u64,
+    /// Values that were moved.
+    pub gc_moved: u64,
+    /// Bytes of their pairs.
+    pub gc_moved_bytes: u64,
+    /// Values that were not moved because their keys had been written meanwhile.
+    pub gc_lost: u64,
+    /// Bytes of all segments of the region's logs and levels.
+    pub allocated_bytes: u64,
+    /// Bytes of pairs that live, at least, as far as the levels know: without what is in memtables
+    /// only, and without what may have been overwritten above.
+    pub live_bytes: u64,
     /// Leaves, indexes and filters, and values, of all regions that share the cache.
     pub cache: CacheStats,
     /// Segments that a filter spared a get.
@@ -106,6 +128,12 @@ pub(crate) struct Counts {
     pub(crate) log_write_bytes: AtomicU64,
     pub(crate) recovery_log_write_bytes: AtomicU64,
     pub(crate) edits: AtomicU64,
+    pub(crate) gc_steps: AtomicU64,
+    pub(crate) gc_segments: AtomicU64,
+    pub(crate) gc_read_bytes: AtomicU64,
+    pub(crate) gc_moved: AtomicU64,
+    pub(crate) gc_moved_bytes: AtomicU64,
+    pub(crate) gc_lost: AtomicU64,
     busy: [AtomicU64; 4],
 }
 
@@ -130,6 +158,12 @@ impl Counts {
             log_write_bytes: read(&self.log_write_bytes),
             recovery_log_write_bytes: read(&self.recovery_log_write_bytes),
             edits: read(&self.edits),
+            gc_steps: read(&self.gc_steps),
+            gc_segments: read(&self.gc_segments),
+            gc_read_bytes: read(&self.gc_read_bytes),
+            gc_moved: read(&self.gc_moved),
+            gc_moved_bytes: read(&self.gc_moved_bytes),
+            gc_lost: read(&self.gc_lost),
             busy_windows: read(&self.busy[BusyReason::LogWindows as usize]),
             busy_memtable: read(&self.busy[BusyReason::Memtable as usize]),
             busy_debt: read(&self.busy[BusyReason::CompactionDebt as usize]),
@@ -221,10 +255,16 @@ impl super::Lsm {
             (writer.frozen_count(), writer.memtable_bytes())
         };
         let levels = level_stats(&view.version);
+        // Without knowing in which segments LSNs end: all that are in the levels by their beginnings.
+        let logs = log_stats(&view.version);
+        let census = Census::of(&view.version, &LastLsns::new(Lsn(0)), &self.settings);
         Stats {
+            gc_debt_bytes: logs.iter().map(|log| log.dead_bytes).sum(),
+            allocated_bytes: census.allocated,
+            live_bytes: census.live(),
             compaction_debt_bytes: debt_bytes(&levels, &self.settings),
             levels,
-            logs: log_stats(&view.version),
+            logs,
             memtable_bytes: bytes,
             memtable_entries: view.memtables.iter().map(|table| table.len()).sum(),
             memtables_frozen: frozen,

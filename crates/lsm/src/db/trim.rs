@@ -2,16 +2,18 @@
 //!
 //! A segment of the recovery log is needed while it holds an LSN that replay would begin with; one
 //! of the large log as long, and as long as a level points into it, or into one before it with a
-//! value that may reach into it: a reference names the segment in which a value begins. The last
-//! segment of a chain stays, and so does one that is not sealed. An edit is written first and
-//! trimmed afterwards, so that the references that it takes away and adds are counted.
+//! value that may reach into it: a reference names the segment in which a value begins. With what a
+//! segment begins is read from it once, when it would be free otherwise ([`unknown_beginning`]); until
+//! then it counts as the rest of a value. The last segment of a chain stays, and so does one that is
+//! not sealed. An edit is written first and trimmed afterwards, so that the references that it takes
+//! away and adds are counted.
 
 use std::collections::BTreeMap;
 
 use argosy_base::limits::VALUE_BYTES_MAX;
 use argosy_base::{LogKind, Lsn, SegmentNumber};
 
-use crate::edit::{Edit, LevelSegment};
+use crate::edit::{Edit, LevelSegment, LogSegment};
 use crate::version::Version;
 
 /// The highest LSN in each sealed log segment, as far as it is known.
@@ -20,6 +22,8 @@ pub(crate) struct LastLsns {
     known: BTreeMap<SegmentNumber, Lsn>,
     /// For segments from before the engine started: the last LSN of the history then.
     before: Lsn,
+    /// Whether a segment of the large log begins with the rest of a value, where that was read.
+    inside_value: BTreeMap<SegmentNumber, bool>,
 }
 
 impl LastLsns {
@@ -28,6 +32,7 @@ impl LastLsns {
         Self {
             known: BTreeMap::new(),
             before,
+            inside_value: BTreeMap::new(),
         }
     }
 
@@ -36,9 +41,73 @@ impl LastLsns {
         self.known.insert(number, last);
     }
 
-    fn get(&self, number: SegmentNumber) -> Lsn {
+    /// No LSN in `number` is above this.
+    pub(crate) fn get(&self, number: SegmentNumber) -> Lsn {
         self.known.get(&number).copied().unwrap_or(self.before)
     }
+
+    /// Whether large-log segment `number` begins with the rest of a value.
+    pub(crate) fn set_inside_value(&mut self, number: SegmentNumber, inside: bool) {
+        self.inside_value.insert(number, inside);
+    }
+
+    /// The segment is gone.
+    fn forget(&mut self, number: SegmentNumber) {
+        self.known.remove(&number);
+        self.inside_value.remove(&number);
+    }
+}
+
+/// Follows a chain from front to back, and knows how far values reach into later segments.
+#[derive(Default)]
+struct Reach {
+    /// The last segment into which a value that is referenced may reach.
+    to: Option<u64>,
+    /// The segment before.
+    before: Option<u64>,
+}
+
+impl Reach {
+    /// Goes on to the next segment. Whether a value that is referenced reaches into it.
+    fn enters(&mut self, ordinal: u64, inside_value: Option<bool>) -> bool {
+        let follows = self.before.is_some_and(|before| before + 1 == ordinal);
+        self.before = Some(ordinal);
+        if !follows || inside_value == Some(false) {
+            self.to = None;
+        }
+        self.to >= Some(ordinal)
+    }
+
+    /// The present segment is referenced.
+    const fn begins(&mut self, ordinal: u64, reach: u64) {
+        self.to = Some(ordinal + reach);
+    }
+}
+
+/// A segment of the large log that would be free if it did not begin with the rest of a value, and of
+/// which nobody has looked whether it does.
+pub(crate) fn unknown_beginning(
+    version: &Version,
+    reach: u64,
+    lasts: &LastLsns,
+) -> Option<LogSegment> {
+    let mut reached = Reach::default();
+    let chain = version.log(LogKind::Large);
+    let mut sealed = chain[..chain.len().saturating_sub(1)]
+        .iter()
+        .map(|entry| entry.segment)
+        .filter(|segment| segment.end.is_some());
+    sealed.find(|segment| {
+        let number = segment.number;
+        let known = lasts.inside_value.get(&number).copied();
+        let entered = reached.enters(segment.ordinal, known);
+        let referenced = version.log_refs(number) > 0;
+        if referenced {
+            reached.begins(segment.ordinal, reach);
+        }
+        let old = lasts.get(number) < version.replay_from();
+        entered && !referenced && old && known.is_none()
+    })
 }
 
 /// How many segments of the large log a value may reach into behind the one in which it begins:
@@ -59,19 +128,21 @@ pub(crate) fn trim<'a>(
     let replay_from = edit.replay_from.unwrap_or(version.replay_from());
     let change = changed_refs(removed, edit);
     for log in LogKind::ALL {
-        let mut kept_to = None;
+        let mut reached = Reach::default();
         let chain = version.log(log);
         for entry in &chain[..chain.len().saturating_sub(1)] {
             let segment = entry.segment;
             let number = segment.number;
             let (lost, gained) = change.get(&number).copied().unwrap_or_default();
+            let inside_value = lasts.inside_value.get(&number).copied();
+            let mut referenced = reached.enters(segment.ordinal, inside_value);
             if log == LogKind::Large && version.log_refs(number) + gained > lost {
-                kept_to = Some(segment.ordinal + reach);
+                reached.begins(segment.ordinal, reach);
+                referenced = true;
             }
-            let referenced = kept_to >= Some(segment.ordinal);
             if segment.end.is_some() && lasts.get(number) < replay_from && !referenced {
                 edit.logs_removed.push((log, number));
-                lasts.known.remove(&number);
+                lasts.forget(number);
             }
         }
     }

@@ -43,9 +43,10 @@ impl Background {
             effect.mark = edit.mark;
         }
         let idle = edit.logs_sealed.is_empty() && edit.logs_added.is_empty() && edit.mark.is_none();
-        if idle && !self.jobs.space.is_full() {
+        if idle && !self.jobs.space.is_full() && !self.gc.trims {
             return Ok(false);
         }
+        self.gc.trims = false;
         // What an earlier engine began and nobody wrote to is in no flush's way.
         let head = Arc::clone(self.storage.head());
         let reach = reach(lsm.settings.segment_bytes);
@@ -108,7 +109,7 @@ impl Background {
                 let writer = lsm.lock();
                 writer.has_segment(log) || writer.holds_entries()
             };
-            let purpose = tail_purpose(log, in_use);
+            let purpose = self.gc.tail_purpose(log, tail_purpose(log, in_use));
             match self.storage.allocate(number, purpose) {
                 Ok(_) => {}
                 Err(error) if error.is_full() => {

@@ -29,6 +29,7 @@ pub mod record;
 pub mod recover;
 pub mod scan;
 pub mod segment;
+pub(crate) mod sweep;
 pub mod value;
 pub mod verify;
 pub mod windows;

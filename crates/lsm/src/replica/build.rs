@@ -34,6 +34,7 @@ use argosy_engine::{EngineError, Snapshot};
 
 use super::{Replica, ReplicaError};
 use crate::cache::NodeCache;
+use crate::db::gc::Watch;
 use crate::db::jobs::{Jobs, Made, Now, Site};
 use crate::db::stats::{Counts, Stats, level_stats};
 use crate::db::trim::LastLsns;
@@ -90,6 +91,7 @@ pub(super) struct Due {
 /// What a backup has beside that builds its own levels.
 pub(super) struct Builder {
     pub(super) jobs: Jobs,
+    watch: Watch,
     counts: Counts,
     pub(super) feed: Feed,
     pub(super) tables: Tables,
@@ -177,6 +179,7 @@ impl Builder {
         let settings = storage.settings();
         Self {
             jobs: Jobs::new(storage, last),
+            watch: Watch::default(),
             counts: Counts::default(),
             feed: Feed::new(storage.region(), Geometry::of(settings), last),
             tables: Tables::new(settings, last),
@@ -412,7 +415,8 @@ impl Replica {
         if self.is_catching_up() || !self.storage.takes_edits() {
             return Ok(false);
         }
-        let reserved = self.reserve_numbers(builder)?;
+        let mut made = builder.watch.look(&self.storage, &mut builder.jobs)?;
+        made |= self.reserve_numbers(builder)?;
         let is_ripe = self.ripe(builder).is_some();
         let first = builder.tables.frozen.front();
         let state = Now {
@@ -430,7 +434,7 @@ impl Replica {
             counts: &builder.counts,
         };
         let (edit, own) = match builder.jobs.step(&mut site, &state)? {
-            Made::Nothing => return Ok(reserved),
+            Made::Nothing => return Ok(made),
             Made::Progress => return Ok(true),
             Made::Compacted(edit) => (edit, Own::Compaction),
             Made::Flushed(mut edit) => {

@@ -202,8 +202,8 @@ struct Pair {
     flushed: u64,
     applied: EditSeq,
     model: BTreeMap<Vec<u8>, Vec<u8>>,
-    /// What each batch did, by its last LSN.
-    history: Vec<(Lsn, crashes::Ops)>,
+    /// What each batch did, by its first and last LSN.
+    history: Vec<(Lsn, Lsn, crashes::Ops)>,
     /// What becomes of the backup in crashes at every request, where that is tried.
     forks: Option<crashes::Forks>,
     now: u64,
@@ -469,10 +469,11 @@ impl Pair {
                 after.insert(key, value);
             }
         }
+        let first = self.primary.last_lsn().next();
         match self.primary.write(&batch, WriteOptions::default()) {
             Ok(written) => {
                 self.model = after;
-                self.history.push((written.lsn, ops));
+                self.history.push((first, written.lsn, ops));
             }
             Err(EngineError::Busy(_)) => {}
             Err(error) => panic!("{error}"),
@@ -481,10 +482,19 @@ impl Pair {
 
     fn settle(&mut self) {
         self.primary.flush_now();
-        for _ in 0..400 {
+        // Values move as long as that wins something.
+        let mut still = 0;
+        for _ in 0..20_000 {
             self.pump();
             self.primary_machine.device.run_all();
             while self.run_backup_request() {}
+            still += 1;
+            if self.primary.background_pending() > 0 || !self.edits.is_empty() {
+                still = 0;
+            }
+            if still == 400 {
+                break;
+            }
         }
         assert!(self.edits.is_empty() && self.applying.is_none());
         assert_eq!(self.flushes, []);

@@ -1,0 +1,444 @@
+//! Garbage collection of the large log.
+//!
+//! A segment of the large log is free once no level points into it ([`trim`](super::trim)). What
+//! levels point to is known: every level segment lists the log segments that it points into, with
+//! bytes, and the version has the sums. A merge drops the pointers of what was overwritten or deleted,
+//! and with the edit that commits it the sums fall. But a value that stays keeps the whole segment in
+//! which it lies. So:
+//!
+//! 1. A [`Census`] of the version tells how much space the region takes, and how much of it lives at
+//!    least. Beyond [`Settings::space_bound`] the region *collects*, until it is well below.
+//! 2. [`choose`] says how: by *merging* levels although they are not full, where much of what they
+//!    point to may be overwritten above, or where what was moved waits for it; otherwise by *moving*
+//!    what lives in the segment in which least does.
+//! 3. To move, the victim is read record by record. A value lives if its key is bound to this very
+//!    record: no place of a log is used twice as long as anything refers to it. What lives is
+//!    written again, as an ordinary write, under the one condition that the key is still bound to
+//!    that record: looked up without the writer lock, asked again under it. So a move loses against
+//!    every write that came between, and is never seen by anyone: a snapshot goes on with the view
+//!    that it has, and the segments of that stay until it is gone (I1).
+//! 4. Victims are chosen among the segments that were there when an [`Episode`] began, and another one
+//!    begins only when more has died since: what is moved may lie as loosely as before, and must not
+//!    be moved again for that.
+//! 5. When the moved values are in the levels, and merges have dropped the old pointers, the victim's
+//!    sum is zero and it goes like any other.
+//!
+//! Only who serves a region moves; backups get the moved values as log records like all others. A
+//! backup that builds its own levels takes the census of its own version, and merges.
+//!
+//! Bounded: a step looks at about [`Settings::step_bytes`] of a victim, or writes as much; one window of
+//! it is in memory. A move finds room in windows and memtable or waits like any writer, and on a full
+//! device its log segments come out of the reserve, as the output of flushes does. What is forgotten in
+//! a crash is which victims were read to their end: they are read once more, and nothing in them lives.
+//! A victim that is damaged is left as it is: whoever reads what lives in it is told.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use argosy_base::{EditSeq, LogKind, Lsn, Pointer, RegionId, SegmentNumber};
+use argosy_device::{DeviceError, Purpose};
+use argosy_engine::{EngineError, WriteBatch};
+
+use super::Lsm;
+use super::background::Background;
+use super::census::{Census, Choice, Episode, Pressure, Wanted, choose};
+use super::jobs::Jobs;
+use super::stats::Counts;
+use super::trim::{reach, unknown_beginning};
+use crate::edit::LogSegment;
+use crate::level::{Entry, OwnedEntry};
+use crate::log::Geometry;
+use crate::log::sweep::{Sweep, SweepError, begins_inside_value};
+use crate::read::ReadView;
+use crate::settings::Settings;
+use crate::storage::{Storage, StoredSegment};
+
+/// What a backup that builds its own levels does about dead values: it merges where much of what its
+/// levels point to may be overwritten above, and finds out which segments are free.
+#[derive(Default)]
+pub(crate) struct Watch {
+    pressure: Pressure,
+    seen: Option<EditSeq>,
+}
+
+impl Watch {
+    /// Looks at the version, if it is another one. Returns whether there is more to be looked at.
+    ///
+    /// # Errors
+    /// The device's.
+    pub(crate) fn look(&mut self, storage: &Storage, jobs: &mut Jobs) -> Result<bool, DeviceError> {
+        let version = storage.current();
+        if self.seen == Some(version.seq()) {
+            return Ok(false);
+        }
+        let settings = storage.settings();
+        if let Some(segment) =
+            unknown_beginning(version, reach(settings.segment_bytes), &jobs.lasts)
+        {
+            let stored = version.stored(segment.number);
+            let stored = stored.expect("the version names it");
+            let inside = look_at_beginning(version.region(), settings, &segment, stored)?;
+            jobs.lasts.set_inside_value(segment.number, inside);
+            return Ok(true);
+        }
+        self.seen = Some(version.seq());
+        let census = Census::of(version, &jobs.lasts, settings);
+        let goal = self.pressure.goal(&census, settings);
+        jobs.collect(goal > 0 && census.is_vague());
+        Ok(false)
+    }
+}
+
+/// A value that is to be written again.
+struct Move {
+    at: Pointer,
+    key: Vec<u8>,
+    value: Vec<u8>,
+}
+
+/// The segment that is being read.
+struct Victim {
+    sweep: Sweep,
+    stored: Arc<StoredSegment>,
+    /// What lived when it was looked up.
+    moves: VecDeque<Move>,
+    /// What had left the memtables then.
+    levels_lsn: Lsn,
+    ended: bool,
+    /// Several at a time are too much for the log's windows.
+    one_by_one: bool,
+}
+
+/// What became of an attempt to write moves.
+enum Rewritten {
+    Done,
+    /// They have to be looked up again.
+    Again,
+    /// There is no room now.
+    Busy,
+    /// There never is.
+    TooLarge,
+}
+
+/// See the module documentation.
+#[derive(Default)]
+pub(super) struct Gc {
+    pressure: Pressure,
+    episode: Episode,
+    choice: Choice,
+    /// When that was chosen.
+    chosen_at: Option<(EditSeq, bool)>,
+    victim: Option<Victim>,
+    /// Read to their end, and waiting for merges.
+    moved: BTreeSet<SegmentNumber>,
+    /// Not to be tried again.
+    skipped: BTreeSet<SegmentNumber>,
+    /// The version in which all segments' beginnings are known that matter.
+    known_at: Option<EditSeq>,
+    /// It became known that segments are free.
+    pub(super) trims: bool,
+}
+
+impl Gc {
+    /// Victims under way.
+    pub(super) fn pending(&self) -> usize {
+        usize::from(self.victim.is_some())
+    }
+
+    /// What a segment of the large log is wanted for, in place of `otherwise`: what is moved comes out
+    /// of the reserve.
+    pub(super) const fn tail_purpose(&self, log: LogKind, otherwise: Purpose) -> Purpose {
+        match (log, &self.victim) {
+            (LogKind::Large, Some(_)) => Purpose::Flush,
+            _ => otherwise,
+        }
+    }
+
+    /// The victim is left as it is.
+    fn skip(&mut self) {
+        let victim = self.victim.take();
+        self.skipped
+            .extend(victim.map(|victim| victim.sweep.segment().number));
+        self.chosen_at = None;
+    }
+}
+
+impl Background {
+    /// A step of garbage collection. Returns whether anything was done.
+    pub(super) fn collect(&mut self, lsm: &Lsm) -> Result<bool, EngineError> {
+        if self.learn_beginning(lsm)? {
+            return Ok(true);
+        }
+        if self.gc.victim.is_none() {
+            self.choose(lsm);
+        }
+        if self.gc.victim.is_some() {
+            return self.step_victim(lsm);
+        }
+        Ok(self.gc.choice == Choice::Merge && self.push(lsm))
+    }
+
+    /// Finds out whether a segment that would be free otherwise begins with the rest of a value.
+    fn learn_beginning(&mut self, lsm: &Lsm) -> Result<bool, EngineError> {
+        let current = self.storage.current();
+        if self.gc.known_at == Some(current.seq()) {
+            return Ok(false);
+        }
+        let reach = reach(lsm.settings.segment_bytes);
+        let Some(segment) = unknown_beginning(current, reach, &self.jobs.lasts) else {
+            self.gc.known_at = Some(current.seq());
+            return Ok(false);
+        };
+        let stored = current.stored(segment.number);
+        let stored = stored.expect("the version names it");
+        let inside = look_at_beginning(lsm.region(), &lsm.settings, &segment, stored)?;
+        self.jobs.lasts.set_inside_value(segment.number, inside);
+        self.gc.trims |= !inside;
+        Ok(true)
+    }
+
+    /// Decides what is to be done, when the version has changed.
+    fn choose(&mut self, lsm: &Lsm) {
+        let head = Arc::clone(self.storage.head());
+        let full = self.jobs.space.is_full();
+        // On a full device merges and flushes go first.
+        let now = (head.seq(), full && !self.jobs.is_idle());
+        if self.gc.chosen_at == Some(now) {
+            return;
+        }
+        self.gc.chosen_at = Some(now);
+        let here = |number: &SegmentNumber| head.log_segment(*number).is_some();
+        self.gc.moved.retain(here);
+        self.gc.skipped.retain(here);
+        let census = Census::of(&head, &self.jobs.lasts, &lsm.settings);
+        let goal = self.gc.pressure.goal(&census, &lsm.settings);
+        let short = self.short_segments() * census.segment_bytes;
+        let (goal, refs_max) = match goal {
+            0 => (short, census.segment_bytes / 4 * 3),
+            _ => (goal.max(short), census.segment_bytes / 8 * 7),
+        };
+        let wanted = Wanted {
+            goal,
+            refs_max,
+            moved: &self.gc.moved,
+            skipped: &self.gc.skipped,
+        };
+        let choice = choose(&census, &wanted, &mut self.gc.episode);
+        self.gc.choice = match choice {
+            Choice::Merge | Choice::Move(_) if now.1 => Choice::Rest,
+            choice => choice,
+        };
+        self.jobs.collect(self.gc.choice == Choice::Merge);
+        if let Choice::Move(number) = self.gc.choice {
+            let entry = head.log_segment(number).expect("the census names it");
+            let geometry = Geometry::of(&lsm.settings);
+            self.gc.victim = Some(Victim {
+                sweep: Sweep::new(lsm.region(), geometry, entry.segment),
+                stored: Arc::clone(&entry.stored),
+                moves: VecDeque::new(),
+                levels_lsn: Lsn(0),
+                ended: false,
+                one_by_one: false,
+            });
+        }
+    }
+
+    /// Segments that should be free on the device and are not: an eighth beside the reserve.
+    fn short_segments(&self) -> u64 {
+        let store = self.storage.store();
+        let room = self.jobs.space.least_room().unwrap_or(store.room());
+        let wanted = store.total() / 8 + room.reserve;
+        u64::from(wanted.saturating_sub(room.free))
+    }
+
+    /// Has the memtable flushed in which what was moved waits, where merges alone do not help. Returns
+    /// whether it was frozen.
+    fn push(&mut self, lsm: &Lsm) -> bool {
+        if !self.jobs.is_idle() || self.jobs.space.is_full() || lsm.lock().frozen_count() > 0 {
+            return false;
+        }
+        let head = self.storage.head();
+        let waits = |number: &&SegmentNumber| head.log_refs(**number) > 0;
+        let waiting: Vec<_> = self.gc.moved.iter().filter(waits).copied().collect();
+        if waiting.is_empty() || lsm.lock().holds_entries() {
+            return !waiting.is_empty() && lsm.freeze_now();
+        }
+        // Segments that were clipped count in full: a later merge frees them.
+        for number in waiting {
+            self.gc.moved.remove(&number);
+            self.gc.skipped.insert(number);
+        }
+        self.gc.chosen_at = None;
+        false
+    }
+
+    fn step_victim(&mut self, lsm: &Lsm) -> Result<bool, EngineError> {
+        let Some(victim) = &mut self.gc.victim else {
+            return Ok(false);
+        };
+        Counts::add(&lsm.counts.gc_steps, 1);
+        if victim.moves.is_empty() && victim.ended {
+            Counts::add(&lsm.counts.gc_segments, 1);
+            self.gc.moved.insert(victim.sweep.segment().number);
+            self.gc.victim = None;
+            self.gc.chosen_at = None;
+            return Ok(true);
+        }
+        if victim.moves.is_empty() {
+            let swept = lsm.sweep(victim);
+            return match swept {
+                Ok(()) => Ok(true),
+                Err(EngineError::Corrupt { .. }) => {
+                    self.gc.skip();
+                    Ok(true)
+                }
+                Err(error) => Err(error),
+            };
+        }
+        match lsm.rewrite(victim)? {
+            Rewritten::Done => Ok(true),
+            Rewritten::Busy => Ok(false),
+            Rewritten::Again => {
+                lsm.look_again(victim)?;
+                Ok(true)
+            }
+            Rewritten::TooLarge if !victim.one_by_one => {
+                victim.one_by_one = true;
+                Ok(true)
+            }
+            Rewritten::TooLarge => {
+                self.gc.skip();
+                Ok(true)
+            }
+        }
+    }
+}
+
+impl Lsm {
+    /// Reads on in `victim`, and looks up what it finds.
+    fn sweep(&self, victim: &mut Victim) -> Result<(), EngineError> {
+        let view = self.view.load_full();
+        victim.levels_lsn = view.levels_lsn;
+        let Victim { sweep, stored, .. } = victim;
+        let from = sweep.offset();
+        let mut read = |_: &LogSegment, offset: u32, out: &mut [u8]| stored.read(offset, out);
+        let mut live = 0;
+        while live < self.settings.step_bytes
+            && ((sweep.offset() - from) as usize) < self.settings.step_bytes
+        {
+            let number = sweep.segment().number;
+            let swept = sweep.next(&mut read).map_err(|error| match error {
+                SweepError::Read(error) => EngineError::Device(error),
+                SweepError::Damaged { offset } => EngineError::Corrupt {
+                    segment: number,
+                    offset,
+                    what: "no record",
+                },
+            })?;
+            let Some(swept) = swept else {
+                victim.ended = true;
+                break;
+            };
+            let Some(entry) = self.bound_to(&view, swept.key, swept.at)? else {
+                continue;
+            };
+            let value = match swept.value {
+                Some(value) => value.to_vec(),
+                None => {
+                    let value = view.value(swept.key, entry, &self.reading)?;
+                    value.expect("a pointer is no tombstone")
+                }
+            };
+            live += value.len();
+            victim.moves.push_back(Move {
+                at: swept.at,
+                key: swept.key.to_vec(),
+                value,
+            });
+        }
+        let bytes = u64::from(victim.sweep.offset() - from);
+        Counts::add(&self.counts.gc_read_bytes, bytes);
+        Ok(())
+    }
+
+    /// What `key` is bound to, if that is the record at `at`.
+    fn bound_to(
+        &self,
+        view: &ReadView,
+        key: &[u8],
+        at: Pointer,
+    ) -> Result<Option<OwnedEntry>, EngineError> {
+        let entry = view.locate(key, Lsn(u64::MAX), &self.reading)?.entry;
+        let here =
+            |entry: &OwnedEntry| matches!(entry, OwnedEntry::Pointer { at: to, .. } if *to == at);
+        Ok(entry.filter(here))
+    }
+
+    /// A memtable went to the levels since the moves were looked up.
+    fn look_again(&self, victim: &mut Victim) -> Result<(), EngineError> {
+        let view = self.view.load_full();
+        victim.levels_lsn = view.levels_lsn;
+        let mut kept = VecDeque::new();
+        for one in victim.moves.drain(..) {
+            match self.bound_to(&view, &one.key, one.at)? {
+                Some(_) => kept.push_back(one),
+                None => Counts::add(&self.counts.gc_lost, 1),
+            }
+        }
+        victim.moves = kept;
+        Ok(())
+    }
+
+    /// Writes the first of the moves again, those whose keys are bound as they were.
+    fn rewrite(&self, victim: &mut Victim) -> Result<Rewritten, EngineError> {
+        let unconditional = self.settings.mutants.move_unconditionally;
+        let mut writer = self.lock();
+        let view = self.view.load_full();
+        if view.levels_lsn != victim.levels_lsn && !unconditional {
+            return Ok(Rewritten::Again);
+        }
+        let mut batch = WriteBatch::new();
+        let (mut taken, mut lost) = (0, 0);
+        for one in &victim.moves {
+            let stands = match view.in_memory(&one.key, Lsn(u64::MAX)) {
+                None => true,
+                Some((_, Entry::Pointer { at, .. })) => at == one.at,
+                Some(_) => false,
+            };
+            if stands || unconditional {
+                let enough = victim.one_by_one || batch.bytes() >= self.settings.step_bytes;
+                if enough && !batch.is_empty() || batch.put(&one.key, &one.value).is_err() {
+                    break;
+                }
+            } else {
+                lost += 1;
+            }
+            taken += 1;
+        }
+        if !batch.is_empty() {
+            match self.append_any(&mut writer, &batch) {
+                Ok(()) => {}
+                Err(EngineError::Busy(_)) => return Ok(Rewritten::Busy),
+                Err(EngineError::Limit(_)) => return Ok(Rewritten::TooLarge),
+                Err(error) => return Err(error),
+            }
+        }
+        drop(writer);
+        Counts::add(&self.counts.gc_lost, lost);
+        Counts::add(&self.counts.gc_moved, batch.len() as u64);
+        Counts::add(&self.counts.gc_moved_bytes, batch.bytes() as u64);
+        victim.moves.drain(..taken);
+        Ok(Rewritten::Done)
+    }
+}
+
+/// Whether `segment` begins with the rest of a value.
+fn look_at_beginning(
+    region: RegionId,
+    settings: &Settings,
+    segment: &LogSegment,
+    stored: &StoredSegment,
+) -> Result<bool, DeviceError> {
+    let mut read = |_: &LogSegment, offset: u32, out: &mut [u8]| stored.read(offset, out);
+    begins_inside_value(region, Geometry::of(settings), segment, &mut read)
+}

@@ -1,0 +1,128 @@
+//! What a sweep finds is what was written, and nothing else.
+
+use std::convert::Infallible;
+
+use argosy_base::LogKind;
+
+use super::super::LogSource;
+use super::super::NoRoom;
+use super::super::testing::{REGION, Random, Region};
+use super::*;
+
+fn filled(seed: u64) -> Region {
+    let random = Random::new(seed);
+    let mut region = Region::new(Geometry::new(32 << 10, 8 << 10, 6));
+    for _ in 0..200 {
+        let group = region.group(&random);
+        match region.append(&group) {
+            Ok(()) | Err(NoRoom::TooLarge) => {}
+            Err(NoRoom::Full) => {
+                region.flush(true);
+                region.append(&group).unwrap();
+            }
+        }
+        if random.below(9) == 0 {
+            region.flush(random.below(2) == 0);
+        }
+    }
+    region.flush(true);
+    region
+}
+
+#[test]
+fn a_sweep_finds_every_value_where_it_begins() {
+    let (mut swept, mut in_parts) = (0, 0);
+    for seed in 0..20 {
+        let region = filled(seed);
+        let mut read = |segment: &LogSegment, offset: u32, out: &mut [u8]| {
+            LogSource::read(&region, segment, offset, out)
+        };
+        for segment in &region.chains[LogKind::Large.index()] {
+            if segment.end.is_none() {
+                continue;
+            }
+            let of_segment = |at: Pointer| at.segment() == segment.number;
+            let mut written = region
+                .history
+                .iter()
+                .filter(|w| of_segment(w.at) && w.operation.value.is_some());
+            let mut sweep = Sweep::new(REGION, region.geometry, *segment);
+            while let Some(found) = sweep.next(&mut read).unwrap() {
+                let expected = written.next().unwrap();
+                assert_eq!(
+                    (found.at, found.key),
+                    (expected.at, &expected.operation.key[..])
+                );
+                match found.value {
+                    Some(value) => assert_eq!(Some(value), expected.operation.value.as_deref()),
+                    None => in_parts += 1,
+                }
+                swept += 1;
+            }
+            assert!(written.next().is_none(), "{segment:?}");
+        }
+    }
+    assert!(swept > 200 && in_parts > 20, "{swept} {in_parts}");
+}
+
+/// A value is in parts where it goes on in the next segment: there it stands first.
+#[test]
+fn segments_that_begin_with_the_rest_of_a_value_are_told_from_others() {
+    let mut seen = [0, 0];
+    for seed in 0..20 {
+        let region = filled(seed);
+        let mut read = |segment: &LogSegment, offset: u32, out: &mut [u8]| {
+            LogSource::read(&region, segment, offset, out)
+        };
+        let mut before: Option<LogSegment> = None;
+        for segment in &region.chains[LogKind::Large.index()] {
+            if segment.end.is_none() {
+                continue;
+            }
+            let inside: Result<bool, Infallible> =
+                begins_inside_value(REGION, region.geometry, segment, &mut read);
+            let inside = inside.unwrap();
+            // The last value of the segment before takes more than is left there.
+            let last = before.and_then(|before| {
+                let mut of = region.history.iter();
+                of.rfind(|w| w.at.segment() == before.number && w.operation.value.is_some())
+            });
+            if let Some(last) = last {
+                let len = last.operation.value.as_ref().map_or(0, Vec::len) as u64;
+                let end = u64::from(last.at.offset()) + len;
+                assert!(!inside || end + 64 > u64::from(32u32 << 10) - 4096);
+                if end > 32 << 10 {
+                    assert!(inside, "seed {seed}: {segment:?}");
+                }
+            }
+            seen[usize::from(inside)] += 1;
+            before = Some(*segment);
+        }
+    }
+    assert!(seen[0] > 20 && seen[1] > 5, "{seen:?}");
+}
+
+#[test]
+fn damage_ends_a_sweep() {
+    let region = filled(3);
+    let chain = &region.chains[LogKind::Large.index()];
+    let segment = chain.iter().find(|segment| segment.end.is_some()).unwrap();
+    let bytes = &mut region.device.borrow_mut();
+    let bytes = bytes.get_mut(&segment.number).unwrap();
+    bytes[SEGMENT_HEADER_BYTES as usize + 2] ^= 1;
+    let bytes = bytes.clone();
+    let mut read = |_: &LogSegment, offset: u32, out: &mut [u8]| -> Result<(), Infallible> {
+        let offset = offset as usize;
+        out.copy_from_slice(&bytes[offset..offset + out.len()]);
+        Ok(())
+    };
+    let mut sweep = Sweep::new(REGION, region.geometry, *segment);
+    let swept = sweep.next(&mut read);
+    assert!(matches!(swept, Err(SweepError::Damaged { offset: 64 })));
+    let inside = begins_inside_value(REGION, region.geometry, segment, &mut read);
+    assert_eq!(
+        inside,
+        Ok(true),
+        "what cannot be told is taken for the rest"
+    );
+}

@@ -1,0 +1,267 @@
+//! Garbage collection of the large log: what is overwritten is given back, what lives is moved and
+//! stays what it was, for whoever looks, whenever it is looked at.
+
+#![allow(clippy::unwrap_used, reason = "a test may stop there")]
+
+mod common;
+
+use std::collections::BTreeMap;
+
+use argosy_base::{AddressMode, Direction, KeyRange};
+use argosy_device::Crash;
+use argosy_engine::conformance::{Choices, Host};
+use argosy_engine::{BusyReason, Engine, EngineError, Snapshot, WriteBatch, WriteOptions};
+use argosy_lsm::{Compaction, Lsm, Settings};
+use common::{Machine, tiny};
+
+type Pairs = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// Segments of the device: a few times what lives.
+const SEGMENTS: u64 = 96;
+const KEYS: u64 = 400;
+const VALUE_BYTES: u64 = 4000;
+
+fn settings() -> Settings {
+    Settings {
+        l0_log_bytes: 128 << 10,
+        window_slots: 8,
+        space_floor_bytes: Some(1 << 20),
+        ..tiny()
+    }
+}
+
+struct Rig {
+    machine: Machine,
+    engine: Option<Lsm>,
+    model: Pairs,
+    choices: Choices,
+    /// The device was full so often.
+    refused: u64,
+}
+
+impl Rig {
+    fn new(settings: Settings, seed: u64) -> Self {
+        let mut machine = Machine::new(settings, SEGMENTS, seed);
+        let engine = machine.open();
+        Self {
+            machine,
+            engine: Some(engine),
+            model: Pairs::new(),
+            choices: Choices::new(seed),
+            refused: 0,
+        }
+    }
+
+    fn engine(&self) -> &Lsm {
+        self.engine.as_ref().unwrap()
+    }
+
+    fn step(&mut self) -> bool {
+        let engine = self.engine.take().unwrap();
+        let moved = self.machine.step(&engine);
+        self.engine = Some(engine);
+        moved
+    }
+
+    fn rest(&mut self) {
+        let mut still = 0;
+        while still < 100 {
+            let moved = self.step();
+            let busy = moved || self.engine().background_pending() > 0;
+            still = if busy { 0 } else { still + 1 };
+        }
+    }
+
+    fn write(&mut self, batch: &WriteBatch) {
+        for _ in 0..50_000 {
+            match self.engine().write(batch, WriteOptions::default()) {
+                Ok(_) => return,
+                Err(EngineError::Busy(BusyReason::DeviceFull)) => self.refused += 1,
+                Err(EngineError::Busy(_)) => {}
+                Err(error) => panic!("{error}"),
+            }
+            self.step();
+        }
+        panic!("no room: {:#?}", self.engine().stats());
+    }
+
+    /// Writes one random pair, and now and then deletes one.
+    fn put(&mut self) {
+        let key = format!("key{:05}", self.choices.below(KEYS)).into_bytes();
+        let mut batch = WriteBatch::new();
+        if self.choices.chance(3) {
+            batch.delete(&key).unwrap();
+            self.write(&batch);
+            self.model.remove(&key);
+            return;
+        }
+        let len = if self.choices.chance(1) { 10 } else { 1 };
+        let len = len * (1000 + self.choices.below(VALUE_BYTES - 1000));
+        let fill = self.choices.bits().to_le_bytes();
+        let value: Vec<u8> = (0..len).map(|i| fill[(i % 8) as usize]).collect();
+        batch.put(&key, &value).unwrap();
+        self.write(&batch);
+        self.model.insert(key, value);
+    }
+
+    fn compare(&self, what: &str) {
+        compare(&*self.engine().snapshot(), &self.model, what);
+    }
+
+    fn restart(&mut self, crash: Crash) {
+        let engine = self.engine.take().unwrap();
+        self.machine.end(engine, crash);
+        self.engine = Some(self.machine.open());
+    }
+
+    fn live(&self) -> u64 {
+        let pairs = self.model.iter();
+        pairs
+            .map(|(key, value)| (key.len() + value.len()) as u64)
+            .sum()
+    }
+
+    fn used(&self) -> u64 {
+        let used = self.machine.store.as_ref().unwrap().used();
+        u64::from(used) * self.machine.settings.segment_bytes as u64
+    }
+}
+
+fn pairs(snapshot: &dyn Snapshot) -> Pairs {
+    let mut scan = snapshot.scan(&KeyRange::all(), Direction::Up).unwrap();
+    let mut found = Pairs::new();
+    while let Some((key, value)) = scan.next().unwrap() {
+        found.insert(key, value);
+    }
+    found
+}
+
+fn compare(snapshot: &dyn Snapshot, expected: &Pairs, what: &str) {
+    let found = pairs(snapshot);
+    let differs = |key: &&Vec<u8>| found.get(*key) != expected.get(*key);
+    let wrong: Vec<_> = expected
+        .keys()
+        .chain(found.keys())
+        .filter(differs)
+        .collect();
+    assert!(wrong.is_empty(), "{what}: {wrong:?}");
+}
+
+/// All ways to store values behind pointers.
+fn ways() -> [Settings; 3] {
+    [
+        settings(),
+        Settings {
+            addresses: AddressMode::Rewrite,
+            ..settings()
+        },
+        Settings {
+            compaction: Compaction::WholeLevel,
+            ..settings()
+        },
+    ]
+}
+
+#[test]
+fn what_is_overwritten_does_not_fill_the_device() {
+    for (seed, settings) in (1..).zip(ways()) {
+        let mut rig = Rig::new(settings, seed);
+        let mut most = 0;
+        for n in 0..8000 {
+            rig.put();
+            for _ in 0..rig.choices.below(8) {
+                rig.step();
+            }
+            most = most.max(rig.used());
+            if n % 500 == 0 {
+                rig.compare("on the way");
+            }
+        }
+        rig.rest();
+        rig.compare("at rest");
+        let engine = rig.engine();
+        let stats = engine.stats();
+        rig.machine.assert_no_leak(engine);
+        assert!(stats.gc_moved > 100, "{stats:#?}");
+        let bound = rig.live() / 2 * 3 + (1 << 20);
+        assert!(
+            rig.used() <= bound + (4 << 16),
+            "{} {bound}: {stats:#?}",
+            rig.used()
+        );
+        assert_eq!(rig.refused, 0, "most {most}, bound {bound}: {stats:#?}");
+        // And once more from what is on the device.
+        rig.restart(Crash::PowerLoss);
+        rig.compare("opened again");
+        rig.rest();
+        rig.compare("opened again, at rest");
+        rig.machine.assert_no_leak(rig.engine());
+    }
+}
+
+#[test]
+fn snapshots_keep_their_view_while_values_move() {
+    let mut rig = Rig::new(settings(), 5);
+    for _ in 0..3000 {
+        rig.put();
+        rig.step();
+    }
+    let moved = rig.engine().stats().gc_moved;
+    let snapshot = rig.engine().snapshot();
+    let seen = rig.model.clone();
+    for _ in 0..150 {
+        rig.put();
+        for _ in 0..20 {
+            rig.step();
+        }
+    }
+    assert!(rig.engine().stats().gc_moved > moved);
+    compare(&*snapshot, &seen, "the snapshot");
+    drop(snapshot);
+    rig.rest();
+    rig.compare("at rest");
+    rig.machine.assert_no_leak(rig.engine());
+}
+
+/// A value that is written again between the look at it and its move stays as it was written.
+#[test]
+fn a_move_loses_against_a_write() {
+    let run = |mutant: bool| {
+        let mut settings = settings();
+        settings.mutants.move_unconditionally = mutant;
+        let mut rig = Rig::new(settings, 6);
+        let mut same = true;
+        for n in 0..6000 {
+            rig.put();
+            rig.step();
+            if n % 100 == 0 {
+                same &= pairs(&*rig.engine().snapshot()) == rig.model;
+            }
+        }
+        (same, rig.engine().stats().gc_lost)
+    };
+    let (same, lost) = run(false);
+    assert!(same && lost > 0, "{lost}");
+    assert!(!run(true).0, "the mistake is seen");
+}
+
+/// On a device that is too small for the bound, what is dead is collected all the same.
+#[test]
+fn a_full_device_is_collected() {
+    let settings = Settings {
+        space_floor_bytes: Some(1 << 40),
+        ..settings()
+    };
+    let mut rig = Rig::new(settings, 7);
+    for _ in 0..4000 {
+        rig.put();
+        rig.step();
+    }
+    rig.rest();
+    rig.compare("at rest");
+    let stats = rig.engine().stats();
+    assert!(stats.gc_moved > 0, "{stats:#?}");
+    rig.restart(Crash::Kill);
+    rig.compare("after a kill");
+    rig.machine.assert_no_leak(rig.engine());
+}
