@@ -265,6 +265,7 @@ fn engines(page: &mut Families, status: &Status) {
     compactions.count(&[("kind", "merge")], sum(|engine| engine.compactions_total));
     compactions.count(&[("kind", "move")], sum(|engine| engine.moves_total));
     engine_counters(page, status);
+    collecting(page, status);
     engine_gauges(page, status);
     stalls(page, status);
 }
@@ -309,6 +310,56 @@ fn engine_counters(page: &mut Families, status: &Status) {
     for (name, help, of) in counters {
         page.counter(name, help).count(&[], sum_of(status, of));
     }
+}
+
+/// Dead values: what is done about them, and what space they take.
+fn collecting(page: &mut Families, status: &Status) {
+    let counters: [(&str, &str, OfEngine); 4] = [
+        (
+            "argosy_vlog_gc_segments_total",
+            "Segments of the large log out of which everything that lived was moved.",
+            |engine| engine.gc_segments_total,
+        ),
+        (
+            "argosy_vlog_gc_read_bytes_total",
+            "Bytes of the large log that were read to be collected.",
+            |engine| engine.gc_read_bytes_total,
+        ),
+        (
+            "argosy_vlog_gc_moved_bytes_total",
+            "Bytes of pairs that were moved out of segments that were collected.",
+            |engine| engine.gc_moved_bytes_total,
+        ),
+        (
+            "argosy_vlog_gc_lost_total",
+            "Values that were not moved because their keys had been written meanwhile.",
+            |engine| engine.gc_lost_total,
+        ),
+    ];
+    for (name, help, of) in counters {
+        page.counter(name, help).count(&[], sum_of(status, of));
+    }
+    page.gauge(
+        "argosy_vlog_gc_debt_bytes",
+        "Bytes of the large log that no level points to, of the regions that are served here.",
+    )
+    .count(&[], sum_of(status, |engine| engine.gc_debt_bytes));
+    let allocated = sum_of(status, |engine| engine.allocated_bytes);
+    let live = sum_of(status, |engine| engine.live_bytes);
+    let mut bytes = page.gauge(
+        "argosy_engine_bytes",
+        "Bytes of segments of the regions that are served here, and of pairs that live in them at least.",
+    );
+    bytes.count(&[("kind", "allocated")], allocated);
+    bytes.count(&[("kind", "live")], live);
+    // In thousandths, since counts of bytes are no floating-point numbers.
+    let permille = u128::from(allocated) * 1000 / u128::from(live.max(1));
+    let permille = u32::try_from(permille).unwrap_or(u32::MAX);
+    page.gauge(
+        "argosy_space_amplification_ratio",
+        "Allocated bytes by bytes that live, of the regions that are served here; 0 where nothing does.",
+    )
+    .is(if live == 0 { 0.0 } else { f64::from(permille) / 1000.0 });
 }
 
 fn engine_gauges(page: &mut Families, status: &Status) {

@@ -403,6 +403,20 @@ pub struct EngineStatus {
     pub compaction_write_bytes_total: u64,
     /// Bytes of logs written to the device.
     pub log_write_bytes_total: u64,
+    /// Bytes of all segments of the region's logs and levels.
+    pub allocated_bytes: u64,
+    /// Bytes of pairs that live, at least, as far as the levels know.
+    pub live_bytes: u64,
+    /// Bytes of the large log that no level points to: what collecting could give back.
+    pub gc_debt_bytes: u64,
+    /// Segments of the large log out of which everything that lived was moved.
+    pub gc_segments_total: u64,
+    /// Bytes of them that were read.
+    pub gc_read_bytes_total: u64,
+    /// Bytes of pairs that were moved.
+    pub gc_moved_bytes_total: u64,
+    /// Values that were not moved because their keys had been written meanwhile.
+    pub gc_lost_total: u64,
     /// Version edits committed.
     pub edits_total: u64,
     /// Segments that a filter spared a get.
