@@ -65,7 +65,8 @@ simulate-many:
 	@scripts/setup.sh rust
 	$(CARGO) run --release --locked -p argosy-sim -- --first $(FIRST) --seeds $(SEEDS)
 
-MUTANTS := acknowledge-early commit-before-durable free-under-snapshot recover-past-hole commit-before-arrival skip-rewrite
+MUTANTS := acknowledge-early commit-before-durable free-under-snapshot recover-past-hole commit-before-arrival skip-rewrite \
+	move-unconditionally
 
 mutants:
 	@scripts/setup.sh rust

@@ -415,6 +415,8 @@ impl Cluster {
             coverage.add("flushes", stats.flushes);
             coverage.add("compactions", stats.compactions);
             coverage.add("moves", stats.moves);
+            coverage.add("values collected", stats.gc_moved);
+            coverage.add("values that escaped collection", stats.gc_lost);
             let busy = [
                 stats.busy_windows,
                 stats.busy_memtable,

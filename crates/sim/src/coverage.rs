@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 /// What must have happened at least once in a run of many seeds.
-pub const NEEDED: [&str; 45] = [
+pub const NEEDED: [&str; 47] = [
     "operations",
     "forwarded operations",
     "conditions that failed",
@@ -43,6 +43,8 @@ pub const NEEDED: [&str; 45] = [
     "flushes",
     "compactions",
     "moves",
+    "values collected",
+    "values that escaped collection",
     "trees with several heights",
     "shipments",
     "offers of checkpoints",

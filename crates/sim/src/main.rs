@@ -56,9 +56,11 @@ fn mutant(name: &str) -> Result<Mutants, String> {
         "recover-past-hole" => &mut mutants.engine.recover_past_hole,
         "commit-before-arrival" => &mut mutants.engine.commit_before_arrival,
         "skip-rewrite" => &mut mutants.engine.skip_rewrite,
+        "move-unconditionally" => &mut mutants.engine.move_unconditionally,
         _ => {
             return Err("there are acknowledge-early, commit-before-durable, \
-                        free-under-snapshot, recover-past-hole, commit-before-arrival and skip-rewrite"
+                        free-under-snapshot, recover-past-hole, commit-before-arrival, \
+                        skip-rewrite and move-unconditionally"
                 .to_owned());
         }
     };

@@ -146,9 +146,14 @@ impl Plan {
             true => Compaction::WholeLevel,
             false => Compaction::Partial,
         };
+        // Half of the seeds collect dead values as soon as there are any.
+        let mut collecting = Random::new(seed, 9);
+        let floor = collecting.chance(50).then_some(0);
         let engine = Settings {
             addresses,
             compaction,
+            max_space_amplification: collecting.pick(&[100, 120, 150]),
+            space_floor_bytes: floor,
             ..engine(&mut random)
         };
         let episodes = episodes(kind, &mut random);
