@@ -96,6 +96,18 @@ pub fn head(key: &[u8]) -> u64 {
     u64::from_le_bytes(bytes).swap_bytes()
 }
 
+/// As [`head`], of 16 bytes.
+#[inline]
+#[must_use]
+pub fn wide_head(key: &[u8]) -> u128 {
+    let mut bytes = [0; 16];
+    match key.first_chunk() {
+        Some(first) => bytes = *first,
+        None => bytes[..key.len()].copy_from_slice(key),
+    }
+    u128::from_le_bytes(bytes).swap_bytes()
+}
+
 /// Where ranges of keys begin that follow each other without a gap, to find a key's range by few bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Starts {

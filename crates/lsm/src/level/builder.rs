@@ -1,9 +1,9 @@
 //! Fills a level segment from pairs in ascending key order.
 //!
-//! Pairs are written straight to their place in the segment's buffer. A leaf is closed when the next
-//! pair does not fit, and a segment is full when that pair could not be followed by the index, the
-//! filter and the footer any more; the caller then finishes this segment and adds the pair to the
-//! next one. What comes out depends on the pairs only: equal pairs make equal bytes, on every member.
+//! Pairs gather in a draft, which is written to its place in the segment's buffer when the next pair
+//! does not fit; a segment is full when that pair could not be followed by the index, the filter and
+//! the footer any more; the caller then finishes this segment and adds the pair to the next one. What
+//! comes out depends on the pairs only: equal pairs make equal bytes, on every member.
 //!
 //! A segment of a tree is filled in the same way, without an index: where its leaves lie is told to the
 //! [`TreeBuilder`](super::tree_builder::TreeBuilder), which puts nodes over them.
@@ -15,9 +15,10 @@ use argosy_base::limits::KEY_BYTES_MAX;
 use argosy_base::{BLOCK_SIZE, Kind, SEGMENT_SIZE, SegmentNumber};
 use argosy_device::Buffer;
 
+use super::draft::{Draft, Lengths};
 use super::format::{self, FOOTER_BYTES, Footer, Table};
 use super::index::{CHILD_BYTES_MAX, IndexBuilder};
-use super::leaf::{self, LEAF_BYTES_MAX};
+use super::leaf::LEAF_BYTES_MAX;
 use super::tree::Form;
 use super::tree_builder::separator;
 use super::{Entry, SegmentName};
@@ -76,15 +77,10 @@ pub struct SegmentBuilder {
     name: SegmentName,
     geometry: Geometry,
     out: Buffer,
-    /// The leaf that is being filled; empty before the first pair.
+    /// Where the leaf goes that is being filled; empty before the first pair.
     leaf: Range<usize>,
-    /// Pairs in that leaf.
-    count: usize,
-    /// Where the lowest of its records begins, in the leaf.
-    floor: usize,
+    draft: Draft,
     first_key: Vec<u8>,
-    /// Where the highest key so far lies in `out`.
-    last_key: Range<usize>,
     leaves: Leaves,
     hashes: Vec<KeyHash>,
     tombstones: u32,
@@ -172,10 +168,8 @@ impl SegmentBuilder {
             geometry,
             out: Buffer::zeroed(segment_bytes),
             leaf: 0..0,
-            count: 0,
-            floor: 0,
+            draft: Draft::default(),
             first_key: vec![],
-            last_key: 0..0,
             leaves: Leaves::default(),
             hashes: vec![],
             tombstones: 0,
@@ -192,13 +186,14 @@ impl SegmentBuilder {
     #[inline]
     #[must_use = "a pair that did not fit belongs into the next segment"]
     pub fn add(&mut self, key: &[u8], entry: Entry<'_>) -> bool {
-        let last = &self.out[self.last_key.clone()];
-        assert!(key > last, "keys rise strictly");
+        assert!(self.draft.is_below(key), "keys rise strictly");
         assert!(key.len() <= KEY_BYTES_MAX, "keys are checked when written");
-        let record = leaf::record_len(key, &entry);
-        let slots_end = leaf::HEADER_BYTES + self.count * leaf::SLOT_BYTES;
-        let opens = slots_end + leaf::SLOT_BYTES + record > self.floor;
-        let leaf_bytes = if opens { self.leaf_bytes(record) } else { 0 };
+        let mut lengths = self.draft.with(key, &entry);
+        let opens = lengths.bytes() > self.leaf.len() || lengths.is_too_wide();
+        if opens {
+            lengths = Draft::alone(key, &entry);
+        }
+        let leaf_bytes = if opens { self.leaf_bytes(lengths) } else { 0 };
         if !self.fits(key, &entry, leaf_bytes) {
             assert!(self.entries() > 0, "an empty segment takes any pair");
             return false;
@@ -206,14 +201,13 @@ impl SegmentBuilder {
         if opens {
             self.open_leaf(key, leaf_bytes);
         }
-        self.put(key, &entry, record);
+        self.put(key, &entry, lengths);
         true
     }
 
-    /// Bytes of a leaf that begins with a record of `record` bytes.
-    fn leaf_bytes(&self, record: usize) -> usize {
-        let least = leaf::HEADER_BYTES + leaf::SLOT_BYTES + record;
-        let bytes = least.next_multiple_of(self.geometry.node_bytes);
+    /// Bytes of a leaf that begins with these `lengths`.
+    fn leaf_bytes(&self, lengths: Lengths) -> usize {
+        let bytes = lengths.bytes().next_multiple_of(self.geometry.node_bytes);
         assert!(bytes <= LEAF_BYTES_MAX, "long values are kept in a log");
         bytes
     }
@@ -245,7 +239,7 @@ impl SegmentBuilder {
 
     fn open_leaf(&mut self, key: &[u8], leaf_bytes: usize) {
         self.close_leaf();
-        let last = &self.out[self.last_key.clone()];
+        let last = self.draft.last_key();
         let last = (!last.is_empty()).then_some(last);
         match &mut self.leaves {
             Leaves::Indexed(index) => {
@@ -258,8 +252,7 @@ impl SegmentBuilder {
             }),
         }
         self.leaf = self.leaf.end..self.leaf.end + leaf_bytes;
-        self.count = 0;
-        self.floor = leaf_bytes;
+        self.draft.clear();
         if self.first_key.is_empty() {
             self.first_key = key.to_vec();
         }
@@ -271,23 +264,13 @@ impl SegmentBuilder {
         }
         let at = narrow(self.leaf.start);
         let identity = self.name.identity(Kind::Leaf, at);
-        let leaf = &mut self.out[self.leaf.clone()];
-        leaf::seal(leaf, self.count, self.floor, identity);
+        self.draft.write(&mut self.out[self.leaf.clone()], identity);
     }
 
-    /// Writes the pair into the open leaf, where it fits.
+    /// Adds the pair to the open leaf, which is then as long as `lengths` says.
     #[inline]
-    fn put(&mut self, key: &[u8], entry: &Entry<'_>, record: usize) {
-        let leaf = &mut self.out[self.leaf.clone()];
-        let end = self.floor;
-        self.floor -= record;
-        let key_at = leaf::write_record(&mut leaf[self.floor..end], key, entry);
-        let key_at = self.leaf.start + self.floor + key_at;
-        self.last_key = key_at..key_at + key.len();
-        let slot = leaf::HEADER_BYTES + self.count * leaf::SLOT_BYTES;
-        let offset = u16::try_from(self.floor).expect("an offset in a leaf fits its slot");
-        leaf[slot..slot + 2].copy_from_slice(&offset.to_le_bytes());
-        self.count += 1;
+    fn put(&mut self, key: &[u8], entry: &Entry<'_>, lengths: Lengths) {
+        self.draft.push(key, entry, lengths);
         self.hashes.push(KeyHash::of(key));
         match *entry {
             Entry::Inline(_) => {}
@@ -347,7 +330,7 @@ impl SegmentBuilder {
         self.close_leaf();
         let table = Table {
             first_key: std::mem::take(&mut self.first_key),
-            last_key: self.out[self.last_key.clone()].to_vec(),
+            last_key: self.draft.last_key().to_vec(),
             log_refs,
         };
         let filter = Filter::build(&self.hashes);

@@ -156,7 +156,7 @@ impl<R: ReadAt, const DOWN: bool> LevelCursor<R, DOWN> {
         } else if let Some(cache) = &self.cache {
             cache.keep_leaf(key, leaf.clone());
         }
-        let node = leaf.bytes().len();
+        let node = self.segment.leaf_span(at).len();
         self.ahead.first = (self.ahead.first.max(node) * 2).min(self.ahead.max);
         Ok(leaf)
     }

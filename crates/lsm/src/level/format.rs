@@ -31,9 +31,9 @@
 //!
 //! Integers are little-endian. Log segments that the leaves point into are listed in ascending order
 //! of their numbers, each with the bytes of keys and values that it holds for this segment. `lsn_max`
-//! is reserved and zero. `version` is 1 and `form` 0 in a self-contained segment; in a segment of a
-//! tree `version` is 2 and `form` is 1 for leaves and h + 1 for index nodes of height h. In an index
-//! segment, `leaves` and `leaves_len` count nodes, `entries` their children, and the keys in the
+//! is reserved and zero. `version` is 3: leaves of 1 and 2 had whole keys in their records. `form` is 0
+//! in a self-contained segment; in a segment of a tree it is 1 for leaves and h + 1 for index nodes of
+//! height h. In an index segment, `leaves` and `leaves_len` count nodes, `entries` their children, and the keys in the
 //! table are separators. The footer's `crc32c` covers the rest of the footer under the identity
 //! (footer, `len - 128`), the table's covers the rest of the table under (footer, where it begins).
 //!
@@ -48,10 +48,8 @@ use argosy_base::{BLOCK_SIZE, Epoch, Kind, RegionId, SEGMENT_SIZE, SegmentNumber
 use super::tree::Form;
 use super::{LevelError, SegmentName};
 
-/// The newest format that is written, and the newest that is read: segments of trees.
-pub const VERSION: u32 = 2;
-/// The format of self-contained segments.
-const VERSION_SELF_CONTAINED: u32 = 1;
+/// The format that is written, and the only one that is read.
+pub const VERSION: u32 = 3;
 /// The first bytes of a footer: "ArgLevel", read as a little-endian number.
 const MAGIC: u64 = u64::from_le_bytes(*b"ArgLevel");
 /// Bytes of a footer.
@@ -113,18 +111,11 @@ impl Footer {
         [index, filter, table, table + self.table_len as u64]
     }
 
-    const fn version(&self) -> u32 {
-        match self.form {
-            Form::SelfContained => VERSION_SELF_CONTAINED,
-            Form::Leaves | Form::Index(_) => VERSION,
-        }
-    }
-
     /// Writes the footer of a segment whose footer begins at byte `at`.
     pub(super) fn encode(&self, name: SegmentName, at: u32) -> [u8; FOOTER_BYTES] {
         let mut out = Vec::with_capacity(FOOTER_BYTES);
         out.extend(MAGIC.to_le_bytes());
-        out.extend(self.version().to_le_bytes());
+        out.extend(VERSION.to_le_bytes());
         out.extend([0; 4]);
         out.extend(name.region.get().to_le_bytes());
         out.extend(name.epoch.get().to_le_bytes());
@@ -169,12 +160,11 @@ impl Footer {
         if Self::checksum(bytes, name, at) != crc {
             return Err(name.corrupt(at, "the footer does not match its checksum"));
         }
-        if !(VERSION_SELF_CONTAINED..=VERSION).contains(&version) {
+        if version != VERSION {
             let segment = name.number;
             return Err(LevelError::UnknownVersion { segment, version });
         }
         Self::fields(&mut reader, name, at)
-            .filter(|footer| footer.version() == version)
             .ok_or_else(|| name.corrupt(at, "the footer contradicts itself"))
     }
 

@@ -2,75 +2,64 @@
 //!
 //! A leaf is filled once, in ascending key order, by [`SegmentBuilder`](super::SegmentBuilder), and
 //! never changes afterwards. Slots grow up from the header, records grow down from the end; the leaf
-//! is full when they would meet. A leaf takes one node (`node_bytes`); one whose first pair is larger
-//! than that takes as many nodes as that pair needs.
+//! is full when they and the shared bytes would meet. A leaf takes one node (`node_bytes`); one whose
+//! first pair is larger than that takes as many nodes as that pair needs.
 //!
 //! ```text
-//! 0        4       6       8        10     16       24                                    len
-//! +--------+-------+-------+--------+------+--------+--------+-------+----------+----------+
-//! | crc32c | count | floor | shared | zero | slot 0 | slot 1 | 0 ... | record 1 | record 0 |
-//! +--------+-------+-------+--------+------+--------+--------+-------+----------+----------+
+//! 0        4       6       8        10     12      16       24                                            len
+//! +--------+-------+-------+--------+------+-------+--------+--------+-------+--------+----------+----------+
+//! | crc32c | count | floor | shared | zero | whole | slot 0 | slot 1 | 0 ... | common | record 1 | record 0 |
+//! +--------+-------+-------+--------+------+-------+--------+--------+-------+--------+----------+----------+
 //!
 //! slot    := offset: u16  prefix: u48
-//! record  := flags: u8  key_len: varint  body
-//! body    := value_len: varint  key  value            where flags = 1 (inline)
-//!          | value_len: varint  key  pointer: u64     where flags = 2 (pointer into a log)
-//!          | key                                      where flags = 3 (tombstone)
+//! common  := [u8; shared]
 //! ```
 //!
 //! Integers are little-endian. `shared` is how many bytes all keys of the leaf begin with in common
-//! (those of the first and the last key); a slot's `prefix` is the six key bytes behind these, zero
-//! where the key ends before, as a number whose order is the order of the keys. A search compares the
-//! shared bytes once, then prefixes only, and whole keys only among equal prefixes. In `flags`, 0x10
-//! (an expiry follows) and 0x20 (an LSN follows) are reserved; a set bit that is not known is refused.
+//! (those of the first and the last key), `common` these bytes; a slot's `prefix` is the six key bytes
+//! behind them, zero where the key ends before, as a number whose order is the order of the keys. What a
+//! key has behind these is in its [`record`](mod@super::record). `whole` is the sum of the lengths that
+//! the records would have with whole keys, at most [`WHOLE_BYTES_MAX`], so that a few bytes of a leaf
+//! cannot stand for many in memory.
 //!
 //! Invariants, kept by the builder and checked once when a leaf is parsed:
 //!
 //! - `crc32c` is the checksum under the leaf's identity of every byte behind itself.
-//! - Keys rise strictly from slot to slot, and every prefix is that of its key.
-//! - Records lie back to back from the end down to `floor`, and everything between the last slot and
-//!   `floor` is zero: equal pairs make equal bytes.
+//! - Keys rise strictly from slot to slot; `shared` is as large as it can be.
+//! - Records lie back to back from the end down to `floor`, `common` ends at `floor`, and everything
+//!   between the last slot and `common` is zero: equal pairs make equal bytes.
+//!
+//! In memory a leaf has whole keys: slots as above, but with offsets into the records, which follow in
+//! ascending order. A search compares the shared bytes once, then prefixes only, and whole keys only
+//! among equal prefixes.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-use argosy_base::codec::{Reader, varint_len};
-use argosy_base::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
-use argosy_base::{Identity, Kind, Pointer};
+use argosy_base::limits::KEY_BYTES_MAX;
+use argosy_base::{Identity, Kind};
 
+use super::record::{Record, copy};
 use super::{Entry, LevelError, SegmentName};
 
 /// Bytes in front of the first slot.
 pub(super) const HEADER_BYTES: usize = 16;
 /// Bytes of a slot.
 pub(super) const SLOT_BYTES: usize = 8;
+/// Bytes of a key that its slot holds.
+pub(super) const PREFIX_BYTES: usize = 6;
 /// Most bytes of a leaf: the offset of every record fits a slot.
 pub(super) const LEAF_BYTES_MAX: usize = 1 << 16;
-/// Bytes of a pointer in a record.
-const POINTER_BYTES: usize = 8;
-
-const INLINE: u8 = 1;
-const POINTER: u8 = 2;
-const TOMBSTONE: u8 = 3;
+/// Bytes behind the records in memory, so that slots can be copied as a whole.
+const SLACK: usize = SLOT_BYTES;
+/// Most bytes of a leaf's records with whole keys: in memory, too, every offset fits a slot.
+pub const WHOLE_BYTES_MAX: usize = LEAF_BYTES_MAX - SLACK;
 
 const _: () = assert!(LEAF_BYTES_MAX - 1 <= u16::MAX as usize);
-const _: () = assert!(HEADER_BYTES.is_multiple_of(SLOT_BYTES), "slots are aligned");
 const _: () = assert!(
-    KEY_BYTES_MAX < LEAF_BYTES_MAX / 2 && KEY_BYTES_MAX <= u16::MAX as usize,
-    "`shared` and every key fit"
+    2 * KEY_BYTES_MAX < LEAF_BYTES_MAX / 2 && KEY_BYTES_MAX <= u16::MAX as usize,
+    "`shared` and any two keys fit"
 );
-
-/// Bytes of the record of `key` and `entry`.
-#[inline]
-pub(super) fn record_len(key: &[u8], entry: &Entry<'_>) -> usize {
-    let key_part = 1 + varint_len(key.len() as u64) + key.len();
-    key_part
-        + match *entry {
-            Entry::Inline(value) => varint_len(value.len() as u64) + value.len(),
-            Entry::Pointer { value_len, .. } => varint_len(u64::from(value_len)) + POINTER_BYTES,
-            Entry::Tombstone => 0,
-        }
-}
 
 /// How many bytes `a` and `b` begin with in common.
 #[inline]
@@ -80,168 +69,13 @@ pub(super) fn shared_len(a: &[u8], b: &[u8]) -> usize {
 
 /// The first six bytes of `bytes`, zero where it has less, as a number that sorts as they do.
 #[inline]
-fn prefix(bytes: &[u8]) -> u64 {
+pub(super) fn prefix(bytes: &[u8]) -> u64 {
     if let Some(first) = bytes.first_chunk::<8>() {
         return u64::from_le_bytes(*first).swap_bytes() >> 16;
     }
     let mut padded = [0; 8];
     padded[..bytes.len()].copy_from_slice(bytes);
     u64::from_le_bytes(padded).swap_bytes() >> 16
-}
-
-/// Where a record's parts lie in its leaf. Offsets are below [`LEAF_BYTES_MAX`].
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Record {
-    flags: u8,
-    key_at: u32,
-    /// Where the key ends and the value, if there is one in the leaf, begins.
-    value_at: u32,
-    end: u32,
-    value_len: u32,
-}
-
-impl Record {
-    /// Finds the parts of the record at `at`. `None` where it is malformed or reaches past the end.
-    #[inline]
-    pub(super) fn decode(leaf: &[u8], at: usize) -> Option<Self> {
-        let flags = *leaf.get(at)?;
-        let mut next = at + 1;
-        let key_len = length(leaf, &mut next, KEY_BYTES_MAX)?;
-        let (value_len, stored) = match flags {
-            INLINE => {
-                let len = length(leaf, &mut next, LEAF_BYTES_MAX)?;
-                (len, len)
-            }
-            POINTER => (length(leaf, &mut next, VALUE_BYTES_MAX)?, POINTER_BYTES),
-            TOMBSTONE => (0, 0),
-            _ => return None,
-        };
-        let value_at = next + key_len;
-        let end = value_at + stored;
-        if end > leaf.len() || leaf.len() > LEAF_BYTES_MAX || key_len == 0 {
-            return None;
-        }
-        // All are at most LEAF_BYTES_MAX or VALUE_BYTES_MAX, far below 2^32.
-        #[expect(clippy::cast_possible_truncation, reason = "bounded above")]
-        Some(Self {
-            flags,
-            key_at: next as u32,
-            value_at: value_at as u32,
-            end: end as u32,
-            value_len: value_len as u32,
-        })
-    }
-
-    /// The record's key in its leaf.
-    #[inline]
-    pub(super) fn key<'a>(&self, leaf: &'a [u8]) -> &'a [u8] {
-        &leaf[self.key_at as usize..self.value_at as usize]
-    }
-
-    /// Where its pointer lies in its leaf, if it has one.
-    #[inline]
-    pub(super) fn pointer_range(&self) -> Option<std::ops::Range<usize>> {
-        (self.flags == POINTER).then_some(self.value_at as usize..self.end as usize)
-    }
-
-    /// What the key is bound to, in its leaf.
-    #[inline]
-    pub(super) fn entry<'a>(&self, leaf: &'a [u8]) -> Entry<'a> {
-        let stored = &leaf[self.value_at as usize..self.end as usize];
-        match self.flags {
-            INLINE => Entry::Inline(stored),
-            POINTER => {
-                let raw = stored.first_chunk().copied().unwrap_or_default();
-                Entry::Pointer {
-                    at: Pointer::from_raw(u64::from_le_bytes(raw)),
-                    value_len: self.value_len,
-                }
-            }
-            _ => Entry::Tombstone,
-        }
-    }
-}
-
-/// Reads a variable-length integer of at most `max` at `at`, and moves `at` behind it.
-#[inline]
-fn length(leaf: &[u8], at: &mut usize, max: usize) -> Option<usize> {
-    let first = *leaf.get(*at)?;
-    if first < 0x80 {
-        *at += 1;
-        let value = usize::from(first);
-        return (value <= max).then_some(value);
-    }
-    let mut reader = Reader::new("leaf", leaf.get(*at..)?);
-    let value = reader.length(max).ok()?;
-    *at += reader.position();
-    Some(value)
-}
-
-/// Writes the record of `key` and `entry` into `out`, which is exactly as long, and returns where the
-/// key lies in it.
-#[inline]
-pub(super) fn write_record(out: &mut [u8], key: &[u8], entry: &Entry<'_>) -> usize {
-    let (flags, value_len) = match *entry {
-        Entry::Inline(value) => (INLINE, Some(value.len() as u64)),
-        Entry::Pointer { value_len, .. } => (POINTER, Some(u64::from(value_len))),
-        Entry::Tombstone => (TOMBSTONE, None),
-    };
-    out[0] = flags;
-    let mut at = write_varint(out, 1, key.len() as u64);
-    if let Some(value_len) = value_len {
-        at = write_varint(out, at, value_len);
-    }
-    let (key_out, value_out) = out[at..].split_at_mut(key.len());
-    key_out.copy_from_slice(key);
-    match *entry {
-        Entry::Inline(value) => value_out.copy_from_slice(value),
-        Entry::Pointer { at, .. } => value_out.copy_from_slice(&at.to_raw().to_le_bytes()),
-        Entry::Tombstone => debug_assert!(value_out.is_empty()),
-    }
-    at
-}
-
-/// Writes `value` at `at` and returns where it ends.
-#[inline]
-fn write_varint(out: &mut [u8], mut at: usize, mut value: u64) -> usize {
-    while value >= 0x80 {
-        out[at] = (value & 0x7f) as u8 | 0x80;
-        value >>= 7;
-        at += 1;
-    }
-    out[at] = (value & 0x7f) as u8;
-    at + 1
-}
-
-/// The last step of filling a leaf: `leaf` holds `count` records down to `floor`, whose slots have
-/// their offsets; the prefixes, the header and the checksum are added.
-pub(super) fn seal(leaf: &mut [u8], count: usize, floor: usize, identity: Identity) {
-    assert!(
-        count > 0 && HEADER_BYTES + count * SLOT_BYTES <= floor,
-        "a sealed leaf holds pairs, and its slots end below its records"
-    );
-    let (slots, records) = leaf.split_at_mut(floor);
-    let (slots, _) = slots[HEADER_BYTES..][..count * SLOT_BYTES].as_chunks_mut::<SLOT_BYTES>();
-    let key_of = |slot: &[u8; SLOT_BYTES]| {
-        let offset = slot_offset(slot) - floor;
-        Record::decode(records, offset)
-            .expect("the builder wrote this record")
-            .key(records)
-    };
-    let shared = shared_len(key_of(&slots[0]), key_of(&slots[count - 1]));
-    for slot in slots {
-        let word = prefix(&key_of(slot)[shared..]) << 16 | slot_offset(slot) as u64;
-        *slot = word.to_le_bytes();
-    }
-    leaf[4..6].copy_from_slice(&narrow(count).to_le_bytes());
-    leaf[6..8].copy_from_slice(&narrow(floor).to_le_bytes());
-    leaf[8..10].copy_from_slice(&narrow(shared).to_le_bytes());
-    let crc = identity.checksum(&leaf[4..]);
-    leaf[..4].copy_from_slice(&crc.to_le_bytes());
-}
-
-fn narrow(value: usize) -> u16 {
-    u16::try_from(value).expect("counts and offsets in a leaf are below 64 Ki")
 }
 
 #[inline]
@@ -257,13 +91,15 @@ fn slot_prefix(slot: &[u8; SLOT_BYTES]) -> u64 {
 /// A leaf whose checksum and bounds have been checked. Clones share the bytes.
 #[derive(Clone)]
 pub struct Leaf {
+    /// Slots, records and slack.
     bytes: Arc<[u8]>,
     count: usize,
     shared: usize,
 }
 
 impl Leaf {
-    /// Checks `bytes`, all bytes of the leaf at byte `offset` of segment `name`, and takes a copy.
+    /// Checks `bytes`, all bytes of the leaf at byte `offset` of segment `name`, and takes them over
+    /// with whole keys.
     ///
     /// # Errors
     /// [`LevelError::Corrupt`] where they are not those of a leaf that was written there.
@@ -278,12 +114,12 @@ impl Leaf {
         name: SegmentName,
         offset: u32,
     ) -> Result<Self, LevelError> {
-        let (count, shared) =
-            check(bytes, name.identity(kind, offset)).map_err(|what| name.corrupt(offset, what))?;
+        let corrupt = |what| name.corrupt(offset, what);
+        let stored = Stored::check(bytes, name.identity(kind, offset)).map_err(corrupt)?;
         Ok(Self {
-            bytes: Arc::from(bytes),
-            count,
-            shared,
+            bytes: stored.whole_keys().map_err(corrupt)?,
+            count: stored.count,
+            shared: stored.shared,
         })
     }
 
@@ -301,33 +137,34 @@ impl Leaf {
         self.bytes.len() + size_of::<Self>()
     }
 
+    /// What offsets of records count from.
     #[inline]
-    pub(super) fn bytes(&self) -> &[u8] {
-        &self.bytes
+    pub(super) fn records(&self) -> &[u8] {
+        &self.bytes[self.count * SLOT_BYTES..]
     }
 
     #[inline]
     fn slots(&self) -> &[[u8; SLOT_BYTES]] {
-        slots_of(&self.bytes, self.count)
+        self.bytes[..self.count * SLOT_BYTES].as_chunks().0
     }
 
     /// Where the parts of pair `index` lie.
     #[inline]
     pub(super) fn record(&self, index: usize) -> Record {
-        Record::decode(&self.bytes, slot_offset(&self.slots()[index]))
+        Record::decode(self.records(), slot_offset(&self.slots()[index]), 0)
             .expect("every record was checked when the leaf was parsed")
     }
 
     /// The key of pair `index`, which is below [`count`](Self::count).
     #[must_use]
     pub fn key(&self, index: usize) -> &[u8] {
-        self.record(index).key(&self.bytes)
+        self.record(index).key(self.records())
     }
 
     /// What the key of pair `index`, which is below [`count`](Self::count), is bound to.
     #[must_use]
     pub fn entry(&self, index: usize) -> Entry<'_> {
-        self.record(index).entry(&self.bytes)
+        self.record(index).entry(self.records())
     }
 
     /// The lowest key.
@@ -387,97 +224,162 @@ impl std::fmt::Debug for Leaf {
     }
 }
 
-#[inline]
-fn slots_of(leaf: &[u8], count: usize) -> &[[u8; SLOT_BYTES]] {
-    leaf[HEADER_BYTES..][..count * SLOT_BYTES]
-        .as_chunks::<SLOT_BYTES>()
-        .0
-}
-
 /// How many slots `leaf` says it has.
 pub(super) fn slot_count(leaf: &[u8]) -> usize {
-    let count = leaf.get(4..6).and_then(|bytes| bytes.first_chunk());
-    count.map_or(0, |bytes| usize::from(u16::from_le_bytes(*bytes)))
+    field(leaf, 4)
 }
 
-/// Where the record of slot `index` of `leaf` begins, if there is such a slot.
-pub(super) fn slot_at(leaf: &[u8], index: usize) -> Option<usize> {
+/// The record of slot `index` of `leaf`, if there is such a slot and it leads to one.
+pub(super) fn record_at(leaf: &[u8], index: usize) -> Option<Record> {
     let slot = leaf.get(HEADER_BYTES + index * SLOT_BYTES..)?;
-    slot.first_chunk().map(slot_offset)
+    let at = slot.first_chunk().map(slot_offset)?;
+    Record::decode(leaf, at, field(leaf, 8) + PREFIX_BYTES)
 }
 
 /// Bytes of the leaf with which `bytes` begins: record 0 ends where the leaf does. Nothing is
 /// checked but that it lies within `bytes`.
 pub(super) fn node_len(bytes: &[u8]) -> Option<usize> {
     let bytes = &bytes[..bytes.len().min(LEAF_BYTES_MAX)];
-    let first = Record::decode(bytes, slot_at(bytes, 0)?)?;
-    let len = first.end as usize;
+    let len = record_at(bytes, 0)?.end();
     (len >= HEADER_BYTES + SLOT_BYTES).then_some(len)
 }
 
-/// Checks everything that the module's documentation promises of a leaf, and returns the number of
-/// its pairs and of the bytes that its keys share.
-fn check(leaf: &[u8], identity: Identity) -> Result<(usize, usize), &'static str> {
-    if leaf.len() < HEADER_BYTES + SLOT_BYTES || leaf.len() > LEAF_BYTES_MAX {
-        return Err("a leaf of an impossible length");
-    }
-    if identity.checksum(&leaf[4..]).to_le_bytes() != leaf[..4] {
-        return Err("a leaf's checksum does not match");
-    }
-    let field = |at: usize| usize::from(u16::from_le_bytes([leaf[at], leaf[at + 1]]));
-    let (count, floor, shared) = (field(4), field(6), field(8));
-    let slots_end = HEADER_BYTES + count * SLOT_BYTES;
-    if count == 0 || slots_end > floor || floor > leaf.len() {
-        return Err("a leaf's slots and records overlap");
-    }
-    if leaf[10..HEADER_BYTES]
-        .iter()
-        .chain(&leaf[slots_end..floor])
-        .any(|byte| *byte != 0)
-    {
-        return Err("a leaf's free space is not zero");
-    }
-    check_records(leaf, slots_of(leaf, count), floor, shared)?;
-    Ok((count, shared))
+/// The two bytes at `at` as a number; 0 where there are none.
+#[inline]
+fn field(leaf: &[u8], at: usize) -> usize {
+    let bytes = leaf.get(at..at + 2).and_then(|bytes| bytes.first_chunk());
+    bytes.map_or(0, |bytes| usize::from(u16::from_le_bytes(*bytes)))
 }
 
-/// Checks that records tile the leaf from its end down to `floor`, and that keys and slots rise.
-fn check_records(
-    leaf: &[u8],
-    slots: &[[u8; SLOT_BYTES]],
+/// A leaf as it was stored, whose checksum and header are right.
+struct Stored<'a> {
+    bytes: &'a [u8],
+    count: usize,
     floor: usize,
     shared: usize,
-) -> Result<(), &'static str> {
-    let mut end = leaf.len();
-    let mut below: Option<(&[u8], u64)> = None;
-    let mut first: &[u8] = &[];
-    for slot in slots {
-        let at = slot_offset(slot);
-        let record = Record::decode(leaf, at).ok_or("a leaf's record is malformed")?;
-        if record.end as usize != end || at < floor {
-            return Err("a leaf's records do not lie back to back");
+    /// Bytes of the records with whole keys.
+    whole: usize,
+}
+
+impl<'a> Stored<'a> {
+    fn check(bytes: &'a [u8], identity: Identity) -> Result<Self, &'static str> {
+        if bytes.len() < HEADER_BYTES + SLOT_BYTES || bytes.len() > LEAF_BYTES_MAX {
+            return Err("a leaf of an impossible length");
         }
-        end = at;
-        let key = record.key(leaf);
-        if below.is_none() {
-            first = key;
+        if identity.checksum(&bytes[4..]).to_le_bytes() != bytes[..4] {
+            return Err("a leaf's checksum does not match");
         }
-        let own = slot_prefix(slot);
-        if key.len() < shared || prefix(&key[shared..]) != own {
+        let whole = bytes[12..HEADER_BYTES].first_chunk().copied();
+        let whole = u32::from_le_bytes(whole.unwrap_or_default()) as usize;
+        let [count, floor, shared] = [4, 6, 8].map(|at| field(bytes, at));
+        let slots_end = HEADER_BYTES + count * SLOT_BYTES;
+        if count == 0 || slots_end + shared > floor || floor > bytes.len() {
+            return Err("a leaf's slots and records overlap");
+        }
+        let free = bytes[10..12]
+            .iter()
+            .chain(&bytes[slots_end..floor - shared]);
+        if free.copied().any(|byte| byte != 0) {
+            return Err("a leaf's free space is not zero");
+        }
+        if whole > WHOLE_BYTES_MAX {
+            return Err("a leaf's keys are too long together");
+        }
+        Ok(Self {
+            bytes,
+            count,
+            floor,
+            shared,
+            whole,
+        })
+    }
+
+    /// Slots and records with whole keys, as they are kept in memory. Checks that records tile the
+    /// leaf from its end down to `floor`, and that keys and slots rise.
+    fn whole_keys(&self) -> Result<Arc<[u8]>, &'static str> {
+        let slots_bytes = self.count * SLOT_BYTES;
+        let slots = &self.bytes[HEADER_BYTES..][..slots_bytes];
+        let slots = slots.as_chunks::<SLOT_BYTES>().0;
+        let mut out: Arc<[u8]> = std::iter::repeat_n(0, slots_bytes + self.whole + SLACK).collect();
+        let fresh = Arc::get_mut(&mut out).expect("nobody else has it yet");
+        let (out_slots, records) = fresh.split_at_mut(slots_bytes);
+        let out_slots = out_slots.as_chunks_mut::<SLOT_BYTES>().0;
+        let mut end = self.bytes.len();
+        let mut to = 0;
+        let mut below = 0..0;
+        let mut below_prefix = 0;
+        for (slot, out_slot) in slots.iter().zip(out_slots) {
+            let (at, own) = (slot_offset(slot), slot_prefix(slot));
+            let record = Record::decode(self.bytes, at, self.shared + PREFIX_BYTES)
+                .ok_or("a leaf's record is malformed")?;
+            if record.end() != end || at < self.floor {
+                return Err("a leaf's records do not lie back to back");
+            }
+            end = at;
+            *out_slot = (own << 16 | to as u64).to_le_bytes();
+            let (key, behind) = self.unfold(&record, (at, own), records, to)?;
+            let rises = below_prefix < own
+                || below.is_empty()
+                || below_prefix == own && records[below.clone()] < records[key.clone()];
+            if !rises {
+                return Err("a leaf's keys do not rise");
+            }
+            (to, below, below_prefix) = (behind, key, own);
+        }
+        if end != self.floor || to != self.whole || !self.shares_no_more(slots) {
+            return Err("a leaf's header does not match its records");
+        }
+        Ok(out)
+    }
+
+    /// Writes the record at `at`, whose slot holds `prefix`, with its whole key to `to`. Returns where
+    /// the key lies, and where the record ends.
+    #[inline]
+    fn unfold(
+        &self,
+        record: &Record,
+        (at, prefix): (usize, u64),
+        out: &mut [u8],
+        mut to: usize,
+    ) -> Result<(std::ops::Range<usize>, usize), &'static str> {
+        let head = record.key_at() - at;
+        let in_slot = record.key_len().checked_sub(self.shared);
+        let in_slot = in_slot.ok_or("a leaf's key is shorter than what all have in common")?;
+        let in_slot = in_slot.min(PREFIX_BYTES);
+        let prefix = prefix << 16;
+        if prefix << (8 * in_slot) != 0 {
             return Err("a leaf's slot does not belong to its record");
         }
-        let rises =
-            below.is_none_or(|(below, prefix)| prefix < own || prefix == own && below < key);
-        if !rises || key[..shared] != first[..shared] {
-            return Err("a leaf's keys do not rise");
+        let kept = record.end() - record.key_at();
+        let behind = to + head + self.shared + in_slot + kept;
+        if behind > self.whole {
+            return Err("a leaf's header does not match its records");
         }
-        below = Some((key, own));
+        copy(&mut out[to..], &self.bytes[at..record.key_at()]);
+        to += head;
+        let key = to..to + record.key_len();
+        copy(
+            &mut out[to..],
+            &self.bytes[self.floor - self.shared..self.floor],
+        );
+        to += self.shared;
+        out[to..to + SLOT_BYTES].copy_from_slice(&prefix.swap_bytes().to_le_bytes());
+        copy(
+            &mut out[to + in_slot..],
+            &self.bytes[record.key_at()..record.end()],
+        );
+        Ok((key, behind))
     }
-    let last = below.map_or(first, |(key, _)| key);
-    if end != floor || shared_len(first, last) != shared {
-        return Err("a leaf's header does not match its records");
+
+    /// Whether the first and the last key go on differently behind the shared bytes.
+    fn shares_no_more(&self, slots: &[[u8; SLOT_BYTES]]) -> bool {
+        let first = record_at(self.bytes, 0).is_some_and(|record| record.key_len() == self.shared);
+        let begins = |slot: &[u8; SLOT_BYTES]| slot_prefix(slot) >> 40;
+        match slots {
+            [first, .., last] if begins(first) != begins(last) => true,
+            _ => first,
+        }
     }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -2,30 +2,29 @@
 
 #![allow(clippy::cast_possible_truncation, reason = "tests cut random numbers")]
 
-use argosy_base::{Kind, SegmentNumber};
+use argosy_base::{Kind, Pointer, SegmentNumber};
 
+use super::super::draft::Draft;
+use super::super::record::INLINE;
 use super::*;
 use crate::level::testing::{Dice, Model, NAME, Shape, model};
 
 const AT: u32 = 1024;
 
+fn draft<'p>(pairs: impl IntoIterator<Item = (&'p [u8], Entry<'p>)>) -> Draft {
+    let mut draft = Draft::default();
+    for (key, entry) in pairs {
+        let lengths = draft.with(key, &entry);
+        draft.push(key, &entry, lengths);
+    }
+    draft
+}
+
 /// A leaf of as many bytes with all of `pairs`, as a builder would write it at [`AT`].
 fn leaf(pairs: &[(&[u8], Entry<'_>)], len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
-    let mut floor = len;
-    for (index, (key, entry)) in pairs.iter().enumerate() {
-        let end = floor;
-        floor -= record_len(key, entry);
-        write_record(&mut bytes[floor..end], key, entry);
-        let slot = HEADER_BYTES + index * SLOT_BYTES;
-        bytes[slot..slot + 2].copy_from_slice(&narrow(floor).to_le_bytes());
-    }
-    seal(
-        &mut bytes,
-        pairs.len(),
-        floor,
-        NAME.identity(Kind::Leaf, AT),
-    );
+    let draft = draft(pairs.iter().copied());
+    draft.write(&mut bytes, NAME.identity(Kind::Leaf, AT));
     bytes
 }
 
@@ -34,11 +33,8 @@ fn leaf_of(model: &Model) -> Vec<u8> {
         .iter()
         .map(|(key, entry)| (key.as_slice(), entry.as_entry()))
         .collect();
-    let bytes: usize = pairs
-        .iter()
-        .map(|(key, entry)| SLOT_BYTES + record_len(key, entry))
-        .sum();
-    leaf(&pairs, (HEADER_BYTES + bytes).next_multiple_of(512))
+    let bytes = draft(pairs.iter().copied()).lengths().bytes();
+    leaf(&pairs, bytes.next_multiple_of(512))
 }
 
 fn small() -> Vec<u8> {
@@ -52,8 +48,9 @@ fn small() -> Vec<u8> {
             (b"key-b", Entry::Tombstone),
             (b"key-bc", pointer),
             (b"key-c", Entry::Inline(b"")),
+            (b"key-cargoes", Entry::Inline(b"in")),
         ],
-        104,
+        110,
     )
 }
 
@@ -68,19 +65,22 @@ fn reseal(bytes: &mut [u8]) {
 fn the_format_never_changes() {
     #[rustfmt::skip]
     let expected: &[u8] = &[
-        // crc, count 4, floor 58, shared 4 ("key-"), zero
-        46, 35, 216, 120, 4, 0, 58, 0, 4, 0, 0, 0, 0, 0, 0, 0,
+        // crc, count 5, floor 79, shared 4 ("key-"), zero, 62 bytes with whole keys
+        153, 181, 83, 5, 5, 0, 79, 0, 4, 0, 0, 0, 62, 0, 0, 0,
         // slots: offset, prefix from its last byte to its first
-        91, 0, 0, 0, 0, 0, 0, b'a',
-        84, 0, 0, 0, 0, 0, 0, b'b',
-        66, 0, 0, 0, 0, 0, b'c', b'b',
-        58, 0, 0, 0, 0, 0, 0, b'c',
-        0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
-        1, 5, 0, b'k', b'e', b'y', b'-', b'c',
+        102, 0, 0, 0, 0, 0, 0, b'a',
+        100, 0, 0, 0, 0, 0, 0, b'b',
+        88, 0, 0, 0, 0, 0, b'c', b'b',
+        85, 0, 0, 0, 0, 0, 0, b'c',
+        79, 0, b'e', b'o', b'g', b'r', b'a', b'c',
+        0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+        b'k', b'e', b'y', b'-',
+        1, 11, 2, b's', b'i', b'n',
+        1, 5, 0,
         // a value of 300 bytes at byte 0x1234 of segment 5
-        2, 6, 0xac, 2, b'k', b'e', b'y', b'-', b'b', b'c', 0x34, 0x12, 0xa0, 0, 0, 0, 0, 0,
-        3, 5, b'k', b'e', b'y', b'-', b'b',
-        1, 5, 5, b'k', b'e', b'y', b'-', b'a', b'v', b'a', b'l', b'u', b'e',
+        2, 6, 0xac, 2, 0x34, 0x12, 0xa0, 0, 0, 0, 0, 0,
+        3, 5,
+        1, 5, 5, b'v', b'a', b'l', b'u', b'e',
     ];
     let bytes = small();
     assert_eq!(bytes, expected);
@@ -89,9 +89,10 @@ fn the_format_never_changes() {
 #[test]
 fn a_leaf_gives_back_what_was_put_in() {
     let leaf = Leaf::parse(&small(), NAME, AT).unwrap();
-    assert_eq!(leaf.count(), 4);
+    assert_eq!(leaf.count(), 5);
     assert_eq!(leaf.first_key(), b"key-a");
-    assert_eq!(leaf.last_key(), b"key-c");
+    assert_eq!(leaf.last_key(), b"key-cargoes");
+    assert_eq!(leaf.get(b"key-cargoes"), Some(Entry::Inline(b"in")));
     assert_eq!(leaf.get(b"key-a"), Some(Entry::Inline(b"value")));
     assert_eq!(leaf.get(b"key-b"), Some(Entry::Tombstone));
     assert_eq!(leaf.get(b"key-c"), Some(Entry::Inline(b"")));
@@ -180,7 +181,8 @@ fn a_leaf_elsewhere_or_cut_is_refused() {
 }
 
 /// A leaf that parses can be used in every way, whatever its bytes are.
-fn use_all(leaf: &Leaf, dice: &mut Dice) {
+fn use_all(bytes: &[u8], dice: &mut Dice) {
+    let leaf = Leaf::parse(bytes, NAME, AT).unwrap();
     let mut below: Option<&[u8]> = None;
     for index in 0..leaf.count() {
         let key = leaf.key(index);
@@ -194,8 +196,8 @@ fn use_all(leaf: &Leaf, dice: &mut Dice) {
     let pairs: Vec<_> = (0..leaf.count())
         .map(|index| (leaf.key(index), leaf.entry(index)))
         .collect();
-    let again = self::leaf(&pairs, leaf.bytes().len());
-    assert_eq!(leaf.bytes(), again, "equal pairs make equal bytes");
+    let again = self::leaf(&pairs, bytes.len());
+    assert_eq!(bytes, again, "equal pairs make equal bytes");
 }
 
 /// Damage under a right checksum, as only a bug or an attacker makes it.
@@ -215,8 +217,8 @@ fn bytes_that_lie_are_refused_or_harmless() {
         }
         reseal(&mut bytes);
         match Leaf::parse(&bytes, NAME, AT) {
-            Ok(leaf) => {
-                use_all(&leaf, &mut dice);
+            Ok(_) => {
+                use_all(&bytes, &mut dice);
                 harmless += 1;
             }
             Err(LevelError::Corrupt { offset, .. }) => {
@@ -260,25 +262,61 @@ fn random_bytes_are_refused() {
 /// Slots that would serve a search, but are not those that a builder makes.
 #[test]
 fn fewer_shared_bytes_than_there_are_is_refused() {
-    let mut bytes = small();
-    let shared = 3;
-    bytes[8] = shared;
-    for slot in 0..4 {
-        let at = HEADER_BYTES + slot * SLOT_BYTES;
-        let offset = u16::from_le_bytes([bytes[at], bytes[at + 1]]);
-        let record = Record::decode(&bytes, usize::from(offset)).unwrap();
-        let prefix = prefix(&record.key(&bytes)[usize::from(shared)..]);
-        let word = prefix << 16 | u64::from(offset);
-        bytes[at..at + SLOT_BYTES].copy_from_slice(&word.to_le_bytes());
+    let keys: [&[u8]; 2] = [b"key-1", b"key-2"];
+    let at = |shared: u8| {
+        // Header, slots, what is shared, and two tombstones.
+        let mut bytes = vec![0; HEADER_BYTES + 2 * SLOT_BYTES + 4 + 2 * 2];
+        let floor = bytes.len() - 4;
+        bytes[floor..].copy_from_slice(&[3, 5, 3, 5]);
+        let common = &keys[0][..usize::from(shared)];
+        bytes[floor - common.len()..floor].copy_from_slice(common);
+        bytes[4] = 2;
+        bytes[6] = floor as u8;
+        bytes[8] = shared;
+        bytes[12] = 2 * (2 + 5);
+        for (slot, key) in keys.iter().enumerate() {
+            let word = prefix(&key[usize::from(shared)..]) << 16 | (floor + 2 - 2 * slot) as u64;
+            let slot = HEADER_BYTES + slot * SLOT_BYTES;
+            bytes[slot..slot + SLOT_BYTES].copy_from_slice(&word.to_le_bytes());
+        }
+        reseal(&mut bytes);
+        bytes
+    };
+    use_all(&at(4), &mut Dice::new(1));
+    assert!(Leaf::parse(&at(3), NAME, AT).is_err());
+}
+
+/// Keys that share much take little on the device, and no more than a bound in memory.
+#[test]
+fn a_leaf_is_bounded_by_its_whole_keys() {
+    let key = |number: u32| [vec![b'k'; 1000], number.to_le_bytes().to_vec()].concat();
+    let (mut draft, mut count) = (Draft::default(), 0);
+    loop {
+        let (key, entry) = (key(u32::from_be(count)), Entry::Tombstone);
+        let lengths = draft.with(&key, &entry);
+        if lengths.is_too_wide() {
+            break;
+        }
+        draft.push(&key, &entry, lengths);
+        count += 1;
     }
-    reseal(&mut bytes);
-    assert!(Leaf::parse(&bytes, NAME, AT).is_err());
+    assert_eq!(count as usize, WHOLE_BYTES_MAX / (1 + 2 + 1004));
+    let len = draft.lengths().bytes();
+    assert!(len < 2048, "{len}");
+    let mut bytes = vec![0; len];
+    draft.write(&mut bytes, NAME.identity(Kind::Leaf, AT));
+    use_all(&bytes, &mut Dice::new(1));
+    // The same with a sum that is not bounded.
+    let mut wide = bytes.clone();
+    wide[14] = 1;
+    reseal(&mut wide);
+    assert!(Leaf::parse(&wide, NAME, AT).is_err());
 }
 
 #[test]
 fn flags_that_are_reserved_are_refused() {
     let bytes = small();
-    let at = 91;
+    let at = 102;
     assert_eq!(bytes[at], INLINE);
     for flags in (0..=u8::MAX).filter(|flags| *flags != INLINE) {
         let mut newer = bytes.clone();

@@ -8,9 +8,9 @@
 //! [`NodeCache`](crate::cache::NodeCache); a [`LevelCursor`] walks through the leaves in key order
 //! and reads ahead.
 //!
-//! Reading order: [`format`](mod@format) (a segment as a whole, and its footer), [`leaf`], [`index`],
-//! [`builder`], [`reader`], [`stand`] (what all cursors share), [`cursor`]; then [`tree`] (index nodes
-//! across segments), [`tree_builder`], [`tree_cursor`]. [`pointers`] changes the pointers of a finished
+//! Reading order: [`format`](mod@format) (a segment as a whole, and its footer), [`leaf`], `record`,
+//! `draft` (a leaf that is being filled), [`index`], [`builder`], [`reader`], [`stand`] (what all cursors
+//! share), [`cursor`]; then [`tree`] (index nodes across segments), [`tree_builder`], [`tree_cursor`]. [`pointers`] changes the pointers of a finished
 //! segment.
 //!
 //! Every byte that is read is checked before it is believed (I2): leaves, index, filter and footer
@@ -20,11 +20,13 @@
 
 pub mod builder;
 pub mod cursor;
+mod draft;
 pub mod format;
 pub mod index;
 pub mod leaf;
 pub mod pointers;
 pub mod reader;
+mod record;
 pub mod stand;
 pub mod tree;
 pub mod tree_builder;

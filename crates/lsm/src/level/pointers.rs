@@ -14,7 +14,7 @@
 use argosy_base::{Kind, Pointer};
 
 use super::format::{FOOTER_BYTES, Footer};
-use super::leaf::{self, Record};
+use super::leaf;
 use super::{Form, LevelError, SegmentName};
 
 /// Where a pointer leads.
@@ -114,7 +114,7 @@ impl Node {
         }
         let before = visited.changed;
         for slot in 0..leaf::slot_count(node) {
-            let record = leaf::slot_at(node, slot).and_then(|at| Record::decode(node, at));
+            let record = leaf::record_at(node, slot);
             let record = record.ok_or_else(|| damaged("a node's record is malformed"))?;
             let Some(range) = record.pointer_range() else {
                 continue;

@@ -7,7 +7,8 @@
 use argosy_base::KeyRange;
 
 use super::Entry;
-use super::leaf::{Leaf, Record};
+use super::leaf::Leaf;
+use super::record::Record;
 
 /// The parameter of walks from the highest key down. Those without go up.
 pub const DOWN: bool = true;
@@ -142,14 +143,16 @@ impl<const DOWN: bool> Stand<DOWN> {
     /// The present key, or `None` at the end.
     #[inline]
     pub(super) fn key(&self) -> Option<&[u8]> {
-        self.leaf.as_ref().map(|leaf| self.record.key(leaf.bytes()))
+        self.leaf
+            .as_ref()
+            .map(|leaf| self.record.key(leaf.records()))
     }
 
     /// What the present key is bound to.
     #[inline]
     pub(super) fn entry(&self) -> Entry<'_> {
         let leaf = self.leaf.as_ref().expect("the cursor is not at its end");
-        self.record.entry(leaf.bytes())
+        self.record.entry(leaf.records())
     }
 
     /// The present slot.

@@ -237,7 +237,7 @@ fn a_key_out_of_order_is_a_bug() {
 fn tiny() -> (Model, BuiltSegment) {
     let mut dice = Dice::new(11);
     let mut model = model(Shape::Hashed, 30, &mut dice);
-    model.extend(testing::model(Shape::LongCommon, 12, &mut dice));
+    model.extend(testing::model(Shape::LongCommon, 40, &mut dice));
     let mut built = build(&model, SMALL);
     assert_eq!(built.len(), 1);
     let built = built.remove(0);
@@ -360,7 +360,7 @@ fn leaves_that_the_index_does_not_know_are_refused() {
 #[test]
 fn tied_leaves_that_overlap_are_refused() {
     let keys = |from: usize| -> Model {
-        (from..from + 60)
+        (from..from + 200)
             .map(|number| {
                 let key = format!("{}{number:04}", "x".repeat(100));
                 (key.into_bytes(), OwnedEntry::Tombstone)

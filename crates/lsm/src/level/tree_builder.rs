@@ -19,8 +19,9 @@ use argosy_base::{Epoch, Kind, Pointer, RegionId, SegmentNumber};
 use argosy_device::Buffer;
 
 use super::builder::{BuiltSegment, Geometry, NodePlace, with_footer};
+use super::draft::Draft;
 use super::format::{FOOTER_BYTES, Footer, NODE_BYTES_MIN, Table};
-use super::leaf::{self, shared_len};
+use super::leaf::shared_len;
 use super::tree::{Form, Tree};
 use super::{Entry, SegmentName};
 
@@ -53,48 +54,31 @@ impl Child {
 #[derive(Debug, Default)]
 struct OpenNode {
     children: Vec<Child>,
-    /// Bytes of the records.
-    records: usize,
+    /// The same.
+    draft: Draft,
 }
 
 impl OpenNode {
-    /// Bytes of a node with these records and that many slots.
-    const fn bytes(records: usize, count: usize) -> usize {
-        leaf::HEADER_BYTES + count * leaf::SLOT_BYTES + records
-    }
-
     /// Adds a child, or gives it back where the node is full: two always fit.
     fn push(&mut self, child: Child, node_bytes: usize) -> Result<(), Child> {
-        let records = self.records + leaf::record_len(&child.separator, &child.entry());
-        let count = self.children.len() + 1;
-        if count > 2 && Self::bytes(records, count) > node_bytes {
+        let grown = self.draft.with(&child.separator, &child.entry());
+        if self.children.len() >= 2 && (grown.bytes() > node_bytes || grown.is_too_wide()) {
             return Err(child);
         }
-        self.records = records;
+        self.draft.push(&child.separator, &child.entry(), grown);
         self.children.push(child);
         Ok(())
     }
 
     /// Bytes that the node takes.
     fn len(&self, node_bytes: usize) -> usize {
-        let least = Self::bytes(self.records, self.children.len());
+        let least = self.draft.lengths().bytes();
         least.next_multiple_of(NODE_BYTES_MIN).max(node_bytes)
     }
 
     /// Writes the node into `out`, zeros, which is as long.
     fn write(&self, out: &mut [u8], name: SegmentName, offset: u32) {
-        let mut floor = out.len();
-        for (slot, child) in self.children.iter().enumerate() {
-            let entry = child.entry();
-            let end = floor;
-            floor -= leaf::record_len(&child.separator, &entry);
-            leaf::write_record(&mut out[floor..end], &child.separator, &entry);
-            let slot = leaf::HEADER_BYTES + slot * leaf::SLOT_BYTES;
-            let offset = u16::try_from(floor).expect("an offset in a node fits its slot");
-            out[slot..slot + 2].copy_from_slice(&offset.to_le_bytes());
-        }
-        let identity = name.identity(Kind::Index, offset);
-        leaf::seal(out, self.children.len(), floor, identity);
+        self.draft.write(out, name.identity(Kind::Index, offset));
     }
 }
 

@@ -492,12 +492,16 @@ fn the_format_never_changes() {
     assert_eq!((made.tree.height, made.index.len()), (1, 1));
     let node = &bytes.bytes[..512];
     assert_eq!(made.tree.root.to_raw(), (built.name.number.0) << 21);
-    // Ascending from the floor: the last child first. 2, key_len, len 512, separator, pointer.
+    // Ascending from the floor: the last child first. 2, key_len, len 512, pointer; the separator's
+    // first byte is what all have in common, its second is in the slot.
     let floor = u16::from_le_bytes([node[6], node[7]]) as usize;
-    let last = &node[floor..floor + 14];
+    let last = &node[floor..floor + 12];
     assert_eq!(last[..4], [2, 2, 0x80, 4], "a pointer to 512 bytes");
-    assert_eq!(last[4..6], made.leaves[0].0.nodes.last().unwrap().separator);
-    let at = Pointer::from_raw(u64::from_le_bytes(last[6..14].try_into().unwrap()));
+    let separator = &made.leaves[0].0.nodes.last().unwrap().separator;
+    assert_eq!(node[floor - 1], separator[0]);
+    let slot = 16 + 8 * (made.leaves[0].0.nodes.len() - 1);
+    assert_eq!(node[slot + 7], separator[1]);
+    let at = Pointer::from_raw(u64::from_le_bytes(last[4..12].try_into().unwrap()));
     assert_eq!(
         at,
         Pointer::new(
@@ -510,7 +514,7 @@ fn the_format_never_changes() {
         (made.leaves[0].0.nodes.len() as u16).to_le_bytes()
     );
     let footer = &bytes.bytes[bytes.bytes.len() - 128..];
-    assert_eq!(footer[8..12], [2, 0, 0, 0], "the format");
+    assert_eq!(footer[8..12], [3, 0, 0, 0], "the format");
     assert_eq!(footer[72], 2, "height 1");
     let leaves = &made.leaves[0].1.bytes;
     assert_eq!(leaves[leaves.len() - 128 + 72], 1, "leaves");
