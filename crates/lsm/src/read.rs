@@ -142,13 +142,15 @@ pub struct Reading {
     pub filters: FilterCounts,
 }
 
-/// What filters of level segments did for gets. Relaxed: nothing is ordered by the counters.
+/// What filters of level segments did for gets, and what scans did without. Relaxed: nothing is ordered by the counters.
 #[derive(Debug, Default)]
 pub struct FilterCounts {
     /// Segments that were not read because their filter knew that they do not have the key.
     pub spared: AtomicU64,
     /// Segments that were read in vain.
     pub misled: AtomicU64,
+    /// Runs in which scans began.
+    pub entered: AtomicU64,
 }
 
 impl FilterCounts {
@@ -303,6 +305,7 @@ impl ReadView {
         let mut sources: Vec<Box<dyn Source + Send>> = Vec::new();
         let in_places = self.version.addresses() == AddressMode::Rewrite;
         let resolve = in_places.then(|| Arc::clone(&self.version));
+        let mut runs = 0;
         if !range.is_empty() {
             for table in &self.memtables {
                 sources.push(if DOWN {
@@ -331,8 +334,10 @@ impl ReadView {
                     resolve: resolve.clone(),
                 };
                 sources.push(Box::new(RunSource::<DOWN>::either_way(run, input)?));
+                runs += 1;
             }
         }
+        reading.filters.entered.fetch_add(runs, Ordering::Relaxed);
         Ok(RangeScan {
             merge: Merge::either_way(sources),
             view: Arc::clone(self),

@@ -73,7 +73,7 @@ pub struct Settings {
     pub window_slots: usize,
     /// How many times larger a level may be than the one above it; at least 2.
     pub growth_factor: u32,
-    /// Sorted runs in L1 that start a compaction into L2.
+    /// Sorted runs in L1 that start a compaction into L2; fewer do once reads have paid for it.
     pub l1_runs: usize,
     /// Sorted runs in L1 at which writers wait.
     pub l1_runs_max: usize,
@@ -117,8 +117,8 @@ impl Default for Settings {
             window_bytes: 512 << 10,
             window_slots: 4,
             growth_factor: 8,
-            l1_runs: 4,
-            l1_runs_max: 12,
+            l1_runs: 12,
+            l1_runs_max: 24,
             placement: Placement::Hybrid,
             addresses: AddressMode::Logical,
             small_bytes: 100,

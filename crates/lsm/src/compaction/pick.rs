@@ -2,7 +2,7 @@
 //! [`Choice`].
 //!
 //! 1. Every level has a *score*: how full it is, in hundredths. L1 counts its sorted runs, since
-//!    each of them costs a read; the levels below count bytes against a target that grows by the
+//!    each of them costs a read, and is full when reads have paid for a merge; the levels below count bytes against a target that grows by the
 //!    growth factor from level to level. Below 100 everywhere, nothing is to be done.
 //! 2. In the fullest level the part begins with the oldest segment (in L1: with the first segment
 //!    of the oldest run) and takes its neighbours to the right until the input reaches
@@ -53,6 +53,8 @@ pub struct Shape<'a> {
 pub struct Policy {
     /// Sorted runs of L1 that start a compaction.
     pub l1_runs: usize,
+    /// Reads have paid for merging them, however many they are.
+    pub l1_paid: bool,
     /// How many times larger a level may be than the one above.
     pub growth_factor: u32,
     /// Bytes of L0, from which the targets grow.
@@ -178,7 +180,9 @@ fn packed(shape: &Shape<'_>, policy: &Policy) -> Option<(u8, KeyRange)> {
 pub fn score(shape: &Shape<'_>, policy: &Policy, level: u8) -> u64 {
     let runs = runs(shape, level);
     if level == 1 {
-        return runs.len() as u64 * 100 / policy.l1_runs as u64;
+        let by_runs = runs.len() as u64 * 100 / policy.l1_runs as u64;
+        let is_due = policy.l1_paid && runs.len() > 1;
+        return if is_due { by_runs.max(100) } else { by_runs };
     }
     let bytes: u64 = runs.iter().flatten().map(|piece| piece.bytes).sum();
     let target = target_bytes(policy, level);
@@ -188,6 +192,15 @@ pub fn score(shape: &Shape<'_>, policy: &Policy, level: u8) -> u64 {
     } else {
         bytes.saturating_mul(100) / target.max(1)
     }
+}
+
+/// What reads have to pay for a merge of L1, in bytes: all that it and L2 hold. `None` where L1 has
+/// one run, or none.
+#[must_use]
+pub fn l1_price(shape: &Shape<'_>) -> Option<u64> {
+    let both = [runs(shape, 1), runs(shape, 2)];
+    let pieces = both.iter().flat_map(|runs| runs.iter().flatten());
+    (both[0].len() > 1).then(|| pieces.map(|piece| piece.bytes).sum())
 }
 
 /// Bytes that `level`, 2 or below, may hold.

@@ -76,6 +76,7 @@ fn scripts() {
             };
             let policy = Policy {
                 l1_runs: usize::try_from(number("runs", 2)).unwrap(),
+                l1_paid: number("paid", 0) == 1,
                 growth_factor: u32::try_from(number("growth", 4)).unwrap(),
                 l0_bytes: number("l0", 10),
                 part_bytes: number("part", 30),

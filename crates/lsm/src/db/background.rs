@@ -8,6 +8,7 @@
 //! 2. *Commits*: edits that became durable take effect: the new version is shown to readers, the
 //!    retired memtable leaves, log segments may be written, the observer hears of it.
 //! 3. *Space*: where the device is full, what may free some is begun ([`space`](super::space)).
+//!    What reads have paid towards a merge is counted ([`paid`](super::paid)).
 //! 4. *Jobs*: memtables become runs, and levels are merged ([`jobs`](super::jobs)).
 //! 5. *Upkeep* (`upkeep`): log segments that ended are sealed, new ones are declared before they are
 //!    needed, and so are segment numbers.
@@ -101,6 +102,7 @@ impl Background {
         let mut made = self.step_logs(lsm, now)?;
         made |= self.step_commits(lsm)?;
         self.look_for_space(lsm, now);
+        self.look_for_payment(lsm);
         made |= self.step_jobs(lsm)?;
         made |= self.collect(lsm)?;
         made |= self.upkeep(lsm)?;

@@ -18,12 +18,13 @@ use argosy_base::{Epoch, KeyRange, Lsn};
 use argosy_device::Purpose;
 use argosy_engine::{EngineError, LogEnd, Observer};
 
+use super::paid::Paid;
 use super::space::Space;
 use super::stats::Counts;
 use super::trim::{LastLsns, reach, trim};
 use super::writer::Frozen;
 use crate::compaction::build::{Below, Build, Pointers, Shape, Stepped, Target, Tools};
-use crate::compaction::pick::{Choice, Policy, pick};
+use crate::compaction::pick::{Choice, Policy, l1_price, pick};
 use crate::compaction::plan::{Plan, move_down, shape};
 use crate::compaction::sources::{MemtableSource, RunReading, RunSource};
 use crate::compaction::whole::pick_whole;
@@ -95,6 +96,7 @@ pub(crate) struct Jobs {
     collects: bool,
     /// What is done about a device that is full.
     pub(crate) space: Space,
+    pub(super) paid: Paid,
     pub(crate) lasts: LastLsns,
     next_run: u64,
     /// The flush or the compaction goes first in the next step.
@@ -110,6 +112,7 @@ impl Jobs {
             at_rest: false,
             collects: false,
             space: Space::default(),
+            paid: Paid::default(),
             lasts: LastLsns::new(last),
             next_run: next_run(storage),
             compaction_first: false,
@@ -279,6 +282,7 @@ impl Jobs {
         let settings = site.settings;
         let policy = Policy {
             l1_runs: settings.l1_runs,
+            l1_paid: self.paid.is_due(),
             growth_factor: settings.growth_factor,
             l0_bytes: settings.l0_bytes as u64,
             part_bytes: settings.compaction_part_bytes,
@@ -291,13 +295,15 @@ impl Jobs {
             },
             pack_segments: self.space.pack_segments(),
         };
+        let shape = shape(&head);
         let choice = match settings.compaction {
-            Way::Partial => pick(&shape(&head), &policy),
-            Way::WholeLevel => pick_whole(&shape(&head), &policy),
+            Way::Partial => pick(&shape, &policy),
+            Way::WholeLevel => pick_whole(&shape, &policy),
         };
         match choice {
             Choice::Rest => {
                 self.at_rest = true;
+                self.paid.rests(l1_price(&shape));
                 Ok(Made::Nothing)
             }
             Choice::Move { level, segments } => {

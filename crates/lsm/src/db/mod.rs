@@ -22,6 +22,7 @@ mod condition;
 pub(crate) mod gc;
 pub(crate) mod jobs;
 mod logflush;
+mod paid;
 pub mod promote;
 pub(crate) mod replay;
 mod source;

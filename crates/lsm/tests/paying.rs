@@ -1,0 +1,109 @@
+//! Sorted runs of L1 run up while nothing reads, and are merged once reads have paid for it.
+
+#![allow(clippy::unwrap_used, reason = "a test may stop there")]
+
+mod common;
+
+use argosy_base::{Direction, KeyRange};
+use argosy_engine::conformance::Host;
+use argosy_engine::{Engine, WriteBatch, WriteOptions};
+use argosy_lsm::{Lsm, Settings};
+use common::{Machine, tiny, tiny_whole};
+
+const RUNS: u64 = 5;
+const PAIRS: u64 = 200;
+
+fn key(number: u64) -> Vec<u8> {
+    format!("{number:06}").into_bytes()
+}
+
+/// An engine with so many runs in L1, all over the same keys, and nothing else; at rest.
+fn with_runs(settings: Settings) -> (Machine, Lsm) {
+    let settings = Settings {
+        l1_runs: 8,
+        l1_runs_max: 10,
+        ..settings
+    };
+    let mut machine = Machine::new(settings, 1024, 1);
+    let engine = machine.open();
+    for run in 0..RUNS {
+        for number in 0..PAIRS {
+            let mut batch = WriteBatch::new();
+            batch.put(&key(number * RUNS + run), &[7; 20]).unwrap();
+            engine.write(&batch, WriteOptions::default()).unwrap();
+        }
+        assert!(engine.freeze_now());
+        rest(&mut machine, &engine);
+    }
+    assert_eq!(runs(&engine), [RUNS]);
+    (machine, engine)
+}
+
+fn rest(machine: &mut Machine, engine: &Lsm) {
+    machine.step(engine);
+    while engine.background_pending() > 0 {
+        machine.step(engine);
+    }
+}
+
+/// Sorted runs of each level that has some.
+fn runs(engine: &Lsm) -> Vec<u64> {
+    let levels = engine.stats().levels;
+    let runs = levels.iter().map(|level| level.runs as u64);
+    runs.filter(|runs| *runs > 0).collect()
+}
+
+fn segment_bytes(engine: &Lsm) -> u64 {
+    let levels = engine.stats().levels;
+    levels.iter().map(|level| level.bytes).sum()
+}
+
+#[test]
+fn gets_pay_for_a_merge() {
+    for settings in [tiny(), tiny_whole()] {
+        let (mut machine, engine) = with_runs(settings);
+        let price = segment_bytes(&engine);
+        let mut gets = 0;
+        while runs(&engine) == [RUNS] {
+            for number in 0..100 {
+                let found = engine.get(&key(number * 7 % (PAIRS * RUNS))).unwrap();
+                assert!(found.value.is_some());
+            }
+            gets += 100;
+            rest(&mut machine, &engine);
+            assert!(gets < 100_000, "it is merged at some time");
+        }
+        // One get looks at a filter of each newer run: two of five on average, 16 bytes each, and of
+        // these four in five count.
+        let least = price / (RUNS * 16);
+        assert!(gets >= least, "{gets} gets paid for {price} bytes");
+        assert!(runs(&engine).iter().all(|runs| *runs == 1));
+        let merged = engine.stats().compactions;
+        for number in 0..PAIRS * RUNS {
+            assert!(engine.get(&key(number)).unwrap().value.is_some());
+        }
+        rest(&mut machine, &engine);
+        assert_eq!(engine.stats().compactions, merged, "one run costs nothing");
+    }
+}
+
+#[test]
+fn scans_pay_for_a_merge() {
+    let (mut machine, engine) = with_runs(tiny());
+    let price = segment_bytes(&engine);
+    let mut scans = 0;
+    while runs(&engine) == [RUNS] {
+        let range = KeyRange::new(key(scans), None);
+        let mut scan = engine.snapshot().scan(&range, Direction::Up).unwrap();
+        assert_eq!(scan.next().unwrap().unwrap().0, key(scans));
+        scans += 1;
+        rest(&mut machine, &engine);
+    }
+    // A scan begins in a leaf of each run, at 32 looks of 16 bytes.
+    let paid = scans * (RUNS - 1) * 32 * 16;
+    assert!(
+        paid >= price && paid < 2 * price,
+        "{scans} scans, {price} bytes"
+    );
+    assert_eq!(runs(&engine), [1]);
+}
