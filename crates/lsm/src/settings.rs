@@ -184,10 +184,10 @@ impl Settings {
         u32::try_from(reserve).unwrap_or(u32::MAX)
     }
 
-    /// Lets memtables stand for at most a sixteenth of a device of `segments` segments each, so that
+    /// Lets memtables stand for at most a 32nd of a device of `segments` segments each, so that
     /// logs find room beside what lives.
     pub(crate) fn fit_device(&mut self, segments: u32) {
-        let share = u64::from(segments) * self.segment_bytes as u64 / 16;
+        let share = u64::from(segments) * self.segment_bytes as u64 / 32;
         self.l0_log_bytes = self.l0_log_bytes.min(share.max(4096));
     }
 

@@ -104,7 +104,12 @@ impl Background {
         self.look_for_space(lsm, now);
         self.look_for_payment(lsm);
         made |= self.step_jobs(lsm)?;
-        made |= self.collect(lsm)?;
+        for _ in 0..self.gc.steps() {
+            if !self.collect(lsm)? {
+                break;
+            }
+            made = true;
+        }
         made |= self.upkeep(lsm)?;
         lsm.pending.store(self.pending(), Ordering::Relaxed);
         let due = self.next_flush.map(|at| at.since(now));

@@ -187,10 +187,17 @@ impl Episode {
     }
 }
 
-/// Whether a region collects: begun beyond the bound, ended well below.
+/// Most steps of collecting in one step of the background.
+const STEPS_MAX: usize = 8;
+
+/// Whether a region collects: begun beyond the bound, ended well below. And how much: the further it
+/// is beyond, the more collecting is done between two looks at the logs, so that writers, who wait for
+/// these, become slower by and by and not at once.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Pressure {
     collecting: bool,
+    /// Twice the goal, in quarters of what is allowed beside what lives.
+    level: u64,
 }
 
 impl Pressure {
@@ -200,10 +207,17 @@ impl Pressure {
         let slack = (bound - census.live()) / 4;
         self.collecting &= census.allocated + slack > bound;
         self.collecting |= census.allocated > bound;
-        match self.collecting {
+        let goal = match self.collecting {
             true => census.allocated + slack - bound,
             false => 0,
-        }
+        };
+        self.level = goal.saturating_mul(2) / slack.max(1);
+        goal
+    }
+
+    /// Steps of collecting that are due in one step of the background.
+    pub(crate) fn steps(&self) -> usize {
+        usize::try_from(self.level).map_or(STEPS_MAX, |level| level.clamp(1, STEPS_MAX))
     }
 }
 

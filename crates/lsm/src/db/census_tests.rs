@@ -76,13 +76,15 @@ fn collecting_ends_well_below_the_bound() {
             level_bytes: 800,
             ..Census::default()
         };
-        pressure.goal(&census, &settings)
+        (pressure.goal(&census, &settings), pressure.steps())
     };
-    assert_eq!(goal(1200), 0);
-    assert_eq!(goal(1201), 101);
-    assert_eq!(goal(1150), 50);
-    assert_eq!(goal(1100), 0);
-    assert_eq!(goal(1200), 0);
+    assert_eq!(goal(1200), (0, 1));
+    assert_eq!(goal(1201), (101, 2));
+    assert_eq!(goal(1150), (50, 1));
+    assert_eq!(goal(1100), (0, 1));
+    assert_eq!(goal(1200), (0, 1));
+    assert_eq!(goal(1400), (300, 6));
+    assert_eq!(goal(9000), (7900, 8));
 }
 
 /// What was moved is not moved again for being as loose as before.

@@ -26,7 +26,8 @@
 //! Only who serves a region moves; backups get the moved values as log records like all others. A
 //! backup that builds its own levels takes the census of its own version, and merges.
 //!
-//! Bounded: a step looks at about [`Settings::step_bytes`] of a victim, or writes as much; one window of
+//! Bounded: a step (of which up to eight are made at a time, the further the region is beyond its
+//! bound) looks at about [`Settings::step_bytes`] of a victim, or writes as much; one window of
 //! it is in memory. A move finds room in windows and memtable or waits like any writer, and on a full
 //! device its log segments come out of the reserve, as the output of flushes does. What is forgotten in
 //! a crash is which victims were read to their end: they are read once more, and nothing in them lives.
@@ -140,6 +141,11 @@ pub(super) struct Gc {
 }
 
 impl Gc {
+    /// Steps that are due in one step of the background.
+    pub(super) fn steps(&self) -> usize {
+        self.pressure.steps()
+    }
+
     /// Victims under way.
     pub(super) fn pending(&self) -> usize {
         usize::from(self.victim.is_some())
