@@ -2,10 +2,12 @@
 //!
 //! 1. The logs are read once more, and what is not in the levels goes into memtables ([`Tables`]).
 //! 2. What was in windows only is written to the device.
-//! 3. The *cut*: an edit seals every log segment at the end of what was found, so that nothing past
+//! 3. Where the replica built its own levels, its edits become the group's: an edit states its version
+//!    anew, with a number above any of either sequence.
+//! 4. The *cut*: an edit seals every log segment at the end of what was found, so that nothing past
 //!    it is ever read again, and reserves segment numbers that no one has used. It commits only
 //!    when all of that is durable (I3).
-//! 4. New log segments begin the chains anew. An engine that is alone declares them at once; one
+//! 5. New log segments begin the chains anew. An engine that is alone declares them at once; one
 //!    that has backups waits until all of them have the cut.
 
 use std::sync::Arc;
@@ -19,7 +21,7 @@ use super::trim::{LastLsns, reach, trim};
 use super::upkeep::tail_purpose;
 use super::{Lsm, Parts};
 use crate::cache::NodeCache;
-use crate::edit::LogSegment;
+use crate::edit::{Edit, LogSegment};
 use crate::log::segment::Writer as WriterName;
 use crate::log::{Geometry, LogTail, LogWindows, Recovered, Recovery, Replayed, recover};
 use crate::replica::{self, Replica, ReplicaError, Slots, Survivors};
@@ -51,6 +53,7 @@ impl Lsm {
         let settings = storage.settings().clone();
         let mut tables = Tables::new(&settings);
         let recovered = replay(&storage, &windows, &mut tables)?;
+        join_group(&mut storage)?;
         let mut edits = cut(&mut storage, service.epoch, &recovered)?;
         let mut tails = Vec::new();
         if service.observer.is_none() {
@@ -192,6 +195,23 @@ fn replay(
         .last
         .max(Lsn(version.replay_from().0.saturating_sub(1)));
     Ok(recovered)
+}
+
+/// Ends the sequence of edits of a member that built its own levels; see the
+/// [`replica`](crate::replica).
+fn join_group(storage: &mut Storage) -> Result<(), ReplicaError> {
+    let version = Arc::clone(storage.current());
+    if !version.builds_levels() {
+        return Ok(());
+    }
+    let edit = Edit {
+        seq: version.seq().max(version.group_edit()).next(),
+        follows: None,
+        ..storage.checkpoint_edit()
+    };
+    storage.commit(&edit)?;
+    storage.settle()?;
+    Ok(())
 }
 
 /// Makes what was found durable and commits the cut.

@@ -10,7 +10,7 @@ use argosy_engine::Engine;
 
 use super::Lsm;
 use crate::addresses::{goes_out, translate_out};
-use crate::edit::{LogPoint, LogSegment};
+use crate::edit::{Edit, LogPoint, LogSegment};
 use crate::level::LevelError;
 use crate::log::LogWindows;
 use crate::snapshot::LsmSnapshot;
@@ -97,8 +97,12 @@ impl Lsm {
             let points: Vec<_> = points.filter(|point| point.to > 0).collect();
             (version, points)
         };
-        let mut edit = version.checkpoint();
-        edit.log_points = points;
+        let edit = Edit {
+            log_points: points,
+            // Numbers of its own are of no meaning to others.
+            own_mark: None,
+            ..version.checkpoint()
+        };
         (edit.seq, edit.encode(), Pinned(version))
     }
 

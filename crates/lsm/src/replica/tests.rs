@@ -972,3 +972,6 @@ mod places;
 
 #[path = "crash_tests.rs"]
 mod crashes;
+
+#[path = "promote_tests.rs"]
+mod promotions;
