@@ -14,7 +14,8 @@
 //! x?     := 0 | 1 x
 //! ```
 //!
-//! Keys, values and texts are byte strings: a length as a variable-length integer, then bytes.
+//! Keys, values and texts are byte strings: a length as a variable-length integer, then bytes. What is not
+//! in the grammar is refused; an addition to it is another version of the message ring.
 
 use alloc::vec::Vec;
 

@@ -40,7 +40,8 @@
 //! backup under an attempt, and ahead of each Edit those that the edit adds. In fetched bytes
 //! pointers hold segment numbers in any case.
 //!
-//! Unknown kinds, and payloads that end early or late, are refused.
+//! Unknown kinds, and payloads that end early or late, are refused. What messages may say is part of the
+//! ring's version: a server never gets to see one of another version.
 
 use alloc::vec::Vec;
 

@@ -63,8 +63,10 @@ pub const HEADER_SIZE: usize = 32;
 /// Bytes of the mark at the end of a message.
 const END_SIZE: usize = 8;
 
-/// Version of the message format.
-const VERSION: u8 = 2;
+/// Version of the message format, what payloads may say included (`message`, `call`): whoever adds to
+/// that raises it, so that a server that does not know the addition says so, and does not call it
+/// damage. 2: pointers may hold places. 3: backups may build levels; scans may go down.
+const VERSION: u8 = 3;
 
 /// The first two bytes of every header. Not zero, so that free space is not a message.
 const MARK: u16 = 0xa650;
@@ -104,7 +106,10 @@ pub enum RingError {
         found: u64,
     },
     /// The writer speaks another version of the format.
-    #[error("ring messages of version {found}, but only version {VERSION} is known")]
+    #[error(
+        "ring messages of version {found}, but only version {VERSION} is known here; run the same \
+         release of Argosy on all servers"
+    )]
     Version {
         /// The writer's version.
         found: u8,
