@@ -18,7 +18,7 @@ use argosy_server::node::{LinkSettings, MemoryParts, Node, NodeSettings, World};
 use argosy_server::service::{ReplySink, Response};
 
 use crate::clock::SimClock;
-use crate::coverage::Coverage;
+use crate::coverage::{ADOPTIONS, Coverage, PROMOTIONS, mode_of};
 use crate::mortal::{Mortal, MortalDevice, MortalFabric, MortalWindows};
 use crate::objects::Objects;
 use crate::plan::{Plan, SERVERS, WorldKind};
@@ -403,6 +403,10 @@ impl Cluster {
         coverage.add("offers of checkpoints", counts.offers);
         coverage.add("bytes caught up", counts.catch_up_bytes);
         coverage.add("adoptions", counts.adoptions);
+        let builds = self.map.replication() == Replication::BuildIndex;
+        let mode = mode_of(builds, &self.settings.engine);
+        coverage.add(PROMOTIONS[mode], counts.promotions);
+        coverage.add(ADOPTIONS[mode], counts.adoptions);
         coverage.add("pointers rewritten", counts.rewritten_pointers);
         for region in node.map().regions() {
             if let Some(stats) = node.builder_stats(region.id) {

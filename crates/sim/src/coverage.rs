@@ -3,6 +3,10 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use argosy_base::AddressMode;
+use argosy_lsm::Settings;
+use argosy_lsm::settings::Compaction;
+
 /// What must have happened at least once in a run of many seeds.
 pub const NEEDED: [&str; 47] = [
     "operations",
@@ -54,6 +58,44 @@ pub const NEEDED: [&str; 47] = [
     "pointers rewritten",
 ];
 
+/// Regions that a primary opened, by [mode](mode_of).
+pub const PROMOTIONS: [&str; 8] = [
+    "promotions (send-index, partial, logical)",
+    "promotions (send-index, partial, rewrite)",
+    "promotions (send-index, whole-level, logical)",
+    "promotions (send-index, whole-level, rewrite)",
+    "promotions (build-index, partial, logical)",
+    "promotions (build-index, partial, rewrite)",
+    "promotions (build-index, whole-level, logical)",
+    "promotions (build-index, whole-level, rewrite)",
+];
+
+/// Histories that a primary took over from a backup before that, by [mode](mode_of); with build-index,
+/// what the backup had built.
+pub const ADOPTIONS: [&str; 8] = [
+    "adoptions (send-index, partial, logical)",
+    "adoptions (send-index, partial, rewrite)",
+    "adoptions (send-index, whole-level, logical)",
+    "adoptions (send-index, whole-level, rewrite)",
+    "adoptions (build-index, partial, logical)",
+    "adoptions (build-index, partial, rewrite)",
+    "adoptions (build-index, whole-level, logical)",
+    "adoptions (build-index, whole-level, rewrite)",
+];
+
+/// The place of a mode in [`PROMOTIONS`] and [`ADOPTIONS`].
+#[must_use]
+pub fn mode_of(builds: bool, engine: &Settings) -> usize {
+    let whole = engine.compaction == Compaction::WholeLevel;
+    let rewrite = engine.addresses == AddressMode::Rewrite;
+    4 * usize::from(builds) + 2 * usize::from(whole) + usize::from(rewrite)
+}
+
+/// Everything that must have happened.
+fn needed() -> impl Iterator<Item = &'static str> {
+    NEEDED.into_iter().chain(PROMOTIONS).chain(ADOPTIONS)
+}
+
 /// Counters by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Coverage(BTreeMap<&'static str, u64>);
@@ -67,7 +109,7 @@ impl Coverage {
     /// Adds `count` to a counter of which another process told. One that is not known here is
     /// forgotten.
     pub fn add_named(&mut self, name: &str, count: u64) {
-        if let Some(name) = NEEDED.into_iter().find(|needed| *needed == name) {
+        if let Some(name) = needed().find(|needed| *needed == name) {
             self.add(name, count);
         }
     }
@@ -95,19 +137,54 @@ impl Coverage {
 
     /// The needed counters that are zero.
     pub fn missing(&self) -> impl Iterator<Item = &'static str> + '_ {
-        NEEDED.into_iter().filter(|name| self.get(name) == 0)
+        needed().filter(|name| self.get(name) == 0)
     }
 }
 
 impl fmt::Display for Coverage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for name in NEEDED {
+        for name in needed() {
             writeln!(f, "{:>12}  {name}", self.get(name))?;
         }
-        let others = self.0.iter().filter(|(name, _)| !NEEDED.contains(name));
+        let others = self
+            .0
+            .iter()
+            .filter(|(name, _)| needed().all(|other| other != **name));
         for (name, count) in others {
             writeln!(f, "{count:>12}  {name}")?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mode_that_never_was_is_missing() {
+        let mut coverage = Coverage::default();
+        needed().for_each(|name| coverage.add(name, 1));
+        assert_eq!(coverage.missing().count(), 0);
+        let mut places: Vec<usize> = Vec::new();
+        for builds in [false, true] {
+            for compaction in [Compaction::Partial, Compaction::WholeLevel] {
+                for addresses in AddressMode::ALL {
+                    let engine = Settings {
+                        compaction,
+                        addresses,
+                        ..Settings::default()
+                    };
+                    places.push(mode_of(builds, &engine));
+                }
+            }
+        }
+        places.sort_unstable();
+        assert_eq!(places, [0, 1, 2, 3, 4, 5, 6, 7]);
+        let mut without = Coverage::default();
+        let left_out = PROMOTIONS[6];
+        let others = needed().filter(|name| *name != left_out);
+        others.for_each(|name| without.add_named(name, 2));
+        assert_eq!(without.missing().collect::<Vec<_>>(), [left_out]);
     }
 }

@@ -142,7 +142,7 @@ impl Plan {
         // From streams of their own: what a seed stood for before there were these modes it stands
         // for still.
         let addresses = AddressMode::ALL[Random::new(seed, 6).below(AddressMode::ALL.len())];
-        let compaction = match Random::new(seed, 7).chance(25) {
+        let compaction = match Random::new(seed, 7).chance(35) {
             true => Compaction::WholeLevel,
             false => Compaction::Partial,
         };
@@ -163,7 +163,7 @@ impl Plan {
         let fabric = fabric(&mut random);
         Self {
             kind,
-            builds: Random::new(seed, 7).chance(40),
+            builds: Random::new(seed, 8).chance(40),
             regions,
             objects,
             engine,

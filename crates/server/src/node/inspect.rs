@@ -31,6 +31,8 @@ pub struct NodeCounts {
     pub offers: u64,
     /// Histories adopted from another member.
     pub adoptions: u64,
+    /// Regions that were opened here.
+    pub promotions: u64,
     /// Links that went down.
     pub links_lost: u64,
     /// Level segments whose pointers were rewritten.
@@ -142,6 +144,7 @@ impl Node {
             catch_up_bytes: counters.catch_up_bytes.load(Ordering::Relaxed),
             shipments: counters.shipments.load(Ordering::Relaxed),
             offers: counters.offers.load(Ordering::Relaxed),
+            promotions: counters.promotions.load(Ordering::Relaxed),
             adoptions: counters.adoptions.load(Ordering::Relaxed),
             links_lost: counters.links_lost.load(Ordering::Relaxed),
             rewritten_segments: counters.rewritten_segments.load(Ordering::Relaxed),

@@ -147,6 +147,7 @@ pub(crate) struct Counters {
     pub(crate) shipments: AtomicU64,
     pub(crate) offers: AtomicU64,
     pub(crate) adoptions: AtomicU64,
+    pub(crate) promotions: AtomicU64,
     pub(crate) links_lost: AtomicU64,
     pub(crate) rewritten_segments: AtomicU64,
     pub(crate) rewritten_bytes: AtomicU64,

@@ -545,6 +545,8 @@ impl PrimaryDriver {
                     ..Position::default()
                 };
                 self.last = lsn;
+                let counters = &context.node.counters;
+                counters.promotions.fetch_add(1, Ordering::Relaxed);
                 self.stage = Stage::Serving(Arc::clone(&engine));
                 context.serve(self.region, engine);
                 tracing::info!(region = self.region.0, lsn = position.lsn.0, "region open");
