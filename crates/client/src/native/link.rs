@@ -192,3 +192,54 @@ fn lost(what: String) -> ClientError {
         outcome: argosy_base::Outcome::NotApplied,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+    use std::sync::atomic::Ordering;
+    use std::thread;
+
+    use argosy_wire::native::ASLEEP_AT;
+
+    use super::super::channel::tests::{PUT, channel, rings};
+    use super::*;
+
+    struct Still;
+
+    impl Clock for Still {
+        fn now(&self) -> Instant {
+            Instant::from_nanos(1)
+        }
+
+        fn thread_cpu(&self) -> Duration {
+            Duration::ZERO
+        }
+    }
+
+    /// What is laid in one channel is rung for while another is being opened.
+    #[test]
+    fn ringing_does_not_wait_for_a_connection_that_another_thread_opens() {
+        let name = format!("argosy-link-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let listener = UnixListener::bind(&path).unwrap();
+        let link = Link::new(path.clone());
+        let (usual, theirs, mut there) = channel();
+        link.lock().usual = Some(Arc::clone(&usual));
+        theirs.sign(ASLEEP_AT).store(1, Ordering::SeqCst);
+        usual.lay(&PUT).unwrap();
+
+        let deadline = Instant::from_nanos(1) + Duration::from_secs(60);
+        thread::scope(|scope| {
+            let opening = scope.spawn(|| link.channel(Size::Large, &Still, deadline).is_err());
+            // It has connected, and waits for a welcome that does not come.
+            let met = listener.accept().unwrap();
+            link.ring();
+            assert!(link.lock().meeting, "the other thread has not come back");
+            assert_eq!(rings(&mut there), 1);
+            drop(met);
+            assert!(opening.join().unwrap(), "it was not welcome");
+        });
+        assert!(!link.lock().meeting);
+        std::fs::remove_file(&path).unwrap();
+    }
+}
