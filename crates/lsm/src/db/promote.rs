@@ -197,8 +197,7 @@ fn replay(
     Ok(recovered)
 }
 
-/// Ends the sequence of edits of a member that built its own levels; see the
-/// [`replica`](crate::replica).
+/// Ends the sequence of edits of a member that built its own levels: see [`replica`].
 fn join_group(storage: &mut Storage) -> Result<(), ReplicaError> {
     let version = Arc::clone(storage.current());
     if !version.builds_levels() {
