@@ -50,6 +50,8 @@ pub struct Mutants {
     pub skip_rewrite: bool,
     /// Garbage collection moves values although their keys were written meanwhile.
     pub move_unconditionally: bool,
+    /// Short segments are not packed into fewer when the device is full.
+    pub skip_packing: bool,
 }
 
 /// Settings of one region's storage.

@@ -11,6 +11,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
 use argosy_base::{EditSeq, LogKind, Lsn, SegmentNumber};
+use argosy_device::Room;
 use argosy_engine::conformance::Host;
 use argosy_engine::{
     BusyReason, EditNotice, Engine, EngineError, FlushRange, LogEnd, Observer, SealedSegment,
@@ -303,6 +304,32 @@ fn a_segment_that_is_refused_holds_the_compaction() {
     assert!(watched.engine.stats().flushes > 0);
     let heard = watched.listener.heard();
     assert!(heard.edits.iter().any(|edit| !edit.added.is_empty()));
+}
+
+/// Where little is left, a member may have no room for the outputs of two jobs: one waits for the other.
+#[test]
+fn with_little_room_jobs_wait_for_the_members() {
+    for (free, alone) in [(200, false), (30, true)] {
+        let settings = Settings {
+            window_slots: 64,
+            l0_bytes: 64 << 10,
+            l1_runs: 8,
+            l1_runs_max: 16,
+            ..tiny()
+        };
+        let mut watched = Watched::new(settings);
+        let room = Room { free, reserve: 20 };
+        watched.engine.set_members_room(Some(room));
+        watched.settle_with_edits();
+        watched.fill(100);
+        watched.engine.commit(watched.engine.last_lsn());
+        watched.settle();
+        let outputs = |heard: &Heard| heard.edits.iter().filter(|e| !e.added.is_empty()).count();
+        let began = outputs(&watched.listener.heard());
+        assert_eq!(began == 1, alone, "{began} jobs with {room:?}");
+        watched.settle_with_edits();
+        assert!(outputs(&watched.listener.heard()) > 1);
+    }
 }
 
 /// A group that lies in both logs is announced as a whole: its LSN is named last.

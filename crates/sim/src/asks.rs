@@ -8,6 +8,7 @@ use crate::check::Bound;
 use crate::objects::{Objects, VALUE_BYTES_MIN};
 use crate::plan::{Mix, Plan};
 use crate::random::Random;
+use crate::small::{Aim, Filler};
 
 /// What an object is to be bound to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,6 +78,10 @@ pub struct Chooser {
     large_bytes: usize,
     window_bytes: usize,
     batch_bytes_max: usize,
+    /// What the load is about at present.
+    pub aim: Aim,
+    /// What it fills small devices with, where there are some.
+    filler: Option<Filler>,
 }
 
 /// Bytes of a page of a scan, at most: it has to fit a message.
@@ -97,11 +102,16 @@ impl Chooser {
             large_bytes: engine.large_bytes.min(engine.node_bytes / 4),
             window_bytes: engine.window_bytes,
             batch_bytes_max: (windows / 2).min(engine.l0_bytes).min(40 << 10),
+            aim: Aim::Anything,
+            filler: plan.small.as_ref().map(|small| small.filler.clone()),
         }
     }
 
     /// The request of operation `op`.
     pub fn next(&mut self, objects: &Objects, op: u32) -> Ask {
+        if let Some(ask) = self.aimed(objects, op) {
+            return ask;
+        }
         let Mix {
             get,
             put,
@@ -147,6 +157,22 @@ impl Chooser {
         }
     }
 
+    /// A request that has to do with what the load is about, for most of them.
+    fn aimed(&mut self, objects: &Objects, op: u32) -> Option<Ask> {
+        let percent = match self.aim {
+            Aim::Anything => return None,
+            Aim::Fill => 80,
+            Aim::Empty => 50,
+        };
+        let filler = self.filler.as_mut()?;
+        if !self.random.chance(percent) {
+            return None;
+        }
+        let several = filler.several(objects, &mut self.random);
+        let deletes = self.aim == Aim::Empty;
+        Some(filler.write(objects, &several, (!deletes).then_some(op)))
+    }
+
     fn object(&mut self, objects: &Objects) -> usize {
         if self.random.chance(self.hot_percent) {
             // Every tenth object is hot, so that each region has some.
@@ -159,6 +185,8 @@ impl Chooser {
         let object = self.object(objects);
         let keys = objects.get(object).keys.len();
         let len = self.len().min(self.batch_bytes_max / keys);
+        let small = self.filler.as_ref();
+        let len = small.map_or(len, |filler| len.min(filler.len_max(objects, object)));
         if keys == 1 && self.random.chance(3) {
             return Target {
                 object,

@@ -101,6 +101,8 @@ pub struct Cluster {
     settings: NodeSettings,
     servers: Vec<Server>,
     sessions: u32,
+    /// Segments that each server keeps from writers.
+    reserves: [u32; SERVERS],
 }
 
 /// A planted mistake.
@@ -133,9 +135,12 @@ impl Cluster {
             deadline: plan.deadline,
             mutants: mutants.replication,
         };
-        let servers = (0..SERVERS).map(|_| {
+        let servers = (0..SERVERS).map(|server| {
             let segment = argosy_base::limits::SEGMENT_SIZE as u64;
-            let device = MemoryDevice::eager(SEGMENTS * segment, random.next());
+            let small = plan.small.as_ref();
+            let segments = small.and_then(|small| small.segments[server]);
+            let bytes = segments.unwrap_or(SEGMENTS) * segment;
+            let device = MemoryDevice::eager(bytes, random.next());
             Store::format(&device, &FormatOptions::default()).expect("a new device takes a store");
             let windows = AnonymousWindows::new();
             Server {
@@ -153,6 +158,10 @@ impl Cluster {
             coverage: Coverage::default(),
             settings,
             sessions: 0,
+            reserves: plan
+                .small
+                .as_ref()
+                .map_or([0; SERVERS], |small| small.reserves),
         }
     }
 
@@ -264,7 +273,10 @@ impl Cluster {
             inner: Arc::clone(&machine.device),
             mortal: Arc::clone(mortal),
         };
-        let store = Store::open(Arc::new(device), &StoreSettings::default());
+        let settings = StoreSettings {
+            reserve_segments: self.reserves[server],
+        };
+        let store = Store::open(Arc::new(device), &settings);
         let store = store.map_err(|error| error.to_string())?;
         let windows = MortalWindows {
             inner: Arc::new(machine.windows.clone()),

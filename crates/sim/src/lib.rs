@@ -5,8 +5,8 @@
 //! are asked, many at a time; at the end the answers, the copies and the devices are judged.
 //! `make simulate SEED=7` replays a seed with a log in words.
 //!
-//! Reading order: [`plan`] (what a seed decides), [`run`](mod@run) and `finish` (what happens), [`cluster`]
-//! and [`mortal`] (servers, and how they die), [`objects`], [`asks`], [`load`] and [`judge`] (what clients
+//! Reading order: [`plan`] (what a seed decides), [`run`](mod@run) and `finish` (what happens), [`small`] and
+//! `full` (devices that have no room), [`cluster`] and [`mortal`] (servers, and how they die), [`objects`], [`asks`], [`load`] and [`judge`] (what clients
 //! do), [`check`] (what is possible), [`coverage`] (that it was not for nothing).
 
 #![forbid(unsafe_code)]
@@ -17,6 +17,7 @@ pub mod clock;
 pub mod cluster;
 pub mod coverage;
 mod finish;
+mod full;
 pub mod judge;
 pub mod load;
 pub mod mortal;
@@ -24,6 +25,7 @@ pub mod objects;
 pub mod plan;
 pub mod random;
 pub mod run;
+pub mod small;
 pub mod words;
 
 pub use cluster::Mutants;

@@ -19,6 +19,11 @@ use crate::check::{Access, Bound, prefix};
 use crate::coverage::Coverage;
 use crate::objects::Objects;
 
+mod looks;
+
+pub use looks::Fate;
+pub(crate) use looks::no_space;
+
 /// How a request may be answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expect {
@@ -29,9 +34,6 @@ pub enum Expect {
     /// It has to succeed.
     Success,
 }
-
-/// Writes of one object under way, at most.
-const BUSY_MAX: usize = 5;
 
 /// A request under way.
 #[derive(Clone, Debug)]
@@ -83,7 +85,11 @@ pub struct Load {
     /// The last write that was answered as applied.
     last_applied: Option<u32>,
     /// Bytes of the values of each operation.
-    lens: Vec<usize>,
+    pub(crate) lens: Vec<usize>,
+    /// Devices may be full: then deletes overtake writes that wait for room.
+    deletes_overtake: bool,
+    /// What the last request was told that failed.
+    pub(crate) last_failure: String,
     moment: u64,
 }
 
@@ -93,7 +99,7 @@ pub type Wrong = String;
 impl Load {
     /// Nothing has been asked of these objects.
     #[must_use]
-    pub fn new(objects: usize, regions: usize) -> Self {
+    pub fn new(objects: usize, regions: usize, deletes_overtake: bool) -> Self {
         let history = || History {
             first: Bound::Absent,
             accesses: Vec::new(),
@@ -106,38 +112,10 @@ impl Load {
             busy: vec![0; objects],
             last_applied: None,
             lens: Vec::new(),
+            deletes_overtake,
+            last_failure: String::new(),
             moment: 0,
         }
-    }
-
-    /// The number of the next operation.
-    #[must_use]
-    pub fn next_op(&self) -> u32 {
-        u32::try_from(self.lens.len()).expect("a few thousand operations")
-    }
-
-    /// The last write that was answered as applied.
-    #[must_use]
-    pub const fn last_applied(&self) -> Option<u32> {
-        self.last_applied
-    }
-
-    /// Requests under way, by operation.
-    #[must_use]
-    pub const fn pending(&self) -> &BTreeMap<u32, Pending> {
-        &self.pending
-    }
-
-    /// Whether so many writes of one of these objects are under way that their orders could not be
-    /// looked at any more.
-    #[must_use]
-    pub fn is_crowded(&self, ask: &Ask) -> bool {
-        let Ask::Write { targets, .. } = ask else {
-            return false;
-        };
-        targets
-            .iter()
-            .any(|target| self.busy[target.object] >= BUSY_MAX)
     }
 
     fn take(&mut self, op: u32) -> Option<Pending> {
@@ -223,15 +201,17 @@ impl Load {
                 .entry(region)
                 .or_default()
                 .push((target.object, target.to));
-            let access = self.histories[target.object].accesses.len() - 1;
-            let handed = Handed {
-                object: target.object,
-                access,
-            };
-            self.sessions
-                .entry((session, region))
-                .or_default()
-                .push(handed);
+        }
+        for (region, to) in &by_region {
+            let deletes = to.iter().all(|(_, bound)| *bound == Bound::Absent);
+            if deletes && self.deletes_overtake {
+                continue;
+            }
+            let session = self.sessions.entry((session, *region)).or_default();
+            session.extend(to.iter().map(|(object, _)| Handed {
+                object: *object,
+                access: self.histories[*object].accesses.len() - 1,
+            }));
         }
         let mut places = Vec::new();
         for (region, to) in by_region {
@@ -339,6 +319,19 @@ impl Load {
             return Err(format!("op {op} failed though nothing was wrong: {error}"));
         }
         let write = !pending.accesses.is_empty();
+        if matches!(error, ServiceError::Busy { .. })
+            && outcome != Outcome::NotApplied
+            && !pending.several_regions
+        {
+            return Err(format!(
+                "op {op} found no room, yet is not refused: {error}"
+            ));
+        }
+        self.last_failure = error.to_string();
+        coverage.add(
+            "writes refused for space",
+            u64::from(write && no_space(&self.last_failure)),
+        );
         match outcome {
             Outcome::Applied => return Err(format!("op {op} failed, yet was applied: {error}")),
             Outcome::Unknown => coverage.add("unknown outcomes", u64::from(write)),

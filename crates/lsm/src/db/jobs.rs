@@ -14,7 +14,7 @@
 
 use std::sync::Arc;
 
-use argosy_base::{Epoch, KeyRange, Lsn};
+use argosy_base::{EditSeq, Epoch, KeyRange, Lsn};
 use argosy_device::Purpose;
 use argosy_engine::{EngineError, LogEnd, Observer};
 
@@ -97,6 +97,8 @@ pub(crate) struct Jobs {
     /// What is done about a device that is full.
     pub(crate) space: Space,
     pub(super) paid: Paid,
+    /// The edit of the last job.
+    pub(super) last_edit: EditSeq,
     pub(crate) lasts: LastLsns,
     next_run: u64,
     /// The flush or the compaction goes first in the next step.
@@ -113,6 +115,7 @@ impl Jobs {
             collects: false,
             space: Space::default(),
             paid: Paid::default(),
+            last_edit: storage.head().seq(),
             lasts: LastLsns::new(last),
             next_run: next_run(storage),
             compaction_first: false,
@@ -138,6 +141,17 @@ impl Jobs {
         self.abandon_compaction(storage);
         self.next_run = next_run(storage);
         self.at_rest = false;
+    }
+
+    /// What is done about space at present, and what is under way, in words for a report.
+    pub(crate) fn space_in_words(&self) -> String {
+        format!(
+            "{:?}, at rest: {}, flushing: {}, compacting: {}",
+            self.space,
+            self.at_rest,
+            self.flush.is_some(),
+            self.compaction.is_some()
+        )
     }
 
     /// Jobs under way, and whether a compaction may have to be begun.
@@ -250,6 +264,7 @@ impl Jobs {
     fn flush_edit(&mut self, site: &Site<'_>) -> Edit {
         let flush = self.flush.as_ref().expect("it is done");
         let mut edit = site.storage.next_edit(site.epoch);
+        self.last_edit = edit.seq;
         edit.replay_from = Some(flush.last.next());
         let run = RunId(self.next_run);
         self.next_run += 1;
@@ -289,7 +304,7 @@ impl Jobs {
             segments_max: self.space.part_segments(),
             whole_segments_max: self.space.whole_segments(),
             reclaim: self.space.is_full() || self.collects,
-            pack_bytes: match self.space.is_full() {
+            pack_bytes: match self.space.is_full() && !settings.mutants.skip_packing {
                 true => self.space.pack_bytes(settings.segment_bytes),
                 false => 0,
             },
@@ -308,6 +323,7 @@ impl Jobs {
             }
             Choice::Move { level, segments } => {
                 let mut edit = site.storage.next_edit(site.epoch);
+                self.last_edit = edit.seq;
                 move_down(&head, level, &segments, &mut edit);
                 Counts::add(&site.counts.moves, segments.len() as u64);
                 Ok(Made::Compacted(edit))
@@ -371,7 +387,7 @@ impl Jobs {
             return Ok(Made::Nothing);
         }
         let Some(compaction) = &mut self.compaction else {
-            return if self.at_rest || !self.space.may_compact() {
+            return if self.at_rest || !self.space.may_begin() {
                 Ok(Made::Nothing)
             } else {
                 self.begin_compaction(site)
@@ -395,6 +411,7 @@ impl Jobs {
             self.space.packed(read, build.outputs().len());
         }
         let mut edit = site.storage.next_edit(site.epoch);
+        self.last_edit = edit.seq;
         plan.take_away(&mut edit);
         for segment in build.outputs() {
             Counts::add(&site.counts.segment_write_bytes, segment.len.into());

@@ -237,6 +237,16 @@ impl Lsm {
         self.device_full.load(Ordering::Acquire)
     }
 
+    /// What is done at present about a device that is full, in words for a report.
+    #[must_use]
+    pub fn space_in_words(&self) -> String {
+        let background = self
+            .background
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        background.jobs.space_in_words()
+    }
+
     /// The highest LSN up to which everything is durable on every member.
     #[must_use]
     pub fn durable_lsn(&self) -> Lsn {

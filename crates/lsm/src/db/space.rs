@@ -14,15 +14,20 @@
 //!    that they read half as many segments as there is room for, and few while the device is full.
 //!    A job that finds no room all the same gives back what it has, so that another may end; the
 //!    next part is half as wide.
-//! 5. Where levels are compacted whole, that is done only while there is room for a second copy of
+//! 5. What a member holds is what the last edit that it applied names, and what has arrived for
+//!    later ones. While little is left anywhere, no flush or merge begins before every member has
+//!    applied the edit of the one before. Otherwise a backup could need room for several at once, or
+//!    for a checkpoint that names nothing it has, beside all that it has.
+//! 6. Where levels are compacted whole, that is done only while there is room for a second copy of
 //!    what is merged; otherwise, and on a full device, parts are, as above.
 //!
 //! What is in the large log is freed by whole segments: once no key points into one any more. Where
 //! nothing else is left to be done, what lives in the emptiest of them is moved ([`super::gc`]).
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use argosy_base::{Instant, LogKind};
+use argosy_base::{EditSeq, Instant, LogKind};
 use argosy_device::{Purpose, Room};
 
 use super::Lsm;
@@ -61,6 +66,8 @@ pub(crate) struct Space {
     /// No pass begins before.
     next_pass: Option<Instant>,
     now: Instant,
+    /// The edit of the last job is not applied by every member.
+    ahead: bool,
 }
 
 impl Space {
@@ -80,13 +87,15 @@ impl Space {
         room.map_or(usize::MAX, |segments| segments as usize)
     }
 
-    /// Whether a merge may begin.
-    pub(super) fn may_compact(&self) -> bool {
-        self.waited()
+    /// Whether a merge or a flush may begin.
+    pub(super) fn may_begin(&self) -> bool {
+        self.retry.is_none_or(|at| at <= self.now) && !(self.ahead && self.is_little())
     }
 
-    fn waited(&self) -> bool {
-        self.retry.is_none_or(|at| at <= self.now)
+    /// Whether little is left anywhere: less than twice what is kept from writers.
+    fn is_little(&self) -> bool {
+        let little = |room: Room| room.free <= 2 * room.reserve;
+        self.full || self.room.is_some_and(little)
     }
 
     /// Segments that one merge may read.
@@ -154,7 +163,7 @@ impl Jobs {
         if space.full && !wins && (merging || !self.at_rest && space.narrower == 0) {
             return false;
         }
-        space.waited() && (self.is_alone() || space.room_for(Purpose::Flush) >= segments)
+        space.may_begin() && (self.is_alone() || space.room_for(Purpose::Flush) >= segments)
     }
 
     /// Whether nothing but a flush can make room.
@@ -187,6 +196,11 @@ impl Jobs {
             space.pass = None;
         }
         changed
+    }
+
+    /// Takes note of the last edit that every member has applied.
+    pub(crate) fn note_applied(&mut self, everywhere: EditSeq) {
+        self.space.ahead = self.last_edit > everywhere;
     }
 
     /// On a full device: whether a pass over everything that may free space should begin now, with
@@ -232,6 +246,8 @@ impl Background {
         if self.jobs.note_room(now, least.unwrap_or(own), full) {
             lsm.set_full(full);
         }
+        let everywhere = lsm.edits_everywhere.load(Ordering::Acquire);
+        self.jobs.note_applied(EditSeq(everywhere));
         let interval = lsm.settings.flush_interval;
         if full
             && self

@@ -305,19 +305,29 @@ impl Replica {
         Ok(())
     }
 
+    /// Whether segments have arrived that the edit which was examined last does not name.
+    #[must_use]
+    pub fn holds_unnamed(&self) -> bool {
+        let unnamed = |number| !self.named.contains(number);
+        self.arrivals.keys().any(unnamed)
+    }
+
     /// Gives up the segments that arrived and that the edit which was examined last does not name:
-    /// the primary may have given up the work that they belong to. Whether there were any.
-    fn forget_unnamed(&mut self) -> bool {
-        let held = self.arrivals.len();
-        let (named, storage) = (&self.named, &mut self.storage);
-        self.arrivals.retain(|number, _| {
-            let keep = named.contains(number);
-            if !keep {
-                storage.abandon(*number);
+    /// the primary may have given up the work that they belong to. Whether there were any. One that
+    /// an edit names after all is missing then, and fetched.
+    pub fn forget_unnamed(&mut self) -> bool {
+        let named = &self.named;
+        let unnamed = |number: &SegmentNumber, _: &mut Arrival| !named.contains(number);
+        let mut any = false;
+        for (number, arrival) in self.arrivals.extract_if(.., unnamed) {
+            any = true;
+            self.storage.abandon(number);
+            if !arrival.told {
+                // Whoever sent it may send the next.
+                self.events.push(ReplicaEvent::SegmentStored(number));
             }
-            keep
-        });
-        self.arrivals.len() < held
+        }
+        any
     }
 
     /// Whether the version names a level segment of this number, epoch, length and checksum.

@@ -17,6 +17,23 @@ use crate::log::segment::WINDOW_HEADER_BYTES;
 use crate::storage::StoredSegment;
 
 impl Replica {
+    /// What takes space here beside the version, in words for a report.
+    #[must_use]
+    pub fn space_in_words(&self) -> String {
+        let builder = self.builder.as_deref();
+        let arrivals = self.arrivals.keys().copied();
+        let (named, unnamed): (Vec<_>, Vec<_>) = arrivals.partition(|n| self.named.contains(n));
+        format!(
+            "at edit {}, {} segments; arrived and named {named:?}, not named {unnamed:?}; logs being \
+             filled {:?}; pending {}; {}",
+            self.storage.current().seq(),
+            self.storage.current().table().len(),
+            self.fills.keys(),
+            self.storage.pending().count(),
+            builder.map_or_else(String::new, |builder| builder.jobs.space_in_words())
+        )
+    }
+
     /// Feeds to the memtables what is here and was not fed yet, as far as there is room.
     pub(super) fn feed(&mut self) -> Result<(), ReplicaError> {
         let Some(mut builder) = self.builder.take() else {

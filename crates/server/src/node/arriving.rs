@@ -4,18 +4,26 @@
 //! copied, checked against the checksum that came with them, and written. Where pointers inside
 //! segments hold places ([`AddressMode::Rewrite`]) they hold the primary's: they are rewritten in
 //! between, and the CPU of that is accounted for by itself.
+//!
+//! A primary that finds no room gives up what it was building, and tells nobody. So what no edit has
+//! named for [`KEPT`] goes: on a full device it would be in the way of what frees space. An edit that
+//! comes later fetches what it names.
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
-use argosy_base::{AddressMode, DeviceSegment, SegmentNumber, ServerId};
+use argosy_base::{AddressMode, DeviceSegment, Instant, SegmentNumber, ServerId};
 use argosy_device::Buffer;
 use argosy_lsm::replica::{ReplicaError, Shipment};
 use argosy_wire::message::Message;
 
 use super::context::Context;
-use super::follower::Follower;
+use super::follower::{Follower, Postponed};
 use super::link::SHIP_SLOTS;
 use crate::activity::Activity;
+
+/// How long a segment that has arrived waits for its edit while nothing else arrives.
+const KEPT: Duration = Duration::from_secs(1);
 
 /// What a message says of a segment that was shipped.
 pub(super) struct Shipped {
@@ -27,6 +35,22 @@ pub(super) struct Shipped {
 }
 
 impl Follower {
+    /// What takes space, and what waits for it, in words for a report.
+    pub(crate) fn space_in_words(&self) -> String {
+        let waits = self.postponed.iter().map(|postponed| match postponed {
+            Postponed::Apply(seq) => format!("edit {seq}"),
+            Postponed::Put(_, part, _) => format!("{}", part.segment),
+        });
+        format!(
+            "{}; being written {:?}; waiting for room {:?}; edits {:?}; {:?}",
+            self.replica.space_in_words(),
+            self.storing.keys(),
+            waits.collect::<Vec<_>>(),
+            self.edits.keys(),
+            self.machine
+        )
+    }
+
     /// A segment was shipped: its bytes lie in the primary's slot.
     pub(super) fn shipped(
         &mut self,
@@ -39,6 +63,7 @@ impl Follower {
         if slot >= SHIP_SLOTS || len > context.slot_bytes() {
             return context.reset_link(from, "a shipment names no slot");
         }
+        self.arrivals_rest = None;
         let bytes = Buffer::from_slice(context.link(from).read_slot(slot, len));
         match self.take_shipped(shipped, bytes, context) {
             Ok(()) => {
@@ -52,6 +77,19 @@ impl Follower {
                 tracing::warn!(region = self.region.0, %error, "a shipped segment was not stored");
                 context.send(from, self.region, &Message::Stored { slot });
             }
+        }
+    }
+
+    /// Gives up what has arrived and was not named for long.
+    pub(super) fn forget_arrivals(&mut self, now: Instant) {
+        if self.machine.is_behind() || self.adoption.is_some() || !self.replica.holds_unnamed() {
+            self.arrivals_rest = None;
+            return;
+        }
+        let since = *self.arrivals_rest.get_or_insert(now);
+        if now.since(since) >= KEPT {
+            self.arrivals_rest = None;
+            self.replica.forget_unnamed();
         }
     }
 

@@ -52,7 +52,7 @@ pub(super) struct Fetch {
 }
 
 /// What found the device full.
-enum Postponed {
+pub(super) enum Postponed {
     /// The edit that is to be applied.
     Apply(EditSeq),
     /// A part that was fetched, and from whom.
@@ -65,10 +65,10 @@ pub(crate) struct Follower {
     pub(super) epoch: Epoch,
     primary: ServerId,
     pub(super) replica: Replica,
-    machine: Backup,
+    pub(super) machine: Backup,
     actions: Vec<Action>,
     /// Edits that have arrived and are not applied, encoded; and whether each is a checkpoint.
-    edits: BTreeMap<EditSeq, Vec<u8>>,
+    pub(super) edits: BTreeMap<EditSeq, Vec<u8>>,
     arriving: Option<Arriving>,
     /// What is being fetched, by slot.
     pub(super) fetches: BTreeMap<u8, Fetch>,
@@ -78,7 +78,9 @@ pub(crate) struct Follower {
     pub(super) storing: BTreeMap<SegmentNumber, u8>,
     pub(super) adoption: Option<Adoption>,
     /// What found the device full, and is tried again at every step.
-    postponed: Vec<Postponed>,
+    pub(super) postponed: Vec<Postponed>,
+    /// Since when nothing has become of segments that have arrived.
+    pub(super) arrivals_rest: Option<Instant>,
     /// Why this copy has stopped following.
     pub(super) failed: Option<String>,
 }
@@ -121,6 +123,7 @@ impl Follower {
             storing: BTreeMap::new(),
             adoption: None,
             postponed: Vec::new(),
+            arrivals_rest: None,
             failed: None,
         })
     }
@@ -417,6 +420,7 @@ impl Follower {
         }
         self.start_fetches(context);
         self.try_postponed(context);
+        self.forget_arrivals(context.node.now());
         self.count_rewritten(context);
         let events = match self.replica.step() {
             Ok(events) => events,

@@ -59,6 +59,17 @@ impl Node {
         Some(engine_of(self.region(region)?)?.stats())
     }
 
+    /// What this server's copy does about a device that is full, in words for a report.
+    #[must_use]
+    pub fn space_in_words(&self, region: RegionId) -> Option<String> {
+        let region = self.region(region)?;
+        match &*region.driver() {
+            Driver::Backup(copy) => Some(copy.space_in_words()),
+            Driver::Primary(_) => Some(engine_of(region)?.space_in_words()),
+            Driver::Failed(_) => None,
+        }
+    }
+
     /// The state of this server's copy.
     ///
     /// # Errors

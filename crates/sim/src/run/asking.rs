@@ -33,14 +33,20 @@ impl Run {
             asked |= self.ask(ask)?;
         }
         if asked {
-            for server in 0..SERVERS {
-                if let Some(up) = self.cluster.active(server) {
-                    up.node.flush();
-                }
-                self.bury(server)?;
-            }
+            self.flush()?;
         }
         Ok(asked)
+    }
+
+    /// Ends the round of what was asked.
+    pub(crate) fn flush(&mut self) -> Result<(), Wrong> {
+        for server in 0..SERVERS {
+            if let Some(up) = self.cluster.active(server) {
+                up.node.flush();
+            }
+            self.bury(server)?;
+        }
+        Ok(())
     }
 
     /// Asks a server of the seed's choice. False where none that may be asked is up.

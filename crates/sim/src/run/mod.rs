@@ -23,11 +23,12 @@ use argosy_server::service::Response;
 
 use crate::asks::Chooser;
 use crate::cluster::{Cluster, Mutants};
-use crate::coverage::Coverage;
+use crate::coverage::{self, Coverage};
 use crate::load::{Expect, Load, Pairs, Wrong};
 use crate::objects::Objects;
 use crate::plan::{Episode, Plan, SERVERS, WorldKind};
 use crate::random::Random;
+use crate::small::Aim;
 use crate::words::Words;
 
 /// How long, in simulated time, every region may take to be whole again once nothing is wrong.
@@ -89,8 +90,10 @@ pub struct Run {
     pub(crate) load: Load,
     pub(crate) words: Words,
     chooser: Chooser,
-    random: Random,
+    pub(crate) random: Random,
     snapshots: Vec<Held>,
+    /// How many of them, at most.
+    pub(crate) snapshots_max: usize,
     /// How requests may be answered at present.
     pub(crate) expect: Expect,
     /// Servers that have lost power since every region was whole.
@@ -103,13 +106,20 @@ pub struct Run {
     /// How long nothing has happened.
     idle: u32,
     troubled_ops: usize,
+    /// A copy that has to take another member's has no room for it beside its own.
+    no_room_to_return: bool,
 }
 
 /// Runs `seed`.
 #[must_use]
 pub fn run(seed: u64, options: &Options) -> Report {
     let mut run = Run::new(seed, options);
-    let wrong = run.go().err();
+    let mut wrong = run.go().err();
+    if run.no_room_to_return {
+        // That is so for ever: what was answered is all that there is to judge.
+        run.cluster.coverage.add(coverage::NO_ROOM_TO_RETURN, 1);
+        wrong = run.judge().err();
+    }
     if let Some(wrong) = &wrong {
         run.say(format_args!("WRONG: {wrong}"));
     }
@@ -130,7 +140,7 @@ impl Run {
         let mut machines = Random::new(seed, 3);
         let cluster = Cluster::new(&plan, &objects, options.mutants, &mut machines);
         Self {
-            load: Load::new(objects.len(), plan.regions),
+            load: Load::new(objects.len(), plan.regions, plan.small.is_some()),
             chooser: Chooser::new(&plan, Random::new(seed, 4)),
             random: Random::new(seed, 5),
             words: Words::new(options.print),
@@ -138,6 +148,7 @@ impl Run {
             objects,
             cluster,
             snapshots: Vec::new(),
+            snapshots_max: 2,
             expect: Expect::Anything,
             lost: BTreeSet::new(),
             uncounted: BTreeMap::new(),
@@ -145,6 +156,7 @@ impl Run {
             ticks: 0,
             idle: 0,
             troubled_ops: 0,
+            no_room_to_return: false,
         }
     }
 
@@ -160,9 +172,12 @@ impl Run {
         ));
         self.start_all()?;
         self.wait_whole(Pace::None)?;
-        for episode in std::mem::take(&mut self.plan.episodes) {
-            self.episode(&episode)?;
+        for (index, episode) in std::mem::take(&mut self.plan.episodes).iter().enumerate() {
+            let small = self.plan.small.as_ref();
+            self.chooser.aim = small.map_or(Aim::Anything, |small| small.aim(index));
+            self.episode(episode)?;
         }
+        self.chooser.aim = Aim::Anything;
         self.finish()
     }
 
@@ -206,7 +221,11 @@ impl Run {
         let begin = self.cluster.now();
         while let Some(lacks) = self.cluster.lacks() {
             if self.cluster.now().since(begin) > WHOLE_WITHIN {
-                let failed = self.cluster.failed_copies();
+                let mut failed = self.cluster.failed_copies();
+                if self.plan.small.is_some() {
+                    failed.push_str(&self.space_in_words());
+                    self.no_room_to_return = self.has_no_room();
+                }
                 return Err(format!(
                     "not whole again within {WHOLE_WITHIN:?}: {lacks}{failed}"
                 ));
@@ -369,7 +388,10 @@ impl Run {
 
     /// Takes a snapshot now and then, and reads those that were held long enough.
     fn hold_snapshots(&mut self) -> Result<(), Wrong> {
-        if self.snapshots.len() < 2 && self.random.chance(1) {
+        if self.snapshots.len() < self.snapshots_max
+            && self.random.chance(1)
+            && (self.plan.small.is_none() || self.random.chance(10))
+        {
             let region = self.random.below(self.plan.regions);
             let server = self.cluster.primary_of(region);
             let id = self.cluster.map.regions()[region].id;
