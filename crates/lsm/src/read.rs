@@ -142,7 +142,8 @@ pub struct Reading {
     pub filters: FilterCounts,
 }
 
-/// What filters of level segments did for gets, and what scans did without. Relaxed: nothing is ordered by the counters.
+/// What filters of level segments did for gets, and what scans did without. Relaxed: nothing is ordered
+/// by the counters.
 #[derive(Debug, Default)]
 pub struct FilterCounts {
     /// Segments that were not read because their filter knew that they do not have the key.

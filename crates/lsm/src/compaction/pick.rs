@@ -2,8 +2,9 @@
 //! [`Choice`].
 //!
 //! 1. Every level has a *score*: how full it is, in hundredths. L1 counts its sorted runs, since
-//!    each of them costs a read, and is full when reads have paid for a merge; the levels below count bytes against a target that grows by the
-//!    growth factor from level to level. Below 100 everywhere, nothing is to be done.
+//!    each of them costs a read, and is full when reads have paid for a merge; the levels below count
+//!    bytes against a target that grows by the growth factor from level to level. Below 100
+//!    everywhere, nothing is to be done.
 //! 2. In the fullest level the part begins with the oldest segment (in L1: with the first segment
 //!    of the oldest run) and takes its neighbours to the right until the input reaches
 //!    `part_bytes`. Parts thereby walk through a level from left to right, and what a part clipped

@@ -18,7 +18,7 @@
 //! Integers are little-endian. `shared` is how many bytes all keys of the leaf begin with in common
 //! (those of the first and the last key), `common` these bytes; a slot's `prefix` is the six key bytes
 //! behind them, zero where the key ends before, as a number whose order is the order of the keys. What a
-//! key has behind these is in its [`record`](mod@super::record). `whole` is the sum of the lengths that
+//! key has behind these is in its record (`level/record.rs`). `whole` is the sum of the lengths that
 //! the records would have with whole keys, at most [`WHOLE_BYTES_MAX`], so that a few bytes of a leaf
 //! cannot stand for many in memory.
 //!

@@ -10,8 +10,8 @@
 //!
 //! Reading order: [`format`](mod@format) (a segment as a whole, and its footer), [`leaf`], `record`,
 //! `draft` (a leaf that is being filled), [`index`], [`builder`], [`reader`], [`stand`] (what all cursors
-//! share), [`cursor`]; then [`tree`] (index nodes across segments), [`tree_builder`], [`tree_cursor`]. [`pointers`] changes the pointers of a finished
-//! segment.
+//! share), [`cursor`]; then [`tree`] (index nodes across segments), [`tree_builder`], [`tree_cursor`].
+//! [`pointers`] changes the pointers of a finished segment.
 //!
 //! Every byte that is read is checked before it is believed (I2): leaves, index, filter and footer
 //! carry checksums under the identity of the segment that they belong to, and whatever is counted or
