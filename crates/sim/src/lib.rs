@@ -5,9 +5,10 @@
 //! are asked, many at a time; at the end the answers, the copies and the devices are judged.
 //! `make simulate SEED=7` replays a seed with a log in words.
 //!
-//! Reading order: [`plan`] (what a seed decides), [`run`](mod@run) and `finish` (what happens), [`small`] and
-//! `full` (devices that have no room), [`cluster`] and [`mortal`] (servers, and how they die), [`objects`], [`asks`], [`load`] and [`judge`] (what clients
-//! do), [`check`] (what is possible), [`coverage`] (that it was not for nothing).
+//! Reading order: [`plan`] (what a seed decides), [`run`](mod@run) and `finish` (what happens), [`small`]
+//! and `full` (devices that have no room), [`cluster`] and [`mortal`] (servers, and how they die),
+//! [`objects`], [`asks`], [`load`] and [`judge`] (what clients do), [`check`] (what is possible),
+//! [`coverage`] (that it was not for nothing).
 
 #![forbid(unsafe_code)]
 

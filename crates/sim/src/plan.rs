@@ -185,7 +185,7 @@ impl Plan {
             last_ops: OPS_MIN.saturating_sub(calm).max(200),
             small: None,
         };
-        plan.with_small_devices(&mut Random::new(seed, 8))
+        plan.with_small_devices(&mut Random::new(seed, 10))
     }
 }
 
