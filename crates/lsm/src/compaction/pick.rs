@@ -50,7 +50,7 @@ pub struct Shape<'a> {
 }
 
 /// What the choice depends on besides the shape.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Policy {
     /// Sorted runs of L1 that start a compaction.
     pub l1_runs: usize,
@@ -75,6 +75,16 @@ pub struct Policy {
     pub pack_bytes: u64,
     /// How many of them at a time.
     pub pack_segments: usize,
+    /// In this level parts and neighbours are looked for from this key on: before it they found no room,
+    /// or won nothing. Parts begin anew where there are none behind it.
+    pub behind: Option<(u8, Vec<u8>)>,
+}
+
+impl Policy {
+    fn behind(&self, level: u8) -> Option<&[u8]> {
+        let behind = self.behind.as_ref().filter(|(of, _)| *of == level);
+        behind.map(|(_, key)| key.as_slice())
+    }
 }
 
 /// A segment's place in a [`Shape`].
@@ -170,9 +180,11 @@ fn packed(shape: &Shape<'_>, policy: &Policy) -> Option<(u8, KeyRange)> {
         let bytes: u64 = pieces.iter().map(|piece| piece.bytes).sum();
         bytes.div_ceil(policy.pack_bytes)
     };
-    let first = run
-        .windows(count.max(2))
-        .position(|pieces| needed(pieces) * 8 <= pieces.len() as u64 * 7)?;
+    let behind = policy.behind(level).unwrap_or_default();
+    let first = run.windows(count.max(2)).position(|pieces| {
+        let wins = needed(pieces) * 8 <= pieces.len() as u64 * 7;
+        wins && pieces[0].range.from.as_slice() >= behind
+    })?;
     Some((level, reach(run, first, first + count.max(2) - 1)))
 }
 
@@ -284,17 +296,30 @@ fn part(shape: &Shape<'_>, policy: &Policy, level: u8) -> KeyRange {
         .iter()
         .find(|run| !run.is_empty())
         .expect("a level with a score has a segment");
-    let first = if level == 1 {
-        0
-    } else {
-        (0..run.len())
+    let behind = policy.behind(level).and_then(|key| {
+        let first = run.iter().position(|piece| !ends_before(piece.range, key));
+        first.map(|first| (first, key))
+    });
+    let first = match behind {
+        Some((first, _)) => first,
+        None if level == 1 => 0,
+        None => (0..run.len())
             .min_by_key(|index| run[*index].number)
-            .expect("the run is not empty")
+            .expect("the run is not empty"),
     };
-    let mut range = reach(run, first, first);
+    let reach = |first, last| {
+        let mut range = reach(run, first, last);
+        if let Some((_, key)) = behind
+            && range.from.as_slice() < key
+        {
+            range.from = key.to_vec();
+        }
+        range
+    };
+    let mut range = reach(first, first);
     let mut last = first;
     while last + 1 < run.len() {
-        let wider = reach(run, first, last + 1);
+        let wider = reach(first, last + 1);
         if input_bytes(shape, level, &widened(shape, level, &wider)) > policy.part_bytes {
             break;
         }
@@ -308,12 +333,13 @@ fn part(shape: &Shape<'_>, policy: &Policy, level: u8) -> KeyRange {
             .part_bytes
             .max(input_bytes(shape, level, &range).saturating_mul(2));
         let mut open = Vec::new();
-        if first == 0 {
+        let from_start = first == 0 && behind.is_none();
+        if from_start {
             open.push(KeyRange::new(Vec::new(), range.to.clone()));
         }
         if last + 1 == run.len() {
             open.push(KeyRange::new(range.from.clone(), None));
-            if first == 0 {
+            if from_start {
                 open.push(KeyRange::all());
             }
         }

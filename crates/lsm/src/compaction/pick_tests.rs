@@ -85,6 +85,10 @@ fn scripts() {
                 reclaim: number("reclaim", 0) == 1,
                 pack_bytes: number("pack", 0),
                 pack_segments: usize::try_from(number("segments", 1000)).unwrap(),
+                behind: case.args.get("behind").map(|words| {
+                    let level = words[0].trim_start_matches('L').parse().unwrap();
+                    (level, words[1].as_bytes().to_vec())
+                }),
             };
             let given = parse(&case.input);
             let shape = Shape {

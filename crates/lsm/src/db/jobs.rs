@@ -72,6 +72,8 @@ pub(crate) struct Compaction {
     plan: Plan,
     /// Its only purpose is that segments become fewer: nothing goes down.
     packs: bool,
+    /// The upper level, and where the part ends.
+    pub(super) upto: (u8, Option<Vec<u8>>),
 }
 
 /// What a step came to.
@@ -178,7 +180,7 @@ impl Jobs {
     pub(crate) fn compaction_committed(&mut self) {
         self.compaction = None;
         self.at_rest = false;
-        self.space.narrower = 0;
+        self.space.found_room();
     }
 
     /// Gives up the flush under way.
@@ -309,6 +311,7 @@ impl Jobs {
                 false => 0,
             },
             pack_segments: self.space.pack_segments(),
+            behind: self.space.behind(),
         };
         let shape = shape(&head);
         let choice = match settings.compaction {
@@ -369,6 +372,7 @@ impl Jobs {
             build: Build::new(Merge::new(sources), target, below),
             plan,
             packs,
+            upto: (level, range.to.clone()),
         });
         Ok(())
     }
@@ -405,10 +409,15 @@ impl Jobs {
     }
 
     fn compaction_edit(&mut self, site: &Site<'_>) -> Edit {
-        let Compaction { build, plan, packs } = self.compaction.as_ref().expect("it is done");
-        if *packs {
-            let read = plan.inputs.iter().map(|run| run.pieces.len()).sum();
-            self.space.packed(read, build.outputs().len());
+        let Compaction {
+            build,
+            plan,
+            packs,
+            upto,
+        } = self.compaction.as_ref().expect("it is done");
+        let read: usize = plan.inputs.iter().map(|run| run.pieces.len()).sum();
+        if *packs && build.outputs().len() >= read {
+            self.space.won_nothing(upto);
         }
         let mut edit = site.storage.next_edit(site.epoch);
         self.last_edit = edit.seq;

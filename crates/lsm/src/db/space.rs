@@ -13,7 +13,9 @@
 //! 4. A merge needs room for what it writes before it frees what it read. Parts are cut so narrow
 //!    that they read half as many segments as there is room for, and few while the device is full.
 //!    A job that finds no room all the same gives back what it has, so that another may end; the
-//!    next part is half as wide.
+//!    next part is half as wide, and where it cannot be, the one behind it: a part of a full segment
+//!    may need two where there is room for one, while others are short. Packing, too, goes on behind
+//!    what won nothing.
 //! 5. What a member holds is what the last edit that it applied names, and what has arrived for
 //!    later ones. While little is left anywhere, no flush or merge begins before every member has
 //!    applied the edit of the one before. Otherwise a backup could need room for several at once, or
@@ -54,9 +56,13 @@ pub(crate) struct Space {
     /// The least room of any member; `None` before the first step.
     room: Option<Room>,
     full: bool,
-    /// What was packed in this pass became as many segments: nothing more is to be won. Merges into a
-    /// lower level say nothing about that, and where the memtable is empty no further pass begins.
+    /// Up to here nothing is to be won in this pass by packing, or parts found no room although they
+    /// were as narrow as can be.
+    behind: Option<(u8, Vec<u8>)>,
+    /// Packing came to the last segment and won nothing there.
     packed: bool,
+    /// How often all parts of a level found no room, one after the other, since one did.
+    rounds: u32,
     /// Merges that found no room since the last that did.
     pub(super) narrower: u32,
     /// A job found no room: none is begun before this time.
@@ -121,23 +127,62 @@ impl Space {
         if self.packed { 0 } else { segment_bytes as u64 }
     }
 
-    /// How many segments are packed at a time: they become fewer, so they take half of the room
-    /// that there is.
+    /// How many segments are packed at a time: half of the room that there is, or where that is little
+    /// all of it, since they become fewer.
     pub(super) fn pack_segments(&self) -> usize {
-        let half = self.room_for(Purpose::Merge) / 2;
-        (half.min(PACK_MAX) >> self.narrower).max(2)
+        let room = self.room_for(Purpose::Merge);
+        let most = (room / 2).max(room.min(LITTLE_ROOM) + 1);
+        (most.min(PACK_MAX) >> self.narrower).max(2)
     }
 
-    /// Segments were packed: so many were read, and so many written.
-    pub(super) const fn packed(&mut self, read: usize, wrote: usize) {
-        self.packed |= wrote >= read;
+    /// Where parts begin.
+    pub(super) fn behind(&self) -> Option<(u8, Vec<u8>)> {
+        self.behind.clone().filter(|_| self.full)
+    }
+
+    /// What was packed up to there is as many segments as before.
+    pub(super) fn won_nothing(&mut self, upto: &(u8, Option<Vec<u8>>)) {
+        match upto {
+            (level, Some(key)) => self.behind = Some((*level, key.clone())),
+            (_, None) => self.packed = true,
+        }
+    }
+
+    /// A merge found room.
+    pub(super) const fn found_room(&mut self) {
+        self.narrower = 0;
+        self.rounds = 0;
+    }
+
+    /// A merge of what ends there found no room: the next one is narrower, or elsewhere.
+    fn found_none(&mut self, upto: (u8, Option<Vec<u8>>)) {
+        if self.part_segments() > 1 {
+            self.narrower = (self.narrower + 1).min(NARROWER_MAX);
+            return;
+        }
+        let next = upto.1.map(|key| (upto.0, key));
+        if next <= self.behind {
+            self.rounds = (self.rounds + 1).min(ROUNDS_MAX);
+        }
+        self.behind = next;
+    }
+
+    /// A pass over everything begins.
+    fn begin_anew(&mut self) {
+        (self.packed, self.behind) = (false, None);
     }
 
     /// A job found no room.
     fn give_up(&mut self) {
-        self.retry = Some(self.now + RETRY);
+        self.retry = Some(self.now + RETRY * (1 << self.rounds));
     }
 }
+
+/// Segments of room that are little.
+const LITTLE_ROOM: usize = 4;
+
+/// How often the time between two tries is doubled, at most.
+const ROUNDS_MAX: u32 = 6;
 
 /// Between two tries of what found no room.
 const RETRY: Duration = Duration::from_millis(100);
@@ -189,7 +234,7 @@ impl Jobs {
         let changed = space.full != full;
         if changed {
             space.full = full;
-            space.packed = false;
+            space.begin_anew();
             self.at_rest = false;
         }
         if !full {
@@ -217,9 +262,9 @@ impl Jobs {
     }
 
     /// The pass has begun.
-    pub(crate) const fn pass_begun(&mut self, now: Instant) {
+    pub(crate) fn pass_begun(&mut self, now: Instant) {
         self.space.pass = Some(now);
-        self.space.packed = false;
+        self.space.begin_anew();
     }
 
     /// The flush found no room.
@@ -230,9 +275,11 @@ impl Jobs {
 
     /// The compaction found no room: the next one is narrower.
     pub(super) fn give_up_compaction(&mut self, storage: &mut Storage) {
+        if let Some(compaction) = &self.compaction {
+            self.space.found_none(compaction.upto.clone());
+        }
         self.abandon_compaction(storage);
         self.space.give_up();
-        self.space.narrower = (self.space.narrower + 1).min(NARROWER_MAX);
     }
 }
 
