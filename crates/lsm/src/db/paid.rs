@@ -42,27 +42,32 @@ impl Paid {
         self.price = price;
     }
 
-    /// Takes note of all `looks` until now, while L1 has the runs `l1`, oldest first, of `all`. Returns
-    /// whether L1 rests and should not.
-    fn note(&mut self, looks: u64, l1: &[RunId], all: usize) -> bool {
+    /// Takes note of all `looks` until now, while L1 has `count` runs of `all`; `ends` are the oldest
+    /// and the newest of them. Returns whether L1 rests and should not.
+    fn note(
+        &mut self,
+        looks: u64,
+        ends: Option<(RunId, RunId)>,
+        (count, all): (usize, usize),
+    ) -> bool {
         let new = looks.saturating_sub(self.looks);
         self.looks = looks;
-        let [oldest, .., newest] = l1 else {
+        let Some((oldest, newest)) = ends.filter(|_| count > 1) else {
             (self.upto, self.bytes) = (None, 0);
             return false;
         };
         if let Some(upto) = self.upto {
             // Those that came meanwhile have to be paid for.
-            if *oldest > upto {
+            if oldest > upto {
                 (self.upto, self.bytes) = (None, 0);
             }
             return false;
         }
-        let in_l1 = new.saturating_mul(l1.len() as u64 - 1) / all as u64;
+        let in_l1 = new.saturating_mul(count as u64 - 1) / all as u64;
         self.bytes = self.bytes.saturating_add(in_l1.saturating_mul(LOOK_BYTES));
         let due = self.price.is_some_and(|price| self.bytes >= price);
         if due {
-            self.upto = Some(*newest);
+            self.upto = Some(newest);
             self.price = None;
         }
         due
@@ -83,9 +88,14 @@ impl Background {
     pub(super) fn look_for_payment(&mut self, lsm: &Lsm) {
         let head = self.storage.head();
         let l1 = head.level(1).map_or(&[][..], |level| &level.runs);
-        let l1: Vec<_> = l1.iter().map(|run| run.id).collect();
-        let all = head.runs().count();
-        if self.jobs.paid.note(lsm.reading.filters.looks(), &l1, all) {
+        let ends = l1.first().zip(l1.last());
+        let ends = ends.map(|(oldest, newest)| (oldest.id, newest.id));
+        let counts = (l1.len(), head.runs().count());
+        if self
+            .jobs
+            .paid
+            .note(lsm.reading.filters.looks(), ends, counts)
+        {
             self.jobs.at_rest = false;
         }
     }
@@ -97,24 +107,24 @@ mod tests {
 
     #[test]
     fn looks_pay_for_the_runs_that_a_merge_spares() {
-        let runs = [4, 5, 6, 7].map(RunId);
+        let ends = |oldest, newest| Some((RunId(oldest), RunId(newest)));
         let mut paid = Paid::default();
         assert!(
-            !paid.note(1000, &runs[..1], 3),
+            !paid.note(1000, ends(4, 4), (1, 3)),
             "one run is as few as can be"
         );
         assert_eq!(paid.bytes, 0);
         paid.rests(Some(10_000));
-        assert!(!paid.note(1400, &runs[..3], 4));
+        assert!(!paid.note(1400, ends(4, 6), (3, 4)));
         assert_eq!(paid.bytes, 400 * 2 / 4 * LOOK_BYTES);
-        assert!(paid.note(2400, &runs[..3], 4), "they have paid");
-        assert!(!paid.note(9000, &runs, 5) && paid.is_due());
+        assert!(paid.note(2400, ends(4, 6), (3, 4)), "they have paid");
+        assert!(!paid.note(9000, ends(4, 7), (4, 5)) && paid.is_due());
         assert!(
-            !paid.note(9000, &runs[2..], 4) && paid.is_due(),
+            !paid.note(9000, ends(6, 7), (2, 4)) && paid.is_due(),
             "a run is left"
         );
         assert!(
-            !paid.note(9000, &runs[3..], 3) && !paid.is_due(),
+            !paid.note(9000, ends(7, 7), (1, 3)) && !paid.is_due(),
             "it is merged"
         );
         assert_eq!(paid.bytes, 0);

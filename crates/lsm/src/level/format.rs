@@ -31,11 +31,12 @@
 //!
 //! Integers are little-endian. Log segments that the leaves point into are listed in ascending order
 //! of their numbers, each with the bytes of keys and values that it holds for this segment. `lsn_max`
-//! is reserved and zero. `version` is 3: leaves of 1 and 2 had whole keys in their records. `form` is 0
-//! in a self-contained segment; in a segment of a tree it is 1 for leaves and h + 1 for index nodes of
-//! height h. In an index segment, `leaves` and `leaves_len` count nodes, `entries` their children, and the keys in the
-//! table are separators. The footer's `crc32c` covers the rest of the footer under the identity
-//! (footer, `len - 128`), the table's covers the rest of the table under (footer, where it begins).
+//! is reserved and zero. `version` is 3: leaves of 1 and 2 had whole keys in their records. `form` is
+//! 0 in a self-contained segment; in a segment of a tree it is 1 for leaves and h + 1 for index nodes
+//! of height h. In an index segment, `leaves` and `leaves_len` count nodes, `entries` their children,
+//! and the keys in the table are separators. The footer's `crc32c` covers the rest of the footer
+//! under the identity (footer, `len - 128`), the table's covers the rest of the table under (footer,
+//! where it begins).
 //!
 //! In every version of the format the last 128 bytes of a segment begin with magic, version and
 //! checksum, so that an older reader refuses a newer segment by its version and does not take it for
