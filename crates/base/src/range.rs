@@ -42,6 +42,19 @@ impl KeyRange {
         }
     }
 
+    /// The keys that begin with `prefix`.
+    #[must_use]
+    pub fn prefix(prefix: &[u8]) -> Self {
+        // Above all of them is what has the last byte that can be raised raised, and nothing behind it.
+        let raisable = prefix.iter().rposition(|byte| *byte != 0xff);
+        let to = raisable.map(|at| {
+            let mut to = prefix[..=at].to_vec();
+            to[at] += 1;
+            to
+        });
+        Self::new(prefix, to)
+    }
+
     /// Whether no key can belong.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -185,6 +198,26 @@ mod tests {
         assert!(range("b", "d").contains(b"c\xff"));
         assert!(!range("b", "d").contains(b"d"));
         assert!(range("b", "").contains(b"\xff\xff"));
+    }
+
+    #[test]
+    fn the_range_of_a_prefix_has_what_begins_with_it() {
+        let keys: [&[u8]; 7] = [
+            b"",
+            b"a",
+            b"a\xff",
+            b"a\xff\0",
+            b"b",
+            b"\xff",
+            b"\xff\xff\x01",
+        ];
+        let more: [&[u8]; 2] = [b"a\xff\xff", b"\xff\xff"];
+        for prefix in keys.iter().chain(&more) {
+            let range = KeyRange::prefix(prefix);
+            for key in keys {
+                assert_eq!(range.contains(key), key.starts_with(prefix), "{range}");
+            }
+        }
     }
 
     #[test]

@@ -103,6 +103,7 @@ impl Background {
         made |= self.step_commits(lsm)?;
         self.look_for_space(lsm, now);
         self.look_for_payment(lsm);
+        made |= self.merge_as_asked(lsm);
         made |= self.step_jobs(lsm)?;
         for _ in 0..self.gc.steps() {
             if !self.collect(lsm)? {

@@ -96,6 +96,8 @@ pub(crate) struct Jobs {
     pub(crate) at_rest: bool,
     /// Dead values are to be collected: levels are merged although they are not full.
     collects: bool,
+    /// Somebody wants everything in one level.
+    asked: bool,
     /// What is done about a device that is full.
     pub(crate) space: Space,
     pub(super) paid: Paid,
@@ -115,6 +117,7 @@ impl Jobs {
             compaction: None,
             at_rest: false,
             collects: false,
+            asked: false,
             space: Space::default(),
             paid: Paid::default(),
             last_edit: storage.head().seq(),
@@ -130,6 +133,14 @@ impl Jobs {
             self.at_rest = false;
         }
         self.collects = collects;
+    }
+
+    /// From now on levels are merged, or not, until everything lies in one.
+    pub(super) const fn merge_all(&mut self, asked: bool) {
+        if asked && !self.asked {
+            self.at_rest = false;
+        }
+        self.asked = asked;
     }
 
     /// Whether nothing is under way, and no level asks for anything.
@@ -305,7 +316,7 @@ impl Jobs {
             part_bytes: settings.compaction_part_bytes,
             segments_max: self.space.part_segments(),
             whole_segments_max: self.space.whole_segments(),
-            reclaim: self.space.is_full() || self.collects,
+            reclaim: self.space.is_full() || self.collects || self.asked,
             pack_bytes: match self.space.is_full() && !settings.mutants.skip_packing {
                 true => self.space.pack_bytes(settings.segment_bytes),
                 false => 0,

@@ -16,6 +16,7 @@
 //! An error in the background is final: what is on the device is then unknown. The engine takes no
 //! more writes and goes on answering reads.
 
+mod asked;
 mod background;
 pub(crate) mod census;
 mod condition;
@@ -110,6 +111,7 @@ pub struct Lsm {
     /// Why no more writes are taken.
     closed: OnceLock<&'static str>,
     flush_asked: AtomicBool,
+    asked: asked::Asked,
     /// The device is full, here or at a member.
     device_full: AtomicBool,
     /// The least room that another member has, if there are any.
@@ -176,6 +178,7 @@ impl Lsm {
             edits_everywhere: AtomicU64::new(known.0),
             closed: OnceLock::new(),
             flush_asked: AtomicBool::new(false),
+            asked: asked::Asked::default(),
             device_full: AtomicBool::new(full),
             members_room: Mutex::default(),
             pending: AtomicUsize::new(1),

@@ -187,6 +187,9 @@ const ROUNDS_MAX: u32 = 6;
 /// Between two tries of what found no room.
 const RETRY: Duration = Duration::from_millis(100);
 
+/// Least time between two passes, where logs are flushed more seldom.
+const PASSES_APART_MIN: Duration = Duration::from_secs(1);
+
 impl Jobs {
     /// Whether a flush of `table` may begin: there is room for its bytes, an eighth for indexes and
     /// filters, and the last segment, which is not full. That is a bound and no measure; where
@@ -295,7 +298,7 @@ impl Background {
         }
         let everywhere = lsm.edits_everywhere.load(Ordering::Acquire);
         self.jobs.note_applied(EditSeq(everywhere));
-        let interval = lsm.settings.flush_interval;
+        let interval = lsm.settings.flush_interval.min(PASSES_APART_MIN);
         if full
             && self
                 .jobs

@@ -1,0 +1,383 @@
+//! How a store is opened: what can be set, how the memory is divided, and what lies in the directory.
+//!
+//! ```text
+//! PATH/device      the device: a sparse file of whole segments, which takes room as it is written
+//! PATH/lock        held by the process that has the store open, with its id
+//! PATH/windows/    the ends of the logs, in memory that outlives a killed process
+//! ```
+//!
+//! The memory budget:
+//!
+//! ```text
+//! memtables   up to three of `l0_bytes`
+//! windows     of both logs
+//! cache       what is left: leaves, values, indexes and filters
+//! ```
+
+use std::fs::File;
+use std::io::{Read, Seek, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use argosy_base::{LogKind, RegionId, SEGMENT_SIZE, ServerId};
+use argosy_device::{
+    BootId, Device, FileDevice, FileSettings, FormatOptions, Store, StoreSettings, WindowFiles,
+    WindowFilesOptions,
+};
+use argosy_lsm::{Lsm, Settings};
+use rustix::fs::{FlockOperation, flock, statvfs};
+use rustix::io::Errno;
+
+use super::error::{Error, Result};
+use super::{Db, Opened};
+
+/// The cluster that stores of single programs belong to: a device of a server has another one.
+const CLUSTER: u128 = u128::from_le_bytes(*b"argosy, embedded");
+
+/// The one region of such a store.
+const REGION: RegionId = RegionId(1);
+
+/// The smallest memtable.
+const L0_BYTES_MIN: usize = 64 << 10;
+/// The smallest cache.
+const CACHE_BYTES_MIN: usize = 1 << 20;
+/// The smallest device that is made unasked.
+const DEVICE_BYTES_MIN: u64 = 256 << 20;
+
+/// When a write is safe, and from what. A process that is killed loses nothing in any of these modes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Durability {
+    /// A power failure loses at most what was written this long ago, or later.
+    FlushInterval(Duration),
+    /// A write returns when the device has it: a power failure loses nothing either, and readers see
+    /// nothing that it could lose. What several threads write at the same time shares a sync.
+    Sync,
+    /// Writes stay in memory that outlives the process until about a megabyte has gathered, a minute
+    /// has passed, or [`Db::flush`] is called.
+    Windows,
+}
+
+impl Default for Durability {
+    fn default() -> Self {
+        Self::FlushInterval(Duration::from_secs(1))
+    }
+}
+
+impl Durability {
+    fn flush_interval(self) -> Duration {
+        match self {
+            Self::FlushInterval(interval) => interval,
+            Self::Sync => Duration::from_secs(1),
+            Self::Windows => Duration::from_secs(60),
+        }
+    }
+}
+
+/// What a [`Db`] is opened with.
+///
+/// ```
+/// use std::time::Duration;
+/// use argosy::{Db, Durability};
+///
+/// # fn main() -> Result<(), argosy::Error> {
+/// # let path = argosy::db::example("builder");
+/// let db = Db::builder()
+///     .memory(64 << 20)
+///     .device_bytes(1 << 30)
+///     .durability(Durability::Sync)
+///     .patience(Duration::from_secs(5))
+///     .open(&path)?;
+/// db.put("k", "on the device when this returns")?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Builder {
+    memory: usize,
+    device_bytes: Option<u64>,
+    l0_bytes: Option<usize>,
+    durability: Durability,
+    patience: Duration,
+    windows: Option<PathBuf>,
+    create: bool,
+    engine: Settings,
+}
+
+impl Default for Builder {
+    fn default() -> Self {
+        Self {
+            memory: 256 << 20,
+            device_bytes: None,
+            l0_bytes: None,
+            durability: Durability::default(),
+            patience: Duration::from_secs(10),
+            windows: None,
+            create: true,
+            engine: Settings::default(),
+        }
+    }
+}
+
+impl Builder {
+    /// What there is unless something else is said.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Bytes of memory for everything that is kept: memtables, log windows, cache. 256 MiB unless this
+    /// is said. What a call needs while it runs, and what a merge has in hand, comes on top.
+    #[must_use]
+    pub const fn memory(mut self, bytes: usize) -> Self {
+        self.memory = bytes;
+        self
+    }
+
+    /// Bytes that the store may take on its file system, said when it is made; later it stays as it was
+    /// made. Unless this is said, the size of the file system. The file is sparse: it takes room as it
+    /// is written, and gives back what is freed.
+    #[must_use]
+    pub const fn device_bytes(mut self, bytes: u64) -> Self {
+        self.device_bytes = Some(bytes);
+        self
+    }
+
+    /// Bytes of one memtable. A larger one makes for fewer merges, and for longer opening after a kill.
+    /// An eighth of the memory unless this is said.
+    #[must_use]
+    pub const fn l0_bytes(mut self, bytes: usize) -> Self {
+        self.l0_bytes = Some(bytes);
+        self
+    }
+
+    /// When a write is safe, and from what.
+    #[must_use]
+    pub const fn durability(mut self, durability: Durability) -> Self {
+        self.durability = durability;
+        self
+    }
+
+    /// How long a write waits where there is no room for it, because merges are behind or the device is
+    /// full, before it returns [`Error::Busy`]. Ten seconds unless this is said.
+    #[must_use]
+    pub const fn patience(mut self, patience: Duration) -> Self {
+        self.patience = patience;
+        self
+    }
+
+    /// Where the ends of the logs are kept: a directory for this store alone, on a file system in memory
+    /// (tmpfs) if possible, since they are written all the time. Unless this is said they lie in the
+    /// store's directory. What was written since the last flush is found again only if the same
+    /// directory is named when the store is opened after a kill.
+    #[must_use]
+    pub fn windows_in(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.windows = Some(directory.into());
+        self
+    }
+
+    /// Whether a store is made where there is none, as it is unless something else is said.
+    #[must_use]
+    pub const fn create(mut self, create: bool) -> Self {
+        self.create = create;
+        self
+    }
+
+    /// All settings of the engine beneath: where values are placed, how levels grow, how much space dead
+    /// values may take. Of these, `l0_bytes`, `cache_bytes` and `flush_interval` follow from what the
+    /// builder is told elsewhere. The sizes of nodes, segments and windows must stay as they were when
+    /// the store was made.
+    #[must_use]
+    pub fn engine(mut self, settings: Settings) -> Self {
+        self.engine = settings;
+        self
+    }
+
+    /// Opens the store in the directory `path`, or makes it.
+    ///
+    /// # Errors
+    /// [`Error::InUse`] where it is open already, here or in another process; [`Error::Foreign`] where
+    /// the directory is a server's; [`Error::Settings`]; [`Error::System`] and [`Error::Open`] where
+    /// the system refuses, the device fails, or what it holds is damaged.
+    pub fn open(&self, path: impl AsRef<Path>) -> Result<Db> {
+        let path = path.as_ref();
+        if self.create {
+            let refused = |e| Error::system("make the directory", path, &e);
+            std::fs::create_dir_all(path).map_err(refused)?;
+        }
+        let lock = take_lock(path)?;
+        let device = self.open_device(path)?;
+        let settings = self.engine_settings(device.len())?;
+        let store = open_store(path, device, &settings)?;
+        let windows = self.open_windows(path, &store)?;
+        let engine = Lsm::open(&store, REGION, &windows, &settings, None)
+            .map_err(|error| Error::recovering(path, &error))?;
+        Db::start(Opened {
+            engine: Arc::new(engine),
+            store,
+            path: path.to_path_buf(),
+            durability: self.durability,
+            patience: self.patience,
+            lock,
+        })
+    }
+
+    fn open_device(&self, path: &Path) -> Result<Arc<dyn Device>> {
+        let file = path.join("device");
+        let settings = FileSettings::default();
+        let device = if self.create {
+            let bytes = match self.device_bytes {
+                Some(bytes) => bytes,
+                None => file_system_bytes(path)?.max(DEVICE_BYTES_MIN),
+            };
+            FileDevice::open_or_create(&file, bytes, &settings)
+        } else {
+            FileDevice::open(&file, &settings)
+        };
+        let device = device.map_err(|error| Error::opening(path, &error))?;
+        Ok(Arc::new(device))
+    }
+
+    /// The engine's settings on a device of so many bytes, with the memory divided.
+    fn engine_settings(&self, device_bytes: u64) -> Result<Settings> {
+        let mut settings = self.engine.clone();
+        let windows = LogKind::ALL.len() * settings.window_slots * settings.window_bytes;
+        let small_device = usize::try_from(device_bytes / 64).unwrap_or(usize::MAX);
+        let share = (self.memory / 8).min(small_device).max(L0_BYTES_MIN);
+        settings.l0_bytes = self.l0_bytes.unwrap_or(share);
+        // A memtable of pointers stands for many bytes of the large log. What its flushes leave
+        // unmerged is space that dead values take, so it is kept in proportion.
+        let log_bytes = (4 * settings.l0_bytes as u64).max(1 << 20);
+        settings.l0_log_bytes = settings.l0_log_bytes.min(log_bytes);
+        settings.flush_interval = self.durability.flush_interval();
+        let fixed = settings.memtables_max * settings.l0_bytes + windows;
+        let cache = self.memory.saturating_sub(fixed);
+        if cache < CACHE_BYTES_MIN {
+            return Err(Error::Settings(format!(
+                "{} bytes of memory are too few: {} memtables of {} bytes and log windows of {windows} \
+                 bytes leave the cache less than {CACHE_BYTES_MIN}; set `memory` to {} or more, or a \
+                 smaller `l0_bytes`",
+                self.memory,
+                settings.memtables_max,
+                settings.l0_bytes,
+                fixed + CACHE_BYTES_MIN,
+            )));
+        }
+        settings.cache_bytes = cache;
+        settings
+            .validate()
+            .map_err(|error| Error::Settings(error.to_string()))?;
+        // Half of the device for what there has to be besides the reserve: logs, manifest, data.
+        let least = 2 * u64::from(settings.reserve_segments(1)) * SEGMENT_SIZE as u64;
+        if device_bytes < least {
+            return Err(Error::Settings(format!(
+                "a device of {device_bytes} bytes is too small for memtables of {} bytes: half of it \
+                 is kept so that a full store can be emptied; set `device_bytes` to {least} or more, or \
+                 a smaller `l0_bytes`",
+                settings.l0_bytes,
+            )));
+        }
+        Ok(settings)
+    }
+
+    fn open_windows(&self, path: &Path, store: &Store) -> Result<WindowFiles> {
+        let directory = self.windows.clone();
+        let options = WindowFilesOptions {
+            directory: directory.unwrap_or_else(|| path.join("windows")),
+            fallback: None,
+            boot: boot_id()?,
+            incarnation: store.incarnation(),
+        };
+        WindowFiles::open(options).map_err(|error| Error::opening(path, &error))
+    }
+}
+
+/// Takes the lock of the directory. It falls with the process that holds it.
+fn take_lock(path: &Path) -> Result<File> {
+    let name = path.join("lock");
+    let refused = |e: std::io::Error| Error::system("lock", &name, &e);
+    let mut file = File::options()
+        .create(true)
+        .truncate(false)
+        .read(true)
+        .write(true)
+        .open(&name)
+        .map_err(refused)?;
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => {}
+        Err(Errno::WOULDBLOCK) => return Err(in_use(path, &mut file)),
+        Err(error) => return Err(refused(error.into())),
+    }
+    let written = file
+        .set_len(0)
+        .and_then(|()| file.rewind())
+        .and_then(|()| write!(file, "{}", std::process::id()));
+    written.map_err(refused)?;
+    Ok(file)
+}
+
+fn in_use(path: &Path, file: &mut File) -> Error {
+    let mut holder = String::new();
+    let read = file.read_to_string(&mut holder);
+    let by = match (read, holder.parse::<u32>()) {
+        (Ok(_), Ok(id)) if id == std::process::id() => " in this process".to_owned(),
+        (Ok(_), Ok(id)) => format!(" in process {id}"),
+        _ => String::new(),
+    };
+    Error::InUse {
+        path: path.to_path_buf(),
+        by,
+    }
+}
+
+fn open_store(path: &Path, device: Arc<dyn Device>, settings: &Settings) -> Result<Arc<Store>> {
+    let failed = |error| Error::opening(path, &error);
+    if !Store::is_formatted(&*device).map_err(failed)? {
+        let options = FormatOptions {
+            device_id: random_id()?,
+            cluster_id: CLUSTER,
+            server: ServerId(0),
+            created_by: concat!("argosy ", env!("CARGO_PKG_VERSION"), ", embedded").to_owned(),
+        };
+        Store::format(&*device, &options).map_err(failed)?;
+    }
+    let foreign = |what| Error::Foreign {
+        path: path.to_path_buf(),
+        what,
+    };
+    // Opening writes to the device, so it is looked at first.
+    let dump = Store::inspect(&*device).map_err(failed)?;
+    if dump.superblock.cluster_id != CLUSTER {
+        return Err(foreign(
+            "belongs to a server; start `argosy server` with it",
+        ));
+    }
+    let store_settings = StoreSettings {
+        reserve_segments: settings.reserve_segments(1),
+    };
+    let store = Store::open(device, &store_settings).map_err(failed)?;
+    if store.regions().iter().any(|entry| entry.region != REGION) {
+        return Err(foreign("holds regions that a later version has made"));
+    }
+    Ok(store)
+}
+
+fn file_system_bytes(path: &Path) -> Result<u64> {
+    let stat = statvfs(path).map_err(|e| Error::system("measure", path, &e.into()))?;
+    let bytes = stat.f_blocks.saturating_mul(stat.f_frsize);
+    Ok(bytes)
+}
+
+fn random_id() -> Result<u128> {
+    let path = Path::new("/dev/urandom");
+    let mut bytes = [0; 16];
+    let read = File::open(path).and_then(|mut file| file.read_exact(&mut bytes));
+    read.map_err(|error| Error::system("read", path, &error))?;
+    Ok(u128::from_le_bytes(bytes))
+}
+
+fn boot_id() -> Result<BootId> {
+    let path = Path::new("/proc/sys/kernel/random/boot_id");
+    let text = std::fs::read_to_string(path).map_err(|e| Error::system("read", path, &e))?;
+    Ok(BootId::parse(&text).unwrap_or_default())
+}

@@ -1,0 +1,152 @@
+//! What can go wrong with an embedded store, what to do about it, and what became of the write.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use argosy_base::{Outcome, Remedy};
+use argosy_device::DeviceError;
+use argosy_engine::{BatchError, BusyReason, EngineError};
+use argosy_lsm::ReplicaError;
+
+/// What this module's functions return.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why a store did not do what it was asked. [`remedy`](Self::remedy) says what to do about it, and
+/// [`outcome`](Self::outcome) whether a write took effect.
+///
+/// ```
+/// # fn main() -> Result<(), argosy::Error> {
+/// # let path = argosy::db::example("error");
+/// let db = argosy::Db::open(&path)?;
+/// let error = db.put("", "a key has at least one byte").unwrap_err();
+/// assert_eq!(error.remedy(), argosy::Remedy::Correct);
+/// assert_eq!(error.outcome(), argosy::Outcome::NotApplied);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A key, value or batch is over a limit. Correct it.
+    #[error(transparent)]
+    Limit(#[from] BatchError),
+    /// The builder was told what cannot work. Correct it.
+    #[error("{0}")]
+    Settings(String),
+    /// Another [`Db`](crate::Db), of this process or another one, has the directory open.
+    #[error(
+        "{} is open already{by}: share one `Db` (it can be cloned), or close the other first",
+        path.display()
+    )]
+    InUse {
+        /// The directory.
+        path: PathBuf,
+        /// By whom, where that is known, in words.
+        by: String,
+    },
+    /// There is a store, but not one of this kind.
+    #[error("{} {what}", path.display())]
+    Foreign {
+        /// The directory.
+        path: PathBuf,
+        /// What it is instead, and what would open it.
+        what: &'static str,
+    },
+    /// The system refused something while the store was being opened.
+    #[error("cannot {what} {}: {kind}", path.display())]
+    System {
+        /// What was tried.
+        what: &'static str,
+        /// With what.
+        path: PathBuf,
+        /// What the system said.
+        kind: std::io::ErrorKind,
+    },
+    /// The store could not be opened: its device failed, or what it holds is damaged.
+    #[error("cannot open {}: {what}", path.display())]
+    Open {
+        /// The directory.
+        path: PathBuf,
+        /// What is wrong.
+        what: String,
+        /// What to do about it.
+        remedy: Remedy,
+    },
+    /// There was no room for the write for as long as it may wait. Nothing of it was applied.
+    #[error("not applied after {} ms of waiting: {reason}", waited.as_millis())]
+    Busy {
+        /// What there was no room in.
+        reason: BusyReason,
+        /// How long it waited.
+        waited: Duration,
+    },
+    /// The write is applied, but the device failed before it was durable: it may be lost.
+    #[error("applied, but it could not be made durable: {0}")]
+    NotDurable(EngineError),
+    /// The engine's: the device failed, stored bytes are damaged, or it takes no more writes.
+    #[error(transparent)]
+    Engine(EngineError),
+    /// The store was closed.
+    #[error("the store was closed")]
+    Closed,
+}
+
+impl Error {
+    pub(super) fn system(what: &'static str, path: impl Into<PathBuf>, e: &std::io::Error) -> Self {
+        let (path, kind) = (path.into(), e.kind());
+        Self::System { what, path, kind }
+    }
+
+    pub(super) fn opening(path: impl Into<PathBuf>, error: &DeviceError) -> Self {
+        Self::Open {
+            path: path.into(),
+            what: error.to_string(),
+            remedy: error.remedy(),
+        }
+    }
+
+    pub(super) fn recovering(path: impl Into<PathBuf>, error: &ReplicaError) -> Self {
+        Self::Open {
+            path: path.into(),
+            what: error.to_string(),
+            remedy: error.remedy(),
+        }
+    }
+
+    /// What to do about it.
+    #[must_use]
+    pub fn remedy(&self) -> Remedy {
+        match self {
+            Self::Limit(_) | Self::Settings(_) | Self::Foreign { .. } | Self::System { .. } => {
+                Remedy::Correct
+            }
+            Self::InUse { .. } | Self::Busy { .. } => Remedy::Retry,
+            Self::Open { remedy, .. } => *remedy,
+            Self::NotDurable(_) | Self::Closed => Remedy::Reopen,
+            Self::Engine(error) => error.remedy(),
+        }
+    }
+
+    /// What became of the write that met it.
+    #[must_use]
+    pub fn outcome(&self) -> Outcome {
+        match self {
+            Self::NotDurable(_) => Outcome::Unknown,
+            Self::Engine(error) => error.outcome(),
+            _ => Outcome::NotApplied,
+        }
+    }
+}
+
+impl From<EngineError> for Error {
+    fn from(error: EngineError) -> Self {
+        match error {
+            EngineError::Limit(error) => Self::Limit(error),
+            EngineError::Busy(reason) => Self::Busy {
+                reason,
+                waited: Duration::ZERO,
+            },
+            error => Self::Engine(error),
+        }
+    }
+}

@@ -1,0 +1,538 @@
+//! A store in a program of one's own: no server, no network, one directory.
+//!
+//! ```
+//! use argosy::{Condition, Db, WriteBatch};
+//!
+//! # fn main() -> Result<(), argosy::Error> {
+//! # let path = argosy::db::example("mod");
+//! let db = Db::open(&path)?;
+//!
+//! // Keys and values are bytes; keys are in the order of their bytes.
+//! db.put("user:1", "Ada")?;
+//! db.put("user:2", "Grace")?;
+//! assert_eq!(db.get("user:1")?.as_deref(), Some(&b"Ada"[..]));
+//! assert!(db.delete("user:2")?);
+//!
+//! // What belongs together is written together.
+//! let mut batch = WriteBatch::new();
+//! batch.put(b"user:3", b"Edsger")?;
+//! batch.put(b"index:Edsger", b"user:3")?;
+//! db.write(&batch)?;
+//!
+//! // Only if nobody else was first.
+//! assert!(!db.put_if("user:3", "Barbara", Condition::Absent)?);
+//!
+//! // Ranges and prefixes, from either end.
+//! let users: Result<Vec<_>, _> = db.prefix("user:").rev().collect();
+//! assert_eq!(users?[0], (b"user:3".to_vec(), b"Edsger".to_vec()));
+//!
+//! db.close()?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! A [`Db`] may be cloned and called from any thread. Reads take no lock. Writes are in one order, and
+//! each is applied as a whole or not at all. When a write is *durable* is up to [`Durability`].
+//!
+//! One thread in the background flushes and merges. It sleeps while there is nothing to do, and ends
+//! with the last `Db`, [`Snapshot`] or [`Scan`]. Dropping these is a clean stop: what was written is
+//! made durable, and opening again replays no more than one memtable's worth of log. [`Db::close`] does
+//! the same, and tells whether it worked.
+//!
+//! Where writes come faster than merges can follow, or the device is full, a write waits, at most as
+//! long as [`Builder::patience`] says, and then returns [`Error::Busy`] with the reason.
+//!
+//! Reading order: `builder` (opening), this file, `scan`, `pace` (the background thread), `error`.
+
+mod builder;
+mod clock;
+mod error;
+mod pace;
+mod scan;
+
+use std::fs::File;
+use std::ops::RangeBounds;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use argosy_base::{Lsn, SEGMENT_SIZE};
+use argosy_device::Store;
+use argosy_engine::{self as engine, Engine, EngineError};
+use argosy_lsm::Lsm;
+
+pub use argosy_base::{Outcome, Remedy};
+pub use argosy_engine::{BatchError, BusyReason, Condition, WriteBatch, Written};
+pub use argosy_lsm::{Placement, Settings};
+pub use builder::{Builder, Durability};
+pub use error::{Error, Result};
+pub use scan::{Scan, Snapshot};
+
+use pace::Pace;
+
+/// A store. See the [module's documentation](self).
+///
+/// Clones are the same store; it is closed when the last of them is dropped.
+#[derive(Clone)]
+pub struct Db {
+    shared: Arc<Shared>,
+}
+
+/// How a batch is to be written.
+#[derive(Clone, Debug, Default)]
+pub struct WriteOptions {
+    /// What must hold of its keys for it to be written at all.
+    pub condition: Condition,
+    /// Whether to tell what each key was bound to before.
+    pub return_previous: bool,
+    /// Whether to return only once it is durable, whatever the store's [`Durability`].
+    pub sync: bool,
+    /// How long to wait for room instead of [`Builder::patience`]; nothing at all with zero.
+    pub patience: Option<Duration>,
+}
+
+/// What a store has done and holds.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Stats {
+    /// The engine's counters: levels, logs, memtables, merges, cache, filters.
+    pub engine: argosy_lsm::db::Stats,
+    /// Bytes that the store may take on its file system.
+    pub device_bytes: u64,
+    /// Bytes that it takes.
+    pub device_used_bytes: u64,
+    /// Bytes read from the device since it was opened.
+    pub read_bytes: u64,
+    /// Bytes written to it.
+    pub write_bytes: u64,
+    /// Syncs of it.
+    pub syncs: u64,
+    /// Whether new data is turned away because the device is full.
+    pub full: bool,
+    /// Whether everything that was written is durable.
+    pub durable: bool,
+}
+
+/// What a store is made of when it has been opened.
+struct Opened {
+    engine: Arc<Lsm>,
+    store: Arc<Store>,
+    path: PathBuf,
+    durability: Durability,
+    patience: Duration,
+    lock: File,
+}
+
+/// What clones, snapshots and scans share. The lock falls last.
+struct Shared {
+    engine: Arc<Lsm>,
+    store: Arc<Store>,
+    pace: Arc<Pace>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+    closed: AtomicBool,
+    path: PathBuf,
+    durability: Durability,
+    patience: Duration,
+    _lock: File,
+}
+
+impl std::fmt::Debug for Db {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Db")
+            .field("path", &self.shared.path)
+            .field("durability", &self.shared.durability)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Db {
+    /// Opens the store in the directory `path`, or makes it there, with the settings that come with it.
+    ///
+    /// # Errors
+    /// As [`Builder::open`].
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        Builder::new().open(path)
+    }
+
+    /// What can be set before a store is opened.
+    #[must_use]
+    pub fn builder() -> Builder {
+        Builder::new()
+    }
+
+    fn start(opened: Opened) -> Result<Self> {
+        let pace: Arc<Pace> = Arc::default();
+        for_wakes(&opened, &pace);
+        let (engine, stepped) = (Arc::clone(&opened.engine), Arc::clone(&pace));
+        let thread = std::thread::Builder::new()
+            .name("argosy".to_owned())
+            .spawn(move || pace::background(&engine, &stepped))
+            .map_err(|e| Error::system("start a thread for", &opened.path, &e))?;
+        let shared = Shared {
+            engine: opened.engine,
+            store: opened.store,
+            pace,
+            thread: Mutex::new(Some(thread)),
+            closed: AtomicBool::new(false),
+            path: opened.path,
+            durability: opened.durability,
+            patience: opened.patience,
+            _lock: opened.lock,
+        };
+        let shared = Arc::new(shared);
+        Ok(Self { shared })
+    }
+
+    /// The directory.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.shared.path
+    }
+
+    // --- Reads ---
+
+    /// The value of `key`, or `None` where it has none.
+    ///
+    /// # Errors
+    /// [`Error::Limit`] where no key is like that; [`Error::Engine`] where the device fails or what it
+    /// holds is damaged; [`Error::Closed`].
+    pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
+        let shared = &*self.shared;
+        shared.check_open()?;
+        shared.pace.read();
+        let found = shared.engine.get(key.as_ref())?;
+        shared.shown_up_to(found.lsn)?;
+        Ok(found.value)
+    }
+
+    /// Whether `key` has a value.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub fn contains_key(&self, key: impl AsRef<[u8]>) -> Result<bool> {
+        Ok(self.get(key)?.is_some())
+    }
+
+    /// A view of the store at this moment.
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot {
+        self.shared.pace.read();
+        Snapshot::new(self.shared.engine.snapshot(), Arc::clone(&self.shared))
+    }
+
+    /// All pairs as they are now, by rising keys; from the highest down with `rev`.
+    pub fn iter(&self) -> Scan {
+        self.snapshot().iter()
+    }
+
+    /// The pairs whose keys are in `range` as they are now, by rising keys; from the highest down with
+    /// `rev`.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), argosy::Error> {
+    /// # let path = argosy::db::example("range");
+    /// # let db = argosy::Db::open(&path)?;
+    /// db.put([1], "one")?;
+    /// db.put([2], "two")?;
+    /// db.put([3], "three")?;
+    /// let (key, _) = db.range([1]..=[2]).next_back().unwrap()?;
+    /// assert_eq!(key, [2]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn range<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Scan {
+        self.snapshot().range(range)
+    }
+
+    /// The pairs whose keys begin with `prefix` as they are now, by rising keys; from the highest down
+    /// with `rev`.
+    pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Scan {
+        self.snapshot().prefix(prefix)
+    }
+
+    // --- Writes ---
+
+    /// Binds `key` to `value`.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
+        self.put_if(key, value, Condition::Always).map(|_| ())
+    }
+
+    /// Removes `key`. Returns whether it had a value.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<bool> {
+        self.delete_if(key, Condition::Always)
+    }
+
+    /// Binds `key` to `value` if `condition` holds of it. Returns whether it did.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    pub fn put_if(
+        &self,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+        condition: Condition,
+    ) -> Result<bool> {
+        let mut batch = WriteBatch::new();
+        batch.put(key.as_ref(), value.as_ref())?;
+        let options = WriteOptions {
+            condition,
+            ..WriteOptions::default()
+        };
+        Ok(self.write_with(&batch, &options)?.applied)
+    }
+
+    /// Removes `key` if `condition` holds of it. Returns whether that was so, and the key had a value.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    pub fn delete_if(&self, key: impl AsRef<[u8]>, condition: Condition) -> Result<bool> {
+        let mut batch = WriteBatch::new();
+        batch.delete(key.as_ref())?;
+        let options = WriteOptions {
+            condition,
+            ..WriteOptions::default()
+        };
+        let written = self.write_with(&batch, &options)?;
+        Ok(written.applied && written.existed.first().copied().unwrap_or_default())
+    }
+
+    /// Writes all of `batch`, or nothing of it.
+    ///
+    /// # Errors
+    /// [`Error::Limit`]; [`Error::Busy`] where there was no room for it for too long;
+    /// [`Error::NotDurable`] where it was to be durable and is not; [`Error::Engine`];
+    /// [`Error::Closed`]. Each tells [what became of it](Error::outcome).
+    pub fn write(&self, batch: &WriteBatch) -> Result<()> {
+        self.write_with(batch, &WriteOptions::default()).map(|_| ())
+    }
+
+    /// Writes all of `batch`, or nothing of it, as `options` say.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use argosy::{WriteBatch, WriteOptions};
+    ///
+    /// # fn main() -> Result<(), argosy::Error> {
+    /// # let path = argosy::db::example("write-with");
+    /// # let db = argosy::Db::open(&path)?;
+    /// let mut batch = WriteBatch::new();
+    /// batch.put(b"paid", b"yes")?;
+    /// let options = WriteOptions {
+    ///     sync: true,
+    ///     return_previous: true,
+    ///     patience: Some(Duration::ZERO),
+    ///     ..WriteOptions::default()
+    /// };
+    /// match db.write_with(&batch, &options) {
+    ///     Ok(written) => assert_eq!(written.previous, [None]),
+    ///     Err(argosy::Error::Busy { reason, .. }) => println!("do something else first: {reason}"),
+    ///     Err(other) => return Err(other),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    pub fn write_with(&self, batch: &WriteBatch, options: &WriteOptions) -> Result<Written> {
+        let shared = &*self.shared;
+        shared.check_open()?;
+        let written = shared.append(batch, options)?;
+        shared.pace.wrote();
+        let must_be_durable = options.sync || shared.durability == Durability::Sync;
+        if must_be_durable {
+            let durable = shared.pace.until_durable(written.lsn);
+            durable.map_err(|error| match written.applied {
+                true => Error::NotDurable(error),
+                false => Error::Engine(error),
+            })?;
+        }
+        Ok(written)
+    }
+
+    // --- The store as a whole ---
+
+    /// Makes everything durable that was written before, and waits for it.
+    ///
+    /// # Errors
+    /// [`Error::NotDurable`]; [`Error::Closed`].
+    pub fn flush(&self) -> Result<()> {
+        let shared = &*self.shared;
+        shared.check_open()?;
+        let last = shared.engine.last_lsn();
+        shared.pace.until_durable(last).map_err(Error::NotDurable)
+    }
+
+    /// Merges everything into one level, drops what is overwritten or deleted, and waits for it. Worth
+    /// its while after much was deleted, or before much is read; the store merges by itself as it has
+    /// to. Writes go on meanwhile, and make it take longer.
+    ///
+    /// # Errors
+    /// [`Error::Engine`] where the device fails; [`Error::Closed`].
+    pub fn compact(&self) -> Result<()> {
+        let shared = &*self.shared;
+        shared.check_open()?;
+        shared.engine.compact_now();
+        let compacted = || match shared.pace.ended() {
+            Some(error) => Err(Error::from(error)),
+            None if shared.engine.is_full() => {
+                Err(EngineError::Busy(BusyReason::DeviceFull).into())
+            }
+            None => Ok((!shared.engine.is_compacting()).then_some(())),
+        };
+        shared.pace.until_room(Duration::MAX, compacted)?;
+        Ok(())
+    }
+
+    /// What the store has done and holds.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        let (engine, store) = (&self.shared.engine, &self.shared.store);
+        let moved = store.device().counters();
+        let segment = SEGMENT_SIZE as u64;
+        Stats {
+            engine: engine.stats(),
+            device_bytes: u64::from(store.total()) * segment,
+            device_used_bytes: u64::from(store.used()) * segment,
+            read_bytes: moved.read_bytes,
+            write_bytes: moved.write_bytes,
+            syncs: moved.syncs,
+            full: engine.is_full(),
+            durable: engine.durable_lsn() >= engine.last_lsn(),
+        }
+    }
+
+    /// Stops the store: makes everything durable and ends the background thread. Clones refuse from now
+    /// on; snapshots and scans go on, and keep the directory from being opened again until they are
+    /// dropped. Closing twice does nothing.
+    ///
+    /// # Errors
+    /// [`Error::NotDurable`] where what was written could not be made durable. It is as safe then as
+    /// after a kill.
+    pub fn close(&self) -> Result<()> {
+        self.shared.stop()
+    }
+}
+
+/// Has the engine and the device ring for the background thread.
+fn for_wakes(opened: &Opened, pace: &Arc<Pace>) {
+    let ringing = || {
+        let pace = Arc::clone(pace);
+        Arc::new(move || pace.ring())
+    };
+    opened.engine.set_waker(ringing());
+    opened.store.set_waker(ringing());
+}
+
+impl Shared {
+    fn check_open(&self) -> Result<()> {
+        match self.closed.load(Ordering::Relaxed) {
+            true => Err(Error::Closed),
+            false => Ok(()),
+        }
+    }
+
+    /// Writes, waiting where there is no room.
+    fn append(&self, batch: &WriteBatch, options: &WriteOptions) -> Result<Written> {
+        let engine_options = || engine::WriteOptions {
+            condition: options.condition,
+            return_previous: options.return_previous,
+        };
+        let mut busy = match self.engine.write(batch, engine_options()) {
+            Ok(written) => return Ok(written),
+            Err(EngineError::Busy(reason)) => reason,
+            Err(error) => return Err(error.into()),
+        };
+        let patience = options.patience.unwrap_or(self.patience);
+        let attempt = || match self.engine.write(batch, engine_options()) {
+            Ok(written) => Ok(Some(written)),
+            Err(EngineError::Busy(reason)) => {
+                busy = reason;
+                Ok(None)
+            }
+            Err(error) => Err(Error::from(error)),
+        };
+        let written = self.pace.until_room(patience, attempt)?;
+        written.ok_or(Error::Busy {
+            reason: busy,
+            waited: patience,
+        })
+    }
+
+    /// Returns when what is shown up to `lsn` can be shown: with [`Durability::Sync`], once it is durable.
+    #[inline]
+    fn shown_up_to(&self, lsn: Lsn) -> Result<()> {
+        match self.durability {
+            Durability::Sync => Ok(self.pace.until_durable(lsn)?),
+            _ => Ok(()),
+        }
+    }
+
+    fn stop(&self) -> Result<()> {
+        if self.closed.swap(true, Ordering::AcqRel) {
+            return Ok(());
+        }
+        self.pace.stop();
+        let thread = self
+            .thread
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        if let Some(thread) = thread {
+            // A panic of that thread has been told to whoever waited; what is left is to stop.
+            let _ = thread.join();
+        }
+        self.engine.close().map_err(Error::NotDurable)?;
+        // Who waits for durability, or shows what waits for it, goes on.
+        self.pace.note_durable(self.engine.last_lsn());
+        Ok(())
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // Who wants to know whether it worked calls `close`.
+        let _ = self.stop();
+    }
+}
+
+/// What can be handed to other threads.
+const fn shared_between_threads<T: Send + Sync + 'static>() {}
+
+const _: fn() = || shared_between_threads::<Db>();
+
+/// A new directory for an example in this documentation, removed when the result is dropped. For
+/// examples only.
+#[doc(hidden)]
+#[must_use]
+pub fn example(name: &str) -> Example {
+    let name = format!("argosy-example-{name}-{}", std::process::id());
+    let path = std::env::temp_dir().join(name);
+    let _ = std::fs::remove_dir_all(&path);
+    Example(path)
+}
+
+/// See [`example`].
+#[doc(hidden)]
+#[derive(Debug)]
+pub struct Example(PathBuf);
+
+impl AsRef<Path> for Example {
+    fn as_ref(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Example {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}

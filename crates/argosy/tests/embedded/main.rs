@@ -1,0 +1,12 @@
+//! The embedded store from outside: what a program that uses it may rely on.
+
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test panics where its world is not as it should be"
+)]
+
+mod basics;
+mod killed;
+mod model;
+mod several;
+mod support;

@@ -1,0 +1,199 @@
+//! Random operations against a map: what a store shows is what a `BTreeMap` would, whatever its settings,
+//! and however often it is closed and opened again.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::time::Duration;
+
+use argosy::db::{Builder, Placement, Settings};
+use argosy::{Condition, Db, Durability, Snapshot, WriteBatch};
+
+use crate::support::{Dir, Random, small};
+
+type Map = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// Different keys that there may be.
+const KEYS: u64 = 600;
+
+struct World {
+    db: Db,
+    map: Map,
+    held: Vec<(Snapshot, Map)>,
+    random: Random,
+}
+
+fn builder(random: &mut Random) -> Builder {
+    let placements = [Placement::Hybrid, Placement::InPlace, Placement::Separated];
+    let durabilities = [
+        Durability::FlushInterval(Duration::from_millis(20)),
+        Durability::Sync,
+        Durability::Windows,
+    ];
+    let engine = Settings {
+        placement: placements[usize::try_from(random.below(3)).unwrap()],
+        growth_factor: 2 + u32::try_from(random.below(4)).unwrap(),
+        l1_runs: 2 + usize::try_from(random.below(4)).unwrap(),
+        ..Settings::small()
+    };
+    small()
+        .engine(engine)
+        .l0_bytes(16 << 10 << random.below(3))
+        .durability(durabilities[usize::try_from(random.below(3)).unwrap()])
+        .patience(Duration::from_secs(60))
+}
+
+impl World {
+    fn key(&mut self) -> Vec<u8> {
+        let number = self.random.below(KEYS);
+        // Of different lengths, and many with a beginning in common.
+        format!("{:03}/{number}", number % 20).into_bytes()
+    }
+
+    fn value(&mut self) -> Vec<u8> {
+        let most = [12, 150, 1500, 6000][usize::try_from(self.random.below(4)).unwrap()];
+        let len = self.random.below(most);
+        self.random.bytes(len)
+    }
+
+    fn write(&mut self) {
+        let key = self.key();
+        let value = self.value();
+        let existed = self.map.contains_key(&key);
+        match self.random.below(8) {
+            0..4 => {
+                self.db.put(&key, &value).unwrap();
+                self.map.insert(key, value);
+            }
+            4 => {
+                assert_eq!(self.db.delete(&key).unwrap(), existed);
+                self.map.remove(&key);
+            }
+            5 => {
+                let applied = self.db.put_if(&key, &value, Condition::Absent).unwrap();
+                assert_eq!(applied, !existed);
+                self.map.entry(key).or_insert(value);
+            }
+            6 => {
+                let applied = self.db.put_if(&key, &value, Condition::Present).unwrap();
+                assert_eq!(applied, existed);
+                if existed {
+                    self.map.insert(key, value);
+                }
+            }
+            _ => self.write_batch(),
+        }
+    }
+
+    fn write_batch(&mut self) {
+        let mut batch = WriteBatch::new();
+        for _ in 0..self.random.below(20) {
+            let key = self.key();
+            if self.random.below(4) == 0 {
+                batch.delete(&key).unwrap();
+                self.map.remove(&key);
+            } else {
+                let value = self.value();
+                batch.put(&key, &value).unwrap();
+                self.map.insert(key, value);
+            }
+        }
+        self.db.write(&batch).unwrap();
+    }
+
+    fn look(&mut self) {
+        let key = self.key();
+        assert_eq!(self.db.get(&key).unwrap().as_ref(), self.map.get(&key));
+        let (from, to) = (self.key(), self.key());
+        let snapshot = self.db.snapshot();
+        check_range(&snapshot, &self.map, &from, &to, self.random.below(4));
+        let prefix = &from[..3];
+        let mut all = self.db.prefix(prefix).map(|pair| pair.unwrap());
+        let expected = self.map.iter().filter(|(key, _)| key.starts_with(prefix));
+        for (key, value) in expected {
+            assert_eq!(all.next(), Some((key.clone(), value.clone())));
+        }
+        assert_eq!(all.next(), None);
+    }
+
+    fn step(&mut self, dir: &Dir) {
+        match self.random.below(400) {
+            0 => {
+                self.held.clear();
+                // Both ways to stop.
+                if self.random.below(2) == 0 {
+                    self.db.close().unwrap();
+                }
+                let builder = builder(&mut self.random);
+                // The only handle goes before the next is made.
+                let other = Dir::new("placeholder");
+                self.db = small().open(&other).unwrap();
+                self.db = builder.open(dir).unwrap();
+            }
+            1 => self.db.compact().unwrap(),
+            2 => self.db.flush().unwrap(),
+            3..6 => {
+                let snapshot = self.db.snapshot();
+                self.held.push((snapshot, self.map.clone()));
+                if self.held.len() > 3 {
+                    self.held.remove(0);
+                }
+            }
+            6..12 => {
+                let (from, to) = (self.key(), self.key());
+                let way = self.random.below(4);
+                for (snapshot, map) in &self.held {
+                    check_range(snapshot, map, &from, &to, way);
+                }
+            }
+            12..40 => self.look(),
+            _ => self.write(),
+        }
+    }
+}
+
+fn check_range(snapshot: &Snapshot, map: &Map, from: &[u8], to: &[u8], way: u64) {
+    let (from, to) = (from.min(to), from.max(to));
+    let bounds = match way {
+        0 => (Bound::Included(from), Bound::Excluded(to)),
+        1 => (Bound::Included(from), Bound::Included(to)),
+        2 => (Bound::Unbounded, Bound::Excluded(to)),
+        _ => (Bound::Included(from), Bound::Unbounded),
+    };
+    let pairs = |scan: &mut dyn Iterator<Item = argosy::Result<(Vec<u8>, Vec<u8>)>>| {
+        scan.collect::<Result<Vec<_>, _>>().unwrap()
+    };
+    let mut expected: Vec<_> = map
+        .range::<[u8], _>(bounds)
+        .map(|(key, value)| (key.clone(), value.clone()))
+        .collect();
+    assert!(pairs(&mut snapshot.range::<&[u8]>(bounds)) == expected);
+    expected.reverse();
+    assert!(pairs(&mut snapshot.range::<&[u8]>(bounds).rev()) == expected);
+}
+
+fn history(seed: u64, steps: usize) {
+    let dir = Dir::new("model");
+    let mut random = Random::new(seed);
+    let db = builder(&mut random).open(&dir).unwrap();
+    let mut world = World {
+        db,
+        map: Map::new(),
+        held: Vec::new(),
+        random,
+    };
+    for _ in 0..steps {
+        world.step(&dir);
+    }
+    let all: Result<Map, _> = world.db.iter().collect();
+    assert!(all.unwrap() == world.map, "seed {seed}");
+}
+
+#[test]
+fn a_store_is_a_map() {
+    // More of them: ARGOSY_MODEL_SEEDS=100.
+    let seeds = std::env::var("ARGOSY_MODEL_SEEDS");
+    let seeds = seeds.map_or(4, |seeds| seeds.parse().unwrap());
+    for seed in 1..=seeds {
+        history(seed, 3000);
+    }
+}
