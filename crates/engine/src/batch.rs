@@ -3,6 +3,8 @@
 
 use argosy_base::limits::{BATCH_BYTES_MAX, BATCH_PAIRS_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX};
 
+use crate::change::Change;
+
 /// Why an operation does not fit. Nothing was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BatchError {
@@ -23,6 +25,9 @@ pub enum BatchError {
     /// Too many bytes in one batch.
     #[error("the batch has over {BATCH_BYTES_MAX} bytes of keys and values (max_batch_bytes)")]
     TooManyBytes,
+    /// A change has company.
+    #[error("a change is alone in its batch")]
+    ChangeNotAlone,
 }
 
 /// One operation of a batch.
@@ -59,6 +64,17 @@ pub struct WriteBatch {
     bytes: Vec<u8>,
     /// Per operation: the end of its key in `bytes`, and of its value, or `None` for a delete.
     ends: Vec<(usize, Option<usize>)>,
+    /// What most batches do not have.
+    more: Option<Box<More>>,
+}
+
+/// What a batch has that depends on values.
+#[derive(Clone, Debug, Default)]
+struct More {
+    /// The only operation is this change, with the put's value as operand.
+    change: Option<Change>,
+    /// What [`Condition::Equals`](crate::Condition::Equals) compares with.
+    expected: Vec<u8>,
 }
 
 impl WriteBatch {
@@ -81,8 +97,49 @@ impl WriteBatch {
         self.add(key, None)
     }
 
+    /// Makes the batch one change of what `key` is bound to. It is then its only operation, and shows
+    /// among [`ops`](Self::ops) as a put of `operand`.
+    ///
+    /// # Errors
+    /// As of a put of `operand`; where the batch is not empty.
+    pub fn change(&mut self, key: &[u8], change: Change, operand: &[u8]) -> Result<(), BatchError> {
+        if !self.is_empty() {
+            return Err(BatchError::ChangeNotAlone);
+        }
+        self.put(key, operand)?;
+        self.more.get_or_insert_default().change = Some(change);
+        Ok(())
+    }
+
+    /// The change that the batch is, if it is one.
+    #[must_use]
+    pub fn changes(&self) -> Option<Change> {
+        self.more.as_ref()?.change
+    }
+
+    /// With [`Condition::Equals`](crate::Condition::Equals), the keys have to be bound to `value`.
+    ///
+    /// # Errors
+    /// Where no key can be.
+    pub fn expect(&mut self, value: &[u8]) -> Result<(), BatchError> {
+        if value.len() > VALUE_BYTES_MAX {
+            return Err(BatchError::ValueTooLong(value.len()));
+        }
+        self.more.get_or_insert_default().expected = value.to_vec();
+        Ok(())
+    }
+
+    /// What was [expected](Self::expect) last; empty if nothing was.
+    #[must_use]
+    pub fn expected(&self) -> &[u8] {
+        self.more.as_ref().map_or(&[], |more| &more.expected)
+    }
+
     fn add(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<(), BatchError> {
         check_key(key)?;
+        if self.changes().is_some() {
+            return Err(BatchError::ChangeNotAlone);
+        }
         if self.ends.len() == BATCH_PAIRS_MAX {
             return Err(BatchError::TooManyPairs);
         }
@@ -108,16 +165,17 @@ impl WriteBatch {
         self.ends.is_empty()
     }
 
-    /// Bytes of all keys and values.
+    /// Bytes of all keys and values, and of what is expected.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.bytes.len()
+        self.bytes.len() + self.expected().len()
     }
 
     /// Forgets all operations and keeps the memory.
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.ends.clear();
+        self.more = None;
     }
 
     /// The operations in the order in which they were added.
@@ -189,5 +247,19 @@ mod tests {
         assert!(batch.is_empty());
         batch.put(&[0; KEY_BYTES_MAX], &long[1..]).unwrap();
         assert_eq!(batch.put(b"k", b""), Err(BatchError::TooManyBytes));
+    }
+
+    #[test]
+    fn a_change_is_alone() {
+        let mut batch = WriteBatch::new();
+        batch.change(b"k", Change::Append, b"v").unwrap();
+        assert_eq!(batch.changes(), Some(Change::Append));
+        assert_eq!(batch.delete(b"l"), Err(BatchError::ChangeNotAlone));
+        let second = batch.change(b"k", Change::Append, b"v");
+        assert_eq!(second, Err(BatchError::ChangeNotAlone));
+        assert_eq!(batch.len(), 1);
+        batch.clear();
+        assert_eq!(batch.changes(), None);
+        batch.delete(b"l").unwrap();
     }
 }

@@ -5,10 +5,11 @@
 //! the [`Engine`] contract, and panics with a sentence where the contract is broken. [`random()`]
 //! compares thousands of random operations with a map in memory; its seed makes it repeatable.
 //!
-//! Cases: `basics` (what one engine does while it runs), `reopening` (what survives a clean
-//! end and a kill), [`random()`] (everything together).
+//! Cases: `basics` (what one engine does while it runs), `changes` (writes that depend on values),
+//! `reopening` (what survives a clean end and a kill), [`random()`] (everything together).
 
 mod basics;
+mod changes;
 mod random;
 mod reopening;
 
@@ -49,6 +50,7 @@ const STEPS_MAX: usize = 200_000;
 /// Where the engine breaks the contract.
 pub fn run<H: Host>(mut make: impl FnMut() -> H, operations: usize, seed: u64) {
     basics::run(&mut make);
+    changes::run(&mut make);
     reopening::run(&mut make);
     for mixture in [Mixture::SMALL, Mixture::MIXED, Mixture::OVERWRITES] {
         random(&mut make(), mixture, operations, seed);

@@ -4,17 +4,19 @@
 //! whenever something happened that another copy would have to hear of, and whoever drives it
 //! tells it what has been acknowledged elsewhere. Without an observer it is a local store.
 //!
-//! Reading order: [`batch`] (what is written), [`Engine`] (the contract), [`Observer`],
+//! Reading order: [`batch`] and [`change`] (what is written), [`Engine`] (the contract), [`Observer`],
 //! [`conformance`] (the tests that every engine passes).
 
 #![forbid(unsafe_code)]
 
 pub mod batch;
+pub mod change;
 pub mod conformance;
 mod observer;
 mod traits;
 
 pub use batch::{BatchError, Op, WriteBatch};
+pub use change::{Change, Changed, Refusal};
 pub use observer::{EditNotice, FlushRange, LogEnd, Observer, SealedSegment};
 pub use traits::{
     BusyReason, Condition, Engine, EngineError, Found, Progress, Scan, Snapshot, WriteOptions,

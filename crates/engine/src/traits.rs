@@ -8,6 +8,7 @@ use argosy_base::{
 use argosy_device::DeviceError;
 
 use crate::batch::{BatchError, WriteBatch};
+use crate::change::Changed;
 
 /// Why a write cannot be taken at this moment. Nothing of it was appended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -88,6 +89,12 @@ pub enum Condition {
     Absent,
     /// The keys are bound.
     Present,
+    /// The keys are bound to what the batch [expects](WriteBatch::expect).
+    Equals,
+    /// The keys have not been written since they had this version, which a read told
+    /// ([`Found::version`]). May fail though nobody wrote: then the key has another version by now, and
+    /// reading it again tells which.
+    Version(Lsn),
 }
 
 /// How a batch is to be written.
@@ -109,9 +116,12 @@ pub struct Written {
     pub lsn: Lsn,
     /// Per operation, what its key was bound to before, where that was asked for.
     pub previous: Vec<Option<Vec<u8>>>,
-    /// Per operation, whether its key was bound before, where a condition, the previous value or
-    /// a delete made the engine look. Empty otherwise.
+    /// Per operation, whether its key was bound before, where a condition, the previous value, a change
+    /// or a delete made the engine look. Empty otherwise.
     pub existed: Vec<bool>,
+    /// What a [change](WriteBatch::change) told, unless the condition failed. Where it came to nothing,
+    /// `applied` is false.
+    pub changed: Option<Changed>,
 }
 
 /// What a key is bound to.
@@ -121,6 +131,8 @@ pub struct Found {
     pub value: Option<Vec<u8>>,
     /// The answer may be given once everything up to this LSN is committed (invariant I5).
     pub lsn: Lsn,
+    /// No write of the key has a higher LSN: for [`Condition::Version`].
+    pub version: Lsn,
 }
 
 /// Whether a step did anything, and when to call again if nothing else happens.

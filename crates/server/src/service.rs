@@ -9,7 +9,7 @@
 use std::sync::Arc;
 
 use argosy_base::{Direction, KeyRange, Outcome};
-use argosy_engine::{WriteBatch, WriteOptions};
+use argosy_engine::{Changed, WriteBatch, WriteOptions};
 
 /// One request. Borrows from the caller, so that an answer at once copies nothing.
 #[derive(Clone, Copy, Debug)]
@@ -64,6 +64,8 @@ pub enum Response {
         existed: Vec<bool>,
         /// Per operation, what its key was bound to before, where that was asked for.
         previous: Vec<Option<Vec<u8>>>,
+        /// What a change told, unless its condition failed.
+        changed: Option<Changed>,
     },
     /// To [`Request::Scan`].
     Page {
@@ -88,10 +90,17 @@ impl Response {
         match self {
             Self::Value(value) => value.as_ref().map_or(0, Vec::len),
             Self::Written {
-                existed, previous, ..
+                existed,
+                previous,
+                changed,
+                ..
             } => {
                 let values = previous.iter().flatten().map(Vec::len).sum::<usize>();
-                existed.len() + previous.len() * VALUE_BYTES + values
+                let told = match changed {
+                    Some(Changed::Value(value)) => value.len(),
+                    _ => 0,
+                };
+                existed.len() + previous.len() * VALUE_BYTES + values + told
             }
             Self::Page { pairs, next } => {
                 let both = pairs.iter().map(|(key, value)| key.len() + value.len());

@@ -18,6 +18,7 @@ use argosy_server::resp::fake::Fake;
 use argosy_server::service::{
     Begun, InfoSection, ReplySink, Request, Response, Service, ServiceError,
 };
+use argosy_wire::native::VERSION;
 
 /// The system's clock: this is an outer shell.
 struct SystemClock;
@@ -433,12 +434,15 @@ fn whoever_talks_nonsense_is_sent_away_and_nobody_else() {
     let mut bytes = Vec::new();
     std::io::Read::read_to_end(&mut young, &mut bytes).unwrap();
     answer.push_str(&String::from_utf8_lossy(&bytes[64..]));
-    assert!(answer.contains("speaks version 1 only"), "{answer}");
+    assert!(
+        answer.contains(&format!("speaks version {VERSION} only")),
+        "{answer}"
+    );
     // One that was taken in, and then says something where nothing is to be said.
     let mut chatty = meet();
     let hello = argosy_wire::native::Hello {
-        lowest: 1,
-        highest: 1,
+        lowest: VERSION,
+        highest: VERSION,
         requests: 4096,
         replies: 4096,
     };

@@ -1,10 +1,10 @@
 //! What clients ask: requests, and how the load chooses them.
 
 use argosy_base::{Direction, KeyRange};
-use argosy_engine::{Condition, WriteBatch};
+use argosy_engine::WriteBatch;
 use argosy_server::service::Paging;
 
-use crate::check::Bound;
+use crate::check::{Bound, When};
 use crate::objects::{Objects, VALUE_BYTES_MIN};
 use crate::plan::{Mix, Plan};
 use crate::random::Random;
@@ -36,12 +36,17 @@ pub enum Ask {
         /// From which end, and how much.
         paging: Paging,
     },
+    /// Add 1 to a number beside the objects.
+    Add {
+        /// Which.
+        counter: usize,
+    },
     /// Write objects, all different.
     Write {
         /// What to bind.
         targets: Vec<Target>,
         /// When only; of one object.
-        condition: Condition,
+        condition: When,
         /// Whether to tell what was there before; of one object.
         previous: bool,
     },
@@ -66,6 +71,21 @@ impl Ask {
         }
         batch
     }
+}
+
+/// Numbers that are only incremented. Their keys lie in the first region, in front of all objects.
+pub const COUNTERS: usize = 3;
+
+/// The key of a number.
+#[must_use]
+pub fn counter_key(counter: usize) -> Vec<u8> {
+    format!("c{counter}").into_bytes()
+}
+
+/// Whether this is the key of one.
+#[must_use]
+pub fn is_counter(key: &[u8]) -> bool {
+    key.first() == Some(&b'c')
 }
 
 /// Chooses requests.
@@ -129,14 +149,14 @@ impl Chooser {
                 let at = self.random.below(objects.get(object).keys.len());
                 Ask::Get { key: (object, at) }
             }
-            1 => write(vec![self.put(objects, op)], Condition::Always, false),
+            1 => write(vec![self.put(objects, op)], When::Always, false),
             2 => {
                 let to = Target {
                     object: self.object(objects),
                     to: Bound::Absent,
                     len: 0,
                 };
-                write(vec![to], Condition::Always, false)
+                write(vec![to], When::Always, false)
             }
             3 => {
                 let mut target = self.put(objects, op);
@@ -147,9 +167,9 @@ impl Chooser {
                         ..target
                     };
                 }
-                let conditions = [Condition::Always, Condition::Absent, Condition::Present];
+                let conditions = [When::Always, When::Absent, When::Present];
                 let condition = self.random.pick(&conditions);
-                let previous = condition == Condition::Always || self.random.chance(30);
+                let previous = condition == When::Always || self.random.chance(30);
                 write(vec![target], condition, previous)
             }
             4 => self.batch(objects, op),
@@ -248,7 +268,7 @@ impl Chooser {
         {
             target.len = len;
         }
-        write(targets, Condition::Always, false)
+        write(targets, When::Always, false)
     }
 
     fn scan(&mut self, objects: &Objects) -> Ask {
@@ -270,7 +290,7 @@ impl Chooser {
     }
 }
 
-fn write(targets: Vec<Target>, condition: Condition, previous: bool) -> Ask {
+fn write(targets: Vec<Target>, condition: When, previous: bool) -> Ask {
     Ask::Write {
         targets,
         condition,

@@ -8,10 +8,13 @@ use argosy_lsm::Settings;
 use argosy_lsm::settings::Compaction;
 
 /// What must have happened at least once in a run of many seeds.
-pub const NEEDED: [&str; 54] = [
+pub const NEEDED: [&str; 57] = [
     "operations",
     "forwarded operations",
     "conditions that failed",
+    "values compared, equal",
+    "values compared, other",
+    "increments",
     "values in chunks",
     "groups",
     "scan pages",

@@ -15,13 +15,13 @@ use argosy_base::limits::BLOCK_SIZE;
 use argosy_base::{
     AddressMode, Direction, Epoch, Identity, KeyRange, Kind, RegionId, SegmentNumber,
 };
-use argosy_engine::{Condition, EngineError};
+use argosy_engine::EngineError;
 use argosy_lsm::addresses::has_pointers;
 use argosy_lsm::edit::Edit;
 use argosy_server::node::CopyState;
 
 use crate::asks::{Ask, Target};
-use crate::check::Bound;
+use crate::check::{Bound, When};
 use crate::load::{Expect, Wrong};
 use crate::plan::SERVERS;
 use crate::run::{Pace, Run};
@@ -70,7 +70,7 @@ impl Run {
         let begin = self.cluster.now();
         while self.cluster.now().since(begin) < REST_WITHIN {
             let op = self.load.next_op();
-            let (to, condition) = (Bound::To(op), Condition::Always);
+            let (to, condition) = (Bound::To(op), When::Always);
             let targets = vec![Target {
                 object,
                 to,

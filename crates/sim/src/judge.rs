@@ -4,11 +4,10 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use argosy_base::Instant;
-use argosy_engine::Condition;
 
 use crate::check::order::prove;
 use crate::check::register::{Kind, Saw, Violation, check};
-use crate::check::{Access, Bound, prefix};
+use crate::check::{Access, Bound, When, counter, prefix};
 use crate::load::{Load, Pairs, Wrong};
 use crate::objects::Objects;
 
@@ -38,6 +37,9 @@ impl Load {
         let mut judged = Judged::default();
         for session in self.sessions.values() {
             judged.proven += prove(session, &mut accesses);
+        }
+        for (number, requests) in self.counters.iter().enumerate() {
+            counter::check(requests).map_err(|what| format!("counter {number}: {what}"))?;
         }
         for (object, accesses) in accesses.iter().enumerate() {
             judged.undecided += usize::from(!self.judge_one(objects, object, accesses)?);
@@ -160,9 +162,10 @@ fn describe(access: &Access) -> String {
         Kind::Void => "a write that was not applied".to_owned(),
         Kind::Write { to, condition, saw } => {
             let when = match condition {
-                Condition::Always => "",
-                Condition::Absent => ", if there is nothing,",
-                Condition::Present => ", if there is something,",
+                When::Always => "",
+                When::Absent => ", if there is nothing,",
+                When::Present => ", if there is something,",
+                When::Is(_) => ", if there is a certain value,",
             };
             let told = match saw {
                 None => "of unknown outcome".to_owned(),

@@ -17,6 +17,7 @@ pub mod check;
 pub mod clock;
 pub mod cluster;
 pub mod coverage;
+pub mod depend;
 mod finish;
 mod full;
 pub mod judge;

@@ -8,18 +8,20 @@
 use std::collections::BTreeMap;
 
 use argosy_base::range::Printable;
-use argosy_base::{Direction, Instant, KeyRange, Outcome};
-use argosy_engine::Condition;
+use argosy_base::{Direction, Instant, Outcome};
+use argosy_engine::Changed;
 use argosy_server::service::{Response, ServiceError};
 
-use crate::asks::{Ask, Target};
+use crate::asks::{Ask, COUNTERS, Target};
+use crate::check::counter::Increment;
 use crate::check::order::Handed;
 use crate::check::register::{Before, Kind, Saw};
-use crate::check::{Access, Bound, prefix};
+use crate::check::{Access, Bound, When, prefix};
 use crate::coverage::Coverage;
 use crate::objects::Objects;
 
 mod looks;
+mod pages;
 
 pub use looks::Fate;
 pub(crate) use looks::no_space;
@@ -80,6 +82,8 @@ pub struct Load {
     pub(crate) sessions: BTreeMap<(u32, usize), Vec<Handed>>,
     /// What each region was handed since it was last counted, if that is kept.
     pub(crate) handed: Vec<Vec<HandedWrite>>,
+    /// What was asked of the numbers that are only incremented.
+    pub(crate) counters: [Vec<Increment>; COUNTERS],
     /// Writes under way of each object.
     busy: Vec<usize>,
     /// The last write that was answered as applied.
@@ -109,6 +113,7 @@ impl Load {
             pending: BTreeMap::new(),
             sessions: BTreeMap::new(),
             handed: vec![Vec::new(); regions],
+            counters: <[Vec<Increment>; COUNTERS]>::default(),
             busy: vec![0; objects],
             last_applied: None,
             lens: Vec::new(),
@@ -155,6 +160,10 @@ impl Load {
             accesses: Vec::new(),
             handed: Vec::new(),
         };
+        if let Ask::Add { counter } = pending.ask {
+            let told = None;
+            self.counters[counter].push(Increment { op, began, told });
+        }
         let mut len = 0;
         if let Ask::Write {
             targets, condition, ..
@@ -191,7 +200,7 @@ impl Load {
         &mut self,
         objects: &Objects,
         op: u32,
-        (targets, condition): (&[Target], Condition),
+        (targets, condition): (&[Target], When),
         session: u32,
     ) -> Vec<(usize, usize)> {
         let mut by_region: BTreeMap<usize, Vec<(usize, Bound)>> = BTreeMap::new();
@@ -275,11 +284,25 @@ impl Load {
                 self.page(objects, (op, &pending), (pairs, next), ended)
             }
             (
+                Ask::Add { counter },
+                Response::Written {
+                    changed: Some(Changed::Number(sum)),
+                    ..
+                },
+            ) => {
+                coverage.add("increments", 1);
+                let mut requests = self.counters[*counter].iter_mut().rev();
+                let request = requests.find(|request| request.op == op);
+                request.expect("it was asked").told = Some((ended, sum));
+                Ok(())
+            }
+            (
                 Ask::Write { .. },
                 Response::Written {
                     applied,
                     existed,
                     previous,
+                    ..
                 },
             ) => {
                 let told = Told {
@@ -336,6 +359,9 @@ impl Load {
             Outcome::Applied => return Err(format!("op {op} failed, yet was applied: {error}")),
             Outcome::Unknown => coverage.add("unknown outcomes", u64::from(write)),
             Outcome::NotApplied => {
+                if let Ask::Add { counter } = pending.ask {
+                    self.counters[counter].retain(|request| request.op != op);
+                }
                 for (object, access) in &pending.accesses {
                     self.histories[*object].accesses[*access].kind = Kind::Void;
                 }
@@ -366,16 +392,20 @@ impl Load {
         else {
             panic!("the caller has looked");
         };
-        if !told.applied && *condition == Condition::Always {
+        if !told.applied && *condition == When::Always {
             return Err(format!("op {op} had no condition, and was not applied"));
         }
         coverage.add("conditions that failed", u64::from(!told.applied));
+        if matches!(condition, When::Is(_)) {
+            coverage.add("values compared, equal", u64::from(told.applied));
+            coverage.add("values compared, other", u64::from(!told.applied));
+        }
         let region = objects.get(targets[0].object).region;
         let one_region = targets
             .iter()
             .all(|target| objects.get(target.object).region == region);
         let deletes = targets.iter().any(|target| target.to == Bound::Absent);
-        let looks = one_region && (*condition != Condition::Always || *previous || deletes);
+        let looks = one_region && (*condition != When::Always || *previous || deletes);
         let mut first = 0;
         for (target, (object, access)) in targets.iter().zip(&pending.accesses) {
             let keys = objects.get(target.object).keys.len();
@@ -461,121 +491,6 @@ impl Load {
             ended: Some(ended),
         };
         self.histories[object].accesses.push(access);
-    }
-
-    fn page(
-        &mut self,
-        objects: &Objects,
-        (op, pending): (u32, &Pending),
-        (pairs, next): (Pairs, Option<Vec<u8>>),
-        ended: u64,
-    ) -> Result<(), Wrong> {
-        let Ask::Scan { range, paging } = &pending.ask else {
-            panic!("the caller has looked");
-        };
-        let up = paging.direction == Direction::Up;
-        let rises = |a: &[u8], b: &[u8]| if up { a < b } else { a > b };
-        let in_order = pairs.windows(2).all(|two| rises(&two[0].0, &two[1].0));
-        let inside = pairs.iter().all(|(key, _)| range.contains(key));
-        // Upwards the next page begins with `next`, downwards below it.
-        let goes_on = next.as_ref().is_none_or(|next| {
-            let last = pairs.last().map(|(last, _)| last);
-            if up {
-                *next > range.from && last.is_none_or(|last| last < next)
-            } else {
-                range.to.as_ref().is_none_or(|to| next < to) && last.is_none_or(|last| last >= next)
-            }
-        });
-        if !in_order || !inside || !goes_on || pairs.len() > paging.pairs_max {
-            let count = pairs.len();
-            return Err(format!(
-                "op {op}: a page of {count} pairs is not one of {range}"
-            ));
-        }
-        let mut covered = range.clone();
-        if let Some(next) = next {
-            // What is left for a scan the other way that begins where this one ended.
-            let back = match paging.direction {
-                Direction::Up => Direction::Down,
-                Direction::Down => Direction::Up,
-            };
-            covered.go_on_at(back, next);
-        }
-        self.pairs(
-            objects,
-            op,
-            (&covered, paging.keys_only),
-            pairs,
-            (pending.began, ended),
-        )
-    }
-
-    /// `pairs` are all that `range` had at some moment, as it was seen.
-    ///
-    /// # Errors
-    /// What is wrong with them.
-    #[expect(clippy::too_many_arguments, reason = "what is known of one answer")]
-    fn pairs(
-        &mut self,
-        objects: &Objects,
-        op: u32,
-        (range, keys_only): (&KeyRange, bool),
-        pairs: Pairs,
-        when: (u64, u64),
-    ) -> Result<(), Wrong> {
-        let mut found: BTreeMap<(usize, usize), Vec<u8>> = BTreeMap::new();
-        for (key, value) in pairs {
-            let Some(at) = objects.find(&key) else {
-                return Err(format!(
-                    "op {op} found key {}, which nobody wrote",
-                    Printable(&key)
-                ));
-            };
-            found.insert(at, value);
-        }
-        let objects_seen: Vec<(usize, usize)> = objects.within(range).collect();
-        for (object, first) in objects_seen {
-            let keys = &objects.get(object).keys;
-            let mut bounds = Vec::new();
-            for at in (first..keys.len()).filter(|at| range.contains(&keys[*at])) {
-                bounds.push(match found.get(&(object, at)) {
-                    None => Bound::Absent,
-                    Some(_) if keys_only => Bound::Empty,
-                    Some(value) => self.read(objects, (object, at), value)?,
-                });
-            }
-            if bounds.iter().any(|bound| *bound != bounds[0]) {
-                return Err(format!(
-                    "op {op} saw object {object}, a group, not whole: {bounds:?}"
-                ));
-            }
-            let kind = if keys_only {
-                Kind::Exists(bounds[0] != Bound::Absent)
-            } else {
-                Kind::Read(bounds[0])
-            };
-            self.saw(op, object, kind, when);
-        }
-        Ok(())
-    }
-
-    /// The moment of a snapshot that is taken now, and that is read later.
-    pub fn snapshot_moment(&mut self) -> (u64, u64) {
-        (self.moment(), self.moment())
-    }
-
-    /// A snapshot that was taken at `when` has these pairs in `range`.
-    ///
-    /// # Errors
-    /// What is wrong with them.
-    pub fn snapshot(
-        &mut self,
-        objects: &Objects,
-        range: &KeyRange,
-        pairs: Pairs,
-        when: (u64, u64),
-    ) -> Result<(), Wrong> {
-        self.pairs(objects, u32::MAX, (range, false), pairs, when)
     }
 }
 

@@ -2,15 +2,19 @@
 //!
 //! ```text
 //! call   := 1 key                                             get
-//!         | 2 condition: u8  previous: u8  count op*          write
+//!         | 2 when  previous: u8  change  count op*           write
 //!         | 3 from to? pairs_max bytes_max how: u8            scan: 1 keys only, 2 from the end down
 //!         | 4                                                 count
+//! when   := 0 | 1 | 2 | 3 value | 4 lsn                       always, absent, present, equals, version
+//! change := 0 | kind: u8  number                              none, or of the one operation
 //! op     := 0 key | 1 key value                               delete, put
 //! answer := 1 value?                                          what a key is bound to
-//!         | 2 applied: u8  count u8*  count value?*           written: existed, previous
+//!         | 2 applied: u8  count u8*  count value?*  told     written: existed, previous, what a
+//!                                                             change told
 //!         | 3 count (key value)*  next?                       a page of a scan
 //!         | 4 number                                          a count
 //!         | 9 error: u8  outcome: u8  text                    failed
+//! told   := 0 | 1 number: u64 | 2 value | 3 refusal: u8       none; a number, a value, why not
 //! x?     := 0 | 1 x
 //! ```
 //!
@@ -30,6 +34,35 @@ pub type Op<'a> = (&'a [u8], Option<&'a [u8]>);
 const KEYS_ONLY: u8 = 1;
 const DOWN: u8 = 2;
 
+/// When a write is to be carried out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum When<'a> {
+    /// Always.
+    Always,
+    /// If its keys are not bound.
+    Absent,
+    /// If they are bound.
+    Present,
+    /// If they are bound to this.
+    Equals(&'a [u8]),
+    /// If they have not been written since this LSN.
+    Version(u64),
+}
+
+/// A change, as two numbers: what it is, and its parameter.
+pub type Change = (u8, u64);
+
+/// What a change told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Told<'a> {
+    /// A number.
+    Number(i64),
+    /// A value.
+    Value(&'a [u8]),
+    /// Why it was not made, as a number.
+    Refused(u8),
+}
+
 /// A forwarded request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Call<'a> {
@@ -40,10 +73,12 @@ pub enum Call<'a> {
     },
     /// Write operations together.
     Write {
-        /// 0 always, 1 if the keys are absent, 2 if they are present.
-        condition: u8,
+        /// When.
+        when: When<'a>,
         /// Whether to return what the keys were bound to.
         previous: bool,
+        /// The only operation is this change.
+        change: Option<Change>,
         /// The operations.
         ops: Vec<Op<'a>>,
     },
@@ -92,6 +127,8 @@ pub enum Answer<'a> {
         existed: Vec<bool>,
         /// Per operation, what the key was bound to.
         previous: Vec<Option<&'a [u8]>>,
+        /// What a change told.
+        told: Option<Told<'a>>,
     },
     /// Pairs of a range.
     Page {
@@ -183,11 +220,19 @@ impl<'a> Call<'a> {
                 put_string(out, key);
             }
             Self::Write {
-                condition,
+                when,
                 previous,
+                change,
                 ops,
             } => {
-                out.extend_from_slice(&[2, *condition, u8::from(*previous)]);
+                out.push(2);
+                when.encode(out);
+                out.push(u8::from(*previous));
+                let (kind, number) = change.unwrap_or_default();
+                out.push(kind);
+                if kind != 0 {
+                    put_varint(out, number);
+                }
                 put_varint(out, ops.len() as u64);
                 for (key, value) in ops {
                     out.push(u8::from(value.is_some()));
@@ -229,30 +274,7 @@ impl<'a> Call<'a> {
             1 => Self::Get {
                 key: r.string(KEY_BYTES_MAX)?,
             },
-            2 => {
-                let condition = r.u8()?;
-                if condition > 2 {
-                    return Err(r.malformed());
-                }
-                let previous = flag(r)?;
-                let ops = (0..r.length(BATCH_PAIRS_MAX)?)
-                    .map(|_| {
-                        let put = flag(r)?;
-                        let key = r.string(KEY_BYTES_MAX)?;
-                        let value = if put {
-                            Some(r.string(VALUE_BYTES_MAX)?)
-                        } else {
-                            None
-                        };
-                        Ok((key, value))
-                    })
-                    .collect::<Result<_, Malformed>>()?;
-                Self::Write {
-                    condition,
-                    previous,
-                    ops,
-                }
-            }
+            2 => Self::write(r)?,
             3 => Self::scan(r)?,
             4 => Self::Count,
             _ => return Err(r.malformed()),
@@ -260,7 +282,89 @@ impl<'a> Call<'a> {
     }
 }
 
+impl<'a> When<'a> {
+    fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Always => out.push(0),
+            Self::Absent => out.push(1),
+            Self::Present => out.push(2),
+            Self::Equals(value) => {
+                out.push(3);
+                put_string(out, value);
+            }
+            Self::Version(lsn) => {
+                out.push(4);
+                put_varint(out, *lsn);
+            }
+        }
+    }
+
+    fn decode(r: &mut Reader<'a>) -> Result<Self, Malformed> {
+        Ok(match r.u8()? {
+            0 => Self::Always,
+            1 => Self::Absent,
+            2 => Self::Present,
+            3 => Self::Equals(r.string(VALUE_BYTES_MAX)?),
+            4 => Self::Version(r.varint()?),
+            _ => return Err(r.malformed()),
+        })
+    }
+}
+
+impl<'a> Told<'a> {
+    fn encode(told: Option<&Self>, out: &mut Vec<u8>) {
+        match told {
+            None => out.push(0),
+            Some(Self::Number(number)) => {
+                out.push(1);
+                out.extend_from_slice(&number.to_le_bytes());
+            }
+            Some(Self::Value(value)) => {
+                out.push(2);
+                put_string(out, value);
+            }
+            Some(Self::Refused(why)) => out.extend_from_slice(&[3, *why]),
+        }
+    }
+
+    fn decode(r: &mut Reader<'a>) -> Result<Option<Self>, Malformed> {
+        Ok(match r.u8()? {
+            0 => None,
+            1 => Some(Self::Number(r.u64()?.cast_signed())),
+            2 => Some(Self::Value(r.string(VALUE_BYTES_MAX)?)),
+            3 => Some(Self::Refused(r.u8()?)),
+            _ => return Err(r.malformed()),
+        })
+    }
+}
+
 impl<'a> Call<'a> {
+    fn write(r: &mut Reader<'a>) -> Result<Self, Malformed> {
+        let when = When::decode(r)?;
+        let previous = flag(r)?;
+        let change = match r.u8()? {
+            0 => None,
+            kind => Some((kind, r.varint()?)),
+        };
+        let ops = (0..r.length(BATCH_PAIRS_MAX)?)
+            .map(|_| {
+                let put = flag(r)?;
+                let key = r.string(KEY_BYTES_MAX)?;
+                let value = match put {
+                    true => Some(r.string(VALUE_BYTES_MAX)?),
+                    false => None,
+                };
+                Ok((key, value))
+            })
+            .collect::<Result<_, Malformed>>()?;
+        Ok(Self::Write {
+            when,
+            previous,
+            change,
+            ops,
+        })
+    }
+
     fn scan(r: &mut Reader<'a>) -> Result<Self, Malformed> {
         let (from, to) = (r.string(KEY_BYTES_MAX + 1)?, option(r, KEY_BYTES_MAX + 1)?);
         let (pairs_max, bytes_max) = (r.varint()?, r.varint()?);
@@ -295,6 +399,7 @@ impl<'a> Answer<'a> {
                 applied,
                 existed,
                 previous,
+                told,
             } => {
                 out.extend_from_slice(&[2, u8::from(*applied)]);
                 put_varint(out, existed.len() as u64);
@@ -303,6 +408,7 @@ impl<'a> Answer<'a> {
                 for value in previous {
                     put_option(out, *value);
                 }
+                Told::encode(told.as_ref(), out);
             }
             Self::Page { pairs, next } => {
                 out.push(3);
@@ -346,6 +452,7 @@ impl<'a> Answer<'a> {
                     applied,
                     existed,
                     previous,
+                    told: Told::decode(r)?,
                 }
             }
             3 => {

@@ -8,7 +8,7 @@ use argosy_base::{
     AddressMode, DeviceSegment, Direction, EditSeq, LogKind, Lsn, Outcome, SegmentNumber,
 };
 
-use crate::call::{Answer, Call, FailureKind};
+use crate::call::{Answer, Call, FailureKind, Told, When};
 use crate::message::{FetchStatus, LogEnd, Message, Position, Range};
 
 #[expect(clippy::too_many_lines, reason = "a list with one sample a line")]
@@ -100,9 +100,22 @@ fn samples() -> Vec<Message<'static>> {
         },
         Message::Call(Call::Get { key: b"k" }),
         Message::Call(Call::Write {
-            condition: 2,
+            when: When::Present,
             previous: true,
+            change: None,
             ops: vec![(b"a", Some(b"1")), (b"b", None)],
+        }),
+        Message::Call(Call::Write {
+            when: When::Equals(b"old"),
+            previous: false,
+            change: Some((3, u64::MAX)),
+            ops: vec![(b"a", Some(b"1"))],
+        }),
+        Message::Call(Call::Write {
+            when: When::Version(1 << 40),
+            previous: false,
+            change: None,
+            ops: vec![(b"a", None)],
         }),
         Message::Call(Call::Scan {
             from: b"",
@@ -127,6 +140,25 @@ fn samples() -> Vec<Message<'static>> {
             applied: true,
             existed: vec![true, false],
             previous: vec![Some(b"x"), None],
+            told: None,
+        }),
+        Message::Answer(Answer::Written {
+            applied: true,
+            existed: vec![],
+            previous: vec![],
+            told: Some(Told::Number(-7)),
+        }),
+        Message::Answer(Answer::Written {
+            applied: false,
+            existed: vec![true],
+            previous: vec![],
+            told: Some(Told::Refused(4)),
+        }),
+        Message::Answer(Answer::Written {
+            applied: true,
+            existed: vec![],
+            previous: vec![],
+            told: Some(Told::Value(b"0.5")),
         }),
         Message::Answer(Answer::Page {
             pairs: vec![(b"k", b"v")],

@@ -18,6 +18,13 @@ def check(port, **options):
     assert client.set("s", "3", xx=True) and client.set("s", "4", get=True) == b"3"
     assert client.set("nobody", "x", xx=True) is None and client.get("nobody") is None
 
+    assert client.set("s", "5", xx=True) and client.getdel("s") == b"5" and client.get("s") is None
+    assert client.incr("n") == 1 and other.incrby("n", 41) == 42 and client.decr("n", 2) == 40
+    assert client.incrbyfloat("n", "0.5") == 40.5 and other.append("n", "00") == 6
+    assert client.setrange("n", 1, "9") == 6 and client.getdel("n") == b"49.500"
+    assert client.set("s", "1") and client.execute_command("SET", "s", "4", "IFEQ", "1")
+    assert client.execute_command("SET", "s", "5", "IFEQ", "1") is None
+
     # Any bytes are a key and a value.
     raw = bytes(range(256))
     assert client.set(raw, raw * 100) and other.get(raw) == raw * 100

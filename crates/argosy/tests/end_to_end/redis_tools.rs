@@ -36,7 +36,7 @@ fn redis_benchmark_runs_to_its_end() {
             "-p",
             &port,
             "-t",
-            "ping,set,get,mset",
+            "ping,set,get,incr,mset",
             "-n",
             "3000",
             "-c",
@@ -50,8 +50,8 @@ fn redis_benchmark_runs_to_its_end() {
             "--csv",
         ];
         let lines = text(&run("redis-benchmark", &args).stdout);
-        // One line of titles; PING inline and as an array, SET, GET, MSET.
-        assert_eq!(lines.lines().count(), 6, "{lines}");
+        // One line of titles; PING inline and as an array, SET, GET, INCR, MSET.
+        assert_eq!(lines.lines().count(), 7, "{lines}");
         assert!(lines.contains("\"MSET (10 keys)\""), "{lines}");
     }
 }

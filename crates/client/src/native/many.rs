@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use argosy_base::KeyRange;
 use argosy_base::codec::Reader;
 use argosy_base::limits::{BATCH_BYTES_MAX, BATCH_PAIRS_MAX};
-use argosy_wire::call::{Answer, Call};
+use argosy_wire::call::{Answer, Call, When};
 use argosy_wire::native::{Flags, MULTI_KEYS_MAX, Op, Values, put_keys};
 
 use super::client::{Client, odd};
@@ -297,8 +297,9 @@ impl KeysOf {
 fn body_of(writes: &[Write<'_>]) -> Vec<u8> {
     let mut body = Vec::new();
     let call = Call::Write {
-        condition: 0,
+        when: When::Always,
         previous: false,
+        change: None,
         ops: writes.to_vec(),
     };
     call.encode(&mut body);

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use argosy_base::KeyRange;
 
 use super::{Choices, Host, batch, collect, get, key_of, settle, value_of, write};
-use crate::{Condition, Engine, Op, Snapshot, WriteOptions};
+use crate::{Change, Condition, Engine, Op, Snapshot, WriteBatch, WriteOptions};
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -175,7 +175,14 @@ fn one_write<H: Host>(
     let condition = match choices.below(10) {
         0 => Condition::Absent,
         1 => Condition::Present,
+        2 => Condition::Equals,
+        3 if pairs == 1 => return one_change(host, engine, made, choices.below(1000), model),
         _ => Condition::Always,
+    };
+    // What the first key is bound to, or nothing like it.
+    let expected = match model.get(&made[0].0) {
+        Some(value) if choices.chance(70) => value.clone(),
+        _ => value_of(1, 9),
     };
     let options = WriteOptions {
         condition,
@@ -185,8 +192,11 @@ fn one_write<H: Host>(
         Condition::Always => true,
         Condition::Absent => !model.contains_key(key),
         Condition::Present => model.contains_key(key),
+        Condition::Equals | Condition::Version(_) => model.get(key) == Some(&expected),
     });
-    let written = write(host, engine, &batch(&ops), options);
+    let mut batch = batch(&ops);
+    batch.expect(&expected).expect("it was a value");
+    let written = write(host, engine, &batch, options);
     assert_eq!(written.applied, holds, "{condition:?} of {made:?}");
     if !holds {
         return;
@@ -205,6 +215,33 @@ fn one_write<H: Host>(
             Some(value) => model.insert(key, value),
             None => model.remove(&key),
         };
+    }
+}
+
+/// Appends to the first key of `made`, or overwrites a part of its value.
+fn one_change<H: Host>(
+    host: &mut H,
+    engine: &H::Engine,
+    made: Vec<(Vec<u8>, Option<Vec<u8>>)>,
+    from: u64,
+    model: &mut Model,
+) {
+    let (key, operand) = made.into_iter().next().expect("there is one");
+    let operand = operand.unwrap_or_default();
+    let change = match from % 2 {
+        0 => Change::Append,
+        _ => Change::Overwrite(u32::try_from(from).expect("it is short")),
+    };
+    let mut batch = WriteBatch::new();
+    batch
+        .change(&key, change, &operand)
+        .expect("within the limits");
+    let effect = change.of(&operand, model.get(&key).map(Vec::as_slice));
+    let written = write(host, engine, &batch, WriteOptions::default());
+    assert_eq!(written.changed, Some(effect.told), "{change:?} of {key:?}");
+    assert_eq!(written.applied, effect.value.is_some());
+    if let Some(value) = effect.value {
+        model.insert(key, value);
     }
 }
 

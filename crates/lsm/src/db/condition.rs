@@ -9,13 +9,18 @@
 //!    which is rare; then the levels are asked again.
 //!
 //! A condition is about the keys before the batch. What is reported per operation is what that
-//! operation found, so an operation sees those before it in the batch.
+//! operation found, so an operation sees those before it in the batch. A change is evaluated here, too,
+//! and becomes the put of what it comes to.
+//!
+//! Levels do not tell LSNs. A key that no memtable has was not written since the last memtable went to
+//! the levels, so that LSN is its version: it may be told a higher version than before although nobody
+//! wrote, never the same one although somebody did.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use argosy_base::Lsn;
-use argosy_engine::{Condition, EngineError, Op, WriteBatch, WriteOptions};
+use argosy_engine::{Changed, Condition, EngineError, Op, WriteBatch, WriteOptions};
 
 use super::Lsm;
 use crate::level::OwnedEntry;
@@ -35,6 +40,11 @@ impl Binding {
     fn exists(&self) -> bool {
         !matches!(self.entry, None | Some(OwnedEntry::Tombstone))
     }
+
+    /// The value, where it was read and there is one.
+    fn value(&self) -> Option<&[u8]> {
+        self.value.as_ref()?.as_deref()
+    }
 }
 
 /// What was found without the lock.
@@ -51,6 +61,18 @@ pub(super) struct Answer {
     pub(super) failed_on: Option<Lsn>,
     pub(super) existed: Vec<bool>,
     pub(super) previous: Vec<Option<Vec<u8>>>,
+    /// What the change comes to, if the batch is one.
+    pub(super) change: Option<Outcome>,
+}
+
+/// What a change comes to.
+#[derive(Debug)]
+pub(super) struct Outcome {
+    pub(super) told: Changed,
+    /// What to write; `None`: nothing.
+    pub(super) batch: Option<WriteBatch>,
+    /// The LSN of what it was evaluated on.
+    pub(super) lsn: Lsn,
 }
 
 impl Looked {
@@ -66,7 +88,7 @@ impl Looked {
         let view = lsm.view.load_full();
         let bindings = batch
             .ops()
-            .map(|op| lsm.binding(&view, op.key(), options.return_previous))
+            .map(|op| lsm.binding(&view, op.key(), needs_values(batch, options)))
             .collect::<Result<_, _>>()?;
         Ok(Some(Self { view, bindings }))
     }
@@ -86,7 +108,7 @@ impl Looked {
         let view = lsm.view.load_full();
         let bindings = batch
             .ops()
-            .map(|op| lsm.binding_in_memory(&view, op.key(), options.return_previous))
+            .map(|op| lsm.binding_in_memory(&view, op.key(), needs_values(batch, options)))
             .collect::<Result<_, _>>()?;
         Ok(Some(Self { view, bindings }))
     }
@@ -98,10 +120,15 @@ impl Looked {
         batch: &WriteBatch,
         options: WriteOptions,
     ) -> Result<Answer, EngineError> {
-        let bindings = self.current(lsm, batch, options.return_previous)?;
-        let failed_on = failed_on(options.condition, &bindings);
+        let bindings = self.current(lsm, batch, needs_values(batch, options))?;
+        let levels_lsn = lsm.view.load().levels_lsn;
+        let failed_on = failed_on((options.condition, batch.expected()), &bindings, levels_lsn);
         let mut answer = Answer {
             failed_on,
+            change: match failed_on {
+                None => outcome(batch, &bindings)?,
+                Some(_) => None,
+            },
             ..Answer::default()
         };
         // What earlier operations of the batch leave behind, where they take effect.
@@ -152,18 +179,60 @@ impl Looked {
 fn has_to_look(batch: &WriteBatch, options: WriteOptions) -> bool {
     options.condition != Condition::Always
         || options.return_previous
+        || batch.changes().is_some()
         || batch.ops().any(|op| matches!(op, Op::Delete { .. }))
 }
 
-/// The LSN of the first binding that breaks `condition`.
-fn failed_on(condition: Condition, bindings: &[Binding]) -> Option<Lsn> {
-    let wanted = match condition {
-        Condition::Always => return None,
-        Condition::Absent => false,
-        Condition::Present => true,
+/// Whether the values matter that its keys are bound to.
+fn needs_values(batch: &WriteBatch, options: WriteOptions) -> bool {
+    options.return_previous || options.condition == Condition::Equals || batch.changes().is_some()
+}
+
+/// The LSN of the first binding that breaks `condition`, which may compare with what is expected.
+fn failed_on(
+    (condition, expected): (Condition, &[u8]),
+    bindings: &[Binding],
+    levels_lsn: Lsn,
+) -> Option<Lsn> {
+    let holds = |binding: &Binding| match condition {
+        Condition::Always => true,
+        Condition::Absent => !binding.exists(),
+        Condition::Present => binding.exists(),
+        Condition::Equals => binding.value() == Some(expected),
+        Condition::Version(version) => version_of(binding.lsn, levels_lsn) <= version,
     };
-    let broken = bindings.iter().find(|binding| binding.exists() != wanted);
+    let broken = bindings.iter().find(|binding| !holds(binding));
     broken.map(|binding| binding.lsn)
+}
+
+/// The version of a key that was found at `lsn`, or where that is 0 in the levels.
+pub(super) fn version_of(lsn: Lsn, levels_lsn: Lsn) -> Lsn {
+    if lsn == Lsn(0) { levels_lsn } else { lsn }
+}
+
+/// What the change that `batch` is comes to.
+fn outcome(batch: &WriteBatch, bindings: &[Binding]) -> Result<Option<Outcome>, EngineError> {
+    let (Some(change), Some(binding)) = (batch.changes(), bindings.first()) else {
+        return Ok(None);
+    };
+    let op = batch.ops().next();
+    let Some(Op::Put { key, value }) = op else {
+        return Ok(None);
+    };
+    let effect = change.of(value, binding.value());
+    let batch = match effect.value {
+        Some(value) => {
+            let mut batch = WriteBatch::new();
+            batch.put(key, &value)?;
+            Some(batch)
+        }
+        None => None,
+    };
+    Ok(Some(Outcome {
+        told: effect.told,
+        batch,
+        lsn: binding.lsn,
+    }))
 }
 
 impl Lsm {

@@ -4,7 +4,7 @@
 //!
 //! - *Readers* take the current [`ReadView`] and no lock ([`crate::read`]).
 //! - *Writers* take the writer lock, which guards logs, memtables and the view that is shown
-//!   (`writer`). Conditions are looked up before the lock is taken (`condition`).
+//!   (`writer`, `write`). Conditions are looked up before the lock is taken (`condition`).
 //! - *Background work* is one struct behind a lock of its own (`background`): it flushes logs,
 //!   turns memtables into runs, compacts levels, and commits what came of it through
 //!   [`Storage`]. [`Engine::step`] does a bounded piece of it and never waits for a write; a second
@@ -31,6 +31,7 @@ pub(crate) mod space;
 pub(crate) mod stats;
 pub(crate) mod trim;
 mod upkeep;
+mod write;
 pub(crate) mod writer;
 
 use std::collections::VecDeque;
@@ -42,8 +43,7 @@ use argosy_base::{EditSeq, Epoch, Instant, LogKind, Lsn, RegionId, SegmentNumber
 use argosy_device::{Room, Waker};
 use argosy_engine::batch::check_key;
 use argosy_engine::{
-    BusyReason, Engine, EngineError, Found, LogEnd, Observer, Op, Progress, Snapshot, WriteBatch,
-    WriteOptions, Written,
+    Engine, EngineError, Found, Observer, Progress, Snapshot, WriteBatch, WriteOptions, Written,
 };
 
 use crate::cache::NodeCache;
@@ -64,7 +64,7 @@ pub use source::Pinned;
 pub(crate) use space::FULL_PART_MAX;
 use stats::Counts;
 pub use stats::{LevelStats, LogStats, Stats, level_stats, log_stats};
-use writer::{Touched, Writer};
+use writer::Writer;
 
 /// What an engine is made of. See [`Lsm::start`].
 pub struct Parts {
@@ -327,92 +327,6 @@ impl Lsm {
             None => Ok(()),
         }
     }
-
-    /// Appends and inserts `batch`, publishes it, and tells the observer. Under the writer lock.
-    fn append(&self, writer: &mut Writer, batch: &WriteBatch) -> Result<(), EngineError> {
-        if self.is_full() && batch.ops().any(|op| matches!(op, Op::Put { .. })) {
-            return Err(EngineError::Busy(BusyReason::DeviceFull));
-        }
-        self.append_any(writer, batch)
-    }
-
-    /// [`append`](Self::append), on a full device, too.
-    fn append_any(&self, writer: &mut Writer, batch: &WriteBatch) -> Result<(), EngineError> {
-        let before = writer.last();
-        if writer
-            .make_room(batch, &self.settings)
-            .map_err(EngineError::Busy)?
-        {
-            // The version stays the same, so nothing large ends with the view before.
-            drop(self.show(writer));
-            self.wake();
-        }
-        let touched = writer.append(batch, &self.settings)?;
-        let last = writer.last();
-        self.last.store(last.0, Ordering::Release);
-        if self.observer.is_none() {
-            self.committed.store(last.0, Ordering::Release);
-        }
-        let flushes = writer.queue_flushes(false);
-        if let Some(observer) = &self.observer {
-            self.tell_appended(&**observer, writer, touched, before);
-            flushes.iter().for_each(|range| observer.flush(*range));
-        }
-        if !flushes.is_empty() {
-            self.wake();
-        }
-        Ok(())
-    }
-
-    /// Tells where the logs end now. Only the last call names the new LSN: before it, not all of
-    /// the group's bytes have been announced.
-    fn tell_appended(
-        &self,
-        observer: &dyn Observer,
-        writer: &Writer,
-        touched: Touched,
-        before: Lsn,
-    ) {
-        let ends = LogKind::ALL.map(|log| {
-            let end = writer.logs.log(log).end();
-            end.filter(|_| touched.logs[log.index()])
-        });
-        let mut ends = ends.into_iter().flatten().peekable();
-        while let Some(end) = ends.next() {
-            let complete = ends.peek().is_none();
-            observer.appended(end, if complete { writer.last() } else { before });
-        }
-    }
-
-    /// Closes what is open of the windows and tells the observer. Under the writer lock.
-    fn force_flushes(&self, writer: &mut Writer) -> bool {
-        let flushes = writer.queue_flushes(true);
-        if let Some(observer) = &self.observer {
-            for log in LogKind::ALL {
-                let padded = flushes.iter().any(|range| range.log == log);
-                let end: Option<LogEnd> = writer.logs.log(log).end().filter(|_| padded);
-                if let Some(end) = end {
-                    observer.appended(end, writer.last());
-                }
-            }
-            flushes.iter().for_each(|range| observer.flush(*range));
-        }
-        !flushes.is_empty()
-    }
-
-    /// Counts why a writer was sent away, and says so when the true reason is a full device.
-    fn sent_away(&self, error: EngineError) -> EngineError {
-        let EngineError::Busy(reason) = error else {
-            return error;
-        };
-        let reason = if self.is_full() {
-            BusyReason::DeviceFull
-        } else {
-            reason
-        };
-        self.counts.busy(reason);
-        EngineError::Busy(reason)
-    }
 }
 
 impl Engine for Lsm {
@@ -429,6 +343,7 @@ impl Engine for Lsm {
         Ok(Found {
             value,
             lsn: located.lsn,
+            version: condition::version_of(located.lsn, view.levels_lsn),
         })
     }
 
@@ -446,6 +361,7 @@ impl Engine for Lsm {
         Ok(value.ok().map(|value| Found {
             value,
             lsn: located.lsn,
+            version: condition::version_of(located.lsn, view.levels_lsn),
         }))
     }
 
@@ -518,44 +434,6 @@ impl Engine for Lsm {
 }
 
 impl Lsm {
-    /// Writes, once what has to be known of the keys was looked up.
-    fn write_looked(
-        &self,
-        batch: &WriteBatch,
-        options: WriteOptions,
-        looked: Option<Looked>,
-    ) -> Result<Written, EngineError> {
-        if batch.is_empty() {
-            return Ok(Written {
-                applied: true,
-                lsn: self.visible(),
-                previous: Vec::new(),
-                existed: Vec::new(),
-            });
-        }
-        let mut writer = self.lock();
-        let answer = match looked {
-            Some(looked) => looked.decide(self, batch, options)?,
-            None => condition::Answer::default(),
-        };
-        if let Some(failed_on) = answer.failed_on {
-            return Ok(Written {
-                applied: false,
-                lsn: failed_on,
-                previous: answer.previous,
-                existed: answer.existed,
-            });
-        }
-        self.append(&mut writer, batch)
-            .map_err(|error| self.sent_away(error))?;
-        Ok(Written {
-            applied: true,
-            lsn: writer.last(),
-            previous: answer.previous,
-            existed: answer.existed,
-        })
-    }
-
     /// The part of [`step`](Engine::step) that writes logs to the device, by itself: for those who
     /// tell apart what CPU is used for. Returns whether anything was done.
     pub fn step_logs(&self, now: Instant) -> Result<bool, EngineError> {

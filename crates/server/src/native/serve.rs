@@ -7,7 +7,7 @@ use std::sync::Arc;
 use argosy_base::codec::Reader;
 use argosy_base::{Direction, KeyRange, Outcome};
 use argosy_engine::{Condition, WriteBatch, WriteOptions};
-use argosy_wire::call::{Call, FailureKind};
+use argosy_wire::call::{Call, FailureKind, When};
 use argosy_wire::native::{
     Flags, HEADER_BYTES, MapRegion, Op, Request, Status, keys_of, put_failure, split_pair,
 };
@@ -442,7 +442,14 @@ fn read_write<'a>(
             .map_err(limit)?,
         _ => {
             let call = Call::decode(&mut Reader::new("a batch", payload)).map_err(malformed)?;
-            let Call::Write { ops, .. } = call else {
+            // What else the grammar has is for servers among each other.
+            let Call::Write {
+                when: When::Always,
+                previous: false,
+                change: None,
+                ops,
+            } = call
+            else {
                 return Err(Refused::Invalid("a batch that is none".to_owned()));
             };
             for (key, value) in ops {

@@ -216,6 +216,7 @@ fn no_more_is_taken_than_may_be_in_flight_and_late_answers_find_their_slots() {
         applied: true,
         existed: Vec::new(),
         previous: Vec::new(),
+        changed: None,
     };
     spinner.answer(2 << ELEMENT_BITS, written.clone());
     assert_eq!(client.reply(2).unwrap().flags, Flags::APPLIED);

@@ -3,9 +3,11 @@
 
 use std::collections::BTreeMap;
 
-use argosy_base::{Instant, KeyRange, Outcome, ServerId};
-use argosy_engine::{Condition, Op, WriteBatch, WriteOptions};
-use argosy_wire::call::{Answer, Call, FailureKind};
+use argosy_base::{Instant, KeyRange, Lsn, Outcome, ServerId};
+use argosy_engine::{
+    BatchError, Change, Changed, Condition, Op, Refusal, WriteBatch, WriteOptions,
+};
+use argosy_wire::call::{Answer, Call, FailureKind, Told, When};
 
 use super::waiting::ReplyTo;
 use crate::service::{Paging, Request, Response, ServiceError};
@@ -100,12 +102,15 @@ pub(crate) fn encode_request(request: &Request<'_>, out: &mut Vec<u8>) {
     let call = match *request {
         Request::Get { key } => Call::Get { key },
         Request::Write { batch, options } => Call::Write {
-            condition: match options.condition {
-                Condition::Always => 0,
-                Condition::Absent => 1,
-                Condition::Present => 2,
+            when: match options.condition {
+                Condition::Always => When::Always,
+                Condition::Absent => When::Absent,
+                Condition::Present => When::Present,
+                Condition::Equals => When::Equals(batch.expected()),
+                Condition::Version(version) => When::Version(version.0),
             },
             previous: options.return_previous,
+            change: batch.changes().map(Change::to_parts),
             ops: batch
                 .ops()
                 .map(|op| match op {
@@ -141,22 +146,34 @@ impl<'a> Forwarded<'a> {
         Ok(match call {
             Call::Get { key } => Self::Get(key),
             Call::Write {
-                condition,
+                when,
                 previous,
+                change,
                 ops,
             } => {
                 let mut batch = WriteBatch::new();
+                let invalid = |error: BatchError| ServiceError::Invalid(error.to_string());
                 for (key, value) in ops {
-                    match value {
-                        Some(value) => batch.put(key, value),
-                        None => batch.delete(key),
+                    match (value, change) {
+                        (Some(value), None) => batch.put(key, value),
+                        (Some(value), Some(change)) => {
+                            let unknown = || ServiceError::Invalid("an unknown change".into());
+                            let change = Change::from_parts(change).ok_or_else(unknown)?;
+                            batch.change(key, change, value)
+                        }
+                        (None, _) => batch.delete(key),
                     }
-                    .map_err(|error| ServiceError::Invalid(error.to_string()))?;
+                    .map_err(invalid)?;
                 }
-                let condition = match condition {
-                    0 => Condition::Always,
-                    1 => Condition::Absent,
-                    _ => Condition::Present,
+                let condition = match when {
+                    When::Always => Condition::Always,
+                    When::Absent => Condition::Absent,
+                    When::Present => Condition::Present,
+                    When::Equals(expected) => {
+                        batch.expect(expected).map_err(invalid)?;
+                        Condition::Equals
+                    }
+                    When::Version(version) => Condition::Version(Lsn(version)),
                 };
                 Self::Write(
                     batch,
@@ -211,10 +228,12 @@ pub(crate) fn encode_response(response: &Response, out: &mut Vec<u8>) {
             applied,
             existed,
             previous,
+            changed,
         } => Answer::Written {
             applied: *applied,
             existed: existed.clone(),
             previous: previous.iter().map(Option::as_deref).collect(),
+            told: changed.as_ref().map(told_of),
         },
         Response::Page { pairs, next } => Answer::Page {
             pairs: pairs
@@ -253,6 +272,27 @@ pub(crate) fn encode_response(response: &Response, out: &mut Vec<u8>) {
     answer.encode(out);
 }
 
+/// What a change told, as it travels.
+fn told_of(changed: &Changed) -> Told<'_> {
+    match changed {
+        Changed::Number(number) => Told::Number(*number),
+        Changed::Value(value) => Told::Value(value),
+        Changed::Refused(why) => {
+            let at = Refusal::ALL.iter().position(|refusal| refusal == why);
+            Told::Refused(at.and_then(|at| u8::try_from(at).ok()).unwrap_or(u8::MAX))
+        }
+    }
+}
+
+/// What told; `None` where that is not known here.
+fn changed_of(told: Told<'_>) -> Option<Changed> {
+    Some(match told {
+        Told::Number(number) => Changed::Number(number),
+        Told::Value(value) => Changed::Value(value.to_vec()),
+        Told::Refused(why) => Changed::Refused(*Refusal::ALL.get(usize::from(why))?),
+    })
+}
+
 /// The response that travelled.
 pub(crate) fn decode_response(answer: Answer<'_>) -> Response {
     let own = |bytes: Option<&[u8]>| bytes.map(<[u8]>::to_vec);
@@ -262,10 +302,12 @@ pub(crate) fn decode_response(answer: Answer<'_>) -> Response {
             applied,
             existed,
             previous,
+            told,
         } => Response::Written {
             applied,
             existed,
             previous: previous.into_iter().map(own).collect(),
+            changed: told.and_then(changed_of),
         },
         Answer::Page { pairs, next } => Response::Page {
             pairs: pairs

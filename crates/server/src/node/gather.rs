@@ -56,6 +56,7 @@ impl WriteState {
                     applied: part,
                     existed: e,
                     previous: p,
+                    ..
                 }) => {
                     written += usize::from(part);
                     applied &= part;
@@ -90,6 +91,7 @@ impl WriteState {
                     applied,
                     existed,
                     previous,
+                    changed: None,
                 }
             }
         }

@@ -23,6 +23,7 @@ fn written() -> Response {
         applied: true,
         existed: Vec::new(),
         previous: Vec::new(),
+        changed: None,
     }
 }
 

@@ -49,6 +49,7 @@ impl Node {
                 if batch.ops().any(|op| matches!(op, Op::Delete { .. }))
                     || options.condition != Default::default()
                     || options.return_previous
+                    || batch.changes().is_some()
                 {
                     return Begun::Blocks;
                 }
@@ -130,7 +131,7 @@ impl Node {
         &self,
         region: &Region,
         engine: &Arc<Lsm>,
-        Found { value, lsn }: Found,
+        Found { value, lsn, .. }: Found,
         reply: ReplyTo,
     ) -> Option<Response> {
         let response = Response::Value(value);

@@ -9,7 +9,7 @@ use argosy_base::range::successor;
 use argosy_base::{Direction, KeyRange, Outcome};
 use argosy_engine::batch::check_key;
 use argosy_engine::{
-    BusyReason, Engine, EngineError, Op, Snapshot, WriteBatch, WriteOptions, Written,
+    BusyReason, Condition, Engine, EngineError, Op, Snapshot, WriteBatch, WriteOptions, Written,
 };
 use argosy_lsm::Lsm;
 use argosy_wire::message::Message;
@@ -341,11 +341,13 @@ impl Node {
             lsn,
             previous,
             existed,
+            changed,
         } = written;
         let response = Response::Written {
             applied,
             existed,
             previous,
+            changed,
         };
         if lsn <= engine.committed_lsn() {
             return Some(response);
@@ -439,6 +441,7 @@ impl Node {
                 applied: true,
                 existed,
                 previous,
+                changed: None,
             });
         };
         let home = self.map.index_of(first.key());
@@ -453,6 +456,10 @@ impl Node {
             std::collections::BTreeMap::new();
         for (at, op) in batch.ops().enumerate() {
             let (part, ops) = parts.entry(self.map.index_of(op.key())).or_default();
+            if options.condition == Condition::Equals && part.is_empty() {
+                part.expect(batch.expected())
+                    .expect("it is a value of the whole");
+            }
             match op {
                 Op::Put { key, value } => part.put(key, value),
                 Op::Delete { key } => part.delete(key),

@@ -338,6 +338,7 @@ mod tests {
             applied: true,
             existed: vec![],
             previous: vec![],
+            changed: None,
         }
     }
 

@@ -15,7 +15,7 @@ use argosy_wire::resp::parse::REQUEST_BYTES_MAX;
 use super::front::Context;
 use super::reply::Gather;
 use super::session::{Core, Scratch};
-use super::{connection, docs, info, keys, scan, strings};
+use super::{changes, connection, docs, info, keys, scan, strings};
 use crate::service::Paging;
 
 /// What a command sees while it is begun.
@@ -78,8 +78,9 @@ pub(super) struct Command {
 pub(super) const NO_KEYS: (i64, i64, i64) = (0, 0, 0);
 
 /// The families, those first whose commands are asked for most.
-pub(super) const FAMILIES: [&[Command]; 6] = [
+pub(super) const FAMILIES: [&[Command]; 7] = [
     strings::COMMANDS,
+    changes::COMMANDS,
     keys::COMMANDS,
     connection::COMMANDS,
     scan::COMMANDS,

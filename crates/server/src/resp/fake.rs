@@ -158,8 +158,24 @@ impl State {
                 previous.push(self.pairs.get(op.key()).cloned());
             }
         }
+        if let (Some(change), Some(Op::Put { key, value })) = (batch.changes(), batch.ops().next())
+        {
+            let effect = change.of(value, self.pairs.get(key).map(Vec::as_slice));
+            let applied = effect.value.is_some();
+            if let Some(value) = effect.value {
+                self.pairs.insert(key.to_vec(), value);
+            }
+            return Response::Written {
+                applied,
+                existed,
+                previous,
+                changed: Some(effect.told),
+            };
+        }
+        let equal = |key: &[u8]| self.pairs.get(key).is_some_and(|it| it == batch.expected());
         let applied = match options.condition {
-            Condition::Always => true,
+            Condition::Always | Condition::Version(_) => true,
+            Condition::Equals => batch.ops().all(|op| equal(op.key())),
             Condition::Absent => existed.iter().all(|existed| !existed),
             Condition::Present => existed.iter().all(|existed| *existed),
         };
@@ -182,6 +198,7 @@ impl State {
             applied,
             existed,
             previous,
+            changed: None,
         }
     }
 

@@ -1,6 +1,6 @@
 //! Commands on keys, whatever their values: `DEL`, `EXISTS`, `TYPE` and the like.
 
-use argosy_engine::{BatchError, WriteBatch, WriteOptions};
+use argosy_engine::{BatchError, Condition, WriteBatch, WriteOptions};
 
 use super::command::{Command, NO_KEYS, Plan, Step, Turn, unknown_subcommand, wrong_arity};
 use super::reply::Gather;
@@ -27,6 +27,26 @@ pub(super) const COMMANDS: &[Command] = &[
         summary: "Removes keys. The same as DEL here.",
         usage: "key [key ...]",
         run: del,
+    },
+    Command {
+        name: "delifeq",
+        arity: 3,
+        flags: "write fast",
+        keys: (1, 1, 1),
+        group: "string",
+        summary: "Removes a key that has this value. Returns whether it did.",
+        usage: "key value",
+        run: delifeq,
+    },
+    Command {
+        name: "getdel",
+        arity: 2,
+        flags: "write fast",
+        keys: (1, 1, 1),
+        group: "string",
+        summary: "Returns the value of a key and removes it.",
+        usage: "key",
+        run: getdel,
     },
     Command {
         name: "exists",
@@ -88,6 +108,31 @@ fn delete_all(turn: &mut Turn<'_>) -> Result<(), BatchError> {
     keys.sort_unstable();
     keys.dedup();
     keys.into_iter().try_for_each(|key| batch.delete(key))
+}
+
+fn delifeq(turn: &mut Turn<'_>) -> Step {
+    let (key, expected) = (turn.args.at(1), turn.args.at(2));
+    let batch = &mut turn.scratch.batch;
+    batch.clear();
+    let options = WriteOptions {
+        condition: Condition::Equals,
+        return_previous: false,
+    };
+    match batch.expect(expected).and_then(|()| batch.delete(key)) {
+        Ok(()) => Step::Call(Plan::Write(options), Gather::DeletedIf),
+        Err(error) => refuse(turn, error),
+    }
+}
+
+fn getdel(turn: &mut Turn<'_>) -> Step {
+    let options = WriteOptions {
+        condition: Condition::Always,
+        return_previous: true,
+    };
+    match delete_all(turn) {
+        Ok(()) => Step::Call(Plan::Write(options), Gather::Previous),
+        Err(error) => refuse(turn, error),
+    }
 }
 
 fn exists(turn: &mut Turn<'_>) -> Step {

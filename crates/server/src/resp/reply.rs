@@ -7,6 +7,7 @@
 //! that are dropped, but waited for, since their tokens name this reply.
 
 use argosy_base::{Direction, KeyRange, Outcome as WriteOutcome};
+use argosy_engine::Changed;
 use argosy_wire::resp::{Encoder, Protocol};
 
 use super::command::Plan;
@@ -62,6 +63,10 @@ pub(super) enum Gather {
     StoredCount,
     /// `DEL`: how many were bound.
     Deleted,
+    /// `DELIFEQ`: 1 or 0, for whether the one key was.
+    DeletedIf,
+    /// `INCR`, `APPEND` and the like: what the change told.
+    Changed,
     /// `EXISTS`: how many of the keys are bound.
     Existing(u64),
     /// `MGET`: the values in the order of the keys.
@@ -229,6 +234,15 @@ impl Pending {
             (Gather::Deleted, Some(Response::Written { existed, .. })) => {
                 encoder.count(existed.iter().filter(|existed| **existed).count() as u64);
             }
+            (Gather::DeletedIf, Some(Response::Written { applied, .. })) => {
+                encoder.integer(applied.into());
+            }
+            (Gather::Changed, Some(Response::Written { changed, .. })) => match changed {
+                Some(Changed::Number(number)) => encoder.integer(number),
+                Some(Changed::Value(value)) => encoder.bulk(&value),
+                Some(Changed::Refused(why)) => encoder.error(&format!("ERR {why}")),
+                None => encoder.null(),
+            },
             (Gather::Existing(count), None) => encoder.count(count),
             (Gather::Values(values), None) => {
                 encoder.array(values.len());
@@ -254,7 +268,12 @@ impl Gather {
     const fn is_write(&self) -> bool {
         matches!(
             self,
-            Self::Stored | Self::Previous | Self::StoredCount | Self::Deleted
+            Self::Stored
+                | Self::Previous
+                | Self::StoredCount
+                | Self::Deleted
+                | Self::DeletedIf
+                | Self::Changed
         )
     }
 }

@@ -24,7 +24,7 @@ pub(super) const COMMANDS: &[Command] = &[
         keys: (1, 1, 1),
         group: "string",
         summary: "Sets the value of a key, if a condition holds.",
-        usage: "key value [NX | XX] [GET]",
+        usage: "key value [NX | XX | IFEQ comparison] [GET]",
         run: set,
     },
     Command {
@@ -100,25 +100,42 @@ struct SetOptions {
     get: bool,
 }
 
+impl SetOptions {
+    /// Whether `condition` can be added: there is no other.
+    fn may_be(&self, condition: Condition) -> bool {
+        self.condition == Condition::Always || self.condition == condition
+    }
+}
+
 /// Reads what follows the value. `None`: an error was replied.
 fn set_options(turn: &mut Turn<'_>) -> Option<SetOptions> {
     let mut options = SetOptions::default();
-    for option in turn.args.from(3) {
+    let mut args = turn.args.from(3);
+    while let Some(option) = args.next() {
         let is = |name: &str| option.eq_ignore_ascii_case(name.as_bytes());
         if is("get") {
             options.get = true;
-        } else if is("nx") && options.condition != Condition::Present {
+        } else if is("nx") && options.may_be(Condition::Absent) {
             options.condition = Condition::Absent;
-        } else if is("xx") && options.condition != Condition::Absent {
+        } else if is("xx") && options.may_be(Condition::Present) {
             options.condition = Condition::Present;
+        } else if is("ifeq")
+            && options.may_be(Condition::Equals)
+            && let Some(expected) = args.next()
+        {
+            options.condition = Condition::Equals;
+            if let Err(error) = turn.scratch.batch.expect(expected) {
+                refuse(turn, error);
+                return None;
+            }
         } else if [
-            "ex", "px", "exat", "pxat", "keepttl", "ifeq", "ifne", "ifdeq", "ifdne",
+            "ex", "px", "exat", "pxat", "keepttl", "ifne", "ifdeq", "ifdne",
         ]
         .into_iter()
         .any(is)
         {
             let text = format!(
-                "ERR syntax error: option '{}' of SET is not supported; NX, XX and GET are \
+                "ERR syntax error: option '{}' of SET is not supported; NX, XX, IFEQ and GET are \
                  (not applied)",
                 shown(option).to_ascii_uppercase()
             );
@@ -133,6 +150,7 @@ fn set_options(turn: &mut Turn<'_>) -> Option<SetOptions> {
 }
 
 fn set(turn: &mut Turn<'_>) -> Step {
+    turn.scratch.batch.clear();
     let options = match turn.args.len() {
         3 => SetOptions::default(),
         _ => match set_options(turn) {
@@ -153,6 +171,7 @@ fn set(turn: &mut Turn<'_>) -> Step {
 }
 
 fn setnx(turn: &mut Turn<'_>) -> Step {
+    turn.scratch.batch.clear();
     let write = WriteOptions {
         condition: Condition::Absent,
         return_previous: false,
@@ -161,6 +180,7 @@ fn setnx(turn: &mut Turn<'_>) -> Step {
 }
 
 fn getset(turn: &mut Turn<'_>) -> Step {
+    turn.scratch.batch.clear();
     let write = WriteOptions {
         condition: Condition::Always,
         return_previous: true,
@@ -168,10 +188,9 @@ fn getset(turn: &mut Turn<'_>) -> Step {
     put(turn, write, Gather::Previous)
 }
 
-/// Writes the pair that is the first two arguments.
+/// Writes the pair that is the first two arguments, with a batch that is empty but for what it expects.
 fn put(turn: &mut Turn<'_>, options: WriteOptions, gather: Gather) -> Step {
     let (key, value) = (turn.args.at(1), turn.args.at(2));
-    turn.scratch.batch.clear();
     match turn.scratch.batch.put(key, value) {
         Ok(()) => Step::Call(Plan::Write(options), gather),
         Err(error) => refuse(turn, error),

@@ -8,12 +8,14 @@
 //!   one register. Writes of unknown outcome may take effect at any later time, or never.
 //! - [`order`]: writes that one process was handed one after the other take effect in that order:
 //!   where a later one is seen, the earlier ones happened, too. This is what finds a hole.
+//! - [`counter`]: numbers that are only ever incremented are incremented once by each request.
 //! - [`prefix`]: what a single copy holds after a power loss is what its first so many writes left.
 //!
 //! Times are numbers that rise with every request and every answer of a run.
 
+pub mod counter;
 pub mod order;
 pub mod prefix;
 pub mod register;
 
-pub use register::{Access, Before, Bound, Kind, Saw, Violation};
+pub use register::{Access, Before, Bound, Kind, Saw, Violation, When};

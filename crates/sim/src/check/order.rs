@@ -70,9 +70,7 @@ fn first_seen(history: &[Access]) -> BTreeMap<u32, u64> {
 
 #[cfg(test)]
 mod tests {
-    use argosy_engine::Condition;
-
-    use super::super::register::{Saw, check};
+    use super::super::register::{Saw, When, check};
     use super::*;
 
     fn write(op: u32, began: u64, ended: Option<u64>) -> Access {
@@ -82,7 +80,7 @@ mod tests {
         });
         let kind = Kind::Write {
             to: Bound::To(op),
-            condition: Condition::Always,
+            condition: When::Always,
             saw,
         };
         Access {

@@ -3,9 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use argosy_engine::Condition;
-
-use super::register::Bound;
+use super::register::{Bound, When};
 
 /// A write, in the order in which the copy took it.
 #[derive(Clone, Debug)]
@@ -15,7 +13,7 @@ pub struct Write {
     /// What is bound to what; all of it or nothing.
     pub to: Vec<(usize, Bound)>,
     /// When only: asked of every object.
-    pub condition: Condition,
+    pub condition: When,
 }
 
 /// Finds out how many of `writes` are in `held`, which has the objects that are bound. `first` is
@@ -59,9 +57,10 @@ pub fn check(
 
 fn take(write: &Write, state: &mut BTreeMap<usize, Bound>) {
     let holds = write.to.iter().all(|(object, _)| match write.condition {
-        Condition::Always => true,
-        Condition::Absent => !state.contains_key(object),
-        Condition::Present => state.contains_key(object),
+        When::Always => true,
+        When::Absent => !state.contains_key(object),
+        When::Present => state.contains_key(object),
+        When::Is(bound) => state.get(object) == Some(&bound),
     });
     for (object, bound) in write.to.iter().filter(|_| holds) {
         if *bound == Bound::Absent {
@@ -109,7 +108,7 @@ mod tests {
         Write {
             op,
             to: vec![(object, Bound::To(op))],
-            condition: Condition::Always,
+            condition: When::Always,
         }
     }
 
@@ -151,7 +150,7 @@ mod tests {
     #[test]
     fn conditions_are_followed() {
         let mut second = write(2, 0);
-        second.condition = Condition::Absent;
+        second.condition = When::Absent;
         let writes = [write(1, 0), second];
         assert_eq!(check(&BTreeMap::new(), &writes, &held(&[(0, 1)]), 2), Ok(2));
         assert!(check(&BTreeMap::new(), &writes, &held(&[(0, 2)]), 0).is_err());

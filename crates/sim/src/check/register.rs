@@ -21,8 +21,6 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 
-use argosy_engine::Condition;
-
 /// What an object is bound to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Bound {
@@ -40,6 +38,32 @@ impl fmt::Display for Bound {
             Self::Absent => f.write_str("nothing"),
             Self::Empty => f.write_str("an empty value"),
             Self::To(op) => write!(f, "the value of op {op}"),
+        }
+    }
+}
+
+/// When a write takes effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum When {
+    /// Always.
+    Always,
+    /// If the object is bound to nothing.
+    Absent,
+    /// If it is bound to something.
+    Present,
+    /// If it is bound to this.
+    Is(Bound),
+}
+
+impl When {
+    /// Whether a write takes effect on what is bound to `bound`.
+    #[must_use]
+    pub fn holds(self, bound: Bound) -> bool {
+        match self {
+            Self::Always => true,
+            Self::Absent => bound == Bound::Absent,
+            Self::Present => bound != Bound::Absent,
+            Self::Is(wanted) => bound == wanted,
         }
     }
 }
@@ -78,7 +102,7 @@ pub enum Kind {
         /// To what.
         to: Bound,
         /// When only.
-        condition: Condition,
+        condition: When,
         /// What it reported; `None` where the outcome is unknown.
         saw: Option<Saw>,
     },
@@ -210,6 +234,13 @@ pub fn check(first: Bound, accesses: &[Access]) -> Result<BTreeSet<Bound>, Viola
 fn alike(accesses: &mut [Access]) -> Vec<Option<usize>> {
     let mut seen = BTreeSet::new();
     for access in &*accesses {
+        if let Kind::Write {
+            condition: When::Is(bound),
+            ..
+        } = access.kind
+        {
+            seen.insert(bound);
+        }
         match access.kind {
             Kind::Read(bound) => seen.insert(bound),
             Kind::Write { saw: Some(saw), .. } => match saw.before {
@@ -219,7 +250,7 @@ fn alike(accesses: &mut [Access]) -> Vec<Option<usize>> {
             Kind::Exists(_) | Kind::Void | Kind::Write { saw: None, .. } => continue,
         };
     }
-    let mut last: BTreeMap<(bool, u8), (usize, Bound)> = BTreeMap::new();
+    let mut last: BTreeMap<(bool, When), (usize, Bound)> = BTreeMap::new();
     let mut earlier = vec![None; accesses.len()];
     let mut order: Vec<usize> = (0..accesses.len()).collect();
     order.sort_by_key(|index| accesses[*index].began);
@@ -236,7 +267,7 @@ fn alike(accesses: &mut [Access]) -> Vec<Option<usize>> {
         if access.ended.is_some() || (*to != Bound::Absent && seen.contains(to)) {
             continue;
         }
-        let class = (*to == Bound::Absent, *condition as u8);
+        let class = (*to == Bound::Absent, *condition);
         if let Some((before, bound)) = last.get(&class) {
             earlier[index] = Some(*before);
             *to = *bound;
@@ -334,11 +365,7 @@ fn effect(kind: &Kind, bound: Bound) -> Option<Bound> {
         Kind::Read(saw) => (saw == bound).then_some(bound),
         Kind::Exists(saw) => (saw == (bound != Bound::Absent)).then_some(bound),
         Kind::Write { to, condition, saw } => {
-            let applied = match condition {
-                Condition::Always => true,
-                Condition::Absent => bound == Bound::Absent,
-                Condition::Present => bound != Bound::Absent,
-            };
+            let applied = condition.holds(bound);
             let fits = saw.is_none_or(|saw| {
                 let before = match saw.before {
                     Before::Untold => true,

@@ -2,9 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use argosy_engine::Condition;
-
-use super::{Access, Before, Bound, Kind, Saw, Violation, check};
+use super::{Access, Before, Bound, Kind, Saw, Violation, When, check};
 
 fn access(op: u32, kind: Kind, began: u64, ended: impl Into<Option<u64>>) -> Access {
     Access {
@@ -26,7 +24,7 @@ fn put(op: u32, began: u64, ended: u64) -> Access {
     });
     let kind = Kind::Write {
         to: Bound::To(op),
-        condition: Condition::Always,
+        condition: When::Always,
         saw,
     };
     access(op, kind, began, ended)
@@ -35,7 +33,7 @@ fn put(op: u32, began: u64, ended: u64) -> Access {
 fn unknown(op: u32, began: u64) -> Access {
     let kind = Kind::Write {
         to: Bound::To(op),
-        condition: Condition::Always,
+        condition: When::Always,
         saw: None,
     };
     access(op, kind, began, None)
@@ -48,7 +46,7 @@ fn delete(op: u32, existed: bool, began: u64, ended: u64) -> Access {
     });
     let kind = Kind::Write {
         to: Bound::Absent,
-        condition: Condition::Always,
+        condition: When::Always,
         saw,
     };
     access(op, kind, began, ended)
@@ -61,7 +59,7 @@ fn set_absent(op: u32, applied: bool, was: Bound, began: u64, ended: u64) -> Acc
     });
     let kind = Kind::Write {
         to: Bound::To(op),
-        condition: Condition::Absent,
+        condition: When::Absent,
         saw,
     };
     access(op, kind, began, ended)
@@ -242,7 +240,7 @@ fn a_delete_tells_whether_there_was_something() {
 fn an_unknown_delete_makes_room() {
     let kind = Kind::Write {
         to: Bound::Absent,
-        condition: Condition::Always,
+        condition: When::Always,
         saw: None,
     };
     let gone = access(2, kind, 3, None);
@@ -262,7 +260,7 @@ fn empty_values_are_shared() {
         });
         let kind = Kind::Write {
             to: Bound::Empty,
-            condition: Condition::Always,
+            condition: When::Always,
             saw,
         };
         access(op, kind, began, ended)
@@ -318,10 +316,11 @@ fn random_history(random: &mut crate::random::Random) -> Vec<Access> {
             before,
         });
         let condition = random.pick(&[
-            Condition::Always,
-            Condition::Always,
-            Condition::Absent,
-            Condition::Present,
+            When::Always,
+            When::Always,
+            When::Absent,
+            When::Present,
+            When::Is(was),
         ]);
         let to = if random.chance(25) {
             Bound::Absent

@@ -4,10 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use argosy_base::{Direction, KeyRange};
+use argosy_engine::{Change, Condition, WriteBatch, WriteOptions};
 use argosy_server::service::{Paging, ReplySink, Request, Response, Service};
 
 use super::{Pace, Run};
-use crate::asks::{Ask, PAGE_BYTES_MAX};
+use crate::asks::{Ask, PAGE_BYTES_MAX, counter_key};
+use crate::check::{Bound, When};
 use crate::load::Wrong;
 use crate::objects::Objects;
 use crate::plan::{SERVERS, WorldKind};
@@ -30,6 +32,7 @@ impl Run {
                 .troubled_ops
                 .saturating_sub(usize::from(pace == Pace::Slow));
             let ask = self.chooser.next(&self.objects, self.load.next_op());
+            let ask = self.depend.on_values(ask, &self.objects, &self.load);
             asked |= self.ask(ask)?;
         }
         if asked {
@@ -112,20 +115,45 @@ impl Run {
                 let paging = *paging;
                 node.call(Request::Scan { range, paging }, sink, token)
             }
+            Ask::Add { counter } => {
+                let mut batch = WriteBatch::new();
+                batch
+                    .change(&counter_key(*counter), Change::Add(1), b"")
+                    .expect("a short key");
+                let options = WriteOptions::default();
+                let batch = &batch;
+                node.call(Request::Write { batch, options }, sink, token)
+            }
             Ask::Write {
                 targets,
                 condition,
                 previous,
             } => {
-                let batch = Ask::batch(&self.objects, op, targets);
+                let mut batch = Ask::batch(&self.objects, op, targets);
                 let long = targets
                     .iter()
                     .any(|target| target.len >= self.plan.engine.window_bytes);
                 self.cluster
                     .coverage
                     .add("values in chunks", u64::from(long));
-                let options = argosy_engine::WriteOptions {
-                    condition: *condition,
+                let condition = match condition {
+                    When::Always => Condition::Always,
+                    When::Absent => Condition::Absent,
+                    When::Present => Condition::Present,
+                    When::Is(bound) => {
+                        let at = (targets[0].object, 0);
+                        let expected = match bound {
+                            Bound::To(op) => {
+                                self.objects.value(*op, at, self.load.lens[*op as usize])
+                            }
+                            Bound::Absent | Bound::Empty => Vec::new(),
+                        };
+                        batch.expect(&expected).expect("it was a value");
+                        Condition::Equals
+                    }
+                };
+                let options = WriteOptions {
+                    condition,
                     return_previous: *previous,
                 };
                 node.call(
@@ -146,6 +174,7 @@ impl Run {
             Ask::Get { key: (object, _) } => self.objects.get(*object).region,
             Ask::Scan { range, paging } => self.cluster.map.first_of(range, paging.direction),
             Ask::Write { targets, .. } => self.objects.get(targets[0].object).region,
+            Ask::Add { .. } => 0,
         };
         self.cluster.primary_of(region)
     }
@@ -189,6 +218,7 @@ fn ask_in_short(ask: &Ask) -> String {
             let (direction, pairs) = (paging.direction, paging.pairs_max);
             format!("scan {range}, {direction:?}, {pairs} pairs")
         }
+        Ask::Add { counter } => format!("add to counter {counter}"),
         Ask::Write {
             targets, condition, ..
         } => {

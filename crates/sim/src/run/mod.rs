@@ -24,6 +24,7 @@ use argosy_server::service::Response;
 use crate::asks::Chooser;
 use crate::cluster::{Cluster, Mutants};
 use crate::coverage::{self, Coverage};
+use crate::depend::Depend;
 use crate::load::{Expect, Load, Pairs, Wrong};
 use crate::objects::Objects;
 use crate::plan::{Episode, Plan, SERVERS, WorldKind};
@@ -90,6 +91,7 @@ pub struct Run {
     pub(crate) load: Load,
     pub(crate) words: Words,
     chooser: Chooser,
+    depend: Depend,
     pub(crate) random: Random,
     snapshots: Vec<Held>,
     /// How many of them, at most.
@@ -142,6 +144,7 @@ impl Run {
         Self {
             load: Load::new(objects.len(), plan.regions, plan.small.is_some()),
             chooser: Chooser::new(&plan, Random::new(seed, 4)),
+            depend: Depend::new(&plan, seed),
             random: Random::new(seed, 5),
             words: Words::new(options.print),
             plan,

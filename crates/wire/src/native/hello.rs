@@ -28,8 +28,9 @@ use argosy_base::limits::KEY_BYTES_MAX;
 use argosy_base::range::Starts;
 use argosy_base::{Epoch, Incarnation, KeyRange, RegionId, ServerId};
 
-/// The version of the protocol that is spoken here, the only one so far.
-pub const VERSION: u16 = 1;
+/// The version of the protocol that is spoken here, the only one. 2: batches in the form of ring version
+/// 4 ([`Call::Write`](crate::call::Call)).
+pub const VERSION: u16 = 2;
 
 const CLIENT: u64 = u64::from_le_bytes(*b"argosycl");
 const SERVER: u64 = u64::from_le_bytes(*b"argosysv");

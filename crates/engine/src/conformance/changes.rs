@@ -1,0 +1,135 @@
+//! Writes that depend on values: conditions on them, and changes.
+
+use argosy_base::limits::VALUE_BYTES_MAX;
+
+use super::{Host, get, put, settle, value_of, write};
+use crate::{Change, Changed, Condition, Engine, Refusal, WriteBatch, WriteOptions, Written};
+
+/// Runs the cases of this module.
+pub(super) fn run<H: Host>(make: &mut impl FnMut() -> H) {
+    equal_values(&mut make());
+    versions(&mut make());
+    changes(&mut make());
+}
+
+/// Puts `value` where `key` is bound to `expected`.
+fn put_if_equal<H: Host>(
+    (host, engine): (&mut H, &H::Engine),
+    key: &[u8],
+    (expected, value): (&[u8], &[u8]),
+) -> Written {
+    let mut batch = WriteBatch::new();
+    batch.put(key, value).expect("within the limits");
+    batch.expect(expected).expect("within the limits");
+    let options = WriteOptions {
+        condition: Condition::Equals,
+        return_previous: true,
+    };
+    write(host, engine, &batch, options)
+}
+
+fn equal_values<H: Host>(host: &mut H) {
+    let engine = host.open();
+    let refused = put_if_equal((host, &engine), b"k", (b"", b"1"));
+    assert!(!refused.applied, "what is not bound equals nothing");
+    let large = value_of(5, 5000);
+    for value in [b"", b"small".as_slice(), &large] {
+        let first = put(host, &engine, b"k", value);
+        for below in [false, true] {
+            if below {
+                settle(host, &engine);
+            }
+            let refused = put_if_equal((host, &engine), b"k", (b"other", b"x"));
+            assert!(!refused.applied && refused.lsn <= first.lsn);
+            assert_eq!(refused.previous, [Some(value.to_vec())]);
+            assert_eq!(get(&engine, b"k").as_deref(), Some(value));
+        }
+        let taken = put_if_equal((host, &engine), b"k", (value, b"next"));
+        assert!(taken.applied && taken.lsn > first.lsn);
+        assert_eq!(get(&engine, b"k").as_deref(), Some(&b"next"[..]));
+    }
+    let mut delete = WriteBatch::new();
+    delete.delete(b"k").expect("within the limits");
+    delete.expect(b"next").expect("within the limits");
+    let options = WriteOptions {
+        condition: Condition::Equals,
+        return_previous: false,
+    };
+    assert!(write(host, &engine, &delete, options).applied);
+    assert!(!write(host, &engine, &delete, options).applied);
+}
+
+fn versions<H: Host>(host: &mut H) {
+    let engine = host.open();
+    let version = |host: &mut H, key: &[u8], version| {
+        let mut batch = WriteBatch::new();
+        batch.put(key, b"new").expect("within the limits");
+        let options = WriteOptions {
+            condition: Condition::Version(version),
+            return_previous: false,
+        };
+        write(host, &engine, &batch, options).applied
+    };
+    let read = |key: &[u8]| engine.get(key).expect("it can be read").version;
+    let nothing = read(b"k");
+    assert!(version(host, b"k", nothing), "nobody has written it");
+    assert!(!version(host, b"k", nothing), "somebody has");
+    let first = read(b"k");
+    put(host, &engine, b"other", b"1");
+    assert!(version(host, b"k", first), "other keys do not count");
+    assert!(!version(host, b"k", first));
+    settle(host, &engine);
+    let below = read(b"k");
+    assert!(version(host, b"k", below));
+    assert!(!version(host, b"k", below));
+}
+
+fn change<H: Host>(
+    (host, engine): (&mut H, &H::Engine),
+    key: &[u8],
+    (change, operand): (Change, &[u8]),
+) -> (bool, Changed) {
+    let mut batch = WriteBatch::new();
+    batch
+        .change(key, change, operand)
+        .expect("within the limits");
+    let written = write(host, engine, &batch, WriteOptions::default());
+    (written.applied, written.changed.expect("a change tells"))
+}
+
+fn changes<H: Host>(host: &mut H) {
+    let engine = host.open();
+    for sum in 1..=300 {
+        let added = change((host, &engine), b"n", (Change::Add(1), b""));
+        assert_eq!(added, (true, Changed::Number(sum)));
+        if sum % 100 == 0 {
+            settle(host, &engine);
+        }
+    }
+    assert_eq!(get(&engine, b"n").as_deref(), Some(&b"300"[..]));
+    put(host, &engine, b"text", b"abc");
+    let last = engine.last_lsn();
+    let refused = change((host, &engine), b"text", (Change::Add(1), b""));
+    let why = Changed::Refused(Refusal::NotAnInteger);
+    assert_eq!(refused, (false, why));
+    assert_eq!(engine.last_lsn(), last, "a refused change appends nothing");
+
+    // A value grows out of the memtable, and past what a record takes.
+    let part = value_of(9, 700);
+    let mut whole = Vec::new();
+    for count in 1..=200 {
+        whole.extend_from_slice(&part);
+        let told = change((host, &engine), b"long", (Change::Append, &part)).1;
+        assert_eq!(told, Changed::Number(700 * count));
+        if count % 50 == 0 {
+            settle(host, &engine);
+        }
+    }
+    assert!(get(&engine, b"long") == Some(whole));
+    put(host, &engine, b"full", &vec![1; VALUE_BYTES_MAX]);
+    let full = change((host, &engine), b"full", (Change::Append, b"x"));
+    assert_eq!(full, (false, Changed::Refused(Refusal::TooLong)));
+    let end = u32::try_from(VALUE_BYTES_MAX).expect("a value is short") - 1;
+    let last = change((host, &engine), b"full", (Change::Overwrite(end), b"x"));
+    assert!(last.0, "a full value can be overwritten");
+}

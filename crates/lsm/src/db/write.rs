@@ -1,0 +1,151 @@
+//! How a write goes into logs and memtable, under the writer lock ([`writer`](super::writer)).
+
+use std::sync::atomic::Ordering;
+
+use argosy_base::{LogKind, Lsn};
+use argosy_engine::{
+    BusyReason, EngineError, LogEnd, Observer, Op, WriteBatch, WriteOptions, Written,
+};
+
+use super::Lsm;
+use super::condition::{self, Looked};
+use super::writer::{Touched, Writer};
+
+impl Lsm {
+    /// Writes, once what has to be known of the keys was looked up.
+    pub(super) fn write_looked(
+        &self,
+        batch: &WriteBatch,
+        options: WriteOptions,
+        looked: Option<Looked>,
+    ) -> Result<Written, EngineError> {
+        if batch.is_empty() {
+            return Ok(Written {
+                applied: true,
+                lsn: self.visible(),
+                previous: Vec::new(),
+                existed: Vec::new(),
+                changed: None,
+            });
+        }
+        let mut writer = self.lock();
+        let answer = match looked {
+            Some(looked) => looked.decide(self, batch, options)?,
+            None => condition::Answer::default(),
+        };
+        let (instead, changed, evaluated_on) = match answer.change {
+            Some(outcome) => (Some(outcome.batch), Some(outcome.told), outcome.lsn),
+            None => (None, None, Lsn(0)),
+        };
+        let batch = match &instead {
+            None => Some(batch),
+            Some(instead) => instead.as_ref(),
+        };
+        let lsn = match (answer.failed_on, batch) {
+            (Some(failed_on), _) => Err(failed_on),
+            (None, None) => Err(evaluated_on),
+            (None, Some(batch)) => {
+                self.append(&mut writer, batch)
+                    .map_err(|error| self.sent_away(error))?;
+                Ok(writer.last())
+            }
+        };
+        Ok(Written {
+            applied: lsn.is_ok(),
+            lsn: lsn.unwrap_or_else(|lsn| lsn),
+            previous: answer.previous,
+            existed: answer.existed,
+            changed,
+        })
+    }
+
+    /// Appends and inserts `batch`, publishes it, and tells the observer. Under the writer lock.
+    fn append(&self, writer: &mut Writer, batch: &WriteBatch) -> Result<(), EngineError> {
+        if self.is_full() && batch.ops().any(|op| matches!(op, Op::Put { .. })) {
+            return Err(EngineError::Busy(BusyReason::DeviceFull));
+        }
+        self.append_any(writer, batch)
+    }
+
+    /// [`append`](Self::append), on a full device, too.
+    pub(super) fn append_any(
+        &self,
+        writer: &mut Writer,
+        batch: &WriteBatch,
+    ) -> Result<(), EngineError> {
+        let before = writer.last();
+        if writer
+            .make_room(batch, &self.settings)
+            .map_err(EngineError::Busy)?
+        {
+            // The version stays the same, so nothing large ends with the view before.
+            drop(self.show(writer));
+            self.wake();
+        }
+        let touched = writer.append(batch, &self.settings)?;
+        let last = writer.last();
+        self.last.store(last.0, Ordering::Release);
+        if self.observer.is_none() {
+            self.committed.store(last.0, Ordering::Release);
+        }
+        let flushes = writer.queue_flushes(false);
+        if let Some(observer) = &self.observer {
+            self.tell_appended(&**observer, writer, touched, before);
+            flushes.iter().for_each(|range| observer.flush(*range));
+        }
+        if !flushes.is_empty() {
+            self.wake();
+        }
+        Ok(())
+    }
+
+    /// Tells where the logs end now. Only the last call names the new LSN: before it, not all of
+    /// the group's bytes have been announced.
+    fn tell_appended(
+        &self,
+        observer: &dyn Observer,
+        writer: &Writer,
+        touched: Touched,
+        before: Lsn,
+    ) {
+        let ends = LogKind::ALL.map(|log| {
+            let end = writer.logs.log(log).end();
+            end.filter(|_| touched.logs[log.index()])
+        });
+        let mut ends = ends.into_iter().flatten().peekable();
+        while let Some(end) = ends.next() {
+            let complete = ends.peek().is_none();
+            observer.appended(end, if complete { writer.last() } else { before });
+        }
+    }
+
+    /// Closes what is open of the windows and tells the observer. Under the writer lock.
+    pub(super) fn force_flushes(&self, writer: &mut Writer) -> bool {
+        let flushes = writer.queue_flushes(true);
+        if let Some(observer) = &self.observer {
+            for log in LogKind::ALL {
+                let padded = flushes.iter().any(|range| range.log == log);
+                let end: Option<LogEnd> = writer.logs.log(log).end().filter(|_| padded);
+                if let Some(end) = end {
+                    observer.appended(end, writer.last());
+                }
+            }
+            flushes.iter().for_each(|range| observer.flush(*range));
+        }
+        !flushes.is_empty()
+    }
+
+    /// Counts why a writer was sent away, and says so when the true reason is a full device.
+    fn sent_away(&self, error: EngineError) -> EngineError {
+        let EngineError::Busy(reason) = error else {
+            return error;
+        };
+        let reason = if self.is_full() {
+            BusyReason::DeviceFull
+        } else {
+            reason
+        };
+        self.counts.busy(reason);
+        EngineError::Busy(reason)
+    }
+}
