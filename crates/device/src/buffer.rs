@@ -3,9 +3,11 @@
 //! Segments are built, shipped and read in buffers of a few lengths, each for a moment. To get one from
 //! the system costs a fault for each page, more than to fill it; so the last few that were dropped are
 //! kept for the next of their length. What is kept is part of a server's memory budget:
-//! [`keep_at_most`], [`kept_bytes`].
+//! [`keep_at_most`], [`kept_bytes`]. Of short buffers, which hold a leaf or a value on its way to the
+//! cache, each thread keeps a few for itself: an allocator is slow with aligned memory.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::cell::RefCell;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
@@ -13,7 +15,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use argosy_base::limits::BLOCK_SIZE;
 
-/// Memory for direct I/O: whole blocks, aligned to a block, zero at first.
+/// Memory for direct I/O: whole blocks, aligned to a block.
 pub struct Buffer {
     bytes: Bytes,
 }
@@ -56,13 +58,25 @@ impl Buffer {
     #[must_use]
     pub fn zeroed(len: usize) -> Self {
         let len = len.max(1).next_multiple_of(BLOCK_SIZE);
-        if let Some(bytes) = Kept::of(len).and_then(|mut kept| kept.take(len)) {
-            let mut buffer = Self { bytes };
-            buffer.fill(0);
-            return buffer;
+        match take(len) {
+            Some(bytes) => {
+                let mut buffer = Self { bytes };
+                buffer.fill(0);
+                buffer
+            }
+            None => Self {
+                bytes: Bytes::new(len),
+            },
         }
+    }
+
+    /// `len` bytes, rounded up as [`zeroed`](Self::zeroed)'s, with anything in them: for what overwrites
+    /// all of it.
+    #[must_use]
+    pub fn for_reading(len: usize) -> Self {
+        let len = len.max(1).next_multiple_of(BLOCK_SIZE);
         Self {
-            bytes: Bytes::new(len),
+            bytes: take(len).unwrap_or_else(|| Bytes::new(len)),
         }
     }
 
@@ -79,6 +93,15 @@ impl Drop for Buffer {
     fn drop(&mut self) {
         let Bytes { start, len } = self.bytes;
         let bytes = Bytes { start, len };
+        if len < Kept::LEN_MIN {
+            // A thread that ends has nothing to keep it in.
+            let mut bytes = Some(bytes);
+            let _ = SHORT.try_with(|short| short.borrow_mut().keep(&mut bytes));
+            if let Some(bytes) = bytes {
+                bytes.free();
+            }
+            return;
+        }
         match Kept::of(len) {
             Some(mut kept) => kept.keep(bytes),
             None => bytes.free(),
@@ -120,6 +143,52 @@ pub fn keep_at_most(bytes: usize) {
 #[must_use]
 pub fn kept_bytes() -> usize {
     kept().bytes
+}
+
+/// Bytes of a buffer that was dropped, with whatever is in them.
+fn take(len: usize) -> Option<Bytes> {
+    if len < Kept::LEN_MIN {
+        return SHORT.try_with(|short| short.borrow_mut().take(len)).ok()?;
+    }
+    Kept::of(len)?.take(len)
+}
+
+thread_local! {
+    static SHORT: RefCell<Short> = const { RefCell::new(Short(Vec::new())) };
+}
+
+/// Short buffers that a thread dropped last.
+struct Short(Vec<Bytes>);
+
+impl Short {
+    /// Most buffers that are kept.
+    const COUNT_MAX: usize = 4;
+    /// Longer ones are not: so that a thread keeps at most 64 KiB.
+    const LEN_MAX: usize = 16 << 10;
+
+    fn take(&mut self, len: usize) -> Option<Bytes> {
+        let at = self.0.iter().rposition(|kept| kept.len == len)?;
+        Some(self.0.swap_remove(at))
+    }
+
+    /// Keeps `bytes`, or leaves them where they are not worth it.
+    fn keep(&mut self, bytes: &mut Option<Bytes>) {
+        let short = bytes
+            .as_ref()
+            .is_some_and(|bytes| bytes.len <= Self::LEN_MAX);
+        if short && self.0.len() == Self::COUNT_MAX {
+            self.0.remove(0).free();
+        }
+        if short {
+            self.0.extend(bytes.take());
+        }
+    }
+}
+
+impl Drop for Short {
+    fn drop(&mut self) {
+        self.0.drain(..).for_each(Bytes::free);
+    }
 }
 
 fn kept() -> MutexGuard<'static, Kept> {
@@ -197,13 +266,40 @@ mod tests {
 
     #[test]
     fn buffers_are_zero_whatever_they_were() {
-        for len in [BLOCK_SIZE, Kept::LEN_MIN, 1 << 20, Kept::BYTES_MAX + 1] {
+        for len in [
+            BLOCK_SIZE,
+            2 * BLOCK_SIZE,
+            Kept::LEN_MIN,
+            1 << 20,
+            Kept::BYTES_MAX + 1,
+        ] {
             for _ in 0..3 {
                 let mut buffer = Buffer::zeroed(len);
                 assert!(buffer.iter().all(|byte| *byte == 0), "{len}");
                 buffer.fill(7);
             }
         }
+    }
+
+    #[test]
+    fn a_thread_keeps_a_few_short_buffers() {
+        let test = || {
+            drop((0..9).map(|_| Buffer::zeroed(8192)).collect::<Vec<_>>());
+            drop(Buffer::zeroed(4096));
+            drop(Buffer::zeroed(2 * Short::LEN_MAX));
+            let count = |len| SHORT.with_borrow(|s| s.0.iter().filter(|b| b.len == len).count());
+            let (eight, four) = (count(8192), count(4096));
+            assert_eq!(
+                (eight, four, count(2 * Short::LEN_MAX)),
+                (Short::COUNT_MAX - 1, 1, 0)
+            );
+            let used = Buffer::for_reading(4096);
+            assert_eq!(count(4096), 0);
+            drop(used);
+            assert_eq!(count(4096), 1);
+        };
+        let thread = std::thread::Builder::new().spawn(test).unwrap();
+        thread.join().unwrap();
     }
 
     #[test]

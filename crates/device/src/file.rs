@@ -5,10 +5,10 @@
 //! - Direct I/O, so that what is written is not kept in memory twice and a write's error is the
 //!   writer's to see. Where the file system refuses direct I/O, plain I/O takes its place
 //!   ([`FileDevice::is_direct`] tells).
-//! - Reads run on the caller's thread. Submitted requests run on a few threads of the device,
-//!   which park when there are none. A sync goes before waiting writes: it covers only those that
-//!   had completed when it was submitted. One system call serves all syncs that wait when it
-//!   begins; while it runs, later ones gather for the next.
+//! - Reads run on the caller's thread, several together in one submission. Submitted requests run on a
+//!   few threads of the device, which park when there are none. A sync goes before waiting writes: it
+//!   covers only those that had completed when it was submitted. One system call serves all syncs that
+//!   wait when it begins; while it runs, later ones gather for the next.
 //! - A failed sync is never tried again: the kernel may have dropped what it could not write, and
 //!   would report success. Every later write and sync fails.
 
@@ -28,7 +28,8 @@ use rustix::fs::{FallocateFlags, FlockOperation, OFlags, fallocate, fdatasync, f
 use rustix::io::Errno;
 
 use crate::buffer::Buffer;
-use crate::io::{Counters, Device, DeviceError, Io, OpKind, Ticket, Waker, check_range};
+use crate::io::{Counters, Device, DeviceError, Io, OpKind, Read, Ticket, Waker, check_range};
+use crate::together::read_together;
 
 /// On whose account a device works: the CPU of its threads, and the bytes that it moves, are those
 /// of what submitted the requests.
@@ -208,6 +209,15 @@ impl Device for FileDevice {
         self.shared.read(at, buffer)
     }
 
+    fn read_together(&self, reads: &mut [Read<'_>]) {
+        for read in &*reads {
+            check_range(self.shared.len, read.at, read.buffer.len());
+        }
+        let bytes = reads.iter().map(|read| read.buffer.len()).sum();
+        self.shared.count_read(bytes);
+        read_together(&self.shared.file, self.shared.direct, reads);
+    }
+
     fn submit(&self, io: Io) -> Ticket {
         io.check(self.shared.len);
         let ticket = Ticket::new();
@@ -366,12 +376,15 @@ impl Shared {
     }
 
     fn read(&self, at: u64, buffer: &mut [u8]) -> Result<(), DeviceError> {
-        let len = buffer.len();
-        self.read_bytes.fetch_add(len as u64, Ordering::Relaxed);
-        if let Some(accounts) = &self.accounts {
-            accounts.moved(accounts.account(), len as u64, 0);
-        }
+        self.count_read(buffer.len());
         read_at(&self.file, self.direct, at, buffer)
+    }
+
+    fn count_read(&self, bytes: usize) {
+        self.read_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        if let Some(accounts) = &self.accounts {
+            accounts.moved(accounts.account(), bytes as u64, 0);
+        }
     }
 
     fn write(&self, io: &Io, account: u32) -> Result<(), DeviceError> {

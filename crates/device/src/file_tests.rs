@@ -312,3 +312,74 @@ fn who_submits_is_charged() {
     charged.sort_unstable();
     assert_eq!(charged, [1, 3, 4]);
 }
+
+#[test]
+fn reads_together_are_as_reads_one_by_one() {
+    let dir = TempDir::new();
+    for direct in [true, false] {
+        let path = dir.join(if direct { "direct" } else { "plain" });
+        let settings = FileSettings {
+            direct,
+            ..FileSettings::default()
+        };
+        let device = FileDevice::open_or_create(&path, LEN, &settings).unwrap();
+        for n in 0..100u8 {
+            write(&device, u64::from(n) * 8192, n, 8192).wait().unwrap();
+        }
+        // More than fit in one submission, of several lengths, the last of them where nothing was written.
+        for count in [0, 1, 2, 31, 32, 33, 101] {
+            let mut buffers: Vec<_> = (0..count)
+                .map(|n| Buffer::zeroed(if n % 3 == 0 { 4096 } else { 8192 }))
+                .collect();
+            buffers.iter_mut().for_each(|buffer| buffer.fill(0xff));
+            let mut reads: Vec<_> = (0..)
+                .zip(&mut buffers)
+                .map(|(n, buffer)| Read::new(n * 8192, buffer))
+                .collect();
+            device.read_together(&mut reads);
+            assert!(reads.iter().all(|read| read.result.is_ok()));
+            for (n, buffer) in (0..).zip(&buffers) {
+                let byte = if n < 100 { n } else { 0 };
+                assert!(
+                    buffer.iter().all(|b| *b == byte),
+                    "{count} reads, place {n}"
+                );
+            }
+        }
+        // Memory that direct I/O cannot use.
+        let mut odd = vec![0; 3 * 4096 + 1];
+        let (_, odd) = odd.split_at_mut(1);
+        let (first, second) = odd.split_at_mut(4096);
+        let mut reads = [Read::new(8192, first), Read::new(3 * 8192, second)];
+        device.read_together(&mut reads);
+        assert!(reads.iter().all(|read| read.result.is_ok()));
+        assert!(first.iter().all(|b| *b == 1) && second.iter().all(|b| *b == 3));
+    }
+}
+
+#[test]
+fn of_reads_together_each_has_its_own_end() {
+    let dir = TempDir::new();
+    let device = create(&dir);
+    write(&device, 0, 7, 8192).wait().unwrap();
+    // The file has become shorter than the device was: what lies behind its end cannot be read.
+    let file = OpenOptions::new().write(true).open(dir.join("device"));
+    file.unwrap().set_len(8192).unwrap();
+    let (mut first, mut second) = (Buffer::zeroed(8192), Buffer::zeroed(8192));
+    let mut reads = [Read::new(0, &mut first), Read::new(16384, &mut second)];
+    device.read_together(&mut reads);
+    assert!(reads[0].result.is_ok());
+    let error = reads[1].result.clone().unwrap_err();
+    assert!(
+        matches!(
+            error,
+            DeviceError::Io {
+                op: OpKind::Read,
+                at: 16384,
+                ..
+            }
+        ),
+        "{error}"
+    );
+    assert!(first.iter().all(|b| *b == 7));
+}

@@ -269,6 +269,29 @@ pub struct Counters {
     pub syncs: u64,
 }
 
+/// One of several reads that are asked for together.
+#[derive(Debug)]
+pub struct Read<'a> {
+    /// Where on the device, in bytes; a multiple of the block size.
+    pub at: u64,
+    /// Whole blocks.
+    pub buffer: &'a mut [u8],
+    /// How it ended. Of no meaning before.
+    pub result: Result<(), DeviceError>,
+}
+
+impl<'a> Read<'a> {
+    /// A read of `buffer` at byte `at`.
+    #[must_use]
+    pub const fn new(at: u64, buffer: &'a mut [u8]) -> Self {
+        Self {
+            at,
+            buffer,
+            result: Ok(()),
+        }
+    }
+}
+
 /// Wakes whoever polls tickets.
 pub type Waker = Arc<dyn Fn() + Send + Sync>;
 
@@ -284,6 +307,14 @@ pub trait Device: Send + Sync {
 
     /// Reads whole blocks at byte `at` into `buffer`. Blocks the calling thread.
     fn read(&self, at: u64, buffer: &mut [u8]) -> Result<(), DeviceError>;
+
+    /// Performs all of `reads`, in any order, with one submission where the device is able to. Blocks the
+    /// calling thread until all have ended.
+    fn read_together(&self, reads: &mut [Read<'_>]) {
+        for read in reads {
+            read.result = self.read(read.at, read.buffer);
+        }
+    }
 
     /// Begins `io`. Requests may end in any order. A completed write is durable only after a sync
     /// that was submitted after its completion.

@@ -26,6 +26,7 @@ mod superblock;
 mod switch;
 #[cfg(test)]
 mod testing;
+mod together;
 pub mod window_files;
 pub mod windows;
 
@@ -33,7 +34,7 @@ pub use allocator::Purpose;
 pub use buffer::Buffer;
 pub use catalog::RegionEntry;
 pub use file::{Accounts, FileDevice, FileSettings};
-pub use io::{Counters, Device, DeviceError, Io, OpKind, Ticket, Waker};
+pub use io::{Counters, Device, DeviceError, Io, OpKind, Read, Ticket, Waker};
 pub use mem_device::{Crash, FaultCounters, MemoryDevice};
 pub use memory::{BootId, Revoked, SharedMemory, Stamp};
 pub use opening::HeadBlock;

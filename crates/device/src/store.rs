@@ -29,7 +29,7 @@ use argosy_base::{DeviceSegment, Incarnation, RegionId, ServerId};
 use crate::allocator::{Allocator, Purpose};
 use crate::buffer::Buffer;
 use crate::catalog::{CATALOG_BYTES_MAX, RegionEntry};
-use crate::io::{Device, DeviceError, Io, Ticket, Waker};
+use crate::io::{Device, DeviceError, Io, Read, Ticket, Waker};
 use crate::opening::{self, HeadBlock, Opened};
 use crate::superblock::Superblock;
 use crate::switch::CatalogSwitch;
@@ -369,6 +369,19 @@ impl Store {
     ) -> Result<(), DeviceError> {
         let at = self.position(segment, offset, out.len());
         self.device.read(at, out)
+    }
+
+    /// Reads whole blocks of several segments, each at an offset, in one submission where the device is
+    /// able to. Tells of each how it ended.
+    pub fn read_together<'a>(
+        &self,
+        reads: impl Iterator<Item = (DeviceSegment, u32, &'a mut [u8])>,
+    ) -> Vec<Result<(), DeviceError>> {
+        let mut reads: Vec<_> = reads
+            .map(|(segment, at, out)| Read::new(self.position(segment, at, out.len()), out))
+            .collect();
+        self.device.read_together(&mut reads);
+        reads.into_iter().map(|read| read.result).collect()
     }
 
     /// Begins to write `range` of `data` (whole blocks) at `offset` of `segment`, which is in use

@@ -159,6 +159,12 @@ pub trait Snapshot: Send + Sync {
 
 /// The pairs of a range, one after the other.
 pub trait Scan: Send {
+    /// Its caller will take at most `pairs` more pairs: so many are read ahead, and no more. Without this
+    /// word a scan finds out by and by.
+    fn expect(&mut self, pairs: usize) {
+        let _ = pairs;
+    }
+
     /// The next pair, or `None` at the end of the range.
     #[expect(
         clippy::type_complexity,

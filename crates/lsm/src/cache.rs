@@ -277,6 +277,18 @@ impl NodeCache {
         Some(reader)
     }
 
+    /// Whether something is kept under `key`. Not counted, and no sign that it is asked for.
+    #[must_use]
+    pub(crate) fn has(&self, key: CacheKey) -> bool {
+        self.entries.contains_key(&key)
+    }
+
+    /// Keeps `leaf`, which was not there when it was looked for by [`has`](Self::has): counts a miss.
+    pub(crate) fn keep_missed_leaf(&self, key: CacheKey, leaf: Leaf) {
+        self.leaves.count(false);
+        self.keep_leaf(key, leaf);
+    }
+
     /// Keeps `leaf` under `key`, if there is room for it.
     pub fn keep_leaf(&self, key: CacheKey, leaf: Leaf) {
         self.entries.insert(key, Cached::Leaf(leaf));

@@ -39,6 +39,7 @@ pub mod merge;
 pub mod probe;
 pub mod read;
 pub mod replica;
+mod scan;
 pub mod settings;
 pub mod snapshot;
 pub mod storage;

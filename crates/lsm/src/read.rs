@@ -19,10 +19,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use argosy_base::{AddressMode, KeyRange, Lsn, Pointer, RegionId, SegmentNumber};
 use argosy_device::DeviceError;
-use argosy_engine::{EngineError, Scan};
+use argosy_engine::EngineError;
 
 use crate::cache::{CacheKey, NodeCache};
-use crate::compaction::plan::{Input, RunInput};
 use crate::compaction::sources::{
     MemtableDownSource, MemtableSource, NO_TREE, RunReading, RunSource,
 };
@@ -35,6 +34,7 @@ use crate::level::{
 use crate::log::{LogSource, LogWindows, ReadError, ValueRef, read_value};
 use crate::memtable::Memtable;
 use crate::merge::{Merge, Source};
+use crate::scan::{RangeScan, warm};
 use crate::storage::StoredSegment;
 use crate::version::{LevelEntry, Run, RunTree, Version};
 
@@ -142,6 +142,29 @@ pub struct Reading {
     pub filters: FilterCounts,
 }
 
+impl Reading {
+    /// What the cache knows the value at `at` by.
+    pub(crate) const fn value_key(&self, at: Pointer) -> CacheKey {
+        let region = self.region;
+        CacheKey::Value { region, at }
+    }
+
+    /// The value of a log, which is not in the cache, and is from now on.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub(crate) fn value(
+        &self,
+        wanted: &ValueRef<'_>,
+        source: &impl LogSource<Error = DeviceError>,
+    ) -> Result<Vec<u8>, EngineError> {
+        let value = read_value(wanted, &self.windows, source).map_err(log_error)?;
+        let key = self.value_key(wanted.at);
+        self.cache.keep_value(key, value.as_slice().into());
+        Ok(value)
+    }
+}
+
 /// What filters of level segments did for gets, and what scans did without. Relaxed: nothing is ordered
 /// by the counters.
 #[derive(Debug, Default)]
@@ -152,6 +175,8 @@ pub struct FilterCounts {
     pub misled: AtomicU64,
     /// Runs in which scans began.
     pub entered: AtomicU64,
+    /// Bytes of the leaves in which they began that had to come from the device.
+    pub fetched_bytes: AtomicU64,
 }
 
 impl FilterCounts {
@@ -277,18 +302,11 @@ impl ReadView {
         value_len: u32,
         reading: &Reading,
     ) -> Result<Vec<u8>, EngineError> {
-        let cached = CacheKey::Value {
-            region: reading.region,
-            at,
-        };
-        if let Some(value) = reading.cache.value(cached) {
+        if let Some(value) = reading.cache.value(reading.value_key(at)) {
             return Ok(value.to_vec());
         }
         let wanted = ValueRef { at, value_len, key };
-        let source = VersionLog(&self.version);
-        let value = read_value(&wanted, &reading.windows, &source).map_err(log_error)?;
-        reading.cache.keep_value(cached, value.as_slice().into());
-        Ok(value)
+        reading.value(&wanted, &VersionLog(&self.version))
     }
 
     /// A scan of `range` as of `lsn`, in key order, or with the parameter
@@ -308,6 +326,7 @@ impl ReadView {
         let resolve = in_places.then(|| Arc::clone(&self.version));
         let mut runs = 0;
         if !range.is_empty() {
+            warm::<DOWN>(&self.version, range, reading);
             for table in &self.memtables {
                 sources.push(if DOWN {
                     Box::new(MemtableDownSource::new(table, lsn, range))
@@ -315,35 +334,24 @@ impl ReadView {
                     Box::new(MemtableSource::new(table, lsn, range))
                 });
             }
-            for (_, run) in self.version.runs() {
-                let pieces = run.overlapping(range);
-                if pieces.is_empty() {
+            for (place, (_, run)) in self.version.runs().enumerate() {
+                if run.overlapping(range).is_empty() {
                     continue;
                 }
-                let pieces = pieces.iter().map(|entry| Input {
-                    entry: entry.clone(),
-                    range: entry.segment.range.intersection(range),
-                });
-                let input = RunInput {
-                    pieces: pieces.collect(),
-                    tree: run.tree.clone(),
-                };
-                let run = RunReading {
+                let how = RunReading {
                     region: reading.region,
                     ahead: ReadAhead::SCAN,
                     cache: Some(Arc::clone(&reading.cache)),
                     resolve: resolve.clone(),
                 };
-                sources.push(Box::new(RunSource::<DOWN>::either_way(run, input)?));
+                let run = RunSource::<DOWN>::in_range(how, &self.version, place, range)?;
+                sources.push(Box::new(run));
                 runs += 1;
             }
         }
         reading.filters.entered.fetch_add(runs, Ordering::Relaxed);
-        Ok(RangeScan {
-            merge: Merge::either_way(sources),
-            view: Arc::clone(self),
-            reading: Arc::clone(reading),
-        })
+        let merge = Merge::either_way(sources);
+        Ok(RangeScan::new(merge, Arc::clone(self), Arc::clone(reading)))
     }
 }
 
@@ -360,33 +368,6 @@ fn in_tree(
         .as_ref()
         .ok_or_else(|| home.name.corrupt(0, NO_TREE))?;
     tree::get(segments, &home, key, Some(&reading.cache))
-}
-
-/// The pairs of a range.
-pub struct RangeScan<const DOWN: bool> {
-    merge: Merge<Box<dyn Source + Send>, DOWN>,
-    view: Arc<ReadView>,
-    reading: Arc<Reading>,
-}
-
-impl<const DOWN: bool> Scan for RangeScan<DOWN> {
-    fn next(&mut self) -> Result<Option<(Vec<u8>, Vec<u8>)>, EngineError> {
-        while let Some(key) = self.merge.key() {
-            let pair = match self.merge.entry() {
-                Entry::Tombstone => None,
-                Entry::Inline(value) => Some((key.to_vec(), value.to_vec())),
-                Entry::Pointer { at, value_len } => {
-                    let value = self.view.logged_value(key, at, value_len, &self.reading)?;
-                    Some((key.to_vec(), value))
-                }
-            };
-            self.merge.advance()?;
-            if pair.is_some() {
-                return Ok(pair);
-            }
-        }
-        Ok(None)
-    }
 }
 
 /// The large log of a version, as the log code reads it.
@@ -420,7 +401,7 @@ pub(crate) fn read_unaligned(
 ) -> Result<(), DeviceError> {
     let block = u32::try_from(argosy_base::BLOCK_SIZE).expect("a block is small");
     let skip = (offset % block) as usize;
-    let mut blocks = argosy_device::Buffer::zeroed(skip + out.len());
+    let mut blocks = argosy_device::Buffer::for_reading(skip + out.len());
     stored.read(offset - offset % block, &mut blocks)?;
     out.copy_from_slice(&blocks[skip..skip + out.len()]);
     Ok(())

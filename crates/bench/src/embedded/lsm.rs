@@ -234,6 +234,7 @@ impl Store for Client<'_> {
             to: None,
         };
         let mut scan = self.stage.engine.snapshot().scan(&range, Direction::Up)?;
+        scan.expect(usize::try_from(count).unwrap_or(usize::MAX));
         while (found.len() as u64) < count
             && let Some(pair) = scan.next()?
         {

@@ -6,6 +6,7 @@
 //! length costs one cursor. Pieces of a tree are reached through its index nodes; those
 //! that lead to one piece are kept for the next.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use argosy_base::{KeyRange, Lsn, Pointer, RegionId};
@@ -194,6 +195,41 @@ impl<const DOWN: bool> Source for PieceCursor<DOWN> {
     }
 }
 
+/// Pieces of a run, in key order.
+enum Pieces {
+    Listed(std::vec::IntoIter<Input>),
+    /// Of a run of a version what is in `range`; `left` are the places of its segments to come.
+    OfRun {
+        version: Arc<Version>,
+        run: usize,
+        left: Range<usize>,
+        range: KeyRange,
+    },
+}
+
+impl Pieces {
+    /// Takes the first piece, or the last.
+    fn next<const DOWN: bool>(&mut self) -> Option<Input> {
+        match self {
+            Self::Listed(pieces) if DOWN => pieces.next_back(),
+            Self::Listed(pieces) => pieces.next(),
+            Self::OfRun {
+                version,
+                run,
+                left,
+                range,
+            } => {
+                let place = if DOWN { left.next_back() } else { left.next() };
+                let entry = version.runs().nth(*run)?.1.segments.get(place?)?;
+                Some(Input {
+                    entry: entry.clone(),
+                    range: entry.segment.range.intersection(range),
+                })
+            }
+        }
+    }
+}
+
 /// The entries of some pieces of a run: in order, or with the parameter
 /// [`DOWN`](crate::level::stand::DOWN) from the highest key down.
 pub struct RunSource<const DOWN: bool = false> {
@@ -202,7 +238,7 @@ pub struct RunSource<const DOWN: bool = false> {
     /// The way to the last piece of the tree.
     path: Path,
     /// What comes after the present piece.
-    pieces: std::vec::IntoIter<Input>,
+    pieces: Pieces,
     cursor: Option<PieceCursor<DOWN>>,
     /// The present entry's pointer, if it was resolved.
     resolved: Option<Pointer>,
@@ -224,11 +260,42 @@ impl<const DOWN: bool> RunSource<DOWN> {
     /// # Errors
     /// When the first piece on that way cannot be read.
     pub fn either_way(reading: RunReading, input: RunInput) -> Result<Self, LevelError> {
+        let pieces = Pieces::Listed(input.pieces.into_iter());
+        Self::through(reading, input.tree, pieces)
+    }
+
+    /// The entries of `range` in the run of `version` that comes at place `run` of its
+    /// [`runs`](Version::runs), on this source's way. Pieces are looked up as they are reached: to begin
+    /// costs no more in a long range than in a short one.
+    ///
+    /// # Errors
+    /// As [`either_way`](Self::either_way).
+    pub fn in_range(
+        reading: RunReading,
+        version: &Arc<Version>,
+        run: usize,
+        range: &KeyRange,
+    ) -> Result<Self, LevelError> {
+        let (_, of) = version.runs().nth(run).expect("a place of a run");
+        let pieces = Pieces::OfRun {
+            version: Arc::clone(version),
+            run,
+            left: of.places_overlapping(range),
+            range: range.clone(),
+        };
+        Self::through(reading, of.tree.clone(), pieces)
+    }
+
+    fn through(
+        reading: RunReading,
+        tree: Option<Arc<RunTree>>,
+        pieces: Pieces,
+    ) -> Result<Self, LevelError> {
         let mut source = Self {
             reading,
-            tree: input.tree,
+            tree,
             path: Path::default(),
-            pieces: input.pieces.into_iter(),
+            pieces,
             cursor: None,
             resolved: None,
         };
@@ -259,11 +326,7 @@ impl<const DOWN: bool> RunSource<DOWN> {
             if let Some(PieceCursor::Tree(cursor)) = self.cursor.take() {
                 self.path = cursor.into_path();
             }
-            if DOWN {
-                self.pieces.next_back()
-            } else {
-                self.pieces.next()
-            }
+            self.pieces.next::<DOWN>()
         } {
             let cursor = self.open(&piece)?;
             let has_entry = cursor.key().is_some();

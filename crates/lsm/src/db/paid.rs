@@ -15,7 +15,8 @@ use crate::read::FilterCounts;
 
 /// Bytes that are merged in the time of one look at a filter.
 const LOOK_BYTES: u64 = 16;
-/// Looks at filters in the time that a leaf takes which holds nothing of use.
+/// Looks at filters in the time that a leaf takes which holds nothing of use. One that has to come from the
+/// device pays its bytes, too.
 const LEAF_LOOKS: u64 = 32;
 
 /// See the module documentation.
@@ -79,7 +80,8 @@ impl FilterCounts {
     fn looks(&self) -> u64 {
         use std::sync::atomic::Ordering::Relaxed;
         let leaves = self.misled.load(Relaxed) + self.entered.load(Relaxed);
-        self.spared.load(Relaxed) + leaves * LEAF_LOOKS
+        let fetched = self.fetched_bytes.load(Relaxed) / LOOK_BYTES;
+        self.spared.load(Relaxed) + leaves * LEAF_LOOKS + fetched
     }
 }
 

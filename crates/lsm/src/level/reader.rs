@@ -279,6 +279,22 @@ impl SegmentReader {
         Ok((low, leaf))
     }
 
+    /// The place of the leaf in which a walk begins at `bound`, or at its end where there is none:
+    /// upwards, or with the parameter [`DOWN`](super::stand::DOWN) downwards. `None`: in no leaf, or only
+    /// leaves can tell.
+    pub(crate) fn first_leaf<const DOWN: bool>(&self, bound: Option<&[u8]>) -> Option<usize> {
+        if self.footer.form != Form::SelfContained {
+            return None;
+        }
+        match bound.filter(|key| *key <= self.last_key()) {
+            Some(key) => {
+                let (low, high) = self.index.find(key);
+                (low == high).then_some(low)
+            }
+            None => DOWN.then(|| self.leaves() - 1),
+        }
+    }
+
     /// Leaf `index`, from the cache or else from the device.
     pub(super) fn leaf(
         &self,
@@ -299,11 +315,25 @@ impl SegmentReader {
     }
 
     /// What the cache knows leaf `index` by.
-    pub(super) fn cache_key(&self, index: usize) -> CacheKey {
+    pub(crate) fn cache_key(&self, index: usize) -> CacheKey {
         CacheKey::Leaf {
             region: self.name.region,
             segment: self.name.number,
             leaf: u32::try_from(index).expect("a segment has fewer leaves than bytes"),
+        }
+    }
+
+    /// Leaf `index`, which `bytes` are, checked.
+    pub(crate) fn parse_leaf(&self, index: usize, bytes: &[u8]) -> Result<Leaf, LevelError> {
+        let start = self.leaf_start(index);
+        let leaf = Leaf::parse(bytes, self.name, start)?;
+        let first = index > 0 || leaf.first_key() == self.first_key();
+        let last = index + 1 < self.leaves() || leaf.last_key() == self.last_key();
+        if first && last && self.index.admits(index, &leaf) {
+            Ok(leaf)
+        } else {
+            let what = "a leaf's keys are not where the index says";
+            Err(self.name.corrupt(start, what))
         }
     }
 
@@ -347,7 +377,7 @@ impl SegmentReader {
     }
 
     /// The bytes of leaf `index` in the segment.
-    pub(super) fn leaf_span(&self, index: usize) -> Range<u32> {
+    pub(crate) fn leaf_span(&self, index: usize) -> Range<u32> {
         self.index.span(index)
     }
 
@@ -380,14 +410,6 @@ impl Chunk {
     pub(super) fn leaf(&self, of: &SegmentReader, index: usize) -> Result<Leaf, LevelError> {
         let span = of.index.span(index);
         let bytes = &self.bytes[(span.start - self.at) as usize..(span.end - self.at) as usize];
-        let leaf = Leaf::parse(bytes, of.name, span.start)?;
-        let first = index > 0 || leaf.first_key() == of.first_key();
-        let last = index + 1 < of.leaves() || leaf.last_key() == of.last_key();
-        if first && last && of.index.admits(index, &leaf) {
-            Ok(leaf)
-        } else {
-            let what = "a leaf's keys are not where the index says";
-            Err(of.name.corrupt(span.start, what))
-        }
+        of.parse_leaf(index, bytes)
     }
 }

@@ -9,10 +9,12 @@
 //!    this one is full. Marks in between are passed over. The LSNs must follow each other.
 //! 4. The parts together must be as long as the caller was told.
 
+use std::ops::Range;
+
 use argosy_base::{Kind, Lsn, Pointer, SegmentNumber};
 
 use super::record::{Decoded, HEADER_BYTES_MAX, Record, RecordKind, decode};
-use super::segment::{BLOCK_BYTES, SEGMENT_HEADER_BYTES, identity};
+use super::segment::{BLOCK_BYTES, Geometry, SEGMENT_HEADER_BYTES, identity};
 use super::windows::LogWindows;
 use crate::edit::LogSegment;
 
@@ -43,6 +45,23 @@ pub struct ValueRef<'a> {
     pub value_len: u32,
     /// The key to which it belongs, as found in a level or memtable.
     pub key: &'a [u8],
+}
+
+impl ValueRef<'_> {
+    /// The bytes of its segment that are read first: all of it, if it is not in parts.
+    #[must_use]
+    pub fn first_read(&self, geometry: Geometry) -> Range<u32> {
+        let from = self.at.offset();
+        let len = read_len(geometry, from, self.key.len() + self.value_len as usize);
+        from..from + len
+    }
+}
+
+/// Bytes to read at `offset` for a record of which key and value have at most `bytes`.
+fn read_len(geometry: Geometry, offset: u32, bytes: usize) -> u32 {
+    let window = geometry.window_bytes();
+    let to_window_end = window - offset % window;
+    u32::try_from(HEADER_BYTES_MAX + bytes).map_or(to_window_end, |len| len.min(to_window_end))
 }
 
 /// Why a value could not be read.
@@ -178,16 +197,14 @@ impl<S: LogSource> Reading<'_, S> {
     /// As many bytes as the rest of the value can take here.
     fn prepare_buffer(&mut self) -> Vec<u8> {
         let mut buffer = std::mem::take(&mut self.buffer);
-        let window = self.windows.geometry().window_bytes();
-        let to_window_end = window - self.offset % window;
         let rest = self.wanted.value_len as usize - self.value.len();
         let key = if self.last.is_none() {
             self.wanted.key.len()
         } else {
             0
         };
-        let record = HEADER_BYTES_MAX + key + rest;
-        buffer.resize(record.min(to_window_end as usize), 0);
+        let len = read_len(self.windows.geometry(), self.offset, key + rest);
+        buffer.resize(len as usize, 0);
         buffer
     }
 

@@ -131,6 +131,13 @@ impl LogWindows {
         slot.tag.load(Ordering::Relaxed) == window
     }
 
+    /// Whether the window that has byte `offset` of `segment` is in memory at this moment.
+    #[must_use]
+    pub fn has(&self, segment: &LogSegment, offset: u32) -> bool {
+        let (slot, _, window) = self.place(segment, offset, 0);
+        slot.tag.load(Ordering::Relaxed) == window
+    }
+
     /// Makes window `index` of `segment` the one that its slot holds: from now on it is written.
     pub(super) fn enter(&self, segment: &LogSegment, index: u32, writer: Writer) {
         let slot = &self.slots[self.geometry.slot(segment.ordinal, index)];

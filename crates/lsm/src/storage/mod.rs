@@ -26,6 +26,7 @@
 
 mod commit;
 mod segment;
+mod together;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -42,6 +43,7 @@ use crate::version::{EditError, Version};
 
 use commit::{Queued, Work};
 pub use segment::StoredSegment;
+pub(crate) use together::Together;
 
 /// Most edits that wait to be committed; more are refused.
 pub const QUEUE_MAX: usize = 64;

@@ -92,6 +92,11 @@ impl StoredSegment {
         self.place
     }
 
+    /// The device's store, in which it is.
+    pub(super) const fn store(&self) -> &Arc<Store> {
+        &self.store
+    }
+
     /// Whether the device has such a place for a region. One that was claimed has.
     #[must_use]
     pub fn is_on_device(&self) -> bool {

@@ -28,6 +28,7 @@ mod trees;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
 use argosy_base::{
@@ -91,8 +92,14 @@ impl Run {
     /// The segments that stand for some key of `range`, in key order.
     #[must_use]
     pub fn overlapping(&self, range: &KeyRange) -> &[LevelEntry] {
+        &self.segments[self.places_overlapping(range)]
+    }
+
+    /// The places in `segments` of [`overlapping`](Self::overlapping).
+    #[must_use]
+    pub fn places_overlapping(&self, range: &KeyRange) -> Range<usize> {
         if range.is_empty() {
-            return &[];
+            return 0..0;
         }
         let ends_before = |entry: &LevelEntry| {
             let to = entry.segment.range.to.as_ref();
@@ -104,7 +111,7 @@ impl Run {
         };
         let first = self.segments.partition_point(ends_before);
         let behind = self.segments.partition_point(begins_inside);
-        &self.segments[first..behind.max(first)]
+        first..behind.max(first)
     }
 
     /// Bytes of all its segments.

@@ -529,6 +529,7 @@ fn page(
     let mut pairs = Vec::new();
     let mut bytes = 0;
     let mut scan = snapshot.scan(here, direction)?;
+    scan.expect(pairs_max.saturating_add(1));
     while let Some((key, value)) = scan.next()? {
         if pairs.len() >= pairs_max || bytes >= bytes_max.min(PAGE_BYTES_MAX) {
             let next = Some(match direction {
