@@ -114,7 +114,7 @@ impl Default for Settings {
             l0_log_bytes: 256 << 20,
             memtables_max: 3,
             cache_bytes: 64 << 20,
-            node_bytes: 8 << 10,
+            node_bytes: 4 << 10,
             segment_bytes: SEGMENT_SIZE,
             window_bytes: 512 << 10,
             window_slots: 4,

@@ -269,7 +269,7 @@ impl Default for StorageSection {
             growth_factor: 8,
             compaction: Compaction::default(),
             max_space_amplification: Factor(150),
-            node_bytes: Size(8 << 10),
+            node_bytes: Size(4 << 10),
             flush_interval: Span(Duration::from_secs(1)),
         }
     }

@@ -145,6 +145,6 @@ fn the_default_configuration_is_right_and_names_what_is_required() {
         let required = keys::REQUIRED.contains(&(key.section, key.name));
         assert_eq!(read.is_err(), required, "{}.{}", key.section, key.name);
     }
-    let refused = parse(&text.replace("node-bytes = \"8KiB\"", "node-bytes = 1000")).unwrap_err();
+    let refused = parse(&text.replace("node-bytes = \"4KiB\"", "node-bytes = 1000")).unwrap_err();
     assert!(refused.contains("storage.node-bytes"), "{refused}");
 }
