@@ -55,8 +55,8 @@ pub mod transfer;
 pub mod units;
 
 pub use db::{
-    BatchError, Builder, BusyReason, Condition, Db, Durability, Error, Outcome, Remedy, Result,
-    Scan, Snapshot, Stats, WriteBatch, WriteOptions, Written,
+    BatchError, Builder, BusyReason, Change, Changed, Checkpoint, Condition, Db, Durability, Error,
+    Outcome, Remedy, Result, Scan, Snapshot, Stats, WriteBatch, WriteOptions, Written,
 };
 
 /// The examples of the documents, run as tests.

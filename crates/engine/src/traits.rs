@@ -152,6 +152,14 @@ pub trait Snapshot: Send + Sync {
     /// What `key` was bound to.
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, EngineError>;
 
+    /// What each of `keys` was bound to, in their order.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get)'s, of any of them.
+    fn get_many(&self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>, EngineError> {
+        keys.iter().map(|key| self.get(key)).collect()
+    }
+
     /// The pairs of `range` in the order of their keys, or from the highest down. Either way a scan
     /// costs what it returns, not what the range holds.
     fn scan(&self, range: &KeyRange, direction: Direction) -> Result<Box<dyn Scan>, EngineError>;
@@ -178,6 +186,15 @@ pub trait Engine: Send + Sync {
     /// The newest value of `key`, committed or not: the caller compares [`Found::lsn`] with the
     /// commit LSN before it answers. May block its thread for a device read.
     fn get(&self, key: &[u8]) -> Result<Found, EngineError>;
+
+    /// [`get`](Self::get) of each of `keys`, in their order, as of one moment. An engine that is able to asks the
+    /// device for all that it needs together.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get)'s, of any of them.
+    fn get_many(&self, keys: &[&[u8]]) -> Result<Vec<Found>, EngineError> {
+        keys.iter().map(|key| self.get(key)).collect()
+    }
 
     /// [`get`](Self::get) for a thread that must not wait for the device: `None` where it would take a
     /// read from there. Nothing has been read then. Not every engine is able to tell.

@@ -11,12 +11,13 @@
 //! Reading order, top down:
 //!
 //! - [`db`]: the engine, its three lanes (readers, writers, background), and how it begins.
-//! - [`read`], [`snapshot`]: how a key is found; [`probe`]: without the device.
+//! - [`read`], [`snapshot`]: how a key is found; [`probe`]: without the device; [`many`]: several at once.
 //! - [`memtable`], [`log`]: where a write goes.
 //! - [`compaction`]: which part of which level is merged when, and how.
 //! - [`level`], [`filter`], [`cache`], [`merge`]: segments, and reading them.
 //! - [`edit`], [`version`], [`manifest`], [`storage`]: what a region consists of, and how that is
 //!   made durable.
+//! - [`pins`]: versions that are kept under a name.
 //! - [`replica`]: the passive member, which a backup is and every engine begins as.
 //! - [`inspect`]: a region of a stopped server, looked at, verified and compared.
 //! - [`addresses`]: pointers that hold places on a device instead of segment numbers.
@@ -34,8 +35,10 @@ pub mod inspect;
 pub mod level;
 pub mod log;
 pub mod manifest;
+pub mod many;
 pub mod memtable;
 pub mod merge;
+pub mod pins;
 pub mod probe;
 pub mod read;
 pub mod replica;

@@ -84,14 +84,14 @@ pub fn passing_reader(
 ) -> Result<Arc<SegmentReader>, LevelError> {
     match entry.stored.pinned_reader() {
         Some(reader) => Ok(Arc::clone(reader)),
-        None => open_reader(entry, region, &entry.stored).map(Arc::new),
+        None => open_reader(entry, region, &*entry.stored).map(Arc::new),
     }
 }
 
-fn open_reader(
+pub(crate) fn open_reader(
     entry: &LevelEntry,
     region: RegionId,
-    stored: &StoredSegment,
+    stored: &impl ReadAt,
 ) -> Result<SegmentReader, LevelError> {
     let segment = &entry.segment;
     let name = SegmentName {

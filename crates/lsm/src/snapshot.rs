@@ -47,6 +47,12 @@ impl Snapshot for LsmSnapshot {
         }
     }
 
+    fn get_many(&self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>, EngineError> {
+        keys.iter().try_for_each(|key| check_key(key))?;
+        let found = self.view.get_many(keys, self.lsn, &self.reading)?;
+        Ok(found.into_iter().map(|(value, _)| value).collect())
+    }
+
     fn scan(&self, range: &KeyRange, direction: Direction) -> Result<Box<dyn Scan>, EngineError> {
         let (view, reading) = (&self.view, &self.reading);
         Ok(match direction {

@@ -25,6 +25,7 @@ use argosy_device::{
     BootId, Device, FileDevice, FileSettings, FormatOptions, Store, StoreSettings, WindowFiles,
     WindowFilesOptions,
 };
+use argosy_lsm::pins::{Pins, is_pin};
 use argosy_lsm::{Lsm, Settings};
 use rustix::fs::{FlockOperation, flock, statvfs};
 use rustix::io::Errno;
@@ -210,10 +211,12 @@ impl Builder {
         let settings = self.engine_settings(device.len())?;
         let store = open_store(path, device, &settings)?;
         let windows = self.open_windows(path, &store)?;
+        let pins = Pins::open(&store, REGION, &settings)?;
         let engine = Lsm::open(&store, REGION, &windows, &settings, None)
             .map_err(|error| Error::recovering(path, &error))?;
         Db::start(Opened {
             engine: Arc::new(engine),
+            pins,
             store,
             path: path.to_path_buf(),
             durability: self.durability,
@@ -356,7 +359,9 @@ fn open_store(path: &Path, device: Arc<dyn Device>, settings: &Settings) -> Resu
         reserve_segments: settings.reserve_segments(1),
     };
     let store = Store::open(device, &store_settings).map_err(failed)?;
-    if store.regions().iter().any(|entry| entry.region != REGION) {
+    let regions = store.regions();
+    let mut others = regions.iter().filter(|entry| !is_pin(entry));
+    if others.any(|entry| entry.region != REGION) {
         return Err(foreign("holds regions that a later version has made"));
     }
     Ok(store)

@@ -7,6 +7,7 @@ use argosy_base::{Outcome, Remedy};
 use argosy_device::DeviceError;
 use argosy_engine::{BatchError, BusyReason, EngineError};
 use argosy_lsm::ReplicaError;
+use argosy_lsm::pins::PinError;
 
 /// What this module's functions return.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -86,6 +87,9 @@ pub enum Error {
     /// The engine's: the device failed, stored bytes are damaged, or it takes no more writes.
     #[error(transparent)]
     Engine(EngineError),
+    /// A checkpoint that is there already, is not there, or is damaged.
+    #[error("checkpoint: {0}")]
+    Checkpoint(PinError),
     /// The store was closed.
     #[error("the store was closed")]
     Closed,
@@ -120,6 +124,8 @@ impl Error {
             Self::Limit(_) | Self::Settings(_) | Self::Foreign { .. } | Self::System { .. } => {
                 Remedy::Correct
             }
+            Self::Checkpoint(PinError::Manifest(_) | PinError::Corrupt(..)) => Remedy::Repair,
+            Self::Checkpoint(_) => Remedy::Correct,
             Self::InUse { .. } | Self::Busy { .. } => Remedy::Retry,
             Self::Open { remedy, .. } => *remedy,
             Self::NotDurable(_) | Self::Closed => Remedy::Reopen,

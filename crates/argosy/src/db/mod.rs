@@ -42,13 +42,16 @@
 //! Where writes come faster than merges can follow, or the device is full, a write waits, at most as
 //! long as [`Builder::patience`] says, and then returns [`Error::Busy`] with the reason.
 //!
-//! Reading order: `builder` (opening), this file, `scan`, `pace` (the background thread), `error`.
+//! Reading order: `builder` (opening), this file, `write`, `scan`, `checkpoint`, `pace` (the background
+//! thread), `error`.
 
 mod builder;
+mod checkpoint;
 mod clock;
 mod error;
 mod pace;
 mod scan;
+mod write;
 
 use std::fs::File;
 use std::ops::RangeBounds;
@@ -58,17 +61,22 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use argosy_base::{Lsn, SEGMENT_SIZE};
+use argosy_base::SEGMENT_SIZE;
 use argosy_device::Store;
-use argosy_engine::{self as engine, Engine, EngineError};
+use argosy_engine::{Engine, EngineError};
 use argosy_lsm::Lsm;
+use argosy_lsm::pins::Pins;
 
-pub use argosy_base::{Outcome, Remedy};
-pub use argosy_engine::{BatchError, BusyReason, Condition, WriteBatch, Written};
+pub use argosy_base::{Lsn, Outcome, Remedy};
+pub use argosy_engine::{
+    BatchError, BusyReason, Change, Changed, Condition, Refusal, WriteBatch, Written,
+};
 pub use argosy_lsm::{Placement, Settings};
 pub use builder::{Builder, Durability};
+pub use checkpoint::Checkpoint;
 pub use error::{Error, Result};
 pub use scan::{Scan, Snapshot};
+pub use write::WriteOptions;
 
 use pace::Pace;
 
@@ -78,19 +86,6 @@ use pace::Pace;
 #[derive(Clone)]
 pub struct Db {
     shared: Arc<Shared>,
-}
-
-/// How a batch is to be written.
-#[derive(Clone, Debug, Default)]
-pub struct WriteOptions {
-    /// What must hold of its keys for it to be written at all.
-    pub condition: Condition,
-    /// Whether to tell what each key was bound to before.
-    pub return_previous: bool,
-    /// Whether to return only once it is durable, whatever the store's [`Durability`].
-    pub sync: bool,
-    /// How long to wait for room instead of [`Builder::patience`]; nothing at all with zero.
-    pub patience: Option<Duration>,
 }
 
 /// What a store has done and holds.
@@ -118,6 +113,7 @@ pub struct Stats {
 /// What a store is made of when it has been opened.
 struct Opened {
     engine: Arc<Lsm>,
+    pins: Pins,
     store: Arc<Store>,
     path: PathBuf,
     durability: Durability,
@@ -128,6 +124,7 @@ struct Opened {
 /// What clones, snapshots and scans share. The lock falls last.
 struct Shared {
     engine: Arc<Lsm>,
+    pins: Pins,
     store: Arc<Store>,
     pace: Arc<Pace>,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -172,6 +169,7 @@ impl Db {
             .map_err(|e| Error::system("start a thread for", &opened.path, &e))?;
         let shared = Shared {
             engine: opened.engine,
+            pins: opened.pins,
             store: opened.store,
             pace,
             thread: Mutex::new(Some(thread)),
@@ -205,6 +203,64 @@ impl Db {
         let found = shared.engine.get(key.as_ref())?;
         shared.shown_up_to(found.lsn)?;
         Ok(found.value)
+    }
+
+    /// The value of `key`, and a version for [`Condition::Version`]: a write under that condition is applied
+    /// only if nobody wrote the key in between.
+    ///
+    /// ```
+    /// use argosy::Condition;
+    ///
+    /// # fn main() -> Result<(), argosy::Error> {
+    /// # let path = argosy::db::example("versions");
+    /// # let db = argosy::Db::open(&path)?;
+    /// db.put("k", "1")?;
+    /// let (value, version) = db.get_with_version("k")?;
+    /// db.put("k", "somebody else's")?;
+    /// assert!(!db.put_if("k", "mine", Condition::Version(version))?);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub fn get_with_version(&self, key: impl AsRef<[u8]>) -> Result<(Option<Vec<u8>>, Lsn)> {
+        let shared = &*self.shared;
+        shared.check_open()?;
+        shared.pace.read();
+        let found = shared.engine.get(key.as_ref())?;
+        shared.shown_up_to(found.lsn)?;
+        Ok((found.value, found.version))
+    }
+
+    /// The values of `keys` at one moment, in their order. What has to be read from the device for them is
+    /// read as one request, so many keys take little longer than one.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), argosy::Error> {
+    /// # let path = argosy::db::example("get-many");
+    /// # let db = argosy::Db::open(&path)?;
+    /// db.put("a", "1")?;
+    /// assert_eq!(db.get_many(["a", "b"])?, [Some(b"1".to_vec()), None]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub fn get_many<K: AsRef<[u8]>>(
+        &self,
+        keys: impl IntoIterator<Item = K>,
+    ) -> Result<Vec<Option<Vec<u8>>>> {
+        let shared = &*self.shared;
+        shared.check_open()?;
+        shared.pace.read();
+        let keys: Vec<K> = keys.into_iter().collect();
+        let keys: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
+        let found = shared.engine.get_many(&keys)?;
+        let newest = found.iter().map(|found| found.lsn).max();
+        shared.shown_up_to(newest.unwrap_or_default())?;
+        Ok(found.into_iter().map(|found| found.value).collect())
     }
 
     /// Whether `key` has a value.
@@ -252,112 +308,6 @@ impl Db {
         self.snapshot().prefix(prefix)
     }
 
-    // --- Writes ---
-
-    /// Binds `key` to `value`.
-    ///
-    /// # Errors
-    /// As [`write`](Self::write).
-    pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
-        self.put_if(key, value, Condition::Always).map(|_| ())
-    }
-
-    /// Removes `key`. Returns whether it had a value.
-    ///
-    /// # Errors
-    /// As [`write`](Self::write).
-    pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<bool> {
-        self.delete_if(key, Condition::Always)
-    }
-
-    /// Binds `key` to `value` if `condition` holds of it. Returns whether it did.
-    ///
-    /// # Errors
-    /// As [`write`](Self::write).
-    pub fn put_if(
-        &self,
-        key: impl AsRef<[u8]>,
-        value: impl AsRef<[u8]>,
-        condition: Condition,
-    ) -> Result<bool> {
-        let mut batch = WriteBatch::new();
-        batch.put(key.as_ref(), value.as_ref())?;
-        let options = WriteOptions {
-            condition,
-            ..WriteOptions::default()
-        };
-        Ok(self.write_with(&batch, &options)?.applied)
-    }
-
-    /// Removes `key` if `condition` holds of it. Returns whether that was so, and the key had a value.
-    ///
-    /// # Errors
-    /// As [`write`](Self::write).
-    pub fn delete_if(&self, key: impl AsRef<[u8]>, condition: Condition) -> Result<bool> {
-        let mut batch = WriteBatch::new();
-        batch.delete(key.as_ref())?;
-        let options = WriteOptions {
-            condition,
-            ..WriteOptions::default()
-        };
-        let written = self.write_with(&batch, &options)?;
-        Ok(written.applied && written.existed.first().copied().unwrap_or_default())
-    }
-
-    /// Writes all of `batch`, or nothing of it.
-    ///
-    /// # Errors
-    /// [`Error::Limit`]; [`Error::Busy`] where there was no room for it for too long;
-    /// [`Error::NotDurable`] where it was to be durable and is not; [`Error::Engine`];
-    /// [`Error::Closed`]. Each tells [what became of it](Error::outcome).
-    pub fn write(&self, batch: &WriteBatch) -> Result<()> {
-        self.write_with(batch, &WriteOptions::default()).map(|_| ())
-    }
-
-    /// Writes all of `batch`, or nothing of it, as `options` say.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use argosy::{WriteBatch, WriteOptions};
-    ///
-    /// # fn main() -> Result<(), argosy::Error> {
-    /// # let path = argosy::db::example("write-with");
-    /// # let db = argosy::Db::open(&path)?;
-    /// let mut batch = WriteBatch::new();
-    /// batch.put(b"paid", b"yes")?;
-    /// let options = WriteOptions {
-    ///     sync: true,
-    ///     return_previous: true,
-    ///     patience: Some(Duration::ZERO),
-    ///     ..WriteOptions::default()
-    /// };
-    /// match db.write_with(&batch, &options) {
-    ///     Ok(written) => assert_eq!(written.previous, [None]),
-    ///     Err(argosy::Error::Busy { reason, .. }) => println!("do something else first: {reason}"),
-    ///     Err(other) => return Err(other),
-    /// }
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    /// As [`write`](Self::write).
-    pub fn write_with(&self, batch: &WriteBatch, options: &WriteOptions) -> Result<Written> {
-        let shared = &*self.shared;
-        shared.check_open()?;
-        let written = shared.append(batch, options)?;
-        shared.pace.wrote();
-        let must_be_durable = options.sync || shared.durability == Durability::Sync;
-        if must_be_durable {
-            let durable = shared.pace.until_durable(written.lsn);
-            durable.map_err(|error| match written.applied {
-                true => Error::NotDurable(error),
-                false => Error::Engine(error),
-            })?;
-        }
-        Ok(written)
-    }
-
     // --- The store as a whole ---
 
     /// Makes everything durable that was written before, and waits for it.
@@ -381,15 +331,7 @@ impl Db {
         let shared = &*self.shared;
         shared.check_open()?;
         shared.engine.compact_now();
-        let compacted = || match shared.pace.ended() {
-            Some(error) => Err(Error::from(error)),
-            None if shared.engine.is_full() => {
-                Err(EngineError::Busy(BusyReason::DeviceFull).into())
-            }
-            None => Ok((!shared.engine.is_compacting()).then_some(())),
-        };
-        shared.pace.until_room(Duration::MAX, compacted)?;
-        Ok(())
+        shared.until(|| (!shared.engine.is_compacting()).then_some(()))
     }
 
     /// What the store has done and holds.
@@ -440,31 +382,19 @@ impl Shared {
         }
     }
 
-    /// Writes, waiting where there is no room.
-    fn append(&self, batch: &WriteBatch, options: &WriteOptions) -> Result<Written> {
-        let engine_options = || engine::WriteOptions {
-            condition: options.condition,
-            return_previous: options.return_previous,
+    /// Waits for what background work brings about. A full device is no reason to wait.
+    fn until<T>(&self, mut done: impl FnMut() -> Option<T>) -> Result<T> {
+        let attempt = || match self.pace.ended() {
+            Some(error) => Err(Error::from(error)),
+            None => match done() {
+                None if self.engine.is_full() => {
+                    Err(EngineError::Busy(BusyReason::DeviceFull).into())
+                }
+                done => Ok(done),
+            },
         };
-        let mut busy = match self.engine.write(batch, engine_options()) {
-            Ok(written) => return Ok(written),
-            Err(EngineError::Busy(reason)) => reason,
-            Err(error) => return Err(error.into()),
-        };
-        let patience = options.patience.unwrap_or(self.patience);
-        let attempt = || match self.engine.write(batch, engine_options()) {
-            Ok(written) => Ok(Some(written)),
-            Err(EngineError::Busy(reason)) => {
-                busy = reason;
-                Ok(None)
-            }
-            Err(error) => Err(Error::from(error)),
-        };
-        let written = self.pace.until_room(patience, attempt)?;
-        written.ok_or(Error::Busy {
-            reason: busy,
-            waited: patience,
-        })
+        let done = self.pace.until_room(Duration::MAX, attempt)?;
+        Ok(done.expect("there is no end to the patience"))
     }
 
     /// Returns when what is shown up to `lsn` can be shown: with [`Durability::Sync`], once it is durable.

@@ -65,6 +65,20 @@ impl Snapshot {
         Ok(self.view.get(key.as_ref())?)
     }
 
+    /// The values of `keys`, in their order, with what has to be read from the device read as one request.
+    ///
+    /// # Errors
+    /// As [`Db::get`](crate::Db::get).
+    pub fn get_many<K: AsRef<[u8]>>(
+        &self,
+        keys: impl IntoIterator<Item = K>,
+    ) -> Result<Vec<Option<Vec<u8>>>> {
+        self.shared.shown_up_to(self.view.lsn())?;
+        let keys: Vec<K> = keys.into_iter().collect();
+        let keys: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
+        Ok(self.view.get_many(&keys)?)
+    }
+
     /// All pairs, by rising keys.
     pub fn iter(&self) -> Scan {
         self.scan(KeyRange::all())

@@ -14,10 +14,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use argosy_base::RegionId;
-use argosy_device::{Device, DeviceError, ReadOnlyFile, Store};
-use argosy_lsm::Settings;
+use argosy_device::{Device, DeviceError, ReadOnlyFile, RegionEntry, Store};
 use argosy_lsm::inspect::{Region, Windows};
 use argosy_lsm::log::Geometry;
+use argosy_lsm::pins::{PinError, is_pin};
+use argosy_lsm::{Settings, Version};
 use argosy_server::node::left_windows;
 use argosy_server::runtime::boot_id;
 use clap::{Args, Subcommand, ValueEnum};
@@ -101,6 +102,9 @@ impl Inspect {
     }
 }
 
+/// A checkpoint's entry in the catalog, and what is stored of it.
+type Pinned = (RegionEntry, Result<(String, Version), PinError>);
+
 /// A stopped server's data directory.
 struct Opened {
     dir: PathBuf,
@@ -152,6 +156,7 @@ impl Opened {
         };
         let regions: Vec<_> = entries
             .iter()
+            .filter(|entry| !is_pin(entry))
             .filter(asked)
             .map(|entry| Region::read(&self.store, entry, &self.settings))
             .collect();
@@ -162,6 +167,20 @@ impl Opened {
             ))),
             _ => Ok(regions),
         }
+    }
+
+    /// The checkpoints, each with its name and what it consists of, or why that cannot be read.
+    fn pins(&self) -> Vec<Pinned> {
+        let entries = self.store.regions();
+        let (pins, regions): (Vec<_>, Vec<_>) = entries.into_iter().partition(is_pin);
+        // Only a store with one region has any.
+        let region = regions.first().map(|entry| entry.region);
+        let region = region.unwrap_or_default();
+        let read = |entry: RegionEntry| {
+            let pin = argosy_lsm::pins::read(&self.store, &entry, region, &self.settings);
+            (entry, pin)
+        };
+        pins.into_iter().map(read).collect()
     }
 
     /// What is left of a region's log windows.

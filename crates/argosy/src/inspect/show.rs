@@ -1,13 +1,17 @@
 //! `argosy inspect DIR`: everything that a data directory holds, by name.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use argosy_base::DeviceSegment;
 use argosy_device::Store;
-use argosy_lsm::inspect::{LogEnds, Region, log_ends, owners};
+use argosy_lsm::inspect::{LogEnds, Owner, Region, add_pin, log_ends, owners};
 use serde::Serialize;
 
-use super::view::{HeadView, OwnerView, RegionView, SegmentView, SuperblockView, VersionView};
-use super::{Common, Opened, Section, print_json, say};
+use super::view::{
+    CheckpointView, HeadView, OwnerView, RegionView, SegmentView, SuperblockView, VersionView,
+};
+use super::{Common, Opened, Pinned, Section, print_json, say};
 use crate::cli::OutputFormat;
 use crate::failure::Failure;
 
@@ -26,9 +30,14 @@ struct Report {
     #[serde(skip_serializing_if = "Option::is_none")]
     catalog_generation: Option<u64>,
     regions: Vec<RegionView>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    checkpoints: Vec<CheckpointView>,
     #[serde(skip_serializing_if = "Option::is_none")]
     segments: Option<Vec<SegmentView>>,
 }
+
+/// Who refers to each device segment.
+type Owners = BTreeMap<DeviceSegment, Vec<Owner>>;
 
 /// Prints what `dir` holds.
 pub(super) fn show(dir: &Path, sections: &[Section], common: &Common) -> Result<(), Failure> {
@@ -62,6 +71,13 @@ pub(super) fn show(dir: &Path, sections: &[Section], common: &Common) -> Result<
             }
         }
     }
+    let pins = opened.pins();
+    let mut owners = owners(&all);
+    for (entry, pin) in &pins {
+        if let Ok((_, version)) = pin {
+            add_pin(&mut owners, entry, version);
+        }
+    }
     let head = Store::survey(&**opened.store.device()).map_err(super::of_device)?;
     let generations = head.iter().filter(|block| block.what == "catalog");
     let generation = generations.filter_map(|block| block.generation).max();
@@ -76,7 +92,8 @@ pub(super) fn show(dir: &Path, sections: &[Section], common: &Common) -> Result<
         },
         catalog_generation: generation.filter(|_| asked(Section::Catalog)),
         regions: views,
-        segments: asked(Section::Segments).then(|| segments_of(&all, common.region)),
+        checkpoints: checkpoints_of(&pins, &owners),
+        segments: asked(Section::Segments).then(|| segments_of(&owners, common.region)),
     };
     match common.output {
         OutputFormat::Json => print_json(&report),
@@ -95,8 +112,36 @@ fn ends_of(opened: &Opened, region: &Region) -> Option<LogEnds> {
     log_ends(version, &windows, &opened.settings).ok()
 }
 
-fn segments_of(regions: &[Region], only: Option<u32>) -> Vec<SegmentView> {
-    let owners = owners(regions);
+fn checkpoints_of(pins: &[Pinned], owners: &Owners) -> Vec<CheckpointView> {
+    let view = |(entry, pin): &Pinned| {
+        let view = CheckpointView {
+            id: entry.region.0,
+            ..CheckpointView::default()
+        };
+        match pin {
+            Err(error) => CheckpointView {
+                trouble: Some(error.to_string()),
+                ..view
+            },
+            Ok((name, version)) => {
+                let alone = version.table().values().filter(|stored| {
+                    let owners = owners.get(&stored.place());
+                    owners.is_some_and(|owners| owners.len() == 1)
+                });
+                CheckpointView {
+                    name: Some(name.clone()),
+                    last_lsn: version.replay_from().0.saturating_sub(1),
+                    segments: version.table().len(),
+                    own_segments: alone.count(),
+                    ..view
+                }
+            }
+        }
+    };
+    pins.iter().map(view).collect()
+}
+
+fn segments_of(owners: &Owners, only: Option<u32>) -> Vec<SegmentView> {
     let views = owners.iter().map(|(place, owners)| SegmentView {
         device_segment: place.0,
         references: owners.len(),
@@ -105,7 +150,7 @@ fn segments_of(regions: &[Region], only: Option<u32>) -> Vec<SegmentView> {
     views
         .zip(owners.values())
         .filter(|(_, owners)| {
-            let of = |owner: &argosy_lsm::inspect::Owner| Some(owner.region().0) == only;
+            let of = |owner: &Owner| Some(owner.region().0) == only;
             only.is_none() || owners.iter().any(of)
         })
         .map(|(view, _)| view)
@@ -142,6 +187,18 @@ fn print_text(report: &Report, head: &[argosy_device::HeadBlock], asked: &dyn Fn
     }
     for region in &report.regions {
         print_region(region, asked);
+    }
+    for pin in &report.checkpoints {
+        match (&pin.name, &pin.trouble) {
+            (Some(name), _) => say(&format!(
+                "\ncheckpoint {name}: everything up to LSN {}, {} segments, {} of them its own",
+                pin.last_lsn, pin.segments, pin.own_segments
+            )),
+            (None, trouble) => say(&format!(
+                "\na checkpoint that cannot be read: {}",
+                trouble.as_deref().unwrap_or_default()
+            )),
+        }
     }
     if let Some(segments) = &report.segments {
         say("\ndevice segment  references  owners");

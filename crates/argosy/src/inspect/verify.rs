@@ -3,8 +3,11 @@
 use std::path::PathBuf;
 
 use argosy_base::DeviceSegment;
-use argosy_device::{HeadBlock, Store};
-use argosy_lsm::inspect::{Checked, Problem, ProblemKind, owners, verify_owners, verify_region};
+use argosy_device::{HeadBlock, RegionEntry, Store};
+use argosy_lsm::inspect::{
+    Checked, Problem, ProblemKind, add_pin, owners, verify_owners, verify_pin, verify_region,
+};
+use argosy_lsm::pins::PinError;
 use clap::Args;
 use serde::Serialize;
 
@@ -56,7 +59,13 @@ impl Verify {
         let opened = Opened::open(&self.dir)?;
         // Owners are those of all regions, whichever is looked at.
         let all = opened.regions(None)?;
-        let owners = owners(&all);
+        let mut owners = owners(&all);
+        let pins = opened.pins();
+        for (entry, pin) in &pins {
+            if let Ok((_, version)) = pin {
+                add_pin(&mut owners, entry, version);
+            }
+        }
         let asked = |problem: &Problem| {
             let region = problem.region.map(|region| region.0);
             self.common.region.is_none() || region.is_none() || region == self.common.region
@@ -79,6 +88,14 @@ impl Verify {
             checked += more;
             problems.extend(found);
             notes.extend(remarks);
+        }
+        for (entry, pin) in &pins {
+            let (more, found) = match pin {
+                Ok((_, version)) => verify_pin(version, &opened.settings),
+                Err(error) => (Checked::default(), vec![pin_problem(entry, error)]),
+            };
+            checked += more;
+            problems.extend(found);
         }
         problems.retain(asked);
         let report = Report {
@@ -107,6 +124,18 @@ impl Verify {
                 self.dir.display()
             ))),
         }
+    }
+}
+
+fn pin_problem(entry: &RegionEntry, error: &PinError) -> Problem {
+    Problem {
+        kind: ProblemKind::Damaged,
+        part: "checkpoint".to_owned(),
+        region: Some(entry.region),
+        number: None,
+        place: entry.manifest.first().copied(),
+        offset: 0,
+        what: error.to_string(),
     }
 }
 

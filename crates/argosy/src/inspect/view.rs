@@ -66,6 +66,21 @@ pub(super) struct RegionView {
     pub(super) problems: Vec<ProblemView>,
 }
 
+/// A checkpoint: a version that is kept under a name.
+#[derive(Default, Serialize)]
+pub(super) struct CheckpointView {
+    /// Under which the catalog names it.
+    pub(super) id: u32,
+    pub(super) name: Option<String>,
+    /// Everything up to here is in it.
+    pub(super) last_lsn: u64,
+    pub(super) segments: usize,
+    /// Those that nothing else refers to.
+    pub(super) own_segments: usize,
+    /// Why it cannot be read.
+    pub(super) trouble: Option<String>,
+}
+
 /// A manifest.
 #[derive(Serialize)]
 pub(super) struct ManifestView {

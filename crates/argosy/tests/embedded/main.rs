@@ -6,6 +6,7 @@
 )]
 
 mod basics;
+mod checkpoints;
 mod killed;
 mod model;
 mod several;

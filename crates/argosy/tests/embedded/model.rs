@@ -6,7 +6,7 @@ use std::ops::Bound;
 use std::time::Duration;
 
 use argosy::db::{Builder, Placement, Settings};
-use argosy::{Condition, Db, Durability, Snapshot, WriteBatch};
+use argosy::{Change, Changed, Condition, Db, Durability, Snapshot, WriteBatch};
 
 use crate::support::{Dir, Random, small};
 
@@ -59,7 +59,7 @@ impl World {
         let key = self.key();
         let value = self.value();
         let existed = self.map.contains_key(&key);
-        match self.random.below(8) {
+        match self.random.below(11) {
             0..4 => {
                 self.db.put(&key, &value).unwrap();
                 self.map.insert(key, value);
@@ -79,6 +79,48 @@ impl World {
                 if existed {
                     self.map.insert(key, value);
                 }
+            }
+            7 => {
+                let (found, version) = self.db.get_with_version(&key).unwrap();
+                assert_eq!(found.as_ref(), self.map.get(&key));
+                let unchanged = self.random.below(2) == 0;
+                if !unchanged {
+                    self.db.put(&key, b"between").unwrap();
+                    self.map.insert(key.clone(), b"between".to_vec());
+                }
+                let applied = self.db.put_if(&key, &value, Condition::Version(version));
+                // It may fail though nobody wrote, but never succeed though somebody did.
+                if applied.unwrap() {
+                    assert!(unchanged);
+                    self.map.insert(key, value);
+                }
+            }
+            8 => {
+                let right = self.random.below(2) == 0;
+                let known = self.map.get(&key).cloned();
+                let expected = if right {
+                    known.clone()
+                } else {
+                    Some(b"?".to_vec())
+                };
+                let new = (self.random.below(3) > 0).then_some(&value[..]);
+                let swapped = self.db.compare_and_swap(&key, expected.as_deref(), new);
+                assert_eq!(swapped.unwrap(), expected == known);
+                if expected == known {
+                    match new {
+                        Some(new) => drop(self.map.insert(key, new.to_vec())),
+                        None => drop(self.map.remove(&key)),
+                    }
+                }
+            }
+            9 => {
+                let changed = self.db.change(&key, Change::Append, b"+").unwrap();
+                let bound = self.map.entry(key).or_default();
+                bound.push(b'+');
+                assert_eq!(
+                    changed,
+                    Changed::Number(i64::try_from(bound.len()).unwrap())
+                );
             }
             _ => self.write_batch(),
         }
@@ -103,8 +145,13 @@ impl World {
     fn look(&mut self) {
         let key = self.key();
         assert_eq!(self.db.get(&key).unwrap().as_ref(), self.map.get(&key));
+        let keys: Vec<_> = (0..self.random.below(50)).map(|_| self.key()).collect();
+        let found = self.db.get_many(&keys).unwrap();
+        let expected: Vec<_> = keys.iter().map(|key| self.map.get(key).cloned()).collect();
+        assert!(found == expected);
         let (from, to) = (self.key(), self.key());
         let snapshot = self.db.snapshot();
+        assert!(snapshot.get_many(&keys).unwrap() == expected);
         check_range(&snapshot, &self.map, &from, &to, self.random.below(4));
         let prefix = &from[..3];
         let mut all = self.db.prefix(prefix).map(|pair| pair.unwrap());

@@ -3,10 +3,16 @@
 //! ([`Policy::reclaim`](crate::compaction::pick::Policy::reclaim)). What is written meanwhile is merged,
 //! too, as far as it has left the memtables.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+
+use argosy_base::Lsn;
 
 use super::Lsm;
 use super::background::Background;
+use crate::read::ReadView;
+use crate::snapshot::LsmSnapshot;
+use crate::version::Version;
 
 /// What was asked for and is not done.
 #[derive(Debug, Default)]
@@ -29,6 +35,41 @@ impl Lsm {
     #[must_use]
     pub fn is_compacting(&self) -> bool {
         self.asked.merge.load(Ordering::Acquire)
+    }
+}
+
+impl Lsm {
+    /// The version that is current, once everything up to `lsn` is in its levels. `None`: it is not; what has
+    /// to be flushed for it is on its way.
+    pub fn version_with(&self, lsn: Lsn) -> Option<Arc<Version>> {
+        let writer = self.lock();
+        // What is shown changes under the lock only.
+        let view = self.view.load_full();
+        if view.levels_lsn >= lsn {
+            return Some(Arc::clone(&view.version));
+        }
+        let waits = writer.frozen_up_to().is_some_and(|last| last >= lsn);
+        if !waits && !writer.holds_entries() {
+            // What is above the levels bound nothing.
+            return Some(Arc::clone(&view.version));
+        }
+        drop(writer);
+        if !waits {
+            self.freeze_now();
+        }
+        None
+    }
+
+    /// A view of what `version`, a pinned one, holds in its levels.
+    #[must_use]
+    pub fn snapshot_of(&self, version: &Arc<Version>) -> LsmSnapshot {
+        let lsn = Lsn(version.replay_from().0.saturating_sub(1));
+        let view = ReadView {
+            memtables: Vec::new(),
+            version: Arc::clone(version),
+            levels_lsn: lsn,
+        };
+        LsmSnapshot::new(Arc::new(view), lsn, Arc::clone(&self.reading))
     }
 }
 

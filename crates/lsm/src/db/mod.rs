@@ -347,6 +347,19 @@ impl Engine for Lsm {
         })
     }
 
+    fn get_many(&self, keys: &[&[u8]]) -> Result<Vec<Found>, EngineError> {
+        keys.iter().try_for_each(|key| check_key(key))?;
+        let lsn = self.visible();
+        let view = self.view.load_full();
+        let found = view.get_many(keys, lsn, &self.reading)?;
+        let found = found.into_iter().map(|(value, lsn)| Found {
+            value,
+            lsn,
+            version: condition::version_of(lsn, view.levels_lsn),
+        });
+        Ok(found.collect())
+    }
+
     fn get_in_memory(&self, key: &[u8]) -> Result<Option<Found>, EngineError> {
         check_key(key)?;
         let lsn = self.visible();

@@ -250,6 +250,11 @@ impl Writer {
         self.frozen.front()
     }
 
+    /// The highest LSN in a memtable that waits to be flushed.
+    pub(super) fn frozen_up_to(&self) -> Option<Lsn> {
+        self.frozen.back().map(|frozen| frozen.last)
+    }
+
     /// How many memtables wait to be flushed.
     pub(super) fn frozen_count(&self) -> usize {
         self.frozen.len()

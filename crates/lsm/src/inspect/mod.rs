@@ -29,7 +29,7 @@ use crate::storage::StoredSegment;
 use crate::version::Version;
 
 pub use compare::{Comparison, Difference, Member, compare};
-pub use verify::{Checked, LogEnds, log_ends, verify_region};
+pub use verify::{Checked, LogEnds, log_ends, verify_pin, verify_region};
 
 /// What is left of a stopped server's log windows, by [`LogKind::index`] and slot.
 pub type Windows = [Vec<Option<Arc<SharedMemory>>>; LogKind::ALL.len()];
@@ -280,6 +280,9 @@ pub enum Owner {
     Level(RegionId, u8, RunId, SegmentNumber),
     /// A log's chain: the region, the log, the place in the chain, the segment's number.
     Log(RegionId, LogKind, u64, SegmentNumber),
+    /// A pinned version, by the id under which the catalog names it: the segment's number. Beside the
+    /// region that it is of, or alone.
+    Pin(RegionId, SegmentNumber),
 }
 
 impl Owner {
@@ -287,7 +290,10 @@ impl Owner {
     #[must_use]
     pub const fn region(&self) -> RegionId {
         match self {
-            Self::Manifest(region, _) | Self::Level(region, ..) | Self::Log(region, ..) => *region,
+            Self::Manifest(region, _)
+            | Self::Level(region, ..)
+            | Self::Log(region, ..)
+            | Self::Pin(region, _) => *region,
         }
     }
 
@@ -296,7 +302,9 @@ impl Owner {
     pub const fn number(&self) -> Option<SegmentNumber> {
         match self {
             Self::Manifest(..) => None,
-            Self::Level(_, _, _, number) | Self::Log(_, _, _, number) => Some(*number),
+            Self::Level(_, _, _, number) | Self::Log(_, _, _, number) | Self::Pin(_, number) => {
+                Some(*number)
+            }
         }
     }
 
@@ -307,6 +315,7 @@ impl Owner {
             Self::Manifest(..) => "manifest".to_owned(),
             Self::Level(_, level, ..) => format!("L{level}"),
             Self::Log(_, log, ..) => log.to_string(),
+            Self::Pin(..) => "checkpoint".to_owned(),
         }
     }
 }
@@ -355,7 +364,23 @@ pub fn owners(regions: &[Region]) -> BTreeMap<DeviceSegment, Vec<Owner>> {
     owners
 }
 
-/// Device segments that have more than one owner, or that the device does not have for anyone.
+/// Adds what a pin refers to, of which the catalog says `entry`.
+pub fn add_pin(
+    owners: &mut BTreeMap<DeviceSegment, Vec<Owner>>,
+    entry: &RegionEntry,
+    version: &Version,
+) {
+    for (index, place) in entry.manifest.iter().enumerate() {
+        let owner = Owner::Manifest(entry.region, index);
+        owners.entry(*place).or_default().push(owner);
+    }
+    for stored in version.table().values() {
+        let owner = Owner::Pin(entry.region, stored.number());
+        owners.entry(stored.place()).or_default().push(owner);
+    }
+}
+
+/// Device segments that have more than one owner beside pins, or that the device does not have for anyone.
 #[must_use]
 pub fn verify_owners(owners: &BTreeMap<DeviceSegment, Vec<Owner>>, segments: u32) -> Vec<Problem> {
     let mut problems = Vec::new();
@@ -376,10 +401,14 @@ pub fn verify_owners(owners: &BTreeMap<DeviceSegment, Vec<Owner>>, segments: u32
                 let what = format!("the device has segments 1 to {} for regions", segments - 1);
                 report(ProblemKind::Missing, owner, what);
             }
-        } else if let [first, others @ ..] = owners.as_slice()
+            continue;
+        }
+        let is_pin = |owner: &&Owner| matches!(owner, Owner::Pin(..));
+        let owners: Vec<_> = owners.iter().filter(|owner| !is_pin(owner)).collect();
+        if let [first, others @ ..] = owners.as_slice()
             && !others.is_empty()
         {
-            let others: Vec<_> = others.iter().map(Owner::to_string).collect();
+            let others: Vec<_> = others.iter().map(|owner| owner.to_string()).collect();
             let count = owners.len();
             let what = format!("{count} refer to this segment: also {}", others.join(", "));
             report(ProblemKind::DoublyOwned, first, what);

@@ -130,6 +130,23 @@ pub fn verify_region(
     (verifier.checked, verifier.problems, verifier.notes)
 }
 
+/// Checks the levels of a pinned version, and what of the large log they point to.
+#[must_use]
+pub fn verify_pin(version: &Version, settings: &Settings) -> (Checked, Vec<Problem>) {
+    let mut verifier = Verifier {
+        version,
+        region: version.region(),
+        geometry: Geometry::of(settings),
+        checked: Checked::default(),
+        problems: Vec::new(),
+        told: BTreeSet::new(),
+        notes: Vec::new(),
+    };
+    verifier.rules();
+    verifier.levels();
+    (verifier.checked, verifier.problems)
+}
+
 impl Verifier<'_> {
     /// What holds of every version.
     fn rules(&mut self) {

@@ -73,7 +73,7 @@ impl StoredSegment {
     ///
     /// # Errors
     /// [`DeviceError::Corrupt`] where the device has no such place.
-    pub(super) fn claim(&self) -> Result<(), DeviceError> {
+    pub(crate) fn claim(&self) -> Result<(), DeviceError> {
         let claimed = self.store.claim(self.place)?;
         let mut handle = self.handle.lock().unwrap_or_else(PoisonError::into_inner);
         *handle = Some(claimed);
@@ -93,7 +93,7 @@ impl StoredSegment {
     }
 
     /// The device's store, in which it is.
-    pub(super) const fn store(&self) -> &Arc<Store> {
+    pub(crate) const fn store(&self) -> &Arc<Store> {
         &self.store
     }
 
@@ -222,7 +222,7 @@ impl StoredSegment {
 
     /// Leaves the space in use when the last reference goes: its owner ends, and what is stored
     /// stays.
-    pub(super) fn keep(&self) {
+    pub(crate) fn keep(&self) {
         let mut handle = self.handle.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(handle) = handle.take() {
             handle.keep();

@@ -1,0 +1,226 @@
+//! Writes: one by one, in batches, under conditions; and how they wait for room and for durability.
+
+use std::time::Duration;
+
+use argosy_engine::{self as engine, Engine, EngineError};
+
+use super::error::{Error, Result};
+use super::{Change, Changed, Condition, Db, Durability, Shared, WriteBatch, Written};
+
+/// How a batch is to be written.
+#[derive(Clone, Debug, Default)]
+pub struct WriteOptions {
+    /// What must hold of its keys for it to be written at all.
+    pub condition: Condition,
+    /// Whether to tell what each key was bound to before.
+    pub return_previous: bool,
+    /// Whether to return only once it is durable, whatever the store's [`Durability`].
+    pub sync: bool,
+    /// How long to wait for room instead of [`Builder::patience`](super::Builder::patience); nothing at all with zero.
+    pub patience: Option<Duration>,
+}
+
+impl Db {
+    /// Binds `key` to `value`.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
+        self.put_if(key, value, Condition::Always).map(|_| ())
+    }
+
+    /// Removes `key`. Returns whether it had a value.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<bool> {
+        self.delete_if(key, Condition::Always)
+    }
+
+    /// Binds `key` to `value` if `condition` holds of it. Returns whether it did.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    pub fn put_if(
+        &self,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+        condition: Condition,
+    ) -> Result<bool> {
+        let mut batch = WriteBatch::new();
+        batch.put(key.as_ref(), value.as_ref())?;
+        let options = WriteOptions {
+            condition,
+            ..WriteOptions::default()
+        };
+        Ok(self.write_with(&batch, &options)?.applied)
+    }
+
+    /// Removes `key` if `condition` holds of it. Returns whether that was so, and the key had a value.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    pub fn delete_if(&self, key: impl AsRef<[u8]>, condition: Condition) -> Result<bool> {
+        let mut batch = WriteBatch::new();
+        batch.delete(key.as_ref())?;
+        let options = WriteOptions {
+            condition,
+            ..WriteOptions::default()
+        };
+        let written = self.write_with(&batch, &options)?;
+        Ok(written.applied && written.existed.first().copied().unwrap_or_default())
+    }
+
+    /// Binds `key` to `new`, or removes it, if it is bound to `expected`, or to nothing. Returns whether that
+    /// was so.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), argosy::Error> {
+    /// # let path = argosy::db::example("swap");
+    /// # let db = argosy::Db::open(&path)?;
+    /// assert!(db.compare_and_swap("k", None, Some(b"1"))?);
+    /// assert!(!db.compare_and_swap("k", Some(b"2"), Some(b"3"))?);
+    /// assert!(db.compare_and_swap("k", Some(b"1"), None)?);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    pub fn compare_and_swap(
+        &self,
+        key: impl AsRef<[u8]>,
+        expected: Option<&[u8]>,
+        new: Option<&[u8]>,
+    ) -> Result<bool> {
+        let mut batch = WriteBatch::new();
+        match new {
+            Some(value) => batch.put(key.as_ref(), value)?,
+            None => batch.delete(key.as_ref())?,
+        }
+        if let Some(expected) = expected {
+            batch.expect(expected)?;
+        }
+        let condition = expected.map_or(Condition::Absent, |_| Condition::Equals);
+        let options = WriteOptions {
+            condition,
+            ..WriteOptions::default()
+        };
+        Ok(self.write_with(&batch, &options)?.applied)
+    }
+
+    /// Changes what `key` is bound to, with nobody in between: adds to a number, appends, overwrites a part.
+    /// Returns what it became, or why it could not be changed.
+    ///
+    /// ```
+    /// use argosy::{Change, Changed};
+    ///
+    /// # fn main() -> Result<(), argosy::Error> {
+    /// # let path = argosy::db::example("change");
+    /// # let db = argosy::Db::open(&path)?;
+    /// assert_eq!(db.change("visits", Change::Add(1), "")?, Changed::Number(1));
+    /// assert_eq!(db.change("visits", Change::Add(1), "")?, Changed::Number(2));
+    /// assert_eq!(db.change("log", Change::Append, "line 1\n")?, Changed::Number(7));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    pub fn change(
+        &self,
+        key: impl AsRef<[u8]>,
+        change: Change,
+        operand: impl AsRef<[u8]>,
+    ) -> Result<Changed> {
+        let mut batch = WriteBatch::new();
+        batch.change(key.as_ref(), change, operand.as_ref())?;
+        let written = self.write_with(&batch, &WriteOptions::default())?;
+        Ok(written
+            .changed
+            .expect("a change that was asked for is told of"))
+    }
+
+    /// Writes all of `batch`, or nothing of it.
+    ///
+    /// # Errors
+    /// [`Error::Limit`]; [`Error::Busy`] where there was no room for it for too long;
+    /// [`Error::NotDurable`] where it was to be durable and is not; [`Error::Engine`];
+    /// [`Error::Closed`]. Each tells [what became of it](Error::outcome).
+    pub fn write(&self, batch: &WriteBatch) -> Result<()> {
+        self.write_with(batch, &WriteOptions::default()).map(|_| ())
+    }
+
+    /// Writes all of `batch`, or nothing of it, as `options` say.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use argosy::{WriteBatch, WriteOptions};
+    ///
+    /// # fn main() -> Result<(), argosy::Error> {
+    /// # let path = argosy::db::example("write-with");
+    /// # let db = argosy::Db::open(&path)?;
+    /// let mut batch = WriteBatch::new();
+    /// batch.put(b"paid", b"yes")?;
+    /// let options = WriteOptions {
+    ///     sync: true,
+    ///     return_previous: true,
+    ///     patience: Some(Duration::ZERO),
+    ///     ..WriteOptions::default()
+    /// };
+    /// match db.write_with(&batch, &options) {
+    ///     Ok(written) => assert_eq!(written.previous, [None]),
+    ///     Err(argosy::Error::Busy { reason, .. }) => println!("do something else first: {reason}"),
+    ///     Err(other) => return Err(other),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    pub fn write_with(&self, batch: &WriteBatch, options: &WriteOptions) -> Result<Written> {
+        let shared = &*self.shared;
+        shared.check_open()?;
+        let written = shared.append(batch, options)?;
+        shared.pace.wrote();
+        let must_be_durable = options.sync || shared.durability == Durability::Sync;
+        if must_be_durable {
+            let durable = shared.pace.until_durable(written.lsn);
+            durable.map_err(|error| match written.applied {
+                true => Error::NotDurable(error),
+                false => Error::Engine(error),
+            })?;
+        }
+        Ok(written)
+    }
+}
+
+impl Shared {
+    /// Writes, waiting where there is no room.
+    fn append(&self, batch: &WriteBatch, options: &WriteOptions) -> Result<Written> {
+        let engine_options = || engine::WriteOptions {
+            condition: options.condition,
+            return_previous: options.return_previous,
+        };
+        let mut busy = match self.engine.write(batch, engine_options()) {
+            Ok(written) => return Ok(written),
+            Err(EngineError::Busy(reason)) => reason,
+            Err(error) => return Err(error.into()),
+        };
+        let patience = options.patience.unwrap_or(self.patience);
+        let attempt = || match self.engine.write(batch, engine_options()) {
+            Ok(written) => Ok(Some(written)),
+            Err(EngineError::Busy(reason)) => {
+                busy = reason;
+                Ok(None)
+            }
+            Err(error) => Err(Error::from(error)),
+        };
+        let written = self.pace.until_room(patience, attempt)?;
+        written.ok_or(Error::Busy {
+            reason: busy,
+            waited: patience,
+        })
+    }
+}

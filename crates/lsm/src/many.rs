@@ -1,0 +1,372 @@
+//! Several keys at once: what it takes of the device is read together.
+//!
+//! The same places are asked in the same order as by [`read`](crate::read), for each key by itself, newest
+//! first; only that a key which comes to something that is not in memory stops there, and the next key is
+//! looked at. Then everything at which keys stopped is read as *one request*, and they go on from where they
+//! stopped. Filters send nearly every key to one leaf, so as a rule there is one such round, and one more
+//! where values lie in a log.
+//!
+//! 1. `Gathering` is where bytes are read from: it has what earlier rounds have read, and notes what it
+//!    does not have.
+//! 2. A request is bounded, in reads and in bytes; what does not fit waits for the next one. Keys are looked
+//!    up in groups, so what is read for them and held is bounded, too.
+//! 3. A key that needs more rounds than `ROUNDS_MAX` is read by itself. So is one in a tree across segments.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use argosy_base::{BLOCK_SIZE, DeviceSegment, Lsn, SegmentNumber};
+use argosy_device::{Buffer, DeviceError};
+use argosy_engine::EngineError;
+
+use crate::cache::CacheKey;
+use crate::edit::LogSegment;
+use crate::filter::KeyHash;
+use crate::level::{Form, LevelError, OwnedEntry, ReadAt};
+use crate::log::{LogSource, ValueRef};
+use crate::read::{ReadView, Reading, VersionLog, open_reader};
+use crate::storage::StoredSegment;
+use crate::version::LevelEntry;
+
+/// Keys that are looked up at a time.
+const GROUP_KEYS: usize = 128;
+
+/// Most bytes of a request; one read may go beyond.
+const REQUEST_BYTES: usize = 2 << 20;
+
+/// Rounds after which what is left is read key by key.
+const ROUNDS_MAX: usize = 12;
+
+/// What has to be read first.
+enum Stop {
+    /// Something that the next round reads.
+    Later,
+    Failed(EngineError),
+}
+
+/// Where a read begins, and how long it is.
+type Span = (DeviceSegment, u32, usize);
+
+/// What was read for a group of keys, and what is to be read next.
+#[derive(Default)]
+struct Gathered {
+    read: BTreeMap<Span, Buffer>,
+    wanted: BTreeMap<Span, Arc<StoredSegment>>,
+    wanted_bytes: usize,
+    /// The last thing that was asked for is not there.
+    missed: bool,
+}
+
+/// See the module documentation.
+#[derive(Default)]
+struct Gathering(RefCell<Gathered>);
+
+impl Gathering {
+    /// Fills `out` if that was read; otherwise notes that it has to be.
+    fn fill(&self, stored: &Arc<StoredSegment>, offset: u32, out: &mut [u8]) -> bool {
+        let mut gathered = self.0.borrow_mut();
+        let span = (stored.place(), offset, out.len());
+        if let Some(bytes) = gathered.read.get(&span) {
+            out.copy_from_slice(&bytes[..out.len()]);
+            return true;
+        }
+        gathered.missed = true;
+        let fits = gathered.wanted.is_empty() || gathered.wanted_bytes + out.len() <= REQUEST_BYTES;
+        if fits && gathered.wanted.insert(span, Arc::clone(stored)).is_none() {
+            gathered.wanted_bytes += out.len();
+        }
+        false
+    }
+
+    /// Whether something was missing since the last call.
+    fn missed(&self) -> bool {
+        std::mem::take(&mut self.0.borrow_mut().missed)
+    }
+
+    /// What came of a look that reads from here: an error is one only if nothing was missing.
+    fn outcome<T, E: Into<EngineError>>(&self, looked: Result<T, E>) -> Result<T, Stop> {
+        match looked {
+            Ok(found) => Ok(found),
+            Err(_) if self.missed() => Err(Stop::Later),
+            Err(error) => Err(Stop::Failed(error.into())),
+        }
+    }
+
+    /// Reads all that is wanted. Returns whether anything was.
+    fn read(&self) -> Result<bool, DeviceError> {
+        let mut gathered = self.0.borrow_mut();
+        let wanted = std::mem::take(&mut gathered.wanted);
+        gathered.wanted_bytes = 0;
+        let Some(first) = wanted.values().next() else {
+            return Ok(false);
+        };
+        let mut buffers: Vec<_> = wanted
+            .keys()
+            .map(|span| Buffer::for_reading(span.2))
+            .collect();
+        let spans = wanted.keys().zip(&mut buffers);
+        let reads = spans.map(|(span, buffer)| (span.0, span.1, &mut buffer[..span.2]));
+        let results = first.store().read_together(reads);
+        results.into_iter().collect::<Result<(), _>>()?;
+        gathered.read.extend(wanted.into_keys().zip(buffers));
+        Ok(true)
+    }
+}
+
+/// A segment, as far as it was read.
+struct Source<'a> {
+    stored: &'a Arc<StoredSegment>,
+    gathering: &'a Gathering,
+}
+
+impl ReadAt for Source<'_> {
+    fn read_at(&self, offset: u32, out: &mut [u8]) -> Result<(), LevelError> {
+        match self.gathering.fill(self.stored, offset, out) {
+            true => Ok(()),
+            false => Err(LevelError::Device(not_read_yet())),
+        }
+    }
+}
+
+/// Stands for what the next round reads; nobody is shown it.
+fn not_read_yet() -> DeviceError {
+    DeviceError::Unusable {
+        path: String::new(),
+        what: String::new(),
+    }
+}
+
+/// The large log, as far as it was read.
+struct LogSoFar<'a> {
+    log: VersionLog<'a>,
+    gathering: &'a Gathering,
+}
+
+impl LogSource for LogSoFar<'_> {
+    type Error = DeviceError;
+
+    fn segment(&self, number: SegmentNumber) -> Option<LogSegment> {
+        self.log.segment(number)
+    }
+
+    fn after(&self, segment: &LogSegment) -> Option<LogSegment> {
+        self.log.after(segment)
+    }
+
+    fn read(&self, segment: &LogSegment, offset: u32, out: &mut [u8]) -> Result<(), DeviceError> {
+        let stored = self.log.0.stored(segment.number);
+        let stored = stored.expect("the version named it a moment ago");
+        let block = u32::try_from(BLOCK_SIZE).expect("a block is small");
+        let skip = (offset % block) as usize;
+        let mut blocks = Buffer::zeroed(skip + out.len());
+        if !self
+            .gathering
+            .fill(stored, offset - offset % block, &mut blocks)
+        {
+            return Err(not_read_yet());
+        }
+        out.copy_from_slice(&blocks[skip..skip + out.len()]);
+        Ok(())
+    }
+}
+
+/// What a key is bound to, if it is, and the LSN of that while it is in a memtable.
+type Value = (Option<Vec<u8>>, Lsn);
+
+/// How far a key has come.
+enum At {
+    /// The runs before this one do not have it.
+    Run(usize),
+    /// It is bound to this, which has this LSN if it is in a memtable.
+    Bound(OwnedEntry, Lsn),
+    Done(Value),
+}
+
+/// A key that is being looked up.
+struct Wanted<'a> {
+    key: &'a [u8],
+    hash: KeyHash,
+    at: At,
+}
+
+impl ReadView {
+    /// What `keys` are bound to as of `lsn`, in their order, each with its LSN as
+    /// [`Located`](crate::read::Located) has it.
+    ///
+    /// # Errors
+    /// As [`locate`](Self::locate) and [`value`](Self::value) of any of them.
+    pub fn get_many(
+        &self,
+        keys: &[&[u8]],
+        lsn: Lsn,
+        reading: &Reading,
+    ) -> Result<Vec<Value>, EngineError> {
+        let mut found = Vec::with_capacity(keys.len());
+        for group in keys.chunks(GROUP_KEYS) {
+            self.get_group(group, lsn, reading, &mut found)?;
+        }
+        Ok(found)
+    }
+
+    fn get_group(
+        &self,
+        keys: &[&[u8]],
+        lsn: Lsn,
+        reading: &Reading,
+        found: &mut Vec<Value>,
+    ) -> Result<(), EngineError> {
+        let gathering = Gathering::default();
+        let begin = |key: &&[u8]| match self.in_memory(key, lsn) {
+            Some((lsn, entry)) => At::Bound(entry.to_owned(), lsn),
+            None => At::Run(0),
+        };
+        let wanted = keys.iter().map(|key| Wanted {
+            key,
+            hash: KeyHash::of(key),
+            at: begin(key),
+        });
+        let mut wanted: Vec<_> = wanted.collect();
+        for _ in 0..ROUNDS_MAX {
+            for wanted in &mut wanted {
+                match self.go_on(wanted, reading, &gathering) {
+                    Ok(()) | Err(Stop::Later) => {}
+                    Err(Stop::Failed(error)) => return Err(error),
+                }
+            }
+            if !gathering.read()? {
+                break;
+            }
+        }
+        for Wanted { key, at, .. } in wanted {
+            found.push(match at {
+                At::Done(found) => found,
+                At::Run(_) | At::Bound(..) => self.get_alone(key, lsn, reading)?,
+            });
+        }
+        Ok(())
+    }
+
+    /// One key, by itself.
+    fn get_alone(&self, key: &[u8], lsn: Lsn, reading: &Reading) -> Result<Value, EngineError> {
+        let located = self.locate(key, lsn, reading)?;
+        let value = match located.entry {
+            Some(entry) => self.value(key, entry, reading)?,
+            None => None,
+        };
+        Ok((value, located.lsn))
+    }
+
+    /// Goes on with a key as far as what was read allows.
+    fn go_on(
+        &self,
+        wanted: &mut Wanted<'_>,
+        reading: &Reading,
+        gathering: &Gathering,
+    ) -> Result<(), Stop> {
+        if let At::Run(_) = wanted.at {
+            let entry = self.find(wanted, reading, gathering)?;
+            wanted.at = match entry {
+                Some(entry) => At::Bound(entry, Lsn(0)),
+                None => At::Done((None, Lsn(0))),
+            };
+        }
+        if let At::Bound(entry, lsn) = &wanted.at {
+            let value = match entry {
+                OwnedEntry::Tombstone => None,
+                OwnedEntry::Inline(value) => Some(value.clone()),
+                OwnedEntry::Pointer { at, value_len } => {
+                    let (at, value_len) = (*at, *value_len);
+                    let key = wanted.key;
+                    let value = ValueRef { at, value_len, key };
+                    Some(self.logged(&value, reading, gathering)?)
+                }
+            };
+            wanted.at = At::Done((value, *lsn));
+        }
+        Ok(())
+    }
+
+    /// The binding of a key in the run that it has come to, or one behind it.
+    fn find(
+        &self,
+        wanted: &mut Wanted<'_>,
+        reading: &Reading,
+        gathering: &Gathering,
+    ) -> Result<Option<OwnedEntry>, Stop> {
+        let At::Run(from) = wanted.at else {
+            return Ok(None);
+        };
+        let runs = self.version.runs().enumerate().skip(from);
+        for (index, (_, run)) in runs {
+            wanted.at = At::Run(index);
+            let Some(entry) = run.find(wanted.key) else {
+                continue;
+            };
+            if entry.segment.form == Form::Leaves {
+                return self.in_levels(wanted.key, reading).map_err(Stop::Failed);
+            }
+            let found = self.in_segment(entry, wanted, reading, gathering)?;
+            if found.is_some() {
+                return Ok(found);
+            }
+        }
+        Ok(None)
+    }
+
+    /// The binding of a key in one segment, with its filter asked and counted.
+    fn in_segment(
+        &self,
+        entry: &LevelEntry,
+        wanted: &Wanted<'_>,
+        reading: &Reading,
+        gathering: &Gathering,
+    ) -> Result<Option<OwnedEntry>, Stop> {
+        let source = Source {
+            stored: &entry.stored,
+            gathering,
+        };
+        let cached = CacheKey::Reader {
+            region: reading.region,
+            segment: entry.segment.number,
+        };
+        let opened = entry.stored.reader(cached, &reading.cache, |_| {
+            open_reader(entry, reading.region, &source)
+        });
+        let segment = gathering.outcome(opened)?;
+        if !segment.may_contain(wanted.hash) {
+            reading.filters.count(1, 0);
+            return Ok(None);
+        }
+        let found = segment.get(wanted.key, wanted.hash, &source, Some(&reading.cache));
+        let mut found = gathering.outcome(found)?;
+        match &mut found {
+            None => reading.filters.count(0, 1),
+            Some(OwnedEntry::Pointer { at, .. }) => {
+                *at = self.version.resolve(*at).ok_or_else(|| {
+                    let what = "a pointer leads to a place where the region has nothing";
+                    Stop::Failed(segment.name().corrupt(0, what).into())
+                })?;
+            }
+            Some(_) => {}
+        }
+        Ok(found)
+    }
+
+    /// A value that lies in a log.
+    fn logged(
+        &self,
+        wanted: &ValueRef<'_>,
+        reading: &Reading,
+        gathering: &Gathering,
+    ) -> Result<Vec<u8>, Stop> {
+        if let Some(value) = reading.cache.value(reading.value_key(wanted.at)) {
+            return Ok(value.to_vec());
+        }
+        let source = LogSoFar {
+            log: VersionLog(&self.version),
+            gathering,
+        };
+        gathering.outcome(reading.value(wanted, &source))
+    }
+}
