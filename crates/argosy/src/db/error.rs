@@ -7,6 +7,7 @@ use argosy_base::{Outcome, Remedy};
 use argosy_device::DeviceError;
 use argosy_engine::{BatchError, BusyReason, EngineError};
 use argosy_lsm::ReplicaError;
+use argosy_lsm::db::ingest::IngestError;
 use argosy_lsm::pins::PinError;
 
 /// What this module's functions return.
@@ -90,6 +91,9 @@ pub enum Error {
     /// A checkpoint that is there already, is not there, or is damaged.
     #[error("checkpoint: {0}")]
     Checkpoint(PinError),
+    /// Pairs that cannot be ingested, or are out of order. None of them was.
+    #[error("nothing was ingested: {0}")]
+    Ingest(IngestError),
     /// The store was closed.
     #[error("the store was closed")]
     Closed,
@@ -125,7 +129,7 @@ impl Error {
                 Remedy::Correct
             }
             Self::Checkpoint(PinError::Manifest(_) | PinError::Corrupt(..)) => Remedy::Repair,
-            Self::Checkpoint(_) => Remedy::Correct,
+            Self::Checkpoint(_) | Self::Ingest(_) => Remedy::Correct,
             Self::InUse { .. } | Self::Busy { .. } => Remedy::Retry,
             Self::Open { remedy, .. } => *remedy,
             Self::NotDurable(_) | Self::Closed => Remedy::Reopen,

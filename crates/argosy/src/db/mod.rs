@@ -42,13 +42,14 @@
 //! Where writes come faster than merges can follow, or the device is full, a write waits, at most as
 //! long as [`Builder::patience`] says, and then returns [`Error::Busy`] with the reason.
 //!
-//! Reading order: `builder` (opening), this file, `write`, `scan`, `checkpoint`, `pace` (the background
-//! thread), `error`.
+//! Reading order: `builder` (opening), this file, `write`, `scan`, `checkpoint`, `ingest`, `pace` (the
+//! background thread), `error`.
 
 mod builder;
 mod checkpoint;
 mod clock;
 mod error;
+mod ingest;
 mod pace;
 mod scan;
 mod write;

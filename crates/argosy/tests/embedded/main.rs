@@ -7,6 +7,7 @@
 
 mod basics;
 mod checkpoints;
+mod ingests;
 mod killed;
 mod model;
 mod several;

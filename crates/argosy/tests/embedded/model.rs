@@ -177,6 +177,13 @@ impl World {
                 self.db = builder.open(dir).unwrap();
             }
             1 => self.db.compact().unwrap(),
+            12..14 => {
+                let pairs: Map = (0..self.random.below(300))
+                    .map(|_| (self.key(), self.value()))
+                    .collect();
+                assert_eq!(self.db.ingest(pairs.clone()).unwrap(), pairs.len() as u64);
+                self.map.extend(pairs);
+            }
             2 => self.db.flush().unwrap(),
             3..6 => {
                 let snapshot = self.db.snapshot();
@@ -192,7 +199,7 @@ impl World {
                     check_range(snapshot, map, &from, &to, way);
                 }
             }
-            12..40 => self.look(),
+            14..40 => self.look(),
             _ => self.write(),
         }
     }
@@ -219,6 +226,7 @@ fn check_range(snapshot: &Snapshot, map: &Map, from: &[u8], to: &[u8], way: u64)
 }
 
 fn history(seed: u64, steps: usize) {
+    println!("seed {seed}");
     let dir = Dir::new("model");
     let mut random = Random::new(seed);
     let db = builder(&mut random).open(&dir).unwrap();

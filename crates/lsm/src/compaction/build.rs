@@ -236,6 +236,22 @@ impl<S: Source> Build<S> {
         self.merged_bytes
     }
 
+    /// What it builds of.
+    pub(crate) const fn source_mut(&mut self) -> &mut S {
+        &mut self.source
+    }
+
+    /// Blocks until the first of its writes has ended. `false`: none is under way.
+    pub(crate) fn wait_for_device(&self) -> Result<bool, EngineError> {
+        match self.held.front() {
+            Some(held) => {
+                held.stored.wait()?;
+                Ok(true)
+            }
+            None => Ok(false),
+        }
+    }
+
     /// Offers finished segments and lets go of those that are written and taken.
     fn let_go(&mut self, tools: &Tools<'_>) -> Result<bool, EngineError> {
         let mut moved = false;

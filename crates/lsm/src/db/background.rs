@@ -268,6 +268,15 @@ impl Background {
         self.effects.iter().any(which)
     }
 
+    /// Waits until every edit that was handed in is durable, and has it take effect.
+    pub(super) fn settle(&mut self, lsm: &Lsm) -> Result<(), EngineError> {
+        for edit in self.storage.settle()? {
+            self.committed(lsm, edit);
+        }
+        self.step_commits(lsm)?;
+        Ok(())
+    }
+
     // --- Jobs ---
 
     fn step_jobs(&mut self, lsm: &Lsm) -> Result<bool, EngineError> {

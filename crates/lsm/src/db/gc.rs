@@ -151,6 +151,13 @@ impl Gc {
         usize::from(self.victim.is_some())
     }
 
+    /// The levels bind keys anew that no memtable had: what was looked up there stands no more.
+    pub(super) fn levels_changed(&mut self) {
+        if let Some(victim) = &mut self.victim {
+            victim.levels_lsn = Lsn(u64::MAX);
+        }
+    }
+
     /// What a segment of the large log is wanted for, in place of `otherwise`: what is moved comes out
     /// of the reserve.
     pub(super) const fn tail_purpose(&self, log: LogKind, otherwise: Purpose) -> Purpose {

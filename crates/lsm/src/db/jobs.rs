@@ -208,6 +208,13 @@ impl Jobs {
         }
     }
 
+    /// The number of a new run, newer than all that there are.
+    pub(super) const fn take_run(&mut self) -> RunId {
+        let run = RunId(self.next_run);
+        self.next_run += 1;
+        run
+    }
+
     /// Moves one job: the flush, or where that waits, the compaction; in turns while L1 or the
     /// device is full.
     ///
@@ -456,7 +463,7 @@ fn next_run(storage: &Storage) -> u64 {
 }
 
 impl Site<'_> {
-    fn target(&self, shape: Shape, pointers: Pointers) -> Target {
+    pub(super) fn target(&self, shape: Shape, pointers: Pointers) -> Target {
         Target {
             shape,
             region: self.storage.region(),

@@ -21,6 +21,7 @@ mod background;
 pub(crate) mod census;
 mod condition;
 pub(crate) mod gc;
+pub mod ingest;
 pub(crate) mod jobs;
 mod logflush;
 mod paid;

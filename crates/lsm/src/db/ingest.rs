@@ -1,0 +1,281 @@
+//! Sorted pairs straight into the levels: no log, no memtable, no merge on the way.
+//!
+//! 1. Pairs are handed in by rising keys, and become level segments as they come, on the thread of whoever
+//!    hands them in. It takes the background's lock for one bounded step at a time, so flushes and merges go
+//!    on in between. A segment is *pending* until an edit names it: a crash forgets all of them (I3).
+//! 2. [`Ingest::finish`] commits them by one edit. What is under way of flushes and merges is given up for
+//!    that, since it was planned without them.
+//! 3. Where no level has a key in the range from the first pair to the last, they go to the lowest level.
+//!    Otherwise they become the newest run of L1, and are merged like any other.
+//!
+//! Order: memtables hide levels, so none may have a key of the range at the moment of the commit; if one has,
+//! it is flushed first. Garbage collection moves values through memtables, too: it stands still during the
+//! commit, and looks again at what it has looked up. What others write into the range while the edit becomes
+//! durable wins.
+//!
+//! Values stay in the leaves, whatever the placement, until a log of values is rewritten; so pairs have to
+//! fit one ([`pair_bytes_max`]).
+
+use std::collections::VecDeque;
+
+use argosy_base::range::successor;
+use argosy_base::{KeyRange, Lsn};
+use argosy_device::{DeviceError, Purpose};
+use argosy_engine::batch::check_key;
+use argosy_engine::{BatchError, BusyReason, EngineError};
+
+use super::Lsm;
+use super::background::{Background, Effect};
+use super::jobs::{Jobs, Site};
+use super::stats::Counts;
+use crate::compaction::build::{Below, Build, Pointers, Shape, Stepped, Tools};
+use crate::compaction::sources::MemtableSource;
+use crate::edit::RunId;
+use crate::level::{Entry, LevelError};
+use crate::merge::Source;
+use crate::settings::Settings;
+use crate::version::Version;
+
+/// Bytes that one step merges.
+const STEP_BYTES: usize = 256 << 10;
+
+/// What a pair costs beside its bytes; not below what a build counts.
+const PAIR_OVERHEAD: usize = 16;
+
+/// Why pairs were not ingested. None of them was.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum IngestError {
+    /// No key is like that.
+    #[error(transparent)]
+    Key(#[from] BatchError),
+    /// A key does not sort above the one before.
+    #[error("pair {0}: its key does not sort above the one before")]
+    Unsorted(u64),
+    /// A pair does not fit a leaf.
+    #[error("pair {pair}: it has {bytes} bytes; an ingested pair has at most {max}")]
+    TooLong {
+        /// Which one, from 0.
+        pair: u64,
+        /// Bytes of key and value.
+        bytes: usize,
+        /// The most that there may be.
+        max: usize,
+    },
+    /// Others write into the range all the time.
+    #[error("others keep writing keys of their range; stop them, or write the pairs")]
+    Contended,
+    /// The region has copies elsewhere, to which ingested segments are not sent yet.
+    #[error("a replicated region takes no ingested pairs; write them")]
+    Replicated,
+    /// The engine's.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+}
+
+impl From<DeviceError> for IngestError {
+    fn from(error: DeviceError) -> Self {
+        Self::Engine(error.into())
+    }
+}
+
+/// Most bytes of key and value of an ingested pair.
+#[must_use]
+pub fn pair_bytes_max(settings: &Settings) -> usize {
+    (32 << 10).min(settings.segment_bytes / 4)
+}
+
+/// Pairs that were handed in and not merged.
+#[derive(Default)]
+struct Fed {
+    pairs: VecDeque<(Vec<u8>, Vec<u8>)>,
+    /// Bytes of them, not below what a build counts.
+    bytes: usize,
+}
+
+fn cost((key, value): &(Vec<u8>, Vec<u8>)) -> usize {
+    key.len() + value.len() + PAIR_OVERHEAD
+}
+
+impl Source for Fed {
+    fn key(&self) -> Option<&[u8]> {
+        self.pairs.front().map(|(key, _)| key.as_slice())
+    }
+
+    fn entry(&self) -> Entry<'_> {
+        let (_, value) = self.pairs.front().expect("it is not at its end");
+        Entry::Inline(value)
+    }
+
+    fn advance(&mut self) -> Result<(), LevelError> {
+        let gone = self.pairs.pop_front();
+        self.bytes -= gone.as_ref().map_or(0, cost);
+        Ok(())
+    }
+}
+
+/// Pairs on their way into the levels. Dropped before it is [finished](Self::finish), it leaves nothing.
+pub struct Ingest<'a> {
+    lsm: &'a Lsm,
+    build: Build<Fed>,
+    first: Option<Vec<u8>>,
+    last: Vec<u8>,
+    pairs: u64,
+    committed: bool,
+}
+
+impl Lsm {
+    /// Begins to ingest.
+    ///
+    /// # Errors
+    /// [`IngestError::Replicated`]; [`EngineError::Closed`].
+    pub fn ingest(&self) -> Result<Ingest<'_>, IngestError> {
+        self.check_open()?;
+        if self.observer.is_some() {
+            return Err(IngestError::Replicated);
+        }
+        let mut background = self.background()?;
+        let site = Site {
+            storage: &mut background.storage,
+            settings: &self.settings,
+            epoch: self.epoch,
+            observer: None,
+            counts: &self.counts,
+        };
+        let target = site.target(Shape::SelfContained, Pointers::Numbers);
+        drop(background);
+        Ok(Ingest {
+            lsm: self,
+            build: Build::new(Fed::default(), target, Below::default()),
+            first: None,
+            last: Vec::new(),
+            pairs: 0,
+            committed: false,
+        })
+    }
+
+    fn background(&self) -> Result<std::sync::MutexGuard<'_, Background>, EngineError> {
+        let background = self.background.lock();
+        background.map_err(|_| EngineError::Closed("a background step panicked"))
+    }
+}
+
+impl Ingest<'_> {
+    /// Hands in the next pair.
+    ///
+    /// # Errors
+    /// [`IngestError`]. The ingest is over then.
+    pub fn add(&mut self, key: Vec<u8>, value: Vec<u8>) -> Result<(), IngestError> {
+        check_key(&key)?;
+        if self.first.is_some() && key <= self.last {
+            return Err(IngestError::Unsorted(self.pairs));
+        }
+        let (bytes, max) = (key.len() + value.len(), pair_bytes_max(&self.lsm.settings));
+        if bytes > max {
+            let pair = self.pairs;
+            return Err(IngestError::TooLong { pair, bytes, max });
+        }
+        self.first.get_or_insert_with(|| key.clone());
+        self.last.clone_from(&key);
+        self.pairs += 1;
+        let pair = (key, value);
+        let source = self.build.source_mut();
+        source.bytes += cost(&pair);
+        source.pairs.push_back(pair);
+        // Something is left behind a step, so that it does not take this for the end.
+        while self.build.source_mut().bytes > 2 * STEP_BYTES + max {
+            self.step()?;
+        }
+        Ok(())
+    }
+
+    /// Commits the pairs that were handed in, and returns how many they are. Blocks until that is durable.
+    /// `None`: a memtable holds keys of their range. Have it flushed ([`Lsm::version_with`]) and try again.
+    ///
+    /// # Errors
+    /// [`IngestError`]: nothing was ingested, but where the device failed that is not known.
+    pub fn finish(&mut self) -> Result<Option<u64>, IngestError> {
+        let Some(first) = self.first.clone() else {
+            return Ok(Some(0));
+        };
+        while !self.build.is_done() {
+            self.step()?;
+        }
+        let lsm = self.lsm;
+        lsm.check_open()?;
+        let mut background = lsm.background()?;
+        background.settle(lsm)?;
+        let range = KeyRange::new(first, Some(successor(&self.last)));
+        let newest = Lsn(u64::MAX);
+        let in_range = |table| MemtableSource::new(table, newest, &range).key().is_some();
+        if lsm.view.load_full().memtables.iter().any(in_range) {
+            return Ok(None);
+        }
+        let Background {
+            jobs, storage, gc, ..
+        } = &mut *background;
+        gc.levels_changed();
+        jobs.levels_replaced(storage);
+        let mut edit = storage.next_edit(lsm.epoch);
+        jobs.last_edit = edit.seq;
+        let (level, run) = place(storage.head(), &range, jobs);
+        for segment in self.build.outputs() {
+            Counts::add(&lsm.counts.segment_write_bytes, segment.len.into());
+            edit.added.push((level, run, segment.clone()));
+        }
+        background.commit(lsm, edit, Effect::default())?;
+        // From here on the edit may reach the device.
+        self.committed = true;
+        background.settle(lsm)?;
+        drop(background);
+        lsm.wake();
+        Ok(Some(self.pairs))
+    }
+
+    /// Merges some of what was handed in, waiting for the device where it has to.
+    fn step(&mut self) -> Result<(), IngestError> {
+        let lsm = self.lsm;
+        lsm.check_open()?;
+        let mut background = lsm.background()?;
+        let mut tools = Tools {
+            storage: &mut background.storage,
+            observer: None,
+            purpose: Purpose::Write,
+            step_bytes: STEP_BYTES,
+        };
+        match self.build.step(&mut tools)? {
+            Stepped::Progress | Stepped::Done => {}
+            Stepped::DeviceFull => {
+                return Err(EngineError::Busy(BusyReason::DeviceFull).into());
+            }
+            Stepped::Waiting => {
+                // For a write, or for numbers, which an edit has to reserve.
+                if !self.build.wait_for_device()? {
+                    background.upkeep(lsm)?;
+                    background.settle(lsm)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Ingest<'_> {
+    fn drop(&mut self) {
+        if !self.committed
+            && let Ok(mut background) = self.lsm.background()
+        {
+            self.build.abandon(&mut background.storage);
+        }
+    }
+}
+
+/// Where segments go that stand for keys of `range`.
+fn place(head: &Version, range: &KeyRange, jobs: &mut Jobs) -> (u8, RunId) {
+    let mut runs = head.runs();
+    if runs.any(|(_, run)| !run.overlapping(range).is_empty()) {
+        return (1, jobs.take_run());
+    }
+    let deepest = head.runs().map(|(level, _)| level).max();
+    (deepest.unwrap_or_default().max(2), RunId(0))
+}

@@ -1,0 +1,65 @@
+//! Ingested pairs and crashes: all of them are there, or none, and nothing is leaked.
+
+#![allow(clippy::unwrap_used, reason = "a test may stop there")]
+
+mod common;
+
+use argosy_base::{Direction, KeyRange};
+use argosy_device::{Crash, OpKind};
+use argosy_engine::conformance::Host;
+use argosy_engine::{Engine, WriteBatch, WriteOptions};
+use argosy_lsm::Lsm;
+use argosy_lsm::db::ingest::IngestError;
+use common::{Machine, tiny};
+
+const PAIRS: u32 = 3000;
+
+fn key(n: u32) -> Vec<u8> {
+    format!("{n:06}").into_bytes()
+}
+
+fn ingest(engine: &Lsm) -> Result<u64, IngestError> {
+    let mut ingest = engine.ingest()?;
+    for n in 0..PAIRS {
+        ingest.add(key(n), n.to_le_bytes().repeat(20))?;
+    }
+    Ok(ingest.finish()?.expect("no memtable has anything"))
+}
+
+fn count(engine: &Lsm) -> u32 {
+    let snapshot = engine.snapshot();
+    let mut scan = snapshot.scan(&KeyRange::all(), Direction::Up).unwrap();
+    let mut count = 0;
+    while let Some((_, value)) = scan.next().unwrap() {
+        if value != b"there before" {
+            count += 1;
+        }
+    }
+    count
+}
+
+#[test]
+fn a_crash_leaves_all_of_it_or_nothing() {
+    for crash in [Crash::Kill, Crash::PowerLoss] {
+        for op in [OpKind::Write, OpKind::Sync] {
+            for at in 0..16 {
+                let mut machine = Machine::new(tiny(), 256, at + 1);
+                let engine = machine.open();
+                let mut batch = WriteBatch::new();
+                batch.put(&key(7), b"there before").unwrap();
+                engine.write(&batch, WriteOptions::default()).unwrap();
+                while engine.version_with(engine.last_lsn()).is_none() {
+                    machine.step(&engine);
+                }
+                machine.device.fail_after(op, at);
+                let done = ingest(&engine).is_ok();
+                machine.end(engine, crash);
+                let engine = machine.open();
+                let found = count(&engine);
+                assert!(found == PAIRS || !done && found == 0, "{found} {op} {at}");
+                while machine.step(&engine) || engine.background_pending() > 0 {}
+                machine.assert_no_leak(&engine);
+            }
+        }
+    }
+}
