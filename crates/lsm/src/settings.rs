@@ -193,17 +193,21 @@ impl Settings {
         self.l0_log_bytes = self.l0_log_bytes.min(share.max(4096));
     }
 
-    /// Bytes that a region may take whatever lives in it: the logs of its memtables, as much again for
-    /// each run of L1, since what these overwrite is not known before they are merged, and a few
-    /// segments that are begun.
+    /// Bytes that a region may take whatever lives in it, beside the logs of its memtables: a few segments
+    /// that are begun.
     #[must_use]
     pub fn space_floor(&self) -> u64 {
-        let runs = (self.memtables_max + self.l1_runs) as u64;
-        let derived = runs * self.l0_log_bytes + 8 * self.segment_bytes as u64;
+        let derived = 8 * self.segment_bytes as u64;
         self.space_floor_bytes.unwrap_or(derived)
     }
 
-    /// Bytes that a region may take in which `live` bytes live.
+    /// Bytes that the logs of its memtables may take.
+    #[must_use]
+    pub const fn memtable_log_bytes_max(&self) -> u64 {
+        self.memtables_max as u64 * self.l0_log_bytes
+    }
+
+    /// Bytes that a region may take in which `live` bytes live, beside the logs of its memtables.
     pub(crate) fn space_bound(&self, live: u64) -> u64 {
         let scaled = u128::from(live) * u128::from(self.max_space_amplification) / 100;
         let scaled = u64::try_from(scaled).unwrap_or(u64::MAX);

@@ -25,7 +25,6 @@ fn settings() -> Settings {
     Settings {
         l0_log_bytes: 128 << 10,
         window_slots: 8,
-        space_floor_bytes: Some(1 << 20),
         ..tiny()
     }
 }
@@ -165,6 +164,7 @@ fn ways() -> [Settings; 3] {
 #[test]
 fn what_is_overwritten_does_not_fill_the_device() {
     for (seed, settings) in (1..).zip(ways()) {
+        let floor = settings.space_floor() + settings.memtable_log_bytes_max();
         let mut rig = Rig::new(settings, seed);
         let mut most = 0;
         for n in 0..8000 {
@@ -183,7 +183,7 @@ fn what_is_overwritten_does_not_fill_the_device() {
         let stats = engine.stats();
         rig.machine.assert_no_leak(engine);
         assert!(stats.gc_moved > 100, "{stats:#?}");
-        let bound = rig.live() / 2 * 3 + (1 << 20);
+        let bound = rig.live() / 2 * 3 + floor;
         assert!(
             rig.used() <= bound + (4 << 16),
             "{} {bound}: {stats:#?}",

@@ -20,6 +20,8 @@ pub(crate) struct Census {
     pub(crate) segment_bytes: u64,
     /// Bytes of all segments, of logs and levels.
     pub(crate) allocated: u64,
+    /// Bytes of those that logs take for what is in memtables.
+    pub(crate) unsettled: u64,
     /// Bytes of level segments in use.
     pub(crate) level_bytes: u64,
     /// Bytes of values that levels point to, overwritten above or not.
@@ -50,15 +52,18 @@ impl Census {
         let refs = |entry: &crate::version::LogEntry| version.log_refs(entry.segment.number);
         let all_refs = chain.iter().map(refs).sum();
         let settled = chain[..chain.len().saturating_sub(1)].iter();
-        let settled = settled.filter(|entry| old(&entry.segment));
+        let settled: Vec<_> = settled.filter(|entry| old(&entry.segment)).collect();
+        let logs = chain.len() + version.log(LogKind::Recovery).len();
         let levels = version.levels().iter();
         Self {
             segment_bytes,
             allocated: version.table().len() as u64 * segment_bytes,
+            unsettled: (logs - settled.len()) as u64 * segment_bytes,
             level_bytes: levels.map(|level| level.bytes()).sum(),
             refs: all_refs,
             stale: stale(version, all_refs),
             settled: settled
+                .into_iter()
                 .map(|entry| Settled {
                     number: entry.segment.number,
                     ordinal: entry.segment.ordinal,
@@ -203,7 +208,7 @@ pub(crate) struct Pressure {
 impl Pressure {
     /// Bytes that are to become free.
     pub(crate) fn goal(&mut self, census: &Census, settings: &Settings) -> u64 {
-        let bound = settings.space_bound(census.live());
+        let bound = settings.space_bound(census.live()) + census.unsettled;
         let slack = (bound - census.live()) / 4;
         self.collecting &= census.allocated + slack > bound;
         self.collecting |= census.allocated > bound;

@@ -12,6 +12,7 @@ fn census(settled: &[u64]) -> Census {
     Census {
         segment_bytes: 100,
         allocated: 1000,
+        unsettled: 0,
         level_bytes: 0,
         refs: settled.iter().sum(),
         stale: 0,
@@ -85,6 +86,27 @@ fn collecting_ends_well_below_the_bound() {
     assert_eq!(goal(1200), (0, 1));
     assert_eq!(goal(1400), (300, 6));
     assert_eq!(goal(9000), (7900, 8));
+}
+
+/// What memtables stand for is not dead before they are flushed.
+#[test]
+fn the_logs_of_memtables_are_allowed() {
+    let settings = Settings {
+        max_space_amplification: 150,
+        space_floor_bytes: Some(10),
+        ..Settings::default()
+    };
+    let goal = |unsettled| {
+        let census = Census {
+            allocated: 1250,
+            unsettled,
+            level_bytes: 800,
+            ..Census::default()
+        };
+        Pressure::default().goal(&census, &settings)
+    };
+    assert_eq!(goal(40), 0);
+    assert!(goal(39) > 0);
 }
 
 /// What was moved is not moved again for being as loose as before.
