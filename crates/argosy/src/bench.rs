@@ -123,6 +123,9 @@ pub struct Bench {
         value_parser = clap::value_parser!(u32).range(2..=64)
     )]
     growth_factor: u32,
+    /// What the medium log may take, in hundredths of what the levels take; 0: none [default: 50]
+    #[arg(long, value_name = "N")]
+    medium_log_percent: Option<u32>,
     /// Memory of each server
     #[arg(long, value_name = "SIZE", default_value = "512MiB")]
     memory: Size,
@@ -352,14 +355,20 @@ impl Bench {
             return self.embedded_options(system);
         }
         format!(
-            "client={} layout={} l0_bytes={}{} growth_factor={} memory_limit={}",
+            "client={} layout={} l0_bytes={}{} growth_factor={} medium_log_percent={} memory_limit={}",
             self.client,
             self.layout.name(),
             self.l0_bytes().0,
             ["", " l0_per_replica"][usize::from(self.l0_per_replica)],
             self.growth_factor,
+            self.medium_log_percent(),
             self.memory.0
         )
+    }
+
+    fn medium_log_percent(&self) -> u32 {
+        let default = StorageSection::default().medium_log_percent;
+        self.medium_log_percent.unwrap_or(default)
     }
 
     fn shape(&self, system: &System) -> Shape {
@@ -446,6 +455,7 @@ impl Bench {
                 l0_per_replica: self.l0_per_replica,
                 placement: system.placement,
                 growth_factor: self.growth_factor,
+                medium_log_percent: self.medium_log_percent(),
                 compaction: system.compaction,
                 ..StorageSection::default()
             },

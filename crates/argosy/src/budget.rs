@@ -61,6 +61,7 @@ pub fn node_settings(
         placement: config.storage.placement.engine(),
         addresses: map.addresses(),
         growth_factor: config.storage.growth_factor,
+        medium_log_percent: config.storage.medium_log_percent,
         compaction: config.storage.compaction.engine(),
         max_space_amplification: config.storage.max_space_amplification.0,
         node_bytes: config.storage.node_bytes.bytes(),

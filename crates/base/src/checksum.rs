@@ -41,6 +41,8 @@ pub enum Kind {
     Coordinator = 13,
     /// A message between a client and a server.
     Client = 14,
+    /// A value in a medium segment, with its key in front.
+    Medium = 15,
 }
 
 /// What a checksummed range of bytes is, and where it belongs.

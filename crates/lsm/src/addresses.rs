@@ -24,6 +24,9 @@
 //! receiver rewrites them. Fetched ones travel in neutral form, with numbers: the member that gives
 //! them may have them from a third one, under a primary that is no more.
 //!
+//! Segments of the medium log hold no pointers. They are shipped ahead of the leaves that point to them,
+//! and their places are then told like those of the large log.
+//!
 //! The checksum of a whole segment, as edits state it, is that of the bytes as they were first
 //! built: a member that rewrote has other bytes. What it has is verified by the checksums inside the
 //! segment. Segments without pointers are equal everywhere.
@@ -54,7 +57,7 @@ pub const fn as_high_bits(place: DeviceSegment) -> SegmentNumber {
 /// Which high bits take the place of which.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Translation {
-    /// Of pointers into the large log, sorted by what is replaced.
+    /// Of pointers into the large and the medium log, sorted by what is replaced.
     logs: Vec<(SegmentNumber, SegmentNumber)>,
     /// Of pointers to nodes of a tree.
     nodes: Vec<(SegmentNumber, SegmentNumber)>,

@@ -49,7 +49,7 @@ pub enum CacheKey {
         /// Which of its leaves.
         leaf: u32,
     },
-    /// A node of a tree: leaf or index node.
+    /// A node of a tree, leaf or index node, or a page of a medium segment.
     Node {
         /// The region that wrote the segment.
         region: RegionId,
@@ -287,6 +287,23 @@ impl NodeCache {
     pub(crate) fn keep_missed_leaf(&self, key: CacheKey, leaf: Leaf) {
         self.leaves.count(false);
         self.keep_leaf(key, leaf);
+    }
+
+    /// The page of a medium segment kept under `key`. Counts as a value.
+    #[must_use]
+    pub fn page(&self, key: CacheKey) -> Option<Arc<[u8]>> {
+        self.value(key)
+    }
+
+    /// [`page`](Self::page), likewise.
+    #[must_use]
+    pub(crate) fn page_in_memory(&self, key: CacheKey) -> Option<Arc<[u8]>> {
+        self.value_in_memory(key)
+    }
+
+    /// Keeps `page` under `key`, if there is room for it.
+    pub fn keep_page(&self, key: CacheKey, page: Arc<[u8]>) {
+        self.keep_value(key, page);
     }
 
     /// Keeps `leaf` under `key`, if there is room for it.

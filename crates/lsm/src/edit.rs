@@ -6,7 +6,7 @@
 //! [`Version::apply`](crate::version::Version::apply) is the only thing that gives them a meaning.
 //!
 //! ```text
-//! edit    := format: u8 (1, 2)  flags: u8  seq  epoch  [replay_from] [durable] [mark]
+//! edit    := format: u8 (1, 3)  flags: u8  seq  epoch  [replay_from] [durable] [mark]
 //!            [follows] [own_mark]
 //!            list(place)                      -- level segments removed
 //!            list(place range)                -- level segments clipped
@@ -15,24 +15,27 @@
 //!            list(log: u8  number end)        -- log segments sealed
 //!            list(log: u8  number)            -- log segments removed
 //!            list(log: u8  number to)         -- log bytes that have to be durable
-//!            list(level: u8  run  tree)       -- in format 2: trees that begin
+//!            list(level: u8  run  tree)       -- in format 3: trees that begin
 //! flags   := 1 checkpoint | 2 replay_from | 4 durable | 8 mark | 16 follows | 32 own_mark
 //! place   := level: u8  run  number
 //! segment := number epoch len checksum: u32 entries tombstones range  list(number bytes)
-//!            form: u8                         -- in format 2: 0, 1 or 1 + height, see `Form`
+//!            form: u8                         -- in format 3, see `Form`
 //! tree    := root: u64  len  height: u8
 //! range   := from: string  bounded: u8  [to: string]
 //! list(x) := count  x*
 //! ```
 //!
-//! Format 1 is written where no segment of a [tree](crate::level::tree) is named; it is read as it
-//! always was, all segments in it are self-contained. An earlier version of Argosy refuses format 2.
+//! A segment of the [medium log](crate::level::medium) belongs to no level: it is added and removed as one
+//! of level [`MEDIUM_LOG`], run 0.
+//!
+//! Format 1 is written where nothing is named but self-contained segments of levels. An earlier version
+//! of Argosy refuses format 3, and this one refuses 2, which knew no medium log.
 //!
 //! What has no width is a variable-length integer, a string is its length and its bytes
 //! ([`argosy_base::codec`]). The bytes carry no checksum: the manifest record or message that holds
 //! them does. An edit that decodes is well formed, no more; whether it fits is for the version.
 
-use std::fmt;
+mod show;
 
 use argosy_base::codec::{Malformed, Reader, put_string, put_varint};
 use argosy_base::limits::{KEY_BYTES_MAX, SEGMENT_SIZE};
@@ -40,10 +43,10 @@ use argosy_base::{EditSeq, Epoch, KeyRange, LogKind, Lsn, Pointer, SegmentNumber
 
 use crate::level::{Form, Tree};
 
-/// The format of an edit without trees.
+/// The format of an edit that names self-contained segments only.
 const FORMAT: u8 = 1;
-/// The format of an edit that names a tree, or segments of one.
-const FORMAT_TREES: u8 = 2;
+/// The format of an edit that names others, or a tree.
+const FORMAT_FORMS: u8 = 3;
 const FLAG_CHECKPOINT: u8 = 1;
 const FLAG_REPLAY_FROM: u8 = 2;
 const FLAG_DURABLE: u8 = 4;
@@ -56,6 +59,9 @@ const FLAGS: u8 =
 /// Levels that a region can have: L1 to L12. With a growth factor of 2 that is still 4096 times L0.
 pub const LEVELS_MAX: u8 = 12;
 
+/// In the place of a level: the medium log, whose segments belong to none.
+pub const MEDIUM_LOG: u8 = 0;
+
 /// Longest range bound: a key's successor.
 const BOUND_BYTES_MAX: usize = KEY_BYTES_MAX + 1;
 
@@ -66,9 +72,9 @@ pub struct RunId(pub u64);
 /// Where a version has a level segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
-    /// 1 to [`LEVELS_MAX`].
+    /// 1 to [`LEVELS_MAX`], or [`MEDIUM_LOG`].
     pub level: u8,
-    /// The run in the level.
+    /// The run in the level; 0 in the medium log.
     pub run: RunId,
     /// The segment.
     pub number: SegmentNumber,
@@ -92,10 +98,11 @@ pub struct LevelSegment {
     pub tombstones: u32,
     /// The keys for which the segment is asked. What it holds beside them is dead.
     pub range: KeyRange,
-    /// Bytes of records in segments of the large log that its entries point to, clipped or not.
+    /// Bytes of records in segments of the large and the medium log that its entries point to, clipped
+    /// or not.
     pub log_refs: Vec<(SegmentNumber, u64)>,
     /// What it is. An index segment of a tree stands for no key: its range is that of its separators,
-    /// and it has no entries.
+    /// and it has no entries. The keys of a medium segment are those of its values.
     pub form: Form,
 }
 
@@ -182,8 +189,8 @@ impl Edit {
     /// The edit's bytes, equal on every member.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
-        let trees = self.has_trees();
-        let mut out = vec![if trees { FORMAT_TREES } else { FORMAT }, self.flags()];
+        let forms = self.has_forms();
+        let mut out = vec![if forms { FORMAT_FORMS } else { FORMAT }, self.flags()];
         put_varint(&mut out, self.seq.0);
         put_varint(&mut out, u64::from(self.epoch.0));
         for number in [
@@ -207,7 +214,7 @@ impl Edit {
             out.push(*level);
             put_varint(out, run.0);
             put_segment(out, segment);
-            if trees {
+            if forms {
                 out.push(segment.form.to_raw());
             }
         });
@@ -225,7 +232,7 @@ impl Edit {
             put_varint(out, number.0);
         });
         put_list(&mut out, &self.log_points, |out, at| put_point(out, *at));
-        if trees {
+        if forms {
             put_list(&mut out, &self.trees, |out, (level, run, tree)| {
                 out.push(*level);
                 put_varint(out, run.0);
@@ -235,9 +242,11 @@ impl Edit {
         out
     }
 
-    fn has_trees(&self) -> bool {
+    fn has_forms(&self) -> bool {
         let mut forms = self.added.iter().map(|(_, _, segment)| segment.form);
-        !self.trees.is_empty() || forms.any(|form| form != Form::SelfContained)
+        !self.trees.is_empty()
+            || forms.any(|form| form != Form::SelfContained)
+            || self.removed.iter().any(|place| place.level == MEDIUM_LOG)
     }
 
     fn flags(&self) -> u8 {
@@ -258,8 +267,8 @@ impl Edit {
         let mut from = Reader::new("version edit", bytes);
         let format = from.u8()?;
         let flags = from.u8()?;
-        let trees = format == FORMAT_TREES;
-        if !(trees || format == FORMAT) || flags & !FLAGS != 0 {
+        let forms = format == FORMAT_FORMS;
+        if !(forms || format == FORMAT) || flags & !FLAGS != 0 {
             return Err(from.malformed());
         }
         let seq = EditSeq(from.varint()?);
@@ -287,14 +296,19 @@ impl Edit {
             removed: get_list(&mut from, get_place)?,
             clipped: get_list(&mut from, |from| Ok((get_place(from)?, get_range(from)?)))?,
             added: get_list(&mut from, |from| {
-                let level = get_level(from)?;
-                Ok((level, RunId(from.varint()?), get_segment(from, trees)?))
+                let (level, run) = (get_level(from)?, RunId(from.varint()?));
+                let segment = get_segment(from, forms)?;
+                let is_medium = segment.form == Form::Medium;
+                match (level == MEDIUM_LOG) == is_medium && !(is_medium && run.0 > 0) {
+                    true => Ok((level, run, segment)),
+                    false => Err(from.malformed()),
+                }
             })?,
             logs_added: get_list(&mut from, get_log_segment)?,
             logs_sealed: get_list(&mut from, get_point)?,
             logs_removed: get_list(&mut from, |from| Ok((get_log(from)?, get_number(from)?)))?,
             log_points: get_list(&mut from, get_point)?,
-            trees: if trees {
+            trees: if forms {
                 get_list(&mut from, |from| {
                     let level = get_level(from)?;
                     Ok((level, RunId(from.varint()?), get_tree(from)?))
@@ -303,7 +317,7 @@ impl Edit {
                 Vec::new()
             },
         };
-        if trees != edit.has_trees() {
+        if forms != edit.has_forms() {
             return Err(from.malformed());
         }
         from.finish()?;
@@ -391,7 +405,7 @@ fn get_number(from: &mut Reader<'_>) -> Result<SegmentNumber, Malformed> {
 
 fn get_level(from: &mut Reader<'_>) -> Result<u8, Malformed> {
     let level = from.u8()?;
-    if level == 0 || level > LEVELS_MAX {
+    if level > LEVELS_MAX {
         return Err(from.malformed());
     }
     Ok(level)
@@ -428,7 +442,7 @@ fn get_range(from: &mut Reader<'_>) -> Result<KeyRange, Malformed> {
     Ok(KeyRange { from: lower, to })
 }
 
-fn get_segment(from: &mut Reader<'_>, trees: bool) -> Result<LevelSegment, Malformed> {
+fn get_segment(from: &mut Reader<'_>, forms: bool) -> Result<LevelSegment, Malformed> {
     Ok(LevelSegment {
         number: get_number(from)?,
         epoch: get_epoch(from)?,
@@ -438,7 +452,7 @@ fn get_segment(from: &mut Reader<'_>, trees: bool) -> Result<LevelSegment, Malfo
         tombstones: get_u32(from)?,
         range: get_range(from)?,
         log_refs: get_list(from, |from| Ok((get_number(from)?, from.varint()?)))?,
-        form: if trees {
+        form: if forms {
             Form::from_raw(from.u8()?).ok_or_else(|| from.malformed())?
         } else {
             Form::SelfContained
@@ -482,116 +496,6 @@ fn get_point(from: &mut Reader<'_>) -> Result<LogPoint, Malformed> {
         number: get_number(from)?,
         to: get_offset(from)?,
     })
-}
-
-/// A log's name in one word.
-const fn log_word(log: LogKind) -> &'static str {
-    match log {
-        LogKind::Recovery => "recovery",
-        LogKind::Large => "large",
-    }
-}
-
-impl fmt::Display for Place {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "L{}.{}:{}", self.level, self.run.0, self.number.0)
-    }
-}
-
-impl fmt::Display for LogPoint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}@{}", log_word(self.log), self.number.0, self.to)
-    }
-}
-
-impl fmt::Display for LogSegment {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let log = log_word(self.log);
-        let (ordinal, number, base) = (self.ordinal, self.number.0, self.base_lsn.0);
-        write!(
-            f,
-            "{log}#{ordinal}:{number} epoch {} base {base}",
-            self.epoch.0
-        )?;
-        match self.end {
-            Some(end) => write!(f, " end {end}"),
-            None => Ok(()),
-        }
-    }
-}
-
-impl fmt::Display for LevelSegment {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { number, range, .. } = self;
-        write!(
-            f,
-            "{} {range} epoch {} len {}",
-            number.0, self.epoch.0, self.len
-        )?;
-        write!(f, " sum {:#x} entries {}", self.checksum, self.entries)?;
-        write!(f, " tombstones {}", self.tombstones)?;
-        for (number, bytes) in &self.log_refs {
-            write!(f, " ref {}={bytes}", number.0)?;
-        }
-        match self.form {
-            Form::SelfContained => Ok(()),
-            form => write!(f, " {form}"),
-        }
-    }
-}
-
-/// One line for what the edit is, then one line for each change.
-impl fmt::Display for Edit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let what = if self.checkpoint {
-            "checkpoint"
-        } else {
-            "edit"
-        };
-        write!(f, "{what} {} epoch {}", self.seq.0, self.epoch.0)?;
-        if let Some(lsn) = self.replay_from {
-            write!(f, " replay {}", lsn.0)?;
-        }
-        if let Some(lsn) = self.durable {
-            write!(f, " durable {}", lsn.0)?;
-        }
-        if let Some(mark) = self.mark {
-            write!(f, " mark {}", mark.0)?;
-        }
-        if let Some(seq) = self.follows {
-            write!(f, " follows {}", seq.0)?;
-        }
-        if let Some(mark) = self.own_mark {
-            write!(f, " own mark {}", mark.0)?;
-        }
-        for place in &self.removed {
-            write!(f, "\n  - {place}")?;
-        }
-        for (place, range) in &self.clipped {
-            write!(f, "\n  clip {place} {range}")?;
-        }
-        for (level, run, segment) in &self.added {
-            write!(f, "\n  + L{level}.{}:{segment}", run.0)?;
-        }
-        for (level, run, tree) in &self.trees {
-            let (segment, offset) = (tree.root.segment().0, tree.root.offset());
-            write!(f, "\n  tree L{level}.{} root {segment}@{offset}", run.0)?;
-            write!(f, " len {} height {}", tree.len, tree.height)?;
-        }
-        for log in &self.logs_added {
-            write!(f, "\n  + {log}")?;
-        }
-        for at in &self.logs_sealed {
-            write!(f, "\n  seal {at}")?;
-        }
-        for (log, number) in &self.logs_removed {
-            write!(f, "\n  - {}:{}", log_word(*log), number.0)?;
-        }
-        for at in &self.log_points {
-            write!(f, "\n  need {at}")?;
-        }
-        Ok(())
-    }
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ fn range() -> impl Strategy<Value = KeyRange> {
 }
 
 fn place() -> impl Strategy<Value = Place> {
-    (1..=LEVELS_MAX, any::<u64>(), number()).prop_map(|(level, run, number)| Place {
+    (MEDIUM_LOG..=LEVELS_MAX, any::<u64>(), number()).prop_map(|(level, run, number)| Place {
         level,
         run: RunId(run),
         number,
@@ -57,6 +57,7 @@ fn form() -> impl Strategy<Value = Form> {
         8 => Just(Form::SelfContained),
         1 => Just(Form::Leaves),
         1 => (1..=HEIGHT_MAX).prop_map(Form::Index),
+        1 => Just(Form::Medium),
     ]
 }
 
@@ -105,7 +106,10 @@ prop_compose! {
         ],
     ) -> Edit {
         let trees = trees.into_iter().map(|(level, run, t)| (level, RunId(run), t)).collect();
-        let added = added.into_iter().map(|(level, run, s)| (level, RunId(run), s)).collect();
+        let added = added.into_iter().map(|(level, run, s)| match s.form {
+            Form::Medium => (MEDIUM_LOG, RunId(0), s),
+            _ => (level, RunId(run), s),
+        }).collect();
         Edit {
             seq: EditSeq(seq),
             epoch: Epoch(epoch),
@@ -162,7 +166,7 @@ proptest! {
     fn any_bytes_are_survived(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
         check_decoded(&bytes);
         check_decoded(&[&[FORMAT, 0][..], &bytes].concat());
-        check_decoded(&[&[FORMAT_TREES, 0][..], &bytes].concat());
+        check_decoded(&[&[FORMAT_FORMS, 0][..], &bytes].concat());
     }
 }
 
@@ -263,7 +267,7 @@ fn tree_sample() -> Edit {
 #[test]
 fn the_bytes_of_trees_never_change() {
     let expected: &[u8] = &[
-        2, 0, 5, 1, 0, 0, // format, flags, seq, epoch, removed, clipped
+        3, 0, 5, 1, 0, 0, // format, flags, seq, epoch, removed, clipped
         2, 1, 4, 8, 1, 0x80, 0x20, 7, 0, 0, 0, 1, 0, 1, b'a', 1, 1, b'c', 0, 1, // leaves
         1, 4, 9, 1, 0x80, 0x20, 7, 0, 0, 0, 0, 0, 1, b'a', 1, 1, b'c', 0, 3, // index
         0, 0, 0, 0, // logs
@@ -294,7 +298,7 @@ fn an_edit_reads_well() {
 #[test]
 fn a_later_format_is_refused() {
     let mut bytes = sample().encode();
-    bytes[0] = FORMAT_TREES + 1;
+    bytes[0] = FORMAT_FORMS + 1;
     assert!(Edit::decode(&bytes).is_err());
     let mut bytes = sample().encode();
     bytes[1] |= 0x80;

@@ -7,10 +7,11 @@
 
 use argosy_base::{Lsn, Pointer, SegmentNumber};
 
+use crate::addresses::name_of;
 use crate::cache::CacheKey;
 use crate::edit::LogSegment;
 use crate::filter::KeyHash;
-use crate::level::{Form, OwnedEntry, tree};
+use crate::level::{Form, OwnedEntry, medium, tree};
 use crate::log::{LogSource, ValueRef, read_value};
 use crate::read::{Located, ReadView, Reading, VersionLog, leaf_home};
 
@@ -112,6 +113,11 @@ impl ReadView {
         value_len: u32,
         reading: &Reading,
     ) -> Result<Vec<u8>, NotInMemory> {
+        if let Some(entry) = self.version.medium_log().get(&at.segment()) {
+            let of = (name_of(&self.version, &entry.segment), entry.segment.len);
+            let value = medium::value_in_memory(of, (at.offset(), value_len), key, &reading.cache);
+            return value.ok_or(NotInMemory);
+        }
         let cached = CacheKey::Value {
             region: reading.region,
             at,

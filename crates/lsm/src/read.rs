@@ -11,7 +11,8 @@
 //! [`ReadView::levels_lsn`] tells.
 //!
 //! A value that lies in a log is read from the log's window while it is there, afterwards through
-//! the cache from the device.
+//! the cache from the device; one of the medium log always through the cache, which
+//! keeps pages of it.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -21,12 +22,14 @@ use argosy_base::{AddressMode, KeyRange, Lsn, Pointer, RegionId, SegmentNumber};
 use argosy_device::DeviceError;
 use argosy_engine::EngineError;
 
+use crate::addresses::name_of;
 use crate::cache::{CacheKey, NodeCache};
 use crate::compaction::sources::{
     MemtableDownSource, MemtableSource, NO_TREE, RunReading, RunSource,
 };
 use crate::edit::LogSegment;
 use crate::filter::KeyHash;
+use crate::level::medium;
 use crate::level::tree::{self, LeafHome};
 use crate::level::{
     Entry, Form, LevelError, OwnedEntry, ReadAhead, ReadAt, SegmentName, SegmentReader,
@@ -295,13 +298,34 @@ impl ReadView {
         }
     }
 
-    fn logged_value(
+    /// The value that `wanted` says, if the cache has it. A miss is not counted.
+    pub(crate) fn cached_value(&self, wanted: &ValueRef<'_>, reading: &Reading) -> Option<Vec<u8>> {
+        let ValueRef { at, value_len, key } = *wanted;
+        match self.version.medium_log().get(&at.segment()) {
+            Some(entry) => {
+                let of = (name_of(&self.version, &entry.segment), entry.segment.len);
+                medium::value_in_memory(of, (at.offset(), value_len), key, &reading.cache)
+            }
+            None => {
+                let value = reading.cache.value_in_memory(reading.value_key(at))?;
+                Some(value.to_vec())
+            }
+        }
+    }
+
+    pub(crate) fn logged_value(
         &self,
         key: &[u8],
         at: Pointer,
         value_len: u32,
         reading: &Reading,
     ) -> Result<Vec<u8>, EngineError> {
+        if let Some(entry) = self.version.medium_log().get(&at.segment()) {
+            let of = (name_of(&self.version, &entry.segment), entry.segment.len);
+            let place = (at.offset(), value_len);
+            let cache = Some(&*reading.cache);
+            return Ok(medium::read_value(of, &*entry.stored, place, key, cache)?);
+        }
         if let Some(value) = reading.cache.value(reading.value_key(at)) {
             return Ok(value.to_vec());
         }

@@ -6,12 +6,13 @@
 //!
 //! - the leaves in which it begins ([`warm`]), through the cache;
 //! - from the first value on that is not in memory, those of the pairs that follow: as many as its caller
-//!   said that it will take ([`Scan::expect`]), or more each time, if it said nothing.
+//!   said that it will take ([`Scan::expect`]), or more each time, if it said nothing. Of the medium log,
+//!   whose values are in order, pages are read, each once.
 //!
 //! What goes on in order, leaf after leaf of a run, is read ahead by the
 //! [cursor](crate::level::cursor) of that run.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -19,8 +20,9 @@ use argosy_base::{KeyRange, Pointer, SegmentNumber};
 use argosy_device::DeviceError;
 use argosy_engine::{EngineError, Scan};
 
+use crate::addresses::name_of;
 use crate::edit::LogSegment;
-use crate::level::{Entry, SegmentReader};
+use crate::level::{Entry, LevelError, SegmentReader, medium};
 use crate::log::{LogSource, ValueRef};
 use crate::merge::{Merge, Source};
 use crate::read::{ReadView, Reading, VersionLog, reader};
@@ -80,6 +82,7 @@ impl<const DOWN: bool> RangeScan<DOWN> {
             view: &self.view,
             reading: &self.reading,
             together: Together::default(),
+            pages: BTreeMap::new(),
         };
         let mut found = Vec::with_capacity(pairs);
         let mut bytes = 0;
@@ -97,6 +100,7 @@ impl<const DOWN: bool> RangeScan<DOWN> {
             }
         }
         batch.together.read();
+        batch.keep_pages();
         for (key, value) in found {
             match batch.value(&key, value) {
                 Ok(value) => self.ready.push_back((key, value)),
@@ -129,13 +133,13 @@ impl<const DOWN: bool> Scan for RangeScan<DOWN> {
             let value = match self.merge.entry() {
                 Entry::Tombstone => None,
                 Entry::Inline(value) => Some(value.to_vec()),
-                Entry::Pointer { at, .. } => {
-                    let cache = &self.reading.cache;
-                    let Some(value) = cache.value_in_memory(self.reading.value_key(at)) else {
+                Entry::Pointer { at, value_len } => {
+                    let wanted = ValueRef { at, value_len, key };
+                    let Some(value) = self.view.cached_value(&wanted, &self.reading) else {
                         self.look_ahead();
                         continue;
                     };
-                    Some(value.to_vec())
+                    Some(value)
                 }
             };
             let pair = value.map(|value| (key.to_vec(), value));
@@ -157,13 +161,19 @@ enum Value {
         /// The part that is read for it, unless it is in a window.
         part: Option<usize>,
     },
+    Medium {
+        at: Pointer,
+        len: u32,
+        /// The part that is its page.
+        page: Option<usize>,
+    },
 }
 
 impl Value {
     const fn len(&self) -> usize {
         match self {
             Self::Here(value) => value.len(),
-            Self::Logged { len, .. } => *len as usize,
+            Self::Logged { len, .. } | Self::Medium { len, .. } => *len as usize,
         }
     }
 }
@@ -173,6 +183,8 @@ struct Batch<'a> {
     view: &'a ReadView,
     reading: &'a Reading,
     together: Together,
+    /// Pages of the medium log: by segment and first byte, their parts and where they end.
+    pages: BTreeMap<(SegmentNumber, u32), (usize, u32)>,
 }
 
 impl Batch<'_> {
@@ -181,6 +193,19 @@ impl Batch<'_> {
         match entry {
             Entry::Tombstone => None,
             Entry::Inline(value) => Some(Value::Here(value.to_vec())),
+            Entry::Pointer { at, value_len }
+                if self.view.version.medium_log().contains_key(&at.segment()) =>
+            {
+                let wanted = ValueRef { at, value_len, key };
+                Some(match self.view.cached_value(&wanted, self.reading) {
+                    Some(value) => Value::Here(value),
+                    None => Value::Medium {
+                        at,
+                        len: value_len,
+                        page: self.want_page(at, value_len),
+                    },
+                })
+            }
             Entry::Pointer { at, value_len } => {
                 let cached = self.reading.cache.value(self.reading.value_key(at));
                 Some(match cached {
@@ -209,9 +234,62 @@ impl Batch<'_> {
         Some(self.together.want(stored, value.first_read(geometry)))
     }
 
+    /// Has the page of a medium value read with the others.
+    fn want_page(&mut self, at: Pointer, value_len: u32) -> Option<usize> {
+        let number = at.segment();
+        let entry = self.view.version.medium_log().get(&number)?;
+        let page = medium::pages(at.offset(), value_len, entry.segment.len)?;
+        let together = &mut self.together;
+        let known = self.pages.entry((number, page.start));
+        let (part, _) = *known.or_insert_with(|| {
+            let part = together.want(&entry.stored, page.clone());
+            (part, page.end)
+        });
+        Some(part)
+    }
+
+    /// Puts the pages that were read into the cache.
+    fn keep_pages(&self) {
+        for ((number, from), (part, to)) in &self.pages {
+            let entry = self.view.version.medium_log().get(number);
+            let entry = entry.expect("it was looked up in this version");
+            let name = name_of(&self.view.version, &entry.segment);
+            let read = self.together.part(*part, *from, (to - from) as usize);
+            if let Some(Ok(bytes)) = read.map(|part| part.bytes)
+                && let Some(key) = medium::page_key(name, &(*from..*to))
+            {
+                self.reading.cache.keep_page(key, bytes.into());
+            }
+        }
+    }
+
+    /// A medium value, out of its page.
+    fn medium_value(
+        &self,
+        key: &[u8],
+        (at, len): (Pointer, u32),
+        part: usize,
+    ) -> Option<Result<Vec<u8>, LevelError>> {
+        let entry = self.view.version.medium_log().get(&at.segment())?;
+        let name = name_of(&self.view.version, &entry.segment);
+        let record = medium::record_len(len as usize);
+        let read = self.together.part(part, at.offset(), record)?;
+        Some(match read.bytes {
+            Ok(record) => medium::value_in(name, at.offset(), key, record).map(<[u8]>::to_vec),
+            Err(error) => Err(LevelError::Device(error.clone())),
+        })
+    }
+
     fn value(&self, key: &[u8], value: Value) -> Result<Vec<u8>, EngineError> {
         match value {
             Value::Here(value) => Ok(value),
+            Value::Medium { at, len, page } => {
+                let read = page.and_then(|page| self.medium_value(key, (at, len), page));
+                match read {
+                    Some(value) => Ok(value?),
+                    None => self.view.logged_value(key, at, len, self.reading),
+                }
+            }
             Value::Logged { at, len, part } => {
                 let wanted = ValueRef {
                     at,

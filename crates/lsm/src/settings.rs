@@ -19,7 +19,8 @@ pub enum Placement {
     InPlace,
     /// Every value in the large log.
     Separated,
-    /// Small and medium pairs in the leaves, large ones in the large log.
+    /// Small pairs in the leaves, large ones in the large log; medium ones in the medium log until they
+    /// come to the last level, and then in the leaves.
     #[default]
     Hybrid,
 }
@@ -91,6 +92,12 @@ pub struct Settings {
     pub flush_interval: Duration,
     /// How many segment numbers are reserved by one edit.
     pub number_block: u64,
+    /// What the medium log may take on the device, in hundredths of what the levels take, beside as many
+    /// memtables as L1 has runs: beyond, levels are merged earlier. 0: there is no medium log.
+    pub medium_log_percent: u32,
+    /// Levels from which on flushes put values into the medium log. With less than 3, none between spares
+    /// rewriting them.
+    pub medium_levels_min: usize,
     /// What a compaction takes of a level. May change from one opening to the next: levels that were
     /// made in the other way are read as they are, until they are merged.
     pub compaction: Compaction,
@@ -127,6 +134,8 @@ impl Default for Settings {
             large_bytes: 1000,
             flush_interval: Duration::from_secs(1),
             number_block: 1024,
+            medium_log_percent: 50,
+            medium_levels_min: 3,
             compaction: Compaction::Partial,
             max_space_amplification: 150,
             space_floor_bytes: None,
@@ -172,7 +181,7 @@ impl Settings {
     /// what frees space:
     ///
     /// - the flush of one memtable: its bytes, an eighth for indexes and filters, and the segment
-    ///   that is not full at the end;
+    ///   that is not full at the end, here and in the medium log;
     /// - a merge of the few segments that it reads on a full device, and as many that are left
     ///   clipped until the next merge has consumed the rest of them.
     ///
@@ -181,7 +190,7 @@ impl Settings {
     #[must_use]
     pub fn reserve_segments(&self, regions: usize) -> u32 {
         const MERGE: usize = 2 * crate::db::FULL_PART_MAX;
-        let flush = (self.l0_bytes + self.l0_bytes / 8) / self.segment_bytes + 1;
+        let flush = (self.l0_bytes + self.l0_bytes / 8) / self.segment_bytes + 2;
         let reserve = 2 * (flush + MERGE) * regions.max(1);
         u32::try_from(reserve).unwrap_or(u32::MAX)
     }
@@ -199,6 +208,18 @@ impl Settings {
     pub fn space_floor(&self) -> u64 {
         let derived = 8 * self.segment_bytes as u64;
         self.space_floor_bytes.unwrap_or(derived)
+    }
+
+    /// Bytes that the medium log may take where the levels take `level_bytes`.
+    pub(crate) fn medium_log_bound(&self, level_bytes: u64) -> u64 {
+        if self.medium_log_percent == 0 {
+            return 0;
+        }
+        let share = u128::from(level_bytes) * u128::from(self.medium_log_percent) / 100;
+        let runs = (self.l1_runs + self.memtables_max) * self.l0_bytes;
+        u64::try_from(share)
+            .unwrap_or(u64::MAX)
+            .saturating_add(runs as u64)
     }
 
     /// Bytes that the logs of its memtables may take.

@@ -109,6 +109,7 @@ fn kinds(version: &Version) -> [usize; 3] {
             Form::SelfContained => 0,
             Form::Leaves => 1,
             Form::Index(_) => 2,
+            Form::Medium => unreachable!("it is of no level"),
         }] += 1;
     }
     kinds

@@ -13,12 +13,15 @@ use argosy_coordinator::{ClusterId, ClusterMap, Region, Replication};
 use argosy_device::{AnonymousWindows, Crash, FormatOptions, MemoryDevice, Store, StoreSettings};
 use argosy_fabric::SimWorld;
 use argosy_lsm::Settings;
+use argosy_lsm::db::Stats;
 use argosy_server::activity::Ledger;
 use argosy_server::node::{LinkSettings, MemoryParts, Node, NodeSettings, World};
 use argosy_server::service::{ReplySink, Response};
 
 use crate::clock::SimClock;
-use crate::coverage::{ADOPTIONS, Coverage, PROMOTIONS, mode_of};
+use crate::coverage::{
+    ADOPTIONS, Coverage, MEDIUM_FREED, MEDIUM_PLACED, MEDIUM_WRITTEN, PROMOTIONS, mode_of,
+};
 use crate::mortal::{Mortal, MortalDevice, MortalFabric, MortalWindows};
 use crate::objects::Objects;
 use crate::plan::{Plan, SERVERS, WorldKind};
@@ -424,10 +427,12 @@ impl Cluster {
             if let Some(stats) = node.builder_stats(region.id) {
                 coverage.add("flushes of backups", stats.flushes);
                 coverage.add("compactions of backups", stats.compactions);
+                count_medium(coverage, mode, &stats);
             }
             let Some(stats) = node.engine_stats(region.id) else {
                 continue;
             };
+            count_medium(coverage, mode, &stats);
             coverage.add("flushes", stats.flushes);
             coverage.add("compactions", stats.compactions);
             coverage.add("moves", stats.moves);
@@ -517,4 +522,11 @@ fn map(plan: &Plan, objects: &Objects) -> ClusterMap {
     let map = ClusterMap::new(ClusterId(1), replication, servers, regions);
     map.expect("a valid map")
         .with_addresses(plan.engine.addresses)
+}
+
+/// What became of medium pairs where levels are built.
+fn count_medium(coverage: &mut Coverage, mode: usize, stats: &Stats) {
+    coverage.add(MEDIUM_WRITTEN[mode], stats.medium_written);
+    coverage.add(MEDIUM_PLACED[mode], stats.medium_placed);
+    coverage.add(MEDIUM_FREED[mode], stats.medium_freed);
 }

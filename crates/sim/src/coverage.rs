@@ -8,7 +8,7 @@ use argosy_lsm::Settings;
 use argosy_lsm::settings::Compaction;
 
 /// What must have happened at least once in a run of many seeds.
-pub const NEEDED: [&str; 57] = [
+pub const NEEDED: [&str; 58] = [
     "operations",
     "forwarded operations",
     "conditions that failed",
@@ -58,6 +58,7 @@ pub const NEEDED: [&str; 57] = [
     "bytes caught up",
     "adoptions",
     "segments compared",
+    "medium segments compared",
     "pointers rewritten",
     "writes refused for space",
     "deletes on a full device",
@@ -93,7 +94,43 @@ pub const ADOPTIONS: [&str; 8] = [
     "adoptions (build-index, whole-level, rewrite)",
 ];
 
-/// The place of a mode in [`PROMOTIONS`] and [`ADOPTIONS`].
+/// Values that flushes put into the medium log, by [mode](mode_of); with build-index, backups' too.
+pub const MEDIUM_WRITTEN: [&str; 8] = [
+    "medium values put apart (send-index, partial, logical)",
+    "medium values put apart (send-index, partial, rewrite)",
+    "medium values put apart (send-index, whole-level, logical)",
+    "medium values put apart (send-index, whole-level, rewrite)",
+    "medium values put apart (build-index, partial, logical)",
+    "medium values put apart (build-index, partial, rewrite)",
+    "medium values put apart (build-index, whole-level, logical)",
+    "medium values put apart (build-index, whole-level, rewrite)",
+];
+
+/// Values that merges took out of the medium log, likewise.
+pub const MEDIUM_PLACED: [&str; 8] = [
+    "medium values put in place (send-index, partial, logical)",
+    "medium values put in place (send-index, partial, rewrite)",
+    "medium values put in place (send-index, whole-level, logical)",
+    "medium values put in place (send-index, whole-level, rewrite)",
+    "medium values put in place (build-index, partial, logical)",
+    "medium values put in place (build-index, partial, rewrite)",
+    "medium values put in place (build-index, whole-level, logical)",
+    "medium values put in place (build-index, whole-level, rewrite)",
+];
+
+/// Segments of the medium log that merges freed, likewise.
+pub const MEDIUM_FREED: [&str; 8] = [
+    "medium segments freed (send-index, partial, logical)",
+    "medium segments freed (send-index, partial, rewrite)",
+    "medium segments freed (send-index, whole-level, logical)",
+    "medium segments freed (send-index, whole-level, rewrite)",
+    "medium segments freed (build-index, partial, logical)",
+    "medium segments freed (build-index, partial, rewrite)",
+    "medium segments freed (build-index, whole-level, logical)",
+    "medium segments freed (build-index, whole-level, rewrite)",
+];
+
+/// The place of a mode in [`PROMOTIONS`], [`ADOPTIONS`] and what is counted of medium pairs.
 #[must_use]
 pub fn mode_of(builds: bool, engine: &Settings) -> usize {
     let whole = engine.compaction == Compaction::WholeLevel;
@@ -103,7 +140,14 @@ pub fn mode_of(builds: bool, engine: &Settings) -> usize {
 
 /// Everything that must have happened.
 fn needed() -> impl Iterator<Item = &'static str> {
-    NEEDED.into_iter().chain(PROMOTIONS).chain(ADOPTIONS)
+    let modes = [
+        PROMOTIONS,
+        ADOPTIONS,
+        MEDIUM_WRITTEN,
+        MEDIUM_PLACED,
+        MEDIUM_FREED,
+    ];
+    NEEDED.into_iter().chain(modes.into_iter().flatten())
 }
 
 /// Runs that ended early, since a copy that had been away had no room for what it had to fetch

@@ -17,7 +17,7 @@ use argosy_base::{
 };
 use argosy_engine::EngineError;
 use argosy_lsm::addresses::has_pointers;
-use argosy_lsm::edit::Edit;
+use argosy_lsm::edit::{Edit, MEDIUM_LOG};
 use argosy_server::node::CopyState;
 
 use crate::asks::{Ask, Target};
@@ -179,6 +179,11 @@ impl Run {
                 ));
             }
         }
+        let added = first.checkpoint.added.iter();
+        let medium = added.filter(|(level, ..)| *level == MEDIUM_LOG).count();
+        self.cluster
+            .coverage
+            .add("medium segments compared", medium as u64);
         // The primary comes first: its bytes are those that are durable everywhere.
         for (number, len, checksum) in parts(&first, self.plan.engine.addresses) {
             let mut bytes: Option<Vec<u8>> = None;

@@ -159,6 +159,7 @@ impl Plan {
             space_floor_bytes: floor,
             ..engine(&mut random)
         };
+        let engine = with_medium_pairs(engine, &mut Random::new(seed, 11));
         let episodes = episodes(kind, &mut random);
         let calm: usize = episodes.iter().map(|episode| episode.calm_ops).sum();
         let objects = random.between(30, 220).max(4 * regions);
@@ -190,7 +191,6 @@ impl Plan {
 }
 
 fn engine(random: &mut Random) -> Settings {
-    const KIB: usize = 1 << 10;
     let (segment, window) = random.pick(&[
         (24 * KIB, 8 * KIB),
         (24 * KIB, 12 * KIB),
@@ -226,6 +226,25 @@ fn engine(random: &mut Random) -> Settings {
         compaction_part_bytes: (segment * random.between(1, 4)) as u64,
         step_bytes: random.between(4, 32) * KIB,
         ..Settings::default()
+    }
+}
+
+const KIB: usize = 1 << 10;
+
+/// In two of five seeds most pairs are medium, and there are levels enough to put them apart.
+fn with_medium_pairs(engine: Settings, random: &mut Random) -> Settings {
+    if !random.chance(40) {
+        return engine;
+    }
+    Settings {
+        placement: Placement::Hybrid,
+        small_bytes: random.pick(&[16, 40]),
+        medium_log_percent: random.pick(&[10, 50, 1000]),
+        medium_levels_min: random.pick(&[1, 2, 3]),
+        l0_bytes: random.between(4, 10) * KIB,
+        growth_factor: 2,
+        l1_runs: engine.l1_runs.min(2),
+        ..engine
     }
 }
 

@@ -57,6 +57,7 @@ impl Bench {
             placement: system.placement.engine(),
             addresses: system.addresses,
             growth_factor: self.growth_factor,
+            medium_log_percent: self.medium_log_percent(),
             compaction: system.compaction.engine(),
             ..default
         }
@@ -75,12 +76,14 @@ impl Bench {
             None => {
                 let settings = self.engine_settings(system);
                 format!(
-                    "l0_bytes={} memtables_max={} cache_bytes={} growth_factor={} node_bytes={} \
+                    "l0_bytes={} memtables_max={} cache_bytes={} growth_factor={} \
+                     medium_log_percent={} node_bytes={} \
                      placement={} compaction={} direct I/O, no compression, log synced every {} ms and at the end",
                     settings.l0_bytes,
                     settings.memtables_max,
                     settings.cache_bytes,
                     settings.growth_factor,
+                    settings.medium_log_percent,
                     settings.node_bytes,
                     system.placement.name(),
                     system.compaction.name(),

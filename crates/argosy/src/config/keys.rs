@@ -19,7 +19,7 @@ const fn key(section: &'static str, name: &'static str, about: &'static str) -> 
 }
 
 /// All keys. A test keeps this table and the types that are deserialised in step.
-pub const KEYS: [Key; 22] = [
+pub const KEYS: [Key; 23] = [
     key("server", "id", "This server's number in the region map."),
     key("server", "data-dir", "Where the device and the lock lie."),
     key("resp", "addr", "Where the Redis protocol is spoken."),
@@ -83,6 +83,11 @@ pub const KEYS: [Key; 22] = [
         "storage",
         "growth-factor",
         "How many times larger a level is than the one above.",
+    ),
+    key(
+        "storage",
+        "medium-log-percent",
+        "What the medium log may take, in hundredths of what the levels take; 0: there is none.",
     ),
     key(
         "storage",

@@ -269,6 +269,7 @@ fn contradiction(
     let engine = argosy_lsm::Settings {
         placement: storage.placement.engine(),
         growth_factor: storage.growth_factor,
+        medium_log_percent: storage.medium_log_percent,
         compaction: storage.compaction.engine(),
         max_space_amplification: storage.max_space_amplification.0,
         node_bytes: storage.node_bytes.bytes(),

@@ -173,7 +173,8 @@ impl Default for MemorySection {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Placement {
-    /// Small and medium pairs in the leaves, large ones in the large log.
+    /// Small pairs in the leaves, large ones in the large log, medium ones in the medium log until they come
+    /// to the last level.
     #[default]
     Hybrid,
     /// Every value in the leaves.
@@ -248,6 +249,9 @@ pub struct StorageSection {
     pub placement: Placement,
     /// How many times larger a level is than the one above.
     pub growth_factor: u32,
+    /// What the medium log of a region may take on the device, in hundredths of what its levels take,
+    /// before levels are merged earlier; 0: medium pairs are in the leaves of all levels.
+    pub medium_log_percent: u32,
     /// What a compaction takes of a level; a region's primary decides, so equal on all servers.
     pub compaction: Compaction,
     /// What a region may take on the device, as a factor of what lives in it, beside a floor: beyond,
@@ -267,6 +271,7 @@ impl Default for StorageSection {
             l0_per_replica: false,
             placement: Placement::default(),
             growth_factor: 8,
+            medium_log_percent: 50,
             compaction: Compaction::default(),
             max_space_amplification: Factor(150),
             node_bytes: Size(4 << 10),

@@ -68,6 +68,7 @@ pub(super) fn show(dir: &Path, sections: &[Section], common: &Common) -> Result<
             }
             if !asked(Section::Logs) {
                 version.logs.clear();
+                version.medium_log.clear();
             }
         }
     }
@@ -298,5 +299,24 @@ fn print_version(version: &VersionView, asked: &dyn Fn(Section) -> bool) {
                 log.referenced
             ));
         }
+    }
+    if asked(Section::Logs) && !version.medium_log.is_empty() {
+        print_medium_log(version);
+    }
+}
+
+fn print_medium_log(version: &VersionView) {
+    say("  medium log  number  device    bytes   values  referenced  from .. to");
+    for medium in &version.medium_log {
+        let to = medium.to.as_ref().map_or("end", |to| to.text.as_str());
+        say(&format!(
+            "  {:>18} {:>7} {:>8} {:>8} {:>11}  {} .. {to}",
+            medium.number,
+            medium.device_segment,
+            medium.bytes,
+            medium.values,
+            medium.referenced,
+            medium.from.text
+        ));
     }
 }

@@ -115,6 +115,7 @@ pub(super) struct VersionView {
     pub(super) mark: u64,
     pub(super) digest: String,
     pub(super) levels: Vec<LevelView>,
+    pub(super) medium_log: Vec<MediumView>,
     pub(super) trees: Vec<TreeView>,
     pub(super) logs: Vec<LogView>,
 }
@@ -147,6 +148,21 @@ pub(super) struct LevelView {
     pub(super) from: KeyView,
     pub(super) to: Option<KeyView>,
     pub(super) log_refs: Vec<(u64, u64)>,
+}
+
+/// A segment of the medium log.
+#[derive(Serialize)]
+pub(super) struct MediumView {
+    pub(super) number: u64,
+    pub(super) device_segment: u32,
+    pub(super) epoch: u32,
+    pub(super) bytes: u32,
+    pub(super) checksum: String,
+    pub(super) values: u32,
+    pub(super) from: KeyView,
+    pub(super) to: Option<KeyView>,
+    /// Bytes of pairs that levels point to in it.
+    pub(super) referenced: u64,
 }
 
 /// A key: its bytes, and what a person can read of them.
@@ -282,6 +298,7 @@ impl RegionView {
                 mark: version.mark().0,
                 digest: format!("{:016x}", version.levels_digest()),
                 levels: level_views(version),
+                medium_log: medium_views(version),
                 trees: tree_views(version),
                 logs: log_views(version, ends),
             }),
@@ -328,6 +345,26 @@ fn level_views(version: &argosy_lsm::Version) -> Vec<LevelView> {
                 from: KeyView::of(&segment.range.from),
                 to: segment.range.to.as_deref().map(KeyView::of),
                 log_refs: refs.map(|(number, bytes)| (number.0, *bytes)).collect(),
+            }
+        })
+        .collect()
+}
+
+fn medium_views(version: &argosy_lsm::Version) -> Vec<MediumView> {
+    let entries = version.medium_log().values();
+    entries
+        .map(|entry| {
+            let segment = &entry.segment;
+            MediumView {
+                number: segment.number.0,
+                device_segment: entry.stored.place().0,
+                epoch: segment.epoch.0,
+                bytes: segment.len,
+                checksum: format!("{:08x}", segment.checksum),
+                values: segment.entries,
+                from: KeyView::of(&segment.range.from),
+                to: segment.range.to.as_deref().map(KeyView::of),
+                referenced: version.log_refs(segment.number),
             }
         })
         .collect()

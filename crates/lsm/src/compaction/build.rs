@@ -19,7 +19,9 @@
 //! more pairs are merged. The nodes of a segment get their parents when the segment has its
 //! place, so segments are offered bottom-up.
 //!
-//! Tombstones are left out where no run below the target may hold their key.
+//! Tombstones are left out where no run below the target may hold their key. A flush may put medium values
+//! in segments of their own, and a merge into the last level takes them in place again
+//! ([`medium`](super::medium)).
 //!
 //! Reading may block the calling thread: sources read ahead in long reads. Invariant: outputs are
 //! in key order without overlap, each stands for its first key up to its last, and until an edit
@@ -33,6 +35,8 @@ use argosy_base::{AddressMode, Epoch, KeyRange, Pointer, RegionId, SegmentNumber
 use argosy_device::Purpose;
 use argosy_engine::{EngineError, Observer, SealedSegment};
 
+use super::below::Below;
+use super::values::{Finished, Turned, Values};
 use crate::addresses::as_high_bits;
 use crate::edit::LevelSegment;
 use crate::level::builder::Geometry;
@@ -40,10 +44,10 @@ use crate::level::tree_builder::{TreeBuilder, TreeStep};
 use crate::level::{BuiltSegment, Entry, Form, SegmentBuilder, SegmentName, Tree};
 use crate::merge::Source;
 use crate::storage::{Storage, StoredSegment};
-use crate::version::{LevelEntry, Version};
+use crate::version::Version;
 
 /// Most finished segments whose bytes are kept: one that is being written, one that is being
-/// shipped, and one that was just finished.
+/// shipped, and one that was just finished. A medium segment may come on top that ends with the last.
 pub const HELD_MAX: usize = 3;
 
 /// What a step of a build may use.
@@ -139,6 +143,7 @@ pub struct Build<S> {
     source: S,
     target: Target,
     below: Below,
+    values: Values,
     builder: Option<SegmentBuilder>,
     /// The index over the finished leaf segments, of a tree.
     tree: Option<TreeBuilder>,
@@ -148,6 +153,8 @@ pub struct Build<S> {
     last_key: Option<Vec<u8>>,
     /// Finished, but without a place on the device.
     unplaced: Option<BuiltSegment>,
+    /// There was none for a medium segment.
+    no_room: bool,
     held: VecDeque<Held>,
     outputs: Vec<LevelSegment>,
     merged_bytes: u64,
@@ -174,11 +181,19 @@ impl<S: Source> Build<S> {
             below,
             builder: None,
             unplaced: None,
+            no_room: false,
+            values: Values::Stay,
             held: VecDeque::new(),
             outputs: Vec::new(),
             merged_bytes: 0,
             dropped: 0,
         }
+    }
+
+    /// The same, with medium values where `values` says.
+    #[must_use]
+    pub fn with(self, values: Values) -> Self {
+        Self { values, ..self }
     }
 
     /// Does a bounded piece of the work.
@@ -198,6 +213,9 @@ impl<S: Source> Build<S> {
         if self.unplaced.is_none() && self.held.len() < HELD_MAX && grown != Grown::Waiting {
             moved |= self.merge(tools)?;
         }
+        if self.no_room {
+            return Ok(Stepped::DeviceFull);
+        }
         Ok(match (self.is_done(), moved) {
             (true, _) => Stepped::Done,
             (false, true) => Stepped::Progress,
@@ -210,6 +228,7 @@ impl<S: Source> Build<S> {
     pub fn is_done(&self) -> bool {
         self.source.key().is_none()
             && self.builder.is_none()
+            && !self.values.is_open()
             && self.unplaced.is_none()
             && self.held.is_empty()
             && self.tree.as_ref().is_none_or(TreeBuilder::is_done)
@@ -224,7 +243,8 @@ impl<S: Source> Build<S> {
         Some(Tree { root, ..tree })
     }
 
-    /// The finished segments: those with pairs in key order, index segments of a tree in between.
+    /// The finished segments: those with pairs in key order, index segments of a tree in between, and
+    /// medium segments.
     #[must_use]
     pub fn outputs(&self) -> &[LevelSegment] {
         &self.outputs
@@ -250,6 +270,12 @@ impl<S: Source> Build<S> {
             }
             None => Ok(false),
         }
+    }
+
+    /// Values that went to the medium log, or came from there; and bytes of it that were read.
+    #[must_use]
+    pub fn medium_values(&self) -> (u64, u64) {
+        self.values.totals()
     }
 
     /// Offers finished segments and lets go of those that are written and taken.
@@ -302,6 +328,7 @@ impl<S: Source> Build<S> {
         let mut bytes = 0;
         while bytes < tools.step_bytes {
             let Some(key) = self.source.key() else {
+                self.end_medium();
                 if let Some(builder) = self.builder.take() {
                     self.unplaced = Some(self.finish(builder, tools)?);
                     self.place(tools)?;
@@ -312,6 +339,19 @@ impl<S: Source> Build<S> {
             let entry = match self.target.pointers {
                 Pointers::ToPlaces => with_place(self.source.entry(), tools.storage.head())?,
                 Pointers::Numbers | Pointers::Places => self.source.entry(),
+            };
+            let cost = value_bytes(&entry);
+            let entry = match self.values.turn(key, entry, self.target, tools)? {
+                Turned::Entry(entry) => entry,
+                Turned::Waits => break,
+                Turned::NoRoom => {
+                    self.no_room = true;
+                    break;
+                }
+                Turned::Full(finished) => {
+                    self.hold(*finished);
+                    return Ok(true);
+                }
             };
             if entry == Entry::Tombstone && !self.below.may_hold(key) {
                 self.dropped += 1;
@@ -328,14 +368,18 @@ impl<S: Source> Build<S> {
                 };
                 if !builder.add(key, entry) {
                     let full = self.builder.take().expect("it was there a moment ago");
+                    if self.target.pointers != Pointers::Numbers {
+                        self.end_medium();
+                    }
                     self.unplaced = Some(self.finish(full, tools)?);
                     self.place(tools)?;
                     // The pair that did not fit begins the next segment, in the next step.
                     return Ok(true);
                 }
             }
-            bytes += key.len() + value_bytes(&entry) + PAIR_OVERHEAD;
+            bytes += key.len() + cost.max(value_bytes(&entry)) + PAIR_OVERHEAD;
             self.source.advance()?;
+            self.values.advanced();
         }
         self.merged_bytes += bytes as u64;
         Ok(bytes > 0)
@@ -351,8 +395,9 @@ impl<S: Source> Build<S> {
             return Ok(builder.finish());
         }
         let head = tools.storage.head();
+        let known = |high| head.resolve(Pointer::new(high, 0)).map(Pointer::segment);
         builder
-            .finish_with(|high| head.resolve(Pointer::new(high, 0)).map(Pointer::segment))
+            .finish_with(|high| self.values.number_of(high).or_else(|| known(high)))
             .map_err(|high| EngineError::Corrupt {
                 segment: high,
                 offset: 0,
@@ -365,7 +410,15 @@ impl<S: Source> Build<S> {
         for segment in self.outputs.drain(..) {
             storage.abandon(segment.number);
         }
+        self.values.abandon(storage);
         self.held.clear();
+    }
+
+    /// Finishes the medium segment that is being filled.
+    fn end_medium(&mut self) {
+        if let Some(finished) = self.values.end() {
+            self.hold(finished);
+        }
     }
 
     /// Gives the finished segment a place and begins to write it. Returns false where the device
@@ -382,19 +435,26 @@ impl<S: Source> Build<S> {
             .unplaced
             .take()
             .expect("a segment is waiting for its place");
-        let segment = described(&built);
+        let number = built.name.number;
         if let Some(tree) = &mut self.tree {
             let nodes = std::mem::take(&mut built.nodes);
             let high_bits = match self.target.pointers {
-                Pointers::Numbers => segment.number,
+                Pointers::Numbers => number,
                 Pointers::ToPlaces | Pointers::Places => as_high_bits(stored.place()),
             };
-            self.numbers.insert(high_bits, segment.number);
-            tree.placed(built.form, (segment.number, high_bits), nodes);
+            self.numbers.insert(high_bits, number);
+            tree.placed(built.form, (number, high_bits), nodes);
             if built.form == Form::Leaves {
-                self.last_key = Some(built.last_key);
+                self.last_key = Some(built.last_key.clone());
             }
         }
+        self.hold((built, stored));
+        Ok(true)
+    }
+
+    /// Begins to write a finished segment, and keeps it until it is written and taken.
+    fn hold(&mut self, (built, stored): Finished) {
+        let segment = described(&built);
         let bytes = Arc::new(built.bytes);
         let len = bytes.len();
         stored.write(0, Arc::clone(&bytes), 0..len);
@@ -409,7 +469,6 @@ impl<S: Source> Build<S> {
             offered: false,
         });
         self.outputs.push(segment);
-        Ok(true)
     }
 }
 
@@ -474,42 +533,5 @@ fn described(built: &BuiltSegment) -> LevelSegment {
         range: KeyRange::new(built.first_key.clone(), Some(successor(&built.last_key))),
         log_refs: built.log_refs.clone(),
         form: built.form,
-    }
-}
-
-/// The runs below a target, asked in rising key order whether they may hold a key.
-#[derive(Debug, Default)]
-pub struct Below {
-    /// Per run: its segments, and the first of them that does not end before the last key asked.
-    runs: Vec<(Vec<LevelEntry>, usize)>,
-}
-
-impl Below {
-    /// The runs of `version` in `level` and below, as far as they have keys of `range`.
-    #[must_use]
-    pub fn new(version: &Version, level: u8, range: &KeyRange) -> Self {
-        let runs = version.runs();
-        Self {
-            runs: runs
-                .filter(|(number, _)| *number >= level)
-                .map(|(_, run)| (run.overlapping(range).to_vec(), 0))
-                .filter(|(segments, _)| !segments.is_empty())
-                .collect(),
-        }
-    }
-
-    /// Whether a run may hold `key`, which is not below the last key asked for.
-    fn may_hold(&mut self, key: &[u8]) -> bool {
-        self.runs.iter_mut().any(|(segments, at)| {
-            while let Some(entry) = segments.get(*at) {
-                let range = &entry.segment.range;
-                if range.to.as_ref().is_some_and(|to| to.as_slice() <= key) {
-                    *at += 1;
-                    continue;
-                }
-                return range.from.as_slice() <= key;
-            }
-            false
-        })
     }
 }

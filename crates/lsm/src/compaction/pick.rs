@@ -12,6 +12,8 @@
 //! 3. The part is widened to the bounds of the segments that it overlaps below, so that those are
 //!    consumed whole and only the upper level is clipped.
 //! 4. Segments that overlap nothing are moved instead: only the manifest changes.
+//! 5. Where the medium log is too long and no level is full, a part that points into it is merged, of
+//!    the lowest level but one if that has any: into the last level, where values are in place.
 //!
 //! Invariants: the range of a merge cuts no segment of the lower level, and in L1 it means all
 //! runs (a part of L1 is one key range of *all* its runs), so that below a key there are only older
@@ -37,6 +39,8 @@ pub struct Piece<'a> {
     pub tombstones: bool,
     /// Whether it is part of a tree, which cannot be moved in parts.
     pub in_tree: bool,
+    /// Bytes of pairs that it points to in the medium log.
+    pub medium: u64,
 }
 
 /// The sorted runs of a level, oldest first, each sorted by range.
@@ -75,6 +79,8 @@ pub struct Policy {
     pub pack_bytes: u64,
     /// How many of them at a time.
     pub pack_segments: usize,
+    /// The medium log is to become shorter, by merges that write so many bytes at most.
+    pub drain: Option<u64>,
     /// In this level parts and neighbours are looked for from this key on: before it they found no room,
     /// or won nothing. Parts begin anew where there are none behind it.
     pub behind: Option<(u8, Vec<u8>)>,
@@ -122,7 +128,8 @@ pub enum Choice {
 pub fn pick(shape: &Shape<'_>, policy: &Policy) -> Choice {
     let wasteful = || (1..LEVELS_MAX).find(|level| policy.reclaim && is_wasteful(shape, *level));
     let Some(level) = fullest(shape, policy).or_else(wasteful) else {
-        return match policy.reclaim.then(|| packed(shape, policy)).flatten() {
+        let packed = || policy.reclaim.then(|| packed(shape, policy)).flatten();
+        return match drained(shape, policy).or_else(packed) {
             Some((level, range)) => Choice::Merge { level, range },
             None => Choice::Rest,
         };
@@ -159,6 +166,42 @@ pub(super) fn is_wasteful(shape: &Shape<'_>, level: u8) -> bool {
         && (own.iter().filter(|run| !run.is_empty()).count() > 1
             || own.iter().flatten().any(|piece| piece.tombstones)
             || deeper.iter().any(|runs| holds(runs)))
+}
+
+/// A part that points into the medium log, and whose merge puts values in place, or takes their pointers
+/// one level closer: of the lowest level that has one above the last, or else of the last, which is merged
+/// from the level above into itself.
+pub(super) fn drained(shape: &Shape<'_>, policy: &Policy) -> Option<(u8, KeyRange)> {
+    let most = policy.drain?;
+    let last = u8::try_from(shape.levels.len()).expect("there are few levels");
+    let points = |piece: &&Piece<'_>| piece.medium > 0;
+    let holds = |level: &u8| runs(shape, *level).iter().flatten().any(|p| points(&p));
+    let above = (1..last).rev().find(holds);
+    let level = above.or_else(|| (1..=last).find(holds))?;
+    let range = if level == last && last > 1 {
+        let [run] = runs(shape, last) else {
+            return None;
+        };
+        let at = run.iter().position(|piece| piece.medium > 0)?;
+        return fits(shape, last - 1, reach(run, at, at), most);
+    } else {
+        part(shape, policy, level)
+    };
+    let range = narrowed(shape, level, range, policy.segments_max);
+    fits(shape, level, range, most)
+}
+
+/// The part, if a merge of it writes `most` bytes, at most.
+fn fits(shape: &Shape<'_>, level: u8, range: KeyRange, most: u64) -> Option<(u8, KeyRange)> {
+    (output_bytes(shape, level, &range) <= most).then_some((level, range))
+}
+
+/// Bytes that a merge of `range` from `level` into the level below would write, at most.
+fn output_bytes(shape: &Shape<'_>, level: u8, range: &KeyRange) -> u64 {
+    let both = [runs(shape, level), runs(shape, level + 1)];
+    let pieces = both.iter().flat_map(|runs| runs.iter());
+    let pieces = pieces.flat_map(|run| overlapping(run, range));
+    pieces.map(|piece| piece.bytes + piece.medium).sum()
 }
 
 /// Neighbours of the lowest level that would need seven eighths of the segments that they have, at
@@ -257,8 +300,8 @@ fn runs<'s, 'a>(shape: &'s Shape<'a>, level: u8) -> &'s [Vec<Piece<'a>>] {
 }
 
 /// The segments of `level` that can be moved down: nothing older is in their own level, and they
-/// overlap nothing in the level below. Tombstones are not moved to where a merge would drop them, and
-/// leaves of a tree not without it.
+/// overlap nothing in the level below. Tombstones are not moved to where a merge would drop them, pointers
+/// into the medium log not to where one would put values in place, and leaves of a tree not without it.
 fn moves(shape: &Shape<'_>, level: u8) -> Vec<At> {
     let own = runs(shape, level);
     let Some(run) = own.iter().position(|run| !run.is_empty()) else {
@@ -279,7 +322,7 @@ fn moves(shape: &Shape<'_>, level: u8) -> Vec<At> {
         if !alone
             || in_pieces
             || piece.in_tree
-            || (bottom && piece.tombstones)
+            || (bottom && (piece.tombstones || piece.medium > 0))
             || found.len() == MOVES_MAX
         {
             break;

@@ -8,16 +8,21 @@ use super::*;
 use crate::compaction::whole::pick_whole;
 
 /// An owned segment of a script: `from-to:bytes`, `#number` where it matters, `!` with tombstones, `~`
-/// where it is of a tree.
+/// where it is of a tree, `=bytes` at the end of what it points to in the medium log.
 struct Given {
     in_tree: bool,
     range: KeyRange,
     bytes: u64,
     number: u64,
     tombstones: bool,
+    medium: u64,
 }
 
 fn given(word: &str, number: u64) -> Given {
+    let (word, medium) = match word.split_once('=') {
+        Some((word, medium)) => (word, medium.parse().unwrap()),
+        None => (word, 0),
+    };
     let (word, in_tree) = match word.strip_suffix('~') {
         Some(word) => (word, true),
         None => (word, false),
@@ -38,6 +43,7 @@ fn given(word: &str, number: u64) -> Given {
         bytes: bytes.parse().unwrap(),
         number,
         tombstones,
+        medium,
     }
 }
 
@@ -85,6 +91,7 @@ fn scripts() {
                 reclaim: number("reclaim", 0) == 1,
                 pack_bytes: number("pack", 0),
                 pack_segments: usize::try_from(number("segments", 1000)).unwrap(),
+                drain: case.args.contains_key("drain").then(|| number("drain", 0)),
                 behind: case.args.get("behind").map(|words| {
                     let level = words[0].trim_start_matches('L').parse().unwrap();
                     (level, words[1].as_bytes().to_vec())
@@ -104,6 +111,7 @@ fn scripts() {
                                         number: g.number,
                                         tombstones: g.tombstones,
                                         in_tree: g.in_tree,
+                                        medium: g.medium,
                                     })
                                     .collect()
                             })

@@ -31,7 +31,7 @@ pub fn shape(version: &Version) -> Shape<'_> {
             let runs = level.runs.iter();
             runs.map(|run| {
                 let segments = run.segments.iter();
-                segments.map(piece).collect()
+                segments.map(|entry| piece(version, entry)).collect()
             })
             .collect()
         })
@@ -39,7 +39,7 @@ pub fn shape(version: &Version) -> Shape<'_> {
     Shape { levels }
 }
 
-fn piece(entry: &LevelEntry) -> Piece<'_> {
+fn piece<'v>(version: &Version, entry: &'v LevelEntry) -> Piece<'v> {
     let segment = &entry.segment;
     Piece {
         range: &segment.range,
@@ -47,7 +47,19 @@ fn piece(entry: &LevelEntry) -> Piece<'_> {
         number: segment.number.get(),
         tombstones: segment.tombstones > 0,
         in_tree: segment.form == Form::Leaves,
+        medium: medium_bytes(version, segment),
     }
+}
+
+/// Bytes of pairs whose values `segment` points to in the medium log.
+fn medium_bytes(version: &Version, segment: &LevelSegment) -> u64 {
+    let medium = version.medium_log();
+    if medium.is_empty() {
+        return 0;
+    }
+    let refs = segment.log_refs.iter();
+    let refs = refs.filter(|(number, _)| medium.contains_key(number));
+    refs.map(|(_, bytes)| bytes).sum()
 }
 
 /// A piece of a run that a merge reads.
@@ -154,6 +166,15 @@ impl Plan {
     pub fn bytes(&self) -> u64 {
         let inputs = self.inputs.iter().flat_map(|run| &run.pieces);
         inputs.map(|input| u64::from(input.entry.segment.len)).sum()
+    }
+
+    /// Bytes of pairs that they point to in the medium log of `version`, which the plan was made from.
+    #[must_use]
+    pub fn medium_bytes(&self, version: &Version) -> u64 {
+        let inputs = self.inputs.iter().flat_map(|run| &run.pieces);
+        inputs
+            .map(|input| medium_bytes(version, &input.entry.segment))
+            .sum()
     }
 
     /// Segments that the edit takes away with all their pieces, for their references.

@@ -4,7 +4,8 @@
 //! 1. The fullest level is chosen as `pick` does; where dead values are to be found, and none is full,
 //!    one that may hide some.
 //! 2. A level that consists of one run goes down as it is where nothing is below it: only the manifest
-//!    changes. (Tombstones are not moved to the bottom, where a merge drops them.)
+//!    changes. (Tombstones are not moved to the bottom, where a merge drops them, and pointers into the
+//!    medium log are not, where it puts values in place.)
 //! 3. Otherwise everything of both levels is merged.
 //! 4. What is merged stays until the new tree is committed, so that takes as much space again. Where
 //!    the device has not so much, and where it is full, parts are merged as `pick` says: into
@@ -15,14 +16,15 @@
 
 use argosy_base::KeyRange;
 
-use super::pick::{At, Choice, Piece, Policy, Shape, fullest, is_wasteful, pick};
+use super::pick::{At, Choice, Piece, Policy, Shape, drained, fullest, is_wasteful, pick};
 use crate::edit::LEVELS_MAX;
 
 /// Chooses. See the module documentation.
 #[must_use]
 pub fn pick_whole(shape: &Shape<'_>, policy: &Policy) -> Choice {
     let wasteful = || (1..LEVELS_MAX).find(|level| policy.reclaim && is_wasteful(shape, *level));
-    let chosen = fullest(shape, policy).or_else(wasteful);
+    let drained = || drained(shape, policy).map(|(level, _)| level);
+    let chosen = fullest(shape, policy).or_else(wasteful).or_else(drained);
     let Some(level) = chosen.filter(|_| policy.whole_segments_max > 0) else {
         return pick(shape, policy);
     };
@@ -54,11 +56,13 @@ pub fn pick_whole(shape: &Shape<'_>, policy: &Policy) -> Choice {
     }
 }
 
-/// Whether a run of `level` may go where nothing is: a merge would drop no tombstone of it.
+/// Whether a run of `level` may go where nothing is: a merge would drop no tombstone of it, and put no
+/// medium value in place.
 fn may_sink(shape: &Shape<'_>, level: u8, run: &[Piece<'_>]) -> bool {
     let deeper = shape.levels.get(usize::from(level) + 1..).unwrap_or(&[]);
     let bottom = deeper.iter().flatten().all(Vec::is_empty);
-    !bottom || !run.iter().any(|piece| piece.tombstones)
+    let stays = |piece: &Piece<'_>| piece.tombstones || piece.medium > 0;
+    !bottom || !run.iter().any(stays)
 }
 
 /// Index segments that a tree over so many leaf segments has, at most, where keys are not longer than a

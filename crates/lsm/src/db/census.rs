@@ -26,6 +26,10 @@ pub(crate) struct Census {
     pub(crate) level_bytes: u64,
     /// Bytes of values that levels point to, overwritten above or not.
     pub(crate) refs: u64,
+    /// Those of them that are in the medium log.
+    pub(crate) medium_refs: u64,
+    /// Bytes of the segments of the medium log.
+    pub(crate) medium_bytes: u64,
     /// How many of these may be overwritten above, at most.
     pub(crate) stale: u64,
     /// Sealed segments of the large log all of whose values are in the levels.
@@ -50,7 +54,9 @@ impl Census {
         };
         let chain = version.log(LogKind::Large);
         let refs = |entry: &crate::version::LogEntry| version.log_refs(entry.segment.number);
-        let all_refs = chain.iter().map(refs).sum();
+        let medium = version.medium_log().keys();
+        let medium_refs = medium.map(|number| version.log_refs(*number)).sum::<u64>();
+        let all_refs = chain.iter().map(refs).sum::<u64>() + medium_refs;
         let settled = chain[..chain.len().saturating_sub(1)].iter();
         let settled: Vec<_> = settled.filter(|entry| old(&entry.segment)).collect();
         let logs = chain.len() + version.log(LogKind::Recovery).len();
@@ -61,6 +67,8 @@ impl Census {
             unsettled: (logs - settled.len()) as u64 * segment_bytes,
             level_bytes: levels.map(|level| level.bytes()).sum(),
             refs: all_refs,
+            medium_refs,
+            medium_bytes: version.medium_log().len() as u64 * segment_bytes,
             stale: stale(version, all_refs),
             settled: settled
                 .into_iter()
@@ -81,6 +89,11 @@ impl Census {
     /// Whether much of what levels point to may be overwritten above.
     pub(crate) const fn is_vague(&self) -> bool {
         self.stale * STALE_SHARE > self.refs
+    }
+
+    /// Bytes of the medium log that no level points to: merges into the last level free its segments.
+    pub(crate) const fn medium_debt(&self) -> u64 {
+        self.medium_bytes.saturating_sub(self.medium_refs)
     }
 
     /// Bytes of settled segments that no level points to.
@@ -141,7 +154,7 @@ pub(crate) fn choose(census: &Census, wanted: &Wanted<'_>, episode: &mut Episode
     }
     let settled = census.settled.iter();
     let moved = settled.filter(|segment| wanted.moved.contains(&segment.number));
-    let pending = moved.count() as u64 * census.segment_bytes;
+    let pending = moved.count() as u64 * census.segment_bytes + census.medium_debt();
     if pending >= wanted.goal || census.is_vague() {
         return Choice::Merge;
     }

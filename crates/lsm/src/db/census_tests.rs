@@ -15,6 +15,8 @@ fn census(settled: &[u64]) -> Census {
         unsettled: 0,
         level_bytes: 0,
         refs: settled.iter().sum(),
+        medium_refs: 0,
+        medium_bytes: 0,
         stale: 0,
         settled: numbered.map(settled_of).collect(),
     }

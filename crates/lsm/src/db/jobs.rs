@@ -23,14 +23,17 @@ use super::space::Space;
 use super::stats::Counts;
 use super::trim::{LastLsns, reach, trim};
 use super::writer::Frozen;
-use crate::compaction::build::{Below, Build, Pointers, Shape, Stepped, Target, Tools};
+use crate::compaction::below::Below;
+use crate::compaction::build::{Build, Pointers, Shape, Stepped, Target, Tools};
+use crate::compaction::medium::{MediumReads, Standing, is_apart, is_in_place};
 use crate::compaction::pick::{Choice, Policy, l1_price, pick};
 use crate::compaction::plan::{Plan, move_down, shape};
 use crate::compaction::sources::{MemtableSource, RunReading, RunSource};
+use crate::compaction::values::{Apart, Values};
 use crate::compaction::whole::pick_whole;
-use crate::edit::{Edit, LogPoint, RunId};
-use crate::level::ReadAhead;
+use crate::edit::{Edit, LevelSegment, LogPoint, MEDIUM_LOG, RunId};
 use crate::level::builder::Geometry;
+use crate::level::{Form, ReadAhead};
 use crate::merge::Merge;
 use crate::settings::{Compaction as Way, Settings};
 use crate::storage::Storage;
@@ -250,11 +253,45 @@ impl Jobs {
         let pointers = Pointers::of_flush(site.settings.addresses);
         let target = site.target(self.run_shape(site), pointers);
         self.flush = Some(Flush {
-            build: Build::new(source, target, below),
+            build: Build::new(source, target, below)
+                .with(self.flushed_values(site, frozen.table.used_bytes())),
             last: frozen.last,
             large: frozen.large,
         });
         true
+    }
+
+    /// Where a flush of `bytes` puts medium values. A device that is nearly full has no room for segments
+    /// beside those of the run.
+    fn flushed_values(&self, site: &Site<'_>, bytes: usize) -> Values {
+        let standing = Standing::of(site.storage.head(), site.settings);
+        let apart = is_apart(site.settings, &standing)
+            && self.space.is_ample(bytes, site.settings.segment_bytes);
+        match apart {
+            true => Values::Apart(Apart::new(site.settings.small_bytes)),
+            false => Values::Stay,
+        }
+    }
+
+    /// How many bytes a merge may write whose purpose is that the medium log becomes shorter; `None`
+    /// while it need not.
+    fn drain_bytes(&self, site: &Site<'_>) -> Option<u64> {
+        let over = Standing::of(site.storage.head(), site.settings).is_over();
+        let wanted = over || self.collects || self.space.is_full();
+        wanted.then(|| self.space.write_bytes(site.settings.segment_bytes))
+    }
+
+    /// Where the merge of `plan` puts them.
+    fn merged_values(&self, site: &Site<'_>, plan: &Plan) -> Values {
+        let head = site.storage.head();
+        let standing = Standing::of(head, site.settings);
+        let bytes = plan.bytes() + plan.medium_bytes(head);
+        let in_place = is_in_place(plan.target, &standing)
+            && bytes <= self.space.write_bytes(site.settings.segment_bytes);
+        match in_place.then(|| MediumReads::of(head, plan)).flatten() {
+            Some(reads) => Values::InPlace(reads),
+            None => Values::Stay,
+        }
     }
 
     fn step_flush(&mut self, site: &mut Site<'_>, now: &Now<'_>) -> Result<Made, EngineError> {
@@ -289,9 +326,10 @@ impl Jobs {
         let run = RunId(self.next_run);
         self.next_run += 1;
         for segment in flush.build.outputs() {
-            Counts::add(&site.counts.segment_write_bytes, segment.len.into());
-            edit.added.push((1, run, segment.clone()));
+            edit.added.push(site.placed(segment, (1, run)));
         }
+        let (values, _) = flush.build.medium_values();
+        Counts::add(&site.counts.medium_written, values);
         let tree = flush.build.tree();
         edit.trees.extend(tree.map(|tree| (1, run, tree)));
         edit.log_points.extend(flush.large.map(|end| LogPoint {
@@ -329,6 +367,7 @@ impl Jobs {
                 false => 0,
             },
             pack_segments: self.space.pack_segments(),
+            drain: self.drain_bytes(site),
             behind: self.space.behind(),
         };
         let shape = shape(&head);
@@ -384,10 +423,11 @@ impl Jobs {
             false => Shape::SelfContained,
         };
         let target = site.target(shape, Pointers::of_compaction(site.settings.addresses));
+        let values = self.merged_values(site, &plan);
         Counts::add(&site.counts.compactions, 1);
         Counts::add(&site.counts.compaction_read_bytes, plan.bytes());
         self.compaction = Some(Compaction {
-            build: Build::new(Merge::new(sources), target, below),
+            build: Build::new(Merge::new(sources), target, below).with(values),
             plan,
             packs,
             upto: (level, range.to.clone()),
@@ -441,9 +481,12 @@ impl Jobs {
         self.last_edit = edit.seq;
         plan.take_away(&mut edit);
         for segment in build.outputs() {
-            Counts::add(&site.counts.segment_write_bytes, segment.len.into());
-            edit.added.push((plan.target, RunId(0), segment.clone()));
+            edit.added
+                .push(site.placed(segment, (plan.target, RunId(0))));
         }
+        let (values, read_bytes) = build.medium_values();
+        Counts::add(&site.counts.medium_placed, values);
+        Counts::add(&site.counts.compaction_read_bytes, read_bytes);
         let tree = build.tree();
         edit.trees
             .extend(tree.map(|tree| (plan.target, RunId(0), tree)));
@@ -451,6 +494,9 @@ impl Jobs {
         let removed = plan.removed(&head);
         let reach = reach(site.settings.segment_bytes);
         trim(&head, removed, reach, &mut self.lasts, &mut edit);
+        let freed = edit.removed.iter();
+        let freed = freed.filter(|place| place.level == MEDIUM_LOG).count();
+        Counts::add(&site.counts.medium_freed, freed as u64);
         edit
     }
 }
@@ -463,6 +509,20 @@ fn next_run(storage: &Storage) -> u64 {
 }
 
 impl Site<'_> {
+    /// A finished segment, as an edit adds it: to the run, or to the medium log.
+    fn placed(&self, segment: &LevelSegment, run: (u8, RunId)) -> (u8, RunId, LevelSegment) {
+        Counts::add(&self.counts.segment_write_bytes, segment.len.into());
+        let (level, run) = match segment.form {
+            Form::Medium => (MEDIUM_LOG, RunId(0)),
+            _ => run,
+        };
+        if level == MEDIUM_LOG {
+            Counts::add(&self.counts.medium_segments, 1);
+            Counts::add(&self.counts.medium_write_bytes, segment.len.into());
+        }
+        (level, run, segment.clone())
+    }
+
     pub(super) fn target(&self, shape: Shape, pointers: Pointers) -> Target {
         Target {
             shape,

@@ -56,7 +56,7 @@ impl Lsm {
         })
     }
 
-    /// Where the segments of the large log lie on this member's device, where pointers hold places:
+    /// Where the segments of the large and the medium log lie on this member's device, where pointers hold places:
     /// the log map that backups need to rewrite what they are sent. Otherwise empty.
     #[must_use]
     pub fn log_places(&self) -> Vec<(SegmentNumber, DeviceSegment)> {
@@ -65,8 +65,11 @@ impl Lsm {
         }
         let view = self.view.load();
         let large = view.version.log(LogKind::Large).iter();
+        let medium = view.version.medium_log().values();
         large
-            .map(|entry| (entry.segment.number, entry.stored.place()))
+            .map(|entry| &entry.stored)
+            .chain(medium.map(|entry| &entry.stored))
+            .map(|stored| (stored.number(), stored.place()))
             .collect()
     }
 

@@ -104,6 +104,23 @@ impl Space {
         self.full || self.room.is_some_and(little)
     }
 
+    /// Whether a flush of `bytes` may write as many segments again beside those of the run: medium segments
+    /// are not full where each ends with a leaf segment.
+    pub(super) fn is_ample(&self, bytes: usize, segment_bytes: usize) -> bool {
+        let segments = (bytes + bytes / 8) / segment_bytes + 2;
+        !self.full && self.room_for(Purpose::Flush) >= 2 * segments
+    }
+
+    /// Bytes that a merge may write beside what it reads: as many as there are while the device is not
+    /// full.
+    pub(super) fn write_bytes(&self, segment_bytes: usize) -> u64 {
+        let room = self.room_for(Purpose::Merge).saturating_sub(1);
+        match self.full {
+            true => room as u64 * segment_bytes as u64,
+            false => u64::MAX,
+        }
+    }
+
     /// Segments that one merge may read.
     pub(super) fn part_segments(&self) -> usize {
         let half = self.room_for(Purpose::Merge) / 2;

@@ -79,6 +79,20 @@ pub struct Stats {
     pub logs: Vec<LogStats>,
     /// Bytes that levels hold above what starts a compaction: work that is due.
     pub compaction_debt_bytes: u64,
+    /// Segments of the medium log that exist.
+    pub medium_log_segments: usize,
+    /// Bytes of pairs that levels point to in them.
+    pub medium_log_refs: u64,
+    /// Segments of the medium log that flushes wrote.
+    pub medium_segments: u64,
+    /// Bytes of these.
+    pub medium_write_bytes: u64,
+    /// Values that flushes wrote there.
+    pub medium_written: u64,
+    /// Values that merges put in place again.
+    pub medium_placed: u64,
+    /// Segments of the medium log that merges freed.
+    pub medium_freed: u64,
     /// Version edits committed.
     pub edits: u64,
     /// Bytes of the large log that no level points to, in segments of which all values are in the
@@ -127,6 +141,11 @@ pub(crate) struct Counts {
     pub(crate) segment_write_bytes: AtomicU64,
     pub(crate) log_write_bytes: AtomicU64,
     pub(crate) recovery_log_write_bytes: AtomicU64,
+    pub(crate) medium_segments: AtomicU64,
+    pub(crate) medium_write_bytes: AtomicU64,
+    pub(crate) medium_written: AtomicU64,
+    pub(crate) medium_placed: AtomicU64,
+    pub(crate) medium_freed: AtomicU64,
     pub(crate) edits: AtomicU64,
     pub(crate) gc_steps: AtomicU64,
     pub(crate) gc_segments: AtomicU64,
@@ -157,6 +176,11 @@ impl Counts {
             segment_write_bytes: read(&self.segment_write_bytes),
             log_write_bytes: read(&self.log_write_bytes),
             recovery_log_write_bytes: read(&self.recovery_log_write_bytes),
+            medium_segments: read(&self.medium_segments),
+            medium_write_bytes: read(&self.medium_write_bytes),
+            medium_written: read(&self.medium_written),
+            medium_placed: read(&self.medium_placed),
+            medium_freed: read(&self.medium_freed),
             edits: read(&self.edits),
             gc_steps: read(&self.gc_steps),
             gc_segments: read(&self.gc_segments),
@@ -265,6 +289,8 @@ impl super::Lsm {
             compaction_debt_bytes: debt_bytes(&levels, &self.settings),
             levels,
             logs,
+            medium_log_segments: view.version.medium_log().len(),
+            medium_log_refs: census.medium_refs,
             memtable_bytes: bytes,
             memtable_entries: view.memtables.iter().map(|table| table.len()).sum(),
             memtables_frozen: frozen,

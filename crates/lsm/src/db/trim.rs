@@ -6,14 +6,14 @@
 //! segment begins is read from it once, when it would be free otherwise ([`unknown_beginning`]); until
 //! then it counts as the rest of a value. The last segment of a chain stays, and so does one that is
 //! not sealed. An edit is written first and trimmed afterwards, so that the references that it takes
-//! away and adds are counted.
+//! away and adds are counted. A segment of the medium log goes with the last pointer into it.
 
 use std::collections::BTreeMap;
 
 use argosy_base::limits::VALUE_BYTES_MAX;
 use argosy_base::{LogKind, Lsn, SegmentNumber};
 
-use crate::edit::{Edit, LevelSegment, LogSegment};
+use crate::edit::{Edit, LevelSegment, LogSegment, MEDIUM_LOG, Place, RunId};
 use crate::version::Version;
 
 /// The highest LSN in each sealed log segment, as far as it is known.
@@ -144,6 +144,16 @@ pub(crate) fn trim<'a>(
                 edit.logs_removed.push((log, number));
                 lasts.forget(number);
             }
+        }
+    }
+    for number in version.medium_log().keys() {
+        let (lost, gained) = change.get(number).copied().unwrap_or_default();
+        if version.log_refs(*number) + gained <= lost {
+            edit.removed.push(Place {
+                level: MEDIUM_LOG,
+                run: RunId(0),
+                number: *number,
+            });
         }
     }
 }

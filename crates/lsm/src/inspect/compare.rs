@@ -19,7 +19,7 @@ use super::pairs::{Copy, compare_pairs};
 use super::verify::{LogEnds, log_ends};
 use super::{Region, Windows};
 use crate::addresses::translate_out;
-use crate::edit::{LevelSegment, LogSegment, RunId};
+use crate::edit::{LevelSegment, LogSegment, MEDIUM_LOG, RunId};
 use crate::level::Tree;
 use crate::settings::Settings;
 use crate::version::Version;
@@ -198,7 +198,10 @@ fn compare_names(id: RegionId, first: &Version, second: &Version) -> Result<(), 
     let differ = |(level, run, segment): &Named, what: String| {
         Box::new(Difference {
             region: id,
-            part: format!("L{level}, run {}", run.0),
+            part: match *level {
+                MEDIUM_LOG => super::MEDIUM_LOG.to_owned(),
+                level => format!("L{level}, run {}", run.0),
+            },
             number: Some(segment.number),
             offset: None,
             what,
@@ -268,6 +271,9 @@ impl Pair<'_> {
     fn levels(&mut self) -> Result<(), Box<Difference>> {
         let segments = |version: &Version| {
             let mut found = std::collections::BTreeMap::new();
+            for (number, entry) in version.medium_log() {
+                found.insert(*number, (MEDIUM_LOG, Arc::clone(&entry.segment)));
+            }
             for (level, run) in version.runs() {
                 for entry in run.entries() {
                     let segment = Arc::clone(&entry.segment);
@@ -281,7 +287,10 @@ impl Pair<'_> {
             let Some((_, b)) = second.get(number) else {
                 continue;
             };
-            let part = format!("L{level}");
+            let part = match *level {
+                MEDIUM_LOG => super::MEDIUM_LOG.to_owned(),
+                level => format!("L{level}"),
+            };
             let facts = |s: &LevelSegment| (s.epoch, s.len, s.checksum, s.entries, s.tombstones);
             if facts(a) != facts(b) {
                 let what = format!("the first has {a}, the second {b}");

@@ -271,6 +271,9 @@ fn apply(
     Ok((next, edit))
 }
 
+/// The medium log, as part of a region.
+pub const MEDIUM_LOG: &str = "medium log";
+
 /// Who refers to a device segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Owner {
@@ -278,6 +281,8 @@ pub enum Owner {
     Manifest(RegionId, usize),
     /// A level: the region, the level, its run, the segment's number.
     Level(RegionId, u8, RunId, SegmentNumber),
+    /// The medium log: the region, the segment's number.
+    Medium(RegionId, SegmentNumber),
     /// A log's chain: the region, the log, the place in the chain, the segment's number.
     Log(RegionId, LogKind, u64, SegmentNumber),
     /// A pinned version, by the id under which the catalog names it: the segment's number. Beside the
@@ -292,6 +297,7 @@ impl Owner {
         match self {
             Self::Manifest(region, _)
             | Self::Level(region, ..)
+            | Self::Medium(region, _)
             | Self::Log(region, ..)
             | Self::Pin(region, _) => *region,
         }
@@ -302,7 +308,10 @@ impl Owner {
     pub const fn number(&self) -> Option<SegmentNumber> {
         match self {
             Self::Manifest(..) => None,
-            Self::Level(_, _, _, number) | Self::Log(_, _, _, number) | Self::Pin(_, number) => {
+            Self::Level(_, _, _, number)
+            | Self::Medium(_, number)
+            | Self::Log(_, _, _, number)
+            | Self::Pin(_, number) => {
                 Some(*number)
             }
         }
@@ -314,6 +323,7 @@ impl Owner {
         match self {
             Self::Manifest(..) => "manifest".to_owned(),
             Self::Level(_, level, ..) => format!("L{level}"),
+            Self::Medium(..) => MEDIUM_LOG.to_owned(),
             Self::Log(_, log, ..) => log.to_string(),
             Self::Pin(..) => "checkpoint".to_owned(),
         }
@@ -353,6 +363,10 @@ pub fn owners(regions: &[Region]) -> BTreeMap<DeviceSegment, Vec<Owner>> {
                     list.push(owner);
                 }
             }
+        }
+        for (number, entry) in version.medium_log() {
+            let owner = Owner::Medium(id, *number);
+            owners.entry(entry.stored.place()).or_default().push(owner);
         }
         for log in LogKind::ALL {
             for entry in version.log(log) {

@@ -1,4 +1,4 @@
-//! Follows the pointers of levels into the large log: each has to lead to the record of its key.
+//! Follows the pointers of levels into the large and the medium log: each has to lead to the record of its key.
 //!
 //! Pointers are gathered, at most so many bytes of them, and followed in the order of the log, so
 //! that each log segment is read about once a batch.
@@ -13,10 +13,12 @@ use argosy_device::{Buffer, DeviceError, SharedMemory};
 
 use super::ProblemKind;
 use super::verify::Verifier;
+use crate::addresses::name_of;
 use crate::edit::LogSegment;
+use crate::level::medium::read_value as read_medium;
 use crate::log::segment::Geometry;
 use crate::log::{LogSource, LogWindows, ReadError, ValueRef, read_value};
-use crate::version::Version;
+use crate::version::{LevelEntry, Version};
 
 /// Most bytes of keys that are gathered, and most pointers.
 const KEYS_BYTES_MAX: usize = 32 << 20;
@@ -79,6 +81,14 @@ impl Pointers {
                 key: &self.keys[pointer.key.clone()],
             };
             verifier.checked.pointers += 1;
+            if let Some(entry) = source.version.medium_log().get(&pointer.at.segment()) {
+                if let Some((kind, offset, what)) = source.medium_fault(entry, &wanted) {
+                    let what = format!("{what}; {} points to it", pointer.from);
+                    let at = (entry.segment.number, offset);
+                    verifier.report(kind, super::MEDIUM_LOG, at, what);
+                }
+                continue;
+            }
             let part = LogKind::Large.to_string();
             match read_value(&wanted, &self.windows, &source) {
                 Ok(_) => {}
@@ -115,6 +125,39 @@ impl Pointers {
 struct Source<'a> {
     version: &'a Version,
     last: RefCell<Option<(SegmentNumber, Buffer)>>,
+}
+
+impl Source<'_> {
+    /// What is wrong with the value that `wanted` says is in the medium segment `entry`.
+    fn medium_fault(
+        &self,
+        entry: &LevelEntry,
+        wanted: &ValueRef<'_>,
+    ) -> Option<(ProblemKind, u32, String)> {
+        if !entry.stored.is_on_device() {
+            // Told where owners are.
+            return None;
+        }
+        let segment = &entry.segment;
+        let mut last = self.last.borrow_mut();
+        if last
+            .as_ref()
+            .is_none_or(|(held, _)| *held != segment.number)
+        {
+            let mut bytes = Buffer::zeroed(segment.len as usize);
+            if let Err(error) = entry.stored.read(0, &mut bytes) {
+                return Some((ProblemKind::Unreadable, 0, error.to_string()));
+            }
+            *last = Some((segment.number, bytes));
+        }
+        let (_, bytes) = last.as_ref()?;
+        let of = (name_of(self.version, segment), segment.len);
+        let place = (wanted.at.offset(), wanted.value_len);
+        match read_medium(of, bytes, place, wanted.key, None) {
+            Ok(_) => None,
+            Err(error) => Some((ProblemKind::Damaged, place.0, error.to_string())),
+        }
+    }
 }
 
 impl LogSource for Source<'_> {

@@ -12,6 +12,7 @@ use super::pointers::Pointers;
 use super::{Problem, ProblemKind, Windows};
 use crate::addresses::has_pointers;
 use crate::edit::{LevelSegment, LogSegment};
+use crate::level::medium::verify_medium_segment;
 use crate::level::tree::LeafHome;
 use crate::level::tree_cursor::{Path, TreeCursor, Way};
 use crate::level::verify::{
@@ -32,7 +33,9 @@ pub struct Checked {
     pub level_segments: u64,
     /// Pairs and tombstones in them.
     pub entries: u64,
-    /// Pointers into the large log, followed to their records.
+    /// Segments of the medium log.
+    pub medium_segments: u64,
+    /// Pointers into the large and the medium log, followed to their records.
     pub pointers: u64,
     /// Segments of logs.
     pub log_segments: u64,
@@ -46,6 +49,7 @@ impl std::ops::AddAssign for Checked {
     fn add_assign(&mut self, other: Self) {
         self.level_segments += other.level_segments;
         self.entries += other.entries;
+        self.medium_segments += other.medium_segments;
         self.pointers += other.pointers;
         self.log_segments += other.log_segments;
         self.records += other.records;
@@ -196,22 +200,28 @@ impl Verifier<'_> {
     fn levels(&mut self) {
         let mut pointers = Pointers::new(self.geometry, self.region);
         let version = self.version;
+        for entry in version.medium_log().values() {
+            if self.is_inside(entry.segment.number) {
+                self.finished_segment(super::MEDIUM_LOG, None, entry, &mut pointers);
+            }
+        }
         for (level, run) in version.runs() {
             let part = format!("L{level}");
             let mut seen = BTreeSet::new();
             for entry in run.entries() {
                 if seen.insert(entry.segment.number) && self.is_inside(entry.segment.number) {
-                    self.level_segment(&part, run, entry, &mut pointers);
+                    self.finished_segment(&part, Some(run), entry, &mut pointers);
                 }
             }
         }
         pointers.follow(self);
     }
 
-    fn level_segment(
+    /// Checks a segment of a run, or of the medium log.
+    fn finished_segment(
         &mut self,
         part: &str,
-        run: &Run,
+        run: Option<&Run>,
         entry: &LevelEntry,
         pointers: &mut Pointers,
     ) {
@@ -227,7 +237,11 @@ impl Verifier<'_> {
             let what = error.to_string();
             return self.report(ProblemKind::Unreadable, part, (number, 0), what);
         }
-        self.checked.level_segments += 1;
+        let counted = match segment.form {
+            Form::Medium => &mut self.checked.medium_segments,
+            _ => &mut self.checked.level_segments,
+        };
+        *counted += 1;
         self.checked.bytes += len as u64;
         if bytes.iter().all(|byte| *byte == 0) {
             let what = "nothing is stored there: the segment was freed, or never written";
@@ -253,9 +267,11 @@ impl Verifier<'_> {
                 .push(format!("{}, {number}: {what}", self.region));
         }
         if let Some(contents) = contents {
-            self.checked.entries += u64::from(contents.entries);
             self.level_counts(part, entry, &contents);
-            if segment.form == Form::Leaves {
+            if segment.form != Form::Medium {
+                self.checked.entries += u64::from(contents.entries);
+            }
+            if let Some(run) = run.filter(|_| segment.form == Form::Leaves) {
                 self.through_tree(part, run, (name, contents.entries), &bytes);
             }
         }
@@ -293,6 +309,14 @@ impl Verifier<'_> {
             Form::Index(height) => {
                 let high_bits = |child| version.high_bits_of(child);
                 (None, verify_index_segment(name, height, bytes, high_bits))
+            }
+            Form::Medium => {
+                let (entries, faults) = verify_medium_segment(name, bytes);
+                let contents = entries.map(|entries| Contents {
+                    entries,
+                    ..Contents::default()
+                });
+                (contents, faults)
             }
             _ => verify_segment(name, bytes, version.mark(), visit),
         };
@@ -370,7 +394,7 @@ impl Verifier<'_> {
             }
         }
         if segment.log_refs != contents.log_refs {
-            let what = "the manifest's sums of references to the large log are not the segment's";
+            let what = "the manifest's sums of references to logs are not the segment's";
             self.report(ProblemKind::Reference, part, (number, 0), what);
         }
     }

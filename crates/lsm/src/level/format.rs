@@ -10,7 +10,8 @@
 //! `len` is a whole number of blocks. Leaves are described in [`leaf`](super::leaf), the index in
 //! [`index`](super::index), the filter in [`filter`](crate::filter). A segment of a tree
 //! ([`tree`](super::tree)) has no index: a leaf segment has leaves and a filter, an index segment has
-//! index nodes in the place of leaves, and no filter.
+//! index nodes in the place of leaves, and no filter. A segment of the medium log
+//! ([`medium`](super::medium)) has values in the place of leaves, and nothing else.
 //!
 //! ```text
 //! table    := crc32c: u32  first_key: string  last_key: string  count: varint  log_ref[count]
@@ -31,9 +32,10 @@
 //!
 //! Integers are little-endian. Log segments that the leaves point into are listed in ascending order
 //! of their numbers, each with the bytes of keys and values that it holds for this segment. `lsn_max`
-//! is reserved and zero. `version` is 3: leaves of 1 and 2 had whole keys in their records. `form` is
-//! 0 in a self-contained segment; in a segment of a tree it is 1 for leaves and h + 1 for index nodes
-//! of height h. In an index segment, `leaves` and `leaves_len` count nodes, `entries` their children,
+//! is reserved and zero. `version` is 4: leaves of 1 and 2 had whole keys in their records, and 3 knew
+//! no medium segments. `form` is 0 in a self-contained segment; in a segment of a tree it is 1 for
+//! leaves and h + 1 for index nodes of height h; 255 in a medium segment, where `leaves` and `entries`
+//! count values. In an index segment, `leaves` and `leaves_len` count nodes, `entries` their children,
 //! and the keys in the table are separators. The footer's `crc32c` covers the rest of the footer
 //! under the identity (footer, `len - 128`), the table's covers the rest of the table under (footer,
 //! where it begins).
@@ -50,7 +52,7 @@ use super::tree::Form;
 use super::{LevelError, SegmentName};
 
 /// The format that is written, and the only one that is read.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 /// The first bytes of a footer: "ArgLevel", read as a little-endian number.
 const MAGIC: u64 = u64::from_le_bytes(*b"ArgLevel");
 /// Bytes of a footer.
@@ -217,7 +219,9 @@ impl Footer {
         match self.form {
             Form::SelfContained => true,
             Form::Leaves => self.index_len == 0,
-            Form::Index(_) => self.index_len == 0 && self.filter_len == 0 && self.tombstones == 0,
+            Form::Index(_) | Form::Medium => {
+                self.index_len == 0 && self.filter_len == 0 && self.tombstones == 0
+            }
         }
     }
 }

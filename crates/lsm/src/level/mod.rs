@@ -11,7 +11,8 @@
 //! Reading order: [`format`](mod@format) (a segment as a whole, and its footer), [`leaf`], `record`,
 //! `draft` (a leaf that is being filled), [`index`], [`builder`], [`reader`], [`stand`] (what all cursors
 //! share), [`cursor`]; then [`tree`] (index nodes across segments), [`tree_builder`], [`tree_cursor`].
-//! [`pointers`] changes the pointers of a finished segment.
+//! [`pointers`] changes the pointers of a finished segment. [`medium`] is another kind of segment: what
+//! leaves point to, of pairs that are neither small nor large.
 //!
 //! Every byte that is read is checked before it is believed (I2): leaves, index, filter and footer
 //! carry checksums under the identity of the segment that they belong to, and whatever is counted or
@@ -24,6 +25,7 @@ mod draft;
 pub mod format;
 pub mod index;
 pub mod leaf;
+pub mod medium;
 pub mod pointers;
 pub mod reader;
 mod record;

@@ -1,7 +1,7 @@
 //! The pointers of a finished level segment, visited in place and changed where the visitor says so.
 //!
 //! A pointer is eight bytes at the end of a node's record (see [`leaf`]): into the large
-//! log, from a leaf, or to a child, from an index node of a [`tree`](super::tree). Nodes lie back to
+//! log or the medium log, from a leaf, or to a child, from an index node of a [`tree`](super::tree). Nodes lie back to
 //! back from the segment's beginning to `leaves_len`, and each tells its own length: record 0 ends
 //! where the node does.
 //!
@@ -20,7 +20,7 @@ use super::{Form, LevelError, SegmentName};
 /// Where a pointer leads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PointerKind {
-    /// To a record of the large log.
+    /// To a record of the large log, or of a medium segment.
     Log,
     /// To a node of a tree, one height below: in a segment that was finished before this one.
     Child,
@@ -72,6 +72,7 @@ pub fn for_each_pointer_mut(
     let (holds, leads) = match footer.form {
         Form::SelfContained | Form::Leaves => (Kind::Leaf, PointerKind::Log),
         Form::Index(_) => (Kind::Index, PointerKind::Child),
+        Form::Medium => return Ok(Visited::default()),
     };
     let mut visited = Visited::default();
     let mut from = 0;

@@ -86,8 +86,8 @@ impl SegmentReader {
             )
             .map_err(|what| name.corrupt(offset(index_at), what))?,
             Form::Leaves => Index::default(),
-            Form::Index(_) => {
-                return Err(name.corrupt(0, "an index segment where leaves should be"));
+            Form::Index(_) | Form::Medium => {
+                return Err(name.corrupt(0, "a segment without pairs where leaves should be"));
             }
         };
         let filter = Filter::parse(part(filter_at, table_at), identity(Kind::Filter, filter_at))

@@ -73,16 +73,23 @@ pub enum Form {
     Leaves,
     /// Index nodes of a tree, all of this height; at least 1.
     Index(u8),
+    /// Values of medium pairs: see [`medium`](super::medium).
+    Medium,
 }
 
+/// [`Form::Medium`], as it is stored.
+const MEDIUM: u8 = u8::MAX;
+const _: () = assert!(HEIGHT_MAX + 1 < MEDIUM);
+
 impl Form {
-    /// As it is stored: 0, 1, or one more than the height.
+    /// As it is stored: 0, 1, one more than the height, or 255.
     #[must_use]
     pub const fn to_raw(self) -> u8 {
         match self {
             Self::SelfContained => 0,
             Self::Leaves => 1,
             Self::Index(height) => height + 1,
+            Self::Medium => MEDIUM,
         }
     }
 
@@ -92,6 +99,7 @@ impl Form {
         match raw {
             0 => Some(Self::SelfContained),
             1 => Some(Self::Leaves),
+            MEDIUM => Some(Self::Medium),
             raw if raw - 1 <= HEIGHT_MAX => Some(Self::Index(raw - 1)),
             _ => None,
         }
@@ -110,6 +118,7 @@ impl std::fmt::Display for Form {
             Self::SelfContained => f.write_str("self-contained"),
             Self::Leaves => f.write_str("leaves"),
             Self::Index(height) => write!(f, "index {height}"),
+            Self::Medium => f.write_str("medium"),
         }
     }
 }

@@ -244,7 +244,7 @@ impl TreeBuilder {
     ) {
         let taker = match form {
             Form::Index(height) => usize::from(height),
-            Form::Leaves | Form::SelfContained => 0,
+            Form::Leaves | Form::SelfContained | Form::Medium => 0,
         };
         self.waiting.extend(nodes.into_iter().map(|node| {
             let child = Child {

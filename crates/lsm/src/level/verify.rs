@@ -349,7 +349,7 @@ pub fn name_of_segment(bytes: &[u8]) -> Option<SegmentName> {
 const FOOTER: u32 = 128;
 const _: () = assert!(FOOTER as usize == FOOTER_BYTES && SEGMENT_SIZE < 1 << 31);
 
-fn of_error(error: &LevelError, name: SegmentName, bytes: &[u8]) -> Fault {
+pub(super) fn of_error(error: &LevelError, name: SegmentName, bytes: &[u8]) -> Fault {
     match error {
         LevelError::Corrupt { offset, what, .. } => match name_of_segment(bytes) {
             Some(other) if other != name => Fault::stale(

@@ -558,6 +558,34 @@ fn a_backup_survives_crashes_while_values_move() {
     }
 }
 
+/// Most pairs are medium, and backups of every kind have a medium log, sent or built.
+#[test]
+fn a_backup_survives_crashes_while_values_go_apart_and_come_back() {
+    let modes = [
+        (1, settings(), None),
+        (2, in_places(), None),
+        (1, settings(), Some(ServerId(2))),
+        (3, in_places(), Some(ServerId(2))),
+    ];
+    for (seed, settings, builds) in modes {
+        let mut pair = Pair::with_backup(seed, medium::medium(settings), builds);
+        for _ in 0..300 {
+            pair.go_on(1);
+            (0..6).for_each(|_| pair.pump());
+        }
+        let stats = match builds {
+            None => pair.primary.stats(),
+            Some(_) => pair.backup.stats().expect("it builds"),
+        };
+        assert!(
+            stats.medium_segments > 0 && stats.medium_freed > 0,
+            "seed {seed}: {stats:#?}"
+        );
+        let forks = live_through(pair);
+        assert_eq!(forks.wrong, None, "seed {seed}");
+    }
+}
+
 /// The planted mistake: an edit is taken for durable before the segments that it names are.
 #[test]
 fn a_commit_ahead_of_its_data_is_noticed() {

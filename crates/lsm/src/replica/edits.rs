@@ -7,7 +7,8 @@ use argosy_base::{AddressMode, DeviceSegment, EditSeq, Epoch, Identity, Kind, Se
 use argosy_device::{Buffer, Purpose};
 
 use super::{Arrival, Fill, Replica, ReplicaError, ReplicaEvent, Shipment, block_down, block_up};
-use crate::edit::{Edit, LevelSegment, LogSegment};
+use crate::edit::{Edit, LevelSegment, LogSegment, MEDIUM_LOG};
+use crate::level::Form;
 use crate::storage::StorageError;
 
 /// Part of a segment that a replica does not hold.
@@ -97,7 +98,7 @@ impl Replica {
             named.insert(segment.number, segment);
         }
         let head = self.storage.head();
-        for entry in head.levels().iter().flat_map(|level| level.entries()) {
+        for entry in head.finished() {
             let number = entry.segment.number;
             if named.get(&number).is_some_and(|s| same(s, &entry.segment)) {
                 named.remove(&number);
@@ -110,9 +111,9 @@ impl Replica {
                 here == (segment.epoch, segment.len, segment.checksum) && self.is_placed(arrival)
             })
         });
-        // What nodes of a tree lead to comes before them.
+        // What leaves and nodes of a tree lead to comes before them.
         let mut missing: Vec<_> = named.into_values().collect();
-        missing.sort_by_key(|segment| segment.form.to_raw());
+        missing.sort_by_key(|segment| (segment.form != Form::Medium, segment.form.to_raw()));
         missing
     }
 
@@ -332,8 +333,7 @@ impl Replica {
 
     /// Whether the version names a level segment of this number, epoch, length and checksum.
     fn has_level_segment(&self, wanted: (SegmentNumber, Epoch, u32, u32)) -> bool {
-        let levels = self.storage.head().levels().iter();
-        let mut segments = levels.flat_map(|level| level.entries().map(|entry| &entry.segment));
+        let mut segments = self.storage.head().finished().map(|entry| &entry.segment);
         segments.any(|s| (s.number, s.epoch, s.len, s.checksum) == wanted)
     }
 
@@ -427,12 +427,19 @@ impl Replica {
         if replaces {
             self.levels_replaced();
         }
+        let head = Arc::clone(self.storage.head());
+        for (level, _, segment) in &edit.added {
+            let arrival = self.arrivals.remove(&segment.number);
+            let theirs = arrival.and_then(|arrival| arrival.theirs);
+            if let Some(theirs) = theirs.filter(|_| *level == MEDIUM_LOG) {
+                self.learn_places(&[(segment.number, theirs)]);
+            }
+        }
+        for place in edit.removed.iter().filter(|at| at.level == MEDIUM_LOG) {
+            self.log_map.remove(&place.number);
+        }
         if edit.checkpoint || !edit.logs_removed.is_empty() {
             self.trim_log_map();
-        }
-        let head = Arc::clone(self.storage.head());
-        for (_, _, segment) in &edit.added {
-            self.arrivals.remove(&segment.number);
         }
         // What is sealed is complete; what the version does not have belongs to a checkpoint that
         // is still to come, or to none.

@@ -3,10 +3,11 @@
 //!
 //! Two maps lead from the primary's places to this member's:
 //!
-//! - The *log map* has, for each segment of the primary's large log, its place there. The primary
-//!   tells it as a whole when it begins to speak to this member, and then ahead of each edit that
-//!   adds a segment. An entry stays until the edit that removes the segment is applied here, and all
-//!   of them until the windows are taken back ([`Replica::detach`]): whoever speaks next tells anew.
+//! - The *log map* has, for each segment of the primary's large and medium log, its place there. The
+//!   primary tells it as a whole when it begins to speak to this member, and then ahead of each edit that
+//!   adds a segment; a medium segment itself says it, too. An entry stays until the edit that removes the
+//!   segment is applied here, and all of them until the windows are taken back ([`Replica::detach`]):
+//!   whoever speaks next tells anew.
 //! - The *index map* has, for each level segment that arrived ahead of its edit, its place there. It
 //!   is the [`Arrival`]s themselves: an entry goes when the edit is submitted or the segment given
 //!   up, when the primary says that something else lies there, and when the windows are taken back.
@@ -96,7 +97,7 @@ impl Replica {
         self.storage.settings().addresses
     }
 
-    /// The primary has these segments of its large log in these places. They go into the log map.
+    /// The primary has these segments of its large and medium log in these places. They go into the log map.
     pub fn learn_places(&mut self, places: &[(SegmentNumber, DeviceSegment)]) {
         for (number, place) in places {
             if self.log_map.len() < LOG_MAP_MAX || self.log_map.contains_key(number) {
@@ -138,10 +139,12 @@ impl Replica {
         let logs = argosy_base::LogKind::ALL
             .iter()
             .flat_map(|log| head.log(*log));
+        let medium = head.medium_log();
         let last = logs.map(|entry| entry.segment.number).max();
         let last = last.unwrap_or_default();
-        self.log_map
-            .retain(|number, _| *number > last || head.log_segment(*number).is_some());
+        self.log_map.retain(|number, _| {
+            *number > last || head.log_segment(*number).is_some() || medium.contains_key(number)
+        });
     }
 
     /// Rewrites the pointers of `shipment`, which was [checked](Self::check), from the sender's
@@ -166,7 +169,9 @@ impl Replica {
         }
         let mut logs = Vec::with_capacity(refs.len());
         for (number, _) in refs {
-            let theirs = self.log_map.get(&number).copied();
+            let arrival = self.arrivals.get(&number);
+            let theirs = arrival.and_then(|arrival| arrival.theirs);
+            let theirs = theirs.or_else(|| self.log_map.get(&number).copied());
             let stored = self.storage.segment(number).map(|stored| stored.place());
             let (Some(theirs), Some(own)) = (theirs, stored) else {
                 return Err(ReplicaError::Unplaced {
@@ -210,6 +215,9 @@ impl Replica {
             return self.translate(shipment, Vec::new(), nodes);
         }
         let len = u32::try_from(shipment.bytes.len()).unwrap_or(u32::MAX);
+        if found.0 == Form::Medium {
+            return self.check(shipment);
+        }
         let reader = SegmentReader::open(name, len, &shipment.bytes);
         let reader = reader.map_err(|error| damaged(name, &error))?;
         let mut logs = Vec::with_capacity(reader.log_refs().len());
@@ -284,11 +292,20 @@ impl Replica {
         if let Some(stored) = self.storage.segment(number) {
             return Ok(stored.place());
         }
-        let Some(Expected::Log(log)) = self.expected.get(&number).copied() else {
-            return Err(ReplicaError::Damaged {
-                number: segment,
-                what: "it points into a log segment that the region does not have",
-            });
+        let log = match self.expected.get(&number).copied() {
+            Some(Expected::Log(log)) => log,
+            Some(Expected::Level { .. }) => {
+                return Err(ReplicaError::Unplaced {
+                    number: segment,
+                    to: number,
+                });
+            }
+            None => {
+                return Err(ReplicaError::Damaged {
+                    number: segment,
+                    what: "it points into a log segment that the region does not have",
+                });
+            }
         };
         let stored = self.storage.allocate(number, Purpose::Metadata)?;
         let place = stored.place();

@@ -973,5 +973,8 @@ mod places;
 #[path = "crash_tests.rs"]
 mod crashes;
 
+#[path = "medium_tests.rs"]
+mod medium;
+
 #[path = "promote_tests.rs"]
 mod promotions;

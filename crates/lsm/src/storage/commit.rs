@@ -19,7 +19,7 @@ use argosy_device::{DeviceError, Ticket};
 use argosy_engine::EditNotice;
 
 use super::{Committed, QUEUE_MAX, Storage, StorageError, StoredSegment, checkpoint_record};
-use crate::edit::Edit;
+use crate::edit::{Edit, MEDIUM_LOG};
 use crate::manifest::{Moved, Record};
 use crate::version::Version;
 
@@ -248,13 +248,17 @@ impl Storage {
     }
 }
 
-/// Where the segments of the large log that `edit` added to `version` lie.
+/// Where the segments of the large and the medium log that `edit` added to `version` lie.
 fn log_places(edit: &Edit, version: &Version) -> Arc<[(SegmentNumber, DeviceSegment)]> {
     let large = edit
         .logs_added
         .iter()
         .filter(|log| log.log == LogKind::Large);
-    let stored = large.filter_map(|log| version.stored(log.number));
+    let large = large.map(|log| log.number);
+    let added = edit.added.iter();
+    let medium = added.filter(|(level, ..)| *level == MEDIUM_LOG);
+    let medium = medium.map(|(_, _, segment)| segment.number);
+    let stored = large.chain(medium).filter_map(|log| version.stored(log));
     stored
         .map(|stored| (stored.number(), stored.place()))
         .collect()

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use argosy_base::{AddressMode, EditSeq, KeyRange, LogKind, SegmentNumber};
 
 use super::{Level, LevelEntry, LogEntry, Run, RunTree, Version};
-use crate::edit::{Edit, LEVELS_MAX, LevelSegment, LogPoint, LogSegment, Place, RunId};
-use crate::level::Tree;
+use crate::edit::{Edit, LEVELS_MAX, LevelSegment, LogPoint, LogSegment, MEDIUM_LOG, Place, RunId};
+use crate::level::{Form, Tree};
 use crate::storage::StoredSegment;
 
 /// Segments that are not in the version yet, by number.
@@ -190,6 +190,13 @@ impl Step<'_> {
     }
 
     fn remove(&mut self, place: Place) -> Result<(), EditError> {
+        if place.level == MEDIUM_LOG {
+            let removed = Arc::make_mut(&mut self.next.medium).remove(&place.number);
+            let missing = self.unfit("no such segment of the medium log", place.number);
+            removed.ok_or(missing)?;
+            self.leave(place.number);
+            return Ok(());
+        }
         if self
             .level_mut(place.level)?
             .take_index(place.run, place.number)
@@ -266,6 +273,9 @@ impl Step<'_> {
         let number = segment.number;
         let holds = !segment.range.is_empty() && segment.len > 0;
         self.ensure(holds, "a segment stands for no key", number)?;
+        if level == MEDIUM_LOG || segment.form == Form::Medium {
+            return self.add_medium(level, run, segment);
+        }
         let bare = segment.log_refs.is_empty() && segment.entries == 0 && segment.tombstones == 0;
         let fits = bare || !segment.form.is_index();
         self.ensure(fits, "an index segment with entries", number)?;
@@ -305,6 +315,24 @@ impl Step<'_> {
         let first = Arc::clone(&segment);
         self.placed.entry(number).or_insert(((level, run), first));
         self.insert(level, run, LevelEntry { segment, stored })
+    }
+
+    fn add_medium(
+        &mut self,
+        level: u8,
+        run: RunId,
+        segment: &LevelSegment,
+    ) -> Result<(), EditError> {
+        let number = segment.number;
+        let fits = (level, run, segment.form) == (MEDIUM_LOG, RunId(0), Form::Medium)
+            && segment.log_refs.is_empty()
+            && segment.tombstones == 0;
+        self.ensure(fits, "not a segment of the medium log", number)?;
+        let stored = self.take(number)?;
+        let segment = Arc::new(segment.clone());
+        let entry = LevelEntry { segment, stored };
+        Arc::make_mut(&mut self.next.medium).insert(number, entry);
+        Ok(())
     }
 
     /// Puts `entry` where its range belongs in the run, which is made where there is none.
@@ -452,20 +480,28 @@ impl Step<'_> {
         let added = self.edit.added.iter().map(|(_, _, segment)| segment);
         let referenced = added.flat_map(|s| s.log_refs.iter().map(|(number, _)| *number));
         for number in referenced {
-            let held = self.next.logs[LogKind::Large.index()]
-                .iter()
-                .any(|entry| entry.segment.number == number);
+            let mut large = self.next.logs[LogKind::Large.index()].iter();
+            let held = self.next.medium.contains_key(&number)
+                || large.any(|entry| entry.segment.number == number);
             self.ensure(
                 held,
                 "a level points into a log segment that is gone",
                 number,
             )?;
         }
-        for (_, number) in &self.edit.logs_removed {
+        let medium = |place: &&Place| place.level == MEDIUM_LOG;
+        let medium = self.edit.removed.iter().filter(medium);
+        let medium = medium.map(|place| &place.number);
+        let logs = self.edit.logs_removed.iter().map(|(_, number)| number);
+        for number in logs.chain(medium) {
             let free = self.next.log_refs(*number) == 0;
             self.ensure(free, "a level points into a removed log segment", *number)?;
         }
-        Ok(())
+        let unused = |number: &&SegmentNumber| self.next.log_refs(**number) == 0;
+        match self.next.medium.keys().find(unused) {
+            Some(number) => Err(self.unfit("nothing points into a medium segment", *number)),
+            None => Ok(()),
+        }
     }
 }
 

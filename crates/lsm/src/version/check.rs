@@ -6,6 +6,7 @@ use argosy_base::{AddressMode, LogKind, SegmentNumber};
 
 use super::{LogEntry, Run, Version};
 use crate::edit::LEVELS_MAX;
+use crate::level::Form;
 
 /// A rule that a version breaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -16,7 +17,7 @@ pub struct Violation(pub &'static str);
 type Rule = (&'static str, fn(&Version) -> bool);
 
 /// The rules, in the order in which they are checked.
-const RULES: [Rule; 11] = [
+const RULES: [Rule; 12] = [
     (
         "levels are bounded and the last is not empty",
         levels_bounded,
@@ -38,7 +39,14 @@ const RULES: [Rule; 11] = [
     ("every segment has one place, and is stored", table_exact),
     ("segment numbers are below the mark", below_mark),
     ("sums of references are those of the segments", refs_exact),
-    ("levels point into segments of the large log", refs_held),
+    (
+        "levels point into segments of the large or medium log",
+        refs_held,
+    ),
+    (
+        "the medium log has what is pointed to, and no more",
+        medium_exact,
+    ),
     (
         "segments are known by place where pointers hold places",
         places_exact,
@@ -135,10 +143,14 @@ fn table_exact(version: &Version) -> bool {
     });
     let logs_once =
         all_logs(version).all(|entry| named.insert(entry.segment.number, &entry.stored).is_none());
+    let medium_once = version
+        .medium
+        .iter()
+        .all(|(number, entry)| named.insert(*number, &entry.stored).is_none());
     let numbers_agree = named
         .iter()
         .all(|(number, stored)| stored.number() == *number);
-    runs_once && logs_once && numbers_agree && named.keys().eq(version.table.keys())
+    runs_once && logs_once && medium_once && numbers_agree && named.keys().eq(version.table.keys())
 }
 
 fn below_mark(version: &Version) -> bool {
@@ -168,10 +180,18 @@ fn refs_exact(version: &Version) -> bool {
 
 fn refs_held(version: &Version) -> bool {
     let large = &version.logs[LogKind::Large.index()];
-    version
-        .log_refs
-        .keys()
-        .all(|number| large.iter().any(|entry| entry.segment.number == *number))
+    version.log_refs.keys().all(|number| {
+        version.medium.contains_key(number)
+            || large.iter().any(|entry| entry.segment.number == *number)
+    })
+}
+
+fn medium_exact(version: &Version) -> bool {
+    version.medium.iter().all(|(number, entry)| {
+        entry.segment.number == *number
+            && entry.segment.form == Form::Medium
+            && version.log_refs(*number) > 0
+    })
 }
 
 fn places_exact(version: &Version) -> bool {

@@ -10,6 +10,7 @@
 //!
 //! 1. level segments are removed, clipped, added; runs stay sorted and empty ones vanish. A tree goes
 //!    with the last of its leaf segments, and its index segments with it;
+//!    Segments of the medium log are added and removed beside them;
 //! 2. log segments are sealed, added, removed; the last of a chain always stays;
 //! 3. numbers that only rise are raised;
 //! 4. what was touched is checked: order, overlap, and that no level points into a log segment
@@ -37,7 +38,7 @@ use argosy_base::{
 };
 
 use crate::addresses;
-use crate::edit::{Edit, LevelSegment, LogSegment, RunId};
+use crate::edit::{Edit, LevelSegment, LogSegment, MEDIUM_LOG, RunId};
 use crate::storage::StoredSegment;
 
 pub use apply::EditError;
@@ -160,7 +161,9 @@ pub struct Version {
     levels: Vec<Arc<Level>>,
     /// By [`LogKind::index`], each by ordinal.
     logs: [Arc<Vec<LogEntry>>; LogKind::ALL.len()],
-    /// Bytes of records that level segments point to, by segment of the large log.
+    /// Segments of the medium log, each with a value that a level segment points to.
+    medium: Arc<BTreeMap<SegmentNumber, LevelEntry>>,
+    /// Bytes of records that level segments point to, by segment of the large or the medium log.
     log_refs: Arc<BTreeMap<SegmentNumber, u64>>,
     /// Every segment of levels and logs.
     table: Arc<BTreeMap<SegmentNumber, Arc<StoredSegment>>>,
@@ -185,6 +188,7 @@ impl Version {
             own_mark: SegmentNumber(0),
             levels: Vec::new(),
             logs: [Arc::default(), Arc::default()],
+            medium: Arc::default(),
             log_refs: Arc::default(),
             table: Arc::default(),
             addresses,
@@ -293,7 +297,19 @@ impl Version {
         })
     }
 
-    /// Bytes of records in large-log segment `number` that level segments point to. Never too
+    /// The medium log: all of its segments, by number.
+    #[must_use]
+    pub fn medium_log(&self) -> &BTreeMap<SegmentNumber, LevelEntry> {
+        &self.medium
+    }
+
+    /// Segments of levels, index segments of trees among them, and of the medium log.
+    pub fn finished(&self) -> impl Iterator<Item = &LevelEntry> {
+        let levels = self.levels.iter().flat_map(|level| level.entries());
+        self.medium.values().chain(levels)
+    }
+
+    /// Bytes of records in large-log or medium segment `number` that level segments point to. Never too
     /// low; too high while segments that were clipped still count in full.
     #[must_use]
     pub fn log_refs(&self, number: SegmentNumber) -> u64 {
@@ -382,7 +398,10 @@ impl Version {
     /// The edit that states this whole version, to begin a manifest or another member's copy.
     #[must_use]
     pub fn checkpoint(&self) -> Edit {
-        let mut added = Vec::new();
+        let medium = self.medium.values();
+        let medium =
+            medium.map(|entry| (MEDIUM_LOG, RunId(0), LevelSegment::clone(&entry.segment)));
+        let mut added: Vec<_> = medium.collect();
         let mut trees = Vec::new();
         for (number, level) in (1u8..).zip(&self.levels) {
             for run in &level.runs {

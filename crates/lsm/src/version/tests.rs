@@ -13,7 +13,7 @@ use argosy_base::{Pointer, ServerId};
 use argosy_device::{FormatOptions, MemoryDevice, Purpose, Store, StoreSettings};
 
 use super::*;
-use crate::edit::{LogPoint, Place};
+use crate::edit::{LogPoint, MEDIUM_LOG, Place};
 use crate::level::{Form, Tree};
 
 /// A store with room for everything that a test names.
@@ -70,6 +70,13 @@ fn parse_point(word: &str) -> LogPoint {
 }
 
 fn parse_place(word: &str) -> Place {
+    if let Some(number) = word.strip_prefix("medium:") {
+        return Place {
+            level: MEDIUM_LOG,
+            run: RunId(0),
+            number: SegmentNumber(number.parse().unwrap()),
+        };
+    }
     let (level, rest) = word[1..].split_once('.').unwrap();
     let (run, number) = rest.split_once(':').unwrap();
     Place {
@@ -166,7 +173,7 @@ fn parse_edit(next: EditSeq, text: &str) -> Edit {
                 edit.durable = get("durable").map(Lsn);
                 edit.mark = get("mark").map(SegmentNumber);
             }
-            ["-", place] if place.starts_with('L') => edit.removed.push(parse_place(place)),
+            ["-", place] if place.starts_with(['L', 'm']) => edit.removed.push(parse_place(place)),
             ["-", log] => {
                 let (log, number) = parse_log(log);
                 let number = SegmentNumber(number.parse().unwrap());
@@ -175,9 +182,12 @@ fn parse_edit(next: EditSeq, text: &str) -> Edit {
             ["clip", place, ref range @ ..] => {
                 edit.clipped.push((parse_place(place), parse_range(range)));
             }
-            ["+", place, ref rest @ ..] if place.starts_with('L') => {
+            ["+", place, ref rest @ ..] if place.starts_with(['L', 'm']) => {
                 let place = parse_place(place);
-                let segment = parse_level_segment(place.number, rest);
+                let mut segment = parse_level_segment(place.number, rest);
+                if place.level == MEDIUM_LOG {
+                    segment.form = Form::Medium;
+                }
                 edit.added.push((place.level, place.run, segment));
             }
             ["tree", place, ref rest @ ..] => edit.trees.push(parse_tree(place, rest)),

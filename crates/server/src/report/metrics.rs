@@ -4,6 +4,8 @@
 //! make sense. No label has more values than there are servers, commands or levels; what is told
 //! for each region stands on a page of its own (`region_metrics`), since there may be thousands.
 
+use argosy_base::SEGMENT_SIZE;
+
 use super::families::{Families, float};
 use super::status::{RegionStatus, Status};
 use crate::activity::Activity;
@@ -265,6 +267,7 @@ fn engines(page: &mut Families, status: &Status) {
     compactions.count(&[("kind", "merge")], sum(|engine| engine.compactions_total));
     compactions.count(&[("kind", "move")], sum(|engine| engine.moves_total));
     engine_counters(page, status);
+    medium_log(page, status);
     collecting(page, status);
     engine_gauges(page, status);
     stalls(page, status);
@@ -310,6 +313,36 @@ fn engine_counters(page: &mut Families, status: &Status) {
     for (name, help, of) in counters {
         page.counter(name, help).count(&[], sum_of(status, of));
     }
+}
+
+/// The medium log: what it holds, and what goes in and out.
+fn medium_log(page: &mut Families, status: &Status) {
+    let mut values = page.counter(
+        "argosy_medium_values_total",
+        "Medium values that flushes put into the medium log, and that merges put in place.",
+    );
+    let written = sum_of(status, |engine| engine.medium_written_total);
+    values.count(&[("to", "medium_log")], written);
+    let placed = sum_of(status, |engine| engine.medium_placed_total);
+    values.count(&[("to", "leaves")], placed);
+    let freed = sum_of(status, |engine| engine.medium_freed_segments_total);
+    page.counter(
+        "argosy_medium_freed_segments_total",
+        "Segments of the medium log that merges freed.",
+    )
+    .count(&[], freed);
+    let segments = sum_of(status, |engine| engine.medium_log_segments as u64);
+    page.gauge(
+        "argosy_medium_log_bytes",
+        "Bytes of the medium log's segments, of the regions that are served here.",
+    )
+    .count(&[], segments * SEGMENT_SIZE as u64);
+    let refs = sum_of(status, |engine| engine.medium_log_refs_bytes);
+    page.gauge(
+        "argosy_medium_log_referenced_bytes",
+        "Of these, bytes of pairs that levels point to.",
+    )
+    .count(&[], refs);
 }
 
 /// Dead values: what is done about them, and what space they take.

@@ -407,6 +407,16 @@ pub struct EngineStatus {
     pub allocated_bytes: u64,
     /// Bytes of pairs that live, at least, as far as the levels know.
     pub live_bytes: u64,
+    /// Segments of the medium log that exist.
+    pub medium_log_segments: usize,
+    /// Bytes of pairs that levels point to in them.
+    pub medium_log_refs_bytes: u64,
+    /// Values that flushes put into the medium log.
+    pub medium_written_total: u64,
+    /// Values that merges took out of it, and put in place.
+    pub medium_placed_total: u64,
+    /// Segments of it that merges freed.
+    pub medium_freed_segments_total: u64,
     /// Bytes of the large log that no level points to: what collecting could give back.
     pub gc_debt_bytes: u64,
     /// Segments of the large log out of which everything that lived was moved.

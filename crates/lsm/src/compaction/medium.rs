@@ -1,0 +1,258 @@
+//! Medium pairs: where a flush or a merge puts their values.
+//!
+//! A medium value is written twice at most, however many levels there are: beside the run that its
+//! memtable becomes, as one of a sorted run of the medium log, and in place at the last level. The levels
+//! between have pointers, which are merged at a fraction of the cost of values.
+//!
+//! ```text
+//! memtable ── flush ──▶ L1: pointers ── merge ──▶ L2: pointers ── merge ──▶ L3, the last: values
+//!                │                                                  ▲
+//!                └────▶ medium segments, in key order ──────────────┘ read ahead, one chunk for each run
+//! ```
+//!
+//! - [`is_apart`] and [`is_in_place`] decide, of what a version is like. Values go apart where a level
+//!   between spares rewriting them: with less than three levels none does, and a pointer would only cost
+//!   readers a second look at the device.
+//! - What is pointed to has to be told to other members before the pointers: where pointers hold places, the
+//!   medium segment that a leaf segment points into is finished before it.
+//! - Each run that a merge reads points into its own medium segments in their order. So a chunk of each is
+//!   enough ([`MediumReads`]), and what all of them may take together is bounded (I9).
+//! - A medium segment goes with the last pointer into it, by the edit that takes that away
+//!   ([`trim`](crate::db)): nothing of it is ever collected.
+//! - The medium log has a bound: [`Standing`]. Beyond, flushes leave values in the leaves, and levels are
+//!   merged although they are not full, until it has become shorter.
+
+use std::sync::Arc;
+
+use argosy_base::limits::BLOCK_SIZE;
+use argosy_base::{Pointer, SegmentNumber};
+use argosy_device::Buffer;
+
+use super::plan::Plan;
+use crate::addresses::name_of;
+use crate::level::medium::{record_len, value_in};
+use crate::level::{LevelError, ReadAt as _, SegmentName};
+use crate::settings::{Placement, Settings};
+use crate::storage::StoredSegment;
+use crate::version::Version;
+
+/// Bytes that are read ahead in all medium segments together, of one merge.
+const AHEAD_BYTES: usize = 4 << 20;
+/// Least and most bytes that are read at a time.
+const CHUNK_BYTES: (usize, usize) = (16 << 10, 256 << 10);
+
+/// What the choice of a place for medium values depends on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// Levels that there are, the last of which is not empty.
+    pub levels: usize,
+    /// Bytes of device that the medium log takes.
+    pub bytes: u64,
+    /// Bytes that it may take.
+    pub bound: u64,
+}
+
+impl Standing {
+    /// That of `version`.
+    #[must_use]
+    pub fn of(version: &Version, settings: &Settings) -> Self {
+        let levels = version.levels();
+        let level_bytes: u64 = levels.iter().map(|level| level.bytes()).sum();
+        Self {
+            levels: levels.len(),
+            bytes: version.medium_log().len() as u64 * settings.segment_bytes as u64,
+            bound: settings.medium_log_bound(level_bytes),
+        }
+    }
+
+    /// Whether the medium log is longer than it may be.
+    #[must_use]
+    pub const fn is_over(&self) -> bool {
+        self.bytes > self.bound
+    }
+}
+
+/// Whether a flush puts medium values apart.
+#[must_use]
+pub fn is_apart(settings: &Settings, standing: &Standing) -> bool {
+    settings.placement == Placement::Hybrid
+        && standing.levels >= settings.medium_levels_min
+        && standing.bound > 0
+        && !standing.is_over()
+}
+
+/// Whether a merge into `target` puts medium values in place: it is the last level, or will be.
+#[must_use]
+pub const fn is_in_place(target: u8, standing: &Standing) -> bool {
+    target as usize >= standing.levels
+}
+
+/// A medium segment that a merge reads.
+struct Known {
+    /// What pointers to it begin with.
+    high: SegmentNumber,
+    name: SegmentName,
+    len: u32,
+    stored: Arc<StoredSegment>,
+    chunk: Option<Chunk>,
+}
+
+/// Bytes that were read together.
+struct Chunk {
+    from: usize,
+    bytes: Buffer,
+    /// When it was used last.
+    used: u64,
+}
+
+impl Chunk {
+    fn get(&self, from: usize, len: usize) -> Option<&[u8]> {
+        let at = from.checked_sub(self.from)?;
+        self.bytes.get(at..at + len)
+    }
+}
+
+/// The medium values that a merge puts in place, read ahead.
+pub struct MediumReads {
+    /// By their high bits.
+    known: Vec<Known>,
+    chunk_bytes: usize,
+    /// Chunks that are held, and most.
+    chunks: usize,
+    chunks_max: usize,
+    now: u64,
+    /// Values that were taken, and bytes that were read.
+    values: u64,
+    read_bytes: u64,
+}
+
+impl MediumReads {
+    /// Those that the inputs of `plan`, one of `version`, point to; `None` where they point to none.
+    #[must_use]
+    pub fn of(version: &Version, plan: &Plan) -> Option<Self> {
+        let medium = version.medium_log();
+        let inputs = plan.inputs.iter().flat_map(|run| &run.pieces);
+        let refs = inputs.flat_map(|input| &input.entry.segment.log_refs);
+        let mut numbers: Vec<_> = refs.map(|(number, _)| *number).collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        let mut known: Vec<_> = numbers
+            .iter()
+            .filter_map(|number| {
+                let entry = medium.get(number)?;
+                Some(Known {
+                    high: version.high_bits_of(*number)?,
+                    name: name_of(version, &entry.segment),
+                    len: entry.segment.len,
+                    stored: Arc::clone(&entry.stored),
+                    chunk: None,
+                })
+            })
+            .collect();
+        if known.is_empty() {
+            return None;
+        }
+        known.sort_unstable_by_key(|known| known.high);
+        let (least, most) = CHUNK_BYTES;
+        let share = AHEAD_BYTES / known.len() / BLOCK_SIZE * BLOCK_SIZE;
+        let chunk_bytes = share.clamp(least, most);
+        Some(Self {
+            known,
+            chunk_bytes,
+            chunks: 0,
+            chunks_max: AHEAD_BYTES / chunk_bytes,
+            now: 0,
+            values: 0,
+            read_bytes: 0,
+        })
+    }
+
+    /// The value of `key`, of `value_len` bytes, if `at` leads into the medium log.
+    ///
+    /// # Errors
+    /// When it does and the value is not there; the device's.
+    #[inline]
+    pub fn read(
+        &mut self,
+        at: Pointer,
+        value_len: u32,
+        key: &[u8],
+    ) -> Result<Option<&[u8]>, LevelError> {
+        let found = self
+            .known
+            .binary_search_by_key(&at.segment(), |known| known.high);
+        let Ok(index) = found else {
+            return Ok(None);
+        };
+        let (from, len) = (at.offset() as usize, record_len(value_len as usize));
+        let held = self.known[index].chunk.as_ref();
+        if held.is_none_or(|chunk| chunk.get(from, len).is_none()) {
+            self.read_ahead(index, from, len)?;
+        }
+        self.now += 1;
+        self.values += 1;
+        let known = &mut self.known[index];
+        let chunk = known.chunk.as_mut().expect("it was read");
+        chunk.used = self.now;
+        let record = chunk.get(from, len).expect("a chunk has the record");
+        value_in(known.name, at.offset(), key, record).map(Some)
+    }
+
+    /// Reads a chunk that begins with the record of `len` bytes at `from`.
+    #[cold]
+    fn read_ahead(&mut self, index: usize, from: usize, len: usize) -> Result<(), LevelError> {
+        if self.known[index].chunk.take().is_some() {
+            self.chunks -= 1;
+        } else if self.chunks >= self.chunks_max {
+            self.let_go();
+        }
+        let known = &mut self.known[index];
+        let begin = from / BLOCK_SIZE * BLOCK_SIZE;
+        let needed = (from + len).next_multiple_of(BLOCK_SIZE);
+        let end = (begin + self.chunk_bytes).max(needed);
+        let end = end.min(known.len as usize);
+        let offset = u32::try_from(begin).unwrap_or(u32::MAX);
+        if needed > end {
+            let what = "a pointer leads behind the end of a medium segment";
+            return Err(known.name.corrupt(offset, what));
+        }
+        let mut bytes = Buffer::zeroed(end - begin);
+        known.stored.read_at(offset, &mut bytes)?;
+        self.read_bytes += bytes.len() as u64;
+        known.chunk = Some(Chunk {
+            from: begin,
+            bytes,
+            used: self.now,
+        });
+        self.chunks += 1;
+        Ok(())
+    }
+
+    /// Lets the chunk go that was used least recently: its run has gone on to another segment, or will be
+    /// read again.
+    fn let_go(&mut self) {
+        let held = self.known.iter_mut().filter(|known| known.chunk.is_some());
+        let used = |known: &&mut Known| known.chunk.as_ref().map(|chunk| chunk.used);
+        if let Some(known) = held.min_by_key(used) {
+            known.chunk = None;
+            self.chunks -= 1;
+        }
+    }
+
+    /// Values that were taken, and bytes that were read.
+    #[must_use]
+    pub const fn totals(&self) -> (u64, u64) {
+        (self.values, self.read_bytes)
+    }
+
+    /// Bytes of what is read ahead.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        let chunks = self.known.iter().filter_map(|known| known.chunk.as_ref());
+        chunks.map(|chunk| chunk.bytes.len()).sum()
+    }
+}
+
+#[cfg(test)]
+#[path = "medium_tests.rs"]
+mod tests;

@@ -1,0 +1,130 @@
+//! Edits as text, for scripts of tests and for people.
+
+use std::fmt;
+
+use argosy_base::LogKind;
+
+use super::{Edit, LevelSegment, LogPoint, LogSegment, MEDIUM_LOG, Place, RunId};
+use crate::level::Form;
+
+/// A log's name in one word.
+const fn log_word(log: LogKind) -> &'static str {
+    match log {
+        LogKind::Recovery => "recovery",
+        LogKind::Large => "large",
+    }
+}
+
+/// A run of a level, or the medium log.
+struct Home(u8, RunId);
+
+impl fmt::Display for Home {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self(MEDIUM_LOG, _) => f.write_str("medium"),
+            Self(level, run) => write!(f, "L{level}.{}", run.0),
+        }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", Home(self.level, self.run), self.number.0)
+    }
+}
+
+impl fmt::Display for LogPoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}@{}", log_word(self.log), self.number.0, self.to)
+    }
+}
+
+impl fmt::Display for LogSegment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let log = log_word(self.log);
+        let (ordinal, number, base) = (self.ordinal, self.number.0, self.base_lsn.0);
+        write!(
+            f,
+            "{log}#{ordinal}:{number} epoch {} base {base}",
+            self.epoch.0
+        )?;
+        match self.end {
+            Some(end) => write!(f, " end {end}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for LevelSegment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { number, range, .. } = self;
+        write!(
+            f,
+            "{} {range} epoch {} len {}",
+            number.0, self.epoch.0, self.len
+        )?;
+        write!(f, " sum {:#x} entries {}", self.checksum, self.entries)?;
+        write!(f, " tombstones {}", self.tombstones)?;
+        for (number, bytes) in &self.log_refs {
+            write!(f, " ref {}={bytes}", number.0)?;
+        }
+        match self.form {
+            Form::SelfContained | Form::Medium => Ok(()),
+            form => write!(f, " {form}"),
+        }
+    }
+}
+
+/// One line for what the edit is, then one line for each change.
+impl fmt::Display for Edit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let what = if self.checkpoint {
+            "checkpoint"
+        } else {
+            "edit"
+        };
+        write!(f, "{what} {} epoch {}", self.seq.0, self.epoch.0)?;
+        if let Some(lsn) = self.replay_from {
+            write!(f, " replay {}", lsn.0)?;
+        }
+        if let Some(lsn) = self.durable {
+            write!(f, " durable {}", lsn.0)?;
+        }
+        if let Some(mark) = self.mark {
+            write!(f, " mark {}", mark.0)?;
+        }
+        if let Some(seq) = self.follows {
+            write!(f, " follows {}", seq.0)?;
+        }
+        if let Some(mark) = self.own_mark {
+            write!(f, " own mark {}", mark.0)?;
+        }
+        for place in &self.removed {
+            write!(f, "\n  - {place}")?;
+        }
+        for (place, range) in &self.clipped {
+            write!(f, "\n  clip {place} {range}")?;
+        }
+        for (level, run, segment) in &self.added {
+            write!(f, "\n  + {}:{segment}", Home(*level, *run))?;
+        }
+        for (level, run, tree) in &self.trees {
+            let (segment, offset) = (tree.root.segment().0, tree.root.offset());
+            write!(f, "\n  tree L{level}.{} root {segment}@{offset}", run.0)?;
+            write!(f, " len {} height {}", tree.len, tree.height)?;
+        }
+        for log in &self.logs_added {
+            write!(f, "\n  + {log}")?;
+        }
+        for at in &self.logs_sealed {
+            write!(f, "\n  seal {at}")?;
+        }
+        for (log, number) in &self.logs_removed {
+            write!(f, "\n  - {}:{}", log_word(*log), number.0)?;
+        }
+        for at in &self.log_points {
+            write!(f, "\n  need {at}")?;
+        }
+        Ok(())
+    }
+}
