@@ -5,6 +5,8 @@
 //! read, and nothing is counted as missed: whoever asks again in a way that may block counts that.
 //! What is damaged is not known, either, and is told by whoever reads it.
 
+use std::sync::atomic::Ordering;
+
 use argosy_base::{Lsn, Pointer, SegmentNumber};
 
 use crate::addresses::name_of;
@@ -116,7 +118,9 @@ impl ReadView {
         if let Some(entry) = self.version.medium_log().get(&at.segment()) {
             let of = (name_of(&self.version, &entry.segment), entry.segment.len);
             let value = medium::value_in_memory(of, (at.offset(), value_len), key, &reading.cache);
-            return value.ok_or(NotInMemory);
+            let value = value.ok_or(NotInMemory)?;
+            reading.filters.followed.fetch_add(1, Ordering::Relaxed);
+            return Ok(value);
         }
         let cached = CacheKey::Value {
             region: reading.region,

@@ -180,6 +180,8 @@ pub struct FilterCounts {
     pub entered: AtomicU64,
     /// Bytes of the leaves in which they began that had to come from the device.
     pub fetched_bytes: AtomicU64,
+    /// Values that were looked for in the medium log.
+    pub followed: AtomicU64,
 }
 
 impl FilterCounts {
@@ -303,6 +305,7 @@ impl ReadView {
         let ValueRef { at, value_len, key } = *wanted;
         match self.version.medium_log().get(&at.segment()) {
             Some(entry) => {
+                reading.filters.followed.fetch_add(1, Ordering::Relaxed);
                 let of = (name_of(&self.version, &entry.segment), entry.segment.len);
                 medium::value_in_memory(of, (at.offset(), value_len), key, &reading.cache)
             }
@@ -323,6 +326,7 @@ impl ReadView {
         if let Some(entry) = self.version.medium_log().get(&at.segment()) {
             let of = (name_of(&self.version, &entry.segment), entry.segment.len);
             let place = (at.offset(), value_len);
+            reading.filters.followed.fetch_add(1, Ordering::Relaxed);
             let cache = Some(&*reading.cache);
             return Ok(medium::read_value(of, &*entry.stored, place, key, cache)?);
         }

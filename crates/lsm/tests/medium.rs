@@ -195,6 +195,51 @@ fn the_medium_log_has_a_bound() {
     }
 }
 
+/// Whoever reads values in the medium log pays for merges that put them in place; whoever does not, does not.
+#[test]
+fn reads_pay_for_values_in_place() {
+    for (seed, settings) in (21..).zip(modes()) {
+        let settings = Settings {
+            medium_log_percent: 1000,
+            max_space_amplification: 1000,
+            ..settings
+        };
+        let mut machine = Machine::new(settings.clone(), SEGMENTS, seed);
+        let mut choices = Choices::new(seed);
+        let mut model = Model::new();
+        let engine = machine.open();
+        while engine.stats().medium_log_segments < 3 {
+            write(&mut machine, &engine, &mut choices, &mut model);
+        }
+        for _ in 0..2000 {
+            machine.step(&engine);
+        }
+        let before = engine.stats();
+        assert!(before.medium_log_segments > 0, "at rest: {before:#?}");
+        let levels: u64 = before.levels.iter().map(|level| level.bytes).sum();
+        let segments = (before.medium_log_segments * settings.segment_bytes) as u64;
+        let price = (levels + segments) / 1024;
+        let mut looks = 0;
+        let mut rounds = 0;
+        while engine.stats().medium_log_segments > 0 {
+            for key in model.keys() {
+                engine.get(key).unwrap();
+                machine.step(&engine);
+            }
+            looks += model.len() as u64;
+            rounds += 1;
+            assert!(
+                rounds < 2000,
+                "{looks} gets of {price}: {:#?}",
+                engine.stats()
+            );
+        }
+        assert!(looks >= price, "{looks} gets of {price}");
+        assert!(engine.stats().medium_placed > before.medium_placed);
+        shows(&*engine.snapshot(), &model);
+    }
+}
+
 /// A snapshot keeps the values that it sees, whatever is merged meanwhile.
 #[test]
 fn a_snapshot_keeps_its_values() {

@@ -277,7 +277,7 @@ impl Jobs {
     /// while it need not.
     fn drain_bytes(&self, site: &Site<'_>) -> Option<u64> {
         let over = Standing::of(site.storage.head(), site.settings).is_over();
-        let wanted = over || self.collects || self.space.is_full();
+        let wanted = over || self.collects || self.space.is_full() || self.paid.values_are_due();
         wanted.then(|| self.space.write_bytes(site.settings.segment_bytes))
     }
 

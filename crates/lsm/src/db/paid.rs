@@ -1,4 +1,4 @@
-//! What reads have paid towards a merge of L1.
+//! What reads have paid towards merges: of L1, and of what points into the medium log.
 //!
 //! Each sorted run of L1 costs a get a look at a filter, and a scan a leaf. To merge the runs costs
 //! bytes, which are read, written and shipped. Merged early, they are merged often; merged late, reads
@@ -7,6 +7,13 @@
 //! ([`score`](crate::compaction::pick::score)). As with skis that are rented until the rent has come
 //! to their price, that costs at most twice what it would for someone who knows the future. Where
 //! nothing reads, [`Settings::l1_runs`](crate::Settings::l1_runs) run up.
+//!
+//! A value in the medium log costs a second look, in the cache or at the device. Those looks pay for the
+//! merges that put all values in place that are in the medium log then, in the same way.
+
+use std::sync::atomic::Ordering;
+
+use argosy_base::SegmentNumber;
 
 use super::Lsm;
 use super::background::Background;
@@ -19,6 +26,9 @@ const LOOK_BYTES: u64 = 16;
 /// device pays its bytes, too.
 const LEAF_LOOKS: u64 = 32;
 
+/// Bytes that are merged in the time of a look at a medium value, in the cache or not.
+const VALUE_BYTES: u64 = 1 << 10;
+
 /// See the module documentation.
 #[derive(Debug, Default)]
 pub(crate) struct Paid {
@@ -30,12 +40,57 @@ pub(crate) struct Paid {
     price: Option<u64>,
     /// It is paid for, up to the run of this number.
     upto: Option<RunId>,
+    values: PaidValues,
+}
+
+/// What was paid for values in place.
+#[derive(Debug, Default)]
+struct PaidValues {
+    /// Looks until now.
+    looks: u64,
+    /// Bytes paid since the last time.
+    bytes: u64,
+    /// It is paid for, up to the medium segment of this number.
+    upto: Option<SegmentNumber>,
+}
+
+impl PaidValues {
+    /// Takes note of all `looks` until now; `ends` are the first and the last segment of the medium log,
+    /// and putting its values in place costs `price`. Returns whether that is paid for from now on.
+    fn note(
+        &mut self,
+        looks: u64,
+        ends: Option<(SegmentNumber, SegmentNumber)>,
+        price: impl Fn() -> u64,
+    ) -> bool {
+        let new = looks.saturating_sub(self.looks);
+        self.looks = looks;
+        let Some((first, last)) = ends else {
+            (self.upto, self.bytes) = (None, 0);
+            return false;
+        };
+        if self.upto.is_some_and(|upto| first > upto) {
+            (self.upto, self.bytes) = (None, 0);
+        }
+        if self.upto.is_some() || new == 0 {
+            return false;
+        }
+        self.bytes = self.bytes.saturating_add(new.saturating_mul(VALUE_BYTES));
+        let due = self.bytes >= price();
+        self.upto = due.then_some(last);
+        due
+    }
 }
 
 impl Paid {
     /// Whether L1 is to be merged.
     pub(super) const fn is_due(&self) -> bool {
         self.upto.is_some()
+    }
+
+    /// Whether values are to be put in place.
+    pub(super) const fn values_are_due(&self) -> bool {
+        self.values.upto.is_some()
     }
 
     /// No level asks for a compaction; one of L1 would cost `price`, if it has several runs.
@@ -100,6 +155,18 @@ impl Background {
         {
             self.jobs.at_rest = false;
         }
+        let medium = head.medium_log();
+        let first = medium.first_key_value().map(|(number, _)| *number);
+        let last = medium.last_key_value().map(|(number, _)| *number);
+        let looks = lsm.reading.filters.followed.load(Ordering::Relaxed);
+        let due = self.jobs.paid.values.note(looks, first.zip(last), || {
+            let levels = head.levels().iter().map(|level| level.bytes());
+            let segments = medium.len() * lsm.settings.segment_bytes;
+            levels.sum::<u64>() + segments as u64
+        });
+        if due {
+            self.jobs.at_rest = false;
+        }
     }
 }
 
@@ -130,5 +197,19 @@ mod tests {
             "it is merged"
         );
         assert_eq!(paid.bytes, 0);
+    }
+
+    #[test]
+    fn looks_at_values_pay_for_putting_them_in_place() {
+        let ends = |first, last| Some((SegmentNumber(first), SegmentNumber(last)));
+        let mut paid = PaidValues::default();
+        let price = || 100 * VALUE_BYTES;
+        assert!(!paid.note(500, None, price), "nothing is in the medium log");
+        assert!(!paid.note(560, ends(3, 7), price));
+        assert!(paid.note(600, ends(3, 8), price), "that was all");
+        assert!(!paid.note(900, ends(3, 9), price) && paid.upto.is_some());
+        assert!(!paid.note(900, ends(8, 12), price) && paid.upto.is_some());
+        assert!(!paid.note(950, ends(9, 12), price) && paid.upto.is_none());
+        assert!(paid.note(1001, ends(9, 12), price), "it begins anew");
     }
 }
