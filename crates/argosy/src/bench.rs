@@ -123,7 +123,7 @@ pub struct Bench {
         value_parser = clap::value_parser!(u32).range(2..=64)
     )]
     growth_factor: u32,
-    /// What the medium log may take, in hundredths of what the levels take; 0: none [default: 50]
+    /// What the medium log may take, in hundredths of what the levels take; 0: none [default: 200]
     #[arg(long, value_name = "N")]
     medium_log_percent: Option<u32>,
     /// Memory of each server

@@ -134,7 +134,7 @@ impl Default for Settings {
             large_bytes: 1000,
             flush_interval: Duration::from_secs(1),
             number_block: 1024,
-            medium_log_percent: 50,
+            medium_log_percent: 200,
             medium_levels_min: 3,
             compaction: Compaction::Partial,
             max_space_amplification: 150,

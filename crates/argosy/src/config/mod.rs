@@ -271,7 +271,7 @@ impl Default for StorageSection {
             l0_per_replica: false,
             placement: Placement::default(),
             growth_factor: 8,
-            medium_log_percent: 50,
+            medium_log_percent: 200,
             compaction: Compaction::default(),
             max_space_amplification: Factor(150),
             node_bytes: Size(4 << 10),
