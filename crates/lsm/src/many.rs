@@ -15,15 +15,17 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use argosy_base::{BLOCK_SIZE, DeviceSegment, Lsn, SegmentNumber};
 use argosy_device::{Buffer, DeviceError};
 use argosy_engine::EngineError;
 
+use crate::addresses::name_of;
 use crate::cache::CacheKey;
 use crate::edit::LogSegment;
 use crate::filter::KeyHash;
-use crate::level::{Form, LevelError, OwnedEntry, ReadAt};
+use crate::level::{Form, LevelError, OwnedEntry, ReadAt, medium};
 use crate::log::{LogSource, ValueRef};
 use crate::read::{ReadView, Reading, VersionLog, open_reader};
 use crate::storage::StoredSegment;
@@ -360,6 +362,19 @@ impl ReadView {
         reading: &Reading,
         gathering: &Gathering,
     ) -> Result<Vec<u8>, Stop> {
+        if let Some(entry) = self.version.medium_log().get(&wanted.at.segment()) {
+            let source = Source {
+                stored: &entry.stored,
+                gathering,
+            };
+            let of = (name_of(&self.version, &entry.segment), entry.segment.len);
+            let place = (wanted.at.offset(), wanted.value_len);
+            let cache = Some(&*reading.cache);
+            let read = medium::read_value(of, &source, place, wanted.key, cache);
+            let value = gathering.outcome(read)?;
+            reading.filters.followed.fetch_add(1, Ordering::Relaxed);
+            return Ok(value);
+        }
         if let Some(value) = reading.cache.value(reading.value_key(wanted.at)) {
             return Ok(value.to_vec());
         }

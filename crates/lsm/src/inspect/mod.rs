@@ -10,6 +10,7 @@
 //! The rules are those of the server, and of its own code: the same replay, the same readers, the
 //! same recovery of logs. What is said here to be whole is what a server would open.
 
+mod checked;
 mod compare;
 mod pairs;
 mod pointers;
@@ -28,8 +29,9 @@ use crate::settings::Settings;
 use crate::storage::StoredSegment;
 use crate::version::Version;
 
+pub use checked::Checked;
 pub use compare::{Comparison, Difference, Member, compare};
-pub use verify::{Checked, LogEnds, log_ends, verify_pin, verify_region};
+pub use verify::{LogEnds, log_ends, verify_pin, verify_region};
 
 /// What is left of a stopped server's log windows, by [`LogKind::index`] and slot.
 pub type Windows = [Vec<Option<Arc<SharedMemory>>>; LogKind::ALL.len()];
@@ -311,9 +313,7 @@ impl Owner {
             Self::Level(_, _, _, number)
             | Self::Medium(_, number)
             | Self::Log(_, _, _, number)
-            | Self::Pin(_, number) => {
-                Some(*number)
-            }
+            | Self::Pin(_, number) => Some(*number),
         }
     }
 
