@@ -28,6 +28,7 @@ fn deep(compaction: Compaction, addresses: AddressMode) -> Settings {
         l0_bytes: 16 << 10,
         segment_bytes: 32 << 10,
         small_bytes: 60,
+        medium_log_percent: 50,
         compaction,
         addresses,
         ..tiny()
@@ -81,6 +82,14 @@ fn shows(snapshot: &dyn Snapshot, model: &Model) {
     for (key, value) in model {
         assert_eq!(snapshot.get(key).unwrap().as_ref(), Some(value));
     }
+    let keys: Vec<_> = model.keys().map(Vec::as_slice).collect();
+    let found = snapshot.get_many(&keys).unwrap();
+    assert!(
+        found
+            .iter()
+            .map(Option::as_ref)
+            .eq(model.values().map(Some))
+    );
 }
 
 /// The version on a machine's device, after everything in it was verified.
