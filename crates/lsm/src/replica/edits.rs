@@ -435,10 +435,8 @@ impl Replica {
                 self.learn_places(&[(segment.number, theirs)]);
             }
         }
-        for place in edit.removed.iter().filter(|at| at.level == MEDIUM_LOG) {
-            self.log_map.remove(&place.number);
-        }
-        if edit.checkpoint || !edit.logs_removed.is_empty() {
+        let frees_medium = edit.removed.iter().any(|at| at.level == MEDIUM_LOG);
+        if edit.checkpoint || !edit.logs_removed.is_empty() || frees_medium {
             self.trim_log_map();
         }
         // What is sealed is complete; what the version does not have belongs to a checkpoint that
