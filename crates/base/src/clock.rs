@@ -47,10 +47,35 @@ impl Sub for Instant {
     }
 }
 
+/// A moment as the clock on the wall tells it: milliseconds since 1970, UTC. Clocks of servers differ,
+/// and may be set back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Moment(pub u64);
+
+impl Moment {
+    /// The moment `millis` milliseconds later.
+    #[must_use]
+    pub const fn after(self, millis: u64) -> Self {
+        Self(self.0.saturating_add(millis))
+    }
+
+    /// Milliseconds since `earlier`; 0 where it is not earlier.
+    #[must_use]
+    pub const fn since(self, earlier: Self) -> u64 {
+        self.0.saturating_sub(earlier.0)
+    }
+}
+
 /// A source of time. Production has one real clock a process; the simulator has its own.
 pub trait Clock: Send + Sync {
     /// The present moment. Never goes backwards.
     fn now(&self) -> Instant;
+
+    /// What the clock on the wall shows. A clock without one is at the beginning: then nothing ever
+    /// expires.
+    fn wall(&self) -> Moment {
+        Moment(0)
+    }
 
     /// CPU time that the calling thread has used. A simulated clock may answer zero.
     fn thread_cpu(&self) -> Duration;

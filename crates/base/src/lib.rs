@@ -25,7 +25,7 @@ pub mod range;
 
 pub use addresses::AddressMode;
 pub use checksum::{Identity, Kind};
-pub use clock::{Clock, Instant};
+pub use clock::{Clock, Instant, Moment};
 pub use ids::{
     DeviceSegment, EditSeq, Epoch, Incarnation, LogKind, Lsn, Pointer, RegionId, SegmentNumber,
     ServerId,

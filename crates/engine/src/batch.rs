@@ -1,6 +1,7 @@
 //! An atomic batch: puts and deletes that take effect together or not at all. Limits are checked
 //! when an operation is added, so a batch that exists can be written.
 
+use argosy_base::Moment;
 use argosy_base::limits::{BATCH_BYTES_MAX, BATCH_PAIRS_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX};
 
 use crate::change::Change;
@@ -30,6 +31,20 @@ pub enum BatchError {
     ChangeNotAlone,
 }
 
+/// When a pair ends to be there, by the region's time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Expiry {
+    /// Never.
+    #[default]
+    Never,
+    /// When what the key is bound to until now would have.
+    Keep,
+    /// At this moment.
+    At(Moment),
+    /// So many milliseconds after it was written.
+    After(u64),
+}
+
 /// One operation of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op<'a> {
@@ -39,6 +54,8 @@ pub enum Op<'a> {
         key: &'a [u8],
         /// 0 to [`VALUE_BYTES_MAX`] bytes.
         value: &'a [u8],
+        /// For how long.
+        expiry: Expiry,
     },
     /// Remove `key`, whether or not it is bound.
     Delete {
@@ -68,13 +85,17 @@ pub struct WriteBatch {
     more: Option<Box<More>>,
 }
 
-/// What a batch has that depends on values.
+/// What a batch has that depends on values or on time.
 #[derive(Clone, Debug, Default)]
 struct More {
     /// The only operation is this change, with the put's value as operand.
     change: Option<Change>,
     /// What [`Condition::Equals`](crate::Condition::Equals) compares with.
     expected: Vec<u8>,
+    /// When operations expire, by their places, where they do.
+    expiries: Vec<(usize, Expiry)>,
+    /// It is not to be taken apart.
+    together: bool,
 }
 
 impl WriteBatch {
@@ -90,6 +111,34 @@ impl WriteBatch {
             return Err(BatchError::ValueTooLong(value.len()));
         }
         self.add(key, Some(value))
+    }
+
+    /// Adds a put of a pair that expires.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put)'s.
+    pub fn put_until(
+        &mut self,
+        key: &[u8],
+        value: &[u8],
+        expiry: Expiry,
+    ) -> Result<(), BatchError> {
+        self.put(key, value)?;
+        if expiry != Expiry::Never {
+            let more = self.more.get_or_insert_default();
+            more.expiries.push((self.ends.len() - 1, expiry));
+        }
+        Ok(())
+    }
+
+    /// Whether any pair has an expiry.
+    #[must_use]
+    pub fn expires(&self) -> bool {
+        !self.expiries().is_empty()
+    }
+
+    fn expiries(&self) -> &[(usize, Expiry)] {
+        self.more.as_ref().map_or(&[], |more| &more.expiries)
     }
 
     /// Adds a delete.
@@ -127,6 +176,17 @@ impl WriteBatch {
         }
         self.more.get_or_insert_default().expected = value.to_vec();
         Ok(())
+    }
+
+    /// All of it takes effect together, or nothing: where its keys lie in several regions, nothing does.
+    pub fn keep_together(&mut self) {
+        self.more.get_or_insert_default().together = true;
+    }
+
+    /// Whether it may not be taken apart.
+    #[must_use]
+    pub fn is_together(&self) -> bool {
+        self.more.as_ref().is_some_and(|more| more.together)
     }
 
     /// What was [expected](Self::expect) last; empty if nothing was.
@@ -181,17 +241,23 @@ impl WriteBatch {
     /// The operations in the order in which they were added.
     pub fn ops(&self) -> impl ExactSizeIterator<Item = Op<'_>> + Clone {
         let mut start = 0;
-        self.ends.iter().map(move |&(key_end, value_end)| {
-            let key = &self.bytes[start..key_end];
-            start = value_end.unwrap_or(key_end);
-            match value_end {
-                Some(end) => Op::Put {
-                    key,
-                    value: &self.bytes[key_end..end],
-                },
-                None => Op::Delete { key },
-            }
-        })
+        let mut expiries = self.expiries().iter().peekable();
+        self.ends
+            .iter()
+            .enumerate()
+            .map(move |(at, &(key_end, value_end))| {
+                let expiry = expiries.next_if(|(of, _)| *of == at);
+                let key = &self.bytes[start..key_end];
+                start = value_end.unwrap_or(key_end);
+                match value_end {
+                    Some(end) => Op::Put {
+                        key,
+                        value: &self.bytes[key_end..end],
+                        expiry: expiry.map_or(Expiry::Never, |(_, expiry)| *expiry),
+                    },
+                    None => Op::Delete { key },
+                }
+            })
     }
 }
 
@@ -213,19 +279,21 @@ mod tests {
         let mut batch = WriteBatch::new();
         batch.put(b"a", b"1").unwrap();
         batch.delete(b"b").unwrap();
-        batch.put(b"c", b"").unwrap();
+        batch.put_until(b"c", b"", Expiry::After(5)).unwrap();
         let ops: Vec<_> = batch.ops().collect();
         assert_eq!(
             ops,
             [
                 Op::Put {
                     key: b"a",
-                    value: b"1"
+                    value: b"1",
+                    expiry: Expiry::Never
                 },
                 Op::Delete { key: b"b" },
                 Op::Put {
                     key: b"c",
-                    value: b""
+                    value: b"",
+                    expiry: Expiry::After(5)
                 },
             ]
         );

@@ -4,7 +4,10 @@
 //! looking and writing. What it comes to is written like any other pair: logs, copies and levels know
 //! nothing of changes.
 
+use argosy_base::Moment;
 use argosy_base::limits::VALUE_BYTES_MAX;
+
+use crate::batch::Expiry;
 
 /// What to make of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +21,76 @@ pub enum Change {
     Append,
     /// Overwrite the value with the operand from this byte on; what lacks in front of it is zero.
     Overwrite(u32),
+    /// Have the pair, if there is one, expire then, and only if. Tells 1 or 0.
+    Expire(Expiry, Only),
+}
+
+/// When a change of an expiry is to be made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Only {
+    /// In any case.
+    #[default]
+    Any,
+    /// If the pair does not expire.
+    Lasting,
+    /// If it does.
+    Expiring,
+    /// If it expires earlier than it will.
+    Later,
+    /// If it expires later than it will, or never.
+    Earlier,
+    /// If it expires, but later than it will.
+    Sooner,
+}
+
+impl Only {
+    const ALL: [Self; 6] = [
+        Self::Any,
+        Self::Lasting,
+        Self::Expiring,
+        Self::Later,
+        Self::Earlier,
+        Self::Sooner,
+    ];
+
+    /// Whether an expiry at `old` becomes one at `new`; `None` is never.
+    fn holds(self, old: Option<Moment>, new: Option<Moment>) -> bool {
+        const NEVER: Moment = Moment(u64::MAX);
+        let (from, to) = (old.unwrap_or(NEVER), new.unwrap_or(NEVER));
+        match self {
+            Self::Any => true,
+            Self::Lasting => old.is_none(),
+            Self::Expiring => old.is_some(),
+            // As in Redis: what never expires is not made to expire later.
+            Self::Later => old.is_some() && to > from,
+            Self::Earlier => to < from,
+            Self::Sooner => old.is_some() && to < from,
+        }
+    }
+}
+
+/// What a change is made of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Was<'a> {
+    /// The value; `None` where the key is not bound.
+    pub value: Option<&'a [u8]>,
+    /// When the pair expires.
+    pub expiry: Option<Moment>,
+    /// The region's time.
+    pub now: Moment,
+}
+
+impl Expiry {
+    /// The moment that is meant at `now`, for a pair that would have expired at `kept`.
+    #[must_use]
+    pub const fn resolve(self, now: Moment, kept: Option<Moment>) -> Option<Moment> {
+        match self {
+            Self::Never => None,
+            Self::Keep => kept,
+            Self::At(moment) => Some(moment),
+            Self::After(millis) => Some(now.after(millis)),
+        }
+    }
 }
 
 /// Why a change cannot be made of this value. Nothing was written.
@@ -67,6 +140,8 @@ pub enum Changed {
 pub struct Effect {
     /// The value to write; `None`: nothing is written.
     pub value: Option<Vec<u8>>,
+    /// When it expires. In the past: the key is removed.
+    pub expiry: Option<Moment>,
     /// What is told.
     pub told: Changed,
 }
@@ -75,22 +150,42 @@ impl Effect {
     const fn refused(why: Refusal) -> Self {
         Self {
             value: None,
+            expiry: None,
             told: Changed::Refused(why),
         }
     }
 
     fn long(value: Vec<u8>) -> Self {
         let told = Changed::Number(i64::try_from(value.len()).unwrap_or(i64::MAX));
-        let value = Some(value);
-        Self { value, told }
+        Self::of(Some(value), told)
+    }
+
+    const fn of(value: Option<Vec<u8>>, told: Changed) -> Self {
+        Self {
+            value,
+            expiry: None,
+            told,
+        }
     }
 }
 
 impl Change {
-    /// What this change, with `operand`, makes of `bound`, which is `None` where the key is not bound.
+    /// What this change, with `operand`, makes of what there was. Unless it is about that, the pair
+    /// expires when it would have.
     #[must_use]
-    pub fn of(self, operand: &[u8], bound: Option<&[u8]>) -> Effect {
+    pub fn of(self, operand: &[u8], was: Was<'_>) -> Effect {
         match self {
+            Self::Expire(expiry, only) => expire((expiry, only), was),
+            other => Effect {
+                expiry: was.expiry,
+                ..other.of_value(operand, was.value)
+            },
+        }
+    }
+
+    fn of_value(self, operand: &[u8], bound: Option<&[u8]>) -> Effect {
+        match self {
+            Self::Expire(..) => unreachable!("it is about the expiry"),
             Self::Add(number) => add(number, bound),
             Self::AddFloat(bits) => add_float(f64::from_bits(bits), bound),
             Self::Append => {
@@ -112,6 +207,15 @@ impl Change {
             Self::AddFloat(bits) => (2, bits),
             Self::Append => (3, 0),
             Self::Overwrite(from) => (4, from as u64),
+            Self::Expire(expiry, only) => {
+                let (kind, number) = match expiry {
+                    Expiry::Never => (0, 0),
+                    Expiry::Keep => (1, 0),
+                    Expiry::At(moment) => (2, moment.0),
+                    Expiry::After(millis) => (3, millis),
+                };
+                (EXPIRE + 4 * only as u8 + kind, number)
+            }
         }
     }
 
@@ -123,8 +227,36 @@ impl Change {
             (2, bits) => Some(Self::AddFloat(bits)),
             (3, 0) => Some(Self::Append),
             (4, from) => u32::try_from(from).ok().map(Self::Overwrite),
-            _ => None,
+            (kind, number) => {
+                let kind = kind.checked_sub(EXPIRE)?;
+                let only = *Only::ALL.get(usize::from(kind / 4))?;
+                let expiry = match (kind % 4, number) {
+                    (0, 0) => Expiry::Never,
+                    (1, 0) => Expiry::Keep,
+                    (2, moment) => Expiry::At(Moment(moment)),
+                    (3, millis) => Expiry::After(millis),
+                    _ => return None,
+                };
+                Some(Self::Expire(expiry, only))
+            }
         }
+    }
+}
+
+/// The first kind of a change of an expiry, on the wire.
+const EXPIRE: u8 = 16;
+
+fn expire((expiry, only): (Expiry, Only), was: Was<'_>) -> Effect {
+    let new = expiry.resolve(was.now, was.expiry);
+    let value = was
+        .value
+        .filter(|_| only.holds(was.expiry, new) && new != was.expiry);
+    let told = was.value.is_some() && only.holds(was.expiry, new);
+    // That a pair which never expires goes on so is no change.
+    let told = told && !(expiry == Expiry::Never && was.expiry.is_none());
+    Effect {
+        expiry: new,
+        ..Effect::of(value.map(<[u8]>::to_vec), Changed::Number(told.into()))
     }
 }
 
@@ -155,10 +287,7 @@ fn add(number: i64, bound: Option<&[u8]>) -> Effect {
         return Effect::refused(Refusal::NotAnInteger);
     };
     match value.checked_add(number) {
-        Some(sum) => Effect {
-            value: Some(sum.to_string().into_bytes()),
-            told: Changed::Number(sum),
-        },
+        Some(sum) => Effect::of(Some(sum.to_string().into_bytes()), Changed::Number(sum)),
         None => Effect::refused(Refusal::Overflow),
     }
 }
@@ -172,10 +301,7 @@ fn add_float(number: f64, bound: Option<&[u8]>) -> Effect {
         return Effect::refused(Refusal::NotFinite);
     }
     let text = float_text(sum).into_bytes();
-    Effect {
-        value: Some(text.clone()),
-        told: Changed::Value(text),
-    }
+    Effect::of(Some(text.clone()), Changed::Value(text))
 }
 
 /// `number` in decimal, without an exponent. It is rounded to 15 digits where that changes it by no more
@@ -217,7 +343,57 @@ mod tests {
     use super::*;
 
     fn told(change: Change, operand: &[u8], bound: Option<&[u8]>) -> Changed {
-        change.of(operand, bound).told
+        of(change, operand, bound).told
+    }
+
+    fn of(change: Change, operand: &[u8], value: Option<&[u8]>) -> Effect {
+        let was = Was {
+            value,
+            ..Was::default()
+        };
+        change.of(operand, was)
+    }
+
+    #[test]
+    fn expiries_are_changed_on_their_conditions() {
+        let at = |moment| Some(Moment(moment));
+        let expire = |expiry, only, old| {
+            let was = Was {
+                value: Some(b"v"),
+                expiry: old,
+                now: Moment(100),
+            };
+            let effect = Change::Expire(expiry, only).of(b"", was);
+            (
+                effect.told == Changed::Number(1),
+                effect.value.is_some(),
+                effect.expiry,
+            )
+        };
+        let ten = Expiry::After(10);
+        assert_eq!(expire(ten, Only::Any, None), (true, true, at(110)));
+        assert!(!expire(ten, Only::Lasting, at(200)).0);
+        assert!(!expire(ten, Only::Expiring, None).0);
+        assert!(!expire(ten, Only::Later, None).0);
+        assert_eq!(expire(ten, Only::Later, at(105)), (true, true, at(110)));
+        assert!(!expire(ten, Only::Later, at(110)).0);
+        assert_eq!(expire(ten, Only::Earlier, None), (true, true, at(110)));
+        assert!(!expire(ten, Only::Earlier, at(105)).0);
+        let never = Expiry::Never;
+        assert_eq!(expire(never, Only::Any, at(105)), (true, true, None));
+        assert_eq!(expire(never, Only::Any, None), (false, false, None));
+        let nothing = Change::Expire(ten, Only::Any).of(b"", Was::default());
+        assert_eq!((nothing.value, nothing.told), (None, Changed::Number(0)));
+    }
+
+    #[test]
+    fn other_changes_keep_the_expiry() {
+        let was = Was {
+            value: Some(b"1"),
+            expiry: Some(Moment(7)),
+            now: Moment(5),
+        };
+        assert_eq!(Change::Add(1).of(b"", was).expiry, Some(Moment(7)));
     }
 
     #[test]
@@ -269,17 +445,17 @@ mod tests {
 
     #[test]
     fn values_grow_up_to_the_limit() {
-        let append = Change::Append.of(b"cd", Some(b"ab"));
+        let append = of(Change::Append, b"cd", Some(b"ab"));
         assert_eq!(append.value.as_deref(), Some(&b"abcd"[..]));
         assert_eq!(append.told, Changed::Number(4));
         let full = vec![0; VALUE_BYTES_MAX];
         let refused = Changed::Refused(Refusal::TooLong);
         assert_eq!(told(Change::Append, b"x", Some(&full)), refused);
-        let over = Change::Overwrite(6).of(b"Redis", Some(b"Hello World"));
+        let over = of(Change::Overwrite(6), b"Redis", Some(b"Hello World"));
         assert_eq!(over.value.as_deref(), Some(&b"Hello Redis"[..]));
-        let padded = Change::Overwrite(3).of(b"x", None);
+        let padded = of(Change::Overwrite(3), b"x", None);
         assert_eq!(padded.value.as_deref(), Some(&b"\0\0\0x"[..]));
-        let nothing = Change::Overwrite(3).of(b"", Some(b"ab"));
+        let nothing = of(Change::Overwrite(3), b"", Some(b"ab"));
         assert_eq!((nothing.value, nothing.told), (None, Changed::Number(2)));
         assert_eq!(told(Change::Overwrite(u32::MAX), b"x", None), refused);
     }
@@ -292,11 +468,15 @@ mod tests {
             Change::AddFloat(1.5f64.to_bits()),
             Change::Append,
             Change::Overwrite(u32::MAX),
+            Change::Expire(Expiry::Never, Only::Any),
+            Change::Expire(Expiry::At(Moment(u64::MAX)), Only::Earlier),
+            Change::Expire(Expiry::After(1), Only::Lasting),
+            Change::Expire(Expiry::Keep, Only::Later),
         ];
         for change in changes {
             assert_eq!(Change::from_parts(change.to_parts()), Some(change));
         }
-        for none in [(0, 0), (3, 1), (4, 1 << 32), (5, 0)] {
+        for none in [(0, 0), (3, 1), (4, 1 << 32), (5, 0), (16, 1), (40, 0)] {
             assert_eq!(Change::from_parts(none), None);
         }
     }

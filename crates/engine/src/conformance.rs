@@ -18,7 +18,7 @@ pub use random::Mixture;
 use argosy_base::{Direction, KeyRange};
 
 use crate::{
-    BusyReason, Engine, EngineError, Op, Scan, Snapshot, WriteBatch, WriteOptions, Written,
+    BusyReason, Engine, EngineError, Expiry, Op, Scan, Snapshot, WriteBatch, WriteOptions, Written,
 };
 
 /// Where an engine under test lives.
@@ -101,7 +101,7 @@ fn batch(ops: &[Op<'_>]) -> WriteBatch {
     let mut batch = WriteBatch::new();
     for op in ops {
         match op {
-            Op::Put { key, value } => batch.put(key, value),
+            Op::Put { key, value, expiry } => batch.put_until(key, value, *expiry),
             Op::Delete { key } => batch.delete(key),
         }
         .expect("test operations are within the limits");
@@ -136,7 +136,11 @@ fn put<H: Host>(host: &mut H, engine: &H::Engine, key: &[u8], value: &[u8]) -> W
     write(
         host,
         engine,
-        &batch(&[Op::Put { key, value }]),
+        &batch(&[Op::Put {
+            key,
+            value,
+            expiry: Expiry::Never,
+        }]),
         WriteOptions::default(),
     )
 }

@@ -15,8 +15,8 @@ pub mod conformance;
 mod observer;
 mod traits;
 
-pub use batch::{BatchError, Op, WriteBatch};
-pub use change::{Change, Changed, Refusal};
+pub use batch::{BatchError, Expiry, Op, WriteBatch};
+pub use change::{Change, Changed, Only, Refusal, Was};
 pub use observer::{EditNotice, FlushRange, LogEnd, Observer, SealedSegment};
 pub use traits::{
     BusyReason, Condition, Engine, EngineError, Found, Progress, Scan, Snapshot, WriteOptions,

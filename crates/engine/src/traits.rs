@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use argosy_base::{
-    Direction, EditSeq, Instant, KeyRange, LogKind, Lsn, Outcome, Remedy, SegmentNumber,
+    Direction, EditSeq, Instant, KeyRange, LogKind, Lsn, Moment, Outcome, Remedy, SegmentNumber,
 };
 use argosy_device::DeviceError;
 
@@ -133,6 +133,8 @@ pub struct Found {
     pub lsn: Lsn,
     /// No write of the key has a higher LSN: for [`Condition::Version`].
     pub version: Lsn,
+    /// When the pair expires, if it does.
+    pub expiry: Option<Moment>,
 }
 
 /// Whether a step did anything, and when to call again if nothing else happens.
@@ -148,6 +150,12 @@ pub struct Progress {
 pub trait Snapshot: Send + Sync {
     /// The LSN up to which this view sees.
     fn lsn(&self) -> Lsn;
+
+    /// Whether it has shown a pair that is past its expiry by the clock, though not yet by the region's
+    /// time, which goes on with what is committed. Whoever can wait takes another one.
+    fn shows_overdue(&self) -> bool {
+        false
+    }
 
     /// What `key` was bound to.
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, EngineError>;
@@ -230,6 +238,10 @@ pub trait Engine: Send + Sync {
 
     /// The highest LSN appended.
     fn last_lsn(&self) -> Lsn;
+
+    /// The region's time: what its clock shows, but never less than what was once told of, here or on an
+    /// earlier primary. A pair whose expiry it has reached is not there any more.
+    fn time(&self) -> Moment;
 
     /// The commit LSN as the engine knows it.
     fn committed_lsn(&self) -> Lsn;

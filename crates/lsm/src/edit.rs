@@ -6,8 +6,8 @@
 //! [`Version::apply`](crate::version::Version::apply) is the only thing that gives them a meaning.
 //!
 //! ```text
-//! edit    := format: u8 (1, 3)  flags: u8  seq  epoch  [replay_from] [durable] [mark]
-//!            [follows] [own_mark]
+//! edit    := format: u8 (4, 5)  flags: u8  seq  epoch  [replay_from] [durable] [mark]
+//!            [follows] [own_mark] [time]
 //!            list(place)                      -- level segments removed
 //!            list(place range)                -- level segments clipped
 //!            list(level: u8  run  segment)    -- level segments added
@@ -15,11 +15,11 @@
 //!            list(log: u8  number end)        -- log segments sealed
 //!            list(log: u8  number)            -- log segments removed
 //!            list(log: u8  number to)         -- log bytes that have to be durable
-//!            list(level: u8  run  tree)       -- in format 3: trees that begin
-//! flags   := 1 checkpoint | 2 replay_from | 4 durable | 8 mark | 16 follows | 32 own_mark
+//!            list(level: u8  run  tree)       -- in format 5: trees that begin
+//! flags   := 1 checkpoint | 2 replay_from | 4 durable | 8 mark | 16 follows | 32 own_mark | 64 time
 //! place   := level: u8  run  number
 //! segment := number epoch len checksum: u32 entries tombstones range  list(number bytes)
-//!            form: u8                         -- in format 3, see `Form`
+//!            form: u8                         -- in format 5, see `Form`
 //! tree    := root: u64  len  height: u8
 //! range   := from: string  bounded: u8  [to: string]
 //! list(x) := count  x*
@@ -28,8 +28,8 @@
 //! A segment of the [medium log](crate::level::medium) belongs to no level: it is added and removed as one
 //! of level [`MEDIUM_LOG`], run 0.
 //!
-//! Format 1 is written where nothing is named but self-contained segments of levels. An earlier version
-//! of Argosy refuses format 3, and this one refuses 2, which knew no medium log.
+//! Format 4 is written where nothing is named but self-contained segments of levels. This version refuses
+//! formats 1 to 3, which knew no medium log or no time.
 //!
 //! What has no width is a variable-length integer, a string is its length and its bytes
 //! ([`argosy_base::codec`]). The bytes carry no checksum: the manifest record or message that holds
@@ -39,22 +39,22 @@ mod show;
 
 use argosy_base::codec::{Malformed, Reader, put_string, put_varint};
 use argosy_base::limits::{KEY_BYTES_MAX, SEGMENT_SIZE};
-use argosy_base::{EditSeq, Epoch, KeyRange, LogKind, Lsn, Pointer, SegmentNumber};
+use argosy_base::{EditSeq, Epoch, KeyRange, LogKind, Lsn, Moment, Pointer, SegmentNumber};
 
 use crate::level::{Form, Tree};
 
 /// The format of an edit that names self-contained segments only.
-const FORMAT: u8 = 1;
+const FORMAT: u8 = 4;
 /// The format of an edit that names others, or a tree.
-const FORMAT_FORMS: u8 = 3;
+const FORMAT_FORMS: u8 = 5;
 const FLAG_CHECKPOINT: u8 = 1;
 const FLAG_REPLAY_FROM: u8 = 2;
 const FLAG_DURABLE: u8 = 4;
 const FLAG_MARK: u8 = 8;
 const FLAG_FOLLOWS: u8 = 16;
 const FLAG_OWN_MARK: u8 = 32;
-const FLAGS: u8 =
-    FLAG_CHECKPOINT | FLAG_REPLAY_FROM | FLAG_DURABLE | FLAG_MARK | FLAG_FOLLOWS | FLAG_OWN_MARK;
+const FLAG_TIME: u8 = 64;
+const FLAGS: u8 = 127;
 
 /// Levels that a region can have: L1 to L12. With a growth factor of 2 that is still 4096 times L0.
 pub const LEVELS_MAX: u8 = 12;
@@ -154,6 +154,8 @@ pub struct Edit {
     pub follows: Option<EditSeq>,
     /// On such a backup: the member's own segment numbers below this may be in use.
     pub own_mark: Option<SegmentNumber>,
+    /// The region's time is not below this: what has expired by it is not there any more.
+    pub time: Option<Moment>,
     /// Level segments that no longer belong to the version, with all their pieces.
     pub removed: Vec<Place>,
     /// Level segments that stand for fewer keys from now on: for those of the range, or of all the
@@ -199,6 +201,7 @@ impl Edit {
             self.mark.map(SegmentNumber::get),
             self.follows.map(EditSeq::get),
             self.own_mark.map(SegmentNumber::get),
+            self.time.map(|time| time.0),
         ]
         .into_iter()
         .flatten()
@@ -257,6 +260,7 @@ impl Edit {
             | flag(FLAG_MARK, self.mark.is_some())
             | flag(FLAG_FOLLOWS, self.follows.is_some())
             | flag(FLAG_OWN_MARK, self.own_mark.is_some())
+            | flag(FLAG_TIME, self.time.is_some())
     }
 
     /// Reads an edit's bytes.
@@ -281,6 +285,7 @@ impl Edit {
         let mark = optional(FLAG_MARK)?.map(SegmentNumber);
         let follows = optional(FLAG_FOLLOWS)?.map(EditSeq);
         let own_mark = optional(FLAG_OWN_MARK)?.map(SegmentNumber);
+        let time = optional(FLAG_TIME)?.map(Moment);
         if mark.max(own_mark) > Some(SegmentNumber::MAX) {
             return Err(from.malformed());
         }
@@ -293,6 +298,7 @@ impl Edit {
             mark,
             follows,
             own_mark,
+            time,
             removed: get_list(&mut from, get_place)?,
             clipped: get_list(&mut from, |from| Ok((get_place(from)?, get_range(from)?)))?,
             added: get_list(&mut from, |from| {

@@ -98,7 +98,10 @@ prop_compose! {
         added in prop::collection::vec((1..=LEVELS_MAX, any::<u64>(), level_segment()), 0..4),
         logs_added in prop::collection::vec(log_segment(), 0..4),
         logs_sealed in prop::collection::vec(point(), 0..4),
-        logs_removed in prop::collection::vec((log(), number()), 0..4),
+        (time, logs_removed) in (
+            any::<Option<u64>>(),
+            prop::collection::vec((log(), number()), 0..4),
+        ),
         log_points in prop::collection::vec(point(), 0..4),
         trees in prop_oneof![
             3 => Just(Vec::new()),
@@ -119,6 +122,7 @@ prop_compose! {
             mark,
             follows: follows.map(EditSeq),
             own_mark,
+            time: time.map(Moment),
             removed,
             clipped,
             added,

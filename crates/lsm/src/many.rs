@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use argosy_base::{BLOCK_SIZE, DeviceSegment, Lsn, SegmentNumber};
+use argosy_base::{BLOCK_SIZE, DeviceSegment, Lsn, Moment, SegmentNumber};
 use argosy_device::{Buffer, DeviceError};
 use argosy_engine::EngineError;
 
@@ -25,7 +25,7 @@ use crate::addresses::name_of;
 use crate::cache::CacheKey;
 use crate::edit::LogSegment;
 use crate::filter::KeyHash;
-use crate::level::{Form, LevelError, OwnedEntry, ReadAt, medium};
+use crate::level::{Entry, Form, LevelError, OwnedEntry, ReadAt, medium};
 use crate::log::{LogSource, ValueRef};
 use crate::read::{ReadView, Reading, VersionLog, open_reader};
 use crate::storage::StoredSegment;
@@ -173,8 +173,8 @@ impl LogSource for LogSoFar<'_> {
     }
 }
 
-/// What a key is bound to, if it is, and the LSN of that while it is in a memtable.
-type Value = (Option<Vec<u8>>, Lsn);
+/// What a key is bound to, if it is, the LSN of that while it is in a memtable, and when it expires.
+type Value = (Option<Vec<u8>>, Lsn, Option<Moment>);
 
 /// How far a key has come.
 enum At {
@@ -252,11 +252,12 @@ impl ReadView {
     /// One key, by itself.
     fn get_alone(&self, key: &[u8], lsn: Lsn, reading: &Reading) -> Result<Value, EngineError> {
         let located = self.locate(key, lsn, reading)?;
+        let expiry = located.entry.as_ref().and_then(OwnedEntry::expiry);
         let value = match located.entry {
             Some(entry) => self.value(key, entry, reading)?,
             None => None,
         };
-        Ok((value, located.lsn))
+        Ok((value, located.lsn, expiry))
     }
 
     /// Goes on with a key as far as what was read allows.
@@ -270,21 +271,21 @@ impl ReadView {
             let entry = self.find(wanted, reading, gathering)?;
             wanted.at = match entry {
                 Some(entry) => At::Bound(entry, Lsn(0)),
-                None => At::Done((None, Lsn(0))),
+                None => At::Done((None, Lsn(0), None)),
             };
         }
         if let At::Bound(entry, lsn) = &wanted.at {
-            let value = match entry {
-                OwnedEntry::Tombstone => None,
-                OwnedEntry::Inline(value) => Some(value.clone()),
-                OwnedEntry::Pointer { at, value_len } => {
-                    let (at, value_len) = (*at, *value_len);
+            let expiry = entry.expiry();
+            let value = match entry.as_entry().lasting() {
+                Entry::Tombstone | Entry::Until(..) => None,
+                Entry::Inline(value) => Some(value.to_vec()),
+                Entry::Pointer { at, value_len } => {
                     let key = wanted.key;
                     let value = ValueRef { at, value_len, key };
                     Some(self.logged(&value, reading, gathering)?)
                 }
             };
-            wanted.at = At::Done((value, *lsn));
+            wanted.at = At::Done((value, *lsn, expiry));
         }
         Ok(())
     }
@@ -342,15 +343,15 @@ impl ReadView {
         }
         let found = segment.get(wanted.key, wanted.hash, &source, Some(&reading.cache));
         let mut found = gathering.outcome(found)?;
-        match &mut found {
+        match found.as_mut().map(OwnedEntry::pointer_mut) {
             None => reading.filters.count(0, 1),
-            Some(OwnedEntry::Pointer { at, .. }) => {
+            Some(Some(at)) => {
                 *at = self.version.resolve(*at).ok_or_else(|| {
                     let what = "a pointer leads to a place where the region has nothing";
                     Stop::Failed(segment.name().corrupt(0, what).into())
                 })?;
             }
-            Some(_) => {}
+            Some(None) => {}
         }
         Ok(found)
     }

@@ -13,7 +13,7 @@ use crate::addresses::name_of;
 use crate::cache::CacheKey;
 use crate::edit::LogSegment;
 use crate::filter::KeyHash;
-use crate::level::{Form, OwnedEntry, medium, tree};
+use crate::level::{Form, Lasting, OwnedEntry, medium, tree};
 use crate::log::{LogSource, ValueRef, read_value};
 use crate::read::{Located, ReadView, Reading, VersionLog, leaf_home};
 
@@ -76,7 +76,7 @@ impl ReadView {
                 }
                 _ => segment.get_in_memory(key, hash, &reading.cache)?,
             };
-            if let Some(OwnedEntry::Pointer { at, .. }) = &mut found {
+            if let Some(at) = found.as_mut().and_then(OwnedEntry::pointer_mut) {
                 *at = self.version.resolve(*at).ok_or(NotInMemory)?;
             }
             if found.is_some() {
@@ -99,9 +99,12 @@ impl ReadView {
         reading: &Reading,
     ) -> Result<Option<Vec<u8>>, NotInMemory> {
         match entry {
-            OwnedEntry::Inline(value) => Ok(Some(value)),
+            OwnedEntry::Inline(value) | OwnedEntry::Until(_, Lasting::Inline(value)) => {
+                Ok(Some(value))
+            }
             OwnedEntry::Tombstone => Ok(None),
-            OwnedEntry::Pointer { at, value_len } => {
+            OwnedEntry::Pointer { at, value_len }
+            | OwnedEntry::Until(_, Lasting::Pointer { at, value_len }) => {
                 let value = self.logged_value_in_memory(key, at, value_len, reading)?;
                 Ok(Some(value))
             }

@@ -16,9 +16,9 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use argosy_base::{AddressMode, KeyRange, Lsn, Pointer, RegionId, SegmentNumber};
+use argosy_base::{AddressMode, KeyRange, Lsn, Moment, Pointer, RegionId, SegmentNumber};
 use argosy_device::DeviceError;
 use argosy_engine::EngineError;
 
@@ -32,7 +32,7 @@ use crate::filter::KeyHash;
 use crate::level::medium;
 use crate::level::tree::{self, LeafHome};
 use crate::level::{
-    Entry, Form, LevelError, OwnedEntry, ReadAhead, ReadAt, SegmentName, SegmentReader,
+    Entry, Form, Lasting, LevelError, OwnedEntry, ReadAhead, ReadAt, SegmentName, SegmentReader,
 };
 use crate::log::{LogSource, LogWindows, ReadError, ValueRef, read_value};
 use crate::memtable::Memtable;
@@ -249,7 +249,7 @@ impl ReadView {
                 Form::Leaves => in_tree(run, entry, key, reading)?,
                 _ => segment.get(key, hash, &*entry.stored, Some(&reading.cache))?,
             };
-            if let Some(OwnedEntry::Pointer { at, .. }) = &mut found {
+            if let Some(at) = found.as_mut().and_then(OwnedEntry::pointer_mut) {
                 *at = self.version.resolve(*at).ok_or_else(|| {
                     let what = "a pointer leads to a place where the region has nothing";
                     segment.name().corrupt(0, what)
@@ -292,9 +292,12 @@ impl ReadView {
         reading: &Reading,
     ) -> Result<Option<Vec<u8>>, EngineError> {
         match entry {
-            OwnedEntry::Inline(value) => Ok(Some(value)),
+            OwnedEntry::Inline(value) | OwnedEntry::Until(_, Lasting::Inline(value)) => {
+                Ok(Some(value))
+            }
             OwnedEntry::Tombstone => Ok(None),
-            OwnedEntry::Pointer { at, value_len } => {
+            OwnedEntry::Pointer { at, value_len }
+            | OwnedEntry::Until(_, Lasting::Pointer { at, value_len }) => {
                 Ok(Some(self.logged_value(key, at, value_len, reading)?))
             }
         }
@@ -346,7 +349,7 @@ impl ReadView {
     pub fn scan<const DOWN: bool>(
         self: &Arc<Self>,
         range: &KeyRange,
-        lsn: Lsn,
+        (lsn, time): (Lsn, &Arc<ScanTime>),
         reading: &Arc<Reading>,
     ) -> Result<RangeScan<DOWN>, EngineError> {
         let mut sources: Vec<Box<dyn Source + Send>> = Vec::new();
@@ -379,7 +382,8 @@ impl ReadView {
         }
         reading.filters.entered.fetch_add(runs, Ordering::Relaxed);
         let merge = Merge::either_way(sources);
-        Ok(RangeScan::new(merge, Arc::clone(self), Arc::clone(reading)))
+        let (view, reading) = (Arc::clone(self), Arc::clone(reading));
+        Ok(RangeScan::new(merge, (view, reading), Arc::clone(time)))
     }
 }
 
@@ -396,6 +400,42 @@ fn in_tree(
         .as_ref()
         .ok_or_else(|| home.name.corrupt(0, NO_TREE))?;
     tree::get(segments, &home, key, Some(&reading.cache))
+}
+
+/// By which time a scan goes.
+#[derive(Debug, Default)]
+pub struct ScanTime {
+    /// The region's: what has expired by it is not shown.
+    pub now: Moment,
+    /// What the clock shows, if it is further.
+    pub wall: Moment,
+    /// Something was shown that has expired by the clock.
+    pub overdue: AtomicBool,
+}
+
+impl ScanTime {
+    /// What `entry` is by this time, without its expiry.
+    #[inline]
+    pub(crate) fn shown<'e>(&self, entry: Entry<'e>) -> Entry<'e> {
+        match self.hides(&entry) {
+            true => Entry::Tombstone,
+            false => entry.lasting(),
+        }
+    }
+
+    /// Whether `entry` is not there any more.
+    #[inline]
+    pub(crate) fn hides(&self, entry: &Entry<'_>) -> bool {
+        entry.expiry().is_some_and(|expiry| self.is_past(expiry))
+    }
+
+    /// Whether what expires then is not there any more.
+    pub(crate) fn is_past(&self, expiry: Moment) -> bool {
+        if expiry > self.now && expiry <= self.wall {
+            self.overdue.store(true, Ordering::Relaxed);
+        }
+        expiry <= self.now
+    }
 }
 
 /// The large log of a version, as the log code reads it.

@@ -25,7 +25,7 @@ use crate::edit::LogSegment;
 use crate::level::{Entry, LevelError, SegmentReader, medium};
 use crate::log::{LogSource, ValueRef};
 use crate::merge::{Merge, Source};
-use crate::read::{ReadView, Reading, VersionLog, reader};
+use crate::read::{ReadView, Reading, ScanTime, VersionLog, reader};
 use crate::storage::Together;
 use crate::version::Version;
 
@@ -43,6 +43,7 @@ pub struct RangeScan<const DOWN: bool> {
     merge: Merge<Box<dyn Source + Send>, DOWN>,
     view: Arc<ReadView>,
     reading: Arc<Reading>,
+    time: Arc<ScanTime>,
     /// Pairs that were read together and not taken yet.
     ready: VecDeque<Pair>,
     /// What went wrong behind them.
@@ -54,16 +55,17 @@ pub struct RangeScan<const DOWN: bool> {
 }
 
 impl<const DOWN: bool> RangeScan<DOWN> {
-    /// The pairs of `merge`, which reads `view`.
+    /// The pairs of `merge`, which reads `view`, that are there at `time`.
     pub(crate) fn new(
         merge: Merge<Box<dyn Source + Send>, DOWN>,
-        view: Arc<ReadView>,
-        reading: Arc<Reading>,
+        (view, reading): (Arc<ReadView>, Arc<Reading>),
+        time: Arc<ScanTime>,
     ) -> Self {
         Self {
             merge,
             view,
             reading,
+            time,
             ready: VecDeque::new(),
             failed: None,
             expected: None,
@@ -90,7 +92,7 @@ impl<const DOWN: bool> RangeScan<DOWN> {
             && bytes < AHEAD_BYTES
             && let Some(key) = self.merge.key()
         {
-            if let Some(value) = batch.take(key, self.merge.entry()) {
+            if let Some(value) = batch.take(key, self.time.shown(self.merge.entry())) {
                 bytes += value.len();
                 found.push((key.to_vec(), value));
             }
@@ -130,8 +132,8 @@ impl<const DOWN: bool> Scan for RangeScan<DOWN> {
             let Some(key) = self.merge.key() else {
                 return Ok(None);
             };
-            let value = match self.merge.entry() {
-                Entry::Tombstone => None,
+            let value = match self.time.shown(self.merge.entry()) {
+                Entry::Tombstone | Entry::Until(..) => None,
                 Entry::Inline(value) => Some(value.to_vec()),
                 Entry::Pointer { at, value_len } => {
                     let wanted = ValueRef { at, value_len, key };
@@ -191,7 +193,7 @@ impl Batch<'_> {
     /// The value of `entry`, to be read with the others if need be; `None` for a tombstone.
     fn take(&mut self, key: &[u8], entry: Entry<'_>) -> Option<Value> {
         match entry {
-            Entry::Tombstone => None,
+            Entry::Tombstone | Entry::Until(..) => None,
             Entry::Inline(value) => Some(Value::Here(value.to_vec())),
             Entry::Pointer { at, value_len }
                 if self.view.version.medium_log().contains_key(&at.segment()) =>

@@ -53,6 +53,10 @@ pub struct Mutants {
     pub move_unconditionally: bool,
     /// Short segments are not packed into fewer when the device is full.
     pub skip_packing: bool,
+    /// A merge leaves out what has expired, whatever older value it hides.
+    pub drop_expired: bool,
+    /// Edits do not tell the region's time.
+    pub forget_time: bool,
 }
 
 /// Settings of one region's storage.

@@ -2,22 +2,25 @@
 //!
 //! A snapshot is an LSN and a [`ReadView`]: the view keeps memtables and version, and the version
 //! every segment in it, so nothing that the snapshot sees is changed or given away before it is
-//! dropped (I1). Taking one costs two reference counts.
+//! dropped (I1). Taking one costs two reference counts. It has one moment of the region's time: what has
+//! expired by then is not shown, whenever it is read.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
-use argosy_base::{Direction, KeyRange, Lsn};
+use argosy_base::{Direction, KeyRange, Lsn, Moment};
 use argosy_engine::batch::check_key;
 use argosy_engine::{EngineError, Scan, Snapshot};
 
 use crate::level::stand::DOWN;
-use crate::read::{ReadView, Reading};
+use crate::read::{ReadView, Reading, ScanTime};
 
 /// See the module documentation.
 pub struct LsmSnapshot {
     view: Arc<ReadView>,
     lsn: Lsn,
     reading: Arc<Reading>,
+    time: Arc<ScanTime>,
 }
 
 impl LsmSnapshot {
@@ -25,12 +28,23 @@ impl LsmSnapshot {
     ///
     /// # Panics
     /// When something newer than `lsn` has left the memtables of `view`: the levels would show it.
-    pub(crate) fn new(view: Arc<ReadView>, lsn: Lsn, reading: Arc<Reading>) -> Self {
+    pub(crate) fn new(
+        view: Arc<ReadView>,
+        lsn: Lsn,
+        reading: Arc<Reading>,
+        time: ScanTime,
+    ) -> Self {
         assert!(
             view.levels_lsn <= lsn,
             "the view shows what is newer than the snapshot"
         );
-        Self { view, lsn, reading }
+        let time = Arc::new(time);
+        Self {
+            view,
+            lsn,
+            reading,
+            time,
+        }
     }
 }
 
@@ -39,25 +53,35 @@ impl Snapshot for LsmSnapshot {
         self.lsn
     }
 
+    fn shows_overdue(&self) -> bool {
+        self.time.overdue.load(Ordering::Relaxed)
+    }
+
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, EngineError> {
         check_key(key)?;
         match self.view.locate(key, self.lsn, &self.reading)?.entry {
-            Some(entry) => self.view.value(key, entry, &self.reading),
-            None => Ok(None),
+            Some(entry) if !self.time.hides(&entry.as_entry()) => {
+                self.view.value(key, entry, &self.reading)
+            }
+            _ => Ok(None),
         }
     }
 
     fn get_many(&self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>, EngineError> {
         keys.iter().try_for_each(|key| check_key(key))?;
         let found = self.view.get_many(keys, self.lsn, &self.reading)?;
-        Ok(found.into_iter().map(|(value, _)| value).collect())
+        let shown = |(value, _, expiry): (Option<Vec<u8>>, Lsn, Option<Moment>)| {
+            value.filter(|_| !expiry.is_some_and(|expiry| self.time.is_past(expiry)))
+        };
+        Ok(found.into_iter().map(shown).collect())
     }
 
     fn scan(&self, range: &KeyRange, direction: Direction) -> Result<Box<dyn Scan>, EngineError> {
         let (view, reading) = (&self.view, &self.reading);
+        let at = (self.lsn, &self.time);
         Ok(match direction {
-            Direction::Up => Box::new(view.scan::<false>(range, self.lsn, reading)?),
-            Direction::Down => Box::new(view.scan::<DOWN>(range, self.lsn, reading)?),
+            Direction::Up => Box::new(view.scan::<false>(range, at, reading)?),
+            Direction::Down => Box::new(view.scan::<DOWN>(range, at, reading)?),
         })
     }
 }

@@ -100,7 +100,7 @@ impl Op {
     #[must_use]
     pub const fn of(request: &Request<'_>) -> Self {
         match request {
-            Request::Get { .. } => Self::Get,
+            Request::Get { .. } | Request::Expiry { .. } => Self::Get,
             Request::Write { .. } => Self::Write,
             Request::Scan { .. } => Self::Scan,
             Request::Count => Self::Count,

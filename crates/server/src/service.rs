@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use argosy_base::{Direction, KeyRange, Outcome};
+use argosy_base::{Direction, KeyRange, Moment, Outcome};
 use argosy_engine::{Changed, WriteBatch, WriteOptions};
 
 /// One request. Borrows from the caller, so that an answer at once copies nothing.
@@ -16,6 +16,11 @@ use argosy_engine::{Changed, WriteBatch, WriteOptions};
 pub enum Request<'a> {
     /// What `key` is bound to.
     Get {
+        /// The key; the service checks its length.
+        key: &'a [u8],
+    },
+    /// When what `key` is bound to expires.
+    Expiry {
         /// The key; the service checks its length.
         key: &'a [u8],
     },
@@ -55,6 +60,15 @@ pub struct Paging {
 pub enum Response {
     /// To [`Request::Get`]: the value, or `None` where the key is not bound.
     Value(Option<Vec<u8>>),
+    /// To [`Request::Expiry`].
+    Expiry {
+        /// Whether the key is bound.
+        bound: bool,
+        /// When that expires, if it does.
+        at: Option<Moment>,
+        /// The region's time.
+        now: Moment,
+    },
     /// To [`Request::Write`].
     Written {
         /// Whether the condition held everywhere and the batch was written.
@@ -107,7 +121,7 @@ impl Response {
                 let next = next.as_ref().map_or(0, Vec::len);
                 pairs.len() * PAIR_BYTES + both.sum::<usize>() + next
             }
-            Self::Count(_) => 0,
+            Self::Count(_) | Self::Expiry { .. } => 0,
             Self::Failed(error) => error.what().len(),
         }
     }

@@ -1,7 +1,7 @@
 //! What clients ask: requests, and how the load chooses them.
 
 use argosy_base::{Direction, KeyRange};
-use argosy_engine::WriteBatch;
+use argosy_engine::{Expiry, WriteBatch};
 use argosy_server::service::Paging;
 
 use crate::check::{Bound, When};
@@ -55,7 +55,7 @@ pub enum Ask {
 impl Ask {
     /// The batch of a write.
     #[must_use]
-    pub fn batch(objects: &Objects, op: u32, targets: &[Target]) -> WriteBatch {
+    pub fn batch(objects: &Objects, op: u32, (targets, expiry): (&[Target], Expiry)) -> WriteBatch {
         let mut batch = WriteBatch::new();
         for target in targets {
             for (at, key) in objects.get(target.object).keys.iter().enumerate() {
@@ -63,7 +63,8 @@ impl Ask {
                     Bound::Absent => batch.delete(key),
                     Bound::Empty => batch.put(key, b""),
                     Bound::To(_) => {
-                        batch.put(key, &objects.value(op, (target.object, at), target.len))
+                        let value = objects.value(op, (target.object, at), target.len);
+                        batch.put_until(key, &value, expiry)
                     }
                 };
                 added.expect("a batch of the load is within the limits");

@@ -1,9 +1,10 @@
 //! The simulated clock: it stands still until the run moves it.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use argosy_base::{Clock, Instant};
+use argosy_base::{Clock, Instant, Moment};
 
 /// See the module documentation.
 #[derive(Debug, Default)]
@@ -20,6 +21,48 @@ impl SimClock {
 impl Clock for SimClock {
     fn now(&self) -> Instant {
         Instant::from_nanos(self.0.load(Ordering::Relaxed))
+    }
+
+    fn thread_cpu(&self) -> Duration {
+        Duration::ZERO
+    }
+}
+
+/// The clock of one server. What it shows on the wall is wrong by so much.
+#[derive(Debug)]
+pub struct ServerClock {
+    common: Arc<SimClock>,
+    /// Milliseconds since 1970 at the run's beginning, as it takes them to be.
+    began: AtomicU64,
+}
+
+/// When runs begin.
+pub const BEGAN: Moment = Moment(1_000_000);
+
+impl ServerClock {
+    /// A clock that is right.
+    #[must_use]
+    pub const fn new(common: Arc<SimClock>) -> Self {
+        Self {
+            common,
+            began: AtomicU64::new(BEGAN.0),
+        }
+    }
+
+    /// Sets it, so that the run would have begun at `began`.
+    pub fn set(&self, began: Moment) {
+        self.began.store(began.0, Ordering::Relaxed);
+    }
+}
+
+impl Clock for ServerClock {
+    fn now(&self) -> Instant {
+        self.common.now()
+    }
+
+    fn wall(&self) -> Moment {
+        let began = Moment(self.began.load(Ordering::Relaxed));
+        began.after(self.now().as_nanos() / 1_000_000)
     }
 
     fn thread_cpu(&self) -> Duration {

@@ -8,7 +8,7 @@
 use std::fmt::Write;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use argosy_base::{Clock, Epoch, Instant, RegionId, ServerId};
+use argosy_base::{Clock, Epoch, Instant, Moment, RegionId, ServerId};
 use argosy_coordinator::{ClusterId, ClusterMap, Region, Replication};
 use argosy_device::{AnonymousWindows, Crash, FormatOptions, MemoryDevice, Store, StoreSettings};
 use argosy_fabric::SimWorld;
@@ -18,7 +18,7 @@ use argosy_server::activity::Ledger;
 use argosy_server::node::{LinkSettings, MemoryParts, Node, NodeSettings, World};
 use argosy_server::service::{ReplySink, Response};
 
-use crate::clock::SimClock;
+use crate::clock::{BEGAN, ServerClock, SimClock};
 use crate::coverage::{
     ADOPTIONS, Coverage, MEDIUM_FREED, MEDIUM_PLACED, MEDIUM_WRITTEN, PROMOTIONS, mode_of,
 };
@@ -76,6 +76,7 @@ pub struct Up {
 struct Server {
     device: Arc<MemoryDevice>,
     windows: AnonymousWindows,
+    clock: Arc<ServerClock>,
     stalled: bool,
     up: Option<Up>,
 }
@@ -138,6 +139,7 @@ impl Cluster {
             deadline: plan.deadline,
             mutants: mutants.replication,
         };
+        let clock = Arc::<SimClock>::default();
         let servers = (0..SERVERS).map(|server| {
             let segment = argosy_base::limits::SEGMENT_SIZE as u64;
             let small = plan.small.as_ref();
@@ -149,6 +151,7 @@ impl Cluster {
             Server {
                 device: Arc::new(device.lazy()),
                 windows,
+                clock: Arc::new(ServerClock::new(Arc::clone(&clock))),
                 stalled: false,
                 up: None,
             }
@@ -156,7 +159,7 @@ impl Cluster {
         Self {
             servers: servers.collect(),
             world: SimWorld::with_settings(random.next(), plan.fabric.clone()),
-            clock: Arc::default(),
+            clock,
             map: map(plan, objects),
             coverage: Coverage::default(),
             settings,
@@ -287,7 +290,7 @@ impl Cluster {
         };
         let fabric = MortalFabric::start(&self.world, store.incarnation(), Arc::clone(mortal));
         let world = World {
-            clock: Arc::clone(&self.clock) as Arc<dyn Clock>,
+            clock: Arc::clone(&machine.clock) as Arc<dyn Clock>,
             ledger: Arc::new(Ledger::new(
                 Arc::clone(&self.clock) as Arc<dyn Clock>,
                 std::iter::empty(),
@@ -396,6 +399,33 @@ impl Cluster {
     }
 
     // --- Time ---
+
+    /// What clocks on walls should show.
+    #[must_use]
+    pub fn right_time(&self) -> Moment {
+        BEGAN.after(self.now().as_nanos() / 1_000_000)
+    }
+
+    /// What the clock on a server's wall shows.
+    #[must_use]
+    pub fn wall(&self, server: usize) -> Moment {
+        self.servers[server].clock.wall()
+    }
+
+    /// When the run would have begun by it.
+    #[must_use]
+    pub fn wall_began(&self, server: usize) -> Moment {
+        let passed = self.right_time().since(BEGAN);
+        Moment(self.wall(server).0 - passed)
+    }
+
+    /// Sets it.
+    pub fn set_wall(&mut self, server: usize, began: Moment) {
+        let before = self.wall(server);
+        self.servers[server].clock.set(began);
+        let back = self.wall(server) < before;
+        self.coverage.add("clocks set back", u64::from(back));
+    }
 
     /// Has a device complete up to `requests`. Returns whether some are left.
     pub fn run_device(&self, server: usize, requests: usize) -> bool {

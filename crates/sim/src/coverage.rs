@@ -8,13 +8,16 @@ use argosy_lsm::Settings;
 use argosy_lsm::settings::Compaction;
 
 /// What must have happened at least once in a run of many seeds.
-pub const NEEDED: [&str; 58] = [
+pub const NEEDED: [&str; 61] = [
     "operations",
     "forwarded operations",
     "conditions that failed",
     "values compared, equal",
     "values compared, other",
     "increments",
+    "pairs that expire",
+    "pairs that have expired",
+    "clocks set back",
     "values in chunks",
     "groups",
     "scan pages",

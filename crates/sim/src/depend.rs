@@ -2,12 +2,15 @@
 //! is bound to, or becomes an increment. From a stream of its own: what a seed asks otherwise it asks
 //! still.
 
+use argosy_base::Moment;
+
 use crate::asks::{Ask, COUNTERS};
 use crate::check::register::Kind;
 use crate::check::{Bound, When};
+use crate::clock::BEGAN;
 use crate::load::Load;
 use crate::objects::Objects;
-use crate::plan::{Plan, WorldKind};
+use crate::plan::{Plan, SERVERS, WorldKind};
 use crate::random::Random;
 
 /// See the module documentation.
@@ -17,6 +20,8 @@ pub struct Depend {
     equal_percent: usize,
     /// Of 100 requests, how many become increments.
     add_percent: usize,
+    /// Of 100 writes, how many write pairs that expire.
+    expire_percent: usize,
 }
 
 impl Depend {
@@ -30,10 +35,16 @@ impl Depend {
             WorldKind::Powerless => 0,
             _ => random.pick(&[0, 3, 15]),
         };
+        // Nor does one copy remember after that what had expired.
+        let expire_percent = match plan.kind {
+            WorldKind::Powerless => 0,
+            _ => random.pick(&[0, 10, 40]),
+        };
         Self {
             random,
             equal_percent,
             add_percent,
+            expire_percent,
         }
     }
 
@@ -61,6 +72,39 @@ impl Depend {
             condition,
             previous,
         }
+    }
+
+    /// When what `ask` writes is to expire, if it is; the time should be `now`.
+    pub fn expiry(&mut self, ask: &Ask, now: Moment) -> Option<Moment> {
+        let Ask::Write { targets, .. } = ask else {
+            return None;
+        };
+        // An empty value may be anybody's.
+        let known = targets.iter().all(|target| target.to != Bound::Empty);
+        if !known || !self.random.chance(self.expire_percent) {
+            return None;
+        }
+        let span = match self.random.below(4) {
+            0 => self.random.between(0, 3),
+            1 => self.random.between(3, 30),
+            _ => self.random.between(30, 600),
+        };
+        Some(now.after(span as u64))
+    }
+
+    /// From now on no clock is set any more.
+    pub const fn leave_clocks(&mut self) {
+        self.expire_percent = 0;
+    }
+
+    /// Where a clock is to be set now, and to which beginning of the run, seldom.
+    pub fn skew(&mut self) -> Option<(usize, Moment)> {
+        if self.expire_percent == 0 || !self.random.chance(1) || !self.random.chance(20) {
+            return None;
+        }
+        let server = self.random.below(SERVERS);
+        let began = BEGAN.0 - 300 + self.random.below(600) as u64;
+        Some((server, Moment(began)))
     }
 
     /// A value that the object may have: mostly one of the last that were written.

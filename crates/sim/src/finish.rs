@@ -58,11 +58,50 @@ impl Run {
         self.drain()?;
         self.compare_at_rest()?;
         self.judge()?;
+        self.let_all_expire()?;
         self.restart_all()?;
+        self.sweep()?;
+        self.drain()?;
+        self.tell_times()?;
         self.sweep()?;
         self.drain()?;
         self.compare_at_rest()?;
         self.judge()
+    }
+
+    /// Has all clocks go past everything that expires.
+    fn let_all_expire(&mut self) -> Result<(), Wrong> {
+        let until = self.load.last_expiry();
+        for server in 0..SERVERS {
+            let wall = self.cluster.wall(server);
+            let more = until.since(wall) + 1;
+            let began = self.cluster.wall_began(server).after(more);
+            self.cluster.set_wall(server, began);
+        }
+        self.depend.leave_clocks();
+        self.tick(Pace::None)
+    }
+
+    /// Has every primary tell the time: now nothing is there any more that expires.
+    fn tell_times(&mut self) -> Result<(), Wrong> {
+        // Where a log takes no writes yet, time stands still.
+        self.expect = Expect::Slowness;
+        for region in 0..self.plan.regions {
+            let mut objects = 0..self.objects.len();
+            let of_it = objects.find(|object| self.objects.get(*object).region == region);
+            self.write_at_last(of_it.expect("a region has objects"))?;
+        }
+        // Or while its windows wait to be flushed.
+        let rest = self.cluster.now() + 3 * self.plan.engine.flush_interval;
+        while self.cluster.now() < rest {
+            self.tick(Pace::None)?;
+        }
+        self.expect = Expect::Success;
+        self.sweep()?;
+        self.drain()?;
+        self.forget_snapshots();
+        self.load.all_expired();
+        Ok(())
     }
 
     /// Writes an object; however slow the servers are, they take it in the end.

@@ -5,10 +5,10 @@
 //! wrong with an answer by itself is told at once; whether all answers together are possible is
 //! for the [checkers](crate::check), at the end.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use argosy_base::range::Printable;
-use argosy_base::{Direction, Instant, Outcome};
+use argosy_base::{Direction, Instant, Moment, Outcome};
 use argosy_engine::Changed;
 use argosy_server::service::{Response, ServiceError};
 
@@ -20,6 +20,7 @@ use crate::check::{Access, Bound, When, prefix};
 use crate::coverage::Coverage;
 use crate::objects::Objects;
 
+mod expiring;
 mod looks;
 mod pages;
 
@@ -84,6 +85,14 @@ pub struct Load {
     pub(crate) handed: Vec<Vec<HandedWrite>>,
     /// What was asked of the numbers that are only incremented.
     pub(crate) counters: [Vec<Increment>; COUNTERS],
+    /// When what operations write expires, where it does.
+    pub(crate) expiries: BTreeMap<u32, Moment>,
+    /// What has not expired by any clock: when it will, the object, the operation.
+    due: BTreeSet<(Moment, usize, u32)>,
+    /// By now nothing is there any more that expires.
+    all_expired: bool,
+    /// The highest moment that any clock has shown.
+    reached: Moment,
     /// Writes under way of each object.
     busy: Vec<usize>,
     /// The last write that was answered as applied.
@@ -114,6 +123,10 @@ impl Load {
             sessions: BTreeMap::new(),
             handed: vec![Vec::new(); regions],
             counters: <[Vec<Increment>; COUNTERS]>::default(),
+            expiries: BTreeMap::new(),
+            due: BTreeSet::new(),
+            all_expired: false,
+            reached: Moment(0),
             busy: vec![0; objects],
             last_applied: None,
             lens: Vec::new(),
@@ -187,6 +200,11 @@ impl Load {
                     began,
                     ended: None,
                 });
+                if let Some(at) = self.expiries.get(&op)
+                    && target.to == Bound::To(op)
+                {
+                    self.due.insert((*at, target.object, op));
+                }
             }
             if direct {
                 pending.handed = self.hand(objects, op, (targets, *condition), session);
@@ -194,6 +212,7 @@ impl Load {
         }
         self.lens.push(len);
         self.pending.insert(op, pending);
+        self.time_reached(self.reached);
     }
 
     fn hand(
@@ -274,6 +293,7 @@ impl Load {
                     None => Bound::Absent,
                     Some(value) => self.read(objects, *key, &value)?,
                 };
+                self.count_expired(key.0, bound, coverage);
                 self.saw(op, key.0, Kind::Read(bound), (pending.began, ended));
                 Ok(())
             }
@@ -479,6 +499,12 @@ impl Load {
                 "key {key} has {} bytes of the value of op {op}",
                 value.len()
             ));
+        }
+        if let Bound::To(op) = bound
+            && self.all_expired
+            && self.expiries.contains_key(&op)
+        {
+            return Err(format!("the value of op {op} has not expired"));
         }
         Ok(bound)
     }

@@ -61,10 +61,13 @@ fn mutant(name: &str) -> Result<Mutants, String> {
         "skip-rewrite" => &mut mutants.engine.skip_rewrite,
         "move-unconditionally" => &mut mutants.engine.move_unconditionally,
         "skip-packing" => &mut mutants.engine.skip_packing,
+        "drop-expired" => &mut mutants.engine.drop_expired,
+        "forget-time" => &mut mutants.engine.forget_time,
         _ => {
             return Err("there are acknowledge-early, commit-before-durable, \
                         free-under-snapshot, recover-past-hole, commit-before-arrival, \
-                        skip-rewrite, move-unconditionally and skip-packing"
+                        skip-rewrite, move-unconditionally, skip-packing, drop-expired and \
+                        forget-time"
                 .to_owned());
         }
     };

@@ -5,14 +5,18 @@
 //!         | 2 when  previous: u8  change  count op*           write
 //!         | 3 from to? pairs_max bytes_max how: u8            scan: 1 keys only, 2 from the end down
 //!         | 4                                                 count
+//!         | 5 key                                             expiry
 //! when   := 0 | 1 | 2 | 3 value | 4 lsn                       always, absent, present, equals, version
 //! change := 0 | kind: u8  number                              none, or of the one operation
 //! op     := 0 key | 1 key value                               delete, put
+//!         | 2 key value  how: u8  number                      put until: 1 kept, 2 at, 3 after
 //! answer := 1 value?                                          what a key is bound to
 //!         | 2 applied: u8  count u8*  count value?*  told     written: existed, previous, what a
 //!                                                             change told
 //!         | 3 count (key value)*  next?                       a page of a scan
 //!         | 4 number                                          a count
+//!         | 5 number  number?                                 the region's time, and when a key's pair
+//!                                                             expires; 6: without a pair
 //!         | 9 error: u8  outcome: u8  text                    failed
 //! told   := 0 | 1 number: u64 | 2 value | 3 refusal: u8       none; a number, a value, why not
 //! x?     := 0 | 1 x
@@ -29,6 +33,9 @@ use argosy_base::{Direction, Outcome};
 
 /// One operation of a forwarded write: a key, and the value it is bound to; `None` deletes.
 pub type Op<'a> = (&'a [u8], Option<&'a [u8]>);
+
+/// When a put expires: how that is meant, and a number. `(0, 0)` is never.
+pub type Until = (u8, u64);
 
 /// Bits of how a scan is wanted. DO NOT CHANGE THE VALUES.
 const KEYS_ONLY: u8 = 1;
@@ -81,6 +88,13 @@ pub enum Call<'a> {
         change: Option<Change>,
         /// The operations.
         ops: Vec<Op<'a>>,
+        /// Per operation, when it expires; empty where none does.
+        until: Vec<Until>,
+    },
+    /// When the pair of a key expires.
+    Expiry {
+        /// The key.
+        key: &'a [u8],
     },
     /// The first pairs of a range.
     Scan {
@@ -139,6 +153,15 @@ pub enum Answer<'a> {
     },
     /// How many keys.
     Count(u64),
+    /// When a pair expires.
+    Expiry {
+        /// Whether there is one.
+        bound: bool,
+        /// When it expires, if ever.
+        at: Option<u64>,
+        /// The region's time.
+        now: u64,
+    },
     /// The call failed.
     Failed {
         /// Why.
@@ -224,6 +247,7 @@ impl<'a> Call<'a> {
                 previous,
                 change,
                 ops,
+                until,
             } => {
                 out.push(2);
                 when.encode(out);
@@ -234,13 +258,23 @@ impl<'a> Call<'a> {
                     put_varint(out, number);
                 }
                 put_varint(out, ops.len() as u64);
-                for (key, value) in ops {
-                    out.push(u8::from(value.is_some()));
+                for (at, (key, value)) in ops.iter().enumerate() {
+                    let (how, number) = until.get(at).copied().unwrap_or_default();
+                    let expires = value.is_some() && how != 0;
+                    out.push(u8::from(value.is_some()) + u8::from(expires));
                     put_string(out, key);
                     if let Some(value) = value {
                         put_string(out, value);
                     }
+                    if expires {
+                        out.push(how);
+                        put_varint(out, number);
+                    }
                 }
+            }
+            Self::Expiry { key } => {
+                out.push(5);
+                put_string(out, key);
             }
             Self::Scan {
                 from,
@@ -277,6 +311,9 @@ impl<'a> Call<'a> {
             2 => Self::write(r)?,
             3 => Self::scan(r)?,
             4 => Self::Count,
+            5 => Self::Expiry {
+                key: r.string(KEY_BYTES_MAX)?,
+            },
             _ => return Err(r.malformed()),
         })
     }
@@ -346,22 +383,31 @@ impl<'a> Call<'a> {
             0 => None,
             kind => Some((kind, r.varint()?)),
         };
-        let ops = (0..r.length(BATCH_PAIRS_MAX)?)
-            .map(|_| {
-                let put = flag(r)?;
-                let key = r.string(KEY_BYTES_MAX)?;
-                let value = match put {
-                    true => Some(r.string(VALUE_BYTES_MAX)?),
-                    false => None,
-                };
-                Ok((key, value))
-            })
-            .collect::<Result<_, Malformed>>()?;
+        let mut until = Vec::new();
+        let mut ops = Vec::new();
+        for at in 0..r.length(BATCH_PAIRS_MAX)? {
+            let kind = r.u8()?;
+            let key = r.string(KEY_BYTES_MAX)?;
+            let value = match kind {
+                0 => None,
+                1 | 2 => Some(r.string(VALUE_BYTES_MAX)?),
+                _ => return Err(r.malformed()),
+            };
+            ops.push((key, value));
+            if kind == 2 {
+                until.resize(at, (0, 0));
+                match r.u8()? {
+                    how @ 1..=3 => until.push((how, r.varint()?)),
+                    _ => return Err(r.malformed()),
+                }
+            }
+        }
         Ok(Self::Write {
             when,
             previous,
             change,
             ops,
+            until,
         })
     }
 
@@ -423,6 +469,14 @@ impl<'a> Answer<'a> {
                 out.push(4);
                 put_varint(out, *count);
             }
+            Self::Expiry { bound, at, now } => {
+                out.push(if *bound { 5 } else { 6 });
+                put_varint(out, *now);
+                out.push(u8::from(at.is_some()));
+                if let Some(at) = at {
+                    put_varint(out, *at);
+                }
+            }
             Self::Failed {
                 kind,
                 outcome,
@@ -465,6 +519,14 @@ impl<'a> Answer<'a> {
                 }
             }
             4 => Self::Count(r.varint()?),
+            kind @ (5 | 6) => Self::Expiry {
+                now: r.varint()?,
+                at: match flag(r)? {
+                    true => Some(r.varint()?),
+                    false => None,
+                },
+                bound: kind == 5,
+            },
             9 => {
                 let (kind, outcome) = failure(r)?;
                 let left = r.rest().len();

@@ -104,18 +104,21 @@ fn samples() -> Vec<Message<'static>> {
             previous: true,
             change: None,
             ops: vec![(b"a", Some(b"1")), (b"b", None)],
+            until: vec![],
         }),
         Message::Call(Call::Write {
             when: When::Equals(b"old"),
             previous: false,
             change: Some((3, u64::MAX)),
             ops: vec![(b"a", Some(b"1"))],
+            until: vec![(3, 1 << 50)],
         }),
         Message::Call(Call::Write {
             when: When::Version(1 << 40),
             previous: false,
             change: None,
-            ops: vec![(b"a", None)],
+            ops: vec![(b"a", None), (b"b", Some(b"1")), (b"c", Some(b"1"))],
+            until: vec![(0, 0), (1, 0)],
         }),
         Message::Call(Call::Scan {
             from: b"",
@@ -134,6 +137,17 @@ fn samples() -> Vec<Message<'static>> {
             keys_only: false,
         }),
         Message::Call(Call::Count),
+        Message::Call(Call::Expiry { key: b"k" }),
+        Message::Answer(Answer::Expiry {
+            bound: true,
+            at: Some(7),
+            now: 5,
+        }),
+        Message::Answer(Answer::Expiry {
+            bound: false,
+            at: None,
+            now: 5,
+        }),
         Message::Answer(Answer::Value(None)),
         Message::Answer(Answer::Value(Some(b""))),
         Message::Answer(Answer::Written {

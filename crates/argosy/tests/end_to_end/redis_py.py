@@ -1,6 +1,7 @@
 """redis-py against the servers whose ports are the arguments. Prints "ok", or fails."""
 
 import sys
+import time
 
 import redis
 
@@ -24,6 +25,19 @@ def check(port, **options):
     assert client.setrange("n", 1, "9") == 6 and client.getdel("n") == b"49.500"
     assert client.set("s", "1") and client.execute_command("SET", "s", "4", "IFEQ", "1")
     assert client.execute_command("SET", "s", "5", "IFEQ", "1") is None
+
+    # Keys expire, by whichever server they are asked for.
+    assert client.set("x", "1", px=80) and 0 < other.pttl("x") <= 80
+    assert client.set("y", "1") and other.expire("y", 100) and client.ttl("y") in (99, 100)
+    assert client.set("y", "2", keepttl=True) and client.persist("y") and other.ttl("y") == -1
+    assert client.getex("y", ex=100) == b"2" and client.expire("y", 50, gt=True) is False
+    assert client.setex("y", 100, "3") and client.expiretime("y") > 1_700_000_000
+    time.sleep(0.1)
+    assert other.get("x") is None and client.ttl("x") == -2 and client.incr("x") == 1
+    flat = client.execute_command("KV.PREFIX", "y")
+    assert flat == [b"y", b"3"] and client.delete("x", "y") == 2
+    batch = ["SET", "same", "1", "DEL", "same", "SET", "same", "2", "PX", "9000"]
+    assert client.execute_command("KV.BATCH", *batch) == b"OK" and client.getdel("same") == b"2"
 
     # Any bytes are a key and a value.
     raw = bytes(range(256))

@@ -301,6 +301,7 @@ fn body_of(writes: &[Write<'_>]) -> Vec<u8> {
         previous: false,
         change: None,
         ops: writes.to_vec(),
+        until: Vec::new(),
     };
     call.encode(&mut body);
     body

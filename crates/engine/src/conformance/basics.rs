@@ -8,7 +8,9 @@ use argosy_base::range::successor;
 use argosy_base::{Direction, KeyRange, Lsn, Outcome, Remedy};
 
 use super::{Host, batch, collect, delete, drain, get, key_of, put, scan, settle, value_of, write};
-use crate::{BatchError, Condition, Engine, EngineError, Op, Snapshot, WriteBatch, WriteOptions};
+use crate::{
+    BatchError, Condition, Engine, EngineError, Expiry, Op, Snapshot, WriteBatch, WriteOptions,
+};
 
 /// Runs the cases of this module.
 pub(super) fn run<H: Host>(make: &mut impl FnMut() -> H) {
@@ -88,10 +90,12 @@ fn conditions<H: Host>(host: &mut H) {
     let one = batch(&[Op::Put {
         key: b"k",
         value: b"1",
+        expiry: Expiry::Never,
     }]);
     let two = batch(&[Op::Put {
         key: b"k",
         value: b"2",
+        expiry: Expiry::Never,
     }]);
 
     let refused = write(host, &engine, &one, with(Condition::Present));
@@ -128,10 +132,12 @@ fn conditions<H: Host>(host: &mut H) {
         Op::Put {
             key: b"k",
             value: b"3",
+            expiry: Expiry::Never,
         },
         Op::Put {
             key: b"new",
             value: b"3",
+            expiry: Expiry::Never,
         },
     ]);
     let refused = write(host, &engine, &both, with(Condition::Absent));
@@ -160,19 +166,23 @@ fn batches<H: Host>(host: &mut H) {
             Op::Put {
                 key: b"a",
                 value: b"1",
+                expiry: Expiry::Never,
             },
             Op::Put {
                 key: b"b",
                 value: &large,
+                expiry: Expiry::Never,
             },
             Op::Delete { key: b"a" },
             Op::Put {
                 key: b"c",
                 value: b"3",
+                expiry: Expiry::Never,
             },
             Op::Put {
                 key: b"c",
                 value: b"4",
+                expiry: Expiry::Never,
             },
         ]),
         WriteOptions::default(),
@@ -198,6 +208,7 @@ fn batches<H: Host>(host: &mut H) {
             Op::Put {
                 key: b"c",
                 value: b"5",
+                expiry: Expiry::Never,
             },
             Op::Delete { key: b"none" },
         ]),

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use argosy_base::KeyRange;
 
 use super::{Choices, Host, batch, collect, get, key_of, settle, value_of, write};
-use crate::{Change, Condition, Engine, Op, Snapshot, WriteBatch, WriteOptions};
+use crate::{Change, Condition, Engine, Expiry, Op, Snapshot, Was, WriteBatch, WriteOptions};
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -168,7 +168,11 @@ fn one_write<H: Host>(
     let ops: Vec<_> = made
         .iter()
         .map(|(key, value)| match value {
-            Some(value) => Op::Put { key, value },
+            Some(value) => Op::Put {
+                key,
+                value,
+                expiry: Expiry::Never,
+            },
             None => Op::Delete { key },
         })
         .collect();
@@ -236,7 +240,11 @@ fn one_change<H: Host>(
     batch
         .change(&key, change, &operand)
         .expect("within the limits");
-    let effect = change.of(&operand, model.get(&key).map(Vec::as_slice));
+    let was = Was {
+        value: model.get(&key).map(Vec::as_slice),
+        ..Was::default()
+    };
+    let effect = change.of(&operand, was);
     let written = write(host, engine, &batch, WriteOptions::default());
     assert_eq!(written.changed, Some(effect.told), "{change:?} of {key:?}");
     assert_eq!(written.applied, effect.value.is_some());

@@ -3,7 +3,7 @@
 use argosy_base::{KeyRange, Lsn};
 
 use super::{Host, batch, collect, delete, get, key_of, put, settle, value_of, write};
-use crate::{Engine, Op, WriteOptions};
+use crate::{Engine, Expiry, Op, WriteOptions};
 
 /// How a case ends its engine.
 #[derive(Clone, Copy, Debug)]
@@ -49,10 +49,12 @@ fn unsettled<H: Host>(host: &mut H, end: End) {
         Op::Put {
             key: b"b",
             value: &long,
+            expiry: Expiry::Never,
         },
         Op::Put {
             key: b"c",
             value: b"3",
+            expiry: Expiry::Never,
         },
     ]);
     let last = write(host, &engine, &group, WriteOptions::default()).lsn;

@@ -19,7 +19,8 @@
 //! more pairs are merged. The nodes of a segment get their parents when the segment has its
 //! place, so segments are offered bottom-up.
 //!
-//! Tombstones are left out where no run below the target may hold their key. A flush may put medium values
+//! Tombstones are left out where no run below the target may hold their key. What has expired by the
+//! region's time as of the build's beginning becomes a tombstone: it may hide something older.
 //! in segments of their own, and a merge into the last level takes them in place again
 //! ([`medium`](super::medium)).
 //!
@@ -31,7 +32,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use argosy_base::range::successor;
-use argosy_base::{AddressMode, Epoch, KeyRange, Pointer, RegionId, SegmentNumber};
+use argosy_base::{AddressMode, Epoch, KeyRange, Moment, Pointer, RegionId, SegmentNumber};
 use argosy_device::Purpose;
 use argosy_engine::{EngineError, Observer, SealedSegment};
 
@@ -60,6 +61,8 @@ pub struct Tools<'a> {
     pub purpose: Purpose,
     /// Bytes to merge, roughly.
     pub step_bytes: usize,
+    /// A planted mistake: what has expired is left out, whatever it hides.
+    pub forgets_expired: bool,
 }
 
 /// What came of a step.
@@ -104,6 +107,8 @@ pub struct Target {
     pub pointers: Pointers,
     /// What they make up.
     pub shape: Shape,
+    /// The region's time: committed, so that no primary to come is behind it.
+    pub time: Moment,
 }
 
 /// How the pointers of a build's source become those of its outputs; see
@@ -340,9 +345,19 @@ impl<S: Source> Build<S> {
                 Pointers::ToPlaces => with_place(self.source.entry(), tools.storage.head())?,
                 Pointers::Numbers | Pointers::Places => self.source.entry(),
             };
+            let entry = match entry.is_over(self.target.time) {
+                true if tools.forgets_expired => {
+                    self.source.advance()?;
+                    continue;
+                }
+                true => Entry::Tombstone,
+                false => entry,
+            };
             let cost = value_bytes(&entry);
-            let entry = match self.values.turn(key, entry, self.target, tools)? {
-                Turned::Entry(entry) => entry,
+            let expiry = entry.expiry();
+            let turned = self.values.turn(key, entry.lasting(), self.target, tools)?;
+            let entry = match turned {
+                Turned::Entry(entry) => entry.until(expiry),
                 Turned::Waits => break,
                 Turned::NoRoom => {
                     self.no_room = true;
@@ -501,7 +516,7 @@ const PAIR_OVERHEAD: usize = 16;
 
 /// `entry` of a memtable, with the place of the log segment that it points to.
 fn with_place<'a>(entry: Entry<'a>, head: &Version) -> Result<Entry<'a>, EngineError> {
-    let Entry::Pointer { at, value_len } = entry else {
+    let Some((at, _)) = entry.pointer() else {
         return Ok(entry);
     };
     let stored = head.stored(at.segment()).ok_or(EngineError::Corrupt {
@@ -510,14 +525,14 @@ fn with_place<'a>(entry: Entry<'a>, head: &Version) -> Result<Entry<'a>, EngineE
         what: "a memtable points into a log segment that is gone",
     })?;
     let at = Pointer::new(as_high_bits(stored.place()), at.offset());
-    Ok(Entry::Pointer { at, value_len })
+    Ok(entry.moved_to(at))
 }
 
 fn value_bytes(entry: &Entry<'_>) -> usize {
-    match entry {
+    match entry.lasting() {
         Entry::Inline(value) => value.len(),
         Entry::Pointer { .. } => 12,
-        Entry::Tombstone => 0,
+        Entry::Tombstone | Entry::Until(..) => 0,
     }
 }
 

@@ -309,13 +309,13 @@ impl<const DOWN: bool> RunSource<DOWN> {
         let (Some(version), Some(cursor)) = (&self.reading.resolve, &self.cursor) else {
             return Ok(());
         };
-        self.resolved = match cursor.entry() {
-            Entry::Pointer { at, .. } => {
+        self.resolved = match cursor.entry().pointer() {
+            Some((at, _)) => {
                 let what = "a pointer leads to a place where the region has nothing";
                 let unknown = || cursor.name().corrupt(0, what);
                 Some(version.resolve(at).ok_or_else(unknown)?)
             }
-            Entry::Inline(_) | Entry::Tombstone => None,
+            None => None,
         };
         Ok(())
     }
@@ -376,12 +376,10 @@ impl<const DOWN: bool> Source for RunSource<DOWN> {
     #[inline]
     fn entry(&self) -> Entry<'_> {
         let cursor = self.cursor.as_ref();
-        match (
-            cursor.expect("the source is not at its end").entry(),
-            self.resolved,
-        ) {
-            (Entry::Pointer { value_len, .. }, Some(at)) => Entry::Pointer { at, value_len },
-            (entry, _) => entry,
+        let entry = cursor.expect("the source is not at its end").entry();
+        match self.resolved {
+            Some(at) => entry.moved_to(at),
+            None => entry,
         }
     }
 

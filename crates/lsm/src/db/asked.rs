@@ -10,7 +10,7 @@ use argosy_base::Lsn;
 
 use super::Lsm;
 use super::background::Background;
-use crate::read::ReadView;
+use crate::read::{ReadView, ScanTime};
 use crate::snapshot::LsmSnapshot;
 use crate::version::Version;
 
@@ -60,7 +60,7 @@ impl Lsm {
         None
     }
 
-    /// A view of what `version`, a pinned one, holds in its levels.
+    /// A view of what `version`, a pinned one, holds in its levels, at the time that edits tell.
     #[must_use]
     pub fn snapshot_of(&self, version: &Arc<Version>) -> LsmSnapshot {
         let lsn = Lsn(version.replay_from().0.saturating_sub(1));
@@ -69,7 +69,11 @@ impl Lsm {
             version: Arc::clone(version),
             levels_lsn: lsn,
         };
-        LsmSnapshot::new(Arc::new(view), lsn, Arc::clone(&self.reading))
+        let time = ScanTime {
+            now: version.time(),
+            ..ScanTime::default()
+        };
+        LsmSnapshot::new(Arc::new(view), lsn, Arc::clone(&self.reading), time)
     }
 }
 

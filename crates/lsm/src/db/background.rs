@@ -295,6 +295,7 @@ impl Background {
             epoch: lsm.epoch,
             observer: lsm.observer.as_deref(),
             counts: &lsm.counts,
+            time: lsm.committed_time(),
         };
         let (edit, effect) = match self.jobs.step(&mut site, &now)? {
             Made::Nothing => return Ok(false),

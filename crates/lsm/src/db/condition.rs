@@ -12,6 +12,9 @@
 //! operation found, so an operation sees those before it in the batch. A change is evaluated here, too,
 //! and becomes the put of what it comes to.
 //!
+//! A pair that has expired by the clock is none here. The record that tells the time goes in front of
+//! what is written ([`time`](super::time)).
+//!
 //! Levels do not tell LSNs. A key that no memtable has was not written since the last memtable went to
 //! the levels, so that LSN is its version: it may be told a higher version than before although nobody
 //! wrote, never the same one although somebody did.
@@ -19,10 +22,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use argosy_base::Lsn;
-use argosy_engine::{Changed, Condition, EngineError, Op, WriteBatch, WriteOptions};
+use argosy_base::{Lsn, Moment};
+use argosy_engine::{Changed, Condition, EngineError, Expiry, Op, Was, WriteBatch, WriteOptions};
 
 use super::Lsm;
+use super::writer::Writer;
 use crate::level::OwnedEntry;
 use crate::probe::NotInMemory;
 use crate::read::ReadView;
@@ -39,6 +43,11 @@ struct Binding {
 impl Binding {
     fn exists(&self) -> bool {
         !matches!(self.entry, None | Some(OwnedEntry::Tombstone))
+    }
+
+    /// When the pair expires.
+    fn expiry(&self) -> Option<Moment> {
+        self.entry.as_ref().and_then(OwnedEntry::expiry)
     }
 
     /// The value, where it was read and there is one.
@@ -61,6 +70,8 @@ pub(super) struct Answer {
     pub(super) failed_on: Option<Lsn>,
     pub(super) existed: Vec<bool>,
     pub(super) previous: Vec<Option<Vec<u8>>>,
+    /// Per operation, when the pair that is there expires.
+    pub(super) kept: Vec<Option<Moment>>,
     /// What the change comes to, if the batch is one.
     pub(super) change: Option<Outcome>,
 }
@@ -117,18 +128,20 @@ impl Looked {
     pub(super) fn decide(
         self,
         lsm: &Lsm,
-        batch: &WriteBatch,
-        options: WriteOptions,
+        (batch, options): (&WriteBatch, WriteOptions),
+        (writer, now): (&mut Writer, Moment),
     ) -> Result<Answer, EngineError> {
-        let bindings = self.current(lsm, batch, needs_values(batch, options))?;
+        let mut bindings = self.current(lsm, batch, needs_values(batch, options))?;
+        expire(lsm, &mut bindings, (writer, now))?;
         let levels_lsn = lsm.view.load().levels_lsn;
         let failed_on = failed_on((options.condition, batch.expected()), &bindings, levels_lsn);
         let mut answer = Answer {
             failed_on,
             change: match failed_on {
-                None => outcome(batch, &bindings)?,
+                None => outcome(batch, &bindings, now)?,
                 Some(_) => None,
             },
+            kept: bindings.iter().map(Binding::expiry).collect(),
             ..Answer::default()
         };
         // What earlier operations of the batch leave behind, where they take effect.
@@ -144,7 +157,7 @@ impl Looked {
                 answer.previous.push(previous);
             }
             match op {
-                Op::Put { key, value } => overlay.insert(key, Some(value)),
+                Op::Put { key, value, .. } => overlay.insert(key, Some(value)),
                 Op::Delete { key } => overlay.insert(key, None),
             };
         }
@@ -180,7 +193,10 @@ fn has_to_look(batch: &WriteBatch, options: WriteOptions) -> bool {
     options.condition != Condition::Always
         || options.return_previous
         || batch.changes().is_some()
-        || batch.ops().any(|op| matches!(op, Op::Delete { .. }))
+        || batch.ops().any(|op| match op {
+            Op::Put { expiry, .. } => expiry == Expiry::Keep,
+            Op::Delete { .. } => true,
+        })
 }
 
 /// Whether the values matter that its keys are bound to.
@@ -210,20 +226,83 @@ pub(super) fn version_of(lsn: Lsn, levels_lsn: Lsn) -> Lsn {
     if lsn == Lsn(0) { levels_lsn } else { lsn }
 }
 
+/// Takes those of `bindings` for none that have expired at `now`, once the history tells the time.
+fn expire(
+    lsm: &Lsm,
+    bindings: &mut [Binding],
+    (writer, now): (&mut Writer, Moment),
+) -> Result<(), EngineError> {
+    let over = |binding: &&mut Binding| binding.expiry().is_some_and(|expiry| expiry <= now);
+    for binding in bindings.iter_mut().filter(over) {
+        let expiry = binding.expiry().unwrap_or_default();
+        let told = lsm.tell_time(writer, expiry)?;
+        *binding = Binding {
+            entry: None,
+            lsn: binding.lsn.max(told),
+            value: None,
+        };
+    }
+    Ok(())
+}
+
+/// `batch` with moments for expiries: what has expired already becomes a delete. `kept` tells when the
+/// pairs expire that are there.
+pub(super) fn resolve(
+    batch: &WriteBatch,
+    now: Moment,
+    kept: &[Option<Moment>],
+) -> Result<WriteBatch, EngineError> {
+    let mut resolved = WriteBatch::new();
+    for (at, op) in batch.ops().enumerate() {
+        match op {
+            Op::Put { key, value, expiry } => {
+                let kept = kept.get(at).copied().flatten();
+                let expiry = expiry.resolve(now, kept);
+                put_or_delete(&mut resolved, key, value, (expiry, now))?;
+            }
+            Op::Delete { key } => resolved.delete(key)?,
+        }
+    }
+    Ok(resolved)
+}
+
+fn put_or_delete(
+    batch: &mut WriteBatch,
+    key: &[u8],
+    value: &[u8],
+    (expiry, now): (Option<Moment>, Moment),
+) -> Result<(), EngineError> {
+    match expiry {
+        None => batch.put(key, value)?,
+        Some(expiry) if expiry <= now => batch.delete(key)?,
+        Some(expiry) => batch.put_until(key, value, Expiry::At(expiry))?,
+    }
+    Ok(())
+}
+
 /// What the change that `batch` is comes to.
-fn outcome(batch: &WriteBatch, bindings: &[Binding]) -> Result<Option<Outcome>, EngineError> {
+fn outcome(
+    batch: &WriteBatch,
+    bindings: &[Binding],
+    now: Moment,
+) -> Result<Option<Outcome>, EngineError> {
     let (Some(change), Some(binding)) = (batch.changes(), bindings.first()) else {
         return Ok(None);
     };
     let op = batch.ops().next();
-    let Some(Op::Put { key, value }) = op else {
+    let Some(Op::Put { key, value, .. }) = op else {
         return Ok(None);
     };
-    let effect = change.of(value, binding.value());
+    let was = Was {
+        value: binding.value(),
+        expiry: binding.expiry(),
+        now,
+    };
+    let effect = change.of(value, was);
     let batch = match effect.value {
         Some(value) => {
             let mut batch = WriteBatch::new();
-            batch.put(key, &value)?;
+            put_or_delete(&mut batch, key, &value, (effect.expiry, now))?;
             Some(batch)
         }
         None => None,

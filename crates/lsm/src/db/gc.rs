@@ -36,9 +36,9 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use argosy_base::{EditSeq, LogKind, Lsn, Pointer, RegionId, SegmentNumber};
+use argosy_base::{EditSeq, LogKind, Lsn, Moment, Pointer, RegionId, SegmentNumber};
 use argosy_device::{DeviceError, Purpose};
-use argosy_engine::{EngineError, WriteBatch};
+use argosy_engine::{BatchError, EngineError, Expiry, WriteBatch};
 
 use super::Lsm;
 use super::background::Background;
@@ -47,7 +47,7 @@ use super::jobs::Jobs;
 use super::stats::Counts;
 use super::trim::{reach, unknown_beginning};
 use crate::edit::LogSegment;
-use crate::level::{Entry, OwnedEntry};
+use crate::level::OwnedEntry;
 use crate::log::Geometry;
 use crate::log::sweep::{Sweep, SweepError, begins_inside_value};
 use crate::read::ReadView;
@@ -94,7 +94,21 @@ impl Watch {
 struct Move {
     at: Pointer,
     key: Vec<u8>,
-    value: Vec<u8>,
+    /// `None`: it has expired, and is removed.
+    value: Option<Vec<u8>>,
+    expiry: Option<Moment>,
+}
+
+impl Move {
+    fn add_to(&self, batch: &mut WriteBatch) -> Result<(), BatchError> {
+        match &self.value {
+            Some(value) => {
+                let expiry = self.expiry.map_or(Expiry::Never, Expiry::At);
+                batch.put_until(&self.key, value, expiry)
+            }
+            None => batch.delete(&self.key),
+        }
+    }
 }
 
 /// The segment that is being read.
@@ -336,6 +350,7 @@ impl Lsm {
         let from = sweep.offset();
         let mut read = |_: &LogSegment, offset: u32, out: &mut [u8]| stored.read(offset, out);
         let mut live = 0;
+        let now = self.committed_time();
         while live < self.settings.step_bytes
             && ((sweep.offset() - from) as usize) < self.settings.step_bytes
         {
@@ -355,18 +370,18 @@ impl Lsm {
             let Some(entry) = self.bound_to(&view, swept.key, swept.at)? else {
                 continue;
             };
+            let expiry = entry.expiry();
             let value = match swept.value {
-                Some(value) => value.to_vec(),
-                None => {
-                    let value = view.value(swept.key, entry, &self.reading)?;
-                    value.expect("a pointer is no tombstone")
-                }
+                _ if expiry.is_some_and(|expiry| expiry <= now) => None,
+                Some(value) => Some(value.to_vec()),
+                None => view.value(swept.key, entry, &self.reading)?,
             };
-            live += value.len();
+            live += value.as_ref().map_or(0, Vec::len);
             victim.moves.push_back(Move {
                 at: swept.at,
                 key: swept.key.to_vec(),
                 value,
+                expiry,
             });
         }
         let bytes = u64::from(victim.sweep.offset() - from);
@@ -382,8 +397,7 @@ impl Lsm {
         at: Pointer,
     ) -> Result<Option<OwnedEntry>, EngineError> {
         let entry = view.locate(key, Lsn(u64::MAX), &self.reading)?.entry;
-        let here =
-            |entry: &OwnedEntry| matches!(entry, OwnedEntry::Pointer { at: to, .. } if *to == at);
+        let here = |entry: &OwnedEntry| entry.as_entry().pointer().is_some_and(|(to, _)| to == at);
         Ok(entry.filter(here))
     }
 
@@ -415,12 +429,11 @@ impl Lsm {
         for one in &victim.moves {
             let stands = match view.in_memory(&one.key, Lsn(u64::MAX)) {
                 None => true,
-                Some((_, Entry::Pointer { at, .. })) => at == one.at,
-                Some(_) => false,
+                Some((_, entry)) => entry.pointer().is_some_and(|(at, _)| at == one.at),
             };
             if stands || unconditional {
                 let enough = victim.one_by_one || batch.bytes() >= self.settings.step_bytes;
-                if enough && !batch.is_empty() || batch.put(&one.key, &one.value).is_err() {
+                if enough && !batch.is_empty() || one.add_to(&mut batch).is_err() {
                     break;
                 }
             } else {

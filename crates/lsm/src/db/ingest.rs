@@ -142,6 +142,7 @@ impl Lsm {
             epoch: self.epoch,
             observer: None,
             counts: &self.counts,
+            time: self.committed_time(),
         };
         let target = site.target(Shape::SelfContained, Pointers::Numbers);
         drop(background);
@@ -243,6 +244,7 @@ impl Ingest<'_> {
             observer: None,
             purpose: Purpose::Write,
             step_bytes: STEP_BYTES,
+            forgets_expired: false,
         };
         match self.build.step(&mut tools)? {
             Stepped::Progress | Stepped::Done => {}

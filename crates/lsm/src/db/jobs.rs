@@ -14,7 +14,7 @@
 
 use std::sync::Arc;
 
-use argosy_base::{EditSeq, Epoch, KeyRange, Lsn};
+use argosy_base::{EditSeq, Epoch, KeyRange, Lsn, Moment};
 use argosy_device::Purpose;
 use argosy_engine::{EngineError, LogEnd, Observer};
 
@@ -47,6 +47,8 @@ pub(crate) struct Site<'a> {
     /// Who ships what is built.
     pub(crate) observer: Option<&'a dyn Observer>,
     pub(crate) counts: &'a Counts,
+    /// The region's time, as far as it is committed.
+    pub(crate) time: Moment,
 }
 
 /// What jobs are to know of the moment.
@@ -67,6 +69,8 @@ pub(crate) struct Flush {
     last: Lsn,
     /// The end of the large log below which its pointers lie.
     large: Option<LogEnd>,
+    /// The region's time when it was frozen.
+    time: Moment,
 }
 
 /// A part of a level that is being merged into the next.
@@ -257,6 +261,7 @@ impl Jobs {
                 .with(self.flushed_values(site, frozen.table.used_bytes())),
             last: frozen.last,
             large: frozen.large,
+            time: frozen.time,
         });
         true
     }
@@ -323,6 +328,7 @@ impl Jobs {
         let mut edit = site.storage.next_edit(site.epoch);
         self.last_edit = edit.seq;
         edit.replay_from = Some(flush.last.next());
+        site.tell_time(&mut edit, flush.time);
         let run = RunId(self.next_run);
         self.next_run += 1;
         for segment in flush.build.outputs() {
@@ -479,6 +485,7 @@ impl Jobs {
         }
         let mut edit = site.storage.next_edit(site.epoch);
         self.last_edit = edit.seq;
+        site.tell_time(&mut edit, Moment(0));
         plan.take_away(&mut edit);
         for segment in build.outputs() {
             edit.added
@@ -533,7 +540,15 @@ impl Site<'_> {
                 segment_bytes: self.settings.segment_bytes,
             },
             pointers,
+            time: self.time,
         }
+    }
+
+    /// Has `edit` tell the time by which its outputs were made, or that passed before `time`.
+    fn tell_time(&self, edit: &mut Edit, time: Moment) {
+        let time = time.max(self.time);
+        let forgets = self.settings.mutants.forget_time;
+        edit.time = Some(time).filter(|time| *time > self.storage.head().time() && !forgets);
     }
 
     fn tools(&mut self, purpose: Purpose) -> Tools<'_> {
@@ -542,6 +557,7 @@ impl Site<'_> {
             observer: self.observer,
             purpose,
             step_bytes: self.settings.step_bytes,
+            forgets_expired: self.settings.mutants.drop_expired,
         }
     }
 }

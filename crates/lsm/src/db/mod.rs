@@ -30,6 +30,7 @@ pub(crate) mod replay;
 mod source;
 pub(crate) mod space;
 pub(crate) mod stats;
+mod time;
 pub(crate) mod trim;
 mod upkeep;
 mod write;
@@ -40,7 +41,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 
 use arc_swap::ArcSwap;
-use argosy_base::{EditSeq, Epoch, Instant, LogKind, Lsn, RegionId, SegmentNumber};
+use argosy_base::{EditSeq, Epoch, Instant, LogKind, Lsn, Moment, RegionId, SegmentNumber};
 use argosy_device::{Room, Waker};
 use argosy_engine::batch::check_key;
 use argosy_engine::{
@@ -65,6 +66,7 @@ pub use source::Pinned;
 pub(crate) use space::FULL_PART_MAX;
 use stats::Counts;
 pub use stats::{LevelStats, LogStats, Stats, level_stats, log_stats};
+use time::RegionTime;
 use writer::Writer;
 
 /// What an engine is made of. See [`Lsm::start`].
@@ -109,6 +111,7 @@ pub struct Lsm {
     committed: AtomicU64,
     /// Every member has applied the edits up to this one.
     edits_everywhere: AtomicU64,
+    time: RegionTime,
     /// Why no more writes are taken.
     closed: OnceLock<&'static str>,
     flush_asked: AtomicBool,
@@ -144,10 +147,14 @@ impl Lsm {
             recovery: LogWriter::new(recovery, parts.writer),
             large: LogWriter::new(large, parts.writer),
         };
+        let of_logs = parts.tables.time();
+        let time = RegionTime::new(parts.storage.current().time(), of_logs);
         let frozen: VecDeque<_> = parts.tables.into_frozen();
         let version = Arc::clone(parts.storage.current());
         let levels_lsn = Lsn(version.replay_from().0.saturating_sub(1));
+        let now = version.time().max(of_logs.0);
         let mut writer = Writer::new(logs, version, frozen, parts.last, &settings);
+        writer.set_time(now);
         for (seq, tail) in parts.tails {
             writer.add_spare(seq, tail);
         }
@@ -177,6 +184,7 @@ impl Lsm {
             last: AtomicU64::new(parts.last.0),
             committed: AtomicU64::new(committed.0),
             edits_everywhere: AtomicU64::new(known.0),
+            time,
             closed: OnceLock::new(),
             flush_asked: AtomicBool::new(false),
             asked: asked::Asked::default(),
@@ -336,7 +344,8 @@ impl Engine for Lsm {
         // The LSN first: whatever it covers is in the view that is loaded afterwards.
         let lsn = self.visible();
         let view = self.view.load();
-        let located = view.locate(key, lsn, &self.reading)?;
+        let located = self.unless_over(view.locate(key, lsn, &self.reading)?);
+        let expiry = located.entry.as_ref().and_then(|entry| entry.expiry());
         let value = match located.entry {
             Some(entry) => view.value(key, entry, &self.reading)?,
             None => None,
@@ -345,6 +354,7 @@ impl Engine for Lsm {
             value,
             lsn: located.lsn,
             version: condition::version_of(located.lsn, view.levels_lsn),
+            expiry,
         })
     }
 
@@ -353,10 +363,15 @@ impl Engine for Lsm {
         let lsn = self.visible();
         let view = self.view.load_full();
         let found = view.get_many(keys, lsn, &self.reading)?;
-        let found = found.into_iter().map(|(value, lsn)| Found {
-            value,
-            lsn,
-            version: condition::version_of(lsn, view.levels_lsn),
+        let found = found.into_iter().map(|(value, lsn, expiry)| {
+            let version = condition::version_of(lsn, view.levels_lsn);
+            let over = expiry.and_then(|expiry| self.reached(expiry));
+            Found {
+                value: value.filter(|_| over.is_none()),
+                lsn: lsn.max(over.unwrap_or_default()),
+                version,
+                expiry: expiry.filter(|_| over.is_none()),
+            }
         });
         Ok(found.collect())
     }
@@ -368,6 +383,8 @@ impl Engine for Lsm {
         let Ok(located) = view.locate_in_memory(key, lsn, &self.reading) else {
             return Ok(None);
         };
+        let located = self.unless_over(located);
+        let expiry = located.entry.as_ref().and_then(|entry| entry.expiry());
         let value = match located.entry {
             Some(entry) => view.value_in_memory(key, entry, &self.reading),
             None => Ok(None),
@@ -376,6 +393,7 @@ impl Engine for Lsm {
             value,
             lsn: located.lsn,
             version: condition::version_of(located.lsn, view.levels_lsn),
+            expiry,
         }))
     }
 
@@ -398,18 +416,27 @@ impl Engine for Lsm {
     }
 
     fn snapshot(&self) -> Box<dyn Snapshot> {
+        if self.observer.is_none() {
+            // It is committed at once.
+            self.go_on();
+        }
         loop {
             let lsn = self.committed_lsn();
             let view = self.view.load_full();
             // A memtable leaves only once it is committed: then the commit LSN has risen, too.
             if view.levels_lsn <= lsn {
-                return Box::new(LsmSnapshot::new(view, lsn, Arc::clone(&self.reading)));
+                let (reading, time) = (Arc::clone(&self.reading), self.scan_time(lsn));
+                return Box::new(LsmSnapshot::new(view, lsn, reading, time));
             }
         }
     }
 
     fn last_lsn(&self) -> Lsn {
         self.visible()
+    }
+
+    fn time(&self) -> Moment {
+        self.clock_or_time()
     }
 
     fn committed_lsn(&self) -> Lsn {

@@ -188,7 +188,7 @@ fn replay(
             .read(offset, out)
     };
     let mut visit = |replayed: Replayed<'_>| {
-        tables.insert(replayed.key, replayed.lsn, replayed.entry);
+        tables.replay(&replayed);
     };
     let mut recovered = recover(&recovery, &mut read, &mut visit)?;
     recovered.last = recovered

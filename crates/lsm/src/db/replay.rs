@@ -6,10 +6,11 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use argosy_base::Lsn;
+use argosy_base::{Lsn, Moment};
 
 use super::writer::Frozen;
 use crate::level::Entry;
+use crate::log::Replayed;
 use crate::memtable::Memtable;
 use crate::settings::Settings;
 
@@ -19,6 +20,8 @@ pub struct Tables {
     full: VecDeque<Frozen>,
     open: Option<Memtable>,
     last: Lsn,
+    /// The region's time, and the LSN of the record that tells it.
+    time: (Moment, Lsn),
 }
 
 impl Tables {
@@ -30,7 +33,22 @@ impl Tables {
             full: VecDeque::new(),
             open: None,
             last: Lsn(0),
+            time: (Moment(0), Lsn(0)),
         }
+    }
+
+    /// Adds what was found in the logs.
+    pub(crate) fn replay(&mut self, replayed: &Replayed<'_>) {
+        match replayed.time() {
+            Some(time) => self.time = (time.max(self.time.0), replayed.lsn),
+            None => self.insert(replayed.key, replayed.lsn, replayed.entry),
+        }
+    }
+
+    /// The region's time as the logs tell it, and the LSN of the record that does.
+    #[must_use]
+    pub const fn time(&self) -> (Moment, Lsn) {
+        self.time
     }
 
     /// Adds a write of the history.
@@ -69,6 +87,7 @@ impl Tables {
                 last: self.last,
                 // The old logs were sealed and are durable before an engine starts.
                 large: None,
+                time: self.time.0,
             });
         }
     }

@@ -25,9 +25,11 @@ impl Lsm {
     /// its LSN is committed.
     #[must_use]
     pub fn snapshot_of_all(&self) -> LsmSnapshot {
-        // The LSN first: whatever it covers is in the view that is loaded afterwards.
+        // The LSN before the view: whatever it covers is in that. The time before the LSN: the record
+        // that tells it is covered.
+        let time = self.time_of_all();
         let lsn = self.visible();
-        LsmSnapshot::new(self.view.load_full(), lsn, Arc::clone(&self.reading))
+        LsmSnapshot::new(self.view.load_full(), lsn, Arc::clone(&self.reading), time)
     }
 
     /// The last edit that is durable here.

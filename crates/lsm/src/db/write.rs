@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use argosy_base::{LogKind, Lsn};
+use argosy_base::{LogKind, Lsn, Moment};
 use argosy_engine::{
     BusyReason, EngineError, LogEnd, Observer, Op, WriteBatch, WriteOptions, Written,
 };
@@ -29,15 +29,24 @@ impl Lsm {
             });
         }
         let mut writer = self.lock();
+        let now = match looked.is_some() || batch.expires() {
+            true => self.clock_or_time(),
+            false => Moment(0),
+        };
         let answer = match looked {
-            Some(looked) => looked.decide(self, batch, options)?,
+            Some(looked) => looked.decide(self, (batch, options), (&mut writer, now))?,
             None => condition::Answer::default(),
         };
         let (instead, changed, evaluated_on) = match answer.change {
             Some(outcome) => (Some(outcome.batch), Some(outcome.told), outcome.lsn),
             None => (None, None, Lsn(0)),
         };
+        let resolved;
         let batch = match &instead {
+            None if batch.expires() => {
+                resolved = condition::resolve(batch, now, &answer.kept)?;
+                Some(&resolved)
+            }
             None => Some(batch),
             Some(instead) => instead.as_ref(),
         };
@@ -73,16 +82,22 @@ impl Lsm {
         writer: &mut Writer,
         batch: &WriteBatch,
     ) -> Result<(), EngineError> {
-        let before = writer.last();
-        if writer
-            .make_room(batch, &self.settings)
-            .map_err(EngineError::Busy)?
-        {
-            // The version stays the same, so nothing large ends with the view before.
-            drop(self.show(writer));
-            self.wake();
+        if batch.expires() && writer.time() == Moment(0) {
+            // From here on it matters.
+            self.tell_time(writer, Moment(1))?;
         }
-        let touched = writer.append(batch, &self.settings)?;
+        self.make_room(writer, batch)?;
+        self.append_with(writer, |writer| writer.append(batch, &self.settings))
+    }
+
+    /// Appends something for which there is room in memory, publishes it, and tells the observer.
+    pub(super) fn append_with(
+        &self,
+        writer: &mut Writer,
+        append: impl FnOnce(&mut Writer) -> Result<Touched, EngineError>,
+    ) -> Result<(), EngineError> {
+        let before = writer.last();
+        let touched = append(writer)?;
         let last = writer.last();
         self.last.store(last.0, Ordering::Release);
         if self.observer.is_none() {
@@ -94,6 +109,23 @@ impl Lsm {
             flushes.iter().for_each(|range| observer.flush(*range));
         }
         if !flushes.is_empty() {
+            self.wake();
+        }
+        Ok(())
+    }
+
+    /// Makes sure that memory takes `batch`.
+    pub(super) fn make_room(
+        &self,
+        writer: &mut Writer,
+        batch: &WriteBatch,
+    ) -> Result<(), EngineError> {
+        if writer
+            .make_room(batch, &self.settings)
+            .map_err(EngineError::Busy)?
+        {
+            // The version stays the same, so nothing large ends with the view before.
+            drop(self.show(writer));
             self.wake();
         }
         Ok(())

@@ -15,11 +15,12 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use argosy_base::{EditSeq, LogKind, Lsn, Pointer, SegmentNumber};
+use argosy_base::{EditSeq, LogKind, Lsn, Moment, Pointer, SegmentNumber};
 use argosy_engine::{BatchError, BusyReason, EngineError, FlushRange, LogEnd, Op, WriteBatch};
 
 use crate::edit::{LogPoint, LogSegment};
 use crate::level::Entry;
+use crate::log::group::moment_of;
 use crate::log::writer::NoRoom;
 use crate::log::{Appended, GroupOp, Logs};
 use crate::memtable::Memtable;
@@ -38,6 +39,8 @@ pub(crate) struct Frozen {
     pub(crate) last: Lsn,
     /// Where the large log ended when it was frozen: its pointers lie below.
     pub(crate) large: Option<LogEnd>,
+    /// The region's time then.
+    pub(crate) time: Moment,
 }
 
 /// A log segment that has ended.
@@ -62,6 +65,8 @@ pub(super) struct Writer {
     levels_lsn: Lsn,
     /// The last LSN that was appended.
     last: Lsn,
+    /// The region's time, as it was appended.
+    time: Moment,
     /// Ranges that no one has begun to flush yet.
     flushes: VecDeque<FlushRange>,
     /// Log segments that have ended and whose edit has not been made.
@@ -99,6 +104,7 @@ impl Writer {
             version,
             levels_lsn,
             last,
+            time: Moment(0),
             flushes: VecDeque::new(),
             ended: VecDeque::new(),
             spare: VecDeque::new(),
@@ -108,6 +114,31 @@ impl Writer {
     /// The last LSN that was appended.
     pub(super) const fn last(&self) -> Lsn {
         self.last
+    }
+
+    /// The region's time, as it was appended.
+    pub(super) const fn time(&self) -> Moment {
+        self.time
+    }
+
+    /// The region's time was found to be `time`.
+    pub(super) const fn set_time(&mut self, time: Moment) {
+        self.time = time;
+    }
+
+    /// Appends that the region's time is `time`. The caller publishes the last LSN.
+    pub(super) fn append_time(&mut self, time: Moment) -> Result<Touched, EngineError> {
+        let lsn = self.last.next();
+        self.logs
+            .append_time(lsn, time)
+            .map_err(|_| EngineError::Busy(BusyReason::LogWindows))?;
+        self.last = lsn;
+        self.time = time;
+        self.active_log_bytes += RECORD_OVERHEAD + 8;
+        self.note_ended();
+        let mut touched = Touched::default();
+        touched.logs[LogKind::Recovery.index()] = true;
+        Ok(touched)
     }
 
     /// What readers are to see now.
@@ -141,7 +172,8 @@ impl Writer {
         if fits && self.active_log_bytes < settings.l0_log_bytes {
             return Ok(false);
         }
-        if self.active.is_empty() {
+        // A memtable that is empty and full stands for records of time.
+        if self.active.is_empty() && self.active_log_bytes < settings.l0_log_bytes {
             // A group that is larger than a whole memtable gets one of its own size.
             self.active = new_table(settings, needed, self.active.shared());
             return Ok(true);
@@ -163,6 +195,7 @@ impl Writer {
             table: std::mem::replace(&mut self.active, table),
             last: self.last,
             large: self.logs.large.end(),
+            time: self.time,
         });
         self.active_log_bytes = 0;
         Ok(())
@@ -334,7 +367,7 @@ fn new_table(settings: &Settings, needed: usize, shared: &[u8]) -> Arc<Memtable>
 
 /// The log in which an operation's record goes.
 pub(super) fn log_of(op: &Op<'_>, settings: &Settings) -> LogKind {
-    let Op::Put { key, value } = op else {
+    let Op::Put { key, value, .. } = op else {
         return LogKind::Recovery;
     };
     let pair = key.len() + value.len();
@@ -355,17 +388,19 @@ pub(super) fn log_of(op: &Op<'_>, settings: &Settings) -> LogKind {
 fn entry_of<'a>(op: &Op<'a>, log: LogKind, at: Pointer) -> Entry<'a> {
     match (*op, log) {
         (Op::Delete { .. }, _) => Entry::Tombstone,
-        (Op::Put { value, .. }, LogKind::Recovery) => Entry::Inline(value),
-        (Op::Put { value, .. }, LogKind::Large) => {
+        (Op::Put { value, expiry, .. }, LogKind::Recovery) => {
+            Entry::Inline(value).until(moment_of(expiry))
+        }
+        (Op::Put { value, expiry, .. }, LogKind::Large) => {
             let value_len = u32::try_from(value.len()).expect("a value is short");
-            Entry::Pointer { at, value_len }
+            Entry::Pointer { at, value_len }.until(moment_of(expiry))
         }
     }
 }
 
 fn op_bytes(op: &Op<'_>) -> usize {
     match op {
-        Op::Put { key, value } => key.len() + value.len(),
+        Op::Put { key, value, .. } => key.len() + value.len(),
         Op::Delete { key } => key.len(),
     }
 }
@@ -387,6 +422,7 @@ mod tests {
                 &Op::Put {
                     key: b"k",
                     value: &value,
+                    expiry: argosy_engine::Expiry::Never,
                 },
                 &settings,
             )

@@ -99,6 +99,9 @@ impl fmt::Display for Edit {
         if let Some(mark) = self.own_mark {
             write!(f, " own mark {}", mark.0)?;
         }
+        if let Some(time) = self.time {
+            write!(f, " time {}", time.0)?;
+        }
         for place in &self.removed {
             write!(f, "\n  - {place}")?;
         }

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use argosy_base::{Direction, KeyRange, LogKind, Lsn};
+use argosy_base::{Direction, KeyRange, LogKind, Lsn, Moment};
 use argosy_device::SharedMemory;
 use argosy_engine::{Scan, Snapshot};
 
@@ -13,7 +13,7 @@ use crate::cache::NodeCache;
 use crate::db::replay::Tables;
 use crate::log::{Geometry, LogWindows};
 use crate::memtable::Memtable;
-use crate::read::{FilterCounts, ReadView, Reading};
+use crate::read::{FilterCounts, ReadView, Reading, ScanTime};
 use crate::settings::Settings;
 use crate::snapshot::LsmSnapshot;
 use crate::version::Version;
@@ -46,7 +46,7 @@ impl Copy {
         let geometry = Geometry::of(settings);
         let mut tables = Tables::new(settings);
         let recovered = recover_logs(version, geometry, windows, |replayed| {
-            tables.insert(replayed.key, replayed.lsn, replayed.entry);
+            tables.replay(&replayed);
         });
         let last = recovered.map_err(|error| error.to_string())?.last;
         let mut memtables = tables.into_newest_first();
@@ -80,9 +80,13 @@ impl Copy {
         })
     }
 
-    fn scan(&self, lsn: Lsn) -> Result<Box<dyn Scan>, String> {
+    fn scan(&self, lsn: Lsn, now: Moment) -> Result<Box<dyn Scan>, String> {
         let (view, reading) = (Arc::clone(&self.view), Arc::clone(&self.reading));
-        let snapshot = LsmSnapshot::new(view, lsn, reading);
+        let time = ScanTime {
+            now,
+            ..ScanTime::default()
+        };
+        let snapshot = LsmSnapshot::new(view, lsn, reading, time);
         snapshot
             .scan(&KeyRange::all(), Direction::Up)
             .map_err(|error| error.to_string())
@@ -102,7 +106,10 @@ pub(super) fn compare_pairs(copies: &[Copy; 2]) -> Result<Pairs, String> {
             ahead.view.levels_lsn
         ));
     }
-    let (mut first, mut second) = (first.scan(lsn)?, second.scan(lsn)?);
+    // What has expired by then one of them may have forgotten.
+    let times = copies.each_ref().map(|copy| copy.view.version.time());
+    let time = times[0].max(times[1]);
+    let (mut first, mut second) = (first.scan(lsn, time)?, second.scan(lsn, time)?);
     let mut found = Pairs::default();
     loop {
         let next = |which: &str, scan: &mut Box<dyn Scan>| {

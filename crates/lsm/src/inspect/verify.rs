@@ -265,9 +265,7 @@ impl Verifier<'_> {
         let (version, number) = (self.version, name.number);
         let mut lost = 0u64;
         let visit = |key: &[u8], entry: Entry<'_>| {
-            let Entry::Pointer { at, value_len } = entry else {
-                return None;
-            };
+            let (at, value_len) = entry.pointer()?;
             let known = version.resolve(at);
             match known {
                 Some(at) => pointers.add(at, key, value_len, number),

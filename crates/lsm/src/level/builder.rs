@@ -221,7 +221,7 @@ impl SegmentBuilder {
         } else {
             0
         };
-        let log_ref = usize::from(matches!(entry, Entry::Pointer { .. }));
+        let log_ref = usize::from(entry.pointer().is_some());
         let first = if self.first_key.is_empty() {
             key.len()
         } else {
@@ -272,13 +272,12 @@ impl SegmentBuilder {
     fn put(&mut self, key: &[u8], entry: &Entry<'_>, lengths: Lengths) {
         self.draft.push(key, entry, lengths);
         self.hashes.push(KeyHash::of(key));
-        match *entry {
-            Entry::Inline(_) => {}
-            Entry::Pointer { at, value_len } => {
+        match entry.pointer() {
+            Some((at, value_len)) => {
                 let bytes = key.len() as u64 + u64::from(value_len);
                 *self.log_refs.entry(at.segment()).or_default() += bytes;
             }
-            Entry::Tombstone => self.tombstones += 1,
+            None => self.tombstones += u32::from(*entry == Entry::Tombstone),
         }
     }
 

@@ -52,7 +52,7 @@ use super::tree::Form;
 use super::{LevelError, SegmentName};
 
 /// The format that is written, and the only one that is read.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 /// The first bytes of a footer: "ArgLevel", read as a little-endian number.
 const MAGIC: u64 = u64::from_le_bytes(*b"ArgLevel");
 /// Bytes of a footer.

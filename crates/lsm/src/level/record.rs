@@ -1,7 +1,7 @@
 //! One pair of a leaf: how it is written, on the device and in memory.
 //!
 //! ```text
-//! record := flags: u8  key_len: varint  body
+//! record := flags: u8  key_len: varint  body  [expiry: u64]
 //! body   := value_len: varint  rest  value            where flags = 1 (inline)
 //!         | value_len: varint  rest  pointer: u64     where flags = 2 (pointer into a log)
 //!         | rest                                      where flags = 3 (tombstone)
@@ -9,12 +9,13 @@
 //!
 //! `key_len` counts the whole key, `rest` is what of it is kept here: all of it in memory; on the
 //! device what follows the first `skip` bytes, which the leaf keeps elsewhere (see
-//! [`leaf`](super::leaf)), and nothing of a key that is not longer. In `flags`, 0x10 (an expiry
-//! follows) and 0x20 (an LSN follows) are reserved; a set bit that is not known is refused.
+//! [`leaf`](super::leaf)), and nothing of a key that is not longer. With 0x10 in `flags` the pair, which
+//! is no tombstone, expires: at `expiry`, in milliseconds of the region's time. 0x20 (an LSN) is reserved;
+//! a set bit that is not known is refused.
 
-use argosy_base::Pointer;
 use argosy_base::codec::{Reader, varint_len};
 use argosy_base::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
+use argosy_base::{Moment, Pointer};
 
 use super::Entry;
 use super::leaf::LEAF_BYTES_MAX;
@@ -25,16 +26,23 @@ const POINTER_BYTES: usize = 8;
 pub(super) const INLINE: u8 = 1;
 const POINTER: u8 = 2;
 const TOMBSTONE: u8 = 3;
+/// Beside one of the first two.
+const EXPIRES: u8 = 0x10;
+/// Bytes of an expiry.
+const EXPIRY_BYTES: usize = 8;
+const EXPIRING_INLINE: u8 = INLINE | EXPIRES;
+const EXPIRING_POINTER: u8 = POINTER | EXPIRES;
 
 /// Bytes of the record of `key`, with the whole of it, and `entry`.
 #[inline]
 pub(super) fn record_len(key: &[u8], entry: &Entry<'_>) -> usize {
-    let key_part = 1 + varint_len(key.len() as u64) + key.len();
+    let expiry = entry.expiry().map_or(0, |_| EXPIRY_BYTES);
+    let key_part = 1 + varint_len(key.len() as u64) + key.len() + expiry;
     key_part
-        + match *entry {
+        + match entry.lasting() {
             Entry::Inline(value) => varint_len(value.len() as u64) + value.len(),
             Entry::Pointer { value_len, .. } => varint_len(u64::from(value_len)) + POINTER_BYTES,
-            Entry::Tombstone => 0,
+            Entry::Tombstone | Entry::Until(..) => 0,
         }
 }
 
@@ -66,6 +74,14 @@ impl Record {
             }
             POINTER => (length(leaf, &mut next, VALUE_BYTES_MAX)?, POINTER_BYTES),
             TOMBSTONE => (0, 0),
+            EXPIRING_INLINE => {
+                let len = length(leaf, &mut next, LEAF_BYTES_MAX)?;
+                (len, len + EXPIRY_BYTES)
+            }
+            EXPIRING_POINTER => (
+                length(leaf, &mut next, VALUE_BYTES_MAX)?,
+                POINTER_BYTES + EXPIRY_BYTES,
+            ),
             _ => return None,
         };
         let value_at = next + key_len.saturating_sub(skip);
@@ -112,7 +128,8 @@ impl Record {
     /// Where its pointer lies in its leaf, if it has one.
     #[inline]
     pub(super) fn pointer_range(&self) -> Option<std::ops::Range<usize>> {
-        (self.flags == POINTER).then_some(self.value_at as usize..self.end as usize)
+        let at = self.value_at as usize;
+        (self.flags & !EXPIRES == POINTER).then_some(at..at + POINTER_BYTES)
     }
 
     /// What the key is bound to, in its leaf.
@@ -121,14 +138,26 @@ impl Record {
         let stored = &leaf[self.value_at as usize..self.end as usize];
         match self.flags {
             INLINE => Entry::Inline(stored),
-            POINTER => {
-                let raw = stored.first_chunk().copied().unwrap_or_default();
-                Entry::Pointer {
-                    at: Pointer::from_raw(u64::from_le_bytes(raw)),
-                    value_len: self.value_len,
-                }
+            POINTER => self.pointer(stored),
+            TOMBSTONE => Entry::Tombstone,
+            flags => {
+                let (stored, expiry) = stored.split_last_chunk().unwrap_or((&[], &[0; 8]));
+                let expiry = Moment(u64::from_le_bytes(*expiry));
+                let lasting = match flags {
+                    EXPIRING_INLINE => Entry::Inline(stored),
+                    _ => self.pointer(stored),
+                };
+                lasting.until(Some(expiry))
             }
-            _ => Entry::Tombstone,
+        }
+    }
+
+    #[inline]
+    fn pointer(&self, stored: &[u8]) -> Entry<'static> {
+        let raw = stored.first_chunk().copied().unwrap_or_default();
+        Entry::Pointer {
+            at: Pointer::from_raw(u64::from_le_bytes(raw)),
+            value_len: self.value_len,
         }
     }
 }
@@ -152,22 +181,32 @@ fn length(leaf: &[u8], at: &mut usize, max: usize) -> Option<usize> {
 /// the key lies.
 #[inline]
 pub(super) fn write_record(out: &mut [u8], key: &[u8], entry: &Entry<'_>) -> usize {
-    let (flags, value_len) = match *entry {
+    let (flags, value_len) = match entry.lasting() {
         Entry::Inline(value) => (INLINE, Some(value.len() as u64)),
         Entry::Pointer { value_len, .. } => (POINTER, Some(u64::from(value_len))),
-        Entry::Tombstone => (TOMBSTONE, None),
+        Entry::Tombstone | Entry::Until(..) => (TOMBSTONE, None),
     };
-    out[0] = flags;
+    let expiry = entry.expiry();
+    out[0] = flags | expiry.map_or(0, |_| EXPIRES);
     let mut at = write_varint(out, 1, key.len() as u64);
     if let Some(value_len) = value_len {
         at = write_varint(out, at, value_len);
     }
     copy(&mut out[at..], key);
     let value_out = &mut out[at + key.len()..];
-    match *entry {
-        Entry::Inline(value) => copy(value_out, value),
-        Entry::Pointer { at, .. } => copy(value_out, &at.to_raw().to_le_bytes()),
-        Entry::Tombstone => {}
+    let stored = match entry.lasting() {
+        Entry::Inline(value) => {
+            copy(value_out, value);
+            value.len()
+        }
+        Entry::Pointer { at, .. } => {
+            copy(value_out, &at.to_raw().to_le_bytes());
+            POINTER_BYTES
+        }
+        Entry::Tombstone | Entry::Until(..) => 0,
+    };
+    if let Some(expiry) = expiry {
+        copy(&mut value_out[stored..], &expiry.0.to_le_bytes());
     }
     at
 }

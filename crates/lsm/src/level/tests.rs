@@ -171,7 +171,7 @@ fn log_references_add_up() {
                         key.len() as u64 + u64::from(value_len);
                 }
                 OwnedEntry::Tombstone => tombstones += 1,
-                OwnedEntry::Inline(_) => {}
+                OwnedEntry::Inline(_) | OwnedEntry::Until(..) => {}
             }
         }
         assert_eq!(built.log_refs, expected.into_iter().collect::<Vec<_>>());

@@ -14,7 +14,7 @@ use argosy_device::Buffer;
 use super::format::{FOOTER_BYTES, Footer, Table};
 use super::leaf::{self, Leaf};
 use super::tree::{Form, IndexNode};
-use super::{Entry, LevelError, SegmentName, SegmentReader};
+use super::{Entry, Lasting, LevelError, SegmentName, SegmentReader};
 use crate::filter::KeyHash;
 
 /// Most names that are tried to find out what a stale leaf was.
@@ -148,9 +148,10 @@ impl Counted {
             contents.entries += 1;
             let leads_to = visit(key, entry);
             match entry {
-                Entry::Inline(_) => {}
+                Entry::Inline(_) | Entry::Until(_, Lasting::Inline(_)) => {}
                 Entry::Tombstone => contents.tombstones += 1,
-                Entry::Pointer { value_len, .. } => {
+                Entry::Pointer { value_len, .. }
+                | Entry::Until(_, Lasting::Pointer { value_len, .. }) => {
                     let bytes = key.len() as u64 + u64::from(value_len);
                     let number = leads_to.unwrap_or_default();
                     *self.refs.entry(number).or_default() += bytes;

@@ -12,7 +12,7 @@ fn seen(replayed: &Replayed<'_>) -> Seen {
     let what = match replayed.entry {
         Entry::Inline(value) => [b"inline ", value].concat(),
         Entry::Pointer { at, value_len } => format!("{at} {value_len}").into_bytes(),
-        Entry::Tombstone => b"deleted".to_vec(),
+        Entry::Tombstone | Entry::Until(..) => b"deleted".to_vec(),
     };
     (replayed.lsn, replayed.key.to_vec(), what)
 }

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use argosy_base::{LogKind, Lsn, Pointer};
+use argosy_base::{LogKind, Lsn, Moment, Pointer};
 
 use super::record::{Client, Record, RecordKind};
 use super::recover::Replayed;
@@ -45,7 +45,9 @@ impl Group {
             Some(of) if of != log || !record.key.is_empty() => {
                 return Err("a value in chunks is not continued");
             }
-            None if record.key.is_empty() => return Err("a chunk continues nothing"),
+            None if record.key.is_empty() && record.kind != RecordKind::Time => {
+                return Err("a chunk continues nothing");
+            }
             Some(_) => {}
             None => {
                 let start = self.bytes.len();
@@ -79,7 +81,7 @@ impl Group {
     pub(super) fn hand_out(&mut self, visit: &mut impl FnMut(Replayed<'_>)) {
         for operation in self.operations.drain(..) {
             let entry = match (operation.kind, operation.log) {
-                (RecordKind::Delete | RecordKind::Mark, _) => Entry::Tombstone,
+                (RecordKind::Delete | RecordKind::Mark | RecordKind::Time, _) => Entry::Tombstone,
                 (RecordKind::Put, LogKind::Recovery) => Entry::Inline(&self.bytes[operation.value]),
                 (RecordKind::Put, LogKind::Large) => Entry::Pointer {
                     at: operation.at,
@@ -89,7 +91,7 @@ impl Group {
             visit(Replayed {
                 key: &self.bytes[operation.key],
                 lsn: operation.lsn,
-                entry,
+                entry: entry.until(operation.expiry.map(Moment)),
                 at: operation.at,
                 client: operation.client,
                 expiry: operation.expiry,

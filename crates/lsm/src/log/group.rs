@@ -9,8 +9,8 @@
 //! rest would take only a small part of its value. Otherwise the rest of the window takes as much
 //! of the value as fits. So at most a 16th of a window, and a key, is padding.
 
-use argosy_base::{LogKind, Lsn, Pointer};
-use argosy_engine::Op;
+use argosy_base::{LogKind, Lsn, Moment, Pointer};
+use argosy_engine::{Expiry, Op};
 
 use super::probe::Probe;
 use super::record::{Client, Record};
@@ -123,6 +123,36 @@ impl Logs {
     }
 }
 
+impl Logs {
+    /// Appends that the region's time is `time`, in a record with this LSN.
+    ///
+    /// # Errors
+    /// When there is no room. Nothing was appended then.
+    pub fn append_time(&mut self, lsn: Lsn, time: Moment) -> Result<(), NoRoom> {
+        let record = Record::time(lsn, time.0);
+        let mut probe = self.recovery.probe();
+        cut_op(&mut probe, record).ok_or(NoRoom::Full)?;
+        let mut log = &mut self.recovery;
+        log.set_group(Some(lsn));
+        let appended = cut_op(&mut log, record);
+        log.set_group(None);
+        appended.expect("there was room for it");
+        Ok(())
+    }
+}
+
+/// When a pair expires, as it is written.
+///
+/// # Panics
+/// Where that was not resolved before.
+pub(crate) fn moment_of(expiry: Expiry) -> Option<Moment> {
+    match expiry {
+        Expiry::Never => None,
+        Expiry::At(moment) => Some(moment),
+        Expiry::Keep | Expiry::After(_) => panic!("what is appended expires at a moment"),
+    }
+}
+
 impl Geometry {
     /// The longest record that is not cut, and the smallest part that a value is cut into.
     const fn part_min(self) -> usize {
@@ -203,7 +233,10 @@ impl Group {
         let mut next = self.first;
         while let Some(op) = ops.next() {
             let mut record = match op.op {
-                Op::Put { key, value } => Record::put(next, key, value),
+                Op::Put { key, value, expiry } => Record {
+                    expiry: moment_of(expiry).map(|moment| moment.0),
+                    ..Record::put(next, key, value)
+                },
                 Op::Delete { key } => Record::delete(next, key),
             };
             record.client = self.client.take();

@@ -9,7 +9,7 @@
 //! | kind | crc32c      | lsn | key_len | value_len | [expiry] | [client ..]| key | value |
 //! +------+-------------+-----+---------+-----------+----------+------------+-----+-------+
 //!
-//! kind, bits 0-2:  0 pad, 1 put, 2 delete, 3 mark
+//! kind, bits 0-2:  0 pad, 1 put, 2 delete, 3 mark, 4 time
 //!       bit 3 (0x08) more:   the group goes on with the next LSN
 //!       bit 4 (0x10) expiry: the pair expires
 //!       bit 5 (0x20) client: the request has a client and a sequence number
@@ -27,6 +27,8 @@
 //! - A *delete* has no value.
 //! - A *mark* has no LSN of its own, no key and no value, and no flags: its `lsn`, an absolute number,
 //!   says that this LSN and all below were durable when it was written.
+//! - A *time* has an LSN, and an expiry that is none: from here on the region's time is not below it. It
+//!   has no key and no value, and is a group by itself.
 //! - A *pad* is a zero byte and no record: what follows, up to the end of its block, is zero.
 
 use argosy_base::codec::{Reader, put_varint, varint_len};
@@ -64,6 +66,8 @@ pub enum RecordKind {
     Delete = 2,
     /// Tells how far the history was durable.
     Mark = 3,
+    /// Tells the region's time.
+    Time = 4,
 }
 
 /// Whose request a record is, so that a repeated request is recognised.
@@ -129,6 +133,16 @@ impl<'a> Record<'a> {
         Self {
             kind: RecordKind::Delete,
             ..Self::put(lsn, key, &[])
+        }
+    }
+
+    /// The region's time is `time` from here on.
+    #[must_use]
+    pub const fn time(lsn: Lsn, time: u64) -> Self {
+        Self {
+            kind: RecordKind::Time,
+            expiry: Some(time),
+            ..Self::put(lsn, &[], &[])
         }
     }
 
@@ -214,6 +228,10 @@ impl<'a> Record<'a> {
                 RecordKind::Put => self.more || !self.chunk,
                 RecordKind::Delete => !self.chunk && !self.key.is_empty() && self.value.is_empty(),
                 RecordKind::Mark => plain && self.key.is_empty() && self.value.is_empty(),
+                RecordKind::Time => {
+                    let alone = !self.more && !self.chunk && self.client.is_none();
+                    alone && self.expiry.is_some() && self.key.is_empty() && self.value.is_empty()
+                }
             }
     }
 }
@@ -240,6 +258,7 @@ pub(super) fn parse(bytes: &[u8], base: Lsn) -> Option<(Record<'_>, usize)> {
         1 => RecordKind::Put,
         2 => RecordKind::Delete,
         3 => RecordKind::Mark,
+        4 => RecordKind::Time,
         _ => return None,
     };
     if kind_byte & RESERVED != 0 {

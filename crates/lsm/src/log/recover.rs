@@ -24,7 +24,7 @@
 
 use std::sync::Arc;
 
-use argosy_base::{LogKind, Lsn, Pointer, RegionId, SegmentNumber};
+use argosy_base::{LogKind, Lsn, Moment, Pointer, RegionId, SegmentNumber};
 use argosy_device::SharedMemory;
 
 use super::gather::Group;
@@ -67,8 +67,16 @@ pub struct Replayed<'a> {
     pub at: Pointer,
     /// Which client's request it was, where the record says so.
     pub client: Option<Client>,
-    /// When it expires, where the record says so.
+    /// When it expires, where the record says so; or if there is no key, the region's time.
     pub expiry: Option<u64>,
+}
+
+impl Replayed<'_> {
+    /// The region's time, where that is all that it tells.
+    #[must_use]
+    pub fn time(&self) -> Option<Moment> {
+        self.expiry.filter(|_| self.key.is_empty()).map(Moment)
+    }
 }
 
 /// Where a log ends.

@@ -52,7 +52,11 @@ impl Operation {
     pub(super) fn as_group_op(&self) -> GroupOp<'_> {
         let key = &self.key;
         let op = match &self.value {
-            Some(value) => Op::Put { key, value },
+            Some(value) => Op::Put {
+                key,
+                value,
+                expiry: argosy_engine::Expiry::Never,
+            },
             None => Op::Delete { key },
         };
         GroupOp { op, log: self.log }
@@ -241,7 +245,7 @@ impl Region {
                 let what = match replayed.entry {
                     Entry::Inline(value) => [b"inline ", value].concat(),
                     Entry::Pointer { at, value_len } => format!("{at} {value_len}").into_bytes(),
-                    Entry::Tombstone => b"deleted".to_vec(),
+                    Entry::Tombstone | Entry::Until(..) => b"deleted".to_vec(),
                 };
                 seen.push((replayed.lsn, replayed.key.to_vec(), what));
             },

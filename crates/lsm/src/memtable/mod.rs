@@ -27,7 +27,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use argosy_base::limits::KEY_BYTES_MAX;
-use argosy_base::{Lsn, Pointer};
+use argosy_base::{Lsn, Moment, Pointer};
 
 use crate::level::Entry;
 use arena::{Address, Arena, ArenaEntry, Parts};
@@ -44,6 +44,10 @@ pub const ENTRY_PAYLOAD_MAX: usize = KEY_BYTES_MAX + (32 << 10);
 const INLINE: u8 = 1;
 const POINTER: u8 = 2;
 const TOMBSTONE: u8 = 3;
+/// The value bytes are an expiry, one of the first two kinds, and what belongs to that.
+const EXPIRING: u8 = 0;
+/// Bytes in front of these.
+const EXPIRY_BYTES: usize = 9;
 
 /// What cursors share with the table.
 struct Core {
@@ -80,12 +84,13 @@ impl Memtable {
     /// Most bytes that an entry takes in the arena.
     #[must_use]
     pub fn entry_bytes_max(key_len: usize, entry: &Entry<'_>) -> usize {
-        let value_len = match entry {
+        let value_len = match entry.lasting() {
             Entry::Inline(value) => value.len(),
             Entry::Pointer { .. } => POINTER_BYTES,
-            Entry::Tombstone => 0,
+            Entry::Tombstone | Entry::Until(..) => 0,
         };
-        Arena::entry_bytes(key_len + value_len)
+        let expiry = entry.expiry().map_or(0, |_| EXPIRY_BYTES);
+        Arena::entry_bytes(key_len + value_len + expiry)
     }
 
     /// Whether entries that take at most `bytes` together (the sum of their
@@ -107,14 +112,22 @@ impl Memtable {
     /// and LSN of one that is there.
     pub fn insert(&self, key: &[u8], lsn: Lsn, entry: Entry<'_>) {
         let mut pointer = [0; POINTER_BYTES];
-        let (kind, value) = match entry {
+        let expiring;
+        let (kind, value) = match entry.lasting() {
             Entry::Inline(value) => (INLINE, value),
             Entry::Pointer { at, value_len } => {
                 pointer[..8].copy_from_slice(&at.to_raw().to_le_bytes());
                 pointer[8..].copy_from_slice(&value_len.to_le_bytes());
                 (POINTER, &pointer[..])
             }
-            Entry::Tombstone => (TOMBSTONE, &[][..]),
+            Entry::Tombstone | Entry::Until(..) => (TOMBSTONE, &[][..]),
+        };
+        let (kind, value) = match entry.expiry() {
+            None => (kind, value),
+            Some(expiry) => {
+                expiring = [&expiry.0.to_le_bytes(), &[kind][..], value].concat();
+                (EXPIRING, expiring.as_slice())
+            }
         };
         assert!(
             key.len() + value.len() <= ENTRY_PAYLOAD_MAX,
@@ -303,20 +316,38 @@ impl MemtableCursor {
 
 #[inline]
 fn entry_of<'a>(entry: &ArenaEntry<'a>) -> Entry<'a> {
-    let value = entry.value;
-    match entry.kind() {
+    entry_of_kind(entry.kind(), entry.value)
+}
+
+#[inline]
+fn entry_of_kind(kind: u8, value: &[u8]) -> Entry<'_> {
+    match kind {
         INLINE => Entry::Inline(value),
         TOMBSTONE => Entry::Tombstone,
-        _ => {
-            let mut at = [0; 8];
-            let mut value_len = [0; 4];
-            at.copy_from_slice(&value[..8]);
-            value_len.copy_from_slice(&value[8..POINTER_BYTES]);
-            Entry::Pointer {
-                at: Pointer::from_raw(u64::from_le_bytes(at)),
-                value_len: u32::from_le_bytes(value_len),
+        EXPIRING => {
+            let (head, value) = value.split_at(EXPIRY_BYTES);
+            let mut expiry = [0; 8];
+            expiry.copy_from_slice(&head[..8]);
+            let expiry = Moment(u64::from_le_bytes(expiry));
+            // It is one of the first two kinds.
+            match head[8] {
+                INLINE => Entry::Inline(value).until(Some(expiry)),
+                _ => pointer_of(value).until(Some(expiry)),
             }
         }
+        _ => pointer_of(value),
+    }
+}
+
+#[inline]
+fn pointer_of(value: &[u8]) -> Entry<'static> {
+    let mut at = [0; 8];
+    let mut value_len = [0; 4];
+    at.copy_from_slice(&value[..8]);
+    value_len.copy_from_slice(&value[8..POINTER_BYTES]);
+    Entry::Pointer {
+        at: Pointer::from_raw(u64::from_le_bytes(at)),
+        value_len: u32::from_le_bytes(value_len),
     }
 }
 

@@ -32,20 +32,18 @@ use std::sync::Arc;
 use argosy_base::{EditSeq, Epoch, Instant, LogKind, Lsn, SegmentNumber, ServerId};
 use argosy_engine::{EngineError, Snapshot};
 
+use super::tables::Tables;
 use super::{Replica, ReplicaError};
 use crate::cache::NodeCache;
 use crate::db::gc::Watch;
 use crate::db::jobs::{Jobs, Made, Now, Site};
 use crate::db::stats::{Counts, Stats, level_stats};
 use crate::db::trim::LastLsns;
-use crate::db::writer::{Frozen, RECORD_OVERHEAD};
+use crate::db::writer::Frozen;
 use crate::edit::{Edit, LogPoint, LogSegment};
-use crate::level::Entry;
 use crate::log::feed::Feed;
 use crate::log::{Geometry, LogWindows, Recovered, Replayed};
-use crate::memtable::Memtable;
-use crate::read::{FilterCounts, ReadView, Reading};
-use crate::settings::Settings;
+use crate::read::{FilterCounts, ReadView, Reading, ScanTime};
 use crate::snapshot::LsmSnapshot;
 use crate::storage::Storage;
 use crate::version::Version;
@@ -60,17 +58,6 @@ enum Own {
     Compaction,
     /// It reserves numbers.
     Numbers,
-}
-
-/// The memtables of a backup.
-pub(super) struct Tables {
-    settings: Settings,
-    active: Arc<Memtable>,
-    /// Bytes of log that the active one stands for.
-    active_log_bytes: u64,
-    /// The last LSN in any of them.
-    last: Lsn,
-    frozen: VecDeque<Frozen>,
 }
 
 /// How far a log segment has been fed.
@@ -109,69 +96,6 @@ pub(super) struct Builder {
     told_ripe: Lsn,
     /// An own edit was committed since then: levels may ask for more.
     changed: bool,
-}
-
-impl Tables {
-    fn new(settings: &Settings, last: Lsn) -> Self {
-        Self {
-            settings: settings.clone(),
-            active: Arc::new(Memtable::new(settings.l0_bytes)),
-            active_log_bytes: 0,
-            last,
-            frozen: VecDeque::new(),
-        }
-    }
-
-    pub(super) fn insert(&mut self, replayed: &Replayed<'_>) {
-        let bytes = Memtable::entry_bytes_max(replayed.key.len(), &replayed.entry);
-        let long = self.active_log_bytes >= self.settings.l0_log_bytes;
-        if long || !self.active.fits(bytes) {
-            self.freeze(bytes);
-        }
-        self.active
-            .insert(replayed.key, replayed.lsn, replayed.entry);
-        let value = match replayed.entry {
-            Entry::Inline(value) => value.len() as u64,
-            Entry::Pointer { value_len, .. } => value_len.into(),
-            Entry::Tombstone => 0,
-        };
-        self.active_log_bytes += replayed.key.len() as u64 + value + RECORD_OVERHEAD;
-        self.last = replayed.lsn;
-    }
-
-    /// Freezes the active table, if there is anything in it, and begins one that takes `needed`.
-    fn freeze(&mut self, needed: usize) {
-        let size = self.settings.l0_bytes.max(2 * needed);
-        let fresh = Arc::new(Memtable::with_shared(size, self.active.shared()));
-        let full = std::mem::replace(&mut self.active, fresh);
-        self.active_log_bytes = 0;
-        if !full.is_empty() {
-            self.frozen.push_back(Frozen {
-                table: full,
-                last: self.last,
-                // Log bytes are covered by the points that each own flush names.
-                large: None,
-            });
-        }
-    }
-
-    /// Whether a further range might freeze a table, and so many are waiting that none may.
-    fn is_full(&self, runs: usize) -> bool {
-        let Settings {
-            l0_bytes,
-            memtables_max,
-            window_bytes,
-            l1_runs_max,
-            ..
-        } = self.settings;
-        let waits = self.frozen.len() + 1 >= memtables_max || runs >= l1_runs_max;
-        waits && self.active.used_bytes() + 2 * window_bytes > l0_bytes
-    }
-
-    fn bytes(&self) -> usize {
-        let frozen = self.frozen.iter().map(|frozen| frozen.table.memory_bytes());
-        self.active.memory_bytes() + frozen.sum::<usize>()
-    }
 }
 
 impl Builder {
@@ -341,7 +265,11 @@ impl Replica {
             windows: Arc::new(windows),
             filters: FilterCounts::default(),
         };
-        let snapshot = LsmSnapshot::new(Arc::new(view), tables.last, Arc::new(reading));
+        let time = ScanTime {
+            now: tables.time.max(version.time()),
+            ..ScanTime::default()
+        };
+        let snapshot = LsmSnapshot::new(Arc::new(view), tables.last, Arc::new(reading), time);
         Some(Box::new(snapshot))
     }
 
@@ -426,12 +354,15 @@ impl Replica {
             compaction_committing: builder.is_committing(|own| *own == Own::Compaction),
         };
         let epoch = self.storage.head().epoch().max(Epoch(1));
+        // Everything that its own edits tell is committed.
+        let time = self.storage.current().time();
         let mut site = Site {
             storage: &mut self.storage,
             settings: &settings,
             epoch,
             observer: None,
             counts: &builder.counts,
+            time,
         };
         let (edit, own) = match builder.jobs.step(&mut site, &state)? {
             Made::Nothing => return Ok(made),

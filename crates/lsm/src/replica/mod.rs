@@ -31,6 +31,7 @@ mod edits;
 mod feeding;
 mod flush;
 mod places;
+mod tables;
 mod tail;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

@@ -140,6 +140,7 @@ impl Step<'_> {
         self.next.epoch = edit.epoch;
         self.next.replay_from = replay_from;
         self.next.durable = durable;
+        self.next.time = edit.time.unwrap_or_default().max(self.next.time);
         self.next.mark = mark;
         Ok(())
     }

@@ -33,7 +33,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use argosy_base::{
-    AddressMode, DeviceSegment, EditSeq, Epoch, KeyRange, LogKind, Lsn, Pointer, RegionId,
+    AddressMode, DeviceSegment, EditSeq, Epoch, KeyRange, LogKind, Lsn, Moment, Pointer, RegionId,
     SegmentNumber,
 };
 
@@ -152,6 +152,7 @@ pub struct Version {
     epoch: Epoch,
     replay_from: Lsn,
     durable: Lsn,
+    time: Moment,
     mark: SegmentNumber,
     /// See [`Edit::follows`].
     follows: Option<EditSeq>,
@@ -183,6 +184,7 @@ impl Version {
             epoch: Epoch(0),
             replay_from: Lsn(1),
             durable: Lsn(0),
+            time: Moment(0),
             mark: SegmentNumber(1),
             follows: None,
             own_mark: SegmentNumber(0),
@@ -218,6 +220,12 @@ impl Version {
     #[must_use]
     pub const fn replay_from(&self) -> Lsn {
         self.replay_from
+    }
+
+    /// What edits tell of the region's time: it is not below this.
+    #[must_use]
+    pub const fn time(&self) -> Moment {
+        self.time
     }
 
     /// The highest LSN that an edit declared durable.
@@ -419,6 +427,7 @@ impl Version {
             mark: Some(self.mark),
             follows: self.follows,
             own_mark: Some(self.own_mark).filter(|mark| mark.0 > 0),
+            time: Some(self.time).filter(|time| time.0 > 0),
             added,
             trees,
             logs_added: self

@@ -348,7 +348,7 @@ impl Desk {
                 client.answer(request, End::of(Status::Failed), map, &[&out]);
                 self.tally.count(request.op, meter::Outcome::from(&error));
             }
-            Response::Page { .. } | Response::Count(_) => {
+            Response::Page { .. } | Response::Count(_) | Response::Expiry { .. } => {
                 let mut out = Vec::new();
                 encode_response(&response, &mut out);
                 client.answer(request, End::of(Status::Page), map, &[&out]);
@@ -406,7 +406,7 @@ fn work_of(ask: &Ask<'_>, token: u64, client: &mut Client) -> Work {
             options,
             away: client.send_away(),
         },
-        Ask::Count => unreachable!("the protocol has no request for it"),
+        Ask::Count | Ask::Expiry { .. } => unreachable!("the protocol has no request for it"),
     }
 }
 
@@ -448,10 +448,14 @@ fn read_write<'a>(
                 previous: false,
                 change: None,
                 ops,
+                until,
             } = call
             else {
                 return Err(Refused::Invalid("a batch that is none".to_owned()));
             };
+            if !until.is_empty() {
+                return Err(Refused::Invalid("a batch whose pairs expire".to_owned()));
+            }
             for (key, value) in ops {
                 let key = within(routes, region, key)?;
                 match value {

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, MutexGuard};
 
+use argosy_base::Clock;
 use argosy_base::{RegionId, ServerId};
 use argosy_fabric::Fabric;
 use argosy_lsm::Lsm;
@@ -52,6 +53,10 @@ impl<'a> Context<'a> {
     }
 
     /// Leaves and values in memory, of all regions.
+    pub(crate) fn clock(&self) -> Arc<dyn Clock> {
+        Arc::clone(&self.node.world.clock)
+    }
+
     pub(crate) fn cache(&self) -> Arc<NodeCache> {
         Arc::clone(&self.node.cache)
     }

@@ -178,7 +178,9 @@ impl Follower {
             cache: context.cache(),
             observer,
         };
-        Lsm::promote(self.replica, service)
+        let engine = Lsm::promote(self.replica, service)?;
+        engine.set_clock(context.clock());
+        Ok(engine)
     }
 
     /// The link to the primary is gone.

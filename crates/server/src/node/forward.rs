@@ -3,11 +3,11 @@
 
 use std::collections::BTreeMap;
 
-use argosy_base::{Instant, KeyRange, Lsn, Outcome, ServerId};
+use argosy_base::{Instant, KeyRange, Lsn, Moment, Outcome, ServerId};
 use argosy_engine::{
-    BatchError, Change, Changed, Condition, Op, Refusal, WriteBatch, WriteOptions,
+    BatchError, Change, Changed, Condition, Expiry, Op, Refusal, WriteBatch, WriteOptions,
 };
-use argosy_wire::call::{Answer, Call, FailureKind, Told, When};
+use argosy_wire::call::{Answer, Call, FailureKind, Told, Until, When};
 
 use super::waiting::ReplyTo;
 use crate::service::{Paging, Request, Response, ServiceError};
@@ -101,6 +101,7 @@ impl Calls {
 pub(crate) fn encode_request(request: &Request<'_>, out: &mut Vec<u8>) {
     let call = match *request {
         Request::Get { key } => Call::Get { key },
+        Request::Expiry { key } => Call::Expiry { key },
         Request::Write { batch, options } => Call::Write {
             when: match options.condition {
                 Condition::Always => When::Always,
@@ -114,10 +115,14 @@ pub(crate) fn encode_request(request: &Request<'_>, out: &mut Vec<u8>) {
             ops: batch
                 .ops()
                 .map(|op| match op {
-                    Op::Put { key, value } => (key, Some(value)),
+                    Op::Put { key, value, .. } => (key, Some(value)),
                     Op::Delete { key } => (key, None),
                 })
                 .collect(),
+            until: match batch.expires() {
+                true => batch.ops().map(|op| until_of(&op)).collect(),
+                false => Vec::new(),
+            },
         },
         Request::Scan { range, paging } => Call::Scan {
             from: &range.from,
@@ -135,6 +140,7 @@ pub(crate) fn encode_request(request: &Request<'_>, out: &mut Vec<u8>) {
 /// A forwarded request, taken apart: what its [`Request`] borrows.
 pub(crate) enum Forwarded<'a> {
     Get(&'a [u8]),
+    Expiry(&'a [u8]),
     Write(WriteBatch, WriteOptions),
     Scan(KeyRange, Paging),
     Count,
@@ -145,17 +151,20 @@ impl<'a> Forwarded<'a> {
     pub(crate) fn of(call: Call<'a>) -> Result<Self, ServiceError> {
         Ok(match call {
             Call::Get { key } => Self::Get(key),
+            Call::Expiry { key } => Self::Expiry(key),
             Call::Write {
                 when,
                 previous,
                 change,
                 ops,
+                until,
             } => {
                 let mut batch = WriteBatch::new();
                 let invalid = |error: BatchError| ServiceError::Invalid(error.to_string());
-                for (key, value) in ops {
+                for (at, (key, value)) in ops.into_iter().enumerate() {
+                    let expiry = expiry_of(until.get(at).copied().unwrap_or_default());
                     match (value, change) {
-                        (Some(value), None) => batch.put(key, value),
+                        (Some(value), None) => batch.put_until(key, value, expiry),
                         (Some(value), Some(change)) => {
                             let unknown = || ServiceError::Invalid("an unknown change".into());
                             let change = Change::from_parts(change).ok_or_else(unknown)?;
@@ -206,6 +215,7 @@ impl<'a> Forwarded<'a> {
     pub(crate) fn request(&self) -> Request<'_> {
         match self {
             Self::Get(key) => Request::Get { key },
+            Self::Expiry(key) => Request::Expiry { key },
             Self::Write(batch, options) => Request::Write {
                 batch,
                 options: *options,
@@ -243,6 +253,11 @@ pub(crate) fn encode_response(response: &Response, out: &mut Vec<u8>) {
             next: next.as_deref(),
         },
         Response::Count(count) => Answer::Count(*count),
+        Response::Expiry { bound, at, now } => Answer::Expiry {
+            bound: *bound,
+            at: at.map(|at| at.0),
+            now: now.0,
+        },
         Response::Failed(error) => {
             let (kind, outcome) = match error {
                 ServiceError::Invalid(what) => {
@@ -270,6 +285,29 @@ pub(crate) fn encode_response(response: &Response, out: &mut Vec<u8>) {
         }
     };
     answer.encode(out);
+}
+
+/// When an operation expires, as it travels. DO NOT CHANGE THE VALUES.
+fn until_of(op: &Op<'_>) -> Until {
+    let Op::Put { expiry, .. } = op else {
+        return (0, 0);
+    };
+    match expiry {
+        Expiry::Never => (0, 0),
+        Expiry::Keep => (1, 0),
+        Expiry::At(moment) => (2, moment.0),
+        Expiry::After(millis) => (3, *millis),
+    }
+}
+
+/// The same, after the travel.
+fn expiry_of(until: Until) -> Expiry {
+    match until {
+        (1, _) => Expiry::Keep,
+        (2, moment) => Expiry::At(Moment(moment)),
+        (3, millis) => Expiry::After(millis),
+        _ => Expiry::Never,
+    }
 }
 
 /// What a change told, as it travels.
@@ -317,6 +355,11 @@ pub(crate) fn decode_response(answer: Answer<'_>) -> Response {
             next: own(next),
         },
         Answer::Count(count) => Response::Count(count),
+        Answer::Expiry { bound, at, now } => Response::Expiry {
+            bound,
+            at: at.map(Moment),
+            now: Moment(now),
+        },
         Answer::Failed {
             kind,
             outcome,

@@ -22,6 +22,15 @@ pub(super) enum Reach {
     Device,
 }
 
+/// What is wanted of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tell {
+    /// Its value.
+    Value,
+    /// When that expires.
+    Expiry,
+}
+
 impl Node {
     /// See [`Service::call_now`].
     pub(super) fn begin(
@@ -31,13 +40,19 @@ impl Node {
         token: u64,
     ) -> Begun {
         match request {
-            Request::Get { key } => {
+            Request::Get { key } | Request::Expiry { key } => {
                 if let Err(error) = check_key(key) {
                     let error = ServiceError::Invalid(error.to_string());
                     return Begun::Answered(Response::Failed(error));
                 }
                 match self.served_here(self.map.index_of(key)) {
-                    Some(region) => self.get_now(region, key, ReplyTo::new(sink, token)),
+                    Some(region) => {
+                        let tell = match request {
+                            Request::Expiry { .. } => Tell::Expiry,
+                            _ => Tell::Value,
+                        };
+                        self.get_now(region, (key, tell), ReplyTo::new(sink, token))
+                    }
                     None => self.call(request, sink, token).into(),
                 }
             }
@@ -77,17 +92,17 @@ impl Node {
         together.then(|| self.served_here(home))?
     }
 
-    fn get_now(&self, region: &Region, key: &[u8], reply: ReplyTo) -> Begun {
+    fn get_now(&self, region: &Region, (key, tell): (&[u8], Tell), reply: ReplyTo) -> Begun {
         self.world.ledger.at(region.place);
         let guard = region.engine.load();
         let Some(engine) = &*guard else {
             return Begun::Answered(self.not_open(region));
         };
-        if let Some(waits) = self.behind_writes(region, key, &reply) {
+        if let Some(waits) = self.behind_writes(region, (key, tell), &reply) {
             return waits.into();
         }
         match engine.get_in_memory(key) {
-            Ok(Some(found)) => self.found(region, engine, found, reply).into(),
+            Ok(Some(found)) => self.found(region, engine, (found, tell), reply).into(),
             Ok(None) => Begun::Blocks,
             Err(error) => Begun::Answered(failed(&error)),
         }
@@ -111,7 +126,7 @@ impl Node {
     pub(super) fn behind_writes(
         &self,
         region: &Region,
-        key: &[u8],
+        (key, tell): (&[u8], Tell),
         reply: &ReplyTo,
     ) -> Option<Option<Response>> {
         let mut waiting = region.waiting();
@@ -119,7 +134,10 @@ impl Node {
             return None;
         }
         let entry = Entry {
-            request: Queued::Get { key: key.to_vec() },
+            request: Queued::Get {
+                key: key.to_vec(),
+                tell,
+            },
             reply: reply.clone(),
             deadline: self.deadline(),
         };
@@ -131,13 +149,25 @@ impl Node {
         &self,
         region: &Region,
         engine: &Arc<Lsm>,
-        Found { value, lsn, .. }: Found,
+        (found, tell): (Found, Tell),
         reply: ReplyTo,
     ) -> Option<Response> {
-        let response = Response::Value(value);
+        let Found {
+            value, lsn, expiry, ..
+        } = found;
+        let response = match tell {
+            Tell::Value => Response::Value(value),
+            Tell::Expiry => Response::Expiry {
+                bound: value.is_some(),
+                at: expiry,
+                now: engine.time(),
+            },
+        };
         if lsn <= engine.committed_lsn() {
             return Some(response);
         }
+        // That a pair has expired may just have been written down.
+        region.mark_dirty();
         self.answer_at(region, engine, (lsn, response), reply)
     }
 }

@@ -20,7 +20,7 @@ use super::context::Context;
 use super::forward::encode_request;
 use super::gather::{CountParts, ScanParts, WriteParts};
 use super::link::SendError;
-use super::now::Reach;
+use super::now::{Reach, Tell};
 use super::refuse::{failed, overloaded, too_many_answers};
 use super::region::{Driver, Region, send_all};
 use super::room::only_deletes;
@@ -43,7 +43,7 @@ impl Service for Node {
         token: u64,
     ) -> Option<Response> {
         match request {
-            Request::Get { key } => {
+            Request::Get { key } | Request::Expiry { key } => {
                 if let Err(error) = check_key(key) {
                     return Some(Response::Failed(ServiceError::Invalid(error.to_string())));
                 }
@@ -229,7 +229,14 @@ impl Node {
             return Some(self.not_open(region));
         };
         match request {
-            Request::Get { key } => self.get(region, engine, key, ReplyTo::new(sink, token)),
+            Request::Get { key } => {
+                let reply = ReplyTo::new(sink, token);
+                self.get(region, engine, (key, Tell::Value), reply)
+            }
+            Request::Expiry { key } => {
+                let reply = ReplyTo::new(sink, token);
+                self.get(region, engine, (key, Tell::Expiry), reply)
+            }
             Request::Write { batch, options } => {
                 let reply = (ReplyTo::new(sink, token), Reach::Device);
                 self.write(region, engine, (batch, options), reply)
@@ -254,12 +261,25 @@ impl Node {
     ) -> Option<Response> {
         let here = range.intersection(&region.range);
         let rest = rest_of(&region.range, range, paging.direction);
+        let page = |snapshot: &dyn Snapshot| page(snapshot, &here, rest.clone(), paging);
         if region.has_recommitted(engine) {
-            let page = page(&*engine.snapshot(), &here, rest, paging);
-            return Some(page.unwrap_or_else(|error| failed(&error)));
+            let snapshot = engine.snapshot();
+            let page = page(&*snapshot);
+            // Where writes wait to be committed, so would the time.
+            let waits = engine.committed_lsn() < engine.last_lsn();
+            if !snapshot.shows_overdue() || waits {
+                return Some(page.unwrap_or_else(|error| failed(&error)));
+            }
         }
-        let snapshot = engine.snapshot_of_all();
-        match page(&snapshot, &here, rest, paging) {
+        let mut snapshot = engine.snapshot_of_all();
+        let mut shown = page(&snapshot);
+        if snapshot.shows_overdue() {
+            engine.go_on();
+            region.mark_dirty();
+            snapshot = engine.snapshot_of_all();
+            shown = page(&snapshot);
+        }
+        match shown {
             Ok(page) => self.answer_at(region, engine, (snapshot.lsn(), page), reply),
             Err(error) => Some(failed(&error)),
         }
@@ -269,14 +289,14 @@ impl Node {
         &self,
         region: &Region,
         engine: &Arc<Lsm>,
-        key: &[u8],
+        (key, tell): (&[u8], Tell),
         reply: ReplyTo,
     ) -> Option<Response> {
-        if let Some(waits) = self.behind_writes(region, key, &reply) {
+        if let Some(waits) = self.behind_writes(region, (key, tell), &reply) {
             return waits;
         }
         match engine.get(key) {
-            Ok(found) => self.found(region, engine, found, reply),
+            Ok(found) => self.found(region, engine, (found, tell), reply),
             Err(error) => Some(failed(&error)),
         }
     }
@@ -411,11 +431,11 @@ impl Node {
                     }
                 }
                 // A read that had to wait behind a write of its key.
-                Queued::Get { key } => {
+                Queued::Get { key, tell } => {
                     let found = engine.get(key);
                     region.waiting().carried_out();
                     match found {
-                        Ok(found) => self.found(region, &engine, found, reply),
+                        Ok(found) => self.found(region, &engine, (found, *tell), reply),
                         Err(error) => Some(failed(&error)),
                     }
                 }
@@ -452,6 +472,10 @@ impl Node {
             let request = Request::Write { batch, options };
             return self.call_region(home, request, sink, token);
         }
+        if batch.is_together() {
+            let what = "the keys lie in several regions; a batch is atomic within one";
+            return Some(Response::Failed(ServiceError::Invalid(what.to_owned())));
+        }
         let mut parts: std::collections::BTreeMap<usize, (WriteBatch, Vec<usize>)> =
             std::collections::BTreeMap::new();
         for (at, op) in batch.ops().enumerate() {
@@ -461,7 +485,7 @@ impl Node {
                     .expect("it is a value of the whole");
             }
             match op {
-                Op::Put { key, value } => part.put(key, value),
+                Op::Put { key, value, expiry } => part.put_until(key, value, expiry),
                 Op::Delete { key } => part.delete(key),
             }
             .expect("part of a batch that is within the limits");

@@ -18,6 +18,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use argosy_base::{Instant, Lsn, Outcome};
 use argosy_engine::{BusyReason, WriteBatch, WriteOptions};
 
+use super::now::Tell;
+
 use crate::service::{ReplySink, Response, ServiceError};
 
 /// Answers that wait, at most, for one region.
@@ -114,6 +116,8 @@ pub(crate) enum Queued {
     Get {
         /// The key.
         key: Vec<u8>,
+        /// What of it.
+        tell: Tell,
     },
 }
 
@@ -121,7 +125,7 @@ impl Queued {
     fn bytes(&self) -> usize {
         match self {
             Self::Write { batch, .. } => batch.bytes() + 64 * batch.len(),
-            Self::Get { key } => key.len() + 64,
+            Self::Get { key, .. } => key.len() + 64,
         }
     }
 }
@@ -199,7 +203,7 @@ impl Waiting {
         batch.ops().any(|op| {
             let read = |entry: &Arc<Entry>| match &entry.request {
                 Queued::Write { .. } => false,
-                Queued::Get { key } => key == op.key(),
+                Queued::Get { key, .. } => key == op.key(),
             };
             self.writes(op.key()) || self.queue.iter().any(read)
         })
@@ -413,7 +417,10 @@ mod tests {
             batch: batch.clone(),
             options: WriteOptions::default(),
         };
-        let get = Queued::Get { key: b"a".to_vec() };
+        let get = Queued::Get {
+            key: b"a".to_vec(),
+            tell: Tell::Value,
+        };
         for request in [write, get] {
             let deadline = Instant::from_nanos(5);
             let reply = reply.clone();

@@ -15,7 +15,7 @@ use argosy_wire::resp::parse::REQUEST_BYTES_MAX;
 use super::front::Context;
 use super::reply::Gather;
 use super::session::{Core, Scratch};
-use super::{changes, connection, docs, info, keys, scan, strings};
+use super::{changes, connection, docs, expiry, info, keys, scan, strings};
 use crate::service::Paging;
 
 /// What a command sees while it is begun.
@@ -50,6 +50,8 @@ pub(super) enum Plan {
     Write(WriteOptions),
     /// Scan the range of the scratch.
     Scan(Paging),
+    /// When the pair of the key that is this argument expires.
+    Expiry(usize),
     /// Count the keys.
     Count,
 }
@@ -78,10 +80,11 @@ pub(super) struct Command {
 pub(super) const NO_KEYS: (i64, i64, i64) = (0, 0, 0);
 
 /// The families, those first whose commands are asked for most.
-pub(super) const FAMILIES: [&[Command]; 7] = [
+pub(super) const FAMILIES: [&[Command]; 8] = [
     strings::COMMANDS,
     changes::COMMANDS,
     keys::COMMANDS,
+    expiry::COMMANDS,
     connection::COMMANDS,
     scan::COMMANDS,
     info::COMMANDS,

@@ -8,13 +8,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use argosy_base::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use argosy_base::range::successor;
-use argosy_base::{Direction, KeyRange};
+use argosy_base::{Direction, KeyRange, Moment};
 use argosy_engine::batch::{Op, check_key};
-use argosy_engine::{Condition, WriteBatch, WriteOptions};
+use argosy_engine::{Condition, Was, WriteBatch, WriteOptions};
 
 use crate::service::{
     Begun, InfoSection, Paging, ReplySink, Request, Response, Service, ServiceError,
 };
+
+/// Here it is always this time.
+const NOW: Moment = Moment(1_000_000);
 
 /// A service in memory.
 #[derive(Default)]
@@ -25,6 +28,8 @@ pub struct Fake {
 #[derive(Default)]
 struct State {
     pairs: BTreeMap<Vec<u8>, Vec<u8>>,
+    /// Of pairs that expire.
+    expiries: BTreeMap<Vec<u8>, Moment>,
     late: bool,
     held: Vec<(Arc<dyn ReplySink>, u64, Response)>,
     failure: Option<ServiceError>,
@@ -140,6 +145,11 @@ impl State {
                 Ok(()) => Response::Value(self.pairs.get(key).cloned()),
                 Err(error) => Response::Failed(ServiceError::Invalid(error.to_string())),
             },
+            Request::Expiry { key } => Response::Expiry {
+                bound: self.pairs.contains_key(key),
+                at: self.expiries.get(key).copied(),
+                now: NOW,
+            },
             Request::Write { batch, options } => self.write(batch, options),
             Request::Scan { range, paging } => self.scan(range, paging),
             Request::Count => Response::Count(self.pairs.len() as u64),
@@ -158,12 +168,19 @@ impl State {
                 previous.push(self.pairs.get(op.key()).cloned());
             }
         }
-        if let (Some(change), Some(Op::Put { key, value })) = (batch.changes(), batch.ops().next())
+        if let (Some(change), Some(Op::Put { key, value, .. })) =
+            (batch.changes(), batch.ops().next())
         {
-            let effect = change.of(value, self.pairs.get(key).map(Vec::as_slice));
+            let was = Was {
+                value: self.pairs.get(key).map(Vec::as_slice),
+                expiry: self.expiries.get(key).copied(),
+                now: NOW,
+            };
+            let effect = change.of(value, was);
             let applied = effect.value.is_some();
             if let Some(value) = effect.value {
                 self.pairs.insert(key.to_vec(), value);
+                self.expire(key, effect.expiry);
             }
             return Response::Written {
                 applied,
@@ -181,7 +198,7 @@ impl State {
         };
         for op in batch.ops().take(if applied { usize::MAX } else { 0 }) {
             match op {
-                Op::Put { key, value } => {
+                Op::Put { key, value, expiry } => {
                     assert!(key.len() <= KEY_BYTES_MAX && value.len() <= VALUE_BYTES_MAX);
                     match self.pairs.get_mut(key) {
                         Some(bound) => {
@@ -190,8 +207,13 @@ impl State {
                         }
                         None => drop(self.pairs.insert(key.to_vec(), value.to_vec())),
                     }
+                    let kept = self.expiries.get(key).copied();
+                    self.expire(key, expiry.resolve(NOW, kept));
                 }
-                Op::Delete { key } => drop(self.pairs.remove(key)),
+                Op::Delete { key } => {
+                    self.pairs.remove(key);
+                    self.expiries.remove(key);
+                }
             }
         }
         Response::Written {
@@ -199,6 +221,16 @@ impl State {
             existed,
             previous,
             changed: None,
+        }
+    }
+
+    /// The pair of `key` expires then; at once, if that is past.
+    fn expire(&mut self, key: &[u8], at: Option<Moment>) {
+        self.expiries.remove(key);
+        match at {
+            Some(at) if at <= NOW => drop(self.pairs.remove(key)),
+            Some(at) => drop(self.expiries.insert(key.to_vec(), at)),
+            None => {}
         }
     }
 

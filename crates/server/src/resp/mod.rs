@@ -8,14 +8,14 @@
 //! Reading order: [`front`] (what connections share, and their bounds), [`session`] (a connection as
 //! a pure state machine), `input` and `reply` (what it holds: requests not carried out, replies not
 //! written), `command` (how a request finds its command) and its families `connection`, `strings`,
-//! `changes`, `keys`, `scan`, `info`, `docs`; [`cursors`] and [`glob`] for `SCAN`. Around them, with sockets and
+//! `changes`, `keys`, `expiry`, `scan`, `info`, `docs`; [`cursors`] and [`glob`] for `SCAN`. Around them, with sockets and
 //! threads: [`listener`], `worker` (the rounds of one thread), `slots`, `accept`, `mailbox`,
 //! `pool`, `pace` (who waits when all hold much).
 //! [`fake`] is a service in memory, to test and measure all of it without a store.
 //!
 //! What differs from Redis, so that nobody has to find out:
 //!
-//! - There is one database, 0. There is no expiry, no password, and strings are the only type.
+//! - There is one database, 0. There is no password, and strings are the only type.
 //! - Any server answers for any key (it forwards): `cluster_enabled:0`.
 //! - `MSET`, and `DEL` of several keys, are atomic within each region, not across regions; `MGET` is
 //!   no snapshot.
@@ -37,6 +37,7 @@ mod changes;
 mod command;
 mod connection;
 mod docs;
+mod expiry;
 mod info;
 mod input;
 mod keys;

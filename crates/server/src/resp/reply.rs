@@ -11,6 +11,7 @@ use argosy_engine::Changed;
 use argosy_wire::resp::{Encoder, Protocol};
 
 use super::command::Plan;
+use super::expiry::Shown;
 use super::front::FrontEnd;
 use super::glob;
 use crate::meter::Outcome;
@@ -71,6 +72,8 @@ pub(super) enum Gather {
     Existing(u64),
     /// `MGET`: the values in the order of the keys.
     Values(Vec<Option<Vec<u8>>>),
+    /// `TTL` and the like.
+    Expiry(Shown),
     /// `DBSIZE`.
     Count,
     /// `SCAN`: a page of keys, those that match, and a cursor.
@@ -237,18 +240,18 @@ impl Pending {
             (Gather::DeletedIf, Some(Response::Written { applied, .. })) => {
                 encoder.integer(applied.into());
             }
-            (Gather::Changed, Some(Response::Written { changed, .. })) => match changed {
-                Some(Changed::Number(number)) => encoder.integer(number),
-                Some(Changed::Value(value)) => encoder.bulk(&value),
-                Some(Changed::Refused(why)) => encoder.error(&format!("ERR {why}")),
-                None => encoder.null(),
-            },
+            (Gather::Changed, Some(Response::Written { changed, .. })) => {
+                write_changed(&mut encoder, changed);
+            }
             (Gather::Existing(count), None) => encoder.count(count),
             (Gather::Values(values), None) => {
                 encoder.array(values.len());
                 for value in values {
                     encoder.bulk_or_null(value.as_deref());
                 }
+            }
+            (Gather::Expiry(shown), Some(Response::Expiry { bound, at, now })) => {
+                encoder.integer(shown.of(bound, at, now));
             }
             (Gather::Count, Some(Response::Count(count))) => encoder.count(count),
             (Gather::Page(pattern), Some(Response::Page { pairs, next })) => {
@@ -324,6 +327,15 @@ impl RangeGather {
     }
 }
 
+fn write_changed(encoder: &mut Encoder<'_>, changed: Option<Changed>) {
+    match changed {
+        Some(Changed::Number(number)) => encoder.integer(number),
+        Some(Changed::Value(value)) => encoder.bulk(&value),
+        Some(Changed::Refused(why)) => encoder.error(&format!("ERR {why}")),
+        None => encoder.null(),
+    }
+}
+
 fn write_page(
     encoder: &mut Encoder<'_>,
     cursor: u64,
@@ -353,7 +365,7 @@ pub(super) fn response_bytes(response: &Response) -> usize {
             .iter()
             .map(|(key, value)| key.len() + value.len())
             .sum(),
-        Response::Count(_) | Response::Failed(_) => 0,
+        Response::Count(_) | Response::Failed(_) | Response::Expiry { .. } => 0,
     }
 }
 

@@ -1,4 +1,4 @@
-//! Commands that go through keys in order: `SCAN`, `KEYS`, `KV.RANGE`.
+//! Commands that go through keys in order: `SCAN`, `KEYS`, `KV.RANGE`, `KV.PREFIX`; and `KV.BATCH`.
 //!
 //! `SCAN` reads one page a call and hands out a cursor for the next (see [`super::cursors`]). The
 //! others read page after page until the limit or the end, up to the longest reply; a reply is never
@@ -6,10 +6,13 @@
 
 use argosy_base::limits::KEY_BYTES_MAX;
 use argosy_base::{Direction, KeyRange};
+use argosy_engine::{Expiry, WriteOptions};
 
 use super::command::{Command, NO_KEYS, Plan, Step, Turn, number, shown, syntax_error};
+use super::expiry::Unit;
 use super::glob::{self, PATTERN_BYTES_MAX};
 use super::reply::{Gather, RangeGather};
+use super::strings::refuse;
 use crate::service::Paging;
 
 /// Most keys that one `SCAN` reads, whatever its `COUNT`.
@@ -52,7 +55,71 @@ pub(super) const COMMANDS: &[Command] = &[
         usage: "from to [LIMIT count] [REV]",
         run: range,
     },
+    Command {
+        name: "kv.prefix",
+        arity: -2,
+        flags: "readonly",
+        keys: NO_KEYS,
+        group: "kv",
+        summary: "Returns the keys that begin so, and their values, in key order, or with REV from the \
+                  highest key down.",
+        usage: "prefix [LIMIT count] [REV]",
+        run: prefix,
+    },
+    Command {
+        name: "kv.batch",
+        arity: -3,
+        flags: "write denyoom",
+        keys: NO_KEYS,
+        group: "kv",
+        summary: "Writes and removes keys of one region, all of them or none.",
+        usage: "SET key value [PX milliseconds] | DEL key ...",
+        run: batch,
+    },
 ];
+
+/// A batch that is read from arguments: `SET key value [PX milliseconds]` and `DEL key`, in any number.
+fn batch(turn: &mut Turn<'_>) -> Step {
+    let batch = &mut turn.scratch.batch;
+    batch.clear();
+    batch.keep_together();
+    let mut args = turn.args.from(1).peekable();
+    while let Some(word) = args.next() {
+        let is = |name: &str| word.eq_ignore_ascii_case(name.as_bytes());
+        let added = match (args.next(), is("set"), is("del")) {
+            (Some(key), true, _) => {
+                let Some(value) = args.next() else {
+                    return syntax_error(turn);
+                };
+                let mut expiry = Expiry::Never;
+                if args
+                    .next_if(|word| word.eq_ignore_ascii_case(b"px"))
+                    .is_some()
+                {
+                    expiry = match args
+                        .next()
+                        .map(|number| Unit::Px.future(number, "kv.batch"))
+                    {
+                        Some(Ok(expiry)) => expiry,
+                        Some(Err(text)) => return turn.core.error(&text),
+                        None => return syntax_error(turn),
+                    };
+                }
+                batch.put_until(key, value, expiry)
+            }
+            (Some(key), _, true) => batch.delete(key),
+            _ => {
+                return turn.core.error(
+                    "ERR syntax error: a batch is made of SET key value [PX milliseconds] and DEL key",
+                );
+            }
+        };
+        if let Err(error) = added {
+            return refuse(turn, error);
+        }
+    }
+    Step::Call(Plan::Write(WriteOptions::default()), Gather::Stored)
+}
 
 /// What `SCAN` was asked for.
 struct ScanOptions {
@@ -180,9 +247,12 @@ fn keys(turn: &mut Turn<'_>) -> Step {
 }
 
 /// What `KV.RANGE` was asked for behind its bounds: most pairs, and from which end.
-fn range_options(turn: &mut Turn<'_>) -> Result<(usize, Direction), Step> {
+fn range_options(
+    turn: &mut Turn<'_>,
+    (command, first): (&str, usize),
+) -> Result<(usize, Direction), Step> {
     let (mut left, mut direction) = (usize::MAX, Direction::Up);
-    let mut args = turn.args.from(3);
+    let mut args = turn.args.from(first);
     while let Some(option) = args.next() {
         if option.eq_ignore_ascii_case(b"rev") {
             direction = Direction::Down;
@@ -195,7 +265,7 @@ fn range_options(turn: &mut Turn<'_>) -> Result<(usize, Direction), Step> {
         } else {
             let option = shown(option);
             return Err(turn.core.error(&format!(
-                "ERR syntax error: '{option}' is no option of KV.RANGE; LIMIT count and REV are"
+                "ERR syntax error: '{option}' is no option of {command}; LIMIT count and REV are"
             )));
         }
     }
@@ -203,7 +273,7 @@ fn range_options(turn: &mut Turn<'_>) -> Result<(usize, Direction), Step> {
 }
 
 fn range(turn: &mut Turn<'_>) -> Step {
-    let (left, direction) = match range_options(turn) {
+    let (left, direction) = match range_options(turn, ("KV.RANGE", 3)) {
         Ok(options) => options,
         Err(step) => return step,
     };
@@ -222,6 +292,34 @@ fn range(turn: &mut Turn<'_>) -> Step {
             from.to_vec()
         },
         to: (!is_open(to)).then(|| to.to_vec()),
+    };
+    gather(
+        turn,
+        RangeGather {
+            range,
+            direction,
+            left,
+            keys_matching: None,
+            pairs: Vec::new(),
+        },
+    )
+}
+
+fn prefix(turn: &mut Turn<'_>) -> Step {
+    let (left, direction) = match range_options(turn, ("KV.PREFIX", 2)) {
+        Ok(options) => options,
+        Err(step) => return step,
+    };
+    let prefix = turn.args.at(1);
+    if prefix.len() > KEY_BYTES_MAX {
+        return turn.core.error(&format!(
+            "ERR a prefix has {} bytes; keys have at most {KEY_BYTES_MAX} bytes (max_key_bytes)",
+            prefix.len()
+        ));
+    }
+    let range = KeyRange {
+        from: prefix.to_vec(),
+        to: after_prefix(prefix),
     };
     gather(
         turn,

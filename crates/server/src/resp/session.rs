@@ -252,6 +252,9 @@ impl Session {
                 range: &scratch.range,
                 paging,
             },
+            Plan::Expiry(index) => Request::Expiry {
+                key: self.input.args().at(index),
+            },
             Plan::Count => Request::Count,
         };
         Some(Call { token, request })

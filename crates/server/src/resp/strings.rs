@@ -1,8 +1,9 @@
 //! Commands on values: `GET`, `SET` and their relatives.
 
-use argosy_engine::{BatchError, Condition, WriteOptions};
+use argosy_engine::{BatchError, Condition, Expiry, WriteOptions};
 
-use super::command::{Command, Plan, Step, Turn, shown, syntax_error, wrong_arity};
+use super::command::{Command, Plan, Step, Turn, syntax_error, wrong_arity};
+use super::expiry::Unit;
 use super::reply::Gather;
 
 /// The family's table.
@@ -24,7 +25,8 @@ pub(super) const COMMANDS: &[Command] = &[
         keys: (1, 1, 1),
         group: "string",
         summary: "Sets the value of a key, if a condition holds.",
-        usage: "key value [NX | XX | IFEQ comparison] [GET]",
+        usage: "key value [NX | XX | IFEQ comparison] [GET] [EX seconds | PX milliseconds | EXAT \
+                seconds | PXAT milliseconds | KEEPTTL]",
         run: set,
     },
     Command {
@@ -98,6 +100,7 @@ fn mget(turn: &mut Turn<'_>) -> Step {
 struct SetOptions {
     condition: Condition,
     get: bool,
+    expiry: Expiry,
 }
 
 impl SetOptions {
@@ -128,19 +131,19 @@ fn set_options(turn: &mut Turn<'_>) -> Option<SetOptions> {
                 refuse(turn, error);
                 return None;
             }
-        } else if [
-            "ex", "px", "exat", "pxat", "keepttl", "ifne", "ifdeq", "ifdne",
-        ]
-        .into_iter()
-        .any(is)
+        } else if is("keepttl") && options.expiry == Expiry::Never {
+            options.expiry = Expiry::Keep;
+        } else if let Some(unit) = Unit::of(option)
+            && options.expiry == Expiry::Never
+            && let Some(number) = args.next()
         {
-            let text = format!(
-                "ERR syntax error: option '{}' of SET is not supported; NX, XX, IFEQ and GET are \
-                 (not applied)",
-                shown(option).to_ascii_uppercase()
-            );
-            turn.core.error(&text);
-            return None;
+            match unit.future(number, "set") {
+                Ok(expiry) => options.expiry = expiry,
+                Err(text) => {
+                    turn.core.error(&text);
+                    return None;
+                }
+            }
         } else {
             syntax_error(turn);
             return None;
@@ -167,7 +170,7 @@ fn set(turn: &mut Turn<'_>) -> Step {
         condition: options.condition,
         return_previous: options.get,
     };
-    put(turn, write, gather)
+    put(turn, (write, options.expiry), gather)
 }
 
 fn setnx(turn: &mut Turn<'_>) -> Step {
@@ -176,7 +179,7 @@ fn setnx(turn: &mut Turn<'_>) -> Step {
         condition: Condition::Absent,
         return_previous: false,
     };
-    put(turn, write, Gather::StoredCount)
+    put(turn, (write, Expiry::Never), Gather::StoredCount)
 }
 
 fn getset(turn: &mut Turn<'_>) -> Step {
@@ -185,13 +188,13 @@ fn getset(turn: &mut Turn<'_>) -> Step {
         condition: Condition::Always,
         return_previous: true,
     };
-    put(turn, write, Gather::Previous)
+    put(turn, (write, Expiry::Never), Gather::Previous)
 }
 
 /// Writes the pair that is the first two arguments, with a batch that is empty but for what it expects.
-fn put(turn: &mut Turn<'_>, options: WriteOptions, gather: Gather) -> Step {
+fn put(turn: &mut Turn<'_>, (options, expiry): (WriteOptions, Expiry), gather: Gather) -> Step {
     let (key, value) = (turn.args.at(1), turn.args.at(2));
-    match turn.scratch.batch.put(key, value) {
+    match turn.scratch.batch.put_until(key, value, expiry) {
         Ok(()) => Step::Call(Plan::Write(options), gather),
         Err(error) => refuse(turn, error),
     }

@@ -18,4 +18,4 @@ pub mod order;
 pub mod prefix;
 pub mod register;
 
-pub use register::{Access, Before, Bound, Kind, Saw, Violation, When};
+pub use register::{Access, Before, Bound, CLOCK, Kind, Saw, Violation, When};

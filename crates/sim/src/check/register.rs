@@ -121,6 +121,9 @@ pub struct Access {
     pub ended: Option<u64>,
 }
 
+/// The operation of a clock: a delete that takes effect if the object is bound to a value that expires.
+pub const CLOCK: u32 = u32::MAX;
+
 /// Configurations that are looked at for one answer, at most.
 const WIDTH_MAX: usize = 50_000;
 
@@ -229,17 +232,20 @@ pub fn check(first: Bound, accesses: &[Access]) -> Result<BTreeSet<Bound>, Viola
 }
 
 /// Finds writes of unknown outcome that can stand for each other: they have the same condition, and
-/// delete, or write a value that nobody saw; such values become one. Returns for each access the one
+/// delete, or write a value that nobody saw, and that expires or not; such values become one. Returns for each access the one
 /// before it that is like it.
 fn alike(accesses: &mut [Access]) -> Vec<Option<usize>> {
-    let mut seen = BTreeSet::new();
+    let (mut seen, mut expires) = (BTreeSet::new(), BTreeSet::new());
     for access in &*accesses {
         if let Kind::Write {
             condition: When::Is(bound),
             ..
         } = access.kind
         {
-            seen.insert(bound);
+            match access.op {
+                CLOCK => expires.insert(bound),
+                _ => seen.insert(bound),
+            };
         }
         match access.kind {
             Kind::Read(bound) => seen.insert(bound),
@@ -250,7 +256,8 @@ fn alike(accesses: &mut [Access]) -> Vec<Option<usize>> {
             Kind::Exists(_) | Kind::Void | Kind::Write { saw: None, .. } => continue,
         };
     }
-    let mut last: BTreeMap<(bool, When), (usize, Bound)> = BTreeMap::new();
+    let mut renamed: BTreeMap<Bound, Bound> = BTreeMap::new();
+    let mut last: BTreeMap<(bool, When, bool), (usize, Bound)> = BTreeMap::new();
     let mut earlier = vec![None; accesses.len()];
     let mut order: Vec<usize> = (0..accesses.len()).collect();
     order.sort_by_key(|index| accesses[*index].began);
@@ -267,9 +274,14 @@ fn alike(accesses: &mut [Access]) -> Vec<Option<usize>> {
         if access.ended.is_some() || (*to != Bound::Absent && seen.contains(to)) {
             continue;
         }
-        let class = (*to == Bound::Absent, *condition);
+        // What the clock does to the one it may do to the other: it began with the first.
+        if let When::Is(bound) = condition {
+            *bound = *renamed.get(bound).unwrap_or(bound);
+        }
+        let class = (*to == Bound::Absent, *condition, expires.contains(to));
         if let Some((before, bound)) = last.get(&class) {
             earlier[index] = Some(*before);
+            renamed.insert(*to, *bound);
             *to = *bound;
         }
         last.insert(class, (index, *to));
@@ -315,6 +327,9 @@ fn lead(
             let Some(bound) = effect(&accesses[*next].kind, one.bound) else {
                 continue;
             };
+            if bound == one.bound && changes_nothing(&accesses[*next]) {
+                continue;
+            }
             let mut led = one.clone();
             led.bound = bound;
             if accesses[*next].ended.is_some() {
@@ -327,6 +342,14 @@ fn lead(
         }
     }
     Some(reached.into_all())
+}
+
+/// Whether an access that leaves an object as it is may as well not have taken effect: that it did is
+/// of use to nobody. (Of accesses that are alike the first goes first, whatever it does.)
+fn changes_nothing(access: &Access) -> bool {
+    let depends = |condition| matches!(condition, When::Is(_));
+    access.ended.is_none()
+        && matches!(access.kind, Kind::Write { condition, saw: None, .. } if depends(condition))
 }
 
 /// Lets those of `candidates` take effect that only observe, and see what is there.
@@ -397,7 +420,9 @@ fn ends_of(
             if earlier[*next].is_some_and(|earlier| !one.uncertain.contains(&earlier)) {
                 continue;
             }
-            if let Some(bound) = effect(&accesses[*next].kind, one.bound) {
+            if let Some(bound) = effect(&accesses[*next].kind, one.bound)
+                && !(bound == one.bound && changes_nothing(&accesses[*next]))
+            {
                 let mut led = one.clone();
                 led.bound = bound;
                 led.uncertain.insert(*next);

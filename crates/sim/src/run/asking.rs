@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use argosy_base::{Direction, KeyRange};
-use argosy_engine::{Change, Condition, WriteBatch, WriteOptions};
+use argosy_engine::{Change, Condition, Expiry, WriteBatch, WriteOptions};
 use argosy_server::service::{Paging, ReplySink, Request, Response, Service};
 
 use super::{Pace, Run};
@@ -33,7 +33,15 @@ impl Run {
                 .saturating_sub(usize::from(pace == Pace::Slow));
             let ask = self.chooser.next(&self.objects, self.load.next_op());
             let ask = self.depend.on_values(ask, &self.objects, &self.load);
-            asked |= self.ask(ask)?;
+            let (op, right) = (self.load.next_op(), self.cluster.right_time());
+            if let Some(at) = self.depend.expiry(&ask, right) {
+                self.load.expiries.insert(op, at);
+            }
+            if self.ask(ask)? {
+                asked = true;
+            } else {
+                self.load.expiries.remove(&op);
+            }
         }
         if asked {
             self.flush()?;
@@ -129,7 +137,11 @@ impl Run {
                 condition,
                 previous,
             } => {
-                let mut batch = Ask::batch(&self.objects, op, targets);
+                let until = self.load.expiries.get(&op);
+                let expiry = until.map_or(Expiry::Never, |at| Expiry::At(*at));
+                let expires = u64::from(until.is_some());
+                self.cluster.coverage.add("pairs that expire", expires);
+                let mut batch = Ask::batch(&self.objects, op, (targets, expiry));
                 let long = targets
                     .iter()
                     .any(|target| target.len >= self.plan.engine.window_bytes);

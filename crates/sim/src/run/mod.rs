@@ -91,7 +91,7 @@ pub struct Run {
     pub(crate) load: Load,
     pub(crate) words: Words,
     chooser: Chooser,
-    depend: Depend,
+    pub(crate) depend: Depend,
     pub(crate) random: Random,
     snapshots: Vec<Held>,
     /// How many of them, at most.
@@ -290,6 +290,7 @@ impl Run {
             self.random.micros(20, 100 << self.idle.min(5))
         };
         self.cluster.clock.advance(span);
+        self.walls();
         let now = self.cluster.now();
         let mut busy = self.cluster.world.step(now) > 0;
         let mut order: [usize; SERVERS] = std::array::from_fn(|server| server);
@@ -303,6 +304,16 @@ impl Run {
         busy |= self.ask_some(pace, span)?;
         self.idle = if busy { 0 } else { self.idle + 1 };
         Ok(())
+    }
+
+    /// Sets a clock now and then, and notes how far clocks have gone.
+    fn walls(&mut self) {
+        if let Some((server, began)) = self.depend.skew() {
+            self.cluster.set_wall(server, began);
+        }
+        let walls = (0..SERVERS).map(|server| self.cluster.wall(server));
+        let reached = walls.max().unwrap_or_default();
+        self.load.time_reached(reached);
     }
 
     /// Moves one server on.
@@ -458,6 +469,7 @@ fn in_short(response: &Response) -> String {
             format!("{} pairs{more}", pairs.len())
         }
         Response::Count(count) => format!("about {count}"),
+        Response::Expiry { at, .. } => format!("expires at {at:?}"),
         Response::Failed(error) => format!("failed: {error}"),
     }
 }

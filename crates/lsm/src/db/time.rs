@@ -1,0 +1,178 @@
+//! The region's time, by which pairs expire.
+//!
+//! Clocks of servers differ, are set back, and stop while a server is down. What a client was told must
+//! not depend on that: a pair that was found to be gone does not come back. So the time by which
+//! anything was found to be gone is part of the history:
+//!
+//! 1. The *region's time* is the highest moment that a record of the recovery log tells
+//!    ([`RecordKind::Time`](crate::log::RecordKind)), or an edit ([`Edit::time`](crate::edit::Edit)). It
+//!    begins at 0, when nothing expires yet.
+//! 2. Whoever comes upon a pair whose expiry the region's time has not reached, but the clock has,
+//!    appends a record with what the clock shows, and only then takes the pair for gone. The answer
+//!    waits until that record is committed, like any other that reveals something (I5). So the clock is
+//!    asked only where there is something to expire, and at most one record is written a millisecond.
+//! 3. Where there is no room for the record the time stands still: the pair is there a little longer.
+//! 4. Merges make a tombstone of what has expired by the *committed* time. An edit that ends the need for
+//!    log records, and one that was made by a time, tells the time.
+//!
+//! Whoever takes over has all that was committed, and with it the time: a clock that is behind makes
+//! time stand still until it has caught up, and never brings a pair back. A pair may be seen later than
+//! its expiry; never earlier than some primary's clock had reached it.
+//!
+//! Spans are counted from the higher of clock and region's time. Pairs in memtables and levels keep their
+//! moment; that they have expired changes nothing but how they are read.
+
+use std::sync::Arc;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use argosy_base::{Clock, Lsn, Moment};
+use argosy_engine::{EngineError, WriteBatch};
+
+use super::Lsm;
+use super::writer::Writer;
+use crate::read::{Located, ScanTime};
+
+/// See the module documentation.
+#[derive(Default)]
+pub(super) struct RegionTime {
+    clock: OnceLock<Arc<dyn Clock>>,
+    /// The region's time. Stored (release) behind `lsn`, so that whoever loads it (acquire) and then
+    /// `lsn` waits for enough.
+    now: AtomicU64,
+    /// The LSN of the record that tells it.
+    lsn: AtomicU64,
+    /// As far as it is known to be committed.
+    committed: AtomicU64,
+}
+
+impl RegionTime {
+    /// The time that edits tell, and that the logs do, in a record with this LSN.
+    pub(super) fn new(of_edits: Moment, (of_logs, lsn): (Moment, Lsn)) -> Self {
+        Self {
+            clock: OnceLock::new(),
+            now: AtomicU64::new(of_edits.max(of_logs).0),
+            lsn: AtomicU64::new(if of_logs > of_edits { lsn.0 } else { 0 }),
+            committed: AtomicU64::new(of_edits.0),
+        }
+    }
+
+    fn now(&self) -> Moment {
+        Moment(self.now.load(Ordering::Acquire))
+    }
+
+    fn lsn(&self) -> Lsn {
+        Lsn(self.lsn.load(Ordering::Acquire))
+    }
+
+    fn set(&self, now: Moment, lsn: Lsn) {
+        self.lsn.store(lsn.0, Ordering::Release);
+        self.now.store(now.0, Ordering::Release);
+    }
+
+    fn wall(&self) -> Moment {
+        self.clock.get().map_or(Moment(0), |clock| clock.wall())
+    }
+
+    /// The time, as far as it is committed if everything up to `committed` is.
+    fn as_of(&self, committed: Lsn) -> Moment {
+        let now = self.now();
+        if self.lsn() <= committed {
+            self.committed.fetch_max(now.0, Ordering::AcqRel);
+        }
+        Moment(self.committed.load(Ordering::Acquire))
+    }
+}
+
+impl Lsm {
+    /// By which clock pairs expire here. Set once, before anything is written; without one nothing
+    /// expires that has not yet.
+    pub fn set_clock(&self, clock: Arc<dyn Clock>) {
+        let set = self.time.clock.set(clock);
+        assert!(set.is_ok(), "a region has one clock");
+    }
+
+    /// What the clock shows, or the region's time if that is higher.
+    pub(super) fn clock_or_time(&self) -> Moment {
+        self.time.now().max(self.time.wall())
+    }
+
+    /// The region's time, as far as it is committed.
+    pub(super) fn committed_time(&self) -> Moment {
+        self.time.as_of(Lsn(self.committed.load(Ordering::Acquire)))
+    }
+
+    /// What was found, without a pair that has expired.
+    #[inline]
+    pub(super) fn unless_over(&self, located: Located) -> Located {
+        let expiry = located.entry.as_ref().and_then(|entry| entry.expiry());
+        match expiry.and_then(|expiry| self.reached(expiry)) {
+            None => located,
+            Some(lsn) => Located {
+                entry: None,
+                lsn: located.lsn.max(lsn),
+            },
+        }
+    }
+
+    /// Whether the region's time has reached `expiry`: the LSN of the record that says so.
+    pub(super) fn reached(&self, expiry: Moment) -> Option<Lsn> {
+        if expiry <= self.time.now() {
+            return Some(self.time.lsn());
+        }
+        if self.time.wall() < expiry || self.check_open().is_err() {
+            return None;
+        }
+        let mut writer = self.lock();
+        self.tell_time(&mut writer, expiry).ok()
+    }
+
+    /// Makes the region's time at least `least`, which the clock has reached. Returns the LSN of the
+    /// record that tells it. Under the writer lock.
+    pub(super) fn tell_time(&self, writer: &mut Writer, least: Moment) -> Result<Lsn, EngineError> {
+        if writer.time() >= least {
+            return Ok(self.time.lsn());
+        }
+        let now = self.time.wall().max(least);
+        // A memtable may be full of records of time alone.
+        self.make_room(writer, &WriteBatch::new())?;
+        self.append_with(writer, |writer| writer.append_time(now))?;
+        self.time.set(now, writer.last());
+        Ok(writer.last())
+    }
+
+    /// Has the region's time go on to what the clock shows, for readers who want to see it. Where
+    /// nothing expires, or there is no room, it does not.
+    pub fn go_on(&self) {
+        let wall = self.time.wall();
+        if self.time.now() > Moment(0) && wall > self.time.now() && self.check_open().is_ok() {
+            let mut writer = self.lock();
+            // Without room it stands still.
+            let _ = self.tell_time(&mut writer, wall);
+        }
+    }
+
+    /// The time of a scan that sees everything. To be asked for before what is seen.
+    pub(super) fn time_of_all(&self) -> ScanTime {
+        let now = self.time.now();
+        ScanTime {
+            now,
+            wall: self.time.wall(),
+            ..ScanTime::default()
+        }
+    }
+
+    /// The time of a scan that sees what `committed` covers.
+    pub(super) fn scan_time(&self, committed: Lsn) -> ScanTime {
+        let now = self.time.as_of(committed);
+        let wall = match now {
+            Moment(0) if self.time.now() == Moment(0) => now,
+            _ => self.time.wall(),
+        };
+        ScanTime {
+            now,
+            wall,
+            ..ScanTime::default()
+        }
+    }
+}

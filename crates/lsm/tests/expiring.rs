@@ -1,0 +1,367 @@
+//! Pairs that expire, by a clock that goes, stands still and is set back, over flushes, merges, garbage
+//! collection and restarts.
+
+#![allow(clippy::unwrap_used, reason = "a test may stop there")]
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use argosy_base::{Clock, Direction, Instant, KeyRange, Moment};
+use argosy_engine::conformance::{Choices, Host};
+use argosy_engine::{
+    Change, Changed, Condition, Engine, EngineError, Expiry, Only, Snapshot, WriteBatch,
+    WriteOptions, Written,
+};
+use argosy_lsm::{Lsm, Placement, Settings};
+use common::{Machine, random_settings, tiny};
+
+/// A clock on the wall that is set by hand.
+#[derive(Default)]
+struct Wall(AtomicU64);
+
+impl Wall {
+    fn set(&self, moment: u64) {
+        self.0.store(moment, Ordering::Relaxed);
+    }
+
+    fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl Clock for Wall {
+    fn now(&self) -> Instant {
+        Instant::default()
+    }
+
+    fn thread_cpu(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    fn wall(&self) -> Moment {
+        Moment(self.get())
+    }
+}
+
+fn open(machine: &mut Machine, wall: &Arc<Wall>) -> Lsm {
+    let engine = machine.open();
+    engine.set_clock(Arc::clone(wall) as Arc<dyn Clock>);
+    engine
+}
+
+fn write(
+    machine: &mut Machine,
+    engine: &Lsm,
+    batch: &WriteBatch,
+    options: WriteOptions,
+) -> Written {
+    for _ in 0..100_000 {
+        match engine.write(batch, options) {
+            Ok(written) => return written,
+            Err(EngineError::Busy(_)) => {}
+            Err(error) => panic!("a write failed: {error}"),
+        }
+        machine.step(engine);
+    }
+    panic!("the engine stays busy");
+}
+
+fn put(machine: &mut Machine, engine: &Lsm, key: &[u8], (value, expiry): (&[u8], Expiry)) {
+    let mut batch = WriteBatch::new();
+    batch.put_until(key, value, expiry).unwrap();
+    write(machine, engine, &batch, WriteOptions::default());
+}
+
+fn change(machine: &mut Machine, engine: &Lsm, key: &[u8], change: Change) -> Changed {
+    let mut batch = WriteBatch::new();
+    batch.change(key, change, b"").unwrap();
+    let written = write(machine, engine, &batch, WriteOptions::default());
+    written.changed.unwrap()
+}
+
+fn get(engine: &Lsm, key: &[u8]) -> Option<Vec<u8>> {
+    engine.get(key).unwrap().value
+}
+
+fn scan(snapshot: &dyn Snapshot) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let mut pairs = Vec::new();
+    let mut scan = snapshot.scan(&KeyRange::all(), Direction::Up).unwrap();
+    while let Some(pair) = scan.next().unwrap() {
+        pairs.push(pair);
+    }
+    pairs
+}
+
+/// Steps until nothing is done any more, with what is in memory in the levels.
+fn settle(machine: &mut Machine, engine: &Lsm) {
+    engine.freeze_now();
+    let mut idle = 0;
+    while idle < 50 {
+        idle = if machine.step(engine) { 0 } else { idle + 1 };
+    }
+}
+
+#[test]
+fn a_pair_is_gone_from_its_moment_on() {
+    let wall = Arc::new(Wall::default());
+    wall.set(1000);
+    let mut machine = Machine::new(tiny(), 1024, 1);
+    let engine = open(&mut machine, &wall);
+    put(&mut machine, &engine, b"k", (b"old", Expiry::Never));
+    assert_eq!(engine.get(b"k").unwrap().expiry, None);
+    let last = engine.last_lsn();
+    wall.set(2000);
+    assert_eq!(get(&engine, b"k").as_deref(), Some(&b"old"[..]));
+    assert_eq!(
+        engine.last_lsn(),
+        last,
+        "where nothing expires, time is not told"
+    );
+
+    put(&mut machine, &engine, b"k", (b"v", Expiry::After(100)));
+    let found = engine.get(b"k").unwrap();
+    assert_eq!(
+        (found.expiry, engine.time()),
+        (Some(Moment(2100)), Moment(2000))
+    );
+    let before = engine.snapshot();
+    wall.set(2099);
+    assert_eq!(get(&engine, b"k").as_deref(), Some(&b"v"[..]));
+    wall.set(2100);
+    let last = engine.last_lsn();
+    let gone = engine.get(b"k").unwrap();
+    assert_eq!((gone.value, gone.expiry), (None, None));
+    assert!(
+        gone.lsn > last,
+        "the answer waits for the record that tells the time"
+    );
+    assert_eq!(engine.get_in_memory(b"k").unwrap().unwrap().value, None);
+    assert_eq!(engine.last_lsn(), gone.lsn, "it is told once");
+    assert_eq!(scan(&*before), [(b"k".to_vec(), b"v".to_vec())]);
+    assert_eq!(before.get(b"k").unwrap().as_deref(), Some(&b"v"[..]));
+    assert_eq!(scan(&*engine.snapshot()), []);
+
+    // A clock that is set back brings nothing back.
+    wall.set(1500);
+    assert_eq!((get(&engine, b"k"), engine.time()), (None, Moment(2100)));
+    let mut batch = WriteBatch::new();
+    batch.put(b"k", b"new").unwrap();
+    let absent = WriteOptions {
+        condition: Condition::Absent,
+        return_previous: true,
+    };
+    let written = write(&mut machine, &engine, &batch, absent);
+    assert_eq!((written.applied, written.previous), (true, vec![None]));
+}
+
+#[test]
+fn expiries_are_changed_where_the_key_is_written() {
+    let wall = Arc::new(Wall::default());
+    wall.set(1000);
+    let mut machine = Machine::new(tiny(), 1024, 2);
+    let engine = open(&mut machine, &wall);
+    let large = vec![7; 3000];
+    for value in [b"5".as_slice(), &large] {
+        put(&mut machine, &engine, b"k", (value, Expiry::Never));
+        for below in [false, true] {
+            if below {
+                settle(&mut machine, &engine);
+            }
+            let expire = |expiry| Change::Expire(expiry, Only::Any);
+            let one = Changed::Number(1);
+            let told = change(&mut machine, &engine, b"k", expire(Expiry::After(50)));
+            assert_eq!(told, one);
+            let expiry = engine.get(b"k").unwrap().expiry;
+            assert_eq!(expiry, Some(Moment(wall.get() + 50)));
+            let told = change(&mut machine, &engine, b"k", expire(Expiry::Never));
+            assert_eq!(told, one);
+            let found = engine.get(b"k").unwrap();
+            assert_eq!((found.value.as_deref(), found.expiry), (Some(value), None));
+        }
+    }
+    put(&mut machine, &engine, b"n", (b"5", Expiry::After(50)));
+    let sum = change(&mut machine, &engine, b"n", Change::Add(1));
+    assert_eq!(sum, Changed::Number(6));
+    put(&mut machine, &engine, b"n", (b"7", Expiry::Keep));
+    assert_eq!(engine.get(b"n").unwrap().expiry, Some(Moment(1050)));
+    wall.set(1060);
+    let sum = change(&mut machine, &engine, b"n", Change::Add(1));
+    assert_eq!(
+        sum,
+        Changed::Number(1),
+        "what has expired counts as nothing"
+    );
+    assert_eq!(engine.get(b"n").unwrap().expiry, None);
+    let past = change(
+        &mut machine,
+        &engine,
+        b"n",
+        Change::Expire(Expiry::At(Moment(9)), Only::Any),
+    );
+    assert_eq!((past, get(&engine, b"n")), (Changed::Number(1), None));
+}
+
+#[test]
+fn time_is_told_to_those_who_come_later() {
+    let wall = Arc::new(Wall::default());
+    let mut machine = Machine::new(tiny(), 1024, 3);
+    for flushes in [false, true] {
+        wall.set(1000);
+        let engine = open(&mut machine, &wall);
+        put(&mut machine, &engine, b"k", (b"old", Expiry::Never));
+        settle(&mut machine, &engine);
+        let after = Expiry::At(engine.time().after(100));
+        put(&mut machine, &engine, b"k", (b"v", after));
+        put(&mut machine, &engine, b"other", (b"v", after));
+        settle(&mut machine, &engine);
+        wall.set(engine.time().0 + 100);
+        assert_eq!(get(&engine, b"k"), None);
+        if flushes {
+            // The record of the time leaves the log.
+            put(&mut machine, &engine, b"more", (b"v", Expiry::Never));
+            settle(&mut machine, &engine);
+        }
+        let time = engine.time();
+        machine.kill(engine);
+        wall.set(10);
+        let engine = open(&mut machine, &wall);
+        assert_eq!(engine.time(), time);
+        assert_eq!((get(&engine, b"k"), get(&engine, b"other")), (None, None));
+        machine.close(engine);
+    }
+}
+
+#[test]
+fn merges_make_room_of_what_has_expired() {
+    for placement in [Placement::InPlace, Placement::Separated] {
+        let settings = Settings {
+            placement,
+            space_floor_bytes: Some(0),
+            max_space_amplification: 120,
+            ..tiny()
+        };
+        let wall = Arc::new(Wall::default());
+        wall.set(1000);
+        let mut machine = Machine::new(settings, 4096, 4);
+        let engine = open(&mut machine, &wall);
+        let fresh = machine.store.as_ref().unwrap().used();
+        for key in 0..3000u32 {
+            let key = key.to_le_bytes();
+            put(&mut machine, &engine, &key, (&[1; 200], Expiry::After(50)));
+        }
+        settle(&mut machine, &engine);
+        let full = machine.store.as_ref().unwrap().used();
+        wall.set(2000);
+        assert_eq!(get(&engine, &7u32.to_le_bytes()), None);
+        // Whatever is written next has levels merged.
+        for round in 0..6 {
+            for key in 0..1000u32 {
+                let key = (key * 3).to_le_bytes();
+                put(&mut machine, &engine, &key, (&[round; 20], Expiry::Never));
+            }
+            settle(&mut machine, &engine);
+        }
+        let left = machine.store.as_ref().unwrap().used();
+        assert!(left < full, "{fresh} {full} {left}");
+        assert_eq!(scan(&*engine.snapshot()).len(), 1000);
+    }
+}
+
+/// What a key is bound to, and until when.
+type Model = BTreeMap<Vec<u8>, (Vec<u8>, Option<u64>)>;
+
+/// Compares what was found with the model, which forgets what was found to be gone.
+fn check(model: &mut Model, key: &[u8], found: Option<Vec<u8>>, (wall, highest): (u64, u64)) {
+    let Some((value, expiry)) = model.get(key) else {
+        assert_eq!(found, None, "{key:?} was never written, or gone");
+        return;
+    };
+    match found {
+        Some(found) => {
+            assert!(found == *value, "{key:?} has another value");
+            assert!(expiry.is_none_or(|expiry| expiry > wall), "{key:?} is over");
+        }
+        None => {
+            assert!(
+                expiry.is_some_and(|expiry| expiry <= highest),
+                "{key:?} is lost"
+            );
+            model.remove(key);
+        }
+    }
+}
+
+#[test]
+fn random_histories() {
+    for seed in 0..40 {
+        let mut choices = Choices::new(seed);
+        let settings = Settings {
+            space_floor_bytes: Some(0),
+            ..random_settings(&mut choices)
+        };
+        let wall = Arc::new(Wall::default());
+        wall.set(10_000);
+        let mut highest = 10_000;
+        let mut machine = Machine::new(settings, 4096, seed);
+        let mut engine = open(&mut machine, &wall);
+        let mut model = Model::new();
+        for number in 0..2500u64 {
+            let key = format!("k{}", choices.below(60)).into_bytes();
+            match choices.below(100) {
+                0..45 => {
+                    let len = [10, 150, 1500][usize::try_from(choices.below(3)).unwrap()];
+                    let value = [&number.to_le_bytes()[..], &vec![7; len]].concat();
+                    let span = choices.below(300);
+                    let expiry = choices.chance(60).then(|| engine.time().0 + span);
+                    let until = expiry.map_or(Expiry::Never, |at| Expiry::At(Moment(at)));
+                    put(&mut machine, &engine, &key, (&value, until));
+                    // What expires at once is a delete.
+                    match expiry {
+                        Some(_) if span == 0 => drop(model.remove(&key)),
+                        expiry => drop(model.insert(key, (value, expiry))),
+                    }
+                }
+                45..75 => {
+                    // Where the logs have no room for it, time stands still.
+                    let until = model.get(&key).and_then(|(_, expiry)| *expiry);
+                    let mut found = get(&engine, &key);
+                    while found.is_some() && until.is_some_and(|until| until <= wall.get()) {
+                        machine.step(&engine);
+                        found = get(&engine, &key);
+                    }
+                    check(&mut model, &key, found, (wall.get(), highest));
+                }
+                75..80 => {
+                    let mut snapshot = engine.snapshot();
+                    let mut all: BTreeMap<_, _> = scan(&*snapshot).into_iter().collect();
+                    while snapshot.shows_overdue() {
+                        machine.step(&engine);
+                        snapshot = engine.snapshot();
+                        all = scan(&*snapshot).into_iter().collect();
+                    }
+                    for key in (0..60).map(|key| format!("k{key}").into_bytes()) {
+                        let found = all.get(&key).cloned();
+                        check(&mut model, &key, found, (wall.get(), highest));
+                    }
+                }
+                80..88 => wall.set(wall.get() + choices.below(100)),
+                88 => wall.set(wall.get().saturating_sub(choices.below(500))),
+                89 => {
+                    match choices.chance(50) {
+                        true => machine.kill(engine),
+                        false => machine.close(engine),
+                    }
+                    wall.set((wall.get() + choices.below(200)).saturating_sub(100));
+                    engine = open(&mut machine, &wall);
+                }
+                90 => settle(&mut machine, &engine),
+                _ => drop(machine.step(&engine)),
+            }
+            highest = highest.max(wall.get());
+        }
+    }
+}
