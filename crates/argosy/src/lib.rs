@@ -56,7 +56,8 @@ pub mod units;
 
 pub use db::{
     BatchError, Builder, BusyReason, Change, Changed, Checkpoint, Condition, Db, Durability, Error,
-    Outcome, Remedy, Result, Scan, Snapshot, Stats, WriteBatch, WriteOptions, Written,
+    Expiry, Moment, Outcome, Remedy, Result, Scan, Snapshot, Stats, WriteBatch, WriteOptions,
+    Written,
 };
 
 /// The examples of the documents, run as tests.

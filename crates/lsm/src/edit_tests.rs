@@ -227,7 +227,7 @@ fn sample() -> Edit {
 #[test]
 fn the_bytes_never_change() {
     let expected: &[u8] = &[
-        1, 10, 5, 1, 10, 64, // format, flags, seq, epoch, replay_from, mark
+        4, 10, 5, 1, 10, 64, // format, flags, seq, epoch, replay_from, mark
         1, 1, 3, 7, // removed
         1, 1, 3, 8, 1, b'b', 0, // clipped
         1, 2, 0, 9, 1, 0x80, 0x20, 0xcd, 0xab, 0, 0, 10, 1, 1, b'a', 1, 1, b'c', 1, 4,
@@ -238,6 +238,14 @@ fn the_bytes_never_change() {
         1, 2, 4, 0x80, 0x40, // log points
     ];
     assert_eq!(sample().encode(), expected);
+    let timed = Edit {
+        time: Some(Moment(300)),
+        ..Edit::new(EditSeq(5), Epoch(1))
+    };
+    // Format, flags, seq, epoch, time; nothing of the rest.
+    let expected = [4, 64, 5, 1, 0xac, 2, 0, 0, 0, 0, 0, 0, 0];
+    assert_eq!(timed.encode(), expected);
+    assert_eq!(Edit::decode(&expected).unwrap(), timed);
 }
 
 /// A run of two leaf segments and one index segment.
@@ -271,7 +279,7 @@ fn tree_sample() -> Edit {
 #[test]
 fn the_bytes_of_trees_never_change() {
     let expected: &[u8] = &[
-        3, 0, 5, 1, 0, 0, // format, flags, seq, epoch, removed, clipped
+        5, 0, 5, 1, 0, 0, // format, flags, seq, epoch, removed, clipped
         2, 1, 4, 8, 1, 0x80, 0x20, 7, 0, 0, 0, 1, 0, 1, b'a', 1, 1, b'c', 0, 1, // leaves
         1, 4, 9, 1, 0x80, 0x20, 7, 0, 0, 0, 0, 0, 1, b'a', 1, 1, b'c', 0, 3, // index
         0, 0, 0, 0, // logs

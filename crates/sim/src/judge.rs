@@ -7,7 +7,7 @@ use argosy_base::Instant;
 
 use crate::check::order::prove;
 use crate::check::register::{Kind, Saw, Violation, check};
-use crate::check::{Access, Bound, When, counter, prefix};
+use crate::check::{Access, Bound, CLOCK, When, counter, prefix};
 use crate::load::{Load, Pairs, Wrong};
 use crate::objects::Objects;
 
@@ -160,6 +160,10 @@ fn describe(access: &Access) -> String {
         Kind::Exists(true) => "a read that saw something".to_owned(),
         Kind::Exists(false) => "a read that saw nothing".to_owned(),
         Kind::Void => "a write that was not applied".to_owned(),
+        Kind::Write {
+            condition: When::Is(value),
+            ..
+        } if access.op == CLOCK => format!("from now on {value} may be over"),
         Kind::Write { to, condition, saw } => {
             let when = match condition {
                 When::Always => "",

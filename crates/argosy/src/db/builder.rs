@@ -30,6 +30,7 @@ use argosy_lsm::{Lsm, Settings};
 use rustix::fs::{FlockOperation, flock, statvfs};
 use rustix::io::Errno;
 
+use super::clock::SystemClock;
 use super::error::{Error, Result};
 use super::{Db, Opened};
 
@@ -214,6 +215,7 @@ impl Builder {
         let pins = Pins::open(&store, REGION, &settings)?;
         let engine = Lsm::open(&store, REGION, &windows, &settings, None)
             .map_err(|error| Error::recovering(path, &error))?;
+        engine.set_clock(Arc::new(SystemClock));
         Db::start(Opened {
             engine: Arc::new(engine),
             pins,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use argosy_base::{Clock, Instant};
+use argosy_base::{Clock, Instant, Moment};
 use rustix::time::{ClockId, clock_gettime};
 
 /// The kernel's clocks.
@@ -13,6 +13,11 @@ impl Clock for SystemClock {
     fn now(&self) -> Instant {
         let nanos = u64::try_from(read(ClockId::Monotonic).as_nanos());
         Instant::from_nanos(nanos.expect("a machine does not run for 584 years"))
+    }
+
+    fn wall(&self) -> Moment {
+        let millis = u64::try_from(read(ClockId::Realtime).as_millis());
+        Moment(millis.expect("millions of years"))
     }
 
     fn thread_cpu(&self) -> Duration {

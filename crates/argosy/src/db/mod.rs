@@ -68,9 +68,9 @@ use argosy_engine::{Engine, EngineError};
 use argosy_lsm::Lsm;
 use argosy_lsm::pins::Pins;
 
-pub use argosy_base::{Lsn, Outcome, Remedy};
+pub use argosy_base::{Lsn, Moment, Outcome, Remedy};
 pub use argosy_engine::{
-    BatchError, BusyReason, Change, Changed, Condition, Refusal, WriteBatch, Written,
+    BatchError, BusyReason, Change, Changed, Condition, Expiry, Refusal, WriteBatch, Written,
 };
 pub use argosy_lsm::{Placement, Settings};
 pub use builder::{Builder, Durability};

@@ -5,7 +5,7 @@ use std::time::Duration;
 use argosy_engine::{self as engine, Engine, EngineError};
 
 use super::error::{Error, Result};
-use super::{Change, Changed, Condition, Db, Durability, Shared, WriteBatch, Written};
+use super::{Change, Changed, Condition, Db, Durability, Expiry, Shared, WriteBatch, Written};
 
 /// How a batch is to be written.
 #[derive(Clone, Debug, Default)]
@@ -27,6 +27,43 @@ impl Db {
     /// As [`write`](Self::write).
     pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
         self.put_if(key, value, Condition::Always).map(|_| ())
+    }
+
+    /// Binds `key` to `value` for as long as `ttl`, rounded up to milliseconds, by the clock on the wall. Writing
+    /// `key` again by other means makes it stay. [`WriteBatch::put_until`] does the same for the pairs of a batch,
+    /// and takes moments, too.
+    ///
+    /// A pair that was found to be gone does not come back where the clock is set back, or a process that was
+    /// killed is started again; after a power failure it may, as with a delete, for as long as the
+    /// [`Durability`] says.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// # fn main() -> Result<(), argosy::Error> {
+    /// # let path = argosy::db::example("ttl");
+    /// # let db = argosy::Db::open(&path)?;
+    /// db.put_with_ttl("session", "Ada", Duration::from_secs(3600))?;
+    /// assert_eq!(db.get("session")?.as_deref(), Some(&b"Ada"[..]));
+    /// db.put_with_ttl("session", "Ada", Duration::ZERO)?;
+    /// assert_eq!(db.get("session")?, None);
+    /// assert_eq!(db.iter().count(), 0);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    pub fn put_with_ttl(
+        &self,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+        ttl: Duration,
+    ) -> Result<()> {
+        let millis = u64::try_from(ttl.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX);
+        let mut batch = WriteBatch::new();
+        batch.put_until(key.as_ref(), value.as_ref(), Expiry::After(millis))?;
+        self.write(&batch)
     }
 
     /// Removes `key`. Returns whether it had a value.

@@ -3,8 +3,8 @@
 use std::ops::Bound::{Excluded, Unbounded};
 use std::time::Duration;
 
-use argosy::{BusyReason, Condition, Db, Durability, Error, Outcome, Remedy, WriteBatch};
-use argosy::{Snapshot, WriteOptions};
+use argosy::{BusyReason, Condition, Db, Durability, Error, Expiry, Moment, Outcome, Remedy};
+use argosy::{Snapshot, WriteBatch, WriteOptions};
 
 use crate::support::{Dir, small};
 
@@ -43,6 +43,30 @@ fn a_closed_store_says_so() {
     assert!(matches!(error, Error::Closed), "{error}");
     assert_eq!(error.outcome(), Outcome::NotApplied);
     assert!(matches!(clone.get("k"), Err(Error::Closed)));
+}
+
+#[test]
+fn what_has_expired_is_gone_over_restarts() {
+    let dir = Dir::new("expired");
+    let db = small().open(&dir).unwrap();
+    db.put_with_ttl("longest", "v", Duration::MAX).unwrap();
+    db.put_with_ttl("gone", "v", Duration::ZERO).unwrap();
+    let mut batch = WriteBatch::new();
+    batch.put(b"stays", b"v").unwrap();
+    let past = Expiry::At(Moment(1));
+    batch.put_until(b"past", b"v", past).unwrap();
+    db.write(&batch).unwrap();
+    for _ in 0..2 {
+        assert_eq!(keys(db.iter()), [&b"longest"[..], b"stays"]);
+    }
+    db.close().unwrap();
+    drop(db);
+    let db = small().open(&dir).unwrap();
+    assert_eq!(db.get("gone").unwrap(), None);
+    db.put_with_ttl("stays", "v", Duration::ZERO).unwrap();
+    db.put("gone", "here again").unwrap();
+    db.compact().unwrap();
+    assert_eq!(keys(db.iter()), [&b"gone"[..], b"longest"]);
 }
 
 #[test]

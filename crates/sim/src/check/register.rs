@@ -14,6 +14,9 @@
 //!    in which of these have taken effect, one with fewer can do all that the other can.
 //! 5. Writes of unknown outcome whose values nobody saw, and deletes of unknown outcome, can stand
 //!    for each other (`alike`): of those under way, the one that began first takes effect first.
+//! 6. A value that expires is written once, so it is over once. That it is over by some clock is
+//!    therefore no access that takes effect or has not: from then on, whoever is bound to that value
+//!    may be led on to nothing.
 //!
 //! Taking effect as late as possible loses no history either: whatever order explains the answers
 //! can be had by letting each access wait until the next answer needs it.
@@ -121,7 +124,8 @@ pub struct Access {
     pub ended: Option<u64>,
 }
 
-/// The operation of a clock: a delete that takes effect if the object is bound to a value that expires.
+/// The operation of a clock: a delete that takes effect, if at all, once the access has begun, and if the
+/// object is bound to the value that expires. Its condition is [`When::Is`], its outcome unknown.
 pub const CLOCK: u32 = u32::MAX;
 
 /// Configurations that are looked at for one answer, at most.
@@ -182,16 +186,71 @@ impl Possible {
     }
 }
 
-/// Checks the history of an object that was bound to `first`. Returns what it may be bound to at
-/// the end.
+/// What is under way at one moment of a history.
+struct Now<'a> {
+    accesses: &'a [Access],
+    /// For each access the one before it that is like it.
+    earlier: Vec<Option<usize>>,
+    under_way: BTreeSet<usize>,
+    /// What may be over by now.
+    over: BTreeSet<Bound>,
+}
+
+/// Checks the history of an object that was bound to `first`.
 ///
 /// # Errors
 /// The first answer that cannot be explained.
-pub fn check(first: Bound, accesses: &[Access]) -> Result<BTreeSet<Bound>, Violation> {
+pub fn check(first: Bound, accesses: &[Access]) -> Result<(), Violation> {
+    follow(first, accesses, |_, _| ())
+}
+
+/// As [`check`]; tells what `finally` makes of what is possible at the end.
+fn follow<T>(
+    first: Bound,
+    accesses: &[Access],
+    finally: impl FnOnce(&Now<'_>, &[Configuration]) -> T,
+) -> Result<T, Violation> {
     let mut accesses = accesses.to_vec();
-    let earlier = alike(&mut accesses);
-    let accesses = &accesses[..];
-    let mut moments: Vec<(u64, bool, usize)> = Vec::new();
+    let mut now = Now {
+        earlier: alike(&mut accesses),
+        accesses: &accesses,
+        under_way: BTreeSet::new(),
+        over: BTreeSet::new(),
+    };
+    let mut possible = vec![Configuration {
+        bound: first,
+        certain: BTreeSet::new(),
+        uncertain: BTreeSet::new(),
+    }];
+    for (_, ends, index) in moments(now.accesses) {
+        if !ends {
+            if let Some(value) = expiring(&now.accesses[index]) {
+                now.over.insert(value);
+                continue;
+            }
+            now.under_way.insert(index);
+            let of_it = BTreeSet::from([index]);
+            possible
+                .iter_mut()
+                .for_each(|one| observe(one, &of_it, now.accesses));
+            continue;
+        }
+        let led = lead(&possible, index, &now).ok_or(Violation::TooWide)?;
+        if led.is_empty() {
+            let bounds: BTreeSet<Bound> = possible.iter().map(|one| one.bound).collect();
+            let possible = bounds.into_iter().collect();
+            let access = index;
+            return Err(Violation::Impossible { access, possible });
+        }
+        now.under_way.remove(&index);
+        possible = led;
+    }
+    Ok(finally(&now, &possible))
+}
+
+/// When accesses begin (`false`) and end, in the order of time.
+fn moments(accesses: &[Access]) -> Vec<(u64, bool, usize)> {
+    let mut moments = Vec::new();
     let counts = |access: &Access| access.kind != Kind::Void;
     for (index, access) in accesses
         .iter()
@@ -202,38 +261,23 @@ pub fn check(first: Bound, accesses: &[Access]) -> Result<BTreeSet<Bound>, Viola
         moments.extend(access.ended.map(|ended| (ended, true, index)));
     }
     moments.sort_unstable();
-    let mut under_way: BTreeSet<usize> = BTreeSet::new();
-    let mut possible = vec![Configuration {
-        bound: first,
-        certain: BTreeSet::new(),
-        uncertain: BTreeSet::new(),
-    }];
-    for (_, ends, index) in moments {
-        if !ends {
-            under_way.insert(index);
-            let of_it = BTreeSet::from([index]);
-            possible
-                .iter_mut()
-                .for_each(|one| observe(one, &of_it, accesses));
-            continue;
-        }
-        let led =
-            lead(&possible, index, &under_way, (accesses, &earlier)).ok_or(Violation::TooWide)?;
-        if led.is_empty() {
-            let bounds: BTreeSet<Bound> = possible.iter().map(|one| one.bound).collect();
-            let possible = bounds.into_iter().collect();
-            let access = index;
-            return Err(Violation::Impossible { access, possible });
-        }
-        under_way.remove(&index);
-        possible = led;
+    moments
+}
+
+/// The value that may be over when this begins.
+fn expiring(access: &Access) -> Option<Bound> {
+    match access.kind {
+        Kind::Write {
+            condition: When::Is(value),
+            ..
+        } if access.op == CLOCK => Some(value),
+        _ => None,
     }
-    Ok(ends_of(&possible, &under_way, (accesses, &earlier)))
 }
 
 /// Finds writes of unknown outcome that can stand for each other: they have the same condition, and
-/// delete, or write a value that nobody saw, and that expires or not; such values become one. Returns for each access the one
-/// before it that is like it.
+/// delete, or write a value that nobody saw, and that expires or not; such values become one, which may be
+/// over when the first of them is. Returns for each access the one before it that is like it.
 fn alike(accesses: &mut [Access]) -> Vec<Option<usize>> {
     let (mut seen, mut expires) = (BTreeSet::new(), BTreeSet::new());
     for access in &*accesses {
@@ -274,9 +318,11 @@ fn alike(accesses: &mut [Access]) -> Vec<Option<usize>> {
         if access.ended.is_some() || (*to != Bound::Absent && seen.contains(to)) {
             continue;
         }
-        // What the clock does to the one it may do to the other: it began with the first.
         if let When::Is(bound) = condition {
             *bound = *renamed.get(bound).unwrap_or(bound);
+        }
+        if access.op == CLOCK {
+            continue;
         }
         let class = (*to == Bound::Absent, *condition, expires.contains(to));
         if let Some((before, bound)) = last.get(&class) {
@@ -291,12 +337,7 @@ fn alike(accesses: &mut [Access]) -> Vec<Option<usize>> {
 
 /// All configurations in which access `index`, which ends now, has taken effect; it is forgotten in
 /// them. `None`: there are too many.
-fn lead(
-    possible: &[Configuration],
-    index: usize,
-    under_way: &BTreeSet<usize>,
-    (accesses, earlier): (&[Access], &[Option<usize>]),
-) -> Option<Vec<Configuration>> {
+fn lead(possible: &[Configuration], index: usize, now: &Now<'_>) -> Option<Vec<Configuration>> {
     let mut reached = Possible::default();
     let mut seen = Possible::default();
     // The fewest steps first, so that what is covered by others is found to be so at once.
@@ -317,31 +358,40 @@ fn lead(
         if looked_at > WIDTH_MAX {
             return None;
         }
-        for next in under_way {
-            if one.certain.contains(next) || one.uncertain.contains(next) {
-                continue;
-            }
-            if earlier[*next].is_some_and(|earlier| !one.uncertain.contains(&earlier)) {
-                continue;
-            }
-            let Some(bound) = effect(&accesses[*next].kind, one.bound) else {
-                continue;
-            };
-            if bound == one.bound && changes_nothing(&accesses[*next]) {
-                continue;
-            }
-            let mut led = one.clone();
-            led.bound = bound;
-            if accesses[*next].ended.is_some() {
-                led.certain.insert(*next);
-            } else {
-                led.uncertain.insert(*next);
-            }
-            observe(&mut led, under_way, accesses);
+        for mut led in next(&one, now) {
+            observe(&mut led, &now.under_way, now.accesses);
             found(led, &mut work);
         }
     }
     Some(reached.into_all())
+}
+
+/// What a configuration may be led on to in one step.
+fn next<'a>(one: &'a Configuration, now: &'a Now<'_>) -> impl Iterator<Item = Configuration> + 'a {
+    let over = now.over.contains(&one.bound).then(|| Configuration {
+        bound: Bound::Absent,
+        ..one.clone()
+    });
+    let steps = now.under_way.iter().filter_map(|index| {
+        let access = &now.accesses[*index];
+        let done = one.certain.contains(index) || one.uncertain.contains(index);
+        let too_early = now.earlier[*index].is_some_and(|first| !one.uncertain.contains(&first));
+        if done || too_early {
+            return None;
+        }
+        let bound = effect(&access.kind, one.bound)?;
+        if bound == one.bound && changes_nothing(access) {
+            return None;
+        }
+        let mut led = one.clone();
+        led.bound = bound;
+        match access.ended {
+            Some(_) => led.certain.insert(*index),
+            None => led.uncertain.insert(*index),
+        };
+        Some(led)
+    });
+    over.into_iter().chain(steps)
 }
 
 /// Whether an access that leaves an object as it is may as well not have taken effect: that it did is
@@ -403,31 +453,15 @@ fn effect(kind: &Kind, bound: Bound) -> Option<Bound> {
 }
 
 /// What the object may be bound to once everything under way has, or has not, taken effect.
-fn ends_of(
-    possible: &[Configuration],
-    under_way: &BTreeSet<usize>,
-    (accesses, earlier): (&[Access], &[Option<usize>]),
-) -> BTreeSet<Bound> {
-    let mut ends: BTreeSet<Bound> = possible.iter().map(|one| one.bound).collect();
+#[cfg(test)]
+fn ends_of(now: &Now<'_>, possible: &[Configuration]) -> BTreeSet<Bound> {
+    let mut ends = BTreeSet::new();
     let mut seen = Possible::default();
     let mut work: VecDeque<Configuration> = possible.iter().cloned().collect();
     while let Some(one) = work.pop_front() {
-        if !seen.add(one.clone()) {
-            continue;
-        }
-        ends.insert(one.bound);
-        for next in under_way.difference(&one.uncertain) {
-            if earlier[*next].is_some_and(|earlier| !one.uncertain.contains(&earlier)) {
-                continue;
-            }
-            if let Some(bound) = effect(&accesses[*next].kind, one.bound)
-                && !(bound == one.bound && changes_nothing(&accesses[*next]))
-            {
-                let mut led = one.clone();
-                led.bound = bound;
-                led.uncertain.insert(*next);
-                work.push_back(led);
-            }
+        if seen.add(one.clone()) {
+            ends.insert(one.bound);
+            work.extend(next(&one, now));
         }
     }
     ends

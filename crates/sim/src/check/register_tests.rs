@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Access, Before, Bound, Kind, Saw, Violation, When, check};
+use super::{Access, Before, Bound, CLOCK, Kind, Saw, Violation, When, check, ends_of, follow};
 
 fn access(op: u32, kind: Kind, began: u64, ended: impl Into<Option<u64>>) -> Access {
     Access {
@@ -74,7 +74,7 @@ fn refused(history: &[Access]) -> usize {
 }
 
 fn accepted(history: &[Access]) -> Vec<Bound> {
-    check(Bound::Absent, history)
+    follow(Bound::Absent, history, ends_of)
         .expect("a register has this history")
         .into_iter()
         .collect()
@@ -287,7 +287,8 @@ fn agrees_with_trying_every_order() {
     let mut random = crate::random::Random::new(1, 0);
     let (mut good, mut bad) = (0, 0);
     for _ in 0..3000 {
-        let history = random_history(&mut random);
+        let mut history = random_history(&mut random);
+        may_expire(&mut history, &mut random);
         let expected = any_order(&history);
         let found = check(Bound::Absent, &history).is_ok();
         assert_eq!(found, expected, "{history:#?}");
@@ -299,7 +300,7 @@ fn agrees_with_trying_every_order() {
 
 fn random_history(random: &mut crate::random::Random) -> Vec<Access> {
     let count = random.between(2, 6);
-    let mut moments: Vec<u64> = (1..=2 * count as u64).collect();
+    let mut moments: Vec<u64> = (1..=2 * count as u64).map(|at| 2 * at).collect();
     random.shuffle(&mut moments);
     let mut history = Vec::new();
     for (op, pair) in (1..).zip(moments.chunks(2)) {
@@ -352,6 +353,63 @@ fn random_history(random: &mut crate::random::Random) -> Vec<Access> {
         });
     }
     history
+}
+
+/// The value of one operation may be over at some time after that began.
+fn may_expire(history: &mut Vec<Access>, random: &mut crate::random::Random) {
+    let written = random.below(history.len());
+    let Access { op, began, .. } = history[written];
+    // Between the moments of the others.
+    let after = 1 + 2 * random.below(5) as u64;
+    history.push(over(op, began + after));
+}
+
+/// The value of `op` may be over from `began` on.
+fn over(op: u32, began: u64) -> Access {
+    let kind = Kind::Write {
+        to: Bound::Absent,
+        condition: When::Is(Bound::To(op)),
+        saw: None,
+    };
+    access(CLOCK, kind, began, None)
+}
+
+#[test]
+fn what_is_over_stays_over() {
+    let gone = Bound::Absent;
+    let history = [put(1, 1, 2), over(1, 5), read(Bound::To(1), 6, 7)];
+    assert_eq!(accepted(&history), [gone, Bound::To(1)]);
+    let late = [put(1, 1, 2), over(1, 5), read(gone, 6, 7)];
+    assert_eq!(accepted(&late), [gone]);
+    let early = [put(1, 1, 2), read(gone, 3, 4), over(1, 5)];
+    assert_eq!(refused(&early), 1);
+    let back = [
+        put(1, 1, 2),
+        over(1, 5),
+        read(gone, 6, 7),
+        read(Bound::To(1), 8, 9),
+    ];
+    assert_eq!(refused(&back), 3);
+    let another = [put(1, 1, 2), over(1, 5), put(2, 6, 7), read(gone, 8, 9)];
+    assert_eq!(refused(&another), 3);
+}
+
+/// Many values that expire, written with unknown outcomes: each may be over, and no order matters.
+#[test]
+fn values_that_expire_make_no_history_wider() {
+    let mut history = Vec::new();
+    for op in 1..=200 {
+        let began = u64::from(op) * 10;
+        let kind = Kind::Write {
+            to: Bound::To(op),
+            condition: When::Always,
+            saw: None,
+        };
+        history.push(access(op, kind, began, None));
+        history.push(over(op, began + 3));
+        history.push(access(0, Kind::Exists(op % 2 == 0), began + 5, began + 6));
+    }
+    accepted(&history);
 }
 
 /// Tries every order of every subset that has all that was answered.

@@ -1,7 +1,7 @@
 //! Pairs that expire.
 //!
 //! That a pair expires is an access of its object, of unknown outcome: a delete that takes effect if the
-//! object is bound to that very value, at any time from the moment on at which the first clock of any
+//! object is bound to that very value, at some time from the moment on at which the first clock of any
 //! server has reached the expiry. A pair that was found to be gone before is lost, and one that comes back
 //! was not gone. At the end of a run every clock is past every expiry, and all has to be gone.
 
