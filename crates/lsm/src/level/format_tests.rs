@@ -36,7 +36,7 @@ fn table() -> Table {
 fn the_formats_never_change() {
     let bytes = FOOTER.encode(NAME, AT);
     let mut expected = b"ArgLevel".to_vec();
-    expected.extend([5, 0, 0, 0, 0, 0, 0, 0]);
+    expected.extend([5, 0, 0, 0, 17, 121, 99, 224]);
     expected.extend([7, 0, 0, 0, 3, 0, 0, 0, 21, 0, 0, 0, 0, 0, 0, 0]);
     expected.extend([0, 32, 0, 0, 2, 0, 0, 0, 44, 1, 0, 0, 4, 0, 0, 0]);
     expected.extend([0; 8]);
