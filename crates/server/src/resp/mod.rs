@@ -9,8 +9,8 @@
 //! a pure state machine), `input` and `reply` (what it holds: requests not carried out, replies not
 //! written), `command` (how a request finds its command) and its families `connection`, `strings`,
 //! `changes`, `keys`, `expiry`, `scan`, `info`, `docs`; [`cursors`] and [`glob`] for
-//! `SCAN`. Around them, with sockets and threads: [`listener`], `worker` (the rounds of one thread), `slots`, `accept`, `mailbox`,
-//! `pool`, `pace` (who waits when all hold much).
+//! `SCAN`. Around them, with sockets and threads: [`listener`], `worker` (the rounds of one thread),
+//! `slots`, `accept`, `mailbox`, `pool`, `pace` (who waits when all hold much).
 //! [`fake`] is a service in memory, to test and measure all of it without a store.
 //!
 //! What differs from Redis, so that nobody has to find out:
