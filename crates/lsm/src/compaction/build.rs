@@ -20,8 +20,8 @@
 //! place, so segments are offered bottom-up.
 //!
 //! Tombstones are left out where no run below the target may hold their key. What has expired by the
-//! region's time as of the build's beginning becomes a tombstone: it may hide something older.
-//! in segments of their own, and a merge into the last level takes them in place again
+//! region's time as of the build's beginning becomes a tombstone: it may hide something older. A flush may put
+//! medium values in segments of their own, and a merge into the last level takes them in place again
 //! ([`medium`](super::medium)).
 //!
 //! Reading may block the calling thread: sources read ahead in long reads. Invariant: outputs are
