@@ -9,8 +9,9 @@
 #   make dist                    the fastest program, which takes minutes to link
 #   make bench                   build it and measure with it (ARGS='--figure tebis-9 --mix s,sd' ...)
 #   make lint                    formatting, clippy, documentation
-#   make bench-peers             the bench with RocksDB beside ours (ARGS='--mix s,sd' ...)
-#   make test-peers              lints and tests of what bench-peers adds
+#   make bench-peers             the bench with RocksDB beside ours, or PEER=fjall,bf-tree (ARGS='--mix s,sd' ...)
+#   make test-peers              lints of what bench-peers adds, and tests with RocksDB
+#   make test-peer-crates        tests with fjall and Bf-Tree
 #   make ci                      what CI runs
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -21,9 +22,10 @@ CARGO := cargo
 BIN := $(CARGO_TARGET_DIR)/release/argosy
 ARGS ?=
 SEEDS ?= 300
+PEER ?= rocksdb
 FIRST ?= 1
 
-.PHONY: help run build dist bench test lint doc simulate simulate-many mutants bench-peers test-peers ci
+.PHONY: help run build dist bench test lint doc simulate simulate-many mutants bench-peers test-peers test-peer-crates ci
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -66,7 +68,7 @@ simulate-many:
 	$(CARGO) run --release --locked -p argosy-sim -- --first $(FIRST) --seeds $(SEEDS)
 
 MUTANTS := acknowledge-early commit-before-durable free-under-snapshot recover-past-hole commit-before-arrival skip-rewrite \
-	move-unconditionally skip-packing drop-expired forget-time
+	move-unconditionally skip-packing drop-expired forget-time drop-ranges
 
 mutants:
 	@scripts/setup.sh rust
@@ -79,14 +81,20 @@ mutants:
 bench-peers:
 	@scripts/setup.sh rust peers
 	$(CARGO) build --profile dist --locked -p argosy --features peers
-	@exec $(CARGO_TARGET_DIR)/dist/argosy bench --embedded --peer rocksdb $(ARGS)
+	@exec $(CARGO_TARGET_DIR)/dist/argosy bench --embedded --peer $(PEER) $(ARGS)
 
 test-peers:
 	@scripts/setup.sh rust lint peers
 	$(CARGO) clippy -p argosy-peers -p argosy-bench -p argosy --all-targets --locked \
-		--features argosy-peers/installed,argosy/peers -- -D warnings
-	$(CARGO) test -p argosy-peers --features installed --locked
+		--features argosy-peers/installed,argosy-peers/crates,argosy/peers -- -D warnings
+	$(CARGO) test -p argosy-peers --features installed,crates --locked --lib --test rocksdb
 	$(CARGO) test -p argosy --features peers --test end_to_end --locked rocksdb_runs_beside_ours
+
+test-peer-crates:
+	@scripts/setup.sh rust lint peers
+	$(CARGO) test -p argosy-peers --features installed,crates --locked --test crates
+	$(CARGO) test -p argosy --features peers --test end_to_end --locked fjall_runs_beside_ours
+	$(CARGO) test -p argosy --features peers --test end_to_end --locked bf_tree_runs_beside_ours
 
 ci:
 	@.ci/run

@@ -99,9 +99,9 @@ pub struct Bench {
     /// Which servers are primaries of regions: all, or server 0 alone
     #[arg(long, value_enum, value_name = "HOW", default_value_t)]
     layout: Primaries,
-    /// Client threads
-    #[arg(long, value_name = "N", default_value_t = 4)]
-    clients: usize,
+    /// Client threads [default: 4; with --embedded 1]
+    #[arg(long, value_name = "N")]
+    clients: Option<usize>,
     /// How clients reach the servers: native (in shared memory), resp (the Redis protocol)
     #[arg(long, value_name = "HOW", default_value_t)]
     client: Door,
@@ -141,7 +141,7 @@ pub struct Bench {
     repeat: Option<usize>,
     #[command(flatten)]
     rerun: Rerun,
-    /// Call the engine in this process instead of servers: one client thread, one background thread
+    /// Call the engine in this process instead of servers, with one background thread
     #[arg(long)]
     embedded: bool,
     /// With --embedded: the same with these stores, too, one after the other
@@ -239,7 +239,7 @@ impl Bench {
 
     fn check(&self) -> Result<(), Failure> {
         let refuse = |reason: &str| Err(Failure::Usage(reason.to_owned()));
-        if self.records() == 0 || self.clients == 0 || self.repeat == Some(0) {
+        if self.records() == 0 || self.clients() == 0 || self.repeat == Some(0) {
             return refuse("--records, --clients and --repeat are at least 1");
         }
         self.peer.iter().try_for_each(|peer| peer.check())?;
@@ -304,16 +304,21 @@ impl Bench {
             .collect()
     }
 
+    fn clients(&self) -> usize {
+        let default = if self.embedded { 1 } else { 4 };
+        self.clients.unwrap_or(default)
+    }
+
     /// The options that a reader of the table has to know.
     fn options(&self) -> String {
         let system = if self.embedded {
-            "stores in this process".to_owned()
+            format!("stores in this process | clients {}", self.clients())
         } else {
             format!(
                 "servers {} regions {} | clients {} pipeline {}",
                 self.servers,
                 self.regions.unwrap_or(self.servers),
-                self.clients,
+                self.clients(),
                 self.pipeline
             )
         };
@@ -411,7 +416,7 @@ impl Bench {
             sizes: self.sizes,
             records: self.records(),
             ops: self.ops(),
-            clients: self.clients,
+            clients: self.clients(),
             door: self.client,
             pipeline: self.pipeline,
             seed: self.seed,

@@ -101,6 +101,11 @@ pub fn node_settings(
         link,
         memory,
         deadline: config.replication.deadline.0,
+        sweep: Default::default(),
+        scrub: argosy_lsm::scrub::Pace {
+            period: config.storage.scrub_period.0,
+            bytes_per_second_max: config.storage.scrub_rate.0.max(1),
+        },
         mutants: Default::default(),
     })
 }

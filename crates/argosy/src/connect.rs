@@ -67,7 +67,11 @@ impl Endpoints {
         }
     }
 
-    fn resp(&self) -> Result<RespClient, Failure> {
+    /// A client of the Redis protocol.
+    ///
+    /// # Errors
+    /// Where none of the servers answers.
+    pub fn resp(&self) -> Result<RespClient, Failure> {
         let mut refusals = Vec::new();
         for endpoint in &self.endpoints {
             match addresses(endpoint) {

@@ -38,6 +38,12 @@ pub enum Failure {
 }
 
 impl Failure {
+    /// The system has no random numbers.
+    #[expect(clippy::needless_pass_by_value, reason = "errors are mapped to it")]
+    pub(crate) fn no_random(error: std::io::Error) -> Self {
+        Self::io("read", std::path::Path::new(crate::random::SOURCE), &error)
+    }
+
     /// A failed operation: what was tried on what, and what the system said.
     pub fn io(what: &str, path: &std::path::Path, error: &std::io::Error) -> Self {
         Self::Failed(format!("cannot {what} {}: {error}", path.display()))

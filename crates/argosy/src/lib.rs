@@ -22,6 +22,7 @@
 #![forbid(unsafe_code)]
 
 pub mod db;
+mod random;
 
 #[cfg(feature = "cli")]
 pub mod bench;
@@ -55,9 +56,10 @@ pub mod transfer;
 pub mod units;
 
 pub use db::{
-    BatchError, Builder, BusyReason, Change, Changed, Checkpoint, Condition, Db, Durability, Error,
-    Expiry, Moment, Outcome, Remedy, Result, Scan, Snapshot, Stats, WriteBatch, WriteOptions,
-    Written,
+    BatchError, Builder, BusyReason, Change, Changed, Checkpoint, Condition, Damage, Db,
+    Durability, EngineError, Error, Expiry, IngestError, KeyRange, Moment, Only, Outcome, PinError,
+    Placement, Refusal, Remedy, Result, Scan, ScrubStats, Snapshot, Stats, WriteBatch,
+    WriteOptions, Written,
 };
 
 /// The examples of the documents, run as tests.

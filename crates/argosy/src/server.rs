@@ -20,6 +20,7 @@ use crate::cluster::layout::read_map;
 use crate::cluster::lock::DirLock;
 use crate::config::ServerConfig;
 use crate::failure::{Failure, chain};
+use crate::random;
 use crate::signals::Signals;
 use crate::units::Size;
 
@@ -97,6 +98,7 @@ fn serve(config: &ServerConfig, signals: &Signals) -> Result<(), Failure> {
         device: config.server.data_dir.join("device"),
         device_bytes: config.storage.device_bytes.0,
         device_id: map.cluster().0 ^ u128::from(id.0),
+        random: random::number().map_err(Failure::no_random)?,
         shared_memory: config.fabric.shm_dir.clone(),
         reserve_segments: reserve_segments(config, &map, &node.engine)?,
         node,

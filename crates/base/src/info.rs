@@ -94,6 +94,9 @@ pub const LEVELS: &str = "levels";
 /// Bytes of the device segments in use.
 pub const SPACE_BYTES: &str = "space_bytes";
 
+/// 1 once a write or a sync of the device has failed, so that none is done any more.
+pub const DEVICE_FAILED: &str = "device_failed";
+
 /// What only rises.
 pub const COUNTERS: [&str; 14] = [
     REQUEST_CPU_US,
@@ -113,4 +116,4 @@ pub const COUNTERS: [&str; 14] = [
 ];
 
 /// What rises and falls.
-pub const GAUGES: [&str; 3] = [BACKGROUND_PENDING, LEVELS, SPACE_BYTES];
+pub const GAUGES: [&str; 4] = [BACKGROUND_PENDING, LEVELS, SPACE_BYTES, DEVICE_FAILED];

@@ -9,8 +9,14 @@ pub const BLOCK_SIZE: usize = 4096;
 /// Longest key, in bytes.
 pub const KEY_BYTES_MAX: usize = 4 << 10;
 
-/// Longest value, in bytes.
+/// Longest value that is one pair, in bytes.
 pub const VALUE_BYTES_MAX: usize = 1 << 20;
+
+/// Longest value, in bytes: above [`VALUE_BYTES_MAX`] it is kept in parts.
+pub const LONG_VALUE_BYTES_MAX: usize = 64 << 20;
+
+/// Bytes of each part of such a value, but for the last.
+pub const PART_BYTES: usize = 512 << 10;
 
 /// Most pairs in one atomic batch.
 pub const BATCH_PAIRS_MAX: usize = 16 << 10;
@@ -19,5 +25,8 @@ pub const BATCH_PAIRS_MAX: usize = 16 << 10;
 /// fit, and the whole batch fits one log window of [`SEGMENT_SIZE`] with its record headers
 /// (at most 32 bytes for each of [`BATCH_PAIRS_MAX`] pairs).
 pub const BATCH_BYTES_MAX: usize = VALUE_BYTES_MAX + KEY_BYTES_MAX;
+
+/// Most ranges of keys that one atomic batch removes.
+pub const BATCH_RANGES_MAX: usize = 256;
 
 const _: () = assert!(BATCH_BYTES_MAX + BATCH_PAIRS_MAX * 32 + 2 * BLOCK_SIZE < SEGMENT_SIZE);

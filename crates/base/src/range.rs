@@ -2,6 +2,7 @@
 //! bound. Keys are compared as bytes.
 
 use alloc::vec::Vec;
+use core::cmp::Ordering;
 use core::fmt;
 
 /// In which order keys are gone through.
@@ -121,17 +122,30 @@ pub fn wide_head(key: &[u8]) -> u128 {
     u128::from_le_bytes(bytes).swap_bytes()
 }
 
-/// Where ranges of keys begin that follow each other without a gap, to find a key's range by few bytes.
+/// Where ranges of keys begin, in their order, to find a key's range by few bytes: those in which the keys
+/// at which they begin differ first. Of the first range nothing is kept.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Starts {
+    /// Bytes that all keys at which ranges begin have in common, but for the first.
+    shared: usize,
+    /// Of each but the first, what is behind these.
     heads: Vec<u64>,
 }
 
 impl Starts {
-    /// Of ranges that begin at `from`, in their order.
-    pub fn new<'a>(from: impl Iterator<Item = &'a [u8]>) -> Self {
+    /// Of ranges that begin at `from`, none below the one before.
+    pub fn new<'a>(from: impl Iterator<Item = &'a [u8]> + Clone) -> Self {
+        let from = from.skip(1);
+        let mut ends = from.clone();
+        let shared = ends.next().map_or(0, |first| {
+            let last = ends.last().unwrap_or(first);
+            first.iter().zip(last).take_while(|(a, b)| a == b).count()
+        });
         Self {
-            heads: from.map(head).collect(),
+            shared,
+            heads: from
+                .map(|from| head(from.get(shared..).unwrap_or_default()))
+                .collect(),
         }
     }
 
@@ -140,12 +154,39 @@ impl Starts {
     #[inline]
     #[must_use]
     pub fn index_of<'a>(&self, key: &[u8], from: impl Fn(usize) -> &'a [u8]) -> usize {
-        let head = head(key);
-        let mut behind = self.heads.partition_point(|start| *start < head);
-        while self.heads.get(behind) == Some(&head) && from(behind) <= key {
-            behind += 1;
+        if self.heads.is_empty() {
+            return 0;
         }
-        behind.saturating_sub(1)
+        let (front, behind) = key.split_at(self.shared.min(key.len()));
+        match front.cmp(&from(1)[..self.shared]) {
+            Ordering::Less => return 0,
+            Ordering::Greater => return self.heads.len(),
+            Ordering::Equal => {}
+        }
+        let target = head(behind);
+        let low = self.heads.partition_point(|head| *head < target);
+        let mut high = low;
+        // Mostly none or one.
+        if self.heads.get(low) == Some(&target) {
+            high += self.heads[low..].partition_point(|head| *head == target);
+        }
+        // The range before the first that begins above the key: `heads[place]` is that of range `place + 1`.
+        let (mut first, mut behind) = (low, high);
+        while first < behind {
+            let middle = usize::midpoint(first, behind);
+            if from(middle + 1) <= key {
+                first = middle + 1;
+            } else {
+                behind = middle;
+            }
+        }
+        first
+    }
+
+    /// Bytes that it takes, beside itself.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        self.heads.capacity() * size_of::<u64>()
     }
 }
 
@@ -222,24 +263,34 @@ mod tests {
 
     #[test]
     fn the_range_of_a_key_is_the_last_that_begins_below() {
-        let starts: [&[u8]; 8] = [
+        let some: [&[u8]; 9] = [
             b"",
             b"a",
             b"a\0",
             b"a\0b",
             b"longer than a head",
+            b"longer than a head",
             b"longer than a tail",
             b"z",
             b"\xff\xff\xff\xff\xff\xff\xff\xff\xff",
         ];
-        let found = Starts::new(starts.into_iter());
-        for key in starts.iter().flat_map(|start| {
-            let below = start.split_last().map_or(&[][..], |(_, rest)| rest);
-            [start.to_vec(), successor(start), below.to_vec()]
-        }) {
-            let expected = starts.iter().rposition(|start| *start <= &key[..]);
-            let index = found.index_of(&key, |at| starts[at]);
-            assert_eq!(Some(index), expected, "{}", Printable(&key));
+        let alike: [&[u8]; 5] = [
+            b"key",
+            b"key-number-1",
+            b"key-number-1 and more",
+            b"key-number-2",
+            b"key-number-2\0",
+        ];
+        for starts in [&some[..], &alike, &alike[1..], &alike[..2], &alike[..1]] {
+            let found = Starts::new(starts.iter().copied());
+            for key in some.iter().chain(&alike).flat_map(|start| {
+                let below = start.split_last().map_or(&[][..], |(_, rest)| rest);
+                [start.to_vec(), successor(start), below.to_vec()]
+            }) {
+                let expected = starts.iter().rposition(|start| *start <= &key[..]);
+                let index = found.index_of(&key, |at| starts[at]);
+                assert_eq!(index, expected.unwrap_or(0), "{}", Printable(&key));
+            }
         }
     }
 

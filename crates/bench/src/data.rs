@@ -189,7 +189,12 @@ impl Dataset {
     #[must_use]
     pub fn record_of(&self, key: &[u8]) -> Option<u64> {
         let place = u64::from_str_radix(std::str::from_utf8(key.get(..16)?).ok()?, 16).ok()?;
-        (key == key_at(place)).then(|| unmix(place) ^ mix(self.seed))
+        (key == key_at(place)).then(|| self.record_at(place))
+    }
+
+    /// Whose place this is.
+    pub(crate) const fn record_at(&self, place: u64) -> u64 {
+        unmix(place) ^ mix(self.seed)
     }
 
     /// How many bytes every value of `record` has.
@@ -215,10 +220,13 @@ impl Dataset {
         let (head, stream) = value.split_at_mut(VERSION_BYTES);
         head.copy_from_slice(&version.to_le_bytes());
         let mut state = self.stream_start(record, version);
-        for chunk in stream.chunks_mut(8) {
+        let (words, rest) = stream.as_chunks_mut::<8>();
+        for word in words {
             state = next(state);
-            chunk.copy_from_slice(&state.to_le_bytes()[..chunk.len()]);
+            *word = state.to_le_bytes();
         }
+        let last = next(state).to_le_bytes();
+        rest.copy_from_slice(&last[..rest.len()]);
         value
     }
 
@@ -232,13 +240,14 @@ impl Dataset {
         let (head, stream) = value.split_at(VERSION_BYTES);
         let version = u32::from_le_bytes(head.try_into().expect("split at four bytes"));
         let mut state = self.stream_start(record, version);
-        for chunk in stream.chunks(8) {
+        let (words, rest) = stream.as_chunks::<8>();
+        let mut differ = 0;
+        for word in words {
             state = next(state);
-            if chunk != &state.to_le_bytes()[..chunk.len()] {
-                return None;
-            }
+            differ |= u64::from_le_bytes(*word) ^ state;
         }
-        Some(version)
+        let last = next(state).to_le_bytes();
+        (differ == 0 && rest == &last[..rest.len()]).then_some(version)
     }
 
     const fn stream_start(&self, record: u64, version: u32) -> u64 {

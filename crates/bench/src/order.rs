@@ -13,7 +13,7 @@
 use std::collections::BTreeMap;
 use std::sync::{PoisonError, RwLock};
 
-use crate::data::Dataset;
+use crate::data::{Dataset, VALUE_BYTES_MAX};
 use crate::driver::{ClientError, wrong};
 use crate::truth::Truth;
 
@@ -63,6 +63,24 @@ impl Order {
             .read()
             .unwrap_or_else(PoisonError::into_inner)
             .len() as u64
+    }
+
+    /// What a scan finds that asks for `pairs` pairs from `record` on, where nothing was inserted.
+    pub(crate) fn found(
+        &self,
+        (data, truth): (&Dataset, &Truth),
+        (record, pairs): (u64, u64),
+    ) -> Vec<(Vec<u8>, Vec<u8>)> {
+        let first = data.place(record);
+        let at = self.old.partition_point(|&place| place < first);
+        let most = usize::try_from(pairs).unwrap_or(usize::MAX);
+        let mut buffer = vec![0; VALUE_BYTES_MAX];
+        let pair = |&place: &u64| {
+            let record = data.record_at(place);
+            let value = data.value(record, truth.begin_read(record), &mut buffer);
+            (data.key(record).to_vec(), value.to_vec())
+        };
+        self.old[at..].iter().take(most).map(pair).collect()
     }
 
     /// Checks what a scan returned. Returns the bytes of its keys and values.
@@ -156,7 +174,7 @@ impl Expected<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::{Mix, Sizes, VALUE_BYTES_MAX};
+    use crate::data::{Mix, Sizes};
 
     type Pair = (Vec<u8>, Vec<u8>);
 
@@ -214,6 +232,18 @@ mod tests {
             pairs,
             mark,
         }
+    }
+
+    #[test]
+    fn what_a_rehearsal_finds_is_what_was_there() {
+        let world = world();
+        let (first, old) = world.scan(0..40);
+        let found = |pairs| {
+            let of = (&world.data, &world.truth);
+            world.order.found(of, (first, pairs))
+        };
+        assert_eq!(found(10), old[..10]);
+        assert_eq!(found(100), old);
     }
 
     #[test]

@@ -111,6 +111,11 @@ pub struct Row {
     pub levels: u64,
     /// Compactions that were committed.
     pub compactions: u64,
+    /// Of lookups of a key in a sorted run that does not hold it, the share that the run's filter let pass;
+    /// known of the engine alone.
+    pub filter_false_positive_rate: Option<f64>,
+    /// Bytes of filters in memory when all was drained; likewise.
+    pub filter_bytes: Option<u64>,
     /// Operations that were answered by an error.
     pub errors: u64,
 }

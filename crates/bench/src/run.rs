@@ -61,6 +61,14 @@ pub enum BenchError {
     #[cfg(feature = "peers")]
     #[error(transparent)]
     RocksDb(#[from] argosy_peers::rocksdb::PeerError),
+    /// Likewise.
+    #[cfg(feature = "peers")]
+    #[error(transparent)]
+    Fjall(#[from] argosy_peers::fjall::FjallError),
+    /// Likewise.
+    #[cfg(feature = "peers")]
+    #[error(transparent)]
+    BfTree(#[from] argosy_peers::bf_tree::BfTreeError),
     /// The device failed.
     #[error(transparent)]
     Device(#[from] argosy_device::DeviceError),
@@ -489,6 +497,8 @@ impl Measured {
             device_write_bytes: written,
             io_amplification: rounded(ratio(read + written, self.tally.request_bytes), 3),
             device_log_bytes: None,
+            filter_false_positive_rate: None,
+            filter_bytes: None,
             io_amplification_without_logs: None,
             network_bytes: network,
             network_amplification: rounded(ratio(network, self.tally.request_bytes), 3),

@@ -25,8 +25,8 @@ impl Drop for Dir {
     }
 }
 
-fn rows(mix: Mix, ops: u64, workloads: &[&str]) -> Vec<Row> {
-    let dir = Dir::new(&format!("{mix}-{}", workloads.len()));
+fn rows(mix: Mix, ops: u64, clients: usize, workloads: &[&str]) -> Vec<Row> {
+    let dir = Dir::new(&format!("{mix}-{clients}-{}", workloads.len()));
     let embedded = Embedded {
         dir: dir.0.clone(),
         windows: dir.0.join("windows"),
@@ -53,7 +53,7 @@ fn rows(mix: Mix, ops: u64, workloads: &[&str]) -> Vec<Row> {
         sizes: Sizes::default(),
         records: 20_000,
         ops,
-        clients: 1,
+        clients,
         door: argosy_bench::Door::Resp,
         pipeline: 1,
         seed: 3,
@@ -74,7 +74,7 @@ fn rows(mix: Mix, ops: u64, workloads: &[&str]) -> Vec<Row> {
 #[test]
 fn what_is_loaded_is_read_and_overwritten() {
     let mix = "sd".parse().expect("a mix");
-    let rows = rows(mix, 10_000, &["load-a", "run-a", "run-c"]);
+    let rows = rows(mix, 10_000, 1, &["load-a", "run-a", "run-c"]);
     assert_eq!(rows.len(), 3);
     let (load, update, read) = (&rows[0], &rows[1], &rows[2]);
     assert_eq!((load.ops, update.ops, read.ops), (20_000, 10_000, 10_000));
@@ -91,7 +91,7 @@ fn what_is_loaded_is_read_and_overwritten() {
 
 #[test]
 fn data_is_loaded_without_a_row_where_none_is_asked_for() {
-    let rows = rows("l".parse().expect("a mix"), 10_000, &["run-c"]);
+    let rows = rows("l".parse().expect("a mix"), 10_000, 1, &["run-c"]);
     assert_eq!(rows.len(), 1);
     assert_eq!(rows[0].workload, "run-c");
 }
@@ -101,12 +101,14 @@ fn all_of_ycsb_runs_on_one_load() {
     let workloads = [
         "run-a", "run-b", "run-d", "run-e", "run-d", "run-e", "run-f", "run-g", "run-c",
     ];
-    let rows = rows("md".parse().expect("a mix"), 2000, &workloads);
-    let names: Vec<_> = rows.iter().map(|row| row.workload.as_str()).collect();
-    assert_eq!(names, workloads);
-    for row in &rows {
-        assert_eq!((row.ops, row.errors), (2000, 0));
-        let answered: u64 = row.timeline.iter().map(|point| point.ops).sum();
-        assert_eq!(answered, row.ops, "every operation has its second");
+    for clients in [1, 3] {
+        let rows = rows("md".parse().expect("a mix"), 2000, clients, &workloads);
+        let names: Vec<_> = rows.iter().map(|row| row.workload.as_str()).collect();
+        assert_eq!(names, workloads);
+        for row in &rows {
+            assert_eq!((row.clients, row.ops, row.errors), (clients, 2000, 0));
+            let answered: u64 = row.timeline.iter().map(|point| point.ops).sum();
+            assert_eq!(answered, row.ops, "every operation has its second");
+        }
     }
 }

@@ -103,13 +103,14 @@ impl Allocator {
         self.free = free;
     }
 
-    /// A free segment with one reference, if there is one that may be used for `purpose`.
-    pub(crate) fn allocate(&mut self, purpose: Purpose) -> Option<DeviceSegment> {
+    /// A free segment with one reference, if there is one that may be used for `purpose`. No more than
+    /// `beneath` of the free ones count: for the others the file system has no room.
+    pub(crate) fn allocate(&mut self, purpose: Purpose, beneath: u32) -> Option<DeviceSegment> {
         assert!(
             !self.recovering,
             "nothing is allocated before recovery has ended"
         );
-        if self.free.len() <= purpose.keeps(self.reserve) as usize {
+        if self.free().min(beneath) <= purpose.keeps(self.reserve) {
             return None;
         }
         let segment = self.free.pop()?;

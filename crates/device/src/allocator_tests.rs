@@ -28,28 +28,29 @@ fn recovery_frees_what_nobody_claims() {
     );
     assert_eq!(allocator.used(), 2);
     allocator.finish_recovery();
-    let free: Vec<_> = std::iter::from_fn(|| allocator.allocate(Purpose::Write)).collect();
+    let free: Vec<_> =
+        std::iter::from_fn(|| allocator.allocate(Purpose::Write, u32::MAX)).collect();
     assert_eq!(free, [1, 2, 3, 5].map(DeviceSegment));
 }
 
 #[test]
 fn a_leaving_segment_is_nobodys() {
     let mut allocator = ready(2, 0);
-    let segment = allocator.allocate(Purpose::Write).unwrap();
+    let segment = allocator.allocate(Purpose::Write, u32::MAX).unwrap();
     allocator.retain(segment);
     assert!(!allocator.release(segment));
     assert!(allocator.release(segment));
-    assert_eq!(allocator.allocate(Purpose::Write), None);
+    assert_eq!(allocator.allocate(Purpose::Write, u32::MAX), None);
     assert_eq!(allocator.used(), 2);
     allocator.give_back(segment);
     assert_eq!(allocator.used(), 1);
-    assert_eq!(allocator.allocate(Purpose::Write), Some(segment));
+    assert_eq!(allocator.allocate(Purpose::Write, u32::MAX), Some(segment));
 }
 
 #[test]
 fn each_purpose_leaves_the_reserve_to_those_behind_it() {
     let mut allocator = ready(12, 8);
-    let mut taken = |purpose| std::iter::from_fn(|| allocator.allocate(purpose)).count();
+    let mut taken = |purpose| std::iter::from_fn(|| allocator.allocate(purpose, u32::MAX)).count();
     assert_eq!(taken(Purpose::Write), 3);
     assert_eq!(taken(Purpose::Log), 2);
     assert_eq!(taken(Purpose::Write), 0);
@@ -66,7 +67,7 @@ fn each_purpose_leaves_the_reserve_to_those_behind_it() {
 #[should_panic(expected = "is not in use")]
 fn a_free_segment_cannot_be_released() {
     let mut allocator = ready(4, 0);
-    let segment = allocator.allocate(Purpose::Write).unwrap();
+    let segment = allocator.allocate(Purpose::Write, u32::MAX).unwrap();
     let _ = allocator.release(segment);
     let _ = allocator.release(segment);
 }
@@ -88,7 +89,7 @@ fn counts_agree_with_a_model() {
         let held: Vec<_> = model.keys().copied().collect();
         let some = held.get(rng.below(held.len().max(1))).copied();
         match (rng.below(4), some) {
-            (0 | 1, _) => match allocator.allocate(Purpose::Write) {
+            (0 | 1, _) => match allocator.allocate(Purpose::Write, u32::MAX) {
                 Some(segment) => assert_eq!(model.insert(segment, 1), None, "{segment}"),
                 None => {
                     assert_eq!(model.len(), 19, "everything is in use");

@@ -3,8 +3,8 @@
 //! Segments are built, shipped and read in buffers of a few lengths, each for a moment. To get one from
 //! the system costs a fault for each page, more than to fill it; so the last few that were dropped are
 //! kept for the next of their length. What is kept is part of a server's memory budget:
-//! [`keep_at_most`], [`kept_bytes`]. Of short buffers, which hold a leaf or a value on its way to the
-//! cache, each thread keeps a few for itself: an allocator is slow with aligned memory.
+//! [`keep_at_most`], [`kept_bytes`]. Of short buffers, which hold leaves or values on their way to
+//! the cache, each thread keeps a few for itself: an allocator is slow with aligned memory.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::cell::RefCell;
@@ -162,9 +162,11 @@ struct Short(Vec<Bytes>);
 
 impl Short {
     /// Most buffers that are kept.
-    const COUNT_MAX: usize = 4;
-    /// Longer ones are not: so that a thread keeps at most 64 KiB.
-    const LEN_MAX: usize = 16 << 10;
+    const COUNT_MAX: usize = 6;
+    /// Most bytes of all of them.
+    const BYTES_MAX: usize = 128 << 10;
+    /// Longer ones are not.
+    const LEN_MAX: usize = 64 << 10;
 
     fn take(&mut self, len: usize) -> Option<Bytes> {
         let at = self.0.iter().rposition(|kept| kept.len == len)?;
@@ -176,11 +178,13 @@ impl Short {
         let short = bytes
             .as_ref()
             .is_some_and(|bytes| bytes.len <= Self::LEN_MAX);
-        if short && self.0.len() == Self::COUNT_MAX {
-            self.0.remove(0).free();
+        if !short {
+            return;
         }
-        if short {
-            self.0.extend(bytes.take());
+        self.0.extend(bytes.take());
+        let sum = |kept: &[Bytes]| kept.iter().map(|bytes| bytes.len).sum::<usize>();
+        while self.0.len() > Self::COUNT_MAX || sum(&self.0) > Self::BYTES_MAX {
+            self.0.remove(0).free();
         }
     }
 }
@@ -297,6 +301,13 @@ mod tests {
             assert_eq!(count(4096), 0);
             drop(used);
             assert_eq!(count(4096), 1);
+            drop(
+                (0..9)
+                    .map(|_| Buffer::zeroed(Short::LEN_MAX))
+                    .collect::<Vec<_>>(),
+            );
+            let most = Short::BYTES_MAX / Short::LEN_MAX;
+            assert_eq!((count(Short::LEN_MAX), count(4096)), (most, 0));
         };
         let thread = std::thread::Builder::new().spawn(test).unwrap();
         thread.join().unwrap();

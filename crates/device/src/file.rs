@@ -1,7 +1,8 @@
 //! A device that is a file or a raw block device.
 //!
 //! - Opened once: an exclusive lock keeps a second server from opening it, and falls with the
-//!   process that holds it.
+//!   process that holds it. A block device is opened exclusively besides: one that is mounted, or part
+//!   of a volume, is refused.
 //! - Direct I/O, so that what is written is not kept in memory twice and a write's error is the
 //!   writer's to see. Where the file system refuses direct I/O, plain I/O takes its place
 //!   ([`FileDevice::is_direct`] tells).
@@ -10,26 +11,34 @@
 //!   covers only those that had completed when it was submitted. One system call serves all syncs that
 //!   wait when it begins; while it runs, later ones gather for the next.
 //! - A failed sync is never tried again: the kernel may have dropped what it could not write, and
-//!   would report success. Every later write and sync fails.
+//!   would report success. After a sync or a write that failed every later one fails; reads go on.
+//! - A write for which the file system has no room did nothing, and is *held*: it is tried again when a
+//!   segment has been discarded, and a few times a second. Who blocks on it, or drops the device, gets
+//!   the error instead.
 
-use std::collections::VecDeque;
 use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use argosy_base::DeviceSegment;
 use argosy_base::limits::{BLOCK_SIZE, SEGMENT_SIZE};
 use rustix::fs::{FallocateFlags, FlockOperation, OFlags, fallocate, fdatasync, flock};
 use rustix::io::Errno;
 
+use crate::beneath::Beneath;
 use crate::buffer::Buffer;
 use crate::io::{Counters, Device, DeviceError, Io, OpKind, Read, Ticket, Waker, check_range};
+use crate::queue::{Job, Queue, Work};
 use crate::together::read_together;
+
+/// How often a write that found no room is tried again.
+const TRY_AGAIN: Duration = Duration::from_millis(200);
 
 /// On whose account a device works: the CPU of its threads, and the bytes that it moves, are those
 /// of what submitted the requests.
@@ -110,7 +119,13 @@ impl FileDevice {
             (1..=64).contains(&settings.io_threads),
             "a device has 1 to 64 threads"
         );
-        let refused = |e| DeviceError::refused("open the device", path, e);
+        let refused = |e: io::Error| match Errno::from_io_error(&e) {
+            Some(Errno::BUSY) => DeviceError::unusable(
+                path,
+                "the system has it in use: it is mounted, or part of a volume or of swap",
+            ),
+            _ => DeviceError::refused("open the device", path, e),
+        };
         let (mut file, direct) = match settings.direct {
             true => match open_file(path, false, true) {
                 Ok(file) => (file, true),
@@ -151,6 +166,7 @@ impl FileDevice {
             broken: OnceLock::new(),
             waker: Mutex::new(None),
             no_discard: AtomicBool::new(false),
+            room: Mutex::default(),
             read_bytes: AtomicU64::new(0),
             write_bytes: AtomicU64::new(0),
             syncs: AtomicU64::new(0),
@@ -231,6 +247,23 @@ impl Device for FileDevice {
         ticket
     }
 
+    fn wait(&self, ticket: &Ticket) -> Result<(), DeviceError> {
+        if ticket.poll().is_none() {
+            let mut queue = self.shared.queue();
+            queue.waited_for.push(ticket.clone());
+            queue.try_held();
+            drop(queue);
+            self.shared.work.notify_all();
+            let _ = ticket.wait();
+            let mut queue = self.shared.queue();
+            let place = queue.waited_for.iter().position(|other| other.is(ticket));
+            queue
+                .waited_for
+                .swap_remove(place.expect("it was put there"));
+        }
+        ticket.wait()
+    }
+
     fn discard(&self, segment: DeviceSegment) {
         check_range(self.shared.len, segment.start(), SEGMENT_SIZE);
         if self.shared.no_discard.load(Ordering::Relaxed) {
@@ -247,6 +280,12 @@ impl Device for FileDevice {
         if matches!(done, Err(Errno::OPNOTSUPP | Errno::NOSYS)) {
             self.shared.no_discard.store(true, Ordering::Relaxed);
         }
+        let mut queue = self.shared.queue();
+        if !queue.held.is_empty() {
+            queue.try_held();
+            drop(queue);
+            self.shared.work.notify_all();
+        }
     }
 
     fn set_waker(&self, waker: Waker) {
@@ -261,49 +300,17 @@ impl Device for FileDevice {
             syncs: get(&self.shared.syncs),
         }
     }
-}
 
-struct Job {
-    io: Io,
-    ticket: Ticket,
-    account: u32,
-}
-
-/// What waits for the device's threads. Bounded by its submitters, each of which waits for its
-/// earlier requests before it goes on.
-#[derive(Default)]
-struct Queue {
-    writes: VecDeque<Job>,
-    syncs: Vec<Job>,
-    /// A thread is in the middle of a sync.
-    syncing: bool,
-    closing: bool,
-}
-
-enum Work {
-    Write(Job),
-    Sync(Vec<Job>),
-    End,
-}
-
-impl Queue {
-    fn push(&mut self, job: Job) {
-        match job.io {
-            Io::Write { .. } => self.writes.push_back(job),
-            Io::Sync => self.syncs.push(job),
-        }
+    fn failure(&self) -> Option<DeviceError> {
+        self.shared.broken.get().cloned()
     }
 
-    /// What a thread does next; `None`: there is nothing for it at present.
-    fn pop(&mut self) -> Option<Work> {
-        if !self.syncs.is_empty() && !self.syncing {
-            self.syncing = true;
-            return Some(Work::Sync(std::mem::take(&mut self.syncs)));
-        }
-        if let Some(job) = self.writes.pop_front() {
-            return Some(Work::Write(job));
-        }
-        (self.closing && self.syncs.is_empty()).then_some(Work::End)
+    fn room_beneath(&self, used: u64) -> Option<u64> {
+        let shared = &self.shared;
+        let written = shared.write_bytes.load(Ordering::Relaxed);
+        let keeps = shared.no_discard.load(Ordering::Relaxed);
+        let mut room = shared.room.lock().expect("no holder panics");
+        room.left(&shared.file, shared.len, written, (used, keeps))
     }
 }
 
@@ -315,8 +322,9 @@ struct Shared {
     accounts: Option<Arc<dyn Accounts>>,
     queue: Mutex<Queue>,
     work: Condvar,
-    /// What the sync said that failed.
-    broken: OnceLock<String>,
+    /// The write or sync that failed.
+    broken: OnceLock<DeviceError>,
+    room: Mutex<Beneath>,
     waker: Mutex<Option<Waker>>,
     no_discard: AtomicBool,
     read_bytes: AtomicU64,
@@ -336,14 +344,30 @@ impl Shared {
             let work = loop {
                 match queue.pop() {
                     Some(work) => break work,
-                    None => queue = self.work.wait(queue).expect("no holder panics"),
+                    None if queue.held.is_empty() => {
+                        queue = self.work.wait(queue).expect("no holder panics");
+                    }
+                    None => {
+                        let waited = self.work.wait_timeout(queue, TRY_AGAIN);
+                        let (mut after, timeout) = waited.expect("no holder panics");
+                        if timeout.timed_out() {
+                            after.try_held();
+                        }
+                        queue = after;
+                    }
                 }
             };
             drop(queue);
             match work {
                 Work::Write(job) => {
-                    self.end([job.ticket], self.write(&job.io, job.account));
-                    self.charge(job.account);
+                    let account = job.account;
+                    let result = self.write(&job.io, account);
+                    let job = match &result {
+                        Err(error) if error.is_full() => self.queue().hold(job),
+                        _ => Some(job),
+                    };
+                    self.end(job.map(|job| job.ticket), result);
+                    self.charge(account);
                 }
                 Work::Sync(jobs) => {
                     let account = jobs.first().map_or(0, |job| job.account);
@@ -394,12 +418,36 @@ impl Shared {
         self.check_broken(io)?;
         let bytes = &data[range.clone()];
         let done = self.file.write_all_at(bytes, *at);
-        let len = bytes.len() as u64;
+        self.written(io, bytes.len(), account, done)
+    }
+
+    /// Counts a write, and remembers one that failed.
+    fn written(
+        &self,
+        io: &Io,
+        bytes: usize,
+        account: u32,
+        done: io::Result<()>,
+    ) -> Result<(), DeviceError> {
+        let error = done.err().map(|source| io.error(full_or(source)));
+        if let Some(error) = error.as_ref().filter(|error| error.is_full()) {
+            return Err(error.clone());
+        }
+        let len = bytes as u64;
         self.write_bytes.fetch_add(len, Ordering::Relaxed);
         if let Some(accounts) = &self.accounts {
             accounts.moved(account, 0, len);
         }
-        done.map_err(|source| io.error(source))
+        match error {
+            None => Ok(()),
+            Some(error) => Err(self.broke(error)),
+        }
+    }
+
+    /// Ends all writing because of `error`.
+    fn broke(&self, error: DeviceError) -> DeviceError {
+        let _ = self.broken.set(error.clone());
+        error
     }
 
     fn sync(&self) -> Result<(), DeviceError> {
@@ -411,33 +459,40 @@ impl Shared {
     /// Remembers a failed sync.
     fn synced(&self, done: io::Result<()>) -> Result<(), DeviceError> {
         done.map_err(|source| {
-            let _ = self.broken.set(source.to_string());
-            Io::Sync.error(source)
+            // Whatever it was: a sync that found no room is not tried again either.
+            let source = io::Error::other(source.to_string());
+            self.broke(Io::Sync.error(source))
         })
     }
 
     fn check_broken(&self, io: &Io) -> Result<(), DeviceError> {
         match self.broken.get() {
             None => Ok(()),
-            Some(why) => {
-                let why = format!("an earlier sync failed ({why}); the device has to be reopened");
-                Err(io.error(io::Error::other(why)))
-            }
+            Some(earlier) => Err(io.refused_since(earlier)),
         }
     }
 }
 
+/// `error`, which says that there is no room if that is what it means.
+fn full_or(error: io::Error) -> io::Error {
+    match error.kind() {
+        io::ErrorKind::QuotaExceeded => io::ErrorKind::StorageFull.into(),
+        _ => error,
+    }
+}
+
 fn open_file(path: &Path, create_new: bool, direct: bool) -> io::Result<File> {
-    let flags = match direct {
-        true => i32::try_from(OFlags::DIRECT.bits()).expect("a flag of open"),
-        false => 0,
-    };
+    let mut flags = OFlags::empty();
+    flags.set(OFlags::DIRECT, direct);
+    // Of a block device this means: not if the system has it in use.
+    let is_block = std::fs::metadata(path).is_ok_and(|meta| meta.file_type().is_block_device());
+    flags.set(OFlags::EXCL, is_block && !create_new);
     OpenOptions::new()
         .read(true)
         .write(true)
         .create_new(create_new)
         .mode(0o600)
-        .custom_flags(flags)
+        .custom_flags(i32::try_from(flags.bits()).expect("flags of open"))
         .open(path)
 }
 

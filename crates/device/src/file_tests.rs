@@ -3,6 +3,7 @@
 use std::sync::Mutex;
 
 use super::*;
+use crate::beneath::scarce_room;
 use crate::testing::TempDir;
 
 const LEN: u64 = 8 * SEGMENT_SIZE as u64;
@@ -143,14 +144,68 @@ fn a_failed_sync_breaks_the_device() {
     assert!(failed.is_err());
     for ticket in [device.submit(Io::Sync), write(&device, 0, 2, 4096)] {
         let error = ticket.wait().unwrap_err();
-        assert!(
-            error.to_string().contains("an earlier sync failed"),
-            "{error}"
-        );
+        let told = error.to_string();
+        assert!(told.contains("reopened, since sync"), "{told}");
         assert_eq!(error.remedy(), argosy_base::Remedy::Reopen);
     }
     assert_eq!(read(&device, 0, 4096), [1; 4096], "reads go on");
     assert_eq!(device.counters().syncs, 0, "it was not tried again");
+}
+
+#[test]
+fn a_failed_write_breaks_the_device() {
+    let dir = TempDir::new();
+    let device = create(&dir);
+    write(&device, 0, 1, 4096).wait().unwrap();
+    let io = Io::Write {
+        at: 4096,
+        data: Arc::new(Buffer::zeroed(4096)),
+        range: 0..4096,
+    };
+    let failed = Err(io::Error::from_raw_os_error(5));
+    assert!(device.shared.written(&io, 4096, 0, failed).is_err());
+    assert!(device.failure().is_some());
+    for ticket in [device.submit(Io::Sync), write(&device, 0, 2, 4096)] {
+        let told = ticket.wait().unwrap_err().to_string();
+        let cause = "since write of 4096 bytes at byte 4096";
+        assert!(told.contains(cause), "{told}");
+    }
+    assert_eq!(read(&device, 0, 4096), [1; 4096], "reads go on");
+    assert_eq!(device.counters().syncs, 0);
+}
+
+/// A device that never has room.
+fn without_room() -> FileDevice {
+    let path = Path::new("/dev/full");
+    let file = open_file(path, false, false).unwrap();
+    FileDevice::start(path, file, LEN, false, &FileSettings::default()).unwrap()
+}
+
+#[test]
+fn a_write_without_room_waits_for_some() {
+    let device = without_room();
+    let tickets = [write(&device, 0, 1, 4096), write(&device, 4096, 1, 4096)];
+    // Each has been tried, and a third is told at once since somebody blocks on it.
+    let error = device.wait(&write(&device, 8192, 1, 4096)).unwrap_err();
+    assert!(error.is_full(), "{error}");
+    assert!(tickets.iter().all(|ticket| ticket.poll().is_none()));
+    assert!(device.failure().is_none(), "it is a passing state");
+    assert!(device.submit(Io::Sync).wait().is_err(), "it has no sync");
+    drop(device);
+    for ticket in tickets {
+        assert!(ticket.poll().unwrap().is_err(), "they end with the device");
+    }
+}
+
+#[test]
+fn a_file_system_with_room_limits_nothing() {
+    let dir = TempDir::new();
+    let device = create(&dir);
+    assert_eq!(device.room_beneath(0), None);
+    // A file that is longer than its file system.
+    let file = open_file(device.path(), false, false).unwrap();
+    let (taken, left) = scarce_room(&file, 1 << 60).unwrap();
+    assert!(left > 0 && taken < LEN, "{taken} {left}");
 }
 
 #[test]

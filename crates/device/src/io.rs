@@ -37,7 +37,8 @@ impl fmt::Display for OpKind {
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DeviceError {
-    /// The operating system refused. Reopen the device: a sync must not be tried twice.
+    /// The operating system refused. Reopen the device: a sync must not be tried twice, and nothing is
+    /// written behind a write that failed.
     #[error("{op} of {len} bytes at byte {at} of the device failed: {source}")]
     Io {
         /// What was asked.
@@ -174,6 +175,13 @@ impl Io {
         }
     }
 
+    /// The failure of this request on a device that takes no more since `earlier`.
+    pub(crate) fn refused_since(&self, earlier: &DeviceError) -> DeviceError {
+        let why =
+            format!("nothing is written any more until the device is reopened, since {earlier}");
+        self.error(std::io::Error::other(why))
+    }
+
     /// The request's failure, for what the system said.
     pub(crate) fn error(&self, source: std::io::Error) -> DeviceError {
         let (at, len) = match self {
@@ -251,6 +259,12 @@ impl Ticket {
         self.0.wait().clone()
     }
 
+    /// Whether both tell of the same request.
+    #[must_use]
+    pub fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     /// Tells how the request ended. For devices.
     pub fn end(&self, result: Result<(), DeviceError>) {
         let first = self.0.set(result).is_ok();
@@ -317,11 +331,12 @@ pub trait Device: Send + Sync {
     }
 
     /// Begins `io`. Requests may end in any order. A completed write is durable only after a sync
-    /// that was submitted after its completion.
+    /// that was submitted after its completion. A write for which the file system has no room stays
+    /// under way until there is some, or until somebody [waits](Self::wait) for it.
     fn submit(&self, io: Io) -> Ticket;
 
     /// Blocks the calling thread until the request behind `ticket` has ended. For opening, closing
-    /// and tools: no step waits.
+    /// and tools: no step waits. A write that finds no room then ends with that error.
     fn wait(&self, ticket: &Ticket) -> Result<(), DeviceError> {
         ticket.wait()
     }
@@ -336,4 +351,17 @@ pub trait Device: Send + Sync {
 
     /// What has been transferred.
     fn counters(&self) -> Counters;
+
+    /// The write or sync that failed and ended all writing: every later one fails, until the device is
+    /// opened anew. A write that only finds no room is none such: it waits.
+    fn failure(&self) -> Option<DeviceError> {
+        None
+    }
+
+    /// Bytes that can be stored at present where nothing is stored yet, while `used` bytes are in use;
+    /// `None` where that is everything else: there is no file system beneath, or it has the room.
+    fn room_beneath(&self, used: u64) -> Option<u64> {
+        let _ = used;
+        None
+    }
 }

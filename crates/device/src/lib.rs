@@ -12,6 +12,7 @@
 //! This crate knows segments and regions by number, and nothing of keys.
 
 mod allocator;
+mod beneath;
 pub mod buffer;
 mod catalog;
 pub mod file;
@@ -19,6 +20,7 @@ pub mod io;
 pub mod mem_device;
 pub mod memory;
 mod opening;
+mod queue;
 pub mod read_only;
 mod rng;
 pub mod store;

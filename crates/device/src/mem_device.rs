@@ -87,8 +87,10 @@ struct Faults {
     /// How many more requests of a kind succeed before one fails.
     fail_after: BTreeMap<u8, u64>,
     full: bool,
-    /// Set by a failed sync, for good: no write and no sync succeeds any more.
-    broken: bool,
+    /// What the file system beneath has left for what is not stored yet.
+    room: Option<u64>,
+    /// Set by a failed write or sync, for good: no write and no sync succeeds any more.
+    broken: Option<DeviceError>,
     /// Set by a crash: nothing succeeds any more.
     crashed: bool,
 }
@@ -166,14 +168,19 @@ impl MemoryDevice {
         self.state().pending.len()
     }
 
-    /// Completes one of the waiting requests, of the seed's choice. Returns whether there was one.
+    /// Completes one of the waiting requests, of the seed's choice. Returns whether there was one; while
+    /// the device is full, writes go on waiting.
     pub fn run_one(&self) -> bool {
         let mut state = self.state();
-        if state.pending.is_empty() {
+        let full = state.faults.full && state.faults.broken.is_none();
+        let able = |pending: &Pending| !(full && pending.io.kind() == OpKind::Write);
+        let able: Vec<usize> = (0..state.pending.len())
+            .filter(|index| able(&state.pending[*index]))
+            .collect();
+        if able.is_empty() {
             return false;
         }
-        let count = state.pending.len();
-        let index = state.rng.below(count);
+        let index = able[state.rng.below(able.len())];
         let pending = state.pending.swap_remove(index);
         let result = state.perform(&pending.io, pending.covers);
         let waker = state.waker.clone();
@@ -252,14 +259,22 @@ impl MemoryDevice {
     // --- Faults ---
 
     /// Lets `count` more requests of kind `op` succeed and the one after them fail with an I/O
-    /// error. A sync that fails breaks the device for all later writes and syncs.
+    /// error. A write or sync that fails breaks the device for all later ones.
     pub fn fail_after(&self, op: OpKind, count: u64) {
         self.state().faults.fail_after.insert(op as u8, count);
     }
 
-    /// Makes writes fail for want of room, or no longer.
+    /// Makes writes wait for want of room, or no longer.
     pub fn set_full(&self, full: bool) {
         self.state().faults.full = full;
+        if self.eager {
+            self.run_all();
+        }
+    }
+
+    /// Says that so many bytes can be stored where nothing is stored yet; `None`: everywhere.
+    pub fn set_room_beneath(&self, room: Option<u64>) {
+        self.state().faults.room = room;
     }
 
     /// Flips bit `bit` (0 to 7) of byte `at`, in whatever is stored there.
@@ -285,18 +300,21 @@ impl MemoryDevice {
     /// Overwrites bytes at once and durably, past all rules. For tests of torn and stale content.
     pub fn poke(&self, at: u64, bytes: &[u8]) {
         let mut state = self.state();
-        for (i, byte) in bytes.iter().enumerate() {
-            let at = at + i as u64;
-            assert!(at < self.len, "a byte of the device");
+        assert!(at + bytes.len() as u64 <= self.len, "bytes of the device");
+        let (mut at, mut rest) = (at, bytes);
+        while !rest.is_empty() {
+            let from = offset_in_block(at);
+            let (here, behind) = rest.split_at(rest.len().min(BLOCK_SIZE - from));
             let versions = state.blocks.entry(at / BLOCK_SIZE as u64).or_default();
             let mut block = match versions.newest() {
                 Some(block) => block.to_vec(),
                 None => vec![0; BLOCK_SIZE],
             };
-            block[offset_in_block(at)] = *byte;
+            block[from..from + here.len()].copy_from_slice(here);
             versions.durable = Some(block.into());
             versions.unsynced.clear();
             state.dirty.remove(&(at / BLOCK_SIZE as u64));
+            (at, rest) = (at + here.len() as u64, behind);
         }
     }
 }
@@ -307,19 +325,15 @@ impl State {
         if self.faults.crashed {
             return Err(io.error(io::Error::other("the device was lost in a crash")));
         }
-        if self.faults.broken {
-            return Err(io.error(io::Error::other("an earlier sync failed")));
+        if let Some(earlier) = &self.faults.broken {
+            return Err(io.refused_since(earlier));
         }
         if self.must_fail(op) {
-            if op == OpKind::Sync {
-                self.faults.broken = true;
-            }
-            return Err(io.error(io::Error::from_raw_os_error(EIO)));
+            let error = io.error(io::Error::from_raw_os_error(EIO));
+            self.faults.broken = Some(error.clone());
+            return Err(error);
         }
         match io {
-            Io::Write { .. } if self.faults.full => {
-                Err(io.error(io::ErrorKind::StorageFull.into()))
-            }
             Io::Write { at, data, range } => {
                 let bytes = &data[range.clone()];
                 self.counters.write_bytes += bytes.len() as u64;
@@ -476,7 +490,8 @@ impl Device for MemoryDevice {
         let ticket = Ticket::new();
         let mut state = self.state();
         let covers = state.completed;
-        if self.eager || state.faults.crashed {
+        let full = state.faults.full && io.kind() == OpKind::Write;
+        if (self.eager && !full) || state.faults.crashed {
             let result = state.perform(&io, covers);
             let waker = state.waker.clone();
             drop(state);
@@ -496,6 +511,19 @@ impl Device for MemoryDevice {
 
     fn wait(&self, ticket: &Ticket) -> Result<(), DeviceError> {
         while ticket.poll().is_none() && self.run_one() {}
+        let mut state = self.state();
+        let mut held = state.pending.iter();
+        let held = held
+            .position(|pending| pending.ticket.is(ticket))
+            .filter(|_| state.faults.full);
+        if let Some(held) = held {
+            let pending = state.pending.swap_remove(held);
+            drop(state);
+            let error = pending.io.error(io::ErrorKind::StorageFull.into());
+            pending.ticket.end(Err(error));
+        } else {
+            drop(state);
+        }
         ticket.wait()
     }
 
@@ -515,6 +543,14 @@ impl Device for MemoryDevice {
 
     fn counters(&self) -> Counters {
         self.state().counters
+    }
+
+    fn failure(&self) -> Option<DeviceError> {
+        self.state().faults.broken.clone()
+    }
+
+    fn room_beneath(&self, _used: u64) -> Option<u64> {
+        self.state().faults.room
     }
 }
 

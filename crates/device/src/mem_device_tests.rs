@@ -195,20 +195,33 @@ fn a_crashed_device_fails_everything() {
 #[test]
 fn faults_come_when_they_are_told_to() {
     let device = MemoryDevice::eager(LEN, 1);
-    device.fail_after(OpKind::Write, 1);
-    assert!(write(&device, 0, 1, 1).poll().unwrap().is_ok());
-    assert!(write(&device, 1, 1, 1).poll().unwrap().is_err());
-    assert!(write(&device, 2, 1, 1).poll().unwrap().is_ok());
+    let broken = MemoryDevice::eager(LEN, 1);
+    broken.fail_after(OpKind::Write, 1);
+    assert!(write(&broken, 0, 1, 1).poll().unwrap().is_ok());
+    assert!(broken.failure().is_none());
+    assert!(write(&broken, 1, 1, 1).poll().unwrap().is_err());
+    assert!(broken.failure().is_some());
+    for ticket in [write(&broken, 2, 1, 1), broken.submit(Io::Sync)] {
+        let error = ticket.poll().unwrap().unwrap_err();
+        assert_eq!(error.remedy(), argosy_base::Remedy::Reopen);
+        assert!(error.to_string().contains("write of 4096 bytes"), "{error}");
+    }
+    assert_eq!(read(&broken, 0, 1), [1; BLOCK_SIZE], "reads go on");
+    write(&device, 0, 1, 1).wait().unwrap();
     device.fail_after(OpKind::Read, 0);
     assert!(device.read(0, &mut [0; BLOCK_SIZE]).is_err());
     assert_eq!(read(&device, 0, 1), [1; BLOCK_SIZE]);
 
     device.set_full(true);
-    let error = write(&device, 0, 2, 1).poll().unwrap().unwrap_err();
-    assert!(error.is_full(), "{error}");
+    let held = write(&device, 0, 2, 1);
+    assert!(held.poll().is_none(), "it waits for room");
+    assert_eq!(read(&device, 0, 1), [1; BLOCK_SIZE]);
+    let error = device.wait(&write(&device, 1, 3, 1)).unwrap_err();
+    assert!(error.is_full(), "who blocks is told: {error}");
     assert_eq!(error.remedy(), argosy_base::Remedy::Retry);
+    assert!(device.failure().is_none());
     device.set_full(false);
-    assert!(write(&device, 0, 2, 1).poll().unwrap().is_ok());
+    assert!(held.poll().unwrap().is_ok());
 
     device.flip_bit(5, 7);
     assert_eq!(read(&device, 0, 1)[5], 2 | 0x80);

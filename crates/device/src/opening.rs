@@ -53,6 +53,12 @@ pub(crate) fn format(device: &dyn Device, options: &FormatOptions) -> Result<(),
     if is_formatted(device)? {
         return Err(unusable("it holds a store already; remove it first"));
     }
+    if let Some(at) = first_foreign_byte(device)? {
+        return Err(unusable(&format!(
+            "it holds something that is no store: byte {at} is not zero; if nothing of that is needed, \
+             wipe it first (`wipefs --all`, or `blkdiscard`)"
+        )));
+    }
     let mut created_by = options.created_by.clone();
     while created_by.len() > CREATED_BY_BYTES_MAX {
         created_by.pop();
@@ -75,6 +81,21 @@ pub(crate) fn format(device: &dyn Device, options: &FormatOptions) -> Result<(),
         created_by,
     };
     write_superblocks(device, &superblock, 0)
+}
+
+/// The first byte in device segment 0 that is not zero and was not written by a `format` that was cut
+/// short: where file systems, partition tables and volume managers have their marks.
+fn first_foreign_byte(device: &dyn Device) -> Result<Option<usize>, DeviceError> {
+    let mut bytes = Buffer::zeroed(SEGMENT_SIZE);
+    device.read(0, &mut bytes)?;
+    for (slot, at) in SLOTS_AT.into_iter().enumerate() {
+        let stored = &mut bytes[at as usize..];
+        if let Ok(catalog) = Catalog::decode(slot, stored) {
+            let len = catalog.encode(slot).len().min(stored.len());
+            stored[..len].fill(0);
+        }
+    }
+    Ok(bytes.iter().position(|byte| *byte != 0))
 }
 
 /// Steps 1 and 2: reads, and changes nothing.

@@ -295,8 +295,9 @@ impl Store {
     /// [`DeviceError::Full`] where there is none that may be used for `purpose`.
     pub fn allocate(self: &Arc<Self>, purpose: Purpose) -> Result<SegmentHandle, DeviceError> {
         self.release_written();
+        let beneath = self.segments_beneath();
         let mut allocator = self.lock_allocator();
-        match allocator.allocate(purpose) {
+        match allocator.allocate(purpose, beneath) {
             Some(segment) => Ok(self.handle(segment)),
             None => Err(DeviceError::Full {
                 used: allocator.used(),
@@ -305,13 +306,27 @@ impl Store {
         }
     }
 
-    /// How much room there is.
+    /// Segments for which there is room beneath the device, as far as that is known.
+    fn segments_beneath(&self) -> u32 {
+        let used = u64::from(self.lock_allocator().used()) * SEGMENT_SIZE as u64;
+        let bytes = self.device.room_beneath(used).unwrap_or(u64::MAX);
+        u32::try_from(bytes / SEGMENT_SIZE as u64).unwrap_or(u32::MAX)
+    }
+
+    /// The write or sync that failed and ended all writing on the device.
+    #[must_use]
+    pub fn failure(&self) -> Option<DeviceError> {
+        self.device.failure()
+    }
+
+    /// How much room there is: on the device, or on the file system beneath where that is less.
     #[must_use]
     pub fn room(&self) -> Room {
         self.release_written();
+        let beneath = self.segments_beneath();
         let allocator = self.lock_allocator();
         Room {
-            free: allocator.free(),
+            free: allocator.free().min(beneath),
             reserve: allocator.reserve(),
         }
     }

@@ -1,10 +1,18 @@
 //! An atomic batch: puts and deletes that take effect together or not at all. Limits are checked
 //! when an operation is added, so a batch that exists can be written.
+//!
+//! What is removed is a key, or all keys of a range, whether there are few of them or many. No key is
+//! empty, so a range that begins with the empty key is kept as one that begins with the lowest that there
+//! is, a zero byte; and no range ends with the empty key, so that stands for one without an end.
 
-use argosy_base::Moment;
-use argosy_base::limits::{BATCH_BYTES_MAX, BATCH_PAIRS_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX};
+use argosy_base::limits::{
+    BATCH_BYTES_MAX, BATCH_PAIRS_MAX, BATCH_RANGES_MAX, KEY_BYTES_MAX, LONG_VALUE_BYTES_MAX,
+    VALUE_BYTES_MAX,
+};
+use argosy_base::{KeyRange, Lsn, Moment};
 
 use crate::change::Change;
+use crate::long::{self, LONG_KEY_BYTES_MAX, RESERVED};
 
 /// Why an operation does not fit. Nothing was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -15,17 +23,37 @@ pub enum BatchError {
     /// The key is too long.
     #[error("the key has {0} bytes; keys have 1 to {KEY_BYTES_MAX} bytes (max_key_bytes)")]
     KeyTooLong(usize),
-    /// The value is too long.
+    /// The key is one under which parts of long values are kept.
+    #[error("keys that begin with {} bytes of 0xff are reserved", RESERVED.len())]
+    KeyReserved,
+    /// The value is too long for an operation of a batch.
     #[error(
-        "the value has {0} bytes; values have at most {VALUE_BYTES_MAX} bytes (max_value_bytes)"
+        "the value has {0} bytes; values have at most {VALUE_BYTES_MAX} bytes (max_value_bytes) here"
     )]
     ValueTooLong(usize),
+    /// The value looks like the head of a long one.
+    #[error("the value looks like the head of a long one: put it by itself, not in a batch")]
+    ValueReserved,
+    /// The value is too long.
+    #[error(
+        "the value has {0} bytes; values have at most {LONG_VALUE_BYTES_MAX} bytes (max_long_value_bytes)"
+    )]
+    LongValueTooLong(u64),
+    /// The key is too long for a long value.
+    #[error(
+        "the key has {0} bytes; keys of values of over {VALUE_BYTES_MAX} bytes have at most \
+         {LONG_KEY_BYTES_MAX}"
+    )]
+    LongKeyTooLong(usize),
     /// Too many pairs in one batch.
     #[error("the batch has over {BATCH_PAIRS_MAX} pairs (max_batch_pairs)")]
     TooManyPairs,
     /// Too many bytes in one batch.
     #[error("the batch has over {BATCH_BYTES_MAX} bytes of keys and values (max_batch_bytes)")]
     TooManyBytes,
+    /// Too many ranges in one batch.
+    #[error("the batch removes over {BATCH_RANGES_MAX} ranges")]
+    TooManyRanges,
     /// A change has company.
     #[error("a change is alone in its batch")]
     ChangeNotAlone,
@@ -45,6 +73,16 @@ pub enum Expiry {
     After(u64),
 }
 
+/// What has to hold of a key that a batch does not write, for the batch to be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Guard {
+    /// It is bound.
+    Present,
+    /// It has not been written since it had this version: see
+    /// [`Condition::Version`](crate::Condition::Version).
+    Unwritten(Lsn),
+}
+
 /// One operation of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op<'a> {
@@ -62,14 +100,40 @@ pub enum Op<'a> {
         /// 1 to [`KEY_BYTES_MAX`] bytes.
         key: &'a [u8],
     },
+    /// Remove all keys of a range that is not empty.
+    DeleteRange {
+        /// The lowest key that is removed, if it is there: 1 to [`KEY_BYTES_MAX`] bytes.
+        from: &'a [u8],
+        /// The lowest key above it that stays. `None`: none does.
+        to: Option<&'a [u8]>,
+    },
 }
 
 impl<'a> Op<'a> {
-    /// The key that is put or deleted.
+    /// The key that is put or deleted, or the lowest of the range.
     #[must_use]
     pub const fn key(&self) -> &'a [u8] {
         match self {
             Self::Put { key, .. } | Self::Delete { key } => key,
+            Self::DeleteRange { from, .. } => from,
+        }
+    }
+
+    /// The range that is removed, where it is one.
+    #[must_use]
+    pub fn range(&self) -> Option<KeyRange> {
+        match self {
+            Self::DeleteRange { from, to } => Some(KeyRange::new(*from, to.map(<[u8]>::to_vec))),
+            Self::Put { .. } | Self::Delete { .. } => None,
+        }
+    }
+
+    /// Whether it decides what `key` is bound to.
+    #[must_use]
+    pub fn concerns(&self, key: &[u8]) -> bool {
+        match self {
+            Self::Put { key: own, .. } | Self::Delete { key: own } => *own == key,
+            Self::DeleteRange { from, to } => *from <= key && to.is_none_or(|to| key < to),
         }
     }
 }
@@ -94,8 +158,12 @@ struct More {
     expected: Vec<u8>,
     /// When operations expire, by their places, where they do.
     expiries: Vec<(usize, Expiry)>,
+    /// The places of ranges that are removed. They stand like puts: what is bound is the key that stays.
+    ranges: Vec<usize>,
     /// It is not to be taken apart.
     together: bool,
+    /// What has to hold of another key.
+    guard: Option<(Vec<u8>, Guard)>,
 }
 
 impl WriteBatch {
@@ -107,10 +175,7 @@ impl WriteBatch {
 
     /// Adds a put.
     pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), BatchError> {
-        if value.len() > VALUE_BYTES_MAX {
-            return Err(BatchError::ValueTooLong(value.len()));
-        }
-        self.add(key, Some(value))
+        self.put_until(key, value, Expiry::Never)
     }
 
     /// Adds a put of a pair that expires.
@@ -123,7 +188,22 @@ impl WriteBatch {
         value: &[u8],
         expiry: Expiry,
     ) -> Result<(), BatchError> {
-        self.put(key, value)?;
+        long::check_users(key)?;
+        if long::is_head(value) {
+            return Err(BatchError::ValueReserved);
+        }
+        self.put_any(key, value, expiry)
+    }
+
+    /// Adds a put of a pair of whatever kind, parts and heads of long values among them.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put)'s.
+    pub fn put_any(&mut self, key: &[u8], value: &[u8], expiry: Expiry) -> Result<(), BatchError> {
+        if value.len() > VALUE_BYTES_MAX {
+            return Err(BatchError::ValueTooLong(value.len()));
+        }
+        self.add(key, Some(value))?;
         if expiry != Expiry::Never {
             let more = self.more.get_or_insert_default();
             more.expiries.push((self.ends.len() - 1, expiry));
@@ -143,7 +223,83 @@ impl WriteBatch {
 
     /// Adds a delete.
     pub fn delete(&mut self, key: &[u8]) -> Result<(), BatchError> {
+        long::check_users(key)?;
+        self.delete_any(key)
+    }
+
+    /// Adds a delete of a pair of whatever kind.
+    ///
+    /// # Errors
+    /// As [`delete`](Self::delete)'s.
+    pub fn delete_any(&mut self, key: &[u8]) -> Result<(), BatchError> {
         self.add(key, None)
+    }
+
+    /// The batch is written only if this holds of `key`, which is no key of its own. One guard is kept.
+    pub fn guard(&mut self, key: &[u8], guard: Guard) {
+        self.more.get_or_insert_default().guard = Some((key.to_vec(), guard));
+    }
+
+    /// What has to hold of another key.
+    #[must_use]
+    pub fn guarded(&self) -> Option<(&[u8], Guard)> {
+        let (key, guard) = self.more.as_ref()?.guard.as_ref()?;
+        Some((key, *guard))
+    }
+
+    /// Adds that all keys of `range` are removed, what earlier operations of the batch put there among them.
+    /// An empty range adds nothing. It costs the same however many keys there are, and nobody looks whether
+    /// there are any.
+    ///
+    /// # Errors
+    /// [`BatchError::KeyTooLong`] of a bound; where the batch has no room for it.
+    pub fn delete_range(&mut self, range: &KeyRange) -> Result<(), BatchError> {
+        self.delete_range_any(&long::users(range.clone()))
+    }
+
+    /// Adds that all keys of `range` are removed, parts of long values among them.
+    ///
+    /// # Errors
+    /// As [`delete_range`](Self::delete_range)'s.
+    pub fn delete_range_any(&mut self, range: &KeyRange) -> Result<(), BatchError> {
+        // The successor of the longest key is a bound, too.
+        let to = range.to.as_deref().unwrap_or_default();
+        if to.len() > KEY_BYTES_MAX + 1 {
+            return Err(BatchError::KeyTooLong(to.len()));
+        }
+        let behind;
+        let from = match range.from.as_slice() {
+            [] => &[0],
+            // The successor of a longest key, and the next key is one without its last bytes.
+            from if from.len() == KEY_BYTES_MAX + 1 => {
+                let Some(next) = KeyRange::prefix(&from[..KEY_BYTES_MAX]).to else {
+                    return Ok(());
+                };
+                behind = next;
+                behind.as_slice()
+            }
+            from => from,
+        };
+        if range.to.is_some() && to <= from {
+            return Ok(());
+        }
+        if self.ranges().len() == BATCH_RANGES_MAX {
+            return Err(BatchError::TooManyRanges);
+        }
+        self.add(from, Some(to))?;
+        let place = self.ends.len() - 1;
+        self.more.get_or_insert_default().ranges.push(place);
+        Ok(())
+    }
+
+    /// How many ranges are removed.
+    #[must_use]
+    pub fn ranges_len(&self) -> usize {
+        self.ranges().len()
+    }
+
+    fn ranges(&self) -> &[usize] {
+        self.more.as_ref().map_or(&[], |more| &more.ranges)
     }
 
     /// Makes the batch one change of what `key` is bound to. It is then its only operation, and shows
@@ -173,6 +329,9 @@ impl WriteBatch {
     pub fn expect(&mut self, value: &[u8]) -> Result<(), BatchError> {
         if value.len() > VALUE_BYTES_MAX {
             return Err(BatchError::ValueTooLong(value.len()));
+        }
+        if long::is_head(value) {
+            return Err(BatchError::ValueReserved);
         }
         self.more.get_or_insert_default().expected = value.to_vec();
         Ok(())
@@ -242,14 +401,20 @@ impl WriteBatch {
     pub fn ops(&self) -> impl ExactSizeIterator<Item = Op<'_>> + Clone {
         let mut start = 0;
         let mut expiries = self.expiries().iter().peekable();
+        let mut ranges = self.ranges().iter().peekable();
         self.ends
             .iter()
             .enumerate()
             .map(move |(at, &(key_end, value_end))| {
                 let expiry = expiries.next_if(|(of, _)| *of == at);
+                let is_range = ranges.next_if(|of| **of == at).is_some();
                 let key = &self.bytes[start..key_end];
                 start = value_end.unwrap_or(key_end);
                 match value_end {
+                    Some(end) if is_range => Op::DeleteRange {
+                        from: key,
+                        to: Some(&self.bytes[key_end..end]).filter(|to| !to.is_empty()),
+                    },
                     Some(end) => Op::Put {
                         key,
                         value: &self.bytes[key_end..end],
@@ -315,6 +480,44 @@ mod tests {
         assert!(batch.is_empty());
         batch.put(&[0; KEY_BYTES_MAX], &long[1..]).unwrap();
         assert_eq!(batch.put(b"k", b""), Err(BatchError::TooManyBytes));
+    }
+
+    #[test]
+    fn ranges_are_operations_like_others() {
+        let mut batch = WriteBatch::new();
+        batch.put(b"a", b"1").unwrap();
+        let upto = |to: &[u8]| KeyRange::new("b", Some(to.to_vec()));
+        batch.delete_range(&upto(b"c")).unwrap();
+        batch.delete_range(&upto(b"b")).unwrap();
+        batch.delete_range(&KeyRange::all()).unwrap();
+        batch.delete(b"d").unwrap();
+        let ops: Vec<_> = batch.ops().skip(1).collect();
+        let (from, to) = (&b"b"[..], Some(&b"c"[..]));
+        let all = Op::DeleteRange {
+            from: &[0],
+            to: Some(&RESERVED),
+        };
+        assert_eq!(
+            ops,
+            [Op::DeleteRange { from, to }, all, Op::Delete { key: b"d" }]
+        );
+        assert!(ops[0].concerns(b"b") && ops[0].concerns(b"bz") && !ops[0].concerns(b"c"));
+        assert!(all.concerns(b"\xff") && !ops[2].concerns(b"da"));
+        let long = KeyRange::new(vec![1; KEY_BYTES_MAX + 2], None);
+        assert_eq!(batch.delete_range(&long), Err(BatchError::KeyTooLong(4098)));
+        let mut from = vec![1; KEY_BYTES_MAX];
+        from.push(0);
+        let behind = KeyRange::new(from, None);
+        batch.delete_range(&behind).unwrap();
+        let last = batch.ops().last().unwrap();
+        assert!(!last.concerns(&[1; KEY_BYTES_MAX]) && last.key().ends_with(&[1, 2]));
+        for _ in 3..BATCH_RANGES_MAX {
+            batch.delete_range(&upto(b"c")).unwrap();
+        }
+        let over = batch.delete_range(&upto(b"c"));
+        assert_eq!(over, Err(BatchError::TooManyRanges));
+        batch.clear();
+        assert_eq!(batch.ranges_len(), 0);
     }
 
     #[test]

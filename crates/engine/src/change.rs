@@ -8,6 +8,7 @@ use argosy_base::Moment;
 use argosy_base::limits::VALUE_BYTES_MAX;
 
 use crate::batch::Expiry;
+use crate::long::is_head;
 
 /// What to make of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,16 +112,20 @@ pub enum Refusal {
     /// The value would become too long.
     #[error("the value would have over {VALUE_BYTES_MAX} bytes (max_value_bytes)")]
     TooLong,
+    /// The value is kept in parts.
+    #[error("values of over {VALUE_BYTES_MAX} bytes are read and written as a whole only")]
+    Long,
 }
 
 impl Refusal {
     /// All of them, each at the place that stands for it on the wire. DO NOT CHANGE THE ORDER.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::NotAnInteger,
         Self::Overflow,
         Self::NotAFloat,
         Self::NotFinite,
         Self::TooLong,
+        Self::Long,
     ];
 }
 
@@ -176,10 +181,17 @@ impl Change {
     pub fn of(self, operand: &[u8], was: Was<'_>) -> Effect {
         match self {
             Self::Expire(expiry, only) => expire((expiry, only), was),
-            other => Effect {
-                expiry: was.expiry,
-                ..other.of_value(operand, was.value)
-            },
+            _ if was.value.is_some_and(is_head) => Effect::refused(Refusal::Long),
+            other => {
+                let effect = other.of_value(operand, was.value);
+                match effect.value.as_deref().is_some_and(is_head) {
+                    true => Effect::refused(Refusal::Long),
+                    false => Effect {
+                        expiry: was.expiry,
+                        ..effect
+                    },
+                }
+            }
         }
     }
 

@@ -6,11 +6,13 @@
 //! compares thousands of random operations with a map in memory; its seed makes it repeatable.
 //!
 //! Cases: `basics` (what one engine does while it runs), `changes` (writes that depend on values),
-//! `reopening` (what survives a clean end and a kill), [`random()`] (everything together).
+//! `ranges` (many keys removed at once), `reopening` (what survives a clean end and a kill), [`random()`]
+//! (everything together).
 
 mod basics;
 mod changes;
 mod random;
+mod ranges;
 mod reopening;
 
 pub use random::Mixture;
@@ -51,6 +53,7 @@ const STEPS_MAX: usize = 200_000;
 pub fn run<H: Host>(mut make: impl FnMut() -> H, operations: usize, seed: u64) {
     basics::run(&mut make);
     changes::run(&mut make);
+    ranges::run(&mut make);
     reopening::run(&mut make);
     for mixture in [Mixture::SMALL, Mixture::MIXED, Mixture::OVERWRITES] {
         random(&mut make(), mixture, operations, seed);
@@ -101,8 +104,9 @@ fn batch(ops: &[Op<'_>]) -> WriteBatch {
     let mut batch = WriteBatch::new();
     for op in ops {
         match op {
-            Op::Put { key, value, expiry } => batch.put_until(key, value, *expiry),
-            Op::Delete { key } => batch.delete(key),
+            Op::Put { key, value, expiry } => batch.put_any(key, value, *expiry),
+            Op::Delete { key } => batch.delete_any(key),
+            Op::DeleteRange { .. } => batch.delete_range_any(&op.range().unwrap_or_default()),
         }
         .expect("test operations are within the limits");
     }

@@ -4,21 +4,22 @@
 //! whenever something happened that another copy would have to hear of, and whoever drives it
 //! tells it what has been acknowledged elsewhere. Without an observer it is a local store.
 //!
-//! Reading order: [`batch`] and [`change`] (what is written), [`Engine`] (the contract), [`Observer`],
-//! [`conformance`] (the tests that every engine passes).
+//! Reading order: [`batch`] and [`change`] (what is written), [`long`] (values in parts), [`Engine`] (the
+//! contract), [`Observer`], [`conformance`] (the tests that every engine passes).
 
 #![forbid(unsafe_code)]
 
 pub mod batch;
 pub mod change;
 pub mod conformance;
+pub mod long;
 mod observer;
 mod traits;
 
-pub use batch::{BatchError, Expiry, Op, WriteBatch};
+pub use batch::{BatchError, Expiry, Guard, Op, WriteBatch};
 pub use change::{Change, Changed, Only, Refusal, Was};
 pub use observer::{EditNotice, FlushRange, LogEnd, Observer, SealedSegment};
 pub use traits::{
-    BusyReason, Condition, Engine, EngineError, Found, Progress, Scan, Snapshot, WriteOptions,
-    Written,
+    BusyReason, Condition, Engine, EngineError, Found, Outline, Progress, Scan, Snapshot, Wanted,
+    WriteOptions, Written,
 };

@@ -9,6 +9,7 @@ use argosy_device::DeviceError;
 
 use crate::batch::{BatchError, WriteBatch};
 use crate::change::Changed;
+use crate::long::Torn;
 
 /// Why a write cannot be taken at this moment. Nothing of it was appended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -51,8 +52,11 @@ pub enum EngineError {
         /// What is wrong.
         what: &'static str,
     },
+    /// The parts of a long value are not what was written.
+    #[error(transparent)]
+    Torn(#[from] Torn),
     /// The engine met an error that it cannot survive and takes no more writes. Reopen it.
-    #[error("the region is closed to writes after an earlier error: {0}")]
+    #[error("the region is closed to writes: {0}")]
     Closed(&'static str),
 }
 
@@ -64,7 +68,7 @@ impl EngineError {
             Self::Limit(_) => Remedy::Correct,
             Self::Busy(_) => Remedy::Retry,
             Self::Device(error) => error.remedy(),
-            Self::Corrupt { .. } => Remedy::Repair,
+            Self::Corrupt { .. } | Self::Torn(_) => Remedy::Repair,
             Self::Closed(_) => Remedy::Reopen,
         }
     }
@@ -74,7 +78,7 @@ impl EngineError {
     pub const fn outcome(&self) -> Outcome {
         match self {
             Self::Limit(_) | Self::Busy(_) | Self::Closed(_) => Outcome::NotApplied,
-            Self::Device(_) | Self::Corrupt { .. } => Outcome::Unknown,
+            Self::Device(_) | Self::Corrupt { .. } | Self::Torn(_) => Outcome::Unknown,
         }
     }
 }
@@ -111,6 +115,8 @@ pub struct WriteOptions {
 pub struct Written {
     /// Whether the condition held and the batch was written.
     pub applied: bool,
+    /// The condition held, but not what [guards](WriteBatch::guard) the batch.
+    pub unguarded: bool,
     /// The reply may be given once everything up to this LSN is committed. Also set where the
     /// condition failed: the LSN of what it failed on.
     pub lsn: Lsn,
@@ -135,6 +141,37 @@ pub struct Found {
     pub version: Lsn,
     /// When the pair expires, if it does.
     pub expiry: Option<Moment>,
+}
+
+/// What is known of a key without its value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outline {
+    /// Bytes of the value, or `None` where the key is not bound.
+    pub len: Option<usize>,
+    /// As [`Found::lsn`].
+    pub lsn: Lsn,
+    /// When the pair expires, if it does.
+    pub expiry: Option<Moment>,
+}
+
+impl From<Found> for Outline {
+    fn from(found: Found) -> Self {
+        Self {
+            len: found.value.map(|value| value.len()),
+            lsn: found.lsn,
+            expiry: found.expiry,
+        }
+    }
+}
+
+/// What is wanted of several keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// The values of the first of the keys, up to that which brings them to so many bytes; that of the
+    /// first key in any case.
+    Values(usize),
+    /// Whether they are bound: values are not read, and told as empty ones.
+    Presence,
 }
 
 /// Whether a step did anything, and when to call again if nothing else happens.
@@ -165,8 +202,15 @@ pub trait Snapshot: Send + Sync {
     /// # Errors
     /// As [`get`](Self::get)'s, of any of them.
     fn get_many(&self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>, EngineError> {
-        keys.iter().map(|key| self.get(key)).collect()
+        self.get_some(keys, Wanted::Values(usize::MAX))
     }
+
+    /// What is `wanted` of the first of `keys`, in their order.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get)'s, of any of them.
+    fn get_some(&self, keys: &[&[u8]], wanted: Wanted)
+    -> Result<Vec<Option<Vec<u8>>>, EngineError>;
 
     /// The pairs of `range` in the order of their keys, or from the highest down. Either way a scan
     /// costs what it returns, not what the range holds.
@@ -175,11 +219,14 @@ pub trait Snapshot: Send + Sync {
 
 /// The pairs of a range, one after the other.
 pub trait Scan: Send {
-    /// Its caller will take at most `pairs` more pairs: so many are read ahead, and no more. Without this
-    /// word a scan finds out by and by.
+    /// Its caller will take at most `pairs` more pairs: so many are read ahead, and no more. Best said before
+    /// the first is asked for. Without this word a scan finds out by and by.
     fn expect(&mut self, pairs: usize) {
         let _ = pairs;
     }
+
+    /// Its caller has no use for values: they need not be read, and may be left out.
+    fn leave_values_out(&mut self) {}
 
     /// The next pair, or `None` at the end of the range.
     #[expect(
@@ -201,7 +248,31 @@ pub trait Engine: Send + Sync {
     /// # Errors
     /// As [`get`](Self::get)'s, of any of them.
     fn get_many(&self, keys: &[&[u8]]) -> Result<Vec<Found>, EngineError> {
-        keys.iter().map(|key| self.get(key)).collect()
+        self.get_some(keys, Wanted::Values(usize::MAX))
+    }
+
+    /// What is `wanted` of the first of `keys`, as [`get_many`](Self::get_many) has it.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get)'s, of any of them.
+    fn get_some(&self, keys: &[&[u8]], wanted: Wanted) -> Result<Vec<Found>, EngineError>;
+
+    /// What is known of `key` without its value, which is not read where it lies apart.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get)'s.
+    fn outline(&self, key: &[u8]) -> Result<Outline, EngineError> {
+        self.get(key).map(Outline::from)
+    }
+
+    /// [`outline`](Self::outline) for a thread that must not wait for the device, as
+    /// [`get_in_memory`](Self::get_in_memory).
+    ///
+    /// # Errors
+    /// As [`get`](Self::get)'s.
+    fn outline_in_memory(&self, key: &[u8]) -> Result<Option<Outline>, EngineError> {
+        let found = self.get_in_memory(key)?;
+        Ok(found.map(Outline::from))
     }
 
     /// [`get`](Self::get) for a thread that must not wait for the device: `None` where it would take a

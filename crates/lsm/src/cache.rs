@@ -4,7 +4,10 @@
 //! One cache with one budget in bytes serves all regions of a server (I9). It keeps what is asked
 //! for again: an entry that is only passed by, as in a scan, leaves before one that was asked for twice
 //! (CLOCK-Pro with ghosts, by `quick_cache`). Entries name their segment by region and number;
-//! numbers are never used twice, so entries of freed segments need not be removed: they age.
+//! numbers are never used twice, so entries of freed segments that stay only take room: they age.
+//!
+//! While there is room, builds put the leaves in that they have written, and those of a segment that is given
+//! away are taken out: see `compaction/build.rs` and `storage/segment.rs`.
 //!
 //! Readers are *pinned* as long as they fit: they stay with their segments and are never looked up,
 //! and what they take is taken off what is left for the rest ([`NodeCache::pin`]). Pins may take
@@ -72,6 +75,15 @@ pub enum CacheKey {
         /// Where the record begins.
         at: Pointer,
     },
+}
+
+impl CacheKey {
+    /// Of the index and filter of a level segment.
+    #[inline]
+    #[must_use]
+    pub const fn reader(region: RegionId, segment: SegmentNumber) -> Self {
+        Self::Reader { region, segment }
+    }
 }
 
 #[derive(Clone)]
@@ -165,6 +177,13 @@ struct Pins {
 pub struct Pin {
     cache: Arc<NodeCache>,
     bytes: usize,
+}
+
+impl Pin {
+    /// In which cache.
+    pub(crate) const fn cache(&self) -> &Arc<NodeCache> {
+        &self.cache
+    }
 }
 
 impl Drop for Pin {
@@ -277,10 +296,28 @@ impl NodeCache {
         Some(reader)
     }
 
+    /// Whether `bytes` more would find room without anything leaving for them. A part of the budget is left
+    /// to what is asked for.
+    #[must_use]
+    pub(crate) fn has_room(&self, bytes: usize) -> bool {
+        let room = self.entries.capacity().saturating_sub(self.part as u64);
+        self.entries.weight() + bytes as u64 <= room
+    }
+
     /// Whether something is kept under `key`. Not counted, and no sign that it is asked for.
     #[must_use]
     pub(crate) fn has(&self, key: CacheKey) -> bool {
         self.entries.contains_key(&key)
+    }
+
+    /// The reader kept under `key`, for whoever counts what there is: not counted itself, and no sign that it
+    /// is asked for.
+    #[must_use]
+    pub(crate) fn peek_reader(&self, key: CacheKey) -> Option<Arc<SegmentReader>> {
+        match self.entries.peek(&key) {
+            Some(Cached::Reader(reader)) => Some(reader),
+            _ => None,
+        }
     }
 
     /// Keeps `leaf`, which was not there when it was looked for by [`has`](Self::has): counts a miss.

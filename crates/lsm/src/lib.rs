@@ -43,6 +43,7 @@ pub mod probe;
 pub mod read;
 pub mod replica;
 mod scan;
+pub mod scrub;
 pub mod settings;
 pub mod snapshot;
 pub mod storage;

@@ -11,23 +11,25 @@
 //! 2. A request is bounded, in reads and in bytes; what does not fit waits for the next one. Keys are looked
 //!    up in groups, so what is read for them and held is bounded, too.
 //! 3. A key that needs more rounds than `ROUNDS_MAX` is read by itself. So is one in a tree across segments.
+//! 4. What is told of them may be bounded, too ([`Wanted`]): behind a key whose value goes over that, keys
+//!    are left alone as soon as it is known how long that value is, which is before it is read.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use argosy_base::{BLOCK_SIZE, DeviceSegment, Lsn, Moment, SegmentNumber};
+use argosy_base::{DeviceSegment, Lsn, Moment};
 use argosy_device::{Buffer, DeviceError};
-use argosy_engine::EngineError;
+use argosy_engine::{EngineError, Wanted};
 
 use crate::addresses::name_of;
 use crate::cache::CacheKey;
 use crate::edit::LogSegment;
 use crate::filter::KeyHash;
 use crate::level::{Entry, Form, LevelError, OwnedEntry, ReadAt, medium};
-use crate::log::{LogSource, ValueRef};
-use crate::read::{ReadView, Reading, VersionLog, open_reader};
+use crate::log::ValueRef;
+use crate::read::{ReadView, Reading, VersionLog, open_reader, read_unaligned};
 use crate::storage::StoredSegment;
 use crate::version::LevelEntry;
 
@@ -139,40 +141,6 @@ fn not_read_yet() -> DeviceError {
     }
 }
 
-/// The large log, as far as it was read.
-struct LogSoFar<'a> {
-    log: VersionLog<'a>,
-    gathering: &'a Gathering,
-}
-
-impl LogSource for LogSoFar<'_> {
-    type Error = DeviceError;
-
-    fn segment(&self, number: SegmentNumber) -> Option<LogSegment> {
-        self.log.segment(number)
-    }
-
-    fn after(&self, segment: &LogSegment) -> Option<LogSegment> {
-        self.log.after(segment)
-    }
-
-    fn read(&self, segment: &LogSegment, offset: u32, out: &mut [u8]) -> Result<(), DeviceError> {
-        let stored = self.log.0.stored(segment.number);
-        let stored = stored.expect("the version named it a moment ago");
-        let block = u32::try_from(BLOCK_SIZE).expect("a block is small");
-        let skip = (offset % block) as usize;
-        let mut blocks = Buffer::zeroed(skip + out.len());
-        if !self
-            .gathering
-            .fill(stored, offset - offset % block, &mut blocks)
-        {
-            return Err(not_read_yet());
-        }
-        out.copy_from_slice(&blocks[skip..skip + out.len()]);
-        Ok(())
-    }
-}
-
 /// What a key is bound to, if it is, the LSN of that while it is in a memtable, and when it expires.
 type Value = (Option<Vec<u8>>, Lsn, Option<Moment>);
 
@@ -185,35 +153,61 @@ enum At {
     Done(Value),
 }
 
+impl At {
+    /// Bytes of the value, as far as that is known.
+    fn value_len(&self) -> usize {
+        match self {
+            Self::Run(_) => 0,
+            Self::Bound(entry, _) => entry.as_entry().value_len().unwrap_or(0),
+            Self::Done((value, ..)) => value.as_ref().map_or(0, Vec::len),
+        }
+    }
+}
+
 /// A key that is being looked up.
-struct Wanted<'a> {
+struct Wanting<'a> {
     key: &'a [u8],
     hash: KeyHash,
     at: At,
 }
 
+/// That there is a value, as an empty one.
+fn presence(entry: &OwnedEntry) -> Option<Vec<u8>> {
+    entry.as_entry().value_len().map(|_| Vec::new())
+}
+
 impl ReadView {
-    /// What `keys` are bound to as of `lsn`, in their order, each with its LSN as
+    /// What is `wanted` of the first of `keys` as of `lsn`, in their order, each with its LSN as
     /// [`Located`](crate::read::Located) has it.
     ///
     /// # Errors
     /// As [`locate`](Self::locate) and [`value`](Self::value) of any of them.
-    pub fn get_many(
+    pub fn get_some(
         &self,
-        keys: &[&[u8]],
+        (keys, wanted): (&[&[u8]], Wanted),
         lsn: Lsn,
         reading: &Reading,
     ) -> Result<Vec<Value>, EngineError> {
         let mut found = Vec::with_capacity(keys.len());
+        let mut left = wanted;
         for group in keys.chunks(GROUP_KEYS) {
-            self.get_group(group, lsn, reading, &mut found)?;
+            let before = found.len();
+            self.get_group((group, left), lsn, reading, &mut found)?;
+            let told = &found[before..];
+            if let Wanted::Values(bytes) = &mut left {
+                let values = told.iter().filter_map(|(value, ..)| value.as_ref());
+                *bytes = bytes.saturating_sub(values.map(Vec::len).sum());
+            }
+            if told.len() < group.len() || left == Wanted::Values(0) {
+                break;
+            }
         }
         Ok(found)
     }
 
     fn get_group(
         &self,
-        keys: &[&[u8]],
+        (keys, what): (&[&[u8]], Wanted),
         lsn: Lsn,
         reading: &Reading,
         found: &mut Vec<Value>,
@@ -223,37 +217,53 @@ impl ReadView {
             Some((lsn, entry)) => At::Bound(entry.to_owned(), lsn),
             None => At::Run(0),
         };
-        let wanted = keys.iter().map(|key| Wanted {
+        let wanted = keys.iter().map(|key| Wanting {
             key,
             hash: KeyHash::of(key),
             at: begin(key),
         });
         let mut wanted: Vec<_> = wanted.collect();
         for _ in 0..ROUNDS_MAX {
+            let mut left = what;
+            let mut taken = 0;
             for wanted in &mut wanted {
-                match self.go_on(wanted, reading, &gathering) {
+                if left == Wanted::Values(0) && taken > 0 {
+                    break;
+                }
+                taken += 1;
+                match self.go_on((wanted, what), reading, &gathering) {
                     Ok(()) | Err(Stop::Later) => {}
                     Err(Stop::Failed(error)) => return Err(error),
                 }
+                if let Wanted::Values(bytes) = &mut left {
+                    *bytes = bytes.saturating_sub(wanted.at.value_len());
+                }
             }
+            wanted.truncate(taken);
             if !gathering.read()? {
                 break;
             }
         }
-        for Wanted { key, at, .. } in wanted {
+        for Wanting { key, at, .. } in wanted {
             found.push(match at {
                 At::Done(found) => found,
-                At::Run(_) | At::Bound(..) => self.get_alone(key, lsn, reading)?,
+                At::Run(_) | At::Bound(..) => self.get_alone((key, what), lsn, reading)?,
             });
         }
         Ok(())
     }
 
     /// One key, by itself.
-    fn get_alone(&self, key: &[u8], lsn: Lsn, reading: &Reading) -> Result<Value, EngineError> {
+    fn get_alone(
+        &self,
+        (key, what): (&[u8], Wanted),
+        lsn: Lsn,
+        reading: &Reading,
+    ) -> Result<Value, EngineError> {
         let located = self.locate(key, lsn, reading)?;
         let expiry = located.entry.as_ref().and_then(OwnedEntry::expiry);
         let value = match located.entry {
+            Some(entry) if what == Wanted::Presence => presence(&entry),
             Some(entry) => self.value(key, entry, reading)?,
             None => None,
         };
@@ -263,7 +273,7 @@ impl ReadView {
     /// Goes on with a key as far as what was read allows.
     fn go_on(
         &self,
-        wanted: &mut Wanted<'_>,
+        (wanted, what): (&mut Wanting<'_>, Wanted),
         reading: &Reading,
         gathering: &Gathering,
     ) -> Result<(), Stop> {
@@ -277,6 +287,7 @@ impl ReadView {
         if let At::Bound(entry, lsn) = &wanted.at {
             let expiry = entry.expiry();
             let value = match entry.as_entry().lasting() {
+                _ if what == Wanted::Presence => presence(entry),
                 Entry::Tombstone | Entry::Until(..) => None,
                 Entry::Inline(value) => Some(value.to_vec()),
                 Entry::Pointer { at, value_len } => {
@@ -293,7 +304,7 @@ impl ReadView {
     /// The binding of a key in the run that it has come to, or one behind it.
     fn find(
         &self,
-        wanted: &mut Wanted<'_>,
+        wanted: &mut Wanting<'_>,
         reading: &Reading,
         gathering: &Gathering,
     ) -> Result<Option<OwnedEntry>, Stop> {
@@ -321,7 +332,7 @@ impl ReadView {
     fn in_segment(
         &self,
         entry: &LevelEntry,
-        wanted: &Wanted<'_>,
+        wanted: &Wanting<'_>,
         reading: &Reading,
         gathering: &Gathering,
     ) -> Result<Option<OwnedEntry>, Stop> {
@@ -329,10 +340,7 @@ impl ReadView {
             stored: &entry.stored,
             gathering,
         };
-        let cached = CacheKey::Reader {
-            region: reading.region,
-            segment: entry.segment.number,
-        };
+        let cached = CacheKey::reader(reading.region, entry.segment.number);
         let opened = entry.stored.reader(cached, &reading.cache, |_| {
             open_reader(entry, reading.region, &source)
         });
@@ -379,10 +387,16 @@ impl ReadView {
         if let Some(value) = reading.cache.value(reading.value_key(wanted.at)) {
             return Ok(value.to_vec());
         }
-        let source = LogSoFar {
-            log: VersionLog(&self.version),
-            gathering,
+        let version = &*self.version;
+        let read = |segment: &LogSegment, offset, out: &mut [u8]| {
+            let stored = version.stored(segment.number);
+            let stored = stored.expect("the version named it a moment ago");
+            let fill = |at, blocks: &mut [u8]| match gathering.fill(stored, at, blocks) {
+                true => Ok(()),
+                false => Err(not_read_yet()),
+            };
+            read_unaligned(offset, out, fill)
         };
-        gathering.outcome(reading.value(wanted, &source))
+        gathering.outcome(reading.value(wanted, &VersionLog { version, read }))
     }
 }

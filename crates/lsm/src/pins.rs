@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use argosy_base::codec::{Reader, put_string};
-use argosy_base::{AddressMode, DeviceSegment, LogKind, Lsn, RegionId, SegmentNumber};
+use argosy_base::{AddressMode, DeviceSegment, LogKind, Lsn, Moment, RegionId, SegmentNumber};
 use argosy_device::{DeviceError, RegionEntry, Store};
 
 use crate::db::trim::reach;
@@ -193,11 +193,12 @@ impl Pins {
         found.ok_or_else(|| PinError::Unknown(name.to_owned()))
     }
 
-    /// Keeps the levels of `version`, which is durable, under `name`. Blocks until that is durable.
+    /// Keeps the levels of `version`, which is durable, under `name`, as they are at `time`, which is
+    /// committed: what has expired by then does not come back. Blocks until that is durable.
     ///
     /// # Errors
     /// [`PinError::Name`], [`PinError::Exists`], [`PinError::TooMany`]; the device's, which may be full.
-    pub fn add(&self, name: &str, version: &Version) -> Result<Arc<Pin>, PinError> {
+    pub fn add(&self, name: &str, version: &Version, time: Moment) -> Result<Arc<Pin>, PinError> {
         if name.is_empty() || name.len() > NAME_BYTES_MAX {
             return Err(PinError::Name(name.len()));
         }
@@ -212,7 +213,8 @@ impl Pins {
         let taken: BTreeSet<_> = pins.values().map(|pin| pin.id).collect();
         let mut ids = (FIRST_PIN.0..).map(RegionId);
         let id = ids.find(|id| !taken.contains(id)).expect("pins are few");
-        let edit = self.edit_of(version);
+        let mut edit = self.edit_of(version);
+        edit.time = edit.time.max(Some(time).filter(|time| *time > Moment(0)));
         let kept = pinned(self.region, self.addresses, &edit, version.table());
         let version = kept.map_err(|what| PinError::Corrupt(id, what))?;
         let record = Record {

@@ -5,16 +5,13 @@
 //! read, and nothing is counted as missed: whoever asks again in a way that may block counts that.
 //! What is damaged is not known, either, and is told by whoever reads it.
 
-use std::sync::atomic::Ordering;
+use argosy_base::{Lsn, Pointer};
 
-use argosy_base::{Lsn, Pointer, SegmentNumber};
-
-use crate::addresses::name_of;
 use crate::cache::CacheKey;
 use crate::edit::LogSegment;
 use crate::filter::KeyHash;
-use crate::level::{Form, Lasting, OwnedEntry, medium, tree};
-use crate::log::{LogSource, ValueRef, read_value};
+use crate::level::{Form, Lasting, OwnedEntry, tree};
+use crate::log::{ValueRef, read_value};
 use crate::read::{Located, ReadView, Reading, VersionLog, leaf_home};
 
 /// Something is not in memory: what was asked for is not known without the device.
@@ -57,10 +54,7 @@ impl ReadView {
                 continue;
             };
             let hash = *hash.get_or_insert_with(|| KeyHash::of(key));
-            let cached = CacheKey::Reader {
-                region: reading.region,
-                segment: entry.segment.number,
-            };
+            let cached = CacheKey::reader(reading.region, entry.segment.number);
             let segment = entry.stored.reader_in_memory(cached, &reading.cache);
             let segment = segment.ok_or(NotInMemory)?;
             if !segment.may_contain(hash) {
@@ -118,43 +112,20 @@ impl ReadView {
         value_len: u32,
         reading: &Reading,
     ) -> Result<Vec<u8>, NotInMemory> {
-        if let Some(entry) = self.version.medium_log().get(&at.segment()) {
-            let of = (name_of(&self.version, &entry.segment), entry.segment.len);
-            let value = medium::value_in_memory(of, (at.offset(), value_len), key, &reading.cache);
-            let value = value.ok_or(NotInMemory)?;
-            reading.filters.followed.fetch_add(1, Ordering::Relaxed);
+        let wanted = ValueRef { at, value_len, key };
+        if let Some(value) = self.cached_value(&wanted, reading) {
             return Ok(value);
         }
-        let cached = CacheKey::Value {
-            region: reading.region,
-            at,
-        };
-        if let Some(value) = reading.cache.value_in_memory(cached) {
-            return Ok(value.to_vec());
+        if self.version.medium_log().contains_key(&at.segment()) {
+            return Err(NotInMemory);
         }
-        let wanted = ValueRef { at, value_len, key };
-        let source = WindowsOnly(VersionLog(&self.version));
+        let source = VersionLog {
+            version: &self.version,
+            read: |_: &LogSegment, _, _: &mut [u8]| Err(NotInMemory),
+        };
         let value = read_value(&wanted, &reading.windows, &source).map_err(|_| NotInMemory)?;
-        reading.cache.keep_value(cached, value.as_slice().into());
+        let key = reading.value_key(at);
+        reading.cache.keep_value(key, value.as_slice().into());
         Ok(value)
-    }
-}
-
-/// The large log, without what lies on the device.
-struct WindowsOnly<'a>(VersionLog<'a>);
-
-impl LogSource for WindowsOnly<'_> {
-    type Error = NotInMemory;
-
-    fn segment(&self, number: SegmentNumber) -> Option<LogSegment> {
-        self.0.segment(number)
-    }
-
-    fn after(&self, segment: &LogSegment) -> Option<LogSegment> {
-        self.0.after(segment)
-    }
-
-    fn read(&self, _: &LogSegment, _: u32, _: &mut [u8]) -> Result<(), NotInMemory> {
-        Err(NotInMemory)
     }
 }

@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use argosy_base::{AddressMode, KeyRange, Lsn, Moment, Pointer, RegionId, SegmentNumber};
 use argosy_device::DeviceError;
-use argosy_engine::EngineError;
+use argosy_engine::{EngineError, Outline};
 
 use crate::addresses::name_of;
 use crate::cache::{CacheKey, NodeCache};
@@ -35,9 +35,9 @@ use crate::level::{
     Entry, Form, Lasting, LevelError, OwnedEntry, ReadAhead, ReadAt, SegmentName, SegmentReader,
 };
 use crate::log::{LogSource, LogWindows, ReadError, ValueRef, read_value};
-use crate::memtable::Memtable;
+use crate::memtable::{Erasures, Memtable};
 use crate::merge::{Merge, Source};
-use crate::scan::{RangeScan, warm};
+use crate::scan::{RangeMerge, RangeScan, begun, warm};
 use crate::storage::StoredSegment;
 use crate::version::{LevelEntry, Run, RunTree, Version};
 
@@ -67,10 +67,7 @@ pub fn reader<'a>(
     region: RegionId,
     cache: &Arc<NodeCache>,
 ) -> Result<Cow<'a, Arc<SegmentReader>>, LevelError> {
-    let key = CacheKey::Reader {
-        region,
-        segment: entry.segment.number,
-    };
+    let key = CacheKey::reader(region, entry.segment.number);
     entry
         .stored
         .reader(key, cache, |stored| open_reader(entry, region, stored))
@@ -204,6 +201,8 @@ pub struct ReadView {
     pub version: Arc<Version>,
     /// The highest LSN that has left the memtables.
     pub levels_lsn: Lsn,
+    /// How often pairs came into the levels that no memtable had.
+    pub ingests: u64,
 }
 
 /// Where a key's newest binding was found.
@@ -215,7 +214,25 @@ pub struct Located {
     pub lsn: Lsn,
 }
 
+impl Located {
+    /// What it tells without the value.
+    pub(crate) fn outline(&self) -> Outline {
+        let entry = self.entry.as_ref().map(OwnedEntry::as_entry);
+        Outline {
+            len: entry.and_then(|entry| entry.value_len()),
+            lsn: self.lsn,
+            expiry: entry.and_then(|entry| entry.expiry()),
+        }
+    }
+}
+
 impl ReadView {
+    /// What the levels bind is the same in all views in which this is the same.
+    #[must_use]
+    pub const fn levels(&self) -> (Lsn, u64) {
+        (self.levels_lsn, self.ingests)
+    }
+
     /// The newest binding of `key` in the memtables at or below `lsn`.
     #[inline]
     #[must_use]
@@ -308,9 +325,11 @@ impl ReadView {
         let ValueRef { at, value_len, key } = *wanted;
         match self.version.medium_log().get(&at.segment()) {
             Some(entry) => {
-                reading.filters.followed.fetch_add(1, Ordering::Relaxed);
                 let of = (name_of(&self.version, &entry.segment), entry.segment.len);
-                medium::value_in_memory(of, (at.offset(), value_len), key, &reading.cache)
+                let place = (at.offset(), value_len);
+                let value = medium::value_in_memory(of, place, key, &reading.cache)?;
+                reading.filters.followed.fetch_add(1, Ordering::Relaxed);
+                Some(value)
             }
             None => {
                 let value = reading.cache.value_in_memory(reading.value_key(at))?;
@@ -337,53 +356,66 @@ impl ReadView {
             return Ok(value.to_vec());
         }
         let wanted = ValueRef { at, value_len, key };
-        reading.value(&wanted, &VersionLog(&self.version))
+        let version = &*self.version;
+        let read =
+            |segment: &LogSegment, offset, out: &mut [u8]| read_log(version, segment, offset, out);
+        reading.value(&wanted, &VersionLog { version, read })
     }
 
     /// A scan of `range` as of `lsn`, in key order, or with the parameter
-    /// [`DOWN`](crate::level::stand::DOWN) from the highest key down. Keeps the view for as long as it
-    /// lives.
-    ///
-    /// # Errors
-    /// When a segment at which it begins cannot be read.
+    /// [`DOWN`](crate::level::stand::DOWN) from the highest key down. Reads nothing before it is asked for a
+    /// pair. Keeps the view for as long as it lives.
+    #[must_use]
     pub fn scan<const DOWN: bool>(
         self: &Arc<Self>,
         range: &KeyRange,
         (lsn, time): (Lsn, &Arc<ScanTime>),
         reading: &Arc<Reading>,
-    ) -> Result<RangeScan<DOWN>, EngineError> {
+    ) -> RangeScan<DOWN> {
+        let of = (Arc::clone(self), Arc::clone(reading));
+        RangeScan::new(range.clone(), of, (lsn, Arc::clone(time)))
+    }
+
+    /// All that has pairs of `range` as of `lsn`, merged, of which `expected` will be taken if that is known.
+    ///
+    /// # Errors
+    /// When a segment at which it begins cannot be read.
+    pub(crate) fn merge<const DOWN: bool>(
+        &self,
+        (range, expected): (&KeyRange, Option<usize>),
+        lsn: Lsn,
+        reading: &Arc<Reading>,
+    ) -> Result<RangeMerge<DOWN>, EngineError> {
         let mut sources: Vec<Box<dyn Source + Send>> = Vec::new();
         let in_places = self.version.addresses() == AddressMode::Rewrite;
         let resolve = in_places.then(|| Arc::clone(&self.version));
-        let mut runs = 0;
+        let runs = begun(&self.version, range);
         if !range.is_empty() {
-            warm::<DOWN>(&self.version, range, reading);
+            warm::<DOWN>(&runs, (range, expected), reading);
+            let erased = Erasures::of(self.memtables.iter().map(Arc::as_ref), lsn);
             for table in &self.memtables {
+                let erased = erased.clone();
                 sources.push(if DOWN {
-                    Box::new(MemtableDownSource::new(table, lsn, range))
+                    Box::new(MemtableDownSource::without(table, lsn, range, erased))
                 } else {
-                    Box::new(MemtableSource::new(table, lsn, range))
+                    Box::new(MemtableSource::without(table, lsn, range, erased))
                 });
             }
-            for (place, (_, run)) in self.version.runs().enumerate() {
-                if run.overlapping(range).is_empty() {
-                    continue;
-                }
+            for run in &runs {
                 let how = RunReading {
                     region: reading.region,
                     ahead: ReadAhead::SCAN,
                     cache: Some(Arc::clone(&reading.cache)),
                     resolve: resolve.clone(),
                 };
-                let run = RunSource::<DOWN>::in_range(how, &self.version, place, range)?;
+                let run =
+                    RunSource::<DOWN>::in_range(how, &self.version, run, (range, erased.as_ref()))?;
                 sources.push(Box::new(run));
-                runs += 1;
             }
         }
-        reading.filters.entered.fetch_add(runs, Ordering::Relaxed);
-        let merge = Merge::either_way(sources);
-        let (view, reading) = (Arc::clone(self), Arc::clone(reading));
-        Ok(RangeScan::new(merge, (view, reading), Arc::clone(time)))
+        let entered = &reading.filters.entered;
+        entered.fetch_add(runs.len() as u64, Ordering::Relaxed);
+        Ok(Merge::either_way(sources))
     }
 }
 
@@ -402,15 +434,23 @@ fn in_tree(
     tree::get(segments, &home, key, Some(&reading.cache))
 }
 
+/// Makes a moment that the clock has reached part of the history: the LSN of the record that tells it, if
+/// there was room for one.
+pub(crate) type TellTime = Box<dyn Fn(Moment) -> Option<Lsn> + Send + Sync>;
+
 /// By which time a scan goes.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct ScanTime {
     /// The region's: what has expired by it is not shown.
     pub now: Moment,
     /// What the clock shows, if it is further.
     pub wall: Moment,
-    /// Something was shown that has expired by the clock.
+    /// Something was met that has expired by the clock.
     pub overdue: AtomicBool,
+    /// How the region's time goes on when that is met: then it is not shown. Without, it is.
+    pub(crate) tell: Option<TellTime>,
+    /// The highest LSN that told the time.
+    pub(crate) told: AtomicU64,
 }
 
 impl ScanTime {
@@ -431,46 +471,70 @@ impl ScanTime {
 
     /// Whether what expires then is not there any more.
     pub(crate) fn is_past(&self, expiry: Moment) -> bool {
-        if expiry > self.now && expiry <= self.wall {
-            self.overdue.store(true, Ordering::Relaxed);
+        if expiry <= self.now {
+            return true;
         }
-        expiry <= self.now
+        if expiry > self.wall {
+            return false;
+        }
+        self.overdue.store(true, Ordering::Relaxed);
+        let told = self.tell.as_ref().and_then(|tell| tell(expiry));
+        if let Some(lsn) = told {
+            self.told.fetch_max(lsn.0, Ordering::AcqRel);
+        }
+        told.is_some()
     }
 }
 
-/// The large log of a version, as the log code reads it.
-pub(crate) struct VersionLog<'a>(pub(crate) &'a Version);
+/// The large log of a version, as the log code reads it. `read` has the bytes of its segments.
+pub(crate) struct VersionLog<'a, R> {
+    pub(crate) version: &'a Version,
+    pub(crate) read: R,
+}
 
-impl LogSource for VersionLog<'_> {
-    type Error = DeviceError;
+impl<E, R> LogSource for VersionLog<'_, R>
+where
+    R: Fn(&LogSegment, u32, &mut [u8]) -> Result<(), E>,
+{
+    type Error = E;
 
     fn segment(&self, number: SegmentNumber) -> Option<LogSegment> {
-        self.0.log_segment(number).map(|entry| entry.segment)
+        self.version.log_segment(number).map(|entry| entry.segment)
     }
 
     fn after(&self, segment: &LogSegment) -> Option<LogSegment> {
-        let chain = self.0.log(segment.log);
+        let chain = self.version.log(segment.log);
         let at = chain.partition_point(|entry| entry.segment.ordinal <= segment.ordinal);
         chain.get(at).map(|entry| entry.segment)
     }
 
-    fn read(&self, segment: &LogSegment, offset: u32, out: &mut [u8]) -> Result<(), DeviceError> {
-        let stored = self.0.stored(segment.number);
-        let stored = stored.expect("the version named it a moment ago");
-        read_unaligned(stored, offset, out)
+    fn read(&self, segment: &LogSegment, offset: u32, out: &mut [u8]) -> Result<(), E> {
+        (self.read)(segment, offset, out)
     }
 }
 
-/// Reads bytes at any alignment.
-pub(crate) fn read_unaligned(
-    stored: &StoredSegment,
+/// Reads bytes of a log segment of `version` from the device.
+pub(crate) fn read_log(
+    version: &Version,
+    segment: &LogSegment,
     offset: u32,
     out: &mut [u8],
 ) -> Result<(), DeviceError> {
+    let stored = version.stored(segment.number);
+    let stored = stored.expect("the version named it a moment ago");
+    read_unaligned(offset, out, |at, blocks| stored.read(at, blocks))
+}
+
+/// Reads bytes at any alignment by `read`, which fills whole blocks.
+pub(crate) fn read_unaligned<E>(
+    offset: u32,
+    out: &mut [u8],
+    read: impl FnOnce(u32, &mut [u8]) -> Result<(), E>,
+) -> Result<(), E> {
     let block = u32::try_from(argosy_base::BLOCK_SIZE).expect("a block is small");
     let skip = (offset % block) as usize;
     let mut blocks = argosy_device::Buffer::for_reading(skip + out.len());
-    stored.read(offset - offset % block, &mut blocks)?;
+    read(offset - offset % block, &mut blocks)?;
     out.copy_from_slice(&blocks[skip..skip + out.len()]);
     Ok(())
 }

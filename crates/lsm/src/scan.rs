@@ -4,43 +4,53 @@
 //! the cache. One after the other these waits are most of its time. So it reads together, in one
 //! submission each:
 //!
-//! - the leaves in which it begins ([`warm`]), through the cache;
-//! - from the first value on that is not in memory, those of the pairs that follow: as many as its caller
-//!   said that it will take ([`Scan::expect`]), or more each time, if it said nothing. Of the medium log,
-//!   whose values are in order, pages are read, each once.
+//! - the leaves in which it begins ([`warm`]), through the cache, each with those behind it that it will
+//!   come to, as far as its caller said how many pairs it will take ([`Scan::expect`]): so it begins only
+//!   when it is asked for the first;
+//! - from the first value on that is not in memory, those of the pairs that follow: as many as will be
+//!   taken, or more each time, if nobody said how many that is. Of the medium log, whose values are in order,
+//!   pages are read, each once.
 //!
 //! What goes on in order, leaf after leaf of a run, is read ahead by the
 //! [cursor](crate::level::cursor) of that run.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use argosy_base::{KeyRange, Pointer, SegmentNumber};
-use argosy_device::DeviceError;
+use argosy_base::{KeyRange, Lsn, Pointer, SegmentNumber};
 use argosy_engine::{EngineError, Scan};
 
 use crate::addresses::name_of;
+use crate::cache::NodeCache;
 use crate::edit::LogSegment;
 use crate::level::{Entry, LevelError, SegmentReader, medium};
-use crate::log::{LogSource, ValueRef};
+use crate::log::ValueRef;
 use crate::merge::{Merge, Source};
-use crate::read::{ReadView, Reading, ScanTime, VersionLog, reader};
+use crate::read::{ReadView, Reading, ScanTime, VersionLog, read_log, reader};
 use crate::storage::Together;
-use crate::version::Version;
+use crate::version::{LevelEntry, Run, Version};
 
 /// Pairs that are looked at together the first time, where nobody said how many will be taken.
 const AHEAD_FIRST: usize = 8;
 /// Most pairs that are looked at together.
-const AHEAD_MAX: usize = 64;
+const AHEAD_MAX: usize = 128;
 /// No more are looked at once their values have so many bytes.
 const AHEAD_BYTES: usize = 256 << 10;
+/// Most leaves of a run that are read where a scan begins.
+const LEAVES_MAX: usize = 4;
 
 type Pair = (Vec<u8>, Vec<u8>);
+pub(crate) type RangeMerge<const DOWN: bool> = Merge<Box<dyn Source + Send>, DOWN>;
 
 /// The pairs of a range.
 pub struct RangeScan<const DOWN: bool> {
-    merge: Merge<Box<dyn Source + Send>, DOWN>,
+    range: KeyRange,
+    /// What is newer is not shown.
+    lsn: Lsn,
+    /// What is to come, once a pair was asked for.
+    merge: Option<RangeMerge<DOWN>>,
     view: Arc<ReadView>,
     reading: Arc<Reading>,
     time: Arc<ScanTime>,
@@ -52,17 +62,21 @@ pub struct RangeScan<const DOWN: bool> {
     expected: Option<usize>,
     /// Pairs that are looked at together the next time, if nobody did.
     ahead: usize,
+    /// Values are wanted.
+    values: bool,
 }
 
 impl<const DOWN: bool> RangeScan<DOWN> {
-    /// The pairs of `merge`, which reads `view`, that are there at `time`.
+    /// The pairs of `range` that `view` shows as of `lsn` and `time`.
     pub(crate) fn new(
-        merge: Merge<Box<dyn Source + Send>, DOWN>,
+        range: KeyRange,
         (view, reading): (Arc<ReadView>, Arc<Reading>),
-        time: Arc<ScanTime>,
+        (lsn, time): (Lsn, Arc<ScanTime>),
     ) -> Self {
         Self {
-            merge,
+            range,
+            lsn,
+            merge: None,
             view,
             reading,
             time,
@@ -70,11 +84,15 @@ impl<const DOWN: bool> RangeScan<DOWN> {
             failed: None,
             expected: None,
             ahead: AHEAD_FIRST,
+            values: true,
         }
     }
 
     /// Goes through the next pairs, and reads the values of theirs together that are not in memory.
     fn look_ahead(&mut self) {
+        let Some(merge) = &mut self.merge else {
+            return;
+        };
         let pairs = match self.expected {
             Some(left) => left.clamp(1, AHEAD_MAX),
             None => self.ahead,
@@ -90,13 +108,13 @@ impl<const DOWN: bool> RangeScan<DOWN> {
         let mut bytes = 0;
         while found.len() < pairs
             && bytes < AHEAD_BYTES
-            && let Some(key) = self.merge.key()
+            && let Some(key) = merge.key()
         {
-            if let Some(value) = batch.take(key, self.time.shown(self.merge.entry())) {
+            if let Some(value) = batch.take(key, self.time.shown(merge.entry())) {
                 bytes += value.len();
                 found.push((key.to_vec(), value));
             }
-            if let Err(error) = self.merge.advance() {
+            if let Err(error) = merge.advance() {
                 self.failed = Some(error.into());
                 break;
             }
@@ -120,6 +138,10 @@ impl<const DOWN: bool> Scan for RangeScan<DOWN> {
         self.expected = Some(pairs);
     }
 
+    fn leave_values_out(&mut self) {
+        self.values = false;
+    }
+
     fn next(&mut self) -> Result<Option<Pair>, EngineError> {
         loop {
             if let Some(pair) = self.ready.pop_front() {
@@ -129,11 +151,19 @@ impl<const DOWN: bool> Scan for RangeScan<DOWN> {
             if let Some(error) = self.failed.take() {
                 return Err(error);
             }
-            let Some(key) = self.merge.key() else {
+            let merge = match &mut self.merge {
+                Some(merge) => merge,
+                none => {
+                    let from = (&self.range, self.expected);
+                    none.insert(self.view.merge(from, self.lsn, &self.reading)?)
+                }
+            };
+            let Some(key) = merge.key() else {
                 return Ok(None);
             };
-            let value = match self.time.shown(self.merge.entry()) {
+            let value = match self.time.shown(merge.entry()) {
                 Entry::Tombstone | Entry::Until(..) => None,
+                _ if !self.values => Some(Vec::new()),
                 Entry::Inline(value) => Some(value.to_vec()),
                 Entry::Pointer { at, value_len } => {
                     let wanted = ValueRef { at, value_len, key };
@@ -145,7 +175,7 @@ impl<const DOWN: bool> Scan for RangeScan<DOWN> {
                 }
             };
             let pair = value.map(|value| (key.to_vec(), value));
-            self.merge.advance()?;
+            merge.advance()?;
             if pair.is_some() {
                 self.expected = self.expected.map(|left| left.saturating_sub(1));
                 return Ok(pair);
@@ -276,6 +306,11 @@ impl Batch<'_> {
         let name = name_of(&self.view.version, &entry.segment);
         let record = medium::record_len(len as usize);
         let read = self.together.part(part, at.offset(), record)?;
+        // Relaxed: nothing is ordered by it.
+        self.reading
+            .filters
+            .followed
+            .fetch_add(1, Ordering::Relaxed);
         Some(match read.bytes {
             Ok(record) => medium::value_in(name, at.offset(), key, record).map(<[u8]>::to_vec),
             Err(error) => Err(LevelError::Device(error.clone())),
@@ -298,91 +333,160 @@ impl Batch<'_> {
                     value_len: len,
                     key,
                 };
-                let source = ReadTogether {
-                    log: VersionLog(&self.view.version),
-                    together: &self.together,
-                    part,
+                let version = &*self.view.version;
+                let read = |segment: &LogSegment, offset, out: &mut [u8]| {
+                    let read = part.and_then(|part| self.together.part(part, offset, out.len()));
+                    match read.filter(|read| read.segment == segment.number) {
+                        Some(read) => {
+                            out.copy_from_slice(read.bytes.map_err(Clone::clone)?);
+                            Ok(())
+                        }
+                        None => read_log(version, segment, offset, out),
+                    }
                 };
-                self.reading.value(&wanted, &source)
+                self.reading.value(&wanted, &VersionLog { version, read })
             }
         }
     }
 }
 
-/// A log of which a part was read with others.
-struct ReadTogether<'a> {
-    log: VersionLog<'a>,
-    together: &'a Together,
-    part: Option<usize>,
+/// A run in which a scan begins.
+pub(crate) struct Begun<'v> {
+    pub(crate) run: &'v Run,
+    /// Its place among the version's runs.
+    pub(crate) place: usize,
+    /// The places of its segments that have keys of the range; not empty.
+    pub(crate) pieces: Range<usize>,
 }
 
-impl LogSource for ReadTogether<'_> {
-    type Error = DeviceError;
-
-    fn segment(&self, number: SegmentNumber) -> Option<LogSegment> {
-        self.log.segment(number)
-    }
-
-    fn after(&self, segment: &LogSegment) -> Option<LogSegment> {
-        self.log.after(segment)
-    }
-
-    fn read(&self, segment: &LogSegment, offset: u32, out: &mut [u8]) -> Result<(), DeviceError> {
-        let part = self
-            .part
-            .and_then(|part| self.together.part(part, offset, out.len()));
-        match part.filter(|part| part.segment == segment.number) {
-            Some(part) => {
-                out.copy_from_slice(part.bytes.map_err(Clone::clone)?);
-                Ok(())
-            }
-            None => self.log.read(segment, offset, out),
-        }
-    }
-}
-
-/// Puts the leaves in which a scan of `range` begins into the cache, those that are not there in one
-/// read. What cannot be read is left to the cursors, which will say so.
-pub(crate) fn warm<const DOWN: bool>(version: &Version, range: &KeyRange, reading: &Reading) {
-    let mut together = Together::default();
-    let mut leaves: Vec<(Arc<SegmentReader>, usize)> = Vec::new();
-    let mut bytes = 0;
-    for (_, run) in version.runs() {
-        let pieces = run.overlapping(range);
-        let Some(entry) = (if DOWN { pieces.last() } else { pieces.first() }) else {
-            continue;
+impl<'v> Begun<'v> {
+    /// The segment in which it begins.
+    fn first<const DOWN: bool>(&self) -> &'v LevelEntry {
+        let at = if DOWN {
+            self.pieces.end - 1
+        } else {
+            self.pieces.start
         };
+        &self.run.segments[at]
+    }
+
+    /// About how many pairs the run has: how many of those that a scan takes come from it depends on that.
+    fn weight<const DOWN: bool>(&self) -> u64 {
+        u64::from(self.first::<DOWN>().segment.entries) * self.run.segments.len() as u64
+    }
+}
+
+/// The runs of `version` that have keys of `range`.
+pub(crate) fn begun<'v>(version: &'v Version, range: &KeyRange) -> Vec<Begun<'v>> {
+    let runs = version.runs().enumerate().map(|(place, (_, run))| Begun {
+        run,
+        place,
+        pieces: run.places_overlapping(range),
+    });
+    runs.filter(|begun| !begun.pieces.is_empty()).collect()
+}
+
+/// Puts the leaves in which a scan of `range` begins in `runs` into the cache, and those behind them that it
+/// comes to if `expected` pairs are taken; those that are not there, in one read. What cannot be read is left
+/// to the cursors, which will say so.
+pub(crate) fn warm<const DOWN: bool>(
+    runs: &[Begun<'_>],
+    (range, expected): (&KeyRange, Option<usize>),
+    reading: &Reading,
+) {
+    let mut together = Together::default();
+    let mut wanted: Vec<Leaves> = Vec::new();
+    let of_all: u64 = runs.iter().map(|begun| begun.weight::<DOWN>()).sum();
+    for begun in runs {
+        let share = u128::from(begun.weight::<DOWN>()) * expected.unwrap_or(0) as u128;
+        let share = usize::try_from(share / u128::from(of_all.max(1))).unwrap_or(usize::MAX);
+        let entry = begun.first::<DOWN>();
         let Ok(segment) = reader(entry, reading.region, &reading.cache) else {
             continue;
         };
         let piece = entry.segment.range.intersection(range);
-        let near = if DOWN { piece.to } else { Some(piece.from) };
-        let Some(leaf) = segment.first_leaf::<DOWN>(near.as_deref()) else {
-            continue;
-        };
-        if !reading.cache.has(segment.cache_key(leaf)) {
-            let span = segment.leaf_span(leaf);
-            bytes += span.len() as u64;
-            together.want(&entry.stored, span);
-            leaves.push((segment.into_owned(), leaf));
+        if let Some(leaves) = missing::<DOWN>(&segment, &piece, share, &reading.cache) {
+            let span = segment.leaf_span(leaves.start).start..segment.leaf_span(leaves.end - 1).end;
+            let part = together.want(&entry.stored, span);
+            let segment = segment.into_owned();
+            wanted.push(Leaves {
+                segment,
+                leaves,
+                part,
+            });
         }
     }
-    // Relaxed: nothing is ordered by it.
-    let fetched = &reading.filters.fetched_bytes;
-    fetched.fetch_add(bytes, Ordering::Relaxed);
-    if together.count() < 2 {
+    if wanted.is_empty() {
         return;
     }
     together.read();
-    for (part, (segment, leaf)) in leaves.iter().enumerate() {
-        let span = segment.leaf_span(*leaf);
-        let read = together.part(part, span.start, span.len());
-        if let Some(Ok(bytes)) = read.map(|part| part.bytes)
-            && let Ok(parsed) = segment.parse_leaf(*leaf, bytes)
-        {
-            reading
-                .cache
-                .keep_missed_leaf(segment.cache_key(*leaf), parsed);
+    let bytes: u64 = wanted
+        .iter()
+        .map(|leaves| leaves.keep(&together, &reading.cache))
+        .sum();
+    // Relaxed: nothing is ordered by it.
+    reading
+        .filters
+        .fetched_bytes
+        .fetch_add(bytes, Ordering::Relaxed);
+}
+
+/// The leaves of `segment` in which a scan of `piece` begins that takes `share` pairs of it: those from the
+/// first to the last that are not in `cache`.
+fn missing<const DOWN: bool>(
+    segment: &SegmentReader,
+    piece: &KeyRange,
+    share: usize,
+    cache: &NodeCache,
+) -> Option<Range<usize>> {
+    let near = if DOWN {
+        piece.to.as_deref()
+    } else {
+        Some(&*piece.from)
+    };
+    let first = segment.first_leaf::<DOWN>(near)?;
+    let has = |leaf| cache.has(segment.cache_key(leaf));
+    let per_leaf = (segment.entries() as usize)
+        .div_ceil(segment.leaves())
+        .max(1);
+    // It begins somewhere in the first leaf: in the middle, if nobody looks.
+    let behind = share.saturating_add(per_leaf / 2) / per_leaf;
+    let behind = behind.min(LEAVES_MAX - 1);
+    let leaves = if DOWN {
+        first.saturating_sub(behind)..first + 1
+    } else {
+        first..(first + behind + 1).min(segment.leaves())
+    };
+    let from = leaves.clone().find(|leaf| !has(*leaf))?;
+    let last = leaves.rev().find(|leaf| !has(*leaf))?;
+    Some(from..last + 1)
+}
+
+/// Leaves of a segment that are read together with others.
+struct Leaves {
+    segment: Arc<SegmentReader>,
+    leaves: Range<usize>,
+    /// The part that they are.
+    part: usize,
+}
+
+impl Leaves {
+    /// Puts those into `cache` that were not there. Returns their bytes.
+    fn keep(&self, together: &Together, cache: &NodeCache) -> u64 {
+        let mut kept = 0;
+        for leaf in self.leaves.clone() {
+            let (key, span) = (self.segment.cache_key(leaf), self.segment.leaf_span(leaf));
+            if cache.has(key) {
+                continue;
+            }
+            kept += span.len() as u64;
+            let read = together.part(self.part, span.start, span.len());
+            if let Some(Ok(bytes)) = read.map(|part| part.bytes)
+                && let Ok(parsed) = self.segment.parse_leaf(leaf, bytes)
+            {
+                cache.keep_missed_leaf(key, parsed);
+            }
         }
+        kept
     }
 }

@@ -57,6 +57,8 @@ pub struct Mutants {
     pub drop_expired: bool,
     /// Edits do not tell the region's time.
     pub forget_time: bool,
+    /// A memtable becomes a run without the ranges that it removes.
+    pub drop_ranges: bool,
 }
 
 /// Settings of one region's storage.
@@ -96,8 +98,8 @@ pub struct Settings {
     pub flush_interval: Duration,
     /// How many segment numbers are reserved by one edit.
     pub number_block: u64,
-    /// What the medium log may take on the device, in hundredths of what the levels take, beside as many
-    /// memtables as L1 has runs: beyond, levels are merged earlier. 0: there is no medium log.
+    /// What the medium log may take on the device, in hundredths of what the levels take, beside as much as
+    /// all memtables and the runs of L1: beyond, levels are merged earlier. 0: there is no medium log.
     pub medium_log_percent: u32,
     /// Levels from which on flushes put values into the medium log. With less than 3, none between spares
     /// rewriting them.

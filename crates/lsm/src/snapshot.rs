@@ -2,17 +2,19 @@
 //!
 //! A snapshot is an LSN and a [`ReadView`]: the view keeps memtables and version, and the version
 //! every segment in it, so nothing that the snapshot sees is changed or given away before it is
-//! dropped (I1). Taking one costs two reference counts. It has one moment of the region's time: what has
-//! expired by then is not shown, whenever it is read.
+//! dropped (I1). Taking one costs two reference counts, and a look at the clock. It has one moment of
+//! the region's time: what has expired by then is not shown, whenever it is read.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use argosy_base::{Direction, KeyRange, Lsn, Moment};
+use argosy_base::{Direction, KeyRange, Lsn, Moment, SegmentNumber};
 use argosy_engine::batch::check_key;
-use argosy_engine::{EngineError, Scan, Snapshot};
+use argosy_engine::{EngineError, Scan, Snapshot, Wanted};
 
 use crate::level::stand::DOWN;
+use crate::memtable::Memtable;
 use crate::read::{ReadView, Reading, ScanTime};
 
 /// See the module documentation.
@@ -48,6 +50,46 @@ impl LsmSnapshot {
     }
 }
 
+impl LsmSnapshot {
+    /// The LSN up to which has to be durable, or committed, what reads of it have told so far: its own, or
+    /// that of the record by which a pair that they met has expired.
+    #[must_use]
+    pub fn told(&self) -> Lsn {
+        self.lsn.max(Lsn(self.time.told.load(Ordering::Acquire)))
+    }
+}
+
+/// What snapshots keep that their region has done with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Kept {
+    /// Bytes of memtables.
+    pub memtable_bytes: usize,
+    /// Segments of the device.
+    pub segments: usize,
+}
+
+impl Kept {
+    /// What `snapshots` keep that `now` does not have.
+    pub(crate) fn by(snapshots: &[Arc<LsmSnapshot>], now: &ReadView) -> Self {
+        let mut tables = BTreeMap::new();
+        let mut segments: BTreeSet<SegmentNumber> = BTreeSet::new();
+        for snapshot in snapshots {
+            let gone =
+                |table: &&Arc<Memtable>| !now.memtables.iter().any(|it| Arc::ptr_eq(it, table));
+            for table in snapshot.view.memtables.iter().filter(gone) {
+                tables.insert(Arc::as_ptr(table), table.memory_bytes());
+            }
+            let numbers = snapshot.view.version.table().keys();
+            let gone = numbers.filter(|number| now.version.stored(**number).is_none());
+            segments.extend(gone);
+        }
+        Self {
+            memtable_bytes: tables.values().sum(),
+            segments: segments.len(),
+        }
+    }
+}
+
 impl Snapshot for LsmSnapshot {
     fn lsn(&self) -> Lsn {
         self.lsn
@@ -67,9 +109,15 @@ impl Snapshot for LsmSnapshot {
         }
     }
 
-    fn get_many(&self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>, EngineError> {
+    fn get_some(
+        &self,
+        keys: &[&[u8]],
+        wanted: Wanted,
+    ) -> Result<Vec<Option<Vec<u8>>>, EngineError> {
         keys.iter().try_for_each(|key| check_key(key))?;
-        let found = self.view.get_many(keys, self.lsn, &self.reading)?;
+        let found = self
+            .view
+            .get_some((keys, wanted), self.lsn, &self.reading)?;
         let shown = |(value, _, expiry): (Option<Vec<u8>>, Lsn, Option<Moment>)| {
             value.filter(|_| !expiry.is_some_and(|expiry| self.time.is_past(expiry)))
         };
@@ -80,8 +128,8 @@ impl Snapshot for LsmSnapshot {
         let (view, reading) = (&self.view, &self.reading);
         let at = (self.lsn, &self.time);
         Ok(match direction {
-            Direction::Up => Box::new(view.scan::<false>(range, at, reading)?),
-            Direction::Down => Box::new(view.scan::<DOWN>(range, at, reading)?),
+            Direction::Up => Box::new(view.scan::<false>(range, at, reading)),
+            Direction::Down => Box::new(view.scan::<DOWN>(range, at, reading)),
         })
     }
 }

@@ -30,7 +30,7 @@ const SEGMENTS: u64 = 2048;
 
 type Pairs = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// What a batch did: puts, and deletes without a value.
+/// What a batch did: puts, and deletes without a value, those of a range one by one.
 type Ops = Vec<(Vec<u8>, Option<Vec<u8>>)>;
 
 /// Everything that was written, in order: the first and last LSN of each batch, and what it did. What
@@ -85,6 +85,14 @@ fn write(engine: &Lsm, choices: &mut Choices, history: &mut History) {
         if choices.chance(20) {
             batch.delete(&key).unwrap();
             ops.push((key, None));
+            continue;
+        }
+        if choices.chance(4) {
+            let (first, count) = (choices.below(300), choices.below(40));
+            let name = |number: u64| format!("key{number:03}").into_bytes();
+            let range = KeyRange::new(name(first), Some(name(first + count)));
+            batch.delete_range(&range).unwrap();
+            ops.extend((first..first + count).map(|number| (name(number), None)));
             continue;
         }
         let len = match choices.below(20) {

@@ -7,45 +7,18 @@ mod common;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
-use argosy_base::{Clock, Direction, Instant, KeyRange, Moment};
+use argosy_base::{Clock, Direction, KeyRange, Moment};
+use argosy_device::Crash;
 use argosy_engine::conformance::{Choices, Host};
 use argosy_engine::{
     Change, Changed, Condition, Engine, EngineError, Expiry, Only, Snapshot, WriteBatch,
     WriteOptions, Written,
 };
 use argosy_lsm::{Lsm, Placement, Settings};
+use common::counting::Counting;
+use common::wall::Wall;
 use common::{Machine, random_settings, tiny};
-
-/// A clock on the wall that is set by hand.
-#[derive(Default)]
-struct Wall(AtomicU64);
-
-impl Wall {
-    fn set(&self, moment: u64) {
-        self.0.store(moment, Ordering::Relaxed);
-    }
-
-    fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-}
-
-impl Clock for Wall {
-    fn now(&self) -> Instant {
-        Instant::default()
-    }
-
-    fn thread_cpu(&self) -> Duration {
-        Duration::ZERO
-    }
-
-    fn wall(&self) -> Moment {
-        Moment(self.get())
-    }
-}
 
 fn open(machine: &mut Machine, wall: &Arc<Wall>) -> Lsm {
     let engine = machine.open();
@@ -260,15 +233,127 @@ fn merges_make_room_of_what_has_expired() {
         // Whatever is written next has levels merged.
         for round in 0..6 {
             for key in 0..1000u32 {
-                let key = (key * 3).to_le_bytes();
+                let key = (1 << 20 | key).to_le_bytes();
                 put(&mut machine, &engine, &key, (&[round; 20], Expiry::Never));
             }
             settle(&mut machine, &engine);
         }
+        engine.compact_now();
+        while engine.is_compacting() {
+            machine.step(&engine);
+        }
+        settle(&mut machine, &engine);
         let left = machine.store.as_ref().unwrap().used();
         assert!(left < full, "{fresh} {full} {left}");
+        // Nothing of what has expired is left, and nothing was written over it.
+        let levels = engine.stats().levels;
+        let entries: u64 = levels.iter().map(|level| level.entries).sum();
+        assert_eq!(entries, 1000);
         assert_eq!(scan(&*engine.snapshot()).len(), 1000);
     }
+}
+
+/// Whoever looks at a pair that expires, and finds that it has, has to look again: it may have been renewed
+/// before the time went on.
+#[test]
+fn a_pair_that_is_renewed_while_it_is_read_is_there() {
+    let wall = Arc::new(Wall::default());
+    let mut machine = Machine::new(tiny(), 256, 3);
+    let engine = open(&mut machine, &wall);
+    wall.set(50);
+    put(
+        &mut machine,
+        &engine,
+        b"k",
+        (b"old", Expiry::At(Moment(100))),
+    );
+    settle(&mut machine, &engine);
+    engine.close().unwrap();
+    machine.end(engine, Crash::Kill);
+    for many in [false, true] {
+        let settings = Settings {
+            cache_bytes: 0,
+            ..machine.settings.clone()
+        };
+        let (device, engine) = Counting::open(&mut machine, &settings);
+        let engine = Arc::new(engine);
+        engine.set_clock(Arc::clone(&wall) as Arc<dyn Clock>);
+        wall.set(99);
+        let (renewing, clock) = (Arc::clone(&engine), Arc::clone(&wall));
+        device.on_read(move || {
+            let mut batch = WriteBatch::new();
+            batch
+                .put_until(b"k", b"new", Expiry::At(Moment(900)))
+                .unwrap();
+            renewing.write(&batch, WriteOptions::default()).unwrap();
+            clock.set(101);
+        });
+        let found = match many {
+            false => engine.get(b"k").unwrap(),
+            true => engine.get_many(&[b"k"]).unwrap().remove(0),
+        };
+        assert_eq!(
+            found.value.as_deref(),
+            Some(&b"new"[..]),
+            "together: {many}"
+        );
+        drop((device, engine));
+        machine.windows = machine.windows.restart();
+        machine.store = None;
+    }
+}
+
+/// Each operation of a batch sees what those before it left, moments and all.
+#[test]
+fn what_is_kept_in_a_batch_is_what_the_batch_left() {
+    let wall = Arc::new(Wall::default());
+    let mut machine = Machine::new(tiny(), 256, 4);
+    let engine = open(&mut machine, &wall);
+    wall.set(10);
+    put(&mut machine, &engine, b"b", (b"1", Expiry::At(Moment(100))));
+    let mut batch = WriteBatch::new();
+    batch.put_until(b"a", b"1", Expiry::At(Moment(50))).unwrap();
+    batch.put_until(b"a", b"2", Expiry::Keep).unwrap();
+    batch.delete(b"b").unwrap();
+    batch.put_until(b"b", b"2", Expiry::Keep).unwrap();
+    batch.put_until(b"c", b"1", Expiry::At(Moment(5))).unwrap();
+    batch.put_until(b"c", b"2", Expiry::Keep).unwrap();
+    let options = WriteOptions {
+        return_previous: true,
+        ..WriteOptions::default()
+    };
+    let written = write(&mut machine, &engine, &batch, options);
+    assert_eq!(written.existed, [false, true, true, false, false, false]);
+    let expiry = |key: &[u8]| engine.get(key).unwrap().expiry;
+    assert_eq!(expiry(b"a"), Some(Moment(50)));
+    assert_eq!((expiry(b"b"), expiry(b"c")), (None, None));
+    assert_eq!(get(&engine, b"c").as_deref(), Some(&b"2"[..]));
+}
+
+/// Who only reads writes nothing but the time, and that only where it makes a difference.
+#[test]
+fn a_snapshot_writes_the_time_where_something_has_expired() {
+    let wall = Arc::new(Wall::default());
+    let mut machine = Machine::new(tiny(), 256, 5);
+    let engine = Arc::new(open(&mut machine, &wall));
+    wall.set(10);
+    put(&mut machine, &engine, b"k", (b"v", Expiry::At(Moment(100))));
+    put(&mut machine, &engine, b"l", (b"v", Expiry::At(Moment(200))));
+    let last = engine.last_lsn();
+    for moment in 20..90 {
+        wall.set(moment);
+        let snapshot = engine.snapshot_now();
+        assert_eq!(scan(&snapshot).len(), 2);
+        assert_eq!((snapshot.told(), engine.last_lsn()), (last, last));
+    }
+    let before = engine.snapshot_now();
+    wall.set(150);
+    let snapshot = engine.snapshot_now();
+    assert_eq!(scan(&snapshot).len(), 1);
+    assert_eq!(snapshot.get(b"k").unwrap(), None);
+    assert_eq!(engine.last_lsn(), last.next(), "once");
+    assert_eq!(snapshot.told(), last.next());
+    assert_eq!(scan(&before).len(), 2, "it has one moment");
 }
 
 /// What a key is bound to, and until when.

@@ -4,12 +4,15 @@
 
 mod common;
 
+use std::sync::Arc;
+
 use argosy_base::{Direction, KeyRange};
 use argosy_device::{Crash, OpKind};
 use argosy_engine::conformance::Host;
 use argosy_engine::{Engine, WriteBatch, WriteOptions};
-use argosy_lsm::Lsm;
 use argosy_lsm::db::ingest::IngestError;
+use argosy_lsm::{Lsm, Settings};
+use common::counting::Counting;
 use common::{Machine, tiny};
 
 const PAIRS: u32 = 3000;
@@ -36,6 +39,38 @@ fn count(engine: &Lsm) -> u32 {
         }
     }
     count
+}
+
+/// A write that has looked what its keys are bound to sees pairs that are ingested before it is written.
+#[test]
+fn a_write_under_way_sees_what_is_ingested() {
+    let mut machine = Machine::new(tiny(), 256, 9);
+    let engine = machine.open();
+    let mut batch = WriteBatch::new();
+    batch.put(b"z", b"there before").unwrap();
+    engine.write(&batch, WriteOptions::default()).unwrap();
+    machine.settle(&engine);
+    engine.close().unwrap();
+    machine.end(engine, Crash::Kill);
+    let settings = Settings {
+        cache_bytes: 0,
+        ..machine.settings.clone()
+    };
+    let (device, engine) = Counting::open(&mut machine, &settings);
+    let engine = Arc::new(engine);
+    let ingesting = Arc::clone(&engine);
+    // It happens while the second key is looked up, after the first one.
+    device.on_read(move || assert_eq!(ingest(&ingesting).unwrap(), u64::from(PAIRS)));
+    let mut batch = WriteBatch::new();
+    batch.put(&key(7), b"7").unwrap();
+    batch.put(b"z", b"z").unwrap();
+    let options = WriteOptions {
+        return_previous: true,
+        ..WriteOptions::default()
+    };
+    let written = engine.write(&batch, options).unwrap();
+    assert_eq!(written.previous[0], Some(7u32.to_le_bytes().repeat(20)));
+    assert_eq!(written.existed, [true, true]);
 }
 
 #[test]

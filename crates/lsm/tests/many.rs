@@ -5,59 +5,14 @@
 mod common;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use argosy_base::DeviceSegment;
-use argosy_device::io::Read;
-use argosy_device::{Counters, Device, DeviceError, Io, MemoryDevice, Store, StoreSettings};
-use argosy_device::{Crash, Ticket, Waker};
+use argosy_base::{Direction, KeyRange};
+use argosy_device::{Crash, Device};
 use argosy_engine::conformance::{Choices, Host};
-use argosy_engine::{Engine, WriteBatch, WriteOptions};
+use argosy_engine::{Engine, Wanted, WriteBatch, WriteOptions};
 use argosy_lsm::{Lsm, Settings};
-use common::{Machine, REGION, random_settings, tiny};
-
-/// A device that counts what is asked of it.
-struct Counted {
-    inner: Arc<MemoryDevice>,
-    reads: AtomicU64,
-    together: AtomicU64,
-}
-
-impl Device for Counted {
-    fn len(&self) -> u64 {
-        self.inner.len()
-    }
-
-    fn read(&self, at: u64, buffer: &mut [u8]) -> Result<(), DeviceError> {
-        self.reads.fetch_add(1, Ordering::Relaxed);
-        self.inner.read(at, buffer)
-    }
-
-    fn read_together(&self, reads: &mut [Read<'_>]) {
-        self.together.fetch_add(1, Ordering::Relaxed);
-        self.inner.read_together(reads);
-    }
-
-    fn submit(&self, io: Io) -> Ticket {
-        self.inner.submit(io)
-    }
-
-    fn wait(&self, ticket: &Ticket) -> Result<(), DeviceError> {
-        self.inner.wait(ticket)
-    }
-
-    fn discard(&self, segment: DeviceSegment) {
-        self.inner.discard(segment);
-    }
-
-    fn set_waker(&self, waker: Waker) {
-        self.inner.set_waker(waker);
-    }
-
-    fn counters(&self) -> Counters {
-        self.inner.counters()
-    }
-}
+use common::counting::Counting;
+use common::{Machine, random_settings, tiny};
 
 fn write(machine: &mut Machine, engine: &Lsm, key: &[u8], value: &[u8]) {
     let mut batch = WriteBatch::new();
@@ -72,39 +27,25 @@ fn key(number: u64) -> Vec<u8> {
 }
 
 /// An engine with `pairs` pairs in its levels and logs, opened again on a device that counts.
-fn loaded(settings: Settings, pairs: u64, value_len: usize) -> (Machine, Arc<Counted>, Lsm) {
+fn loaded(settings: Settings, pairs: u64, value_len: usize) -> (Machine, Arc<Counting>, Lsm) {
     let mut machine = Machine::new(settings, 512, 1);
     let engine = machine.open();
     for number in 0..pairs {
         let value = number.to_le_bytes().repeat(value_len / 8 + 1);
         write(&mut machine, &engine, &key(number), &value);
     }
-    while !engine.freeze_now() {
-        machine.step(&engine);
-    }
-    while engine.background_pending() > 0 {
-        machine.step(&engine);
-    }
+    machine.settle(&engine);
     engine.close().unwrap();
     machine.end(engine, Crash::Kill);
-    let counted = Arc::new(Counted {
-        inner: machine.device.clone(),
-        reads: AtomicU64::new(0),
-        together: AtomicU64::new(0),
-    });
-    let store = Store::open(counted.clone(), &StoreSettings::default()).unwrap();
-    let engine = Lsm::open(&store, REGION, &machine.windows, &machine.settings, None).unwrap();
-    machine.store = Some(store);
+    let settings = machine.settings.clone();
+    let (counted, engine) = Counting::open(&mut machine, &settings);
     (machine, counted, engine)
 }
 
 /// Gets `count` keys together. Returns the requests to the device, and the reads among them that were
 /// asked for one by one.
-fn get(counted: &Counted, engine: &Lsm, from: u64, count: u64, value_len: usize) -> (u64, u64) {
-    let before = (
-        counted.together.load(Ordering::Relaxed),
-        counted.reads.load(Ordering::Relaxed),
-    );
+fn get(counted: &Counting, engine: &Lsm, from: u64, count: u64, value_len: usize) -> (u64, u64) {
+    let before = (counted.together(), counted.alone());
     let keys: Vec<_> = (from..from + count).map(key).collect();
     let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
     let found = engine.get_many(&keys).unwrap();
@@ -112,10 +53,7 @@ fn get(counted: &Counted, engine: &Lsm, from: u64, count: u64, value_len: usize)
         let expected = number.to_le_bytes().repeat(value_len / 8 + 1);
         assert_eq!(found.value, Some(expected), "{number}");
     }
-    (
-        counted.together.load(Ordering::Relaxed) - before.0,
-        counted.reads.load(Ordering::Relaxed) - before.1,
-    )
+    (counted.together() - before.0, counted.alone() - before.1)
 }
 
 #[test]
@@ -154,6 +92,74 @@ fn values_in_the_log_are_read_by_another_request() {
         requests <= 2 + engine.stats().filter_misled - misled,
         "{requests}"
     );
+}
+
+#[test]
+fn what_is_told_is_bounded_and_so_is_what_is_read_for_it() {
+    let settings = Settings {
+        cache_bytes: 1 << 20,
+        ..tiny()
+    };
+    let (_machine, counted, engine) = loaded(settings, 3000, 2000);
+    get(&counted, &engine, 0, 500, 2000);
+    let keys: Vec<_> = (1500..1564).map(key).collect();
+    let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
+    // Opens the segments, and brings in the leaves.
+    engine.get_some(&keys, Wanted::Presence).unwrap();
+    let before = counted.counters().read_bytes;
+    let found = engine.get_some(&keys, Wanted::Values(9000)).unwrap();
+    let values = found
+        .iter()
+        .map(|found| found.value.as_ref().unwrap().len());
+    assert_eq!(found.len(), 5, "the fifth goes over it");
+    assert_eq!(values.sum::<usize>(), 5 * 2008);
+    let read = counted.counters().read_bytes - before;
+    assert!(read <= 5 * 8192, "{read} bytes for five values");
+    let found = engine.get_some(&keys, Wanted::Values(0)).unwrap();
+    assert_eq!(found.len(), 1, "one in any case");
+}
+
+#[test]
+fn whether_keys_are_bound_is_told_without_their_values() {
+    let settings = Settings {
+        cache_bytes: 4 << 20,
+        ..tiny()
+    };
+    let (_machine, counted, engine) = loaded(settings, 3000, 2000);
+    let scan = |keys_only: bool| {
+        let snapshot = engine.snapshot();
+        let mut scan = snapshot.scan(&KeyRange::all(), Direction::Up).unwrap();
+        if keys_only {
+            scan.leave_values_out();
+        }
+        let mut pairs = Vec::new();
+        while let Some(pair) = scan.next().unwrap() {
+            pairs.push(pair);
+        }
+        pairs
+    };
+    // What leaves and segments there are comes into memory.
+    scan(true);
+    let reads = || counted.counters().read_bytes;
+    let keys: Vec<_> = (0..64).map(key).chain([b"none".to_vec()]).collect();
+    let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
+    engine.get_some(&keys, Wanted::Presence).unwrap();
+    let before = reads();
+    let found = engine.get_some(&keys, Wanted::Presence).unwrap();
+    for (key, found) in keys.iter().zip(found) {
+        assert_eq!(found.value, (*key != b"none").then(Vec::new));
+        let outline = engine.outline(key).unwrap();
+        assert_eq!(outline.len, (*key != b"none").then_some(2008));
+        assert_eq!(engine.outline_in_memory(key).unwrap(), Some(outline));
+    }
+    assert_eq!(reads(), before, "no value was read");
+    let keys = scan(true);
+    assert!(keys.len() == 3000 && keys.iter().all(|(_, value)| value.is_empty()));
+    let leaves = reads() - before;
+    assert!(leaves < 3000 * 60, "{leaves} bytes for the keys");
+    let pairs = scan(false);
+    assert!(pairs.iter().all(|(_, value)| value.len() == 2008));
+    assert!(reads() - before - leaves > 20 * leaves);
 }
 
 /// Whatever the settings, and while everything moves: as one by one.

@@ -262,7 +262,7 @@ fn a_snapshot_keeps_its_values() {
         }
         let (snapshot, then) = (engine.snapshot(), model.clone());
         let before = engine.stats();
-        for _ in 0..6000 {
+        for _ in 0..9000 {
             write(&mut machine, &engine, &mut choices, &mut model);
         }
         let freed = engine.stats().medium_freed - before.medium_freed;

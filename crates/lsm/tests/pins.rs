@@ -7,12 +7,13 @@ mod common;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use argosy_base::{Direction, KeyRange};
+use argosy_base::{Clock, Direction, KeyRange, Moment};
 use argosy_device::{Crash, Device, OpKind, Store, StoreSettings};
 use argosy_engine::conformance::Host;
-use argosy_engine::{Engine, Snapshot, WriteBatch, WriteOptions};
+use argosy_engine::{Engine, Expiry, Snapshot, WriteBatch, WriteOptions};
 use argosy_lsm::pins::{NAME_BYTES_MAX, PinError, Pins};
 use argosy_lsm::{Lsm, Version};
+use common::wall::Wall;
 use common::{Machine, REGION, tiny};
 
 type Map = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -79,7 +80,7 @@ fn a_pin_stays_as_it_was_and_frees_its_space_when_it_goes() {
     write(&mut machine, &engine, &mut map, 1500);
     let version = settled(&mut machine, &engine);
     let used = machine.store.as_ref().unwrap().used();
-    pins.add("first", &version).unwrap();
+    pins.add("first", &version, Moment(0)).unwrap();
     drop(version);
     // A manifest, and nothing else.
     assert_eq!(machine.store.as_ref().unwrap().used(), used + 1);
@@ -112,17 +113,52 @@ fn a_pin_stays_as_it_was_and_frees_its_space_when_it_goes() {
     assert!(shown(&*engine.snapshot()) == map);
 }
 
+/// What was told to be gone does not come back with a pin, although the levels that it keeps have it.
+#[test]
+fn a_pin_does_not_bring_back_what_has_expired() {
+    let wall = Arc::new(Wall::default());
+    let mut machine = Machine::new(tiny(), 256, 8);
+    let (pins, engine) = open(&mut machine);
+    engine.set_clock(Arc::clone(&wall) as Arc<dyn Clock>);
+    wall.set(10);
+    let mut batch = WriteBatch::new();
+    batch
+        .put_until(b"k", b"v", Expiry::At(Moment(100)))
+        .unwrap();
+    engine.write(&batch, WriteOptions::default()).unwrap();
+    drop(settled(&mut machine, &engine));
+    wall.set(150);
+    assert_eq!(engine.get(b"k").unwrap().value, None);
+    let version = settled(&mut machine, &engine);
+    pins.add("p", &version, engine.committed_time()).unwrap();
+    assert!(pinned(&pins, &engine, "p").is_empty());
+    engine.close().unwrap();
+    drop(pins);
+    machine.end(engine, Crash::Kill);
+    let (pins, engine) = open(&mut machine);
+    assert!(pinned(&pins, &engine, "p").is_empty());
+}
+
 #[test]
 fn names_are_taken_once() {
     let mut machine = Machine::new(tiny(), 256, 6);
     let (pins, engine) = open(&mut machine);
     let version = settled(&mut machine, &engine);
-    pins.add("b", &version).unwrap();
-    pins.add("a", &version).unwrap();
-    assert!(matches!(pins.add("a", &version), Err(PinError::Exists(_))));
-    assert!(matches!(pins.add("", &version), Err(PinError::Name(0))));
+    pins.add("b", &version, Moment(0)).unwrap();
+    pins.add("a", &version, Moment(0)).unwrap();
+    assert!(matches!(
+        pins.add("a", &version, Moment(0)),
+        Err(PinError::Exists(_))
+    ));
+    assert!(matches!(
+        pins.add("", &version, Moment(0)),
+        Err(PinError::Name(0))
+    ));
     let long = "x".repeat(NAME_BYTES_MAX + 1);
-    assert!(matches!(pins.add(&long, &version), Err(PinError::Name(_))));
+    assert!(matches!(
+        pins.add(&long, &version, Moment(0)),
+        Err(PinError::Name(_))
+    ));
     assert!(matches!(pins.remove("c"), Err(PinError::Unknown(_))));
     let names = |pins: &Pins| -> Vec<_> {
         let pins = pins.list();
@@ -130,7 +166,7 @@ fn names_are_taken_once() {
     };
     assert_eq!(names(&pins), ["a", "b"]);
     pins.remove("b").unwrap();
-    pins.add("c", &version).unwrap();
+    pins.add("c", &version, Moment(0)).unwrap();
     assert_eq!(names(&pins), ["a", "c"]);
 }
 
@@ -154,12 +190,12 @@ fn crash_at(seed: u64, (op, count): (OpKind, u64), crash: Crash, removes: bool) 
     let version = settled(&mut machine, &engine);
     rest(&mut machine, &engine);
     if removes {
-        pins.add("p", &version).unwrap();
+        pins.add("p", &version, Moment(0)).unwrap();
     }
     machine.device.fail_after(op, count);
     let done = match removes {
         true => pins.remove("p").is_ok(),
-        false => pins.add("p", &version).is_ok(),
+        false => pins.add("p", &version, Moment(0)).is_ok(),
     };
     drop((version, pins));
     machine.end(engine, crash);

@@ -1,8 +1,9 @@
 //! RocksDB through our interface: what is written is read, and what is counted is there.
 
-use std::path::PathBuf;
+mod common;
 
 use argosy_peers::rocksdb::{LogBytes, PeerError, RocksDb, Settings};
+use common::{Dir, owned};
 
 const SETTINGS: Settings = Settings {
     write_buffer_bytes: 64 << 10,
@@ -11,28 +12,6 @@ const SETTINGS: Settings = Settings {
     background_jobs: 2,
     bloom_bits: 10,
 };
-
-/// A directory that goes away with the test.
-struct Dir(PathBuf);
-
-impl Dir {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("argosy-peers-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&path);
-        std::fs::create_dir_all(&path).expect("a directory for the test");
-        Self(path)
-    }
-}
-
-impl Drop for Dir {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
-fn owned(found: Option<&[u8]>) -> Option<Vec<u8>> {
-    found.map(<[u8]>::to_vec)
-}
 
 #[test]
 fn what_is_written_is_read_also_after_closing() {

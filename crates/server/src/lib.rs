@@ -15,6 +15,7 @@
 
 pub mod activity;
 pub mod admin;
+mod key_list;
 mod mailbox;
 pub mod meter;
 pub mod native;

@@ -73,6 +73,8 @@ impl From<&ServiceError> for Outcome {
 pub enum Op {
     /// One key.
     Get,
+    /// Several keys.
+    GetMany,
     /// A batch.
     Write,
     /// A page of a range.
@@ -83,13 +85,20 @@ pub enum Op {
 
 impl Op {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Get, Self::Write, Self::Scan, Self::Count];
+    pub const ALL: [Self; 5] = [
+        Self::Get,
+        Self::GetMany,
+        Self::Write,
+        Self::Scan,
+        Self::Count,
+    ];
 
     /// The name in metrics.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Get => "get",
+            Self::GetMany => "get_many",
             Self::Write => "write",
             Self::Scan => "scan",
             Self::Count => "count",
@@ -101,9 +110,10 @@ impl Op {
     pub const fn of(request: &Request<'_>) -> Self {
         match request {
             Request::Get { .. } | Request::Expiry { .. } => Self::Get,
+            Request::GetMany { .. } => Self::GetMany,
             Request::Write { .. } => Self::Write,
             Request::Scan { .. } => Self::Scan,
-            Request::Count => Self::Count,
+            Request::Count | Request::Snapshot { .. } => Self::Count,
         }
     }
 }

@@ -53,6 +53,8 @@ pub struct ServerOptions {
     pub device_bytes: u64,
     /// A random number that names a device that is made.
     pub device_id: u128,
+    /// A random number that no server was started with before.
+    pub random: u128,
     /// The directory, on tmpfs, under which all servers of this host keep their shared memory.
     pub shared_memory: PathBuf,
     /// Segments that are kept for manifests and for compactions that free space.
@@ -172,15 +174,7 @@ impl Server {
             waker,
         };
         let memory_limit = options.node.memory.limit();
-        let native = native::Settings {
-            server: options.id,
-            incarnation,
-            spin: options.native_spin,
-            workers: options.native_workers,
-            tasks_max: options.native_queue,
-            memory_bytes_max: options.node.memory.native,
-            ..native::Settings::default()
-        };
+        let native = native_settings(&options, incarnation);
         let node = Node::open(options.id, options.node, world, options.map)
             .map_err(|error| no_room(error, shared_memory.clone()))?;
         let mut threads = Threading {
@@ -195,6 +189,7 @@ impl Server {
         let settings = RespSettings {
             server: options.id,
             incarnation,
+            random: options.random,
             ..RespSettings::within(memory_limit, options.resp_threads.get())
         };
         let resp = (options.resp, options.resp_threads);
@@ -411,6 +406,19 @@ fn start_resp(
             source,
         }
     })
+}
+
+/// What native clients are served by.
+fn native_settings(options: &ServerOptions, incarnation: Incarnation) -> native::Settings {
+    native::Settings {
+        server: options.id,
+        incarnation,
+        spin: options.native_spin,
+        workers: options.native_workers,
+        tasks_max: options.native_queue,
+        memory_bytes_max: options.node.memory.native,
+        ..native::Settings::default()
+    }
 }
 
 /// Serves native clients on so many threads, if any.

@@ -7,9 +7,12 @@
 //! end calls once for all the requests that it has read in one round.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use argosy_base::{Direction, KeyRange, Moment, Outcome};
-use argosy_engine::{Changed, WriteBatch, WriteOptions};
+use argosy_engine::{Changed, Wanted, WriteBatch, WriteOptions};
+
+pub use crate::key_list::KeyList;
 
 /// One request. Borrows from the caller, so that an answer at once copies nothing.
 #[derive(Clone, Copy, Debug)]
@@ -19,7 +22,24 @@ pub enum Request<'a> {
         /// The key; the service checks its length.
         key: &'a [u8],
     },
-    /// When what `key` is bound to expires.
+    /// What several keys are bound to: of the first of them, at least of one. Those of one region are
+    /// looked up together, as of one moment.
+    GetMany {
+        /// The keys, at least one; the service checks their lengths.
+        keys: &'a KeyList,
+        /// How much of it.
+        wanted: Wanted,
+        /// As of which snapshot; `None`: now.
+        at: Option<SnapshotId>,
+    },
+    /// Open a snapshot of all regions, under a number of the service's choice, or renew or close one.
+    Snapshot {
+        /// Which; `None` to open one.
+        id: Option<SnapshotId>,
+        /// What is to become of it.
+        lease: Lease,
+    },
+    /// When what `key` is bound to expires, and how long it is. The value is not read where it lies apart.
     Expiry {
         /// The key; the service checks its length.
         key: &'a [u8],
@@ -53,6 +73,45 @@ pub struct Paging {
     pub bytes_max: usize,
     /// Leave the values out: they are returned empty.
     pub keys_only: bool,
+    /// As of which snapshot; `None`: now.
+    pub at: Option<SnapshotId>,
+}
+
+/// The number of a snapshot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SnapshotId(pub u64);
+
+impl std::fmt::Display for SnapshotId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+impl SnapshotId {
+    /// The snapshot that is displayed as `text`.
+    #[must_use]
+    pub fn parse(text: &[u8]) -> Option<Self> {
+        let text = std::str::from_utf8(text).ok()?;
+        let digits = text.len() == 16 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let number = u64::from_str_radix(text, 16).ok();
+        number.filter(|_| digits).map(Self)
+    }
+}
+
+/// What is to become of a snapshot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lease {
+    /// It is opened, for so long.
+    Open(Duration),
+    /// It stays open for so long from now on.
+    Renew(Duration),
+    /// It ends.
+    Close,
+}
+
+impl Lease {
+    /// The longest lease.
+    pub const LONGEST: Duration = Duration::from_secs(3600);
 }
 
 /// The answer to one request.
@@ -60,10 +119,15 @@ pub struct Paging {
 pub enum Response {
     /// To [`Request::Get`]: the value, or `None` where the key is not bound.
     Value(Option<Vec<u8>>),
+    /// To [`Request::GetMany`]: of the first of the keys, in their order, at least of one. Whoever wants
+    /// more asks again for the others.
+    Values(Vec<Option<Vec<u8>>>),
+    /// To [`Request::Snapshot`]: which; `None` where it was not open, in every region.
+    Snapshot(Option<SnapshotId>),
     /// To [`Request::Expiry`].
     Expiry {
-        /// Whether the key is bound.
-        bound: bool,
+        /// Bytes of the value, or `None` where the key is not bound.
+        len: Option<u64>,
         /// When that expires, if it does.
         at: Option<Moment>,
         /// The region's time.
@@ -103,6 +167,9 @@ impl Response {
         const VALUE_BYTES: usize = size_of::<Option<Vec<u8>>>();
         match self {
             Self::Value(value) => value.as_ref().map_or(0, Vec::len),
+            Self::Values(values) => {
+                values.len() * VALUE_BYTES + values.iter().flatten().map(Vec::len).sum::<usize>()
+            }
             Self::Written {
                 existed,
                 previous,
@@ -121,7 +188,7 @@ impl Response {
                 let next = next.as_ref().map_or(0, Vec::len);
                 pairs.len() * PAIR_BYTES + both.sum::<usize>() + next
             }
-            Self::Count(_) | Self::Expiry { .. } => 0,
+            Self::Count(_) | Self::Expiry { .. } | Self::Snapshot(_) => 0,
             Self::Failed(error) => error.what().len(),
         }
     }
@@ -160,6 +227,14 @@ pub enum ServiceError {
 }
 
 impl ServiceError {
+    /// The parts of a long value have been swept before its head was written.
+    pub(crate) fn too_slow() -> Self {
+        Self::Unavailable {
+            what: "the value took too long to be written: write it again".to_owned(),
+            outcome: Outcome::NotApplied,
+        }
+    }
+
     /// What is wrong, in words.
     #[must_use]
     pub fn what(&self) -> &str {

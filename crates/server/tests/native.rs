@@ -10,7 +10,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use argosy_base::{Clock, Epoch, Instant, KeyRange, Outcome, RegionId, ServerId, info};
-use argosy_client::native::{Answer, Ask, Client, Options};
+use argosy_client::native::{Answer, Ask, Change, Client, Condition, Options, Terms, Told, Until};
 use argosy_client::{ClientError, Only, Span};
 use argosy_coordinator::{ClusterId, ClusterMap, Region, Replication, Server};
 use argosy_server::native::{Front, Listener, Place, Routes, Settings, Start};
@@ -234,6 +234,18 @@ fn the_longest_key_value_and_batch_fit() {
     assert_eq!(error.outcome(), Outcome::NotApplied);
     let error = client.put(b"k", &vec![0; (1 << 20) + 1]).unwrap_err();
     assert!(error.to_string().contains("max_value_bytes"), "{error}");
+}
+
+#[test]
+fn keys_that_no_user_has_are_refused_among_many() {
+    let dir = Dir::new();
+    let servers = both(&dir);
+    let client = client_of(&servers[0]);
+    client.put(b"argo", b"sails").unwrap();
+    let error = client.multi_get(&[&b"argo"[..], &[0xff; 12]]).unwrap_err();
+    assert!(matches!(error, ClientError::Invalid { .. }), "{error}");
+    assert!(error.to_string().contains("reserved"), "{error}");
+    assert_eq!(client.get(b"argo").unwrap().unwrap(), b"sails");
 }
 
 #[test]
@@ -626,6 +638,7 @@ impl Gated {
 fn is_cold(request: &Request<'_>) -> bool {
     match request {
         Request::Get { key } => key.starts_with(b"c"),
+        Request::GetMany { keys, .. } => keys.iter().any(|key| key.starts_with(b"c")),
         Request::Scan { .. } => true,
         _ => false,
     }
@@ -741,7 +754,8 @@ fn requests_about_many_keys_are_with_all_servers_at_the_same_time() {
         writer.join().unwrap().unwrap();
         let reader = std::thread::Builder::new();
         let reader = reader.spawn_scoped(scope, || client.multi_get(&keys));
-        until(|| held() == [300, 300]);
+        // 300 keys for each are three requests.
+        until(|| held() == [3, 3]);
         let reader = reader.unwrap();
         while !reader.is_finished() {
             release();
@@ -850,4 +864,51 @@ fn large_values(client: &Client, id: u8) -> usize {
         }
     }
     done
+}
+
+#[test]
+fn writes_on_terms_and_changes_are_decided_by_the_server() {
+    let dir = Dir::new();
+    let servers = both(&dir);
+    let client = client_of(&servers[0]);
+    let on = |only, previous| Terms {
+        only,
+        previous,
+        until: Until::Never,
+    };
+    let write = |value: Option<&[u8]>, terms| {
+        let written = client.write_on(b"zeus", value, terms).unwrap();
+        (written.applied, written.previous)
+    };
+    assert_eq!(write(Some(b"1"), on(Condition::Absent, true)), (true, None));
+    let equals = on(Condition::Equals(b"2"), false);
+    assert_eq!(write(Some(b"3"), equals), (false, None));
+    let equals = on(Condition::Equals(b"1"), true);
+    assert_eq!(write(Some(b"41"), equals), (true, Some(b"1".to_vec())));
+    let change = |change| client.change(b"zeus", change).unwrap();
+    assert_eq!(change(Change::Add(1)), Told::Number(42));
+    assert_eq!(change(Change::AddFloat(0.5)), Told::Value(b"42.5".to_vec()));
+    assert_eq!(change(Change::Append(b"00")), Told::Number(6));
+    assert_eq!(change(Change::Overwrite(0, b"x")), Told::Number(6));
+    let refused = client.change(b"zeus", Change::Add(1)).unwrap_err();
+    assert_eq!(refused.outcome(), Outcome::NotApplied);
+    assert_eq!(client.get(b"zeus").unwrap(), Some(b"x2.500".to_vec()));
+
+    let outline = client.outline(b"zeus").unwrap().unwrap();
+    assert_eq!((outline.len, outline.expires), (6, None));
+    let late = outline.now + 5000;
+    assert_eq!(change(Change::Expire(Until::At(late))), Told::Number(1));
+    let outline = client.outline(b"zeus").unwrap().unwrap();
+    assert_eq!(outline.expires, Some(late));
+    let found = client.get_and_expire(b"zeus", Until::Never).unwrap();
+    assert_eq!(found, Some(b"x2.500".to_vec()));
+    assert_eq!(client.outline(b"zeus").unwrap().unwrap().expires, None);
+    let removed = write(None, on(Condition::Present, true));
+    assert_eq!(removed, (true, Some(b"x2.500".to_vec())));
+    assert_eq!(client.outline(b"zeus").unwrap(), None);
+    // The longest value comes back whole.
+    let long = vec![7; 1 << 20];
+    client.put(b"argo", &long).unwrap();
+    let found = client.get_and_expire(b"argo", Until::At(late)).unwrap();
+    assert!(found == Some(long));
 }

@@ -57,6 +57,17 @@ impl Ask {
     #[must_use]
     pub fn batch(objects: &Objects, op: u32, (targets, expiry): (&[Target], Expiry)) -> WriteBatch {
         let mut batch = WriteBatch::new();
+        Self::add_to(&mut batch, objects, op, (targets, expiry));
+        batch
+    }
+
+    /// Adds the operations of a write to `batch`.
+    pub(crate) fn add_to(
+        batch: &mut WriteBatch,
+        objects: &Objects,
+        op: u32,
+        (targets, expiry): (&[Target], Expiry),
+    ) {
         for target in targets {
             for (at, key) in objects.get(target.object).keys.iter().enumerate() {
                 let added = match target.to {
@@ -70,7 +81,6 @@ impl Ask {
                 added.expect("a batch of the load is within the limits");
             }
         }
-        batch
     }
 }
 
@@ -286,6 +296,7 @@ impl Chooser {
             pairs_max: self.random.between(1, 60),
             bytes_max: self.random.between(100, PAGE_BYTES_MAX),
             keys_only: self.random.chance(20),
+            at: None,
         };
         Ask::Scan { range, paging }
     }

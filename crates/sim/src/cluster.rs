@@ -137,6 +137,8 @@ impl Cluster {
                 ..MemoryParts::default()
             },
             deadline: plan.deadline,
+            scrub: plan.scrub,
+            sweep: plan.sweep,
             mutants: mutants.replication,
         };
         let clock = Arc::<SimClock>::default();

@@ -8,7 +8,7 @@ use argosy_lsm::Settings;
 use argosy_lsm::settings::Compaction;
 
 /// What must have happened at least once in a run of many seeds.
-pub const NEEDED: [&str; 61] = [
+pub const NEEDED: [&str; 63] = [
     "operations",
     "forwarded operations",
     "conditions that failed",
@@ -19,6 +19,7 @@ pub const NEEDED: [&str; 61] = [
     "pairs that have expired",
     "clocks set back",
     "values in chunks",
+    "ranges removed",
     "groups",
     "scan pages",
     "scan pages downwards",
@@ -61,6 +62,7 @@ pub const NEEDED: [&str; 61] = [
     "bytes caught up",
     "adoptions",
     "segments compared",
+    "segments scrubbed",
     "medium segments compared",
     "pointers rewritten",
     "writes refused for space",

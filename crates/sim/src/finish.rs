@@ -185,7 +185,20 @@ impl Run {
         for id in ids {
             self.compare_members(id)?;
         }
-        (0..SERVERS).try_for_each(|server| self.find_leaks(server))
+        (0..SERVERS).try_for_each(|server| self.find_leaks(server))?;
+        (0..SERVERS).try_for_each(|server| self.look_at_scrubs(server))
+    }
+
+    /// What was read in passing while everything changed was what had been written.
+    fn look_at_scrubs(&mut self, server: usize) -> Result<(), Wrong> {
+        let up = self.cluster.up(server).ok_or("a server is down")?;
+        let scrub = up.node.scrub_status();
+        if let Some(damage) = scrub.damages.first() {
+            return Err(format!("server {server} is said to be damaged: {damage}"));
+        }
+        let coverage = &mut self.cluster.coverage;
+        coverage.add("segments scrubbed", scrub.segments_total);
+        Ok(())
     }
 
     fn state(&self, server: usize, region: RegionId) -> Result<CopyState, Wrong> {

@@ -18,6 +18,7 @@ pub mod clock;
 pub mod cluster;
 pub mod coverage;
 pub mod depend;
+pub mod erase;
 mod finish;
 mod full;
 pub mod judge;

@@ -87,6 +87,8 @@ pub struct Load {
     pub(crate) counters: [Vec<Increment>; COUNTERS],
     /// When what operations write expires, where it does.
     pub(crate) expiries: BTreeMap<u32, Moment>,
+    /// Operations that remove ranges, and do not tell what was there.
+    pub(crate) erasures: BTreeSet<u32>,
     /// What has not expired by any clock: when it will, the object, the operation.
     due: BTreeSet<(Moment, usize, u32)>,
     /// By now nothing is there any more that expires.
@@ -124,6 +126,7 @@ impl Load {
             handed: vec![Vec::new(); regions],
             counters: <[Vec<Increment>; COUNTERS]>::default(),
             expiries: BTreeMap::new(),
+            erasures: BTreeSet::new(),
             due: BTreeSet::new(),
             all_expired: false,
             reached: Moment(0),
@@ -286,6 +289,11 @@ impl Load {
             return Err(format!("op {op} is answered twice"));
         };
         let ended = self.moment();
+        let response = match response {
+            // A get among others: the first.
+            Response::Values(values) => Response::Value(values.into_iter().next().flatten()),
+            response => response,
+        };
         match (&pending.ask, response) {
             (_, Response::Failed(error)) => self.failed(op, &pending, &error, coverage),
             (Ask::Get { key }, Response::Value(value)) => {
@@ -425,7 +433,9 @@ impl Load {
             .iter()
             .all(|target| objects.get(target.object).region == region);
         let deletes = targets.iter().any(|target| target.to == Bound::Absent);
-        let looks = one_region && (*condition != When::Always || *previous || deletes);
+        let looks = one_region
+            && !self.erasures.contains(&op)
+            && (*condition != When::Always || *previous || deletes);
         let mut first = 0;
         for (target, (object, access)) in targets.iter().zip(&pending.accesses) {
             let keys = objects.get(target.object).keys.len();
@@ -455,6 +465,8 @@ impl Load {
             access.ended = Some(ended);
             coverage.add("groups", u64::from(keys > 1));
         }
+        let erased = u64::from(self.erasures.contains(&op));
+        coverage.add("ranges removed", erased);
         for (region, place) in &pending.handed {
             self.handed[*region][*place].applied = Some(now);
         }

@@ -63,11 +63,12 @@ fn mutant(name: &str) -> Result<Mutants, String> {
         "skip-packing" => &mut mutants.engine.skip_packing,
         "drop-expired" => &mut mutants.engine.drop_expired,
         "forget-time" => &mut mutants.engine.forget_time,
+        "drop-ranges" => &mut mutants.engine.drop_ranges,
         _ => {
             return Err("there are acknowledge-early, commit-before-durable, \
                         free-under-snapshot, recover-past-hole, commit-before-arrival, \
-                        skip-rewrite, move-unconditionally, skip-packing, drop-expired and \
-                        forget-time"
+                        skip-rewrite, move-unconditionally, skip-packing, drop-expired, \
+                        forget-time and drop-ranges"
                 .to_owned());
         }
     };

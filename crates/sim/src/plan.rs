@@ -14,7 +14,9 @@
 use std::time::Duration;
 
 use argosy_base::AddressMode;
+use argosy_engine::long::SweepPace;
 use argosy_fabric::SimSettings;
+use argosy_lsm::scrub::Pace as ScrubPace;
 use argosy_lsm::{Compaction, Placement, Settings};
 
 use crate::random::Random;
@@ -104,6 +106,10 @@ pub struct Plan {
     pub engine: Settings,
     /// How long a request may wait.
     pub deadline: Duration,
+    /// How often everything that is stored is read and checked.
+    pub scrub: ScrubPace,
+    /// How parts of values are looked for that no head names.
+    pub sweep: SweepPace,
     /// The fabric.
     pub fabric: SimSettings,
     /// The load.
@@ -172,6 +178,8 @@ impl Plan {
             objects,
             engine,
             deadline: deadline.max(LATE_WRITES * fabric.late_max),
+            scrub: scrub(&mut Random::new(seed, 15)),
+            sweep: sweep(&mut Random::new(seed, 17)),
             fabric,
             mix: mix(&mut random),
             in_flight_max: random.between(4, 64),
@@ -187,6 +195,26 @@ impl Plan {
             small: None,
         };
         plan.with_small_devices(&mut Random::new(seed, 10))
+    }
+}
+
+/// Half of the seeds read everything while it changes.
+fn scrub(random: &mut Random) -> ScrubPace {
+    let period = match random.chance(50) {
+        true => random.micros(50_000, 2_000_000),
+        false => Duration::ZERO,
+    };
+    ScrubPace {
+        period,
+        bytes_per_second_max: 256 << 20,
+    }
+}
+
+/// Values in parts are few, and written fast, so that what is left of them is looked for all the time.
+fn sweep(random: &mut Random) -> SweepPace {
+    SweepPace {
+        every: random.micros(2_000, 50_000),
+        grace: random.micros(0, 200_000),
     }
 }
 

@@ -3,27 +3,41 @@
 //! ```text
 //! call   := 1 key                                             get
 //!         | 2 when  previous: u8  change  count op*           write
-//!         | 3 from to? pairs_max bytes_max how: u8            scan: 1 keys only, 2 from the end down
+//!         | 3 from to? pairs_max bytes_max how: u8  number    scan: 1 keys only, 2 from the end down
 //!         | 4                                                 count
 //!         | 5 key                                             expiry
+//!         | 6 bytes_max?  count key*  number                  several keys; whether they are bound, where
+//!                                                             no most bytes of values are said
+//!         | 7 what: u8  number  millis                        snapshot: 1 open, 2 renew, 3 close
 //! when   := 0 | 1 | 2 | 3 value | 4 lsn                       always, absent, present, equals, version
 //! change := 0 | kind: u8  number                              none, or of the one operation
 //! op     := 0 key | 1 key value                               delete, put
 //!         | 2 key value  how: u8  number                      put until: 1 kept, 2 at, 3 after
+//!         | 3 key value                                       delete all keys from key on and below
+//!                                                             value, which is empty for no bound
+//!         | 4 key                                             nothing, but key has to be bound
 //! answer := 1 value?                                          what a key is bound to
 //!         | 2 applied: u8  count u8*  count value?*  told     written: existed, previous, what a
 //!                                                             change told
 //!         | 3 count (key value)*  next?                       a page of a scan
 //!         | 4 number                                          a count
-//!         | 5 number  number?                                 the region's time, and when a key's pair
-//!                                                             expires; 6: without a pair
+//!         | 5 number  number?  number                         the region's time, when a key's pair
+//!                                                             expires, and how long its value is
+//!         | 6 number                                          the region's time, without a pair
+//!         | 7 count value?*                                   what the first of several keys are bound to
+//!         | 8 number?                                         a snapshot, if there is one
 //!         | 9 error: u8  outcome: u8  text                    failed
 //! told   := 0 | 1 number: u64 | 2 value | 3 refusal: u8       none; a number, a value, why not
 //! x?     := 0 | 1 x
 //! ```
 //!
+//! The number at the end of a scan and behind several keys is the snapshot that they are read from, and 0
+//! for none.
+//!
 //! Keys, values and texts are byte strings: a length as a variable-length integer, then bytes. What is not
 //! in the grammar is refused; an addition to it is another version of the message ring.
+
+mod answer;
 
 use alloc::vec::Vec;
 
@@ -31,11 +45,21 @@ use argosy_base::codec::{Malformed, Reader, put_string, put_varint};
 use argosy_base::limits::{BATCH_PAIRS_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use argosy_base::{Direction, Outcome};
 
+pub use answer::Answer;
+
 /// One operation of a forwarded write: a key, and the value it is bound to; `None` deletes.
 pub type Op<'a> = (&'a [u8], Option<&'a [u8]>);
 
-/// When a put expires: how that is meant, and a number. `(0, 0)` is never.
+/// When a put expires: how that is meant, and a number. `(0, 0)` is never. [`ERASE`]: it is no put.
 pub type Until = (u8, u64);
+
+/// What stands in the place of an expiry where all keys are deleted from the key on and below the value,
+/// which is empty where there is no bound.
+pub const ERASE: Until = (4, 0);
+
+/// What stands in the place of an expiry where nothing is written, but the key has to be bound for the rest to
+/// be.
+pub const GUARD: Until = (5, 0);
 
 /// Bits of how a scan is wanted. DO NOT CHANGE THE VALUES.
 const KEYS_ONLY: u8 = 1;
@@ -54,6 +78,17 @@ pub enum When<'a> {
     Equals(&'a [u8]),
     /// If they have not been written since this LSN.
     Version(u64),
+}
+
+/// What is to be done with a snapshot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Leasing {
+    /// Open it.
+    Open,
+    /// Give it a new lease.
+    Renew,
+    /// Close it.
+    Close,
 }
 
 /// A change, as two numbers: what it is, and its parameter.
@@ -91,10 +126,29 @@ pub enum Call<'a> {
         /// Per operation, when it expires; empty where none does.
         until: Vec<Until>,
     },
-    /// When the pair of a key expires.
+    /// When the pair of a key expires, and how long its value is.
     Expiry {
         /// The key.
         key: &'a [u8],
+    },
+    /// What the first of several keys are bound to.
+    GetMany {
+        /// The keys.
+        keys: Vec<&'a [u8]>,
+        /// From how many bytes of values on no more are wanted. `None`: no values are, but whether they
+        /// are bound.
+        bytes_max: Option<u64>,
+        /// The snapshot to read from, if not 0.
+        at: u64,
+    },
+    /// Open, renew or close a snapshot.
+    Snapshot {
+        /// What is to be done.
+        what: Leasing,
+        /// Its number.
+        id: u64,
+        /// How long the lease is, in milliseconds.
+        millis: u64,
     },
     /// The first pairs of a range.
     Scan {
@@ -110,6 +164,8 @@ pub enum Call<'a> {
         bytes_max: u64,
         /// Leave the values out.
         keys_only: bool,
+        /// The snapshot to read from, if not 0.
+        at: u64,
     },
     /// How many keys there are.
     Count,
@@ -126,51 +182,6 @@ pub enum FailureKind {
     Busy,
     /// Storage failed.
     Storage,
-}
-
-/// The answer to a [`Call`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer<'a> {
-    /// What the key is bound to.
-    Value(Option<&'a [u8]>),
-    /// A write's end.
-    Written {
-        /// Whether it was written.
-        applied: bool,
-        /// Per operation, whether the key was bound.
-        existed: Vec<bool>,
-        /// Per operation, what the key was bound to.
-        previous: Vec<Option<&'a [u8]>>,
-        /// What a change told.
-        told: Option<Told<'a>>,
-    },
-    /// Pairs of a range.
-    Page {
-        /// The pairs.
-        pairs: Vec<(&'a [u8], &'a [u8])>,
-        /// Where to go on: upwards the keys from this one on are left, downwards those below it.
-        next: Option<&'a [u8]>,
-    },
-    /// How many keys.
-    Count(u64),
-    /// When a pair expires.
-    Expiry {
-        /// Whether there is one.
-        bound: bool,
-        /// When it expires, if ever.
-        at: Option<u64>,
-        /// The region's time.
-        now: u64,
-    },
-    /// The call failed.
-    Failed {
-        /// Why.
-        kind: FailureKind,
-        /// Whether a write was applied.
-        outcome: Outcome,
-        /// In words.
-        text: &'a [u8],
-    },
 }
 
 /// Appends why a request failed, and what became of a write. DO NOT CHANGE THE VALUES.
@@ -234,6 +245,35 @@ fn count(r: &mut Reader<'_>) -> Result<usize, Malformed> {
     r.length(left)
 }
 
+/// Appends the operations of a write, the only one of which may be a change.
+fn put_ops(out: &mut Vec<u8>, change: Option<Change>, (ops, until): (&[Op<'_>], &[Until])) {
+    let (kind, number) = change.unwrap_or_default();
+    out.push(kind);
+    if kind != 0 {
+        put_varint(out, number);
+    }
+    put_varint(out, ops.len() as u64);
+    for (at, (key, value)) in ops.iter().enumerate() {
+        let (how, number) = until.get(at).copied().unwrap_or_default();
+        let erases = value.is_some() && how == ERASE.0;
+        let expires = value.is_some() && how != 0 && !erases;
+        out.push(match value {
+            None if how == GUARD.0 => 4,
+            None => 0,
+            Some(_) if erases => 3,
+            Some(_) => 1 + u8::from(expires),
+        });
+        put_string(out, key);
+        if let Some(value) = value {
+            put_string(out, value);
+        }
+        if expires {
+            out.push(how);
+            put_varint(out, number);
+        }
+    }
+}
+
 impl<'a> Call<'a> {
     /// Appends the call.
     pub fn encode(&self, out: &mut Vec<u8>) {
@@ -252,29 +292,35 @@ impl<'a> Call<'a> {
                 out.push(2);
                 when.encode(out);
                 out.push(u8::from(*previous));
-                let (kind, number) = change.unwrap_or_default();
-                out.push(kind);
-                if kind != 0 {
-                    put_varint(out, number);
-                }
-                put_varint(out, ops.len() as u64);
-                for (at, (key, value)) in ops.iter().enumerate() {
-                    let (how, number) = until.get(at).copied().unwrap_or_default();
-                    let expires = value.is_some() && how != 0;
-                    out.push(u8::from(value.is_some()) + u8::from(expires));
-                    put_string(out, key);
-                    if let Some(value) = value {
-                        put_string(out, value);
-                    }
-                    if expires {
-                        out.push(how);
-                        put_varint(out, number);
-                    }
-                }
+                put_ops(out, *change, (ops, until));
             }
             Self::Expiry { key } => {
                 out.push(5);
                 put_string(out, key);
+            }
+            Self::Snapshot { what, id, millis } => {
+                out.push(7);
+                out.push(match what {
+                    Leasing::Open => 1,
+                    Leasing::Renew => 2,
+                    Leasing::Close => 3,
+                });
+                put_varint(out, *id);
+                put_varint(out, *millis);
+            }
+            Self::GetMany {
+                keys,
+                bytes_max,
+                at,
+            } => {
+                out.push(6);
+                out.push(u8::from(bytes_max.is_some()));
+                if let Some(bytes) = bytes_max {
+                    put_varint(out, *bytes);
+                }
+                put_varint(out, keys.len() as u64);
+                keys.iter().for_each(|key| put_string(out, key));
+                put_varint(out, *at);
             }
             Self::Scan {
                 from,
@@ -283,6 +329,7 @@ impl<'a> Call<'a> {
                 pairs_max,
                 bytes_max,
                 keys_only,
+                at,
             } => {
                 out.push(3);
                 put_string(out, from);
@@ -294,6 +341,7 @@ impl<'a> Call<'a> {
                     Direction::Up => keys_only,
                     Direction::Down => keys_only | DOWN,
                 });
+                put_varint(out, *at);
             }
             Self::Count => out.push(4),
         }
@@ -313,6 +361,32 @@ impl<'a> Call<'a> {
             4 => Self::Count,
             5 => Self::Expiry {
                 key: r.string(KEY_BYTES_MAX)?,
+            },
+            6 => {
+                let bytes_max = match flag(r)? {
+                    true => Some(r.varint()?),
+                    false => None,
+                };
+                let keys = 0..count(r)?;
+                let keys = keys
+                    .map(|_| r.string(KEY_BYTES_MAX))
+                    .collect::<Result<_, _>>()?;
+                let at = r.varint()?;
+                Self::GetMany {
+                    keys,
+                    bytes_max,
+                    at,
+                }
+            }
+            7 => Self::Snapshot {
+                what: match r.u8()? {
+                    1 => Leasing::Open,
+                    2 => Leasing::Renew,
+                    3 => Leasing::Close,
+                    _ => return Err(r.malformed()),
+                },
+                id: r.varint()?,
+                millis: r.varint()?,
             },
             _ => return Err(r.malformed()),
         })
@@ -389,11 +463,16 @@ impl<'a> Call<'a> {
             let kind = r.u8()?;
             let key = r.string(KEY_BYTES_MAX)?;
             let value = match kind {
-                0 => None,
+                0 | 4 => None,
                 1 | 2 => Some(r.string(VALUE_BYTES_MAX)?),
+                3 => Some(r.string(KEY_BYTES_MAX + 1)?),
                 _ => return Err(r.malformed()),
             };
             ops.push((key, value));
+            if kind == 3 || kind == 4 {
+                until.resize(at, (0, 0));
+                until.push(if kind == 3 { ERASE } else { GUARD });
+            }
             if kind == 2 {
                 until.resize(at, (0, 0));
                 match r.u8()? {
@@ -429,114 +508,7 @@ impl<'a> Call<'a> {
             pairs_max,
             bytes_max,
             keys_only: how & KEYS_ONLY != 0,
-        })
-    }
-}
-
-impl<'a> Answer<'a> {
-    /// Appends the answer.
-    pub fn encode(&self, out: &mut Vec<u8>) {
-        match self {
-            Self::Value(value) => {
-                out.push(1);
-                put_option(out, *value);
-            }
-            Self::Written {
-                applied,
-                existed,
-                previous,
-                told,
-            } => {
-                out.extend_from_slice(&[2, u8::from(*applied)]);
-                put_varint(out, existed.len() as u64);
-                out.extend(existed.iter().map(|existed| u8::from(*existed)));
-                put_varint(out, previous.len() as u64);
-                for value in previous {
-                    put_option(out, *value);
-                }
-                Told::encode(told.as_ref(), out);
-            }
-            Self::Page { pairs, next } => {
-                out.push(3);
-                put_varint(out, pairs.len() as u64);
-                for (key, value) in pairs {
-                    put_string(out, key);
-                    put_string(out, value);
-                }
-                put_option(out, *next);
-            }
-            Self::Count(count) => {
-                out.push(4);
-                put_varint(out, *count);
-            }
-            Self::Expiry { bound, at, now } => {
-                out.push(if *bound { 5 } else { 6 });
-                put_varint(out, *now);
-                out.push(u8::from(at.is_some()));
-                if let Some(at) = at {
-                    put_varint(out, *at);
-                }
-            }
-            Self::Failed {
-                kind,
-                outcome,
-                text,
-            } => {
-                out.push(9);
-                put_failure(out, *kind, *outcome);
-                put_string(out, text);
-            }
-        }
-    }
-
-    /// Reads an answer.
-    ///
-    /// # Errors
-    /// [`Malformed`] where the bytes are none.
-    pub fn decode(r: &mut Reader<'a>) -> Result<Self, Malformed> {
-        Ok(match r.u8()? {
-            1 => Self::Value(option(r, VALUE_BYTES_MAX)?),
-            2 => {
-                let applied = flag(r)?;
-                let existed = (0..count(r)?).map(|_| flag(r)).collect::<Result<_, _>>()?;
-                let previous = (0..count(r)?)
-                    .map(|_| option(r, VALUE_BYTES_MAX))
-                    .collect::<Result<_, _>>()?;
-                Self::Written {
-                    applied,
-                    existed,
-                    previous,
-                    told: Told::decode(r)?,
-                }
-            }
-            3 => {
-                let pairs = (0..count(r)?)
-                    .map(|_| Ok((r.string(KEY_BYTES_MAX)?, r.string(VALUE_BYTES_MAX)?)))
-                    .collect::<Result<_, Malformed>>()?;
-                Self::Page {
-                    pairs,
-                    next: option(r, KEY_BYTES_MAX + 1)?,
-                }
-            }
-            4 => Self::Count(r.varint()?),
-            kind @ (5 | 6) => Self::Expiry {
-                now: r.varint()?,
-                at: match flag(r)? {
-                    true => Some(r.varint()?),
-                    false => None,
-                },
-                bound: kind == 5,
-            },
-            9 => {
-                let (kind, outcome) = failure(r)?;
-                let left = r.rest().len();
-                Self::Failed {
-                    kind,
-                    outcome,
-                    text: r.string(left)?,
-                }
-            }
-            _ => return Err(r.malformed()),
+            at: r.varint()?,
         })
     }
 }

@@ -8,7 +8,7 @@ use argosy_base::{
     AddressMode, DeviceSegment, Direction, EditSeq, LogKind, Lsn, Outcome, SegmentNumber,
 };
 
-use crate::call::{Answer, Call, FailureKind, Told, When};
+use crate::call::{Answer, Call, ERASE, FailureKind, Leasing, Told, When};
 use crate::message::{FetchStatus, LogEnd, Message, Position, Range};
 
 #[expect(clippy::too_many_lines, reason = "a list with one sample a line")]
@@ -120,6 +120,13 @@ fn samples() -> Vec<Message<'static>> {
             ops: vec![(b"a", None), (b"b", Some(b"1")), (b"c", Some(b"1"))],
             until: vec![(0, 0), (1, 0)],
         }),
+        Message::Call(Call::Write {
+            when: When::Always,
+            previous: false,
+            change: None,
+            ops: vec![(b"a", Some(b"b")), (b"c", Some(b"")), (b"d", None)],
+            until: vec![ERASE, ERASE],
+        }),
         Message::Call(Call::Scan {
             from: b"",
             to: Some(b"z"),
@@ -127,6 +134,7 @@ fn samples() -> Vec<Message<'static>> {
             pairs_max: 10,
             bytes_max: 1 << 20,
             keys_only: true,
+            at: u64::MAX,
         }),
         Message::Call(Call::Scan {
             from: b"a",
@@ -135,16 +143,45 @@ fn samples() -> Vec<Message<'static>> {
             pairs_max: 1,
             bytes_max: 0,
             keys_only: false,
+            at: 0,
         }),
         Message::Call(Call::Count),
         Message::Call(Call::Expiry { key: b"k" }),
+        Message::Call(Call::GetMany {
+            keys: vec![b"k", b"", b"kk"],
+            bytes_max: Some(1 << 40),
+            at: 1 << 50,
+        }),
+        Message::Call(Call::GetMany {
+            keys: vec![b"k"],
+            bytes_max: None,
+            at: 0,
+        }),
+        Message::Call(Call::Snapshot {
+            what: Leasing::Open,
+            id: 1 << 60,
+            millis: 60_000,
+        }),
+        Message::Call(Call::Snapshot {
+            what: Leasing::Renew,
+            id: 1,
+            millis: 1,
+        }),
+        Message::Call(Call::Snapshot {
+            what: Leasing::Close,
+            id: u64::MAX,
+            millis: 0,
+        }),
+        Message::Answer(Answer::Snapshot(Some(u64::MAX))),
+        Message::Answer(Answer::Snapshot(None)),
+        Message::Answer(Answer::Values(vec![Some(b"v"), None, Some(b"")])),
         Message::Answer(Answer::Expiry {
-            bound: true,
+            len: Some(300),
             at: Some(7),
             now: 5,
         }),
         Message::Answer(Answer::Expiry {
-            bound: false,
+            len: None,
             at: None,
             now: 5,
         }),
@@ -218,7 +255,7 @@ fn cut_and_padded_payloads_are_refused() {
 #[test]
 fn a_scan_that_is_wanted_in_an_unknown_way_is_refused() {
     for how in 0..=u8::MAX {
-        let bytes = [3, 0, 0, 1, 1, how];
+        let bytes = [3, 0, 0, 1, 1, how, 0];
         let call = Call::decode(&mut Reader::new("a scan", &bytes));
         assert_eq!(call.is_ok(), how < 4, "{how}");
     }

@@ -4,8 +4,12 @@
 //! is memtables and cache together. How it is divided is each store's custom, and printed. A peer
 //! is compiled in with the feature `peers` only.
 
+#[cfg(feature = "peers")]
+use argosy_bench::embedded as beside;
 use argosy_bench::embedded::{Embedded, lsm};
 use argosy_bench::report::Row;
+#[cfg(feature = "peers")]
+use argosy_peers::{bf_tree, fjall, rocksdb};
 use clap::ValueEnum;
 
 use super::{Bench, Running, Stage, System, collect};
@@ -20,6 +24,10 @@ const CACHE_BYTES_MIN: usize = 1 << 20;
 pub(super) enum Peer {
     /// RocksDB, Debian's library.
     Rocksdb,
+    /// fjall, a crate.
+    Fjall,
+    /// Bf-Tree, a crate.
+    BfTree,
 }
 
 impl Peer {
@@ -27,6 +35,8 @@ impl Peer {
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Rocksdb => "rocksdb",
+            Self::Fjall => "fjall",
+            Self::BfTree => "bf-tree",
         }
     }
 
@@ -36,11 +46,30 @@ impl Peer {
             return Ok(());
         }
         Err(Failure::Usage(format!(
-            "--peer {}: this program was built without peers; `make bench-peers` installs their \
-             libraries, builds one that has them, and runs `argosy bench --embedded --peer \
-             rocksdb $ARGS`",
+            "--peer {0}: this program was built without peers; `make bench-peers PEER={0}` installs \
+             their libraries, builds one that has them, and runs `argosy bench --embedded --peer {0} \
+             $ARGS`",
             self.name()
         )))
+    }
+}
+
+/// What a peer is told; prints itself.
+#[cfg(feature = "peers")]
+enum PeerSettings {
+    Rocksdb(rocksdb::Settings),
+    Fjall(fjall::Settings),
+    BfTree(bf_tree::Settings),
+}
+
+#[cfg(feature = "peers")]
+impl std::fmt::Display for PeerSettings {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Rocksdb(settings) => settings.fmt(f),
+            Self::Fjall(settings) => settings.fmt(f),
+            Self::BfTree(settings) => settings.fmt(f),
+        }
     }
 }
 
@@ -65,9 +94,13 @@ impl Bench {
 
     /// What a peer is told.
     #[cfg(feature = "peers")]
-    fn rocksdb_settings(&self) -> argosy_peers::rocksdb::Settings {
+    fn peer_settings(&self, peer: Peer) -> PeerSettings {
         let (memory, buffer) = (self.memory.bytes(), self.l0_bytes().bytes());
-        argosy_peers::rocksdb::Settings::within(memory, buffer)
+        match peer {
+            Peer::Rocksdb => PeerSettings::Rocksdb(rocksdb::Settings::within(memory, buffer)),
+            Peer::Fjall => PeerSettings::Fjall(fjall::Settings::within(memory, buffer)),
+            Peer::BfTree => PeerSettings::BfTree(bf_tree::Settings::within(memory)),
+        }
     }
 
     /// The options of `system`, in its own words.
@@ -91,9 +124,9 @@ impl Bench {
                 )
             }
             #[cfg(feature = "peers")]
-            Some(Peer::Rocksdb) => self.rocksdb_settings().to_string(),
+            Some(peer) => self.peer_settings(peer).to_string(),
             #[cfg(not(feature = "peers"))]
-            Some(Peer::Rocksdb) => String::new(),
+            Some(_) => String::new(),
         }
     }
 
@@ -135,13 +168,15 @@ impl Bench {
         system: &System,
         running: &Running,
     ) -> Result<Vec<Row>, Failure> {
-        let Peer::Rocksdb = peer;
         let data = Scratch::new(&self.root())?;
-        let dir = data.path().join("rocksdb");
-        let (settings, config) = (self.rocksdb_settings(), self.configuration(system));
+        let dir = data.path().to_path_buf();
+        let (settings, config) = (self.peer_settings(peer), self.configuration(system));
         running.begin(Stage::Embedded(vec![data]))?;
-        let rows =
-            collect(|tell| argosy_bench::embedded::rocksdb::run(&dir, &settings, &config, tell));
+        let rows = collect(|tell| match &settings {
+            PeerSettings::Rocksdb(settings) => beside::rocksdb::run(&dir, settings, &config, tell),
+            PeerSettings::Fjall(settings) => beside::fjall::run(&dir, settings, &config, tell),
+            PeerSettings::BfTree(settings) => beside::bf_tree::run(&dir, settings, &config, tell),
+        });
         running.end();
         rows
     }

@@ -157,7 +157,7 @@ impl Bench {
             figure.servers,
             figure.replicas,
             figure.placement,
-            self.clients,
+            self.clients(),
             self.pipeline,
             Size(scale.l0_bytes),
             self.seed,

@@ -13,7 +13,6 @@
 //! 0 is primary of all regions, and the backups are spread over the others ([`Primaries::Split`]):
 //! then what a server uses is what its role costs.
 
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use argosy_base::{AddressMode, Epoch, KeyRange, RegionId, ServerId};
@@ -23,6 +22,7 @@ use clap::ValueEnum;
 
 use crate::cluster::ports::Ports;
 use crate::failure::{Failure, chain};
+use crate::random;
 
 pub use argosy_coordinator::Replication;
 
@@ -173,7 +173,7 @@ pub fn new_map(shape: &Shape, split: Split, ports: &[Ports]) -> Result<ClusterMa
         .map(|(index, range)| region(shape, index, range))
         .collect();
     let map = ClusterMap::new(
-        random_id()?,
+        ClusterId(random::number().map_err(Failure::no_random)?),
         shape.replication_or_default(),
         servers_at(ports),
         regions,
@@ -210,14 +210,6 @@ fn servers_at(ports: &[Ports]) -> Vec<Server> {
         admin: ports.admin.to_string(),
     };
     ports.iter().enumerate().map(server).collect()
-}
-
-fn random_id() -> Result<ClusterId, Failure> {
-    let path = Path::new("/dev/urandom");
-    let mut bytes = [0; 16];
-    let read = std::fs::File::open(path).and_then(|mut file| file.read_exact(&mut bytes));
-    read.map_err(|error| Failure::io("read", path, &error))?;
-    Ok(ClusterId(u128::from_le_bytes(bytes)))
 }
 
 fn small(n: usize) -> u32 {

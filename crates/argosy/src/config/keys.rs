@@ -19,7 +19,7 @@ const fn key(section: &'static str, name: &'static str, about: &'static str) -> 
 }
 
 /// All keys. A test keeps this table and the types that are deserialised in step.
-pub const KEYS: [Key; 23] = [
+pub const KEYS: [Key; 25] = [
     key("server", "id", "This server's number in the region map."),
     key("server", "data-dir", "Where the device and the lock lie."),
     key("resp", "addr", "Where the Redis protocol is spoken."),
@@ -108,6 +108,16 @@ pub const KEYS: [Key; 23] = [
         "storage",
         "flush-interval",
         "How long a write may stay off the device.",
+    ),
+    key(
+        "storage",
+        "scrub-period",
+        "How long it takes to read and check everything that is stored; 0: it is not done.",
+    ),
+    key(
+        "storage",
+        "scrub-rate",
+        "Most bytes that are read for that in a second.",
     ),
     key(
         "replication",

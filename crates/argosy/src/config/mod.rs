@@ -261,6 +261,11 @@ pub struct StorageSection {
     pub node_bytes: Size,
     /// How long a write may stay off the device.
     pub flush_interval: Span,
+    /// How long it takes to read everything that is stored once, to see whether it is whole; 0: it is not
+    /// done.
+    pub scrub_period: Span,
+    /// Most bytes that are read for that in a second.
+    pub scrub_rate: Size,
 }
 
 impl Default for StorageSection {
@@ -276,6 +281,8 @@ impl Default for StorageSection {
             max_space_amplification: Factor(150),
             node_bytes: Size(4 << 10),
             flush_interval: Span(Duration::from_secs(1)),
+            scrub_period: Span(Duration::from_secs(28 * 24 * 60 * 60)),
+            scrub_rate: Size::mib(8),
         }
     }
 }

@@ -26,6 +26,7 @@ use argosy_device::{
     WindowFilesOptions,
 };
 use argosy_lsm::pins::{Pins, is_pin};
+use argosy_lsm::scrub::Pace as ScrubPace;
 use argosy_lsm::{Lsm, Settings};
 use rustix::fs::{FlockOperation, flock, statvfs};
 use rustix::io::Errno;
@@ -33,9 +34,10 @@ use rustix::io::Errno;
 use super::clock::SystemClock;
 use super::error::{Error, Result};
 use super::{Db, Opened};
+use crate::random;
 
 /// The cluster that stores of single programs belong to: a device of a server has another one.
-const CLUSTER: u128 = u128::from_le_bytes(*b"argosy, embedded");
+pub(crate) const CLUSTER: u128 = u128::from_le_bytes(*b"argosy, embedded");
 
 /// The one region of such a store.
 const REGION: RegionId = RegionId(1);
@@ -103,6 +105,7 @@ pub struct Builder {
     patience: Duration,
     windows: Option<PathBuf>,
     create: bool,
+    scrub: ScrubPace,
     engine: Settings,
 }
 
@@ -116,6 +119,7 @@ impl Default for Builder {
             patience: Duration::from_secs(10),
             windows: None,
             create: true,
+            scrub: ScrubPace::default(),
             engine: Settings::default(),
         }
     }
@@ -185,6 +189,16 @@ impl Builder {
         self
     }
 
+    /// How long a *scrub* of the whole store takes: everything that is stored is read and checked once in
+    /// that time, a segment at a time, so that what nobody reads is known to be whole, or not
+    /// ([`Db::damages`]). Four weeks unless this is said; zero: nothing is scrubbed. No more than 8 MiB a
+    /// second are read for it.
+    #[must_use]
+    pub const fn scrub_period(mut self, period: Duration) -> Self {
+        self.scrub.period = period;
+        self
+    }
+
     /// All settings of the engine beneath: where values are placed, how levels grow, how much space dead
     /// values may take. Of these, `l0_bytes`, `cache_bytes` and `flush_interval` follow from what the
     /// builder is told elsewhere. The sizes of nodes, segments and windows must stay as they were when
@@ -209,7 +223,7 @@ impl Builder {
         }
         let lock = take_lock(path)?;
         let device = self.open_device(path)?;
-        let settings = self.engine_settings(device.len())?;
+        let settings = self.engine_settings(device.len(), false)?;
         let store = open_store(path, device, &settings)?;
         let windows = self.open_windows(path, &store)?;
         let pins = Pins::open(&store, REGION, &settings)?;
@@ -223,6 +237,8 @@ impl Builder {
             path: path.to_path_buf(),
             durability: self.durability,
             patience: self.patience,
+            scrub: self.scrub,
+            random: random_id()?,
             lock,
         })
     }
@@ -235,6 +251,10 @@ impl Builder {
                 Some(bytes) => bytes,
                 None => file_system_bytes(path)?.max(DEVICE_BYTES_MIN),
             };
+            if !file.exists() {
+                // Refused before there is a file of that size.
+                self.engine_settings(bytes - bytes % SEGMENT_SIZE as u64, true)?;
+            }
             FileDevice::open_or_create(&file, bytes, &settings)
         } else {
             FileDevice::open(&file, &settings)
@@ -243,19 +263,22 @@ impl Builder {
         Ok(Arc::new(device))
     }
 
-    /// The engine's settings on a device of so many bytes, with the memory divided.
-    fn engine_settings(&self, device_bytes: u64) -> Result<Settings> {
+    /// The engine's settings on a device of so many bytes, which is there or to be made, with the memory
+    /// divided.
+    fn engine_settings(&self, device_bytes: u64, is_new: bool) -> Result<Settings> {
         let mut settings = self.engine.clone();
-        let windows = LogKind::ALL.len() * settings.window_slots * settings.window_bytes;
+        let windows = LogKind::ALL.len() * settings.window_slots;
+        let windows = windows.saturating_mul(settings.window_bytes);
         let small_device = usize::try_from(device_bytes / 64).unwrap_or(usize::MAX);
         let share = (self.memory / 8).min(small_device).max(L0_BYTES_MIN);
         settings.l0_bytes = self.l0_bytes.unwrap_or(share);
         // A memtable of pointers stands for many bytes of the large log. What its flushes leave
         // unmerged is space that dead values take, so it is kept in proportion.
-        let log_bytes = (4 * settings.l0_bytes as u64).max(1 << 20);
+        let log_bytes = (settings.l0_bytes as u64).saturating_mul(4).max(1 << 20);
         settings.l0_log_bytes = settings.l0_log_bytes.min(log_bytes);
         settings.flush_interval = self.durability.flush_interval();
-        let fixed = settings.memtables_max * settings.l0_bytes + windows;
+        let memtables = settings.memtables_max.saturating_mul(settings.l0_bytes);
+        let fixed = memtables.saturating_add(windows);
         let cache = self.memory.saturating_sub(fixed);
         if cache < CACHE_BYTES_MIN {
             return Err(Error::Settings(format!(
@@ -265,7 +288,7 @@ impl Builder {
                 self.memory,
                 settings.memtables_max,
                 settings.l0_bytes,
-                fixed + CACHE_BYTES_MIN,
+                fixed.saturating_add(CACHE_BYTES_MIN),
             )));
         }
         settings.cache_bytes = cache;
@@ -275,10 +298,13 @@ impl Builder {
         // Half of the device for what there has to be besides the reserve: logs, manifest, data.
         let least = 2 * u64::from(settings.reserve_segments(1)) * SEGMENT_SIZE as u64;
         if device_bytes < least {
+            let larger = match is_new {
+                true => format!("set `device_bytes` to {least} or more, or "),
+                false => String::new(),
+            };
             return Err(Error::Settings(format!(
                 "a device of {device_bytes} bytes is too small for memtables of {} bytes: half of it \
-                 is kept so that a full store can be emptied; set `device_bytes` to {least} or more, or \
-                 a smaller `l0_bytes`",
+                 is kept so that a full store can be emptied; {larger}set a smaller `l0_bytes`",
                 settings.l0_bytes,
             )));
         }
@@ -376,11 +402,7 @@ fn file_system_bytes(path: &Path) -> Result<u64> {
 }
 
 fn random_id() -> Result<u128> {
-    let path = Path::new("/dev/urandom");
-    let mut bytes = [0; 16];
-    let read = File::open(path).and_then(|mut file| file.read_exact(&mut bytes));
-    read.map_err(|error| Error::system("read", path, &error))?;
-    Ok(u128::from_le_bytes(bytes))
+    random::number().map_err(|error| Error::system("read", Path::new(random::SOURCE), &error))
 }
 
 fn boot_id() -> Result<BootId> {

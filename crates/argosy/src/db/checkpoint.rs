@@ -68,7 +68,7 @@ impl Db {
     ///
     /// # Errors
     /// [`Error::Checkpoint`] where there is one of that name, or no checkpoint can have it;
-    /// [`Error::Busy`] where the memtables could not be flushed for too long; [`Error::Engine`];
+    /// [`Error::Busy`] where the device is full, and memtables cannot be flushed for that; [`Error::Engine`];
     /// [`Error::Closed`].
     pub fn checkpoint(&self, name: &str) -> Result<Checkpoint> {
         let shared = &*self.shared;
@@ -78,7 +78,8 @@ impl Db {
         }
         let upto = shared.engine.last_lsn();
         let version = shared.until(|| shared.engine.version_with(upto))?;
-        let pin = shared.pins.add(name, &version)?;
+        let time = shared.engine.committed_time();
+        let pin = shared.pins.add(name, &version, time)?;
         Ok(Checkpoint::from(&*pin))
     }
 
@@ -97,7 +98,7 @@ impl Db {
         self.shared.check_open()?;
         let pin = self.shared.pins.find(name)?;
         let view = self.shared.engine.snapshot_of(pin.version());
-        Ok(Snapshot::new(Box::new(view), Arc::clone(&self.shared)))
+        Ok(Snapshot::new(view, Arc::clone(&self.shared)))
     }
 
     /// Gives checkpoint `name` up. What nothing else needs is free when this returns, or once the last

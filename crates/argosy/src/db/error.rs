@@ -85,9 +85,17 @@ pub enum Error {
     /// The write is applied, but the device failed before it was durable: it may be lost.
     #[error("applied, but it could not be made durable: {0}")]
     NotDurable(EngineError),
+    /// The store takes no more writes since a write or a sync of its device failed, or since stored bytes are
+    /// damaged. Nothing of this one was applied; reads go on. Reopen it.
+    #[error("not applied: the store takes no more writes: {0}")]
+    Ended(EngineError),
     /// The engine's: the device failed, stored bytes are damaged, or it takes no more writes.
     #[error(transparent)]
     Engine(EngineError),
+    /// Writing a long value took so long that its parts were taken for abandoned ones. It was not applied: write
+    /// it again.
+    #[error("not applied: the value took too long to be written; write it again")]
+    Swept,
     /// A checkpoint that is there already, is not there, or is damaged.
     #[error("checkpoint: {0}")]
     Checkpoint(PinError),
@@ -130,9 +138,9 @@ impl Error {
             }
             Self::Checkpoint(PinError::Manifest(_) | PinError::Corrupt(..)) => Remedy::Repair,
             Self::Checkpoint(_) | Self::Ingest(_) => Remedy::Correct,
-            Self::InUse { .. } | Self::Busy { .. } => Remedy::Retry,
+            Self::InUse { .. } | Self::Busy { .. } | Self::Swept => Remedy::Retry,
             Self::Open { remedy, .. } => *remedy,
-            Self::NotDurable(_) | Self::Closed => Remedy::Reopen,
+            Self::NotDurable(_) | Self::Ended(_) | Self::Closed => Remedy::Reopen,
             Self::Engine(error) => error.remedy(),
         }
     }

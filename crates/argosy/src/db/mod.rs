@@ -31,7 +31,8 @@
 //! # }
 //! ```
 //!
-//! A [`Db`] may be cloned and called from any thread. Reads take no lock. Writes are in one order, and
+//! A [`Db`] may be cloned and called from any thread. Reads take no lock, but for the first that comes upon
+//! a pair which has expired. Writes are in one order, and
 //! each is applied as a whole or not at all. When a write is *durable* is up to [`Durability`].
 //!
 //! One thread in the background flushes and merges. It sleeps while there is nothing to do, and ends
@@ -42,14 +43,18 @@
 //! Where writes come faster than merges can follow, or the device is full, a write waits, at most as
 //! long as [`Builder::patience`] says, and then returns [`Error::Busy`] with the reason.
 //!
-//! Reading order: `builder` (opening), this file, `write`, `scan`, `checkpoint`, `ingest`, `pace` (the
-//! background thread), `error`.
+//! Values have up to 64 MiB. One of more than 1 MiB is kept in parts, and read and written as a whole: it is
+//! put by itself, not in a batch.
+//!
+//! Reading order: `builder` (opening), this file, `write`, `scan`, `long` (values in parts), `checkpoint`,
+//! `ingest`, `pace` (the background thread), `error`.
 
 mod builder;
 mod checkpoint;
 mod clock;
 mod error;
 mod ingest;
+mod long;
 mod pace;
 mod scan;
 mod write;
@@ -58,21 +63,29 @@ use std::fs::File;
 use std::ops::RangeBounds;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use argosy_base::SEGMENT_SIZE;
 use argosy_device::Store;
-use argosy_engine::{Engine, EngineError};
+use argosy_engine::Engine;
+use argosy_engine::long::{Versions, check_users, is_head};
 use argosy_lsm::Lsm;
 use argosy_lsm::pins::Pins;
+use argosy_lsm::scrub::Scrubber;
 
-pub use argosy_base::{Lsn, Moment, Outcome, Remedy};
+pub use argosy_base::{KeyRange, Lsn, Moment, Outcome, Remedy};
 pub use argosy_engine::{
-    BatchError, BusyReason, Change, Changed, Condition, Expiry, Refusal, WriteBatch, Written,
+    BatchError, BusyReason, Change, Changed, Condition, EngineError, Expiry, Only, Refusal,
+    WriteBatch, Written,
 };
+pub use argosy_lsm::db::ingest::IngestError;
+pub use argosy_lsm::pins::PinError;
+pub use argosy_lsm::scrub::{Damage, Pace as ScrubPace, ScrubStats};
 pub use argosy_lsm::{Placement, Settings};
+#[cfg(feature = "cli")]
+pub(crate) use builder::CLUSTER as EMBEDDED_CLUSTER;
 pub use builder::{Builder, Durability};
 pub use checkpoint::Checkpoint;
 pub use error::{Error, Result};
@@ -107,6 +120,10 @@ pub struct Stats {
     pub syncs: u64,
     /// Whether new data is turned away because the device is full.
     pub full: bool,
+    /// The write or sync of the device that failed, since when the store takes no more writes.
+    pub failed: Option<String>,
+    /// What scrubbing has read, and found.
+    pub scrub: ScrubStats,
     /// Whether everything that was written is durable.
     pub durable: bool,
 }
@@ -119,6 +136,9 @@ struct Opened {
     path: PathBuf,
     durability: Durability,
     patience: Duration,
+    scrub: ScrubPace,
+    /// A number that no store was opened with before.
+    random: u128,
     lock: File,
 }
 
@@ -128,12 +148,24 @@ struct Shared {
     pins: Pins,
     store: Arc<Store>,
     pace: Arc<Pace>,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    scrubber: Arc<Mutex<Scrubber>>,
+    /// Of values in parts.
+    versions: Versions,
+    /// Held by whoever reads parts of what is overwritten, and all the time by the sweeper when it removes some.
+    sweeping: Arc<RwLock<()>>,
+    /// The background thread, until the store is closed; then how that went.
+    ending: Mutex<Ending>,
     closed: AtomicBool,
     path: PathBuf,
     durability: Durability,
     patience: Duration,
     _lock: File,
+}
+
+/// How far a store's end has come.
+enum Ending {
+    Running(JoinHandle<()>),
+    Ended(Result<()>),
 }
 
 impl std::fmt::Debug for Db {
@@ -164,16 +196,25 @@ impl Db {
         let pace: Arc<Pace> = Arc::default();
         for_wakes(&opened, &pace);
         let (engine, stepped) = (Arc::clone(&opened.engine), Arc::clone(&pace));
+        let scrubber = Arc::new(Mutex::new(Scrubber::new(opened.scrub)));
+        let sweeping: Arc<RwLock<()>> = Arc::default();
+        let chores = pace::Chores {
+            scrubber: Arc::clone(&scrubber),
+            sweeping: Arc::clone(&sweeping),
+        };
         let thread = std::thread::Builder::new()
             .name("argosy".to_owned())
-            .spawn(move || pace::background(&engine, &stepped))
+            .spawn(move || pace::background(&engine, &stepped, &chores))
             .map_err(|e| Error::system("start a thread for", &opened.path, &e))?;
         let shared = Shared {
             engine: opened.engine,
             pins: opened.pins,
             store: opened.store,
             pace,
-            thread: Mutex::new(Some(thread)),
+            scrubber,
+            versions: Versions::new(opened.random),
+            sweeping,
+            ending: Mutex::new(Ending::Running(thread)),
             closed: AtomicBool::new(false),
             path: opened.path,
             durability: opened.durability,
@@ -201,9 +242,13 @@ impl Db {
         let shared = &*self.shared;
         shared.check_open()?;
         shared.pace.read();
+        check_users(key.as_ref())?;
         let found = shared.engine.get(key.as_ref())?;
         shared.shown_up_to(found.lsn)?;
-        Ok(found.value)
+        match found.value {
+            Some(head) if is_head(&head) => self.snapshot().get(key),
+            value => Ok(value),
+        }
     }
 
     /// The value of `key`, and a version for [`Condition::Version`]: a write under that condition is applied
@@ -229,9 +274,20 @@ impl Db {
         let shared = &*self.shared;
         shared.check_open()?;
         shared.pace.read();
-        let found = shared.engine.get(key.as_ref())?;
-        shared.shown_up_to(found.lsn)?;
-        Ok((found.value, found.version))
+        check_users(key.as_ref())?;
+        loop {
+            let found = shared.engine.get(key.as_ref())?;
+            shared.shown_up_to(found.lsn)?;
+            match found.value {
+                Some(head) if is_head(&head) => {
+                    // The value of that version, or the next one's.
+                    if let Some(value) = self.snapshot().get_if_head(key.as_ref(), &head)? {
+                        return Ok((Some(value), found.version));
+                    }
+                }
+                value => return Ok((value, found.version)),
+            }
+        }
     }
 
     /// The values of `keys` at one moment, in their order. What has to be read from the device for them is
@@ -258,25 +314,37 @@ impl Db {
         shared.pace.read();
         let keys: Vec<K> = keys.into_iter().collect();
         let keys: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
+        keys.iter().try_for_each(|key| check_users(key))?;
         let found = shared.engine.get_many(&keys)?;
+        let mut values = found.iter().filter_map(|found| found.value.as_deref());
+        if values.any(is_head) {
+            return self.snapshot().get_many(keys);
+        }
         let newest = found.iter().map(|found| found.lsn).max();
         shared.shown_up_to(newest.unwrap_or_default())?;
         Ok(found.into_iter().map(|found| found.value).collect())
     }
 
-    /// Whether `key` has a value.
+    /// Whether `key` has a value. Costs as much as to find it: a value that lies apart from its key is not
+    /// read.
     ///
     /// # Errors
     /// As [`get`](Self::get).
     pub fn contains_key(&self, key: impl AsRef<[u8]>) -> Result<bool> {
-        Ok(self.get(key)?.is_some())
+        let shared = &*self.shared;
+        shared.check_open()?;
+        shared.pace.read();
+        check_users(key.as_ref())?;
+        let found = shared.engine.outline(key.as_ref())?;
+        shared.shown_up_to(found.lsn)?;
+        Ok(found.len.is_some())
     }
 
     /// A view of the store at this moment.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         self.shared.pace.read();
-        Snapshot::new(self.shared.engine.snapshot(), Arc::clone(&self.shared))
+        Snapshot::new(self.shared.engine.snapshot_now(), Arc::clone(&self.shared))
     }
 
     /// All pairs as they are now, by rising keys; from the highest down with `rev`.
@@ -319,7 +387,7 @@ impl Db {
         let shared = &*self.shared;
         shared.check_open()?;
         let last = shared.engine.last_lsn();
-        shared.pace.until_durable(last).map_err(Error::NotDurable)
+        shared.until_durable(last).map_err(Error::NotDurable)
     }
 
     /// Merges everything into one level, drops what is overwritten or deleted, and waits for it. Worth
@@ -327,6 +395,7 @@ impl Db {
     /// to. Writes go on meanwhile, and make it take longer.
     ///
     /// # Errors
+    /// [`Error::Busy`] where the device is full: what was asked for goes on as far as there is room.
     /// [`Error::Engine`] where the device fails; [`Error::Closed`].
     pub fn compact(&self) -> Result<()> {
         let shared = &*self.shared;
@@ -349,13 +418,23 @@ impl Db {
             write_bytes: moved.write_bytes,
             syncs: moved.syncs,
             full: engine.is_full(),
+            scrub: self.shared.scrubber().stats(),
+            failed: store.failure().map(|error| error.to_string()),
             durable: engine.durable_lsn() >= engine.last_lsn(),
         }
     }
 
-    /// Stops the store: makes everything durable and ends the background thread. Clones refuse from now
-    /// on; snapshots and scans go on, and keep the directory from being opened again until they are
-    /// dropped. Closing twice does nothing.
+    /// What [scrubbing](Builder::scrub_period) has found to be damaged since the store was opened, with the
+    /// keys that it concerns. Reads of them fail; all others are as they were. `argosy inspect repair` makes
+    /// a new store of what is whole.
+    #[must_use]
+    pub fn damages(&self) -> Vec<Damage> {
+        self.shared.scrubber().damages().to_vec()
+    }
+
+    /// Stops the store: makes everything durable and ends the background thread. Clones neither write nor
+    /// get any more; snapshots and scans go on, and keep the directory from being opened again until they
+    /// are dropped. Who closes it again is told how it went.
     ///
     /// # Errors
     /// [`Error::NotDurable`] where what was written could not be made durable. It is as safe then as
@@ -376,6 +455,10 @@ fn for_wakes(opened: &Opened, pace: &Arc<Pace>) {
 }
 
 impl Shared {
+    fn scrubber(&self) -> MutexGuard<'_, Scrubber> {
+        self.scrubber.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn check_open(&self) -> Result<()> {
         match self.closed.load(Ordering::Relaxed) {
             true => Err(Error::Closed),
@@ -385,46 +468,51 @@ impl Shared {
 
     /// Waits for what background work brings about. A full device is no reason to wait.
     fn until<T>(&self, mut done: impl FnMut() -> Option<T>) -> Result<T> {
-        let attempt = || match self.pace.ended() {
-            Some(error) => Err(Error::from(error)),
-            None => match done() {
-                None if self.engine.is_full() => {
-                    Err(EngineError::Busy(BusyReason::DeviceFull).into())
-                }
-                done => Ok(done),
-            },
+        let attempt = || match done() {
+            None if self.engine.is_full() => {
+                Err(Error::from(EngineError::Busy(BusyReason::DeviceFull)))
+            }
+            done => Ok(done),
         };
-        let done = self.pace.until_room(Duration::MAX, attempt)?;
+        let done = self.pace.until_room(Duration::MAX, attempt, Error::from)?;
         Ok(done.expect("there is no end to the patience"))
+    }
+
+    /// Returns when everything up to `lsn` is durable, or cannot be made so.
+    fn until_durable(&self, lsn: argosy_base::Lsn) -> Result<(), EngineError> {
+        let full = || self.engine.is_full();
+        self.pace.until_durable(lsn, self.patience, full)
     }
 
     /// Returns when what is shown up to `lsn` can be shown: with [`Durability::Sync`], once it is durable.
     #[inline]
     fn shown_up_to(&self, lsn: Lsn) -> Result<()> {
         match self.durability {
-            Durability::Sync => Ok(self.pace.until_durable(lsn)?),
+            Durability::Sync => Ok(self.until_durable(lsn)?),
             _ => Ok(()),
         }
     }
 
     fn stop(&self) -> Result<()> {
-        if self.closed.swap(true, Ordering::AcqRel) {
-            return Ok(());
-        }
+        self.closed.store(true, Ordering::Release);
         self.pace.stop();
-        let thread = self
-            .thread
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
-        if let Some(thread) = thread {
-            // A panic of that thread has been told to whoever waited; what is left is to stop.
-            let _ = thread.join();
-        }
-        self.engine.close().map_err(Error::NotDurable)?;
+        // Held to the end: who comes second waits for it, and is told the same.
+        let mut ending = self.ending.lock().unwrap_or_else(PoisonError::into_inner);
+        let thread = match std::mem::replace(&mut *ending, Ending::Ended(Ok(()))) {
+            Ending::Running(thread) => thread,
+            Ending::Ended(result) => {
+                *ending = Ending::Ended(result.clone());
+                return result;
+            }
+        };
+        // A panic of that thread was told to whoever waits; what is left is to stop.
+        let _ = thread.join();
+        let closed = self.engine.close();
         // Who waits for durability, or shows what waits for it, goes on.
-        self.pace.note_durable(self.engine.last_lsn());
-        Ok(())
+        self.pace.end(self.engine.durable_lsn(), &closed);
+        let result = closed.map_err(Error::NotDurable);
+        *ending = Ending::Ended(result.clone());
+        result
     }
 }
 

@@ -3,8 +3,8 @@
 //! One thread steps the engine for as long as a step makes progress. Then it sleeps:
 //!
 //! - for as long as the engine says, while anything may be left to do: the next flush, a merge;
-//! - until somebody calls, once all that was written is durable, nothing is under way, and a whole
-//!   sleep has passed in which nobody rang.
+//! - until somebody calls, or the next segment is scrubbed, once all that was written is durable, nothing is
+//!   under way, and a whole sleep has passed in which nobody rang.
 //!
 //! Callers wait for it in two cases, both counted in `waiting`, so that it tells nobody where nobody
 //! asks: for *room*, when the engine is busy, and for *durability*. The latter is group commit: one
@@ -12,12 +12,14 @@
 //! sync.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, TryLockError};
 use std::time::Duration;
 
 use argosy_base::{Clock, Lsn};
-use argosy_engine::{Engine, EngineError};
+use argosy_engine::long::Sweeper;
+use argosy_engine::{BusyReason, Engine, EngineError};
 use argosy_lsm::Lsm;
+use argosy_lsm::scrub::Scrubber;
 
 use super::clock::SystemClock;
 
@@ -85,6 +87,8 @@ pub(super) struct Pace {
     /// The thread sleeps until somebody rings.
     asleep: AtomicBool,
     stopping: AtomicBool,
+    /// There will be no more steps.
+    over: AtomicBool,
 }
 
 /// Takes a caller off the count.
@@ -147,10 +151,14 @@ impl Pace {
 
     /// Tries again whenever something was done, for as long as `attempt` finds no room, and at most for
     /// `patience`.
+    ///
+    /// # Errors
+    /// Those of `attempt`; why nothing more will be done, as `over` tells it, where that is so.
     pub(super) fn until_room<T, E>(
         &self,
         patience: Duration,
         mut attempt: impl FnMut() -> Result<Option<T>, E>,
+        over: impl FnOnce(EngineError) -> E,
     ) -> Result<Option<T>, E> {
         let _waiting = Waiting::among(&self.waiting);
         let began = SystemClock.now();
@@ -158,6 +166,9 @@ impl Pace {
             let seen = self.told().generation;
             if let Some(done) = attempt()? {
                 return Ok(Some(done));
+            }
+            if let Some(ended) = self.ended() {
+                return Err(over(ended));
             }
             let waited = SystemClock.now() - began;
             if waited >= patience {
@@ -173,8 +184,13 @@ impl Pace {
         }
     }
 
-    /// Waits until everything up to `lsn` is durable.
-    pub(super) fn until_durable(&self, lsn: Lsn) -> Result<(), EngineError> {
+    /// Waits until everything up to `lsn` is durable; where the device `is_full`, no longer than `patience`.
+    pub(super) fn until_durable(
+        &self,
+        lsn: Lsn,
+        patience: Duration,
+        is_full: impl Fn() -> bool,
+    ) -> Result<(), EngineError> {
         if self.durable.load(Ordering::Acquire) >= lsn.0 {
             return Ok(());
         }
@@ -189,8 +205,12 @@ impl Pace {
             if let Some(ended) = &told.ended {
                 return Err(ended.clone());
             }
-            let waited = self.changed.wait(told);
-            told = waited.unwrap_or_else(PoisonError::into_inner);
+            let waited = self.changed.wait_timeout(told, patience.max(SLEEP_MAX));
+            let (after, slept) = waited.unwrap_or_else(PoisonError::into_inner);
+            told = after;
+            if slept.timed_out() && is_full() {
+                return Err(EngineError::Busy(BusyReason::DeviceFull));
+            }
         }
     }
 
@@ -202,41 +222,68 @@ impl Pace {
 
     /// Why there are no more steps, if there are none.
     pub(super) fn ended(&self) -> Option<EngineError> {
-        self.told().ended.clone()
+        match self.over.load(Ordering::Acquire) {
+            true => self.told().ended.clone(),
+            false => None,
+        }
+    }
+
+    /// There are no more steps, because of `why`.
+    fn tell_end(&self, why: EngineError) {
+        self.tell(|told| {
+            told.ended.get_or_insert(why);
+        });
+        self.over.store(true, Ordering::Release);
+    }
+
+    /// The engine was closed, with this end: everything up to `durable` is durable, and nothing more will
+    /// be done.
+    pub(super) fn end(&self, durable: Lsn, closed: &Result<(), EngineError>) {
+        self.note_durable(durable);
+        let why = closed.clone().err();
+        self.tell_end(why.unwrap_or(EngineError::Closed("it was closed")));
     }
 }
 
-/// Tells those who wait that the thread has ended, however it did.
-struct Ending<'a>(&'a Pace, Option<EngineError>);
+/// Tells those who wait that the thread has failed or panicked. Where it was told to stop, whoever told it
+/// has the last word.
+struct Ending<'a>(&'a Pace, Result<(), EngineError>);
 
 impl Drop for Ending<'_> {
     fn drop(&mut self) {
-        let why = self.1.take();
-        let why = why.unwrap_or(EngineError::Closed("the background thread panicked"));
-        self.0.tell(|told| told.ended = Some(why));
+        if let Err(why) = &self.1 {
+            self.0.tell_end(why.clone());
+        }
     }
 }
 
+/// What the background thread does beside stepping the engine.
+pub(super) struct Chores {
+    pub(super) scrubber: Arc<Mutex<Scrubber>>,
+    /// Held while parts of long values are removed.
+    pub(super) sweeping: Arc<RwLock<()>>,
+}
+
 /// The background thread: steps `engine` until it is told to stop, or a step fails.
-pub(super) fn background(engine: &Arc<Lsm>, pace: &Arc<Pace>) {
-    let mut ending = Ending(pace, None);
+pub(super) fn background(engine: &Lsm, pace: &Pace, chores: &Chores) {
+    let panicked = EngineError::Closed("the background thread panicked");
+    let mut ending = Ending(pace, Err(panicked));
     let mut stepper = Stepper {
         engine,
         pace,
+        chores,
+        sweeper: Sweeper::default(),
         asked: Lsn(0),
         quiet: false,
     };
-    let stepped = stepper.run();
-    ending.1 = Some(
-        stepped
-            .err()
-            .unwrap_or(EngineError::Closed("it was closed")),
-    );
+    ending.1 = stepper.run();
 }
 
 struct Stepper<'a> {
     engine: &'a Lsm,
     pace: &'a Pace,
+    chores: &'a Chores,
+    sweeper: Sweeper,
     /// The last flush that was asked for covers everything up to here.
     asked: Lsn,
     /// A whole sleep has passed in which nobody rang.
@@ -260,7 +307,11 @@ impl Stepper<'_> {
                 0 => REST_MAX,
                 _ => SLEEP_MAX,
             };
-            self.sleep(progress.idle_for.unwrap_or(most).min(most));
+            let chore_in = match (self.scrub(), self.sweep()) {
+                (Some(scrub), Some(sweep)) => Some(scrub.min(sweep)),
+                (scrub, sweep) => scrub.or(sweep),
+            };
+            self.sleep(progress.idle_for.unwrap_or(most).min(most), chore_in);
         }
         Ok(())
     }
@@ -289,7 +340,31 @@ impl Stepper<'_> {
         }
     }
 
-    fn sleep(&mut self, timeout: Duration) {
+    /// Reads the next segment if it is due, and says how long no other one is.
+    fn scrub(&self) -> Option<Duration> {
+        let scrubber = self.chores.scrubber.lock();
+        let mut scrubber = scrubber.unwrap_or_else(PoisonError::into_inner);
+        let (version, settings) = (self.engine.version(), self.engine.settings());
+        // What is found is kept where whoever asks finds it.
+        let (_, idle) = scrubber.step(&version, settings, SystemClock.now());
+        idle
+    }
+
+    /// Looks at some long values' parts if that is due, and says how long no other ones are.
+    fn sweep(&mut self) -> Option<Duration> {
+        // Who keeps it away may wait for room, which this thread makes.
+        let _alone = match self.chores.sweeping.try_write() {
+            Ok(alone) => alone,
+            Err(TryLockError::Poisoned(alone)) => alone.into_inner(),
+            Err(TryLockError::WouldBlock) => return Some(REST_MAX),
+        };
+        // What cannot be read is told to who wants to read it.
+        let stepped = self.sweeper.step(self.engine, SystemClock.now());
+        stepped.unwrap_or(Some(REST_MAX))
+    }
+
+    fn sleep(&mut self, timeout: Duration, chore_in: Option<Duration>) {
+        let timeout = chore_in.map_or(timeout, |chore| timeout.min(chore));
         if !self.quiet || !self.is_settled() {
             self.quiet = !self.pace.work.wait(timeout);
             return;
@@ -298,7 +373,12 @@ impl Stepper<'_> {
         // Pairs with the fence in `wrote`.
         fence(Ordering::SeqCst);
         if self.is_settled() {
-            self.pace.work.wait_long();
+            match chore_in {
+                None => self.pace.work.wait_long(),
+                Some(chore) => {
+                    self.pace.work.wait(chore);
+                }
+            }
         }
         self.pace.asleep.store(false, Ordering::Relaxed);
         self.quiet = false;

@@ -6,8 +6,12 @@ use std::sync::Arc;
 use argosy_base::range::successor;
 use argosy_base::{Direction, KeyRange};
 use argosy_engine as engine;
+use argosy_engine::long::{self, check_users};
+use argosy_engine::{EngineError, Snapshot as _};
+use argosy_lsm::snapshot::LsmSnapshot;
 
 use super::error::{Error, Result};
+use super::long::whole;
 use super::{Shared, shared_between_threads};
 
 /// A store as it was at one moment: later writes do not change what it shows. Cheap to take, and to
@@ -31,8 +35,8 @@ use super::{Shared, shared_between_threads};
 /// ```
 #[derive(Clone)]
 pub struct Snapshot {
-    // Behind what it reads from: dropped last.
-    view: Arc<dyn engine::Snapshot>,
+    view: Arc<LsmSnapshot>,
+    // Behind what reads from it: dropped last.
     shared: Arc<Shared>,
 }
 
@@ -45,9 +49,15 @@ impl std::fmt::Debug for Snapshot {
 }
 
 impl Snapshot {
-    pub(super) fn new(view: Box<dyn engine::Snapshot>, shared: Arc<Shared>) -> Self {
-        let view = view.into();
+    pub(super) fn new(view: LsmSnapshot, shared: Arc<Shared>) -> Self {
+        let view = Arc::new(view);
         Self { view, shared }
+    }
+
+    /// Returns when what was `read` may be shown.
+    fn shown<T>(&self, read: Result<T, EngineError>) -> Result<T> {
+        self.shared.shown_up_to(self.view.told())?;
+        Ok(read?)
     }
 
     /// The number of the last write that it shows: each write has a higher one than those before.
@@ -61,8 +71,21 @@ impl Snapshot {
     /// # Errors
     /// As [`Db::get`](crate::Db::get).
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
-        self.shared.shown_up_to(self.view.lsn())?;
-        Ok(self.view.get(key.as_ref())?)
+        check_users(key.as_ref())?;
+        let value = self.shown(self.view.get(key.as_ref()))?;
+        value.map(|value| self.whole(value)).transpose()
+    }
+
+    /// The value of `key`, where it is the one that `head` stands for.
+    pub(super) fn get_if_head(&self, key: &[u8], head: &[u8]) -> Result<Option<Vec<u8>>> {
+        let found = self.shown(self.view.get(key))?;
+        let found = found.filter(|found| found == head);
+        found.map(|found| self.whole(found)).transpose()
+    }
+
+    /// The value that `found` stands for.
+    fn whole(&self, found: Vec<u8>) -> Result<Vec<u8>> {
+        whole(found, |keys| self.shown(self.view.get_many(keys)))
     }
 
     /// The values of `keys`, in their order, with what has to be read from the device read as one request.
@@ -73,10 +96,12 @@ impl Snapshot {
         &self,
         keys: impl IntoIterator<Item = K>,
     ) -> Result<Vec<Option<Vec<u8>>>> {
-        self.shared.shown_up_to(self.view.lsn())?;
         let keys: Vec<K> = keys.into_iter().collect();
         let keys: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
-        Ok(self.view.get_many(&keys)?)
+        keys.iter().try_for_each(|key| check_users(key))?;
+        let values = self.shown(self.view.get_many(&keys))?;
+        let whole = |value: Option<_>| value.map(|value| self.whole(value)).transpose();
+        values.into_iter().map(whole).collect()
     }
 
     /// All pairs, by rising keys.
@@ -98,13 +123,13 @@ impl Snapshot {
         Scan {
             up: None,
             down: None,
-            rest: range,
+            rest: long::users(range),
             snapshot: self.clone(),
         }
     }
 }
 
-fn key_range<K: AsRef<[u8]>>(range: &impl RangeBounds<K>) -> KeyRange {
+pub(super) fn key_range<K: AsRef<[u8]>>(range: &impl RangeBounds<K>) -> KeyRange {
     let from = match range.start_bound() {
         Bound::Included(from) => from.as_ref().to_vec(),
         Bound::Excluded(from) => successor(from.as_ref()),
@@ -164,21 +189,20 @@ impl Scan {
         if self.rest.is_empty() {
             return Ok(None);
         }
-        let Snapshot { view, shared } = &self.snapshot;
         let side = match direction {
             Direction::Up => &mut self.up,
             Direction::Down => &mut self.down,
         };
         let scan = match side {
             Some(scan) => scan,
-            None => {
-                shared.shown_up_to(view.lsn())?;
-                side.insert(view.scan(&self.rest, direction)?)
-            }
+            None => side.insert(self.snapshot.view.scan(&self.rest, direction)?),
         };
-        let found = scan.next()?;
+        let found = self.snapshot.shown(scan.next())?;
         // What the other end has given out already is not given out again.
-        Ok(found.filter(|(key, _)| self.rest.contains(key)))
+        let found = found.filter(|(key, _)| self.rest.contains(key));
+        found
+            .map(|(key, value)| Ok((key, self.snapshot.whole(value)?)))
+            .transpose()
     }
 
     /// Ends the scan.

@@ -1,10 +1,13 @@
 //! Writes: one by one, in batches, under conditions; and how they wait for room and for durability.
 
+use std::ops::RangeBounds;
 use std::time::Duration;
 
+use argosy_base::KeyRange;
 use argosy_engine::{self as engine, Engine, EngineError};
 
 use super::error::{Error, Result};
+use super::scan::key_range;
 use super::{Change, Changed, Condition, Db, Durability, Expiry, Shared, WriteBatch, Written};
 
 /// How a batch is to be written.
@@ -21,7 +24,18 @@ pub struct WriteOptions {
 }
 
 impl Db {
-    /// Binds `key` to `value`.
+    /// Binds `key` to `value`, of up to 64 MiB.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), argosy::Error> {
+    /// # let path = argosy::db::example("long");
+    /// # let db = argosy::Db::open(&path)?;
+    /// let film = vec![7; 3 << 20];
+    /// db.put("film", &film)?;
+    /// assert_eq!(db.get("film")?, Some(film));
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// As [`write`](Self::write).
@@ -61,9 +75,10 @@ impl Db {
         ttl: Duration,
     ) -> Result<()> {
         let millis = u64::try_from(ttl.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX);
-        let mut batch = WriteBatch::new();
-        batch.put_until(key.as_ref(), value.as_ref(), Expiry::After(millis))?;
-        self.write(&batch)
+        let options = WriteOptions::default();
+        let pair = (key.as_ref(), value.as_ref());
+        self.put_as(pair, (Expiry::After(millis), None), &options)
+            .map(|_| ())
     }
 
     /// Removes `key`. Returns whether it had a value.
@@ -72,6 +87,56 @@ impl Db {
     /// As [`write`](Self::write).
     pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<bool> {
         self.delete_if(key, Condition::Always)
+    }
+
+    /// Removes all keys of `range`, in one step that readers and snapshots see whole or not at all. It costs the
+    /// same however many there are: nobody looks at them, so nothing tells how many there were.
+    /// [`WriteBatch::delete_range`] does the same among other operations.
+    ///
+    /// ```
+    /// use argosy::{KeyRange, WriteBatch};
+    ///
+    /// # fn main() -> Result<(), argosy::Error> {
+    /// # let path = argosy::db::example("delete-range");
+    /// # let db = argosy::Db::open(&path)?;
+    /// for user in 1..=3 {
+    ///     db.put(format!("user/{user}/name"), "Ada")?;
+    ///     db.put(format!("user/{user}/mail"), "ada@example.org")?;
+    /// }
+    /// let before = db.snapshot();
+    /// db.delete_range("user/1".."user/2")?;
+    /// assert_eq!(db.iter().count(), 4);
+    /// db.delete_prefix("user/2/")?;
+    /// assert_eq!(db.iter().count(), 2);
+    ///
+    /// let mut batch = WriteBatch::new();
+    /// batch.delete_range(&KeyRange::all())?;
+    /// batch.put(b"user/4/name", b"Grace")?;
+    /// db.write(&batch)?;
+    /// assert_eq!(db.iter().count(), 1);
+    /// assert_eq!(before.iter().count(), 6);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    pub fn delete_range<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Result<()> {
+        self.erase(&key_range(&range))
+    }
+
+    /// Removes all keys that begin with `prefix`; see [`delete_range`](Self::delete_range).
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    pub fn delete_prefix(&self, prefix: impl AsRef<[u8]>) -> Result<()> {
+        self.erase(&KeyRange::prefix(prefix.as_ref()))
+    }
+
+    fn erase(&self, range: &KeyRange) -> Result<()> {
+        let mut batch = WriteBatch::new();
+        batch.delete_range(range)?;
+        self.write(&batch)
     }
 
     /// Binds `key` to `value` if `condition` holds of it. Returns whether it did.
@@ -84,13 +149,13 @@ impl Db {
         value: impl AsRef<[u8]>,
         condition: Condition,
     ) -> Result<bool> {
-        let mut batch = WriteBatch::new();
-        batch.put(key.as_ref(), value.as_ref())?;
         let options = WriteOptions {
             condition,
             ..WriteOptions::default()
         };
-        Ok(self.write_with(&batch, &options)?.applied)
+        let pair = (key.as_ref(), value.as_ref());
+        let written = self.put_as(pair, (Expiry::Never, None), &options)?;
+        Ok(written.applied)
     }
 
     /// Removes `key` if `condition` holds of it. Returns whether that was so, and the key had a value.
@@ -130,19 +195,21 @@ impl Db {
         expected: Option<&[u8]>,
         new: Option<&[u8]>,
     ) -> Result<bool> {
-        let mut batch = WriteBatch::new();
-        match new {
-            Some(value) => batch.put(key.as_ref(), value)?,
-            None => batch.delete(key.as_ref())?,
-        }
-        if let Some(expected) = expected {
-            batch.expect(expected)?;
-        }
         let condition = expected.map_or(Condition::Absent, |_| Condition::Equals);
         let options = WriteOptions {
             condition,
             ..WriteOptions::default()
         };
+        if let Some(value) = new {
+            let pair = (key.as_ref(), value);
+            let written = self.put_as(pair, (Expiry::Never, expected), &options)?;
+            return Ok(written.applied);
+        }
+        let mut batch = WriteBatch::new();
+        batch.delete(key.as_ref())?;
+        if let Some(expected) = expected {
+            batch.expect(expected)?;
+        }
         Ok(self.write_with(&batch, &options)?.applied)
     }
 
@@ -219,11 +286,15 @@ impl Db {
     pub fn write_with(&self, batch: &WriteBatch, options: &WriteOptions) -> Result<Written> {
         let shared = &*self.shared;
         shared.check_open()?;
-        let written = shared.append(batch, options)?;
+        // What is overwritten is not swept before it has been read.
+        let reading = options.return_previous.then(|| shared.sweeping.read());
+        let mut written = shared.append(batch, options)?;
         shared.pace.wrote();
+        shared.make_whole(&mut written)?;
+        drop(reading);
         let must_be_durable = options.sync || shared.durability == Durability::Sync;
         if must_be_durable {
-            let durable = shared.pace.until_durable(written.lsn);
+            let durable = shared.until_durable(written.lsn);
             durable.map_err(|error| match written.applied {
                 true => Error::NotDurable(error),
                 false => Error::Engine(error),
@@ -235,7 +306,10 @@ impl Db {
 
 impl Shared {
     /// Writes, waiting where there is no room.
-    fn append(&self, batch: &WriteBatch, options: &WriteOptions) -> Result<Written> {
+    pub(super) fn append(&self, batch: &WriteBatch, options: &WriteOptions) -> Result<Written> {
+        if let Some(ended) = self.pace.ended() {
+            return Err(Error::Ended(ended));
+        }
         let engine_options = || engine::WriteOptions {
             condition: options.condition,
             return_previous: options.return_previous,
@@ -243,7 +317,7 @@ impl Shared {
         let mut busy = match self.engine.write(batch, engine_options()) {
             Ok(written) => return Ok(written),
             Err(EngineError::Busy(reason)) => reason,
-            Err(error) => return Err(error.into()),
+            Err(error) => return Err(refused(error)),
         };
         let patience = options.patience.unwrap_or(self.patience);
         let attempt = || match self.engine.write(batch, engine_options()) {
@@ -252,12 +326,20 @@ impl Shared {
                 busy = reason;
                 Ok(None)
             }
-            Err(error) => Err(Error::from(error)),
+            Err(error) => Err(refused(error)),
         };
-        let written = self.pace.until_room(patience, attempt)?;
+        let written = self.pace.until_room(patience, attempt, Error::Ended)?;
         written.ok_or(Error::Busy {
             reason: busy,
             waited: patience,
         })
+    }
+}
+
+/// What the engine says to a write: one that is closed did nothing.
+fn refused(error: EngineError) -> Error {
+    match error {
+        EngineError::Closed(_) => Error::Ended(error),
+        error => error.into(),
     }
 }

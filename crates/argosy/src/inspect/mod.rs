@@ -1,10 +1,13 @@
 //! `argosy inspect`: what a stopped server's data directory holds, whether it is whole, and whether
 //! two members hold the same.
 //!
-//! Nothing is written: the device is opened for reading only, counts no opening, and what a crash
+//! Nothing is written in the directory: the device is opened for reading only, counts no opening, and what a crash
 //! left is looked at, not repaired. A shared lock keeps servers from starting meanwhile.
 
 mod compare;
+mod dump;
+mod repair;
+mod scrub;
 mod show;
 mod verify;
 mod view;
@@ -40,6 +43,9 @@ use crate::failure::Failure;
     after_help = "Examples:\n  argosy inspect ./data/server-0\n  \
     argosy inspect ./data/server-0 --section levels,logs -o json\n  \
     argosy inspect verify ./data/server-0\n  \
+    argosy inspect dump ./data/server-0 --limit 100\n  \
+    argosy inspect scrub ./data/server-0 --rate 50MiB\n  \
+    argosy inspect repair ./data/server-0 --to ./repaired\n  \
     argosy inspect compare ./data/server-0 ./data/server-1\n\n\
     Exit codes: 0 whole, 1 failed or in use, 3 no device there, 8 damage or a difference was found"
 )]
@@ -59,6 +65,9 @@ pub struct Inspect {
 #[derive(Subcommand, Debug)]
 enum Command {
     Verify(verify::Verify),
+    Dump(dump::Dump),
+    Scrub(scrub::Scrub),
+    Repair(repair::Repair),
     Compare(compare::Compare),
 }
 
@@ -96,6 +105,9 @@ impl Inspect {
         match (self.command, self.dir) {
             (Some(Command::Verify(verify)), _) => verify.run(),
             (Some(Command::Compare(compare)), _) => compare.run(),
+            (Some(Command::Dump(dump)), _) => dump.run(),
+            (Some(Command::Scrub(scrub)), _) => scrub.run(),
+            (Some(Command::Repair(repair)), _) => repair.run(),
             (None, Some(dir)) => show::show(&dir, &self.section, &self.common),
             (None, None) => Err(Failure::Usage("name a data directory".to_owned())),
         }

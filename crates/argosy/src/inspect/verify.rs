@@ -129,7 +129,7 @@ impl Verify {
     }
 }
 
-fn pin_problem(entry: &RegionEntry, error: &PinError) -> Problem {
+pub(super) fn pin_problem(entry: &RegionEntry, error: &PinError) -> Problem {
     Problem {
         kind: ProblemKind::Damaged,
         part: "checkpoint".to_owned(),
@@ -168,7 +168,7 @@ fn print_text(report: &Report<'_>, problems: &[Problem]) {
 }
 
 /// What is wrong with the copies of superblock and catalog.
-fn head_problems(opened: &Opened) -> Result<Vec<Problem>, Failure> {
+pub(super) fn head_problems(opened: &Opened) -> Result<Vec<Problem>, Failure> {
     let blocks = Store::survey(&**opened.store.device()).map_err(super::of_device)?;
     Ok(blocks.iter().filter_map(head_problem).collect())
 }

@@ -1,8 +1,9 @@
 //! What of a store and its regions is printed: plain data, for people and for programs.
 
-use argosy_base::{AddressMode, LogKind, RegionId};
+use argosy_base::{AddressMode, KeyRange, LogKind, RegionId};
 use argosy_device::{HeadBlock, Superblock};
 use argosy_lsm::inspect::{LogEnds, Owner, Problem, Region};
+use argosy_lsm::scrub::Damage;
 use serde::Serialize;
 
 use crate::bytes::to_base64;
@@ -173,7 +174,7 @@ pub(super) struct KeyView {
 }
 
 impl KeyView {
-    fn of(key: &[u8]) -> Self {
+    pub(super) fn of(key: &[u8]) -> Self {
         Self {
             text: key.escape_ascii().to_string(),
             base64: to_base64(key),
@@ -215,6 +216,58 @@ impl ProblemView {
     /// For people, in a few words.
     pub(super) fn text(&self) -> String {
         format!("{}: {}: {}", self.kind, self.part, self.what)
+    }
+}
+
+/// Something damaged, and the keys that it concerns.
+#[derive(Serialize)]
+pub(super) struct DamageView {
+    kind: &'static str,
+    region: u32,
+    part: String,
+    number: u64,
+    device_segment: u32,
+    offset: u32,
+    what: String,
+    keys: Vec<RangeView>,
+    /// Ranges of keys that are left out.
+    more_keys: usize,
+    #[serde(skip)]
+    text: String,
+}
+
+/// A range of keys, without its end.
+#[derive(Serialize)]
+struct RangeView {
+    from: KeyView,
+    to: Option<KeyView>,
+}
+
+impl DamageView {
+    /// For people.
+    pub(super) fn text(&self) -> &str {
+        &self.text
+    }
+}
+
+impl From<&Damage> for DamageView {
+    fn from(damage: &Damage) -> Self {
+        let range = |range: &KeyRange| RangeView {
+            from: KeyView::of(&range.from),
+            to: range.to.as_deref().map(KeyView::of),
+        };
+        Self {
+            kind: damage.kind.name(),
+            region: damage.region.0,
+            part: damage.part.clone(),
+            number: damage.number.0,
+            device_segment: damage.place.0,
+            offset: damage.offset,
+            what: damage.what.clone(),
+            keys: damage.keys.iter().map(range).collect(),
+            more_keys: damage.more_keys,
+            text: damage.to_string(),
+        }
     }
 }
 

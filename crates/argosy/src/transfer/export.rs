@@ -8,27 +8,25 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Duration;
 
 use argosy_base::KeyRange;
 use argosy_base::range::successor;
-use argosy_client::{Kv, Page, Span};
+use argosy_client::Span;
 use clap::Args;
 use serde::Serialize;
 
 use super::format::{self, Encoding, Format};
 use super::lines::LINE_BYTES_MAX;
 use super::progress::{Done, Parts, Progress, ProgressArgs, mebibytes};
-use super::writers::retried;
+use super::reader::{Read as Pairs, Reader};
 use crate::bytes;
 use crate::cli::OutputFormat;
 use crate::connect::Endpoints;
 use crate::failure::Failure;
 use crate::units;
 
-/// Pairs that are asked for at once.
-const PAGE: usize = 1000;
 /// Pages that are read ahead, at most.
 const PAGES_AHEAD: usize = 4;
 /// Bytes that are gathered before they are written.
@@ -108,7 +106,7 @@ impl Export {
                 "--encoding is for JSON lines: TSV escapes what is no text".to_owned(),
             ));
         }
-        let mut client = self.endpoints.connect()?;
+        let (client, resp) = (self.endpoints.connect()?, self.endpoints.resp()?);
         let (target, behind) = self.target(format)?;
         let mut range = self.range();
         if let Some(last) = behind {
@@ -131,11 +129,15 @@ impl Export {
         let limit = self.limit;
         let result = std::thread::scope(|scope| {
             let (span, stopping) = (Span::of(range), &stopping);
-            let reader = std::thread::Builder::new().name("export".to_owned());
-            reader
-                .spawn_scoped(scope, move || {
-                    read_pages(&mut *client, span, limit, (retry_for, stopping), &give);
-                })
+            let reader = Reader {
+                client,
+                resp,
+                retry_for,
+                stopping,
+            };
+            let thread = std::thread::Builder::new().name("export".to_owned());
+            thread
+                .spawn_scoped(scope, move || reader.run(span, limit, &give))
                 .map_err(|error| Failure::Failed(format!("cannot start a thread: {error}")))?;
             let result = self.write(format, target, pages, (&mut progress, all));
             stopping.store(true, std::sync::atomic::Ordering::Relaxed);
@@ -192,7 +194,7 @@ impl Export {
         &self,
         format: Format,
         target: Target,
-        pages: Receiver<Result<Page, Failure>>,
+        pages: Receiver<Result<Pairs, Failure>>,
         (progress, all): (&mut Progress, Option<u64>),
     ) -> Result<Done, Failure> {
         let failed = |error: &io::Error| Failure::io("write", &self.file, error);
@@ -209,9 +211,10 @@ impl Export {
         let mut done = Done::default();
         let mut line = Vec::new();
         for page in pages {
-            for (key, value) in page?.pairs {
+            let page = page?;
+            for pair in page.pairs() {
                 line.clear();
-                format::write_line(format, self.encoding, &key, &value, &mut line);
+                format::write_line(format, self.encoding, pair, &mut line);
                 out.write_all(&line).map_err(|error| failed(&error))?;
                 done.pairs += 1;
                 done.bytes += line.len() as u64;
@@ -222,6 +225,7 @@ impl Export {
                 all,
             });
             progress.tell(&done);
+            line.shrink_to(WRITE_BYTES);
         }
         out.flush().map_err(|error| failed(&error))?;
         drop(out);
@@ -252,29 +256,6 @@ impl Export {
                 took.as_secs(),
                 took.subsec_millis() / 100
             );
-        }
-    }
-}
-
-/// Reads pages and gives them out, until the end, the limit, an error, or nobody takes them.
-fn read_pages(
-    client: &mut dyn Kv,
-    span: Span,
-    limit: Option<u64>,
-    (retry_for, stopping): (Duration, &AtomicBool),
-    give: &SyncSender<Result<Page, Failure>>,
-) {
-    let mut left = limit.unwrap_or(u64::MAX);
-    let mut rest = Some(span).filter(|span| !span.range.is_empty());
-    while let Some(span) = rest.take().filter(|_| left > 0) {
-        let wanted = usize::try_from(left).unwrap_or(PAGE).min(PAGE);
-        let mut page = retried(retry_for, stopping, || client.page(&span, wanted));
-        if let Ok(page) = &mut page {
-            left -= (page.pairs.len() as u64).min(left);
-            rest = page.rest.take();
-        }
-        if give.send(page).is_err() {
-            return;
         }
     }
 }

@@ -1,20 +1,23 @@
 //! Pairs as lines of text: JSON lines and TSV. Every key and value has a line, of whatever bytes.
 //!
 //! ```text
-//! jsonl := object NL            object := {"key": field, "value": field | null}
-//! field := "text"  |  {"utf8": "text"}  |  {"base64": "..."}  |  {"hex": "..."}
+//! jsonl  := object NL           object := {"key": field, "value": field | null [, "expires_at_ms": number]}
+//! field  := "text"  |  {"utf8": "text"}  |  {"base64": "..."}  |  {"hex": "..."}
 //!
-//! tsv   := text TAB text NL
-//! text  := (byte | escape)*     escape := "\" ("t" | "n" | "r" | "0" | "\" | "x" digit digit)
+//! tsv    := text TAB text [TAB number] NL
+//! text   := (byte | escape)*    escape := "\" ("t" | "n" | "r" | "0" | "\" | "x" digit digit)
 //! ```
 //!
 //! In JSON a string is the bytes of its UTF-8; what is no UTF-8 says how it is encoded. A value of
 //! `null` deletes the key. In TSV, bytes stand for themselves, but for those that have an escape, and
-//! nothing is quoted. [`write_line`] escapes what is not UTF-8, so that its lines are text in both.
+//! nothing is quoted. [`write_line`] escapes what is not UTF-8, so that its lines are text in both. The number is
+//! when the pair expires, in milliseconds after the beginning of 1970; a pair without one does not.
+//!
+//! A value of over 1 MiB is a line, too; [`write_line`] makes it base64 in JSON, which bounds its length.
 
 use std::fmt::Write as _;
 
-use argosy_base::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
+use argosy_base::limits::{KEY_BYTES_MAX, LONG_VALUE_BYTES_MAX, VALUE_BYTES_MAX};
 use clap::ValueEnum;
 use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
@@ -67,22 +70,61 @@ pub struct Record {
     pub key: Vec<u8>,
     /// What to bind it to; `None` deletes it.
     pub value: Option<Vec<u8>>,
+    /// When the pair expires, in milliseconds after the beginning of 1970; `None`: it does not.
+    pub expires: Option<u64>,
+}
+
+impl Record {
+    /// Whether one command of its own writes it, and not one with many pairs.
+    pub const fn is_alone(&self) -> bool {
+        let is_long = matches!(&self.value, Some(value) if value.len() > VALUE_BYTES_MAX);
+        is_long || self.expires.is_some()
+    }
+}
+
+/// A pair, and when it expires.
+#[derive(Clone, Copy, Debug)]
+pub struct Pair<'a> {
+    /// The key.
+    pub key: &'a [u8],
+    /// What it is bound to.
+    pub value: &'a [u8],
+    /// When it expires, in milliseconds after the beginning of 1970.
+    pub expires: Option<u64>,
 }
 
 /// Appends the line of a pair to `out`, with its end.
-pub fn write_line(format: Format, encoding: Encoding, key: &[u8], value: &[u8], out: &mut Vec<u8>) {
-    match format {
+pub fn write_line(format: Format, encoding: Encoding, pair: Pair<'_>, out: &mut Vec<u8>) {
+    let Pair {
+        key,
+        value,
+        expires,
+    } = pair;
+    let mut line = match format {
         Format::Jsonl => {
-            out.extend_from_slice(json_line(key, Some(value), encoding).as_bytes());
+            let of_value = match encoding {
+                Encoding::Auto if value.len() > VALUE_BYTES_MAX => Encoding::Base64,
+                encoding => encoding,
+            };
+            let (key, value) = (field(key, encoding), field(value, of_value));
+            format!("{{\"key\":{key},\"value\":{value}")
         }
         Format::Tsv => {
             let mut line = String::with_capacity(key.len() + value.len() + 1);
             escape(key, &mut line);
             line.push('\t');
             escape(value, &mut line);
-            out.extend_from_slice(line.as_bytes());
+            line
         }
-    }
+    };
+    // A string takes what is written.
+    let _ = match (format, expires) {
+        (Format::Jsonl, Some(at)) => write!(line, ",\"expires_at_ms\":{at}}}"),
+        (Format::Jsonl, None) => write!(line, "}}"),
+        (Format::Tsv, Some(at)) => write!(line, "\t{at}"),
+        (Format::Tsv, None) => Ok(()),
+    };
+    out.extend_from_slice(line.as_bytes());
     out.push(b'\n');
 }
 
@@ -143,10 +185,13 @@ pub fn parse(format: Format, line: &[u8]) -> Result<Record, String> {
             "the key has {key} bytes, over the limit of {KEY_BYTES_MAX}"
         ));
     }
-    if value > VALUE_BYTES_MAX {
+    if value > LONG_VALUE_BYTES_MAX {
         return Err(format!(
-            "the value has {value} bytes, over the limit of {VALUE_BYTES_MAX}"
+            "the value has {value} bytes, over the limit of {LONG_VALUE_BYTES_MAX}"
         ));
+    }
+    if record.expires.is_some() && record.value.is_none() {
+        return Err("a key that is deleted does not expire".to_owned());
     }
     Ok(record)
 }
@@ -159,6 +204,7 @@ struct Line {
     // Named so that a line without a value is an error, and not a delete.
     #[serde(deserialize_with = "value_or_null")]
     value: Option<Field>,
+    expires_at_ms: Option<u64>,
 }
 
 fn value_or_null<'de, D: Deserializer<'de>>(value: D) -> Result<Option<Field>, D::Error> {
@@ -205,21 +251,37 @@ fn parse_json(line: &[u8]) -> Result<Record, String> {
             Some(value) => Some(value.bytes().map_err(|error| format!("value: {error}"))?),
             None => None,
         },
+        expires: line.expires_at_ms,
     })
 }
 
 fn parse_tsv(line: &[u8]) -> Result<Record, String> {
     let line = line.strip_suffix(b"\r").unwrap_or(line);
     let mut fields = line.split(|&byte| byte == b'\t');
-    let (Some(key), Some(value), None) = (fields.next(), fields.next(), fields.next()) else {
+    let (key, value) = (fields.next(), fields.next());
+    let (Some(key), Some(value), expires, None) = (key, value, fields.next(), fields.next()) else {
         let tabs = line.iter().filter(|&&byte| byte == b'\t').count();
         return Err(format!(
-            "a line has one tab, between key and value; here are {tabs}"
+            "a line has one tab, between key and value, or a second one, in front of when the pair \
+             expires; here are {tabs}"
         ));
     };
     Ok(Record {
         key: unescape(key)?,
         value: Some(unescape(value)?),
+        expires: expires.map(millis).transpose()?,
+    })
+}
+
+fn millis(text: &[u8]) -> Result<u64, String> {
+    let text = String::from_utf8_lossy(text);
+    let parsed = text.parse();
+    parsed.map_err(|_| {
+        let shown: String = text.chars().take(40).collect();
+        format!(
+            "'{}' is no time in milliseconds; a tab within a value is \\t",
+            shown.escape_default()
+        )
     })
 }
 
@@ -272,12 +334,23 @@ mod tests {
             for value in [&b""[..], b"null", b"a\tb", &all] {
                 for encoding in [Encoding::Auto, Encoding::Base64, Encoding::Hex] {
                     for format in [Format::Jsonl, Format::Tsv] {
-                        let mut line = Vec::new();
-                        write_line(format, encoding, key, value, &mut line);
-                        assert_eq!(line.pop(), Some(b'\n'));
-                        assert!(!line.contains(&b'\n') && std::str::from_utf8(&line).is_ok());
-                        let (key, value) = (key.to_vec(), Some(value.to_vec()));
-                        assert_eq!(parse(format, &line), Ok(Record { key, value }));
+                        for expires in [None, Some(1_900_000_000_123)] {
+                            let mut line = Vec::new();
+                            let pair = Pair {
+                                key,
+                                value,
+                                expires,
+                            };
+                            write_line(format, encoding, pair, &mut line);
+                            assert_eq!(line.pop(), Some(b'\n'));
+                            assert!(!line.contains(&b'\n') && std::str::from_utf8(&line).is_ok());
+                            let record = Record {
+                                key: key.to_vec(),
+                                value: Some(value.to_vec()),
+                                expires,
+                            };
+                            assert_eq!(parse(format, &line), Ok(record));
+                        }
                     }
                 }
             }
@@ -297,7 +370,8 @@ mod tests {
             delete,
             Ok(Record {
                 key: b"k".to_vec(),
-                value: None
+                value: None,
+                expires: None,
             })
         );
     }
@@ -305,7 +379,7 @@ mod tests {
     #[test]
     fn bad_lines_say_what_is_wrong() {
         let long = format!("{}\tv", "k".repeat(KEY_BYTES_MAX + 1));
-        let large = format!("k\t{}", "v".repeat(VALUE_BYTES_MAX + 1));
+        let large = format!("k\t{}", "v".repeat(LONG_VALUE_BYTES_MAX + 1));
         for (format, line, said) in [
             (Format::Jsonl, "", "EOF"),
             (Format::Jsonl, r#"{"key":"a"}"#, "missing field `value`"),
@@ -340,13 +414,19 @@ mod tests {
                 "the key is empty",
             ),
             (Format::Tsv, "only", "here are 0"),
-            (Format::Tsv, "a\tb\tc", "here are 2"),
+            (Format::Tsv, "a\tb\tc", "'c' is no time"),
+            (Format::Tsv, "a\tb\t1\td", "here are 3"),
+            (
+                Format::Jsonl,
+                r#"{"key":"a","value":null,"expires_at_ms":1}"#,
+                "does not expire",
+            ),
             (Format::Tsv, "a\t\\q", "\\q is no escape"),
             (Format::Tsv, "a\t\\x1", "not hexadecimal"),
             (Format::Tsv, "a\t\\", "is no escape"),
             (Format::Tsv, "\tb", "the key is empty"),
             (Format::Tsv, &long, "over the limit of 4096"),
-            (Format::Tsv, &large, "over the limit of 1048576"),
+            (Format::Tsv, &large, "over the limit of 67108864"),
         ] {
             let error = parse(format, line.as_bytes()).unwrap_err();
             assert!(error.contains(said), "{said}: {error}");

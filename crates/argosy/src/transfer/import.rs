@@ -33,6 +33,8 @@ const CHUNKS_MAX: usize = 8;
 const CHUNK_LINES: usize = 2000;
 /// Bytes of lines from which on a chunk is full.
 const CHUNK_BYTES: u64 = 512 << 10;
+/// Bytes of lines under way from which on no more are read: of long values, one is under way at a time.
+const UNDER_WAY_BYTES: u64 = 16 << 20;
 /// Bad lines that are told one by one.
 const TOLD_MAX: u64 = 20;
 
@@ -147,7 +149,7 @@ impl Import {
         let mut course = Course {
             lines: Lines::open(&self.file, applied.place)?,
             format,
-            writers: Writers::start(clients, CHUNKS_MAX, retry_for)?,
+            writers: Writers::start(clients, &self.endpoints, CHUNKS_MAX, retry_for)?,
             chunks: VecDeque::new(),
             next_chunk: 0,
             began: applied.place,
@@ -240,7 +242,7 @@ impl Course {
             while let Some(finished) = self.writers.poll() {
                 self.take(finished)?;
             }
-            while self.chunks.len() >= CHUNKS_MAX {
+            while self.chunks.len() >= CHUNKS_MAX || self.bytes_under_way() >= UNDER_WAY_BYTES {
                 self.take(self.writers.wait())?;
             }
             self.keep_now_and_then()?;
@@ -258,6 +260,11 @@ impl Course {
                 Ok(())
             }
         }
+    }
+
+    /// Bytes of the lines that are not known to be applied.
+    fn bytes_under_way(&self) -> u64 {
+        self.lines.place().offset - self.applied.place.offset
     }
 
     /// Reads a chunk.

@@ -6,11 +6,12 @@ use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
 use std::path::Path;
 
 use argosy_base::checksum;
+use argosy_base::limits::LONG_VALUE_BYTES_MAX;
 
 use crate::failure::Failure;
 
-/// Longest line, in bytes: the largest pair fits, however it is escaped.
-pub(super) const LINE_BYTES_MAX: usize = 8 << 20;
+/// Longest line, in bytes: the largest pair fits, in hexadecimal and base64, and in TSV however it is escaped.
+pub(super) const LINE_BYTES_MAX: usize = 4 * LONG_VALUE_BYTES_MAX + (1 << 20);
 /// Bytes at the beginning of an input by which it is known again.
 const HEAD_BYTES: usize = 64 << 10;
 /// Bytes read at a time.
@@ -52,6 +53,7 @@ pub(super) struct Lines {
     pub(super) bytes: Option<u64>,
     place: Place,
     line: Vec<u8>,
+    longest: usize,
 }
 
 /// What the next line is.
@@ -99,6 +101,7 @@ impl Lines {
             bytes,
             place,
             line: Vec::new(),
+            longest: LINE_BYTES_MAX,
         }
     }
 
@@ -133,7 +136,7 @@ impl Lines {
             }
             self.place.head.take(&bytes[..taken]);
             self.place.offset += taken as u64;
-            too_long |= self.line.len() + taken > LINE_BYTES_MAX;
+            too_long |= self.line.len() + taken > self.longest;
             if !too_long {
                 self.line.extend_from_slice(&bytes[..end.unwrap_or(taken)]);
             }
@@ -195,11 +198,12 @@ mod tests {
 
     #[test]
     fn a_line_that_is_too_long_is_passed_over() {
-        let mut text = vec![b'x'; LINE_BYTES_MAX + 5];
+        let mut text = vec![b'x'; (1 << 20) + 5];
         text.extend_from_slice(b"\nnext\n");
         let mut lines = lines(&text, 1 << 16);
+        lines.longest = 1 << 20;
         assert_eq!(lines.next().unwrap(), Next::TooLong);
-        assert!(lines.line.len() <= LINE_BYTES_MAX);
+        assert!(lines.line.len() <= lines.longest);
         assert_eq!(lines.next().unwrap(), Next::Line(b"next"));
         assert_eq!(lines.next().unwrap(), Next::End);
         assert_eq!(lines.place().head.bytes, HEAD_BYTES);

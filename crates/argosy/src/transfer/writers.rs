@@ -4,6 +4,9 @@
 //! A batch that is refused for a passing reason, or whose connection breaks, is sent again, with
 //! growing pauses, until it has been tried for as long as was asked: doing it twice is as good as
 //! once. Then, and after any other error, the connection ends; what was given to it is dropped.
+//!
+//! What expires, and values of over 1 MiB, go by themselves, through the Redis protocol whatever the others are
+//! written through.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,10 +16,16 @@ use std::time::Duration;
 
 use argosy_base::{Clock, Remedy};
 use argosy_bench::clock::ProcessClock;
-use argosy_client::{ClientError, Kv};
+use argosy_client::{ClientError, Kv, RespClient};
 
 use super::format::Record;
+use crate::connect::Endpoints;
 use crate::failure::Failure;
+
+/// Bytes of keys and values that are sent together, where each goes by itself; one longer pair is sent alone.
+const TOGETHER_BYTES: usize = 1 << 20;
+/// How many of them.
+const TOGETHER: usize = 256;
 
 /// The first pause before a batch is sent again, and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
@@ -45,6 +54,7 @@ impl Writers {
     /// Begins with a thread for each of `clients`; each takes up to `queued` batches in advance.
     pub(super) fn start(
         clients: Vec<Box<dyn Kv>>,
+        endpoints: &Endpoints,
         queued: usize,
         retry_for: Duration,
     ) -> Result<Self, Failure> {
@@ -59,6 +69,8 @@ impl Writers {
             let (give, batches) = sync_channel(queued);
             let writer = Writer {
                 client,
+                endpoints: endpoints.clone(),
+                resp: None,
                 retry_for,
                 stopping: Arc::clone(&writers.stopping),
                 tell: tell.clone(),
@@ -124,6 +136,9 @@ impl Drop for Writers {
 
 struct Writer {
     client: Box<dyn Kv>,
+    endpoints: Endpoints,
+    /// Connected when it is needed.
+    resp: Option<RespClient>,
     retry_for: Duration,
     stopping: Arc<AtomicBool>,
     tell: Sender<Finished>,
@@ -146,6 +161,16 @@ impl Writer {
     }
 
     fn apply(&mut self, records: &[Record]) -> Result<(), Failure> {
+        for run in records.chunk_by(|one, next| one.is_alone() == next.is_alone()) {
+            match run.first().is_some_and(Record::is_alone) {
+                true => self.apply_alone(run)?,
+                false => self.apply_together(run)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn apply_together(&mut self, records: &[Record]) -> Result<(), Failure> {
         let writes: Vec<_> = records
             .iter()
             .map(|record| (record.key.as_slice(), record.value.as_deref()))
@@ -153,6 +178,44 @@ impl Writer {
         let client = &mut self.client;
         let stopping = &self.stopping;
         retried(self.retry_for, stopping, || client.write_many(&writes))
+    }
+
+    fn apply_alone(&mut self, records: &[Record]) -> Result<(), Failure> {
+        let client = match &mut self.resp {
+            Some(client) => client,
+            closed => closed.insert(self.endpoints.resp()?),
+        };
+        let mut left = records;
+        while !left.is_empty() {
+            let mut bytes = 0;
+            let fits = |record: &&Record| {
+                bytes += record.key.len() + record.value.as_ref().map_or(0, Vec::len);
+                bytes <= TOGETHER_BYTES
+            };
+            let run = left.iter().take(TOGETHER).take_while(fits).count();
+            let (now, behind) = left.split_at(run.max(1));
+            let expiries: Vec<Option<String>> = now
+                .iter()
+                .map(|record| record.expires.map(|at| at.to_string()))
+                .collect();
+            let commands: Vec<Vec<&[u8]>> = now
+                .iter()
+                .zip(&expiries)
+                .map(|(record, expires)| {
+                    let value = record.value.as_deref().unwrap_or_default();
+                    let mut words = vec![&b"SET"[..], &record.key, value];
+                    if let Some(at) = expires {
+                        words.extend([&b"PXAT"[..], at.as_bytes()]);
+                    }
+                    words
+                })
+                .collect();
+            retried(self.retry_for, &self.stopping, || {
+                client.commands(&commands)
+            })?;
+            left = behind;
+        }
+        Ok(())
     }
 }
 

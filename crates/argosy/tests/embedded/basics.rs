@@ -89,6 +89,23 @@ fn settings_that_cannot_work_are_refused_with_what_would() {
     let error = builder.open(&other).unwrap_err();
     assert!(error.to_string().contains("`device_bytes`"), "{error}");
     assert_eq!(error.remedy(), Remedy::Correct);
+    // And that works, in the same directory.
+    let advice = error.to_string();
+    let bytes = advice.split("`device_bytes` to ").nth(1).unwrap();
+    let bytes = bytes.split(' ').next().unwrap().parse().unwrap();
+    drop(builder.device_bytes(bytes).open(&other).unwrap());
+    // What is there already cannot be made larger.
+    let error = Db::builder()
+        .l0_bytes(64 << 20)
+        .memory(1 << 30)
+        .open(&other);
+    let error = error.unwrap_err().to_string();
+    assert!(
+        !error.contains("`device_bytes`") && error.contains("`l0_bytes`"),
+        "{error}"
+    );
+    let error = Db::builder().l0_bytes(usize::MAX).open(&other).unwrap_err();
+    assert_eq!(error.remedy(), Remedy::Correct);
 }
 
 #[test]

@@ -9,6 +9,7 @@ mod basics;
 mod checkpoints;
 mod ingests;
 mod killed;
+mod long;
 mod model;
 mod several;
 mod support;

@@ -6,7 +6,7 @@ use std::ops::Bound;
 use std::time::Duration;
 
 use argosy::db::{Builder, Placement, Settings};
-use argosy::{Change, Changed, Condition, Db, Durability, Snapshot, WriteBatch};
+use argosy::{Change, Changed, Condition, Db, Durability, KeyRange, Refusal, Snapshot, WriteBatch};
 
 use crate::support::{Dir, Random, small};
 
@@ -55,9 +55,23 @@ impl World {
         self.random.bytes(len)
     }
 
+    /// A value of any length that one put takes.
+    fn long_or_short(&mut self) -> Vec<u8> {
+        match self.random.below(400) {
+            0 => {
+                let more = self.random.below(700_000);
+                let len = usize::try_from((1 << 20) + more).unwrap();
+                let mut value = self.random.bytes(4099).repeat(len / 4099 + 1);
+                value.truncate(len);
+                value
+            }
+            _ => self.value(),
+        }
+    }
+
     fn write(&mut self) {
         let key = self.key();
-        let value = self.value();
+        let value = self.long_or_short();
         let existed = self.map.contains_key(&key);
         match self.random.below(11) {
             0..4 => {
@@ -95,34 +109,75 @@ impl World {
                     self.map.insert(key, value);
                 }
             }
-            8 => {
-                let right = self.random.below(2) == 0;
-                let known = self.map.get(&key).cloned();
-                let expected = if right {
-                    known.clone()
-                } else {
-                    Some(b"?".to_vec())
-                };
-                let new = (self.random.below(3) > 0).then_some(&value[..]);
-                let swapped = self.db.compare_and_swap(&key, expected.as_deref(), new);
-                assert_eq!(swapped.unwrap(), expected == known);
-                if expected == known {
-                    match new {
-                        Some(new) => drop(self.map.insert(key, new.to_vec())),
-                        None => drop(self.map.remove(&key)),
-                    }
-                }
-            }
+            8 => self.swap(key, &value),
             9 => {
                 let changed = self.db.change(&key, Change::Append, b"+").unwrap();
                 let bound = self.map.entry(key).or_default();
+                if bound.len() > 1 << 20 {
+                    assert_eq!(changed, Changed::Refused(Refusal::Long));
+                    return;
+                }
                 bound.push(b'+');
                 assert_eq!(
                     changed,
                     Changed::Number(i64::try_from(bound.len()).unwrap())
                 );
             }
+            _ if self.random.below(4) == 0 => self.delete_range(key),
             _ => self.write_batch(),
+        }
+    }
+
+    fn swap(&mut self, key: Vec<u8>, value: &[u8]) {
+        let right = self.random.below(2) == 0;
+        // What is expected is not long.
+        let known = self.map.get(&key).cloned();
+        let right = right && known.as_ref().is_none_or(|known| known.len() <= 1 << 20);
+        let expected = if right {
+            known.clone()
+        } else {
+            Some(b"?".to_vec())
+        };
+        let new = (self.random.below(3) > 0).then_some(value);
+        let swapped = self.db.compare_and_swap(&key, expected.as_deref(), new);
+        assert_eq!(swapped.unwrap(), expected == known);
+        if expected == known {
+            match new {
+                Some(new) => drop(self.map.insert(key, new.to_vec())),
+                None => drop(self.map.remove(&key)),
+            }
+        }
+    }
+
+    fn delete_range(&mut self, from: Vec<u8>) {
+        match self.random.below(3) {
+            0 => {
+                let prefix = &from[..from.len().min(5)];
+                self.db.delete_prefix(prefix).unwrap();
+                self.map.retain(|key, _| !key.starts_with(prefix));
+            }
+            1 => {
+                let keys = usize::try_from(self.random.below(30)).unwrap();
+                let to = self.map.keys().filter(|key| **key >= from).nth(keys);
+                let to = to.cloned().unwrap_or_else(|| from.clone());
+                self.db.delete_range(from.clone()..to.clone()).unwrap();
+                self.map.retain(|key, _| *key < from || *key >= to);
+            }
+            _ => {
+                let mut batch = WriteBatch::new();
+                batch.put(&from, b"before").unwrap();
+                let mut to = from.clone();
+                to.push(b'4');
+                let range = KeyRange::new(from.clone(), Some(to.clone()));
+                batch.delete_range(&range).unwrap();
+                let stays = self.random.below(2) == 0;
+                self.map.retain(|key, _| *key < from || *key >= to);
+                if stays {
+                    batch.put(&from, b"behind").unwrap();
+                    self.map.insert(from, b"behind".to_vec());
+                }
+                self.db.write(&batch).unwrap();
+            }
         }
     }
 

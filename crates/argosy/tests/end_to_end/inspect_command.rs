@@ -97,6 +97,14 @@ fn stopped(name: &str) -> Dir {
 fn a_stopped_cluster_is_whole_and_its_members_are_equal() {
     let dir = stopped("inspect-whole");
     let servers = [0, 1, 2].map(|id| dir.0.join(format!("server-{id}")));
+    let copy = dir.0.join("copy");
+    let refused = argosy()
+        .args(["inspect", "repair", path(&servers[0]), "--to", path(&copy)])
+        .output()
+        .unwrap();
+    let said = text(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(1), "{said}");
+    assert!(said.contains("3 members") && !copy.exists(), "{said}");
     for server in &servers {
         let (code, before) = inspect(&[path(server)]);
         assert_eq!(

@@ -140,7 +140,13 @@ fn what_is_over_a_limit_is_refused_by_name_and_the_connection_stays() {
     let value = vec![b'v'; VALUE_BYTES_MAX + 1];
     refused(&mut client, &[b"SET", &key, b"v"], "max_key_bytes");
     refused(&mut client, &[b"GET", &key], "max_key_bytes");
-    refused(&mut client, &[b"SET", b"k", &value], "max_value_bytes");
+    refused(&mut client, &[b"GETSET", b"k", &value], "max_value_bytes");
+    let longest = vec![b'v'; (64 << 20) + 1];
+    refused(
+        &mut client,
+        &[b"SET", b"k", &longest],
+        "max_long_value_bytes",
+    );
     refused(&mut client, &[b"SET", b"", b"v"], "empty");
     let half = vec![b'v'; VALUE_BYTES_MAX / 2];
     let mset: [&[u8]; 7] = [b"MSET", b"1", &half, b"2", &half, b"3", &half];

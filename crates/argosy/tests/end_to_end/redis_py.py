@@ -39,6 +39,44 @@ def check(port, **options):
     batch = ["SET", "same", "1", "DEL", "same", "SET", "same", "2", "PX", "9000"]
     assert client.execute_command("KV.BATCH", *batch) == b"OK" and client.getdel("same") == b"2"
 
+    # Values of 64 MiB, by whichever server; the ranges of others' keys leave their parts alone.
+    long = bytes(range(256)) * (64 << 12)
+    assert client.set("long", long) and other.get("long") == long and other.strlen("long") == 64 << 20
+    assert other.set("long", "x", nx=True) is None and client.set("long", long[1:], ex=100, xx=True)
+    assert 0 < other.ttl("long") <= 100 and other.set("long", "short", get=True) == long[1:]
+    assert client.set("long", long[: 3 << 20]) and "long" in [key.decode() for key in client.keys("lon*")]
+    before = client.execute_command("KV.SNAPSHOT", "OPEN")
+    assert client.execute_command("KV.DELRANGE", b"\xf8", "+") is not None
+    assert other.get("long") == long[: 3 << 20] and other.getdel("long") == long[: 3 << 20]
+    assert other.execute_command("KV.GET", "long", "SNAPSHOT", before) == long[: 3 << 20]
+    assert client.execute_command("KV.SNAPSHOT", "CLOSE", before) == 1
+    assert client.get("long") is None and client.keys("*ong") == []
+
+    # A snapshot is read by whichever server, over all regions, and is gone once it is closed.
+    client.mset({"snap:a": "1", "snap:b": "2", "\x90snap": "3"})
+    snapshot = client.execute_command("KV.SNAPSHOT", "OPEN", "TTL", 30)
+    client.mset({"snap:a": "9", "snap:c": "9", "\x90snap": "9"})
+    client.delete("snap:b")
+    for some in (client, other):
+        mget = some.execute_command("KV.MGET", "SNAPSHOT", snapshot, "snap:a", "\x90snap", "snap:c")
+        assert mget == [b"1", b"3", None], mget
+        assert some.execute_command("KV.GET", "snap:b", "SNAPSHOT", snapshot) == b"2"
+        flat = some.execute_command("KV.PREFIX", "snap:", "SNAPSHOT", snapshot, "KEYSONLY")
+        assert flat == [b"snap:a", b"snap:b"], flat
+    assert client.mget("snap:a", "snap:b", "\x90snap") == [b"9", None, b"9"]
+    assert other.exists("snap:a", "snap:b", "\x90snap", "snap:a") == 3
+    opened = sum(redis.Redis(port=port).info("snapshots")["snapshots_open"] for port in ports)
+    assert opened >= 1, opened
+    assert other.execute_command("KV.SNAPSHOT", "RENEW", snapshot, "TTL", 60) == 1
+    assert other.execute_command("KV.SNAPSHOT", "CLOSE", snapshot) == 1
+    assert client.execute_command("KV.SNAPSHOT", "CLOSE", snapshot) == 0
+    try:
+        client.execute_command("KV.GET", "snap:a", "SNAPSHOT", snapshot)
+        raise AssertionError("it was closed")
+    except redis.ResponseError as error:
+        assert "not open" in str(error), error
+    client.delete("snap:a", "snap:c", "\x90snap")
+
     # Any bytes are a key and a value.
     raw = bytes(range(256))
     assert client.set(raw, raw * 100) and other.get(raw) == raw * 100

@@ -18,14 +18,14 @@ use crate::support::{
 };
 
 /// A directory that goes away with the test.
-struct Dir(PathBuf);
+pub(crate) struct Dir(PathBuf);
 
 impl Dir {
-    fn new(name: &str) -> Self {
+    pub(crate) fn new(name: &str) -> Self {
         Self(empty_dir(name))
     }
 
-    fn file(&self, name: &str) -> String {
+    pub(crate) fn file(&self, name: &str) -> String {
         self.0.join(name).to_str().expect("a text").to_owned()
     }
 }
@@ -44,7 +44,7 @@ fn tool(addr: SocketAddr, args: &[&str]) -> Command {
 }
 
 /// Runs it with `input`: how it ended, what it printed, and what it said.
-fn run(addr: SocketAddr, args: &[&str], input: &str) -> (i32, String, String) {
+pub(crate) fn run(addr: SocketAddr, args: &[&str], input: &str) -> (i32, String, String) {
     let mut child = tool(addr, args)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -62,14 +62,14 @@ fn run(addr: SocketAddr, args: &[&str], input: &str) -> (i32, String, String) {
 }
 
 /// Runs it and expects success; what it printed.
-fn done(addr: SocketAddr, args: &[&str]) -> String {
+pub(crate) fn done(addr: SocketAddr, args: &[&str]) -> String {
     let (code, out, said) = run(addr, args, "");
     assert_eq!(code, 0, "{args:?}: {said}");
     out
 }
 
 /// Any server of it.
-fn any(playground: &Playground) -> SocketAddr {
+pub(crate) fn any(playground: &Playground) -> SocketAddr {
     playground.servers.last().unwrap().resp
 }
 

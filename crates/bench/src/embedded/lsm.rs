@@ -1,11 +1,11 @@
-//! Our own engine: one thread calls it, and one background thread steps it.
+//! Our own engine: clients' threads call it, and one background thread steps it.
 //!
 //! A write that finds the engine busy waits for the background thread, and the wait is part of its
 //! latency.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use argosy_base::{Clock, Direction, KeyRange, RegionId, SEGMENT_SIZE, ServerId};
@@ -16,7 +16,7 @@ use argosy_device::{
 use argosy_engine::{Engine, EngineError, WriteBatch, WriteOptions};
 use argosy_lsm::{Lsm, Settings};
 
-use super::{Look, Pairs, Store, run_all};
+use super::{Filters, Look, Pairs, Store, run_all};
 use crate::clock::ProcessClock;
 use crate::run::{BenchError, Configuration, Event};
 
@@ -65,11 +65,7 @@ pub fn run(
             .name("background".to_owned())
             .spawn_scoped(scope, || stage.background())
             .map_err(BenchError::Thread)?;
-        let mut client = Client {
-            stage: &stage,
-            batch: WriteBatch::new(),
-        };
-        let result = run_all(&mut client, config, tell);
+        let result = run_all(&stage, config, tell);
         stage.stopping.store(true, Ordering::Release);
         stage.pace.work.ring();
         let stepped = background.join();
@@ -121,13 +117,43 @@ impl Bell {
     }
 }
 
-/// What the two threads tell each other.
+/// Lets threads sleep until another got something done. What is done behind a [`mark`](Self::mark) is not
+/// missed.
+#[derive(Default)]
+struct Room {
+    done: Mutex<u64>,
+    changed: Condvar,
+}
+
+impl Room {
+    fn ring(&self) {
+        *self.done() += 1;
+        self.changed.notify_all();
+    }
+
+    fn mark(&self) -> u64 {
+        *self.done()
+    }
+
+    fn wait_behind(&self, mark: u64, timeout: Duration) {
+        let waited = self
+            .changed
+            .wait_timeout_while(self.done(), timeout, |done| *done == mark);
+        drop(waited.unwrap_or_else(PoisonError::into_inner));
+    }
+
+    fn done(&self) -> MutexGuard<'_, u64> {
+        self.done.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What clients and the background thread tell each other.
 #[derive(Default)]
 struct Pace {
     /// There is work for the background thread.
     work: Bell,
     /// The background thread got something done, or has nothing left to do.
-    room: Bell,
+    room: Room,
     /// The last step of the background thread found nothing to do.
     idle: AtomicBool,
     /// A step failed: there will be no more.
@@ -167,73 +193,72 @@ impl Stage {
 
     /// Writes, waiting while the engine is busy.
     fn write(&self, batch: &WriteBatch) -> Result<(), EngineError> {
+        // A write that was refused is tried again before its client sleeps: meanwhile there may be room.
+        let mut mark = None;
         loop {
             match self.engine.write(batch, WriteOptions::default()) {
                 Ok(_) => return Ok(()),
-                Err(EngineError::Busy(_)) => {
-                    self.pace.work.ring();
-                    self.pace.room.wait(SLEEP_MAX);
-                }
+                Err(EngineError::Busy(_)) => match mark.take() {
+                    None => mark = Some(self.pace.room.mark()),
+                    Some(mark) => {
+                        self.pace.work.ring();
+                        self.pace.room.wait_behind(mark, SLEEP_MAX);
+                    }
+                },
                 Err(error) => return Err(error),
             }
         }
     }
 
     /// Waits until the engine has no background work left.
-    fn drain(&self) -> Result<(), BenchError> {
+    fn wait_until_drained(&self) -> Result<(), BenchError> {
         let mut idle_looks = 0;
         // A step may find nothing to do because it waits for the device, which rings when it is
         // done: so the engine is asked, and twice.
         while idle_looks < 2 {
+            let mut mark = self.pace.room.mark();
             self.pace.idle.store(false, Ordering::Release);
             self.engine.flush_now();
             while !self.pace.idle.load(Ordering::Acquire) {
                 if self.pace.failed.load(Ordering::Acquire) {
                     return Err(EngineError::Closed("a background step failed").into());
                 }
-                self.pace.room.wait(SLEEP_MAX);
+                self.pace.room.wait_behind(mark, SLEEP_MAX);
+                mark = self.pace.room.mark();
             }
             if self.engine.background_pending() == 0 {
                 idle_looks += 1;
             } else {
                 idle_looks = 0;
-                self.pace.room.wait(SLEEP_MAX);
+                self.pace.room.wait_behind(mark, SLEEP_MAX);
             }
         }
         Ok(())
     }
 }
 
-/// What the client's thread calls.
-struct Client<'a> {
-    stage: &'a Stage,
-    batch: WriteBatch,
-}
+impl Store for Stage {
+    type Hand = WriteBatch;
 
-impl Store for Client<'_> {
     #[inline]
-    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), BenchError> {
-        self.batch.clear();
-        self.batch.put(key, value).map_err(EngineError::Limit)?;
-        Ok(self.stage.write(&self.batch)?)
+    fn put(&self, batch: &mut WriteBatch, key: &[u8], value: &[u8]) -> Result<(), BenchError> {
+        batch.clear();
+        batch.put(key, value).map_err(EngineError::Limit)?;
+        Ok(self.write(batch)?)
     }
 
     #[inline]
-    fn get<R>(
-        &mut self,
-        key: &[u8],
-        found: impl FnOnce(Option<&[u8]>) -> R,
-    ) -> Result<R, BenchError> {
-        let value = self.stage.engine.get(key)?.value;
+    fn get<R>(&self, key: &[u8], found: impl FnOnce(Option<&[u8]>) -> R) -> Result<R, BenchError> {
+        let value = self.engine.get(key)?.value;
         Ok(found(value.as_deref()))
     }
 
-    fn scan(&mut self, from: &[u8], count: u64, found: &mut Pairs) -> Result<(), BenchError> {
+    fn scan(&self, from: &[u8], count: u64, found: &mut Pairs) -> Result<(), BenchError> {
         let range = KeyRange {
             from: from.to_vec(),
             to: None,
         };
-        let mut scan = self.stage.engine.snapshot().scan(&range, Direction::Up)?;
+        let mut scan = self.engine.snapshot().scan(&range, Direction::Up)?;
         scan.expect(usize::try_from(count).unwrap_or(usize::MAX));
         while (found.len() as u64) < count
             && let Some(pair) = scan.next()?
@@ -243,21 +268,26 @@ impl Store for Client<'_> {
         Ok(())
     }
 
-    fn drain(&mut self) -> Result<(), BenchError> {
-        self.stage.drain()
+    fn drain(&self) -> Result<(), BenchError> {
+        self.wait_until_drained()
     }
 
-    fn look(&mut self) -> Result<Look, BenchError> {
-        let stats = self.stage.engine.stats();
+    fn look(&self) -> Result<Look, BenchError> {
+        let stats = self.engine.stats();
         let deepest = stats.levels.iter().filter(|level| level.segments > 0);
         Ok(Look {
-            log_bytes: stats.recovery_log_write_bytes,
-            space_bytes: u64::from(self.stage.store.used()) * SEGMENT_SIZE as u64,
+            log_bytes: Some(stats.recovery_log_write_bytes),
+            space_bytes: u64::from(self.store.used()) * SEGMENT_SIZE as u64,
             levels: deepest
                 .map(|level| u64::from(level.level))
                 .max()
                 .unwrap_or(0),
             compactions: stats.flushes + stats.compactions,
+            filters: Some(Filters {
+                spared: stats.filter_spared,
+                misled: stats.filter_misled,
+                bytes: stats.filter_bytes,
+            }),
         })
     }
 }

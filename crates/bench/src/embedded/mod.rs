@@ -1,22 +1,28 @@
-//! Stores in this process: one client thread, and whatever threads a store has in the background.
+//! Stores in this process: one client thread or several, and whatever threads a store has in the background.
 //!
-//! Ours is [`lsm`]; `rocksdb` is there with the feature `peers`. What a store has to offer is
+//! Ours is [`lsm`]; the others are there with the feature `peers`. What a store has to offer is
 //! [`Store`], and everything that is measured is measured here, alike for all of them.
 //!
 //! CPU is that of the whole process, the device's threads among it, less what the load costs by
 //! itself: before each workload a part of it is done against nothing (records chosen, keys and
-//! values made or verified, the clock read, latencies counted), and that cost per operation is
-//! taken off and reported as the client's. Of the rest, what the client's thread has used is the
-//! requests', and all else, log flushes and the device's threads among it, is compaction.
+//! values made or verified, answers compared with what may be there, the clock read, latencies
+//! counted), and that cost per operation is taken off and reported as the client's. Of the rest, what
+//! the client's thread has used is the requests', and all else, log flushes and the device's threads
+//! among it, is compaction.
 //!
 //! Device bytes are the process's, by the kernel's count, from the first request of a workload to
 //! the end of its drain: no two stores are open at the same time. What a store wrote into the log
 //! that it keeps for recovery it counts itself, and a row has the amplification with and without.
 
+#[cfg(feature = "peers")]
+pub mod bf_tree;
+#[cfg(feature = "peers")]
+pub mod fjall;
 pub mod lsm;
 #[cfg(feature = "peers")]
 pub mod rocksdb;
 
+use std::hint::black_box;
 use std::time::Duration;
 
 use argosy_base::{Clock, Instant};
@@ -35,50 +41,74 @@ pub use lsm::{Embedded, run};
 
 /// How many operations are done against nothing, to learn what the load costs by itself.
 const REHEARSAL_OPS: usize = 200_000;
+/// So many scans are made in a rehearsal before they are checked: what was just made is nearer to the
+/// processor than what an engine returns after much else.
+const REHEARSAL_SCANS: usize = 256;
 
 /// Keys and values, in order.
 pub type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// A store in this process, as the client's thread sees it.
-pub trait Store {
+/// A store in this process, as its clients' threads see it.
+pub trait Store: Sync {
+    /// What a client keeps from write to write.
+    type Hand: Default;
+
     /// Writes a pair, waiting where the store is busy. A killed process does not lose it; a loss of
     /// power may.
-    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), BenchError>;
+    fn put(&self, hand: &mut Self::Hand, key: &[u8], value: &[u8]) -> Result<(), BenchError>;
 
     /// Hands the value of `key` to `found`.
-    fn get<R>(
-        &mut self,
-        key: &[u8],
-        found: impl FnOnce(Option<&[u8]>) -> R,
-    ) -> Result<R, BenchError>;
+    fn get<R>(&self, key: &[u8], found: impl FnOnce(Option<&[u8]>) -> R) -> Result<R, BenchError>;
 
     /// Adds the first `count` pairs at and behind `from` to `found`.
-    fn scan(&mut self, from: &[u8], count: u64, found: &mut Pairs) -> Result<(), BenchError>;
+    fn scan(&self, from: &[u8], count: u64, found: &mut Pairs) -> Result<(), BenchError>;
 
     /// Waits until no background work is left.
-    fn drain(&mut self) -> Result<(), BenchError>;
+    fn drain(&self) -> Result<(), BenchError>;
 
     /// What it says of itself.
-    fn look(&mut self) -> Result<Look, BenchError>;
+    fn look(&self) -> Result<Look, BenchError>;
 }
 
 /// What a [`Store`] says of itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Look {
     /// Bytes that were written so far into logs which are read for recovery only. A log that values
-    /// are read from is not among them.
-    pub log_bytes: u64,
+    /// are read from is not among them. `None`: not known.
+    pub log_bytes: Option<u64>,
     /// Bytes in use on the device.
     pub space_bytes: u64,
     /// Levels that hold something, counted to the deepest.
     pub levels: u64,
     /// Flushes and compactions so far.
     pub compactions: u64,
+    /// What filters did so far, where that is known.
+    pub filters: Option<Filters>,
+}
+
+/// What filters did, and take.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Filters {
+    /// Lookups of a key in a sorted run that does not hold it, of which the filter knew that.
+    pub spared: u64,
+    /// Those of which it did not.
+    pub misled: u64,
+    /// Bytes of filters in memory.
+    pub bytes: u64,
+}
+
+impl Filters {
+    /// The share of absent keys that passed since `before`; `None` where none was looked for.
+    fn false_positives(&self, before: &Self) -> Option<f64> {
+        let (spared, misled) = (self.spared - before.spared, self.misled - before.misled);
+        let absent = spared + misled;
+        (absent > 0).then(|| rounded(ratio(misled, absent), 6))
+    }
 }
 
 /// Loads `config`'s records into `store` and runs its workloads. Hands each row to `tell`.
 pub fn run_all(
-    store: &mut impl Store,
+    store: &impl Store,
     config: &Configuration,
     mut tell: impl FnMut(Event),
 ) -> Result<(), BenchError> {
@@ -94,26 +124,32 @@ pub fn run_all(
 
 /// Runs one workload, drains, and makes its row.
 fn measure(
-    store: &mut impl Store,
+    store: &impl Store,
     config: &Configuration,
     workload: Workload,
     (data, truth): (&Dataset, &Truth),
 ) -> Result<Row, BenchError> {
     let clock = ProcessClock;
     let (records, more) = config.room();
+    let order = workload.scans().then(|| Order::new(data, truth));
     let rehearsed = Truth::rehearsed(records, more);
-    let generator_nanos = rehearse(data, config.operations(workload, 1, &rehearsed));
+    let operations = config.operations(workload, 1, &rehearsed);
+    let order = order.as_ref();
+    let generator_nanos = rehearse((data, truth), operations, &rehearsed, order)?;
     drop(rehearsed);
     truth.present();
-    let operations = config.operations(workload, 1, truth).of(0);
-    let order = workload.scans().then(|| Order::new(data, truth));
+    let operations = config.operations(workload, config.clients, truth);
     // Best effort: where the kernel refuses, the peak is that since the process began.
     let _ = std::fs::write("/proc/self/clear_refs", "5");
     let before = (store.look()?, Sample::of(std::process::id())?);
-    let (began, cpu, client_cpu) = (clock.now(), clock.process_cpu(), clock.thread_cpu());
-    let tally = client(store, (data, truth), order.as_ref(), operations, began)?;
+    let (began, cpu) = (clock.now(), clock.process_cpu());
+    let client_cpu = clock.thread_cpu();
+    let (tally, others_cpu) = drive(config.clients - 1, &|number| {
+        let operations = operations.of(number);
+        client(store, (data, truth), order, operations, began)
+    })?;
     store.drain()?;
-    let client_cpu = clock.thread_cpu() - client_cpu;
+    let client_cpu = clock.thread_cpu() - client_cpu + others_cpu;
     let (elapsed, cpu) = (clock.now() - began, clock.process_cpu() - cpu);
     let after = (store.look()?, Sample::of(std::process::id())?);
 
@@ -136,7 +172,7 @@ struct Measured {
     elapsed: Duration,
     /// Of the process.
     cpu: Duration,
-    /// Of the client's thread.
+    /// Of the clients' threads.
     client_cpu: Duration,
     /// What the load costs by itself, for each operation.
     generator_nanos: u64,
@@ -150,13 +186,14 @@ impl Measured {
         let (ops, labels) = (config.ops_of(self.workload), &config.labels);
         let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let engine_nanos = nanos(self.cpu).saturating_sub(self.generator_nanos * ops);
-        // What the client's thread has not used was used by the background and the device.
+        // What the clients' threads have not used was used by the background and the device.
         let background = nanos(self.cpu.saturating_sub(self.client_cpu)).min(engine_nanos);
         let request = engine_nanos - background;
         let activities = Activities::of([request / 1000, 0, background / 1000, 0, 0, 0], ops);
         let ((before, sample_before), (after, sample_after)) = (self.before, self.after);
         let used = sample_after.since(sample_before);
-        let log_bytes = after.log_bytes - before.log_bytes;
+        let log_bytes = after.log_bytes.zip(before.log_bytes);
+        let log_bytes = log_bytes.map(|(after, before)| after - before);
         let device_bytes = used.read_bytes + used.write_bytes;
         Row {
             workload: self.workload.to_string(),
@@ -172,7 +209,7 @@ impl Measured {
             servers: 0,
             replicas: 1,
             regions: 1,
-            clients: 1,
+            clients: config.clients,
             records: config.records,
             ops,
             seconds: rounded(self.elapsed.as_secs_f64(), 3),
@@ -187,28 +224,74 @@ impl Measured {
             device_read_bytes: used.read_bytes,
             device_write_bytes: used.write_bytes,
             io_amplification: rounded(ratio(device_bytes, self.tally.request_bytes), 3),
-            device_log_bytes: Some(log_bytes),
-            io_amplification_without_logs: Some(rounded(
-                ratio(
-                    device_bytes.saturating_sub(log_bytes),
-                    self.tally.request_bytes,
-                ),
-                3,
-            )),
+            device_log_bytes: log_bytes,
+            io_amplification_without_logs: log_bytes.map(|log_bytes| {
+                let others = device_bytes.saturating_sub(log_bytes);
+                rounded(ratio(others, self.tally.request_bytes), 3)
+            }),
             network_bytes: 0,
             network_amplification: 0.0,
             peak_rss_bytes: used.peak_rss_bytes,
             space_bytes: after.space_bytes,
             levels: after.levels,
             compactions: after.compactions - before.compactions,
+            filter_false_positive_rate: {
+                let before = before.filters.unwrap_or_default();
+                let after = after.filters;
+                after.and_then(|filters| filters.false_positives(&before))
+            },
+            filter_bytes: after.filters.map(|filters| filters.bytes),
             errors: self.tally.errors,
         }
     }
 }
 
-/// The client thread.
+/// Bytes of all files in `dir` and the directories in it. One that goes away meanwhile is not counted.
+#[cfg(feature = "peers")]
+fn bytes_of(dir: &std::path::Path) -> u64 {
+    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    let bytes = |entry: std::fs::DirEntry| match entry.metadata() {
+        Ok(metadata) if metadata.is_dir() => bytes_of(&entry.path()),
+        Ok(metadata) => metadata.len(),
+        Err(_) => 0,
+    };
+    entries.map(bytes).sum()
+}
+
+/// Runs `client` on this thread, and at the same time on `others` more. Returns what they did, and the CPU of
+/// the others.
+fn drive(
+    others: usize,
+    client: &(impl Fn(u64) -> Result<Tally, BenchError> + Sync),
+) -> Result<(Tally, Duration), BenchError> {
+    std::thread::scope(|scope| {
+        let timed = |number| {
+            let before = ProcessClock.thread_cpu();
+            let tally = client(number)?;
+            Ok::<_, BenchError>((tally, ProcessClock.thread_cpu() - before))
+        };
+        let mut threads = Vec::new();
+        for number in (1..).take(others) {
+            let thread = std::thread::Builder::new()
+                .name(format!("client-{number}"))
+                .spawn_scoped(scope, move || timed(number))
+                .map_err(BenchError::Thread)?;
+            threads.push(thread);
+        }
+        let (mut tally, mut cpu) = (client(0)?, Duration::ZERO);
+        for thread in threads {
+            let joined = thread.join();
+            let (other, used) = joined.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+            tally.add(&other);
+            cpu += used;
+        }
+        Ok((tally, cpu))
+    })
+}
+
+/// One client's thread.
 fn client(
-    store: &mut impl Store,
+    store: &impl Store,
     (data, truth): (&Dataset, &Truth),
     order: Option<&Order>,
     operations: Operations<'_>,
@@ -216,7 +299,7 @@ fn client(
 ) -> Result<Tally, BenchError> {
     let clock = ProcessClock;
     let mut tally = Tally::default();
-    let mut buffer = vec![0; VALUE_BYTES_MAX];
+    let (mut buffer, mut hand) = (vec![0; VALUE_BYTES_MAX], Default::default());
     let mut sent_at = clock.now();
     for operation in operations {
         let record = operation.record();
@@ -236,7 +319,7 @@ fn client(
             if !matches!(operation, Operation::Read(_)) {
                 let version = truth.begin_write(record);
                 let value = data.value(record, version, &mut buffer);
-                store.put(&key, value)?;
+                store.put(&mut hand, &key, value)?;
                 truth.end_write(record, version);
                 tally.request_bytes += bytes;
             }
@@ -253,7 +336,7 @@ fn client(
 
 /// Reads `pairs` pairs from the key of `record` on, and checks them. Returns their bytes.
 fn scan(
-    store: &mut impl Store,
+    store: &impl Store,
     (data, truth): (&Dataset, &Truth),
     order: &Order,
     (record, pairs): (u64, u64),
@@ -270,35 +353,71 @@ fn scan(
     Ok(order.check((data, truth), asked, found)?)
 }
 
-/// What the load costs by itself, in nanoseconds of CPU an operation.
-fn rehearse(data: &Dataset, operations: Operations<'_>) -> u64 {
+/// What the load costs by itself, in nanoseconds of CPU an operation. Writes and reads are noted in
+/// `rehearsed`, as the load's are in `truth`.
+fn rehearse(
+    (data, truth): (&Dataset, &Truth),
+    operations: Operations<'_>,
+    rehearsed: &Truth,
+    order: Option<&Order>,
+) -> Result<u64, BenchError> {
     let clock = ProcessClock;
-    let truth = Truth::new(1, 0);
     let (mut tally, mut buffer) = (Tally::default(), vec![0; VALUE_BYTES_MAX]);
-    let (cpu, mut done, mut checksum) = (clock.thread_cpu(), 0_u64, 0_u8);
-    let began = clock.now();
+    let (mut done, mut making) = (0_u64, Duration::ZERO);
+    let (cpu, began) = (clock.thread_cpu(), clock.now());
     let mut sent_at = began;
+    let mut scans: Vec<(Asked, Pairs)> = Vec::new();
+    let check = |scans: &mut Vec<(Asked, Pairs)>| {
+        let mut checked = 0;
+        for (asked, found) in scans.drain(..) {
+            let order = order.expect("it was there when they were made");
+            let found = found.iter().map(|(k, v)| (k.as_slice(), v.as_slice()));
+            checked += order.check((data, truth), asked, found)?;
+        }
+        Ok::<u64, BenchError>(checked)
+    };
     for operation in operations.of(0).take(REHEARSAL_OPS) {
         let record = operation.record();
-        let key = data.key(record);
-        // To verify a value costs what it costs to make it.
-        let floor = truth.begin_read(0);
-        let values = match operation {
-            Operation::Scan { pairs, .. } => pairs,
-            Operation::Modify(_) => 2,
-            _ => 1,
-        };
-        for value in 0..values {
-            let value = data.value(record.wrapping_add(value), floor, &mut buffer);
-            checksum ^= key[0] ^ value[value.len() - 1];
-            tally.request_bytes += (KEY_BYTES + value.len()) as u64;
+        if let (Operation::Scan { pairs, .. }, Some(order)) = (operation, order) {
+            let before = clock.thread_cpu();
+            let found = order.found((data, truth), (record, pairs));
+            making += clock.thread_cpu() - before;
+            let mark = order.mark();
+            let asked = Asked {
+                record,
+                pairs,
+                mark,
+            };
+            scans.push((asked, found));
+            if scans.len() == REHEARSAL_SCANS {
+                tally.request_bytes += check(&mut scans)?;
+            }
+        } else {
+            black_box(data.key(record));
+            // To verify a value costs what it costs to make it.
+            let mut touch = |version| {
+                let value = data.value(record, version, &mut buffer);
+                black_box(value);
+                tally.request_bytes += (KEY_BYTES + value.len()) as u64;
+            };
+            if matches!(operation, Operation::Read(_) | Operation::Modify(_)) {
+                let floor = rehearsed.begin_read(record);
+                touch(floor);
+                black_box(rehearsed.allows(record, floor, floor));
+            }
+            if !matches!(operation, Operation::Read(_)) {
+                let version = rehearsed.begin_write(record);
+                touch(version);
+                rehearsed.end_write(record, version);
+            }
         }
         let now = clock.now();
         tally.operation(began, sent_at, now);
         sent_at = now;
         done += 1;
     }
-    std::hint::black_box(checksum);
-    let nanos = u64::try_from((clock.thread_cpu() - cpu).as_nanos()).unwrap_or(u64::MAX);
-    nanos / done.max(1)
+    tally.request_bytes += check(&mut scans)?;
+    let used = (clock.thread_cpu() - cpu).saturating_sub(making);
+    let nanos = u64::try_from(used.as_nanos()).unwrap_or(u64::MAX);
+    Ok(nanos / done.max(1))
 }

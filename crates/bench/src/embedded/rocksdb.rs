@@ -1,11 +1,12 @@
 //! RocksDB beside ours, on the same load and with the same memory.
 
 use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use argosy_peers::rocksdb::{LogBytes, RocksDb, Settings};
 
-use super::{Look, Pairs, Store, run_all};
+use super::{Look, Pairs, Store, bytes_of, run_all};
 use crate::run::{BenchError, Configuration, Event};
 
 /// How often it is asked whether it has drained.
@@ -19,43 +20,47 @@ pub fn run(
     config: &Configuration,
     tell: impl FnMut(Event),
 ) -> Result<(), BenchError> {
-    let mut client = Client {
+    let beside = Beside {
         db: RocksDb::open(dir, settings)?,
         dir,
-        log: LogBytes::default(),
+        log: Mutex::default(),
     };
-    run_all(&mut client, config, tell)
+    run_all(&beside, config, tell)
 }
 
-struct Client<'a> {
+struct Beside<'a> {
     db: RocksDb,
     dir: &'a Path,
-    log: LogBytes,
+    log: Mutex<LogBytes>,
 }
 
-impl Store for Client<'_> {
+impl Beside<'_> {
+    fn log(&self) -> MutexGuard<'_, LogBytes> {
+        self.log.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Store for Beside<'_> {
+    type Hand = ();
+
     #[inline]
-    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), BenchError> {
+    fn put(&self, (): &mut (), key: &[u8], value: &[u8]) -> Result<(), BenchError> {
         self.db.put(key, value)?;
-        self.log.put(key.len(), value.len());
+        self.log().put(key.len(), value.len());
         Ok(())
     }
 
     #[inline]
-    fn get<R>(
-        &mut self,
-        key: &[u8],
-        found: impl FnOnce(Option<&[u8]>) -> R,
-    ) -> Result<R, BenchError> {
+    fn get<R>(&self, key: &[u8], found: impl FnOnce(Option<&[u8]>) -> R) -> Result<R, BenchError> {
         Ok(self.db.get(key, found)?)
     }
 
-    fn scan(&mut self, from: &[u8], count: u64, found: &mut Pairs) -> Result<(), BenchError> {
+    fn scan(&self, from: &[u8], count: u64, found: &mut Pairs) -> Result<(), BenchError> {
         let each = |key: &[u8], value: &[u8]| found.push((key.to_vec(), value.to_vec()));
         Ok(self.db.scan(from, count, each)?)
     }
 
-    fn drain(&mut self) -> Result<(), BenchError> {
+    fn drain(&self) -> Result<(), BenchError> {
         let mut idle_looks = 0;
         // A compaction that ends may be due to be followed by another, which is not begun yet.
         while idle_looks < 2 {
@@ -68,19 +73,13 @@ impl Store for Client<'_> {
         Ok(())
     }
 
-    fn look(&mut self) -> Result<Look, BenchError> {
+    fn look(&self) -> Result<Look, BenchError> {
         Ok(Look {
-            log_bytes: self.log.get(),
+            log_bytes: Some(self.log().get()),
             space_bytes: bytes_of(self.dir),
             levels: self.db.levels()?,
             compactions: self.db.compactions()?,
+            filters: None,
         })
     }
-}
-
-/// Bytes of all files in `dir`. One that goes away meanwhile is not counted.
-fn bytes_of(dir: &Path) -> u64 {
-    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
-    let lengths = entries.filter_map(|entry| entry.metadata().ok());
-    lengths.map(|metadata| metadata.len()).sum()
 }

@@ -99,6 +99,8 @@ fn row(ops_per_second: f64, cpu: f64, io: f64, backup_reads: u64) -> Row {
         device_write_bytes: 1000,
         io_amplification: io,
         device_log_bytes: None,
+        filter_false_positive_rate: None,
+        filter_bytes: None,
         io_amplification_without_logs: None,
         network_bytes: 0,
         network_amplification: 0.0,

@@ -19,7 +19,7 @@ use crate::error::ClientError;
 use crate::kv::Only;
 
 /// Bytes of slot for an answer without a value.
-const BRIEF: usize = 256;
+pub(super) const BRIEF: usize = 256;
 
 /// How a client behaves.
 #[derive(Clone)]

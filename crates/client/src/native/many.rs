@@ -30,8 +30,9 @@ const _: () = assert!(KEYS_AT_ONCE <= MULTI_KEYS_MAX);
 const ASKS_AT_ONCE: usize = 16;
 
 impl Client {
-    /// What each of `keys` is bound to. Each is read by itself. Where the values of keys that are asked
-    /// for together do not fit a connection, they are asked for in parts.
+    /// What each of `keys` is bound to. Keys of one server are asked for together, and what that has to
+    /// read from its device for them it reads together. Not as of one moment. Where their values do not
+    /// fit a connection, they are asked for in parts.
     ///
     /// # Errors
     /// As [`get`](Self::get).
@@ -73,10 +74,21 @@ impl Client {
                 return keys.iter().map(|key| self.get(key)).collect();
             }
             let mut found = Values::of(&payload);
-            for place in asked.places {
+            let mut told = 0;
+            while told < asked.places.len() && !found.is_over() {
                 let value = found.next_value();
                 let value = value.map_err(|error| odd(&error.to_string()))?;
-                values[place] = value.map(<[u8]>::to_vec);
+                values[asked.places[told]] = value.map(<[u8]>::to_vec);
+                told += 1;
+            }
+            if told == 0 {
+                return Err(odd("keys were answered by no value"));
+            }
+            let left = &asked.places[told..];
+            if !left.is_empty() {
+                // As long as those that were told.
+                let reply_bytes = payload.len() / told * left.len() + 64;
+                asks.push_front(KeysOf::new(left, keys, reply_bytes.min(PAGE_BYTES_MAX)));
             }
         }
     }
@@ -176,6 +188,7 @@ impl Client {
             pairs_max: pairs_max as u64,
             bytes_max: (reply_bytes / 4 * 3) as u64,
             keys_only: false,
+            at: 0,
         };
         call.encode(&mut body);
         let mut sending = Sending {

@@ -13,6 +13,7 @@
 //! that surely had no effect is tried again until its deadline. A write that may have had one is never
 //! repeated: its error says *unknown*.
 
+mod change;
 mod channel;
 mod client;
 mod known;
@@ -23,5 +24,6 @@ mod run;
 mod slots;
 mod ticket;
 
+pub use change::{Change, Condition, Outline, Terms, Told, Until, Written};
 pub use client::{Client, Options};
 pub use ticket::{Answer, Ask, Ticket};

@@ -71,6 +71,10 @@ impl Client {
             };
             match self.judge(reply, payload, write) {
                 Verdict::Final => return Ok(reply),
+                // It was done: it is not done again.
+                Verdict::Larger(_) if write => {
+                    return Err(odd("a write was answered at length").into());
+                }
                 Verdict::Larger(bytes) => sending.reply_bytes = bytes,
                 Verdict::Failed(error) => return Err(error.into()),
                 Verdict::Elsewhere => {
@@ -227,7 +231,7 @@ impl Client {
                 self.shared.guess.learn(message_bytes(payload.len()));
                 Verdict::Final
             }
-            Status::Values | Status::Page | Status::Map => Verdict::Final,
+            Status::Values | Status::Page | Status::Map | Status::Answer => Verdict::Final,
             Status::TooSmall => Verdict::Larger(reply.needed),
             Status::WrongServer => Verdict::Elsewhere,
             Status::Failed => match failure(payload) {

@@ -61,6 +61,51 @@ impl RespClient {
         })
     }
 
+    /// Sends commands together, and returns what is answered to each. A server reads on while it is not behind
+    /// with its answers: these have to be short, or the commands few.
+    ///
+    /// # Errors
+    /// Where one of them is not answered, or by an error: what became of the others is unknown.
+    pub fn commands(&mut self, commands: &[Vec<&[u8]>]) -> Result<Vec<Reply>, ClientError> {
+        let connection = self.connection()?;
+        for words in commands {
+            connection.push(words);
+        }
+        let sent = connection.flush();
+        let replies = sent.and_then(|()| commands.iter().map(|_| connection.reply()).collect());
+        let replies: Vec<Reply> = replies.map_err(|error| {
+            self.connection = None;
+            lost(&error, Outcome::Unknown)
+        })?;
+        for reply in &replies {
+            if let Reply::Error(line) = reply {
+                return Err(refusal(line.clone()));
+            }
+        }
+        Ok(replies)
+    }
+
+    /// The first key of `span`, if there is one; its value is not read.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn first_key(&mut self, span: &Span) -> Result<Option<Vec<u8>>, ClientError> {
+        if span.range.is_empty() {
+            return Ok(None);
+        }
+        let (from, to) = bounds(&span.range);
+        let words: [&[u8]; 7] = [b"KV.RANGE", &from, &to, b"LIMIT", b"1", b"KEYSONLY", b"REV"];
+        let reply = self.read(&words[..if span.reverse { 7 } else { 6 }])?;
+        let Reply::Array(Some(keys)) = reply else {
+            return Err(as_read(odd("KV.RANGE", &reply)));
+        };
+        match keys.into_iter().next() {
+            None => Ok(None),
+            Some(Reply::Bulk(Some(key))) => Ok(Some(key)),
+            Some(reply) => Err(as_read(odd("KV.RANGE", &reply))),
+        }
+    }
+
     fn connection(&mut self) -> Result<&mut Connection, ClientError> {
         match &mut self.connection {
             Some(connection) => Ok(connection),

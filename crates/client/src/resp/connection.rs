@@ -19,6 +19,9 @@ const DEPTH_MAX: usize = 8;
 /// How much is read at once.
 const READ_BYTES: usize = 64 << 10;
 
+/// How much room is kept for what comes next: what a long value took is given back.
+const KEPT_BYTES: usize = 4 << 20;
+
 /// Why there is no reply. The connection is of no more use.
 #[derive(Debug, thiserror::Error)]
 pub enum RespError {
@@ -112,6 +115,7 @@ impl Connection {
     pub fn flush(&mut self) -> Result<(), RespError> {
         let sent = self.stream.write_all(&self.output);
         self.output.clear();
+        self.output.shrink_to(KEPT_BYTES);
         sent.map_err(|source| self.failed(source))
     }
 
@@ -160,6 +164,9 @@ impl Connection {
     fn fill(&mut self) -> Result<(), RespError> {
         self.input.drain(..self.start);
         self.start = 0;
+        if self.input.is_empty() {
+            self.input.shrink_to(KEPT_BYTES);
+        }
         let old = self.input.len();
         self.input.resize(old + READ_BYTES, 0);
         let read = loop {

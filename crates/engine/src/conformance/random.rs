@@ -4,6 +4,8 @@
 use std::collections::BTreeMap;
 
 use argosy_base::KeyRange;
+use argosy_base::limits::KEY_BYTES_MAX;
+use argosy_base::range::successor;
 
 use super::{Choices, Host, batch, collect, get, key_of, settle, value_of, write};
 use crate::{Change, Condition, Engine, Expiry, Op, Snapshot, Was, WriteBatch, WriteOptions};
@@ -89,7 +91,8 @@ pub(super) fn history<H: Host>(host: &mut H, mixture: Mixture, operations: usize
     let mut engine = host.open();
     for number in 0..operations {
         match choices.below(1000) {
-            0..650 => one_write(host, &engine, &mixture, &mut choices, &mut model),
+            0..15 => one_range(host, &engine, &mixture, &mut choices, &mut model),
+            15..650 => one_write(host, &engine, &mixture, &mut choices, &mut model),
             650..850 => {
                 let key = mixture.key(&mut choices);
                 assert!(
@@ -250,6 +253,64 @@ fn one_change<H: Host>(
     assert_eq!(written.applied, effect.value.is_some());
     if let Some(value) = effect.value {
         model.insert(key, value);
+    }
+}
+
+/// Removes a range in which there are some keys, or everything, between puts of keys in it.
+fn one_range<H: Host>(
+    host: &mut H,
+    engine: &H::Engine,
+    mixture: &Mixture,
+    choices: &mut Choices,
+    model: &mut Model,
+) {
+    let from = mixture.key(choices);
+    let keys = usize::try_from(choices.below(40)).expect("it is small");
+    let behind = model.range(from.clone()..).nth(keys);
+    let range = match (choices.below(40), behind) {
+        (0, _) => KeyRange::all(),
+        (1, _) => KeyRange::prefix(&from[..1]),
+        (_, Some((to, _))) => KeyRange::new(from.clone(), Some(to.clone())),
+        (_, None) => KeyRange::new(from.clone(), Some(successor(&from))),
+    };
+    let before = choices.chance(30).then(|| mixture.value(choices));
+    let behind = choices.chance(30).then(|| mixture.value(choices));
+    let mut batch = WriteBatch::new();
+    let mut expected = Vec::new();
+    let within = "within the limits";
+    if let Some(value) = &before {
+        batch.put(&from, value).expect(within);
+        expected.push(model.insert(from.clone(), value.clone()));
+    }
+    batch.delete_range(&range).expect(within);
+    if !range.is_empty() {
+        expected.push(None);
+    }
+    model.retain(|key, _| !range.contains(key));
+    if let Some(value) = &behind {
+        batch.put(&from, value).expect(within);
+        expected.push(model.insert(from.clone(), value.clone()));
+    }
+    let options = WriteOptions {
+        condition: Condition::Always,
+        return_previous: choices.chance(30),
+    };
+    let written = write(host, engine, &batch, options);
+    assert!(written.applied, "nothing keeps a range from being removed");
+    if options.return_previous {
+        assert!(
+            written.previous == expected,
+            "what a batch finds around {range}"
+        );
+    }
+    let (first, last) = (range.from.clone(), range.to.clone());
+    for key in [Some(first), last].into_iter().flatten() {
+        if (1..=KEY_BYTES_MAX).contains(&key.len()) {
+            assert!(
+                get(engine, &key).as_ref() == model.get(&key),
+                "{key:?}, a bound of {range} that was removed"
+            );
+        }
     }
 }
 

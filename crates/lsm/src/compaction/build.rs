@@ -8,7 +8,8 @@
 //! A step does what can be done at once and returns:
 //!
 //! 1. Finished segments are offered to the observer, in order, until it refuses one, and their
-//!    writes are asked for. A segment's bytes are let go when both are done.
+//!    writes are asked for. A segment's bytes are let go when both are done; where the cache has room left,
+//!    its leaves stay in memory, since what was written last is likely to be read.
 //! 2. Unless [`HELD_MAX`] finished segments are still held, pairs are merged into the present
 //!    segment, about `step_bytes` of them. A full segment takes a place on the device, and its write
 //!    is submitted.
@@ -39,10 +40,12 @@ use argosy_engine::{EngineError, Observer, SealedSegment};
 use super::below::Below;
 use super::values::{Finished, Turned, Values};
 use crate::addresses::as_high_bits;
+use crate::cache::{CacheKey, NodeCache};
 use crate::edit::LevelSegment;
+use crate::filter::BitsPerKey;
 use crate::level::builder::Geometry;
 use crate::level::tree_builder::{TreeBuilder, TreeStep};
-use crate::level::{BuiltSegment, Entry, Form, SegmentBuilder, SegmentName, Tree};
+use crate::level::{BuiltSegment, Entry, Form, SegmentBuilder, SegmentName, SegmentReader, Tree};
 use crate::merge::Source;
 use crate::storage::{Storage, StoredSegment};
 use crate::version::Version;
@@ -57,6 +60,8 @@ pub struct Tools<'a> {
     pub storage: &'a mut Storage,
     /// Who ships what is built.
     pub observer: Option<&'a dyn Observer>,
+    /// Keeps leaves of outputs, while it has room.
+    pub cache: Option<&'a Arc<NodeCache>>,
     /// What the outputs are, for who may use how much of the reserve.
     pub purpose: Purpose,
     /// Bytes to merge, roughly.
@@ -80,9 +85,37 @@ pub enum Stepped {
 
 /// A finished segment whose bytes are still needed.
 struct Held {
+    name: SegmentName,
+    form: Form,
     sealed: SealedSegment,
     stored: Arc<StoredSegment>,
     offered: bool,
+}
+
+impl Held {
+    /// Opens the segment's reader, and puts its leaves into `cache`, if that has room left for all of them and
+    /// the reader is pinned there: by it they are found again when the segment is given away.
+    fn keep_leaves(&self, cache: &Arc<NodeCache>) {
+        let SealedSegment { number, bytes, .. } = &self.sealed;
+        if self.form != Form::SelfContained || !cache.has_room(bytes.len()) {
+            return;
+        }
+        let key = CacheKey::reader(self.name.region, *number);
+        let len = u32::try_from(bytes.len()).expect("a segment has at most 2 MiB");
+        let open = |_: &StoredSegment| SegmentReader::open(self.name, len, &**bytes);
+        // What is damaged already is found when it is read.
+        let opened = self.stored.reader(key, cache, open);
+        let (Ok(_), Some(reader)) = (opened, self.stored.pinned_reader()) else {
+            return;
+        };
+        for leaf in 0..reader.leaves() {
+            let span = reader.leaf_span(leaf);
+            let span = span.start as usize..span.end as usize;
+            if let Ok(parsed) = reader.parse_leaf(leaf, &bytes[span]) {
+                cache.keep_leaf(reader.cache_key(leaf), parsed);
+            }
+        }
+    }
 }
 
 /// What a build makes of a run.
@@ -107,6 +140,8 @@ pub struct Target {
     pub pointers: Pointers,
     /// What they make up.
     pub shape: Shape,
+    /// What each key gets of their filters.
+    pub filter_bits: BitsPerKey,
     /// The region's time: committed, so that no primary to come is behind it.
     pub time: Moment,
 }
@@ -297,10 +332,14 @@ impl<S: Source> Build<S> {
         }
         while let Some(front) = self.held.front() {
             match front.stored.settled() {
-                Some(Ok(())) if front.offered => self.held.pop_front(),
+                Some(Ok(())) if front.offered => {}
                 Some(Err(error)) => return Err(error.into()),
                 _ => break,
-            };
+            }
+            if let Some(cache) = tools.cache {
+                front.keep_leaves(cache);
+            }
+            self.held.pop_front();
             moved = true;
         }
         Ok(moved)
@@ -470,10 +509,13 @@ impl<S: Source> Build<S> {
     /// Begins to write a finished segment, and keeps it until it is written and taken.
     fn hold(&mut self, (built, stored): Finished) {
         let segment = described(&built);
+        let (name, form) = (built.name, built.form);
         let bytes = Arc::new(built.bytes);
         let len = bytes.len();
         stored.write(0, Arc::clone(&bytes), 0..len);
         self.held.push_back(Held {
+            name,
+            form,
             sealed: SealedSegment {
                 number: segment.number,
                 bytes,
@@ -504,10 +546,11 @@ impl Target {
             number,
             epoch: self.epoch,
         };
-        match self.shape {
+        let builder = match self.shape {
             Shape::SelfContained => SegmentBuilder::new(name, self.geometry),
             Shape::Tree => SegmentBuilder::of_tree(name, self.geometry, below.map(<[u8]>::to_vec)),
-        }
+        };
+        builder.with_filter(self.filter_bits)
     }
 }
 

@@ -216,7 +216,7 @@ impl MediumReads {
             let what = "a pointer leads behind the end of a medium segment";
             return Err(known.name.corrupt(offset, what));
         }
-        let mut bytes = Buffer::zeroed(end - begin);
+        let mut bytes = Buffer::for_reading(end - begin);
         known.stored.read_at(offset, &mut bytes)?;
         self.read_bytes += bytes.len() as u64;
         known.chunk = Some(Chunk {

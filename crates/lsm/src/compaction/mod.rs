@@ -3,11 +3,12 @@
 //! Reading order: [`pick`](mod@pick) (which part of which level, a pure function), [`whole`] (the
 //! papers' way: whole levels, as trees), [`plan`] (what it
 //! reads and takes away), [`sources`] (memtables and runs, in key order), [`build`] (from a sorted
-//! source to finished segments, in bounded steps), [`medium`] and [`values`] (where the values of
-//! medium pairs go).
+//! source to finished segments, in bounded steps), [`cut`] (ranges that were removed), [`medium`] and
+//! [`values`] (where the values of medium pairs go).
 
 pub mod below;
 pub mod build;
+pub mod cut;
 pub mod medium;
 pub mod pick;
 pub mod plan;

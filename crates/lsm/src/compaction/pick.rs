@@ -14,14 +14,21 @@
 //! 4. Segments that overlap nothing are moved instead: only the manifest changes.
 //! 5. Where the medium log is too long and no level is full, a part that points into it is merged, of
 //!    the lowest level but one if that has any: into the last level, where values are in place.
+//! 6. Where no level is full, a segment is merged of which ranges that were removed left many pieces, or
+//!    little: it counts in full, in bytes and in what it points to, until its last piece goes.
 //!
 //! Invariants: the range of a merge cuts no segment of the lower level, and in L1 it means all
 //! runs (a part of L1 is one key range of *all* its runs), so that below a key there are only older
 //! bindings of it.
 
-use argosy_base::KeyRange;
+use std::collections::{BTreeMap, BTreeSet};
+
+use argosy_base::{KeyRange, SegmentNumber};
 
 use crate::edit::LEVELS_MAX;
+
+/// Pieces of a segment at which it is merged, although its level is not full.
+const PIECES_MAX: u32 = 16;
 
 /// Most segments that one move takes down: bounds the edit.
 const MOVES_MAX: usize = 64;
@@ -31,8 +38,12 @@ const MOVES_MAX: usize = 64;
 pub struct Piece<'a> {
     /// The keys that it stands for.
     pub range: &'a KeyRange,
-    /// Its bytes.
+    /// Its bytes; of a segment in several pieces, its share of them.
     pub bytes: u64,
+    /// How many of these have keys for which it stands, as far as that is known.
+    pub live: u64,
+    /// How many pieces of its segment there are in the run, itself among them.
+    pub siblings: u32,
     /// How old it is: its number, since numbers only rise.
     pub number: u64,
     /// Whether it holds tombstones, which only a merge can drop.
@@ -56,6 +67,8 @@ pub struct Shape<'a> {
 /// What the choice depends on besides the shape.
 #[derive(Clone, Debug)]
 pub struct Policy {
+    /// Segments of which ranges that were removed left little.
+    pub sparse: BTreeSet<SegmentNumber>,
     /// Sorted runs of L1 that start a compaction.
     pub l1_runs: usize,
     /// Reads have paid for merging them, however many they are.
@@ -129,7 +142,8 @@ pub fn pick(shape: &Shape<'_>, policy: &Policy) -> Choice {
     let wasteful = || (1..LEVELS_MAX).find(|level| policy.reclaim && is_wasteful(shape, *level));
     let Some(level) = fullest(shape, policy).or_else(wasteful) else {
         let packed = || policy.reclaim.then(|| packed(shape, policy)).flatten();
-        return match drained(shape, policy).or_else(packed) {
+        let loose = || loose(shape, policy);
+        return match drained(shape, policy).or_else(packed).or_else(loose) {
             Some((level, range)) => Choice::Merge { level, range },
             None => Choice::Rest,
         };
@@ -191,6 +205,30 @@ pub(super) fn drained(shape: &Shape<'_>, policy: &Policy) -> Option<(u8, KeyRang
     fits(shape, level, range, most)
 }
 
+/// All pieces of a segment of which there are too many, or of which little is left: of the last level, merged
+/// from the level above into itself.
+pub(super) fn loose(shape: &Shape<'_>, policy: &Policy) -> Option<(u8, KeyRange)> {
+    let is_loose = |piece: &Piece<'_>| {
+        piece.siblings >= PIECES_MAX || policy.sparse.contains(&SegmentNumber(piece.number))
+    };
+    for (level, runs) in (1u8..).zip(&shape.levels) {
+        for run in runs {
+            let Some(first) = run.iter().position(is_loose) else {
+                continue;
+            };
+            let same = |piece: &Piece<'_>| piece.number == run[first].number;
+            let last = run.iter().rposition(same).unwrap_or(first);
+            let span = KeyRange::new(run[first].range.from.clone(), run[last].range.to.clone());
+            let is_last = usize::from(level) == shape.levels.len();
+            return Some(match is_last && level > 1 {
+                true => (level - 1, span),
+                false => (level, widened(shape, level, &span)),
+            });
+        }
+    }
+    None
+}
+
 /// The part, if a merge of it writes `most` bytes, at most.
 fn fits(shape: &Shape<'_>, level: u8, range: KeyRange, most: u64) -> Option<(u8, KeyRange)> {
     (output_bytes(shape, level, &range) <= most).then_some((level, range))
@@ -220,12 +258,20 @@ fn packed(shape: &Shape<'_>, policy: &Policy) -> Option<(u8, KeyRange)> {
     let level = u8::try_from(lowest).expect("there are few levels");
     let count = run.len().min(policy.pack_segments);
     let needed = |pieces: &[Piece<'_>]| {
-        let bytes: u64 = pieces.iter().map(|piece| piece.bytes).sum();
+        let bytes: u64 = pieces.iter().map(|piece| piece.live).sum();
         bytes.div_ceil(policy.pack_bytes)
+    };
+    // Those of which all pieces are among them.
+    let freed = |pieces: &[Piece<'_>]| {
+        let mut found: BTreeMap<u64, u32> = BTreeMap::new();
+        for piece in pieces {
+            *found.entry(piece.number).or_insert(piece.siblings) -= 1;
+        }
+        found.values().filter(|missing| **missing == 0).count() as u64
     };
     let behind = policy.behind(level).unwrap_or_default();
     let first = run.windows(count.max(2)).position(|pieces| {
-        let wins = needed(pieces) * 8 <= pieces.len() as u64 * 7;
+        let wins = needed(pieces) * 8 <= freed(pieces) * 7;
         wins && pieces[0].range.from.as_slice() >= behind
     })?;
     Some((level, reach(run, first, first + count.max(2) - 1)))
@@ -317,8 +363,7 @@ fn moves(shape: &Shape<'_>, level: u8) -> Vec<At> {
             .iter()
             .all(|other| overlapping(other, piece.range).is_empty());
         // A segment whose middle was consumed is there several times, and moves only as a whole.
-        let same = |other: Option<&Piece<'_>>| other.is_some_and(|o| o.number == piece.number);
-        let in_pieces = same(own[run].get(index + 1)) || index > 0 && same(own[run].get(index - 1));
+        let in_pieces = piece.siblings > 1;
         if !alone
             || in_pieces
             || piece.in_tree
@@ -433,12 +478,20 @@ fn narrowed(shape: &Shape<'_>, level: u8, range: KeyRange, segments_max: usize) 
     }
 }
 
-/// Segments that a merge of `range` from `level` into the level below would read.
+/// Segments that a merge of `range` from `level` into the level below would read, those in several pieces by
+/// the pieces.
 fn segments(shape: &Shape<'_>, level: u8, range: &KeyRange) -> usize {
     let both = [runs(shape, level), runs(shape, level + 1)];
     let pieces = both.iter().flat_map(|runs| runs.iter());
-    pieces.map(|run| overlapping(run, range).len()).sum()
+    let pieces = pieces.flat_map(|run| overlapping(run, range));
+    let parts: usize = pieces
+        .map(|piece| WHOLE.div_ceil(piece.siblings as usize))
+        .sum();
+    parts.div_ceil(WHOLE)
 }
+
+/// What a segment counts, to be divided by its pieces.
+const WHOLE: usize = 5040;
 
 /// From the start of segment `first` of a run to the start of the one behind `last`.
 fn reach(run: &[Piece<'_>], first: usize, last: usize) -> KeyRange {

@@ -81,6 +81,7 @@ fn scripts() {
                     .map_or(default, |value| value.parse().unwrap())
             };
             let policy = Policy {
+                sparse: BTreeSet::new(),
                 l1_runs: usize::try_from(number("runs", 2)).unwrap(),
                 l1_paid: number("paid", 0) == 1,
                 growth_factor: u32::try_from(number("growth", 4)).unwrap(),
@@ -112,6 +113,8 @@ fn scripts() {
                                         tombstones: g.tombstones,
                                         in_tree: g.in_tree,
                                         medium: g.medium,
+                                        siblings: 1,
+                                        live: g.bytes,
                                     })
                                     .collect()
                             })

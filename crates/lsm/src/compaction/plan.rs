@@ -11,10 +11,10 @@
 //! Invariant: what a segment stands for after the edit is what it stood for before, without the
 //! part. Nothing is lost between a clip and the outputs, and no key is in both.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use argosy_base::KeyRange;
+use argosy_base::{KeyRange, SegmentNumber};
 
 use super::pick::{At, Piece, Shape};
 use crate::edit::{Edit, LevelSegment, Place, RunId};
@@ -30,8 +30,14 @@ pub fn shape(version: &Version) -> Shape<'_> {
         .map(|level| {
             let runs = level.runs.iter();
             runs.map(|run| {
+                let mut siblings: BTreeMap<SegmentNumber, u32> = BTreeMap::new();
+                for entry in &run.segments {
+                    *siblings.entry(entry.segment.number).or_default() += 1;
+                }
                 let segments = run.segments.iter();
-                segments.map(|entry| piece(version, entry)).collect()
+                let pieces =
+                    segments.map(|entry| piece(version, entry, siblings[&entry.segment.number]));
+                pieces.collect()
             })
             .collect()
         })
@@ -39,16 +45,27 @@ pub fn shape(version: &Version) -> Shape<'_> {
     Shape { levels }
 }
 
-fn piece<'v>(version: &Version, entry: &'v LevelEntry) -> Piece<'v> {
+/// One of the `siblings` pieces of a segment in its run, which share its bytes.
+fn piece<'v>(version: &Version, entry: &'v LevelEntry, siblings: u32) -> Piece<'v> {
     let segment = &entry.segment;
+    let bytes = u64::from(segment.len.div_ceil(siblings));
     Piece {
         range: &segment.range,
-        bytes: u64::from(segment.len),
+        bytes,
+        live: live_bytes(entry).unwrap_or(bytes),
+        siblings,
         number: segment.number.get(),
         tombstones: segment.tombstones > 0,
         in_tree: segment.form == Form::Leaves,
-        medium: medium_bytes(version, segment),
+        medium: medium_bytes(version, segment).div_ceil(siblings.into()),
     }
+}
+
+/// Bytes of the leaves that may have keys for which `entry` stands, if its index is in memory.
+fn live_bytes(entry: &LevelEntry) -> Option<u64> {
+    let reader = entry.stored.pinned_reader()?;
+    let (all, own) = (reader.leaves(), reader.leaves_in(&entry.segment.range));
+    Some(u64::from(entry.segment.len) * own as u64 / all.max(1) as u64)
 }
 
 /// Bytes of pairs whose values `segment` points to in the medium log.
@@ -126,11 +143,10 @@ impl Plan {
             tree: run.tree.clone(),
         });
         let removed_before = self.removed.len();
-        let mut previous = None;
+        let mut seen = BTreeSet::new();
         for entry in touched {
             let number = entry.segment.number;
-            // The pieces of a segment are neighbours.
-            if previous.replace(number) == Some(number) {
+            if !seen.insert(number) {
                 continue;
             }
             let place = Place {
@@ -196,7 +212,7 @@ impl Plan {
 }
 
 /// The places of the index segments of `run`.
-fn index_places(level: u8, run: &Run) -> impl Iterator<Item = Place> {
+pub(super) fn index_places(level: u8, run: &Run) -> impl Iterator<Item = Place> {
     run.index().iter().map(move |entry| Place {
         level,
         run: run.id,
@@ -209,6 +225,7 @@ fn index_places(level: u8, run: &Run) -> impl Iterator<Item = Place> {
 pub fn move_down(version: &Version, level: u8, segments: &[At], edit: &mut Edit) {
     let runs = &version.level(level).expect("it was picked").runs;
     let mut tree_of = None;
+    let mut seen = BTreeSet::new();
     for at in segments {
         let run = &runs[at.run];
         let segment = &run.segments[at.piece].segment;
@@ -217,8 +234,8 @@ pub fn move_down(version: &Version, level: u8, segments: &[At], edit: &mut Edit)
             run: run.id,
             number: segment.number,
         };
-        // The pieces of a segment are neighbours, and go together.
-        if edit.removed.last() != Some(&place) {
+        // The pieces of a segment go together.
+        if seen.insert(place) {
             edit.removed.push(place);
         }
         let moved = LevelSegment::clone(segment);

@@ -1,11 +1,14 @@
 //! What compactions and scans read from: memtables and runs, as sorted sources for a merge.
 //!
 //! A [`MemtableSource`] shows of each key the newest entry at or below an LSN, and so does a
-//! [`MemtableDownSource`], from the highest key down. A [`RunSource`] goes through the pieces of a run
-//! one after the other, either way, and opens each when the one before has ended, so that a run of any
-//! length costs one cursor. Pieces of a tree are reached through its index nodes; those
-//! that lead to one piece are kept for the next.
+//! [`MemtableDownSource`], from the highest key down; unless a range of keys that was removed since hides
+//! it. Of runs, which are older than all of these, only what is left between the ranges is read.
+//!
+//! A [`RunSource`] goes through the pieces of a run one after the other, either way, and opens each when the
+//! one before has ended, so that a run of any length costs one cursor. Pieces of a tree are reached through
+//! its index nodes; those that lead to one piece are kept for the next.
 
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -15,9 +18,10 @@ use super::plan::{Input, RunInput};
 use crate::cache::NodeCache;
 use crate::level::tree_cursor::{Path, TreeCursor, Way};
 use crate::level::{Entry, Form, LevelCursor, LevelError, ReadAhead, SegmentName};
-use crate::memtable::{DownCursor, Memtable, MemtableCursor};
+use crate::memtable::{DownCursor, Erasures, Memtable, MemtableCursor};
 use crate::merge::Source;
 use crate::read::{SegmentSource, leaf_home, passing_reader, reader};
+use crate::scan::Begun;
 use crate::storage::StoredSegment;
 use crate::version::{RunTree, Version};
 
@@ -30,12 +34,25 @@ pub struct MemtableSource {
     /// The present key, kept to recognise its older entries.
     key: Vec<u8>,
     ended: bool,
+    /// What hides entries.
+    erased: Option<Arc<Erasures>>,
 }
 
 impl MemtableSource {
     /// The entries of `table` in `range`, as of `lsn_max`.
     #[must_use]
     pub fn new(table: &Arc<Memtable>, lsn_max: Lsn, range: &KeyRange) -> Self {
+        Self::without(table, lsn_max, range, None)
+    }
+
+    /// The same, without those that `erased` hides, all of which the reader sees.
+    #[must_use]
+    pub fn without(
+        table: &Arc<Memtable>,
+        lsn_max: Lsn,
+        range: &KeyRange,
+        erased: Option<Arc<Erasures>>,
+    ) -> Self {
         let mut cursor = table.cursor();
         if range.from.is_empty() {
             cursor.seek_to_first();
@@ -48,6 +65,7 @@ impl MemtableSource {
             to: range.to.clone(),
             key: Vec::new(),
             ended: range.is_empty(),
+            erased,
         };
         source.settle();
         source
@@ -63,7 +81,9 @@ impl MemtableSource {
                 }
                 self.key.clear();
                 self.key.extend_from_slice(key);
-                return;
+                if !is_hidden(self.erased.as_deref(), key, lsn) {
+                    return;
+                }
             }
             self.cursor.advance();
         }
@@ -93,24 +113,54 @@ impl Source for MemtableSource {
     }
 }
 
+/// Whether one of `erased` hides the entry of `key` with this LSN.
+#[inline]
+fn is_hidden(erased: Option<&Erasures>, key: &[u8], lsn: Lsn) -> bool {
+    erased.is_some_and(|erased| erased.newest(key, Some(lsn), Lsn(u64::MAX)).is_some())
+}
+
 /// The newest entries of a memtable at or below an LSN, from the highest key down.
 pub struct MemtableDownSource {
     cursor: DownCursor,
+    /// What hides entries.
+    erased: Option<Arc<Erasures>>,
     /// The lowest key that belongs.
     from: Vec<u8>,
 }
 
 impl MemtableDownSource {
-    /// The entries of `table` in `range`, as of `lsn_max`.
+    /// The entries of `table` in `range`, as of `lsn_max`, without those that `erased` hides, all of which
+    /// the reader sees.
     #[must_use]
-    pub fn new(table: &Memtable, lsn_max: Lsn, range: &KeyRange) -> Self {
+    pub fn without(
+        table: &Memtable,
+        lsn_max: Lsn,
+        range: &KeyRange,
+        erased: Option<Arc<Erasures>>,
+    ) -> Self {
         let mut cursor = table.down(lsn_max);
         if let Some(to) = &range.to {
             cursor.seek(to);
         }
-        cursor.advance();
         let from = range.from.clone();
-        Self { cursor, from }
+        let mut source = Self {
+            cursor,
+            erased,
+            from,
+        };
+        source.step();
+        source
+    }
+
+    /// Goes to the next entry that is seen.
+    fn step(&mut self) {
+        self.cursor.advance();
+        while self.erased.is_some()
+            && let (Some((key, _)), Some(lsn)) = (self.present(), self.cursor.lsn())
+            && is_hidden(self.erased.as_deref(), key, lsn)
+        {
+            self.cursor.advance();
+        }
     }
 
     fn present(&self) -> Option<(&[u8], Entry<'_>)> {
@@ -131,7 +181,7 @@ impl Source for MemtableDownSource {
 
     fn advance(&mut self) -> Result<(), LevelError> {
         if self.present().is_some() {
-            self.cursor.advance();
+            self.step();
         }
         Ok(())
     }
@@ -198,12 +248,17 @@ impl<const DOWN: bool> Source for PieceCursor<DOWN> {
 /// Pieces of a run, in key order.
 enum Pieces {
     Listed(std::vec::IntoIter<Input>),
-    /// Of a run of a version what is in `range`; `left` are the places of its segments to come.
+    /// Of the run at place `run` of a version's runs what is in `range`; `left` are the places of its
+    /// segments to come.
     OfRun {
         version: Arc<Version>,
         run: usize,
         left: Range<usize>,
         range: KeyRange,
+        /// What hides all of their keys that it has.
+        erased: Option<Arc<Erasures>>,
+        /// Parts of the last segment that are left between these.
+        parts: VecDeque<Input>,
     },
 }
 
@@ -218,14 +273,28 @@ impl Pieces {
                 run,
                 left,
                 range,
-            } => {
+                erased,
+                parts,
+            } => loop {
+                let part = match DOWN {
+                    true => parts.pop_back(),
+                    false => parts.pop_front(),
+                };
+                if part.is_some() {
+                    return part;
+                }
                 let place = if DOWN { left.next_back() } else { left.next() };
                 let entry = version.runs().nth(*run)?.1.segments.get(place?)?;
-                Some(Input {
+                let range = entry.segment.range.intersection(range);
+                let input = |range| Input {
                     entry: entry.clone(),
-                    range: entry.segment.range.intersection(range),
-                })
-            }
+                    range,
+                };
+                match erased {
+                    None => return Some(input(range)),
+                    Some(erased) => parts.extend(erased.left_of(&range).map(input)),
+                }
+            },
         }
     }
 }
@@ -264,26 +333,26 @@ impl<const DOWN: bool> RunSource<DOWN> {
         Self::through(reading, input.tree, pieces)
     }
 
-    /// The entries of `range` in the run of `version` that comes at place `run` of its
-    /// [`runs`](Version::runs), on this source's way. Pieces are looked up as they are reached: to begin
-    /// costs no more in a long range than in a short one.
+    /// The entries of `range` in a run of `version` that nothing of `erased` hides, on this source's way.
+    /// Pieces are looked up as they are reached: to begin costs no more in a long range than in a short one.
     ///
     /// # Errors
     /// As [`either_way`](Self::either_way).
-    pub fn in_range(
+    pub(crate) fn in_range(
         reading: RunReading,
         version: &Arc<Version>,
-        run: usize,
-        range: &KeyRange,
+        begun: &Begun<'_>,
+        (range, erased): (&KeyRange, Option<&Arc<Erasures>>),
     ) -> Result<Self, LevelError> {
-        let (_, of) = version.runs().nth(run).expect("a place of a run");
         let pieces = Pieces::OfRun {
             version: Arc::clone(version),
-            run,
-            left: of.places_overlapping(range),
+            run: begun.place,
+            left: begun.pieces.clone(),
             range: range.clone(),
+            erased: erased.cloned(),
+            parts: VecDeque::new(),
         };
-        Self::through(reading, of.tree.clone(), pieces)
+        Self::through(reading, begun.run.tree.clone(), pieces)
     }
 
     fn through(

@@ -4,7 +4,7 @@
 //! too, as far as it has left the memtables.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use argosy_base::Lsn;
 
@@ -14,27 +14,30 @@ use crate::read::{ReadView, ScanTime};
 use crate::snapshot::LsmSnapshot;
 use crate::version::Version;
 
-/// What was asked for and is not done.
+/// How often it was asked for, and up to which time it is done.
 #[derive(Debug, Default)]
 pub(super) struct Asked {
-    /// The active memtable is to be frozen.
-    freeze: AtomicBool,
-    /// Levels are to be merged.
-    merge: AtomicBool,
+    asked: AtomicU64,
+    done: AtomicU64,
 }
 
 impl Lsm {
+    /// The version that readers see now.
+    #[must_use]
+    pub fn version(&self) -> Arc<Version> {
+        Arc::clone(&self.view.load().version)
+    }
+
     /// Has the next steps merge everything into one level.
     pub fn compact_now(&self) {
-        self.asked.freeze.store(true, Ordering::Release);
-        self.asked.merge.store(true, Ordering::Release);
+        self.asked.asked.fetch_add(1, Ordering::AcqRel);
         self.wake();
     }
 
     /// Whether what [`compact_now`](Self::compact_now) asked for is not done yet.
     #[must_use]
     pub fn is_compacting(&self) -> bool {
-        self.asked.merge.load(Ordering::Acquire)
+        self.asked.done.load(Ordering::Acquire) < self.asked.asked.load(Ordering::Acquire)
     }
 }
 
@@ -68,6 +71,7 @@ impl Lsm {
             memtables: Vec::new(),
             version: Arc::clone(version),
             levels_lsn: lsn,
+            ingests: 0,
         };
         let time = ScanTime {
             now: version.time(),
@@ -80,27 +84,24 @@ impl Lsm {
 impl Background {
     /// Begins, or ends, what was asked for. Returns whether it did.
     pub(super) fn merge_as_asked(&mut self, lsm: &Lsm) -> bool {
-        let asked = &lsm.asked;
-        if !asked.merge.load(Ordering::Acquire) {
+        let asked = lsm.asked.asked.load(Ordering::Acquire);
+        if self.merges_for == asked && lsm.asked.done.load(Ordering::Acquire) == asked {
             return false;
         }
-        if asked.freeze.load(Ordering::Acquire) {
-            // Where nothing waits and nothing was frozen, there was nothing to be frozen.
-            let frozen = lsm.freeze_now() || lsm.lock().frozen_count() == 0;
+        self.jobs.merge_all(true);
+        if self.merges_for < asked {
+            // What was written before it was asked for has to leave the active memtable.
+            let frozen = lsm.freeze_now() || !lsm.lock().holds_entries();
             if frozen {
-                asked.freeze.store(false, Ordering::Release);
+                self.merges_for = asked;
             }
-            self.jobs.merge_all(true);
             return frozen;
         }
-        self.jobs.merge_all(true);
-        let done = self.jobs.is_idle()
-            && lsm.lock().frozen_count() == 0
-            && !self.is_committing(|_| true)
-            && !asked.freeze.load(Ordering::Acquire);
+        let done =
+            self.jobs.is_idle() && lsm.lock().frozen_count() == 0 && !self.is_committing(|_| true);
         if done {
             self.jobs.merge_all(false);
-            asked.merge.store(false, Ordering::Release);
+            lsm.asked.done.store(asked, Ordering::Release);
         }
         done
     }

@@ -26,8 +26,9 @@ use argosy_engine::{EngineError, FlushRange, LogEnd, Progress};
 
 use super::Lsm;
 use super::gc::Gc;
-use super::jobs::{Jobs, Made, Now, Site};
+use super::jobs::{Jobs, Made, Now};
 use super::logflush::LogFlusher;
+use super::site::Site;
 use super::stats::Counts;
 use crate::edit::{Edit, LogSegment};
 use crate::storage::{Committed, Storage};
@@ -42,6 +43,8 @@ pub(super) struct Effect {
     compaction: bool,
     /// It is one of upkeep.
     pub(super) upkeep: bool,
+    /// It brings pairs into the levels that no memtable had.
+    ingest: bool,
     pub(super) sealed: Vec<SegmentNumber>,
     pub(super) added: Vec<LogSegment>,
     pub(super) mark: Option<SegmentNumber>,
@@ -59,10 +62,20 @@ pub(super) struct Background {
     pub(super) marks: VecDeque<(EditSeq, SegmentNumber)>,
     /// A segment number for which the device had no room.
     pub(super) unused_number: Option<SegmentNumber>,
+    /// The last request for everything in one level whose pairs have left the active memtable.
+    pub(super) merges_for: u64,
     next_flush: Option<Instant>,
 }
 
 impl Effect {
+    /// That of an edit that ingests.
+    pub(super) fn of_ingest() -> Self {
+        Self {
+            ingest: true,
+            ..Self::default()
+        }
+    }
+
     /// That of an edit of upkeep.
     pub(super) fn of_upkeep() -> Self {
         Self {
@@ -88,6 +101,7 @@ impl Background {
             effects: VecDeque::new(),
             marks,
             unused_number: None,
+            merges_for: 0,
             next_flush: None,
         }
     }
@@ -95,6 +109,14 @@ impl Background {
     /// See [`Lsm::device_segments`].
     pub(super) fn device_segments(&self) -> usize {
         self.storage.device_segments()
+    }
+
+    /// Whether the device is written still.
+    pub(super) fn check_device(&self) -> Result<(), EngineError> {
+        match self.storage.store().failure() {
+            None => Ok(()),
+            Some(error) => Err(error.into()),
+        }
     }
 
     /// One step.
@@ -217,6 +239,9 @@ impl Background {
         let before = {
             let mut writer = lsm.lock();
             let version = writer.install(edit.version, effect.flush);
+            if effect.ingest {
+                writer.ingested();
+            }
             for number in effect.sealed {
                 writer.sealed(number);
             }
@@ -294,6 +319,7 @@ impl Background {
             settings: &lsm.settings,
             epoch: lsm.epoch,
             observer: lsm.observer.as_deref(),
+            cache: Some(&lsm.reading.cache),
             counts: &lsm.counts,
             time: lsm.committed_time(),
         };

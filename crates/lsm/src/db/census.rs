@@ -107,7 +107,7 @@ impl Census {
 /// hides one older entry at most, and one that hides an entry is newer. Entries count alike.
 fn stale(version: &Version, refs: u64) -> u64 {
     let entries = version.runs().map(|(_, run)| {
-        let segments = run.segments.iter();
+        let segments = run.whole_segments();
         segments.map(|entry| u64::from(entry.segment.entries)).sum()
     });
     let (mut newer, mut hidden, mut last): (u64, u64, u64) = (0, 0, 0);

@@ -4,13 +4,19 @@
 //!
 //! 1. [`Looked::before`], without the lock, reads what the levels say of keys that no memtable has,
 //!    and values that the answer may need.
-//! 2. [`Looked::decide`], under the lock, asks the memtables again: nothing else can have changed
-//!    the binding of a key. What was read before stands, unless a memtable was retired meanwhile,
-//!    which is rare; then the levels are asked again.
+//! 2. [`Looked::decide`], under the lock, asks the memtables again. What was read before stands, unless
+//!    what the levels bind has changed meanwhile ([`ReadView::levels`]), which is rare; then they are asked
+//!    again.
 //!
 //! A condition is about the keys before the batch. What is reported per operation is what that
 //! operation found, so an operation sees those before it in the batch. A change is evaluated here, too,
 //! and becomes the put of what it comes to.
+//!
+//! A batch may be guarded by a key that it does not write ([`WriteBatch::guard`]): that is looked at in the
+//! same way, and where it does not hold nothing is written, as where the condition does not; the answer tells
+//! which of the two it was.
+//!
+//! A range that is removed is about no key: no condition concerns it, and nothing is told of what was there.
 //!
 //! A pair that has expired by the clock is none here. The record that tells the time goes in front of
 //! what is written ([`time`](super::time)).
@@ -22,8 +28,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use argosy_base::{Lsn, Moment};
-use argosy_engine::{Changed, Condition, EngineError, Expiry, Op, Was, WriteBatch, WriteOptions};
+use argosy_base::{KeyRange, Lsn, Moment};
+use argosy_engine::{
+    Changed, Condition, EngineError, Expiry, Guard, Op, Was, WriteBatch, WriteOptions,
+};
 
 use super::Lsm;
 use super::writer::Writer;
@@ -31,8 +39,8 @@ use crate::level::OwnedEntry;
 use crate::probe::NotInMemory;
 use crate::read::ReadView;
 
-/// What a key was bound to at some moment.
-#[derive(Clone, Debug)]
+/// What a key was bound to at some moment. Of a range: nothing.
+#[derive(Clone, Debug, Default)]
 struct Binding {
     entry: Option<OwnedEntry>,
     lsn: Lsn,
@@ -56,11 +64,16 @@ impl Binding {
     }
 }
 
+/// What an operation leaves its key bound to: a value, and when it expires.
+type Left<'b> = Option<(&'b [u8], Option<Moment>)>;
+
 /// What was found without the lock.
 pub(super) struct Looked {
     view: Arc<ReadView>,
     /// One for each operation.
     bindings: Vec<Binding>,
+    /// Of the key that the batch is guarded by.
+    guard: Option<Binding>,
 }
 
 /// What a write answers about what was there before.
@@ -68,6 +81,8 @@ pub(super) struct Looked {
 pub(super) struct Answer {
     /// Set where the condition does not hold: the LSN of what it failed on.
     pub(super) failed_on: Option<Lsn>,
+    /// It is what guards the batch that does not hold.
+    pub(super) unguarded: bool,
     pub(super) existed: Vec<bool>,
     pub(super) previous: Vec<Option<Vec<u8>>>,
     /// Per operation, when the pair that is there expires.
@@ -99,9 +114,20 @@ impl Looked {
         let view = lsm.view.load_full();
         let bindings = batch
             .ops()
-            .map(|op| lsm.binding(&view, op.key(), needs_values(batch, options)))
+            .map(|op| match op {
+                Op::DeleteRange { .. } => Ok(Binding::default()),
+                _ => lsm.binding(&view, op.key(), needs_values(batch, options)),
+            })
             .collect::<Result<_, _>>()?;
-        Ok(Some(Self { view, bindings }))
+        let guard = batch
+            .guarded()
+            .map(|(key, _)| lsm.binding(&view, key, false));
+        let guard = guard.transpose()?;
+        Ok(Some(Self {
+            view,
+            bindings,
+            guard,
+        }))
     }
 
     /// [`before`](Self::before), without the device.
@@ -119,9 +145,19 @@ impl Looked {
         let view = lsm.view.load_full();
         let bindings = batch
             .ops()
-            .map(|op| lsm.binding_in_memory(&view, op.key(), needs_values(batch, options)))
+            .map(|op| match op {
+                Op::DeleteRange { .. } => Ok(Binding::default()),
+                _ => lsm.binding_in_memory(&view, op.key(), needs_values(batch, options)),
+            })
             .collect::<Result<_, _>>()?;
-        Ok(Some(Self { view, bindings }))
+        let guard = batch.guarded();
+        let guard = guard.map(|(key, _)| lsm.binding_in_memory(&view, key, false));
+        let guard = guard.transpose()?;
+        Ok(Some(Self {
+            view,
+            bindings,
+            guard,
+        }))
     }
 
     /// Decides under the writer lock.
@@ -131,35 +167,64 @@ impl Looked {
         (batch, options): (&WriteBatch, WriteOptions),
         (writer, now): (&mut Writer, Moment),
     ) -> Result<Answer, EngineError> {
-        let mut bindings = self.current(lsm, batch, needs_values(batch, options))?;
+        let (mut bindings, guard) = self.current(lsm, batch, needs_values(batch, options))?;
         expire(lsm, &mut bindings, (writer, now))?;
         let levels_lsn = lsm.view.load().levels_lsn;
-        let failed_on = failed_on((options.condition, batch.expected()), &bindings, levels_lsn);
+        let unmet = failed_on((batch, options.condition), &bindings, levels_lsn);
+        // What the keys were bound to may be told all the same, so the answer waits for the newest of all.
+        let newest = bindings.iter().map(|binding| binding.lsn).max();
+        let unguarded = guard_failed_on(batch, guard.as_ref(), levels_lsn)
+            .filter(|_| unmet.is_none())
+            .map(|lsn| newest.map_or(lsn, |newest| newest.max(lsn)));
+        let failed_on = unmet.or(unguarded);
         let mut answer = Answer {
             failed_on,
+            unguarded: unguarded.is_some(),
             change: match failed_on {
                 None => outcome(batch, &bindings, now)?,
                 Some(_) => None,
             },
-            kept: bindings.iter().map(Binding::expiry).collect(),
             ..Answer::default()
         };
-        // What earlier operations of the batch leave behind, where they take effect.
-        let mut overlay: BTreeMap<&[u8], Option<&[u8]>> = BTreeMap::new();
+        // What earlier operations of the batch leave behind, where they take effect: value and expiry.
+        let mut overlay: BTreeMap<&[u8], Left<'_>> = BTreeMap::new();
+        let mut erased: Vec<KeyRange> = Vec::new();
         for (op, binding) in batch.ops().zip(bindings) {
-            let earlier = overlay.get(op.key()).filter(|_| failed_on.is_none());
-            let (existed, previous) = match earlier {
-                Some(value) => (value.is_some(), value.map(<[u8]>::to_vec)),
-                None => (binding.exists(), binding.value.flatten()),
+            if let Some(range) = op.range() {
+                overlay.retain(|key, _| !range.contains(key));
+                erased.push(range);
+            }
+            // The first key of the range among them: nothing is told of a range.
+            let removed = erased.iter().any(|range| range.contains(op.key()));
+            let nothing: Option<&Left<'_>> = removed.then_some(&None);
+            let earlier = overlay.get(op.key()).or(nothing);
+            let earlier = earlier.filter(|_| failed_on.is_none());
+            let (existed, previous, kept) = match earlier {
+                Some(pair) => (
+                    pair.is_some(),
+                    pair.map(|(value, _)| value.to_vec()),
+                    pair.and_then(|(_, expiry)| expiry),
+                ),
+                None => {
+                    let kept = binding.expiry();
+                    (binding.exists(), binding.value.flatten(), kept)
+                }
             };
             answer.existed.push(existed);
+            answer.kept.push(kept);
             if options.return_previous {
                 answer.previous.push(previous);
             }
-            match op {
-                Op::Put { key, value, .. } => overlay.insert(key, Some(value)),
-                Op::Delete { key } => overlay.insert(key, None),
+            let (key, left) = match op {
+                Op::Put { key, value, expiry } => {
+                    let expiry = expiry.resolve(now, kept);
+                    let over = expiry.is_some_and(|expiry| expiry <= now);
+                    (key, (!over).then_some((value, expiry)))
+                }
+                Op::Delete { key } => (key, None),
+                Op::DeleteRange { .. } => continue,
             };
+            overlay.insert(key, left);
         }
         Ok(answer)
     }
@@ -170,21 +235,26 @@ impl Looked {
         lsm: &Lsm,
         batch: &WriteBatch,
         with_value: bool,
-    ) -> Result<Vec<Binding>, EngineError> {
+    ) -> Result<(Vec<Binding>, Option<Binding>), EngineError> {
         let view = lsm.view.load_full();
-        let retired = view.levels_lsn != self.view.levels_lsn;
-        let mut bindings = self.bindings;
-        for (op, binding) in batch.ops().zip(&mut bindings) {
-            let newest = view.in_memory(op.key(), Lsn(u64::MAX));
-            let stands = match newest {
-                Some((lsn, _)) => lsn == binding.lsn,
-                None => !retired,
-            };
-            if !stands {
+        let retired = view.levels() != self.view.levels();
+        let stands = |key: &[u8], binding: &Binding| match view.in_memory(key, Lsn(u64::MAX)) {
+            Some((lsn, _)) => lsn == binding.lsn,
+            None => !retired,
+        };
+        let (mut bindings, mut guard) = (self.bindings, self.guard);
+        let ops = batch.ops().zip(&mut bindings);
+        for (op, binding) in ops.filter(|(op, _)| op.range().is_none()) {
+            if !stands(op.key(), binding) {
                 *binding = lsm.binding(&view, op.key(), with_value)?;
             }
         }
-        Ok(bindings)
+        if let (Some((key, _)), Some(binding)) = (batch.guarded(), &mut guard)
+            && !stands(key, binding)
+        {
+            *binding = lsm.binding(&view, key, false)?;
+        }
+        Ok((bindings, guard))
     }
 }
 
@@ -193,9 +263,11 @@ fn has_to_look(batch: &WriteBatch, options: WriteOptions) -> bool {
     options.condition != Condition::Always
         || options.return_previous
         || batch.changes().is_some()
+        || batch.guarded().is_some()
         || batch.ops().any(|op| match op {
             Op::Put { expiry, .. } => expiry == Expiry::Keep,
             Op::Delete { .. } => true,
+            Op::DeleteRange { .. } => false,
         })
 }
 
@@ -204,12 +276,13 @@ fn needs_values(batch: &WriteBatch, options: WriteOptions) -> bool {
     options.return_previous || options.condition == Condition::Equals || batch.changes().is_some()
 }
 
-/// The LSN of the first binding that breaks `condition`, which may compare with what is expected.
+/// Where a binding breaks `condition`, which may compare with what is expected: the highest LSN of any.
 fn failed_on(
-    (condition, expected): (Condition, &[u8]),
+    (batch, condition): (&WriteBatch, Condition),
     bindings: &[Binding],
     levels_lsn: Lsn,
 ) -> Option<Lsn> {
+    let expected = batch.expected();
     let holds = |binding: &Binding| match condition {
         Condition::Always => true,
         Condition::Absent => !binding.exists(),
@@ -217,8 +290,24 @@ fn failed_on(
         Condition::Equals => binding.value() == Some(expected),
         Condition::Version(version) => version_of(binding.lsn, levels_lsn) <= version,
     };
-    let broken = bindings.iter().find(|binding| !holds(binding));
-    broken.map(|binding| binding.lsn)
+    // All of them may be told, so the answer waits for the newest.
+    let newest = || bindings.iter().map(|binding| binding.lsn).max();
+    let of_keys = batch.ops().zip(bindings);
+    let mut of_keys = of_keys.filter(|(op, _)| op.range().is_none());
+    match of_keys.all(|(_, binding)| holds(binding)) {
+        true => None,
+        false => newest(),
+    }
+}
+
+/// Where what a batch is guarded by does not hold: the LSN of what it failed on.
+fn guard_failed_on(batch: &WriteBatch, binding: Option<&Binding>, levels_lsn: Lsn) -> Option<Lsn> {
+    let ((_, guard), binding) = (batch.guarded()?, binding?);
+    let holds = match guard {
+        Guard::Present => binding.exists(),
+        Guard::Unwritten(version) => version_of(binding.lsn, levels_lsn) <= version,
+    };
+    (!holds).then_some(binding.lsn)
 }
 
 /// The version of a key that was found at `lsn`, or where that is 0 in the levels.
@@ -235,7 +324,7 @@ fn expire(
     let over = |binding: &&mut Binding| binding.expiry().is_some_and(|expiry| expiry <= now);
     for binding in bindings.iter_mut().filter(over) {
         let expiry = binding.expiry().unwrap_or_default();
-        let told = lsm.tell_time(writer, expiry)?;
+        let told = lsm.tell_time(writer, (expiry, now))?;
         *binding = Binding {
             entry: None,
             lsn: binding.lsn.max(told),
@@ -260,7 +349,8 @@ pub(super) fn resolve(
                 let expiry = expiry.resolve(now, kept);
                 put_or_delete(&mut resolved, key, value, (expiry, now))?;
             }
-            Op::Delete { key } => resolved.delete(key)?,
+            Op::Delete { key } => resolved.delete_any(key)?,
+            Op::DeleteRange { .. } => resolved.delete_range_any(&op.range().unwrap_or_default())?,
         }
     }
     Ok(resolved)
@@ -273,9 +363,9 @@ fn put_or_delete(
     (expiry, now): (Option<Moment>, Moment),
 ) -> Result<(), EngineError> {
     match expiry {
-        None => batch.put(key, value)?,
-        Some(expiry) if expiry <= now => batch.delete(key)?,
-        Some(expiry) => batch.put_until(key, value, Expiry::At(expiry))?,
+        None => batch.put_any(key, value, Expiry::Never)?,
+        Some(expiry) if expiry <= now => batch.delete_any(key)?,
+        Some(expiry) => batch.put_any(key, value, Expiry::At(expiry))?,
     }
     Ok(())
 }

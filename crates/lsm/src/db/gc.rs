@@ -104,9 +104,9 @@ impl Move {
         match &self.value {
             Some(value) => {
                 let expiry = self.expiry.map_or(Expiry::Never, Expiry::At);
-                batch.put_until(&self.key, value, expiry)
+                batch.put_any(&self.key, value, expiry)
             }
-            None => batch.delete(&self.key),
+            None => batch.delete_any(&self.key),
         }
     }
 }
@@ -117,8 +117,8 @@ struct Victim {
     stored: Arc<StoredSegment>,
     /// What lived when it was looked up.
     moves: VecDeque<Move>,
-    /// What had left the memtables then.
-    levels_lsn: Lsn,
+    /// What the levels bound then.
+    levels: (Lsn, u64),
     ended: bool,
     /// Several at a time are too much for the log's windows.
     one_by_one: bool,
@@ -163,13 +163,6 @@ impl Gc {
     /// Victims under way.
     pub(super) fn pending(&self) -> usize {
         usize::from(self.victim.is_some())
-    }
-
-    /// The levels bind keys anew that no memtable had: what was looked up there stands no more.
-    pub(super) fn levels_changed(&mut self) {
-        if let Some(victim) = &mut self.victim {
-            victim.levels_lsn = Lsn(u64::MAX);
-        }
     }
 
     /// What a segment of the large log is wanted for, in place of `otherwise`: what is moved comes out
@@ -263,7 +256,7 @@ impl Background {
                 sweep: Sweep::new(lsm.region(), geometry, entry.segment),
                 stored: Arc::clone(&entry.stored),
                 moves: VecDeque::new(),
-                levels_lsn: Lsn(0),
+                levels: (Lsn(0), 0),
                 ended: false,
                 one_by_one: false,
             });
@@ -345,7 +338,7 @@ impl Lsm {
     /// Reads on in `victim`, and looks up what it finds.
     fn sweep(&self, victim: &mut Victim) -> Result<(), EngineError> {
         let view = self.view.load_full();
-        victim.levels_lsn = view.levels_lsn;
+        victim.levels = view.levels();
         let Victim { sweep, stored, .. } = victim;
         let from = sweep.offset();
         let mut read = |_: &LogSegment, offset: u32, out: &mut [u8]| stored.read(offset, out);
@@ -374,7 +367,10 @@ impl Lsm {
             let value = match swept.value {
                 _ if expiry.is_some_and(|expiry| expiry <= now) => None,
                 Some(value) => Some(value.to_vec()),
-                None => view.value(swept.key, entry, &self.reading)?,
+                None => {
+                    let value = view.value(swept.key, entry, &self.reading)?;
+                    Some(value.expect("a pointer is no tombstone"))
+                }
             };
             live += value.as_ref().map_or(0, Vec::len);
             victim.moves.push_back(Move {
@@ -404,7 +400,7 @@ impl Lsm {
     /// A memtable went to the levels since the moves were looked up.
     fn look_again(&self, victim: &mut Victim) -> Result<(), EngineError> {
         let view = self.view.load_full();
-        victim.levels_lsn = view.levels_lsn;
+        victim.levels = view.levels();
         let mut kept = VecDeque::new();
         for one in victim.moves.drain(..) {
             match self.bound_to(&view, &one.key, one.at)? {
@@ -421,7 +417,7 @@ impl Lsm {
         let unconditional = self.settings.mutants.move_unconditionally;
         let mut writer = self.lock();
         let view = self.view.load_full();
-        if view.levels_lsn != victim.levels_lsn && !unconditional {
+        if view.levels() != victim.levels && !unconditional {
             return Ok(Rewritten::Again);
         }
         let mut batch = WriteBatch::new();

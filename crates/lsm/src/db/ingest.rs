@@ -8,10 +8,10 @@
 //! 3. Where no level has a key in the range from the first pair to the last, they go to the lowest level.
 //!    Otherwise they become the newest run of L1, and are merged like any other.
 //!
-//! Order: memtables hide levels, so none may have a key of the range at the moment of the commit; if one has,
-//! it is flushed first. Garbage collection moves values through memtables, too: it stands still during the
-//! commit, and looks again at what it has looked up. What others write into the range while the edit becomes
-//! durable wins.
+//! Order: memtables hide levels, so none may have a key of the range, or remove a range that overlaps it,
+//! at the moment of the commit; if one does, it is flushed first. Garbage collection moves values through
+//! memtables, too: it stands still during the commit, and looks again at what it has looked up. What others
+//! write into the range while the edit becomes durable wins.
 //!
 //! Values stay in the leaves, whatever the placement, until a log of values is rewritten; so pairs have to
 //! fit one ([`pair_bytes_max`]).
@@ -22,17 +22,20 @@ use argosy_base::range::successor;
 use argosy_base::{KeyRange, Lsn};
 use argosy_device::{DeviceError, Purpose};
 use argosy_engine::batch::check_key;
+use argosy_engine::long::{check_users, is_head};
 use argosy_engine::{BatchError, BusyReason, EngineError};
 
 use super::Lsm;
 use super::background::{Background, Effect};
-use super::jobs::{Jobs, Site};
+use super::jobs::Jobs;
+use super::site::Site;
 use super::stats::Counts;
 use crate::compaction::below::Below;
 use crate::compaction::build::{Build, Pointers, Shape, Stepped, Tools};
 use crate::compaction::sources::MemtableSource;
-use crate::edit::RunId;
+use crate::edit::{LEVELS_MAX, RunId};
 use crate::level::{Entry, LevelError};
+use crate::memtable::Memtable;
 use crate::merge::Source;
 use crate::settings::Settings;
 use crate::version::Version;
@@ -141,10 +144,11 @@ impl Lsm {
             settings: &self.settings,
             epoch: self.epoch,
             observer: None,
+            cache: None,
             counts: &self.counts,
             time: self.committed_time(),
         };
-        let target = site.target(Shape::SelfContained, Pointers::Numbers);
+        let target = site.target(LEVELS_MAX, Shape::SelfContained, Pointers::Numbers);
         drop(background);
         Ok(Ingest {
             lsm: self,
@@ -169,6 +173,10 @@ impl Ingest<'_> {
     /// [`IngestError`]. The ingest is over then.
     pub fn add(&mut self, key: Vec<u8>, value: Vec<u8>) -> Result<(), IngestError> {
         check_key(&key)?;
+        check_users(&key)?;
+        if is_head(&value) {
+            return Err(BatchError::ValueReserved.into());
+        }
         if self.first.is_some() && key <= self.last {
             return Err(IngestError::Unsorted(self.pairs));
         }
@@ -209,14 +217,16 @@ impl Ingest<'_> {
         background.settle(lsm)?;
         let range = KeyRange::new(first, Some(successor(&self.last)));
         let newest = Lsn(u64::MAX);
-        let in_range = |table| MemtableSource::new(table, newest, &range).key().is_some();
+        let in_range = |table: &std::sync::Arc<Memtable>| {
+            let erasures = table.erasures();
+            let erased = erasures.as_ref().map_or(&[][..], |erased| erased.union());
+            erased.iter().any(|erased| erased.overlaps(&range))
+                || MemtableSource::new(table, newest, &range).key().is_some()
+        };
         if lsm.view.load_full().memtables.iter().any(in_range) {
             return Ok(None);
         }
-        let Background {
-            jobs, storage, gc, ..
-        } = &mut *background;
-        gc.levels_changed();
+        let Background { jobs, storage, .. } = &mut *background;
         jobs.levels_replaced(storage);
         let mut edit = storage.next_edit(lsm.epoch);
         jobs.last_edit = edit.seq;
@@ -225,7 +235,7 @@ impl Ingest<'_> {
             Counts::add(&lsm.counts.segment_write_bytes, segment.len.into());
             edit.added.push((level, run, segment.clone()));
         }
-        background.commit(lsm, edit, Effect::default())?;
+        background.commit(lsm, edit, Effect::of_ingest())?;
         // From here on the edit may reach the device.
         self.committed = true;
         background.settle(lsm)?;
@@ -242,6 +252,7 @@ impl Ingest<'_> {
         let mut tools = Tools {
             storage: &mut background.storage,
             observer: None,
+            cache: Some(&lsm.reading.cache),
             purpose: Purpose::Write,
             step_bytes: STEP_BYTES,
             forgets_expired: false,
@@ -259,6 +270,9 @@ impl Ingest<'_> {
                 }
             }
         }
+        drop(background);
+        // The background may have found the lock taken, and sleep.
+        lsm.wake();
         Ok(())
     }
 }
@@ -279,6 +293,5 @@ fn place(head: &Version, range: &KeyRange, jobs: &mut Jobs) -> (u8, RunId) {
     if runs.any(|(_, run)| !run.overlapping(range).is_empty()) {
         return (1, jobs.take_run());
     }
-    let deepest = head.runs().map(|(level, _)| level).max();
-    (deepest.unwrap_or_default().max(2), RunId(0))
+    (head.deepest().max(2), RunId(0))
 }

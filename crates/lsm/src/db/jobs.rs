@@ -9,47 +9,40 @@
 //! 2. One part of one level at a time is merged into the level below; or, where that is set, all of
 //!    a level and of the one below, into a tree.
 //!
+//! Where a memtable removes ranges of keys, the edit that makes a run of it takes these keys out of all
+//! older runs ([`cut`](crate::compaction::cut)). A merge under way would bring back what it has read of
+//! them, so the edit waits for its end, and no other merge begins before.
+//!
 //! A step merges about `step_bytes` of one of them. What a job made is committed by one edit; a job
 //! under way is forgotten by a crash (I3).
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use argosy_base::{EditSeq, Epoch, KeyRange, Lsn, Moment};
+use argosy_base::{EditSeq, KeyRange, Lsn, Moment, SegmentNumber};
 use argosy_device::Purpose;
-use argosy_engine::{EngineError, LogEnd, Observer};
+use argosy_engine::{EngineError, LogEnd};
 
 use super::paid::Paid;
+use super::site::Site;
 use super::space::Space;
 use super::stats::Counts;
 use super::trim::{LastLsns, reach, trim};
 use super::writer::Frozen;
 use crate::compaction::below::Below;
-use crate::compaction::build::{Build, Pointers, Shape, Stepped, Target, Tools};
+use crate::compaction::build::{Build, Pointers, Shape, Stepped};
+use crate::compaction::cut::Cut;
 use crate::compaction::medium::{MediumReads, Standing, is_apart, is_in_place};
 use crate::compaction::pick::{Choice, Policy, l1_price, pick};
 use crate::compaction::plan::{Plan, move_down, shape};
 use crate::compaction::sources::{MemtableSource, RunReading, RunSource};
 use crate::compaction::values::{Apart, Values};
 use crate::compaction::whole::pick_whole;
-use crate::edit::{Edit, LevelSegment, LogPoint, MEDIUM_LOG, RunId};
-use crate::level::builder::Geometry;
-use crate::level::{Form, ReadAhead};
+use crate::edit::{Edit, LogPoint, MEDIUM_LOG, RunId};
+use crate::level::ReadAhead;
 use crate::merge::Merge;
-use crate::settings::{Compaction as Way, Settings};
+use crate::settings::Compaction as Way;
 use crate::storage::Storage;
-
-/// Where jobs are done.
-pub(crate) struct Site<'a> {
-    pub(crate) storage: &'a mut Storage,
-    pub(crate) settings: &'a Settings,
-    /// The epoch in which segments and edits are made.
-    pub(crate) epoch: Epoch,
-    /// Who ships what is built.
-    pub(crate) observer: Option<&'a dyn Observer>,
-    pub(crate) counts: &'a Counts,
-    /// The region's time, as far as it is committed.
-    pub(crate) time: Moment,
-}
 
 /// What jobs are to know of the moment.
 pub(crate) struct Now<'a> {
@@ -71,6 +64,15 @@ pub(crate) struct Flush {
     large: Option<LogEnd>,
     /// The region's time when it was frozen.
     time: Moment,
+    /// The keys that it removes from all older runs.
+    erased: Vec<KeyRange>,
+}
+
+impl Flush {
+    /// Whether it is finished, and waits to take keys out of the runs.
+    fn is_to_cut(&self) -> bool {
+        !self.erased.is_empty() && self.build.is_done()
+    }
 }
 
 /// A part of a level that is being merged into the next.
@@ -112,6 +114,8 @@ pub(crate) struct Jobs {
     pub(super) last_edit: EditSeq,
     pub(crate) lasts: LastLsns,
     next_run: u64,
+    /// Segments of which ranges that were removed left little, since the region was opened.
+    sparse: BTreeSet<SegmentNumber>,
     /// The flush or the compaction goes first in the next step.
     compaction_first: bool,
 }
@@ -130,6 +134,7 @@ impl Jobs {
             last_edit: storage.head().seq(),
             lasts: LastLsns::new(last),
             next_run: next_run(storage),
+            sparse: BTreeSet::new(),
             compaction_first: false,
         }
     }
@@ -252,16 +257,23 @@ impl Jobs {
             return false;
         }
         let all = KeyRange::all();
-        let source = MemtableSource::new(&frozen.table, frozen.last, &all);
+        let erasures = frozen.table.erasures();
+        let erased = erasures.as_ref().map_or(&[][..], |erased| erased.union());
+        let erased = match site.settings.mutants.drop_ranges {
+            true => Vec::new(),
+            false => erased.to_vec(),
+        };
+        let source = MemtableSource::without(&frozen.table, frozen.last, &all, erasures);
         let below = Below::new(site.storage.head(), 1, &all);
         let pointers = Pointers::of_flush(site.settings.addresses);
-        let target = site.target(self.run_shape(site), pointers);
+        let target = site.target(1, self.run_shape(site), pointers);
         self.flush = Some(Flush {
             build: Build::new(source, target, below)
                 .with(self.flushed_values(site, frozen.table.used_bytes())),
             last: frozen.last,
             large: frozen.large,
             time: frozen.time,
+            erased,
         });
         true
     }
@@ -319,6 +331,7 @@ impl Jobs {
             Stepped::Done if flush.large.is_some_and(|end| !(now.is_durable)(&end)) => {
                 Ok(Made::Nothing)
             }
+            Stepped::Done if flush.is_to_cut() && self.compaction.is_some() => Ok(Made::Nothing),
             Stepped::Done => Ok(Made::Flushed(self.flush_edit(site))),
         }
     }
@@ -350,8 +363,11 @@ impl Jobs {
             entry.is_some_and(|entry| entry.segment.end.is_none())
         };
         edit.log_points.retain(|point| is_open(point.number));
+        let cut = Cut::new(&head, &flush.erased);
+        cut.take_away(&mut edit);
+        cut.note_sparse(&head, &mut self.sparse);
         let reach = reach(site.settings.segment_bytes);
-        trim(&head, std::iter::empty(), reach, &mut self.lasts, &mut edit);
+        trim(&head, cut.removed(), reach, &mut self.lasts, &mut edit);
         Counts::add(&site.counts.flushes, 1);
         edit
     }
@@ -359,7 +375,9 @@ impl Jobs {
     fn begin_compaction(&mut self, site: &Site<'_>) -> Result<Made, EngineError> {
         let head = Arc::clone(site.storage.head());
         let settings = site.settings;
+        self.sparse.retain(|number| head.stored(*number).is_some());
         let policy = Policy {
+            sparse: self.sparse.clone(),
             l1_runs: settings.l1_runs,
             l1_paid: self.paid.is_due(),
             growth_factor: settings.growth_factor,
@@ -428,7 +446,8 @@ impl Jobs {
             true => self.run_shape(site),
             false => Shape::SelfContained,
         };
-        let target = site.target(shape, Pointers::of_compaction(site.settings.addresses));
+        let pointers = Pointers::of_compaction(site.settings.addresses);
+        let target = site.target(plan.target, shape, pointers);
         let values = self.merged_values(site, &plan);
         Counts::add(&site.counts.compactions, 1);
         Counts::add(&site.counts.compaction_read_bytes, plan.bytes());
@@ -455,7 +474,8 @@ impl Jobs {
             return Ok(Made::Nothing);
         }
         let Some(compaction) = &mut self.compaction else {
-            return if self.at_rest || !self.space.may_begin() {
+            let cuts = self.flush.as_ref().is_some_and(Flush::is_to_cut);
+            return if self.at_rest || cuts || !self.space.may_begin() {
                 Ok(Made::Nothing)
             } else {
                 self.begin_compaction(site)
@@ -513,51 +533,4 @@ fn next_run(storage: &Storage) -> u64 {
     let level = storage.head().level(1);
     let runs = level.map_or(&[][..], |level| &level.runs);
     runs.iter().map(|run| run.id.0 + 1).max().unwrap_or(1)
-}
-
-impl Site<'_> {
-    /// A finished segment, as an edit adds it: to the run, or to the medium log.
-    fn placed(&self, segment: &LevelSegment, run: (u8, RunId)) -> (u8, RunId, LevelSegment) {
-        Counts::add(&self.counts.segment_write_bytes, segment.len.into());
-        let (level, run) = match segment.form {
-            Form::Medium => (MEDIUM_LOG, RunId(0)),
-            _ => run,
-        };
-        if level == MEDIUM_LOG {
-            Counts::add(&self.counts.medium_segments, 1);
-            Counts::add(&self.counts.medium_write_bytes, segment.len.into());
-        }
-        (level, run, segment.clone())
-    }
-
-    pub(super) fn target(&self, shape: Shape, pointers: Pointers) -> Target {
-        Target {
-            shape,
-            region: self.storage.region(),
-            epoch: self.epoch,
-            geometry: Geometry {
-                node_bytes: self.settings.node_bytes,
-                segment_bytes: self.settings.segment_bytes,
-            },
-            pointers,
-            time: self.time,
-        }
-    }
-
-    /// Has `edit` tell the time by which its outputs were made, or that passed before `time`.
-    fn tell_time(&self, edit: &mut Edit, time: Moment) {
-        let time = time.max(self.time);
-        let forgets = self.settings.mutants.forget_time;
-        edit.time = Some(time).filter(|time| *time > self.storage.head().time() && !forgets);
-    }
-
-    fn tools(&mut self, purpose: Purpose) -> Tools<'_> {
-        Tools {
-            storage: self.storage,
-            observer: self.observer,
-            purpose,
-            step_bytes: self.settings.step_bytes,
-            forgets_expired: self.settings.mutants.drop_expired,
-        }
-    }
 }

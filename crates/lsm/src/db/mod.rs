@@ -20,6 +20,7 @@ mod asked;
 mod background;
 pub(crate) mod census;
 mod condition;
+mod count;
 pub(crate) mod gc;
 pub mod ingest;
 pub(crate) mod jobs;
@@ -27,6 +28,7 @@ mod logflush;
 mod paid;
 pub mod promote;
 pub(crate) mod replay;
+pub(crate) mod site;
 mod source;
 pub(crate) mod space;
 pub(crate) mod stats;
@@ -45,7 +47,8 @@ use argosy_base::{EditSeq, Epoch, Instant, LogKind, Lsn, Moment, RegionId, Segme
 use argosy_device::{Room, Waker};
 use argosy_engine::batch::check_key;
 use argosy_engine::{
-    Engine, EngineError, Found, Observer, Progress, Snapshot, WriteBatch, WriteOptions, Written,
+    Engine, EngineError, Found, Observer, Outline, Progress, Snapshot, Wanted, WriteBatch,
+    WriteOptions, Written,
 };
 
 use crate::cache::NodeCache;
@@ -55,7 +58,6 @@ use crate::log::{LogWindows, LogWriter, Logs};
 use crate::probe::NotInMemory;
 use crate::read::{FilterCounts, ReadView, Reading};
 use crate::settings::Settings;
-use crate::snapshot::LsmSnapshot;
 use crate::storage::{Committed, Storage};
 
 use background::Background;
@@ -68,6 +70,10 @@ use stats::Counts;
 pub use stats::{LevelStats, LogStats, Stats, level_stats, log_stats};
 use time::RegionTime;
 use writer::Writer;
+
+/// Why no more writes are taken.
+const DEVICE_FAILED: &str = "a write or a sync of its device failed, and none is tried again; reads go on; \
+     look at the device and at the system's log, then reopen it";
 
 /// What an engine is made of. See [`Lsm::start`].
 pub struct Parts {
@@ -341,10 +347,8 @@ impl Lsm {
 impl Engine for Lsm {
     fn get(&self, key: &[u8]) -> Result<Found, EngineError> {
         check_key(key)?;
-        // The LSN first: whatever it covers is in the view that is loaded afterwards.
-        let lsn = self.visible();
-        let view = self.view.load();
-        let located = self.unless_over(view.locate(key, lsn, &self.reading)?);
+        let look = |view: &ReadView, lsn| view.locate(key, lsn, &self.reading);
+        let (view, located) = self.look(look)?;
         let expiry = located.entry.as_ref().and_then(|entry| entry.expiry());
         let value = match located.entry {
             Some(entry) => view.value(key, entry, &self.reading)?,
@@ -358,32 +362,58 @@ impl Engine for Lsm {
         })
     }
 
-    fn get_many(&self, keys: &[&[u8]]) -> Result<Vec<Found>, EngineError> {
+    fn get_some(&self, keys: &[&[u8]], wanted: Wanted) -> Result<Vec<Found>, EngineError> {
         keys.iter().try_for_each(|key| check_key(key))?;
+        let (now, told) = self.told();
         let lsn = self.visible();
         let view = self.view.load_full();
-        let found = view.get_many(keys, lsn, &self.reading)?;
-        let found = found.into_iter().map(|(value, lsn, expiry)| {
-            let version = condition::version_of(lsn, view.levels_lsn);
-            let over = expiry.and_then(|expiry| self.reached(expiry));
-            Found {
-                value: value.filter(|_| over.is_none()),
-                lsn: lsn.max(over.unwrap_or_default()),
-                version,
-                expiry: expiry.filter(|_| over.is_none()),
-            }
-        });
-        Ok(found.collect())
+        let found = view.get_some((keys, wanted), lsn, &self.reading)?;
+        let found = found
+            .into_iter()
+            .zip(keys)
+            .map(|((value, lsn, expiry), key)| {
+                let (value, lsn, expiry) = match expiry {
+                    Some(expiry) if expiry <= now => (None, lsn.max(told), None),
+                    Some(expiry) if self.reached(expiry).is_some() => {
+                        let found = self.get(key)?;
+                        let value = match wanted {
+                            Wanted::Values(_) => found.value,
+                            Wanted::Presence => found.value.map(|_| Vec::new()),
+                        };
+                        return Ok(Found { value, ..found });
+                    }
+                    _ => (value, lsn, expiry),
+                };
+                Ok(Found {
+                    value,
+                    lsn,
+                    version: condition::version_of(lsn, view.levels_lsn),
+                    expiry,
+                })
+            });
+        found.collect()
+    }
+
+    fn outline(&self, key: &[u8]) -> Result<Outline, EngineError> {
+        check_key(key)?;
+        let look = |view: &ReadView, lsn| view.locate(key, lsn, &self.reading);
+        let (_, located) = self.look(look)?;
+        Ok(located.outline())
+    }
+
+    fn outline_in_memory(&self, key: &[u8]) -> Result<Option<Outline>, EngineError> {
+        check_key(key)?;
+        let look = |view: &ReadView, lsn| view.locate_in_memory(key, lsn, &self.reading);
+        let located = self.look(look).ok();
+        Ok(located.map(|(_, located)| located.outline()))
     }
 
     fn get_in_memory(&self, key: &[u8]) -> Result<Option<Found>, EngineError> {
         check_key(key)?;
-        let lsn = self.visible();
-        let view = self.view.load();
-        let Ok(located) = view.locate_in_memory(key, lsn, &self.reading) else {
+        let look = |view: &ReadView, lsn| view.locate_in_memory(key, lsn, &self.reading);
+        let Ok((view, located)) = self.look(look) else {
             return Ok(None);
         };
-        let located = self.unless_over(located);
         let expiry = located.entry.as_ref().and_then(|entry| entry.expiry());
         let value = match located.entry {
             Some(entry) => view.value_in_memory(key, entry, &self.reading),
@@ -416,19 +446,7 @@ impl Engine for Lsm {
     }
 
     fn snapshot(&self) -> Box<dyn Snapshot> {
-        if self.observer.is_none() {
-            // It is committed at once.
-            self.go_on();
-        }
-        loop {
-            let lsn = self.committed_lsn();
-            let view = self.view.load_full();
-            // A memtable leaves only once it is committed: then the commit LSN has risen, too.
-            if view.levels_lsn <= lsn {
-                let (reading, time) = (Arc::clone(&self.reading), self.scan_time(lsn));
-                return Box::new(LsmSnapshot::new(view, lsn, reading, time));
-            }
-        }
+        Box::new(self.snapshot_of_committed())
     }
 
     fn last_lsn(&self) -> Lsn {
@@ -495,15 +513,19 @@ impl Lsm {
                 return Err(EngineError::Closed("a background step panicked"));
             }
         };
-        let stepped = step(&mut background).inspect_err(|error| {
-            let why = match error {
-                EngineError::Device(_) => "the device failed",
-                EngineError::Corrupt { .. } => "stored bytes are damaged",
-                _ => "background work failed",
-            };
-            // Another error may have closed it before; the first one is the cause.
-            let _ = self.closed.set(why);
-        });
+        // What another region has met of the same device ends this one, too.
+        let whole = background.check_device();
+        let stepped = whole
+            .and_then(|()| step(&mut background))
+            .inspect_err(|error| {
+                let why = match error {
+                    EngineError::Device(_) => DEVICE_FAILED,
+                    EngineError::Corrupt { .. } => "stored bytes are damaged",
+                    _ => "background work failed",
+                };
+                // Another error may have closed it before; the first one is the cause.
+                let _ = self.closed.set(why);
+            });
         stepped.map(Some)
     }
 }

@@ -6,12 +6,13 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use argosy_base::{Lsn, Moment};
+use argosy_base::{KeyRange, Lsn, Moment};
 
 use super::writer::Frozen;
 use crate::level::Entry;
 use crate::log::Replayed;
 use crate::memtable::Memtable;
+use crate::memtable::erased::bound_bytes;
 use crate::settings::Settings;
 
 /// See the module documentation.
@@ -39,10 +40,28 @@ impl Tables {
 
     /// Adds what was found in the logs.
     pub(crate) fn replay(&mut self, replayed: &Replayed<'_>) {
-        match replayed.time() {
-            Some(time) => self.time = (time.max(self.time.0), replayed.lsn),
-            None => self.insert(replayed.key, replayed.lsn, replayed.entry),
+        match (replayed.time(), replayed.range()) {
+            (Some(time), _) => self.time = (time.max(self.time.0), replayed.lsn),
+            (None, Some(range)) => self.erase(&range, replayed.lsn),
+            (None, None) => self.insert(replayed.key, replayed.lsn, replayed.entry),
         }
+    }
+
+    /// Adds that the history removes a range of keys.
+    ///
+    /// # Panics
+    /// As [`insert`](Self::insert).
+    pub fn erase(&mut self, range: &KeyRange, lsn: Lsn) {
+        assert!(self.last < lsn, "a history is replayed in order");
+        let takes = |table: &Memtable| table.takes_ranges(1, bound_bytes(range));
+        if self.open.as_ref().is_some_and(|table| !takes(table)) {
+            self.close();
+        }
+        let table = self
+            .open
+            .get_or_insert_with(|| Memtable::new(self.table_bytes));
+        table.erase(range, lsn);
+        self.last = lsn;
     }
 
     /// The region's time as the logs tell it, and the LSN of the record that does.
@@ -67,17 +86,17 @@ impl Tables {
         self.last = lsn;
     }
 
-    /// How many writes there are.
+    /// How many writes of keys there are.
     #[must_use]
     pub fn len(&self) -> usize {
         let full: usize = self.full.iter().map(|frozen| frozen.table.len()).sum();
         full + self.open.as_ref().map_or(0, Memtable::len)
     }
 
-    /// Whether there is no write.
+    /// Whether there is no write, not even of a range.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.len() == 0
+        self.full.is_empty() && self.open.is_none()
     }
 
     fn close(&mut self) {

@@ -13,7 +13,8 @@ use crate::addresses::{goes_out, translate_out};
 use crate::edit::{Edit, LogPoint, LogSegment};
 use crate::level::LevelError;
 use crate::log::LogWindows;
-use crate::snapshot::LsmSnapshot;
+use crate::read::ScanTime;
+use crate::snapshot::{Kept, LsmSnapshot};
 use crate::version::Version;
 
 /// A version that a member is catching up to. Its segments stay while this is held (I1).
@@ -30,6 +31,52 @@ impl Lsm {
         let time = self.time_of_all();
         let lsn = self.visible();
         LsmSnapshot::new(self.view.load_full(), lsn, Arc::clone(&self.reading), time)
+    }
+
+    /// A view of everything up to the commit LSN.
+    #[must_use]
+    pub fn snapshot_of_committed(&self) -> LsmSnapshot {
+        if self.observer.is_none() {
+            // It is committed at once.
+            self.go_on();
+        }
+        // The time before the LSN: the record that tells it is covered.
+        let time = self.scan_time(self.committed_lsn());
+        loop {
+            let lsn = self.committed_lsn();
+            let view = self.view.load_full();
+            // A memtable leaves only once it is committed: then the commit LSN has risen, too.
+            if view.levels_lsn <= lsn {
+                let reading = Arc::clone(&self.reading);
+                return LsmSnapshot::new(view, lsn, reading, time);
+            }
+        }
+    }
+
+    /// What `snapshots` of this region keep that it has done with itself.
+    #[must_use]
+    pub fn kept_by(&self, snapshots: &[Arc<LsmSnapshot>]) -> Kept {
+        Kept::by(snapshots, &self.view.load())
+    }
+
+    /// A view of everything that is committed, of an engine that commits by itself, as of this moment of the
+    /// clock. Where a read of it comes upon a pair that has expired since the region's time was told last, it
+    /// has it told anew: not before, so that who only reads writes nothing.
+    #[must_use]
+    pub fn snapshot_now(self: &Arc<Self>) -> LsmSnapshot {
+        let engine = Arc::clone(self);
+        let time = ScanTime {
+            tell: Some(Box::new(move |expiry| engine.reached(expiry))),
+            ..self.time_of_all()
+        };
+        loop {
+            let lsn = self.committed_lsn();
+            let view = self.view.load_full();
+            // As above.
+            if view.levels_lsn <= lsn {
+                return LsmSnapshot::new(view, lsn, Arc::clone(&self.reading), time);
+            }
+        }
     }
 
     /// The last edit that is durable here.
@@ -145,29 +192,6 @@ impl Lsm {
         let uncommitted = usize::from(self.last_lsn() > self.committed_lsn());
         let frozen = self.view.load().memtables.len() - 1;
         frozen + uncommitted + self.pending.load(Ordering::Relaxed)
-    }
-
-    /// An estimate of the number of keys: entries of all levels and memtables, tombstones taken
-    /// off twice. A key that stands in several places is counted several times.
-    #[must_use]
-    pub fn count_estimate(&self) -> u64 {
-        let view = self.view.load();
-        let mut count = 0u64;
-        for entry in view
-            .version
-            .levels()
-            .iter()
-            .flat_map(|level| level.entries())
-        {
-            let segment = &entry.segment;
-            count += u64::from(segment.entries.saturating_sub(2 * segment.tombstones));
-        }
-        count
-            + view
-                .memtables
-                .iter()
-                .map(|table| table.len() as u64)
-                .sum::<u64>()
     }
 
     /// What the levels hold, in one number: see [`Version::levels_digest`].

@@ -10,9 +10,10 @@ use argosy_engine::BusyReason;
 
 use super::census::Census;
 use super::trim::LastLsns;
-use crate::cache::CacheStats;
+use crate::cache::{CacheKey, CacheStats};
+use crate::read::Reading;
 use crate::settings::Settings;
-use crate::version::Version;
+use crate::version::{LevelEntry, Run, Version};
 
 /// One level.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -119,8 +120,10 @@ pub struct Stats {
     pub cache: CacheStats,
     /// Segments that a filter spared a get.
     pub filter_spared: u64,
-    /// Segments that a get read in vain.
+    /// Segments that a get read in vain: their filters had let pass what they do not hold.
     pub filter_misled: u64,
+    /// Bytes of the cache's budget that filters of the region's segments take.
+    pub filter_bytes: u64,
     /// Writers sent away because the log windows were full.
     pub busy_windows: u64,
     /// … because too many memtables were waiting.
@@ -197,6 +200,20 @@ impl Counts {
     }
 }
 
+/// Bytes of the filters of `version` that are in memory.
+fn filter_bytes(version: &Version, reading: &Reading) -> u64 {
+    let runs = version.runs().flat_map(|(_, run)| run.whole_segments());
+    let of = |entry: &LevelEntry| match entry.stored.pinned_reader() {
+        Some(reader) => reader.filter_bytes(),
+        None => {
+            let key = CacheKey::reader(reading.region, entry.segment.number);
+            let reader = reading.cache.peek_reader(key);
+            reader.map_or(0, |reader| reader.filter_bytes())
+        }
+    };
+    runs.map(|entry| of(entry) as u64).sum()
+}
+
 /// The levels of `version`.
 #[must_use]
 pub fn level_stats(version: &Version) -> Vec<LevelStats> {
@@ -210,14 +227,10 @@ pub fn level_stats(version: &Version) -> Vec<LevelStats> {
                 index_segments: level.runs.iter().map(|run| run.index().len()).sum(),
                 ..LevelStats::default()
             };
-            let mut previous = None;
-            for entry in level.entries() {
-                // The pieces of a segment are neighbours.
-                if previous.replace(entry.segment.number) != Some(entry.segment.number) {
-                    stats.segments += 1;
-                    stats.bytes += u64::from(entry.segment.len);
-                    stats.entries += u64::from(entry.segment.entries);
-                }
+            for entry in level.runs.iter().flat_map(Run::whole_segments) {
+                stats.segments += 1;
+                stats.bytes += u64::from(entry.segment.len);
+                stats.entries += u64::from(entry.segment.entries);
             }
             stats
         })
@@ -301,6 +314,7 @@ impl super::Lsm {
             cache: self.reading.cache.stats(),
             filter_spared: self.reading.filters.spared.load(Ordering::Relaxed),
             filter_misled: self.reading.filters.misled.load(Ordering::Relaxed),
+            filter_bytes: filter_bytes(&view.version, &self.reading),
             ..self.counts.read()
         }
     }

@@ -26,12 +26,14 @@ use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use arc_swap::Guard;
 use argosy_base::{Clock, Lsn, Moment};
 use argosy_engine::{EngineError, WriteBatch};
 
 use super::Lsm;
 use super::writer::Writer;
-use crate::read::{Located, ScanTime};
+use crate::level::OwnedEntry;
+use crate::read::{Located, ReadView, ScanTime};
 
 /// See the module documentation.
 #[derive(Default)]
@@ -98,20 +100,44 @@ impl Lsm {
     }
 
     /// The region's time, as far as it is committed.
-    pub(super) fn committed_time(&self) -> Moment {
+    #[must_use]
+    pub fn committed_time(&self) -> Moment {
         self.time.as_of(Lsn(self.committed.load(Ordering::Acquire)))
     }
 
-    /// What was found, without a pair that has expired.
+    /// The region's time, and an LSN by which it is told. What is looked up afterwards, and expired by this
+    /// time, was gone when it was looked up.
     #[inline]
-    pub(super) fn unless_over(&self, located: Located) -> Located {
-        let expiry = located.entry.as_ref().and_then(|entry| entry.expiry());
-        match expiry.and_then(|expiry| self.reached(expiry)) {
-            None => located,
-            Some(lsn) => Located {
-                entry: None,
-                lsn: located.lsn.max(lsn),
-            },
+    pub(super) fn told(&self) -> (Moment, Lsn) {
+        let now = self.time.now();
+        (now, self.time.lsn())
+    }
+
+    /// What `look` finds in the view and up to the LSN that it is given, without a pair that has expired.
+    /// Where the region's time has to go on for that, it is looked up again: a pair that was renewed
+    /// meanwhile is there. An answer that nothing is there has an LSN below that of any later write.
+    #[inline]
+    pub(super) fn look<E>(
+        &self,
+        look: impl Fn(&ReadView, Lsn) -> Result<Located, E>,
+    ) -> Result<(Guard<Arc<ReadView>>, Located), E> {
+        loop {
+            let (now, told) = self.told();
+            // The LSN before the view: whatever it covers is in that.
+            let lsn = self.visible();
+            let view = self.view.load();
+            let located = look(&view, lsn)?;
+            match located.entry.as_ref().and_then(OwnedEntry::expiry) {
+                Some(expiry) if expiry <= now => {
+                    let gone = Located {
+                        entry: None,
+                        lsn: located.lsn.max(told),
+                    };
+                    return Ok((view, gone));
+                }
+                Some(expiry) if self.reached(expiry).is_some() => {}
+                _ => return Ok((view, located)),
+            }
         }
     }
 
@@ -124,16 +150,21 @@ impl Lsm {
             return None;
         }
         let mut writer = self.lock();
-        self.tell_time(&mut writer, expiry).ok()
+        let now = self.time.wall();
+        self.tell_time(&mut writer, (expiry, now)).ok()
     }
 
-    /// Makes the region's time at least `least`, which the clock has reached. Returns the LSN of the
-    /// record that tells it. Under the writer lock.
-    pub(super) fn tell_time(&self, writer: &mut Writer, least: Moment) -> Result<Lsn, EngineError> {
+    /// Where the region's time is below `least`, makes it `now`, which is not below, and which the clock has
+    /// reached. Returns the LSN of the record that tells it. Under the writer lock.
+    pub(super) fn tell_time(
+        &self,
+        writer: &mut Writer,
+        (least, now): (Moment, Moment),
+    ) -> Result<Lsn, EngineError> {
         if writer.time() >= least {
             return Ok(self.time.lsn());
         }
-        let now = self.time.wall().max(least);
+        let now = now.max(least);
         // A memtable may be full of records of time alone.
         self.make_room(writer, &WriteBatch::new())?;
         self.append_with(writer, |writer| writer.append_time(now))?;
@@ -144,11 +175,14 @@ impl Lsm {
     /// Has the region's time go on to what the clock shows, for readers who want to see it. Where
     /// nothing expires, or there is no room, it does not.
     pub fn go_on(&self) {
+        if self.time.now() == Moment(0) {
+            return;
+        }
         let wall = self.time.wall();
-        if self.time.now() > Moment(0) && wall > self.time.now() && self.check_open().is_ok() {
+        if wall > self.time.now() && self.check_open().is_ok() {
             let mut writer = self.lock();
             // Without room it stands still.
-            let _ = self.tell_time(&mut writer, wall);
+            let _ = self.tell_time(&mut writer, (wall, wall));
         }
     }
 

@@ -22,6 +22,7 @@ impl Lsm {
         if batch.is_empty() {
             return Ok(Written {
                 applied: true,
+                unguarded: false,
                 lsn: self.visible(),
                 previous: Vec::new(),
                 existed: Vec::new(),
@@ -29,6 +30,8 @@ impl Lsm {
             });
         }
         let mut writer = self.lock();
+        // Whoever closes the region flushes, under this lock, what was written before.
+        self.check_open()?;
         let now = match looked.is_some() || batch.expires() {
             true => self.clock_or_time(),
             false => Moment(0),
@@ -61,6 +64,7 @@ impl Lsm {
         };
         Ok(Written {
             applied: lsn.is_ok(),
+            unguarded: answer.unguarded,
             lsn: lsn.unwrap_or_else(|lsn| lsn),
             previous: answer.previous,
             existed: answer.existed,
@@ -84,7 +88,8 @@ impl Lsm {
     ) -> Result<(), EngineError> {
         if batch.expires() && writer.time() == Moment(0) {
             // From here on it matters.
-            self.tell_time(writer, Moment(1))?;
+            let now = self.clock_or_time();
+            self.tell_time(writer, (Moment(1), now))?;
         }
         self.make_room(writer, batch)?;
         self.append_with(writer, |writer| writer.append(batch, &self.settings))

@@ -24,6 +24,7 @@ use crate::log::group::moment_of;
 use crate::log::writer::NoRoom;
 use crate::log::{Appended, GroupOp, Logs};
 use crate::memtable::Memtable;
+use crate::memtable::erased::bound_bytes;
 use crate::settings::{Placement, Settings};
 use crate::version::Version;
 
@@ -63,6 +64,7 @@ pub(super) struct Writer {
     version: Arc<Version>,
     /// The highest LSN that has left the memtables.
     levels_lsn: Lsn,
+    ingests: u64,
     /// The last LSN that was appended.
     last: Lsn,
     /// The region's time, as it was appended.
@@ -103,6 +105,7 @@ impl Writer {
             frozen,
             version,
             levels_lsn,
+            ingests: 0,
             last,
             time: Moment(0),
             flushes: VecDeque::new(),
@@ -151,6 +154,7 @@ impl Writer {
                 .collect(),
             version: Arc::clone(&self.version),
             levels_lsn: self.levels_lsn,
+            ingests: self.ingests,
         }
     }
 
@@ -168,7 +172,10 @@ impl Writer {
                 Memtable::entry_bytes_max(op.key().len(), &entry)
             })
             .sum();
-        let fits = self.active.fits(needed);
+        let ranges = batch.ops().filter_map(|op| op.range());
+        let range_bytes = ranges.map(|range| bound_bytes(&range)).sum();
+        let fits =
+            self.active.fits(needed) && self.active.takes_ranges(batch.ranges_len(), range_bytes);
         if fits && self.active_log_bytes < settings.l0_log_bytes {
             return Ok(false);
         }
@@ -226,7 +233,10 @@ impl Writer {
         let insert = |appended: Appended<'_>| {
             let GroupOp { op, log } = appended.op;
             touched.logs[log.index()] = true;
-            active.insert(op.key(), appended.lsn, entry_of(&op, log, appended.at));
+            match op.range() {
+                Some(range) => active.erase(&range, appended.lsn),
+                None => active.insert(op.key(), appended.lsn, entry_of(&op, log, appended.at)),
+            }
             log_bytes += (op_bytes(&op) as u64) + RECORD_OVERHEAD;
         };
         self.last = self
@@ -319,6 +329,11 @@ impl Writer {
         (before, frozen)
     }
 
+    /// An edit brought pairs into the levels that no memtable had.
+    pub(super) const fn ingested(&mut self) {
+        self.ingests += 1;
+    }
+
     /// The edit sealed this segment.
     pub(super) fn sealed(&mut self, number: SegmentNumber) {
         self.ended.retain(|ended| ended.point.number != number);
@@ -387,7 +402,7 @@ pub(super) fn log_of(op: &Op<'_>, settings: &Settings) -> LogKind {
 /// What an operation whose record went to `log`, at `at`, binds its key to.
 fn entry_of<'a>(op: &Op<'a>, log: LogKind, at: Pointer) -> Entry<'a> {
     match (*op, log) {
-        (Op::Delete { .. }, _) => Entry::Tombstone,
+        (Op::Delete { .. } | Op::DeleteRange { .. }, _) => Entry::Tombstone,
         (Op::Put { value, expiry, .. }, LogKind::Recovery) => {
             Entry::Inline(value).until(moment_of(expiry))
         }
@@ -402,6 +417,7 @@ fn op_bytes(op: &Op<'_>) -> usize {
     match op {
         Op::Put { key, value, .. } => key.len() + value.len(),
         Op::Delete { key } => key.len(),
+        Op::DeleteRange { from, to } => from.len() + to.map_or(0, <[u8]>::len),
     }
 }
 

@@ -12,8 +12,10 @@
 
 mod checked;
 mod compare;
+pub mod contents;
 mod pairs;
 mod pointers;
+pub mod salvage;
 mod verify;
 
 use std::collections::BTreeMap;

@@ -69,6 +69,7 @@ impl Copy {
                 memtables,
                 version: Arc::new(version.clone()),
                 levels_lsn,
+                ingests: 0,
             }),
             reading: Arc::new(Reading {
                 region,

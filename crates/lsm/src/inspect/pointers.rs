@@ -122,9 +122,9 @@ impl Pointers {
 }
 
 /// Log segments of a version, whole, the last that was read kept.
-struct Source<'a> {
-    version: &'a Version,
-    last: RefCell<Option<(SegmentNumber, Buffer)>>,
+pub(super) struct Source<'a> {
+    pub(super) version: &'a Version,
+    pub(super) last: RefCell<Option<(SegmentNumber, Buffer)>>,
 }
 
 impl Source<'_> {
@@ -138,6 +138,20 @@ impl Source<'_> {
             // Told where owners are.
             return None;
         }
+        let (offset, what) = self.medium_value(entry, wanted).err()?;
+        let kind = match offset == wanted.at.offset() {
+            true => ProblemKind::Damaged,
+            false => ProblemKind::Unreadable,
+        };
+        Some((kind, offset, what))
+    }
+
+    /// The value that `wanted` says is in the medium segment `entry`, or where something is wrong, and what.
+    pub(super) fn medium_value(
+        &self,
+        entry: &LevelEntry,
+        wanted: &ValueRef<'_>,
+    ) -> Result<Vec<u8>, (u32, String)> {
         let segment = &entry.segment;
         let mut last = self.last.borrow_mut();
         if last
@@ -145,18 +159,16 @@ impl Source<'_> {
             .is_none_or(|(held, _)| *held != segment.number)
         {
             let mut bytes = Buffer::zeroed(segment.len as usize);
-            if let Err(error) = entry.stored.read(0, &mut bytes) {
-                return Some((ProblemKind::Unreadable, 0, error.to_string()));
-            }
+            let read = entry.stored.read(0, &mut bytes);
+            // No value begins at the end of its segment.
+            read.map_err(|error| (segment.len, error.to_string()))?;
             *last = Some((segment.number, bytes));
         }
-        let (_, bytes) = last.as_ref()?;
+        let (_, bytes) = last.as_ref().expect("it was read");
         let of = (name_of(self.version, segment), segment.len);
         let place = (wanted.at.offset(), wanted.value_len);
-        match read_medium(of, bytes, place, wanted.key, None) {
-            Ok(_) => None,
-            Err(error) => Some((ProblemKind::Damaged, place.0, error.to_string())),
-        }
+        read_medium(of, bytes, place, wanted.key, None)
+            .map_err(|error| (place.0, error.to_string()))
     }
 }
 

@@ -89,15 +89,7 @@ pub fn verify_region(
     windows: &Windows,
     settings: &Settings,
 ) -> (Checked, Vec<Problem>, Vec<String>) {
-    let mut verifier = Verifier {
-        version,
-        region: version.region(),
-        geometry: Geometry::of(settings),
-        checked: Checked::default(),
-        problems: Vec::new(),
-        told: BTreeSet::new(),
-        notes: Vec::new(),
-    };
+    let mut verifier = Verifier::new(version, settings);
     verifier.rules();
     verifier.logs(windows);
     verifier.levels();
@@ -107,18 +99,24 @@ pub fn verify_region(
 /// Checks the levels of a pinned version, and what of the large log they point to.
 #[must_use]
 pub fn verify_pin(version: &Version, settings: &Settings) -> (Checked, Vec<Problem>) {
-    let mut verifier = Verifier {
-        version,
-        region: version.region(),
-        geometry: Geometry::of(settings),
-        checked: Checked::default(),
-        problems: Vec::new(),
-        told: BTreeSet::new(),
-        notes: Vec::new(),
-    };
+    let mut verifier = Verifier::new(version, settings);
     verifier.rules();
     verifier.levels();
     (verifier.checked, verifier.problems)
+}
+
+impl<'a> Verifier<'a> {
+    fn new(version: &'a Version, settings: &Settings) -> Self {
+        Self {
+            version,
+            region: version.region(),
+            geometry: Geometry::of(settings),
+            checked: Checked::default(),
+            problems: Vec::new(),
+            told: BTreeSet::new(),
+            notes: Vec::new(),
+        }
+    }
 }
 
 impl Verifier<'_> {

@@ -22,7 +22,7 @@ use super::leaf::LEAF_BYTES_MAX;
 use super::tree::Form;
 use super::tree_builder::separator;
 use super::{Entry, SegmentName};
-use crate::filter::{self, Filter, KeyHash};
+use crate::filter::{self, BitsPerKey, Filter, KeyHash};
 
 /// A segment that is finished and will never change.
 #[derive(Debug)]
@@ -83,6 +83,7 @@ pub struct SegmentBuilder {
     first_key: Vec<u8>,
     leaves: Leaves,
     hashes: Vec<KeyHash>,
+    filter_bits: BitsPerKey,
     tombstones: u32,
     /// By the high bits of pointers.
     log_refs: BTreeMap<SegmentNumber, u64>,
@@ -172,8 +173,18 @@ impl SegmentBuilder {
             first_key: vec![],
             leaves: Leaves::default(),
             hashes: vec![],
+            filter_bits: BitsPerKey::LAST,
             tombstones: 0,
             log_refs: BTreeMap::new(),
+        }
+    }
+
+    /// The same, still empty, with so many bits of its filter for each key.
+    #[must_use]
+    pub fn with_filter(self, filter_bits: BitsPerKey) -> Self {
+        Self {
+            filter_bits,
+            ..self
         }
     }
 
@@ -231,7 +242,7 @@ impl SegmentBuilder {
             + leaf_bytes
             + self.leaves.index_len()
             + child
-            + filter::encoded_len(self.hashes.len() + 1)
+            + filter::encoded_len(self.hashes.len() + 1, self.filter_bits)
             + Table::len_max(first, key.len(), self.log_refs.len() + log_ref)
             + FOOTER_BYTES;
         end <= self.out.len()
@@ -332,7 +343,7 @@ impl SegmentBuilder {
             last_key: self.draft.last_key().to_vec(),
             log_refs,
         };
-        let filter = Filter::build(&self.hashes);
+        let filter = Filter::build(&self.hashes, self.filter_bits);
         let index_at = self.leaf.end;
         let index_len = self.leaves.index_len();
         let filter_at = index_at + index_len;

@@ -9,9 +9,7 @@ use argosy_base::Identity;
 use argosy_base::range::wide_head;
 
 use super::Entry;
-use super::leaf::{
-    HEADER_BYTES, LEAF_BYTES_MAX, PREFIX_BYTES, SLOT_BYTES, WHOLE_BYTES_MAX, prefix, shared_len,
-};
+use super::leaf::{HEADER_BYTES, LEAF_BYTES_MAX, PREFIX_BYTES, SLOT_BYTES, prefix, shared_len};
 use super::record::{copy, record_len, write_record};
 
 /// Where a pair waits.
@@ -30,9 +28,13 @@ pub(super) struct Lengths {
     shared: usize,
     /// The records, as they will be.
     records: usize,
-    /// The records with whole keys.
+    /// The records with whole keys, as they wait.
     whole: usize,
 }
+
+/// Most bytes of a leaf's records with whole keys: keys that share much take little in a leaf, and as much
+/// as any while they wait.
+const WHOLE_BYTES_MAX: usize = LEAF_BYTES_MAX;
 
 impl Lengths {
     /// Bytes of such a leaf, without free space.
@@ -41,7 +43,7 @@ impl Lengths {
         HEADER_BYTES + self.count * SLOT_BYTES + self.shared + self.records
     }
 
-    /// Whether it would stand for too many bytes in memory.
+    /// Whether its pairs would take too many bytes while they wait.
     #[inline]
     pub(super) const fn is_too_wide(&self) -> bool {
         self.whole > WHOLE_BYTES_MAX
@@ -204,7 +206,6 @@ impl Draft {
         out[4..6].copy_from_slice(&short(count).to_le_bytes());
         out[6..8].copy_from_slice(&short(floor).to_le_bytes());
         out[8..10].copy_from_slice(&short(shared).to_le_bytes());
-        out[12..16].copy_from_slice(&narrow(whole).to_le_bytes());
         let crc = identity.checksum(&out[4..]);
         out[..4].copy_from_slice(&crc.to_le_bytes());
     }

@@ -32,13 +32,15 @@
 //!
 //! Integers are little-endian. Log segments that the leaves point into are listed in ascending order
 //! of their numbers, each with the bytes of keys and values that it holds for this segment. `lsn_max`
-//! is reserved and zero. `version` is 4: leaves of 1 and 2 had whole keys in their records, and 3 knew
-//! no medium segments. `form` is 0 in a self-contained segment; in a segment of a tree it is 1 for
-//! leaves and h + 1 for index nodes of height h; 255 in a medium segment, where `leaves` and `entries`
-//! count values. In an index segment, `leaves` and `leaves_len` count nodes, `entries` their children,
-//! and the keys in the table are separators. The footer's `crc32c` covers the rest of the footer
-//! under the identity (footer, `len - 128`), the table's covers the rest of the table under (footer,
-//! where it begins).
+//! is reserved and zero. `version` is 7: leaves of 1 and 2 had whole keys in their records, 3 knew no
+//! medium segments, 4 no pairs that expire, leaves of 5 told how long their whole keys are, and filters of 6
+//! had one size and six probes. `form` is 0
+//! in a self-contained segment; in a segment of a tree it is 1 for leaves and h + 1 for index nodes of
+//! height h; 255 in a medium segment, where
+//! `leaves` and `entries` count values. In an index segment, `leaves` and `leaves_len` count nodes,
+//! `entries` their children, and the keys in the table are separators. The footer's `crc32c` covers the
+//! rest of the footer under the identity (footer, `len - 128`), the table's covers the rest of the table
+//! under (footer, where it begins).
 //!
 //! In every version of the format the last 128 bytes of a segment begin with magic, version and
 //! checksum, so that an older reader refuses a newer segment by its version and does not take it for
@@ -52,7 +54,7 @@ use super::tree::Form;
 use super::{LevelError, SegmentName};
 
 /// The format that is written, and the only one that is read.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 7;
 /// The first bytes of a footer: "ArgLevel", read as a little-endian number.
 const MAGIC: u64 = u64::from_le_bytes(*b"ArgLevel");
 /// Bytes of a footer.

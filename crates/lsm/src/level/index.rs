@@ -14,10 +14,10 @@
 //!
 //! `crc32c` is the checksum under the index's identity of every byte behind itself.
 
-use std::cmp::Ordering;
 use std::ops::Range;
 
 use argosy_base::codec::{Malformed, Reader, put_varint};
+use argosy_base::range::Starts;
 use argosy_base::{Identity, SEGMENT_SIZE};
 
 use super::leaf::{LEAF_BYTES_MAX, Leaf, shared_len};
@@ -90,10 +90,8 @@ pub(super) struct Index {
     text: Vec<u8>,
     ends: Vec<u32>,
     tied: Vec<bool>,
-    /// Bytes that all separators but the first, which is empty, begin with in common.
-    shared: usize,
-    /// Of each separator but the first, the eight bytes behind the shared ones, as a number.
-    heads: Vec<u64>,
+    /// The separators, to be searched.
+    keys: Starts,
 }
 
 impl Index {
@@ -115,14 +113,13 @@ impl Index {
             text: vec![],
             ends: vec![],
             tied: vec![],
-            shared: 0,
-            heads: vec![],
+            keys: Starts::default(),
         };
         let mut reader = Reader::new("index", covered);
         index
             .children(&mut reader, node_bytes)
             .map_err(|_| malformed)?;
-        index.cut_heads();
+        index.keys = Starts::new((0..index.count()).map(|leaf| index.separator(leaf)));
         Ok(index)
     }
 
@@ -164,16 +161,6 @@ impl Index {
         reader.finish()
     }
 
-    fn cut_heads(&mut self) {
-        let last = self.count() - 1;
-        if last > 0 {
-            self.shared = shared_len(self.separator(1), self.separator(last));
-        }
-        self.heads = (1..=last)
-            .map(|leaf| head(&self.separator(leaf)[self.shared..]))
-            .collect();
-    }
-
     /// How many leaves there are; at least one.
     #[inline]
     pub(super) fn count(&self) -> usize {
@@ -202,48 +189,19 @@ impl Index {
             + self.text.capacity()
             + self.ends.capacity() * 4
             + self.tied.capacity()
-            + self.heads.capacity() * 8
+            + self.keys.memory_bytes()
     }
 
     /// The leaves, first and last, among which is the one that holds `key` if any does. Mostly one;
     /// of several, it is the last whose first key is not above `key`, or else the first of them.
     #[inline]
     pub(super) fn find(&self, key: &[u8]) -> (usize, usize) {
-        let last = self.last_not_above(key);
+        let last = self.keys.index_of(key, |leaf| self.separator(leaf));
         let mut first = last;
         while self.tied[first] && key.starts_with(self.separator(first)) {
             first -= 1;
         }
         (first, last)
-    }
-
-    /// The last leaf whose separator is not above `key`.
-    #[inline]
-    fn last_not_above(&self, key: &[u8]) -> usize {
-        if self.count() == 1 {
-            return 0;
-        }
-        let common = &self.separator(1)[..self.shared];
-        match key[..self.shared.min(key.len())].cmp(common) {
-            Ordering::Less => return 0,
-            Ordering::Greater => return self.count() - 1,
-            Ordering::Equal => {}
-        }
-        let target = head(&key[self.shared..]);
-        let low = self.heads.partition_point(|head| *head < target);
-        let high = low + self.heads[low..].partition_point(|head| *head == target);
-        // `heads` begins with leaf 1: position p in it stands for leaf p + 1, and the leaf looked
-        // for is the one before the first whose separator is above the key.
-        let (mut from, mut to) = (low, high);
-        while from < to {
-            let middle = usize::midpoint(from, to);
-            if self.separator(middle + 1) <= key {
-                from = middle + 1;
-            } else {
-                to = middle;
-            }
-        }
-        from
     }
 
     /// Whether `leaf` can be the leaf at `index`: its keys lie between the separators.
@@ -254,7 +212,7 @@ impl Index {
             if self.tied[above] {
                 last.starts_with(next)
             } else {
-                last < next
+                last.as_slice() < next
             }
         };
         leaf.first_key().starts_with(self.separator(index))
@@ -265,17 +223,6 @@ impl Index {
     pub(super) fn is_tied(&self, index: usize) -> bool {
         self.tied[index]
     }
-}
-
-/// The first eight bytes of `bytes`, zero where it has less, as a number that sorts as they do.
-#[inline]
-pub(crate) fn head(bytes: &[u8]) -> u64 {
-    if let Some(first) = bytes.first_chunk::<8>() {
-        return u64::from_le_bytes(*first).swap_bytes();
-    }
-    let mut padded = [0; 8];
-    padded[..bytes.len()].copy_from_slice(bytes);
-    u64::from_le_bytes(padded).swap_bytes()
 }
 
 #[cfg(test)]

@@ -6,10 +6,10 @@
 //! first pair is larger than that takes as many nodes as that pair needs.
 //!
 //! ```text
-//! 0        4       6       8        10     12      16       24                                            len
-//! +--------+-------+-------+--------+------+-------+--------+--------+-------+--------+----------+----------+
-//! | crc32c | count | floor | shared | zero | whole | slot 0 | slot 1 | 0 ... | common | record 1 | record 0 |
-//! +--------+-------+-------+--------+------+-------+--------+--------+-------+--------+----------+----------+
+//! 0        4       6       8        10     16       24                                            len
+//! +--------+-------+-------+--------+------+--------+--------+-------+--------+----------+----------+
+//! | crc32c | count | floor | shared | zero | slot 0 | slot 1 | 0 ... | common | record 1 | record 0 |
+//! +--------+-------+-------+--------+------+--------+--------+-------+--------+----------+----------+
 //!
 //! slot    := offset: u16  prefix: u48
 //! common  := [u8; shared]
@@ -18,9 +18,7 @@
 //! Integers are little-endian. `shared` is how many bytes all keys of the leaf begin with in common
 //! (those of the first and the last key), `common` these bytes; a slot's `prefix` is the six key bytes
 //! behind them, zero where the key ends before, as a number whose order is the order of the keys. What a
-//! key has behind these is in its record (`level/record.rs`). `whole` is the sum of the lengths that
-//! the records would have with whole keys, at most [`WHOLE_BYTES_MAX`], so that a few bytes of a leaf
-//! cannot stand for many in memory.
+//! key has behind these, its *rest*, is in its record (`level/record.rs`).
 //!
 //! Invariants, kept by the builder and checked once when a leaf is parsed:
 //!
@@ -29,9 +27,9 @@
 //! - Records lie back to back from the end down to `floor`, `common` ends at `floor`, and everything
 //!   between the last slot and `common` is zero: equal pairs make equal bytes.
 //!
-//! In memory a leaf has whole keys: slots as above, but with offsets into the records, which follow in
-//! ascending order. A search compares the shared bytes once, then prefixes only, and whole keys only
-//! among equal prefixes.
+//! In memory a leaf is as it is stored, without its header: so one of 4 KiB takes that, counters and all,
+//! which is what allocators are good at. A search compares the shared bytes once, then prefixes only, and
+//! rests only among equal prefixes; whoever wants a key has it put together (`KeyBuffer`).
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -50,11 +48,6 @@ pub(super) const SLOT_BYTES: usize = 8;
 pub(super) const PREFIX_BYTES: usize = 6;
 /// Most bytes of a leaf: the offset of every record fits a slot.
 pub(super) const LEAF_BYTES_MAX: usize = 1 << 16;
-/// Bytes behind the records in memory, so that slots can be copied as a whole.
-const SLACK: usize = SLOT_BYTES;
-/// Most bytes of a leaf's records with whole keys: in memory, too, every offset fits a slot.
-pub const WHOLE_BYTES_MAX: usize = LEAF_BYTES_MAX - SLACK;
-
 const _: () = assert!(LEAF_BYTES_MAX - 1 <= u16::MAX as usize);
 const _: () = assert!(
     2 * KEY_BYTES_MAX < LEAF_BYTES_MAX / 2 && KEY_BYTES_MAX <= u16::MAX as usize,
@@ -91,15 +84,16 @@ fn slot_prefix(slot: &[u8; SLOT_BYTES]) -> u64 {
 /// A leaf whose checksum and bounds have been checked. Clones share the bytes.
 #[derive(Clone)]
 pub struct Leaf {
-    /// Slots, records and slack.
+    /// What is stored behind the header.
     bytes: Arc<[u8]>,
     count: usize,
+    /// As in the header, but counted from its end.
+    floor: usize,
     shared: usize,
 }
 
 impl Leaf {
-    /// Checks `bytes`, all bytes of the leaf at byte `offset` of segment `name`, and takes them over
-    /// with whole keys.
+    /// Checks `bytes`, all bytes of the leaf at byte `offset` of segment `name`, and keeps a copy.
     ///
     /// # Errors
     /// [`LevelError::Corrupt`] where they are not those of a leaf that was written there.
@@ -116,9 +110,11 @@ impl Leaf {
     ) -> Result<Self, LevelError> {
         let corrupt = |what| name.corrupt(offset, what);
         let stored = Stored::check(bytes, name.identity(kind, offset)).map_err(corrupt)?;
+        stored.check_pairs().map_err(corrupt)?;
         Ok(Self {
-            bytes: stored.whole_keys().map_err(corrupt)?,
+            bytes: bytes[HEADER_BYTES..].into(),
             count: stored.count,
+            floor: stored.floor - HEADER_BYTES,
             shared: stored.shared,
         })
     }
@@ -137,10 +133,10 @@ impl Leaf {
         self.bytes.len() + size_of::<Self>()
     }
 
-    /// What offsets of records count from.
+    /// The bytes that records lie in.
     #[inline]
     pub(super) fn records(&self) -> &[u8] {
-        &self.bytes[self.count * SLOT_BYTES..]
+        &self.bytes
     }
 
     #[inline]
@@ -148,35 +144,64 @@ impl Leaf {
         self.bytes[..self.count * SLOT_BYTES].as_chunks().0
     }
 
+    /// What all keys begin with.
+    #[inline]
+    fn common(&self) -> &[u8] {
+        &self.bytes[self.floor - self.shared..self.floor]
+    }
+
     /// Where the parts of pair `index` lie.
     #[inline]
     pub(super) fn record(&self, index: usize) -> Record {
-        Record::decode(self.records(), slot_offset(&self.slots()[index]), 0)
+        let at = slot_offset(&self.slots()[index]) - HEADER_BYTES;
+        Record::decode(&self.bytes, at, self.shared + PREFIX_BYTES)
             .expect("every record was checked when the leaf was parsed")
     }
 
     /// The key of pair `index`, which is below [`count`](Self::count).
     #[must_use]
-    pub fn key(&self, index: usize) -> &[u8] {
-        self.record(index).key(self.records())
+    pub fn key(&self, index: usize) -> Vec<u8> {
+        let mut key = KeyBuffer::default();
+        key.enter(self, index, &self.record(index));
+        key.get().to_vec()
     }
 
     /// What the key of pair `index`, which is below [`count`](Self::count), is bound to.
     #[must_use]
     pub fn entry(&self, index: usize) -> Entry<'_> {
-        self.record(index).entry(self.records())
+        self.record(index).entry(&self.bytes)
     }
 
     /// The lowest key.
     #[must_use]
-    pub fn first_key(&self) -> &[u8] {
+    pub fn first_key(&self) -> Vec<u8> {
         self.key(0)
     }
 
     /// The highest key.
     #[must_use]
-    pub fn last_key(&self) -> &[u8] {
+    pub fn last_key(&self) -> Vec<u8> {
         self.key(self.count - 1)
+    }
+
+    /// How the key of pair `index` compares with `key`.
+    pub(super) fn compare(&self, index: usize, key: &[u8]) -> Ordering {
+        let (head, behind) = key.split_at(self.shared.min(key.len()));
+        let own = slot_prefix(&self.slots()[index]);
+        let common = self.common().cmp(head);
+        common
+            .then_with(|| own.cmp(&prefix(behind)))
+            .then_with(|| self.compare_rest(index, behind))
+    }
+
+    /// How what pair `index` has behind the shared bytes compares with `behind`, which has the same prefix.
+    fn compare_rest(&self, index: usize, behind: &[u8]) -> Ordering {
+        let record = self.record(index);
+        let parts = (record.key_len() - self.shared, record.key(&self.bytes));
+        compare_rests(
+            parts,
+            (behind.len(), behind.get(PREFIX_BYTES..).unwrap_or(&[])),
+        )
     }
 
     /// What `key` is bound to here.
@@ -188,14 +213,13 @@ impl Leaf {
     /// The index of `key`, or where not present, as an error, that of the lowest key above it.
     pub fn search(&self, key: &[u8]) -> Result<usize, usize> {
         let slots = self.slots();
-        let common = &self.first_key()[..self.shared];
-        let head = &key[..self.shared.min(key.len())];
-        match head.cmp(common) {
+        let (head, behind) = key.split_at(self.shared.min(key.len()));
+        match head.cmp(self.common()) {
             Ordering::Less => return Err(0),
             Ordering::Greater => return Err(self.count),
             Ordering::Equal => {}
         }
-        let target = prefix(&key[self.shared..]);
+        let target = prefix(behind);
         let mut low = slots.partition_point(|slot| slot_prefix(slot) < target);
         let equal = |slot: &[u8; SLOT_BYTES]| slot_prefix(slot) == target;
         // Mostly none or one: a binary search begins only where there are more.
@@ -208,13 +232,66 @@ impl Leaf {
         }
         while low < high {
             let middle = usize::midpoint(low, high);
-            match self.key(middle).cmp(key) {
+            match self.compare_rest(middle, behind) {
                 Ordering::Less => low = middle + 1,
                 Ordering::Equal => return Ok(middle),
                 Ordering::Greater => high = middle,
             }
         }
         Err(low)
+    }
+}
+
+/// How two keys compare that agree up to and with their prefixes: by how long they are behind the shared
+/// bytes, as far as that is in the prefix, and then by their rests.
+#[inline]
+fn compare_rests((a_len, a): (usize, &[u8]), (b_len, b): (usize, &[u8])) -> Ordering {
+    let in_slot = |len: usize| len.min(PREFIX_BYTES);
+    in_slot(a_len).cmp(&in_slot(b_len)).then_with(|| a.cmp(b))
+}
+
+/// Room for a key that is put together from the parts that a leaf has.
+#[derive(Debug, Default)]
+pub(super) struct KeyBuffer {
+    /// The key, and room for a whole prefix.
+    bytes: Vec<u8>,
+    len: usize,
+}
+
+impl KeyBuffer {
+    /// Holds the key of pair `index` of `leaf`, whose record is `record`.
+    #[inline]
+    pub(super) fn enter(&mut self, leaf: &Leaf, index: usize, record: &Record) {
+        let shared = leaf.shared;
+        if self.bytes.len() < shared + SLOT_BYTES {
+            self.bytes
+                .resize((shared + SLOT_BYTES).next_power_of_two(), 0);
+        }
+        copy(&mut self.bytes, leaf.common());
+        self.step(leaf, index, record);
+    }
+
+    /// As [`enter`](Self::enter), where the key held is another one of `leaf`.
+    #[inline]
+    pub(super) fn step(&mut self, leaf: &Leaf, index: usize, record: &Record) {
+        let shared = leaf.shared;
+        self.len = record.key_len();
+        if self.bytes.len() < self.len + SLOT_BYTES {
+            self.bytes
+                .resize((self.len + SLOT_BYTES).next_power_of_two(), 0);
+        }
+        let prefix = slot_prefix(&leaf.slots()[index]) << 16;
+        let behind = &mut self.bytes[shared..];
+        behind[..SLOT_BYTES].copy_from_slice(&prefix.swap_bytes().to_le_bytes());
+        if self.len > shared + PREFIX_BYTES {
+            copy(&mut behind[PREFIX_BYTES..], record.key(&leaf.bytes));
+        }
+    }
+
+    /// The key.
+    #[inline]
+    pub(super) fn get(&self) -> &[u8] {
+        &self.bytes[..self.len]
     }
 }
 
@@ -257,8 +334,6 @@ struct Stored<'a> {
     count: usize,
     floor: usize,
     shared: usize,
-    /// Bytes of the records with whole keys.
-    whole: usize,
 }
 
 impl<'a> Stored<'a> {
@@ -269,46 +344,32 @@ impl<'a> Stored<'a> {
         if identity.checksum(&bytes[4..]).to_le_bytes() != bytes[..4] {
             return Err("a leaf's checksum does not match");
         }
-        let whole = bytes[12..HEADER_BYTES].first_chunk().copied();
-        let whole = u32::from_le_bytes(whole.unwrap_or_default()) as usize;
         let [count, floor, shared] = [4, 6, 8].map(|at| field(bytes, at));
         let slots_end = HEADER_BYTES + count * SLOT_BYTES;
         if count == 0 || slots_end + shared > floor || floor > bytes.len() {
             return Err("a leaf's slots and records overlap");
         }
-        let free = bytes[10..12]
+        let free = bytes[10..HEADER_BYTES]
             .iter()
             .chain(&bytes[slots_end..floor - shared]);
         if free.copied().any(|byte| byte != 0) {
             return Err("a leaf's free space is not zero");
-        }
-        if whole > WHOLE_BYTES_MAX {
-            return Err("a leaf's keys are too long together");
         }
         Ok(Self {
             bytes,
             count,
             floor,
             shared,
-            whole,
         })
     }
 
-    /// Slots and records with whole keys, as they are kept in memory. Checks that records tile the
-    /// leaf from its end down to `floor`, and that keys and slots rise.
-    fn whole_keys(&self) -> Result<Arc<[u8]>, &'static str> {
-        let slots_bytes = self.count * SLOT_BYTES;
-        let slots = &self.bytes[HEADER_BYTES..][..slots_bytes];
+    /// Checks that records tile the leaf from its end down to `floor`, and that keys and slots rise.
+    fn check_pairs(&self) -> Result<(), &'static str> {
+        let slots = &self.bytes[HEADER_BYTES..][..self.count * SLOT_BYTES];
         let slots = slots.as_chunks::<SLOT_BYTES>().0;
-        let mut out: Arc<[u8]> = std::iter::repeat_n(0, slots_bytes + self.whole + SLACK).collect();
-        let fresh = Arc::get_mut(&mut out).expect("nobody else has it yet");
-        let (out_slots, records) = fresh.split_at_mut(slots_bytes);
-        let out_slots = out_slots.as_chunks_mut::<SLOT_BYTES>().0;
         let mut end = self.bytes.len();
-        let mut to = 0;
-        let mut below = 0..0;
-        let mut below_prefix = 0;
-        for (slot, out_slot) in slots.iter().zip(out_slots) {
+        let mut below: Option<(u64, (usize, &[u8]))> = None;
+        for slot in slots {
             let (at, own) = (slot_offset(slot), slot_prefix(slot));
             let record = Record::decode(self.bytes, at, self.shared + PREFIX_BYTES)
                 .ok_or("a leaf's record is malformed")?;
@@ -316,59 +377,25 @@ impl<'a> Stored<'a> {
                 return Err("a leaf's records do not lie back to back");
             }
             end = at;
-            *out_slot = (own << 16 | to as u64).to_le_bytes();
-            let (key, behind) = self.unfold(&record, (at, own), records, to)?;
-            let rises = below_prefix < own
-                || below.is_empty()
-                || below_prefix == own && records[below.clone()] < records[key.clone()];
+            let behind = record.key_len().checked_sub(self.shared);
+            let behind = behind.ok_or("a leaf's key is shorter than what all have in common")?;
+            if own << 16 << (8 * behind.min(PREFIX_BYTES)) != 0 {
+                return Err("a leaf's slot does not belong to its record");
+            }
+            let key = (own, (behind, record.key(self.bytes)));
+            let rises = below.is_none_or(|(prefix, rest)| {
+                let prefixes = prefix.cmp(&own);
+                prefixes.then_with(|| compare_rests(rest, key.1)) == Ordering::Less
+            });
             if !rises {
                 return Err("a leaf's keys do not rise");
             }
-            (to, below, below_prefix) = (behind, key, own);
+            below = Some(key);
         }
-        if end != self.floor || to != self.whole || !self.shares_no_more(slots) {
+        if end != self.floor || !self.shares_no_more(slots) {
             return Err("a leaf's header does not match its records");
         }
-        Ok(out)
-    }
-
-    /// Writes the record at `at`, whose slot holds `prefix`, with its whole key to `to`. Returns where
-    /// the key lies, and where the record ends.
-    #[inline]
-    fn unfold(
-        &self,
-        record: &Record,
-        (at, prefix): (usize, u64),
-        out: &mut [u8],
-        mut to: usize,
-    ) -> Result<(std::ops::Range<usize>, usize), &'static str> {
-        let head = record.key_at() - at;
-        let in_slot = record.key_len().checked_sub(self.shared);
-        let in_slot = in_slot.ok_or("a leaf's key is shorter than what all have in common")?;
-        let in_slot = in_slot.min(PREFIX_BYTES);
-        let prefix = prefix << 16;
-        if prefix << (8 * in_slot) != 0 {
-            return Err("a leaf's slot does not belong to its record");
-        }
-        let kept = record.end() - record.key_at();
-        let behind = to + head + self.shared + in_slot + kept;
-        if behind > self.whole {
-            return Err("a leaf's header does not match its records");
-        }
-        copy(&mut out[to..], &self.bytes[at..record.key_at()]);
-        to += head;
-        let key = to..to + record.key_len();
-        copy(
-            &mut out[to..],
-            &self.bytes[self.floor - self.shared..self.floor],
-        );
-        to += self.shared;
-        out[to..to + SLOT_BYTES].copy_from_slice(&prefix.swap_bytes().to_le_bytes());
-        copy(
-            &mut out[to + in_slot..],
-            &self.bytes[record.key_at()..record.end()],
-        );
-        Ok((key, behind))
+        Ok(())
     }
 
     /// Whether the first and the last key go on differently behind the shared bytes.

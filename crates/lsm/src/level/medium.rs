@@ -14,12 +14,12 @@
 //! ```
 //!
 //! Table and footer are those of a level segment ([`format`](mod@super::format)): `leaves` and `entries`
-//! both count the records, `leaves_len` their bytes, and the table has the first and the last key. The
-//! No record crosses the end of a page of 4 KiB that could lie in one, so that whoever reads values one by
-//! one can read and cache pages. Between records is zero. The
-//! records have neither keys nor lengths: the leaf that points to one has both. A record's `crc32c`
-//! covers the key and the value, under the identity (medium, where the record begins), so that one that
-//! is read by itself is known to be whole, to lie where it was written, and to be that of the key (I2).
+//! both count the records, `leaves_len` their bytes, and the table has the first and the last key. No
+//! record crosses the end of a page of 4 KiB that could lie in one, so that whoever reads values one by
+//! one can read and cache pages. Between records is zero. Records have neither keys nor lengths: the leaf
+//! that points to one has both. A record's `crc32c` covers the key and the value, under the identity
+//! (medium, where the record begins), so that one that is read by itself is known to be whole, to lie
+//! where it was written, and to be that of the key (I2).
 //! A segment that holds no pointer has the same bytes on every member, in both address modes.
 
 use std::ops::Range;
@@ -197,7 +197,7 @@ pub fn read_value(
     if let Some(page) = cached.and_then(|key| cache?.page(key)) {
         return value_in(name, at, key, page.get(record).unwrap_or_default()).map(<[u8]>::to_vec);
     }
-    let mut bytes = Buffer::zeroed(pages.len());
+    let mut bytes = Buffer::for_reading(pages.len());
     source.read_at(pages.start, &mut bytes)?;
     let value = value_in(name, at, key, &bytes[record])?.to_vec();
     if let Some((key, cache)) = cached.zip(cache) {

@@ -162,6 +162,16 @@ impl<'a> Entry<'a> {
         }
     }
 
+    /// Bytes of the value, if there is one.
+    #[must_use]
+    pub const fn value_len(&self) -> Option<usize> {
+        match self.lasting() {
+            Entry::Inline(value) => Some(value.len()),
+            Entry::Pointer { value_len, .. } => Some(value_len as usize),
+            Entry::Tombstone | Entry::Until(..) => None,
+        }
+    }
+
     /// When the pair expires, if it does.
     #[inline]
     #[must_use]

@@ -10,14 +10,14 @@
 
 use std::ops::Range;
 
-use argosy_base::{BLOCK_SIZE, Kind, SEGMENT_SIZE, SegmentNumber};
+use argosy_base::{BLOCK_SIZE, KeyRange, Kind, SEGMENT_SIZE, SegmentNumber};
 use argosy_device::Buffer;
 
 use super::format::{BLOCK, FOOTER_BYTES, Footer, Table};
 use super::index::Index;
 use super::{Form, Leaf, LevelError, OwnedEntry, ReadAt, SegmentName};
 use crate::cache::{CacheKey, NodeCache};
-use crate::filter::{self, Filter, KeyHash};
+use crate::filter::{Filter, KeyHash};
 use crate::probe::NotInMemory;
 
 /// A level segment, open for reading. Never changes.
@@ -46,7 +46,7 @@ impl SegmentReader {
         if bytes == 0 || !bytes.is_multiple_of(BLOCK_SIZE) || bytes > SEGMENT_SIZE {
             return Err(name.corrupt(0, "the segment has an impossible length"));
         }
-        let mut last = Buffer::zeroed(BLOCK_SIZE);
+        let mut last = Buffer::for_reading(BLOCK_SIZE);
         source.read_at(len - BLOCK, &mut last)?;
         let (front, footer) = last
             .split_last_chunk::<FOOTER_BYTES>()
@@ -57,7 +57,7 @@ impl SegmentReader {
         if from >= len - BLOCK {
             return Self::parse(name, footer, from, &last);
         }
-        let mut tail = Buffer::zeroed((len - from) as usize);
+        let mut tail = Buffer::for_reading((len - from) as usize);
         let (front, back) = tail.split_at_mut((len - from - BLOCK) as usize);
         source.read_at(from, front)?;
         back.copy_from_slice(&last);
@@ -100,8 +100,8 @@ impl SegmentReader {
         }
         let indexed =
             || index.count() == footer.leaves as usize && index.leaves_end() == footer.leaves_len;
-        let agree = (footer.form == Form::Leaves || indexed())
-            && filter::encoded_len(footer.entries as usize) == filter.encoded_len();
+        let agree =
+            (footer.form == Form::Leaves || indexed()) && filter.is_of(footer.entries as usize);
         if !agree {
             return Err(name.corrupt(offset(index_at), "the footer contradicts the index"));
         }
@@ -207,6 +207,12 @@ impl SegmentReader {
             + self.table.log_refs.capacity() * size_of::<(SegmentNumber, u64)>()
     }
 
+    /// How many of these are its filter's.
+    #[must_use]
+    pub fn filter_bytes(&self) -> usize {
+        self.filter.memory_bytes()
+    }
+
     /// Whether the segment may hold the key with this hash. `false` is certain.
     #[inline]
     #[must_use]
@@ -266,7 +272,7 @@ impl SegmentReader {
         while low < high {
             let middle = low + (high - low).div_ceil(2);
             let leaf = read(middle)?;
-            if leaf.first_key() <= key {
+            if leaf.compare(0, key).is_le() {
                 (low, known) = (middle, Some(leaf));
             } else {
                 high = middle - 1;
@@ -293,6 +299,21 @@ impl SegmentReader {
             }
             None => DOWN.then(|| self.leaves() - 1),
         }
+    }
+
+    /// How many of its leaves may have keys of `range`; all where its index is elsewhere.
+    pub(crate) fn leaves_in(&self, range: &KeyRange) -> usize {
+        let place = |key: &[u8]| match key {
+            key if key <= self.first_key() => 0,
+            key if key > self.last_key() => self.leaves(),
+            key => self.index.find(key).0,
+        };
+        if self.footer.form != Form::SelfContained {
+            return self.leaves();
+        }
+        let first = place(&range.from);
+        let behind = range.to.as_deref().map_or(self.leaves(), place);
+        (behind + 1).min(self.leaves()).saturating_sub(first)
     }
 
     /// Leaf `index`, from the cache or else from the device.
@@ -346,7 +367,7 @@ impl SegmentReader {
         let at = self.index.span(leaves.start).start / BLOCK * BLOCK;
         let end = self.index.span(leaves.end - 1).end;
         let end = end.next_multiple_of(BLOCK);
-        let mut bytes = Buffer::zeroed((end - at) as usize);
+        let mut bytes = Buffer::for_reading((end - at) as usize);
         source.read_at(at, &mut bytes)?;
         Ok(Chunk { leaves, at, bytes })
     }

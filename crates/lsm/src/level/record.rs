@@ -113,12 +113,6 @@ impl Record {
         self.key_len as usize
     }
 
-    /// Where the record's key begins.
-    #[inline]
-    pub(super) const fn key_at(&self) -> usize {
-        self.key_at as usize
-    }
-
     /// Where the record ends.
     #[inline]
     pub(super) const fn end(&self) -> usize {

@@ -7,7 +7,7 @@
 use argosy_base::KeyRange;
 
 use super::Entry;
-use super::leaf::Leaf;
+use super::leaf::{KeyBuffer, Leaf};
 use super::record::Record;
 
 /// The parameter of walks from the highest key down. Those without go up.
@@ -23,6 +23,7 @@ pub(super) struct Stand<const DOWN: bool> {
     slot: usize,
     last: usize,
     record: Record,
+    key: KeyBuffer,
 }
 
 impl<const DOWN: bool> Stand<DOWN> {
@@ -39,6 +40,7 @@ impl<const DOWN: bool> Stand<DOWN> {
             slot: 0,
             last: 0,
             record: Record::default(),
+            key: KeyBuffer::default(),
         }
     }
 
@@ -93,13 +95,13 @@ impl<const DOWN: bool> Stand<DOWN> {
         let inside;
         (inside, self.last) = if DOWN {
             let lowest = match &self.far {
-                Some(from) if leaf.first_key() < from.as_slice() => place(from),
+                Some(from) if leaf.compare(0, from).is_lt() => place(from),
                 _ => 0,
             };
             (slot >= lowest, lowest)
         } else {
             let end = match &self.far {
-                Some(to) if leaf.last_key() >= to.as_slice() => place(to),
+                Some(to) if leaf.compare(leaf.count() - 1, to).is_ge() => place(to),
                 _ => leaf.count(),
             };
             (slot < end, end.saturating_sub(1))
@@ -108,6 +110,7 @@ impl<const DOWN: bool> Stand<DOWN> {
         self.leaf = inside.then_some(leaf);
         if let Some(leaf) = &self.leaf {
             self.record = leaf.record(slot);
+            self.key.enter(leaf, slot, &self.record);
         }
     }
 
@@ -124,6 +127,7 @@ impl<const DOWN: bool> Stand<DOWN> {
         {
             self.slot = if DOWN { self.slot - 1 } else { self.slot + 1 };
             self.record = leaf.record(self.slot);
+            self.key.step(leaf, self.slot, &self.record);
             return true;
         }
         false
@@ -133,7 +137,7 @@ impl<const DOWN: bool> Stand<DOWN> {
     pub(super) fn leave(&mut self) -> Option<Leaf> {
         let leaf = self.leaf.take()?;
         let ends = if DOWN {
-            self.ends_at(leaf.first_key())
+            self.ends_at(&leaf.first_key())
         } else {
             self.last + 1 < leaf.count()
         };
@@ -143,9 +147,7 @@ impl<const DOWN: bool> Stand<DOWN> {
     /// The present key, or `None` at the end.
     #[inline]
     pub(super) fn key(&self) -> Option<&[u8]> {
-        self.leaf
-            .as_ref()
-            .map(|leaf| self.record.key(leaf.records()))
+        self.leaf.is_some().then(|| self.key.get())
     }
 
     /// What the present key is bound to.

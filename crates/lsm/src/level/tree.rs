@@ -266,7 +266,7 @@ impl IndexNode {
         self.0.count()
     }
 
-    pub(super) fn separator(&self, slot: usize) -> &[u8] {
+    pub(super) fn separator(&self, slot: usize) -> Vec<u8> {
         self.0.key(slot)
     }
 
@@ -298,17 +298,18 @@ impl IndexNode {
 
     /// Whether `leaf` can be the leaf below `slot`.
     fn admits_leaf(&self, slot: usize, leaf: &Leaf) -> bool {
-        leaf.first_key().starts_with(self.separator(slot)) && self.ends_above(slot, leaf.last_key())
+        leaf.first_key().starts_with(&self.separator(slot))
+            && self.ends_above(slot, &leaf.last_key())
     }
 
     /// Whether `node` can be the node below `slot`.
     fn admits_index(&self, slot: usize, node: &Self) -> bool {
         node.separator(0) == self.separator(slot)
-            && self.ends_above(slot, node.separator(node.count() - 1))
+            && self.ends_above(slot, &node.separator(node.count() - 1))
     }
 
     fn ends_above(&self, slot: usize, last: &[u8]) -> bool {
-        slot + 1 == self.count() || last < self.separator(slot + 1)
+        slot + 1 == self.count() || self.0.compare(slot + 1, last).is_gt()
     }
 }
 
@@ -424,7 +425,7 @@ pub(super) fn read(
     }
     let from = offset / BLOCK * BLOCK;
     let to = (offset + len).next_multiple_of(BLOCK);
-    let mut bytes = Buffer::zeroed((to - from) as usize);
+    let mut bytes = Buffer::for_reading((to - from) as usize);
     source.read_at(from, &mut bytes)?;
     Ok((bytes, (offset - from) as usize))
 }

@@ -262,7 +262,10 @@ impl<T: TreeSegments, S: ReadAt, const DOWN: bool> TreeCursor<T, S, DOWN> {
         };
         let step = &mut self.path.steps[index];
         // The boundary between the two children is the separator of the higher one.
-        if self.stand.ends_at(step.node.separator(slot.max(step.slot))) {
+        if self
+            .stand
+            .ends_at(&step.node.separator(slot.max(step.slot)))
+        {
             return Ok(());
         }
         step.slot = slot;

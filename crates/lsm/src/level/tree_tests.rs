@@ -514,7 +514,7 @@ fn the_format_never_changes() {
         (made.leaves[0].0.nodes.len() as u16).to_le_bytes()
     );
     let footer = &bytes.bytes[bytes.bytes.len() - 128..];
-    assert_eq!(footer[8..12], [5, 0, 0, 0], "the format");
+    assert_eq!(footer[8..12], [7, 0, 0, 0], "the format");
     assert_eq!(footer[72], 2, "height 1");
     let leaves = &made.leaves[0].1.bytes;
     assert_eq!(leaves[leaves.len() - 128 + 72], 1, "leaves");

@@ -11,7 +11,7 @@ use argosy_base::limits::{BLOCK_SIZE, SEGMENT_SIZE};
 use argosy_base::{Epoch, Kind, Pointer, RegionId, SegmentNumber};
 use argosy_device::Buffer;
 
-use super::format::{FOOTER_BYTES, Footer, Table};
+use super::format::{FOOTER_BYTES, Footer, NODE_BYTES_MIN, Table};
 use super::leaf::{self, Leaf};
 use super::tree::{Form, IndexNode};
 use super::{Entry, Lasting, LevelError, SegmentName, SegmentReader};
@@ -135,18 +135,17 @@ impl Counted {
         let mut wrong = None;
         let contents = &mut self.contents;
         contents.leaves += 1;
-        if leaf.first_key() <= self.last.as_slice() && !self.last.is_empty() {
+        if leaf.first_key() <= self.last && !self.last.is_empty() {
             wrong = Some("its first key does not follow the last key of the leaf before");
         }
         if contents.leaves == 1 {
-            self.first.extend_from_slice(leaf.first_key());
+            self.first = leaf.first_key();
         }
-        self.last.clear();
-        self.last.extend_from_slice(leaf.last_key());
+        self.last = leaf.last_key();
         for pair in 0..leaf.count() {
             let (key, entry) = (leaf.key(pair), leaf.entry(pair));
             contents.entries += 1;
-            let leads_to = visit(key, entry);
+            let leads_to = visit(&key, entry);
             match entry {
                 Entry::Inline(_) | Entry::Until(_, Lasting::Inline(_)) => {}
                 Entry::Tombstone => contents.tombstones += 1,
@@ -157,7 +156,7 @@ impl Counted {
                     *self.refs.entry(number).or_default() += bytes;
                 }
             }
-            if !reader.may_contain(KeyHash::of(key)) {
+            if !reader.may_contain(KeyHash::of(&key)) {
                 wrong = Some("the filter does not know a key of the leaves");
             }
         }
@@ -186,6 +185,49 @@ impl Counted {
             wrong.push("the footer's first and last keys are not those of the leaves");
         }
         (self.contents, wrong)
+    }
+}
+
+/// A leaf, by where it begins, or why it cannot be read.
+pub type FoundLeaf = (u32, Result<Leaf, LevelError>);
+
+/// Every leaf of segment `name`, by where it begins, or why it cannot be read. Where the segment's footer
+/// or index cannot be, leaves are looked for at each block, and those are left out that are none.
+///
+/// # Errors
+/// Why footer or index cannot be read, and the leaves that were found nevertheless.
+pub fn leaves_of(name: SegmentName, bytes: &Buffer) -> Result<Vec<FoundLeaf>, Vec<FoundLeaf>> {
+    let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+    let parse = |from: u32, to: u32| {
+        let node = bytes.get(from as usize..to as usize).unwrap_or_default();
+        Leaf::parse(node, name, from)
+    };
+    match SegmentReader::open(name, len, bytes) {
+        Ok(reader) => {
+            let leaves = spans(&reader, bytes).into_iter().enumerate();
+            Ok(leaves
+                .map(|(index, span)| match reader.form() {
+                    Form::SelfContained => (span.start, reader.leaf(index, bytes, None)),
+                    _ => (span.start, parse(span.start, span.end)),
+                })
+                .collect())
+        }
+        Err(_) => {
+            let mut found = Vec::new();
+            let mut at = 0;
+            while at < len {
+                let node = leaf::node_len(&bytes[at as usize..]);
+                let node = node.and_then(|node| u32::try_from(node).ok());
+                match node.map(|node| (node, parse(at, at.saturating_add(node)))) {
+                    Some((node, Ok(leaf))) => {
+                        found.push((at, Ok(leaf)));
+                        at += node;
+                    }
+                    _ => at += NODE - at % NODE,
+                }
+            }
+            Err(found)
+        }
     }
 }
 
@@ -243,17 +285,16 @@ pub fn verify_index_segment(
                 continue;
             }
         };
-        if node.separator(0) <= last.as_slice() && !last.is_empty() {
+        if node.separator(0) <= last && !last.is_empty() {
             let what = "its first separator does not follow the last of the node before";
             faults.push(Fault::damaged(span.start, what));
         }
         if nodes == 0 {
-            first.extend_from_slice(node.separator(0));
+            first = node.separator(0);
         }
         nodes += 1;
         children.extend((0..node.count()).map(|slot| node.child(slot).at));
-        last.clear();
-        last.extend_from_slice(node.separator(node.count() - 1));
+        last = node.separator(node.count() - 1);
     }
     let count = u32::try_from(children.len()).unwrap_or(u32::MAX);
     let counted = (nodes, count, first, last);
@@ -348,6 +389,9 @@ pub fn name_of_segment(bytes: &[u8]) -> Option<SegmentName> {
 }
 
 const FOOTER: u32 = 128;
+/// Leaves begin at multiples of this.
+const NODE: u32 = 512;
+const _: () = assert!(NODE as usize == NODE_BYTES_MIN);
 const _: () = assert!(FOOTER as usize == FOOTER_BYTES && SEGMENT_SIZE < 1 << 31);
 
 pub(super) fn of_error(error: &LevelError, name: SegmentName, bytes: &[u8]) -> Fault {

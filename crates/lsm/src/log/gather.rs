@@ -82,7 +82,11 @@ impl Group {
         for operation in self.operations.drain(..) {
             let entry = match (operation.kind, operation.log) {
                 (RecordKind::Delete | RecordKind::Mark | RecordKind::Time, _) => Entry::Tombstone,
-                (RecordKind::Put, LogKind::Recovery) => Entry::Inline(&self.bytes[operation.value]),
+                (RecordKind::Put | RecordKind::DeleteRange, LogKind::Recovery) => {
+                    Entry::Inline(&self.bytes[operation.value])
+                }
+                // A range is never written to the large log; one there says nothing.
+                (RecordKind::DeleteRange, LogKind::Large) => Entry::Tombstone,
                 (RecordKind::Put, LogKind::Large) => Entry::Pointer {
                     at: operation.at,
                     value_len: u32::try_from(operation.value_len).unwrap_or(u32::MAX),
@@ -95,6 +99,7 @@ impl Group {
                 at: operation.at,
                 client: operation.client,
                 expiry: operation.expiry,
+                removes_range: operation.kind == RecordKind::DeleteRange,
             });
         }
         self.bytes.clear();

@@ -238,6 +238,7 @@ impl Group {
                     ..Record::put(next, key, value)
                 },
                 Op::Delete { key } => Record::delete(next, key),
+                Op::DeleteRange { from, to } => Record::delete_range(next, from, to),
             };
             record.client = self.client.take();
             record.more = ops.peek().is_some();

@@ -9,7 +9,7 @@
 //! | kind | crc32c      | lsn | key_len | value_len | [expiry] | [client ..]| key | value |
 //! +------+-------------+-----+---------+-----------+----------+------------+-----+-------+
 //!
-//! kind, bits 0-2:  0 pad, 1 put, 2 delete, 3 mark, 4 time
+//! kind, bits 0-2:  0 pad, 1 put, 2 delete, 3 mark, 4 time, 5 delete range
 //!       bit 3 (0x08) more:   the group goes on with the next LSN
 //!       bit 4 (0x10) expiry: the pair expires
 //!       bit 5 (0x20) client: the request has a client and a sequence number
@@ -29,6 +29,8 @@
 //!   says that this LSN and all below were durable when it was written.
 //! - A *time* has an LSN, and an expiry that is none: from here on the region's time is not below it. It
 //!   has no key and no value, and is a group by itself.
+//! - A *delete range* removes all keys from its key on and below its value, which is a key, too, or the
+//!   successor of one; where it has no value, all keys from its key on. It may be cut into chunks.
 //! - A *pad* is a zero byte and no record: what follows, up to the end of its block, is zero.
 
 use argosy_base::codec::{Reader, put_varint, varint_len};
@@ -68,6 +70,8 @@ pub enum RecordKind {
     Mark = 3,
     /// Tells the region's time.
     Time = 4,
+    /// Removes a range of keys.
+    DeleteRange = 5,
 }
 
 /// Whose request a record is, so that a repeated request is recognised.
@@ -133,6 +137,19 @@ impl<'a> Record<'a> {
         Self {
             kind: RecordKind::Delete,
             ..Self::put(lsn, key, &[])
+        }
+    }
+
+    /// A delete of all keys from `from` on and below `to`, where there is one; alone in its group.
+    #[must_use]
+    pub const fn delete_range(lsn: Lsn, from: &'a [u8], to: Option<&'a [u8]>) -> Self {
+        let to = match to {
+            Some(to) => to,
+            None => &[],
+        };
+        Self {
+            kind: RecordKind::DeleteRange,
+            ..Self::put(lsn, from, to)
         }
     }
 
@@ -227,6 +244,10 @@ impl<'a> Record<'a> {
             && match self.kind {
                 RecordKind::Put => self.more || !self.chunk,
                 RecordKind::Delete => !self.chunk && !self.key.is_empty() && self.value.is_empty(),
+                RecordKind::DeleteRange => {
+                    let cut = self.more || !self.chunk;
+                    cut && self.expiry.is_none() && self.value.len() <= KEY_BYTES_MAX + 1
+                }
                 RecordKind::Mark => plain && self.key.is_empty() && self.value.is_empty(),
                 RecordKind::Time => {
                     let alone = !self.more && !self.chunk && self.client.is_none();
@@ -259,6 +280,7 @@ pub(super) fn parse(bytes: &[u8], base: Lsn) -> Option<(Record<'_>, usize)> {
         2 => RecordKind::Delete,
         3 => RecordKind::Mark,
         4 => RecordKind::Time,
+        5 => RecordKind::DeleteRange,
         _ => return None,
     };
     if kind_byte & RESERVED != 0 {

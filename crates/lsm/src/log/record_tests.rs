@@ -55,6 +55,13 @@ fn the_bytes_never_change() {
     let mark = bytes_of(&Record::mark(Lsn(3)));
     assert_eq!((mark[0], &mark[5..]), (3, &[3, 0, 0][..]), "absolute");
     assert_eq!(bytes_of(&Record::delete(BASE, b"k"))[0], 2);
+    let range = bytes_of(&Record::delete_range(BASE, b"a", Some(b"cd")));
+    assert_eq!(
+        (range[0], &range[5..]),
+        (5, &[0, 1, 2, b'a', b'c', b'd'][..])
+    );
+    let open = bytes_of(&Record::delete_range(BASE, b"a", None));
+    assert_eq!((open[0], &open[5..]), (5, &[0, 1, 0, b'a'][..]));
 }
 
 /// Bits that choose the kind and flags, an LSN delta, a key, a value, and the options.
@@ -75,14 +82,16 @@ proptest! {
     #[test]
     fn records_return(parts in any_record(), behind in proptest::collection::vec(any::<u8>(), 0..9)) {
         let (bits, delta, key, value, expiry, client) = parts;
-        let mut record = match bits % 3 {
+        let to = (!value.is_empty()).then_some(&value[..]);
+        let mut record = match bits % 4 {
             0 => Record::put(Lsn(BASE.0 + delta), &key, &value),
             1 if !key.is_empty() => Record::delete(Lsn(BASE.0 + delta), &key),
+            2 if !key.is_empty() => Record::delete_range(Lsn(BASE.0 + delta), &key, to),
             _ => Record::mark(Lsn(delta)),
         };
         if record.kind != RecordKind::Mark {
             record.more = bits & 0x10 != 0;
-            record.expiry = expiry;
+            record.expiry = expiry.filter(|_| record.kind != RecordKind::DeleteRange);
             record.client = client.map(|(id, seq)| Client { id, seq });
             record.chunk = record.kind == RecordKind::Put && record.more && bits & 0x20 != 0;
         }

@@ -24,7 +24,7 @@
 
 use std::sync::Arc;
 
-use argosy_base::{LogKind, Lsn, Moment, Pointer, RegionId, SegmentNumber};
+use argosy_base::{KeyRange, LogKind, Lsn, Moment, Pointer, RegionId, SegmentNumber};
 use argosy_device::SharedMemory;
 
 use super::gather::Group;
@@ -69,6 +69,8 @@ pub struct Replayed<'a> {
     pub client: Option<Client>,
     /// When it expires, where the record says so; or if there is no key, the region's time.
     pub expiry: Option<u64>,
+    /// It removes all keys from `key` on: those below the value, if that is not empty.
+    pub removes_range: bool,
 }
 
 impl Replayed<'_> {
@@ -76,6 +78,20 @@ impl Replayed<'_> {
     #[must_use]
     pub fn time(&self) -> Option<Moment> {
         self.expiry.filter(|_| self.key.is_empty()).map(Moment)
+    }
+
+    /// The range that it removes, where it does that.
+    #[must_use]
+    pub fn range(&self) -> Option<KeyRange> {
+        if !self.removes_range {
+            return None;
+        }
+        Some(match self.entry {
+            Entry::Inline(&[]) => KeyRange::new(self.key, None),
+            Entry::Inline(to) => KeyRange::new(self.key, Some(to.to_vec())),
+            // Nothing at all.
+            _ => KeyRange::new(self.key, Some(Vec::new())),
+        })
     }
 }
 

@@ -1,11 +1,13 @@
 //! Checks what a device holds of a log's chain, segment by segment, and goes on where something is
 //! wrong: for tools. Windows are not looked at: what is sealed is on the device, or lost.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use argosy_base::{Lsn, RegionId, SegmentNumber};
 use argosy_device::SharedMemory;
 
+use super::record::Record;
 use super::scan::{ReadDevice, Scan, Source};
 use super::segment::{Geometry, SEGMENT_HEADER_BYTES};
 use crate::edit::LogSegment;
@@ -47,14 +49,7 @@ pub fn verify_sealed<E>(
         if !begun {
             continue;
         }
-        let source = Source {
-            region,
-            geometry,
-            chain: std::slice::from_ref(segment),
-            slots: &[],
-        };
-        let mut scan = Scan::at(source, 0);
-        scan.advance(read)?;
+        let mut scan = begin((region, geometry), segment, read)?;
         while let Some(head) = scan.head() {
             if head.lsn <= last {
                 found.faults.push(LogFault {
@@ -77,6 +72,46 @@ pub fn verify_sealed<E>(
         }
     }
     Ok(found)
+}
+
+/// A scan of `segment` alone, as it is on the device, at its first record.
+fn begin<'a, E>(
+    (region, geometry): (RegionId, Geometry),
+    segment: &'a LogSegment,
+    read: &mut ReadDevice<'_, E>,
+) -> Result<Scan<'a>, E> {
+    let source = Source {
+        region,
+        geometry,
+        chain: std::slice::from_ref(segment),
+        slots: &[],
+    };
+    let mut scan = Scan::at(source, 0);
+    scan.advance(read)?;
+    Ok(scan)
+}
+
+/// Shows `visit` the records of `segment` on the device, each with the byte at which it begins, until that has
+/// had enough. Tells where something that is no record stands in front of the end, and what is wrong there.
+///
+/// # Errors
+/// Those of `read`.
+pub fn visit_records<E>(
+    of: (RegionId, Geometry),
+    segment: &LogSegment,
+    read: &mut ReadDevice<'_, E>,
+    visit: &mut dyn FnMut(u32, Record<'_>) -> ControlFlow<()>,
+) -> Result<Option<(u32, &'static str)>, E> {
+    let mut scan = begin(of, segment, read)?;
+    while let Some(head) = scan.head() {
+        let start = head.start;
+        if visit(start, scan.record()).is_break() {
+            return Ok(None);
+        }
+        scan.advance(read)?;
+    }
+    let trouble = scan.trouble().filter(|_| segment.end.is_some());
+    Ok(trouble.map(|stop| (stop.offset, stop.what.unwrap_or("the segment ends early"))))
 }
 
 /// Where something that is no record stands behind the last record of the segments that are not

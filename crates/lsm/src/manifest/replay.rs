@@ -9,6 +9,13 @@
 //!
 //! A leftover of an append that was torn earlier is never taken for a later append: the next one
 //! continues under its number.
+//!
+//! | the first fragment that is not the one that follows | a valid fragment of a later append behind it | means |
+//! |---|---|---|
+//! | none: the chain is read to its end | – | all records |
+//! | belongs to the first record, the checkpoint | whether or not | corruption |
+//! | belongs to another append | no | the end: the whole records before it; a torn tail |
+//! | belongs to another append | yes | corruption |
 
 use argosy_base::limits::BLOCK_SIZE;
 use argosy_base::{DeviceSegment, RegionId, Remedy};

@@ -8,7 +8,7 @@
 
 use argosy_base::limits::SEGMENT_SIZE;
 use argosy_base::{AddressMode, Remedy, SegmentNumber, ServerId};
-use argosy_device::{Crash, FormatOptions, MemoryDevice, StoreSettings};
+use argosy_device::{Crash, Device, FormatOptions, MemoryDevice, StoreSettings};
 use proptest::prelude::*;
 
 use super::format::{Fragment, LAST_OF_APPEND, VERSION};
@@ -180,6 +180,125 @@ fn damage_in_the_middle_is_reported() {
             }
         }
     }
+}
+
+/// What may have become of a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Block {
+    Whole,
+    /// Never written.
+    Zero,
+    /// Its first sector was written, and the others were not.
+    Torn,
+    /// A bit is another, in the payload.
+    Flipped,
+    /// What the device held there in another life.
+    Stale,
+    /// The block that stands first in the chain, written here.
+    Misdirected,
+}
+
+impl Block {
+    const ALL: [Self; 6] = [
+        Self::Whole,
+        Self::Zero,
+        Self::Torn,
+        Self::Flipped,
+        Self::Stale,
+        Self::Misdirected,
+    ];
+
+    /// A block that was `bytes`, in a chain that begins with `first`.
+    fn of(self, bytes: &[u8], first: &[u8]) -> Vec<u8> {
+        let mut bytes = bytes.to_vec();
+        match self {
+            Self::Whole => {}
+            Self::Zero => bytes.fill(0),
+            Self::Torn => bytes[512..].fill(0),
+            Self::Flipped => bytes[2000] ^= 4,
+            Self::Stale => bytes.fill(0xa5),
+            Self::Misdirected => bytes.copy_from_slice(first),
+        }
+        bytes
+    }
+}
+
+/// The appends of the five blocks of the test below: a checkpoint, and two appends of two records of a block each.
+const APPENDS: [u32; 5] = [0, 1, 1, 2, 2];
+
+/// Which row of the table of [`replay`](super::replay) is about these blocks, and how many records they have:
+/// `None` for corruption.
+fn row_of(states: &[Block; 5]) -> (usize, Option<usize>) {
+    // The first block is where a misdirected one belongs.
+    let is_whole = |block: usize| {
+        states[block] == Block::Whole || (block, states[block]) == (0, Block::Misdirected)
+    };
+    let later = |append: u32| (0..5).any(|block| APPENDS[block] > append && is_whole(block));
+    match (0..5).find(|block| !is_whole(*block)) {
+        None => (0, Some(5)),
+        Some(0) => (1, None),
+        Some(first) if !later(APPENDS[first]) => (2, Some(first)),
+        Some(_) => (3, None),
+    }
+}
+
+/// What is said of a tail that was cut behind `count` records.
+fn check_tail(states: &[Block; 5], count: usize, torn: Option<&str>) {
+    let in_append = [2, 4].contains(&count);
+    if in_append {
+        assert_eq!(torn, Some("the last append is not whole"), "{states:?}");
+    } else if count == 5 || states[count] == Block::Zero {
+        assert_eq!(torn, None, "{states:?}");
+    } else if [Block::Torn, Block::Flipped].contains(&states[count]) {
+        assert_eq!(torn, Some("the last append is damaged"), "{states:?}");
+    }
+}
+
+/// The table, with everything that may have become of each block of a chain of two segments.
+#[test]
+fn each_row_of_the_table_of_ends() {
+    let device = new_device();
+    let all: Vec<_> = (0..5).map(|number| record(number, 3000)).collect();
+    let mut manifest = {
+        let store = store(&device);
+        store.finish_recovery();
+        let sizes = (SEGMENT, AddressMode::Rewrite);
+        Manifest::create(&store, REGION, sizes, &all[0]).unwrap()
+    };
+    append(&mut manifest, &all[1..3]);
+    append(&mut manifest, &all[3..5]);
+    let places = [0, 1, 2, 3, 4].map(|block| on_device(&manifest, block * BLOCK_SIZE as u32));
+    let entry = manifest.store.regions()[0].clone();
+    let whole = places.map(|at| {
+        let mut bytes = vec![0; BLOCK_SIZE];
+        device.read(at, &mut bytes).unwrap();
+        bytes
+    });
+    let mut rows = [0; 4];
+    for combination in 0..6usize.pow(5) {
+        let states: [Block; 5] =
+            std::array::from_fn(|block| Block::ALL[combination / 6usize.pow(block as u32) % 6]);
+        for (block, state) in states.iter().enumerate() {
+            device.poke(places[block], &state.of(&whole[block], &whole[0]));
+        }
+        let (row, expected) = row_of(&states);
+        rows[row] += 1;
+        match (
+            super::replay::replay(&manifest.store, &entry, SEGMENT),
+            expected,
+        ) {
+            (Ok(found), Some(count)) => {
+                assert_eq!(found.records, all[..count], "{states:?}");
+                check_tail(&states, count, found.torn.map(|torn| torn.what));
+            }
+            (Err(ManifestError::Corrupt { .. }), None) => {}
+            (found, _) => panic!("{states:?}: {:?}", found.map(|found| found.records.len())),
+        }
+    }
+    // Of the third row, the first block that is not whole is block 1 or 2, and neither of the last append's
+    // is; or it is block 3 or 4. Of the fourth, it is block 1 or 2 as well. The checkpoint has two whole states.
+    let last = (5 * 6 + 5) * 5 * 5 + 5 * 6 + 5;
+    assert_eq!(rows, [2, 4 * 1296, 2 * last, 2 * (5 * 6 + 5) * (36 - 25)]);
 }
 
 #[test]

@@ -85,6 +85,13 @@ impl DownCursor {
         let found = self.core.arena.entry(address);
         Some((found.key, entry_of(&found)))
     }
+
+    /// The LSN of that.
+    #[must_use]
+    pub fn lsn(&self) -> Option<Lsn> {
+        let (_, address) = self.at?;
+        Some(self.core.arena.entry(address).lsn())
+    }
 }
 
 impl Core {

@@ -13,11 +13,13 @@
 //!
 //! The arena's capacity bounds the table, together with the tree's nodes (I9); writers ask
 //! [`Memtable::fits`] first. Large values are not here but in the large log, with a pointer in their
-//! place.
+//! place. Ranges of keys that are removed stand beside the tree ([`erased`]); an entry that one hides is
+//! still there for cursors.
 
 #[expect(unsafe_code, reason = "entries are reached by address; see the file")]
 mod arena;
 mod down;
+pub mod erased;
 mod nodes;
 mod sync;
 mod tree;
@@ -27,11 +29,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use argosy_base::limits::KEY_BYTES_MAX;
-use argosy_base::{Lsn, Moment, Pointer};
+use argosy_base::{KeyRange, Lsn, Moment, Pointer};
 
 use crate::level::Entry;
 use arena::{Address, Arena, ArenaEntry, Parts};
 pub use down::DownCursor;
+pub use erased::Erasures;
 use nodes::Target;
 use tree::{OutOfDate, Spot, Tree};
 
@@ -60,6 +63,7 @@ pub struct Memtable {
     core: Arc<Core>,
     capacity: usize,
     entries: AtomicUsize,
+    erased: erased::Erased,
 }
 
 impl Memtable {
@@ -78,6 +82,7 @@ impl Memtable {
             capacity,
             core: Arc::new(Core { arena, tree }),
             entries: AtomicUsize::new(0),
+            erased: erased::Erased::default(),
         }
     }
 
@@ -101,7 +106,7 @@ impl Memtable {
         let entry_max = Arena::entry_bytes(ENTRY_PAYLOAD_MAX);
         let nodes = self.core.tree.memory_bytes();
         let within = self.core.arena.used_bytes() + nodes + bytes <= self.capacity;
-        (within || self.is_empty()) && self.core.arena.fits(bytes, entry_max)
+        (within || self.has_no_entries()) && self.core.arena.fits(bytes, entry_max)
     }
 
     /// Adds an entry. One thread at a time: whoever holds the region's writer lock. A second one
@@ -145,10 +150,43 @@ impl Memtable {
         self.entries.store(entries + 1, Ordering::Relaxed);
     }
 
-    /// The newest entry of `key` at or below `lsn_max`.
+    /// Removes the keys of `range`. As [`insert`](Self::insert), by one thread at a time.
+    ///
+    /// # Panics
+    /// When an earlier one has not a lower LSN.
+    pub fn erase(&self, range: &KeyRange, lsn: Lsn) {
+        self.erased.add(range, lsn);
+    }
+
+    /// Whether `count` more ranges with `bytes` of bounds may be removed here.
+    #[must_use]
+    pub fn takes_ranges(&self, count: usize, bytes: usize) -> bool {
+        self.erased.takes(count, bytes)
+    }
+
+    /// The ranges that were removed; `None` where there are none.
+    #[must_use]
+    pub fn erasures(&self) -> Option<Arc<Erasures>> {
+        self.erased.all()
+    }
+
+    /// The newest entry of `key` at or below `lsn_max`; a tombstone where a range was removed since.
     #[inline]
     #[must_use]
     pub fn get(&self, key: &[u8], lsn_max: Lsn) -> Option<(Lsn, Entry<'_>)> {
+        let found = self.entry(key, lsn_max);
+        if self.erased.is_empty() {
+            return found;
+        }
+        let lsn = found.as_ref().map(|(lsn, _)| *lsn);
+        match self.erased.newest(key, lsn, lsn_max) {
+            Some(lsn) => Some((lsn, Entry::Tombstone)),
+            None => found,
+        }
+    }
+
+    #[inline]
+    fn entry(&self, key: &[u8], lsn_max: Lsn) -> Option<(Lsn, Entry<'_>)> {
         let Core { arena, tree } = &*self.core;
         let (_, address) = tree.seek(arena, &tree.target(key, lsn_max))?;
         let found = arena.entry(address);
@@ -161,10 +199,14 @@ impl Memtable {
         self.entries.load(Ordering::Relaxed)
     }
 
-    /// Whether there are no entries.
+    /// Whether there is nothing: no entry, and no range that was removed.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.len() == 0
+        self.has_no_entries() && self.erased.is_empty()
+    }
+
+    fn has_no_entries(&self) -> bool {
+        self.entries.load(Ordering::Relaxed) == 0
     }
 
     /// Bytes that entries and nodes take, out of the capacity.
@@ -176,7 +218,7 @@ impl Memtable {
     /// Bytes of memory allocated: grows with what is used, by a chunk at a time.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
-        self.core.arena.memory_bytes() + self.core.tree.memory_bytes()
+        self.core.arena.memory_bytes() + self.core.tree.memory_bytes() + self.erased.memory_bytes()
     }
 
     /// What all keys begin with, for a table of keys like these. For the writer.

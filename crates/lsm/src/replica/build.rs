@@ -36,7 +36,8 @@ use super::tables::Tables;
 use super::{Replica, ReplicaError};
 use crate::cache::NodeCache;
 use crate::db::gc::Watch;
-use crate::db::jobs::{Jobs, Made, Now, Site};
+use crate::db::jobs::{Jobs, Made, Now};
+use crate::db::site::Site;
 use crate::db::stats::{Counts, Stats, level_stats};
 use crate::db::trim::LastLsns;
 use crate::db::writer::Frozen;
@@ -253,6 +254,7 @@ impl Replica {
                 .collect(),
             version: Arc::clone(version),
             levels_lsn: Lsn(version.replay_from().0.saturating_sub(1)),
+            ingests: 0,
         };
         let windows = self.windows[LogKind::Large.index()].clone();
         let windows = LogWindows::new(self.region(), LogKind::Large, self.geometry, windows);
@@ -361,6 +363,7 @@ impl Replica {
             settings: &settings,
             epoch,
             observer: None,
+            cache: None,
             counts: &builder.counts,
             time,
         };

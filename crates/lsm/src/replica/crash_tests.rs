@@ -529,16 +529,20 @@ fn members_may_compact_in_different_ways() {
     }
 }
 
-/// What is overwritten is collected all the time, with backups of every kind.
-#[test]
-fn a_backup_survives_crashes_while_values_move() {
-    let modes = [
+/// Seeds, settings, and who builds levels of its own.
+fn backups_of_every_kind() -> [(u64, Settings, Option<ServerId>); 4] {
+    [
         (1, settings(), None),
         (2, in_places(), None),
         (1, settings(), Some(ServerId(2))),
         (3, in_places(), Some(ServerId(2))),
-    ];
-    for (seed, settings, builds) in modes {
+    ]
+}
+
+/// What is overwritten is collected all the time, with backups of every kind.
+#[test]
+fn a_backup_survives_crashes_while_values_move() {
+    for (seed, settings, builds) in backups_of_every_kind() {
         let settings = Settings {
             l0_log_bytes: settings.segment_bytes as u64,
             large_bytes: 200,
@@ -561,13 +565,7 @@ fn a_backup_survives_crashes_while_values_move() {
 /// Most pairs are medium, and backups of every kind have a medium log, sent or built.
 #[test]
 fn a_backup_survives_crashes_while_values_go_apart_and_come_back() {
-    let modes = [
-        (1, settings(), None),
-        (2, in_places(), None),
-        (1, settings(), Some(ServerId(2))),
-        (3, in_places(), Some(ServerId(2))),
-    ];
-    for (seed, settings, builds) in modes {
+    for (seed, settings, builds) in backups_of_every_kind() {
         let mut pair = Pair::with_backup(seed, medium::medium(settings), builds);
         for _ in 0..300 {
             pair.go_on(1);

@@ -9,6 +9,7 @@ use crate::db::writer::{Frozen, RECORD_OVERHEAD};
 use crate::level::Entry;
 use crate::log::Replayed;
 use crate::memtable::Memtable;
+use crate::memtable::erased::bound_bytes;
 use crate::settings::Settings;
 
 /// The memtables of a backup.
@@ -38,8 +39,10 @@ impl Tables {
 
     pub(super) fn insert(&mut self, replayed: &Replayed<'_>) {
         let bytes = Memtable::entry_bytes_max(replayed.key.len(), &replayed.entry);
+        let range = replayed.range();
+        let takes = |range| self.active.takes_ranges(1, bound_bytes(range));
         let long = self.active_log_bytes >= self.settings.l0_log_bytes;
-        if long || !self.active.fits(bytes) {
+        if long || !self.active.fits(bytes) || !range.as_ref().is_none_or(takes) {
             self.freeze(bytes);
         }
         if let Some(time) = replayed.time() {
@@ -48,8 +51,12 @@ impl Tables {
             self.last = replayed.lsn;
             return;
         }
-        self.active
-            .insert(replayed.key, replayed.lsn, replayed.entry);
+        match &range {
+            Some(range) => self.active.erase(range, replayed.lsn),
+            None => self
+                .active
+                .insert(replayed.key, replayed.lsn, replayed.entry),
+        }
         let value = match replayed.entry.lasting() {
             Entry::Inline(value) => value.len() as u64,
             Entry::Pointer { value_len, .. } => value_len.into(),

@@ -9,7 +9,7 @@
 use std::sync::Mutex;
 
 use argosy_base::limits::SEGMENT_SIZE;
-use argosy_base::{AddressMode, Instant, ServerId};
+use argosy_base::{AddressMode, Instant, KeyRange, ServerId};
 use argosy_device::{Buffer, Crash, Device, FormatOptions, MemoryDevice, StoreSettings};
 use argosy_engine::{
     EditNotice, Engine, EngineError, LogEnd, Observer, SealedSegment, WriteBatch, WriteOptions,
@@ -461,6 +461,13 @@ impl Pair {
                 batch.delete(&key).unwrap();
                 after.remove(&key);
                 ops.push((key, None));
+            } else if self.random.below(30) == 0 {
+                let (first, count) = (self.random.below(300), self.random.below(40));
+                let name = |number: u64| format!("key{number:04}").into_bytes();
+                let range = KeyRange::new(name(first), Some(name(first + count)));
+                batch.delete_range(&range).unwrap();
+                after.retain(|key, _| !range.contains(key));
+                ops.extend((first..first + count).map(|number| (name(number), None)));
             } else {
                 let len = [8, 60, 300, 1500][self.random.below(4) as usize];
                 let value = vec![self.random.below(256) as u8; len];

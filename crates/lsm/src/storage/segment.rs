@@ -35,7 +35,22 @@ pub struct StoredSegment {
 struct Pinned {
     reader: Arc<SegmentReader>,
     /// What it takes of the cache's budget.
-    _room: Pin,
+    room: Pin,
+}
+
+impl Drop for StoredSegment {
+    /// A segment that is given away leaves no leaves behind: their room is that of the leaves to come.
+    fn drop(&mut self) {
+        let handle = self
+            .handle
+            .get_mut()
+            .unwrap_or_else(PoisonError::into_inner);
+        if let (Some(Pinned { reader, room }), Some(_)) = (self.reader.get(), handle) {
+            for leaf in 0..reader.leaves() {
+                room.cache().forget(reader.cache_key(leaf));
+            }
+        }
+    }
 }
 
 impl StoredSegment {
@@ -206,10 +221,7 @@ impl StoredSegment {
         if !is_new {
             cache.forget(key);
         }
-        let pinned = Pinned {
-            reader,
-            _room: room,
-        };
+        let pinned = Pinned { reader, room };
         // Another thread may have been faster; then its reader is as good.
         Cow::Borrowed(&self.reader.get_or_init(|| pinned).reader)
     }

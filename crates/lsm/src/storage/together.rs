@@ -43,18 +43,14 @@ impl Together {
         self.wanted.len() - 1
     }
 
-    /// How many parts are wanted.
-    pub(crate) fn count(&self) -> usize {
-        self.wanted.len()
-    }
-
     /// Reads all that is wanted. Blocks the calling thread.
     pub(crate) fn read(&mut self) {
         let Some(first) = self.wanted.first() else {
             return;
         };
         let store = Arc::clone(first.stored.store());
-        let mut bytes = Buffer::for_reading(self.len);
+        // Of few lengths, so that one which was used before fits.
+        let mut bytes = Buffer::for_reading(self.len.next_power_of_two());
         let mut rest: &mut [u8] = &mut bytes;
         let reads = self.wanted.iter().map(|wanted| {
             let (own, behind) = std::mem::take(&mut rest).split_at_mut(wanted.blocks.len());

@@ -3,7 +3,7 @@
 //! Nothing here panics on an edit, whatever it says: a refusal names the edit and what does not
 //! fit, and the version that was there stays.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use argosy_base::{AddressMode, EditSeq, KeyRange, LogKind, SegmentNumber};
@@ -72,6 +72,7 @@ impl Version {
             next: start,
             touched: 0,
             placed: BTreeMap::new(),
+            taken: BTreeMap::new(),
         };
         step.numbers()?;
         step.levels()?;
@@ -93,6 +94,8 @@ struct Step<'a> {
     touched: u32,
     /// What the edit added so far: where, and the first piece of it.
     placed: BTreeMap<SegmentNumber, ((u8, RunId), Arc<LevelSegment>)>,
+    /// The pieces of segments that are removed or clipped, until they are.
+    taken: BTreeMap<Place, Vec<LevelEntry>>,
 }
 
 impl Step<'_> {
@@ -146,6 +149,7 @@ impl Step<'_> {
     }
 
     fn levels(&mut self) -> Result<(), EditError> {
+        self.take_all()?;
         for place in &self.edit.removed {
             self.remove(*place)?;
         }
@@ -176,18 +180,36 @@ impl Step<'_> {
         Ok(Arc::make_mut(&mut self.next.levels[usize::from(level) - 1]))
     }
 
-    /// Takes the pieces of the segment at `place` out of their run; there is at least one.
+    /// The pieces of the segment at `place`, which are out of their run; there is at least one.
     fn take_pieces(&mut self, place: Place) -> Result<Vec<LevelEntry>, EditError> {
         let error = self.unfit("no such segment at this place", place.number);
-        let level = self.level_mut(place.level)?;
-        let run = level.runs.iter_mut().find(|run| run.id == place.run);
-        let segments = &mut run.ok_or(error)?.segments;
-        let is_piece = |entry: &mut LevelEntry| entry.segment.number == place.number;
-        let pieces: Vec<_> = segments.extract_if(.., is_piece).collect();
-        if pieces.is_empty() {
-            return Err(error);
+        self.taken.remove(&place).ok_or(error)
+    }
+
+    /// Takes what is removed or clipped out of the runs, each of which is gone through once.
+    fn take_all(&mut self) -> Result<(), EditError> {
+        let clipped = self.edit.clipped.iter().map(|(place, _)| place);
+        let mut named: BTreeMap<(u8, RunId), BTreeSet<SegmentNumber>> = BTreeMap::new();
+        for place in self.edit.removed.iter().chain(clipped) {
+            if place.level != MEDIUM_LOG {
+                let run = (place.level, place.run);
+                named.entry(run).or_default().insert(place.number);
+            }
         }
-        Ok(pieces)
+        for ((level, run), numbers) in named {
+            let mut runs = self.level_mut(level)?.runs.iter_mut();
+            let Some(found) = runs.find(|found| found.id == run) else {
+                continue;
+            };
+            let is_named = |entry: &mut LevelEntry| numbers.contains(&entry.segment.number);
+            let taken: Vec<_> = found.segments.extract_if(.., is_named).collect();
+            for entry in taken {
+                let number = entry.segment.number;
+                let place = Place { level, run, number };
+                self.taken.entry(place).or_default().push(entry);
+            }
+        }
+        Ok(())
     }
 
     fn remove(&mut self, place: Place) -> Result<(), EditError> {
@@ -437,6 +459,7 @@ impl Step<'_> {
         self.ensure(rises, "a log segment does not follow the last", number)?;
         let stored = self.take(number)?;
         let entry = LogEntry { segment, stored };
+        self.next.logs_unsorted |= last.is_some_and(|last| last.number > number);
         self.log_mut(segment.log).push(entry);
         Ok(())
     }
@@ -471,6 +494,7 @@ impl Step<'_> {
                 return Err(self.unfit("a tree is not whole", number));
             }
             let overlap = level.runs.iter().find_map(first_overlap);
+            level.runs.iter_mut().for_each(Run::settle);
             if let Some(number) = overlap {
                 return Err(self.unfit("segments of a run overlap", number));
             }
@@ -480,10 +504,10 @@ impl Step<'_> {
         }
         let added = self.edit.added.iter().map(|(_, _, segment)| segment);
         let referenced = added.flat_map(|s| s.log_refs.iter().map(|(number, _)| *number));
-        for number in referenced {
-            let mut large = self.next.logs[LogKind::Large.index()].iter();
+        for number in referenced.collect::<BTreeSet<_>>() {
+            let log = self.next.log_segment(number);
             let held = self.next.medium.contains_key(&number)
-                || large.any(|entry| entry.segment.number == number);
+                || log.is_some_and(|entry| entry.segment.log == LogKind::Large);
             self.ensure(
                 held,
                 "a level points into a log segment that is gone",

@@ -27,11 +27,12 @@ mod apply;
 mod check;
 mod trees;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
+use argosy_base::range::Starts;
 use argosy_base::{
     AddressMode, DeviceSegment, EditSeq, Epoch, KeyRange, LogKind, Lsn, Moment, Pointer, RegionId,
     SegmentNumber,
@@ -77,16 +78,16 @@ pub struct Run {
     /// The tree over those of them that are leaf segments of one. There is one as long as there
     /// are such segments.
     pub tree: Option<Arc<RunTree>>,
+    /// Where the segments begin, to be searched.
+    starts: Starts,
 }
 
 impl Run {
     /// The segment that stands for `key`, if any does.
     #[must_use]
     pub fn find(&self, key: &[u8]) -> Option<&LevelEntry> {
-        let behind = self
-            .segments
-            .partition_point(|entry| entry.segment.range.from.as_slice() <= key);
-        let entry = &self.segments[behind.checked_sub(1)?];
+        let from = |place: usize| &*self.segments[place].segment.range.from;
+        let entry = self.segments.get(self.starts.index_of(key, from))?;
         entry.segment.range.contains(key).then_some(entry)
     }
 
@@ -115,12 +116,18 @@ impl Run {
         first..behind.max(first)
     }
 
+    /// Its segments, those in several pieces once.
+    pub fn whole_segments(&self) -> impl Iterator<Item = &LevelEntry> {
+        let mut seen = BTreeSet::new();
+        let first = move |entry: &&LevelEntry| seen.insert(entry.segment.number);
+        self.entries().filter(first)
+    }
+
     /// Bytes of all its segments.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        self.entries()
-            .map(|entry| u64::from(entry.segment.len))
-            .sum()
+        let segments = self.whole_segments();
+        segments.map(|entry| u64::from(entry.segment.len)).sum()
     }
 }
 
@@ -162,6 +169,8 @@ pub struct Version {
     levels: Vec<Arc<Level>>,
     /// By [`LogKind::index`], each by ordinal.
     logs: [Arc<Vec<LogEntry>>; LogKind::ALL.len()],
+    /// Whether the numbers of some log did not rise with the ordinals, at any time.
+    logs_unsorted: bool,
     /// Segments of the medium log, each with a value that a level segment points to.
     medium: Arc<BTreeMap<SegmentNumber, LevelEntry>>,
     /// Bytes of records that level segments point to, by segment of the large or the medium log.
@@ -190,6 +199,7 @@ impl Version {
             own_mark: SegmentNumber(0),
             levels: Vec::new(),
             logs: [Arc::default(), Arc::default()],
+            logs_unsorted: false,
             medium: Arc::default(),
             log_refs: Arc::default(),
             table: Arc::default(),
@@ -295,13 +305,13 @@ impl Version {
     pub fn log_segment(&self, number: SegmentNumber) -> Option<&LogEntry> {
         // Every large value that is read comes by here. Numbers are given out in rising order, so
         // a chain is sorted by them; nothing is lost where one is not.
-        let sorted = self.logs.iter().find_map(|log| {
+        if self.logs_unsorted {
+            let mut all = self.logs.iter().flat_map(|log| log.iter());
+            return all.find(|entry| entry.segment.number == number);
+        }
+        self.logs.iter().find_map(|log| {
             let at = log.partition_point(|entry| entry.segment.number < number);
             log.get(at).filter(|entry| entry.segment.number == number)
-        });
-        sorted.or_else(|| {
-            let mut all = self.logs.iter().flat_map(|log| log.iter());
-            all.find(|entry| entry.segment.number == number)
         })
     }
 
@@ -388,6 +398,13 @@ impl Version {
             let newest_first = level.runs.iter().rev();
             newest_first.map(move |run| (number, run))
         })
+    }
+
+    /// The deepest level that holds anything; 0 where none does.
+    #[must_use]
+    pub fn deepest(&self) -> u8 {
+        let levels = self.runs().map(|(level, _)| level);
+        levels.max().unwrap_or_default()
     }
 
     /// What the levels hold, in one number: equal where the same segments, with the same bytes,

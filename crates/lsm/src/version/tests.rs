@@ -13,8 +13,10 @@ use argosy_base::{Pointer, ServerId};
 use argosy_device::{FormatOptions, MemoryDevice, Purpose, Store, StoreSettings};
 
 use super::*;
+use crate::compaction::cut::Cut;
 use crate::edit::{LogPoint, MEDIUM_LOG, Place};
 use crate::level::{Form, Tree};
+use crate::memtable::erased::{left_of, union};
 
 /// A store with room for everything that a test names.
 fn store() -> Arc<Store> {
@@ -433,6 +435,33 @@ impl Model {
         }
     }
 
+    /// Takes the keys of some ranges out of every run.
+    fn cut(&mut self, random: &mut Random, version: &Version, edit: &mut Edit) {
+        let ranges = (0..=random.below(3)).map(|_| {
+            let from = random.below(KEYS);
+            let to = from + 1 + random.below(KEYS / 3);
+            KeyRange::new(key(from), (to < KEYS).then(|| key(to)))
+        });
+        let union = union(ranges.collect::<Vec<_>>().iter());
+        let cut = Cut::new(version, &union);
+        cut.take_away(edit);
+        assert!(cut.removed().all(|segment| !segment.form.is_index()));
+        let pieces = std::mem::take(&mut self.pieces);
+        for (level, run, low, high, number) in pieces {
+            let left = left_of(&KeyRange::new(key(low), Some(key(high))), &union);
+            let number_of =
+                |key: Vec<u8>| std::str::from_utf8(&key).unwrap().parse::<u64>().unwrap();
+            let left = left.map(|left| (number_of(left.from), number_of(left.to.unwrap())));
+            let left = left.map(|(low, high)| (level, run, low, high, number));
+            self.pieces.extend(left);
+        }
+        let pieces = &self.pieces;
+        self.refs
+            .retain(|number, _| pieces.iter().any(|piece| piece.4 == *number));
+        // The cut has told of the trees itself.
+        self.fell_trees(&mut Edit::default());
+    }
+
     /// Seals the tail of the large log, adds another, and removes what nothing points into.
     fn turn_log(&mut self, edit: &mut Edit) {
         let log = LogKind::Large;
@@ -507,7 +536,8 @@ fn versions_are_what_a_model_says() {
         let mut version = Version::empty(RegionId(1), AddressMode::Rewrite);
         for _ in 0..40 {
             let mut edit = Edit::new(EditSeq(version.seq().0 + 1), Epoch(1));
-            match random.below(5) {
+            match random.below(6) {
+                5 => model.cut(&mut random, &version, &mut edit),
                 0 | 1 => model.flush(&mut random, &mut edit),
                 2 | 3 => model.compact(&mut random, &mut edit),
                 _ => model.turn_log(&mut edit),

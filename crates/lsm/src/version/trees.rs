@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use argosy_base::range::Starts;
 use argosy_base::{AddressMode, Pointer, RegionId, SegmentNumber};
 
 use super::{Level, LevelEntry, Run};
@@ -82,12 +83,19 @@ impl TreeSegments for RunTree {
 
 impl Run {
     /// A run that has nothing yet.
-    pub(super) const fn empty(id: RunId) -> Self {
+    pub(super) fn empty(id: RunId) -> Self {
         Self {
             id,
             segments: Vec::new(),
             tree: None,
+            starts: Starts::default(),
         }
+    }
+
+    /// Makes the run searchable, once its segments are those that it has from now on.
+    pub(super) fn settle(&mut self) {
+        let segments = self.segments.iter();
+        self.starts = Starts::new(segments.map(|entry| &*entry.segment.range.from));
     }
 
     /// The index segments of its tree, where it has one.

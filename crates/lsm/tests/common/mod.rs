@@ -7,6 +7,9 @@
 #![allow(clippy::unwrap_used, reason = "a test may stop there")]
 #![expect(clippy::unwrap_used, reason = "a test ends where something fails")]
 
+pub(crate) mod counting;
+pub(crate) mod wall;
+
 use std::sync::Arc;
 
 use argosy_base::{AddressMode, Instant, RegionId, SEGMENT_SIZE, ServerId};
@@ -172,6 +175,19 @@ impl Machine {
             used, reachable,
             "segments in use, and segments that something names"
         );
+    }
+}
+
+impl Machine {
+    /// Puts all that is in memtables into the levels, and merges until nothing is due.
+    pub(crate) fn settle(&mut self, engine: &Lsm) {
+        while !engine.freeze_now() {
+            self.step(engine);
+        }
+        self.step(engine);
+        while engine.background_pending() > 0 {
+            self.step(engine);
+        }
     }
 }
 

@@ -15,7 +15,6 @@ use argosy_wire::native::{
     Status, write_reply,
 };
 
-use super::gather::Gather;
 use super::share::{Share, is_large};
 use super::tasks::{Away, Task};
 
@@ -62,21 +61,14 @@ pub(super) struct Arrival {
     pub(super) share: Option<Share>,
 }
 
-/// A request that waits for its answer.
-#[derive(Debug)]
-pub(super) struct Pending {
-    pub(super) request: Request,
-    /// For a request of several parts.
-    pub(super) gather: Option<Box<Gather>>,
-}
-
 /// See the module documentation.
 pub(super) struct Client {
     /// What it has while it is here.
     arrival: Option<Arrival>,
     shape: Shape,
     reader: RequestReader,
-    pending: Vec<Option<Pending>>,
+    /// Requests that wait for their answers, by place.
+    pending: Vec<Option<Request>>,
     free: Vec<usize>,
     /// It has been answered since it was last looked whether it sleeps.
     answered: bool,
@@ -165,29 +157,22 @@ impl Client {
 
     /// Keeps `request` until it is answered, under the place that is returned.
     #[inline]
-    pub(super) fn keep(&mut self, request: Request, gather: Option<Box<Gather>>) -> usize {
-        let pending = Some(Pending { request, gather });
+    pub(super) fn keep(&mut self, request: Request) -> usize {
         match self.free.pop() {
             Some(place) => {
-                self.pending[place] = pending;
+                self.pending[place] = Some(request);
                 place
             }
             None => {
-                self.pending.push(pending);
+                self.pending.push(Some(request));
                 self.pending.len() - 1
             }
         }
     }
 
-    /// What waits at `place`.
-    pub(super) fn pending(&mut self, place: usize) -> &mut Pending {
-        let pending = self.pending[place].as_mut();
-        pending.expect("a place is kept until its answers have come")
-    }
-
     /// What waited at `place`, which is free now.
     #[inline]
-    pub(super) fn take(&mut self, place: usize) -> Pending {
+    pub(super) fn take(&mut self, place: usize) -> Request {
         let pending = self.pending[place].take();
         self.free.push(place);
         pending.expect("a place is kept until its answers have come")

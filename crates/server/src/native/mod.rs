@@ -29,7 +29,6 @@
 
 mod client;
 mod front;
-mod gather;
 mod listener;
 mod meet;
 mod serve;
@@ -38,6 +37,7 @@ mod spinner;
 mod tally;
 mod tasks;
 mod thread;
+mod whole;
 
 pub use front::{Front, Routes, Settings};
 pub use listener::{Listener, Place, Start};

@@ -6,28 +6,27 @@ use std::sync::Arc;
 
 use argosy_base::codec::Reader;
 use argosy_base::{Direction, KeyRange, Outcome};
-use argosy_engine::{Condition, WriteBatch, WriteOptions};
+use argosy_engine::long::check_users;
+use argosy_engine::{Condition, Wanted, WriteBatch, WriteOptions};
 use argosy_wire::call::{Call, FailureKind, When};
 use argosy_wire::native::{
-    Flags, HEADER_BYTES, MapRegion, Op, Request, Status, keys_of, put_failure, split_pair,
+    Flags, HEADER_BYTES, MapRegion, Op, Request, Status, keys_of, put_failure, put_value,
+    split_pair,
 };
 
 use super::client::{Client, End};
 use super::front::{Front, Routes};
-use super::gather::Gather;
 use super::tally::Tally;
 use super::tasks::{Task, Tasks, Work};
+use super::whole::{check_ops, whole_only};
 use crate::meter;
-use crate::node::encode_response;
-use crate::service::{Begun, Paging, ReplySink, Request as Ask, Response, Service, ServiceError};
+use crate::node::{encode_response, write_of};
+use crate::service::{
+    Begun, KeyList, Paging, ReplySink, Request as Ask, Response, Service, ServiceError,
+};
 
-/// Bits of a token that name the element of a request of several parts.
-pub(super) const ELEMENT_BITS: u32 = 16;
 /// Bits of a token that name the place of a request among those of its client.
 pub(super) const PLACE_BITS: u32 = 16;
-
-/// Most keys that one worker reads for one request, so that several share a long one.
-const GETS_MAX: usize = 16;
 
 /// Most pairs of one page.
 const PAGE_PAIRS_MAX: u64 = 1 << 16;
@@ -56,6 +55,7 @@ pub(super) struct Desk {
     stalled: VecDeque<usize>,
     batch: WriteBatch,
     range: KeyRange,
+    keys: KeyList,
 }
 
 impl Desk {
@@ -76,6 +76,7 @@ impl Desk {
             stalled: VecDeque::new(),
             batch: WriteBatch::new(),
             range: KeyRange::all(),
+            keys: KeyList::default(),
         }
     }
 
@@ -94,7 +95,10 @@ impl Desk {
                 self.tally.count(request.op, meter::Outcome::Ok);
                 Ok(false)
             }
-            Op::MultiGet => self.multi_get(client, number, request, &payload),
+            Op::MultiGet if keys_of(&payload).is_ok_and(|keys| keys.is_empty()) => {
+                self.end(client, &request, End::of(Status::Values));
+                Ok(false)
+            }
             _ => self.single(client, number, request, &payload),
         };
         self.payload = payload;
@@ -121,17 +125,24 @@ impl Desk {
         payload: &[u8],
     ) -> Result<bool, Refused> {
         let routes = &self.front.routes;
-        let region = routes.region(request.region, request.epoch);
-        let region = region.ok_or(Refused::WrongServer)?;
+        let region = || {
+            let region = routes.region(request.region, request.epoch);
+            region.ok_or(Refused::WrongServer)
+        };
         let ask = match request.op {
             Op::Get => Ask::Get {
-                key: within(routes, region, payload)?,
+                key: within(routes, region()?, payload)?,
             },
-            Op::Scan => read_scan(region, &request, payload, &mut self.range)?,
-            _ => read_write((routes, region), &request, payload, &mut self.batch)?,
+            Op::Look => Ask::Expiry {
+                key: within(routes, region()?, payload)?,
+            },
+            Op::Write => read_call((routes, region()?), payload, &mut self.batch)?,
+            Op::MultiGet => read_keys(routes, &request, payload, &mut self.keys)?,
+            Op::Scan => read_scan(region()?, &request, payload, &mut self.range)?,
+            _ => read_write((routes, region()?), &request, payload, &mut self.batch)?,
         };
-        let place = client.keep(request, None);
-        let token = token(number, place, 0);
+        let place = client.keep(request);
+        let token = token(number, place);
         let timed = self.tally.wants().then(|| meter::Op::of(&ask));
         match begin(
             &*self.service,
@@ -155,56 +166,6 @@ impl Desk {
         }
         if let Some(op) = timed {
             self.tally.waits(token, op);
-        }
-        Ok(true)
-    }
-
-    fn multi_get(
-        &mut self,
-        client: &mut Client,
-        number: usize,
-        request: Request,
-        payload: &[u8],
-    ) -> Result<bool, Refused> {
-        let keys = keys_of(payload).map_err(|error| Refused::Invalid(error.to_string()))?;
-        if keys.is_empty() {
-            self.end(client, &request, End::of(Status::Values));
-            return Ok(false);
-        }
-        if !keys.iter().all(|key| self.front.routes.serves(key)) {
-            return Err(Refused::WrongServer);
-        }
-        let room = request.slot.bytes - HEADER_BYTES;
-        let place = client.keep(request, Some(Box::new(Gather::new(keys.len(), room))));
-        let mut missing = Vec::new();
-        for (element, key) in keys.iter().enumerate() {
-            let ask = Ask::Get { key };
-            let token = token(number, place, element);
-            let timed = self.tally.wants();
-            match begin(
-                &*self.service,
-                self.tasks.is_some(),
-                (ask, token),
-                &self.sink,
-            ) {
-                Begun::Answered(response) => {
-                    self.take_answer(client, place, element, response);
-                    if timed {
-                        self.tally.answered_at_once(meter::Op::Get);
-                    }
-                    continue;
-                }
-                Begun::Waits => {}
-                Begun::Blocks => missing.push((token, key.to_vec())),
-            }
-            if timed {
-                self.tally.waits(token, meter::Op::Get);
-            }
-        }
-        while !missing.is_empty() {
-            let behind = missing.split_off(missing.len().min(GETS_MAX));
-            self.hand_over(client, number, Work::Gets(missing));
-            missing = behind;
         }
         Ok(true)
     }
@@ -263,44 +224,21 @@ impl Desk {
             tasks.give_up(self.thread);
         }
         for task in std::mem::take(&mut client.stalled) {
-            for token in task.tokens() {
-                let (_, place, element) = parts_of(token);
-                self.tally.answered(token);
-                let error = ServiceError::Busy {
-                    what: "the client went before there was room".to_owned(),
-                    outcome: Outcome::NotApplied,
-                };
-                self.take_answer(client, place, element, Response::Failed(error));
-            }
+            let token = task.token();
+            let (_, place) = parts_of(token);
+            self.tally.answered(token);
+            let error = ServiceError::Busy {
+                what: "the client went before there was room".to_owned(),
+                outcome: Outcome::NotApplied,
+            };
+            self.take_answer(client, place, Response::Failed(error));
         }
     }
 
-    /// Takes the answer to part `element` of what waits at `place`.
-    pub(super) fn take_answer(
-        &mut self,
-        client: &mut Client,
-        place: usize,
-        element: usize,
-        response: Response,
-    ) {
-        let Some(gather) = &mut client.pending(place).gather else {
-            let request = client.take(place).request;
-            return self.answer(client, &request, response);
-        };
-        if !gather.take(element, response) {
-            return;
-        }
-        let pending = client.take(place);
-        let gather = pending.gather.expect("it was there a moment ago");
-        let mut out = Vec::new();
-        match gather.finish(&mut out) {
-            Some(failed) => self.answer(client, &pending.request, failed),
-            None => {
-                let end = End::of(Status::Values);
-                client.answer(&pending.request, end, self.map(), &[&out]);
-                self.tally.count(pending.request.op, meter::Outcome::Ok);
-            }
-        }
+    /// Takes the answer to what waits at `place`.
+    pub(super) fn take_answer(&mut self, client: &mut Client, place: usize, response: Response) {
+        let request = client.take(place);
+        self.answer(client, &request, response);
     }
 
     fn map(&self) -> u32 {
@@ -321,12 +259,26 @@ impl Desk {
     #[inline]
     fn answer(&mut self, client: &mut Client, request: &Request, response: Response) {
         let map = self.map();
+        let response = whole_only(response);
         match response {
             Response::Value(Some(value)) => {
                 client.answer(request, End::of(Status::Value), map, &[&value]);
                 self.tally.count(request.op, meter::Outcome::Ok);
             }
             Response::Value(None) => self.end(client, request, End::of(Status::Absent)),
+            Response::Values(values) => {
+                let out = put_values(&values, room_of(request));
+                client.answer(request, End::of(Status::Values), map, &[&out]);
+                self.tally.count(request.op, meter::Outcome::Ok);
+            }
+            Response::Written { .. } | Response::Expiry { .. }
+                if matches!(request.op, Op::Write | Op::Look) =>
+            {
+                let mut out = Vec::new();
+                encode_response(&response, &mut out);
+                client.answer(request, End::of(Status::Answer), map, &[&out]);
+                self.tally.count(request.op, meter::Outcome::Ok);
+            }
             Response::Written {
                 applied, existed, ..
             } => {
@@ -348,7 +300,10 @@ impl Desk {
                 client.answer(request, End::of(Status::Failed), map, &[&out]);
                 self.tally.count(request.op, meter::Outcome::from(&error));
             }
-            Response::Page { .. } | Response::Count(_) | Response::Expiry { .. } => {
+            Response::Page { .. }
+            | Response::Count(_)
+            | Response::Expiry { .. }
+            | Response::Snapshot(_) => {
                 let mut out = Vec::new();
                 encode_response(&response, &mut out);
                 client.answer(request, End::of(Status::Page), map, &[&out]);
@@ -358,21 +313,17 @@ impl Desk {
     }
 }
 
-/// What names a part of a request to the service.
-const fn token(number: usize, place: usize, element: usize) -> u64 {
-    (number as u64) << (PLACE_BITS + ELEMENT_BITS) | (place as u64) << ELEMENT_BITS | element as u64
+/// What names a request to the service.
+const fn token(number: usize, place: usize) -> u64 {
+    (number as u64) << PLACE_BITS | place as u64
 }
 
-/// The number of the client, the place and the element that [`token`] was made of.
-pub(super) fn parts_of(token: u64) -> (usize, usize, usize) {
-    let part = |shift: u32, bits: u32| {
-        let part = token >> shift & ((1 << bits) - 1);
-        usize::try_from(part).expect("a few bits")
-    };
+/// The number of the client and the place that [`token`] was made of.
+pub(super) fn parts_of(token: u64) -> (usize, usize) {
+    let part = |part: u64| usize::try_from(part).expect("a few bits");
     (
-        part(PLACE_BITS + ELEMENT_BITS, 32),
-        part(ELEMENT_BITS, PLACE_BITS),
-        part(0, ELEMENT_BITS),
+        part(token >> PLACE_BITS),
+        part(token & ((1 << PLACE_BITS) - 1)),
     )
 }
 
@@ -394,7 +345,19 @@ fn begin(
 /// What a worker has to be told to carry out `ask` of `client`.
 fn work_of(ask: &Ask<'_>, token: u64, client: &mut Client) -> Work {
     match *ask {
-        Ask::Get { key } => Work::Gets(vec![(token, key.to_vec())]),
+        Ask::Get { key } => Work::Get {
+            token,
+            key: key.to_vec(),
+        },
+        Ask::Expiry { key } => Work::Look {
+            token,
+            key: key.to_vec(),
+        },
+        Ask::GetMany { keys, wanted, .. } => Work::GetMany {
+            token,
+            keys: keys.clone(),
+            wanted,
+        },
         Ask::Scan { range, paging } => Work::Scan {
             token,
             range: range.clone(),
@@ -406,7 +369,9 @@ fn work_of(ask: &Ask<'_>, token: u64, client: &mut Client) -> Work {
             options,
             away: client.send_away(),
         },
-        Ask::Count | Ask::Expiry { .. } => unreachable!("the protocol has no request for it"),
+        Ask::Count | Ask::Snapshot { .. } => {
+            unreachable!("the protocol has no request for it")
+        }
     }
 }
 
@@ -418,6 +383,45 @@ fn within<'a>(routes: &Routes, region: &MapRegion, key: &'a [u8]) -> Result<&'a 
     } else {
         Err(Refused::WrongServer)
     }
+}
+
+/// Several keys, in `keys`.
+fn read_keys<'a>(
+    routes: &Routes,
+    request: &Request,
+    payload: &[u8],
+    keys: &'a mut KeyList,
+) -> Result<Ask<'a>, Refused> {
+    let named = keys_of(payload).map_err(|error| Refused::Invalid(error.to_string()))?;
+    let checked = named.iter().try_for_each(|key| check_users(key));
+    checked.map_err(|error| Refused::Invalid(error.to_string()))?;
+    if !named.iter().all(|key| routes.serves(key)) {
+        return Err(Refused::WrongServer);
+    }
+    keys.clear();
+    named.into_iter().for_each(|key| keys.push(key));
+    let wanted = Wanted::Values(room_of(request));
+    let at = None;
+    Ok(Ask::GetMany { keys, wanted, at })
+}
+
+/// Bytes for which the reply's slot has room.
+const fn room_of(request: &Request) -> usize {
+    request.slot.bytes - HEADER_BYTES
+}
+
+/// The first of `values`, as many as there is room for, and one in any case, as they travel.
+fn put_values(values: &[Option<Vec<u8>>], room: usize) -> Vec<u8> {
+    let mut out = Vec::new();
+    for value in values {
+        let before = out.len();
+        put_value(value.as_deref(), &mut out);
+        if out.len() > room && before > 0 {
+            out.truncate(before);
+            break;
+        }
+    }
+    out
 }
 
 /// A write, in `batch`.
@@ -480,6 +484,34 @@ fn read_write<'a>(
     })
 }
 
+/// A write on terms, in `batch`.
+fn read_call<'a>(
+    (routes, region): (&Routes, &MapRegion),
+    payload: &[u8],
+    batch: &'a mut WriteBatch,
+) -> Result<Ask<'a>, Refused> {
+    let call = Call::decode(&mut Reader::new("a write", payload));
+    let call = call.map_err(|error| Refused::Invalid(error.to_string()))?;
+    let Call::Write {
+        when,
+        previous,
+        change,
+        ops,
+        until,
+    } = call
+    else {
+        return Err(Refused::Invalid("a write that is none".to_owned()));
+    };
+    for (key, _) in &ops {
+        within(routes, region, key)?;
+    }
+    check_ops(&ops, &until).map_err(Refused::Invalid)?;
+    let write = write_of(when, (previous, change), (ops, until));
+    let (read, options) = write.map_err(|error| Refused::Invalid(error.what().to_owned()))?;
+    *batch = read;
+    Ok(Ask::Write { batch, options })
+}
+
 /// A page of a range, in `range`.
 fn read_scan<'a>(
     region: &MapRegion,
@@ -496,6 +528,7 @@ fn read_scan<'a>(
         pairs_max,
         bytes_max,
         keys_only,
+        at: 0,
     } = call
     else {
         return Err(Refused::Invalid("a scan that is none".to_owned()));
@@ -520,6 +553,7 @@ fn read_scan<'a>(
         pairs_max: usize::try_from(pairs_max.min(PAGE_PAIRS_MAX)).expect("bounded"),
         bytes_max: bytes_max.min(request.slot.bytes),
         keys_only,
+        at: None,
     };
     Ok(Ask::Scan { range, paging })
 }
@@ -530,5 +564,29 @@ fn words_of(error: &ServiceError) -> (FailureKind, Outcome, &str) {
         ServiceError::Unavailable { what, outcome } => (FailureKind::Unavailable, *outcome, what),
         ServiceError::Busy { what, outcome } => (FailureKind::Busy, *outcome, what),
         ServiceError::Storage { what, outcome } => (FailureKind::Storage, *outcome, what),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use argosy_wire::native::Values;
+
+    use super::*;
+
+    #[test]
+    fn as_many_values_are_sent_as_fit_and_one_in_any_case() {
+        let values = [Some(vec![1; 90]), None, Some(vec![3; 90])];
+        let told = |room| {
+            let out = put_values(&values, room);
+            let mut left = Values::of(&out);
+            let mut told = Vec::new();
+            while !left.is_over() {
+                told.push(left.next_value().unwrap().map(<[u8]>::to_vec));
+            }
+            told
+        };
+        assert_eq!(told(1000), values);
+        assert_eq!(told(180), values[..2]);
+        assert_eq!(told(10), values[..1]);
     }
 }

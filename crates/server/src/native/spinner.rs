@@ -168,11 +168,11 @@ impl Spinner {
 
     /// Delivers a late answer.
     pub fn answer(&mut self, token: u64, response: Response) {
-        let (number, place, element) = parts_of(token);
+        let (number, place) = parts_of(token);
         let client = self.clients[number].as_mut();
         let client = client.expect("a client is kept until its requests have been answered");
         self.desk.tally.answered(token);
-        self.desk.take_answer(client, place, element, response);
+        self.desk.take_answer(client, place, response);
         self.answered.push(number);
         self.forget_if_answered(number);
     }

@@ -12,7 +12,6 @@ use argosy_wire::native::{
 
 use super::*;
 use crate::native::client::Mapped;
-use crate::native::serve::ELEMENT_BITS;
 use crate::native::{Routes, Settings};
 use crate::resp::fake::Fake;
 
@@ -218,7 +217,7 @@ fn no_more_is_taken_than_may_be_in_flight_and_late_answers_find_their_slots() {
         previous: Vec::new(),
         changed: None,
     };
-    spinner.answer(2 << ELEMENT_BITS, written.clone());
+    spinner.answer(2, written.clone());
     assert_eq!(client.reply(2).unwrap().flags, Flags::APPLIED);
     assert_eq!(client.reply(0), None);
     assert!(!spinner.may_sleep());
@@ -227,7 +226,7 @@ fn no_more_is_taken_than_may_be_in_flight_and_late_answers_find_their_slots() {
     // It goes; its answers still come, and then its number is used again.
     spinner.leave(client.number);
     for place in [0, 1, 2, 3] {
-        spinner.answer(place << ELEMENT_BITS, written.clone());
+        spinner.answer(place, written.clone());
     }
     assert_eq!(join(&mut spinner).number, client.number);
 }

@@ -11,7 +11,7 @@ use argosy_wire::native::Op;
 use crate::meter::{Meter, Op as Call, Outcome, Sampler};
 
 /// What clients ask for, by name, in the order of [`Op`]; what asks for nothing is not among them.
-const COMMANDS: [&str; 8] = [
+const COMMANDS: [&str; 10] = [
     "ping",
     "map",
     "get",
@@ -20,6 +20,8 @@ const COMMANDS: [&str; 8] = [
     "multi-get",
     "batch",
     "scan",
+    "write",
+    "look",
 ];
 
 /// A meter for what native clients ask for.
@@ -122,7 +124,7 @@ mod tests {
             .durations()
             .map(|of| (of.cumulative[19], of.sum.as_micros()))
             .collect();
-        assert_eq!(sums, [(1, 30), (1, 50), (0, 0), (0, 0)]);
+        assert_eq!(sums, [(1, 30), (0, 0), (1, 50), (0, 0), (0, 0)]);
     }
 
     #[test]
@@ -132,6 +134,8 @@ mod tests {
             (Op::Get, "get"),
             (Op::MultiGet, "multi-get"),
             (Op::Scan, "scan"),
+            (Op::Write, "write"),
+            (Op::Look, "look"),
         ];
         for (op, name) in named {
             assert_eq!(COMMANDS[op as usize - 1], name);

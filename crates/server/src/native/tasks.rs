@@ -19,11 +19,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use argosy_base::KeyRange;
-use argosy_engine::{WriteBatch, WriteOptions};
+use argosy_engine::{Wanted, WriteBatch, WriteOptions};
 
 use super::client::Arrival;
 use crate::mailbox::Mailbox;
-use crate::service::{Paging, ReplySink, Request, Service};
+use crate::service::{KeyList, Paging, ReplySink, Request, Service};
 
 /// Bytes of tasks from which on no more are queued.
 const BYTES_MAX: usize = 1 << 20;
@@ -36,8 +36,19 @@ pub(super) type Away = Arc<AtomicBool>;
 /// What a worker is to ask of the service.
 #[derive(Debug)]
 pub(super) enum Work {
-    /// What keys are bound to, each with its token.
-    Gets(Vec<(u64, Vec<u8>)>),
+    Get {
+        token: u64,
+        key: Vec<u8>,
+    },
+    Look {
+        token: u64,
+        key: Vec<u8>,
+    },
+    GetMany {
+        token: u64,
+        keys: KeyList,
+        wanted: Wanted,
+    },
     Scan {
         token: u64,
         range: KeyRange,
@@ -61,7 +72,8 @@ impl Task {
     fn bytes(&self) -> usize {
         TASK_BYTES
             + match &self.work {
-                Work::Gets(gets) => gets.iter().map(|(_, key)| key.len() + TASK_BYTES).sum(),
+                Work::Get { key, .. } | Work::Look { key, .. } => key.len(),
+                Work::GetMany { keys, .. } => keys.bytes(),
                 Work::Scan { range, .. } => {
                     range.from.len() + range.to.as_ref().map_or(0, Vec::len)
                 }
@@ -69,11 +81,14 @@ impl Task {
             }
     }
 
-    /// The tokens of what is answered.
-    pub(super) fn tokens(&self) -> Vec<u64> {
+    /// The token of what is answered.
+    pub(super) const fn token(&self) -> u64 {
         match &self.work {
-            Work::Gets(gets) => gets.iter().map(|(token, _)| *token).collect(),
-            Work::Scan { token, .. } | Work::Write { token, .. } => vec![*token],
+            Work::Get { token, .. }
+            | Work::Look { token, .. }
+            | Work::GetMany { token, .. }
+            | Work::Scan { token, .. }
+            | Work::Write { token, .. } => *token,
         }
     }
 
@@ -86,9 +101,17 @@ impl Task {
             }
         };
         match self.work {
-            Work::Gets(gets) => gets
-                .iter()
-                .for_each(|(token, key)| ask(Request::Get { key }, *token)),
+            Work::Get { token, key } => ask(Request::Get { key: &key }, token),
+            Work::Look { token, key } => ask(Request::Expiry { key: &key }, token),
+            Work::GetMany {
+                token,
+                keys,
+                wanted,
+            } => {
+                let keys = &keys;
+                let at = None;
+                ask(Request::GetMany { keys, wanted, at }, token);
+            }
             Work::Scan {
                 token,
                 range,
@@ -308,7 +331,10 @@ mod tests {
     /// A task with a key of so many bytes.
     fn task(bytes: usize) -> Task {
         Task {
-            work: Work::Gets(vec![(0, vec![b'k'; bytes])]),
+            work: Work::Get {
+                token: 0,
+                key: vec![b'k'; bytes],
+            },
             sink: Arc::new(Nowhere),
         }
     }

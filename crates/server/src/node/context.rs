@@ -52,11 +52,12 @@ impl<'a> Context<'a> {
         self.node.settings.engine.window_slots
     }
 
-    /// Leaves and values in memory, of all regions.
+    /// By which pairs expire.
     pub(crate) fn clock(&self) -> Arc<dyn Clock> {
         Arc::clone(&self.node.world.clock)
     }
 
+    /// Leaves and values in memory, of all regions.
     pub(crate) fn cache(&self) -> Arc<NodeCache> {
         Arc::clone(&self.node.cache)
     }

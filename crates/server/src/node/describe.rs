@@ -24,6 +24,7 @@ impl Node {
             (info::SECTION, self.describe_server()),
             (info::SECTION_REGIONS, regions),
             (info::SECTION_MEMORY, self.describe_memory()),
+            self.describe_snapshots(),
         ];
         sections.extend(self.native.get().map(|front| front.describe()));
         sections
@@ -69,6 +70,10 @@ impl Node {
             (info::BACKGROUND_PENDING, self.background_pending() as u64),
             (info::LEVELS, u64::from(levels)),
             (info::SPACE_BYTES, space),
+            (
+                info::DEVICE_FAILED,
+                u64::from(self.world.store.failure().is_some()),
+            ),
         ];
         let activities = self.world.ledger.micros();
         activities

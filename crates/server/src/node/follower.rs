@@ -420,6 +420,10 @@ impl Follower {
         if self.failed.is_some() {
             return false;
         }
+        if let Some(error) = context.node.world.store.failure() {
+            self.fail(&error);
+            return true;
+        }
         self.start_fetches(context);
         self.try_postponed(context);
         self.forget_arrivals(context.node.now());

@@ -2,15 +2,20 @@
 //! awaited.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use argosy_base::{Instant, KeyRange, Lsn, Moment, Outcome, ServerId};
 use argosy_engine::{
-    BatchError, Change, Changed, Condition, Expiry, Op, Refusal, WriteBatch, WriteOptions,
+    BatchError, Change, Changed, Condition, Expiry, Guard, Op, Refusal, Wanted, WriteBatch,
+    WriteOptions,
 };
-use argosy_wire::call::{Answer, Call, FailureKind, Told, Until, When};
+use argosy_wire::call::{
+    Answer, Call, Change as CallChange, ERASE, FailureKind, GUARD, Leasing, Op as CallOp, Told,
+    Until, When,
+};
 
 use super::waiting::ReplyTo;
-use crate::service::{Paging, Request, Response, ServiceError};
+use crate::service::{KeyList, Lease, Paging, Request, Response, ServiceError, SnapshotId};
 
 /// Calls under way to other servers, at most.
 const CALLS_MAX: usize = 1 << 16;
@@ -102,6 +107,26 @@ pub(crate) fn encode_request(request: &Request<'_>, out: &mut Vec<u8>) {
     let call = match *request {
         Request::Get { key } => Call::Get { key },
         Request::Expiry { key } => Call::Expiry { key },
+        Request::Snapshot { id, lease } => {
+            let (what, span) = match lease {
+                Lease::Open(span) => (Leasing::Open, span),
+                Lease::Renew(span) => (Leasing::Renew, span),
+                Lease::Close => (Leasing::Close, Duration::ZERO),
+            };
+            Call::Snapshot {
+                what,
+                id: number_of(id),
+                millis: u64::try_from(span.as_millis()).unwrap_or(u64::MAX),
+            }
+        }
+        Request::GetMany { keys, wanted, at } => Call::GetMany {
+            at: number_of(at),
+            keys: keys.iter().collect(),
+            bytes_max: match wanted {
+                Wanted::Values(bytes_max) => Some(bytes_max as u64),
+                Wanted::Presence => None,
+            },
+        },
         Request::Write { batch, options } => Call::Write {
             when: match options.condition {
                 Condition::Always => When::Always,
@@ -117,10 +142,16 @@ pub(crate) fn encode_request(request: &Request<'_>, out: &mut Vec<u8>) {
                 .map(|op| match op {
                     Op::Put { key, value, .. } => (key, Some(value)),
                     Op::Delete { key } => (key, None),
+                    Op::DeleteRange { from, to } => (from, Some(to.unwrap_or_default())),
                 })
+                .chain(guard_of(batch).map(|key| (key, None)))
                 .collect(),
-            until: match batch.expires() {
-                true => batch.ops().map(|op| until_of(&op)).collect(),
+            until: match batch.expires() || batch.ranges_len() > 0 || guard_of(batch).is_some() {
+                true => batch
+                    .ops()
+                    .map(|op| until_of(&op))
+                    .chain(guard_of(batch).map(|_| GUARD))
+                    .collect(),
                 false => Vec::new(),
             },
         },
@@ -131,16 +162,29 @@ pub(crate) fn encode_request(request: &Request<'_>, out: &mut Vec<u8>) {
             pairs_max: paging.pairs_max as u64,
             bytes_max: paging.bytes_max as u64,
             keys_only: paging.keys_only,
+            at: number_of(paging.at),
         },
         Request::Count => Call::Count,
     };
     call.encode(out);
 }
 
+/// A snapshot as it travels: 0 is none.
+fn number_of(id: Option<SnapshotId>) -> u64 {
+    id.map_or(0, |id| id.0)
+}
+
+/// The same, after the travel.
+fn snapshot_of(number: u64) -> Option<SnapshotId> {
+    (number != 0).then_some(SnapshotId(number))
+}
+
 /// A forwarded request, taken apart: what its [`Request`] borrows.
 pub(crate) enum Forwarded<'a> {
     Get(&'a [u8]),
     Expiry(&'a [u8]),
+    GetMany(KeyList, Wanted, Option<SnapshotId>),
+    Snapshot(Option<SnapshotId>, Lease),
     Write(WriteBatch, WriteOptions),
     Scan(KeyRange, Paging),
     Count,
@@ -152,6 +196,24 @@ impl<'a> Forwarded<'a> {
         Ok(match call {
             Call::Get { key } => Self::Get(key),
             Call::Expiry { key } => Self::Expiry(key),
+            Call::Snapshot { what, id, millis } => {
+                let span = Duration::from_millis(millis).min(Lease::LONGEST);
+                let lease = match what {
+                    Leasing::Open => Lease::Open(span),
+                    Leasing::Renew => Lease::Renew(span),
+                    Leasing::Close => Lease::Close,
+                };
+                Self::Snapshot(snapshot_of(id), lease)
+            }
+            Call::GetMany {
+                keys,
+                bytes_max,
+                at,
+            } => {
+                let bytes_max = bytes_max.map(|max| usize::try_from(max).unwrap_or(usize::MAX));
+                let wanted = bytes_max.map_or(Wanted::Presence, Wanted::Values);
+                Self::GetMany(KeyList::of(keys), wanted, snapshot_of(at))
+            }
             Call::Write {
                 when,
                 previous,
@@ -159,38 +221,8 @@ impl<'a> Forwarded<'a> {
                 ops,
                 until,
             } => {
-                let mut batch = WriteBatch::new();
-                let invalid = |error: BatchError| ServiceError::Invalid(error.to_string());
-                for (at, (key, value)) in ops.into_iter().enumerate() {
-                    let expiry = expiry_of(until.get(at).copied().unwrap_or_default());
-                    match (value, change) {
-                        (Some(value), None) => batch.put_until(key, value, expiry),
-                        (Some(value), Some(change)) => {
-                            let unknown = || ServiceError::Invalid("an unknown change".into());
-                            let change = Change::from_parts(change).ok_or_else(unknown)?;
-                            batch.change(key, change, value)
-                        }
-                        (None, _) => batch.delete(key),
-                    }
-                    .map_err(invalid)?;
-                }
-                let condition = match when {
-                    When::Always => Condition::Always,
-                    When::Absent => Condition::Absent,
-                    When::Present => Condition::Present,
-                    When::Equals(expected) => {
-                        batch.expect(expected).map_err(invalid)?;
-                        Condition::Equals
-                    }
-                    When::Version(version) => Condition::Version(Lsn(version)),
-                };
-                Self::Write(
-                    batch,
-                    WriteOptions {
-                        condition,
-                        return_previous: previous,
-                    },
-                )
+                let (batch, options) = write_of(when, (previous, change), (ops, until))?;
+                Self::Write(batch, options)
             }
             Call::Scan {
                 from,
@@ -199,6 +231,7 @@ impl<'a> Forwarded<'a> {
                 pairs_max,
                 bytes_max,
                 keys_only,
+                at,
             } => Self::Scan(
                 KeyRange::new(from, to.map(<[u8]>::to_vec)),
                 Paging {
@@ -206,6 +239,7 @@ impl<'a> Forwarded<'a> {
                     pairs_max: usize::try_from(pairs_max).unwrap_or(usize::MAX),
                     bytes_max: usize::try_from(bytes_max).unwrap_or(usize::MAX),
                     keys_only,
+                    at: snapshot_of(at),
                 },
             ),
             Call::Count => Self::Count,
@@ -216,6 +250,15 @@ impl<'a> Forwarded<'a> {
         match self {
             Self::Get(key) => Request::Get { key },
             Self::Expiry(key) => Request::Expiry { key },
+            Self::GetMany(keys, wanted, at) => Request::GetMany {
+                keys,
+                wanted: *wanted,
+                at: *at,
+            },
+            Self::Snapshot(id, lease) => Request::Snapshot {
+                id: *id,
+                lease: *lease,
+            },
             Self::Write(batch, options) => Request::Write {
                 batch,
                 options: *options,
@@ -227,6 +270,62 @@ impl<'a> Forwarded<'a> {
             Self::Count => Request::Count,
         }
     }
+}
+
+/// The key that has to be bound for a batch to be written. Other guards are of batches that stay on their
+/// server.
+fn guard_of(batch: &WriteBatch) -> Option<&[u8]> {
+    match batch.guarded()? {
+        (key, Guard::Present) => Some(key),
+        (_, Guard::Unwritten(_)) => None,
+    }
+}
+
+/// The write that a call describes.
+pub(crate) fn write_of(
+    when: When<'_>,
+    (previous, change): (bool, Option<CallChange>),
+    (ops, until): (Vec<CallOp<'_>>, Vec<Until>),
+) -> Result<(WriteBatch, WriteOptions), ServiceError> {
+    let mut batch = WriteBatch::new();
+    let invalid = |error: BatchError| ServiceError::Invalid(error.to_string());
+    for (at, (key, value)) in ops.into_iter().enumerate() {
+        let until = until.get(at).copied().unwrap_or_default();
+        let expiry = expiry_of(until);
+        match (value, change) {
+            (None, None) if until == GUARD => {
+                batch.guard(key, Guard::Present);
+                Ok(())
+            }
+            (Some(to), None) if until == ERASE => {
+                let to = (!to.is_empty()).then(|| to.to_vec());
+                batch.delete_range_any(&KeyRange::new(key, to))
+            }
+            (Some(value), None) => batch.put_any(key, value, expiry),
+            (Some(value), Some(change)) => {
+                let unknown = || ServiceError::Invalid("an unknown change".into());
+                let change = Change::from_parts(change).ok_or_else(unknown)?;
+                batch.change(key, change, value)
+            }
+            (None, _) => batch.delete_any(key),
+        }
+        .map_err(invalid)?;
+    }
+    let condition = match when {
+        When::Always => Condition::Always,
+        When::Absent => Condition::Absent,
+        When::Present => Condition::Present,
+        When::Equals(expected) => {
+            batch.expect(expected).map_err(invalid)?;
+            Condition::Equals
+        }
+        When::Version(version) => Condition::Version(Lsn(version)),
+    };
+    let options = WriteOptions {
+        condition,
+        return_previous: previous,
+    };
+    Ok((batch, options))
 }
 
 /// The response as it travels.
@@ -253,8 +352,10 @@ pub(crate) fn encode_response(response: &Response, out: &mut Vec<u8>) {
             next: next.as_deref(),
         },
         Response::Count(count) => Answer::Count(*count),
-        Response::Expiry { bound, at, now } => Answer::Expiry {
-            bound: *bound,
+        Response::Snapshot(id) => Answer::Snapshot(id.map(|id| id.0)),
+        Response::Values(values) => Answer::Values(values.iter().map(Option::as_deref).collect()),
+        Response::Expiry { len, at, now } => Answer::Expiry {
+            len: *len,
             at: at.map(|at| at.0),
             now: now.0,
         },
@@ -289,8 +390,10 @@ pub(crate) fn encode_response(response: &Response, out: &mut Vec<u8>) {
 
 /// When an operation expires, as it travels. DO NOT CHANGE THE VALUES.
 fn until_of(op: &Op<'_>) -> Until {
-    let Op::Put { expiry, .. } = op else {
-        return (0, 0);
+    let expiry = match op {
+        Op::Put { expiry, .. } => expiry,
+        Op::Delete { .. } => return (0, 0),
+        Op::DeleteRange { .. } => return ERASE,
     };
     match expiry {
         Expiry::Never => (0, 0),
@@ -355,8 +458,10 @@ pub(crate) fn decode_response(answer: Answer<'_>) -> Response {
             next: own(next),
         },
         Answer::Count(count) => Response::Count(count),
-        Answer::Expiry { bound, at, now } => Response::Expiry {
-            bound,
+        Answer::Snapshot(id) => Response::Snapshot(id.map(SnapshotId)),
+        Answer::Values(values) => Response::Values(values.into_iter().map(own).collect()),
+        Answer::Expiry { len, at, now } => Response::Expiry {
+            len,
             at: at.map(Moment),
             now: Moment(now),
         },

@@ -24,22 +24,28 @@ mod fetching;
 mod follower;
 mod forward;
 mod gather;
+mod homes;
 mod inbox;
 mod inspect;
 mod keys;
 mod link;
+mod many;
 mod memory;
 mod now;
 mod outbox;
+mod page;
 mod primary;
 mod refuse;
 mod region;
 mod report;
 mod room;
+mod scrubbing;
 mod sending;
 mod serve;
 mod shipper;
+mod snapshots;
 mod steps;
+mod sweeping;
 mod waiting;
 mod windows;
 
@@ -52,12 +58,14 @@ use std::time::Duration;
 use argosy_base::{Clock, Instant, RegionId, ServerId};
 use argosy_coordinator::{ClusterMap, Replication};
 use argosy_device::{DeviceError, Store, Waker, WindowStore};
+use argosy_engine::long::SweepPace;
 use argosy_fabric::Fabric;
 use argosy_lsm::cache::NodeCache;
 use argosy_lsm::replica::ReplicaError;
+use argosy_lsm::scrub::Pace as ScrubPace;
 use argosy_lsm::storage::StorageError;
 
-pub(crate) use forward::encode_response;
+pub(crate) use forward::{encode_response, write_of};
 pub use inspect::{CopyState, NodeCounts};
 pub use link::{FETCH_SLOTS, LinkSettings, SHIP_SLOTS};
 pub use memory::MemoryParts;
@@ -87,6 +95,10 @@ pub struct NodeSettings {
     pub memory: MemoryParts,
     /// How long a request may wait for a member, for room or for another server.
     pub deadline: Duration,
+    /// How often, and how fast, everything that is stored is read and checked.
+    pub scrub: ScrubPace,
+    /// How parts of long values are looked for that no head names.
+    pub sweep: SweepPace,
     /// Planted mistakes, for the simulator.
     pub mutants: argosy_replication::Mutants,
 }
@@ -134,6 +146,7 @@ pub struct Node {
     counters: Counters,
     /// Taken alone, behind all other locks.
     rooms: Mutex<Rooms>,
+    snapshot_numbers: snapshots::SnapshotNumbers,
     /// The front end of native clients, to tell of it.
     native: OnceLock<Arc<native::Front>>,
 }
@@ -195,6 +208,7 @@ impl Node {
             .collect();
         let builds = map.replication() == Replication::BuildIndex;
         let answers = Arc::new(Allowance::new(settings.memory.answers));
+        let scrub = scrubbing::pace_of_each(settings.scrub, &map, id);
         let mut regions = BTreeMap::new();
         for old in [true, false] {
             let mine = map
@@ -204,7 +218,7 @@ impl Node {
             for region in mine.filter(|region| known.contains(&region.id) == old) {
                 let driver = open_driver(id, region, builds, &settings, &world)?;
                 let place = world.ledger.place_of(region.id);
-                let region = Region::new(region, driver, place, &answers);
+                let region = Region::new(region, driver, (place, scrub, settings.sweep), &answers);
                 regions.insert(region.id, Arc::new(region));
             }
             if old {
@@ -232,6 +246,7 @@ impl Node {
             cache,
             counters: Counters::default(),
             rooms: Mutex::default(),
+            snapshot_numbers: snapshots::SnapshotNumbers::default(),
             native: OnceLock::new(),
         }))
     }

@@ -3,8 +3,10 @@
 
 use std::sync::Arc;
 
+use argosy_base::Lsn;
 use argosy_engine::batch::check_key;
-use argosy_engine::{Engine, Found, Op, WriteBatch, WriteOptions};
+use argosy_engine::long::check_users;
+use argosy_engine::{Engine, EngineError, Found, Op, Outline, WriteBatch, WriteOptions};
 use argosy_lsm::Lsm;
 
 use super::Node;
@@ -27,8 +29,43 @@ pub(super) enum Reach {
 pub(crate) enum Tell {
     /// Its value.
     Value,
-    /// When that expires.
+    /// When that expires, and its length.
     Expiry,
+}
+
+impl Tell {
+    /// What is to be told of `key`, and from which LSN on.
+    pub(super) fn of(self, engine: &Lsm, key: &[u8]) -> Result<(Lsn, Response), EngineError> {
+        Ok(match self {
+            Self::Value => value_of(engine.get(key)?),
+            Self::Expiry => outline_of(engine, engine.outline(key)?),
+        })
+    }
+
+    /// The same, where it is in memory.
+    fn in_memory(self, engine: &Lsm, key: &[u8]) -> Result<Option<(Lsn, Response)>, EngineError> {
+        Ok(match self {
+            Self::Value => engine.get_in_memory(key)?.map(value_of),
+            Self::Expiry => {
+                let found = engine.outline_in_memory(key)?;
+                found.map(|outline| outline_of(engine, outline))
+            }
+        })
+    }
+}
+
+fn value_of(found: Found) -> (Lsn, Response) {
+    (found.lsn, Response::Value(found.value))
+}
+
+fn outline_of(engine: &Lsm, outline: Outline) -> (Lsn, Response) {
+    let Outline { len, lsn, expiry } = outline;
+    let response = Response::Expiry {
+        len: len.map(|len| len as u64),
+        at: expiry,
+        now: engine.time(),
+    };
+    (lsn, response)
 }
 
 impl Node {
@@ -41,7 +78,7 @@ impl Node {
     ) -> Begun {
         match request {
             Request::Get { key } | Request::Expiry { key } => {
-                if let Err(error) = check_key(key) {
+                if let Err(error) = check_key(key).and_then(|()| check_users(key)) {
                     let error = ServiceError::Invalid(error.to_string());
                     return Begun::Answered(Response::Failed(error));
                 }
@@ -56,6 +93,12 @@ impl Node {
                     None => self.call(request, sink, token).into(),
                 }
             }
+            Request::GetMany {
+                keys,
+                wanted,
+                at: None,
+            } => self.get_many_now((keys, wanted), sink, token),
+            Request::GetMany { .. } => Begun::Blocks,
             Request::Write { batch, options } => {
                 if let Some(region) = self.one_region_here(batch) {
                     return self.write_now(region, (batch, options), ReplyTo::new(sink, token));
@@ -73,23 +116,21 @@ impl Node {
             Request::Scan { range, paging } if !range.is_empty() && paging.pairs_max > 0 => {
                 Begun::Blocks
             }
-            Request::Scan { .. } | Request::Count => self.call(request, sink, token).into(),
+            Request::Scan { .. } | Request::Count | Request::Snapshot { .. } => {
+                self.call(request, sink, token).into()
+            }
         }
     }
 
     /// The region in place `index` of the map, if this server is its primary.
-    fn served_here(&self, index: usize) -> Option<&Arc<Region>> {
+    pub(super) fn served_here(&self, index: usize) -> Option<&Arc<Region>> {
         let region = &self.map.regions()[index];
         (region.primary == self.id).then(|| self.region(region.id).expect("a primary is a member"))
     }
 
     /// The region of all keys of `batch`, if it is one and this server's.
     fn one_region_here(&self, batch: &WriteBatch) -> Option<&Arc<Region>> {
-        let home = self.map.index_of(batch.ops().next()?.key());
-        let together = batch.len() == 1
-            || self.map.regions().len() == 1
-            || batch.ops().all(|op| self.map.index_of(op.key()) == home);
-        together.then(|| self.served_here(home))?
+        self.served_here(self.home_of(batch)?)
     }
 
     fn get_now(&self, region: &Region, (key, tell): (&[u8], Tell), reply: ReplyTo) -> Begun {
@@ -101,8 +142,8 @@ impl Node {
         if let Some(waits) = self.behind_writes(region, (key, tell), &reply) {
             return waits.into();
         }
-        match engine.get_in_memory(key) {
-            Ok(Some(found)) => self.found(region, engine, (found, tell), reply).into(),
+        match tell.in_memory(engine, key) {
+            Ok(Some(found)) => self.found(region, engine, found, reply).into(),
             Ok(None) => Begun::Blocks,
             Err(error) => Begun::Answered(failed(&error)),
         }
@@ -149,20 +190,9 @@ impl Node {
         &self,
         region: &Region,
         engine: &Arc<Lsm>,
-        (found, tell): (Found, Tell),
+        (lsn, response): (Lsn, Response),
         reply: ReplyTo,
     ) -> Option<Response> {
-        let Found {
-            value, lsn, expiry, ..
-        } = found;
-        let response = match tell {
-            Tell::Value => Response::Value(value),
-            Tell::Expiry => Response::Expiry {
-                bound: value.is_some(),
-                at: expiry,
-                now: engine.time(),
-            },
-        };
         if lsn <= engine.committed_lsn() {
             return Some(response);
         }

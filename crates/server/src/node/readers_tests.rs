@@ -39,7 +39,7 @@ impl Clock for StoppedClock {
 }
 
 /// A device whose reads wait while the gate is shut.
-struct Gate {
+pub(super) struct Gate {
     inner: MemoryDevice,
     /// Whether it is shut, and whether a read waits.
     state: Mutex<(bool, bool)>,
@@ -47,7 +47,7 @@ struct Gate {
 }
 
 impl Gate {
-    fn new() -> Arc<Self> {
+    pub(super) fn new() -> Arc<Self> {
         let inner = MemoryDevice::eager(64 * SEGMENT_SIZE as u64, 1);
         Store::format(&inner, &FormatOptions::default()).expect("it is new");
         Arc::new(Self {
@@ -106,7 +106,7 @@ impl Device for Gate {
 }
 
 /// A server with one region, of which it is the only member.
-fn alone(device: &Arc<Gate>) -> (Arc<Node>, Arc<Region>) {
+pub(super) fn alone(device: &Arc<Gate>) -> (Arc<Node>, Arc<Region>) {
     let map = ClusterMap::new(
         ClusterId(1),
         Replication::None,
@@ -124,10 +124,13 @@ fn alone(device: &Arc<Gate>) -> (Arc<Node>, Arc<Region>) {
         }],
     );
     let settings = NodeSettings {
+        scrub: Default::default(),
+        sweep: Default::default(),
         engine: argosy_lsm::Settings {
             l0_bytes: 64 << 10,
             memtables_max: 2,
-            cache_bytes: 64 << 10,
+            // What was written is read from the device.
+            cache_bytes: 0,
             ..Default::default()
         },
         link: LinkSettings {

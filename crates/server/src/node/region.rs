@@ -2,15 +2,18 @@
 //! waits for it.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use argosy_base::{Epoch, KeyRange, Lsn, RegionId, ServerId};
+use argosy_engine::long::{SweepPace, Sweeper};
 use argosy_engine::{Engine, EngineError};
 use argosy_lsm::Lsm;
+use argosy_lsm::scrub::{Pace as ScrubPace, Scrubber};
 
 use super::follower::Follower;
 use super::primary::PrimaryDriver;
+use super::snapshots::Snapshots;
 use super::waiting::{Allowance, ReplyTo, Waiting};
 use crate::activity::Place;
 use crate::service::Response;
@@ -51,20 +54,26 @@ pub(crate) struct Region {
     /// Why there is no engine, as the driver has said last: whoever asks does not wait for its step.
     closed: ArcSwap<Closed>,
     waiting: Mutex<Waiting>,
+    /// Those that clients keep open.
+    pub(crate) snapshots: Snapshots,
     /// Something was appended that has not been shipped.
     dirty: AtomicBool,
-    /// The engine met an error that it cannot survive, and that was told.
-    broken: AtomicBool,
+    /// The error that the engine met and cannot survive, once that was told.
+    broken: OnceLock<String>,
+    scrubber: Mutex<Scrubber>,
+    /// Of parts of long values.
+    sweeper: Mutex<Sweeper>,
     /// When the region was first seen to be full since it was not, in nanoseconds; 0: it is not.
     pub(super) full_since: AtomicU64,
 }
 
 impl Region {
-    /// What its answers hold while they wait is taken from `allowance`.
+    /// What its answers hold while they wait is taken from `allowance`. Its work is charged to a place, and it
+    /// is scrubbed at a pace.
     pub(crate) fn new(
         map: &argosy_coordinator::Region,
         driver: Driver,
-        place: Place,
+        (place, scrub, sweep): (Place, ScrubPace, SweepPace),
         allowance: &Arc<Allowance>,
     ) -> Self {
         let closed = match &driver {
@@ -83,8 +92,11 @@ impl Region {
             driver: Mutex::new(driver),
             closed: ArcSwap::from_pointee(closed),
             waiting: Mutex::new(Waiting::new(Arc::clone(allowance))),
+            snapshots: Snapshots::default(),
             dirty: AtomicBool::new(false),
-            broken: AtomicBool::new(false),
+            broken: OnceLock::new(),
+            scrubber: Mutex::new(Scrubber::new(scrub)),
+            sweeper: Mutex::new(Sweeper::new(sweep)),
             full_since: AtomicU64::new(0),
         }
     }
@@ -92,6 +104,16 @@ impl Region {
     /// The driver. Taken before [`waiting`](Self::waiting) where both are needed.
     pub(crate) fn driver(&self) -> MutexGuard<'_, Driver> {
         self.driver.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What reads this copy now and then. Taken with no other lock held but the driver's.
+    pub(crate) fn scrubber(&self) -> MutexGuard<'_, Scrubber> {
+        self.scrubber.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What removes parts of long values. Taken with no other lock held but the driver's.
+    pub(crate) fn sweeper(&self) -> MutexGuard<'_, Sweeper> {
+        self.sweeper.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn waiting(&self) -> MutexGuard<'_, Waiting> {
@@ -137,14 +159,14 @@ impl Region {
 
     /// The engine takes no more writes because of `error`; told once.
     pub(crate) fn failed(&self, error: &EngineError) {
-        if !self.broken.swap(true, Ordering::Relaxed) {
+        if self.broken.set(error.to_string()).is_ok() {
             tracing::error!(region = self.id.0, %error, "the engine takes no more writes");
         }
     }
 
-    /// Whether it has failed in that way.
-    pub(crate) fn has_failed(&self) -> bool {
-        self.broken.load(Ordering::Relaxed)
+    /// The error with which it has failed in that way.
+    pub(crate) fn failure(&self) -> Option<&str> {
+        self.broken.get().map(String::as_str)
     }
 
     /// Sends the answers that were waiting for what is now committed.

@@ -12,13 +12,14 @@ use super::Node;
 use super::context::Context;
 use super::primary::PrimaryDriver;
 use super::region::{Driver, Region, engine_of};
+use super::snapshots::kept_bytes;
 use crate::activity::{Activity, Place};
 use crate::report::gather::{CLIENTS, REASONS, reason_name};
 use crate::report::status::{
     BackupStatus, CacheKind, CacheStatus, ClusterStatus, DeviceStatus, EngineStatus, KeyStatus,
     LevelStatus, LinkStatus, LogStatus, MemoryPart, MemoryStatus, PeerStatus, ProcessStatus,
-    RegionStatus, ReplicationStatus, SCHEMA, SentStatus, ServerStatus, StallStatus, Status,
-    WorkStatus,
+    RegionStatus, ReplicationStatus, SCHEMA, SentStatus, ServerStatus, SnapshotStatus, StallStatus,
+    Status, WorkStatus,
 };
 use crate::service::Service;
 
@@ -48,11 +49,13 @@ impl Node {
             work: self.work_status(&regions),
             memory: self.memory_status(),
             device: self.device_status(),
+            scrub: self.scrub_status(),
             links: self.link_status(),
             doors: Vec::new(),
             native: None,
             regions,
             replication: self.replication_status(),
+            snapshots: self.snapshot_status(),
         }
     }
 
@@ -148,6 +151,7 @@ impl Node {
             free_bytes: bytes(room.free),
             reserve_bytes: bytes(room.reserve),
             full: room.is_full(),
+            failed: store.failure().is_some(),
             read_bytes_total: counters.read_bytes,
             write_bytes_total: counters.write_bytes,
             syncs_total: counters.syncs,
@@ -183,6 +187,16 @@ impl Node {
             }
         };
         self.links.keys().copied().map(status).collect()
+    }
+
+    fn snapshot_status(&self) -> SnapshotStatus {
+        let counts = self.snapshot_counts();
+        SnapshotStatus {
+            open: counts.open,
+            oldest_seconds: counts.oldest.as_secs_f64(),
+            device_bytes: kept_bytes(counts.kept),
+            memory_bytes: counts.kept.memtable_bytes as u64,
+        }
     }
 
     fn replication_status(&self) -> ReplicationStatus {
@@ -266,13 +280,13 @@ pub(super) fn primary_state(
 ) -> (&'static str, Option<String>) {
     let lacks = driver.lacks(context);
     let state = match &lacks {
-        _ if driver.failed().is_some() || region.has_failed() => "failed",
+        _ if driver.failed().is_some() || region.failure().is_some() => "failed",
         None => "serving",
         Some(_) if driver.is_serving() => "degraded",
         Some(_) => "opening",
     };
-    let closed = || "its engine takes no more writes after an error; the log has it".to_owned();
-    let why = lacks.or_else(|| region.has_failed().then(closed));
+    let closed = |error| format!("its engine takes no more writes: {error}");
+    let why = lacks.or_else(|| region.failure().map(closed));
     (state, why)
 }
 
@@ -379,6 +393,7 @@ fn engine_status(stats: &Stats, durable: Lsn, region: &Region) -> EngineStatus {
         edits_total: stats.edits,
         filter_spared_total: stats.filter_spared,
         filter_misled_total: stats.filter_misled,
+        filter_bytes: stats.filter_bytes,
         answers_waiting: answers,
         writes_waiting: writes,
         writes_wait_for: busy.filter(|_| writes > 0).map(reason_name),

@@ -155,5 +155,5 @@ impl Node {
 
 /// Whether `batch` writes nothing but deletes.
 pub(super) fn only_deletes(batch: &WriteBatch) -> bool {
-    batch.ops().all(|op| matches!(op, Op::Delete { .. }))
+    batch.ops().all(|op| !matches!(op, Op::Put { .. }))
 }

@@ -5,9 +5,9 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use argosy_base::limits::{BATCH_BYTES_MAX, KEY_BYTES_MAX};
-use argosy_base::range::successor;
-use argosy_base::{Direction, KeyRange, Outcome};
+use argosy_base::{KeyRange, Outcome};
 use argosy_engine::batch::check_key;
+use argosy_engine::long::{self, check_users};
 use argosy_engine::{
     BusyReason, Condition, Engine, EngineError, Op, Snapshot, WriteBatch, WriteOptions, Written,
 };
@@ -20,7 +20,9 @@ use super::context::Context;
 use super::forward::encode_request;
 use super::gather::{CountParts, ScanParts, WriteParts};
 use super::link::SendError;
+use super::many::look_up;
 use super::now::{Reach, Tell};
+use super::page::{page, rest_of};
 use super::refuse::{failed, overloaded, too_many_answers};
 use super::region::{Driver, Region, send_all};
 use super::room::only_deletes;
@@ -32,8 +34,9 @@ use crate::service::{
 
 /// How long a server that has started is not ready for want of a link to a peer.
 const PEERS_WITHIN: Duration = Duration::from_secs(2);
-/// Bytes of keys and values in one page of a scan, at most; a single pair may be longer.
-const PAGE_BYTES_MAX: usize = 512 << 10;
+/// Bytes of keys and values in one page of a scan, or of values of several keys, at most; a single pair may
+/// be longer.
+pub(super) const PAGE_BYTES_MAX: usize = 512 << 10;
 
 impl Service for Node {
     fn call(
@@ -44,13 +47,16 @@ impl Service for Node {
     ) -> Option<Response> {
         match request {
             Request::Get { key } | Request::Expiry { key } => {
-                if let Err(error) = check_key(key) {
+                if let Err(error) = check_key(key).and_then(|()| check_users(key)) {
                     return Some(Response::Failed(ServiceError::Invalid(error.to_string())));
                 }
                 self.call_region(self.map.index_of(key), request, sink, token)
             }
+            Request::GetMany { keys, wanted, at } => self.get_all((keys, wanted, at), sink, token),
+            Request::Snapshot { id, lease } => self.lease_all((id, lease), sink, token),
             Request::Write { batch, options } => self.write_all(batch, options, sink, token),
             Request::Scan { range, mut paging } => {
+                let range = long::users(range.clone());
                 if range.is_empty() || paging.pairs_max == 0 {
                     return Some(Response::Page {
                         pairs: Vec::new(),
@@ -60,7 +66,7 @@ impl Service for Node {
                 paging.bytes_max = paging.bytes_max.min(PAGE_BYTES_MAX);
                 let reply = ReplyTo::new(sink, token);
                 let me = std::sync::Weak::clone(&self.me);
-                ScanParts::new(me, reply, range.clone(), paging).go_on();
+                ScanParts::new(me, reply, range, paging).go_on();
                 None
             }
             Request::Count => {
@@ -163,7 +169,7 @@ impl Node {
         self.call_region(index, Request::Scan { range, paging }, sink, 0)
     }
 
-    fn call_region(
+    pub(super) fn call_region(
         &self,
         index: usize,
         request: Request<'_>,
@@ -237,6 +243,16 @@ impl Node {
                 let reply = ReplyTo::new(sink, token);
                 self.get(region, engine, (key, Tell::Expiry), reply)
             }
+            Request::GetMany {
+                keys,
+                wanted,
+                at: Some(at),
+            } => Some(self.get_many_at(region, (keys, wanted), at)),
+            Request::Snapshot { id, lease } => Some(self.lease_here(region, engine, (id, lease))),
+            Request::GetMany { keys, wanted, .. } => {
+                let reply = ReplyTo::new(sink, token);
+                self.get_many(region, engine, (keys, wanted), reply)
+            }
             Request::Write { batch, options } => {
                 let reply = (ReplyTo::new(sink, token), Reach::Device);
                 self.write(region, engine, (batch, options), reply)
@@ -262,24 +278,36 @@ impl Node {
         let here = range.intersection(&region.range);
         let rest = rest_of(&region.range, range, paging.direction);
         let page = |snapshot: &dyn Snapshot| page(snapshot, &here, rest.clone(), paging);
+        if let Some(at) = paging.at {
+            return Some(match self.open_snapshot(region, at) {
+                Ok(snapshot) => page(&*snapshot).unwrap_or_else(|error| failed(&error)),
+                Err(refused) => refused,
+            });
+        }
+        let mut overdue = false;
         if region.has_recommitted(engine) {
             let snapshot = engine.snapshot();
             let page = page(&*snapshot);
             // Where writes wait to be committed, so would the time.
             let waits = engine.committed_lsn() < engine.last_lsn();
-            if !snapshot.shows_overdue() || waits {
+            overdue = snapshot.shows_overdue();
+            if !overdue || waits {
                 return Some(page.unwrap_or_else(|error| failed(&error)));
             }
         }
         let mut snapshot = engine.snapshot_of_all();
-        let mut shown = page(&snapshot);
-        if snapshot.shows_overdue() {
+        let mut shown = None;
+        if !overdue {
+            shown = Some(page(&snapshot));
+            overdue = snapshot.shows_overdue();
+        }
+        if overdue {
             engine.go_on();
             region.mark_dirty();
             snapshot = engine.snapshot_of_all();
-            shown = page(&snapshot);
+            shown = None;
         }
-        match shown {
+        match shown.unwrap_or_else(|| page(&snapshot)) {
             Ok(page) => self.answer_at(region, engine, (snapshot.lsn(), page), reply),
             Err(error) => Some(failed(&error)),
         }
@@ -295,8 +323,8 @@ impl Node {
         if let Some(waits) = self.behind_writes(region, (key, tell), &reply) {
             return waits;
         }
-        match engine.get(key) {
-            Ok(found) => self.found(region, engine, (found, tell), reply),
+        match tell.of(engine, key) {
+            Ok(found) => self.found(region, engine, found, reply),
             Err(error) => Some(failed(&error)),
         }
     }
@@ -358,16 +386,20 @@ impl Node {
     ) -> Option<Response> {
         let Written {
             applied,
+            unguarded,
             lsn,
             previous,
             existed,
             changed,
         } = written;
-        let response = Response::Written {
-            applied,
-            existed,
-            previous,
-            changed,
+        let response = match unguarded {
+            true => Response::Failed(ServiceError::too_slow()),
+            false => Response::Written {
+                applied,
+                existed,
+                previous,
+                changed,
+            },
         };
         if lsn <= engine.committed_lsn() {
             return Some(response);
@@ -432,10 +464,18 @@ impl Node {
                 }
                 // A read that had to wait behind a write of its key.
                 Queued::Get { key, tell } => {
-                    let found = engine.get(key);
+                    let found = tell.of(&engine, key);
                     region.waiting().carried_out();
                     match found {
-                        Ok(found) => self.found(region, &engine, (found, *tell), reply),
+                        Ok(found) => self.found(region, &engine, found, reply),
+                        Err(error) => Some(failed(&error)),
+                    }
+                }
+                Queued::GetMany { keys, wanted } => {
+                    let found = look_up(&engine, keys, *wanted);
+                    region.waiting().carried_out();
+                    match found {
+                        Ok(found) => self.found_many(region, &engine, found, reply),
                         Err(error) => Some(failed(&error)),
                     }
                 }
@@ -455,7 +495,7 @@ impl Node {
         sink: &Arc<dyn ReplySink>,
         token: u64,
     ) -> Option<Response> {
-        let Some(first) = batch.ops().next() else {
+        if batch.is_empty() {
             let (existed, previous) = (Vec::new(), Vec::new());
             return Some(Response::Written {
                 applied: true,
@@ -463,12 +503,8 @@ impl Node {
                 previous,
                 changed: None,
             });
-        };
-        let home = self.map.index_of(first.key());
-        if self.map.regions().len() == 1
-            || batch.len() == 1
-            || batch.ops().all(|op| self.map.index_of(op.key()) == home)
-        {
+        }
+        if let Some(home) = self.home_of(batch) {
             let request = Request::Write { batch, options };
             return self.call_region(home, request, sink, token);
         }
@@ -479,17 +515,23 @@ impl Node {
         let mut parts: std::collections::BTreeMap<usize, (WriteBatch, Vec<usize>)> =
             std::collections::BTreeMap::new();
         for (at, op) in batch.ops().enumerate() {
-            let (part, ops) = parts.entry(self.map.index_of(op.key())).or_default();
-            if options.condition == Condition::Equals && part.is_empty() {
-                part.expect(batch.expected())
-                    .expect("it is a value of the whole");
+            for home in self.homes_of(&op) {
+                let (part, ops) = parts.entry(home).or_default();
+                if options.condition == Condition::Equals && part.is_empty() {
+                    part.expect(batch.expected())
+                        .expect("it is a value of the whole");
+                }
+                match op {
+                    Op::Put { key, value, expiry } => part.put_any(key, value, expiry),
+                    Op::Delete { key } => part.delete_any(key),
+                    Op::DeleteRange { .. } => {
+                        let range = op.range().unwrap_or_default();
+                        part.delete_range_any(&range.intersection(&self.map.regions()[home].range))
+                    }
+                }
+                .expect("part of a batch that is within the limits");
+                ops.push(at);
             }
-            match op {
-                Op::Put { key, value, expiry } => part.put_until(key, value, expiry),
-                Op::Delete { key } => part.delete(key),
-            }
-            .expect("part of a batch that is within the limits");
-            ops.push(at);
         }
         let ops = parts.values().map(|(_, ops)| ops.clone()).collect();
         let whole = WriteParts::new(ReplyTo::new(sink, token), ops, batch.len());
@@ -512,6 +554,7 @@ impl Node {
             return;
         }
         self.swept.store(now.as_nanos(), Ordering::Relaxed);
+        self.sweep_snapshots();
         let mut due = Vec::new();
         self.calls().expire(now, &mut due);
         for region in self.regions.values() {
@@ -536,48 +579,5 @@ impl Node {
 
 /// The kind of a forwarded request.
 pub(crate) const CALL_KIND: u8 = Message::Call(argosy_wire::call::Call::Count).kind();
-
-/// The first pairs of `here`, a part of a region; behind it, the scan goes on at `rest`.
-fn page(
-    snapshot: &dyn Snapshot,
-    here: &KeyRange,
-    rest: Option<Vec<u8>>,
-    paging: Paging,
-) -> Result<Response, EngineError> {
-    let Paging {
-        direction,
-        pairs_max,
-        bytes_max,
-        keys_only,
-    } = paging;
-    let mut pairs = Vec::new();
-    let mut bytes = 0;
-    let mut scan = snapshot.scan(here, direction)?;
-    scan.expect(pairs_max.saturating_add(1));
-    while let Some((key, value)) = scan.next()? {
-        if pairs.len() >= pairs_max || bytes >= bytes_max.min(PAGE_BYTES_MAX) {
-            let next = Some(match direction {
-                Direction::Up => key,
-                Direction::Down => successor(&key),
-            });
-            return Ok(Response::Page { pairs, next });
-        }
-        let value = if keys_only { Vec::new() } else { value };
-        bytes += key.len() + value.len();
-        pairs.push((key, value));
-    }
-    Ok(Response::Page { pairs, next: rest })
-}
-
-/// Where the part of `range` begins that lies in the regions behind `home`, on the way through it.
-fn rest_of(home: &KeyRange, range: &KeyRange, direction: Direction) -> Option<Vec<u8>> {
-    let next = match direction {
-        Direction::Up => home.to.clone()?,
-        Direction::Down => home.from.clone(),
-    };
-    let mut rest = range.clone();
-    rest.go_on_at(direction, next.clone());
-    (!rest.is_empty()).then_some(next)
-}
 
 const _: () = assert!(PAGE_BYTES_MAX + BATCH_BYTES_MAX + KEY_BYTES_MAX < 2 << 20);

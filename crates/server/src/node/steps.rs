@@ -89,6 +89,8 @@ impl Node {
             if region.waiting().is_queueing() && self.retry_queued(region) {
                 progress.made |= self.pump(region);
             }
+            progress.idle_for = earlier(progress.idle_for, self.scrub(region, now));
+            progress.idle_for = earlier(progress.idle_for, self.sweep_parts(region, now));
         }
         self.tell_room();
         self.flush_links();

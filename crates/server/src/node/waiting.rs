@@ -16,11 +16,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use argosy_base::{Instant, Lsn, Outcome};
-use argosy_engine::{BusyReason, WriteBatch, WriteOptions};
+use argosy_engine::{BusyReason, Wanted, WriteBatch, WriteOptions};
 
 use super::now::Tell;
 
-use crate::service::{ReplySink, Response, ServiceError};
+use crate::service::{KeyList, ReplySink, Response, ServiceError};
 
 /// Answers that wait, at most, for one region.
 const ANSWERS_MAX: usize = 1 << 16;
@@ -119,6 +119,13 @@ pub(crate) enum Queued {
         /// What of it.
         tell: Tell,
     },
+    /// A read of several keys, one of which an earlier queued write writes.
+    GetMany {
+        /// The keys.
+        keys: KeyList,
+        /// What of them.
+        wanted: Wanted,
+    },
 }
 
 impl Queued {
@@ -126,6 +133,7 @@ impl Queued {
         match self {
             Self::Write { batch, .. } => batch.bytes() + 64 * batch.len(),
             Self::Get { key, .. } => key.len() + 64,
+            Self::GetMany { keys, .. } => keys.bytes() + 64,
         }
     }
 }
@@ -200,10 +208,15 @@ impl Waiting {
 
     /// Whether a queued request is about a key that `batch` writes.
     pub(crate) fn concerns(&self, batch: &WriteBatch) -> bool {
+        // What lies in a range nobody looks up here.
+        if batch.ranges_len() > 0 {
+            return self.is_queueing();
+        }
         batch.ops().any(|op| {
             let read = |entry: &Arc<Entry>| match &entry.request {
                 Queued::Write { .. } => false,
                 Queued::Get { key, .. } => key == op.key(),
+                Queued::GetMany { keys, .. } => keys.iter().any(|key| key == op.key()),
             };
             self.writes(op.key()) || self.queue.iter().any(read)
         })
@@ -212,8 +225,8 @@ impl Waiting {
     /// Whether a queued write writes `key`.
     pub(crate) fn writes(&self, key: &[u8]) -> bool {
         self.queue.iter().any(|entry| match &entry.request {
-            Queued::Write { batch, .. } => batch.ops().any(|op| op.key() == key),
-            Queued::Get { .. } => false,
+            Queued::Write { batch, .. } => batch.ops().any(|op| op.concerns(key)),
+            Queued::Get { .. } | Queued::GetMany { .. } => false,
         })
     }
 

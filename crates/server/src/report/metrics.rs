@@ -6,6 +6,7 @@
 
 use argosy_base::SEGMENT_SIZE;
 
+use super::device_metrics::device;
 use super::families::{Families, float};
 use super::status::{RegionStatus, Status};
 use crate::activity::Activity;
@@ -38,6 +39,7 @@ pub(super) fn page(status: &Status, doors: &[(&'static str, &Meter)]) -> String 
     engines(&mut page, status);
     levels(&mut page, status);
     replication(&mut page, status);
+    super::snapshots::families(&mut page, status);
     page.text()
 }
 
@@ -238,25 +240,6 @@ fn memory(page: &mut Families, status: &Status) {
     .count(&[], memory.cache.pins_refused_total);
 }
 
-fn device(page: &mut Families, status: &Status) {
-    let device = &status.device;
-    let mut bytes = page.gauge(
-        "argosy_device_bytes",
-        "The device: in use, kept for deletes and compactions, free for writers.",
-    );
-    let reserve = device.reserve_bytes.min(device.free_bytes);
-    bytes.count(&[("kind", "used")], device.used_bytes);
-    bytes.count(&[("kind", "reserve")], reserve);
-    bytes.count(&[("kind", "free")], device.free_bytes - reserve);
-    page.gauge(
-        "argosy_device_full",
-        "1 while the device has no room for new data.",
-    )
-    .is(f64::from(u8::from(device.full)));
-    page.counter("argosy_device_syncs_total", "Syncs of the device.")
-        .count(&[], device.syncs_total);
-}
-
 fn engines(page: &mut Families, status: &Status) {
     let sum = |of: OfEngine| sum_of(status, of);
     let mut compactions = page.counter(
@@ -396,7 +379,12 @@ fn collecting(page: &mut Families, status: &Status) {
 }
 
 fn engine_gauges(page: &mut Families, status: &Status) {
-    let gauges: [(&str, &str, OfEngine); 3] = [
+    let gauges: [(&str, &str, OfEngine); 4] = [
+        (
+            "argosy_filter_bytes",
+            "Bytes of filters in memory; part of component cache.",
+            |engine| engine.filter_bytes,
+        ),
         (
             "argosy_compaction_pending_bytes",
             "Bytes that levels hold above what starts a compaction.",

@@ -4,8 +4,10 @@
 //! Reading order: [`status`] (the document), `gather` (where its numbers come from), `metrics` and
 //! `region_metrics` with `families` (the text for Prometheus), `process` (what the system says).
 
+mod snapshots;
 pub mod status;
 
+mod device_metrics;
 mod families;
 pub(crate) mod gather;
 mod metrics;

@@ -32,6 +32,8 @@ pub struct Status {
     pub memory: MemoryStatus,
     /// The device.
     pub device: DeviceStatus,
+    /// What scrubbing has read, and found.
+    pub scrub: ScrubStatus,
     /// Links to the other servers.
     pub links: Vec<LinkStatus>,
     /// Where clients come in.
@@ -42,6 +44,21 @@ pub struct Status {
     pub regions: Vec<RegionStatus>,
     /// What replication has done.
     pub replication: ReplicationStatus,
+    /// Snapshots that clients keep open.
+    pub snapshots: SnapshotStatus,
+}
+
+/// Snapshots that clients keep open, of the regions that are served here.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct SnapshotStatus {
+    /// How many, each region's counted.
+    pub open: usize,
+    /// How long the oldest has been open.
+    pub oldest_seconds: f64,
+    /// Bytes of the device that only they keep.
+    pub device_bytes: u64,
+    /// Bytes of memtables that only they keep.
+    pub memory_bytes: u64,
 }
 
 /// This server.
@@ -177,12 +194,29 @@ pub struct DeviceStatus {
     pub reserve_bytes: u64,
     /// Whether there is no room for new data.
     pub full: bool,
+    /// Whether a write or a sync has failed, so that none is done any more.
+    pub failed: bool,
     /// Bytes read.
     pub read_bytes_total: u64,
     /// Bytes written.
     pub write_bytes_total: u64,
     /// Syncs.
     pub syncs_total: u64,
+}
+
+/// What reading everything now and then has found.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct ScrubStatus {
+    /// How long a pass over everything takes; 0: nothing is scrubbed.
+    pub period_seconds: f64,
+    /// Bytes read.
+    pub bytes_total: u64,
+    /// Segments read.
+    pub segments_total: u64,
+    /// Passes over a region that were finished.
+    pub passes_total: u64,
+    /// What is damaged, in words, with the keys that it concerns.
+    pub damages: Vec<String>,
 }
 
 /// The link to another server.
@@ -433,6 +467,8 @@ pub struct EngineStatus {
     pub filter_spared_total: u64,
     /// Segments that a get read in vain.
     pub filter_misled_total: u64,
+    /// Bytes of the cache that filters take.
+    pub filter_bytes: u64,
     /// Answers that wait for the commit LSN.
     pub answers_waiting: usize,
     /// Requests that wait for room.

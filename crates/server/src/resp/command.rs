@@ -1,22 +1,19 @@
 //! How a request finds its command, and what a command may do.
 //!
 //! Every command is a [`Command`] in the table of its family. [`begin`] looks the name up, compares
-//! the number of arguments, and runs it. A command either replies on the spot, or plans one call to
-//! the server ([`Step::Call`]), or one call for each of its arguments ([`Step::Each`]), and says what
-//! the reply is gathered from.
-
-use std::ops::Range;
+//! the number of arguments, and runs it. A command either replies on the spot, or plans a call to the
+//! server ([`Step::Call`]), and says what the reply is gathered from: which may need further calls.
 
 use argosy_base::limits::VALUE_BYTES_MAX;
-use argosy_engine::WriteOptions;
+use argosy_engine::{Wanted, WriteOptions};
 use argosy_wire::resp::Args;
 use argosy_wire::resp::parse::REQUEST_BYTES_MAX;
 
 use super::front::Context;
 use super::reply::Gather;
 use super::session::{Core, Scratch};
-use super::{changes, connection, docs, expiry, info, keys, scan, strings};
-use crate::service::Paging;
+use super::{changes, connection, docs, expiry, info, keys, scan, snapshots, strings};
+use crate::service::{Lease, Paging, SnapshotId};
 
 /// What a command sees while it is begun.
 pub(super) struct Turn<'a> {
@@ -35,10 +32,8 @@ pub(super) struct Turn<'a> {
 pub(super) enum Step {
     /// It has replied.
     Replied,
-    /// It makes one call.
+    /// It makes a call.
     Call(Plan, Gather),
-    /// It makes a call for each of these arguments, of which there is at least one.
-    Each(Range<usize>, Gather),
 }
 
 /// A call, in a form that borrows nothing: the bytes lie in the request or in [`Scratch`].
@@ -46,11 +41,15 @@ pub(super) enum Step {
 pub(super) enum Plan {
     /// Get the key that is this argument.
     Get(usize),
+    /// Get this of the keys of the scratch, now or in a snapshot.
+    GetMany(Wanted, Option<SnapshotId>),
+    /// Open a snapshot, or renew or close this one.
+    Snapshot(Option<SnapshotId>, Lease),
     /// Write the batch of the scratch.
     Write(WriteOptions),
     /// Scan the range of the scratch.
     Scan(Paging),
-    /// When the pair of the key that is this argument expires.
+    /// When the pair of the key that is this argument expires, and how long its value is.
     Expiry(usize),
     /// Count the keys.
     Count,
@@ -80,13 +79,14 @@ pub(super) struct Command {
 pub(super) const NO_KEYS: (i64, i64, i64) = (0, 0, 0);
 
 /// The families, those first whose commands are asked for most.
-pub(super) const FAMILIES: [&[Command]; 8] = [
+pub(super) const FAMILIES: [&[Command]; 9] = [
     strings::COMMANDS,
     changes::COMMANDS,
     keys::COMMANDS,
     expiry::COMMANDS,
     connection::COMMANDS,
     scan::COMMANDS,
+    snapshots::COMMANDS,
     info::COMMANDS,
     docs::COMMANDS,
 ];
@@ -94,6 +94,11 @@ pub(super) const FAMILIES: [&[Command]; 8] = [
 /// The command of this name, in any case of letters.
 pub(super) fn find(name: &[u8]) -> Option<&'static Command> {
     find_numbered(name).map(|(_, command)| command)
+}
+
+/// The place of the command of this name among [`names`].
+pub(super) fn number_of(name: &[u8]) -> u16 {
+    find_numbered(name).map_or(UNKNOWN, |(number, _)| number)
 }
 
 /// The command of this name, and its place among [`names`].

@@ -10,10 +10,11 @@ use argosy_base::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use argosy_base::range::successor;
 use argosy_base::{Direction, KeyRange, Moment};
 use argosy_engine::batch::{Op, check_key};
-use argosy_engine::{Condition, Was, WriteBatch, WriteOptions};
+use argosy_engine::{Condition, Wanted, Was, WriteBatch, WriteOptions};
 
 use crate::service::{
-    Begun, InfoSection, Paging, ReplySink, Request, Response, Service, ServiceError,
+    Begun, InfoSection, KeyList, Lease, Paging, ReplySink, Request, Response, Service,
+    ServiceError, SnapshotId,
 };
 
 /// Here it is always this time.
@@ -28,6 +29,7 @@ pub struct Fake {
 #[derive(Default)]
 struct State {
     pairs: BTreeMap<Vec<u8>, Vec<u8>>,
+    snapshots: BTreeMap<SnapshotId, BTreeMap<Vec<u8>, Vec<u8>>>,
     /// Of pairs that expire.
     expiries: BTreeMap<Vec<u8>, Moment>,
     late: bool,
@@ -48,6 +50,18 @@ impl Fake {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is stored.
+    #[cfg(test)]
+    pub fn pairs(&self) -> BTreeMap<Vec<u8>, Vec<u8>> {
+        self.state().pairs.clone()
+    }
+
+    /// Changes what is stored.
+    #[cfg(test)]
+    pub fn change(&self, change: impl FnOnce(&mut BTreeMap<Vec<u8>, Vec<u8>>)) {
+        change(&mut self.state().pairs);
     }
 
     /// From now on, keeps answers until they are released, or not any more.
@@ -145,15 +159,73 @@ impl State {
                 Ok(()) => Response::Value(self.pairs.get(key).cloned()),
                 Err(error) => Response::Failed(ServiceError::Invalid(error.to_string())),
             },
+            Request::GetMany { keys, wanted, at } => {
+                self.shown(at, |state| state.get_many(keys, wanted))
+            }
+            Request::Snapshot { id, lease } => self.lease(id, lease),
             Request::Expiry { key } => Response::Expiry {
-                bound: self.pairs.contains_key(key),
+                len: self.pairs.get(key).map(|value| value.len() as u64),
                 at: self.expiries.get(key).copied(),
                 now: NOW,
             },
             Request::Write { batch, options } => self.write(batch, options),
-            Request::Scan { range, paging } => self.scan(range, paging),
+            Request::Scan { range, paging } => {
+                self.shown(paging.at, |state| state.scan(range, paging))
+            }
             Request::Count => Response::Count(self.pairs.len() as u64),
         }
+    }
+
+    /// What `look` finds now, or in a snapshot.
+    fn shown(&self, at: Option<SnapshotId>, look: impl Fn(&Self) -> Response) -> Response {
+        let Some(id) = at else {
+            return look(self);
+        };
+        match self.snapshots.get(&id) {
+            Some(pairs) => look(&Self {
+                pairs: pairs.clone(),
+                ..Self::default()
+            }),
+            None => {
+                let what = format!("snapshot {id} is not open");
+                Response::Failed(ServiceError::Invalid(what))
+            }
+        }
+    }
+
+    fn lease(&mut self, id: Option<SnapshotId>, lease: Lease) -> Response {
+        let id = id.unwrap_or(SnapshotId(0x10 + self.snapshots.len() as u64));
+        let is_open = match lease {
+            Lease::Open(_) => {
+                self.snapshots.insert(id, self.pairs.clone());
+                true
+            }
+            Lease::Renew(_) => self.snapshots.contains_key(&id),
+            Lease::Close => self.snapshots.remove(&id).is_some(),
+        };
+        Response::Snapshot(is_open.then_some(id))
+    }
+
+    fn get_many(&self, keys: &KeyList, wanted: Wanted) -> Response {
+        if let Some(error) = keys.iter().find_map(|key| check_key(key).err()) {
+            return Response::Failed(ServiceError::Invalid(error.to_string()));
+        }
+        let mut values = Vec::new();
+        let mut bytes = 0;
+        for key in keys.iter().take(keys.page(0)) {
+            let value = self.pairs.get(key).cloned();
+            match wanted {
+                Wanted::Values(max) => {
+                    bytes += value.as_ref().map_or(0, Vec::len);
+                    values.push(value);
+                    if bytes >= max {
+                        break;
+                    }
+                }
+                Wanted::Presence => values.push(value.map(|_| Vec::new())),
+            }
+        }
+        Response::Values(values)
     }
 
     fn write(&mut self, batch: &WriteBatch, options: WriteOptions) -> Response {
@@ -189,13 +261,10 @@ impl State {
                 changed: Some(effect.told),
             };
         }
-        let equal = |key: &[u8]| self.pairs.get(key).is_some_and(|it| it == batch.expected());
-        let applied = match options.condition {
-            Condition::Always | Condition::Version(_) => true,
-            Condition::Equals => batch.ops().all(|op| equal(op.key())),
-            Condition::Absent => existed.iter().all(|existed| !existed),
-            Condition::Present => existed.iter().all(|existed| *existed),
-        };
+        let applied = self.holds(batch, options.condition, &existed);
+        if applied && !self.is_guarded_well(batch) {
+            return Response::Failed(ServiceError::too_slow());
+        }
         for op in batch.ops().take(if applied { usize::MAX } else { 0 }) {
             match op {
                 Op::Put { key, value, expiry } => {
@@ -214,6 +283,10 @@ impl State {
                     self.pairs.remove(key);
                     self.expiries.remove(key);
                 }
+                Op::DeleteRange { .. } => {
+                    self.pairs.retain(|key, _| !op.concerns(key));
+                    self.expiries.retain(|key, _| !op.concerns(key));
+                }
             }
         }
         Response::Written {
@@ -222,6 +295,21 @@ impl State {
             previous,
             changed: None,
         }
+    }
+
+    fn holds(&self, batch: &WriteBatch, condition: Condition, existed: &[bool]) -> bool {
+        let equal = |key: &[u8]| self.pairs.get(key).is_some_and(|it| it == batch.expected());
+        match condition {
+            Condition::Always | Condition::Version(_) => true,
+            Condition::Equals => batch.ops().all(|op| equal(op.key())),
+            Condition::Absent => existed.iter().all(|existed| !existed),
+            Condition::Present => existed.iter().all(|existed| *existed),
+        }
+    }
+
+    fn is_guarded_well(&self, batch: &WriteBatch) -> bool {
+        let mut guard = batch.guarded().into_iter();
+        guard.all(|(key, _)| self.pairs.contains_key(key))
     }
 
     /// The pair of `key` expires then; at once, if that is past.

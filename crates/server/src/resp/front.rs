@@ -8,6 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use argosy_base::{Incarnation, Instant, ServerId};
+use argosy_engine::long::Versions;
 use argosy_wire::resp::parse::REQUEST_BYTES_MAX;
 
 use super::cursors::Cursors;
@@ -38,6 +39,8 @@ pub struct Settings {
     pub memory_bytes_max: usize,
     /// Bounds of each connection.
     pub limits: Limits,
+    /// A number that no server was started with before.
+    pub random: u128,
 }
 
 /// Bounds of one connection. The memory that it takes is at most the longest request
@@ -124,6 +127,7 @@ impl Default for Settings {
             memory_bytes_slow: 128 << 20,
             memory_bytes_max: 256 << 20,
             limits: Limits::default(),
+            random: 0,
         }
     }
 }
@@ -188,6 +192,8 @@ pub struct FrontEnd {
     pub refused: AtomicU64,
     /// Commands carried out so far.
     pub commands: AtomicU64,
+    /// Versions of values in parts.
+    pub(super) versions: Versions,
     /// Answers by command and result, and how long calls take.
     pub meter: Meter,
     cursors: Mutex<Cursors>,
@@ -200,6 +206,7 @@ impl FrontEnd {
     pub fn new(settings: Settings, now: Instant) -> Self {
         let cursors = Cursors::new(settings.server, settings.incarnation);
         Self {
+            versions: Versions::new(settings.random),
             settings,
             started: now,
             open: AtomicUsize::new(0),

@@ -6,7 +6,9 @@
 use std::fmt::Display;
 use std::sync::atomic::Ordering;
 
-use argosy_base::limits::{BATCH_BYTES_MAX, BATCH_PAIRS_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX};
+use argosy_base::limits::{
+    BATCH_BYTES_MAX, BATCH_PAIRS_MAX, KEY_BYTES_MAX, LONG_VALUE_BYTES_MAX, VALUE_BYTES_MAX,
+};
 use argosy_wire::resp::parse::REQUEST_BYTES_MAX;
 
 use super::command::{Command, NO_KEYS, Step, Turn, unknown_subcommand, wrong_arity};
@@ -203,6 +205,7 @@ fn limits(turn: &Turn<'_>) -> Fields {
     vec![
         field("max_key_bytes", KEY_BYTES_MAX),
         field("max_value_bytes", VALUE_BYTES_MAX),
+        field("max_long_value_bytes", LONG_VALUE_BYTES_MAX),
         field("max_batch_pairs", BATCH_PAIRS_MAX),
         field("max_batch_bytes", BATCH_BYTES_MAX),
         field("max_request_bytes", REQUEST_BYTES_MAX),
@@ -237,7 +240,7 @@ fn config_get(turn: &mut Turn<'_>) -> Step {
         ("maxclients", settings.connections_max.to_string()),
         ("maxmemory", "0".into()),
         ("port", settings.port.to_string()),
-        ("proto-max-bulk-len", VALUE_BYTES_MAX.to_string()),
+        ("proto-max-bulk-len", LONG_VALUE_BYTES_MAX.to_string()),
         ("save", String::new()),
         ("timeout", "0".into()),
     ];

@@ -53,6 +53,31 @@ impl Input {
         self.start += bytes;
     }
 
+    /// The arguments in the first `bytes` bytes of a request that goes on.
+    pub(super) fn args_before(&self, bytes: usize) -> Args<'_> {
+        self.parser
+            .args(&self.buffer[self.start..self.start + bytes])
+    }
+
+    /// The argument behind the first `bytes` bytes is taken as it comes.
+    pub(super) fn take_long(&mut self, bytes: usize) {
+        self.consume(bytes);
+        self.parser.take_long();
+    }
+
+    /// Bytes that are still to come of such an argument, and those of it that are here.
+    pub(super) fn long(&self) -> Option<(usize, &[u8])> {
+        let left = self.parser.long_left()?;
+        let here = &self.buffer[self.start..];
+        Some((left, &here[..here.len().min(left)]))
+    }
+
+    /// So many bytes of it are done with.
+    pub(super) fn took_long(&mut self, bytes: usize) {
+        self.consume(bytes);
+        self.parser.took_long(bytes);
+    }
+
     pub(super) fn args(&self) -> Args<'_> {
         self.parser.args(&self.buffer[self.request..self.start])
     }

@@ -3,8 +3,8 @@
 use argosy_engine::{BatchError, Condition, WriteBatch, WriteOptions};
 
 use super::command::{Command, NO_KEYS, Plan, Step, Turn, unknown_subcommand, wrong_arity};
-use super::reply::Gather;
-use super::strings::refuse;
+use super::reply::{Gather, Tells};
+use super::strings::{look_up, refuse};
 
 /// The family's table.
 pub(super) const COMMANDS: &[Command] = &[
@@ -136,11 +136,11 @@ fn getdel(turn: &mut Turn<'_>) -> Step {
 }
 
 fn exists(turn: &mut Turn<'_>) -> Step {
-    Step::Each(1..turn.args.len(), Gather::Existing(0))
+    look_up(turn, Tells::Existing(0))
 }
 
 fn key_type(_: &mut Turn<'_>) -> Step {
-    Step::Call(Plan::Get(1), Gather::Type)
+    Step::Call(Plan::Expiry(1), Gather::Type)
 }
 
 fn dbsize(_: &mut Turn<'_>) -> Step {
@@ -153,7 +153,7 @@ fn memory(turn: &mut Turn<'_>) -> Step {
     }
     match turn.args.get(2) {
         Some(key) if matches!(turn.args.len(), 3 | 5) => {
-            Step::Call(Plan::Get(2), Gather::Usage(key.len()))
+            Step::Call(Plan::Expiry(2), Gather::Usage(key.len()))
         }
         _ => wrong_arity(turn, "memory|usage"),
     }

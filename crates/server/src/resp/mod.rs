@@ -30,6 +30,7 @@ pub mod fake;
 pub mod front;
 pub mod glob;
 pub mod listener;
+mod long;
 pub mod session;
 
 mod accept;
@@ -46,6 +47,7 @@ mod pool;
 mod reply;
 mod scan;
 mod slots;
+mod snapshots;
 mod strings;
 mod worker;
 

@@ -7,20 +7,24 @@
 //! that are dropped, but waited for, since their tokens name this reply.
 
 use argosy_base::{Direction, KeyRange, Outcome as WriteOutcome};
-use argosy_engine::Changed;
+use argosy_engine::{Changed, Wanted};
 use argosy_wire::resp::{Encoder, Protocol};
 
 use super::command::Plan;
 use super::expiry::Shown;
 use super::front::FrontEnd;
 use super::glob;
+use super::long::LongGather;
+use super::session::Scratch;
 use crate::meter::Outcome;
-use crate::service::{Paging, Response, ServiceError};
+use crate::service::{KeyList, Paging, Response, ServiceError, SnapshotId};
 
 /// Most pairs of one page of a range.
 const PAGE_PAIRS: usize = 4096;
 /// Bytes of keys and values from which on a page of a range ends.
 const PAGE_BYTES: usize = 1 << 20;
+/// Bytes of values from which on an answer about several keys ends.
+const VALUES_BYTES: usize = 256 << 10;
 
 /// A reply that is not written yet.
 #[derive(Debug)]
@@ -38,8 +42,8 @@ pub(super) struct Pending {
     /// The command that it answers, where that is counted when it is written.
     pub command: Option<u16>,
     outcome: Outcome,
-    gather: Gather,
-    answer: Option<Response>,
+    pub(super) gather: Gather,
+    pub(super) answer: Option<Response>,
     failed: Option<String>,
 }
 
@@ -50,8 +54,18 @@ pub(super) enum Gather {
     Encoded(Vec<u8>),
     /// `GET`: the value.
     Value,
-    /// `STRLEN`: its length, 0 without a value.
-    Length,
+    /// `KV.GET … SNAPSHOT`: the value in a snapshot.
+    ValueAt(SnapshotId),
+    /// A value in parts, which is written as they come.
+    Long(Box<LongGather>),
+    /// `SET` while its value is taken in, part by part.
+    Taking,
+    /// `GETRANGE`: the value between these bytes, both included, counted from the end where below zero.
+    Part(i64, i64),
+    /// `STRLEN` of this key: its length, 0 without a value.
+    Length(Vec<u8>),
+    /// The same, where the value may be a head.
+    LengthOf(Vec<u8>),
     /// `TYPE`: `string` or `none`.
     Type,
     /// `MEMORY USAGE` of a key with this many bytes.
@@ -68,14 +82,16 @@ pub(super) enum Gather {
     DeletedIf,
     /// `INCR`, `APPEND` and the like: what the change told.
     Changed,
-    /// `EXISTS`: how many of the keys are bound.
-    Existing(u64),
-    /// `MGET`: the values in the order of the keys.
-    Values(Vec<Option<Vec<u8>>>),
+    /// `MGET` and `EXISTS`: answer after answer, until all keys are told of.
+    Keys(Box<KeysGather>),
     /// `TTL` and the like.
     Expiry(Shown),
     /// `DBSIZE`.
     Count,
+    /// `KV.SNAPSHOT OPEN`: its name.
+    Opened,
+    /// `KV.SNAPSHOT RENEW` and `CLOSE`: 1 where it was open, in every region.
+    WasOpen,
     /// `SCAN`: a page of keys, those that match, and a cursor.
     Page(Option<Vec<u8>>),
     /// `KV.RANGE` and `KEYS`: page after page until the limit or the end.
@@ -91,10 +107,107 @@ pub(super) struct RangeGather {
     pub direction: Direction,
     /// Most pairs that are still wanted.
     pub left: usize,
-    /// `KEYS`: leave the values out, and what does not match.
+    /// `KEYS`: leave out what does not match.
     pub keys_matching: Option<Vec<u8>>,
+    /// Leave the values out.
+    pub keys_only: bool,
+    /// The snapshot that is read.
+    pub at: Option<SnapshotId>,
     /// What has been read.
     pub pairs: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+impl RangeGather {
+    /// At most `left` pairs of `range`, values and all; none of them read.
+    pub(super) const fn of(range: KeyRange, direction: Direction, left: usize) -> Self {
+        Self {
+            range,
+            direction,
+            left,
+            keys_matching: None,
+            keys_only: false,
+            at: None,
+            pairs: Vec::new(),
+        }
+    }
+}
+
+/// Keys of which several answers may tell.
+#[derive(Debug)]
+pub(super) struct KeysGather {
+    keys: KeyList,
+    /// How many of them have been told of.
+    told: usize,
+    tells: Tells,
+    at: Option<SnapshotId>,
+}
+
+/// What is told of keys.
+#[derive(Debug)]
+pub(super) enum Tells {
+    /// `MGET`: the values in the order of the keys.
+    Values(Vec<Option<Vec<u8>>>),
+    /// `EXISTS`: how many of the keys are bound.
+    Existing(u64),
+}
+
+impl KeysGather {
+    /// Of `keys`, of which there is at least one.
+    pub(super) const fn of(keys: KeyList, tells: Tells, at: Option<SnapshotId>) -> Self {
+        Self {
+            keys,
+            told: 0,
+            tells,
+            at,
+        }
+    }
+
+    /// The call for the next of the keys, which are put into `page`.
+    pub(super) fn plan(&self, page: &mut KeyList) -> Plan {
+        page.clear();
+        let next = self.told..self.told + self.keys.page(self.told);
+        next.for_each(|at| page.push(self.keys.at(at)));
+        let wanted = match self.tells {
+            Tells::Values(_) => Wanted::Values(VALUES_BYTES),
+            Tells::Existing(_) => Wanted::Presence,
+        };
+        Plan::GetMany(wanted, self.at)
+    }
+
+    /// Keeps what was told. Returns the bytes kept.
+    fn take(&mut self, told: Vec<Option<Vec<u8>>>) -> usize {
+        // Beside its bytes, each value takes a place.
+        const PLACE_BYTES: usize = size_of::<Option<Vec<u8>>>();
+        self.told += told.len();
+        match &mut self.tells {
+            Tells::Values(values) => {
+                let bytes = told.iter().flatten().map(Vec::len).sum::<usize>();
+                let kept = bytes + told.len() * PLACE_BYTES;
+                if values.is_empty() {
+                    *values = told;
+                } else {
+                    values.extend(told);
+                }
+                kept
+            }
+            Tells::Existing(count) => {
+                *count += told.iter().flatten().count() as u64;
+                0
+            }
+        }
+    }
+
+    fn write(self, encoder: &mut Encoder<'_>) {
+        match self.tells {
+            Tells::Existing(count) => encoder.count(count),
+            Tells::Values(values) => {
+                encoder.array(values.len());
+                for value in values {
+                    encoder.bulk_or_null(value.as_deref());
+                }
+            }
+        }
+    }
 }
 
 /// What the session does after an answer was taken.
@@ -102,7 +215,7 @@ pub(super) struct RangeGather {
 pub(super) enum After {
     /// Nothing special.
     Nothing,
-    /// Call for the next page of the range.
+    /// Call for the next page of the range or of the keys.
     NextPage,
 }
 
@@ -132,17 +245,35 @@ impl Pending {
         self.outstanding == 0
     }
 
-    /// Whether the reply is an error by now, and further calls are of no use.
-    pub(super) const fn has_failed(&self) -> bool {
-        self.failed.is_some()
-    }
-
-    /// The range that is being read, of a `KV.RANGE` or `KEYS`.
-    pub(super) fn range(&self) -> Option<&RangeGather> {
+    /// The call for the next page of what is read page by page, whose range or keys are put into `scratch`.
+    pub(super) fn next_page(&self, scratch: &mut Scratch) -> Option<Plan> {
         match &self.gather {
-            Gather::Range(range) => Some(range),
+            Gather::Range(range) => {
+                scratch.range.clone_from(&range.range);
+                Some(range.plan())
+            }
+            Gather::Keys(keys) => Some(keys.plan(&mut scratch.keys)),
+            Gather::Long(long) => Some(long.plan(&mut scratch.keys)),
+            Gather::LengthOf(key) => {
+                scratch.keys.clear();
+                scratch.keys.push(key);
+                Some(Plan::GetMany(Wanted::Values(1), None))
+            }
             _ => None,
         }
+    }
+
+    /// Bytes of keys that are held until all are told of.
+    pub(super) fn keys_bytes(&self) -> usize {
+        match &self.gather {
+            Gather::Keys(keys) => keys.keys.bytes(),
+            _ => 0,
+        }
+    }
+
+    /// Whether the reply will be an error.
+    pub(super) const fn has_failed(&self) -> bool {
+        self.failed.is_some()
     }
 
     /// The reply will be the error `text`.
@@ -156,26 +287,41 @@ impl Pending {
         self.held = 0;
     }
 
-    /// Takes the answer to the call for `element`.
+    /// Takes the answer to a call.
     #[inline]
-    pub(super) fn take(&mut self, element: usize, response: Response) -> After {
+    pub(super) fn take(&mut self, response: Response) -> After {
         if self.failed.is_some() {
             return After::Nothing;
         }
         if let Response::Failed(error) = response {
+            if let Gather::Long(long) = &mut self.gather
+                && long.tear()
+            {
+                // It cannot say so in the middle of a value.
+                self.outcome = (&error).into();
+                return After::Nothing;
+            }
             let text = error_text(&error, self.gather.is_write());
             self.fail(text, (&error).into());
             return After::Nothing;
         }
+        if let Some(after) = self.take_head(&response) {
+            return after;
+        }
         match (&mut self.gather, response) {
-            (Gather::Values(values), Response::Value(value)) => {
-                // Beside its bytes, each value takes a place.
-                const PLACE_BYTES: usize = size_of::<Option<Vec<u8>>>();
-                self.held += value.as_ref().map_or(0, Vec::len) + PLACE_BYTES;
-                values[element] = value;
+            (Gather::Taking, _) => {}
+            (Gather::Long(_), Response::Values(told)) => return self.take_part(told),
+            (Gather::Keys(keys), Response::Values(told)) => {
+                let before = keys.told;
+                self.held += keys.take(told);
+                if keys.told < keys.keys.len() && keys.told > before {
+                    return After::NextPage;
+                }
             }
-            (Gather::Existing(count), Response::Value(value)) => {
-                *count += u64::from(value.is_some());
+            (Gather::ValueAt(_), Response::Values(told)) => {
+                let value = Response::Value(told.into_iter().next().flatten());
+                self.held += response_bytes(&value);
+                self.answer = Some(value);
             }
             (Gather::Range(range), Response::Page { pairs, next }) => {
                 self.held += range.take(pairs);
@@ -210,24 +356,28 @@ impl Pending {
         }
         match (self.gather, self.answer) {
             (Gather::Encoded(bytes), None) => out.extend_from_slice(&bytes),
-            (Gather::Value, Some(Response::Value(value))) => encoder.bulk_or_null(value.as_deref()),
-            (Gather::Length, Some(Response::Value(value))) => {
-                encoder.count(value.map_or(0, |value| value.len() as u64));
+            (Gather::Value | Gather::ValueAt(_), Some(Response::Value(value))) => {
+                encoder.bulk_or_null(value.as_deref())
             }
-            (Gather::Type, Some(Response::Value(value))) => {
-                encoder.simple(if value.is_some() { "string" } else { "none" });
+            (Gather::Part(from, to), Some(Response::Value(value))) => {
+                encoder.bulk(part(value.as_deref().unwrap_or_default(), from, to));
             }
-            (Gather::Usage(key_bytes), Some(Response::Value(value))) => match value {
-                Some(value) => encoder.count((key_bytes + value.len()) as u64),
+            (Gather::Length(_), Some(Response::Expiry { len, .. })) => {
+                encoder.count(len.unwrap_or(0));
+            }
+            (Gather::LengthOf(_), Some(Response::Count(len))) => encoder.count(len),
+            (Gather::Long(long), None) => (*long).end(out),
+            (Gather::Type, Some(Response::Expiry { len, .. })) => {
+                encoder.simple(if len.is_some() { "string" } else { "none" });
+            }
+            (Gather::Usage(key_bytes), Some(Response::Expiry { len, .. })) => match len {
+                Some(len) => encoder.count(key_bytes as u64 + len),
                 None => encoder.null(),
             },
-            (Gather::Stored, Some(Response::Written { applied, .. })) => {
-                if applied {
-                    encoder.simple("OK");
-                } else {
-                    encoder.null();
-                }
-            }
+            (Gather::Stored, Some(Response::Written { applied, .. })) => match applied {
+                true => encoder.simple("OK"),
+                false => encoder.null(),
+            },
             (Gather::Previous, Some(Response::Written { previous, .. })) => {
                 encoder.bulk_or_null(previous.first().and_then(Option::as_deref));
             }
@@ -240,29 +390,7 @@ impl Pending {
             (Gather::DeletedIf, Some(Response::Written { applied, .. })) => {
                 encoder.integer(applied.into());
             }
-            (Gather::Changed, Some(Response::Written { changed, .. })) => {
-                write_changed(&mut encoder, changed);
-            }
-            (Gather::Existing(count), None) => encoder.count(count),
-            (Gather::Values(values), None) => {
-                encoder.array(values.len());
-                for value in values {
-                    encoder.bulk_or_null(value.as_deref());
-                }
-            }
-            (Gather::Expiry(shown), Some(Response::Expiry { bound, at, now })) => {
-                encoder.integer(shown.of(bound, at, now));
-            }
-            (Gather::Count, Some(Response::Count(count))) => encoder.count(count),
-            (Gather::Page(pattern), Some(Response::Page { pairs, next })) => {
-                let cursor = next.map_or(0, |next| front.cursors().issue(next));
-                write_page(&mut encoder, cursor, pattern.as_deref(), &pairs);
-            }
-            (Gather::Range(range), None) => range.write(&mut encoder),
-            (gather, answer) => {
-                debug_assert!(false, "{answer:?} does not answer {gather:?}");
-                encoder.error("ERR internal error: the answer is not one to this command");
-            }
+            (gather, answer) => write_more((gather, answer), &mut encoder, front),
         }
     }
 }
@@ -274,6 +402,7 @@ impl Gather {
             Self::Stored
                 | Self::Previous
                 | Self::StoredCount
+                | Self::Taking
                 | Self::Deleted
                 | Self::DeletedIf
                 | Self::Changed
@@ -288,7 +417,8 @@ impl RangeGather {
             direction: self.direction,
             pairs_max: self.left.min(PAGE_PAIRS),
             bytes_max: PAGE_BYTES,
-            keys_only: self.keys_matching.is_some(),
+            keys_only: self.keys_only,
+            at: self.at,
         })
     }
 
@@ -312,7 +442,7 @@ impl RangeGather {
     }
 
     fn write(self, encoder: &mut Encoder<'_>) {
-        if self.keys_matching.is_some() {
+        if self.keys_only {
             encoder.array(self.pairs.len());
             for (key, _) in self.pairs {
                 encoder.bulk(&key);
@@ -325,6 +455,56 @@ impl RangeGather {
             }
         }
     }
+}
+
+/// Writes a reply of more than one value, or what is no value.
+fn write_more(
+    (gather, answer): (Gather, Option<Response>),
+    encoder: &mut Encoder<'_>,
+    front: &FrontEnd,
+) {
+    match (gather, answer) {
+        (Gather::Changed, Some(Response::Written { changed, .. })) => {
+            write_changed(encoder, changed);
+        }
+        (Gather::Keys(keys), None) => keys.write(encoder),
+        (Gather::Expiry(shown), Some(Response::Expiry { len, at, now })) => {
+            encoder.integer(shown.of(len.is_some(), at, now));
+        }
+        (Gather::Count, Some(Response::Count(count))) => encoder.count(count),
+        (Gather::Opened, Some(Response::Snapshot(Some(id)))) => {
+            encoder.bulk(id.to_string().as_bytes());
+        }
+        (Gather::WasOpen, Some(Response::Snapshot(id))) => {
+            encoder.integer(id.is_some().into());
+        }
+        (Gather::Page(pattern), Some(Response::Page { pairs, next })) => {
+            let cursor = next.map_or(0, |next| front.cursors().issue(next));
+            write_page(encoder, cursor, pattern.as_deref(), &pairs);
+        }
+        (Gather::Range(range), None) => range.write(encoder),
+        (gather, answer) => {
+            debug_assert!(false, "{answer:?} does not answer {gather:?}");
+            encoder.error("ERR internal error: the answer is not one to this command");
+        }
+    }
+}
+
+/// The bytes of `value` between two places, both included, counted from the end where below zero.
+fn part(value: &[u8], from: i64, to: i64) -> &[u8] {
+    let stretch = stretch(value.len() as u64, from, to);
+    let place = |at| usize::try_from(at).unwrap_or(usize::MAX);
+    let wanted = value.get(place(stretch.start)..place(stretch.end));
+    wanted.unwrap_or_default()
+}
+
+/// What lies between two places, both included, of `len` bytes.
+pub(super) fn stretch(len: u64, from: i64, to: i64) -> std::ops::Range<u64> {
+    let end = i64::try_from(len).unwrap_or(i64::MAX);
+    let place = |at: i64| if at < 0 { at.saturating_add(end) } else { at };
+    let from = place(from).max(0).unsigned_abs();
+    let behind = place(to).saturating_add(1).max(0).unsigned_abs();
+    from..behind.min(len)
 }
 
 fn write_changed(encoder: &mut Encoder<'_>, changed: Option<Changed>) {
@@ -360,12 +540,16 @@ fn write_page(
 pub(super) fn response_bytes(response: &Response) -> usize {
     match response {
         Response::Value(value) => value.as_ref().map_or(0, Vec::len),
+        Response::Values(values) => values.iter().flatten().map(Vec::len).sum(),
         Response::Written { previous, .. } => previous.iter().flatten().map(Vec::len).sum(),
         Response::Page { pairs, .. } => pairs
             .iter()
             .map(|(key, value)| key.len() + value.len())
             .sum(),
-        Response::Count(_) | Response::Failed(_) | Response::Expiry { .. } => 0,
+        Response::Count(_)
+        | Response::Failed(_)
+        | Response::Expiry { .. }
+        | Response::Snapshot(_) => 0,
     }
 }
 

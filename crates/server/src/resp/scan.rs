@@ -12,6 +12,7 @@ use super::command::{Command, NO_KEYS, Plan, Step, Turn, number, shown, syntax_e
 use super::expiry::Unit;
 use super::glob::{self, PATTERN_BYTES_MAX};
 use super::reply::{Gather, RangeGather};
+use super::snapshots::name_of;
 use super::strings::refuse;
 use crate::service::Paging;
 
@@ -52,7 +53,7 @@ pub(super) const COMMANDS: &[Command] = &[
         group: "kv",
         summary: "Returns keys and values in key order, or with REV from the highest key down. An \
                   empty bound, - or + is no bound.",
-        usage: "from to [LIMIT count] [REV]",
+        usage: "from to [LIMIT count] [REV] [KEYSONLY] [SNAPSHOT snapshot]",
         run: range,
     },
     Command {
@@ -63,8 +64,19 @@ pub(super) const COMMANDS: &[Command] = &[
         group: "kv",
         summary: "Returns the keys that begin so, and their values, in key order, or with REV from the \
                   highest key down.",
-        usage: "prefix [LIMIT count] [REV]",
+        usage: "prefix [LIMIT count] [REV] [KEYSONLY] [SNAPSHOT snapshot]",
         run: prefix,
+    },
+    Command {
+        name: "kv.delrange",
+        arity: 3,
+        flags: "write",
+        keys: NO_KEYS,
+        group: "kv",
+        summary: "Removes all keys of a range, atomically within each region, without looking at them. \
+                  From - on, or up to + there is no bound.",
+        usage: "from to",
+        run: delete_range,
     },
     Command {
         name: "kv.batch",
@@ -72,13 +84,14 @@ pub(super) const COMMANDS: &[Command] = &[
         flags: "write denyoom",
         keys: NO_KEYS,
         group: "kv",
-        summary: "Writes and removes keys of one region, all of them or none.",
-        usage: "SET key value [PX milliseconds] | DEL key ...",
+        summary: "Writes and removes keys and ranges of one region, all of them or none.",
+        usage: "SET key value [PX milliseconds] | DEL key | DELRANGE from to ...",
         run: batch,
     },
 ];
 
-/// A batch that is read from arguments: `SET key value [PX milliseconds]` and `DEL key`, in any number.
+/// A batch that is read from arguments: `SET key value [PX milliseconds]`, `DEL key` and `DELRANGE from to`, in
+/// any number.
 fn batch(turn: &mut Turn<'_>) -> Step {
     let batch = &mut turn.scratch.batch;
     batch.clear();
@@ -87,6 +100,15 @@ fn batch(turn: &mut Turn<'_>) -> Step {
     while let Some(word) = args.next() {
         let is = |name: &str| word.eq_ignore_ascii_case(name.as_bytes());
         let added = match (args.next(), is("set"), is("del")) {
+            (Some(from), _, _) if is("delrange") => {
+                let Some(to) = args.next() else {
+                    return syntax_error(turn);
+                };
+                match doomed(from, to) {
+                    Ok(range) => batch.delete_range(&range),
+                    Err(text) => return turn.core.error(text),
+                }
+            }
             (Some(key), true, _) => {
                 let Some(value) = args.next() else {
                     return syntax_error(turn);
@@ -110,7 +132,8 @@ fn batch(turn: &mut Turn<'_>) -> Step {
             (Some(key), _, true) => batch.delete(key),
             _ => {
                 return turn.core.error(
-                    "ERR syntax error: a batch is made of SET key value [PX milliseconds] and DEL key",
+                    "ERR syntax error: a batch is made of SET key value [PX milliseconds], DEL key and \
+                     DELRANGE from to",
                 );
             }
         };
@@ -157,6 +180,7 @@ fn scan(turn: &mut Turn<'_>) -> Step {
         pairs_max: usize::try_from(options.count.min(SCAN_KEYS_MAX)).unwrap_or(usize::MAX),
         bytes_max: SCAN_BYTES,
         keys_only: true,
+        at: None,
     });
     Step::Call(plan, Gather::Page(options.pattern))
 }
@@ -214,19 +238,11 @@ fn pattern(turn: &mut Turn<'_>, pattern: &[u8]) -> Result<Vec<u8>, Step> {
 /// The keys from `from` on that may match `pattern`, by how it begins.
 fn restrict(from: Vec<u8>, pattern: Option<&[u8]>) -> KeyRange {
     let prefix = pattern.map(glob::literal_prefix).unwrap_or_default();
-    let to = after_prefix(&prefix);
+    let to = KeyRange::prefix(&prefix).to;
     KeyRange {
         from: from.max(prefix),
         to,
     }
-}
-
-/// The lowest key above all that begin with `prefix`; `None` where there is none.
-fn after_prefix(prefix: &[u8]) -> Option<Vec<u8>> {
-    let last = prefix.iter().rposition(|&byte| byte != 0xff)?;
-    let mut after = prefix[..=last].to_vec();
-    after[last] += 1;
-    Some(after)
 }
 
 fn keys(turn: &mut Turn<'_>) -> Step {
@@ -234,49 +250,52 @@ fn keys(turn: &mut Turn<'_>) -> Step {
         Ok(pattern) => pattern,
         Err(step) => return step,
     };
+    let range = restrict(Vec::new(), Some(&pattern));
     gather(
         turn,
         RangeGather {
-            range: restrict(Vec::new(), Some(&pattern)),
-            direction: Direction::Up,
-            left: usize::MAX,
             keys_matching: Some(pattern),
-            pairs: Vec::new(),
+            keys_only: true,
+            ..RangeGather::of(range, Direction::Up, usize::MAX)
         },
     )
 }
 
-/// What `KV.RANGE` was asked for behind its bounds: most pairs, and from which end.
+/// Reads what `KV.RANGE` was asked for behind its bounds into `gather`.
 fn range_options(
     turn: &mut Turn<'_>,
     (command, first): (&str, usize),
-) -> Result<(usize, Direction), Step> {
-    let (mut left, mut direction) = (usize::MAX, Direction::Up);
+    gather: &mut RangeGather,
+) -> Result<(), Step> {
     let mut args = turn.args.from(first);
     while let Some(option) = args.next() {
-        if option.eq_ignore_ascii_case(b"rev") {
-            direction = Direction::Down;
-        } else if option.eq_ignore_ascii_case(b"limit") {
+        let is = |name: &str| option.eq_ignore_ascii_case(name.as_bytes());
+        if is("rev") {
+            gather.direction = Direction::Down;
+        } else if is("keysonly") {
+            gather.keys_only = true;
+        } else if is("snapshot")
+            && let Some(named) = args.next()
+        {
+            gather.at = Some(name_of(turn, named)?);
+        } else if is("limit") {
             let Some(limit) = args.next().and_then(number) else {
                 let text = "ERR LIMIT is not an integer or out of range";
                 return Err(turn.core.error(text));
             };
-            left = usize::try_from(limit).unwrap_or(usize::MAX);
+            gather.left = usize::try_from(limit).unwrap_or(usize::MAX);
         } else {
             let option = shown(option);
             return Err(turn.core.error(&format!(
-                "ERR syntax error: '{option}' is no option of {command}; LIMIT count and REV are"
+                "ERR syntax error: '{option}' is no option of {command}; LIMIT count, REV, KEYSONLY \
+                 and SNAPSHOT snapshot are"
             )));
         }
     }
-    Ok((left, direction))
+    Ok(())
 }
 
 fn range(turn: &mut Turn<'_>) -> Step {
-    let (left, direction) = match range_options(turn, ("KV.RANGE", 3)) {
-        Ok(options) => options,
-        Err(step) => return step,
-    };
     let (from, to) = (turn.args.at(1), turn.args.at(2));
     let longest = from.len().max(to.len());
     if longest > KEY_BYTES_MAX + 1 {
@@ -285,31 +304,47 @@ fn range(turn: &mut Turn<'_>) -> Step {
              (max_key_bytes)"
         ));
     }
-    let range = KeyRange {
+    let range = range_of(from, to);
+    gather_with_options(turn, ("KV.RANGE", 3), range)
+}
+
+/// The range between two bounds as they are written.
+fn range_of(from: &[u8], to: &[u8]) -> KeyRange {
+    KeyRange {
         from: if is_open(from) {
             Vec::new()
         } else {
             from.to_vec()
         },
         to: (!is_open(to)).then(|| to.to_vec()),
+    }
+}
+
+/// The range between two bounds that is to be removed: what a slip may have written, an empty bound or one that
+/// stands for the other end, removes nothing.
+fn doomed(from: &[u8], to: &[u8]) -> Result<KeyRange, &'static str> {
+    match (from, to) {
+        (b"" | b"+", _) | (_, b"" | b"-") => Err(
+            "ERR a range is removed from a key, or from - on, up to a key, or up to +: nothing was removed",
+        ),
+        _ => Ok(range_of(from, to)),
+    }
+}
+
+fn delete_range(turn: &mut Turn<'_>) -> Step {
+    let range = match doomed(turn.args.at(1), turn.args.at(2)) {
+        Ok(range) => range,
+        Err(text) => return turn.core.error(text),
     };
-    gather(
-        turn,
-        RangeGather {
-            range,
-            direction,
-            left,
-            keys_matching: None,
-            pairs: Vec::new(),
-        },
-    )
+    let batch = &mut turn.scratch.batch;
+    batch.clear();
+    match batch.delete_range(&range) {
+        Ok(()) => Step::Call(Plan::Write(WriteOptions::default()), Gather::Stored),
+        Err(error) => refuse(turn, error),
+    }
 }
 
 fn prefix(turn: &mut Turn<'_>) -> Step {
-    let (left, direction) = match range_options(turn, ("KV.PREFIX", 2)) {
-        Ok(options) => options,
-        Err(step) => return step,
-    };
     let prefix = turn.args.at(1);
     if prefix.len() > KEY_BYTES_MAX {
         return turn.core.error(&format!(
@@ -317,20 +352,17 @@ fn prefix(turn: &mut Turn<'_>) -> Step {
             prefix.len()
         ));
     }
-    let range = KeyRange {
-        from: prefix.to_vec(),
-        to: after_prefix(prefix),
-    };
-    gather(
-        turn,
-        RangeGather {
-            range,
-            direction,
-            left,
-            keys_matching: None,
-            pairs: Vec::new(),
-        },
-    )
+    let range = KeyRange::prefix(prefix);
+    gather_with_options(turn, ("KV.PREFIX", 2), range)
+}
+
+/// The pairs of `range`, as the options of the command say, which begin at that argument.
+fn gather_with_options(turn: &mut Turn<'_>, options: (&str, usize), range: KeyRange) -> Step {
+    let mut all = RangeGather::of(range, Direction::Up, usize::MAX);
+    match range_options(turn, options, &mut all) {
+        Ok(()) => gather(turn, all),
+        Err(step) => step,
+    }
 }
 
 /// Whether a bound of `KV.RANGE` stands for none.

@@ -27,21 +27,15 @@ use argosy_wire::resp::{Encoder, Protocol, Step as Parsed};
 use super::command::{self, Plan, Step, Turn};
 use super::front::{Context, FrontEnd, Limits};
 use super::input::Input;
+use super::long::{Intake, Took};
 use super::pool::Pool;
 use super::reply::{After, Gather, Pending, response_bytes};
 use crate::meter::Outcome;
-use crate::service::{Request, Response};
+use crate::service::{KeyList, Request, Response};
 
-/// Bits of a [`CallToken`] that number the element within its command.
-const ELEMENT_BITS: u32 = 24;
-/// Bits of a [`CallToken`] that number the command.
+/// Bits of a [`CallToken`]. It numbers the command, which has one call under way at a time.
 const SEQUENCE_BITS: u32 = 24;
 const SEQUENCE_MASK: u32 = (1 << SEQUENCE_BITS) - 1;
-
-const _: () = assert!(argosy_wire::resp::parse::ARGS_MAX < 1 << ELEMENT_BITS);
-
-/// The argument behind the name, to which element 0 belongs.
-const FIRST_ARGUMENT: usize = 1;
 
 /// Most replies that wait for their turn.
 const PENDING_MAX: usize = 4096;
@@ -50,13 +44,13 @@ const _: () = assert!(PENDING_MAX < (1 << SEQUENCE_BITS) / 2);
 /// Replies that an idle session keeps places for.
 const IDLE_PENDING: usize = 32;
 
-/// Names a call within its session. The upper 16 bits are zero, for the driver's use.
+/// Names a call within its session. The upper bits are zero, for the driver's use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CallToken(u64);
 
 impl CallToken {
     /// Bits that a token may use.
-    pub const BITS: u32 = ELEMENT_BITS + SEQUENCE_BITS;
+    pub const BITS: u32 = SEQUENCE_BITS;
 
     /// The token as a number below 2^[`BITS`](Self::BITS).
     #[must_use]
@@ -70,17 +64,12 @@ impl CallToken {
         Self(raw)
     }
 
-    const fn new(sequence: u32, element: u32) -> Self {
-        Self((sequence as u64) << ELEMENT_BITS | element as u64)
+    const fn new(sequence: u32) -> Self {
+        Self((sequence & SEQUENCE_MASK) as u64)
     }
 
     fn sequence(self) -> u32 {
-        u32::try_from(self.0 >> ELEMENT_BITS).expect("a token has 48 bits")
-    }
-
-    fn element(self) -> usize {
-        let element = self.0 & ((1 << ELEMENT_BITS) - 1);
-        usize::try_from(element).expect("24 bits fit")
+        u32::try_from(self.0).expect("a token has 24 bits")
     }
 }
 
@@ -99,13 +88,16 @@ pub struct Call<'a> {
 pub struct Scratch {
     pub(super) batch: WriteBatch,
     pub(super) range: KeyRange,
+    pub(super) keys: KeyList,
 }
 
 /// One connection.
 #[derive(Debug)]
 pub struct Session {
-    input: Input,
-    core: Core,
+    pub(super) input: Input,
+    pub(super) core: Core,
+    /// A long value that is being taken in.
+    pub(super) intake: Option<Intake>,
 }
 
 /// What commands see of the session: everything but its input.
@@ -118,10 +110,10 @@ pub(super) struct Core {
     /// No further request is read; the connection ends when everything is written.
     pub(super) closing: bool,
     limits: Limits,
-    output: Vec<u8>,
+    pub(super) output: Vec<u8>,
     /// Bytes at the front of `output` that have been written.
     written: usize,
-    pending: VecDeque<Pending>,
+    pub(super) pending: VecDeque<Pending>,
     /// The sequence number of the front of `pending`.
     base: u32,
     /// Calls without an answer.
@@ -132,11 +124,12 @@ pub(super) struct Core {
     held: usize,
     /// What an answer may bring, in bytes, judged by those that came lately.
     reserve: usize,
-    /// The last command of `pending` has further calls to make, one for each argument in this
-    /// range: of the request that was read last.
-    expansion: Option<std::ops::Range<usize>>,
     /// Commands of `pending` that want their next page, by sequence number.
-    next_pages: Vec<u32>,
+    pub(super) next_pages: Vec<u32>,
+    /// A part of a long value that is being written.
+    pub(super) part_under_way: Option<CallToken>,
+    /// A reply cannot be written to its end.
+    pub(super) broken: bool,
     /// There was a request, but no room for its call.
     stalled: bool,
     /// Commands carried out.
@@ -169,6 +162,7 @@ impl Session {
         Self {
             input: Input::default(),
             core: Core::new(id, limits),
+            intake: None,
         }
     }
 
@@ -182,10 +176,7 @@ impl Session {
     #[inline]
     #[must_use]
     pub const fn wants_input(&self) -> bool {
-        !self.core.stalled
-            && !self.core.closing
-            && !self.input.ended
-            && self.core.expansion.is_none()
+        !self.core.stalled && !self.core.closing && !self.input.ended
     }
 
     /// Takes memory out of `pool` to work with. To be called before a round's first
@@ -200,9 +191,7 @@ impl Session {
     /// Gives memory back that holds nothing. To be called when a round is over.
     #[inline]
     pub fn return_buffers(&mut self, pool: &mut Pool) {
-        if self.core.expansion.is_none() {
-            self.input.return_buffer(pool);
-        }
+        self.input.return_buffer(pool);
         if self.core.output.is_empty() {
             pool.take_back(&mut self.core.output);
         }
@@ -241,6 +230,15 @@ impl Session {
             Plan::Get(index) => Request::Get {
                 key: self.input.args().at(index),
             },
+            Plan::GetMany(wanted, at) => {
+                self.core.asked_for_keys(token);
+                Request::GetMany {
+                    keys: &scratch.keys,
+                    wanted,
+                    at,
+                }
+            }
+            Plan::Snapshot(id, lease) => Request::Snapshot { id, lease },
             Plan::Write(options) => {
                 self.core.asked(token, scratch.batch.bytes());
                 Request::Write {
@@ -303,19 +301,19 @@ impl Session {
     #[inline]
     #[must_use]
     pub fn can_go_on(&self) -> bool {
-        let core = &self.core;
-        core.stalled
-            && match core.expansion {
-                Some(_) => core.has_room_at(core.pending.len() - 1),
-                None => core.has_room(),
-            }
+        if self.core.broken {
+            return false;
+        }
+        let stalled = self.core.stalled && self.core.part_under_way.is_none();
+        stalled && self.core.has_room() || self.core.wants_part()
     }
 
     /// Whether the connection is to be closed.
     #[inline]
     #[must_use]
     pub fn is_finished(&self) -> bool {
-        self.core.closing && self.core.pending.is_empty() && self.output().is_empty()
+        let core = &self.core;
+        core.broken || core.closing && core.pending.is_empty() && self.output().is_empty()
     }
 
     /// Calls without an answer.
@@ -348,27 +346,43 @@ impl Session {
         context: &Context<'_>,
         scratch: &mut Scratch,
     ) -> Option<(CallToken, Plan)> {
+        if self.core.broken {
+            return None;
+        }
         if let Some(call) = self.core.next_page(scratch) {
             return Some(call);
         }
         loop {
             self.core.stalled = false;
-            if self.core.expansion.is_some() {
-                return self.core.next_element();
-            }
             if self.core.closing || self.input.is_empty() {
-                return self.pause();
+                return self.pause(context);
             }
             if !self.core.has_room() {
                 self.core.stalled = true;
                 return None;
             }
+            match self.go_on_long(scratch) {
+                Took::Call(token, plan) => return Some((token, plan)),
+                Took::Needs => return self.pause(context),
+                Took::Waits => {
+                    self.core.stalled = true;
+                    return None;
+                }
+                Took::Went => {}
+            }
             match self.input.parse() {
                 Err(error) => {
-                    self.core.error(&format!("ERR Protocol error: {error}"));
+                    let text = format!("ERR Protocol error: {error}");
+                    if !self.break_off_long(context.front, &text) {
+                        self.core.error(&text);
+                    }
                     self.core.closing = true;
                 }
-                Ok(Parsed::Incomplete) => return self.pause(),
+                Ok(Parsed::Incomplete) => return self.pause(context),
+                Ok(Parsed::Long { bytes, len }) => {
+                    // What is not taken is parsed on.
+                    self.begin_long((bytes, len), context);
+                }
                 Ok(Parsed::Discard { bytes }) => self.input.consume(bytes),
                 Ok(Parsed::Oversized {
                     bytes,
@@ -376,11 +390,19 @@ impl Session {
                     longest_bytes,
                 }) => {
                     self.input.consume(bytes);
-                    self.core.commands += 1;
-                    let meter = &context.front.meter;
-                    meter.count(command::UNKNOWN, Outcome::Invalid);
-                    self.core
-                        .error(&command::oversized(request_bytes, longest_bytes));
+                    let text = command::oversized(request_bytes, longest_bytes);
+                    if !self.break_off_long(context.front, &text) {
+                        self.core.commands += 1;
+                        let meter = &context.front.meter;
+                        meter.count(command::UNKNOWN, Outcome::Invalid);
+                        self.core.error(&text);
+                    }
+                }
+                Ok(Parsed::Request { bytes }) if self.intake.is_some() => {
+                    self.input.consume(bytes);
+                    if let Some(call) = self.end_long(context, scratch) {
+                        return Some(call);
+                    }
                 }
                 Ok(Parsed::Request { bytes }) => {
                     if let Some(call) = self.begin(bytes, context, scratch) {
@@ -392,8 +414,10 @@ impl Session {
     }
 
     /// There is nothing more to do for now.
-    fn pause(&mut self) -> Option<(CallToken, Plan)> {
+    fn pause(&mut self, context: &Context<'_>) -> Option<(CallToken, Plan)> {
         if self.input.ended {
+            let text = "ERR the request ended early (not applied)";
+            self.break_off_long(context.front, text);
             self.core.closing = true;
         }
         if self.core.closing {
@@ -409,13 +433,7 @@ impl Session {
         context: &Context<'_>,
         scratch: &mut Scratch,
     ) -> Option<(CallToken, Plan)> {
-        self.core.commands += 1;
-        self.core.erred = false;
-        self.core.reply_mode = match self.core.reply_mode {
-            ReplyMode::SkipNext => ReplyMode::Skip,
-            ReplyMode::Skip => ReplyMode::On,
-            mode => mode,
-        };
+        self.core.begin_command();
         self.input.consume(bytes);
         let inline = self.input.is_inline();
         let mut turn = Turn {
@@ -434,11 +452,6 @@ impl Session {
                 None
             }
             Step::Call(plan, gather) => Some((self.core.push_call(gather), plan)),
-            Step::Each(arguments, gather) => {
-                self.core.push_call(gather);
-                self.core.expansion = Some(arguments);
-                self.core.next_element()
-            }
         }
     }
 }
@@ -461,8 +474,9 @@ impl Core {
             asked: 0,
             held: 0,
             reserve: RESERVE_BYTES,
-            expansion: None,
             next_pages: Vec::new(),
+            part_under_way: None,
+            broken: false,
             stalled: false,
             commands: 0,
             command: command::UNKNOWN,
@@ -498,34 +512,13 @@ impl Core {
     }
 
     /// Queues the reply of a command that makes a call.
-    fn push_call(&mut self, gather: Gather) -> CallToken {
+    pub(super) fn push_call(&mut self, gather: Gather) -> CallToken {
         let sequence = self.base.wrapping_add(position(self.pending.len()));
         let mut pending = Pending::new(gather, self.protocol, self.is_muted());
         pending.outstanding = 1;
         pending.command = Some(self.command);
         self.pending.push_back(pending);
-        CallToken::new(sequence & SEQUENCE_MASK, 0)
-    }
-
-    /// The next call of the command that makes one for each of its arguments.
-    fn next_element(&mut self) -> Option<(CallToken, Plan)> {
-        let last = self.pending.len() - 1;
-        if !self.has_room_at(last) {
-            self.stalled = true;
-            return None;
-        }
-        let mut arguments = self.expansion.take()?;
-        let index = arguments
-            .next()
-            .expect("an expansion ends with its last call");
-        if !arguments.is_empty() {
-            // While there is an expansion its command has one outstanding for the next call.
-            self.pending[last].outstanding += 1;
-            self.expansion = Some(arguments);
-        }
-        let sequence = self.base.wrapping_add(position(last)) & SEQUENCE_MASK;
-        let element = position(index - FIRST_ARGUMENT);
-        Some((CallToken::new(sequence, element), Plan::Get(index)))
+        CallToken::new(sequence)
     }
 
     /// The next call of a command that wants another page.
@@ -534,13 +527,17 @@ impl Core {
         let waiting = self.next_pages.iter().enumerate();
         let (place, &sequence) = waiting.min_by_key(|(_, sequence)| self.index_of(**sequence))?;
         let index = self.index_of(sequence);
-        if !self.has_room_at(index) {
+        let has_room = match self.pending[index].is_long() {
+            // It is written as it comes, so it is not begun before its turn.
+            true => index == 0 && self.has_room_for_part(),
+            false => self.has_room_at(index),
+        };
+        if !has_room {
             return None;
         }
         self.next_pages.swap_remove(place);
-        let gather = self.pending[index].range()?;
-        scratch.range.clone_from(&gather.range);
-        Some((CallToken::new(sequence, 0), gather.plan()))
+        let plan = self.pending[index].next_page(scratch)?;
+        Some((CallToken::new(sequence), plan))
     }
 
     fn index_of(&self, sequence: u32) -> usize {
@@ -553,13 +550,13 @@ impl Core {
         let bytes = response_bytes(&response);
         // The longest of late counts; it is forgotten slowly.
         self.reserve = bytes.max(self.reserve - self.reserve / 16);
-        let last = index + 1 == self.pending.len();
         let pending = &mut self.pending[index];
         self.in_flight -= 1;
+        self.part_under_way = self.part_under_way.filter(|part| *part != token);
         self.asked -= std::mem::take(&mut pending.asked);
         pending.outstanding -= 1;
         self.held -= pending.held;
-        let after = pending.take(token.element(), response);
+        let after = pending.take(response);
         if pending.held > self.limits.reply_bytes_max {
             let text = command::reply_too_long(self.limits.reply_bytes_max);
             pending.fail(text, Outcome::Invalid);
@@ -568,14 +565,15 @@ impl Core {
             self.next_pages.push(sequence);
         }
         self.held += pending.held;
-        if last && pending.has_failed() && self.expansion.take().is_some() {
-            pending.outstanding -= 1;
+        if index == 0 {
+            self.stream();
         }
     }
 
-    /// Writes the replies whose turn it is.
+    /// Writes the replies whose turn it is: none behind one that cannot be written to its end.
     fn write_complete(&mut self, front: &FrontEnd) {
-        while self.pending.front().is_some_and(Pending::is_complete)
+        while !self.broken
+            && self.pending.front().is_some_and(Pending::is_complete)
             && let Some(pending) = self.pending.pop_front()
         {
             self.held -= pending.held;

@@ -544,7 +544,7 @@ fn a_value_over_the_limit_is_refused_and_the_connection_goes_on() {
     let mut harness = Harness::new(Limits::default());
     harness.send(&array(&[b"SET", b"k", b"before"]));
     for bytes in [(1 << 20) + 1, 3 << 20, 40 << 20] {
-        harness.send(&array(&[b"SET", b"k", &vec![b'v'; bytes]]));
+        harness.send(&array(&[b"GETSET", b"k", &vec![b'v'; bytes]]));
         let (input, output) = harness.session.memory_bytes();
         assert!(
             input < 6 << 20 && output < 1 << 20,
@@ -677,6 +677,64 @@ fn a_reply_that_is_too_long_is_refused_whole() {
 }
 
 #[test]
+fn several_keys_are_asked_for_by_one_call() {
+    let mut harness = Harness::new(Limits::default());
+    harness.send(&words("MSET a 1 b 22 c ''"));
+    harness.read();
+    for late in [false, true] {
+        harness.fake.set_late(late);
+        for (request, reply) in [
+            (
+                "MGET b none a b",
+                "*4\r\n$2\r\n22\r\n$-1\r\n$1\r\n1\r\n$2\r\n22\r\n",
+            ),
+            ("EXISTS a none b a", ":3\r\n"),
+            ("STRLEN b", ":2\r\n"),
+        ] {
+            let (calls, _) = harness.fake.counts();
+            harness.send(&words(request));
+            while harness.fake.release(0) {
+                harness.drive();
+            }
+            assert_eq!(String::from_utf8_lossy(&harness.read()), reply);
+            assert_eq!(harness.fake.counts().0 - calls, 1, "{request}");
+        }
+    }
+}
+
+#[test]
+fn what_is_told_of_several_keys_in_parts_is_one_reply() {
+    let mut harness = Harness::new(Limits::default());
+    let value = vec![b'v'; 100_000];
+    for key in [b"a", b"b"] {
+        harness.send(&array(&[b"SET", key, &value]));
+    }
+    harness.read();
+    for late in [false, true] {
+        harness.fake.set_late(late);
+        let (calls, _) = harness.fake.counts();
+        harness.send(&words("MGET a b none a b a"));
+        harness.send(&words("PING"));
+        while harness.fake.release(0) {
+            harness.drive();
+        }
+        let out = harness.read();
+        let one = 5 * (value.len() + 11) + 5 + 4;
+        assert_eq!(out.len(), one + 7);
+        assert!(out.starts_with(b"*6\r\n$100000\r\nvvv") && out.ends_with(b"+PONG\r\n"));
+        // Three values go over what one answer brings.
+        assert_eq!(harness.fake.counts().0 - calls, 2);
+        assert_eq!(harness.session.memory_bytes().1 / 100_000, 0);
+    }
+    // Of keys themselves only so many go in one call.
+    harness.fake.set_late(false);
+    let (calls, _) = harness.fake.counts();
+    harness.send(&words(&format!("EXISTS{}", " a".repeat(2500))));
+    assert_eq!(harness.read(), b":2500\r\n");
+    assert_eq!(harness.fake.counts().0 - calls, 3);
+}
+
+#[test]
 fn a_range_is_gathered_over_pages() {
     let mut harness = Harness::new(Limits::default());
     let count = 10_000;
@@ -759,3 +817,6 @@ fn commands_are_counted_and_the_table_is_in_order() {
     names.dedup();
     assert_eq!(names.len(), count, "a name is there once");
 }
+
+#[path = "long_tests.rs"]
+mod long;

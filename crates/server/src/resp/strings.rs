@@ -1,10 +1,13 @@
 //! Commands on values: `GET`, `SET` and their relatives.
 
-use argosy_engine::{BatchError, Condition, Expiry, WriteOptions};
+use argosy_engine::change::integer;
+use argosy_engine::long::check_users;
+use argosy_engine::{BatchError, Condition, Expiry, WriteBatch, WriteOptions};
 
-use super::command::{Command, Plan, Step, Turn, syntax_error, wrong_arity};
+use super::command::{Command, Plan, Step, Turn, wrong_arity};
 use super::expiry::Unit;
-use super::reply::Gather;
+use super::reply::{Gather, KeysGather, Tells};
+use crate::service::{KeyList, SnapshotId};
 
 /// The family's table.
 pub(super) const COMMANDS: &[Command] = &[
@@ -70,6 +73,26 @@ pub(super) const COMMANDS: &[Command] = &[
         run: getset,
     },
     Command {
+        name: "msetnx",
+        arity: -3,
+        flags: "write denyoom",
+        keys: (1, -1, 2),
+        group: "string",
+        summary: "Sets several keys of one region, if none of them has a value.",
+        usage: "key value [key value ...]",
+        run: msetnx,
+    },
+    Command {
+        name: "getrange",
+        arity: 4,
+        flags: "readonly",
+        keys: (1, 1, 1),
+        group: "string",
+        summary: "Returns a part of a value, from one byte to another, from the end where negative.",
+        usage: "key start end",
+        run: getrange,
+    },
+    Command {
         name: "strlen",
         arity: 2,
         flags: "readonly fast",
@@ -85,22 +108,40 @@ fn get(_: &mut Turn<'_>) -> Step {
     Step::Call(Plan::Get(1), Gather::Value)
 }
 
-fn strlen(_: &mut Turn<'_>) -> Step {
-    Step::Call(Plan::Get(1), Gather::Length)
+fn strlen(turn: &mut Turn<'_>) -> Step {
+    let key = turn.args.at(1).to_vec();
+    Step::Call(Plan::Expiry(1), Gather::Length(key))
 }
 
 fn mget(turn: &mut Turn<'_>) -> Step {
-    let keys = 1..turn.args.len();
-    let values = vec![None; keys.len()];
-    Step::Each(keys, Gather::Values(values))
+    look_up(turn, Tells::Values(Vec::new()))
+}
+
+/// Asks for the keys that are all arguments.
+pub(super) fn look_up(turn: &mut Turn<'_>, tells: Tells) -> Step {
+    look_up_from(turn, 1, (tells, None))
+}
+
+/// Asks for the keys that are the arguments from `first` on, now or in a snapshot.
+pub(super) fn look_up_from(
+    turn: &mut Turn<'_>,
+    first: usize,
+    (tells, at): (Tells, Option<SnapshotId>),
+) -> Step {
+    if let Some(error) = turn.args.from(first).find_map(|key| check_users(key).err()) {
+        return turn.core.error(&format!("ERR {error}"));
+    }
+    let gather = KeysGather::of(KeyList::of(turn.args.from(first)), tells, at);
+    let plan = gather.plan(&mut turn.scratch.keys);
+    Step::Call(plan, Gather::Keys(Box::new(gather)))
 }
 
 /// What `SET` was asked to do beside setting.
 #[derive(Default)]
-struct SetOptions {
-    condition: Condition,
-    get: bool,
-    expiry: Expiry,
+pub(super) struct SetOptions {
+    pub(super) condition: Condition,
+    pub(super) get: bool,
+    pub(super) expiry: Expiry,
 }
 
 impl SetOptions {
@@ -110,10 +151,12 @@ impl SetOptions {
     }
 }
 
-/// Reads what follows the value. `None`: an error was replied.
-fn set_options(turn: &mut Turn<'_>) -> Option<SetOptions> {
+/// Reads what follows the value; what is compared goes into the batch.
+pub(super) fn set_options<'a>(
+    mut args: impl ExactSizeIterator<Item = &'a [u8]>,
+    batch: &mut WriteBatch,
+) -> Result<SetOptions, String> {
     let mut options = SetOptions::default();
-    let mut args = turn.args.from(3);
     while let Some(option) = args.next() {
         let is = |name: &str| option.eq_ignore_ascii_case(name.as_bytes());
         if is("get") {
@@ -127,38 +170,30 @@ fn set_options(turn: &mut Turn<'_>) -> Option<SetOptions> {
             && let Some(expected) = args.next()
         {
             options.condition = Condition::Equals;
-            if let Err(error) = turn.scratch.batch.expect(expected) {
-                refuse(turn, error);
-                return None;
-            }
+            batch
+                .expect(expected)
+                .map_err(|error| format!("ERR {error} (not applied)"))?;
         } else if is("keepttl") && options.expiry == Expiry::Never {
             options.expiry = Expiry::Keep;
         } else if let Some(unit) = Unit::of(option)
             && options.expiry == Expiry::Never
             && let Some(number) = args.next()
         {
-            match unit.future(number, "set") {
-                Ok(expiry) => options.expiry = expiry,
-                Err(text) => {
-                    turn.core.error(&text);
-                    return None;
-                }
-            }
+            options.expiry = unit.future(number, "set")?;
         } else {
-            syntax_error(turn);
-            return None;
+            return Err("ERR syntax error".to_owned());
         }
     }
-    Some(options)
+    Ok(options)
 }
 
 fn set(turn: &mut Turn<'_>) -> Step {
     turn.scratch.batch.clear();
     let options = match turn.args.len() {
         3 => SetOptions::default(),
-        _ => match set_options(turn) {
-            Some(options) => options,
-            None => return Step::Replied,
+        _ => match set_options(turn.args.from(3), &mut turn.scratch.batch) {
+            Ok(options) => options,
+            Err(text) => return turn.core.error(&text),
         },
     };
     let gather = if options.get {
@@ -201,18 +236,49 @@ fn put(turn: &mut Turn<'_>, (options, expiry): (WriteOptions, Expiry), gather: G
 }
 
 fn mset(turn: &mut Turn<'_>) -> Step {
-    if turn.args.len().is_multiple_of(2) {
-        return wrong_arity(turn, "mset");
+    turn.scratch.batch.clear();
+    match put_all(turn, "mset") {
+        Ok(()) => Step::Call(Plan::Write(WriteOptions::default()), Gather::Stored),
+        Err(step) => step,
     }
+}
+
+fn msetnx(turn: &mut Turn<'_>) -> Step {
     let batch = &mut turn.scratch.batch;
     batch.clear();
+    // The condition is one on all of the keys.
+    batch.keep_together();
+    let options = WriteOptions {
+        condition: Condition::Absent,
+        return_previous: false,
+    };
+    match put_all(turn, "msetnx") {
+        Ok(()) => Step::Call(Plan::Write(options), Gather::StoredCount),
+        Err(step) => step,
+    }
+}
+
+/// Puts the pairs that are the arguments into the batch.
+fn put_all(turn: &mut Turn<'_>, name: &str) -> Result<(), Step> {
+    if turn.args.len().is_multiple_of(2) {
+        return Err(wrong_arity(turn, name));
+    }
     let mut args = turn.args.from(1);
     while let (Some(key), Some(value)) = (args.next(), args.next()) {
-        if let Err(error) = batch.put(key, value) {
-            return refuse(turn, error);
+        if let Err(error) = turn.scratch.batch.put(key, value) {
+            return Err(refuse(turn, error));
         }
     }
-    Step::Call(Plan::Write(WriteOptions::default()), Gather::Stored)
+    Ok(())
+}
+
+fn getrange(turn: &mut Turn<'_>) -> Step {
+    match (integer(turn.args.at(2)), integer(turn.args.at(3))) {
+        (Some(from), Some(to)) => Step::Call(Plan::Get(1), Gather::Part(from, to)),
+        _ => turn
+            .core
+            .error("ERR value is not an integer or out of range"),
+    }
 }
 
 /// Says which limit a write is over.

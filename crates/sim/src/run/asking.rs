@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use argosy_base::{Direction, KeyRange};
-use argosy_engine::{Change, Condition, Expiry, WriteBatch, WriteOptions};
-use argosy_server::service::{Paging, ReplySink, Request, Response, Service};
+use argosy_engine::{Change, Condition, Expiry, Wanted, WriteBatch, WriteOptions};
+use argosy_server::service::{KeyList, Paging, ReplySink, Request, Response, Service};
 
 use super::{Pace, Run};
 use crate::asks::{Ask, PAGE_BYTES_MAX, counter_key};
 use crate::check::{Bound, When};
+use crate::erase;
 use crate::load::Wrong;
 use crate::objects::Objects;
 use crate::plan::{SERVERS, WorldKind};
@@ -34,6 +35,10 @@ impl Run {
             let ask = self.chooser.next(&self.objects, self.load.next_op());
             let ask = self.depend.on_values(ask, &self.objects, &self.load);
             let (op, right) = (self.load.next_op(), self.cluster.right_time());
+            let (ask, erases) = self.erase.instead(ask, &self.objects, op);
+            if erases {
+                self.load.erasures.insert(op);
+            }
             if let Some(at) = self.depend.expiry(&ask, right) {
                 self.load.expiries.insert(op, at);
             }
@@ -41,6 +46,7 @@ impl Run {
                 asked = true;
             } else {
                 self.load.expiries.remove(&op);
+                self.load.erasures.remove(&op);
             }
         }
         if asked {
@@ -106,6 +112,27 @@ impl Run {
         Ok(true)
     }
 
+    /// Asks for a key; every third time among others.
+    fn get(
+        &self,
+        node: &argosy_server::node::Node,
+        op: u32,
+        (object, at): (usize, usize),
+        sink: &Arc<dyn ReplySink>,
+    ) -> Option<Response> {
+        let token = u64::from(op);
+        let keys = &self.objects.get(object).keys;
+        let key = &keys[at];
+        if !op.is_multiple_of(3) {
+            return node.call(Request::Get { key }, sink, token);
+        }
+        let others = keys.iter().skip(at + 1).chain(&self.objects.get(0).keys);
+        let keys = [key].into_iter().chain(others).map(Vec::as_slice);
+        let keys = &KeyList::of(keys);
+        let (wanted, at) = (Wanted::Values(1 << 16), None);
+        node.call(Request::GetMany { keys, wanted, at }, sink, token)
+    }
+
     fn call(
         &mut self,
         node: &argosy_server::node::Node,
@@ -115,10 +142,7 @@ impl Run {
     ) -> Option<Response> {
         let token = u64::from(op);
         match ask {
-            Ask::Get { key: (object, at) } => {
-                let key = &self.objects.get(*object).keys[*at];
-                node.call(Request::Get { key }, sink, token)
-            }
+            Ask::Get { key } => self.get(node, op, *key, sink),
             Ask::Scan { range, paging } => {
                 let paging = *paging;
                 node.call(Request::Scan { range, paging }, sink, token)
@@ -141,7 +165,10 @@ impl Run {
                 let expiry = until.map_or(Expiry::Never, |at| Expiry::At(*at));
                 let expires = u64::from(until.is_some());
                 self.cluster.coverage.add("pairs that expire", expires);
-                let mut batch = Ask::batch(&self.objects, op, (targets, expiry));
+                let mut batch = match self.load.erasures.contains(&op) {
+                    true => erase::batch(&self.objects, op, (targets, expiry)),
+                    false => Ask::batch(&self.objects, op, (targets, expiry)),
+                };
                 let long = targets
                     .iter()
                     .any(|target| target.len >= self.plan.engine.window_bytes);
@@ -214,6 +241,7 @@ impl Run {
                 pairs_max: 200,
                 bytes_max: PAGE_BYTES_MAX,
                 keys_only: false,
+                at: None,
             };
             let ask = Ask::Scan { range, paging };
             self.ask(ask)?;

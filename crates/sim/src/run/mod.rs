@@ -25,6 +25,7 @@ use crate::asks::Chooser;
 use crate::cluster::{Cluster, Mutants};
 use crate::coverage::{self, Coverage};
 use crate::depend::Depend;
+use crate::erase::Erase;
 use crate::load::{Expect, Load, Pairs, Wrong};
 use crate::objects::Objects;
 use crate::plan::{Episode, Plan, SERVERS, WorldKind};
@@ -92,6 +93,7 @@ pub struct Run {
     pub(crate) words: Words,
     chooser: Chooser,
     pub(crate) depend: Depend,
+    erase: Erase,
     pub(crate) random: Random,
     snapshots: Vec<Held>,
     /// How many of them, at most.
@@ -145,6 +147,7 @@ impl Run {
             load: Load::new(objects.len(), plan.regions, plan.small.is_some()),
             chooser: Chooser::new(&plan, Random::new(seed, 4)),
             depend: Depend::new(&plan, seed),
+            erase: Erase::new(&plan, seed),
             random: Random::new(seed, 5),
             words: Words::new(options.print),
             plan,
@@ -462,6 +465,7 @@ fn in_short(response: &Response) -> String {
     match response {
         Response::Value(None) => "nothing".to_owned(),
         Response::Value(Some(value)) => format!("{} bytes", value.len()),
+        Response::Values(values) => format!("{} values", values.len()),
         Response::Written { applied: true, .. } => "applied".to_owned(),
         Response::Written { applied: false, .. } => "refused".to_owned(),
         Response::Page { pairs, next } => {
@@ -469,6 +473,7 @@ fn in_short(response: &Response) -> String {
             format!("{} pairs{more}", pairs.len())
         }
         Response::Count(count) => format!("about {count}"),
+        Response::Snapshot(id) => format!("snapshot {id:?}"),
         Response::Expiry { at, .. } => format!("expires at {at:?}"),
         Response::Failed(error) => format!("failed: {error}"),
     }

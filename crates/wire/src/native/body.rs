@@ -4,7 +4,7 @@
 //! get, delete := key                       (all of the payload)
 //! put         := len: u16  key value       (the value is the rest)
 //! multi-get   := count key*
-//! values      := value? *                  (in the order of the keys)
+//! values      := value? *                  (of the first keys, at least of one, in their order)
 //! failure     := error: u8  outcome: u8  text
 //! x?          := 0 | 1 x
 //! ```
@@ -79,6 +79,12 @@ impl<'a> Values<'a> {
     #[must_use]
     pub const fn of(payload: &'a [u8]) -> Self {
         Self(Reader::new("the answer to a multi-get", payload))
+    }
+
+    /// Whether there is no other.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.0.rest().is_empty()
     }
 
     /// The next value.

@@ -48,10 +48,14 @@ pub enum Op {
     Batch = 7,
     /// A page of a range. Payload: a [`Call::Scan`](crate::call::Call).
     Scan = 8,
+    /// Operations of one region, together, on terms. Payload: a [`Call::Write`](crate::call::Call).
+    Write = 9,
+    /// When the pair of a key expires, and how long its value is. Payload: the key.
+    Look = 10,
 }
 
 impl Op {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 11] = [
         Self::Noop,
         Self::Ping,
         Self::Map,
@@ -61,6 +65,8 @@ impl Op {
         Self::MultiGet,
         Self::Batch,
         Self::Scan,
+        Self::Write,
+        Self::Look,
     ];
 
     fn of(byte: u8) -> Result<Self, Garbage> {
@@ -74,7 +80,7 @@ impl Op {
     /// Whether it changes anything.
     #[must_use]
     pub const fn is_write(self) -> bool {
-        matches!(self, Self::Put | Self::Delete | Self::Batch)
+        matches!(self, Self::Put | Self::Delete | Self::Batch | Self::Write)
     }
 }
 
@@ -102,10 +108,12 @@ pub enum Status {
     WrongServer = 9,
     /// The request failed. Payload: see [`put_failure`](super::put_failure).
     Failed = 10,
+    /// The payload is an [`Answer`](crate::call::Answer): to [`Op::Write`] and [`Op::Look`].
+    Answer = 11,
 }
 
 impl Status {
-    const ALL: [Self; 10] = [
+    const ALL: [Self; 11] = [
         Self::Done,
         Self::Value,
         Self::Absent,
@@ -116,6 +124,7 @@ impl Status {
         Self::TooSmall,
         Self::WrongServer,
         Self::Failed,
+        Self::Answer,
     ];
 
     fn of(byte: u8) -> Result<Self, Garbage> {

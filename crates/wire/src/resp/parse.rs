@@ -17,10 +17,12 @@
 //! what has arrived, never by what was announced (8 bytes for each argument seen, and an argument
 //! has at least 6 bytes itself); requests do not nest.
 
+mod long;
+
 use alloc::vec::Vec;
 use core::fmt;
 
-use argosy_base::limits::{BATCH_BYTES_MAX, BATCH_PAIRS_MAX};
+use argosy_base::limits::{BATCH_BYTES_MAX, BATCH_PAIRS_MAX, VALUE_BYTES_MAX};
 
 use super::inline;
 
@@ -96,6 +98,15 @@ pub enum Step {
     Discard {
         /// Bytes to drop before the next [`Parser::parse`].
         bytes: usize,
+    },
+    /// The third argument of a request, `SET`'s value, has more than
+    /// [`VALUE_BYTES_MAX`] bytes: it is to be taken as it comes ([`Parser::take_long`]), or parsed on.
+    /// No other argument of a request is offered.
+    Long {
+        /// Bytes in front of it, of the arguments that [`Parser::args`] gives.
+        bytes: usize,
+        /// Bytes that it has.
+        len: u32,
     },
     /// A request that was too long to be kept ends `bytes` bytes on. It wants one error as answer.
     Oversized {
@@ -176,6 +187,9 @@ enum State {
     Header { left: u32 },
     /// In the bytes of an argument behind which `left` more follow.
     Bulk { left: u32, len: u32 },
+    /// In an argument that the caller takes as it comes: `rest` bytes of it are to come, and `left` arguments
+    /// behind it.
+    Long { left: u32, rest: u32 },
     /// A request has been given out, and its bytes will be dropped.
     Done,
 }
@@ -199,6 +213,8 @@ pub struct Parser {
     /// The words of an inline request without their quotes, back to back.
     words: Vec<u8>,
     inline: bool,
+    /// The caller has taken an argument of the present request as it came.
+    took: bool,
     oversize: Option<Oversize>,
 }
 
@@ -218,6 +234,7 @@ impl Parser {
             spans: Vec::new(),
             words: Vec::new(),
             inline: false,
+            took: false,
             oversize: None,
         }
     }
@@ -281,6 +298,7 @@ impl Parser {
                     };
                     self.spans.clear();
                     self.at = 0;
+                    self.took = false;
                     self.inline = first != b'*';
                     if self.inline {
                         self.state = State::Inline { searched: 0 };
@@ -294,6 +312,10 @@ impl Parser {
                     }
                     self.state = State::Header { left: count };
                 }
+                State::Long { left, rest } => match self.parse_long(bytes, left, rest)? {
+                    Some(step) => return Ok(step),
+                    None => continue,
+                },
                 State::Inline { searched } => return self.parse_inline(bytes, searched),
                 State::Header { .. } | State::Bulk { .. } if self.oversize.is_some() => {
                     return self.read_past(bytes);
@@ -340,7 +362,11 @@ impl Parser {
                 bulk_left: u64::from(len) + 2,
             });
         }
-        Ok(None)
+        let long = len as usize > VALUE_BYTES_MAX && self.spans.len() == 2 && !self.took;
+        Ok(long.then_some(Step::Long {
+            bytes: self.at,
+            len,
+        }))
     }
 
     /// Reads an argument's bytes. `None`: go on.
@@ -457,7 +483,7 @@ impl Parser {
                     }
                     self.state = State::Header { left };
                 }
-                State::Begin | State::Inline { .. } | State::Done => {
+                State::Begin | State::Inline { .. } | State::Long { .. } | State::Done => {
                     unreachable!("only arrays are read past")
                 }
             }

@@ -38,6 +38,7 @@ impl Stream {
                     return;
                 }
                 Ok(Step::Incomplete) => break,
+                Ok(Step::Long { .. }) => continue,
                 Ok(Step::Discard { bytes }) => bytes,
                 Ok(Step::Request { bytes }) => {
                     let args = self.parser.args(&self.buffer);

@@ -66,9 +66,9 @@ const END_SIZE: usize = 8;
 /// Version of the message format, what payloads may say included (`message`, `call`): whoever adds to
 /// that raises it, so that a server that does not know the addition says so, and does not call it
 /// damage. 2: pointers may hold places. 3: backups may build levels; scans may go down.
-/// 4: writes may depend on values. 5: pairs
-/// may expire.
-const VERSION: u8 = 5;
+/// 4: writes may depend on values. 5: pairs may expire. 6: several keys may be asked for together, and
+/// how long a value is. 7: snapshots. 8: ranges of keys may be removed.
+const VERSION: u8 = 8;
 
 /// The first two bytes of every header. Not zero, so that free space is not a message.
 const MARK: u16 = 0xa650;

@@ -1,0 +1,215 @@
+//! How long a store with much in it takes to open: the manifest of so many gibibytes of live data is made,
+//! without the data, and opened.
+//!
+//! ```sh
+//! cargo run --release -p argosy --example opening -- DIR [GIB] [LARGE-LOG-PERCENT] [REFERENCES]
+//! ```
+//!
+//! `DIR` must not exist. Of the data, so many percent (default 50) lie in the large log, and each level segment
+//! points into so many segments of it (default 8). The device is a sparse file: nothing is written to segments.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use argosy_base::{
+    Clock as _, DeviceSegment, EditSeq, Identity, KeyRange, Kind, LogKind, Lsn, RegionId,
+    SEGMENT_SIZE, SegmentNumber,
+};
+use argosy_bench::clock::ProcessClock;
+use argosy_device::{
+    AnonymousWindows, Buffer, Device, FileDevice, FileSettings, FormatOptions, Purpose, Store,
+    StoreSettings,
+};
+use argosy_lsm::edit::{Edit, LevelSegment, LogSegment, RunId};
+use argosy_lsm::inspect::Region;
+use argosy_lsm::log::Record;
+use argosy_lsm::log::segment::encode_segment_header;
+use argosy_lsm::manifest::{self, Manifest};
+use argosy_lsm::{Lsm, Settings};
+
+type Error = Box<dyn std::error::Error>;
+
+const REGION: RegionId = RegionId(1);
+
+/// What the data are.
+struct Shape {
+    level_segments: u64,
+    log_segments: u64,
+    references: u64,
+}
+
+fn main() -> Result<(), Error> {
+    let mut arguments = std::env::args().skip(1);
+    let dir = arguments
+        .next()
+        .ok_or("name a directory that does not exist")?;
+    let mut number = |default: u64| arguments.next().map_or(Ok(default), |text| text.parse());
+    let (gib, percent, references) = (number(100)?, number(50)?, number(8)?);
+    let segments = (gib << 30) / SEGMENT_SIZE as u64;
+    let log_segments = segments * percent.min(99) / 100;
+    let shape = Shape {
+        level_segments: segments - log_segments,
+        log_segments,
+        references: references.min(log_segments),
+    };
+    std::fs::create_dir(&dir)?;
+    let path = PathBuf::from(dir).join("device");
+    let bytes = (gib << 30) + (4 << 30);
+    let manifest = make(&path, bytes, &shape)?;
+    println!(
+        "{gib} GiB: {} level segments, {} of the large log, {references} references each; a manifest of {} KiB",
+        shape.level_segments,
+        shape.log_segments,
+        manifest >> 10
+    );
+    for round in 1..=5 {
+        let began = ProcessClock.now();
+        let store = open(&path)?;
+        let windows = AnonymousWindows::new();
+        let engine = Lsm::open(&store, REGION, &windows, &Settings::default(), None)?;
+        let took = ProcessClock.now().since(began);
+        let read = store.device().counters().read_bytes;
+        println!(
+            "opening {round}: {} ms, {} KiB read, {} segments in use",
+            took.as_millis(),
+            read >> 10,
+            store.used()
+        );
+        engine.close()?;
+    }
+    Ok(())
+}
+
+fn open(path: &Path) -> Result<Arc<Store>, Error> {
+    let device: Arc<dyn Device> = Arc::new(FileDevice::open(path, &FileSettings::default())?);
+    Ok(Store::open(device, &StoreSettings::default())?)
+}
+
+/// Makes the store. Returns how many bytes its manifest's first record has.
+fn make(path: &Path, bytes: u64, shape: &Shape) -> Result<usize, Error> {
+    let settings = Settings::default();
+    let device = FileDevice::open_or_create(path, bytes, &FileSettings::default())?;
+    Store::format(&device, &FormatOptions::default())?;
+    drop(device);
+    let store = open(path)?;
+    let windows = AnonymousWindows::new();
+    let engine = Lsm::open(&store, REGION, &windows, &settings, None)?;
+    engine.close()?;
+    drop((engine, store));
+
+    let store = open(path)?;
+    let entry = store.regions()[0].clone();
+    let version = Region::read(&store, &entry, &settings).version;
+    let version = version.ok_or("the region cannot be read")?;
+    let segment_bytes = u32::try_from(settings.segment_bytes)?;
+    let (mut manifest, _) = Manifest::open(&store, &entry, segment_bytes)?;
+    let mut places: Vec<_> = version
+        .table()
+        .iter()
+        .map(|(number, stored)| (*number, stored.place()))
+        .collect();
+    for (_, place) in &places {
+        store.claim(*place)?.keep();
+    }
+    store.finish_recovery();
+    let mut edit = version.checkpoint();
+    let first = edit.mark.unwrap_or(SegmentNumber(1)).0;
+    fill(&mut edit, first, shape);
+    for number in first..first + shape.level_segments + shape.log_segments {
+        let place = store.allocate(Purpose::Metadata)?;
+        places.push((SegmentNumber(number), place.segment()));
+        if number + 1 == first + shape.log_segments {
+            begin_log(&store, place.segment(), &edit, SegmentNumber(number))?;
+        }
+        place.keep();
+    }
+    edit.seq = EditSeq(edit.seq.0 + 1);
+    let edit = edit.encode();
+    let len = edit.len();
+    manifest.checkpoint(&manifest::Record { edit, places })?;
+    manifest.wait()?;
+    Ok(len)
+}
+
+/// Writes header and a record of the last segment of the large log in front of its tail: opening looks there
+/// for where the history begins.
+fn begin_log(
+    store: &Store,
+    place: DeviceSegment,
+    edit: &Edit,
+    number: SegmentNumber,
+) -> Result<(), Error> {
+    let segment = edit.logs_added.iter().find(|log| log.number == number);
+    let segment = segment.ok_or("there is no such log segment")?;
+    let mut bytes = encode_segment_header(REGION, segment).to_vec();
+    let here = Identity {
+        kind: Kind::LogRecord,
+        region: REGION,
+        segment: number,
+        epoch: segment.epoch,
+        offset: u32::try_from(bytes.len())?,
+    };
+    Record::put(segment.base_lsn.max(Lsn(1)), b"key", b"value").encode(
+        here,
+        segment.base_lsn,
+        &mut bytes,
+    );
+    bytes.resize(4096, 0);
+    let data = Arc::new(Buffer::from_slice(&bytes));
+    let written = store.submit_write(place, 0, data, 0..4096);
+    store.wait(&written)?;
+    Ok(store.wait(&store.sync())?)
+}
+
+/// Adds the segments of `shape` to `edit`, with numbers from `first` on.
+fn fill(edit: &mut Edit, first: u64, shape: &Shape) {
+    let logs = edit
+        .logs_added
+        .iter()
+        .filter(|log| log.log == LogKind::Large);
+    let ordinal = logs.clone().map(|log| log.ordinal).min().unwrap_or(0);
+    let base_lsn = logs.map(|log| log.base_lsn).min().unwrap_or_default();
+    // They lie in front of the tail, which counts on from them.
+    for log in &mut edit.logs_added {
+        if log.log == LogKind::Large {
+            log.ordinal += shape.log_segments;
+        }
+    }
+    let whole = u32::try_from(SEGMENT_SIZE).expect("2 MiB");
+    for n in 0..shape.log_segments {
+        let segment = LogSegment {
+            log: LogKind::Large,
+            ordinal: ordinal + n,
+            number: SegmentNumber(first + n),
+            epoch: edit.epoch,
+            base_lsn,
+            end: Some(whole),
+        };
+        let at = usize::try_from(n).unwrap_or(usize::MAX);
+        edit.logs_added
+            .insert(at.min(edit.logs_added.len()), segment);
+    }
+    let behind = first + shape.log_segments;
+    let key = |n: u64| format!("user{:020}", n << 32).into_bytes();
+    for n in 0..shape.level_segments {
+        let mut log_refs: Vec<_> = (0..shape.references)
+            .map(|k| SegmentNumber(first + (n * shape.references + k) % shape.log_segments.max(1)))
+            .map(|number| (number, 100_000))
+            .collect();
+        log_refs.sort_unstable();
+        log_refs.dedup_by_key(|(number, _)| *number);
+        let segment = LevelSegment {
+            number: SegmentNumber(behind + n),
+            epoch: edit.epoch,
+            len: whole,
+            checksum: 0,
+            entries: 40_000,
+            tombstones: 0,
+            range: KeyRange::new(key(n), Some(key(n + 1))),
+            log_refs,
+            form: argosy_lsm::level::Form::SelfContained,
+        };
+        edit.added.push((5, RunId(0), segment));
+    }
+    edit.mark = Some(SegmentNumber(behind + shape.level_segments));
+}

@@ -1,0 +1,330 @@
+//! `argosy inspect dump`: what is stored, piece by piece: edits, segments, leaves and their pairs, records.
+
+use std::fmt::Write as _;
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+
+use argosy_base::SegmentNumber;
+use argosy_lsm::Version;
+use argosy_lsm::inspect::Region;
+use argosy_lsm::inspect::contents::{Content, contents};
+use argosy_lsm::level::{Entry, Lasting};
+use argosy_lsm::log::{Record, RecordKind};
+use clap::Args;
+use serde::Serialize;
+
+use super::view::KeyView;
+use super::{Common, Opened, print_json, say};
+use crate::cli::OutputFormat;
+use crate::failure::Failure;
+
+/// The name and version of what `-o json` prints.
+const SCHEMA: &str = "argosy.inspect-dump.v1";
+
+/// Print what is stored, piece by piece
+///
+/// Prints the edits of the manifest, then every segment by its number: leaves with their pairs, records of
+/// logs. What cannot be read is named where it is. Ends after so many lines, and says so. Changes nothing.
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Examples:\n  argosy inspect dump ./data/server-0 --limit 100\n  \
+    argosy inspect dump ./data/server-0 --region 1 --segment 17 --value-bytes 64 -o json\n\n\
+    Exit codes: 0 printed, 1 failed or in use, 3 no such device, region or segment"
+)]
+pub(super) struct Dump {
+    /// The server's, or the embedded store's, data directory
+    #[arg(value_name = "DIR")]
+    dir: PathBuf,
+    /// Only these segments, by number
+    #[arg(long, value_delimiter = ',', value_name = "NUMBER")]
+    segment: Vec<u64>,
+    /// Most lines
+    #[arg(long, value_name = "N", default_value_t = 1000)]
+    limit: usize,
+    /// Bytes of each value to print
+    #[arg(long, value_name = "N", default_value_t = 16)]
+    value_bytes: usize,
+    #[command(flatten)]
+    common: Common,
+}
+
+/// What `-o json` prints.
+#[derive(Serialize)]
+struct Report<'a> {
+    schema: &'static str,
+    dir: &'a PathBuf,
+    items: Vec<Item>,
+    /// There is more than may be printed.
+    more: bool,
+}
+
+/// A line.
+#[derive(Default, Serialize)]
+struct Item {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    region: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    seq: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    number: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    device_segment: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lsn: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    offset: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key: Option<KeyView>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    value: Option<KeyView>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    value_bytes: Option<usize>,
+    /// Where the value lies: as the pointer says, in numbers or places.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    at: Option<String>,
+    /// In milliseconds since 1970.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expires: Option<u64>,
+    /// The same for people.
+    text: String,
+}
+
+/// Lines, as many as there may be.
+struct Lines {
+    items: Vec<Item>,
+    limit: usize,
+    more: bool,
+}
+
+impl Lines {
+    fn add(&mut self, item: Item) -> ControlFlow<()> {
+        if self.items.len() >= self.limit {
+            self.more = true;
+            return ControlFlow::Break(());
+        }
+        self.items.push(item);
+        ControlFlow::Continue(())
+    }
+}
+
+impl Dump {
+    /// Prints.
+    pub(super) fn run(self) -> Result<(), Failure> {
+        let opened = Opened::open(&self.dir)?;
+        let regions = opened.regions(self.common.region)?;
+        let has = |number: &u64| {
+            let number = SegmentNumber(*number);
+            let mut versions = regions.iter().filter_map(|region| region.version.as_ref());
+            versions.any(|version| version.stored(number).is_some())
+        };
+        if let Some(none) = self.segment.iter().find(|number| !has(number)) {
+            return Err(Failure::NotFound(format!("there is no segment {none}")));
+        }
+        let mut lines = Lines {
+            items: Vec::new(),
+            limit: self.limit,
+            more: false,
+        };
+        // Broken off where there are enough.
+        let _ = regions
+            .iter()
+            .try_for_each(|region| self.region(&opened, region, &mut lines));
+        match self.common.output {
+            OutputFormat::Json => print_json(&Report {
+                schema: SCHEMA,
+                dir: &self.dir,
+                items: lines.items,
+                more: lines.more,
+            }),
+            OutputFormat::Table => {
+                lines.items.iter().for_each(|item| say(&item.text));
+                if lines.more {
+                    say(&format!("and more: --limit is {}", self.limit));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn region(&self, opened: &Opened, region: &Region, lines: &mut Lines) -> ControlFlow<()> {
+        let id = region.entry.region;
+        if self.segment.is_empty() {
+            for record in &region.edits {
+                let seq = record.edit.seq;
+                let what = if record.edit.checkpoint {
+                    "checkpoint"
+                } else {
+                    "edit"
+                };
+                lines.add(Item {
+                    kind: what,
+                    region: Some(id.0),
+                    seq: Some(seq.0),
+                    text: format!("{id}, {what}: {}", record.edit.to_string().trim_end()),
+                    ..Item::default()
+                })?;
+            }
+        }
+        for problem in &region.problems {
+            let text = problem.to_string();
+            lines.add(bad(problem.offset, text))?;
+        }
+        let Some(version) = &region.version else {
+            return ControlFlow::Continue(());
+        };
+        for (number, stored) in version.table() {
+            if !self.segment.is_empty() && !self.segment.contains(&number.0) {
+                continue;
+            }
+            lines.add(Item {
+                kind: "segment",
+                region: Some(id.0),
+                number: Some(number.0),
+                device_segment: Some(stored.place().0),
+                text: format!(
+                    "{id}, {number} at {}: {}",
+                    stored.place(),
+                    what(version, *number)
+                ),
+                ..Item::default()
+            })?;
+            let mut visit = |content: Content<'_>| lines.add(self.item(content));
+            contents(version, *number, &opened.settings, &mut visit)?;
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn item(&self, content: Content<'_>) -> Item {
+        match content {
+            Content::Leaf(offset, pairs) => Item {
+                kind: "leaf",
+                offset: Some(offset),
+                text: format!("  leaf at byte {offset}: {pairs} pairs"),
+                ..Item::default()
+            },
+            Content::Pair(key, entry) => self.pair(key, entry),
+            Content::Record(offset, record) => self.record(offset, &record),
+            Content::Values(values) => Item {
+                kind: "values",
+                text: format!("  {values} values"),
+                ..Item::default()
+            },
+            Content::Bad(offset, what) => bad(offset, format!("  byte {offset}: {what}")),
+        }
+    }
+
+    /// The first bytes of a value.
+    fn begin(&self, value: &[u8]) -> KeyView {
+        KeyView::of(&value[..value.len().min(self.value_bytes)])
+    }
+
+    fn pair(&self, key: &[u8], entry: Entry<'_>) -> Item {
+        let mut item = Item {
+            kind: "pair",
+            key: Some(KeyView::of(key)),
+            expires: entry.expiry().map(|expiry| expiry.0),
+            text: format!("    {}", key.escape_ascii()),
+            ..Item::default()
+        };
+        let rest = match entry {
+            Entry::Tombstone => {
+                item.kind = "removed";
+                " removed".to_owned()
+            }
+            Entry::Inline(value) | Entry::Until(_, Lasting::Inline(value)) => {
+                item.value = Some(self.begin(value));
+                item.value_bytes = Some(value.len());
+                self.value_text(value)
+            }
+            Entry::Pointer { at, value_len }
+            | Entry::Until(_, Lasting::Pointer { at, value_len }) => {
+                item.at = Some(at.to_string());
+                item.value_bytes = Some(usize::try_from(value_len).unwrap_or(usize::MAX));
+                format!(" = {value_len} bytes at {at}")
+            }
+        };
+        item.text.push_str(&rest);
+        if let Some(expires) = item.expires {
+            let _ = write!(item.text, ", expires at {expires}");
+        }
+        item
+    }
+
+    fn value_text(&self, value: &[u8]) -> String {
+        let begin = &value[..value.len().min(self.value_bytes)];
+        let dots = if begin.len() < value.len() { "…" } else { "" };
+        format!(
+            " = {} bytes \"{}\"{dots}",
+            value.len(),
+            begin.escape_ascii()
+        )
+    }
+
+    fn record(&self, offset: u32, record: &Record<'_>) -> Item {
+        let (lsn, key) = (record.lsn, record.key);
+        let kind = match record.kind {
+            RecordKind::Put => "put",
+            RecordKind::Delete => "delete",
+            RecordKind::DeleteRange => "delete range",
+            _ => "record",
+        };
+        let mut text = format!("  byte {offset}, {lsn}: {kind} {}", key.escape_ascii());
+        match record.kind {
+            RecordKind::Put => text.push_str(&self.value_text(record.value)),
+            RecordKind::DeleteRange => {
+                let _ = write!(text, " to {}", record.value.escape_ascii());
+            }
+            _ => {}
+        }
+        for (flag, name) in [(record.chunk, ", goes on"), (record.more, ", of a group")] {
+            if flag {
+                text.push_str(name);
+            }
+        }
+        if let Some(expires) = record.expiry {
+            let _ = write!(text, ", expires at {expires}");
+        }
+        Item {
+            kind,
+            lsn: Some(lsn.0),
+            offset: Some(offset),
+            key: Some(KeyView::of(key)),
+            value: Some(self.begin(record.value)),
+            value_bytes: Some(record.value.len()),
+            expires: record.expiry,
+            text,
+            ..Item::default()
+        }
+    }
+}
+
+fn bad(offset: u32, text: String) -> Item {
+    Item {
+        kind: "damage",
+        offset: Some(offset),
+        text,
+        ..Item::default()
+    }
+}
+
+/// What segment `number` is.
+fn what(version: &Version, number: SegmentNumber) -> String {
+    if let Some(entry) = version.log_segment(number) {
+        return entry.segment.to_string();
+    }
+    if let Some(entry) = version.medium_log().get(&number) {
+        return format!("medium log, {}", entry.segment);
+    }
+    let mut runs = version.runs();
+    let found = runs.find_map(|(level, run)| {
+        let mut entries = run.entries();
+        let entry = entries.find(|entry| entry.segment.number == number)?;
+        Some(format!(
+            "L{level}, {}, {}",
+            entry.segment.form, entry.segment
+        ))
+    });
+    found.unwrap_or_default()
+}

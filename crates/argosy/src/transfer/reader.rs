@@ -1,0 +1,192 @@
+//! What an export reads: pages of pairs, with the expiry of each, and values of over 1 MiB one by one.
+//!
+//! Pages are refused that have a value of over 1 MiB: shorter ones are asked for until it is alone, and then it
+//! is read by itself, through the Redis protocol. Expiries are asked for right behind the pairs, many at a time:
+//! a pair that is gone by then is left out, and one that is written between the two may come out with the
+//! expiry that it has got.
+
+use std::sync::atomic::AtomicBool;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::Duration;
+
+use argosy_base::Outcome;
+use argosy_base::limits::VALUE_BYTES_MAX;
+use argosy_client::resp::Reply;
+use argosy_client::{ClientError, Kv, Page, RespClient, Span};
+
+use super::format::Pair;
+use super::writers::retried;
+use crate::failure::Failure;
+
+/// Pairs that are asked for at once.
+const PAGE: usize = 1000;
+/// Expiries that are asked for at once.
+const EXPIRIES: usize = 250;
+/// How a server begins to say that a page has a value that is read by itself only.
+const LONG: &str = "over 1048576 bytes";
+
+/// Pairs, and when each of them expires.
+#[derive(Default)]
+pub(super) struct Read {
+    pairs: Vec<(Vec<u8>, Vec<u8>)>,
+    expiries: Vec<Option<u64>>,
+    /// Dropped together with the pairs: so it is known when a long value has been written.
+    taken: Option<SyncSender<()>>,
+}
+
+impl Read {
+    pub(super) fn pairs(&self) -> impl Iterator<Item = Pair<'_>> {
+        let pairs = self.pairs.iter().zip(&self.expiries);
+        pairs.map(|((key, value), expires)| Pair {
+            key,
+            value,
+            expires: *expires,
+        })
+    }
+}
+
+/// What reads. See the module documentation.
+pub(super) struct Reader<'a> {
+    /// For pages.
+    pub(super) client: Box<dyn Kv>,
+    /// For what goes through the Redis protocol only.
+    pub(super) resp: RespClient,
+    pub(super) retry_for: Duration,
+    pub(super) stopping: &'a AtomicBool,
+}
+
+impl Reader<'_> {
+    /// Reads, and gives out what it has read, until the end, the limit, an error, or nobody takes it.
+    pub(super) fn run(
+        mut self,
+        span: Span,
+        limit: Option<u64>,
+        give: &SyncSender<Result<Read, Failure>>,
+    ) {
+        let mut left = limit.unwrap_or(u64::MAX);
+        let mut rest = Some(span).filter(|span| !span.range.is_empty());
+        let mut at_once = PAGE;
+        while let Some(span) = rest.take().filter(|_| left > 0) {
+            let wanted = usize::try_from(left).unwrap_or(PAGE).min(at_once);
+            let (read, behind) = match self.page(&span, wanted) {
+                Ok(Some(page)) => {
+                    at_once = (at_once * 2).min(PAGE);
+                    (self.with_expiries(page.pairs), page.rest)
+                }
+                Ok(None) if wanted > 1 => {
+                    at_once = wanted / 2;
+                    rest = Some(span);
+                    continue;
+                }
+                Ok(None) => match self.first(&span) {
+                    Ok((read, behind)) => (Ok(read), behind),
+                    Err(failure) => (Err(failure), None),
+                },
+                Err(failure) => (Err(failure), None),
+            };
+            rest = behind;
+            if let Ok(read) = &read {
+                left -= (read.pairs.len() as u64).min(left);
+            }
+            if !given(give, read) {
+                return;
+            }
+        }
+    }
+
+    /// The next pairs; `None` where one of them has to be read by itself.
+    fn page(&mut self, span: &Span, wanted: usize) -> Result<Option<Page>, Failure> {
+        let client = &mut self.client;
+        retried(self.retry_for, self.stopping, || {
+            match client.page(span, wanted) {
+                Err(ClientError::Invalid { what }) if what.contains(LONG) => Ok(None),
+                page => page.map(Some),
+            }
+        })
+    }
+
+    /// The first pair, however long it is, and what is behind it.
+    fn first(&mut self, span: &Span) -> Result<(Read, Option<Span>), Failure> {
+        let resp = &mut self.resp;
+        let found = retried(self.retry_for, self.stopping, || {
+            let Some(key) = resp.first_key(span)? else {
+                return Ok(None);
+            };
+            let value = resp.get(&key)?;
+            Ok(Some((key, value)))
+        })?;
+        let Some((key, value)) = found else {
+            return Ok((Read::default(), None));
+        };
+        let behind = span.behind(&key);
+        let pairs = value.map(|value| (key, value)).into_iter().collect();
+        Ok((self.with_expiries(pairs)?, behind))
+    }
+
+    fn with_expiries(&mut self, mut pairs: Vec<(Vec<u8>, Vec<u8>)>) -> Result<Read, Failure> {
+        let mut told = Vec::with_capacity(pairs.len());
+        for some in pairs.chunks(EXPIRIES) {
+            let keys = some.iter().map(|(key, _)| key.as_slice());
+            let commands: Vec<_> = keys.map(|key| vec![&b"PEXPIRETIME"[..], key]).collect();
+            let resp = &mut self.resp;
+            let replies = retried(self.retry_for, self.stopping, || {
+                let replies = resp.commands(&commands)?;
+                replies.iter().map(expiry).collect::<Result<Vec<_>, _>>()
+            })?;
+            told.extend(replies);
+        }
+        let mut is_there = told.iter().map(|told| *told != Told::Gone);
+        pairs.retain(|_| is_there.next().unwrap_or(false));
+        let expiries = told.into_iter().filter_map(|told| match told {
+            Told::Gone => None,
+            Told::Never => Some(None),
+            Told::At(at) => Some(Some(at)),
+        });
+        Ok(Read {
+            expiries: expiries.collect(),
+            pairs,
+            taken: None,
+        })
+    }
+}
+
+/// Hands `read` over. Returns whether to go on. Behind a long value nothing is read before it has been written.
+fn given(give: &SyncSender<Result<Read, Failure>>, mut read: Result<Read, Failure>) -> bool {
+    let mut wait: Option<Receiver<()>> = None;
+    if let Ok(read) = &mut read
+        && let [(_, value)] = read.pairs.as_slice()
+        && value.len() > VALUE_BYTES_MAX
+    {
+        let (tell, told) = sync_channel(1);
+        read.taken = Some(tell);
+        wait = Some(told);
+    }
+    if give.send(read).is_err() {
+        return false;
+    }
+    if let Some(taken) = wait {
+        // It is dropped, and nothing sent.
+        let _ = taken.recv();
+    }
+    true
+}
+
+/// What is known of a key's expiry.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Told {
+    Gone,
+    Never,
+    At(u64),
+}
+
+fn expiry(reply: &Reply) -> Result<Told, ClientError> {
+    match reply {
+        Reply::Integer(-2) => Ok(Told::Gone),
+        Reply::Integer(-1) => Ok(Told::Never),
+        Reply::Integer(at) if *at >= 0 => Ok(Told::At(at.unsigned_abs())),
+        reply => Err(ClientError::Protocol {
+            what: format!("PEXPIRETIME was answered by {reply:?}"),
+            outcome: Outcome::NotApplied,
+        }),
+    }
+}

@@ -1,0 +1,129 @@
+//! Ranges of keys out of all runs of a version: which segments go, and what is left of others.
+//!
+//! ```text
+//! ranges              [------)      [--)        of a memtable that becomes a run: older runs have nothing
+//! run     |-----|-----|-----|-----|-----|       there that may be seen again
+//! after   |-----|---|          |--|-|  |-|
+//! ```
+//!
+//! Nothing is read and nothing is written: a segment all of whose keys are in the ranges goes, and the
+//! others stand for what is left of theirs, in several pieces if need be, as where a merge consumed a part
+//! ([`plan`](super::plan)). So a level never has to know of a range, nor does a reader of it; and the
+//! space of what went is free with the edit.
+//!
+//! Invariants: what the version binds outside of the ranges stays, and nothing inside does. Whoever made a
+//! plan from an earlier version must not commit it afterwards: it would bring back what it has read.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use argosy_base::{KeyRange, SegmentNumber};
+
+use super::plan::index_places;
+use crate::edit::{Edit, LevelSegment, Place};
+use crate::level::Form;
+use crate::memtable::erased::left_of;
+use crate::read::passing_reader;
+use crate::version::{LevelEntry, Run, Version};
+
+/// Most segments that are known to be worth a merge since ranges of their keys were removed.
+const SPARSE_MAX: usize = 1024;
+
+/// Most of them that are looked at for one memtable.
+const SPARSE_STEP: usize = 64;
+
+/// See the module documentation.
+#[derive(Debug, Default)]
+pub struct Cut<'v> {
+    /// Segments that go.
+    removed: Vec<(Place, &'v LevelSegment)>,
+    /// What is left of the others, all pieces of a segment together.
+    clipped: Vec<(Place, KeyRange)>,
+    /// Index segments of trees that go.
+    index: Vec<Place>,
+}
+
+impl<'v> Cut<'v> {
+    /// That of `union`, ranges in order without overlap, out of `version`.
+    #[must_use]
+    pub fn new(version: &'v Version, union: &[KeyRange]) -> Self {
+        let mut cut = Self::default();
+        if !union.is_empty() {
+            for (level, run) in version.runs() {
+                cut.add(level, run, union);
+            }
+        }
+        cut
+    }
+
+    fn add(&mut self, level: u8, run: &'v Run, union: &[KeyRange]) {
+        let touched: BTreeSet<_> = union
+            .iter()
+            .flat_map(|range| run.overlapping(range))
+            .map(|entry| entry.segment.number)
+            .collect();
+        if touched.is_empty() {
+            return;
+        }
+        let before = self.removed.len();
+        // Other segments may have come between the pieces of one.
+        let mut pieces: BTreeMap<_, Vec<&'v LevelSegment>> = BTreeMap::new();
+        for LevelEntry { segment, .. } in &run.segments {
+            if touched.contains(&segment.number) {
+                pieces.entry(segment.number).or_default().push(segment);
+            }
+        }
+        for pieces in pieces.values() {
+            let segment = pieces[0];
+            let place = Place {
+                level,
+                run: run.id,
+                number: segment.number,
+            };
+            let left = pieces.iter().flat_map(|piece| left_of(&piece.range, union));
+            let clipped = self.clipped.len();
+            self.clipped.extend(left.map(|range| (place, range)));
+            if self.clipped.len() == clipped {
+                self.removed.push((place, segment));
+            }
+        }
+        let goes: BTreeSet<_> = self.removed[before..]
+            .iter()
+            .map(|(place, _)| place.number)
+            .collect();
+        let stays = |segment: &LevelSegment| {
+            segment.form == Form::Leaves && !goes.contains(&segment.number)
+        };
+        // The index goes with the last leaves.
+        if !run.segments.iter().any(|entry| stays(&entry.segment)) {
+            self.index.extend(index_places(level, run));
+        }
+    }
+
+    /// Segments that go with all their pieces, for their references.
+    pub fn removed(&self) -> impl Iterator<Item = &'v LevelSegment> {
+        self.removed.iter().map(|(_, segment)| *segment)
+    }
+
+    /// Adds to `sparse` those of the segments that stay, of whose leaves less than half may still have keys
+    /// that count. Looks at a few; what cannot be read says nothing here.
+    pub fn note_sparse(&self, version: &Version, sparse: &mut BTreeSet<SegmentNumber>) {
+        let most = SPARSE_STEP.min(SPARSE_MAX.saturating_sub(sparse.len()));
+        let same = |a: &(Place, KeyRange), b: &(Place, KeyRange)| a.0 == b.0;
+        let segments = self.clipped.chunk_by(same).take(most);
+        sparse.extend(segments.filter_map(|left| {
+            let number = left[0].0.number;
+            let entry = version.level_segment(number)?;
+            let reader = passing_reader(entry, version.region()).ok()?;
+            let leaves: usize = left.iter().map(|(_, range)| reader.leaves_in(range)).sum();
+            (2 * leaves < reader.leaves()).then_some(number)
+        }));
+    }
+
+    /// Writes removals and clips into `edit`.
+    pub fn take_away(&self, edit: &mut Edit) {
+        let removed = self.removed.iter().map(|(place, _)| *place);
+        edit.removed
+            .extend(removed.chain(self.index.iter().copied()));
+        edit.clipped.extend_from_slice(&self.clipped);
+    }
+}

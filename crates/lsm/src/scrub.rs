@@ -1,0 +1,513 @@
+//! Reads what is stored, segment by segment, and checks it: what nobody has read for long may have been lost.
+//!
+//! A [`Pass`] goes over the finished segments of a region by rising numbers: those of levels, of the medium
+//! log, and sealed ones of the logs. A step reads one, of the version that is current then, so a region may
+//! be written meanwhile: what goes before the pass comes to it needs no check, what comes behind it waits for
+//! the next. The version keeps the segment while it is read (I1).
+//!
+//! A segment is right when its bytes have the checksum that its edit states or, where members rewrite
+//! pointers, when every part of it is right by itself. Where it is not, the parts tell what is damaged, and
+//! so which keys it concerns.
+//!
+//! A [`Scrubber`] spreads passes over time: a whole one takes a *period*, and no more than so many bytes a
+//! second are read. It does nothing between two segments, and says how long that is.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::ops::Bound;
+use std::time::Duration;
+
+use argosy_base::limits::{BLOCK_SIZE, SEGMENT_SIZE};
+use argosy_base::{AddressMode, Instant, KeyRange, LogKind, Pointer, RegionId, SegmentNumber};
+use argosy_device::{Buffer, DeviceError};
+
+use crate::addresses::has_pointers;
+use crate::edit::LogSegment;
+use crate::inspect::{MEDIUM_LOG, ProblemKind};
+use crate::level::medium::verify_medium_segment;
+use crate::level::verify::{Fault, FoundLeaf, leaves_of, verify_index_segment, verify_segment};
+use crate::level::{Form, SegmentName};
+use crate::log::Geometry;
+use crate::log::verify::verify_sealed;
+use crate::settings::Settings;
+use crate::version::{LevelEntry, LogEntry, Version};
+
+/// Most key ranges that are told of one segment.
+pub const RANGES_MAX: usize = 16;
+
+/// Most damaged places that a [`Scrubber`] remembers.
+pub const DAMAGES_MAX: usize = 256;
+
+/// How long a scrubber waits where there is nothing to read.
+const NOTHING_YET: Duration = Duration::from_secs(600);
+
+/// Something damaged, and what it concerns.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Damage {
+    /// How.
+    pub kind: ProblemKind,
+    /// The region.
+    pub region: RegionId,
+    /// What of it: "L2", "medium log", "large log", …
+    pub part: String,
+    /// The segment.
+    pub number: SegmentNumber,
+    /// Where it lies on the device.
+    pub place: argosy_base::DeviceSegment,
+    /// The byte in it.
+    pub offset: u32,
+    /// What is wrong.
+    pub what: String,
+    /// Keys that are, or whose values are, in the damaged part; more than those in the worst case. At most
+    /// [`RANGES_MAX`].
+    pub keys: Vec<KeyRange>,
+    /// How many more ranges there are.
+    pub more_keys: usize,
+}
+
+impl fmt::Display for Damage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { region, part, .. } = self;
+        write!(f, "{}: {region}, {part}, {}", self.kind.name(), self.number)?;
+        write!(
+            f,
+            ", at {}, byte {}: {}",
+            self.place, self.offset, self.what
+        )?;
+        for (place, range) in self.keys.iter().enumerate() {
+            let lead = if place == 0 {
+                "; concerns keys in"
+            } else {
+                ","
+            };
+            write!(f, "{lead} {range}")?;
+        }
+        match self.more_keys {
+            0 => Ok(()),
+            more => write!(f, ", and {more} more ranges"),
+        }
+    }
+}
+
+/// What a step of a pass has read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Scrubbed {
+    /// Bytes that were read.
+    pub bytes: u64,
+    /// What is wrong with them.
+    pub damages: Vec<Damage>,
+}
+
+/// One pass over a region's segments. See the module documentation.
+#[derive(Clone, Debug, Default)]
+pub struct Pass {
+    /// The last segment that was looked at.
+    last: Option<SegmentNumber>,
+}
+
+/// A segment that can be checked.
+enum Target<'a> {
+    /// Of a level, which is named, or of the medium log.
+    Finished(String, &'a LevelEntry),
+    Log(&'a LogEntry),
+}
+
+impl Pass {
+    /// A pass that begins with the first segment.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Reads and checks the next segment of `version`, which is one of the region now; `None` when there is
+    /// none. Blocks for the device.
+    pub fn step(&mut self, version: &Version, settings: &Settings) -> Option<Scrubbed> {
+        loop {
+            let from = self.last.map_or(Bound::Unbounded, Bound::Excluded);
+            let (number, _) = version.table().range((from, Bound::Unbounded)).next()?;
+            self.last = Some(*number);
+            if let Some(target) = target(version, *number) {
+                return Some(check(version, &target, settings));
+            }
+        }
+    }
+}
+
+/// What segment `number` is, if it is finished.
+fn target(version: &Version, number: SegmentNumber) -> Option<Target<'_>> {
+    if let Some(entry) = version.log_segment(number) {
+        return entry.segment.end.map(|_| Target::Log(entry));
+    }
+    if let Some(entry) = version.medium_log().get(&number) {
+        return Some(Target::Finished(MEDIUM_LOG.to_owned(), entry));
+    }
+    version.runs().find_map(|(level, run)| {
+        let mut entries = run.entries();
+        let entry = entries.find(|entry| entry.segment.number == number)?;
+        Some(Target::Finished(format!("L{level}"), entry))
+    })
+}
+
+fn check(version: &Version, target: &Target<'_>, settings: &Settings) -> Scrubbed {
+    match target {
+        Target::Finished(part, entry) => check_finished(version, part, entry),
+        Target::Log(entry) => check_log(version, entry, settings),
+    }
+}
+
+/// A fault, how it counts, and the keys that it concerns.
+struct Found(ProblemKind, Fault, Vec<KeyRange>);
+
+fn check_finished(version: &Version, part: &str, entry: &LevelEntry) -> Scrubbed {
+    let segment = &entry.segment;
+    let len = segment.len as usize;
+    let own = || ranges_of(version, segment.number);
+    let fault = |kind, what: &str| vec![Found(kind, Fault::damaged(0, what), own())];
+    let mut bytes = Buffer::zeroed(len.next_multiple_of(BLOCK_SIZE));
+    let found = match entry.stored.read(0, &mut bytes) {
+        Err(error) => fault(ProblemKind::Unreadable, &error.to_string()),
+        Ok(()) if len == 0 || !len.is_multiple_of(BLOCK_SIZE) => fault(
+            ProblemKind::Damaged,
+            "the manifest states an impossible length",
+        ),
+        Ok(()) => faults_of(version, entry, &bytes),
+    };
+    scrubbed(version, part, (segment.number, len as u64), found)
+}
+
+fn faults_of(version: &Version, entry: &LevelEntry, bytes: &Buffer) -> Vec<Found> {
+    let segment = &entry.segment;
+    let name = SegmentName {
+        region: version.region(),
+        number: segment.number,
+        epoch: segment.epoch,
+    };
+    let rewritten = version.addresses() == AddressMode::Rewrite && has_pointers(segment);
+    let whole = name.checksum(bytes) == segment.checksum;
+    if whole && !rewritten {
+        return Vec::new();
+    }
+    let all = || ranges_of(version, segment.number);
+    if bytes.iter().all(|byte| *byte == 0) {
+        let what = "nothing is stored there: the segment was freed, or never written";
+        return vec![Found(ProblemKind::Missing, Fault::damaged(0, what), all())];
+    }
+    let faults = match segment.form {
+        Form::Index(height) => {
+            verify_index_segment(name, height, bytes, |child| version.high_bits_of(child))
+        }
+        Form::Medium => verify_medium_segment(name, bytes).1,
+        _ => {
+            let visit = |_: &[u8], entry: crate::level::Entry<'_>| {
+                let (at, _) = entry.pointer()?;
+                version.resolve(at).map(Pointer::segment)
+            };
+            verify_segment(name, bytes, version.mark(), visit).1
+        }
+    };
+    if faults.is_empty() && !rewritten {
+        let (kind, what) = match segment.form {
+            Form::Medium => (
+                ProblemKind::Damaged,
+                "its values are not those that were written",
+            ),
+            _ => (
+                ProblemKind::Stale,
+                "the segment is whole, but its checksum is not the manifest's",
+            ),
+        };
+        return vec![Found(kind, Fault::damaged(0, what), all())];
+    }
+    let found = faults.into_iter().map(|fault| {
+        let kind = match fault.stale {
+            true => ProblemKind::Stale,
+            false => ProblemKind::Damaged,
+        };
+        let keys = match segment.form {
+            Form::SelfContained | Form::Leaves => keys_around(name, bytes, &fault),
+            _ => None,
+        };
+        let keys = match keys {
+            Some(keys) => clipped(&keys, &all()),
+            None => all(),
+        };
+        Found(kind, fault, keys)
+    });
+    found.collect()
+}
+
+/// Keys that the leaf has which is damaged by `fault`, if it is one: what lies between its neighbours.
+fn keys_around(name: SegmentName, bytes: &Buffer, fault: &Fault) -> Option<KeyRange> {
+    let leaves = leaves_of(name, bytes).ok()?;
+    let place = leaves.iter().position(|(at, _)| *at == fault.offset)?;
+    leaves[place].1.is_err().then_some(())?;
+    let good = |(_, leaf): &&FoundLeaf| leaf.is_ok();
+    let before = leaves[..place].iter().rfind(good);
+    let behind = leaves[place..].iter().find(good);
+    let from = before.and_then(|(_, leaf)| leaf.as_ref().ok());
+    let to = behind.and_then(|(_, leaf)| leaf.as_ref().ok());
+    Some(KeyRange::new(
+        from.map_or(Vec::new(), |leaf| {
+            argosy_base::range::successor(&leaf.last_key())
+        }),
+        to.map(crate::level::Leaf::first_key),
+    ))
+}
+
+fn clipped(keys: &KeyRange, to: &[KeyRange]) -> Vec<KeyRange> {
+    let both = to.iter().map(|range| range.intersection(keys));
+    both.filter(|range| !range.is_empty()).collect()
+}
+
+/// The keys for which segment `number` is asked, or whose values lie in it.
+fn ranges_of(version: &Version, number: SegmentNumber) -> Vec<KeyRange> {
+    let mut ranges = BTreeSet::new();
+    for entry in version.runs().flat_map(|(_, run)| run.entries()) {
+        let segment = &entry.segment;
+        let refers = segment.log_refs.iter().any(|(log, _)| *log == number);
+        if segment.number == number || refers {
+            ranges.insert((segment.range.from.clone(), segment.range.to.clone()));
+        }
+    }
+    ranges
+        .into_iter()
+        .map(|(from, to)| KeyRange { from, to })
+        .collect()
+}
+
+fn check_log(version: &Version, entry: &LogEntry, settings: &Settings) -> Scrubbed {
+    let segment = &entry.segment;
+    let mut bytes = 0;
+    let mut read = |_: &LogSegment, offset: u32, out: &mut [u8]| {
+        bytes += out.len() as u64;
+        entry.stored.read(offset, out)
+    };
+    let chain = std::slice::from_ref(segment);
+    let geometry = Geometry::of(settings);
+    let found = verify_sealed::<DeviceError>(version.region(), geometry, chain, &mut read);
+    let keys = ranges_of(version, segment.number);
+    let found = match found {
+        Err(error) => {
+            let fault = Fault::damaged(0, error.to_string());
+            vec![Found(ProblemKind::Unreadable, fault, keys)]
+        }
+        Ok(sealed) => {
+            let faults = sealed.faults.into_iter();
+            let found = faults.map(|fault| Fault::damaged(fault.offset, fault.what));
+            found
+                .map(|fault| Found(ProblemKind::Damaged, fault, keys.clone()))
+                .collect()
+        }
+    };
+    let read = (segment.number, bytes);
+    scrubbed(version, &segment.log.to_string(), read, found)
+}
+
+fn scrubbed(
+    version: &Version,
+    part: &str,
+    (number, bytes): (SegmentNumber, u64),
+    found: Vec<Found>,
+) -> Scrubbed {
+    let place = version.stored(number).map(|stored| stored.place());
+    let damage = |Found(kind, fault, mut keys): Found| {
+        let more_keys = keys.len().saturating_sub(RANGES_MAX);
+        keys.truncate(RANGES_MAX);
+        Damage {
+            kind,
+            region: version.region(),
+            part: part.to_owned(),
+            number,
+            place: place.unwrap_or_default(),
+            offset: fault.offset,
+            what: fault.what,
+            keys,
+            more_keys,
+        }
+    };
+    Scrubbed {
+        bytes,
+        damages: found.into_iter().map(damage).collect(),
+    }
+}
+
+/// Bytes of the segments that a pass over `version` reads.
+fn finished_bytes(version: &Version) -> u64 {
+    let finished = version.finished().map(|entry| entry.segment.len);
+    let logs = LogKind::ALL.into_iter().flat_map(|log| version.log(log));
+    let sealed = logs.filter_map(|entry| entry.segment.end);
+    finished.chain(sealed).map(u64::from).sum()
+}
+
+/// How often, and how fast, everything is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pace {
+    /// How long a whole pass takes; zero: nothing is scrubbed.
+    pub period: Duration,
+    /// Most bytes that are read in a second, however long the pass takes then.
+    pub bytes_per_second_max: u64,
+}
+
+impl Default for Pace {
+    /// Four weeks, and 8 MiB a second.
+    fn default() -> Self {
+        Self {
+            period: Duration::from_secs(28 * 24 * 60 * 60),
+            bytes_per_second_max: 8 << 20,
+        }
+    }
+}
+
+/// What a scrubber has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ScrubStats {
+    /// Bytes read.
+    pub bytes: u64,
+    /// Segments read.
+    pub segments: u64,
+    /// Passes that were finished.
+    pub passes: u64,
+    /// Damaged places that were found, each counted once.
+    pub damages: u64,
+    /// When the last pass ended, on the clock that steps are given.
+    pub last_pass: Option<Instant>,
+}
+
+/// Scrubs a region in the background. See the module documentation.
+#[derive(Debug)]
+pub struct Scrubber {
+    pace: Pace,
+    pass: Pass,
+    /// When the next segment is read.
+    due: Option<Instant>,
+    /// Bytes of this pass.
+    all: u64,
+    stats: ScrubStats,
+    known: BTreeSet<(SegmentNumber, u32)>,
+    damages: Vec<Damage>,
+}
+
+impl Scrubber {
+    /// One that begins its first pass some time after its first step.
+    #[must_use]
+    pub const fn new(pace: Pace) -> Self {
+        Self {
+            pace,
+            pass: Pass { last: None },
+            due: None,
+            all: 0,
+            stats: ScrubStats {
+                bytes: 0,
+                segments: 0,
+                passes: 0,
+                damages: 0,
+                last_pass: None,
+            },
+            known: BTreeSet::new(),
+            damages: Vec::new(),
+        }
+    }
+
+    /// What it has done.
+    #[must_use]
+    pub const fn stats(&self) -> ScrubStats {
+        self.stats
+    }
+
+    /// What is damaged, as far as it has found that: at most [`DAMAGES_MAX`].
+    #[must_use]
+    pub fn damages(&self) -> &[Damage] {
+        &self.damages
+    }
+
+    /// Whether it ever does anything.
+    #[must_use]
+    pub const fn is_on(&self) -> bool {
+        !self.pace.period.is_zero()
+    }
+
+    /// How long a step has nothing to do; `None`: for good.
+    #[must_use]
+    pub fn idle(&self, now: Instant) -> Option<Duration> {
+        let due = self.due.map_or(Duration::ZERO, |due| due.since(now));
+        self.is_on().then_some(due)
+    }
+
+    /// Reads the next segment of `version`, the region's present one, if it is due. Returns what was found
+    /// to be damaged that was not known, and how long there is nothing to do; `None`: for good.
+    pub fn step(
+        &mut self,
+        version: &Version,
+        settings: &Settings,
+        now: Instant,
+    ) -> (Vec<Damage>, Option<Duration>) {
+        if !self.is_on() {
+            return (Vec::new(), None);
+        }
+        let due = match self.due {
+            Some(due) => due,
+            None => self.begin_pass(version, now),
+        };
+        if now < due {
+            return (Vec::new(), Some(due.since(now)));
+        }
+        let Some(scrubbed) = self.pass.step(version, settings) else {
+            self.stats.passes += 1;
+            self.stats.last_pass = Some(now);
+            let due = self.begin_pass(version, now);
+            return (Vec::new(), Some(due.since(now)));
+        };
+        self.stats.bytes += scrubbed.bytes;
+        self.stats.segments += 1;
+        let wait = self.wait(scrubbed.bytes);
+        self.due = Some(now + wait);
+        (self.learn(scrubbed.damages), Some(wait))
+    }
+
+    /// How long `bytes` are to take.
+    fn wait(&self, bytes: u64) -> Duration {
+        let nanos = |bytes: u64, of: u64, within: Duration| {
+            let nanos = within.as_nanos() * u128::from(bytes) / u128::from(of.max(1));
+            Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+        };
+        let least = nanos(
+            bytes,
+            self.pace.bytes_per_second_max,
+            Duration::from_secs(1),
+        );
+        nanos(bytes, self.all, self.pace.period).max(least)
+    }
+
+    /// Begins a pass, and tells when its first segment is read.
+    fn begin_pass(&mut self, version: &Version, now: Instant) -> Instant {
+        self.pass = Pass::new();
+        self.all = finished_bytes(version);
+        let first = match self.all {
+            0 => self.pace.period.min(NOTHING_YET),
+            // A restart does not begin with a read.
+            _ => self.wait((self.all / 64).min(SEGMENT_SIZE as u64)),
+        };
+        let due = now + first.min(NOTHING_YET);
+        self.due = Some(due);
+        due
+    }
+
+    /// Remembers what was not known.
+    fn learn(&mut self, damages: Vec<Damage>) -> Vec<Damage> {
+        let mut new = Vec::new();
+        for damage in damages {
+            let at = (damage.number, damage.offset);
+            if self.known.len() >= DAMAGES_MAX || !self.known.insert(at) {
+                continue;
+            }
+            self.stats.damages += 1;
+            self.damages.push(damage.clone());
+            new.push(damage);
+        }
+        new
+    }
+}
+
+#[cfg(test)]
+#[path = "scrub_tests.rs"]
+mod tests;

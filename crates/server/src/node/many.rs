@@ -1,0 +1,342 @@
+//! Requests about several keys: grouped by region, looked up together in each, put together again.
+//!
+//! An answer tells of the first of the keys, as far as the bounds go; whoever asked asks again for the rest.
+//! So nothing is ever held but one bounded answer, of one region or of several: regions that are asked at
+//! the same time share the bound.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use argosy_engine::batch::check_key;
+use argosy_engine::{Engine, EngineError, Found, Snapshot, Wanted};
+use argosy_lsm::Lsm;
+
+use super::Node;
+use super::refuse::{failed, overloaded};
+use super::region::Region;
+use super::serve::PAGE_BYTES_MAX;
+use super::waiting::{Entry, Queued, ReplyTo};
+use crate::service::{Begun, KeyList, ReplySink, Request, Response, ServiceError, SnapshotId};
+
+impl Node {
+    /// Asks every region for those of the first of `keys` that lie in it.
+    pub(super) fn get_all(
+        &self,
+        (keys, wanted, at): (&KeyList, Wanted, Option<SnapshotId>),
+        sink: &Arc<dyn ReplySink>,
+        token: u64,
+    ) -> Option<Response> {
+        if let Err(invalid) = check(keys) {
+            return Some(invalid);
+        }
+        if keys.is_empty() {
+            return Some(Response::Values(Vec::new()));
+        }
+        if let Some(home) = self.home_of_all(keys) {
+            let request = Request::GetMany { keys, wanted, at };
+            return self.call_region(home, request, sink, token);
+        }
+        let mut parts: BTreeMap<usize, (KeyList, Vec<usize>)> = BTreeMap::new();
+        let page = keys.page(0);
+        for (at, key) in keys.iter().enumerate().take(page) {
+            let (part, places) = parts.entry(self.home(key)).or_default();
+            part.push(key);
+            places.push(at);
+        }
+        let wanted = match wanted {
+            Wanted::Values(bytes) => Wanted::Values(bytes.min(PAGE_BYTES_MAX) / parts.len()),
+            Wanted::Presence => wanted,
+        };
+        let places = parts.values().map(|(_, places)| places.clone()).collect();
+        let whole: Arc<dyn ReplySink> = ValueParts::new(ReplyTo::new(sink, token), places, page);
+        for (token, (region, (keys, _))) in (0..).zip(&parts) {
+            let request = Request::GetMany { keys, wanted, at };
+            if let Some(now) = self.call_region(*region, request, &whole, token) {
+                whole.deliver(token, now);
+            }
+        }
+        None
+    }
+
+    /// The place of the region that all of `keys` lie in, if there is one, and they are no more than one
+    /// request may have.
+    fn home_of_all(&self, keys: &KeyList) -> Option<usize> {
+        let home = self.home(keys.at(0));
+        let together =
+            self.map.regions().len() == 1 || keys.iter().all(|key| self.home(key) == home);
+        (together && keys.page(0) == keys.len()).then_some(home)
+    }
+
+    /// Looks up keys of `region`, whose primary this server is.
+    pub(super) fn get_many(
+        &self,
+        region: &Region,
+        engine: &Arc<Lsm>,
+        (keys, wanted): (&KeyList, Wanted),
+        reply: ReplyTo,
+    ) -> Option<Response> {
+        if let Some(waits) = self.many_behind_writes(region, (keys, wanted), &reply) {
+            return waits;
+        }
+        match look_up(engine, keys, wanted) {
+            Ok(found) => self.found_many(region, engine, found, reply),
+            Err(error) => Some(failed(&error)),
+        }
+    }
+
+    /// What is `wanted` of keys of `region` in a snapshot.
+    pub(super) fn get_many_at(
+        &self,
+        region: &Region,
+        (keys, wanted): (&KeyList, Wanted),
+        at: SnapshotId,
+    ) -> Response {
+        let snapshot = match self.open_snapshot(region, at) {
+            Ok(snapshot) => snapshot,
+            Err(refused) => return refused,
+        };
+        let page: Vec<&[u8]> = keys.iter().take(keys.page(0)).collect();
+        match snapshot.get_some(&page, bounded(wanted)) {
+            Ok(values) => Response::Values(values),
+            Err(error) => failed(&error),
+        }
+    }
+
+    /// [`get_all`](Self::get_all), of what is now, by a thread that must not wait for the device.
+    pub(super) fn get_many_now(
+        &self,
+        (keys, wanted): (&KeyList, Wanted),
+        sink: &Arc<dyn ReplySink>,
+        token: u64,
+    ) -> Begun {
+        if let Err(invalid) = check(keys) {
+            return Begun::Answered(invalid);
+        }
+        let home = (!keys.is_empty()).then(|| self.home_of_all(keys)).flatten();
+        let Some(region) = home.and_then(|home| self.served_here(home)) else {
+            // Some of several regions may be here.
+            return Begun::Blocks;
+        };
+        self.world.ledger.at(region.place);
+        let guard = region.engine.load();
+        let Some(engine) = &*guard else {
+            return Begun::Answered(self.not_open(region));
+        };
+        let reply = ReplyTo::new(sink, token);
+        if let Some(waits) = self.many_behind_writes(region, (keys, wanted), &reply) {
+            return waits.into();
+        }
+        match in_memory(engine, keys, wanted) {
+            Ok(Some(found)) => self.found_many(region, engine, found, reply).into(),
+            Ok(None) => Begun::Blocks,
+            Err(error) => Begun::Answered(failed(&error)),
+        }
+    }
+
+    /// Where writes of one of `keys` wait for room: queues the read behind them.
+    fn many_behind_writes(
+        &self,
+        region: &Region,
+        (keys, wanted): (&KeyList, Wanted),
+        reply: &ReplyTo,
+    ) -> Option<Option<Response>> {
+        let mut waiting = region.waiting();
+        if !waiting.is_queueing() || !keys.iter().any(|key| waiting.writes(key)) {
+            return None;
+        }
+        let entry = Entry {
+            request: Queued::GetMany {
+                keys: keys.clone(),
+                wanted,
+            },
+            reply: reply.clone(),
+            deadline: self.deadline(),
+        };
+        Some(waiting.queue(entry).err().map(|_| overloaded(region)))
+    }
+
+    /// Answers what was found, once all of it is committed.
+    pub(super) fn found_many(
+        &self,
+        region: &Region,
+        engine: &Arc<Lsm>,
+        found: Vec<Found>,
+        reply: ReplyTo,
+    ) -> Option<Response> {
+        let lsn = found.iter().map(|found| found.lsn).max();
+        let values = found.into_iter().map(|found| found.value).collect();
+        let found = (lsn.unwrap_or_default(), Response::Values(values));
+        self.found(region, engine, found, reply)
+    }
+}
+
+/// Refuses keys that are none.
+fn check(keys: &KeyList) -> Result<(), Response> {
+    let checked = keys.iter().try_for_each(check_key);
+    checked.map_err(|error| Response::Failed(ServiceError::Invalid(error.to_string())))
+}
+
+/// What is `wanted` of the first of `keys`, within what one answer may hold.
+pub(super) fn look_up(
+    engine: &Lsm,
+    keys: &KeyList,
+    wanted: Wanted,
+) -> Result<Vec<Found>, EngineError> {
+    let page: Vec<&[u8]> = keys.iter().take(keys.page(0)).collect();
+    engine.get_some(&page, bounded(wanted))
+}
+
+fn bounded(wanted: Wanted) -> Wanted {
+    match wanted {
+        Wanted::Values(bytes) => Wanted::Values(bytes.min(PAGE_BYTES_MAX)),
+        Wanted::Presence => wanted,
+    }
+}
+
+/// [`look_up`] without the device; `None` where it would take that.
+fn in_memory(
+    engine: &Lsm,
+    keys: &KeyList,
+    wanted: Wanted,
+) -> Result<Option<Vec<Found>>, EngineError> {
+    let mut left = bounded(wanted);
+    let page = keys.page(0);
+    let mut found = Vec::with_capacity(page);
+    for key in keys.iter().take(page) {
+        let Some(one) = engine.get_in_memory(key)? else {
+            return Ok(None);
+        };
+        let len = one.value.as_ref().map_or(0, Vec::len);
+        found.push(match left {
+            Wanted::Values(_) => one,
+            Wanted::Presence => Found {
+                value: one.value.map(|_| Vec::new()),
+                ..one
+            },
+        });
+        if let Wanted::Values(bytes) = &mut left {
+            *bytes = bytes.saturating_sub(len);
+        }
+        if left == Wanted::Values(0) {
+            break;
+        }
+    }
+    Ok(Some(found))
+}
+
+/// The parts of a look at keys of several regions.
+struct ValueParts {
+    reply: ReplyTo,
+    state: Mutex<ValueState>,
+}
+
+struct ValueState {
+    missing: usize,
+    /// Per part, which of the keys it is about.
+    places: Vec<Vec<usize>>,
+    /// Per key, what it is bound to, where that was told.
+    values: Vec<Option<Option<Vec<u8>>>>,
+    failed: Option<Response>,
+}
+
+impl ValueParts {
+    /// Expects an answer for the keys of each of `places`, under the part's index as token.
+    fn new(reply: ReplyTo, places: Vec<Vec<usize>>, keys: usize) -> Arc<Self> {
+        Arc::new(Self {
+            reply,
+            state: Mutex::new(ValueState {
+                missing: places.len(),
+                places,
+                values: vec![None; keys],
+                failed: None,
+            }),
+        })
+    }
+}
+
+impl ValueState {
+    /// What was told of the first of the keys.
+    fn combine(&mut self) -> Response {
+        let values = std::mem::take(&mut self.values);
+        let told = values.into_iter().map_while(|value| value);
+        self.failed
+            .take()
+            .unwrap_or_else(|| Response::Values(told.collect()))
+    }
+}
+
+impl ReplySink for ValueParts {
+    fn deliver(&self, token: u64, response: Response) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let state_now = &mut *state;
+        let part = usize::try_from(token).expect("a part's index");
+        match response {
+            Response::Values(values) => {
+                for (place, value) in state_now.places[part].iter().zip(values) {
+                    state_now.values[*place] = Some(value);
+                }
+            }
+            Response::Failed(error) => state_now.failed = Some(Response::Failed(error)),
+            _ => {
+                let odd = ServiceError::Invalid("a look at keys was answered oddly".into());
+                state_now.failed = Some(Response::Failed(odd));
+            }
+        }
+        state.missing -= 1;
+        if state.missing == 0 {
+            let response = state.combine();
+            drop(state);
+            self.reply.clone().send(response);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Default)]
+    struct Sink(Mutex<Vec<Response>>);
+
+    impl ReplySink for Sink {
+        fn deliver(&self, _: u64, response: Response) {
+            let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            told.push(response);
+        }
+    }
+
+    /// What keys 0 and 2 of one region, and 1 and 3 of another, come to.
+    fn combined(parts: [Response; 2]) -> Response {
+        let sink = Arc::new(Sink::default());
+        let reply: Arc<dyn ReplySink> = Arc::clone(&sink) as _;
+        let places = vec![vec![0, 2], vec![1, 3]];
+        let whole = ValueParts::new(ReplyTo::new(&reply, 0), places, 4);
+        for (token, part) in [0, 1].into_iter().zip(parts).rev() {
+            whole.deliver(token, part);
+        }
+        let mut told = sink.0.lock().unwrap_or_else(PoisonError::into_inner);
+        assert_eq!(told.len(), 1, "it is answered once");
+        told.remove(0)
+    }
+
+    fn values(values: &[&str]) -> Response {
+        let values = values.iter().map(|value| Some(value.as_bytes().to_vec()));
+        Response::Values(values.collect())
+    }
+
+    #[test]
+    fn an_answer_ends_at_the_first_key_that_was_not_told() {
+        let whole = combined([values(&["0", "2"]), values(&["1", "3"])]);
+        assert_eq!(whole, values(&["0", "1", "2", "3"]));
+        let whole = combined([values(&["0", "2"]), values(&["1"])]);
+        assert_eq!(whole, values(&["0", "1", "2"]));
+        let whole = combined([values(&["0"]), values(&["1", "3"])]);
+        assert_eq!(whole, values(&["0", "1"]));
+    }
+
+    #[test]
+    fn one_region_that_fails_fails_the_whole() {
+        let failed = Response::Failed(ServiceError::Invalid("no".into()));
+        assert_eq!(combined([failed.clone(), values(&["1", "3"])]), failed);
+    }
+}

@@ -1,0 +1,342 @@
+//! Snapshots that clients keep open: views of a region, by number, each with a lease.
+//!
+//! A snapshot of the cluster is one of every region, under the same number, each at the region's primary.
+//! Within a region it is one moment; the regions' are taken one after the other. It sees what was answered
+//! before it was asked for, and nothing that was asked for after it was answered.
+//!
+//! 1. Whoever opens one chooses its number and asks every region. Where one refuses, the others are closed.
+//! 2. A lease ends by itself, however much the snapshot is read: a client that is gone keeps nothing for
+//!    ever. It is looked at on every use, and a few times a second.
+//! 3. They are bounded: in number, for each region; and in memory. The memtables that a snapshot sees stay
+//!    with it when the region has done with them, and where those of a server's snapshots come to more than
+//!    their bound, the oldest snapshots end before their time.
+//! 4. They do not outlive the process, nor the region's being served here. What is not there is refused:
+//!    nothing is ever read from another moment instead.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use argosy_base::limits::SEGMENT_SIZE;
+use argosy_base::{Instant, Outcome};
+use argosy_lsm::Lsm;
+use argosy_lsm::snapshot::{Kept, LsmSnapshot};
+
+use super::Node;
+use super::region::{Region, engine_of};
+use super::waiting::ReplyTo;
+use crate::service::{InfoSection, Lease, ReplySink, Request, Response, ServiceError, SnapshotId};
+
+/// Most snapshots of a region.
+pub(crate) const SNAPSHOTS_MAX: usize = 64;
+
+/// An open snapshot of a region.
+struct Open {
+    view: Arc<LsmSnapshot>,
+    opened: Instant,
+    until: Instant,
+}
+
+/// The open snapshots of a region, by number; numbers of one server rise.
+#[derive(Default)]
+pub(crate) struct Snapshots(Mutex<BTreeMap<u64, Open>>);
+
+/// What the snapshots of a region come to.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct SnapshotCounts {
+    /// How many there are.
+    pub(crate) open: usize,
+    /// How long the oldest has been open.
+    pub(crate) oldest: Duration,
+    /// What they alone keep.
+    pub(crate) kept: Kept,
+}
+
+impl Snapshots {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Open>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The snapshot of this number, if it is open.
+    fn find(&self, id: SnapshotId, now: Instant) -> Option<Arc<LsmSnapshot>> {
+        let open = self.lock();
+        let found = open.get(&id.0).filter(|open| open.until > now)?;
+        Some(Arc::clone(&found.view))
+    }
+
+    /// Ends what is past its lease, or everything.
+    pub(super) fn sweep(&self, now: Option<Instant>) {
+        let ended: Vec<_> = {
+            let mut open = self.lock();
+            let is_over = |of: &Open| now.is_none_or(|now| of.until <= now);
+            open.extract_if(.., |_, of| is_over(of)).collect()
+        };
+        // Without the lock: the last one to see a segment frees it.
+        drop(ended);
+    }
+
+    fn views(&self) -> Vec<Arc<LsmSnapshot>> {
+        let open = self.lock();
+        open.values().map(|open| Arc::clone(&open.view)).collect()
+    }
+
+    /// When the oldest was opened, and its number.
+    fn oldest(&self) -> Option<(Instant, u64)> {
+        let open = self.lock();
+        open.iter().map(|(id, open)| (open.opened, *id)).min()
+    }
+
+    /// What they come to, in a region that `engine` serves.
+    pub(super) fn counts(&self, engine: &Lsm, now: Instant) -> SnapshotCounts {
+        let views = self.views();
+        SnapshotCounts {
+            open: views.len(),
+            oldest: self
+                .oldest()
+                .map_or(Duration::ZERO, |(at, _)| now.since(at)),
+            kept: engine.kept_by(&views),
+        }
+    }
+}
+
+impl Region {
+    /// Opens, renews or closes snapshot `id` of this region, which `engine` serves.
+    fn lease(
+        &self,
+        engine: &Lsm,
+        (id, lease): (SnapshotId, Lease),
+        now: Instant,
+    ) -> Result<bool, ServiceError> {
+        self.snapshots.sweep(Some(now));
+        match lease {
+            Lease::Open(span) => {
+                if !self.has_recommitted(engine) {
+                    let what = format!("{}: what it had is not committed yet; retry", self.id);
+                    let outcome = Outcome::NotApplied;
+                    return Err(ServiceError::Unavailable { what, outcome });
+                }
+                let view = Arc::new(engine.snapshot_of_committed());
+                let mut open = self.snapshots.lock();
+                if open.len() >= SNAPSHOTS_MAX {
+                    let what = format!(
+                        "{} has {SNAPSHOTS_MAX} open snapshots, the most that there may be; close some",
+                        self.id
+                    );
+                    let outcome = Outcome::NotApplied;
+                    return Err(ServiceError::Busy { what, outcome });
+                }
+                let until = now + span;
+                let opened = now;
+                open.insert(
+                    id.0,
+                    Open {
+                        view,
+                        opened,
+                        until,
+                    },
+                );
+                Ok(true)
+            }
+            Lease::Renew(span) => {
+                let mut open = self.snapshots.lock();
+                let found = open.get_mut(&id.0);
+                Ok(found.map(|open| open.until = now + span).is_some())
+            }
+            Lease::Close => {
+                let ended = self.snapshots.lock().remove(&id.0);
+                Ok(ended.is_some())
+            }
+        }
+    }
+}
+
+/// The numbers that a server has given to snapshots.
+#[derive(Debug, Default)]
+pub(super) struct SnapshotNumbers(AtomicU32);
+
+impl Node {
+    /// A number that no other snapshot has: of this server, of this start of it, and in order.
+    fn new_snapshot(&self) -> SnapshotId {
+        let server = u64::from(self.id.0 & 0xffff);
+        let start = self.world.store.incarnation().get() & 0xffff;
+        let number = self.snapshot_numbers.0.fetch_add(1, Ordering::Relaxed);
+        SnapshotId(server << 48 | start << 32 | u64::from(number))
+    }
+
+    /// Opens, renews or closes a snapshot in every region.
+    pub(super) fn lease_all(
+        &self,
+        (id, lease): (Option<SnapshotId>, Lease),
+        sink: &Arc<dyn ReplySink>,
+        token: u64,
+    ) -> Option<Response> {
+        let id = id.unwrap_or_else(|| self.new_snapshot());
+        let regions = self.map.regions().len();
+        let parts = LeaseParts {
+            node: Weak::clone(&self.me),
+            reply: ReplyTo::new(sink, token),
+            what: (id, lease),
+            state: Mutex::new((regions, Ok(true))),
+        };
+        let parts: Arc<dyn ReplySink> = Arc::new(parts);
+        self.lease_each((id, lease), &parts);
+        None
+    }
+
+    fn lease_each(&self, (id, lease): (SnapshotId, Lease), sink: &Arc<dyn ReplySink>) {
+        let id = Some(id);
+        for index in 0..self.map.regions().len() {
+            let request = Request::Snapshot { id, lease };
+            if let Some(now) = self.call_region(index, request, sink, 0) {
+                sink.deliver(0, now);
+            }
+        }
+    }
+
+    /// The same in `region`, which `engine` serves here.
+    pub(super) fn lease_here(
+        &self,
+        region: &Region,
+        engine: &Lsm,
+        (id, lease): (Option<SnapshotId>, Lease),
+    ) -> Response {
+        let Some(id) = id else {
+            let odd = "a region was asked for a snapshot without a number".to_owned();
+            return Response::Failed(ServiceError::Invalid(odd));
+        };
+        // What was acknowledged by this thread's other requests is seen.
+        self.pump_dirty();
+        match region.lease(engine, (id, lease), self.now()) {
+            Ok(true) => Response::Snapshot(Some(id)),
+            Ok(false) => Response::Snapshot(None),
+            Err(error) => Response::Failed(error),
+        }
+    }
+
+    /// Snapshot `id` of `region`, or why there is none.
+    pub(super) fn open_snapshot(
+        &self,
+        region: &Region,
+        id: SnapshotId,
+    ) -> Result<Arc<LsmSnapshot>, Response> {
+        region.snapshots.find(id, self.now()).ok_or_else(|| {
+            let what = format!(
+                "snapshot {id} is not open in {}: it was closed, its lease ended, its memory was \
+                 needed, or the region has been opened anew; open another one",
+                region.id
+            );
+            Response::Failed(ServiceError::Invalid(what))
+        })
+    }
+
+    /// Ends snapshots that are over, and the oldest while they keep too much memory.
+    pub(super) fn sweep_snapshots(&self) {
+        let now = self.now();
+        for region in self.regions.values() {
+            region.snapshots.sweep(region.is_open().then_some(now));
+        }
+        let max = self.settings.memory.memtables / 2;
+        while self.snapshot_counts().kept.memtable_bytes > max {
+            let regions = self.regions.values();
+            let oldest = regions.filter_map(|region| {
+                let (opened, id) = region.snapshots.oldest()?;
+                Some((opened, id, region))
+            });
+            let Some((_, id, region)) = oldest.min_by_key(|(opened, ..)| *opened) else {
+                return;
+            };
+            let ended = region.snapshots.lock().remove(&id);
+            tracing::warn!(
+                region = region.id.0,
+                "a snapshot was ended: it kept too much memory"
+            );
+            drop(ended);
+        }
+    }
+
+    /// What the snapshots of all regions here come to.
+    pub(super) fn snapshot_counts(&self) -> SnapshotCounts {
+        let now = self.now();
+        let mut all = SnapshotCounts::default();
+        for region in self.regions.values() {
+            let Some(engine) = engine_of(region) else {
+                continue;
+            };
+            let of = region.snapshots.counts(&engine, now);
+            all.open += of.open;
+            all.oldest = all.oldest.max(of.oldest);
+            all.kept.memtable_bytes += of.kept.memtable_bytes;
+            all.kept.segments += of.kept.segments;
+        }
+        all
+    }
+
+    /// What is told of them in `INFO`.
+    pub(super) fn describe_snapshots(&self) -> InfoSection {
+        let counts = self.snapshot_counts();
+        let fields = [
+            ("snapshots_open", counts.open as u64),
+            ("snapshots_oldest_seconds", counts.oldest.as_secs()),
+            ("snapshots_device_bytes", kept_bytes(counts.kept)),
+            ("snapshots_memory_bytes", counts.kept.memtable_bytes as u64),
+        ];
+        let fields = fields.map(|(name, value)| (name.to_owned(), value.to_string()));
+        ("snapshots", fields.into())
+    }
+}
+
+/// Bytes of the device that only snapshots keep.
+pub(super) const fn kept_bytes(kept: Kept) -> u64 {
+    (kept.segments * SEGMENT_SIZE) as u64
+}
+
+/// The answers of all regions to one request about a snapshot.
+struct LeaseParts {
+    node: Weak<Node>,
+    reply: ReplyTo,
+    what: (SnapshotId, Lease),
+    /// Regions that have not answered; whether all others have the snapshot.
+    state: Mutex<(usize, Result<bool, ServiceError>)>,
+}
+
+impl ReplySink for LeaseParts {
+    fn deliver(&self, _: u64, response: Response) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        match (&mut state.1, response) {
+            (Ok(all), Response::Snapshot(id)) => *all &= id.is_some(),
+            (Ok(_), Response::Failed(error)) => state.1 = Err(error),
+            _ => {}
+        }
+        state.0 -= 1;
+        if state.0 > 0 {
+            return;
+        }
+        let whole = state.1.clone();
+        drop(state);
+        let (id, lease) = self.what;
+        let failed = whole.is_err() && matches!(lease, Lease::Open(_));
+        if failed && let Some(node) = self.node.upgrade() {
+            // Nobody will use it. Where this does not get through, the lease ends by itself.
+            let nobody: Arc<dyn ReplySink> = Arc::new(Nobody);
+            node.lease_each((id, Lease::Close), &nobody);
+            node.flush_links();
+        }
+        self.reply.clone().send(match whole {
+            Ok(true) => Response::Snapshot(Some(id)),
+            Ok(false) => Response::Snapshot(None),
+            Err(error) => Response::Failed(error),
+        });
+    }
+}
+
+/// Has no use for answers.
+struct Nobody;
+
+impl ReplySink for Nobody {
+    fn deliver(&self, _: u64, _: Response) {}
+}
+
+#[cfg(test)]
+#[path = "snapshots_tests.rs"]
+mod tests;

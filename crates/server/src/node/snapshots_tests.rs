@@ -1,0 +1,181 @@
+//! Snapshots of a server that is alone: their leases and their bounds.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use argosy_base::{Direction, Instant, KeyRange};
+use argosy_engine::{Engine, Wanted, WriteBatch, WriteOptions};
+
+use super::super::readers_tests::{Gate, alone};
+use super::*;
+use crate::service::{KeyList, Paging, Service};
+
+#[derive(Default)]
+struct Answers(Mutex<Vec<Response>>);
+
+impl ReplySink for Answers {
+    fn deliver(&self, _: u64, response: Response) {
+        self.0.lock().expect("no panic").push(response);
+    }
+}
+
+struct Bench {
+    node: Arc<Node>,
+    region: Arc<Region>,
+    answers: Arc<Answers>,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let (node, region) = alone(&Gate::new());
+        while !region.is_open() {
+            node.step_fabric(Instant::from_nanos(1));
+        }
+        Self {
+            node,
+            region,
+            answers: Arc::default(),
+        }
+    }
+
+    fn ask(&self, request: Request<'_>) -> Response {
+        let sink: Arc<dyn ReplySink> = Arc::clone(&self.answers) as _;
+        let now = self.node.call(request, &sink, 0);
+        now.unwrap_or_else(|| self.answers.0.lock().expect("no panic").remove(0))
+    }
+
+    fn put(&self, key: &str, value: &[u8]) {
+        let mut batch = WriteBatch::new();
+        batch.put(key.as_bytes(), value).expect("it is short");
+        let options = WriteOptions::default();
+        let batch = &batch;
+        let written = self.ask(Request::Write { batch, options });
+        assert!(matches!(written, Response::Written { applied: true, .. }));
+    }
+
+    fn lease(&self, id: Option<SnapshotId>, lease: Lease) -> Response {
+        self.ask(Request::Snapshot { id, lease })
+    }
+
+    fn open(&self, seconds: u64) -> SnapshotId {
+        match self.lease(None, Lease::Open(Duration::from_secs(seconds))) {
+            Response::Snapshot(Some(id)) => id,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn get(&self, key: &str, at: Option<SnapshotId>) -> Response {
+        let keys = &KeyList::of([key.as_bytes()]);
+        let wanted = Wanted::Values(100);
+        self.ask(Request::GetMany { keys, wanted, at })
+    }
+
+    fn at(&self, seconds: u64) {
+        self.node
+            .set_now(Instant::from_nanos(seconds * 1_000_000_000));
+        self.node.sweep_snapshots();
+    }
+
+    fn counts(&self) -> SnapshotCounts {
+        self.node.snapshot_counts()
+    }
+}
+
+fn value(value: Option<&[u8]>) -> Response {
+    Response::Values(vec![value.map(<[u8]>::to_vec)])
+}
+
+fn is_gone(response: &Response) -> bool {
+    match response {
+        Response::Failed(ServiceError::Invalid(what)) => what.contains("is not open"),
+        _ => false,
+    }
+}
+
+#[test]
+fn a_snapshot_shows_its_moment_until_its_lease_ends() {
+    let bench = Bench::new();
+    bench.put("a", b"1");
+    let (first, second) = (bench.open(10), bench.open(20));
+    assert!(second > first);
+    bench.put("a", b"2");
+    bench.put("b", b"2");
+    assert_eq!(bench.get("a", Some(first)), value(Some(b"1")));
+    assert_eq!(bench.get("b", Some(first)), value(None));
+    assert_eq!(bench.get("a", None), value(Some(b"2")));
+    let paging = Paging {
+        direction: Direction::Down,
+        pairs_max: 9,
+        bytes_max: 1000,
+        keys_only: false,
+        at: Some(second),
+    };
+    let range = &KeyRange::all();
+    let page = bench.ask(Request::Scan { range, paging });
+    let pairs = vec![(b"a".to_vec(), b"1".to_vec())];
+    assert_eq!(page, Response::Page { pairs, next: None });
+
+    bench.at(5);
+    assert_eq!(
+        (bench.counts().open, bench.counts().oldest.as_secs()),
+        (2, 4)
+    );
+    let span = Duration::from_secs(30);
+    assert_eq!(
+        bench.lease(Some(second), Lease::Renew(span)),
+        Response::Snapshot(Some(second))
+    );
+    bench.at(25);
+    assert!(is_gone(&bench.get("a", Some(first))));
+    assert_eq!(bench.get("a", Some(second)), value(Some(b"1")));
+    assert_eq!(
+        bench.lease(Some(first), Lease::Renew(span)),
+        Response::Snapshot(None)
+    );
+    assert_eq!(
+        bench.lease(Some(second), Lease::Close),
+        Response::Snapshot(Some(second))
+    );
+    assert!(is_gone(&bench.get("a", Some(second))));
+    assert!(is_gone(&bench.ask(Request::Scan { range, paging })));
+    assert_eq!(bench.counts().open, 0);
+}
+
+#[test]
+fn there_are_so_many_and_no_more() {
+    let bench = Bench::new();
+    let all: Vec<_> = (0..SNAPSHOTS_MAX).map(|_| bench.open(60)).collect();
+    let refused = bench.lease(None, Lease::Open(Duration::from_secs(1)));
+    assert!(
+        matches!(&refused, Response::Failed(ServiceError::Busy { .. })),
+        "{refused:?}"
+    );
+    assert_eq!(
+        bench.lease(Some(all[7]), Lease::Close),
+        Response::Snapshot(Some(all[7]))
+    );
+    bench.open(1);
+    assert_eq!(bench.counts().open, SNAPSHOTS_MAX);
+}
+
+#[test]
+fn what_snapshots_keep_is_told_and_bounded() {
+    let bench = Bench::new();
+    bench.put("a", &[1; 500]);
+    let id = bench.open(60);
+    assert_eq!(bench.counts().kept, Kept::default());
+    // The memtable that it sees goes to the levels.
+    let engine = engine_of(&bench.region).expect("it is open");
+    for round in 0..2 {
+        assert!(engine.freeze_now());
+        while engine.step(Instant::from_nanos(1)).expect("it works").made {}
+        bench.put("a", &[round; 500]);
+    }
+    let kept = bench.counts().kept;
+    assert!(kept.memtable_bytes > 500, "{kept:?}");
+    assert!(matches!(bench.get("a", Some(id)), Response::Values(_)));
+    // This server may keep none.
+    bench.at(1);
+    assert!(is_gone(&bench.get("a", Some(id))));
+    assert_eq!(bench.counts().kept, Kept::default());
+}

@@ -1,0 +1,52 @@
+//! `/metrics`: the device, and what reading all of it now and then has found.
+
+use super::families::Families;
+use super::status::Status;
+
+pub(super) fn device(page: &mut Families, status: &Status) {
+    let device = &status.device;
+    let mut bytes = page.gauge(
+        "argosy_device_bytes",
+        "The device: in use, kept for deletes and compactions, free for writers.",
+    );
+    let reserve = device.reserve_bytes.min(device.free_bytes);
+    bytes.count(&[("kind", "used")], device.used_bytes);
+    bytes.count(&[("kind", "reserve")], reserve);
+    bytes.count(&[("kind", "free")], device.free_bytes - reserve);
+    page.gauge(
+        "argosy_device_full",
+        "1 while the device has no room for new data.",
+    )
+    .is(f64::from(u8::from(device.full)));
+    page.gauge(
+        "argosy_device_failed",
+        "1 after a write or a sync of the device has failed: none is done until the server is restarted.",
+    )
+    .is(f64::from(u8::from(device.failed)));
+    page.counter("argosy_device_syncs_total", "Syncs of the device.")
+        .count(&[], device.syncs_total);
+    scrub(page, status);
+}
+
+fn scrub(page: &mut Families, status: &Status) {
+    let scrub = &status.scrub;
+    for (name, help, count) in [
+        (
+            "argosy_scrub_read_bytes_total",
+            "Bytes read to see whether they are what was written.",
+            scrub.bytes_total,
+        ),
+        (
+            "argosy_scrub_passes_total",
+            "Times that everything of a region was read in that way.",
+            scrub.passes_total,
+        ),
+    ] {
+        page.counter(name, help).count(&[], count);
+    }
+    page.gauge(
+        "argosy_scrub_damages",
+        "Damaged places that scrubbing has found since the start; /status names them.",
+    )
+    .count(&[], scrub.damages.len() as u64);
+}

@@ -1,0 +1,428 @@
+//! Values of over 1 MiB: taken in and given out part by part, so that a connection holds about one part of them
+//! at a time. See [`argosy_engine::long`].
+//!
+//! *In.* Where the parser comes to a `SET`'s long value, the session puts its reply into the queue, and makes a
+//! write of each part when that is there, one at a time; it reads no more than the next part meanwhile. Behind
+//! the value come the options, and with them the write of the head is made. Where a part cannot be written the
+//! rest of the value is read past, and the reply is the error.
+//!
+//! *Out.* An answer that is a head begins a reply that asks for part after part, once it is the first of the
+//! queue, and while what is to be written is short. Where the first part is not there, the value has been
+//! overwritten, and the key is looked up again. Once a part has been written there is no way back: if another
+//! one is not there, the connection ends.
+
+use argosy_engine::long::{Head, LongReader, LongWriter, Torn, is_head, may_be_head};
+use argosy_engine::{Condition, Wanted, WriteOptions};
+
+use super::command::{self, Plan};
+use super::front::{Context, FrontEnd};
+use super::reply::{After, Gather, Pending, stretch};
+use super::session::{CallToken, Core, Scratch, Session};
+use super::strings::set_options;
+use crate::meter::Outcome;
+use crate::service::{KeyList, Response, SnapshotId};
+
+const AMONG_OTHERS: &str = "ERR one of the values has over 1048576 bytes: ask for it alone, with \
+                            GET, or for keys only";
+
+/// How often a value is looked up that is overwritten all the time.
+const TRIES_MAX: u8 = 16;
+
+/// What becomes of a long value's bytes.
+#[derive(Debug)]
+pub(super) struct Intake {
+    /// `None`: they are read past.
+    writer: Option<LongWriter>,
+    token: CallToken,
+    /// It is `SETNX`.
+    setnx: bool,
+}
+
+/// What the session does with what it has received of a long value.
+pub(super) enum Took {
+    /// A part, or the head, is to be written.
+    Call(CallToken, Plan),
+    /// There is not enough of it.
+    Needs,
+    /// A part is being written.
+    Waits,
+    /// It was read past.
+    Went,
+}
+
+/// A reply that is a long value.
+#[derive(Debug)]
+pub(super) struct LongGather {
+    reader: LongReader,
+    /// The key, for looking it up again.
+    key: Vec<u8>,
+    at: Option<SnapshotId>,
+    /// It was found by a write, and cannot be looked up again.
+    fixed: bool,
+    /// Where the wanted stretch begins and ends, as `GETRANGE` names it; `None`: all is wanted.
+    places: Option<(i64, i64)>,
+    looking: bool,
+    tries: u8,
+    begun: bool,
+    /// What is to be written next.
+    staged: Vec<u8>,
+    /// A part is missing that comes behind one that was written.
+    torn: bool,
+}
+
+impl LongGather {
+    fn new(head: Head, at: Option<SnapshotId>, fixed: bool) -> Self {
+        Self {
+            key: head.key.clone(),
+            reader: LongReader::new(head),
+            at,
+            fixed,
+            places: None,
+            looking: false,
+            tries: 0,
+            begun: false,
+            staged: Vec::new(),
+            torn: false,
+        }
+    }
+
+    /// Of what lies between two places, both included, counted from the end where below zero; `None`: nothing.
+    fn of_stretch(head: Head, (from, to): (i64, i64)) -> Option<Self> {
+        let stretch = stretch(head.len, from, to);
+        if stretch.is_empty() {
+            return None;
+        }
+        let mut long = Self::new(head.clone(), None, false);
+        long.reader = LongReader::within(head, &stretch);
+        long.places = Some((from, to));
+        Some(long)
+    }
+
+    /// The call for what comes next.
+    pub(super) fn plan(&self, keys: &mut KeyList) -> Plan {
+        keys.clear();
+        if self.looking {
+            keys.push(&self.key);
+        } else {
+            self.reader.wanted(1).iter().for_each(|key| keys.push(key));
+        }
+        Plan::GetMany(Wanted::Values(1), self.at)
+    }
+
+    /// Writes what has come.
+    fn stream(&mut self, out: &mut Vec<u8>) {
+        if self.staged.is_empty() {
+            return;
+        }
+        if !std::mem::replace(&mut self.begun, true) {
+            out.extend_from_slice(format!("${}\r\n", self.reader.len()).as_bytes());
+        }
+        out.append(&mut self.staged);
+    }
+
+    /// The rest cannot be had. `false`: nothing has been written yet.
+    pub(super) const fn tear(&mut self) -> bool {
+        self.torn |= self.begun;
+        self.begun
+    }
+
+    /// Writes the end.
+    pub(super) fn end(mut self, out: &mut Vec<u8>) {
+        if self.torn {
+            return;
+        }
+        self.stream(out);
+        if !self.begun {
+            out.extend_from_slice(b"$0\r\n");
+        }
+        out.extend_from_slice(b"\r\n");
+    }
+}
+
+impl Pending {
+    /// Takes an answer that is, or may be, the head of a value in parts; `None`: it is not.
+    #[inline]
+    pub(super) fn take_head(&mut self, response: &Response) -> Option<After> {
+        match (&mut self.gather, response) {
+            (Gather::Value | Gather::Part(..), Response::Value(Some(value))) if is_head(value) => {}
+            (Gather::ValueAt(_), Response::Values(values))
+            | (
+                Gather::Previous,
+                Response::Written {
+                    previous: values, ..
+                },
+            ) if matches!(values.first(), Some(Some(value)) if is_head(value)) => {}
+            (Gather::Keys(_), Response::Values(values))
+                if values.iter().flatten().any(|value| is_head(value)) => {}
+            (Gather::Range(_), Response::Page { pairs, .. })
+                if pairs.iter().any(|(_, value)| is_head(value)) => {}
+            (Gather::Length(_), Response::Expiry { len: Some(len), .. })
+                if usize::try_from(*len).is_ok_and(may_be_head) => {}
+            (Gather::LengthOf(_), Response::Values(_)) => {}
+            _ => return None,
+        }
+        Some(self.with_head(response))
+    }
+
+    fn with_head(&mut self, response: &Response) -> After {
+        let (value, at, fixed) = match (&mut self.gather, response) {
+            (Gather::Value, Response::Value(value)) => (value.as_deref(), None, false),
+            (Gather::ValueAt(at), Response::Values(values)) => {
+                (values.first().and_then(Option::as_deref), Some(*at), false)
+            }
+            (Gather::Previous, Response::Written { previous, .. }) => {
+                (previous.first().and_then(Option::as_deref), None, true)
+            }
+            (Gather::Length(key), _) => {
+                self.gather = Gather::LengthOf(std::mem::take(key));
+                return After::NextPage;
+            }
+            (Gather::LengthOf(_), Response::Values(values)) => {
+                let value = values.iter().flatten().next();
+                let len = value.map_or(0, |value| match Head::parse(value) {
+                    Some(head) => head.len,
+                    None => value.len() as u64,
+                });
+                self.answer = Some(Response::Count(len));
+                return After::Nothing;
+            }
+            (Gather::Part(from, to), Response::Value(value)) => {
+                let places = (*from, *to);
+                let head = value.as_deref().and_then(Head::parse);
+                return self.with_stretch(head, places);
+            }
+            _ => {
+                self.fail(AMONG_OTHERS.to_owned(), Outcome::Invalid);
+                return After::Nothing;
+            }
+        };
+        let head = value.and_then(Head::parse);
+        let Some(head) = head.filter(|_| !self.muted) else {
+            self.answer = Some(Response::Value(None));
+            self.gather = Gather::Value;
+            return After::Nothing;
+        };
+        self.gather = Gather::Long(Box::new(LongGather::new(head, at, fixed)));
+        After::NextPage
+    }
+
+    /// Begins with what lies between `places` of a long value.
+    fn with_stretch(&mut self, head: Option<Head>, places: (i64, i64)) -> After {
+        let head = head.filter(|_| !self.muted);
+        match head.and_then(|head| LongGather::of_stretch(head, places)) {
+            Some(long) => {
+                self.gather = Gather::Long(Box::new(long));
+                After::NextPage
+            }
+            None => {
+                self.answer = Some(Response::Value(Some(Vec::new())));
+                self.gather = Gather::Value;
+                After::Nothing
+            }
+        }
+    }
+
+    /// Takes the next part.
+    pub(super) fn take_part(&mut self, told: Vec<Option<Vec<u8>>>) -> After {
+        let Gather::Long(long) = &mut self.gather else {
+            return After::Nothing;
+        };
+        let value = told.into_iter().next().flatten();
+        if std::mem::take(&mut long.looking) {
+            let places = long.places;
+            return match value.as_deref().and_then(Head::parse) {
+                Some(head) => {
+                    let tries = long.tries;
+                    let Some(places) = places else {
+                        long.reader = LongReader::new(head);
+                        return After::NextPage;
+                    };
+                    let after = self.with_stretch(Some(head), places);
+                    if let Gather::Long(long) = &mut self.gather {
+                        long.tries = tries;
+                    }
+                    after
+                }
+                None => {
+                    self.gather = places.map_or(Gather::Value, |(from, to)| Gather::Part(from, to));
+                    self.answer = Some(Response::Value(value));
+                    After::Nothing
+                }
+            };
+        }
+        match long.reader.take(value.as_deref()) {
+            Ok(()) => {
+                let part = value.unwrap_or_default();
+                long.staged = match long.places {
+                    Some(_) => long.reader.wanted_of(&part).to_vec(),
+                    None => part,
+                };
+                match long.reader.is_done() {
+                    true => After::Nothing,
+                    false => After::NextPage,
+                }
+            }
+            Err(_) if long.tear() => After::Nothing,
+            Err(Torn::Missing) if !long.fixed && long.tries < TRIES_MAX => {
+                long.tries += 1;
+                long.looking = true;
+                After::NextPage
+            }
+            Err(torn) => {
+                self.fail(format!("TRYAGAIN {torn}"), Outcome::Invalid);
+                After::Nothing
+            }
+        }
+    }
+
+    /// Whether it is written while it is gathered.
+    pub(super) const fn is_long(&self) -> bool {
+        matches!(self.gather, Gather::Long(_))
+    }
+}
+
+impl Core {
+    /// Writes what the first reply has of a long value. It is whole so far, or the connection ends.
+    pub(super) fn stream(&mut self) {
+        if let Some(Pending {
+            gather: Gather::Long(long),
+            ..
+        }) = self.pending.front_mut()
+        {
+            long.stream(&mut self.output);
+            self.broken |= long.torn;
+        }
+    }
+
+    /// Whether the first reply wants the next part of a long value, and there is room for it.
+    pub(super) fn wants_part(&self) -> bool {
+        let first = self.pending.front().is_some_and(Pending::is_long);
+        first && self.next_pages.contains(&self.base_sequence()) && self.has_room_for_part()
+    }
+
+    /// Whether little is to be written.
+    pub(super) fn has_room_for_part(&self) -> bool {
+        self.output_bytes() < self.limits().output_bytes_max / 2
+    }
+}
+
+impl Session {
+    /// Takes the value in that begins behind the first `bytes` bytes, if it is one that is taken in parts.
+    pub(super) fn begin_long(&mut self, (bytes, len): (usize, u32), context: &Context<'_>) -> bool {
+        let args = self.input.args_before(bytes);
+        let (name, key) = (args.at(0), args.at(1));
+        let setnx = name.eq_ignore_ascii_case(b"setnx");
+        if self.intake.is_some() || !setnx && !name.eq_ignore_ascii_case(b"set") {
+            return false;
+        }
+        let version = context.front.versions.draw();
+        let writer = LongWriter::new(key, len.into(), version);
+        self.core.begin_command();
+        self.core.command = command::number_of(if setnx { b"setnx" } else { b"set" });
+        let token = self.core.push_call(Gather::Taking);
+        if let Err(error) = &writer {
+            let text = format!("ERR {error} (not applied)");
+            self.core.pending_of(token).fail(text, Outcome::Invalid);
+        }
+        self.intake = Some(Intake {
+            writer: writer.ok(),
+            token,
+            setnx,
+        });
+        self.input.take_long(bytes);
+        true
+    }
+
+    /// Goes on with the value that is being taken in.
+    pub(super) fn go_on_long(&mut self, scratch: &mut Scratch) -> Took {
+        let Some((left, here)) = self.input.long() else {
+            // The head is not made before the last part is written.
+            let intake = self.intake.as_ref();
+            let waits = intake.is_some_and(|it| self.core.part_under_way == Some(it.token));
+            return if waits { Took::Waits } else { Took::Went };
+        };
+        let Some(intake) = &mut self.intake else {
+            return Took::Went;
+        };
+        let pending = self.core.pending_of(intake.token);
+        let waits = pending.outstanding > 1;
+        if pending.has_failed() {
+            intake.writer = None;
+        }
+        let Some(writer) = &mut intake.writer else {
+            let here = here.len();
+            self.input.took_long(here);
+            return match left - here {
+                0 => Took::Went,
+                _ => Took::Needs,
+            };
+        };
+        let bytes = writer.next_bytes().unwrap_or_default();
+        if here.len() < bytes {
+            return Took::Needs;
+        }
+        if waits {
+            return Took::Waits;
+        }
+        writer.part(&here[..bytes], &mut scratch.batch);
+        pending.outstanding += 1;
+        self.core.part_under_way = Some(intake.token);
+        let token = intake.token;
+        self.input.took_long(bytes);
+        Took::Call(token, Plan::Write(WriteOptions::default()))
+    }
+
+    /// The value has been taken in, and so have the arguments behind it.
+    pub(super) fn end_long(
+        &mut self,
+        context: &Context<'_>,
+        scratch: &mut Scratch,
+    ) -> Option<(CallToken, Plan)> {
+        let intake = self.intake.take()?;
+        let batch = &mut scratch.batch;
+        batch.clear();
+        let args = self.input.args().from(0);
+        let options = match set_options(args, batch) {
+            Ok(_) if intake.setnx && self.input.args().len() > 0 => {
+                Err("ERR wrong number of arguments for 'setnx' command".to_owned())
+            }
+            options => options,
+        };
+        let pending = self.core.pending_of(intake.token);
+        match (options, intake.writer) {
+            (Ok(options), Some(writer)) if !pending.has_failed() => {
+                let condition = match intake.setnx {
+                    true => Condition::Absent,
+                    false => options.condition,
+                };
+                pending.gather = match (intake.setnx, options.get) {
+                    (true, _) => Gather::StoredCount,
+                    (_, true) => Gather::Previous,
+                    _ => Gather::Stored,
+                };
+                writer.head(options.expiry, batch);
+                let options = WriteOptions {
+                    condition,
+                    return_previous: options.get,
+                };
+                return Some((intake.token, Plan::Write(options)));
+            }
+            (Err(text), _) => pending.fail(text, Outcome::Invalid),
+            _ => {}
+        }
+        self.core.let_go(context.front, intake.token);
+        None
+    }
+
+    /// The value, or what comes behind it, cannot be taken in: the reply is the error `text`. `false`: none is being
+    /// taken in.
+    pub(super) fn break_off_long(&mut self, front: &FrontEnd, text: &str) -> bool {
+        let Some(intake) = self.intake.take() else {
+            return false;
+        };
+        let pending = self.core.pending_of(intake.token);
+        pending.fail(text.to_owned(), Outcome::Invalid);
+        self.core.let_go(front, intake.token);
+        true
+    }
+}
