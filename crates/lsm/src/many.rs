@@ -205,6 +205,55 @@ impl ReadView {
         Ok(found)
     }
 
+    /// The newest binding of each of `keys`, in their order.
+    ///
+    /// # Errors
+    /// As [`locate`](Self::locate) of any of them.
+    pub(crate) fn locate_some(
+        &self,
+        keys: &[&[u8]],
+        reading: &Reading,
+    ) -> Result<Vec<Option<OwnedEntry>>, EngineError> {
+        let mut found = Vec::with_capacity(keys.len());
+        for group in keys.chunks(GROUP_KEYS) {
+            let gathering = Gathering::default();
+            let mut wanted = self.begin(group, Lsn(u64::MAX));
+            for _ in 0..ROUNDS_MAX {
+                for wanted in &mut wanted {
+                    match self.bind(wanted, reading, &gathering) {
+                        Ok(()) | Err(Stop::Later) => {}
+                        Err(Stop::Failed(error)) => return Err(error),
+                    }
+                }
+                if !gathering.read()? {
+                    break;
+                }
+            }
+            for Wanting { key, at, .. } in wanted {
+                found.push(match at {
+                    At::Bound(entry, _) => Some(entry),
+                    At::Done(_) => None,
+                    At::Run(_) => self.locate(key, Lsn(u64::MAX), reading)?.entry,
+                });
+            }
+        }
+        Ok(found)
+    }
+
+    /// `keys` as of `lsn`, as far as memtables bind them.
+    fn begin<'a>(&self, keys: &[&'a [u8]], lsn: Lsn) -> Vec<Wanting<'a>> {
+        let at = |key: &[u8]| match self.in_memory(key, lsn) {
+            Some((lsn, entry)) => At::Bound(entry.to_owned(), lsn),
+            None => At::Run(0),
+        };
+        let wanted = keys.iter().map(|key| Wanting {
+            key,
+            hash: KeyHash::of(key),
+            at: at(key),
+        });
+        wanted.collect()
+    }
+
     fn get_group(
         &self,
         (keys, what): (&[&[u8]], Wanted),
@@ -213,16 +262,7 @@ impl ReadView {
         found: &mut Vec<Value>,
     ) -> Result<(), EngineError> {
         let gathering = Gathering::default();
-        let begin = |key: &&[u8]| match self.in_memory(key, lsn) {
-            Some((lsn, entry)) => At::Bound(entry.to_owned(), lsn),
-            None => At::Run(0),
-        };
-        let wanted = keys.iter().map(|key| Wanting {
-            key,
-            hash: KeyHash::of(key),
-            at: begin(key),
-        });
-        let mut wanted: Vec<_> = wanted.collect();
+        let mut wanted = self.begin(keys, lsn);
         for _ in 0..ROUNDS_MAX {
             let mut left = what;
             let mut taken = 0;
@@ -277,13 +317,7 @@ impl ReadView {
         reading: &Reading,
         gathering: &Gathering,
     ) -> Result<(), Stop> {
-        if let At::Run(_) = wanted.at {
-            let entry = self.find(wanted, reading, gathering)?;
-            wanted.at = match entry {
-                Some(entry) => At::Bound(entry, Lsn(0)),
-                None => At::Done((None, Lsn(0), None)),
-            };
-        }
+        self.bind(wanted, reading, gathering)?;
         if let At::Bound(entry, lsn) = &wanted.at {
             let expiry = entry.expiry();
             let value = match entry.as_entry().lasting() {
@@ -297,6 +331,23 @@ impl ReadView {
                 }
             };
             wanted.at = At::Done((value, *lsn, expiry));
+        }
+        Ok(())
+    }
+
+    /// Finds out what a key is bound to, as far as what was read allows.
+    fn bind(
+        &self,
+        wanted: &mut Wanting<'_>,
+        reading: &Reading,
+        gathering: &Gathering,
+    ) -> Result<(), Stop> {
+        if let At::Run(_) = wanted.at {
+            let entry = self.find(wanted, reading, gathering)?;
+            wanted.at = match entry {
+                Some(entry) => At::Bound(entry, Lsn(0)),
+                None => At::Done((None, Lsn(0), None)),
+            };
         }
         Ok(())
     }

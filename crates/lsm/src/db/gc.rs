@@ -12,7 +12,7 @@
 //!    point to may be overwritten above, or where what was moved waits for it; otherwise by *moving*
 //!    what lives in the segment in which least does.
 //! 3. To move, the victim is read record by record. A value lives if its key is bound to this very
-//!    record: no place of a log is used twice as long as anything refers to it. What lives is
+//!    record, which is looked up for all records of a step at once: no place of a log is used twice as long as anything refers to it. What lives is
 //!    written again, as an ordinary write, under the one condition that the key is still bound to
 //!    that record: looked up without the writer lock, asked again under it. So a move loses against
 //!    every write that came between, and is never seen by anyone: a snapshot goes on with the view
@@ -90,11 +90,11 @@ impl Watch {
     }
 }
 
-/// A value that is to be written again.
+/// A value that is to be written again, if it lives.
 struct Move {
     at: Pointer,
     key: Vec<u8>,
-    /// `None`: it has expired, and is removed.
+    /// `None`: it has expired, and is removed; or, before that is known, it has yet to be read.
     value: Option<Vec<u8>>,
     expiry: Option<Moment>,
 }
@@ -180,6 +180,16 @@ impl Gc {
         self.skipped
             .extend(victim.map(|victim| victim.sweep.segment().number));
         self.chosen_at = None;
+    }
+
+    /// Leaves the victim as it is where what was `looked` at is damaged.
+    fn skip_damaged(&mut self, looked: Result<(), EngineError>) -> Result<bool, EngineError> {
+        match looked {
+            Ok(()) => {}
+            Err(EngineError::Corrupt { .. }) => self.skip(),
+            Err(error) => return Err(error),
+        }
+        Ok(true)
     }
 }
 
@@ -306,21 +316,14 @@ impl Background {
         }
         if victim.moves.is_empty() {
             let swept = lsm.sweep(victim);
-            return match swept {
-                Ok(()) => Ok(true),
-                Err(EngineError::Corrupt { .. }) => {
-                    self.gc.skip();
-                    Ok(true)
-                }
-                Err(error) => Err(error),
-            };
+            return self.gc.skip_damaged(swept);
         }
         match lsm.rewrite(victim)? {
             Rewritten::Done => Ok(true),
             Rewritten::Busy => Ok(false),
             Rewritten::Again => {
-                lsm.look_again(victim)?;
-                Ok(true)
+                let looked = lsm.look_again(victim);
+                self.gc.skip_damaged(looked)
             }
             Rewritten::TooLarge if !victim.one_by_one => {
                 victim.one_by_one = true;
@@ -337,16 +340,11 @@ impl Background {
 impl Lsm {
     /// Reads on in `victim`, and looks up what it finds.
     fn sweep(&self, victim: &mut Victim) -> Result<(), EngineError> {
-        let view = self.view.load_full();
-        victim.levels = view.levels();
         let Victim { sweep, stored, .. } = victim;
         let from = sweep.offset();
         let mut read = |_: &LogSegment, offset: u32, out: &mut [u8]| stored.read(offset, out);
-        let mut live = 0;
-        let now = self.committed_time();
-        while live < self.settings.step_bytes
-            && ((sweep.offset() - from) as usize) < self.settings.step_bytes
-        {
+        let mut found = Vec::new();
+        while ((sweep.offset() - from) as usize) < self.settings.step_bytes {
             let number = sweep.segment().number;
             let swept = sweep.next(&mut read).map_err(|error| match error {
                 SweepError::Read(error) => EngineError::Device(error),
@@ -360,55 +358,63 @@ impl Lsm {
                 victim.ended = true;
                 break;
             };
-            let Some(entry) = self.bound_to(&view, swept.key, swept.at)? else {
-                continue;
-            };
+            found.push(Move {
+                at: swept.at,
+                key: swept.key.to_vec(),
+                value: swept.value.map(<[u8]>::to_vec),
+                expiry: None,
+            });
+        }
+        let bytes = u64::from(sweep.offset() - from);
+        Counts::add(&self.counts.gc_read_bytes, bytes);
+        let view = self.view.load_full();
+        let now = self.committed_time();
+        victim.levels = view.levels();
+        for (one, entry) in self.bound(&view, found)? {
             let expiry = entry.expiry();
-            let value = match swept.value {
+            let value = match one.value {
                 _ if expiry.is_some_and(|expiry| expiry <= now) => None,
-                Some(value) => Some(value.to_vec()),
+                Some(value) => Some(value),
                 None => {
-                    let value = view.value(swept.key, entry, &self.reading)?;
+                    let value = view.value(&one.key, entry, &self.reading)?;
                     Some(value.expect("a pointer is no tombstone"))
                 }
             };
-            live += value.as_ref().map_or(0, Vec::len);
             victim.moves.push_back(Move {
-                at: swept.at,
-                key: swept.key.to_vec(),
                 value,
                 expiry,
+                ..one
             });
         }
-        let bytes = u64::from(victim.sweep.offset() - from);
-        Counts::add(&self.counts.gc_read_bytes, bytes);
         Ok(())
     }
 
-    /// What `key` is bound to, if that is the record at `at`.
-    fn bound_to(
+    /// Those of `moves` whose keys are bound to their records, with what they are bound to.
+    fn bound(
         &self,
         view: &ReadView,
-        key: &[u8],
-        at: Pointer,
-    ) -> Result<Option<OwnedEntry>, EngineError> {
-        let entry = view.locate(key, Lsn(u64::MAX), &self.reading)?.entry;
-        let here = |entry: &OwnedEntry| entry.as_entry().pointer().is_some_and(|(to, _)| to == at);
-        Ok(entry.filter(here))
+        moves: Vec<Move>,
+    ) -> Result<Vec<(Move, OwnedEntry)>, EngineError> {
+        let keys: Vec<_> = moves.iter().map(|one| one.key.as_slice()).collect();
+        let entries = view.locate_some(&keys, &self.reading)?;
+        let bound = moves.into_iter().zip(entries).filter_map(|(one, entry)| {
+            let entry = entry?;
+            let (to, _) = entry.as_entry().pointer()?;
+            (to == one.at).then_some((one, entry))
+        });
+        Ok(bound.collect())
     }
 
     /// A memtable went to the levels since the moves were looked up.
     fn look_again(&self, victim: &mut Victim) -> Result<(), EngineError> {
         let view = self.view.load_full();
         victim.levels = view.levels();
-        let mut kept = VecDeque::new();
-        for one in victim.moves.drain(..) {
-            match self.bound_to(&view, &one.key, one.at)? {
-                Some(_) => kept.push_back(one),
-                None => Counts::add(&self.counts.gc_lost, 1),
-            }
-        }
-        victim.moves = kept;
+        let moves: Vec<_> = victim.moves.drain(..).collect();
+        let before = moves.len();
+        let kept = self.bound(&view, moves)?.into_iter().map(|(one, _)| one);
+        victim.moves = kept.collect();
+        let lost = before - victim.moves.len();
+        Counts::add(&self.counts.gc_lost, lost as u64);
         Ok(())
     }
 
