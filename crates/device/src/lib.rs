@@ -37,7 +37,7 @@ pub use buffer::Buffer;
 pub use catalog::RegionEntry;
 pub use file::{Accounts, FileDevice, FileSettings};
 pub use io::{Counters, Device, DeviceError, Io, OpKind, Read, Ticket, Waker};
-pub use mem_device::{Crash, FaultCounters, MemoryDevice};
+pub use mem_device::{Crash, FaultCounters, MemoryDevice, Misdirected};
 pub use memory::{BootId, Revoked, SharedMemory, Stamp};
 pub use opening::HeadBlock;
 pub use read_only::ReadOnlyFile;

@@ -25,6 +25,11 @@ use argosy_base::limits::{BLOCK_SIZE, SEGMENT_SIZE};
 use crate::io::{Counters, Device, DeviceError, Io, OpKind, Ticket, Waker, check_range};
 use crate::rng::Rng;
 
+mod misdirect;
+
+use misdirect::Misdirect;
+pub use misdirect::Misdirected;
+
 /// What a device writes at once, whatever happens: the atomicity that is assumed at a power loss.
 const SECTOR_SIZE: usize = 512;
 
@@ -86,6 +91,7 @@ struct Pending {
 struct Faults {
     /// How many more requests of a kind succeed before one fails.
     fail_after: BTreeMap<u8, u64>,
+    misdirect: Misdirect,
     full: bool,
     /// What the file system beneath has left for what is not stored yet.
     room: Option<u64>,
@@ -182,7 +188,7 @@ impl MemoryDevice {
         }
         let index = able[state.rng.below(able.len())];
         let pending = state.pending.swap_remove(index);
-        let result = state.perform(&pending.io, pending.covers);
+        let result = state.perform(self.len, &pending.io, pending.covers);
         let waker = state.waker.clone();
         drop(state);
         pending.ticket.end(result);
@@ -264,6 +270,21 @@ impl MemoryDevice {
         self.state().faults.fail_after.insert(op as u8, count);
     }
 
+    /// Lets `count` more writes land where they should; the one after them lands `by` bytes further on,
+    /// wrapped at the device's end, and nobody is told.
+    ///
+    /// # Panics
+    /// Unless `by` is whole blocks, and not none.
+    pub fn misdirect_after(&self, count: u64, by: i64) {
+        self.state().faults.misdirect.plan(count, by);
+    }
+
+    /// The write that landed elsewhere, if one has.
+    #[must_use]
+    pub fn misdirected(&self) -> Option<Misdirected> {
+        self.state().faults.misdirect.done()
+    }
+
     /// Makes writes wait for want of room, or no longer.
     pub fn set_full(&self, full: bool) {
         self.state().faults.full = full;
@@ -320,7 +341,7 @@ impl MemoryDevice {
 }
 
 impl State {
-    fn perform(&mut self, io: &Io, covers: u64) -> Result<(), DeviceError> {
+    fn perform(&mut self, len: u64, io: &Io, covers: u64) -> Result<(), DeviceError> {
         let op = io.kind();
         if self.faults.crashed {
             return Err(io.error(io::Error::other("the device was lost in a crash")));
@@ -337,7 +358,8 @@ impl State {
             Io::Write { at, data, range } => {
                 let bytes = &data[range.clone()];
                 self.counters.write_bytes += bytes.len() as u64;
-                self.write_blocks(*at, bytes);
+                let at = self.faults.misdirect.landing(len, *at, bytes.len());
+                self.write_blocks(at, bytes);
                 Ok(())
             }
             Io::Sync => {
@@ -492,7 +514,7 @@ impl Device for MemoryDevice {
         let covers = state.completed;
         let full = state.faults.full && io.kind() == OpKind::Write;
         if (self.eager && !full) || state.faults.crashed {
-            let result = state.perform(&io, covers);
+            let result = state.perform(self.len, &io, covers);
             let waker = state.waker.clone();
             drop(state);
             ticket.end(result);

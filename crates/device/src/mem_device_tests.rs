@@ -267,3 +267,33 @@ fn waiting_runs_what_is_waited_for() {
 fn a_write_behind_the_end_panics() {
     write(&MemoryDevice::eager(LEN, 1), LEN / BLOCK_SIZE as u64, 1, 1);
 }
+
+#[test]
+fn a_misdirected_write_is_told_to_have_been_done() {
+    let device = MemoryDevice::eager(LEN, 4);
+    for block in 0..6 {
+        write(&device, block, 1, 1).wait().unwrap();
+    }
+    device.misdirect_after(1, 2 * BLOCK_SIZE as i64);
+    for block in 0..3 {
+        write(&device, block, 2, 1).wait().unwrap();
+    }
+    let seen: Vec<u8> = (0..6).map(|block| read(&device, block, 1)[0]).collect();
+    assert_eq!(seen, [2, 1, 2, 2, 1, 1]);
+    let told = device.misdirected().unwrap();
+    assert_eq!((told.at, told.landed, told.len), (4096, 3 * 4096, 4096));
+    assert!(device.failure().is_none());
+
+    // Never beyond either end.
+    for by in [-8192, i64::MAX / 4096 * 4096] {
+        let device = MemoryDevice::eager(LEN, 4);
+        device.misdirect_after(0, by);
+        write(&device, 1, 3, 1).wait().unwrap();
+        let told = device.misdirected().unwrap();
+        assert!(
+            told.landed + 4096 <= LEN && told.landed != told.at,
+            "{told:?}"
+        );
+        assert_eq!(read(&device, told.landed / 4096, 1)[0], 3);
+    }
+}

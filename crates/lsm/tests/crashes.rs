@@ -9,6 +9,9 @@
 //!   durable (I7);
 //! - the region is on one side of every edit: no segment of the device is in use that nothing names,
 //!   and none is missing (I3).
+//!
+//! Writes that land at the wrong place are tried one by one, too: what is read, before and after the end of
+//! the process, is right, or an error that names the damage.
 
 #![expect(clippy::unwrap_used, reason = "a test ends where something fails")]
 
@@ -17,13 +20,16 @@ mod common;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use argosy_base::{AddressMode, Direction, KeyRange, Lsn};
+use argosy_base::{
+    AddressMode, DeviceSegment, Direction, KeyRange, LogKind, Lsn, Remedy, SEGMENT_SIZE,
+};
 use argosy_device::{AnonymousWindows, Crash, OpKind, WindowStore};
 use argosy_engine::conformance::{Choices, Host};
 use argosy_engine::{Engine, EngineError, WriteBatch, WriteOptions};
 use argosy_lsm::db::Stats;
 use argosy_lsm::db::promote::window_name;
 use argosy_lsm::{Lsm, Placement, Settings};
+use common::judge::{Verdict, judge, problems};
 use common::{Machine, REGION, random_settings, tiny, tiny_whole};
 
 const SEGMENTS: u64 = 2048;
@@ -73,6 +79,11 @@ impl History {
 
 /// Writes one random batch, if there is room.
 fn write(engine: &Lsm, choices: &mut Choices, history: &mut History) {
+    assert!(try_write(engine, choices, history, "a write"));
+}
+
+/// As [`write`]; false where the write met damage, or the engine had.
+fn try_write(engine: &Lsm, choices: &mut Choices, history: &mut History, what: &str) -> bool {
     let mut batch = WriteBatch::new();
     let mut ops = Vec::new();
     let pairs = if choices.chance(20) {
@@ -115,8 +126,13 @@ fn write(engine: &Lsm, choices: &mut Choices, history: &mut History) {
             history.last = written.lsn;
         }
         Err(EngineError::Busy(_)) => {}
-        Err(error) => panic!("a write failed: {error}"),
+        Err(EngineError::Closed(_)) => return false,
+        Err(error) => {
+            assert_eq!(error.remedy(), Remedy::Repair, "{what} failed: {error}");
+            return false;
+        }
     }
+    true
 }
 
 /// What is there must be what was written, up to the engine's last LSN.
@@ -365,4 +381,150 @@ fn an_error_closes_the_engine_to_writes() {
     machine.end(engine, Crash::Kill);
     let engine = machine.open();
     compare(&engine, &history, Crash::Kill, "reopened");
+}
+
+/// What was damaged by a write that landed elsewhere.
+#[derive(Debug, Default)]
+struct Hit {
+    /// By what should have been written, and by what was written over: how often.
+    missing: BTreeMap<String, u32>,
+    over: BTreeMap<String, u32>,
+    right: u32,
+    told: u32,
+    refused: u32,
+    /// Histories that ended early, since a merge met the damage.
+    noticed: u32,
+}
+
+/// What lies in the segment of byte `at`, for an engine that knows it all.
+fn owner(machine: &Machine, engine: &Lsm, at: u64) -> String {
+    let place = DeviceSegment(u32::try_from(at / SEGMENT_SIZE as u64).unwrap());
+    let regions = machine.store.as_ref().unwrap().regions();
+    let version = engine.version();
+    let logs = LogKind::ALL.into_iter().flat_map(|log| version.log(log));
+    let mut logs = logs.filter(|entry| entry.stored.place() == place);
+    let mut finished = version.finished();
+    let finished = finished.find(|entry| entry.stored.place() == place);
+    if place.0 == 0 {
+        "superblocks and catalog".to_owned()
+    } else if regions.iter().any(|entry| entry.manifest.contains(&place)) {
+        "manifest".to_owned()
+    } else if let Some(entry) = logs.next() {
+        entry.segment.log.to_string()
+    } else if let Some(entry) = finished {
+        format!("{:?}", entry.segment.form)
+    } else {
+        "nothing that is named".to_owned()
+    }
+}
+
+/// Runs a history in which one write lands `by` bytes beside its place.
+fn misdirect(settings: &Settings, (count, by): (u64, i64), clean: bool, hit: &mut Hit) {
+    let what = format!("write {count} lands {by} beside, closed: {clean}");
+    let mut machine = Machine::new(settings.clone(), 256, count);
+    let mut choices = Choices::new(count);
+    let mut history = History::default();
+    let engine = machine.open();
+    machine.device.misdirect_after(count, by);
+    let (mut durable, mut whole) = (vec![Lsn(0)], true);
+    for _ in 0..350 {
+        if !try_write(&engine, &mut choices, &mut history, &what) {
+            whole = false;
+            break;
+        }
+        if choices.chance(10) {
+            engine.flush_now();
+        }
+        for _ in 0..choices.below(10) {
+            machine.device.run_one();
+        }
+        if let Err(error) = machine.try_step(&engine) {
+            assert_eq!(error.remedy(), Remedy::Repair, "{what}: {error}");
+            whole = false;
+            break;
+        }
+        if engine.durable_lsn() > durable[durable.len() - 1] {
+            durable.push(engine.durable_lsn());
+        }
+    }
+    history.last = engine.last_lsn();
+    for (key, value) in history.pairs(history.last).iter().step_by(5) {
+        match engine.get(key) {
+            Ok(found) => assert!(found.value.as_ref() == Some(value), "{what}: {key:?}"),
+            Err(error) => assert_eq!(error.remedy(), Remedy::Repair, "{what}: {error}"),
+        }
+    }
+    hit.noticed += u32::from(!whole);
+    let clean = clean && whole && engine.close().is_ok();
+    if let Some(misdirected) = machine.device.misdirected() {
+        let missing = owner(&machine, &engine, misdirected.at);
+        let over = owner(&machine, &engine, misdirected.landed);
+        *hit.missing.entry(missing).or_default() += 1;
+        *hit.over.entry(over).or_default() += 1;
+    }
+    machine.end(engine, Crash::PowerLoss);
+    // What a flush makes durable is told by the flushes after it.
+    let least = match clean {
+        true => history.last,
+        false => durable[durable.len().saturating_sub(4)],
+    };
+    let found = problems(&machine.device, settings);
+    let expected = |lsn: Lsn| {
+        assert!(lsn >= least, "{what}: {lsn} is there, of {least}");
+        history.pairs(lsn)
+    };
+    match judge(&machine.device, settings, &expected, &what) {
+        Verdict::Right => hit.right += 1,
+        Verdict::Told(_, error) => {
+            assert!(!found.is_empty(), "{what}: verify finds nothing of {error}");
+            hit.told += 1;
+        }
+        Verdict::Refused(error) => {
+            assert!(!found.is_empty(), "{what}: verify finds nothing of {error}");
+            hit.refused += 1;
+        }
+    }
+}
+
+#[test]
+fn a_write_that_lands_elsewhere_is_never_a_wrong_answer() {
+    let segment = SEGMENT_SIZE as i64;
+    let mut hit = Hit::default();
+    for settings in [tiny(), tiny_whole()] {
+        let settings = Settings {
+            l0_bytes: 8 << 10,
+            segment_bytes: 32 << 10,
+            small_bytes: 100,
+            medium_log_percent: 400,
+            cache_bytes: 0,
+            ..settings
+        };
+        for count in 0..100 {
+            for (number, by) in [4096, -4096, segment, -segment, 5 * segment]
+                .into_iter()
+                .enumerate()
+            {
+                let clean = (count + number as u64).is_multiple_of(2);
+                let count = count * 3 + number as u64 % 3;
+                misdirect(&settings, (count, by), clean, &mut hit);
+            }
+        }
+    }
+    let kinds = [
+        "superblocks and catalog",
+        "manifest",
+        "recovery log",
+        "large log",
+        "SelfContained",
+        "Leaves",
+        "Index(1)",
+        "Medium",
+    ];
+    for kind in kinds {
+        assert!(hit.missing.contains_key(kind), "{kind}: {hit:#?}");
+    }
+    assert!(
+        hit.told > 50 && hit.refused > 20 && hit.noticed > 50,
+        "{hit:#?}"
+    );
 }

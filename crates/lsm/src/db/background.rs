@@ -147,14 +147,36 @@ impl Background {
         self.jobs.pending() + self.gc.pending() + self.effects.len()
     }
 
-    /// Makes everything durable that has been appended, and waits for it.
+    /// Makes everything durable that has been appended, says so on the device, and waits for it.
     pub(super) fn flush_blocking(&mut self, lsm: &Lsm) -> Result<(), EngineError> {
         lsm.force_flushes(&mut lsm.lock());
         self.submit_flushes(lsm);
         let store = Arc::clone(self.storage.store());
         let done = self.logs.wait(&store)?;
         self.flushed(lsm, &done);
-        Ok(())
+        self.declare_durable(lsm)
+    }
+
+    /// Has the end of a log say that all of it is durable, so that damage to it is no torn tail.
+    fn declare_durable(&self, lsm: &Lsm) -> Result<(), EngineError> {
+        let mark = {
+            let writer = lsm.lock();
+            let last = writer.last();
+            let logs = LogKind::ALL.map(|log| writer.logs.log(log));
+            let written = logs.iter().any(|log| log.end().is_some());
+            let mut logs = logs.iter().filter(|_| written);
+            logs.find_map(|log| log.closing_mark(last))
+        };
+        let Some((segment, offset, block)) = mark else {
+            return Ok(());
+        };
+        let Some(entry) = self.storage.current().log_segment(segment) else {
+            return Ok(());
+        };
+        let (store, len) = (self.storage.store(), block.len());
+        let written = entry.stored.write(offset, Arc::new(block), 0..len);
+        store.wait(&written)?;
+        Ok(store.wait(&store.sync())?)
     }
 
     // --- Logs ---

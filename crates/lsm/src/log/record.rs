@@ -26,7 +26,8 @@
 //!   but the last have `chunk` (and `more`), all but the first have no key.
 //! - A *delete* has no value.
 //! - A *mark* has no LSN of its own, no key and no value, and no flags: its `lsn`, an absolute number,
-//!   says that this LSN and all below were durable when it was written.
+//!   says that this LSN and all below were durable when it was written. A range that is flushed begins with
+//!   one, and a clean end puts one behind the log, at a block's or segment's start, in the device alone.
 //! - A *time* has an LSN, and an expiry that is none: from here on the region's time is not below it. It
 //!   has no key and no value, and is a group by itself.
 //! - A *delete range* removes all keys from its key on and below its value, which is a key, too, or the

@@ -5,7 +5,8 @@
 //! 2. At each position the slot is asked first, then the device; whichever has a valid record there
 //!    has the record. A position where neither has one but one has a zero byte is padding, which
 //!    leads to the next block; padding that begins a block leads to the end of the window, since a
-//!    writer never leaves a block empty between two records of a window. Anything else stops the scan.
+//!    writer never leaves a block empty between two records of a window; marks at the starts of the blocks
+//!    behind it are noted all the same, since a device may have lost a write. Anything else stops the scan.
 //! 3. Of windows that survived, an image is composed of what was found; what the device does not hold
 //!    of it can so be written there.
 //!
@@ -283,7 +284,7 @@ impl<'a> Scan<'a> {
                     });
                 }
             }
-            Found::Pad => self.skip_padding(),
+            Found::Pad => self.skip_padding(&segment, limit),
             Found::Nothing => self.leave_torn_segment(&segment),
         }
         Ok(())
@@ -464,12 +465,28 @@ impl<'a> Scan<'a> {
         identity(Kind::LogRecord, self.source.region, segment, offset)
     }
 
-    fn skip_padding(&mut self) {
-        let loaded = self.loaded.as_mut().expect("loaded before");
+    /// Goes to the next block, or to the end of the window. A device that has lost a write has zeros there,
+    /// too: marks in what is passed over tell.
+    fn skip_padding(&mut self, segment: &LogSegment, limit: u32) {
+        let loaded = self.loaded.as_ref().expect("loaded before");
         let end = match self.offset.is_multiple_of(BLOCK_BYTES) {
             true => loaded.end(),
             false => self.offset.next_multiple_of(BLOCK_BYTES),
         };
+        let from = self.offset;
+        for block in
+            (from.next_multiple_of(BLOCK_BYTES)..end.min(limit)).step_by(BLOCK_BYTES as usize)
+        {
+            self.offset = block;
+            if let Found::Record {
+                lsn, mark: true, ..
+            } = self.look(segment, limit)
+            {
+                self.mark = self.mark.max(lsn);
+            }
+        }
+        self.offset = from;
+        let loaded = self.loaded.as_mut().expect("loaded before");
         let range = loaded.range(self.offset..end);
         if let Some(memory) = &mut loaded.memory
             && loaded.device[range].iter().any(|byte| *byte != 0)

@@ -28,6 +28,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use argosy_base::{Kind, Lsn, Pointer, SegmentNumber};
+use argosy_device::Buffer;
 use argosy_engine::{FlushRange, LogEnd};
 
 use super::probe::{Bounds, Cursor, Probe};
@@ -256,6 +257,30 @@ impl LogWriter {
             segment: current.number,
             end: self.offset_in(&current, self.written_end),
         })
+    }
+
+    /// A block that says behind the log's end that everything up to `durable` is, and its place. It is not
+    /// appended: windows have none of it, and nobody is told. `None` where there is no segment for it.
+    #[must_use]
+    pub fn closing_mark(&self, durable: Lsn) -> Option<(SegmentNumber, u32, Buffer)> {
+        let at = self.cursor.at;
+        let inside = at.is_multiple_of(u64::from(BLOCK_BYTES))
+            && !at.is_multiple_of(self.segment_bytes())
+            && self.flushed_locally >= at;
+        let open = self.current.filter(|current| self.is_open(current));
+        let mut bytes = Vec::new();
+        let (segment, offset) = if let Some(open) = open.filter(|_| inside) {
+            (open, self.offset_in(&open, at))
+        } else {
+            let next = self.segments.iter().find(|next| Some(**next) != open)?;
+            bytes.extend_from_slice(&encode_segment_header(self.windows.region(), next));
+            (*next, 0)
+        };
+        let behind = offset + u32::try_from(bytes.len()).expect("a header is short");
+        let here = identity(Kind::LogRecord, self.windows.region(), &segment, behind);
+        Record::mark(durable).encode(here, segment.base_lsn, &mut bytes);
+        bytes.resize(BLOCK_BYTES as usize, 0);
+        Some((segment.number, offset, Buffer::from_slice(&bytes)))
     }
 
     /// Up to which byte `segment` of this log is durable on this device; whole blocks.

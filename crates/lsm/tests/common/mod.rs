@@ -7,7 +7,9 @@
 #![allow(clippy::unwrap_used, reason = "a test may stop there")]
 #![expect(clippy::unwrap_used, reason = "a test ends where something fails")]
 
+pub(crate) mod blocks;
 pub(crate) mod counting;
+pub(crate) mod judge;
 pub(crate) mod wall;
 
 use std::sync::Arc;

@@ -1,0 +1,181 @@
+//! Bits that flip, in every kind of block that docs/formats.md knows: whoever reads gets what was written,
+//! or an error that names the damage, and `inspect verify` finds it.
+
+#![allow(clippy::unwrap_used, reason = "a test may stop there")]
+
+mod common;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use argosy_base::{AddressMode, Moment};
+use argosy_device::{Crash, Device, MemoryDevice, Store, StoreSettings};
+use argosy_engine::conformance::{Choices, Host};
+use argosy_engine::{Engine, EngineError, WriteBatch, WriteOptions};
+use argosy_lsm::pins::Pins;
+use argosy_lsm::{Lsm, Settings};
+use common::blocks::{Blocks, CATALOG, KINDS, SUPERBLOCK, blocks};
+use common::judge::{Pairs, Verdict, judge, problems};
+use common::{Machine, REGION, tiny, tiny_whole};
+
+/// Bits that are flipped in blocks of each kind.
+const FLIPS: u64 = 8;
+
+/// A device with levels, logs with something in them, and a pin; and what was written to it.
+struct Loaded {
+    device: Arc<MemoryDevice>,
+    settings: Settings,
+    model: Pairs,
+    blocks: Blocks,
+}
+
+fn write(machine: &mut Machine, engine: &Lsm, model: &mut Pairs, numbers: std::ops::Range<u64>) {
+    for number in numbers {
+        let key = format!("{:06}", number * 7919 % 3000).into_bytes();
+        let len = [20, 80, 100, 1500][usize::try_from(number % 4).unwrap()];
+        let mut value = format!("{number}-").into_bytes();
+        value.resize(len, b'v');
+        let mut batch = WriteBatch::new();
+        batch.put(&key, &value).unwrap();
+        let gone = format!("{:06}", number % 3000).into_bytes();
+        if number % 9 == 0 && gone != key {
+            batch.delete(&gone).unwrap();
+            model.remove(&gone);
+        }
+        loop {
+            match engine.write(&batch, WriteOptions::default()) {
+                Ok(_) => break,
+                Err(EngineError::Busy(_)) => {
+                    machine.step(engine);
+                }
+                Err(error) => panic!("{error}"),
+            }
+        }
+        model.insert(key, value);
+        machine.step(engine);
+    }
+}
+
+fn loaded(settings: Settings, seed: u64) -> Loaded {
+    let settings = Settings {
+        space_floor_bytes: Some(1 << 30),
+        l0_bytes: 16 << 10,
+        segment_bytes: 32 << 10,
+        small_bytes: 60,
+        medium_log_percent: 400,
+        cache_bytes: 0,
+        ..settings
+    };
+    let mut machine = Machine::new(settings.clone(), 512, seed);
+    let device: Arc<dyn Device> = machine.device.clone();
+    let store = Store::open(device, &StoreSettings::default()).unwrap();
+    let pins = Pins::open(&store, REGION, &settings).unwrap();
+    let engine = Lsm::open(&store, REGION, &machine.windows, &settings, None).unwrap();
+    machine.store = Some(store);
+    let mut model = Pairs::new();
+    write(&mut machine, &engine, &mut model, 0..1200);
+    let last = engine.last_lsn();
+    let version = loop {
+        match engine.version_with(last) {
+            Some(version) => break version,
+            None => machine.step(&engine),
+        };
+    };
+    pins.add("kept", &version, Moment(0)).unwrap();
+    drop(version);
+    write(&mut machine, &engine, &mut model, 1200..2500);
+    engine.close().unwrap();
+    drop(pins);
+    machine.end(engine, Crash::PowerLoss);
+    let blocks = blocks(&machine.device, &settings);
+    Loaded {
+        device: machine.device,
+        settings,
+        model,
+        blocks,
+    }
+}
+
+impl Loaded {
+    fn copy(&self) -> Arc<MemoryDevice> {
+        Arc::new(self.device.crash_clone(Crash::Kill, 1))
+    }
+
+    fn judge(&self, device: &Arc<MemoryDevice>, what: &str) -> Verdict {
+        judge(device, &self.settings, &|_| self.model.clone(), what)
+    }
+}
+
+/// How often what became of it.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counts {
+    hit: u64,
+    /// Every answer was right.
+    right: u64,
+    /// Some were errors.
+    told: u64,
+    /// The device was not opened.
+    refused: u64,
+}
+
+fn worlds() -> impl Iterator<Item = (u64, Settings)> {
+    let modes = AddressMode::ALL.into_iter().enumerate();
+    modes.flat_map(|(at, addresses)| {
+        let seed = 2 * at as u64;
+        [(seed, tiny()), (seed + 1, tiny_whole())].map(|(seed, settings)| {
+            let settings = Settings {
+                addresses,
+                ..settings
+            };
+            (seed, settings)
+        })
+    })
+}
+
+#[test]
+fn a_whole_device_answers_everything() {
+    for (seed, settings) in worlds() {
+        let loaded = loaded(settings, seed);
+        assert_eq!(problems(&loaded.device, &loaded.settings), [""; 0]);
+        let verdict = loaded.judge(&loaded.copy(), "whole");
+        assert!(matches!(verdict, Verdict::Right), "{verdict:?}");
+    }
+}
+
+/// And every kind is hit.
+#[test]
+fn a_flipped_bit_in_any_kind_of_block_is_never_a_wrong_answer() {
+    let mut counts: BTreeMap<&str, Counts> = BTreeMap::new();
+    for (seed, settings) in worlds() {
+        let loaded = loaded(settings, seed);
+        let mut choices = Choices::new(seed);
+        for (kind, places) in &loaded.blocks {
+            for _ in 0..FLIPS {
+                let place = choices.below(places.len() as u64);
+                let place = &places[usize::try_from(place).unwrap()];
+                let at = place.start + choices.below(place.end - place.start);
+                let bit = u32::try_from(choices.below(8)).unwrap();
+                let hurt = loaded.copy();
+                hurt.flip_bit(at, bit);
+                let what = format!("seed {seed}, {kind}, bit {bit} of byte {at} of {place:?}");
+                let found = problems(&hurt, &loaded.settings);
+                assert!(!found.is_empty(), "{what}: verify finds nothing");
+                let count = counts.entry(kind).or_default();
+                count.hit += 1;
+                match loaded.judge(&hurt, &what) {
+                    Verdict::Right => count.right += 1,
+                    Verdict::Told(..) => count.told += 1,
+                    Verdict::Refused(_) => count.refused += 1,
+                }
+            }
+        }
+    }
+    let hit: BTreeSet<&str> = counts.keys().copied().collect();
+    assert_eq!(hit, BTreeSet::from(KINDS));
+    for (kind, counts) in &counts {
+        assert_eq!(counts.hit, counts.right + counts.told + counts.refused);
+        // What there are two copies of, and what only `verify` reads.
+        let spared = [SUPERBLOCK, CATALOG, "footer of a medium segment"].contains(kind);
+        assert!(spared == (counts.right == counts.hit), "{kind}: {counts:?}");
+    }
+}
