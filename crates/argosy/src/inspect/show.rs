@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use argosy_base::DeviceSegment;
+use argosy_base::{DeviceSegment, LogKind, SEGMENT_SIZE};
 use argosy_device::Store;
 use argosy_lsm::inspect::{LogEnds, Owner, Region, add_pin, log_ends, owners};
 use serde::Serialize;
 
 use super::view::{
-    CheckpointView, HeadView, OwnerView, RegionView, SegmentView, SuperblockView, VersionView,
+    CheckpointView, HeadView, OwnerView, PlaceView, RegionView, SegmentView, SuperblockView,
+    VersionView,
 };
 use super::{Common, Opened, Pinned, Section, print_json, say};
 use crate::cli::OutputFormat;
@@ -129,11 +130,25 @@ fn checkpoints_of(pins: &[Pinned], owners: &Owners) -> Vec<CheckpointView> {
                     let owners = owners.get(&stored.place());
                     owners.is_some_and(|owners| owners.len() == 1)
                 });
+                let pinned: Vec<_> = alone
+                    .map(|stored| PlaceView {
+                        number: stored.number().0,
+                        device_segment: stored.place().0,
+                    })
+                    .collect();
+                let logs = LogKind::ALL.iter().map(|log| version.log(*log).len());
+                let (log_segments, medium_segments) = (logs.sum(), version.medium_log().len());
+                let segments = version.table().len();
                 CheckpointView {
                     name: Some(name.clone()),
                     last_lsn: version.replay_from().0.saturating_sub(1),
-                    segments: version.table().len(),
-                    own_segments: alone.count(),
+                    segments,
+                    level_segments: segments - log_segments - medium_segments,
+                    medium_segments,
+                    log_segments,
+                    own_segments: pinned.len(),
+                    own_bytes: (pinned.len() * SEGMENT_SIZE) as u64,
+                    pinned,
                     ..view
                 }
             }
@@ -192,8 +207,15 @@ fn print_text(report: &Report, head: &[argosy_device::HeadBlock], asked: &dyn Fn
     for pin in &report.checkpoints {
         match (&pin.name, &pin.trouble) {
             (Some(name), _) => say(&format!(
-                "\ncheckpoint {name}: everything up to LSN {}, {} segments, {} of them its own",
-                pin.last_lsn, pin.segments, pin.own_segments
+                "\ncheckpoint {name}: everything up to LSN {}, {} segments ({} of levels, {} of the medium log, \
+                 {} of the large log), {} of them its own: {} MiB that are free once it is dropped",
+                pin.last_lsn,
+                pin.segments,
+                pin.level_segments,
+                pin.medium_segments,
+                pin.log_segments,
+                pin.own_segments,
+                pin.own_bytes >> 20
             )),
             (None, trouble) => say(&format!(
                 "\na checkpoint that cannot be read: {}",
@@ -283,11 +305,14 @@ fn print_version(version: &VersionView, asked: &dyn Fn(Section) -> bool) {
         }
     }
     if asked(Section::Logs) && !version.logs.is_empty() {
-        say("  log       ordinal  number  device  epoch  base LSN    sealed      held  referenced");
+        say(
+            "  log       ordinal  number  device  epoch  base LSN    sealed      held  referenced      dead",
+        );
         for log in &version.logs {
             let number = |n: Option<u32>| n.map_or_else(|| "-".to_owned(), |n| n.to_string());
+            let dead = log.dead.map_or_else(|| "-".to_owned(), |n| n.to_string());
             say(&format!(
-                "  {:<9} {:>7} {:>7} {:>7} {:>6} {:>9} {:>9} {:>9} {:>11}",
+                "  {:<9} {:>7} {:>7} {:>7} {:>6} {:>9} {:>9} {:>9} {:>11} {:>9}",
                 log.log,
                 log.ordinal,
                 log.number,
@@ -296,7 +321,8 @@ fn print_version(version: &VersionView, asked: &dyn Fn(Section) -> bool) {
                 log.base_lsn,
                 number(log.sealed_at),
                 number(log.held),
-                log.referenced
+                log.referenced,
+                dead
             ));
         }
     }

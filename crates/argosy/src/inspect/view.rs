@@ -76,8 +76,16 @@ pub(super) struct CheckpointView {
     /// Everything up to here is in it.
     pub(super) last_lsn: u64,
     pub(super) segments: usize,
-    /// Those that nothing else refers to.
+    /// How many of these are of levels, of the medium log, and of the large log.
+    pub(super) level_segments: usize,
+    pub(super) medium_segments: usize,
+    pub(super) log_segments: usize,
+    /// Those that nothing else refers to: they are free once the checkpoint is dropped.
     pub(super) own_segments: usize,
+    /// Bytes of device that these take, without the manifest.
+    pub(super) own_bytes: u64,
+    /// Their numbers, and where they lie.
+    pub(super) pinned: Vec<PlaceView>,
     /// Why it cannot be read.
     pub(super) trouble: Option<String>,
 }
@@ -197,6 +205,9 @@ pub(super) struct LogView {
     pub(super) held: Option<u32>,
     /// Bytes that levels point to.
     pub(super) referenced: u64,
+    /// Of the large log: bytes that nothing leads to, as garbage collection counts them; `None` of another
+    /// log, or where it cannot be told.
+    pub(super) dead: Option<u64>,
 }
 
 /// Something wrong.
@@ -453,6 +464,7 @@ fn log_views(version: &argosy_lsm::Version, ends: Option<&LogEnds>) -> Vec<LogVi
                 sealed_at: segment.end,
                 held: ends.map(|ends| ends.held(segment).min(segment_bytes())),
                 referenced: version.log_refs(segment.number),
+                dead: ends.and_then(|ends| ends.dead(version, segment)),
             }
         })
         .collect()

@@ -122,7 +122,14 @@ fn a_stopped_cluster_is_whole_and_its_members_are_equal() {
                 !version["levels"].as_array().unwrap().is_empty(),
                 "{version}"
             );
-            assert!(!version["logs"].as_array().unwrap().is_empty(), "{version}");
+            let logs = version["logs"].as_array().unwrap();
+            assert!(!logs.is_empty(), "{version}");
+            for log in logs {
+                let number = |field: &str| log[field].as_u64().unwrap_or(0);
+                let known = log["log"] == "large";
+                assert_eq!(log["dead"].is_u64(), known, "{log}");
+                assert!(number("dead") + number("referenced") <= number("held") || !known);
+            }
             assert_eq!(region["manifest"]["edits"][0]["checkpoint"], true);
         }
         let segments = before["segments"].as_array().unwrap();
@@ -135,6 +142,7 @@ fn a_stopped_cluster_is_whole_and_its_members_are_equal() {
             "L1",
             "large",
             "references",
+            "dead",
         ] {
             assert!(shown.contains(part), "{part}: {shown}");
         }

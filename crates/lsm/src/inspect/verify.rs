@@ -1,9 +1,9 @@
 //! Checks every byte that a region's version names, and every reference.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use argosy_base::limits::BLOCK_SIZE;
+use argosy_base::limits::{BLOCK_SIZE, SEGMENT_SIZE};
 use argosy_base::range::successor;
 use argosy_base::{AddressMode, KeyRange, LogKind, Lsn, Pointer, RegionId, SegmentNumber};
 use argosy_device::{Buffer, DeviceError};
@@ -38,6 +38,8 @@ pub struct LogEnds {
     pub ends: [Option<Position>; LogKind::ALL.len()],
     /// Bytes of the history that are in windows only.
     pub unflushed: Vec<Unflushed>,
+    /// Bytes of pairs in segments of the large log that are not in the levels yet: opening binds them.
+    pub unsettled: BTreeMap<SegmentNumber, u64>,
 }
 
 impl LogEnds {
@@ -50,6 +52,16 @@ impl LogEnds {
             _ => 0,
         };
         segment.end.unwrap_or(behind)
+    }
+
+    /// Bytes of a segment of the large log that nothing leads to in `version`: values that were overwritten
+    /// or deleted, as garbage collection counts them, with headers and padding. `None` for other logs.
+    #[must_use]
+    pub fn dead(&self, version: &Version, segment: &LogSegment) -> Option<u64> {
+        let unsettled = self.unsettled.get(&segment.number);
+        let lives = version.log_refs(segment.number) + unsettled.unwrap_or(&0);
+        let held = u64::from(self.held(segment)).min(SEGMENT_SIZE as u64);
+        (segment.log == LogKind::Large).then(|| held.saturating_sub(lives))
     }
 
     /// Puts what only windows have of segment `number` into `bytes`, which begin it.
@@ -568,7 +580,14 @@ pub fn log_ends(
     windows: &Windows,
     settings: &Settings,
 ) -> Result<LogEnds, String> {
-    let recovered = recover_logs(version, Geometry::of(settings), windows, |_| {});
+    let mut unsettled: BTreeMap<SegmentNumber, u64> = BTreeMap::new();
+    let visit = |replayed: Replayed<'_>| {
+        if let Some((_, value_len)) = replayed.entry.pointer() {
+            let bytes = replayed.key.len() as u64 + u64::from(value_len);
+            *unsettled.entry(replayed.at.segment()).or_default() += bytes;
+        }
+    };
+    let recovered = recover_logs(version, Geometry::of(settings), windows, visit);
     let recovered = recovered.map_err(|error| error.to_string())?;
     let [recovery, large] = recovered.logs;
     Ok(LogEnds {
@@ -576,5 +595,6 @@ pub fn log_ends(
         durable: recovered.durable,
         ends: [recovery.end, large.end],
         unflushed: [recovery.unflushed, large.unflushed].concat(),
+        unsettled,
     })
 }
