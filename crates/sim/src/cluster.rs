@@ -27,6 +27,8 @@ use crate::objects::Objects;
 use crate::plan::{Plan, SERVERS, WorldKind};
 use crate::random::Random;
 
+mod failed;
+
 /// Segments of a device.
 const SEGMENTS: u64 = 4096;
 /// Bytes of a message ring: messages are far shorter.

@@ -8,7 +8,7 @@ use argosy_lsm::Settings;
 use argosy_lsm::settings::Compaction;
 
 /// What must have happened at least once in a run of many seeds.
-pub const NEEDED: [&str; 63] = [
+pub const NEEDED: [&str; 69] = [
     "operations",
     "forwarded operations",
     "conditions that failed",
@@ -72,6 +72,24 @@ pub const NEEDED: [&str; 63] = [
     "recovered when full, build-index",
     "recovered when full, alone",
     "recovered when full, small backup",
+    "writes that failed",
+    "syncs that failed",
+    "reads that failed",
+    "devices that failed, alone",
+    "devices without room beneath",
+    "reads on a device that has failed",
+];
+
+/// Devices of which a write or a sync failed, with copies elsewhere, by [mode](mode_of).
+pub const FAILED: [&str; 8] = [
+    "devices that failed (send-index, partial, logical)",
+    "devices that failed (send-index, partial, rewrite)",
+    "devices that failed (send-index, whole-level, logical)",
+    "devices that failed (send-index, whole-level, rewrite)",
+    "devices that failed (build-index, partial, logical)",
+    "devices that failed (build-index, partial, rewrite)",
+    "devices that failed (build-index, whole-level, logical)",
+    "devices that failed (build-index, whole-level, rewrite)",
 ];
 
 /// Regions that a primary opened, by [mode](mode_of).
@@ -151,6 +169,7 @@ fn needed() -> impl Iterator<Item = &'static str> {
         MEDIUM_WRITTEN,
         MEDIUM_PLACED,
         MEDIUM_FREED,
+        FAILED,
     ];
     NEEDED.into_iter().chain(modes.into_iter().flatten())
 }

@@ -6,9 +6,9 @@
 //! `make simulate SEED=7` replays a seed with a log in words.
 //!
 //! Reading order: [`plan`] (what a seed decides), [`run`](mod@run) and `finish` (what happens), [`small`]
-//! and `full` (devices that have no room), [`cluster`] and [`mortal`] (servers, and how they die),
-//! [`objects`], [`asks`], [`load`] and [`judge`] (what clients do), [`check`] (what is possible),
-//! [`coverage`] (that it was not for nothing).
+//! and `full` (devices that have no room), `failing` (devices that fail), [`cluster`] and [`mortal`]
+//! (servers, and how they die), [`objects`], [`asks`], [`load`] and [`judge`] (what clients do), [`check`]
+//! (what is possible), [`coverage`] (that it was not for nothing).
 
 #![forbid(unsafe_code)]
 
@@ -19,6 +19,7 @@ pub mod cluster;
 pub mod coverage;
 pub mod depend;
 pub mod erase;
+mod failing;
 mod finish;
 mod full;
 pub mod judge;

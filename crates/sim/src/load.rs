@@ -25,6 +25,7 @@ mod looks;
 mod pages;
 
 pub use looks::Fate;
+use looks::is_failure;
 pub(crate) use looks::no_space;
 
 /// How a request may be answered.
@@ -103,6 +104,8 @@ pub struct Load {
     pub(crate) lens: Vec<usize>,
     /// Devices may be full: then deletes overtake writes that wait for room.
     deletes_overtake: bool,
+    /// Devices may fail.
+    fails: bool,
     /// What the last request was told that failed.
     pub(crate) last_failure: String,
     moment: u64,
@@ -134,9 +137,17 @@ impl Load {
             last_applied: None,
             lens: Vec::new(),
             deletes_overtake,
+            fails: false,
             last_failure: String::new(),
             moment: 0,
         }
+    }
+
+    /// The same, on devices that may fail if `fails`.
+    #[must_use]
+    pub(crate) const fn on_devices_that_fail(mut self, fails: bool) -> Self {
+        self.fails = fails;
+        self
     }
 
     fn take(&mut self, op: u32) -> Option<Pending> {
@@ -353,6 +364,11 @@ impl Load {
     ) -> Result<(), Wrong> {
         let outcome = match error {
             ServiceError::Unavailable { outcome, .. } | ServiceError::Busy { outcome, .. } => {
+                *outcome
+            }
+            ServiceError::Storage { what, outcome } if self.fails && is_failure(what) => {
+                let read = matches!(pending.ask, Ask::Get { .. } | Ask::Scan { .. });
+                coverage.add("reads that failed", u64::from(read));
                 *outcome
             }
             ServiceError::Invalid(what) | ServiceError::Storage { what, .. } => {

@@ -148,6 +148,14 @@ impl Device for MortalDevice {
     fn counters(&self) -> Counters {
         self.inner.counters()
     }
+
+    fn failure(&self) -> Option<DeviceError> {
+        self.inner.failure()
+    }
+
+    fn room_beneath(&self, used: u64) -> Option<u64> {
+        self.inner.room_beneath(used)
+    }
 }
 
 /// Windows, as a mortal process reaches them.

@@ -14,6 +14,7 @@
 use std::time::Duration;
 
 use argosy_base::AddressMode;
+use argosy_device::OpKind;
 use argosy_engine::long::SweepPace;
 use argosy_fabric::SimSettings;
 use argosy_lsm::scrub::Pace as ScrubPace;
@@ -61,6 +62,12 @@ pub enum Event {
     Stall(usize),
     /// It goes on.
     Unstall(usize),
+    /// After so many more requests of a kind, one of a server's device fails ([`crate::failing`]).
+    Fail(usize, OpKind, u64),
+    /// A server's device finds no room beneath.
+    Full(usize),
+    /// It has room again.
+    Room(usize),
 }
 
 /// See the module documentation.
@@ -129,6 +136,8 @@ pub struct Plan {
     pub last_ops: usize,
     /// Devices that fill.
     pub small: Option<Small>,
+    /// Whether devices fail.
+    pub fails: bool,
 }
 
 /// One-sided writes, each as late as can be, for which a request that nothing hinders has time.
@@ -193,8 +202,10 @@ impl Plan {
             episodes,
             last_ops: OPS_MIN.saturating_sub(calm).max(200),
             small: None,
+            fails: false,
         };
-        plan.with_small_devices(&mut Random::new(seed, 10))
+        let plan = plan.with_small_devices(&mut Random::new(seed, 10));
+        plan.with_failing_devices(&mut Random::new(seed, 18))
     }
 }
 
@@ -510,6 +521,6 @@ mod tests {
         };
         let name = |event: &Event| format!("{event:?}").split('(').next().map(str::to_owned);
         let names: std::collections::BTreeSet<_> = events().map(|(_, e)| name(e)).collect();
-        assert_eq!(names.len(), 11, "{names:?}");
+        assert_eq!(names.len(), 14, "{names:?}");
     }
 }

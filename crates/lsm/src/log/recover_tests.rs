@@ -59,6 +59,38 @@ fn each_row_of_the_table() {
     assert_eq!(corrupt, 25 + 9 + 1, "all that was durable, and 10 more");
 }
 
+/// The same table as a script, in words.
+#[test]
+fn decision_scripts() {
+    datadriven::walk("src/testdata/recover", |file| {
+        file.run(|case| {
+            let was_durable = match case.directive.as_str() {
+                "declared-durable" => true,
+                "not-declared" => false,
+                other => panic!("what is {other}?"),
+            };
+            let end = |word: &str| match word {
+                "ends" => LogEnd::Ends,
+                "stops" => LogEnd::Stops { sealed: false },
+                "stops-sealed" => LogEnd::Stops { sealed: true },
+                "goes-on" => LogEnd::GoesOn { sealed: false },
+                "goes-on-sealed" => LogEnd::GoesOn { sealed: true },
+                other => panic!("what is {other}?"),
+            };
+            let mut out = String::new();
+            for line in case.input.lines() {
+                let (recovery, large) = line.split_once(' ').expect("both logs");
+                let verdict = match decide(was_durable, [end(recovery), end(large.trim())]) {
+                    Verdict::End => "the end of the history".to_owned(),
+                    Verdict::Corrupt(log) => format!("corruption of the {}", LogKind::ALL[log]),
+                };
+                out.push_str(&format!("{line}: {verdict}\n"));
+            }
+            out
+        });
+    });
+}
+
 #[test]
 fn nothing_written_is_an_empty_history() {
     let mut region = Region::new(small());

@@ -75,3 +75,9 @@ impl Load {
 pub(crate) fn no_space(what: &str) -> bool {
     what.contains(" is full (") || what.contains("a device was full")
 }
+
+/// Whether a request is told that a device has failed, and not that something is damaged.
+pub(crate) fn is_failure(what: &str) -> bool {
+    let failed = ["failed", "closed to writes"];
+    failed.iter().any(|told| what.contains(told)) && !what.contains("checksum")
+}

@@ -60,6 +60,23 @@ impl Run {
                 let how = if stall { "does nothing" } else { "goes on" };
                 self.say(format_args!("the device of server {server} {how}"));
             }
+            Event::Fail(server, op, count) => {
+                if self.cluster.up(server).is_some() {
+                    self.faulted.insert(server);
+                    self.cluster.fail_device(server, op, count);
+                    self.say(format_args!(
+                        "the device of server {server} fails at {op} {count}"
+                    ));
+                }
+            }
+            Event::Full(server) | Event::Room(server) => {
+                let full = matches!(event, Event::Full(_));
+                if self.cluster.up(server).is_some() {
+                    self.cluster.set_full(server, full);
+                    let what = if full { "no room" } else { "room" };
+                    self.say(format_args!("the device of server {server} has {what}"));
+                }
+            }
         }
         Ok(())
     }
@@ -97,6 +114,23 @@ impl Run {
             self.expect_to_hold(server, self.cluster.now());
             self.forget(session);
         }
+    }
+
+    /// Ends the processes whose device has failed, or may fail still.
+    fn end_faulted(&mut self) -> Result<(), Wrong> {
+        self.answers()?;
+        for server in std::mem::take(&mut self.faulted) {
+            let loses = self.failing.chance(50);
+            let failure = self.cluster.failure(server);
+            let how = match &failure {
+                Some(error) => format!("ends, since its device has failed: {error}"),
+                None => "ends, since its device may fail".to_owned(),
+            };
+            let loses = loses && failure.is_some();
+            let ended = self.cluster.end_failed(server, loses);
+            self.ended(server, ended, &how);
+        }
+        Ok(())
     }
 
     fn forget(&mut self, session: u32) {
@@ -140,11 +174,13 @@ impl Run {
         for server in 0..SERVERS {
             self.cluster.set_stopped(server, false);
             self.cluster.set_stalled(server, false);
+            self.cluster.set_full(server, false);
             if let Some(up) = self.cluster.up(server) {
                 up.mortal.die_after(u64::MAX);
             }
         }
         self.stalled = false;
+        self.end_faulted()?;
         self.start_all()?;
         self.say(format_args!("everything is mended"));
         Ok(())

@@ -106,6 +106,10 @@ pub struct Run {
     uncounted: BTreeMap<usize, usize>,
     /// A device was stalled, lately.
     stalled: bool,
+    /// Servers whose device fails, or has failed, in this episode.
+    faulted: BTreeSet<usize>,
+    /// What becomes of devices that have failed.
+    failing: Random,
     ticks: u64,
     /// How long nothing has happened.
     idle: u32,
@@ -144,7 +148,8 @@ impl Run {
         let mut machines = Random::new(seed, 3);
         let cluster = Cluster::new(&plan, &objects, options.mutants, &mut machines);
         Self {
-            load: Load::new(objects.len(), plan.regions, plan.small.is_some()),
+            load: Load::new(objects.len(), plan.regions, plan.small.is_some())
+                .on_devices_that_fail(plan.fails),
             chooser: Chooser::new(&plan, Random::new(seed, 4)),
             depend: Depend::new(&plan, seed),
             erase: Erase::new(&plan, seed),
@@ -159,6 +164,8 @@ impl Run {
             lost: BTreeSet::new(),
             uncounted: BTreeMap::new(),
             stalled: false,
+            faulted: BTreeSet::new(),
+            failing: Random::new(seed, 19),
             ticks: 0,
             idle: 0,
             troubled_ops: 0,
@@ -375,6 +382,12 @@ impl Run {
         let now = self.cluster.now();
         self.words
             .say(now, format_args!("op {op}: {}", in_short(&response)));
+        let server = self.load.pending().get(&op).map(|asked| asked.server);
+        let failed = server.is_some_and(|server| self.cluster.failure(server).is_some());
+        if failed && matches!(response, Response::Value(Some(_))) {
+            let name = "reads on a device that has failed";
+            self.cluster.coverage.add(name, 1);
+        }
         self.load.answer(
             &self.objects,
             (op, now),
@@ -440,7 +453,10 @@ impl Run {
         }
         let range = self.objects.region_ranges()[held.region].clone();
         let direction = self.random.pick(&[Direction::Up, Direction::Down]);
-        let pairs = read_all(&*held.snapshot, &range, direction)?;
+        let pairs = match read_all(&*held.snapshot, &range, direction) {
+            Err(_) if self.faulted.contains(&held.server) => return Ok(()),
+            pairs => pairs?,
+        };
         self.cluster.coverage.add("snapshots read", 1);
         self.load.snapshot(&self.objects, &range, pairs, held.when)
     }
