@@ -178,8 +178,16 @@ fn needed() -> impl Iterator<Item = &'static str> {
 /// beside what it had. May happen, seldom.
 pub const NO_ROOM_TO_RETURN: &str = "runs without room to return";
 
+/// Servers with a region that had to be opened while there was no room beneath, and stays closed until they
+/// are started anew.
+pub const NO_ROOM_TO_OPEN: &str = "servers without room to open a region";
+
 /// What may happen, and is counted over many seeds all the same.
-const KNOWN: [&str; 2] = [NO_ROOM_TO_RETURN, "small devices that did not fill"];
+const KNOWN: [&str; 3] = [
+    NO_ROOM_TO_RETURN,
+    NO_ROOM_TO_OPEN,
+    "small devices that did not fill",
+];
 
 /// Counters by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -4,7 +4,8 @@
 //!   anew, and what was not synced may be gone by then, as after a loss of power; but windows are there.
 //! - A *read* fails, once. Whoever needed it is told, and a region whose merge or backup needed it takes no
 //!   writes until the process is started anew.
-//! - There is *no room* for what is not stored yet: writes wait, until there is some again.
+//! - There is *no room* for what is not stored yet: writes wait, until there is some again. A region that has
+//!   to be opened meanwhile cannot be, and stays closed until its server is started anew.
 //!
 //! So nothing that was acknowledged may be lost, also where there is a single copy; reads of what can be
 //! read go on, and every request is answered. A world of single copies without power is left out: it is

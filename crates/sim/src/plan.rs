@@ -62,7 +62,7 @@ pub enum Event {
     Stall(usize),
     /// It goes on.
     Unstall(usize),
-    /// After so many more requests of a kind, one of a server's device fails ([`crate::failing`]).
+    /// After so many more requests of a kind, one of a server's device fails (see `failing.rs`).
     Fail(usize, OpKind, u64),
     /// A server's device finds no room beneath.
     Full(usize),

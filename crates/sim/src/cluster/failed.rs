@@ -1,4 +1,4 @@
-//! Devices that fail: see [`crate::failing`].
+//! Devices that fail, as `failing.rs` says.
 
 use argosy_coordinator::Replication;
 use argosy_device::{Crash, Device, DeviceError, OpKind};
@@ -26,6 +26,19 @@ impl Cluster {
     #[must_use]
     pub fn failure(&self, server: usize) -> Option<DeviceError> {
         self.servers[server].device.failure()
+    }
+
+    /// Whether a region of a server could not be opened for want of room.
+    #[must_use]
+    pub fn found_no_room_to_open(&self, server: usize) -> bool {
+        let Some(up) = self.up(server) else {
+            return false;
+        };
+        let mut regions = self.map.regions().iter();
+        regions.any(|region| match up.node.copy_state(region.id) {
+            Err(why) => why.to_string().contains("no storage space"),
+            Ok(_) => false,
+        })
     }
 
     /// Ends the process of a server whose device has failed. Where `loses`, what was not synced is lost as

@@ -6,6 +6,7 @@ use argosy_base::Instant;
 
 use super::Run;
 use crate::cluster::Started;
+use crate::coverage;
 use crate::load::Wrong;
 use crate::plan::{Event, SERVERS, WorldKind};
 
@@ -119,6 +120,13 @@ impl Run {
     /// Ends the processes whose device has failed, or may fail still.
     fn end_faulted(&mut self) -> Result<(), Wrong> {
         self.answers()?;
+        for server in 0..SERVERS {
+            if self.cluster.found_no_room_to_open(server) {
+                self.faulted.insert(server);
+                let coverage = &mut self.cluster.coverage;
+                coverage.add(coverage::NO_ROOM_TO_OPEN, 1);
+            }
+        }
         for server in std::mem::take(&mut self.faulted) {
             let loses = self.failing.chance(50);
             let failure = self.cluster.failure(server);
