@@ -148,8 +148,12 @@ impl Run {
         let mut machines = Random::new(seed, 3);
         let cluster = Cluster::new(&plan, &objects, options.mutants, &mut machines);
         Self {
-            load: Load::new(objects.len(), plan.regions, plan.small.is_some())
-                .on_devices_that_fail(plan.fails),
+            load: Load::new(
+                objects.len(),
+                plan.regions,
+                plan.small.is_some() || plan.fails,
+            )
+            .on_devices_that_fail(plan.fails),
             chooser: Chooser::new(&plan, Random::new(seed, 4)),
             depend: Depend::new(&plan, seed),
             erase: Erase::new(&plan, seed),
