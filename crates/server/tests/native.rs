@@ -436,8 +436,8 @@ fn whoever_talks_nonsense_is_sent_away_and_nobody_else() {
     // A version from the future is told which there is.
     let mut young = meet();
     let hello = argosy_wire::native::Hello {
-        lowest: 7,
-        highest: 9,
+        lowest: VERSION + 1,
+        highest: VERSION + 3,
         requests: 4096,
         replies: 4096,
     };
@@ -911,4 +911,91 @@ fn writes_on_terms_and_changes_are_decided_by_the_server() {
     client.put(b"argo", &long).unwrap();
     let found = client.get_and_expire(b"argo", Until::At(late)).unwrap();
     assert!(found == Some(long));
+}
+
+/// All keys that there are.
+fn keys_of(client: &Client) -> Vec<String> {
+    let (mut found, mut left) = (Vec::new(), Some(Span::all()));
+    while let Some(span) = left {
+        let page = client.page(&span, 100).unwrap();
+        let keys = page.pairs.into_iter().map(|(key, _)| key);
+        found.extend(keys.map(|key| String::from_utf8(key).unwrap()));
+        left = page.rest;
+    }
+    found
+}
+
+#[test]
+fn ranges_are_removed_on_all_servers_that_have_some_of_them() {
+    let dir = Dir::new();
+    let servers = both(&dir);
+    let client = client_of(&servers[1]);
+    for key in ["a", "b", "l", "m", "n", "z"] {
+        client.put(key.as_bytes(), b"here").unwrap();
+    }
+    let erase = |from: &[u8], to: Option<&[u8]>| {
+        client
+            .delete_range(&KeyRange::new(from, to.map(<[u8]>::to_vec)))
+            .unwrap();
+        keys_of(&client).join(" ")
+    };
+    assert_eq!(erase(b"n", Some(b"b")), "a b l m n z", "none is empty");
+    assert_eq!(erase(b"c", Some(b"d")), "a b l m n z");
+    assert_eq!(erase(b"b", Some(b"c")), "a l m n z");
+    assert_eq!(erase(b"b", Some(b"n")), "a n z", "across the border");
+    // It is asked of those servers only in whose regions it has keys.
+    let calls = servers[0].fake.counts().0;
+    client.delete_range(&KeyRange::prefix(b"z")).unwrap();
+    assert_eq!(servers[0].fake.counts().0, calls);
+    assert_eq!(keys_of(&client).join(" "), "a n");
+    // Parts of values lie behind all keys of users, and stay.
+    let part = argosy_engine::long::Part {
+        key: b"z",
+        version: 7,
+        index: 0,
+    };
+    let mut batch = argosy_engine::WriteBatch::new();
+    let put = batch.put_any(&part.to_key(), b"a part", argosy_engine::Expiry::Never);
+    put.unwrap();
+    let sink: Arc<dyn ReplySink> = Arc::new(Nobody);
+    let options = argosy_engine::WriteOptions::default();
+    let batch = &batch;
+    let parts = Request::Write { batch, options };
+    servers[1].fake.call(parts, &sink, 0).unwrap();
+    assert_eq!(erase(b"", None), "");
+    let left = servers[1].fake.call(Request::Count, &sink, 0).unwrap();
+    assert_eq!(left, Response::Count(1));
+    // From behind the longest key on, where no key has so many bytes.
+    client.put(b"a", b"here").unwrap();
+    client.put(b"c", b"here").unwrap();
+    let longest = [&[b'b'][..], &[0xff; 4095]].concat();
+    let behind = [longest.as_slice(), b"\0"].concat();
+    assert_eq!(erase(&behind, None), "a");
+    let error = client.delete_range(&KeyRange::new(vec![b'a'; 4098], None));
+    assert_eq!(error.unwrap_err().outcome(), Outcome::NotApplied);
+}
+
+#[test]
+fn a_range_that_is_removed_in_part_is_told_as_unknown() {
+    let dir = Dir::new();
+    let servers = both(&dir);
+    let client = client_of(&servers[0]);
+    let what = "the device is on fire".to_owned();
+    let outcome = Outcome::NotApplied;
+    let failure = ServiceError::Storage { what, outcome };
+    servers[1].fake.fail_next(failure.clone());
+    let error = client.delete_range(&KeyRange::all()).unwrap_err();
+    assert_eq!(error.outcome(), Outcome::Unknown, "{error}");
+    assert!(error.to_string().contains("part of the request"), "{error}");
+    servers[1].fake.fail_next(failure);
+    let theirs = KeyRange::new("m", None);
+    let error = client.delete_range(&theirs).unwrap_err();
+    assert_eq!(error.outcome(), Outcome::NotApplied, "{error}");
+}
+
+/// Has no use for answers.
+struct Nobody;
+
+impl ReplySink for Nobody {
+    fn deliver(&self, _: u64, _: Response) {}
 }

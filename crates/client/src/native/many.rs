@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering;
 
 use argosy_base::KeyRange;
 use argosy_base::codec::Reader;
-use argosy_base::limits::{BATCH_BYTES_MAX, BATCH_PAIRS_MAX};
-use argosy_wire::call::{Answer, Call, When};
+use argosy_base::limits::{BATCH_BYTES_MAX, BATCH_PAIRS_MAX, KEY_BYTES_MAX};
+use argosy_wire::call::{Answer, Call, ERASE, When};
 use argosy_wire::native::{Flags, MULTI_KEYS_MAX, Op, Values, put_keys};
 
 use super::client::{Client, odd};
@@ -125,19 +125,62 @@ impl Client {
         Ok(())
     }
 
+    /// Removes all keys of `range`, however many there are, and without looking at them: atomic in each
+    /// region, not as a whole. Where a region fails, keys of others may be gone.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub fn delete_range(&self, range: &KeyRange) -> Result<(), ClientError> {
+        let Some(range) = from_a_key(range) else {
+            return Ok(());
+        };
+        let known = self.shared.known.load_full();
+        let parts = known.map.regions.iter();
+        let parts = parts.map(|region| range.intersection(&region.range));
+        let parts: Vec<_> = parts.filter(|part| !part.is_empty()).collect();
+        let mut applied = false;
+        for parts in parts.chunks(ASKS_AT_ONCE) {
+            let bodies: Vec<_> = parts.iter().map(erasure_of).collect();
+            let bodies: Vec<_> = bodies
+                .iter()
+                .zip(parts)
+                .map(|(body, part)| (part.from.as_slice(), body.as_slice()))
+                .collect();
+            let (done, failed) = self.write_bodies(Op::Write, &bodies);
+            applied |= done;
+            match failed {
+                Some(error) if applied => return Err(error.after_a_part()),
+                Some(error) => return Err(error),
+                None => {}
+            }
+        }
+        Ok(())
+    }
+
     /// Writes `batches`, each of one region. Returns whether any was applied, and the first failure.
     fn write_batches(&self, batches: &[&[Write<'_>]]) -> (bool, Option<ClientError>) {
-        let deadline = self.deadline_from_now();
         let bodies: Vec<Vec<u8>> = batches.iter().map(|writes| body_of(writes)).collect();
-        let parts: Vec<[&[u8]; 1]> = bodies.iter().map(|body| [body.as_slice()]).collect();
+        let bodies: Vec<_> = bodies
+            .iter()
+            .zip(batches)
+            .map(|(body, writes)| (writes[0].0, body.as_slice()))
+            .collect();
+        self.write_bodies(Op::Batch, &bodies)
+    }
+
+    /// Sends these together, each where its key belongs. Returns whether any was applied, and the first
+    /// failure.
+    fn write_bodies(&self, op: Op, bodies: &[(&[u8], &[u8])]) -> (bool, Option<ClientError>) {
+        let deadline = self.deadline_from_now();
+        let parts: Vec<[&[u8]; 1]> = bodies.iter().map(|(_, body)| [*body]).collect();
         let sending = |at: usize| Sending {
-            op: Op::Batch,
+            op,
             flags: Flags::default(),
-            key: batches[at][0].0,
+            key: bodies[at].0,
             parts: &parts[at],
             reply_bytes: 256,
         };
-        let flights: Vec<_> = (0..batches.len())
+        let flights: Vec<_> = (0..bodies.len())
             .map(|at| self.send(&sending(at), deadline))
             .collect();
         self.flush();
@@ -318,6 +361,31 @@ fn body_of(writes: &[Write<'_>]) -> Vec<u8> {
     };
     call.encode(&mut body);
     body
+}
+
+/// The removal of a range, as it is sent.
+fn erasure_of(range: &KeyRange) -> Vec<u8> {
+    let mut body = Vec::new();
+    let to = range.to.as_deref().unwrap_or_default();
+    let call = Call::Write {
+        when: When::Always,
+        previous: false,
+        change: None,
+        ops: vec![(&range.from, Some(to))],
+        until: vec![ERASE],
+    };
+    call.encode(&mut body);
+    body
+}
+
+/// `range`, so that it begins where a key may be; `None` where there is none in it.
+fn from_a_key(range: &KeyRange) -> Option<KeyRange> {
+    let mut range = range.clone();
+    // The successor of a longest key: the next key is one without its last bytes.
+    if range.from.len() == KEY_BYTES_MAX + 1 {
+        range.from = KeyRange::prefix(&range.from[..KEY_BYTES_MAX]).to?;
+    }
+    (!range.is_empty()).then_some(range)
 }
 
 /// How many of `writes`, of which there is one, go in one batch.

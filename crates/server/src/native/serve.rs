@@ -18,7 +18,7 @@ use super::client::{Client, End};
 use super::front::{Front, Routes};
 use super::tally::Tally;
 use super::tasks::{Task, Tasks, Work};
-use super::whole::{check_ops, whole_only};
+use super::whole::{is_range, users_only, whole_only};
 use crate::meter;
 use crate::node::{encode_response, write_of};
 use crate::service::{
@@ -385,6 +385,15 @@ fn within<'a>(routes: &Routes, region: &MapRegion, key: &'a [u8]) -> Result<&'a 
     }
 }
 
+/// Whether a range that begins in `region` ends there, too.
+fn ends_within(region: &MapRegion, to: Option<&[u8]>) -> bool {
+    match (&region.range.to, to) {
+        (None, _) => true,
+        (Some(end), Some(to)) => to <= end.as_slice(),
+        (Some(_), None) => false,
+    }
+}
+
 /// Several keys, in `keys`.
 fn read_keys<'a>(
     routes: &Routes,
@@ -496,16 +505,20 @@ fn read_call<'a>(
         when,
         previous,
         change,
-        ops,
+        mut ops,
         until,
     } = call
     else {
         return Err(Refused::Invalid("a write that is none".to_owned()));
     };
-    for (key, _) in &ops {
+    for (at, (key, value)) in ops.iter().enumerate() {
         within(routes, region, key)?;
+        let to = value.filter(|to| !to.is_empty());
+        if is_range(&until, at) && !ends_within(region, to) {
+            return Err(Refused::WrongServer);
+        }
     }
-    check_ops(&ops, &until).map_err(Refused::Invalid)?;
+    users_only(&mut ops, &until).map_err(Refused::Invalid)?;
     let write = write_of(when, (previous, change), (ops, until));
     let (read, options) = write.map_err(|error| Refused::Invalid(error.what().to_owned()))?;
     *batch = read;
@@ -538,12 +551,7 @@ fn read_scan<'a>(
         return Err(Refused::Invalid(why.to_owned()));
     }
     *range = KeyRange::new(from, to.map(<[u8]>::to_vec));
-    let inside = region.range.from <= range.from
-        && match (&region.range.to, &range.to) {
-            (None, _) => true,
-            (Some(end), Some(to)) => to <= end,
-            (Some(_), None) => false,
-        };
+    let inside = region.range.from <= range.from && ends_within(region, range.to.as_deref());
     if !inside {
         return Err(Refused::WrongServer);
     }

@@ -1,7 +1,7 @@
 //! What native clients have no part in: values of over 1 MiB, and the keys under which these lie.
 
 use argosy_base::Outcome;
-use argosy_engine::long::{check_users, is_head};
+use argosy_engine::long::{RESERVED, check_users, is_head};
 use argosy_wire::call::{ERASE, GUARD, Op, Until};
 
 use crate::service::{Response, ServiceError};
@@ -28,19 +28,29 @@ pub(super) fn whole_only(response: Response) -> Response {
     failed.map_or(response, Response::Failed)
 }
 
-/// Refuses operations that are for servers among each other.
-pub(super) fn check_ops(ops: &[Op<'_>], until: &[Until]) -> Result<(), String> {
-    for (key, value) in ops {
+/// Keeps to what users have: refuses operations on other keys, and such as are for servers among each other; ends
+/// ranges where users' keys do.
+pub(super) fn users_only(ops: &mut [Op<'_>], until: &[Until]) -> Result<(), String> {
+    if until.contains(&GUARD) {
+        return Err("guards are for servers among each other".to_owned());
+    }
+    for (at, (key, value)) in ops.iter_mut().enumerate() {
+        if is_range(until, at) {
+            let to = value.get_or_insert_default();
+            if to.is_empty() || **to > RESERVED[..] {
+                *to = &RESERVED;
+            }
+            continue;
+        }
         check_users(key).map_err(|error| error.to_string())?;
         if value.is_some_and(is_head) {
             return Err(argosy_engine::BatchError::ValueReserved.to_string());
         }
     }
-    if until.contains(&ERASE) {
-        return Err("ranges are removed through the Redis protocol".to_owned());
-    }
-    if until.contains(&GUARD) {
-        return Err("guards are for servers among each other".to_owned());
-    }
     Ok(())
+}
+
+/// Whether the operation at this place removes a range.
+pub(super) fn is_range(until: &[Until], at: usize) -> bool {
+    until.get(at) == Some(&ERASE)
 }

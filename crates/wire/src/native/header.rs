@@ -48,7 +48,8 @@ pub enum Op {
     Batch = 7,
     /// A page of a range. Payload: a [`Call::Scan`](crate::call::Call).
     Scan = 8,
-    /// Operations of one region, together, on terms. Payload: a [`Call::Write`](crate::call::Call).
+    /// Operations of one region, together, on terms; ranges may be among what is removed. Payload: a
+    /// [`Call::Write`](crate::call::Call).
     Write = 9,
     /// When the pair of a key expires, and how long its value is. Payload: the key.
     Look = 10,
