@@ -109,7 +109,7 @@ impl Op {
     #[must_use]
     pub const fn of(request: &Request<'_>) -> Self {
         match request {
-            Request::Get { .. } | Request::Expiry { .. } => Self::Get,
+            Request::Get { .. } | Request::GetVersion { .. } | Request::Expiry { .. } => Self::Get,
             Request::GetMany { .. } => Self::GetMany,
             Request::Write { .. } => Self::Write,
             Request::Scan { .. } => Self::Scan,

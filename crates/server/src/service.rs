@@ -9,7 +9,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use argosy_base::{Direction, KeyRange, Moment, Outcome};
+use argosy_base::{Direction, KeyRange, Lsn, Moment, Outcome};
 use argosy_engine::{Changed, Wanted, WriteBatch, WriteOptions};
 
 pub use crate::key_list::KeyList;
@@ -19,6 +19,11 @@ pub use crate::key_list::KeyList;
 pub enum Request<'a> {
     /// What `key` is bound to.
     Get {
+        /// The key; the service checks its length.
+        key: &'a [u8],
+    },
+    /// What `key` is bound to, and the version of that.
+    GetVersion {
         /// The key; the service checks its length.
         key: &'a [u8],
     },
@@ -119,6 +124,13 @@ impl Lease {
 pub enum Response {
     /// To [`Request::Get`]: the value, or `None` where the key is not bound.
     Value(Option<Vec<u8>>),
+    /// To [`Request::GetVersion`].
+    Versioned {
+        /// The value, or `None` where the key is not bound.
+        value: Option<Vec<u8>>,
+        /// No write of the key has a higher LSN: for [`Condition::Version`](argosy_engine::Condition::Version).
+        version: Lsn,
+    },
     /// To [`Request::GetMany`]: of the first of the keys, in their order, at least of one. Whoever wants
     /// more asks again for the others.
     Values(Vec<Option<Vec<u8>>>),
@@ -166,7 +178,9 @@ impl Response {
         const PAIR_BYTES: usize = size_of::<(Vec<u8>, Vec<u8>)>();
         const VALUE_BYTES: usize = size_of::<Option<Vec<u8>>>();
         match self {
-            Self::Value(value) => value.as_ref().map_or(0, Vec::len),
+            Self::Value(value) | Self::Versioned { value, .. } => {
+                value.as_ref().map_or(0, Vec::len)
+            }
             Self::Values(values) => {
                 values.len() * VALUE_BYTES + values.iter().flatten().map(Vec::len).sum::<usize>()
             }

@@ -913,6 +913,42 @@ fn writes_on_terms_and_changes_are_decided_by_the_server() {
     assert!(found == Some(long));
 }
 
+#[test]
+fn a_write_on_a_version_loses_against_any_other() {
+    let dir = Dir::new();
+    let servers = both(&dir);
+    let client = client_of(&servers[0]);
+    let write_if = |value: Option<&[u8]>, version| {
+        let only = Condition::Version(version);
+        let terms = Terms {
+            only,
+            ..Terms::default()
+        };
+        client.write_on(b"argo", value, terms).unwrap().applied
+    };
+    let (value, absent) = client.get_with_version(b"argo").unwrap();
+    assert_eq!(value, None);
+    assert!(write_if(Some(b"sails"), absent), "nobody has written it");
+    assert!(!write_if(Some(b"rows"), absent), "it was written since");
+    let (value, sails) = client.get_with_version(b"argo").unwrap();
+    assert_eq!(value.as_deref(), Some(&b"sails"[..]));
+    assert!(sails > absent);
+    // The same value once more is another version.
+    client.put(b"argo", b"sails").unwrap();
+    assert!(!write_if(None, sails));
+    let (_, again) = client.get_with_version(b"argo").unwrap();
+    assert!(write_if(None, again));
+    assert_eq!(client.get(b"argo").unwrap(), None);
+    // What waits for the device comes back the same way, and the longest value whole.
+    let long = vec![3; 1 << 20];
+    client.put(b"argo", &long).unwrap();
+    servers[0].fake.cool_next();
+    let (value, _) = client.get_with_version(b"argo").unwrap();
+    assert!(value == Some(long));
+    let refused = client.get_with_version(&[0xff; 9]).unwrap_err();
+    assert!(matches!(refused, ClientError::Invalid { .. }), "{refused}");
+}
+
 /// All keys that there are.
 fn keys_of(client: &Client) -> Vec<String> {
     let (mut found, mut left) = (Vec::new(), Some(Span::all()));

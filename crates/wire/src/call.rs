@@ -9,6 +9,7 @@
 //!         | 6 bytes_max?  count key*  number                  several keys; whether they are bound, where
 //!                                                             no most bytes of values are said
 //!         | 7 what: u8  number  millis                        snapshot: 1 open, 2 renew, 3 close
+//!         | 8 key                                             get, with the version
 //! when   := 0 | 1 | 2 | 3 value | 4 lsn                       always, absent, present, equals, version
 //! change := 0 | kind: u8  number                              none, or of the one operation
 //! op     := 0 key | 1 key value                               delete, put
@@ -27,6 +28,7 @@
 //!         | 7 count value?*                                   what the first of several keys are bound to
 //!         | 8 number?                                         a snapshot, if there is one
 //!         | 9 error: u8  outcome: u8  text                    failed
+//!         | 10 value?  lsn                                    what a key is bound to, and the version
 //! told   := 0 | 1 number: u64 | 2 value | 3 refusal: u8       none; a number, a value, why not
 //! x?     := 0 | 1 x
 //! ```
@@ -110,6 +112,11 @@ pub enum Told<'a> {
 pub enum Call<'a> {
     /// What a key is bound to.
     Get {
+        /// The key.
+        key: &'a [u8],
+    },
+    /// What a key is bound to, and the version of that.
+    GetVersion {
         /// The key.
         key: &'a [u8],
     },
@@ -245,6 +252,12 @@ fn count(r: &mut Reader<'_>) -> Result<usize, Malformed> {
     r.length(left)
 }
 
+/// Appends a call about one key.
+fn put_key(kind: u8, key: &[u8], out: &mut Vec<u8>) {
+    out.push(kind);
+    put_string(out, key);
+}
+
 /// Appends the operations of a write, the only one of which may be a change.
 fn put_ops(out: &mut Vec<u8>, change: Option<Change>, (ops, until): (&[Op<'_>], &[Until])) {
     let (kind, number) = change.unwrap_or_default();
@@ -278,10 +291,8 @@ impl<'a> Call<'a> {
     /// Appends the call.
     pub fn encode(&self, out: &mut Vec<u8>) {
         match self {
-            Self::Get { key } => {
-                out.push(1);
-                put_string(out, key);
-            }
+            Self::Get { key } => put_key(1, key, out),
+            Self::GetVersion { key } => put_key(8, key, out),
             Self::Write {
                 when,
                 previous,
@@ -294,10 +305,7 @@ impl<'a> Call<'a> {
                 out.push(u8::from(*previous));
                 put_ops(out, *change, (ops, until));
             }
-            Self::Expiry { key } => {
-                out.push(5);
-                put_string(out, key);
-            }
+            Self::Expiry { key } => put_key(5, key, out),
             Self::Snapshot { what, id, millis } => {
                 out.push(7);
                 out.push(match what {
@@ -387,6 +395,9 @@ impl<'a> Call<'a> {
                 },
                 id: r.varint()?,
                 millis: r.varint()?,
+            },
+            8 => Self::GetVersion {
+                key: r.string(KEY_BYTES_MAX)?,
             },
             _ => return Err(r.malformed()),
         })

@@ -147,6 +147,7 @@ fn samples() -> Vec<Message<'static>> {
         }),
         Message::Call(Call::Count),
         Message::Call(Call::Expiry { key: b"k" }),
+        Message::Call(Call::GetVersion { key: b"k" }),
         Message::Call(Call::GetMany {
             keys: vec![b"k", b"", b"kk"],
             bytes_max: Some(1 << 40),
@@ -184,6 +185,14 @@ fn samples() -> Vec<Message<'static>> {
             len: None,
             at: None,
             now: 5,
+        }),
+        Message::Answer(Answer::Versioned {
+            value: Some(b"v"),
+            version: u64::MAX,
+        }),
+        Message::Answer(Answer::Versioned {
+            value: None,
+            version: 0,
         }),
         Message::Answer(Answer::Value(None)),
         Message::Answer(Answer::Value(Some(b""))),

@@ -26,6 +26,10 @@ pub enum Condition<'a> {
     Present,
     /// Where it is bound to this value.
     Equals(&'a [u8]),
+    /// Where it has not been written since it had this version, which
+    /// [`get_with_version`](Client::get_with_version) told. May fail though nobody wrote: then the key has
+    /// another version by now, and reading it again tells which.
+    Version(u64),
 }
 
 /// When a pair expires.
@@ -148,6 +152,7 @@ impl Client {
             Condition::Absent => When::Absent,
             Condition::Present => When::Present,
             Condition::Equals(value) => When::Equals(value),
+            Condition::Version(version) => When::Version(version),
         };
         let call = Call::Write {
             when,
@@ -176,6 +181,27 @@ impl Client {
     pub fn get_and_expire(&self, key: &[u8], until: Until) -> Result<Option<Vec<u8>>, ClientError> {
         let (_, previous, _) = self.change_with(key, Change::Expire(until), true)?;
         Ok(previous)
+    }
+
+    /// What `key` is bound to, and the version of that, for [`Condition::Version`]; that it is not bound has
+    /// a version, too.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub fn get_with_version(&self, key: &[u8]) -> Result<(Option<Vec<u8>>, u64), ClientError> {
+        let mut sending = Sending {
+            op: Op::GetVersion,
+            flags: Flags::default(),
+            key,
+            parts: &[key],
+            reply_bytes: self.shared.guess.bytes() + BRIEF,
+        };
+        let mut payload = Vec::new();
+        self.run(&mut sending, self.deadline_from_now(), &mut payload)?;
+        match read(&payload)? {
+            Answer::Versioned { value, version } => Ok((value.map(<[u8]>::to_vec), version)),
+            other => Err(odd(&format!("a look at a key was answered by {other:?}"))),
+        }
     }
 
     /// What is known of the pair of `key`, if there is one, without its value.

@@ -136,6 +136,9 @@ impl Desk {
             Op::Look => Ask::Expiry {
                 key: within(routes, region()?, payload)?,
             },
+            Op::GetVersion => Ask::GetVersion {
+                key: within(routes, region()?, payload)?,
+            },
             Op::Write => read_call((routes, region()?), payload, &mut self.batch)?,
             Op::MultiGet => read_keys(routes, &request, payload, &mut self.keys)?,
             Op::Scan => read_scan(region()?, &request, payload, &mut self.range)?,
@@ -271,8 +274,8 @@ impl Desk {
                 client.answer(request, End::of(Status::Values), map, &[&out]);
                 self.tally.count(request.op, meter::Outcome::Ok);
             }
-            Response::Written { .. } | Response::Expiry { .. }
-                if matches!(request.op, Op::Write | Op::Look) =>
+            Response::Written { .. } | Response::Expiry { .. } | Response::Versioned { .. }
+                if matches!(request.op, Op::Write | Op::Look | Op::GetVersion) =>
             {
                 let mut out = Vec::new();
                 encode_response(&response, &mut out);
@@ -303,6 +306,7 @@ impl Desk {
             Response::Page { .. }
             | Response::Count(_)
             | Response::Expiry { .. }
+            | Response::Versioned { .. }
             | Response::Snapshot(_) => {
                 let mut out = Vec::new();
                 encode_response(&response, &mut out);
@@ -350,6 +354,10 @@ fn work_of(ask: &Ask<'_>, token: u64, client: &mut Client) -> Work {
             key: key.to_vec(),
         },
         Ask::Expiry { key } => Work::Look {
+            token,
+            key: key.to_vec(),
+        },
+        Ask::GetVersion { key } => Work::GetVersion {
             token,
             key: key.to_vec(),
         },

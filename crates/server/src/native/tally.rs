@@ -11,7 +11,7 @@ use argosy_wire::native::Op;
 use crate::meter::{Meter, Op as Call, Outcome, Sampler};
 
 /// What clients ask for, by name, in the order of [`Op`]; what asks for nothing is not among them.
-const COMMANDS: [&str; 10] = [
+const COMMANDS: [&str; 11] = [
     "ping",
     "map",
     "get",
@@ -22,6 +22,7 @@ const COMMANDS: [&str; 10] = [
     "scan",
     "write",
     "look",
+    "get-version",
 ];
 
 /// A meter for what native clients ask for.
@@ -136,6 +137,7 @@ mod tests {
             (Op::Scan, "scan"),
             (Op::Write, "write"),
             (Op::Look, "look"),
+            (Op::GetVersion, "get-version"),
         ];
         for (op, name) in named {
             assert_eq!(COMMANDS[op as usize - 1], name);

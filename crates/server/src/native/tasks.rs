@@ -44,6 +44,10 @@ pub(super) enum Work {
         token: u64,
         key: Vec<u8>,
     },
+    GetVersion {
+        token: u64,
+        key: Vec<u8>,
+    },
     GetMany {
         token: u64,
         keys: KeyList,
@@ -72,7 +76,9 @@ impl Task {
     fn bytes(&self) -> usize {
         TASK_BYTES
             + match &self.work {
-                Work::Get { key, .. } | Work::Look { key, .. } => key.len(),
+                Work::Get { key, .. } | Work::Look { key, .. } | Work::GetVersion { key, .. } => {
+                    key.len()
+                }
                 Work::GetMany { keys, .. } => keys.bytes(),
                 Work::Scan { range, .. } => {
                     range.from.len() + range.to.as_ref().map_or(0, Vec::len)
@@ -86,6 +92,7 @@ impl Task {
         match &self.work {
             Work::Get { token, .. }
             | Work::Look { token, .. }
+            | Work::GetVersion { token, .. }
             | Work::GetMany { token, .. }
             | Work::Scan { token, .. }
             | Work::Write { token, .. } => *token,
@@ -103,6 +110,7 @@ impl Task {
         match self.work {
             Work::Get { token, key } => ask(Request::Get { key: &key }, token),
             Work::Look { token, key } => ask(Request::Expiry { key: &key }, token),
+            Work::GetVersion { token, key } => ask(Request::GetVersion { key: &key }, token),
             Work::GetMany {
                 token,
                 keys,

@@ -14,7 +14,7 @@ pub(super) fn whole_only(response: Response) -> Response {
     let is_long = |value: &Option<Vec<u8>>| value.as_deref().is_some_and(is_head);
     let invalid = |is: bool| is.then(|| ServiceError::Invalid(TOO_LONG.to_owned()));
     let failed = match &response {
-        Response::Value(value) => invalid(is_long(value)),
+        Response::Value(value) | Response::Versioned { value, .. } => invalid(is_long(value)),
         Response::Values(values) => invalid(values.iter().any(is_long)),
         Response::Page { pairs, .. } => invalid(pairs.iter().any(|(_, value)| is_head(value))),
         Response::Written { previous, .. } if previous.iter().any(is_long) => {

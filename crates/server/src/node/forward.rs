@@ -107,6 +107,7 @@ pub(crate) fn encode_request(request: &Request<'_>, out: &mut Vec<u8>) {
     let call = match *request {
         Request::Get { key } => Call::Get { key },
         Request::Expiry { key } => Call::Expiry { key },
+        Request::GetVersion { key } => Call::GetVersion { key },
         Request::Snapshot { id, lease } => {
             let (what, span) = match lease {
                 Lease::Open(span) => (Leasing::Open, span),
@@ -183,6 +184,7 @@ fn snapshot_of(number: u64) -> Option<SnapshotId> {
 pub(crate) enum Forwarded<'a> {
     Get(&'a [u8]),
     Expiry(&'a [u8]),
+    GetVersion(&'a [u8]),
     GetMany(KeyList, Wanted, Option<SnapshotId>),
     Snapshot(Option<SnapshotId>, Lease),
     Write(WriteBatch, WriteOptions),
@@ -196,6 +198,7 @@ impl<'a> Forwarded<'a> {
         Ok(match call {
             Call::Get { key } => Self::Get(key),
             Call::Expiry { key } => Self::Expiry(key),
+            Call::GetVersion { key } => Self::GetVersion(key),
             Call::Snapshot { what, id, millis } => {
                 let span = Duration::from_millis(millis).min(Lease::LONGEST);
                 let lease = match what {
@@ -250,6 +253,7 @@ impl<'a> Forwarded<'a> {
         match self {
             Self::Get(key) => Request::Get { key },
             Self::Expiry(key) => Request::Expiry { key },
+            Self::GetVersion(key) => Request::GetVersion { key },
             Self::GetMany(keys, wanted, at) => Request::GetMany {
                 keys,
                 wanted: *wanted,
@@ -333,6 +337,10 @@ pub(crate) fn encode_response(response: &Response, out: &mut Vec<u8>) {
     let text;
     let answer = match response {
         Response::Value(value) => Answer::Value(value.as_deref()),
+        Response::Versioned { value, version } => Answer::Versioned {
+            value: value.as_deref(),
+            version: version.0,
+        },
         Response::Written {
             applied,
             existed,
@@ -439,6 +447,10 @@ pub(crate) fn decode_response(answer: Answer<'_>) -> Response {
     let own = |bytes: Option<&[u8]>| bytes.map(<[u8]>::to_vec);
     match answer {
         Answer::Value(value) => Response::Value(own(value)),
+        Answer::Versioned { value, version } => Response::Versioned {
+            value: own(value),
+            version: Lsn(version),
+        },
         Answer::Written {
             applied,
             existed,

@@ -29,6 +29,8 @@ pub(super) enum Reach {
 pub(crate) enum Tell {
     /// Its value.
     Value,
+    /// The same, and the version of that.
+    Version,
     /// When that expires, and its length.
     Expiry,
 }
@@ -38,6 +40,7 @@ impl Tell {
     pub(super) fn of(self, engine: &Lsm, key: &[u8]) -> Result<(Lsn, Response), EngineError> {
         Ok(match self {
             Self::Value => value_of(engine.get(key)?),
+            Self::Version => versioned(engine.get(key)?),
             Self::Expiry => outline_of(engine, engine.outline(key)?),
         })
     }
@@ -46,6 +49,7 @@ impl Tell {
     fn in_memory(self, engine: &Lsm, key: &[u8]) -> Result<Option<(Lsn, Response)>, EngineError> {
         Ok(match self {
             Self::Value => engine.get_in_memory(key)?.map(value_of),
+            Self::Version => engine.get_in_memory(key)?.map(versioned),
             Self::Expiry => {
                 let found = engine.outline_in_memory(key)?;
                 found.map(|outline| outline_of(engine, outline))
@@ -56,6 +60,11 @@ impl Tell {
 
 fn value_of(found: Found) -> (Lsn, Response) {
     (found.lsn, Response::Value(found.value))
+}
+
+fn versioned(found: Found) -> (Lsn, Response) {
+    let Found { value, version, .. } = found;
+    (found.lsn, Response::Versioned { value, version })
 }
 
 fn outline_of(engine: &Lsm, outline: Outline) -> (Lsn, Response) {
@@ -77,7 +86,7 @@ impl Node {
         token: u64,
     ) -> Begun {
         match request {
-            Request::Get { key } | Request::Expiry { key } => {
+            Request::Get { key } | Request::GetVersion { key } | Request::Expiry { key } => {
                 if let Err(error) = check_key(key).and_then(|()| check_users(key)) {
                     let error = ServiceError::Invalid(error.to_string());
                     return Begun::Answered(Response::Failed(error));
@@ -86,6 +95,7 @@ impl Node {
                     Some(region) => {
                         let tell = match request {
                             Request::Expiry { .. } => Tell::Expiry,
+                            Request::GetVersion { .. } => Tell::Version,
                             _ => Tell::Value,
                         };
                         self.get_now(region, (key, tell), ReplyTo::new(sink, token))

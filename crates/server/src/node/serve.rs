@@ -46,7 +46,7 @@ impl Service for Node {
         token: u64,
     ) -> Option<Response> {
         match request {
-            Request::Get { key } | Request::Expiry { key } => {
+            Request::Get { key } | Request::GetVersion { key } | Request::Expiry { key } => {
                 if let Err(error) = check_key(key).and_then(|()| check_users(key)) {
                     return Some(Response::Failed(ServiceError::Invalid(error.to_string())));
                 }
@@ -238,6 +238,10 @@ impl Node {
             Request::Get { key } => {
                 let reply = ReplyTo::new(sink, token);
                 self.get(region, engine, (key, Tell::Value), reply)
+            }
+            Request::GetVersion { key } => {
+                let reply = ReplyTo::new(sink, token);
+                self.get(region, engine, (key, Tell::Version), reply)
             }
             Request::Expiry { key } => {
                 let reply = ReplyTo::new(sink, token);

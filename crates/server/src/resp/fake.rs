@@ -8,8 +8,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use argosy_base::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use argosy_base::range::successor;
-use argosy_base::{Direction, KeyRange, Moment};
+use argosy_base::{Direction, KeyRange, Lsn, Moment};
 use argosy_engine::batch::{Op, check_key};
+use argosy_engine::long::check_users;
 use argosy_engine::{Condition, Wanted, Was, WriteBatch, WriteOptions};
 
 use crate::service::{
@@ -30,6 +31,9 @@ pub struct Fake {
 struct State {
     pairs: BTreeMap<Vec<u8>, Vec<u8>>,
     snapshots: BTreeMap<SnapshotId, BTreeMap<Vec<u8>, Vec<u8>>>,
+    /// When keys were written last.
+    written: BTreeMap<Vec<u8>, u64>,
+    writes: u64,
     /// Of pairs that expire.
     expiries: BTreeMap<Vec<u8>, Moment>,
     late: bool,
@@ -159,6 +163,13 @@ impl State {
                 Ok(()) => Response::Value(self.pairs.get(key).cloned()),
                 Err(error) => Response::Failed(ServiceError::Invalid(error.to_string())),
             },
+            Request::GetVersion { key } => match check_key(key).and_then(|()| check_users(key)) {
+                Ok(()) => Response::Versioned {
+                    value: self.pairs.get(key).cloned(),
+                    version: self.version_of(key),
+                },
+                Err(error) => Response::Failed(ServiceError::Invalid(error.to_string())),
+            },
             Request::GetMany { keys, wanted, at } => {
                 self.shown(at, |state| state.get_many(keys, wanted))
             }
@@ -266,6 +277,8 @@ impl State {
             return Response::Failed(ServiceError::too_slow());
         }
         for op in batch.ops().take(if applied { usize::MAX } else { 0 }) {
+            self.writes += 1;
+            self.written.insert(op.key().to_vec(), self.writes);
             match op {
                 Op::Put { key, value, expiry } => {
                     assert!(key.len() <= KEY_BYTES_MAX && value.len() <= VALUE_BYTES_MAX);
@@ -300,11 +313,20 @@ impl State {
     fn holds(&self, batch: &WriteBatch, condition: Condition, existed: &[bool]) -> bool {
         let equal = |key: &[u8]| self.pairs.get(key).is_some_and(|it| it == batch.expected());
         match condition {
-            Condition::Always | Condition::Version(_) => true,
+            Condition::Always => true,
+            Condition::Version(version) => {
+                let mut ops = batch.ops();
+                ops.all(|op| self.version_of(op.key()) <= version)
+            }
             Condition::Equals => batch.ops().all(|op| equal(op.key())),
             Condition::Absent => existed.iter().all(|existed| !existed),
             Condition::Present => existed.iter().all(|existed| *existed),
         }
+    }
+
+    /// When `key` was written last, by the number of the write.
+    fn version_of(&self, key: &[u8]) -> Lsn {
+        Lsn(self.written.get(key).copied().unwrap_or_default())
     }
 
     fn is_guarded_well(&self, batch: &WriteBatch) -> bool {

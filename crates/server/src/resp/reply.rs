@@ -539,7 +539,9 @@ fn write_page(
 /// Bytes of keys and values that `response` holds.
 pub(super) fn response_bytes(response: &Response) -> usize {
     match response {
-        Response::Value(value) => value.as_ref().map_or(0, Vec::len),
+        Response::Value(value) | Response::Versioned { value, .. } => {
+            value.as_ref().map_or(0, Vec::len)
+        }
         Response::Values(values) => values.iter().flatten().map(Vec::len).sum(),
         Response::Written { previous, .. } => previous.iter().flatten().map(Vec::len).sum(),
         Response::Page { pairs, .. } => pairs

@@ -485,6 +485,7 @@ fn in_short(response: &Response) -> String {
     match response {
         Response::Value(None) => "nothing".to_owned(),
         Response::Value(Some(value)) => format!("{} bytes", value.len()),
+        Response::Versioned { version, .. } => format!("version {version}"),
         Response::Values(values) => format!("{} values", values.len()),
         Response::Written { applied: true, .. } => "applied".to_owned(),
         Response::Written { applied: false, .. } => "refused".to_owned(),

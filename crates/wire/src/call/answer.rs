@@ -13,6 +13,13 @@ use super::{FailureKind, Told, count, failure, flag, option, put_failure, put_op
 pub enum Answer<'a> {
     /// What the key is bound to.
     Value(Option<&'a [u8]>),
+    /// What the key is bound to, and the version of that.
+    Versioned {
+        /// The value.
+        value: Option<&'a [u8]>,
+        /// No write of the key has a higher LSN.
+        version: u64,
+    },
     /// A write's end.
     Written {
         /// Whether it was written.
@@ -57,6 +64,19 @@ pub enum Answer<'a> {
     },
 }
 
+/// Appends what is known of a pair without its value: its length and when it expires, if there is one.
+fn put_expiry((len, at): (Option<u64>, Option<u64>), now: u64, out: &mut Vec<u8>) {
+    out.push(if len.is_some() { 5 } else { 6 });
+    put_varint(out, now);
+    if let Some(len) = len {
+        out.push(u8::from(at.is_some()));
+        if let Some(at) = at {
+            put_varint(out, at);
+        }
+        put_varint(out, len);
+    }
+}
+
 impl<'a> Answer<'a> {
     /// Appends the answer.
     pub fn encode(&self, out: &mut Vec<u8>) {
@@ -64,6 +84,11 @@ impl<'a> Answer<'a> {
             Self::Value(value) => {
                 out.push(1);
                 put_option(out, *value);
+            }
+            Self::Versioned { value, version } => {
+                out.push(10);
+                put_option(out, *value);
+                put_varint(out, *version);
             }
             Self::Written {
                 applied,
@@ -106,17 +131,7 @@ impl<'a> Answer<'a> {
                     put_varint(out, *id);
                 }
             }
-            Self::Expiry { len, at, now } => {
-                out.push(if len.is_some() { 5 } else { 6 });
-                put_varint(out, *now);
-                if let Some(len) = len {
-                    out.push(u8::from(at.is_some()));
-                    if let Some(at) = at {
-                        put_varint(out, *at);
-                    }
-                    put_varint(out, *len);
-                }
-            }
+            Self::Expiry { len, at, now } => put_expiry((*len, *at), *now, out),
             Self::Failed {
                 kind,
                 outcome,
@@ -190,6 +205,10 @@ impl<'a> Answer<'a> {
                     text: r.string(left)?,
                 }
             }
+            10 => Self::Versioned {
+                value: option(r, VALUE_BYTES_MAX)?,
+                version: r.varint()?,
+            },
             _ => return Err(r.malformed()),
         })
     }

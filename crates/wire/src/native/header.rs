@@ -53,10 +53,12 @@ pub enum Op {
     Write = 9,
     /// When the pair of a key expires, and how long its value is. Payload: the key.
     Look = 10,
+    /// What a key is bound to, and the version of that. Payload: the key.
+    GetVersion = 11,
 }
 
 impl Op {
-    const ALL: [Self; 11] = [
+    const ALL: [Self; 12] = [
         Self::Noop,
         Self::Ping,
         Self::Map,
@@ -68,6 +70,7 @@ impl Op {
         Self::Scan,
         Self::Write,
         Self::Look,
+        Self::GetVersion,
     ];
 
     fn of(byte: u8) -> Result<Self, Garbage> {
@@ -109,7 +112,8 @@ pub enum Status {
     WrongServer = 9,
     /// The request failed. Payload: see [`put_failure`](super::put_failure).
     Failed = 10,
-    /// The payload is an [`Answer`](crate::call::Answer): to [`Op::Write`] and [`Op::Look`].
+    /// The payload is an [`Answer`](crate::call::Answer): to [`Op::Write`], [`Op::Look`] and
+    /// [`Op::GetVersion`].
     Answer = 11,
 }
 
