@@ -298,7 +298,8 @@ fn refused(why: u8) -> ClientError {
     ClientError::Invalid { what }
 }
 
-fn read(payload: &[u8]) -> Result<Answer<'_>, ClientError> {
+/// The answer in `payload`.
+pub(super) fn read(payload: &[u8]) -> Result<Answer<'_>, ClientError> {
     let answer = Answer::decode(&mut Reader::new("an answer", payload));
     answer.map_err(|error| odd(&error.to_string()))
 }

@@ -37,14 +37,24 @@ impl Client {
     /// # Errors
     /// As [`get`](Self::get).
     pub fn multi_get(&self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>, ClientError> {
+        self.multi_get_at(keys, 0)
+    }
+
+    /// The same from snapshot `at`, or from none where that is 0.
+    pub(super) fn multi_get_at(
+        &self,
+        keys: &[&[u8]],
+        at: u64,
+    ) -> Result<Vec<Option<Vec<u8>>>, ClientError> {
+        let keys = Keys { keys, at };
         let deadline = self.deadline_from_now();
         let known = self.shared.known.load_full();
         let mut of_servers: BTreeMap<_, Vec<usize>> = BTreeMap::new();
-        for (place, key) in keys.iter().enumerate() {
+        for (place, key) in keys.keys.iter().enumerate() {
             let region = known.region_of(key);
             of_servers.entry(region.primary).or_default().push(place);
         }
-        let mut values = vec![None; keys.len()];
+        let mut values = vec![None; keys.keys.len()];
         let guess = self.shared.guess.bytes();
         let mut asks = KeysOf::each(of_servers.values(), keys, guess);
         let mut flying: VecDeque<(KeysOf, Flight)> = VecDeque::new();
@@ -69,9 +79,13 @@ impl Client {
                 asked.halve(keys, failed, &mut asks)?;
                 continue;
             }
-            if known.fingerprint() != self.shared.known.load().fingerprint() {
+            if keys.keys.len() > 1
+                && known.fingerprint() != self.shared.known.load().fingerprint()
+            {
                 // Keys may have parted.
-                return keys.iter().map(|key| self.get(key)).collect();
+                let each = keys.keys.iter();
+                let each = each.map(|key| self.multi_get_at(&[*key], at).map(|mut one| one.remove(0)));
+                return each.collect();
             }
             let mut found = Values::of(&payload);
             let mut told = 0;
@@ -202,6 +216,16 @@ impl Client {
     /// # Errors
     /// As [`get`](Self::get).
     pub fn page(&self, span: &Span, pairs_max: usize) -> Result<Page, ClientError> {
+        self.page_at(span, pairs_max, 0)
+    }
+
+    /// The same of snapshot `at`, or of none where that is 0.
+    pub(super) fn page_at(
+        &self,
+        span: &Span,
+        pairs_max: usize,
+        at: u64,
+    ) -> Result<Page, ClientError> {
         if span.range.is_empty() || pairs_max == 0 {
             return Ok(Page::default());
         }
@@ -231,7 +255,7 @@ impl Client {
             pairs_max: pairs_max as u64,
             bytes_max: (reply_bytes / 4 * 3) as u64,
             keys_only: false,
-            at: 0,
+            at,
         };
         call.encode(&mut body);
         let mut sending = Sending {
@@ -282,6 +306,14 @@ fn rest_of(span: &Span, region: &KeyRange, next: Option<Vec<u8>>) -> Option<Span
     (!rest.range.is_empty()).then_some(rest)
 }
 
+/// All keys that are asked for.
+#[derive(Clone, Copy)]
+struct Keys<'k> {
+    keys: &'k [&'k [u8]],
+    /// From which snapshot, if not 0.
+    at: u64,
+}
+
 /// Keys of one server that are asked for together.
 struct KeysOf {
     /// Their places among all keys.
@@ -293,9 +325,10 @@ struct KeysOf {
 }
 
 impl KeysOf {
-    fn new(places: &[usize], keys: &[&[u8]], reply_bytes: usize) -> Self {
+    fn new(places: &[usize], keys: Keys<'_>, reply_bytes: usize) -> Self {
         let mut body = Vec::new();
-        put_keys(places.iter().map(|place| keys[*place]), &mut body);
+        let named = places.iter().map(|place| keys.keys[*place]);
+        put_keys(named, keys.at, &mut body);
         Self {
             places: places.to_vec(),
             body,
@@ -303,11 +336,11 @@ impl KeysOf {
         }
     }
 
-    fn sending<'a>(&self, keys: &[&'a [u8]], parts: &'a [&'a [u8]]) -> Sending<'a> {
+    fn sending<'a>(&self, keys: Keys<'a>, parts: &'a [&'a [u8]]) -> Sending<'a> {
         Sending {
             op: Op::MultiGet,
             flags: Flags::default(),
-            key: keys[self.places[0]],
+            key: keys.keys[self.places[0]],
             parts,
             reply_bytes: self.reply_bytes,
         }
@@ -316,7 +349,7 @@ impl KeysOf {
     /// Asks for the keys in two parts, where all of them were too many: they are the next of `asks`.
     fn halve(
         self,
-        keys: &[&[u8]],
+        keys: Keys<'_>,
         failed: Failed,
         asks: &mut VecDeque<Self>,
     ) -> Result<(), ClientError> {
@@ -334,7 +367,7 @@ impl KeysOf {
     /// A value is taken to need `guess` bytes.
     fn each<'a>(
         servers: impl Iterator<Item = &'a Vec<usize>>,
-        keys: &[&[u8]],
+        keys: Keys<'_>,
         guess: usize,
     ) -> VecDeque<Self> {
         let mut asks: Vec<_> = servers

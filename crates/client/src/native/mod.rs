@@ -22,8 +22,10 @@ mod many;
 mod meet;
 mod run;
 mod slots;
+mod snapshot;
 mod ticket;
 
 pub use change::{Change, Condition, Outline, Terms, Told, Until, Written};
 pub use client::{Client, Options};
+pub use snapshot::Snapshot;
 pub use ticket::{Answer, Ask, Ticket};

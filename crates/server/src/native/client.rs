@@ -16,6 +16,7 @@ use argosy_wire::native::{
 };
 
 use super::share::{Share, is_large};
+use super::snapshots::Held;
 use super::tasks::{Away, Task};
 
 /// Shared memory, as the protocol sees it.
@@ -76,6 +77,8 @@ pub(super) struct Client {
     pub(super) stalled: VecDeque<Task>,
     /// A write of it that a worker carries out; nothing is taken before that was done.
     away: Option<Away>,
+    /// Snapshots that it has opened.
+    pub(super) snapshots: Held,
 }
 
 impl Client {
@@ -89,6 +92,7 @@ impl Client {
             answered: false,
             stalled: VecDeque::new(),
             away: None,
+            snapshots: Held::default(),
         }
     }
 

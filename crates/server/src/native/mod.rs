@@ -33,6 +33,7 @@ mod listener;
 mod meet;
 mod serve;
 mod share;
+mod snapshots;
 mod spinner;
 mod tally;
 mod tasks;

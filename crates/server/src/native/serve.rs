@@ -16,11 +16,12 @@ use argosy_wire::native::{
 
 use super::client::{Client, End};
 use super::front::{Front, Routes};
+use super::snapshots::read_lease;
 use super::tally::Tally;
 use super::tasks::{Task, Tasks, Work};
 use super::whole::{is_range, users_only, whole_only};
 use crate::meter;
-use crate::node::{encode_response, write_of};
+use crate::node::{encode_response, snapshot_of, write_of};
 use crate::service::{
     Begun, KeyList, Paging, ReplySink, Request as Ask, Response, Service, ServiceError,
 };
@@ -95,7 +96,7 @@ impl Desk {
                 self.tally.count(request.op, meter::Outcome::Ok);
                 Ok(false)
             }
-            Op::MultiGet if keys_of(&payload).is_ok_and(|keys| keys.is_empty()) => {
+            Op::MultiGet if keys_of(&payload).is_ok_and(|(keys, _)| keys.is_empty()) => {
                 self.end(client, &request, End::of(Status::Values));
                 Ok(false)
             }
@@ -140,10 +141,12 @@ impl Desk {
                 key: within(routes, region()?, payload)?,
             },
             Op::Write => read_call((routes, region()?), payload, &mut self.batch)?,
+            Op::Snapshot => read_lease(&request, payload).map_err(Refused::Invalid)?,
             Op::MultiGet => read_keys(routes, &request, payload, &mut self.keys)?,
             Op::Scan => read_scan(region()?, &request, payload, &mut self.range)?,
             _ => read_write((routes, region()?), &request, payload, &mut self.batch)?,
         };
+        client.snapshots.asked(&ask);
         let place = client.keep(request);
         let token = token(number, place);
         let timed = self.tally.wants().then(|| meter::Op::of(&ask));
@@ -263,6 +266,10 @@ impl Desk {
     fn answer(&mut self, client: &mut Client, request: &Request, response: Response) {
         let map = self.map();
         let response = whole_only(response);
+        if request.op == Op::Snapshot {
+            let (here, answer) = (client.is_here(), (request, &response));
+            client.snapshots.answered(answer, here, &*self.service);
+        }
         match response {
             Response::Value(Some(value)) => {
                 client.answer(request, End::of(Status::Value), map, &[&value]);
@@ -274,13 +281,11 @@ impl Desk {
                 client.answer(request, End::of(Status::Values), map, &[&out]);
                 self.tally.count(request.op, meter::Outcome::Ok);
             }
-            Response::Written { .. } | Response::Expiry { .. } | Response::Versioned { .. }
-                if matches!(request.op, Op::Write | Op::Look | Op::GetVersion) =>
-            {
-                let mut out = Vec::new();
-                encode_response(&response, &mut out);
-                client.answer(request, End::of(Status::Answer), map, &[&out]);
-                self.tally.count(request.op, meter::Outcome::Ok);
+            Response::Written { .. } if request.op == Op::Write => {
+                self.at_length(client, request, (Status::Answer, &response));
+            }
+            Response::Expiry { .. } | Response::Versioned { .. } | Response::Snapshot(_) => {
+                self.at_length(client, request, (Status::Answer, &response));
             }
             Response::Written {
                 applied, existed, ..
@@ -303,17 +308,23 @@ impl Desk {
                 client.answer(request, End::of(Status::Failed), map, &[&out]);
                 self.tally.count(request.op, meter::Outcome::from(&error));
             }
-            Response::Page { .. }
-            | Response::Count(_)
-            | Response::Expiry { .. }
-            | Response::Versioned { .. }
-            | Response::Snapshot(_) => {
-                let mut out = Vec::new();
-                encode_response(&response, &mut out);
-                client.answer(request, End::of(Status::Page), map, &[&out]);
-                self.tally.count(request.op, meter::Outcome::Ok);
+            Response::Page { .. } | Response::Count(_) => {
+                self.at_length(client, request, (Status::Page, &response));
             }
         }
+    }
+
+    /// Writes `response` as servers tell it each other.
+    fn at_length(
+        &mut self,
+        client: &mut Client,
+        request: &Request,
+        (status, response): (Status, &Response),
+    ) {
+        let mut out = Vec::new();
+        encode_response(response, &mut out);
+        client.answer(request, End::of(status), self.map(), &[&out]);
+        self.tally.count(request.op, meter::Outcome::Ok);
     }
 }
 
@@ -361,11 +372,13 @@ fn work_of(ask: &Ask<'_>, token: u64, client: &mut Client) -> Work {
             token,
             key: key.to_vec(),
         },
-        Ask::GetMany { keys, wanted, .. } => Work::GetMany {
+        Ask::GetMany { keys, wanted, at } => Work::GetMany {
             token,
             keys: keys.clone(),
             wanted,
+            at,
         },
+        Ask::Snapshot { id, lease } => Work::Snapshot { token, id, lease },
         Ask::Scan { range, paging } => Work::Scan {
             token,
             range: range.clone(),
@@ -377,9 +390,7 @@ fn work_of(ask: &Ask<'_>, token: u64, client: &mut Client) -> Work {
             options,
             away: client.send_away(),
         },
-        Ask::Count | Ask::Snapshot { .. } => {
-            unreachable!("the protocol has no request for it")
-        }
+        Ask::Count => unreachable!("the protocol has no request for it"),
     }
 }
 
@@ -409,7 +420,7 @@ fn read_keys<'a>(
     payload: &[u8],
     keys: &'a mut KeyList,
 ) -> Result<Ask<'a>, Refused> {
-    let named = keys_of(payload).map_err(|error| Refused::Invalid(error.to_string()))?;
+    let (named, at) = keys_of(payload).map_err(|error| Refused::Invalid(error.to_string()))?;
     let checked = named.iter().try_for_each(|key| check_users(key));
     checked.map_err(|error| Refused::Invalid(error.to_string()))?;
     if !named.iter().all(|key| routes.serves(key)) {
@@ -418,7 +429,7 @@ fn read_keys<'a>(
     keys.clear();
     named.into_iter().for_each(|key| keys.push(key));
     let wanted = Wanted::Values(room_of(request));
-    let at = None;
+    let at = snapshot_of(at);
     Ok(Ask::GetMany { keys, wanted, at })
 }
 
@@ -549,7 +560,7 @@ fn read_scan<'a>(
         pairs_max,
         bytes_max,
         keys_only,
-        at: 0,
+        at,
     } = call
     else {
         return Err(Refused::Invalid("a scan that is none".to_owned()));
@@ -569,7 +580,7 @@ fn read_scan<'a>(
         pairs_max: usize::try_from(pairs_max.min(PAGE_PAIRS_MAX)).expect("bounded"),
         bytes_max: bytes_max.min(request.slot.bytes),
         keys_only,
-        at: None,
+        at: snapshot_of(at),
     };
     Ok(Ask::Scan { range, paging })
 }

@@ -71,6 +71,7 @@ impl Spinner {
         if let Some(Some(client)) = self.clients.get_mut(number) {
             client.leave();
             self.desk.forget_stalled(client, number);
+            client.snapshots.give_back(&*self.desk.service);
             self.forget_if_answered(number);
         }
     }

@@ -5,6 +5,7 @@ use std::sync::Mutex;
 use argosy_base::{Epoch, RegionId, ServerId};
 use argosy_coordinator::{ClusterId, ClusterMap, Region, Replication, Server};
 use argosy_device::SharedMemory;
+use argosy_wire::call::{Call, Leasing};
 use argosy_wire::native::{
     Flags, Op, PushError, REQUESTS_AT, Reply, Request, RequestWriter, Shape, Slot, Status,
     put_pair, read_reply,
@@ -149,6 +150,24 @@ impl Hand {
         };
         self.writer
             .push(&Mapped(&self.memory), request, &[b"key"])
+            .unwrap();
+    }
+
+    /// Asks for something about a snapshot.
+    fn lease(&mut self, id: u32, flags: Flags, call: &Call<'_>) {
+        let mut body = Vec::new();
+        call.encode(&mut body);
+        let request = Request {
+            op: Op::Snapshot,
+            flags,
+            id,
+            // Of no region, by whatever map.
+            region: RegionId(0),
+            epoch: Epoch(0),
+            slot: self.slot(id),
+        };
+        self.writer
+            .push(&Mapped(&self.memory), request, &[&body])
             .unwrap();
     }
 
@@ -434,4 +453,69 @@ fn a_client_that_goes_with_tasks_in_the_queue_is_forgotten_once_they_are_done() 
     assert_eq!(spinner.in_flight(), 0);
     assert_eq!(join(&mut spinner).number, client.number);
     assert!(!step(&mut spinner));
+}
+
+#[test]
+fn snapshots_of_a_client_that_goes_are_given_back() {
+    let fake = Arc::new(Fake::new());
+    let (mut spinner, _) = spinner(&fake);
+    let (mut client, mut other) = (join(&mut spinner), join(&mut spinner));
+    let open = Call::Snapshot {
+        what: Leasing::Open,
+        id: 0,
+        millis: 1000,
+    };
+    client.lease(0, Flags::OPEN, &open);
+    client.lease(1, Flags::OPEN, &open);
+    other.lease(0, Flags::OPEN, &open);
+    step(&mut spinner);
+    assert_eq!(client.status(1), Some(Status::Answer));
+    assert_eq!(fake.snapshots(), 3);
+    // What was closed is not closed again.
+    let close = Call::Snapshot {
+        what: Leasing::Close,
+        id: 0x10,
+        millis: 0,
+    };
+    client.lease(2, Flags::default(), &close);
+    step(&mut spinner);
+    assert_eq!(fake.snapshots(), 2);
+    let calls = fake.counts().0;
+    spinner.leave(client.number);
+    assert_eq!((fake.snapshots(), fake.counts().0), (1, calls + 1));
+    // One that is opened when its client has gone is closed as soon as it is there.
+    fake.set_late(true);
+    let mut late = join(&mut spinner);
+    late.lease(0, Flags::OPEN, &open);
+    step(&mut spinner);
+    spinner.leave(late.number);
+    assert_eq!(fake.snapshots(), 2);
+    fake.set_late(false);
+    let opened = crate::service::SnapshotId(0x11);
+    let token = (late.number as u64) << 16;
+    spinner.answer(token, Response::Snapshot(Some(opened)));
+    assert_eq!(fake.snapshots(), 1);
+}
+
+#[test]
+fn a_request_about_a_snapshot_that_makes_no_sense_is_refused() {
+    let fake = Arc::new(Fake::new());
+    let (mut spinner, _) = spinner(&fake);
+    let mut client = join(&mut spinner);
+    let call = |what, id| Call::Snapshot {
+        what,
+        id,
+        millis: 1000,
+    };
+    client.lease(0, Flags::OPEN, &call(Leasing::Open, 7));
+    client.lease(1, Flags::OPEN, &call(Leasing::Close, 7));
+    client.lease(2, Flags::default(), &call(Leasing::Open, 0));
+    client.lease(3, Flags::default(), &call(Leasing::Renew, 0));
+    client.lease(4, Flags::default(), &Call::Count);
+    client.ask(Op::Snapshot, 5);
+    step(&mut spinner);
+    for id in 0..6 {
+        assert_eq!(client.status(id), Some(Status::Failed), "request {id}");
+    }
+    assert_eq!(fake.counts().0, 0);
 }

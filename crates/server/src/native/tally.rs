@@ -11,7 +11,7 @@ use argosy_wire::native::Op;
 use crate::meter::{Meter, Op as Call, Outcome, Sampler};
 
 /// What clients ask for, by name, in the order of [`Op`]; what asks for nothing is not among them.
-const COMMANDS: [&str; 11] = [
+const COMMANDS: [&str; 12] = [
     "ping",
     "map",
     "get",
@@ -23,6 +23,7 @@ const COMMANDS: [&str; 11] = [
     "write",
     "look",
     "get-version",
+    "snapshot",
 ];
 
 /// A meter for what native clients ask for.
@@ -138,6 +139,7 @@ mod tests {
             (Op::Write, "write"),
             (Op::Look, "look"),
             (Op::GetVersion, "get-version"),
+            (Op::Snapshot, "snapshot"),
         ];
         for (op, name) in named {
             assert_eq!(COMMANDS[op as usize - 1], name);

@@ -23,7 +23,7 @@ use argosy_engine::{Wanted, WriteBatch, WriteOptions};
 
 use super::client::Arrival;
 use crate::mailbox::Mailbox;
-use crate::service::{KeyList, Paging, ReplySink, Request, Service};
+use crate::service::{KeyList, Lease, Paging, ReplySink, Request, Service, SnapshotId};
 
 /// Bytes of tasks from which on no more are queued.
 const BYTES_MAX: usize = 1 << 20;
@@ -52,6 +52,12 @@ pub(super) enum Work {
         token: u64,
         keys: KeyList,
         wanted: Wanted,
+        at: Option<SnapshotId>,
+    },
+    Snapshot {
+        token: u64,
+        id: Option<SnapshotId>,
+        lease: Lease,
     },
     Scan {
         token: u64,
@@ -80,6 +86,7 @@ impl Task {
                     key.len()
                 }
                 Work::GetMany { keys, .. } => keys.bytes(),
+                Work::Snapshot { .. } => 0,
                 Work::Scan { range, .. } => {
                     range.from.len() + range.to.as_ref().map_or(0, Vec::len)
                 }
@@ -94,6 +101,7 @@ impl Task {
             | Work::Look { token, .. }
             | Work::GetVersion { token, .. }
             | Work::GetMany { token, .. }
+            | Work::Snapshot { token, .. }
             | Work::Scan { token, .. }
             | Work::Write { token, .. } => *token,
         }
@@ -115,11 +123,12 @@ impl Task {
                 token,
                 keys,
                 wanted,
+                at,
             } => {
                 let keys = &keys;
-                let at = None;
                 ask(Request::GetMany { keys, wanted, at }, token);
             }
+            Work::Snapshot { token, id, lease } => ask(Request::Snapshot { id, lease }, token),
             Work::Scan {
                 token,
                 range,

@@ -176,7 +176,7 @@ fn number_of(id: Option<SnapshotId>) -> u64 {
 }
 
 /// The same, after the travel.
-fn snapshot_of(number: u64) -> Option<SnapshotId> {
+pub(crate) fn snapshot_of(number: u64) -> Option<SnapshotId> {
     (number != 0).then_some(SnapshotId(number))
 }
 

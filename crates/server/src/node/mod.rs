@@ -65,7 +65,7 @@ use argosy_lsm::replica::ReplicaError;
 use argosy_lsm::scrub::Pace as ScrubPace;
 use argosy_lsm::storage::StorageError;
 
-pub(crate) use forward::{encode_response, write_of};
+pub(crate) use forward::{Forwarded, encode_response, snapshot_of, write_of};
 pub use inspect::{CopyState, NodeCounts};
 pub use link::{FETCH_SLOTS, LinkSettings, SHIP_SLOTS};
 pub use memory::MemoryParts;

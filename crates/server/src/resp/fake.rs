@@ -94,6 +94,12 @@ impl Fake {
         self.state().held.len()
     }
 
+    /// Snapshots that are open.
+    #[must_use]
+    pub fn snapshots(&self) -> usize {
+        self.state().snapshots.len()
+    }
+
     /// Calls and flushes so far.
     #[must_use]
     pub fn counts(&self) -> (u64, u64) {

@@ -3,7 +3,7 @@
 //! ```text
 //! get, delete := key                       (all of the payload)
 //! put         := len: u16  key value       (the value is the rest)
-//! multi-get   := count key*
+//! multi-get   := count key*  number         (the snapshot to read from; 0 for none)
 //! values      := value? *                  (of the first keys, at least of one, in their order)
 //! failure     := error: u8  outcome: u8  text
 //! x?          := 0 | 1 x
@@ -39,24 +39,27 @@ pub fn split_pair(payload: &[u8]) -> Result<(&[u8], &[u8]), Malformed> {
     Ok((key, r.rest()))
 }
 
-/// Appends the keys of a multi-get.
-pub fn put_keys<'a>(keys: impl ExactSizeIterator<Item = &'a [u8]>, out: &mut Vec<u8>) {
+/// Appends the keys of a multi-get from snapshot `at`, or from none where that is 0.
+pub fn put_keys<'a>(keys: impl ExactSizeIterator<Item = &'a [u8]>, at: u64, out: &mut Vec<u8>) {
     put_varint(out, keys.len() as u64);
     for key in keys {
         put_string(out, key);
     }
+    put_varint(out, at);
 }
 
-/// The keys of a multi-get.
+/// The keys of a multi-get, and the snapshot that they are read from, if not 0.
 ///
 /// # Errors
 /// [`Malformed`] where there are too many, or they are too long, or it is none.
-pub fn keys_of(payload: &[u8]) -> Result<Vec<&[u8]>, Malformed> {
+pub fn keys_of(payload: &[u8]) -> Result<(Vec<&[u8]>, u64), Malformed> {
     let mut r = Reader::new("a multi-get", payload);
     let count = r.length(MULTI_KEYS_MAX)?;
-    let keys = (0..count).map(|_| r.string(KEY_BYTES_MAX)).collect();
+    let keys = (0..count).map(|_| r.string(KEY_BYTES_MAX));
+    let keys = keys.collect::<Result<_, _>>()?;
+    let at = r.varint()?;
     if r.rest().is_empty() {
-        keys
+        Ok((keys, at))
     } else {
         Err(r.malformed())
     }

@@ -55,10 +55,13 @@ pub enum Op {
     Look = 10,
     /// What a key is bound to, and the version of that. Payload: the key.
     GetVersion = 11,
+    /// Open, renew or close a snapshot of all regions. Payload: a
+    /// [`Call::Snapshot`](crate::call::Call), whose number is 0 where one is to be opened.
+    Snapshot = 12,
 }
 
 impl Op {
-    const ALL: [Self; 12] = [
+    const ALL: [Self; 13] = [
         Self::Noop,
         Self::Ping,
         Self::Map,
@@ -71,6 +74,7 @@ impl Op {
         Self::Write,
         Self::Look,
         Self::GetVersion,
+        Self::Snapshot,
     ];
 
     fn of(byte: u8) -> Result<Self, Garbage> {
@@ -112,8 +116,8 @@ pub enum Status {
     WrongServer = 9,
     /// The request failed. Payload: see [`put_failure`](super::put_failure).
     Failed = 10,
-    /// The payload is an [`Answer`](crate::call::Answer): to [`Op::Write`], [`Op::Look`] and
-    /// [`Op::GetVersion`].
+    /// The payload is an [`Answer`](crate::call::Answer): to [`Op::Write`], [`Op::Look`],
+    /// [`Op::GetVersion`] and [`Op::Snapshot`].
     Answer = 11,
 }
 
@@ -152,6 +156,8 @@ impl Flags {
     pub const IF_PRESENT: Self = Self(2);
     /// Request: scan from the highest key down, as the payload says, too.
     pub const REVERSE: Self = Self(4);
+    /// Request: open a snapshot, as the payload says, too.
+    pub const OPEN: Self = Self(8);
     /// Reply: a write took effect.
     pub const APPLIED: Self = Self(1);
     /// Reply: the key was bound before.

@@ -31,8 +31,8 @@ use argosy_base::{Epoch, Incarnation, KeyRange, RegionId, ServerId};
 /// The version of the protocol that is spoken here, the only one. 2: batches in the form of ring version
 /// 4 ([`Call::Write`](crate::call::Call)). 3: a multi-get may be answered by the values of its first keys.
 /// 4: scans in the form of ring version 7. 5: writes on terms, and looks. 6: writes may remove ranges.
-/// 7: versions may be asked for.
-pub const VERSION: u16 = 7;
+/// 7: versions may be asked for. 8: snapshots.
+pub const VERSION: u16 = 8;
 
 const CLIENT: u64 = u64::from_le_bytes(*b"argosycl");
 const SERVER: u64 = u64::from_le_bytes(*b"argosysv");

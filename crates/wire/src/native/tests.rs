@@ -407,14 +407,15 @@ proptest! {
     fn bodies_come_back(
         key in proptest::collection::vec(any::<u8>(), 0..40),
         values in proptest::collection::vec(proptest::option::of(proptest::collection::vec(any::<u8>(), 0..40)), 0..9),
+        at in any::<u64>(),
     ) {
         let mut bytes = Vec::new();
         put_pair(&key, &mut bytes);
         bytes.extend_from_slice(b"value");
         prop_assert_eq!(split_pair(&bytes).unwrap(), (key.as_slice(), &b"value"[..]));
         bytes.clear();
-        put_keys([&key[..], b"other"].into_iter(), &mut bytes);
-        prop_assert_eq!(keys_of(&bytes).unwrap(), vec![&key[..], b"other"]);
+        put_keys([&key[..], b"other"].into_iter(), at, &mut bytes);
+        prop_assert_eq!(keys_of(&bytes).unwrap(), (vec![&key[..], b"other"], at));
         bytes.clear();
         for value in &values {
             put_value(value.as_deref(), &mut bytes);

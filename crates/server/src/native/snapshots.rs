@@ -1,0 +1,98 @@
+//! Snapshots that clients open: which ones a connection has, and how they are given back when it ends.
+//!
+//! They are bounded where they are, by number in each region and by memory, and each has a lease. What is kept
+//! here only ends them sooner: a client that is gone, whether it said so or was killed, has none any more.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use argosy_base::codec::Reader;
+use argosy_wire::call::Call;
+use argosy_wire::native::{Flags, Request};
+
+use crate::node::Forwarded;
+use crate::service::{Lease, ReplySink, Request as Ask, Response, Service, SnapshotId};
+
+/// Most snapshots of a connection that are remembered: a region has no more open. The oldest of more ends
+/// with its lease.
+const HELD_MAX: usize = 64;
+
+/// The snapshots that a connection has opened.
+#[derive(Debug, Default)]
+pub(super) struct Held(VecDeque<SnapshotId>);
+
+impl Held {
+    fn add(&mut self, id: SnapshotId) {
+        if self.0.len() == HELD_MAX {
+            self.0.pop_front();
+        }
+        self.0.push_back(id);
+    }
+
+    /// Takes note of what is asked of a snapshot.
+    pub(super) fn asked(&mut self, ask: &Ask<'_>) {
+        if let Ask::Snapshot {
+            id: Some(id),
+            lease: Lease::Close,
+        } = ask
+        {
+            self.0.retain(|held| held != id);
+        }
+    }
+
+    /// Takes note of an answer. One that was opened for a client that has gone is given back at once.
+    pub(super) fn answered(
+        &mut self,
+        (request, response): (&Request, &Response),
+        is_here: bool,
+        service: &dyn Service,
+    ) {
+        let Response::Snapshot(Some(id)) = response else {
+            return;
+        };
+        if request.flags.has(Flags::OPEN) {
+            self.add(*id);
+        }
+        if !is_here {
+            self.give_back(service);
+        }
+    }
+
+    /// Closes all of them.
+    pub(super) fn give_back(&mut self, service: &dyn Service) {
+        if self.0.is_empty() {
+            return;
+        }
+        let nobody: Arc<dyn ReplySink> = Arc::new(Nobody);
+        for id in self.0.drain(..) {
+            let (id, lease) = (Some(id), Lease::Close);
+            // Where this does not get through, the lease ends by itself.
+            let _ = service.call(Ask::Snapshot { id, lease }, &nobody, 0);
+        }
+        service.flush();
+    }
+}
+
+/// What a request about a snapshot asks for, or why it makes no sense.
+pub(super) fn read_lease(request: &Request, payload: &[u8]) -> Result<Ask<'static>, String> {
+    let call = Call::decode(&mut Reader::new("a snapshot", payload));
+    let call = call.map_err(|error| error.to_string())?;
+    let Ok(Forwarded::Snapshot(id, lease)) = Forwarded::of(call) else {
+        return Err("a request about a snapshot that is none".to_owned());
+    };
+    let opens = matches!(lease, Lease::Open(_));
+    if opens != request.flags.has(Flags::OPEN) {
+        return Err("a snapshot whose header says otherwise than its payload".to_owned());
+    }
+    if opens != id.is_none() {
+        return Err("a snapshot that is opened has no number yet, and any other has one".to_owned());
+    }
+    Ok(Ask::Snapshot { id, lease })
+}
+
+/// Has no use for answers.
+struct Nobody;
+
+impl ReplySink for Nobody {
+    fn deliver(&self, _: u64, _: Response) {}
+}
