@@ -6,7 +6,9 @@ use argosy_base::codec::Reader;
 use argosy_coordinator::ClusterMap;
 use argosy_wire::call::{Answer, Call};
 use argosy_wire::message::Message;
-use argosy_wire::native::{Hello, RegionMap, Values, Welcome, failure, keys_of, split_pair};
+use argosy_wire::native::{
+    Hello, Long, PartOf, RegionMap, Values, Welcome, failure, keys_of, split_pair,
+};
 use argosy_wire::resp::parse::{Parser, Step};
 use libfuzzer_sys::fuzz_target;
 
@@ -45,6 +47,13 @@ fuzz_target!(|data: &[u8]| {
             let _ = split_pair(bytes);
             let _ = keys_of(bytes);
             let _ = failure(bytes);
+            let _ = Long::decode(bytes).map(|long| long.parts());
+            if let Ok(part) = PartOf::decode(bytes) {
+                let mut out = Vec::new();
+                part.encode(&mut out);
+                out.extend_from_slice(part.bytes);
+                assert!(out == bytes, "what was read is written as it was");
+            }
             let mut values = Values::of(bytes);
             while !values.is_over() && values.next_value().is_ok() {}
         }

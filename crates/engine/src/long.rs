@@ -185,6 +185,28 @@ pub fn may_be_head(bytes: usize) -> bool {
 }
 
 impl Head {
+    /// Of a value whose parts a server writes: all but the last have [`PART_BYTES`].
+    ///
+    /// # Errors
+    /// Where no key or no value is like that.
+    pub fn new(key: &[u8], version: u128, (len, checksum): (u64, u32)) -> Result<Self, BatchError> {
+        crate::batch::check_key(key)?;
+        check_users(key)?;
+        if key.len() > LONG_KEY_BYTES_MAX {
+            return Err(BatchError::LongKeyTooLong(key.len()));
+        }
+        if len > LONG_VALUE_BYTES_MAX as u64 {
+            return Err(BatchError::LongValueTooLong(len));
+        }
+        Ok(Self {
+            key: key.to_vec(),
+            version,
+            len,
+            part_len: u32::try_from(PART_BYTES).expect("parts are short"),
+            checksum,
+        })
+    }
+
     /// Reads a value; `None`: it is a value as any.
     #[must_use]
     pub fn parse(value: &[u8]) -> Option<Self> {
@@ -203,7 +225,9 @@ impl Head {
         })
     }
 
-    fn to_value(&self) -> Vec<u8> {
+    /// What stands under the key.
+    #[must_use]
+    pub fn to_value(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(HEAD_BYTES + self.key.len());
         bytes.extend_from_slice(&MAGIC);
         bytes.extend_from_slice(&self.version.to_le_bytes());
@@ -214,7 +238,9 @@ impl Head {
         bytes
     }
 
-    fn part(&self, index: u32) -> Part<'_> {
+    /// One of its parts.
+    #[must_use]
+    pub fn part(&self, index: u32) -> Part<'_> {
         Part {
             key: &self.key,
             version: self.version,
@@ -222,8 +248,9 @@ impl Head {
         }
     }
 
-    /// Bytes of a part.
-    fn bytes_of(&self, index: u32) -> u64 {
+    /// Bytes of a part; none of one behind the last.
+    #[must_use]
+    pub fn bytes_of(&self, index: u32) -> u64 {
         let part_len = u64::from(self.part_len);
         let left = self.len.saturating_sub(u64::from(index) * part_len);
         left.min(part_len)
@@ -272,21 +299,7 @@ impl LongWriter {
     /// # Errors
     /// Where no key or no value is like that.
     pub fn new(key: &[u8], len: u64, version: u128) -> Result<Self, BatchError> {
-        crate::batch::check_key(key)?;
-        check_users(key)?;
-        if key.len() > LONG_KEY_BYTES_MAX {
-            return Err(BatchError::LongKeyTooLong(key.len()));
-        }
-        if len > LONG_VALUE_BYTES_MAX as u64 {
-            return Err(BatchError::LongValueTooLong(len));
-        }
-        let head = Head {
-            key: key.to_vec(),
-            version,
-            len,
-            part_len: u32::try_from(PART_BYTES).expect("parts are short"),
-            checksum: 0,
-        };
+        let head = Head::new(key, version, (len, 0))?;
         Ok(Self { head, next: 0 })
     }
 

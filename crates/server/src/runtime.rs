@@ -417,6 +417,8 @@ fn native_settings(options: &ServerOptions, incarnation: Incarnation) -> native:
         workers: options.native_workers,
         tasks_max: options.native_queue,
         memory_bytes_max: options.node.memory.native,
+        // Far from those that are drawn for the other door.
+        random: options.random ^ (1 << 127),
         ..native::Settings::default()
     }
 }

@@ -232,7 +232,14 @@ fn the_longest_key_value_and_batch_fit() {
     let error = client.put(&[0; 4097], b"").unwrap_err();
     assert!(matches!(error, ClientError::Invalid { .. }), "{error}");
     assert_eq!(error.outcome(), Outcome::NotApplied);
-    let error = client.put(b"k", &vec![0; (1 << 20) + 1]).unwrap_err();
+    let value = vec![0; (1 << 20) + 1];
+    let longer = Ask::Put {
+        key: b"k",
+        value: &value,
+        only: None,
+    };
+    let longer = client.submit(longer).unwrap();
+    let error = client.wait(longer, &mut Vec::new()).unwrap_err();
     assert!(error.to_string().contains("max_value_bytes"), "{error}");
 }
 
@@ -993,6 +1000,204 @@ fn a_snapshot_shows_what_was_until_it_ends() {
     assert_eq!(open(), 1, "it needs its client's connections");
     drop(snapshot);
     until(|| open() == 0);
+}
+
+/// A value of so many bytes, of which no two pieces are equal.
+fn long_value(len: u32, salt: u32) -> Vec<u8> {
+    let words = (0..len.div_ceil(4)).map(|n| n.wrapping_mul(0x9e37_79b1) ^ salt);
+    let mut value: Vec<u8> = words.flat_map(u32::to_le_bytes).collect();
+    value.truncate(len as usize);
+    value
+}
+
+#[test]
+fn values_of_over_a_mebibyte_are_written_and_read_in_parts() {
+    let dir = Dir::new();
+    let servers = both(&dir);
+    let client = client_of(&servers[0]);
+    let mib = 1 << 20;
+    for len in [mib + 1, 3 * mib, 5 * mib - 7] {
+        let value = long_value(len, len);
+        client.put(b"argo", &value).unwrap();
+        assert!(client.get(b"argo").unwrap() == Some(value), "{len}");
+        let outline = client.outline(b"argo").unwrap().unwrap();
+        assert_eq!(outline.len, u64::from(len));
+    }
+    let (first, second) = (long_value(2 * mib, 1), long_value(4 * mib, 2));
+    client.put(b"argo", &first).unwrap();
+    client.put(b"zeus", &second).unwrap();
+    client.put(b"boat", b"oars").unwrap();
+    // Among others, of several servers, in parts that are asked for by workers.
+    for fake in servers.each_ref().map(|server| &server.fake) {
+        fake.cool_next();
+    }
+    let keys: [&[u8]; 4] = [b"zeus", b"boat", b"argo", b"none"];
+    let found = client.multi_get(&keys).unwrap();
+    let oars = b"oars".to_vec();
+    let expected = [Some(second.clone()), Some(oars), Some(first.clone()), None];
+    assert!(found == expected);
+    // By ticket.
+    let ticket = client.submit(Ask::Get { key: b"zeus" }).unwrap();
+    let mut value = Vec::new();
+    assert_eq!(client.wait(ticket, &mut value).unwrap(), Answer::Value);
+    assert!(value == second);
+    // On terms.
+    assert!(!client.put_only(Only::IfAbsent, b"argo", &second).unwrap());
+    assert!(client.get(b"argo").unwrap() == Some(first.clone()));
+    let (value, version) = client.get_with_version(b"argo").unwrap();
+    assert!(value == Some(first.clone()));
+    let terms = Terms {
+        only: Condition::Version(version),
+        previous: true,
+        until: Until::After(Duration::from_secs(100)),
+    };
+    let written = client.write_on(b"argo", Some(&second), terms).unwrap();
+    assert!(written.applied && written.previous == Some(first));
+    assert!(client.outline(b"argo").unwrap().unwrap().expires.is_some());
+    let written = client.write_on(b"argo", Some(&second), terms).unwrap();
+    assert!(!written.applied && written.previous == Some(second.clone()));
+    let value = client.get_and_expire(b"argo", Until::Never).unwrap();
+    assert!(value == Some(second.clone()));
+    let refused = client.change(b"argo", Change::Append(b"x")).unwrap_err();
+    assert!(refused.to_string().contains("as a whole only"), "{refused}");
+    // Many at once.
+    let long = long_value(mib + 1, 3);
+    let writes: [(&[u8], _); 4] = [
+        (b"a", Some(&b"a"[..])),
+        (b"b", Some(&long)),
+        (b"b", None),
+        (b"y", Some(&long)),
+    ];
+    client.write_many(&writes).unwrap();
+    assert_eq!(client.get(b"b").unwrap(), None);
+    assert!(client.get(b"y").unwrap() == Some(long));
+}
+
+#[test]
+fn a_page_ends_behind_the_first_long_value() {
+    let dir = Dir::new();
+    let servers = both(&dir);
+    let client = client_of(&servers[0]);
+    let long = long_value(2 << 20, 1);
+    for (key, value) in [("a", &b"1"[..]), ("b", &long), ("c", b"3"), ("d", &long)] {
+        client.put(key.as_bytes(), value).unwrap();
+    }
+    let here = Span::of(KeyRange::new("a", Some(b"m".to_vec())));
+    for (span, expected) in [
+        (here.clone(), ["a b", "c d"]),
+        (here.reversed(), ["d", "c b"]),
+    ] {
+        let (mut left, mut pages) = (Some(span), Vec::new());
+        while let Some(span) = left {
+            let page = client.page(&span, 10).unwrap();
+            for (key, value) in &page.pairs {
+                let is_long = [b"b", b"d"].contains(&key.as_slice().try_into().unwrap());
+                assert_eq!(*value == long, is_long);
+            }
+            let keys = page.pairs.into_iter().map(|(key, _)| key);
+            let keys: Vec<_> = keys.map(|key| String::from_utf8(key).unwrap()).collect();
+            pages.push(keys.join(" "));
+            left = page.rest;
+        }
+        pages.retain(|page| !page.is_empty());
+        assert_eq!(pages[..2], expected);
+    }
+    // A snapshot shows them as they were.
+    let snapshot = client.snapshot(Duration::from_secs(60)).unwrap();
+    client.put(b"b", b"short").unwrap();
+    assert!(snapshot.get(b"b").unwrap() == Some(long.clone()));
+    let page = snapshot.page(&Span::prefix(b"b"), 1).unwrap();
+    assert!(page.pairs == [(b"b".to_vec(), long)]);
+}
+
+#[test]
+fn a_value_that_is_overwritten_while_it_is_read_is_read_anew() {
+    let dir = Dir::new();
+    let servers = both(&dir);
+    let client = client_of(&servers[0]);
+    let fake = &servers[0].fake;
+    let sink: Arc<dyn ReplySink> = Arc::new(Nobody);
+    let options = argosy_engine::WriteOptions::default();
+    let write = |batch: &argosy_engine::WriteBatch| {
+        fake.call(Request::Write { batch, options }, &sink, 0);
+    };
+    let mut no_parts = argosy_engine::WriteBatch::new();
+    let all = argosy_engine::long::parts();
+    no_parts.delete_range_any(&all).unwrap();
+    client.put(b"argo", &long_value(2 << 20, 1)).unwrap();
+    fake.set_late(true);
+    std::thread::scope(|scope| {
+        let client = &client;
+        let reader = std::thread::Builder::new();
+        let reader = reader.spawn_scoped(scope, || client.get(b"argo").unwrap());
+        until(|| fake.held() == 1);
+        let mut short = argosy_engine::WriteBatch::new();
+        short.put(b"argo", b"short").unwrap();
+        write(&short);
+        write(&no_parts);
+        fake.set_late(false);
+        while fake.release(0) {}
+        let found = reader.unwrap().join().unwrap();
+        assert_eq!(found.as_deref(), Some(&b"short"[..]));
+    });
+    // One whose parts are gone though nobody has overwritten it is no value, and neither is another.
+    client.put(b"argo", &long_value(2 << 20, 1)).unwrap();
+    let page = Request::Scan {
+        range: &all,
+        paging: argosy_server::service::Paging {
+            direction: argosy_base::Direction::Up,
+            pairs_max: 1,
+            bytes_max: 1,
+            keys_only: true,
+            at: None,
+        },
+    };
+    let Some(Response::Page { pairs, .. }) = fake.call(page, &sink, 0) else {
+        panic!("it is answered at once");
+    };
+    let mut other = argosy_engine::WriteBatch::new();
+    let bytes = vec![0; 512 << 10];
+    let never = argosy_engine::Expiry::Never;
+    other.put_any(&pairs[0].0, &bytes, never).unwrap();
+    write(&other);
+    let error = client.get(b"argo").unwrap_err();
+    assert!(matches!(error, ClientError::Storage { .. }), "{error}");
+    write(&no_parts);
+    let error = client.get(b"argo").unwrap_err();
+    assert!(matches!(error, ClientError::Unavailable { .. }), "{error}");
+}
+
+#[test]
+fn a_long_value_that_cannot_be_written_leaves_what_was_there() {
+    let dir = Dir::new();
+    let servers = both(&dir);
+    let client = client_of(&servers[0]);
+    client.put(b"argo", b"sails").unwrap();
+    let value = vec![1; (64 << 20) + 1];
+    let error = client.put(b"argo", &value).unwrap_err();
+    assert!(
+        error.to_string().contains("max_long_value_bytes"),
+        "{error}"
+    );
+    let value = &value[..2 << 20];
+    let error = client.put(&[b'a'; 4096], value).unwrap_err();
+    assert_eq!(error.outcome(), Outcome::NotApplied, "{error}");
+    let refused = client.put(&[0xff; 8], value).unwrap_err();
+    assert!(refused.to_string().contains("reserved"), "{refused}");
+    // A part that is not written is no write that anybody would have to ask about.
+    let what = "the device is on fire".to_owned();
+    let outcome = Outcome::Unknown;
+    let failure = ServiceError::Storage { what, outcome };
+    servers[0].fake.fail_next(failure);
+    let error = client.put(b"argo", value).unwrap_err();
+    assert_eq!(error.outcome(), Outcome::NotApplied, "{error}");
+    let terms = Terms {
+        only: Condition::Equals(value),
+        ..Terms::default()
+    };
+    let error = client.write_on(b"argo", Some(b"x"), terms).unwrap_err();
+    assert_eq!(error.outcome(), Outcome::NotApplied, "{error}");
+    assert_eq!(client.get(b"argo").unwrap(), Some(b"sails".to_vec()));
 }
 
 /// All keys that there are.

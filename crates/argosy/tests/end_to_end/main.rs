@@ -20,6 +20,7 @@ mod long_values;
 mod lost_member;
 mod malformed;
 mod native;
+mod native_calls;
 mod package_index;
 mod playground;
 mod redis_tools;

@@ -11,6 +11,7 @@ use argosy_wire::call::{Answer, Call, Told as WireTold, Until as WireUntil, When
 use argosy_wire::native::{Flags, Op};
 
 use super::client::{BRIEF, Client, odd};
+use super::long::long_in;
 use super::run::Sending;
 use crate::error::ClientError;
 
@@ -136,7 +137,8 @@ pub struct Outline {
 type Answered = (bool, Option<Vec<u8>>, Option<Told>);
 
 impl Client {
-    /// Binds `key` to `value`, or with `None` removes it, on these terms.
+    /// Binds `key` to `value`, or with `None` removes it, on these terms. A value of over 1 MiB is written in
+    /// parts first, whatever the terms; it cannot be compared with.
     ///
     /// # Errors
     /// As [`get`](Self::get).
@@ -146,6 +148,14 @@ impl Client {
         value: Option<&[u8]>,
         terms: Terms<'_>,
     ) -> Result<Written, ClientError> {
+        let long = match value {
+            Some(value) if value.len() > VALUE_BYTES_MAX => {
+                Some(self.put_parts(key, value)?.encode())
+            }
+            _ => None,
+        };
+        let value = long.as_ref().map(|long| &long[..]).or(value);
+        let flags = Flags::default().with(Flags::LONG, long.is_some());
         let until = terms.until.parts();
         let when = match terms.only {
             Condition::Always => When::Always,
@@ -161,7 +171,7 @@ impl Client {
             ops: vec![(key, value)],
             until: vec![until; usize::from(until != (0, 0))],
         };
-        let (applied, previous, _) = self.call(key, &call, terms.previous)?;
+        let (applied, previous, _) = self.call((key, flags), &call, terms.previous)?;
         Ok(Written { applied, previous })
     }
 
@@ -197,8 +207,13 @@ impl Client {
             reply_bytes: self.shared.guess.bytes() + BRIEF,
         };
         let mut payload = Vec::new();
-        self.run(&mut sending, self.deadline_from_now(), &mut payload)?;
+        let reply = self.run(&mut sending, self.deadline_from_now(), &mut payload)?;
         match read(&payload)? {
+            // The value of that version, or a later one: then nobody writes on that version any more.
+            Answer::Versioned {
+                value: Some(long),
+                version,
+            } if reply.flags.has(Flags::LONG) => Ok((self.whole(key, long_in(long)?, 0)?, version)),
             Answer::Versioned { value, version } => Ok((value.map(<[u8]>::to_vec), version)),
             other => Err(odd(&format!("a look at a key was answered by {other:?}"))),
         }
@@ -217,10 +232,14 @@ impl Client {
             reply_bytes: BRIEF,
         };
         let mut payload = Vec::new();
-        self.run(&mut sending, self.deadline_from_now(), &mut payload)?;
+        let reply = self.run(&mut sending, self.deadline_from_now(), &mut payload)?;
+        let in_parts = match reply.flags.has(Flags::LONG) {
+            true => self.length_in_parts(key)?,
+            false => None,
+        };
         match read(&payload)? {
             Answer::Expiry { len, at, now } => Ok(len.map(|len| Outline {
-                len,
+                len: in_parts.unwrap_or(len),
                 expires: at,
                 now,
             })),
@@ -242,16 +261,21 @@ impl Client {
             ops: vec![(key, Some(operand))],
             until: Vec::new(),
         };
-        self.call(key, &call, previous)
+        self.call((key, Flags::default()), &call, previous)
     }
 
     /// Has a write of `key` carried out.
-    fn call(&self, key: &[u8], call: &Call<'_>, at_length: bool) -> Result<Answered, ClientError> {
+    fn call(
+        &self,
+        (key, flags): (&[u8], Flags),
+        call: &Call<'_>,
+        at_length: bool,
+    ) -> Result<Answered, ClientError> {
         let mut body = Vec::new();
         call.encode(&mut body);
         let mut sending = Sending {
             op: Op::Write,
-            flags: Flags::default(),
+            flags,
             key,
             parts: &[&body],
             // A write is not done again for want of room for its answer: there has to be enough.
@@ -262,7 +286,7 @@ impl Client {
             },
         };
         let mut payload = Vec::new();
-        self.run(&mut sending, self.deadline_from_now(), &mut payload)?;
+        let reply = self.run(&mut sending, self.deadline_from_now(), &mut payload)?;
         match read(&payload)? {
             Answer::Written {
                 applied,
@@ -270,7 +294,12 @@ impl Client {
                 told,
                 ..
             } => {
-                let previous = previous.into_iter().next().flatten().map(<[u8]>::to_vec);
+                let previous = match previous.into_iter().next().flatten() {
+                    Some(long) if reply.flags.has(Flags::LONG) => {
+                        Some(self.overwritten(key, long, applied)?)
+                    }
+                    previous => previous.map(<[u8]>::to_vec),
+                };
                 let told = match told {
                     None => None,
                     Some(WireTold::Number(number)) => Some(Told::Number(number)),
@@ -292,6 +321,7 @@ fn refused(why: u8) -> ClientError {
         2 => "the value is not a decimal fraction",
         3 => "the sum is no number",
         4 => "the value would be too long",
+        5 => "a value of over 1048576 bytes is read and written as a whole only",
         _ => "the change cannot be made of this value",
     };
     let what = why.to_owned();

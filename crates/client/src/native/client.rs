@@ -5,12 +5,15 @@ use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use argosy_base::limits::VALUE_BYTES_MAX;
 use argosy_base::{Clock, Instant, Outcome};
 use argosy_wire::native::{Flags, Op, Reply, Status, put_pair};
 
+use super::change::{Condition, Terms};
 use super::channel::Refused;
 use super::known::{Guess, Known};
 use super::link::{Link, NoChannel, Size};
+use super::long::long_in;
 use super::meet::find;
 use super::run::{NoReply, Sending, Verdict};
 use super::ticket::{Answer, Ask, Ticket};
@@ -124,7 +127,7 @@ impl Client {
         }
     }
 
-    /// What `key` is bound to.
+    /// What `key` is bound to. A value of over 1 MiB is read in parts, each within the deadline.
     ///
     /// # Errors
     /// See [`ClientError`]; so for all methods.
@@ -137,11 +140,16 @@ impl Client {
         }
     }
 
-    /// Binds `key` to `value`.
+    /// Binds `key` to `value`, which has at most 64 MiB. One of over 1 MiB is written in parts, each within
+    /// the deadline, and becomes visible with the last of them.
     ///
     /// # Errors
     /// As [`get`](Self::get).
     pub fn put(&self, key: &[u8], value: &[u8]) -> Result<(), ClientError> {
+        if value.len() > VALUE_BYTES_MAX {
+            self.write_on(key, Some(value), Terms::default())?;
+            return Ok(());
+        }
         self.write(Ask::Put {
             key,
             value,
@@ -155,6 +163,17 @@ impl Client {
     /// # Errors
     /// As [`get`](Self::get).
     pub fn put_only(&self, only: Only, key: &[u8], value: &[u8]) -> Result<bool, ClientError> {
+        if value.len() > VALUE_BYTES_MAX {
+            let only = match only {
+                Only::IfAbsent => Condition::Absent,
+                Only::IfPresent => Condition::Present,
+            };
+            let terms = Terms {
+                only,
+                ..Terms::default()
+            };
+            return Ok(self.write_on(key, Some(value), terms)?.applied);
+        }
         let only = Some(only);
         let answer = self.write(Ask::Put { key, value, only })?;
         Ok(answer != Answer::Refused)
@@ -169,7 +188,8 @@ impl Client {
         Ok(answer == Answer::Done { existed: true })
     }
 
-    /// Sends a request without waiting for its answer. Waits only where there is no room for it. A
+    /// Sends a request without waiting for its answer, of a value of at most 1 MiB. Waits only where there is
+    /// no room for it. A
     /// server that sleeps is woken by [`flush`](Self::flush), or by who [waits](Self::wait) for it.
     ///
     /// # Errors
@@ -194,7 +214,7 @@ impl Client {
     }
 
     /// The answer to a request, if it has come; a value replaces what `value` held. Not to be asked
-    /// again after that.
+    /// again after that. The parts of a value of over 1 MiB are waited for.
     ///
     /// # Errors
     /// Those of the request.
@@ -272,7 +292,8 @@ impl Client {
         value: &mut Vec<u8>,
     ) -> Result<Answer, ClientError> {
         match (&ticket.key, self.judge(reply, value, ticket.key.is_none())) {
-            (_, Verdict::Final) => answer_of(reply),
+            (Some(key), Verdict::Final) => self.read(key, reply, value),
+            (None, Verdict::Final) => answer_of(reply),
             (Some(_), Verdict::Larger(_) | Verdict::Elsewhere | Verdict::Again(_)) => {
                 if reply.status == Status::WrongServer {
                     self.learn(ticket.flight.channel(), ticket.deadline)?;
@@ -320,7 +341,21 @@ impl Client {
             reply_bytes,
         };
         let reply = self.run(&mut sending, ticket.deadline, value)?;
-        answer_of(reply)
+        self.read(key, reply, value)
+    }
+
+    /// What the reply to a get of `key` tells, with the whole value where that is in parts.
+    fn read(&self, key: &[u8], reply: Reply, value: &mut Vec<u8>) -> Result<Answer, ClientError> {
+        if reply.status != Status::Long {
+            return answer_of(reply);
+        }
+        Ok(match self.whole(key, long_in(value)?, 0)? {
+            Some(whole) => {
+                *value = whole;
+                Answer::Value
+            }
+            None => Answer::Absent,
+        })
     }
 
     /// The present moment.

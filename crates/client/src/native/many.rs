@@ -5,11 +5,12 @@ use std::sync::atomic::Ordering;
 
 use argosy_base::KeyRange;
 use argosy_base::codec::Reader;
-use argosy_base::limits::{BATCH_BYTES_MAX, BATCH_PAIRS_MAX, KEY_BYTES_MAX};
+use argosy_base::limits::{BATCH_BYTES_MAX, BATCH_PAIRS_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use argosy_wire::call::{Answer, Call, ERASE, When};
-use argosy_wire::native::{Flags, MULTI_KEYS_MAX, Op, Values, put_keys};
+use argosy_wire::native::{Flags, MULTI_KEYS_MAX, OneValue, Op, Values, put_keys};
 
 use super::client::{Client, odd};
+use super::long::long_in;
 use super::run::{Failed, Sending};
 use super::ticket::Flight;
 use crate::error::ClientError;
@@ -55,6 +56,7 @@ impl Client {
             of_servers.entry(region.primary).or_default().push(place);
         }
         let mut values = vec![None; keys.keys.len()];
+        let mut longs = Vec::new();
         let guess = self.shared.guess.bytes();
         let mut asks = KeysOf::each(of_servers.values(), keys, guess);
         let mut flying: VecDeque<(KeysOf, Flight)> = VecDeque::new();
@@ -70,6 +72,9 @@ impl Client {
             }
             self.flush();
             let Some((mut asked, flight)) = flying.pop_front() else {
+                for (place, long) in longs {
+                    values[place] = self.whole(keys.keys[place], long, at)?;
+                }
                 return Ok(values);
             };
             let parts: [&[u8]; 1] = [&asked.body];
@@ -79,12 +84,12 @@ impl Client {
                 asked.halve(keys, failed, &mut asks)?;
                 continue;
             }
-            if keys.keys.len() > 1
-                && known.fingerprint() != self.shared.known.load().fingerprint()
+            if keys.keys.len() > 1 && known.fingerprint() != self.shared.known.load().fingerprint()
             {
                 // Keys may have parted.
                 let each = keys.keys.iter();
-                let each = each.map(|key| self.multi_get_at(&[*key], at).map(|mut one| one.remove(0)));
+                let each =
+                    each.map(|key| self.multi_get_at(&[*key], at).map(|mut one| one.remove(0)));
                 return each.collect();
             }
             let mut found = Values::of(&payload);
@@ -92,7 +97,12 @@ impl Client {
             while told < asked.places.len() && !found.is_over() {
                 let value = found.next_value();
                 let value = value.map_err(|error| odd(&error.to_string()))?;
-                values[asked.places[told]] = value.map(<[u8]>::to_vec);
+                let place = asked.places[told];
+                match value {
+                    OneValue::Absent => {}
+                    OneValue::Whole(value) => values[place] = Some(value.to_vec()),
+                    OneValue::Long(long) => longs.push((place, long)),
+                }
                 told += 1;
             }
             if told == 0 {
@@ -128,8 +138,15 @@ impl Client {
                 *left = behind;
                 now
             });
-            let (done, failed) = self.write_batches(&now.collect::<Vec<_>>());
+            let (long, now): (Vec<_>, Vec<_>) = now.partition(|now| is_long(now));
+            let (done, mut failed) = self.write_batches(&now);
             applied |= done;
+            for (key, value) in long.into_iter().flatten() {
+                if failed.is_none() {
+                    failed = self.put(key, value.unwrap_or_default()).err();
+                    applied |= failed.is_none();
+                }
+            }
             match failed {
                 Some(error) if applied => return Err(error.after_a_part()),
                 Some(error) => return Err(error),
@@ -145,7 +162,7 @@ impl Client {
     /// # Errors
     /// As [`get`](Self::get).
     pub fn delete_range(&self, range: &KeyRange) -> Result<(), ClientError> {
-        let Some(range) = from_a_key(range) else {
+        let Some(range) = from_a_key(range)? else {
             return Ok(());
         };
         let known = self.shared.known.load_full();
@@ -266,12 +283,20 @@ impl Client {
             reply_bytes,
         };
         let mut payload = Vec::new();
-        self.run(&mut sending, deadline, &mut payload)?;
-        let (pairs, next) = pairs_of(&payload)?;
+        let reply = self.run(&mut sending, deadline, &mut payload)?;
+        let (mut pairs, next) = pairs_of(&payload)?;
         if !pairs.is_empty() {
             let each = payload.len() / pairs.len();
             let learnt = (each + each / 4).max(32);
             self.shared.pair_bytes.store(learnt, Ordering::Relaxed);
+        }
+        if reply.flags.has(Flags::LONG) {
+            // The page ends with it.
+            let (key, long) = pairs
+                .pop()
+                .ok_or_else(|| odd("a page lacks its last pair"))?;
+            let value = self.whole(&key, long_in(&long)?, at)?;
+            pairs.extend(value.map(|value| (key, value)));
         }
         let rest = rest_of(span, &region.range, next);
         Ok(Page { pairs, rest })
@@ -412,13 +437,29 @@ fn erasure_of(range: &KeyRange) -> Vec<u8> {
 }
 
 /// `range`, so that it begins where a key may be; `None` where there is none in it.
-fn from_a_key(range: &KeyRange) -> Option<KeyRange> {
+fn from_a_key(range: &KeyRange) -> Result<Option<KeyRange>, ClientError> {
     let mut range = range.clone();
+    // The successor of the longest key is a bound, too.
+    let to = range.to.as_ref().map_or(0, Vec::len);
+    let longest = range.from.len().max(to);
+    if longest > KEY_BYTES_MAX + 1 {
+        return Err(ClientError::Invalid {
+            what: format!("a bound has {longest} bytes; keys have at most {KEY_BYTES_MAX}"),
+        });
+    }
     // The successor of a longest key: the next key is one without its last bytes.
     if range.from.len() == KEY_BYTES_MAX + 1 {
-        range.from = KeyRange::prefix(&range.from[..KEY_BYTES_MAX]).to?;
+        match KeyRange::prefix(&range.from[..KEY_BYTES_MAX]).to {
+            Some(next) => range.from = next,
+            None => return Ok(None),
+        }
     }
-    (!range.is_empty()).then_some(range)
+    Ok((!range.is_empty()).then_some(range))
+}
+
+/// Whether this is a value that is written in parts: it is alone in its batch.
+fn is_long(writes: &[Write<'_>]) -> bool {
+    matches!(writes, [(_, Some(value))] if value.len() > VALUE_BYTES_MAX)
 }
 
 /// How many of `writes`, of which there is one, go in one batch.

@@ -18,6 +18,7 @@ mod channel;
 mod client;
 mod known;
 mod link;
+mod long;
 mod many;
 mod meet;
 mod run;

@@ -231,7 +231,9 @@ impl Client {
                 self.shared.guess.learn(message_bytes(payload.len()));
                 Verdict::Final
             }
-            Status::Values | Status::Page | Status::Map | Status::Answer => Verdict::Final,
+            Status::Values | Status::Page | Status::Map | Status::Answer | Status::Long => {
+                Verdict::Final
+            }
             Status::TooSmall => Verdict::Larger(reply.needed),
             Status::WrongServer => Verdict::Elsewhere,
             Status::Failed => match failure(payload) {

@@ -44,7 +44,7 @@ impl fmt::Debug for Snapshot {
 }
 
 impl Client {
-    /// Opens a snapshot for so long, of at least a millisecond and at most an hour.
+    /// Opens a snapshot with a lease of so long: at least a millisecond, and an hour where it is more.
     ///
     /// # Errors
     /// As [`get`](Self::get); [`ClientError::Unavailable`] where a region is not open, or has too many.
@@ -117,7 +117,9 @@ impl Snapshot {
     /// As [`Client::get`]; then it ends with its lease.
     pub fn close(mut self) -> Result<bool, ClientError> {
         self.open = false;
-        let closed = self.client.lease((Leasing::Close, self.id), Duration::ZERO)?;
+        let closed = self
+            .client
+            .lease((Leasing::Close, self.id), Duration::ZERO)?;
         Ok(closed.is_some())
     }
 }

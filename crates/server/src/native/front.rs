@@ -11,6 +11,7 @@ use std::time::Duration;
 use argosy_base::range::Starts;
 use argosy_base::{Epoch, Incarnation, RegionId, ServerId, info};
 use argosy_coordinator::ClusterMap;
+use argosy_engine::long::Versions;
 use argosy_wire::native::{MapRegion, MapServer, RegionMap};
 
 use super::share::Shares;
@@ -38,6 +39,8 @@ pub struct Settings {
     pub workers: usize,
     /// Most requests that wait for one of them.
     pub tasks_max: usize,
+    /// A random number that no server was started with before, for versions of values in parts.
+    pub random: u128,
     /// When stopping, how long requests that were taken have until clients are let go.
     pub drain: Duration,
 }
@@ -61,6 +64,7 @@ impl Default for Settings {
             in_flight_max: 1024,
             workers: 2,
             tasks_max: 256,
+            random: 1,
             drain: Duration::from_secs(2),
         }
     }
@@ -161,6 +165,8 @@ pub struct Front {
     pub routes: Routes,
     /// Where clients meet the server.
     socket: PathBuf,
+    /// Versions of values in parts.
+    pub(super) versions: Versions,
     /// What clients have.
     pub(super) shares: Shares,
     /// Clients that wrote what is no request.
@@ -190,6 +196,7 @@ impl Front {
             settings,
             routes,
             socket: socket.to_path_buf(),
+            versions: Versions::new(settings.random),
             shares: Shares::default(),
             garbled: AtomicUsize::new(0),
             taken_in: AtomicU64::new(0),

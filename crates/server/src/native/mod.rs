@@ -30,7 +30,9 @@
 mod client;
 mod front;
 mod listener;
+mod long;
 mod meet;
+mod read;
 mod serve;
 mod share;
 mod snapshots;
@@ -38,7 +40,6 @@ mod spinner;
 mod tally;
 mod tasks;
 mod thread;
-mod whole;
 
 pub use front::{Front, Routes, Settings};
 pub use listener::{Listener, Place, Start};

@@ -4,41 +4,26 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use argosy_base::codec::Reader;
-use argosy_base::{Direction, KeyRange, Outcome};
-use argosy_engine::long::check_users;
-use argosy_engine::{Condition, Wanted, WriteBatch, WriteOptions};
-use argosy_wire::call::{Call, FailureKind, When};
+use argosy_base::{KeyRange, Outcome};
+use argosy_engine::WriteBatch;
+use argosy_wire::call::FailureKind;
 use argosy_wire::native::{
-    Flags, HEADER_BYTES, MapRegion, Op, Request, Status, keys_of, put_failure, put_value,
-    split_pair,
+    Flags, HEADER_BYTES, Op, Request, Status, keys_of, put_failure, put_long, put_value,
 };
 
 use super::client::{Client, End};
-use super::front::{Front, Routes};
+use super::front::Front;
+use super::long::{begin_long, in_short, long_of, read_part, read_put_part};
+use super::read::{Refused, read_call, read_keys, read_scan, read_write, within};
 use super::snapshots::read_lease;
 use super::tally::Tally;
 use super::tasks::{Task, Tasks, Work};
-use super::whole::{is_range, users_only, whole_only};
 use crate::meter;
-use crate::node::{encode_response, snapshot_of, write_of};
-use crate::service::{
-    Begun, KeyList, Paging, ReplySink, Request as Ask, Response, Service, ServiceError,
-};
+use crate::node::encode_response;
+use crate::service::{Begun, KeyList, ReplySink, Request as Ask, Response, Service, ServiceError};
 
 /// Bits of a token that name the place of a request among those of its client.
 pub(super) const PLACE_BITS: u32 = 16;
-
-/// Most pairs of one page.
-const PAGE_PAIRS_MAX: u64 = 1 << 16;
-
-/// Why a request is answered without a call.
-enum Refused {
-    /// It makes no sense, and why.
-    Invalid(String),
-    /// It is another server's.
-    WrongServer,
-}
 
 /// What a thread carries requests out with.
 pub(super) struct Desk {
@@ -96,6 +81,7 @@ impl Desk {
                 self.tally.count(request.op, meter::Outcome::Ok);
                 Ok(false)
             }
+            Op::Begin => self.begin(client, &request, &payload).map(|()| false),
             Op::MultiGet if keys_of(&payload).is_ok_and(|(keys, _)| keys.is_empty()) => {
                 self.end(client, &request, End::of(Status::Values));
                 Ok(false)
@@ -115,6 +101,27 @@ impl Desk {
                 false
             }
         }
+    }
+
+    /// Answers with a version for a value in parts.
+    fn begin(
+        &mut self,
+        client: &mut Client,
+        request: &Request,
+        payload: &[u8],
+    ) -> Result<(), Refused> {
+        let routes = &self.front.routes;
+        let region = routes.region(request.region, request.epoch);
+        let region = region.ok_or(Refused::WrongServer)?;
+        let long = begin_long((routes, region), payload, &self.front.versions)?;
+        client.answer(
+            request,
+            End::of(Status::Long),
+            self.map(),
+            &[&long.encode()],
+        );
+        self.tally.count(request.op, meter::Outcome::Ok);
+        Ok(())
     }
 
     /// A request that is one call.
@@ -140,7 +147,9 @@ impl Desk {
             Op::GetVersion => Ask::GetVersion {
                 key: within(routes, region()?, payload)?,
             },
-            Op::Write => read_call((routes, region()?), payload, &mut self.batch)?,
+            Op::Write => read_call((routes, region()?), &request, payload, &mut self.batch)?,
+            Op::GetPart => read_part((routes, region()?), payload, &mut self.keys)?,
+            Op::PutPart => read_put_part((routes, region()?), payload, &mut self.batch)?,
             Op::Snapshot => read_lease(&request, payload).map_err(Refused::Invalid)?,
             Op::MultiGet => read_keys(routes, &request, payload, &mut self.keys)?,
             Op::Scan => read_scan(region()?, &request, payload, &mut self.range)?,
@@ -265,14 +274,16 @@ impl Desk {
     #[inline]
     fn answer(&mut self, client: &mut Client, request: &Request, response: Response) {
         let map = self.map();
-        let response = whole_only(response);
+        let (response, long) = in_short(request, response);
+        let flags = Flags::default().with(Flags::LONG, long);
         if request.op == Op::Snapshot {
             let (here, answer) = (client.is_here(), (request, &response));
             client.snapshots.answered(answer, here, &*self.service);
         }
         match response {
             Response::Value(Some(value)) => {
-                client.answer(request, End::of(Status::Value), map, &[&value]);
+                let status = if long { Status::Long } else { Status::Value };
+                client.answer(request, End::of(status), map, &[&value]);
                 self.tally.count(request.op, meter::Outcome::Ok);
             }
             Response::Value(None) => self.end(client, request, End::of(Status::Absent)),
@@ -282,10 +293,12 @@ impl Desk {
                 self.tally.count(request.op, meter::Outcome::Ok);
             }
             Response::Written { .. } if request.op == Op::Write => {
-                self.at_length(client, request, (Status::Answer, &response));
+                let status = Status::Answer;
+                self.at_length(client, request, (End { status, flags }, &response));
             }
             Response::Expiry { .. } | Response::Versioned { .. } | Response::Snapshot(_) => {
-                self.at_length(client, request, (Status::Answer, &response));
+                let status = Status::Answer;
+                self.at_length(client, request, (End { status, flags }, &response));
             }
             Response::Written {
                 applied, existed, ..
@@ -309,7 +322,8 @@ impl Desk {
                 self.tally.count(request.op, meter::Outcome::from(&error));
             }
             Response::Page { .. } | Response::Count(_) => {
-                self.at_length(client, request, (Status::Page, &response));
+                let status = Status::Page;
+                self.at_length(client, request, (End { status, flags }, &response));
             }
         }
     }
@@ -319,11 +333,11 @@ impl Desk {
         &mut self,
         client: &mut Client,
         request: &Request,
-        (status, response): (Status, &Response),
+        (end, response): (End, &Response),
     ) {
         let mut out = Vec::new();
         encode_response(response, &mut out);
-        client.answer(request, End::of(status), self.map(), &[&out]);
+        client.answer(request, end, self.map(), &[&out]);
         self.tally.count(request.op, meter::Outcome::Ok);
     }
 }
@@ -394,47 +408,8 @@ fn work_of(ask: &Ask<'_>, token: u64, client: &mut Client) -> Work {
     }
 }
 
-/// `key`, if it lies in `region`.
-#[inline]
-fn within<'a>(routes: &Routes, region: &MapRegion, key: &'a [u8]) -> Result<&'a [u8], Refused> {
-    if routes.region_of(key).id == region.id {
-        Ok(key)
-    } else {
-        Err(Refused::WrongServer)
-    }
-}
-
-/// Whether a range that begins in `region` ends there, too.
-fn ends_within(region: &MapRegion, to: Option<&[u8]>) -> bool {
-    match (&region.range.to, to) {
-        (None, _) => true,
-        (Some(end), Some(to)) => to <= end.as_slice(),
-        (Some(_), None) => false,
-    }
-}
-
-/// Several keys, in `keys`.
-fn read_keys<'a>(
-    routes: &Routes,
-    request: &Request,
-    payload: &[u8],
-    keys: &'a mut KeyList,
-) -> Result<Ask<'a>, Refused> {
-    let (named, at) = keys_of(payload).map_err(|error| Refused::Invalid(error.to_string()))?;
-    let checked = named.iter().try_for_each(|key| check_users(key));
-    checked.map_err(|error| Refused::Invalid(error.to_string()))?;
-    if !named.iter().all(|key| routes.serves(key)) {
-        return Err(Refused::WrongServer);
-    }
-    keys.clear();
-    named.into_iter().for_each(|key| keys.push(key));
-    let wanted = Wanted::Values(room_of(request));
-    let at = snapshot_of(at);
-    Ok(Ask::GetMany { keys, wanted, at })
-}
-
 /// Bytes for which the reply's slot has room.
-const fn room_of(request: &Request) -> usize {
+pub(super) const fn room_of(request: &Request) -> usize {
     request.slot.bytes - HEADER_BYTES
 }
 
@@ -443,146 +418,16 @@ fn put_values(values: &[Option<Vec<u8>>], room: usize) -> Vec<u8> {
     let mut out = Vec::new();
     for value in values {
         let before = out.len();
-        put_value(value.as_deref(), &mut out);
+        match value.as_deref().and_then(long_of) {
+            Some(long) => put_long(&long, &mut out),
+            None => put_value(value.as_deref(), &mut out),
+        }
         if out.len() > room && before > 0 {
             out.truncate(before);
             break;
         }
     }
     out
-}
-
-/// A write, in `batch`.
-fn read_write<'a>(
-    (routes, region): (&Routes, &MapRegion),
-    request: &Request,
-    payload: &[u8],
-    batch: &'a mut WriteBatch,
-) -> Result<Ask<'a>, Refused> {
-    let malformed = |error: argosy_base::codec::Malformed| Refused::Invalid(error.to_string());
-    let limit = |error: argosy_engine::batch::BatchError| Refused::Invalid(error.to_string());
-    batch.clear();
-    match request.op {
-        Op::Put => {
-            let (key, value) = split_pair(payload).map_err(malformed)?;
-            batch
-                .put(within(routes, region, key)?, value)
-                .map_err(limit)?;
-        }
-        Op::Delete => batch
-            .delete(within(routes, region, payload)?)
-            .map_err(limit)?,
-        _ => {
-            let call = Call::decode(&mut Reader::new("a batch", payload)).map_err(malformed)?;
-            // What else the grammar has is for servers among each other.
-            let Call::Write {
-                when: When::Always,
-                previous: false,
-                change: None,
-                ops,
-                until,
-            } = call
-            else {
-                return Err(Refused::Invalid("a batch that is none".to_owned()));
-            };
-            if !until.is_empty() {
-                return Err(Refused::Invalid("a batch whose pairs expire".to_owned()));
-            }
-            for (key, value) in ops {
-                let key = within(routes, region, key)?;
-                match value {
-                    Some(value) => batch.put(key, value),
-                    None => batch.delete(key),
-                }
-                .map_err(limit)?;
-            }
-        }
-    }
-    let condition = match request.flags {
-        flags if flags.has(Flags::IF_ABSENT) => Condition::Absent,
-        flags if flags.has(Flags::IF_PRESENT) => Condition::Present,
-        _ => Condition::Always,
-    };
-    Ok(Ask::Write {
-        batch,
-        options: WriteOptions {
-            condition,
-            return_previous: false,
-        },
-    })
-}
-
-/// A write on terms, in `batch`.
-fn read_call<'a>(
-    (routes, region): (&Routes, &MapRegion),
-    payload: &[u8],
-    batch: &'a mut WriteBatch,
-) -> Result<Ask<'a>, Refused> {
-    let call = Call::decode(&mut Reader::new("a write", payload));
-    let call = call.map_err(|error| Refused::Invalid(error.to_string()))?;
-    let Call::Write {
-        when,
-        previous,
-        change,
-        mut ops,
-        until,
-    } = call
-    else {
-        return Err(Refused::Invalid("a write that is none".to_owned()));
-    };
-    for (at, (key, value)) in ops.iter().enumerate() {
-        within(routes, region, key)?;
-        let to = value.filter(|to| !to.is_empty());
-        if is_range(&until, at) && !ends_within(region, to) {
-            return Err(Refused::WrongServer);
-        }
-    }
-    users_only(&mut ops, &until).map_err(Refused::Invalid)?;
-    let write = write_of(when, (previous, change), (ops, until));
-    let (read, options) = write.map_err(|error| Refused::Invalid(error.what().to_owned()))?;
-    *batch = read;
-    Ok(Ask::Write { batch, options })
-}
-
-/// A page of a range, in `range`.
-fn read_scan<'a>(
-    region: &MapRegion,
-    request: &Request,
-    payload: &[u8],
-    range: &'a mut KeyRange,
-) -> Result<Ask<'a>, Refused> {
-    let call = Call::decode(&mut Reader::new("a scan", payload));
-    let call = call.map_err(|error| Refused::Invalid(error.to_string()))?;
-    let Call::Scan {
-        from,
-        to,
-        direction,
-        pairs_max,
-        bytes_max,
-        keys_only,
-        at,
-    } = call
-    else {
-        return Err(Refused::Invalid("a scan that is none".to_owned()));
-    };
-    if request.flags.has(Flags::REVERSE) != (direction == Direction::Down) {
-        let why = "a scan whose header says another direction than its payload";
-        return Err(Refused::Invalid(why.to_owned()));
-    }
-    *range = KeyRange::new(from, to.map(<[u8]>::to_vec));
-    let inside = region.range.from <= range.from && ends_within(region, range.to.as_deref());
-    if !inside {
-        return Err(Refused::WrongServer);
-    }
-    let bytes_max = usize::try_from(bytes_max).unwrap_or(usize::MAX);
-    let paging = Paging {
-        direction,
-        pairs_max: usize::try_from(pairs_max.min(PAGE_PAIRS_MAX)).expect("bounded"),
-        bytes_max: bytes_max.min(request.slot.bytes),
-        keys_only,
-        at: snapshot_of(at),
-    };
-    Ok(Ask::Scan { range, paging })
 }
 
 fn words_of(error: &ServiceError) -> (FailureKind, Outcome, &str) {
@@ -596,7 +441,7 @@ fn words_of(error: &ServiceError) -> (FailureKind, Outcome, &str) {
 
 #[cfg(test)]
 mod tests {
-    use argosy_wire::native::Values;
+    use argosy_wire::native::{OneValue, Values};
 
     use super::*;
 
@@ -608,7 +453,11 @@ mod tests {
             let mut left = Values::of(&out);
             let mut told = Vec::new();
             while !left.is_over() {
-                told.push(left.next_value().unwrap().map(<[u8]>::to_vec));
+                told.push(match left.next_value().unwrap() {
+                    OneValue::Absent => None,
+                    OneValue::Whole(value) => Some(value.to_vec()),
+                    OneValue::Long(_) => panic!("there is none"),
+                });
             }
             told
         };

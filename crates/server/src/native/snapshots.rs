@@ -85,7 +85,9 @@ pub(super) fn read_lease(request: &Request, payload: &[u8]) -> Result<Ask<'stati
         return Err("a snapshot whose header says otherwise than its payload".to_owned());
     }
     if opens != id.is_none() {
-        return Err("a snapshot that is opened has no number yet, and any other has one".to_owned());
+        return Err(
+            "a snapshot that is opened has no number yet, and any other has one".to_owned(),
+        );
     }
     Ok(Ask::Snapshot { id, lease })
 }

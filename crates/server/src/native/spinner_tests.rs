@@ -5,10 +5,10 @@ use std::sync::Mutex;
 use argosy_base::{Epoch, RegionId, ServerId};
 use argosy_coordinator::{ClusterId, ClusterMap, Region, Replication, Server};
 use argosy_device::SharedMemory;
-use argosy_wire::call::{Call, Leasing};
+use argosy_wire::call::{Call, ERASE, GUARD, Leasing, Until, When};
 use argosy_wire::native::{
-    Flags, Op, PushError, REQUESTS_AT, Reply, Request, RequestWriter, Shape, Slot, Status,
-    put_pair, read_reply,
+    Flags, Long, Op, PartOf, PushError, REQUESTS_AT, Reply, Request, RequestWriter, Shape, Slot,
+    Status, put_pair, read_reply,
 };
 
 use super::*;
@@ -153,21 +153,35 @@ impl Hand {
             .unwrap();
     }
 
-    /// Asks for something about a snapshot.
+    /// Asks for something about a snapshot: of no region, by whatever map.
     fn lease(&mut self, id: u32, flags: Flags, call: &Call<'_>) {
         let mut body = Vec::new();
         call.encode(&mut body);
+        self.lay((Op::Snapshot, flags), (RegionId(0), Epoch(0)), id, &body);
+    }
+
+    /// Asks for something of the region.
+    fn send(&mut self, id: u32, op: Op, flags: Flags, body: &[u8]) {
+        self.lay((op, flags), (RegionId(1), Epoch(3)), id, body);
+    }
+
+    fn lay(
+        &mut self,
+        (op, flags): (Op, Flags),
+        (region, epoch): (RegionId, Epoch),
+        id: u32,
+        body: &[u8],
+    ) {
         let request = Request {
-            op: Op::Snapshot,
+            op,
             flags,
             id,
-            // Of no region, by whatever map.
-            region: RegionId(0),
-            epoch: Epoch(0),
+            region,
+            epoch,
             slot: self.slot(id),
         };
         self.writer
-            .push(&Mapped(&self.memory), request, &[&body])
+            .push(&Mapped(&self.memory), request, &[body])
             .unwrap();
     }
 
@@ -177,8 +191,8 @@ impl Hand {
 
     fn slot(&self, id: u32) -> Slot {
         Slot {
-            offset: id as usize * 64,
-            bytes: 64,
+            offset: id as usize * 128,
+            bytes: 128,
         }
     }
 
@@ -518,4 +532,117 @@ fn a_request_about_a_snapshot_that_makes_no_sense_is_refused() {
         assert_eq!(client.status(id), Some(Status::Failed), "request {id}");
     }
     assert_eq!(fake.counts().0, 0);
+}
+
+/// What stands for a value of three bytes, that is, of one part.
+const SHORT: Long = Long {
+    version: 7,
+    len: 3,
+    part_len: 512 << 10,
+    checksum: 0,
+};
+
+/// A part of it, or of something else.
+fn part_of(long: Long, index: u32, bytes: &[u8]) -> Vec<u8> {
+    let (at, key) = (0, &b"key"[..]);
+    let mut body = Vec::new();
+    let part = PartOf {
+        long,
+        index,
+        at,
+        key,
+        bytes,
+    };
+    part.encode(&mut body);
+    body.extend_from_slice(bytes);
+    body
+}
+
+/// A write of what stands for it.
+fn head_of(long: &[u8], until: Vec<Until>, more: &[(&[u8], Option<&[u8]>)]) -> Vec<u8> {
+    let mut body = Vec::new();
+    let mut ops = vec![(&b"key"[..], Some(long))];
+    ops.extend(more);
+    let call = Call::Write {
+        when: When::Always,
+        previous: false,
+        change: None,
+        ops,
+        until,
+    };
+    call.encode(&mut body);
+    body
+}
+
+#[test]
+fn parts_of_values_are_what_a_server_would_have_written_or_refused() {
+    let fake = Arc::new(Fake::new());
+    let (mut spinner, _) = spinner(&fake);
+    let mut client = join(&mut spinner);
+    let (none, long) = (Flags::default(), Flags::LONG);
+    let other = Long {
+        part_len: 512,
+        ..SHORT
+    };
+    let head = SHORT.encode();
+    let refused = [
+        // The parts have a length and a number, and it is the server that says which.
+        (Op::PutPart, none, part_of(SHORT, 0, b"four")),
+        (Op::PutPart, none, part_of(SHORT, 1, b"")),
+        (Op::PutPart, none, part_of(other, 0, b"abc")),
+        (Op::PutPart, none, b"nonsense".to_vec()),
+        (Op::GetPart, none, b"nonsense".to_vec()),
+        (Op::Begin, none, b"nonsense".to_vec()),
+        // What stands for a value is put alone, and nothing else is.
+        (Op::Write, long, head_of(&other.encode(), vec![], &[])),
+        (Op::Write, long, head_of(b"no long", vec![], &[])),
+        (Op::Write, long, head_of(&head, vec![ERASE], &[])),
+        (Op::Write, long, head_of(&head, vec![], &[(b"key", None)])),
+        // Nor is a guard, or a head, a client's affair otherwise.
+        (
+            Op::Write,
+            none,
+            head_of(b"v", vec![(0, 0), GUARD], &[(b"a", None)]),
+        ),
+    ];
+    for (id, (op, flags, body)) in (0..).zip(refused) {
+        client.send(id, op, flags, &body);
+        step(&mut spinner);
+        assert_eq!(client.status(id), Some(Status::Failed), "request {id}");
+    }
+    assert_eq!(fake.counts().0, 0, "none of them was carried out");
+    // Without its first part it does not become visible.
+    client.send(20, Op::Write, long, &head_of(&head, vec![], &[]));
+    step(&mut spinner);
+    assert_eq!(client.status(20), Some(Status::Failed));
+    client.send(21, Op::GetPart, none, &part_of(SHORT, 0, b""));
+    client.send(22, Op::PutPart, none, &part_of(SHORT, 0, b"abc"));
+    client.send(23, Op::GetPart, none, &part_of(SHORT, 0, b""));
+    client.send(24, Op::Get, none, b"key");
+    client.send(25, Op::Write, long, &head_of(&head, vec![], &[]));
+    step(&mut spinner);
+    client.send(26, Op::Get, none, b"key");
+    step(&mut spinner);
+    let told = [21, 22, 23, 24, 25, 26].map(|id| client.status(id).unwrap());
+    let (absent, value) = (Status::Absent, Status::Value);
+    let expected = [
+        absent,
+        Status::Done,
+        value,
+        absent,
+        Status::Answer,
+        Status::Long,
+    ];
+    assert_eq!(told, expected);
+    // Each value has a version of its own.
+    let asked = part_of(Long { len: 9, ..SHORT }, 0, b"");
+    let versions = [30, 31].map(|id| {
+        client.send(id, Op::Begin, none, &asked);
+        step(&mut spinner);
+        let mut long = Vec::new();
+        let of = (client.slot(id), id);
+        read_reply(&Mapped(&client.memory), client.shape, of, &mut long).unwrap();
+        Long::decode(&long).unwrap().version
+    });
+    assert_ne!(versions[0], versions[1]);
 }

@@ -11,7 +11,7 @@ use argosy_wire::native::Op;
 use crate::meter::{Meter, Op as Call, Outcome, Sampler};
 
 /// What clients ask for, by name, in the order of [`Op`]; what asks for nothing is not among them.
-const COMMANDS: [&str; 12] = [
+const COMMANDS: [&str; 15] = [
     "ping",
     "map",
     "get",
@@ -24,6 +24,9 @@ const COMMANDS: [&str; 12] = [
     "look",
     "get-version",
     "snapshot",
+    "begin",
+    "get-part",
+    "put-part",
 ];
 
 /// A meter for what native clients ask for.
@@ -140,6 +143,7 @@ mod tests {
             (Op::Look, "look"),
             (Op::GetVersion, "get-version"),
             (Op::Snapshot, "snapshot"),
+            (Op::PutPart, "put-part"),
         ];
         for (op, name) in named {
             assert_eq!(COMMANDS[op as usize - 1], name);

@@ -58,10 +58,18 @@ pub enum Op {
     /// Open, renew or close a snapshot of all regions. Payload: a
     /// [`Call::Snapshot`](crate::call::Call), whose number is 0 where one is to be opened.
     Snapshot = 12,
+    /// A version for the parts of a value. Payload: a [`PartOf`](super::PartOf) of which only the key and
+    /// the value's length count.
+    Begin = 13,
+    /// A part of a value. Payload: a [`PartOf`](super::PartOf).
+    GetPart = 14,
+    /// Write a part of a value, which nobody sees before its head is written, by [`Op::Write`]. Payload: a
+    /// [`PartOf`](super::PartOf), and the bytes.
+    PutPart = 15,
 }
 
 impl Op {
-    const ALL: [Self; 13] = [
+    const ALL: [Self; 16] = [
         Self::Noop,
         Self::Ping,
         Self::Map,
@@ -75,6 +83,9 @@ impl Op {
         Self::Look,
         Self::GetVersion,
         Self::Snapshot,
+        Self::Begin,
+        Self::GetPart,
+        Self::PutPart,
     ];
 
     fn of(byte: u8) -> Result<Self, Garbage> {
@@ -85,7 +96,7 @@ impl Op {
         })
     }
 
-    /// Whether it changes anything.
+    /// Whether it changes anything that anybody sees.
     #[must_use]
     pub const fn is_write(self) -> bool {
         matches!(self, Self::Put | Self::Delete | Self::Batch | Self::Write)
@@ -119,10 +130,12 @@ pub enum Status {
     /// The payload is an [`Answer`](crate::call::Answer): to [`Op::Write`], [`Op::Look`],
     /// [`Op::GetVersion`] and [`Op::Snapshot`].
     Answer = 11,
+    /// The payload is a [`Long`](super::Long): the value is in parts, or is to be written in them.
+    Long = 12,
 }
 
 impl Status {
-    const ALL: [Self; 11] = [
+    const ALL: [Self; 12] = [
         Self::Done,
         Self::Value,
         Self::Absent,
@@ -134,6 +147,7 @@ impl Status {
         Self::WrongServer,
         Self::Failed,
         Self::Answer,
+        Self::Long,
     ];
 
     fn of(byte: u8) -> Result<Self, Garbage> {
@@ -158,6 +172,10 @@ impl Flags {
     pub const REVERSE: Self = Self(4);
     /// Request: open a snapshot, as the payload says, too.
     pub const OPEN: Self = Self(8);
+    /// Request: the value of the only put is a [`Long`](super::Long), whose parts have been written. Reply:
+    /// so is the only value of an answer, or the last of a page, or the length that was looked up may be
+    /// that of one, which a get tells.
+    pub const LONG: Self = Self(16);
     /// Reply: a write took effect.
     pub const APPLIED: Self = Self(1);
     /// Reply: the key was bound before.

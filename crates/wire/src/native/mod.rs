@@ -40,6 +40,13 @@
 //! +-----+--------+----+--------+-----+-----------------------+-------+--------+------+
 //! ```
 //!
+//! A value of over 1 MiB goes in parts, each as long as the protocol says of it ([`Long`]). A get is
+//! answered by [`Status::Long`], or a multi-get, a page or an answer has it in the place of the value; the
+//! parts are asked for one by one ([`Op::GetPart`]). One that is not there says that the value has been
+//! overwritten: it is looked up again. To write one, the client asks for a version ([`Op::Begin`]), writes
+//! the parts ([`Op::PutPart`]), and then, when all have been answered, what stands for it, with a checksum
+//! of the whole and on whatever terms ([`Op::Write`] with [`Flags::LONG`]): that makes the value visible.
+//!
 //! Integers are little-endian. The last 8 bytes of a header are its *rendezvous word*, stored whole
 //! and after everything else. `end`, the last 4 bytes of a message, is a mark, too, so that a way of
 //! writing that keeps no order can be told from one that has finished. `len` counts the payload.
@@ -68,8 +75,8 @@ mod ring;
 mod tests;
 
 pub use body::{
-    MULTI_KEYS_MAX, Values, failure, keys_of, put_failure, put_keys, put_pair, put_value,
-    split_pair,
+    Long, MULTI_KEYS_MAX, OneValue, PartOf, Values, failure, keys_of, put_failure, put_keys,
+    put_long, put_pair, put_value, split_pair,
 };
 pub use header::{
     Flags, HEADER_BYTES, Op, RENDEZVOUS_AT, Reply, Request, Slot, Status, message_bytes,

@@ -393,6 +393,7 @@ proptest! {
     #[test]
     fn any_body_is_survived(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
         let _ = (split_pair(&bytes), keys_of(&bytes), failure(&bytes), RegionMap::decode(&bytes));
+        let _ = (Long::decode(&bytes), PartOf::decode(&bytes));
         let mut values = Values::of(&bytes);
         while values.next_value().is_ok() {}
         if let Some(head) = bytes.first_chunk() {
@@ -422,7 +423,36 @@ proptest! {
         }
         let mut read = Values::of(&bytes);
         for value in &values {
-            prop_assert_eq!(read.next_value().unwrap(), value.as_deref());
+            let value = value.as_deref().map_or(OneValue::Absent, OneValue::Whole);
+            prop_assert_eq!(read.next_value().unwrap(), value);
         }
+    }
+
+    #[test]
+    fn what_stands_for_a_long_value_comes_back(
+        key in proptest::collection::vec(any::<u8>(), 0..40),
+        (version, len, checksum) in (any::<u128>(), 0..=64u64 << 20, any::<u32>()),
+        (part_len, index, at) in (1..=u32::MAX, any::<u32>(), any::<u64>()),
+    ) {
+        let long = Long { version, len, part_len, checksum };
+        let mut bytes = Vec::new();
+        put_long(&long, &mut bytes);
+        put_value(Some(b"other"), &mut bytes);
+        let mut read = Values::of(&bytes);
+        prop_assert_eq!(read.next_value().unwrap(), OneValue::Long(long));
+        prop_assert_eq!(read.next_value().unwrap(), OneValue::Whole(b"other"));
+        prop_assert_eq!(Long::decode(&long.encode()), Ok(long));
+        let part = PartOf { long, index, at, key: &key, bytes: b"bytes" };
+        bytes.clear();
+        part.encode(&mut bytes);
+        for cut in 0..bytes.len() {
+            prop_assert!(PartOf::decode(&bytes[..cut]).is_err());
+        }
+        bytes.extend_from_slice(part.bytes);
+        prop_assert_eq!(PartOf::decode(&bytes), Ok(part));
+        let over = Long { len: (64 << 20) + 1, ..long }.encode();
+        prop_assert!(Long::decode(&over).is_err());
+        let none = Long { part_len: 0, ..long }.encode();
+        prop_assert!(Long::decode(&none).is_err());
     }
 }
