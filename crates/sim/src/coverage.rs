@@ -8,7 +8,7 @@ use argosy_lsm::Settings;
 use argosy_lsm::settings::Compaction;
 
 /// What must have happened at least once in a run of many seeds.
-pub const NEEDED: [&str; 69] = [
+pub const NEEDED: [&str; 71] = [
     "operations",
     "forwarded operations",
     "conditions that failed",
@@ -19,6 +19,8 @@ pub const NEEDED: [&str; 69] = [
     "pairs that have expired",
     "clocks set back",
     "values in chunks",
+    "values in parts",
+    "values in parts looked up again",
     "ranges removed",
     "groups",
     "scan pages",

@@ -55,6 +55,7 @@ impl Run {
             self.tick(Pace::None)?;
         }
         self.sweep()?;
+        self.read_longs(REST_WITHIN)?;
         self.drain()?;
         self.compare_at_rest()?;
         self.judge()?;
@@ -64,6 +65,7 @@ impl Run {
         self.drain()?;
         self.tell_times()?;
         self.sweep()?;
+        self.read_longs(REST_WITHIN)?;
         self.drain()?;
         self.compare_at_rest()?;
         self.judge()

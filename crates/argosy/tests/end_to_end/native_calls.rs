@@ -154,8 +154,8 @@ fn the_longest_value_goes_in_and_comes_out() {
 
 #[test]
 fn a_snapshot_is_refused_where_its_server_was_killed() {
-    let _ports = keep_ports();
     let playground = Playground::start(&["--regions", "6"]);
+    let _ports = keep_ports();
     let client = client_of(&playground);
     let keys: Vec<_> = (0..36_u32)
         .map(|n| [char::from_digit(n, 36).unwrap() as u8; 3])

@@ -9,6 +9,7 @@ use super::{Load, Pairs, Pending, Wrong};
 use crate::asks::{Ask, is_counter};
 use crate::check::Bound;
 use crate::check::register::Kind;
+use crate::long::is_long;
 use crate::objects::Objects;
 
 impl Load {
@@ -74,7 +75,7 @@ impl Load {
     ) -> Result<(), Wrong> {
         let mut found: BTreeMap<(usize, usize), Vec<u8>> = BTreeMap::new();
         for (key, value) in pairs {
-            if is_counter(&key) {
+            if is_counter(&key) || is_long(&key) {
                 continue;
             }
             let Some(at) = objects.find(&key) else {

@@ -12,6 +12,7 @@ use crate::asks::{Ask, PAGE_BYTES_MAX, counter_key};
 use crate::check::{Bound, When};
 use crate::erase;
 use crate::load::Wrong;
+use crate::long;
 use crate::objects::Objects;
 use crate::plan::{SERVERS, WorldKind};
 
@@ -205,6 +206,54 @@ impl Run {
                 )
             }
         }
+    }
+
+    /// Asks for what values in parts need next, and begins with others if `starts`. Returns whether anything
+    /// was asked.
+    pub(super) fn ask_long(&mut self, starts: bool) -> Result<bool, Wrong> {
+        let mut asked = false;
+        for index in 0..long::KEYS {
+            let Some(server) = self.longs.whom(index, starts, SERVERS) else {
+                continue;
+            };
+            let Some(up) = self.cluster.active(server) else {
+                continue;
+            };
+            let (node, session) = (Arc::clone(&up.node), up.session);
+            let mortal = Arc::clone(&up.mortal);
+            let sink: Arc<dyn ReplySink> = Arc::clone(&up.mailbox) as Arc<dyn ReplySink>;
+            for (token, call) in self.longs.next(index, session) {
+                asked = true;
+                let options = WriteOptions::default();
+                let (wanted, at) = (Wanted::Values(1), None);
+                let request = match &call {
+                    long::Call::Get(keys) => Request::GetMany { keys, wanted, at },
+                    long::Call::Write(batch) => Request::Write { batch, options },
+                };
+                let response = node.call(request, &sink, token);
+                if let Some(response) = response.filter(|_| !mortal.is_dead()) {
+                    let coverage = &mut self.cluster.coverage;
+                    self.longs.answer(token, response, coverage)?;
+                }
+            }
+        }
+        if asked {
+            self.flush()?;
+        }
+        Ok(asked)
+    }
+
+    /// Has every value in parts be read.
+    pub(crate) fn read_longs(&mut self, within: Duration) -> Result<(), Wrong> {
+        self.longs.want_all();
+        let begin = self.cluster.now();
+        while self.longs.is_wanting() {
+            if self.cluster.now().since(begin) > within {
+                return Err("long values cannot be read".to_owned());
+            }
+            self.tick(Pace::None)?;
+        }
+        Ok(())
     }
 
     /// The primary of the first object that is asked about.

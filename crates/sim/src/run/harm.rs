@@ -144,6 +144,7 @@ impl Run {
     fn forget(&mut self, session: u32) {
         self.snapshots.retain(|held| held.session != session);
         self.load.lost(session, &mut self.cluster.coverage);
+        self.longs.lost(session);
     }
 
     /// Whatever a single copy applied by `moment` has to be there when its server is back.

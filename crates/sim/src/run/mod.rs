@@ -27,6 +27,7 @@ use crate::coverage::{self, Coverage};
 use crate::depend::Depend;
 use crate::erase::Erase;
 use crate::load::{Expect, Load, Pairs, Wrong};
+use crate::long::{self, Longs};
 use crate::objects::Objects;
 use crate::plan::{Episode, Plan, SERVERS, WorldKind};
 use crate::random::Random;
@@ -94,6 +95,7 @@ pub struct Run {
     chooser: Chooser,
     pub(crate) depend: Depend,
     erase: Erase,
+    pub(crate) longs: Longs,
     pub(crate) random: Random,
     snapshots: Vec<Held>,
     /// How many of them, at most.
@@ -157,6 +159,7 @@ impl Run {
             chooser: Chooser::new(&plan, Random::new(seed, 4)),
             depend: Depend::new(&plan, seed),
             erase: Erase::new(&plan, seed),
+            longs: Longs::new(&plan, seed),
             random: Random::new(seed, 5),
             words: Words::new(options.print),
             plan,
@@ -287,7 +290,7 @@ impl Run {
 
     /// Ticks until nothing is under way.
     pub(crate) fn drain(&mut self) -> Result<(), Wrong> {
-        while !self.load.pending().is_empty() {
+        while !self.load.pending().is_empty() || self.longs.is_busy() {
             self.tick(Pace::None)?;
         }
         Ok(())
@@ -316,6 +319,7 @@ impl Run {
         self.overdue()?;
         self.hold_snapshots()?;
         busy |= self.ask_some(pace, span)?;
+        busy |= self.ask_long(pace != Pace::None)?;
         self.idle = if busy { 0 } else { self.idle + 1 };
         Ok(())
     }
@@ -376,6 +380,11 @@ impl Run {
         };
         let any = !answers.is_empty();
         for (token, response) in answers {
+            if token >= long::TOKEN {
+                self.longs
+                    .answer(token, response, &mut self.cluster.coverage)?;
+                continue;
+            }
             let op = u32::try_from(token).expect("a token is an operation");
             self.answered(op, response)?;
         }
