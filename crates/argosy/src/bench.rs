@@ -129,6 +129,10 @@ pub struct Bench {
     /// Memory of each server
     #[arg(long, value_name = "SIZE", default_value = "512MiB")]
     memory: Size,
+    /// With --embedded: --memory is all that our store may take, log windows and what merges have in hand
+    /// among it, as `Builder::memory` is. Else it is memtables and cache, as its peers are told
+    #[arg(long, requires = "embedded")]
+    budget: bool,
     /// Size of each server's device
     #[arg(long, value_name = "SIZE", default_value = "64GiB")]
     device_bytes: Size,

@@ -8,7 +8,8 @@
 //! clients     an eighth, and at least what the longest request and reply need
 //! native      a sixteenth, within bounds: memory shared with native clients; nothing without them
 //! answers     a 64th, within bounds: those that wait until what they tell of is committed
-//! buffers     a 64th, within bounds: memory for whole segments that is kept for the next
+//! buffers     a 64th, within bounds: memory for whole segments that is kept for the next; and what a flush
+//!             and a merge have in hand
 //! cache       what is left: leaves, values, indexes and filters
 //! ```
 //!
@@ -76,6 +77,7 @@ pub fn node_settings(
         memtables: builders * engine.l0_bytes * engine.memtables_max,
         windows: members * LogKind::ALL.len() * engine.window_slots * engine.window_bytes,
         links: (map.servers().len() - 1) * link.memory_bytes(),
+        buffers: engine.work_bytes(),
         ..MemoryParts::default()
     };
     let limit = config.memory.limit.bytes();
@@ -122,13 +124,13 @@ fn divide(fixed: &MemoryParts, limit: usize, threads: Threads) -> Option<MemoryP
         _ => NativeSettings::share_of(limit),
     };
     let answers = MemoryParts::answers_of(limit);
-    let buffers = MemoryParts::buffers_of(limit);
-    let cache = limit.checked_sub(fixed.limit() + clients + native + answers + buffers)?;
+    let kept = argosy_device::buffer::share_of(limit);
+    let cache = limit.checked_sub(fixed.limit() + clients + native + answers + kept)?;
     (cache >= CACHE_BYTES_MIN).then_some(MemoryParts {
         clients,
         native,
         answers,
-        buffers,
+        buffers: fixed.buffers + kept,
         cache,
         ..*fixed
     })

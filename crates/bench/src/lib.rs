@@ -12,6 +12,7 @@
 //!    scan must return every key that [`order`] knows to be there, in order.
 //! 4. When the last reply is in, the run waits until the servers have drained, and only then
 //!    reads the kernel's counters of each server process ([`process`]).
+//!    Of a store in this process, [`memory`] has looked all the time at what it takes, and by what.
 //! 5. [`report`] turns the differences into rows, a table and JSON; [`timeline`] has the course of
 //!    each workload by the second, and [`plot`] draws it.
 //!
@@ -29,6 +30,7 @@ pub mod door;
 pub mod driver;
 pub mod embedded;
 pub mod figure;
+pub mod memory;
 pub mod order;
 pub mod plot;
 pub mod process;

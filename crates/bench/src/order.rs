@@ -49,6 +49,11 @@ impl Order {
         }
     }
 
+    /// Bytes of memory that it takes, roughly: nodes of the tree are three quarters full.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        size_of_val(&*self.old) as u64 + self.mark() * 22
+    }
+
     /// The insert of the record at `place` was acknowledged.
     pub fn add(&self, place: u64) {
         let mut new = self.new.write().unwrap_or_else(PoisonError::into_inner);

@@ -10,6 +10,7 @@ use std::fmt;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
+use crate::memory::MemoryUse;
 use crate::timeline::Point;
 
 /// The schema of [`Report`]'s JSON.
@@ -105,6 +106,8 @@ pub struct Row {
     pub network_amplification: f64,
     /// Peak resident memory of all servers, summed, since they started.
     pub peak_rss_bytes: u64,
+    /// What memory was taken by; known of the engine alone.
+    pub memory: Option<MemoryUse>,
     /// Bytes of the device segments in use when all was drained.
     pub space_bytes: u64,
     /// The deepest level that holds anything.

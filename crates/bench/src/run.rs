@@ -503,6 +503,7 @@ impl Measured {
             network_bytes: network,
             network_amplification: rounded(ratio(network, self.tally.request_bytes), 3),
             peak_rss_bytes: sum(|row| row.peak_rss_bytes),
+            memory: None,
             space_bytes: after.iter().map(|counts| counts.space_bytes).sum(),
             levels: after.iter().map(|counts| counts.levels).max().unwrap_or(0),
             compactions: sum(|row| row.compactions),

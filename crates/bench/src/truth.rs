@@ -80,6 +80,11 @@ impl Truth {
         truth
     }
 
+    /// Bytes of memory that it takes.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        size_of_val(&*self.records) as u64
+    }
+
     /// A record that nobody else inserts.
     pub fn claim(&self) -> u64 {
         let record = self.claimed.fetch_add(1, Ordering::Relaxed);

@@ -5,22 +5,29 @@
 //! kept for the next of their length. What is kept is part of a server's memory budget:
 //! [`keep_at_most`], [`kept_bytes`]. Of short buffers, which hold leaves or values on their way to
 //! the cache, each thread keeps a few for itself: an allocator is slow with aligned memory.
+//!
+//! What all buffers of the process take, in use or kept, is counted: [`allocated_bytes`].
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::cell::RefCell;
 use std::fmt;
+use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use argosy_base::limits::BLOCK_SIZE;
+
+use crate::pages::Pages;
 
 /// Memory for direct I/O: whole blocks, aligned to a block.
 pub struct Buffer {
     bytes: Bytes,
 }
 
-/// Bytes that were allocated by [`Bytes::new`]. Freed by [`Bytes::free`] alone.
+/// Bytes that were allocated by [`Bytes::new`]. Freed by [`Bytes::free`] alone. Long ones
+/// are the system's, so that what is not kept is given back at once; shorter ones the allocator's.
 struct Bytes {
     start: NonNull<u8>,
     len: usize,
@@ -31,9 +38,22 @@ unsafe impl Send for Bytes {}
 // SAFETY: as above; shared access only reads.
 unsafe impl Sync for Bytes {}
 
+/// The least length that is asked of the system. An allocator would have room ready for each of the many
+/// lengths that reads ahead have.
+const PAGES_MIN: usize = 32 << 10;
+
 impl Bytes {
     /// `len` zero bytes; `len` is not zero.
     fn new(len: usize) -> Self {
+        // Relaxed: nothing is ordered by it.
+        ALLOCATED.fetch_add(len, Ordering::Relaxed);
+        if len >= PAGES_MIN {
+            let pages = ManuallyDrop::new(Pages::new(len));
+            return Self {
+                start: pages.start(),
+                len,
+            };
+        }
         let layout = Self::layout(len);
         // SAFETY: the layout's size is not zero.
         let start = unsafe { alloc_zeroed(layout) };
@@ -44,6 +64,12 @@ impl Bytes {
     }
 
     fn free(self) {
+        ALLOCATED.fetch_sub(self.len, Ordering::Relaxed);
+        if self.len >= PAGES_MIN {
+            // SAFETY: made of pages in `new`, and owned: nobody uses them after this.
+            drop(unsafe { Pages::from_raw(self.start, self.len) });
+            return;
+        }
         // SAFETY: allocated in `new` with this very layout, and owned: nobody uses them after this.
         unsafe { dealloc(self.start.as_ptr(), Self::layout(self.len)) };
     }
@@ -139,11 +165,33 @@ pub fn keep_at_most(bytes: usize) {
     kept().keep_at_most(bytes);
 }
 
+/// What a process keeps of dropped buffers that has `limit` bytes of memory for all: a 64th, within bounds.
+#[must_use]
+pub const fn share_of(limit: usize) -> usize {
+    let share = limit / 64;
+    if share < Kept::BYTES_LEAST {
+        Kept::BYTES_LEAST
+    } else if share > Kept::BYTES_MAX {
+        Kept::BYTES_MAX
+    } else {
+        share
+    }
+}
+
 /// Bytes of dropped buffers that this process keeps.
 #[must_use]
 pub fn kept_bytes() -> usize {
     kept().bytes
 }
+
+/// Bytes of all buffers of this process: in use, kept for the next of their length, and kept by threads.
+#[must_use]
+pub fn allocated_bytes() -> usize {
+    ALLOCATED.load(Ordering::Relaxed)
+}
+
+/// See [`allocated_bytes`].
+static ALLOCATED: AtomicUsize = AtomicUsize::new(0);
 
 /// Bytes of a buffer that was dropped, with whatever is in them.
 fn take(len: usize) -> Option<Bytes> {
@@ -214,6 +262,8 @@ struct Kept {
 impl Kept {
     /// Shorter buffers the allocator keeps itself.
     const LEN_MIN: usize = 128 << 10;
+    /// One segment: with less, every one that is built has to be faulted in.
+    const BYTES_LEAST: usize = 2 << 20;
     /// Most bytes that `max` may be, and no buffer that is longer is kept.
     const BYTES_MAX: usize = 8 << 20;
 
@@ -267,6 +317,16 @@ impl Kept {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_in_use_is_counted() {
+        // Longer than any other test's: those run at the same time.
+        const LEN: usize = 1 << 30;
+        let buffer = Buffer::zeroed(LEN);
+        assert!(allocated_bytes() >= LEN);
+        drop(buffer);
+        assert!(allocated_bytes() < LEN, "and no more when it is dropped");
+    }
 
     #[test]
     fn buffers_are_zero_whatever_they_were() {

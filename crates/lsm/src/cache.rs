@@ -13,11 +13,14 @@
 //! and what they take is taken off what is left for the rest ([`NodeCache::pin`]). Pins may take
 //! three quarters of the budget. A reader that finds no room there is an entry like any other.
 //!
+//! What else grows at the cost of the cache is *charged* to it ([`NodeCache::charge`]), and comes off in the
+//! same way: memtables that only a snapshot still sees.
+//!
 //! The number of shards and the hash are fixed, so that equal requests make equal hits on every
 //! machine and in every run.
 
 use std::hash::{BuildHasher, Hasher};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use argosy_base::{Pointer, RegionId, SegmentNumber};
@@ -132,6 +135,8 @@ pub struct CacheStats {
     pub bytes: u64,
     /// Bytes of pinned readers.
     pub pinned_bytes: u64,
+    /// Bytes that are charged to the cache and are not its own.
+    pub charged_bytes: u64,
     /// Most bytes of both together.
     pub budget: u64,
 }
@@ -169,7 +174,9 @@ pub struct NodeCache {
 struct Pins {
     /// Bytes that are pinned.
     bytes: usize,
-    /// Parts of the budget that are kept for pins; the entries have the others.
+    /// Bytes that are charged.
+    charged: usize,
+    /// Parts of the budget that are kept for both; the entries have the others.
     parts: usize,
 }
 
@@ -195,6 +202,33 @@ impl Drop for Pin {
 impl std::fmt::Debug for Pin {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Pin({} bytes)", self.bytes)
+    }
+}
+
+/// What somebody else takes of the cache's budget. Gives it back when it is dropped.
+#[derive(Debug)]
+pub struct Charge {
+    cache: Arc<NodeCache>,
+    /// Changed under the lock of the cache's pins.
+    bytes: AtomicUsize,
+}
+
+impl Charge {
+    /// From now on it is `bytes` bytes: entries leave to make room, but for the last sixteenth of the budget.
+    pub fn set(&self, bytes: usize) {
+        let mut pins = self.cache.pins();
+        let before = self.bytes.swap(bytes, Ordering::Relaxed);
+        if before != bytes {
+            pins.charged = pins.charged - before + bytes;
+            let wanted = pins.bytes + pins.charged;
+            self.cache.divide(&mut pins, wanted);
+        }
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.set(0);
     }
 }
 
@@ -379,14 +413,14 @@ impl NodeCache {
     pub fn pin(self: &Arc<Self>, bytes: usize) -> Option<Pin> {
         let bytes = bytes + OVERHEAD_BYTES;
         let mut pins = self.pins();
-        let wanted = pins.bytes + bytes;
+        let wanted = pins.bytes + pins.charged + bytes;
         if wanted > self.part * PINNED_PARTS_MAX {
             // Relaxed: a counter for people.
             self.pins_refused.fetch_add(1, Ordering::Relaxed);
             return None;
         }
         self.divide(&mut pins, wanted);
-        pins.bytes = wanted;
+        pins.bytes += bytes;
         Some(Pin {
             cache: Arc::clone(self),
             bytes,
@@ -396,14 +430,23 @@ impl NodeCache {
     fn unpin(&self, bytes: usize) {
         let mut pins = self.pins();
         pins.bytes -= bytes;
-        let left = pins.bytes;
+        let left = pins.bytes + pins.charged;
         self.divide(&mut pins, left);
     }
 
-    /// Moves the line between pins and entries for pins of `wanted` bytes. One part is left to them
-    /// before the line is moved back, so that it does not go to and fro with every segment.
+    /// For somebody who will take a part of the budget: nothing at first.
+    #[must_use]
+    pub fn charge(self: &Arc<Self>) -> Charge {
+        Charge {
+            cache: Arc::clone(self),
+            bytes: AtomicUsize::new(0),
+        }
+    }
+
+    /// Moves the line between entries and all else for pins and charges of `wanted` bytes. One part is left
+    /// to them before the line is moved back, so that it does not go to and fro with every segment.
     fn divide(&self, pins: &mut Pins, wanted: usize) {
-        let parts = wanted.div_ceil(self.part.max(1));
+        let parts = wanted.div_ceil(self.part.max(1)).min(PARTS - 1);
         if parts > pins.parts || parts + 1 < pins.parts {
             pins.parts = parts;
             let left = (PARTS - parts) * self.part;
@@ -420,6 +463,10 @@ impl NodeCache {
     #[must_use]
     pub fn stats(&self) -> CacheStats {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let (pinned, charged) = {
+            let pins = self.pins();
+            (pins.bytes, pins.charged)
+        };
         CacheStats {
             leaf_hits: read(&self.leaves.hits),
             leaf_misses: read(&self.leaves.misses),
@@ -431,7 +478,8 @@ impl NodeCache {
             reader_misses: read(&self.readers.misses),
             pins_refused: read(&self.pins_refused),
             bytes: self.entries.weight(),
-            pinned_bytes: self.pins().bytes as u64,
+            pinned_bytes: pinned as u64,
+            charged_bytes: charged as u64,
             budget: self.budget as u64,
         }
     }

@@ -21,7 +21,7 @@
 //! - [`replica`]: the passive member, which a backup is and every engine begins as.
 //! - [`inspect`]: a region of a stopped server, looked at, verified and compared.
 //! - [`addresses`]: pointers that hold places on a device instead of segment numbers.
-//! - [`settings`]: what can be set.
+//! - [`settings`]: what can be set; [`memory`](mod@memory): what is taken.
 
 #![deny(unsafe_code)]
 
@@ -36,6 +36,7 @@ pub mod level;
 pub mod log;
 pub mod manifest;
 pub mod many;
+pub mod memory;
 pub mod memtable;
 pub mod merge;
 pub mod pins;
@@ -51,6 +52,7 @@ pub mod version;
 
 pub use db::{Lsm, Service};
 pub use edit::{Edit, LevelSegment, LogPoint, LogSegment, Place, RunId};
+pub use memory::Memory;
 pub use replica::{Replica, ReplicaError, ReplicaEvent};
 pub use settings::{Compaction, Mutants, Placement, Settings, SettingsError};
 pub use storage::{Committed, Storage, StorageError, StoredSegment};

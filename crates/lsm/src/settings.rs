@@ -70,6 +70,9 @@ pub struct Settings {
     pub l0_log_bytes: u64,
     /// Most memtables, the active one included; writers wait beyond.
     pub memtables_max: usize,
+    /// Bytes that memtables may take before the cache gives way to them. All that there may be unless it is
+    /// said; those that only snapshots see come on top.
+    pub memtable_share_bytes: Option<usize>,
     /// Bytes of the cache of nodes and records.
     pub cache_bytes: usize,
     /// Bytes of a leaf; a power of two from 512 to 32 KiB.
@@ -126,6 +129,7 @@ impl Default for Settings {
             l0_bytes: 64 << 20,
             l0_log_bytes: 256 << 20,
             memtables_max: 3,
+            memtable_share_bytes: None,
             cache_bytes: 64 << 20,
             node_bytes: 4 << 10,
             segment_bytes: SEGMENT_SIZE,
@@ -199,6 +203,35 @@ impl Settings {
         let flush = (self.l0_bytes + self.l0_bytes / 8) / self.segment_bytes + 2;
         let reserve = 2 * (flush + MERGE) * regions.max(1);
         u32::try_from(reserve).unwrap_or(u32::MAX)
+    }
+
+    /// Bytes of memory that flushes, merges and log writes of a region have in hand at most, roughly: of a
+    /// flush and a merge at once, the segments that each holds, and what is read ahead.
+    #[must_use]
+    pub const fn work_bytes(&self) -> usize {
+        let held = crate::compaction::build::HELD_MAX + 1;
+        let windows = self.window_slots * self.window_bytes;
+        (held + 1) * self.segment_bytes + windows
+    }
+
+    /// Bytes of the log windows.
+    #[must_use]
+    pub const fn windows_bytes(&self) -> usize {
+        argosy_base::LogKind::ALL.len() * self.window_slots * self.window_bytes
+    }
+
+    /// Gives the cache what is left of `memory` bytes beside windows, merges, `kept` bytes of buffers that are
+    /// kept, and two memtables. To a third one, as to those that only snapshots see, the cache gives way.
+    /// Returns what all but the cache takes.
+    pub fn divide(&mut self, memory: usize, kept: usize) -> usize {
+        let share = self.memtables_max.min(2).saturating_mul(self.l0_bytes);
+        self.memtable_share_bytes = Some(share);
+        let work = self
+            .windows_bytes()
+            .saturating_add(self.work_bytes() + kept);
+        let fixed = share.saturating_add(work);
+        self.cache_bytes = memory.saturating_sub(fixed);
+        fixed
     }
 
     /// Lets memtables stand for at most a 32nd of a device of `segments` segments each, so that

@@ -14,6 +14,7 @@
 
 #[path = "../src/memtable"]
 mod memtable {
+    pub(crate) mod allocated;
     #[expect(unsafe_code, reason = "as in the memtable")]
     pub(crate) mod arena;
     pub(crate) mod nodes;

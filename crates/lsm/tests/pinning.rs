@@ -145,3 +145,46 @@ fn a_page_costs_the_same_from_either_end() {
         );
     }
 }
+
+/// What a snapshot keeps of memtables that became runs long ago comes off the cache, and goes back to it.
+#[test]
+fn the_cache_gives_way_to_memtables_that_a_snapshot_keeps() {
+    let (mut machine, engine) = loaded(1 << 20);
+    read_all(&engine);
+    let full = engine.stats().cache.bytes;
+    assert_eq!(engine.stats().cache.charged_bytes, 0);
+    let mut snapshots = Vec::new();
+    for round in 0..6_u64 {
+        snapshots.push(engine.snapshot());
+        let mut batch = WriteBatch::new();
+        for number in 0..100 {
+            batch.put(&key(number), &[7; 64]).unwrap();
+        }
+        while engine.write(&batch, WriteOptions::default()).is_err() {
+            machine.step(&engine);
+        }
+        while !engine.freeze_now() {
+            machine.step(&engine);
+        }
+        while engine.stats().flushes <= round {
+            machine.step(&engine);
+        }
+    }
+    while engine.background_pending() > 0 {
+        machine.step(&engine);
+    }
+    machine.step(&engine);
+    let cache = engine.stats().cache;
+    assert!(cache.charged_bytes > 4 << 16, "{cache:?}");
+    assert!(
+        cache.bytes < full - (4 << 16),
+        "{cache:?}, and {full} before"
+    );
+    let taken = cache.bytes + cache.pinned_bytes + cache.charged_bytes;
+    assert!(taken <= cache.budget, "{cache:?}");
+    assert!(engine.memory().memtables >= cache.charged_bytes);
+
+    drop(snapshots);
+    machine.step(&engine);
+    assert_eq!(engine.stats().cache.charged_bytes, 0);
+}

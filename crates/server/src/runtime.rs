@@ -26,7 +26,7 @@ use argosy_base::{Clock, Incarnation, ServerId};
 use argosy_coordinator::ClusterMap;
 use argosy_device::{
     Accounts, BootId, DeviceError, Fallback, FileDevice, FileSettings, FormatOptions, Store,
-    StoreSettings, Waker, WindowFiles, WindowFilesOptions,
+    StoreSettings, Waker, WindowFiles, WindowFilesOptions, buffer,
 };
 use argosy_fabric::{Fabric, FabricError, ShmFabric};
 
@@ -360,7 +360,7 @@ fn ledger(options: &ServerOptions) -> Ledger {
 }
 
 fn open_store(options: &ServerOptions, ledger: &Arc<Ledger>) -> Result<Arc<Store>, StartError> {
-    argosy_device::buffer::keep_at_most(options.node.memory.buffers);
+    buffer::keep_at_most(buffer::share_of(options.node.memory.limit()));
     let settings = FileSettings {
         accounts: Some(Arc::clone(ledger) as Arc<dyn Accounts>),
         ..FileSettings::default()

@@ -15,7 +15,8 @@ impl Bench {
     }
 
     pub(super) fn l0_bytes(&self) -> Size {
-        self.l0_bytes.unwrap_or(Size::mib(16))
+        self.l0_bytes
+            .unwrap_or_else(|| Size((self.memory.0 / 8).clamp(64 << 10, 16 << 20)))
     }
 
     pub(super) fn workloads(&self) -> Vec<Workload> {

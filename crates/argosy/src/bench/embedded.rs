@@ -1,13 +1,14 @@
 //! Stores in the bench's own process: ours, and its peers beside it.
 //!
 //! Each store gets an empty directory on the same device and the same memory: what `--memory` says
-//! is memtables and cache together. How it is divided is each store's custom, and printed. A peer
+//! is memtables and cache together; with `--budget`, of ours, all that there is. How it is divided is each store's custom, and printed. A peer
 //! is compiled in with the feature `peers` only.
 
 #[cfg(feature = "peers")]
 use argosy_bench::embedded as beside;
 use argosy_bench::embedded::{Embedded, lsm};
 use argosy_bench::report::Row;
+use argosy_device::buffer::{keep_at_most, share_of};
 #[cfg(feature = "peers")]
 use argosy_peers::{bf_tree, fjall, rocksdb};
 use clap::ValueEnum;
@@ -15,6 +16,7 @@ use clap::ValueEnum;
 use super::{Bench, Running, Stage, System, collect};
 use crate::cluster::scratch::{Scratch, shared_memory_root};
 use crate::failure::Failure;
+use crate::units::Size;
 
 /// Least cache of an engine in this process.
 const CACHE_BYTES_MIN: usize = 1 << 20;
@@ -76,20 +78,25 @@ impl std::fmt::Display for PeerSettings {
 impl Bench {
     /// What our engine is told.
     fn engine_settings(&self, system: &System) -> argosy_lsm::Settings {
-        let default = argosy_lsm::Settings::default();
         let l0_bytes = self.l0_bytes().bytes();
-        let memtables = default.memtables_max.saturating_mul(l0_bytes);
-        let cache_bytes = self.memory.bytes().saturating_sub(memtables);
-        argosy_lsm::Settings {
+        let mut settings = argosy_lsm::Settings {
             l0_bytes,
-            cache_bytes: cache_bytes.max(CACHE_BYTES_MIN),
             placement: system.placement.engine(),
             addresses: system.addresses,
             growth_factor: self.growth_factor,
             medium_log_percent: self.medium_log_percent(),
             compaction: system.compaction.engine(),
-            ..default
+            ..argosy_lsm::Settings::default()
+        };
+        let memory = self.memory.bytes();
+        if self.budget {
+            settings.divide(memory, share_of(memory));
+        } else {
+            let memtables = settings.memtables_max.saturating_mul(l0_bytes);
+            settings.cache_bytes = memory.saturating_sub(memtables);
         }
+        settings.cache_bytes = settings.cache_bytes.max(CACHE_BYTES_MIN);
+        settings
     }
 
     /// What a peer is told.
@@ -149,6 +156,20 @@ impl Bench {
         settings
             .validate()
             .map_err(|error| Failure::Usage(error.to_string()))?;
+        if self.budget {
+            let (memory, cache) = (self.memory, settings.cache_bytes);
+            if cache < settings.l0_bytes.saturating_mul(17) / 16 {
+                let least =
+                    settings.clone().divide(0, share_of(memory.bytes())) + 2 * settings.l0_bytes;
+                return Err(Failure::Usage(format!(
+                    "--memory {memory} is too small a budget for memtables of {}: set it to {} or more, or \
+                     lower --l0-bytes",
+                    self.l0_bytes(),
+                    Size(least as u64),
+                )));
+            }
+            keep_at_most(share_of(memory.bytes()));
+        }
         let embedded = Embedded {
             dir: data.path().to_path_buf(),
             windows: windows.path().join("windows"),

@@ -9,10 +9,14 @@
 //! The memory budget:
 //!
 //! ```text
-//! memtables   up to three of `l0_bytes`
+//! memtables   two of `l0_bytes`
 //! windows     of both logs
+//! work        what a flush and a merge have in hand, and buffers that are kept for the next
 //! cache       what is left: leaves, values, indexes and filters
 //! ```
+//!
+//! While there is a third memtable, or a snapshot keeps some that the store has done with, the cache gives way
+//! to them. No part takes more than it has, so that what is resident stays within the budget and a tenth.
 
 use std::fs::File;
 use std::io::{Read, Seek, Write};
@@ -20,7 +24,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use argosy_base::{LogKind, RegionId, SEGMENT_SIZE, ServerId};
+use argosy_base::{RegionId, SEGMENT_SIZE, ServerId};
+use argosy_device::buffer::{keep_at_most, share_of};
 use argosy_device::{
     BootId, Device, FileDevice, FileSettings, FormatOptions, Store, StoreSettings, WindowFiles,
     WindowFilesOptions,
@@ -224,6 +229,7 @@ impl Builder {
         let lock = take_lock(path)?;
         let device = self.open_device(path)?;
         let settings = self.engine_settings(device.len(), false)?;
+        keep_at_most(self.kept_bytes());
         let store = open_store(path, device, &settings)?;
         let windows = self.open_windows(path, &store)?;
         let pins = Pins::open(&store, REGION, &settings)?;
@@ -267,8 +273,6 @@ impl Builder {
     /// divided.
     fn engine_settings(&self, device_bytes: u64, is_new: bool) -> Result<Settings> {
         let mut settings = self.engine.clone();
-        let windows = LogKind::ALL.len() * settings.window_slots;
-        let windows = windows.saturating_mul(settings.window_bytes);
         let small_device = usize::try_from(device_bytes / 64).unwrap_or(usize::MAX);
         let share = (self.memory / 8).min(small_device).max(L0_BYTES_MIN);
         settings.l0_bytes = self.l0_bytes.unwrap_or(share);
@@ -277,21 +281,20 @@ impl Builder {
         let log_bytes = (settings.l0_bytes as u64).saturating_mul(4).max(1 << 20);
         settings.l0_log_bytes = settings.l0_log_bytes.min(log_bytes);
         settings.flush_interval = self.durability.flush_interval();
-        let memtables = settings.memtables_max.saturating_mul(settings.l0_bytes);
-        let fixed = memtables.saturating_add(windows);
-        let cache = self.memory.saturating_sub(fixed);
-        if cache < CACHE_BYTES_MIN {
+        let fixed = settings.divide(self.memory, self.kept_bytes());
+        // Of the third memtable too, the cache keeps a sixteenth.
+        let least = CACHE_BYTES_MIN.max(settings.l0_bytes.saturating_mul(17) / 16);
+        if settings.cache_bytes < least {
             return Err(Error::Settings(format!(
-                "{} bytes of memory are too few: {} memtables of {} bytes and log windows of {windows} \
-                 bytes leave the cache less than {CACHE_BYTES_MIN}; set `memory` to {} or more, or a \
-                 smaller `l0_bytes`",
+                "{} bytes of memory are too few: two memtables of {} bytes, log windows of {} bytes, and \
+                 what merges have in hand leave the cache less than {least}; set `memory` to {} or more, or \
+                 a smaller `l0_bytes`",
                 self.memory,
-                settings.memtables_max,
                 settings.l0_bytes,
-                fixed.saturating_add(CACHE_BYTES_MIN),
+                settings.windows_bytes(),
+                fixed.saturating_add(least),
             )));
         }
-        settings.cache_bytes = cache;
         settings
             .validate()
             .map_err(|error| Error::Settings(error.to_string()))?;
@@ -309,6 +312,11 @@ impl Builder {
             )));
         }
         Ok(settings)
+    }
+
+    /// Bytes of buffers that are kept for the next.
+    fn kept_bytes(&self) -> usize {
+        share_of(self.memory).min(self.engine.segment_bytes * 4)
     }
 
     fn open_windows(&self, path: &Path, store: &Store) -> Result<WindowFiles> {

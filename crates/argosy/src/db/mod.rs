@@ -83,7 +83,7 @@ pub use argosy_engine::{
 pub use argosy_lsm::db::ingest::IngestError;
 pub use argosy_lsm::pins::PinError;
 pub use argosy_lsm::scrub::{Damage, Pace as ScrubPace, ScrubStats};
-pub use argosy_lsm::{Placement, Settings};
+pub use argosy_lsm::{Memory, Placement, Settings};
 #[cfg(feature = "cli")]
 pub(crate) use builder::CLUSTER as EMBEDDED_CLUSTER;
 pub use builder::{Builder, Durability};
@@ -108,6 +108,8 @@ pub struct Db {
 pub struct Stats {
     /// The engine's counters: levels, logs, memtables, merges, cache, filters.
     pub engine: argosy_lsm::db::Stats,
+    /// What the store takes of memory. Memtables and buffers are those of all stores of the process.
+    pub memory: Memory,
     /// Bytes that the store may take on its file system.
     pub device_bytes: u64,
     /// Bytes that it takes.
@@ -412,6 +414,7 @@ impl Db {
         let segment = SEGMENT_SIZE as u64;
         Stats {
             engine: engine.stats(),
+            memory: engine.memory(),
             device_bytes: u64::from(store.total()) * segment,
             device_used_bytes: u64::from(store.used()) * segment,
             read_bytes: moved.read_bytes,

@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::support::{argosy, empty_dir, lives, signal, text, until};
 
 /// Exactly these, in this order.
-const FIELDS: [&str; 38] = [
+const FIELDS: [&str; 39] = [
     "workload",
     "mix",
     "sizes",
@@ -44,6 +44,7 @@ const FIELDS: [&str; 38] = [
     "network_bytes",
     "network_amplification",
     "peak_rss_bytes",
+    "memory",
     "space_bytes",
     "levels",
     "compactions",

@@ -19,6 +19,7 @@ mod kill;
 mod long_values;
 mod lost_member;
 mod malformed;
+mod memory;
 mod native;
 mod native_calls;
 mod package_index;

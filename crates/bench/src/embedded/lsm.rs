@@ -14,7 +14,7 @@ use argosy_device::{
     WindowFiles, WindowFilesOptions,
 };
 use argosy_engine::{Engine, EngineError, WriteBatch, WriteOptions};
-use argosy_lsm::{Lsm, Settings};
+use argosy_lsm::{Lsm, Memory, Settings};
 
 use super::{Filters, Look, Pairs, Store, run_all};
 use crate::clock::ProcessClock;
@@ -270,6 +270,10 @@ impl Store for Stage {
 
     fn drain(&self) -> Result<(), BenchError> {
         self.wait_until_drained()
+    }
+
+    fn memory(&self) -> Option<Memory> {
+        Some(self.engine.memory())
     }
 
     fn look(&self) -> Result<Look, BenchError> {

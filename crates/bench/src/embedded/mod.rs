@@ -23,13 +23,16 @@ pub mod lsm;
 pub mod rocksdb;
 
 use std::hint::black_box;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use argosy_base::{Clock, Instant};
+use argosy_lsm::Memory;
 
 use crate::clock::ProcessClock;
 use crate::data::{Dataset, KEY_BYTES, VALUE_BYTES_MAX};
 use crate::driver::{Tally, check_read};
+use crate::memory::{MemoryUse, watch};
 use crate::order::{Asked, Order};
 use crate::process::Sample;
 use crate::report::{Activities, Latency, Row, ratio, rounded};
@@ -68,6 +71,11 @@ pub trait Store: Sync {
 
     /// What it says of itself.
     fn look(&self) -> Result<Look, BenchError>;
+
+    /// What it takes of memory, where it knows.
+    fn memory(&self) -> Option<Memory> {
+        None
+    }
 }
 
 /// What a [`Store`] says of itself.
@@ -136,7 +144,6 @@ fn measure(
     let operations = config.operations(workload, 1, &rehearsed);
     let order = order.as_ref();
     let generator_nanos = rehearse((data, truth), operations, &rehearsed, order)?;
-    drop(rehearsed);
     truth.present();
     let operations = config.operations(workload, config.clients, truth);
     // Best effort: where the kernel refuses, the peak is that since the process began.
@@ -144,13 +151,20 @@ fn measure(
     let before = (store.look()?, Sample::of(std::process::id())?);
     let (began, cpu) = (clock.now(), clock.process_cpu());
     let client_cpu = clock.thread_cpu();
-    let (tally, others_cpu) = drive(config.clients - 1, &|number| {
-        let operations = operations.of(number);
-        client(store, (data, truth), order, operations, began)
+    // What was rehearsed stays until the end: an allocator would keep it for a while, and nobody could say that.
+    let versions = truth.memory_bytes() + rehearsed.memory_bytes();
+    let load_bytes = || versions + order.map_or(0, Order::memory_bytes);
+    let memory = || store.memory().zip(Some(load_bytes()));
+    let ((tally, others_cpu), (memory, watching)) = watched(memory, || {
+        let driven = drive(config.clients - 1, &|number| {
+            let operations = operations.of(number);
+            client(store, (data, truth), order, operations, began)
+        })?;
+        store.drain()?;
+        Ok(driven)
     })?;
-    store.drain()?;
     let client_cpu = clock.thread_cpu() - client_cpu + others_cpu;
-    let (elapsed, cpu) = (clock.now() - began, clock.process_cpu() - cpu);
+    let (elapsed, cpu) = (clock.now() - began, clock.process_cpu() - cpu - watching);
     let after = (store.look()?, Sample::of(std::process::id())?);
 
     let measured = Measured {
@@ -160,6 +174,7 @@ fn measure(
         client_cpu,
         generator_nanos,
         tally,
+        memory,
         before,
         after,
     };
@@ -177,6 +192,7 @@ struct Measured {
     /// What the load costs by itself, for each operation.
     generator_nanos: u64,
     tally: Tally,
+    memory: Option<MemoryUse>,
     before: (Look, Sample),
     after: (Look, Sample),
 }
@@ -232,6 +248,7 @@ impl Measured {
             network_bytes: 0,
             network_amplification: 0.0,
             peak_rss_bytes: used.peak_rss_bytes,
+            memory: self.memory,
             space_bytes: after.space_bytes,
             levels: after.levels,
             compactions: after.compactions - before.compactions,
@@ -256,6 +273,26 @@ fn bytes_of(dir: &std::path::Path) -> u64 {
         Err(_) => 0,
     };
     entries.map(bytes).sum()
+}
+
+/// Runs `work` on this thread, while another looks at what `memory` says; what that cost of CPU is no store's.
+fn watched<T>(
+    memory: impl Fn() -> Option<(Memory, u64)> + Send,
+    work: impl FnOnce() -> Result<T, BenchError>,
+) -> Result<(T, (Option<MemoryUse>, Duration)), BenchError> {
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let watching = std::thread::Builder::new()
+            .name("memory".to_owned())
+            .spawn_scoped(scope, || watch(&over, memory))
+            .map_err(BenchError::Thread)?;
+        let done = work();
+        over.store(true, Ordering::Release);
+        watching.thread().unpark();
+        let found = watching.join();
+        let found = found.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        Ok((done?, found))
+    })
 }
 
 /// Runs `client` on this thread, and at the same time on `others` more. Returns what they did, and the CPU of

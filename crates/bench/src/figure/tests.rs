@@ -105,6 +105,7 @@ fn row(ops_per_second: f64, cpu: f64, io: f64, backup_reads: u64) -> Row {
         network_bytes: 0,
         network_amplification: 0.0,
         peak_rss_bytes: 0,
+        memory: None,
         space_bytes: 0,
         levels: 1,
         compactions: 1,

@@ -134,6 +134,7 @@ impl Background {
             made = true;
         }
         made |= self.upkeep(lsm)?;
+        lsm.kept_bytes();
         lsm.pending.store(self.pending(), Ordering::Relaxed);
         let due = self.next_flush.map(|at| at.since(now));
         Ok(Progress {
@@ -272,6 +273,9 @@ impl Background {
             }
             (version, lsm.show(&writer))
         };
+        if let (_, Some(retired)) = &before.0 {
+            lsm.kept.add(&retired.table);
+        }
         // A retired memtable and freed segments, unless someone still reads them.
         drop(before);
         if effect.flush {

@@ -24,6 +24,7 @@ mod count;
 pub(crate) mod gc;
 pub mod ingest;
 pub(crate) mod jobs;
+mod kept;
 mod logflush;
 mod paid;
 pub mod promote;
@@ -130,6 +131,8 @@ pub struct Lsm {
     pending: AtomicUsize,
     waker: OnceLock<Waker>,
     counts: Counts,
+    /// What snapshots and scans keep of memory.
+    kept: kept::KeptTables,
 }
 
 impl Lsm {
@@ -143,6 +146,9 @@ impl Lsm {
         assert_eq!(settings.validate(), Ok(()), "settings are validated before");
         settings.fit_device(parts.storage.store().total());
         let [recovery, large] = parts.windows;
+        let all = settings.memtables_max * settings.l0_bytes;
+        let share = settings.memtable_share_bytes.unwrap_or(all);
+        let kept = kept::KeptTables::new(&parts.cache, share);
         let reading = Arc::new(Reading {
             region: parts.storage.region(),
             cache: parts.cache,
@@ -199,6 +205,7 @@ impl Lsm {
             pending: AtomicUsize::new(1),
             waker: OnceLock::new(),
             counts: Counts::default(),
+            kept,
             settings,
         }
     }

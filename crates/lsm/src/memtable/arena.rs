@@ -21,11 +21,13 @@
 //! - **A2** An entry never changes.
 //! - **A3** Chunks live, at their place, as long as the arena.
 
-use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
-use std::ptr;
+use std::mem::ManuallyDrop;
+use std::ptr::{self, NonNull};
 
 use argosy_base::Lsn;
+use argosy_device::Pages;
 
+use super::allocated;
 use super::sync::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
 /// Bytes in front of an entry's key.
@@ -207,30 +209,22 @@ impl Arena {
         if !chunk.is_null() {
             return chunk;
         }
-        let layout = self.chunk_layout();
-        // SAFETY: the layout's size is not zero.
-        let chunk = unsafe { alloc(layout) };
-        if chunk.is_null() {
-            handle_alloc_error(layout)
-        }
+        allocated::add(self.chunk_bytes());
+        let pages = ManuallyDrop::new(Pages::new(self.chunk_bytes()));
+        let chunk = pages.start().as_ptr();
         // Seen by whoever sees the address of an entry in it, by that address's release (A1).
         self.chunks[index].store(chunk, Ordering::Relaxed);
         chunk
-    }
-
-    fn chunk_layout(&self) -> Layout {
-        Layout::from_size_align(self.chunk_bytes(), UNIT).expect("a chunk is small")
     }
 }
 
 impl Drop for Arena {
     fn drop(&mut self) {
-        let layout = self.chunk_layout();
         for chunk in &self.chunks {
-            let chunk = chunk.load(Ordering::Relaxed);
-            if !chunk.is_null() {
-                // SAFETY: allocated in `chunk` with this very layout, and nothing borrowed is left.
-                unsafe { dealloc(chunk, layout) };
+            if let Some(chunk) = NonNull::new(chunk.load(Ordering::Relaxed)) {
+                // SAFETY: made in `chunk` with this very length, and nothing borrowed is left.
+                drop(unsafe { Pages::from_raw(chunk, self.chunk_bytes()) });
+                allocated::remove(self.chunk_bytes());
             }
         }
     }

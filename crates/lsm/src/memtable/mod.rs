@@ -16,6 +16,7 @@
 //! place. Ranges of keys that are removed stand beside the tree ([`erased`]); an entry that one hides is
 //! still there for cursors.
 
+pub mod allocated;
 #[expect(unsafe_code, reason = "entries are reached by address; see the file")]
 mod arena;
 mod down;

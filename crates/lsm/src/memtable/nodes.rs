@@ -13,6 +13,7 @@ use std::cmp::Ordering as Order;
 use argosy_base::Lsn;
 use argosy_base::range::head;
 
+use super::allocated;
 use super::arena::{Address, Arena, AtomicAddress, prefetch};
 use super::sync::{AtomicU32, AtomicU64, INNER_WIDTH, LEAF_WIDTH, NODES_CHUNK, OnceLock, Ordering};
 
@@ -292,7 +293,10 @@ impl<N: Fresh> Nodes<N> {
         let number = self.used.load(Ordering::Relaxed);
         self.used.store(number + 1, Ordering::Relaxed);
         let chunk = &self.chunks[number as usize / NODES_CHUNK];
-        chunk.get_or_init(|| (0..NODES_CHUNK).map(|_| N::fresh()).collect());
+        chunk.get_or_init(|| {
+            allocated::add(NODES_CHUNK * size_of::<N>());
+            (0..NODES_CHUNK).map(|_| N::fresh()).collect()
+        });
         number
     }
 
@@ -300,5 +304,12 @@ impl<N: Fresh> Nodes<N> {
     pub(super) fn memory_bytes(&self) -> usize {
         let used = self.used.load(Ordering::Relaxed) as usize;
         used.next_multiple_of(NODES_CHUNK) * size_of::<N>()
+    }
+}
+
+impl<N> Drop for Nodes<N> {
+    fn drop(&mut self) {
+        let chunks = self.chunks.iter().filter(|chunk| chunk.get().is_some());
+        allocated::remove(chunks.count() * NODES_CHUNK * size_of::<N>());
     }
 }

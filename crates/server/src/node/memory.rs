@@ -5,9 +5,9 @@
 
 use argosy_base::LogKind;
 use argosy_device::buffer;
+use argosy_lsm::memtable::allocated;
 
 use super::Node;
-use super::region::engine_of;
 
 /// Bytes that each part of a server may take; together they are the limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub struct MemoryParts {
     pub native: usize,
     /// Answers that wait until what they tell of is committed.
     pub answers: usize,
-    /// Memory for whole segments that is kept for the next.
+    /// Memory for whole segments, in use or kept for the next.
     pub buffers: usize,
     /// Leaves, values, indexes and filters.
     pub cache: usize,
@@ -38,12 +38,6 @@ impl MemoryParts {
         (limit / 64).clamp(2 << 20, 32 << 20)
     }
 
-    /// Bytes of buffers that may be kept, likewise.
-    #[must_use]
-    pub fn buffers_of(limit: usize) -> usize {
-        (limit / 64).clamp(2 << 20, 8 << 20)
-    }
-
     /// All parts together.
     #[must_use]
     pub const fn limit(&self) -> usize {
@@ -53,23 +47,19 @@ impl MemoryParts {
 }
 
 impl Node {
-    /// What each part takes; what clients do is known to the front end.
+    /// What each part takes, of memtables and buffers all that the process has; what clients do is known to the front end.
     pub(super) fn memory_taken(&self) -> MemoryParts {
         let cache = self.cache.stats();
-        let engines = self.regions.values().filter_map(|region| engine_of(region));
-        let engines = engines.map(|engine| engine.stats());
-        let builders = self.regions.keys().filter_map(|id| self.builder_stats(*id));
-        let memtables = engines.chain(builders).map(|stats| stats.memtable_bytes);
         let engine = &self.settings.engine;
         let logs = self.regions.len() * LogKind::ALL.len();
         MemoryParts {
-            memtables: memtables.sum(),
+            memtables: allocated::bytes(),
             windows: logs * engine.window_slots * engine.window_bytes,
             links: self.links.len() * self.settings.link.memory_bytes(),
             clients: 0,
             native: self.native.get().map_or(0, |front| front.memory_bytes()),
             answers: self.answers.taken(),
-            buffers: buffer::kept_bytes(),
+            buffers: buffer::allocated_bytes(),
             cache: usize::try_from(cache.bytes + cache.pinned_bytes).unwrap_or(usize::MAX),
         }
     }

@@ -1,0 +1,41 @@
+//! What a store takes of memory, part by part.
+//!
+//! Everything that grows with data, load or time is in one of the parts, and each is counted where it is
+//! allocated, not estimated. What is left is the program itself and what the allocator keeps.
+
+/// Bytes of memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Memory {
+    /// Memtables: the active one, those that wait to be flushed, and those that only snapshots and scans
+    /// still see. Of all stores of the process.
+    pub memtables: u64,
+    /// Windows of the logs.
+    pub windows: u64,
+    /// Entries of the cache: leaves, index nodes of trees, values.
+    pub cache: u64,
+    /// Indexes and filters of segments, which stay with them.
+    pub pinned: u64,
+    /// Buffers of merges, flushes, reads, logs and garbage collection, and those that are kept for the next.
+    /// Of all stores of the process.
+    pub buffers: u64,
+}
+
+impl Memory {
+    /// The parts with their names.
+    #[must_use]
+    pub const fn parts(&self) -> [(&'static str, u64); 5] {
+        [
+            ("memtables", self.memtables),
+            ("windows", self.windows),
+            ("cache", self.cache),
+            ("pinned", self.pinned),
+            ("buffers", self.buffers),
+        ]
+    }
+
+    /// All parts together.
+    #[must_use]
+    pub fn sum(&self) -> u64 {
+        self.parts().iter().map(|(_, bytes)| bytes).sum()
+    }
+}
