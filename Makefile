@@ -5,6 +5,7 @@
 #   make test                    everything that is checked by tests
 #   make simulate SEED=7         one whole cluster from one seed, with a log in words
 #   make simulate-many SEEDS=300 many of them, first seed FIRST (default 1)
+#   make memory                  an hour within a memory budget (MIX=s MIB=64 OPS=1000000)
 #   make mutants                 planted mistakes, each of which the checkers have to find
 #   make dist                    the fastest program, which takes minutes to link
 #   make bench                   build it and measure with it (ARGS='--figure tebis-9 --mix s,sd' ...)
@@ -25,7 +26,7 @@ SEEDS ?= 300
 PEER ?= rocksdb
 FIRST ?= 1
 
-.PHONY: help run build dist bench test lint doc simulate simulate-many mutants bench-peers test-peers test-peer-crates ci
+.PHONY: help run build dist bench test lint doc memory simulate simulate-many mutants bench-peers test-peers test-peer-crates ci
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -76,6 +77,9 @@ mutants:
 	@for mutant in $(MUTANTS); do \
 		$(CARGO_TARGET_DIR)/release/argosy-sim --seeds 1000 --mutant $$mutant || exit 1; \
 	done
+
+memory: build
+	@exec scripts/memory.sh $(BIN) $(or $(MIX),sd) $(or $(MIB),128) $(or $(OPS),300000000)
 
 # The only commands that need another store's library; nothing else builds or links one.
 bench-peers:

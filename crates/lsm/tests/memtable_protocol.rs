@@ -14,11 +14,16 @@
 
 #[path = "../src/memtable"]
 mod memtable {
-    pub(crate) mod allocated;
     #[expect(unsafe_code, reason = "as in the memtable")]
     pub(crate) mod arena;
     pub(crate) mod nodes;
     pub(crate) mod tree;
+
+    /// What is allocated is counted elsewhere.
+    mod allocated {
+        pub(super) const fn add(_bytes: usize) {}
+        pub(super) const fn remove(_bytes: usize) {}
+    }
 
     /// The twin of `src/memtable/sync.rs`.
     mod sync {

@@ -186,7 +186,7 @@ fn both_ends_of_a_scan_meet_without_giving_a_pair_twice() {
 fn a_full_store_says_so_and_deletes_make_room() {
     let dir = Dir::new("full");
     let db = Db::builder()
-        .memory(16 << 20)
+        .memory(24 << 20)
         .l0_bytes(64 << 10)
         .device_bytes(96 << 20)
         .patience(Duration::from_secs(60))

@@ -29,8 +29,10 @@ impl Group {
                 dir: PathBuf::from(root).join(&name),
             };
             std::fs::create_dir(&group.dir).ok()?;
-            std::fs::write(group.dir.join(file), limit.to_string()).ok()?;
-            Some(group)
+            // Where this is no control group's directory, it is empty.
+            let known = group.dir.join(file).exists() && group.processes().exists();
+            let set = known && std::fs::write(group.dir.join(file), limit.to_string()).is_ok();
+            set.then_some(group)
         })
     }
 
