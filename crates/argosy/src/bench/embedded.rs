@@ -1,7 +1,8 @@
 //! Stores in the bench's own process: ours, and its peers beside it.
 //!
 //! Each store gets an empty directory on the same device and the same memory: what `--memory` says
-//! is memtables and cache together; with `--budget`, of ours, all that there is. How it is divided is each store's custom, and printed. A peer
+//! is memtables and cache together; with `--budget`, of ours, all that there is. How it is divided is each store's
+//! custom, and printed. A peer
 //! is compiled in with the feature `peers` only.
 
 #[cfg(feature = "peers")]

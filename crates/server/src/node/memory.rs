@@ -47,7 +47,8 @@ impl MemoryParts {
 }
 
 impl Node {
-    /// What each part takes, of memtables and buffers all that the process has; what clients do is known to the front end.
+    /// What each part takes, of memtables and buffers all that the process has; what clients do is known to the
+    /// front end.
     pub(super) fn memory_taken(&self) -> MemoryParts {
         let cache = self.cache.stats();
         let engine = &self.settings.engine;
