@@ -309,7 +309,7 @@ impl<N: Fresh> Nodes<N> {
 
 impl<N> Drop for Nodes<N> {
     fn drop(&mut self) {
-        let chunks = self.chunks.iter().filter(|chunk| chunk.get().is_some());
-        allocated::remove(chunks.count() * NODES_CHUNK * size_of::<N>());
+        let used = self.used.load(Ordering::Relaxed) as usize;
+        allocated::remove(used.next_multiple_of(NODES_CHUNK) * size_of::<N>());
     }
 }
