@@ -12,11 +12,12 @@
 //!    point to may be overwritten above, or where what was moved waits for it; otherwise by *moving*
 //!    what lives in the segment in which least does.
 //! 3. To move, the victim is read record by record. A value lives if its key is bound to this very
-//!    record, which is looked up for all records of a step at once: no place of a log is used twice as long as anything refers to it. What lives is
-//!    written again, as an ordinary write, under the one condition that the key is still bound to
-//!    that record: looked up without the writer lock, asked again under it. So a move loses against
-//!    every write that came between, and is never seen by anyone: a snapshot goes on with the view
-//!    that it has, and the segments of that stay until it is gone (I1).
+//!    record, which is looked up for all records of a step at once: no place of a log is used twice as
+//!    long as anything refers to it. What lives is written again, as an ordinary write, under the one
+//!    condition that the key is still bound to that record: looked up without the writer lock, asked
+//!    again under it. So a move loses against every write that came between, and is never seen by
+//!    anyone: a snapshot goes on with the view that it has, and the segments of that stay until it is
+//!    gone (I1).
 //! 4. Victims are chosen among the segments that were there when an [`Episode`] began, and another one
 //!    begins only when more has died since: what is moved may lie as loosely as before, and must not
 //!    be moved again for that.
