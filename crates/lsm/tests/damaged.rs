@@ -10,13 +10,13 @@ use std::sync::Arc;
 
 use argosy_base::{AddressMode, Moment};
 use argosy_device::{Crash, Device, MemoryDevice, Store, StoreSettings};
+use argosy_engine::Engine;
 use argosy_engine::conformance::{Choices, Host};
-use argosy_engine::{Engine, EngineError, WriteBatch, WriteOptions};
 use argosy_lsm::pins::Pins;
 use argosy_lsm::{Lsm, Settings};
 use common::blocks::{Blocks, CATALOG, KINDS, SUPERBLOCK, blocks};
 use common::judge::{Pairs, Verdict, judge, problems};
-use common::{Machine, REGION, tiny, tiny_whole};
+use common::{Machine, REGION, mixed, tiny, tiny_whole};
 
 /// Bits that are flipped in blocks of each kind.
 const FLIPS: u64 = 8;
@@ -31,40 +31,14 @@ struct Loaded {
 
 fn write(machine: &mut Machine, engine: &Lsm, model: &mut Pairs, numbers: std::ops::Range<u64>) {
     for number in numbers {
-        let key = format!("{:06}", number * 7919 % 3000).into_bytes();
-        let len = [20, 80, 100, 1500][usize::try_from(number % 4).unwrap()];
-        let mut value = format!("{number}-").into_bytes();
-        value.resize(len, b'v');
-        let mut batch = WriteBatch::new();
-        batch.put(&key, &value).unwrap();
-        let gone = format!("{:06}", number % 3000).into_bytes();
-        if number % 9 == 0 && gone != key {
-            batch.delete(&gone).unwrap();
-            model.remove(&gone);
-        }
-        loop {
-            match engine.write(&batch, WriteOptions::default()) {
-                Ok(_) => break,
-                Err(EngineError::Busy(_)) => {
-                    machine.step(engine);
-                }
-                Err(error) => panic!("{error}"),
-            }
-        }
-        model.insert(key, value);
-        machine.step(engine);
+        machine.write_mixed(engine, model, number);
     }
 }
 
 fn loaded(settings: Settings, seed: u64) -> Loaded {
     let settings = Settings {
-        space_floor_bytes: Some(1 << 30),
-        l0_bytes: 16 << 10,
-        segment_bytes: 32 << 10,
-        small_bytes: 60,
-        medium_log_percent: 400,
         cache_bytes: 0,
-        ..settings
+        ..mixed(settings)
     };
     let mut machine = Machine::new(settings.clone(), 512, seed);
     let device: Arc<dyn Device> = machine.device.clone();

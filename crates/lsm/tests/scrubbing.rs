@@ -13,12 +13,11 @@ use std::time::Duration;
 use argosy_base::{AddressMode, Instant, LogKind, SegmentNumber};
 use argosy_device::{Crash, Device, MemoryDevice, Store};
 use argosy_engine::conformance::Host;
-use argosy_engine::{Engine, EngineError, WriteBatch, WriteOptions};
 use argosy_lsm::inspect::salvage::{Salvage, salvage};
 use argosy_lsm::inspect::{Region, Windows};
 use argosy_lsm::scrub::{Damage, Pace, Pass, Scrubber};
 use argosy_lsm::{Settings, Version};
-use common::{Machine, tiny, tiny_whole};
+use common::{Machine, mixed, tiny, tiny_whole};
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -32,41 +31,13 @@ struct Loaded {
 }
 
 fn loaded(settings: Settings, seed: u64, rounds: u64) -> Loaded {
-    let settings = Settings {
-        space_floor_bytes: Some(1 << 30),
-        l0_bytes: 16 << 10,
-        segment_bytes: 32 << 10,
-        small_bytes: 60,
-        medium_log_percent: 400,
-        ..settings
-    };
+    let settings = mixed(settings);
     let mut machine = Machine::new(settings.clone(), 256, seed);
     let engine = machine.open();
     let (mut model, mut ever) = (Model::new(), BTreeMap::<_, BTreeSet<_>>::new());
     for number in 0..rounds {
-        let key = format!("{:06}", number * 7919 % 3000).into_bytes();
-        let len = [20, 80, 100, 1500][usize::try_from(number % 4).unwrap()];
-        let mut value = format!("{number}-").into_bytes();
-        value.resize(len, b'v');
-        let mut batch = WriteBatch::new();
-        batch.put(&key, &value).unwrap();
-        let gone = format!("{:06}", number % 3000).into_bytes();
-        if number % 9 == 0 && gone != key {
-            batch.delete(&gone).unwrap();
-            model.remove(&gone);
-        }
-        loop {
-            match engine.write(&batch, WriteOptions::default()) {
-                Ok(_) => break,
-                Err(EngineError::Busy(_)) => {
-                    machine.step(&engine);
-                }
-                Err(error) => panic!("{error}"),
-            }
-        }
-        ever.entry(key.clone()).or_default().insert(value.clone());
-        model.insert(key, value);
-        machine.step(&engine);
+        let (key, value) = machine.write_mixed(&engine, &mut model, number);
+        ever.entry(key).or_default().insert(value);
     }
     machine.close(engine);
     Loaded {

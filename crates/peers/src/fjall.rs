@@ -8,8 +8,8 @@
 //!
 //! It is told when to turn a memtable over. By itself it asks its workers for that once with every put behind the
 //! end of a memtable; where they are late the queue of such messages is full, and both workers wait for room in
-//! it, which they alone could make (fjall 3.1.13, its issue 257): it never goes on. Turned over by the writer
-//! the queue stays short.
+//! it, which they alone could make (fjall 3.1.13; its pull request 323 would mend it): it never goes on. Turned
+//! over by the writer the queue stays short.
 
 use std::fmt;
 use std::path::Path;

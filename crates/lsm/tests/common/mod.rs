@@ -4,7 +4,6 @@
 //! of the device complete one or two at a time between steps, in an order that the seed decides.
 
 #![allow(dead_code, reason = "each test uses its part")]
-#![allow(clippy::unwrap_used, reason = "a test may stop there")]
 #![expect(clippy::unwrap_used, reason = "a test ends where something fails")]
 
 pub(crate) mod blocks;
@@ -12,6 +11,7 @@ pub(crate) mod counting;
 pub(crate) mod judge;
 pub(crate) mod wall;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use argosy_base::{AddressMode, Instant, RegionId, SEGMENT_SIZE, ServerId};
@@ -19,7 +19,7 @@ use argosy_device::{
     AnonymousWindows, Crash, Device, FormatOptions, MemoryDevice, Store, StoreSettings,
 };
 use argosy_engine::conformance::{Choices, Host};
-use argosy_engine::{Engine, EngineError, Observer, Progress};
+use argosy_engine::{Engine, EngineError, Observer, Progress, WriteBatch, WriteOptions};
 use argosy_lsm::{Compaction, Lsm, Placement, Settings};
 
 pub(crate) const REGION: RegionId = RegionId(7);
@@ -52,6 +52,19 @@ pub(crate) fn tiny_whole() -> Settings {
     Settings {
         compaction: Compaction::WholeLevel,
         ..tiny()
+    }
+}
+
+/// `settings` under which pairs of [`Machine::write_mixed`] lie in leaves, in the medium log and in the large one,
+/// and nothing is collected.
+pub(crate) fn mixed(settings: Settings) -> Settings {
+    Settings {
+        space_floor_bytes: Some(1 << 30),
+        l0_bytes: 16 << 10,
+        segment_bytes: 32 << 10,
+        small_bytes: 60,
+        medium_log_percent: 400,
+        ..settings
     }
 }
 
@@ -190,6 +203,39 @@ impl Machine {
         while engine.background_pending() > 0 {
             self.step(engine);
         }
+    }
+
+    /// Write `number` of a history of pairs of all sizes, and a delete now and then, and what it makes of
+    /// `model`. Returns the pair.
+    pub(crate) fn write_mixed(
+        &mut self,
+        engine: &Lsm,
+        model: &mut BTreeMap<Vec<u8>, Vec<u8>>,
+        number: u64,
+    ) -> (Vec<u8>, Vec<u8>) {
+        let key = format!("{:06}", number * 7919 % 3000).into_bytes();
+        let len = [20, 80, 100, 1500][usize::try_from(number % 4).unwrap()];
+        let mut value = format!("{number}-").into_bytes();
+        value.resize(len, b'v');
+        let mut batch = WriteBatch::new();
+        batch.put(&key, &value).unwrap();
+        let gone = format!("{:06}", number % 3000).into_bytes();
+        if number.is_multiple_of(9) && gone != key {
+            batch.delete(&gone).unwrap();
+            model.remove(&gone);
+        }
+        loop {
+            match engine.write(&batch, WriteOptions::default()) {
+                Ok(_) => break,
+                Err(EngineError::Busy(_)) => {
+                    self.step(engine);
+                }
+                Err(error) => panic!("{error}"),
+            }
+        }
+        model.insert(key.clone(), value.clone());
+        self.step(engine);
+        (key, value)
     }
 }
 
