@@ -8,8 +8,8 @@
 //! clients     an eighth, and at least what the longest request and reply need
 //! native      a sixteenth, within bounds: memory shared with native clients; nothing without them
 //! answers     a 64th, within bounds: those that wait until what they tell of is committed
-//! buffers     a 64th, within bounds: memory for whole segments that is kept for the next; and what a flush
-//!             and a merge have in hand
+//! buffers     three 128ths, within bounds: memory for segments and reads that is kept for the next; and what a
+//!             flush and a merge have in hand
 //! cache       what is left: leaves, values, indexes and filters
 //! ```
 //!

@@ -86,7 +86,7 @@ const NO_STD: [&str; 3] = ["base", "wire", "replication"];
 
 /// Crates, or single files, that may hold `unsafe`.
 const UNSAFE: [&str; 4] = [
-    "crates/device/src/",
+    "crates/device/",
     "crates/fabric/src/",
     "crates/lsm/src/memtable/",
     "crates/peers/src/",

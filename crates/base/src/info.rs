@@ -2,8 +2,8 @@
 //! tests read. Whoever writes them and whoever reads them use this one table.
 //!
 //! In section `argosy` every value of [`COUNTERS`] is a decimal number that only rises while the
-//! server runs, and every value of [`GAUGES`] one that rises and falls. Section `regions` has one
-//! line for each region that the server is a member of:
+//! server runs, and every value of [`GAUGES`] one that rises and falls; [`DEVICE_IO`] is words.
+//! Section `regions` has one line for each region that the server is a member of:
 //!
 //! ```text
 //! region_<id>:role=<primary|backup>,state=<word>,epoch=<n>,lsn=<n>,edit=<n>,digest=<16 hex digits>
@@ -74,6 +74,10 @@ pub const NETWORK_BYTES: &str = "network_bytes";
 pub const DEVICE_READ_BYTES: &str = "device_read_bytes";
 /// Bytes written to the device, by this server's own count.
 pub const DEVICE_WRITE_BYTES: &str = "device_write_bytes";
+/// Reads of the device that went through io_uring.
+pub const DEVICE_RING_READS: &str = "device_ring_reads";
+/// Those of them into memory that was registered with it.
+pub const DEVICE_FIXED_READS: &str = "device_fixed_reads";
 /// Compactions that were committed, flushes of a memtable included.
 pub const COMPACTIONS: &str = "compactions";
 /// Bytes of segments and log records fetched or received in catching up.
@@ -97,8 +101,11 @@ pub const SPACE_BYTES: &str = "space_bytes";
 /// 1 once a write or a sync of the device has failed, so that none is done any more.
 pub const DEVICE_FAILED: &str = "device_failed";
 
+/// The best way by which bytes come from the device, in words; a field of section `argosy` that is no number.
+pub const DEVICE_IO: &str = "device_io";
+
 /// What only rises.
-pub const COUNTERS: [&str; 14] = [
+pub const COUNTERS: [&str; 16] = [
     REQUEST_CPU_US,
     LOG_REPLICATION_CPU_US,
     COMPACTION_CPU_US,
@@ -108,6 +115,8 @@ pub const COUNTERS: [&str; 14] = [
     NETWORK_BYTES,
     DEVICE_READ_BYTES,
     DEVICE_WRITE_BYTES,
+    DEVICE_RING_READS,
+    DEVICE_FIXED_READS,
     COMPACTIONS,
     CATCH_UP_BYTES,
     REWRITTEN_SEGMENTS,

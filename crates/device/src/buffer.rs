@@ -4,7 +4,8 @@
 //! the system costs a fault for each page, more than to fill it; so the last few that were dropped are
 //! kept for the next of their length. What is kept is part of a server's memory budget:
 //! [`keep_at_most`], [`kept_bytes`]. Of short buffers, which hold leaves or values on their way to
-//! the cache, each thread keeps a few for itself: an allocator is slow with aligned memory.
+//! the cache, each thread keeps a few for itself: an allocator is slow with aligned memory. Buffers of
+//! reads ahead are pieces of memory that rings know ([`for_reading`](Buffer::for_reading)).
 //!
 //! What all buffers of the process take, in use or kept, is counted: [`allocated_bytes`].
 
@@ -19,6 +20,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use argosy_base::limits::BLOCK_SIZE;
 
+use crate::fixed;
 use crate::pages::Pages;
 
 /// Memory for direct I/O: whole blocks, aligned to a block.
@@ -26,7 +28,8 @@ pub struct Buffer {
     bytes: Bytes,
 }
 
-/// Bytes that were allocated by [`Bytes::new`]. Freed by [`Bytes::free`] alone. Long ones
+/// Bytes that were allocated by [`Bytes::new`], and are freed by [`Bytes::free`] alone; or a piece of
+/// [`fixed`], in which they are, which goes back there. Long ones
 /// are the system's, so that what is not kept is given back at once; shorter ones the allocator's.
 struct Bytes {
     start: NonNull<u8>,
@@ -97,12 +100,16 @@ impl Buffer {
     }
 
     /// `len` bytes, rounded up as [`zeroed`](Self::zeroed)'s, with anything in them: for what overwrites
-    /// all of it.
+    /// all of it. Of 32 to 264 KiB they are, while there are some left, memory into which io_uring reads at
+    /// less cost.
     #[must_use]
     pub fn for_reading(len: usize) -> Self {
         let len = len.max(1).next_multiple_of(BLOCK_SIZE);
+        let piece = fixed::take(len).map(|start| Bytes { start, len });
         Self {
-            bytes: take(len).unwrap_or_else(|| Bytes::new(len)),
+            bytes: piece
+                .or_else(|| take(len))
+                .unwrap_or_else(|| Bytes::new(len)),
         }
     }
 
@@ -118,6 +125,9 @@ impl Buffer {
 impl Drop for Buffer {
     fn drop(&mut self) {
         let Bytes { start, len } = self.bytes;
+        if fixed::give_back(start) {
+            return;
+        }
         let bytes = Bytes { start, len };
         if len < Kept::LEN_MIN {
             // A thread that ends has nothing to keep it in.
@@ -159,35 +169,38 @@ impl fmt::Debug for Buffer {
     }
 }
 
-/// From now on this process keeps at most `bytes` bytes of dropped buffers; 8 MiB before the first call,
-/// and never more.
+/// From now on this process keeps at most `bytes` bytes of memory for buffers: two thirds of dropped ones,
+/// a third that rings know, whose size is fixed when the first device that is a file is opened. Before the
+/// first call it is 12 MiB, and never more.
 pub fn keep_at_most(bytes: usize) {
-    kept().keep_at_most(bytes);
+    fixed::use_at_most(bytes / 3);
+    kept().keep_at_most(bytes / 3 * 2);
 }
 
-/// What a process keeps of dropped buffers that has `limit` bytes of memory for all: a 64th, within bounds.
+/// What a process keeps of memory for buffers that has `limit` bytes for all: three 128ths, from 3 to 12 MiB.
 #[must_use]
 pub const fn share_of(limit: usize) -> usize {
-    let share = limit / 64;
-    if share < Kept::BYTES_LEAST {
-        Kept::BYTES_LEAST
-    } else if share > Kept::BYTES_MAX {
-        Kept::BYTES_MAX
+    let share = limit / 128;
+    let (least, most) = (Kept::BYTES_LEAST / 2, Kept::BYTES_MAX / 2);
+    if share < least {
+        3 * least
+    } else if share > most {
+        3 * most
     } else {
-        share
+        3 * share
     }
 }
 
-/// Bytes of dropped buffers that this process keeps.
+/// Bytes of dropped buffers that this process keeps, and of the memory for buffers that rings know.
 #[must_use]
 pub fn kept_bytes() -> usize {
-    kept().bytes
+    kept().bytes + fixed::bytes()
 }
 
 /// Bytes of all buffers of this process: in use, kept for the next of their length, and kept by threads.
 #[must_use]
 pub fn allocated_bytes() -> usize {
-    ALLOCATED.load(Ordering::Relaxed)
+    ALLOCATED.load(Ordering::Relaxed) + fixed::bytes()
 }
 
 /// See [`allocated_bytes`].

@@ -6,7 +6,8 @@
 //! - Direct I/O, so that what is written is not kept in memory twice and a write's error is the
 //!   writer's to see. Where the file system refuses direct I/O, plain I/O takes its place
 //!   ([`FileDevice::is_direct`] tells).
-//! - Reads run on the caller's thread, several together in one submission. Submitted requests run on a
+//! - Reads run on the caller's thread, several together in one submission, long ones into memory that the
+//!   kernel knows ([`FileDevice::io_method`](Device::io_method) tells whether it lets us). Submitted requests run on a
 //!   few threads of the device, which park when there are none. A sync goes before waiting writes: it
 //!   covers only those that had completed when it was submitted. One system call serves all syncs that
 //!   wait when it begins; while it runs, later ones gather for the next.
@@ -35,7 +36,7 @@ use crate::beneath::Beneath;
 use crate::buffer::Buffer;
 use crate::io::{Counters, Device, DeviceError, Io, OpKind, Read, Ticket, Waker, check_range};
 use crate::queue::{Job, Queue, Work};
-use crate::together::read_together;
+use crate::ring::{self, IoMethod, Source};
 
 /// How often a write that found no room is tried again.
 const TRY_AGAIN: Duration = Duration::from_millis(200);
@@ -62,6 +63,8 @@ pub struct FileSettings {
     pub io_threads: usize,
     /// Whether direct I/O is used where the file system offers it.
     pub direct: bool,
+    /// The most that reads make use of, where the kernel offers it.
+    pub io_method: IoMethod,
     /// Who is told what the threads' CPU was used for.
     pub accounts: Option<Arc<dyn Accounts>>,
 }
@@ -71,6 +74,7 @@ impl Default for FileSettings {
         Self {
             io_threads: 2,
             direct: true,
+            io_method: IoMethod::Registered,
             accounts: None,
         }
     }
@@ -160,6 +164,10 @@ impl FileDevice {
             path: path.to_path_buf(),
             len,
             direct,
+            method: match settings.io_method {
+                IoMethod::Plain => IoMethod::Plain,
+                most => most.min(ring::method()),
+            },
             accounts: settings.accounts.clone(),
             queue: Mutex::default(),
             work: Condvar::new(),
@@ -170,6 +178,8 @@ impl FileDevice {
             read_bytes: AtomicU64::new(0),
             write_bytes: AtomicU64::new(0),
             syncs: AtomicU64::new(0),
+            ring_reads: AtomicU64::new(0),
+            fixed_reads: AtomicU64::new(0),
         });
         let mut device = Self {
             shared,
@@ -222,16 +232,17 @@ impl Device for FileDevice {
 
     fn read(&self, at: u64, buffer: &mut [u8]) -> Result<(), DeviceError> {
         check_range(self.shared.len, at, buffer.len());
-        self.shared.read(at, buffer)
+        let mut read = [Read::new(at, buffer)];
+        self.shared.read(&mut read);
+        let [read] = read;
+        read.result
     }
 
     fn read_together(&self, reads: &mut [Read<'_>]) {
         for read in &*reads {
             check_range(self.shared.len, read.at, read.buffer.len());
         }
-        let bytes = reads.iter().map(|read| read.buffer.len()).sum();
-        self.shared.count_read(bytes);
-        read_together(&self.shared.file, self.shared.direct, reads);
+        self.shared.read(reads);
     }
 
     fn submit(&self, io: Io) -> Ticket {
@@ -298,7 +309,13 @@ impl Device for FileDevice {
             read_bytes: get(&self.shared.read_bytes),
             write_bytes: get(&self.shared.write_bytes),
             syncs: get(&self.shared.syncs),
+            ring_reads: get(&self.shared.ring_reads),
+            fixed_reads: get(&self.shared.fixed_reads),
         }
+    }
+
+    fn io_method(&self) -> IoMethod {
+        self.shared.method
     }
 
     fn failure(&self) -> Option<DeviceError> {
@@ -319,6 +336,7 @@ struct Shared {
     path: PathBuf,
     len: u64,
     direct: bool,
+    method: IoMethod,
     accounts: Option<Arc<dyn Accounts>>,
     queue: Mutex<Queue>,
     work: Condvar,
@@ -330,6 +348,8 @@ struct Shared {
     read_bytes: AtomicU64,
     write_bytes: AtomicU64,
     syncs: AtomicU64,
+    ring_reads: AtomicU64,
+    fixed_reads: AtomicU64,
 }
 
 impl Shared {
@@ -399,15 +419,21 @@ impl Shared {
         }
     }
 
-    fn read(&self, at: u64, buffer: &mut [u8]) -> Result<(), DeviceError> {
-        self.count_read(buffer.len());
-        read_at(&self.file, self.direct, at, buffer)
-    }
-
-    fn count_read(&self, bytes: usize) {
+    fn read(&self, reads: &mut [Read<'_>]) {
+        let bytes: usize = reads.iter().map(|read| read.buffer.len()).sum();
         self.read_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
         if let Some(accounts) = &self.accounts {
             accounts.moved(accounts.account(), bytes as u64, 0);
+        }
+        let source = Source {
+            file: &self.file,
+            direct: self.direct,
+            method: self.method,
+        };
+        let tally = ring::read_together(source, reads);
+        if tally.ring > 0 {
+            self.ring_reads.fetch_add(tally.ring, Ordering::Relaxed);
+            self.fixed_reads.fetch_add(tally.fixed, Ordering::Relaxed);
         }
     }
 

@@ -8,6 +8,7 @@ use argosy_base::limits::BLOCK_SIZE;
 use argosy_base::{DeviceSegment, Remedy};
 
 use crate::buffer::Buffer;
+use crate::ring::IoMethod;
 
 /// What was asked of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -281,6 +282,10 @@ pub struct Counters {
     pub write_bytes: u64,
     /// Syncs.
     pub syncs: u64,
+    /// Reads that went through io_uring.
+    pub ring_reads: u64,
+    /// Those of them into registered memory.
+    pub fixed_reads: u64,
 }
 
 /// One of several reads that are asked for together.
@@ -351,6 +356,12 @@ pub trait Device: Send + Sync {
 
     /// What has been transferred.
     fn counters(&self) -> Counters;
+
+    /// The best of the ways by which bytes come from the device. [`counters`](Self::counters) tell how
+    /// many did.
+    fn io_method(&self) -> IoMethod {
+        IoMethod::Plain
+    }
 
     /// The write or sync that failed and ended all writing: every later one fails, until the device is
     /// opened anew. A write that only finds no room is none such: it waits.

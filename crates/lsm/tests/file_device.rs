@@ -14,11 +14,11 @@ use std::time::Duration;
 
 use argosy_base::{Instant, SEGMENT_SIZE, ServerId};
 use argosy_device::{
-    BootId, Device, FileDevice, FileSettings, FormatOptions, Store, StoreSettings, WindowFiles,
-    WindowFilesOptions,
+    BootId, Device, FileDevice, FileSettings, FormatOptions, IoMethod, Store, StoreSettings,
+    WindowFiles, WindowFilesOptions,
 };
-use argosy_engine::Engine;
 use argosy_engine::conformance::{self, Host};
+use argosy_engine::{Engine, WriteBatch, WriteOptions};
 use argosy_lsm::{Lsm, Settings};
 use common::{REGION, tiny};
 
@@ -117,4 +117,36 @@ impl Host for Directory {
 #[test]
 fn conformance_on_a_file() {
     conformance::run(Directory::new, 600, 3);
+}
+
+/// Puts `count` pairs in an order of their own, and waits until the levels are as they should be.
+fn load(directory: &mut Directory, engine: &Lsm, count: u64) {
+    for number in 0..count {
+        let mut batch = WriteBatch::new();
+        let key = format!("{:06}", number * 7_919 % count);
+        batch.put(key.as_bytes(), &[b'v'; 40]).unwrap();
+        while engine.write(&batch, WriteOptions::default()).is_err() {
+            directory.step(engine);
+        }
+    }
+    while directory.step(engine) {}
+}
+
+#[test]
+fn merges_read_into_registered_memory() {
+    let mut directory = Directory::new();
+    let engine = directory.open();
+    let store = directory.store.clone().expect("it is open");
+    let here = store.device().io_method();
+    if here < IoMethod::Registered {
+        return eprintln!("skipped: the best way to read that this machine allows is {here}");
+    }
+    load(&mut directory, &engine, 20_000);
+    let (stats, read) = (engine.stats(), store.device().counters());
+    assert!(stats.compactions > 0, "there is something to merge");
+    assert!(read.fixed_reads > 0, "{read:?}");
+    for number in (0..20_000).step_by(777) {
+        let found = engine.get(format!("{number:06}").as_bytes()).unwrap();
+        assert_eq!(found.value.as_deref(), Some(&[b'v'; 40][..]), "{number}");
+    }
 }

@@ -25,8 +25,8 @@ use std::time::Duration;
 use argosy_base::{Clock, Incarnation, ServerId};
 use argosy_coordinator::ClusterMap;
 use argosy_device::{
-    Accounts, BootId, DeviceError, Fallback, FileDevice, FileSettings, FormatOptions, Store,
-    StoreSettings, Waker, WindowFiles, WindowFilesOptions, buffer,
+    Accounts, BootId, Device as _, DeviceError, Fallback, FileDevice, FileSettings, FormatOptions,
+    Store, StoreSettings, Waker, WindowFiles, WindowFilesOptions, buffer,
 };
 use argosy_fabric::{Fabric, FabricError, ShmFabric};
 
@@ -369,6 +369,7 @@ fn open_store(options: &ServerOptions, ledger: &Arc<Ledger>) -> Result<Arc<Store
     if !device.is_direct() {
         tracing::warn!("this file system does no direct I/O: the page cache is used as well");
     }
+    tracing::info!("device: reads go by {}", device.io_method());
     if !Store::is_formatted(&device)? {
         let format = FormatOptions {
             device_id: options.device_id,

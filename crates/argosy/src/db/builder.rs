@@ -227,9 +227,9 @@ impl Builder {
             std::fs::create_dir_all(path).map_err(refused)?;
         }
         let lock = take_lock(path)?;
+        keep_at_most(self.kept_bytes());
         let device = self.open_device(path)?;
         let settings = self.engine_settings(device.len(), false)?;
-        keep_at_most(self.kept_bytes());
         let store = open_store(path, device, &settings)?;
         let windows = self.open_windows(path, &store)?;
         let pins = Pins::open(&store, REGION, &settings)?;
@@ -316,7 +316,7 @@ impl Builder {
 
     /// Bytes of buffers that are kept for the next.
     fn kept_bytes(&self) -> usize {
-        share_of(self.memory).min(self.engine.segment_bytes * 4)
+        share_of(self.memory).min(self.engine.segment_bytes * 6)
     }
 
     fn open_windows(&self, path: &Path, store: &Store) -> Result<WindowFiles> {

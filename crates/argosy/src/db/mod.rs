@@ -120,6 +120,10 @@ pub struct Stats {
     pub write_bytes: u64,
     /// Syncs of it.
     pub syncs: u64,
+    /// Reads of it that went through io_uring; those of them into registered memory.
+    pub ring_reads: (u64, u64),
+    /// The best way by which bytes come from it: `plain`, `io_uring`, `io_uring with registered buffers`.
+    pub device_io: &'static str,
     /// Whether new data is turned away because the device is full.
     pub full: bool,
     /// The write or sync of the device that failed, since when the store takes no more writes.
@@ -420,6 +424,8 @@ impl Db {
             read_bytes: moved.read_bytes,
             write_bytes: moved.write_bytes,
             syncs: moved.syncs,
+            ring_reads: (moved.ring_reads, moved.fixed_reads),
+            device_io: store.device().io_method().name(),
             full: engine.is_full(),
             scrub: self.shared.scrubber().stats(),
             failed: store.failure().map(|error| error.to_string()),

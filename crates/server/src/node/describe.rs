@@ -62,6 +62,8 @@ impl Node {
             (info::NETWORK_BYTES, network),
             (info::DEVICE_READ_BYTES, device.read_bytes),
             (info::DEVICE_WRITE_BYTES, device.write_bytes),
+            (info::DEVICE_RING_READS, device.ring_reads),
+            (info::DEVICE_FIXED_READS, device.fixed_reads),
             (info::COMPACTIONS, compactions),
             (info::CATCH_UP_BYTES, counted(&own.catch_up_bytes)),
             (info::REWRITTEN_SEGMENTS, counted(&own.rewritten_segments)),
@@ -76,10 +78,12 @@ impl Node {
             ),
         ];
         let activities = self.world.ledger.micros();
-        activities
+        let method = self.world.store.device().io_method();
+        let numbers = activities
             .chain(counters)
-            .map(|(name, value)| (name.to_owned(), value.to_string()))
-            .collect()
+            .map(|(name, value)| (name.to_owned(), value.to_string()));
+        let words = [(info::DEVICE_IO.to_owned(), method.to_string())];
+        numbers.chain(words).collect()
     }
 }
 

@@ -155,6 +155,9 @@ impl Node {
             read_bytes_total: counters.read_bytes,
             write_bytes_total: counters.write_bytes,
             syncs_total: counters.syncs,
+            io: store.device().io_method().name(),
+            ring_reads_total: counters.ring_reads,
+            fixed_reads_total: counters.fixed_reads,
         }
     }
 

@@ -25,6 +25,15 @@ pub(super) fn device(page: &mut Families, status: &Status) {
     .is(f64::from(u8::from(device.failed)));
     page.counter("argosy_device_syncs_total", "Syncs of the device.")
         .count(&[], device.syncs_total);
+    let reads =
+        "Reads of the device through io_uring, into memory that was registered with it or not.";
+    let mut reads = page.counter("argosy_device_ring_reads_total", reads);
+    let fixed = device.fixed_reads_total;
+    reads.count(&[("memory", "registered")], fixed);
+    reads.count(
+        &[("memory", "other")],
+        device.ring_reads_total.saturating_sub(fixed),
+    );
     scrub(page, status);
 }
 

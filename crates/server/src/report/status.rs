@@ -202,6 +202,12 @@ pub struct DeviceStatus {
     pub write_bytes_total: u64,
     /// Syncs.
     pub syncs_total: u64,
+    /// The best way by which bytes come from it: `plain`, `io_uring`, `io_uring with registered buffers`.
+    pub io: &'static str,
+    /// Reads through io_uring.
+    pub ring_reads_total: u64,
+    /// Those of them into registered memory.
+    pub fixed_reads_total: u64,
 }
 
 /// What reading everything now and then has found.
