@@ -1,4 +1,4 @@
-//! What a direct read costs in CPU, by the way in which it is asked for: the figures of decision 0027.
+//! What a direct read costs in CPU and time, by the way in which it is asked for: the figures of decision 0027.
 //!
 //! ```text
 //! cargo run --release -p argosy-device --example read_costs -- DIRECTORY
@@ -40,9 +40,9 @@ impl Places {
     }
 }
 
-/// CPU microseconds of the process so far.
-fn cpu_us() -> i64 {
-    let time = clock_gettime(ClockId::ProcessCPUTime);
+/// Microseconds of a clock: what the process has used of CPU, or what has passed.
+fn us(clock: ClockId) -> i64 {
+    let time = clock_gettime(clock);
     time.tv_sec * 1_000_000 + time.tv_nsec / 1000
 }
 
@@ -130,20 +130,60 @@ fn fresh(device: &FileDevice, len: usize) -> impl FnMut(&mut Places) {
     }
 }
 
+/// What a merge does with what it has read: looks at each byte a few times.
+fn work(bytes: &[u8]) {
+    for _ in 0..10 {
+        std::hint::black_box(xor(std::hint::black_box(bytes)));
+    }
+}
+
+fn xor(bytes: &[u8]) -> u8 {
+    bytes.iter().fold(0, |sum, byte| sum ^ byte.rotate_left(3))
+}
+
+/// Reads and works, one after the other.
+fn in_turn(device: &FileDevice) -> impl FnMut(&mut Places) {
+    move |places| {
+        let mut buffer = Buffer::for_reading(LONG);
+        device.read(places.next(LONG), &mut buffer).expect("a read");
+        work(&buffer);
+    }
+}
+
+/// Works while the next bytes are read.
+fn ahead(device: &FileDevice) -> impl FnMut(&mut Places) {
+    let mut next = None;
+    move |places| {
+        let at = places.next(LONG);
+        let begun = device.begin_read(at, Buffer::for_reading(LONG));
+        if let Some((at, begun)) = next.replace((at, begun)) {
+            let read: Result<_, argosy_device::DeviceError> =
+                begun.finish(|bytes| device.read(at, bytes));
+            work(&read.expect("a read"));
+        }
+    }
+}
+
 fn measure(ways: &mut [Way<'_>]) {
     let mut costs = vec![Vec::new(); ways.len()];
     let mut places = Places(88_172_645_463_325_252);
     for _ in 0..ROUNDS {
         for ((_, count, way), costs) in ways.iter_mut().zip(&mut costs) {
-            let before = cpu_us();
+            let before = [ClockId::ProcessCPUTime, ClockId::Monotonic].map(us);
             (0..*count).for_each(|_| way(&mut places));
-            costs.push((cpu_us() - before) * 100 / i64::try_from(*count).expect("a few"));
+            let after = [ClockId::ProcessCPUTime, ClockId::Monotonic].map(us);
+            let each =
+                |of: usize| (after[of] - before[of]) * 10 / i64::try_from(*count).unwrap_or(1);
+            costs.push([each(0), each(1)]);
         }
     }
-    for ((name, ..), costs) in ways.iter().zip(&mut costs) {
-        costs.sort_unstable();
-        let median = costs[ROUNDS / 2];
-        println!("  {name:36} {:4}.{:02} us", median / 100, median % 100);
+    for ((name, ..), costs) in ways.iter().zip(&costs) {
+        let median = |of: usize| {
+            let mut all: Vec<_> = costs.iter().map(|cost| cost[of]).collect();
+            all.sort_unstable();
+            format!("{:5}.{}", all[ROUNDS / 2] / 10, all[ROUNDS / 2] % 10)
+        };
+        println!("  {name:36} CPU {} us, time {} us", median(0), median(1));
     }
 }
 
@@ -188,6 +228,12 @@ fn main() -> Result<(), Box<dyn Error>> {
         println!("{what}");
         measure(&mut ways);
     }
+    let (_, device) = &devices[2];
+    println!("256 KiB, and work on them");
+    measure(&mut [
+        ("in turn", 800, Box::new(in_turn(device))),
+        ("begun ahead", 800, Box::new(ahead(device))),
+    ]);
     for method in methods {
         std::fs::remove_file(path(method))?;
     }

@@ -113,6 +113,17 @@ impl Buffer {
         }
     }
 
+    /// As [`for_reading`](Self::for_reading), of the memory into which io_uring reads, for a read that is
+    /// [begun](crate::Device::begin_read) before its bytes are wanted. `None`: little of it is left, or it is
+    /// not for such a length.
+    #[must_use]
+    pub fn for_reading_ahead(len: usize) -> Option<Self> {
+        let len = len.max(1).next_multiple_of(BLOCK_SIZE);
+        let start = fixed::take_spare(len)?;
+        let bytes = Bytes { start, len };
+        Some(Self { bytes })
+    }
+
     /// A buffer that begins with `bytes` and is zero behind them.
     #[must_use]
     pub fn from_slice(bytes: &[u8]) -> Self {

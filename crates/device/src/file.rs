@@ -28,13 +28,14 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use argosy_base::DeviceSegment;
-use argosy_base::limits::{BLOCK_SIZE, SEGMENT_SIZE};
+use argosy_base::limits::SEGMENT_SIZE;
 use rustix::fs::{FallocateFlags, FlockOperation, OFlags, fallocate, fdatasync, flock};
 use rustix::io::Errno;
 
+use crate::ahead::{Ahead, BegunRead};
 use crate::beneath::Beneath;
 use crate::buffer::Buffer;
-use crate::io::{Counters, Device, DeviceError, Io, OpKind, Read, Ticket, Waker, check_range};
+use crate::io::{Counters, Device, DeviceError, Io, Read, Ticket, Waker, check_range};
 use crate::queue::{Job, Queue, Work};
 use crate::ring::{self, IoMethod, Source};
 
@@ -180,6 +181,8 @@ impl FileDevice {
             syncs: AtomicU64::new(0),
             ring_reads: AtomicU64::new(0),
             fixed_reads: AtomicU64::new(0),
+            ahead_reads: AtomicU64::new(0),
+            ahead: OnceLock::new(),
         });
         let mut device = Self {
             shared,
@@ -243,6 +246,11 @@ impl Device for FileDevice {
             check_range(self.shared.len, read.at, read.buffer.len());
         }
         self.shared.read(reads);
+    }
+
+    fn begin_read(&self, at: u64, buffer: Buffer) -> BegunRead {
+        check_range(self.shared.len, at, buffer.len());
+        self.shared.begin_read(at, buffer)
     }
 
     fn submit(&self, io: Io) -> Ticket {
@@ -311,6 +319,7 @@ impl Device for FileDevice {
             syncs: get(&self.shared.syncs),
             ring_reads: get(&self.shared.ring_reads),
             fixed_reads: get(&self.shared.fixed_reads),
+            ahead_reads: get(&self.shared.ahead_reads),
         }
     }
 
@@ -350,6 +359,9 @@ struct Shared {
     syncs: AtomicU64,
     ring_reads: AtomicU64,
     fixed_reads: AtomicU64,
+    ahead_reads: AtomicU64,
+    /// Made when the first read is begun; `None`: none can be.
+    ahead: OnceLock<Option<Arc<Ahead>>>,
 }
 
 impl Shared {
@@ -420,11 +432,7 @@ impl Shared {
     }
 
     fn read(&self, reads: &mut [Read<'_>]) {
-        let bytes: usize = reads.iter().map(|read| read.buffer.len()).sum();
-        self.read_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
-        if let Some(accounts) = &self.accounts {
-            accounts.moved(accounts.account(), bytes as u64, 0);
-        }
+        self.count_read(reads.iter().map(|read| read.buffer.len()).sum());
         let source = Source {
             file: &self.file,
             direct: self.direct,
@@ -434,6 +442,32 @@ impl Shared {
         if tally.ring > 0 {
             self.ring_reads.fetch_add(tally.ring, Ordering::Relaxed);
             self.fixed_reads.fetch_add(tally.fixed, Ordering::Relaxed);
+        }
+    }
+
+    fn begin_read(&self, at: u64, buffer: Buffer) -> BegunRead {
+        let ring = match self.method {
+            IoMethod::Registered => self.ahead.get_or_init(Ahead::open).as_ref(),
+            IoMethod::Plain | IoMethod::Ring => None,
+        };
+        let Some(ring) = ring else {
+            return BegunRead::later(buffer);
+        };
+        let len = buffer.len();
+        let (reading, is_begun) = ring.begin(&self.file, at, buffer);
+        if is_begun {
+            self.count_read(len);
+            for counter in [&self.ring_reads, &self.fixed_reads, &self.ahead_reads] {
+                counter.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        reading
+    }
+
+    fn count_read(&self, bytes: usize) {
+        self.read_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        if let Some(accounts) = &self.accounts {
+            accounts.moved(accounts.account(), bytes as u64, 0);
         }
     }
 
@@ -540,32 +574,6 @@ fn sync_directory_of(path: &Path) -> io::Result<()> {
         _ => Path::new("."),
     };
     File::open(directory)?.sync_all()
-}
-
-/// Reads whole blocks of `file`, which was opened for direct I/O or not.
-pub(crate) fn read_at(
-    file: &File,
-    direct: bool,
-    at: u64,
-    buffer: &mut [u8],
-) -> Result<(), DeviceError> {
-    let len = buffer.len();
-    let aligned = buffer.as_ptr().addr().is_multiple_of(BLOCK_SIZE);
-    let done = if aligned || !direct {
-        file.read_exact_at(buffer, at)
-    } else {
-        // Direct I/O wants aligned memory.
-        let mut aligned = Buffer::zeroed(len);
-        let done = file.read_exact_at(&mut aligned[..len], at);
-        buffer.copy_from_slice(&aligned[..len]);
-        done
-    };
-    done.map_err(|source| DeviceError::Io {
-        op: OpKind::Read,
-        at,
-        len,
-        source: Arc::new(source),
-    })
 }
 
 #[cfg(test)]

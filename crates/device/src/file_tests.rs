@@ -2,8 +2,11 @@
 
 use std::sync::Mutex;
 
+use argosy_base::limits::BLOCK_SIZE;
+
 use super::*;
 use crate::beneath::scarce_room;
+use crate::io::OpKind;
 use crate::testing::TempDir;
 
 const LEN: u64 = 8 * SEGMENT_SIZE as u64;

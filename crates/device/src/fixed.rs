@@ -25,6 +25,9 @@ const LEN_MIN: usize = 32 << 10;
 /// Most bytes of all pieces. Twice as much is often the most that a process may lock.
 pub(crate) const BYTES_MAX: usize = 15 * PIECE_BYTES;
 
+/// Pieces that are left for reads that are waited for.
+const SPARED: usize = 4;
+
 /// What all pieces may take together; read when they are made.
 static BYTES: AtomicUsize = AtomicUsize::new(BYTES_MAX);
 static POOL: OnceLock<Option<Pool>> = OnceLock::new();
@@ -98,6 +101,13 @@ pub(crate) fn bytes() -> usize {
 /// [`give_back`] has it.
 pub(crate) fn take(len: usize) -> Option<NonNull<u8>> {
     pool()?.take(len)
+}
+
+/// The same, for who can do without: only while some are left for those that cannot.
+pub(crate) fn take_spare(len: usize) -> Option<NonNull<u8>> {
+    let pool = pool()?;
+    let spare = pool.free().len() > SPARED;
+    spare.then(|| pool.take(len)).flatten()
 }
 
 /// Takes `start` back if it is the start of a piece; otherwise says so.

@@ -7,6 +7,7 @@ use std::sync::{Arc, OnceLock};
 use argosy_base::limits::BLOCK_SIZE;
 use argosy_base::{DeviceSegment, Remedy};
 
+use crate::ahead::BegunRead;
 use crate::buffer::Buffer;
 use crate::ring::IoMethod;
 
@@ -286,6 +287,8 @@ pub struct Counters {
     pub ring_reads: u64,
     /// Those of them into registered memory.
     pub fixed_reads: u64,
+    /// And those that were begun while something else went on.
+    pub ahead_reads: u64,
 }
 
 /// One of several reads that are asked for together.
@@ -333,6 +336,14 @@ pub trait Device: Send + Sync {
         for read in reads {
             read.result = self.read(read.at, read.buffer);
         }
+    }
+
+    /// Begins to read whole blocks at byte `at` into `buffer`, for whoever goes on and wants them soon, where
+    /// the device is able to. An error is told when it is [fetched](BegunRead::finish).
+    #[must_use]
+    fn begin_read(&self, at: u64, buffer: Buffer) -> BegunRead {
+        let _ = at;
+        BegunRead::later(buffer)
     }
 
     /// Begins `io`. Requests may end in any order. A completed write is durable only after a sync

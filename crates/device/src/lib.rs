@@ -6,11 +6,12 @@
 //! allocator of reference-counted segments on top. [`SharedMemory`] is memory that outlives a
 //! killed process: log windows, message rings and landing slots are made of it.
 //!
-//! Reading order: [`buffer`] (memory for direct I/O), [`io`] (requests, tickets), [`Device`], [`store`], [`memory`],
+//! BegunRead order: [`buffer`] (memory for direct I/O), [`io`] (requests, tickets), [`Device`], [`store`], [`memory`],
 //! [`windows`].
 //!
 //! This crate knows segments and regions by number, and nothing of keys.
 
+mod ahead;
 mod allocator;
 mod beneath;
 pub mod buffer;
@@ -34,6 +35,7 @@ mod testing;
 pub mod window_files;
 pub mod windows;
 
+pub use ahead::BegunRead;
 pub use allocator::Purpose;
 pub use buffer::Buffer;
 pub use catalog::RegionEntry;

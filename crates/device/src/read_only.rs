@@ -15,8 +15,8 @@ use argosy_base::limits::SEGMENT_SIZE;
 use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
 
-use crate::file::read_at;
 use crate::io::{Counters, Device, DeviceError, Io, Ticket, Waker, check_range};
+use crate::ring::read_at;
 
 /// See the module documentation.
 pub struct ReadOnlyFile {

@@ -18,15 +18,16 @@ use std::fmt;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
-use std::sync::OnceLock;
+use std::os::unix::fs::FileExt;
+use std::sync::{Arc, OnceLock};
 
 use argosy_base::limits::BLOCK_SIZE;
 use io_uring::types::Fd;
 use io_uring::{EnterFlags, IoUring, opcode};
 
-use crate::file::read_at;
+use crate::buffer::Buffer;
 use crate::fixed;
-use crate::io::Read;
+use crate::io::{DeviceError, OpKind, Read};
 
 /// Most reads of a submission. More are submitted in turn.
 const TOGETHER_MAX: usize = 32;
@@ -202,21 +203,22 @@ fn register(ring: &IoUring) -> bool {
     unsafe { ring.submitter().register_buffers(&[all]) }.is_ok()
 }
 
+/// Lets `ring` know the memory of [`fixed`]. Whether that was allowed.
+pub(crate) fn lend(ring: &IoUring) -> bool {
+    let keeper = KEEPER.get_or_init(|| {
+        let ring = IoUring::new(1).ok()?;
+        register(&ring).then_some(ring)
+    });
+    let Some(keeper) = keeper else { return false };
+    let lent = ring.submitter().register_buffers_clone(keeper.as_raw_fd());
+    lent.is_ok() || register(ring)
+}
+
 impl Own {
     /// Whether the ring knows the memory of [`fixed`]; tries to, the first time.
     fn is_registered(&mut self) -> bool {
         let ring = &self.ring;
-        *self.registered.get_or_insert_with(|| {
-            let keeper = KEEPER.get_or_init(|| {
-                let ring = IoUring::new(1).ok()?;
-                register(&ring).then_some(ring)
-            });
-            let shared = keeper.as_ref().is_some_and(|keeper| {
-                let lent = ring.submitter().register_buffers_clone(keeper.as_raw_fd());
-                lent.is_ok()
-            });
-            shared || keeper.is_some() && register(ring)
-        })
+        *self.registered.get_or_insert_with(|| lend(ring))
     }
 
     /// Submits `reads` and waits until none is under way. Tells which of them were read whole. If the ring
@@ -285,13 +287,39 @@ fn entry(file: RawFd, read: &mut Read<'_>, fixed: bool) -> io_uring::squeue::Ent
 }
 
 /// Waits until `count` reads have ended, or a signal comes.
-fn wait(ring: &IoUring, count: usize) -> io::Result<usize> {
+pub(crate) fn wait(ring: &IoUring, count: usize) -> io::Result<usize> {
     let count = u32::try_from(count).expect("a few");
     let flags = EnterFlags::GETEVENTS.bits();
     // SAFETY: it hands no memory to the kernel.
     unsafe { ring.submitter().enter::<()>(0, count, flags, None) }
 }
 
+/// Reads whole blocks of `file`, which was opened for direct I/O or not.
+pub(crate) fn read_at(
+    file: &File,
+    direct: bool,
+    at: u64,
+    buffer: &mut [u8],
+) -> Result<(), DeviceError> {
+    let len = buffer.len();
+    let aligned = buffer.as_ptr().addr().is_multiple_of(BLOCK_SIZE);
+    let done = if aligned || !direct {
+        file.read_exact_at(buffer, at)
+    } else {
+        // Direct I/O wants aligned memory.
+        let mut aligned = Buffer::zeroed(len);
+        let done = file.read_exact_at(&mut aligned[..len], at);
+        buffer.copy_from_slice(&aligned[..len]);
+        done
+    };
+    done.map_err(|source| DeviceError::Io {
+        op: OpKind::Read,
+        at,
+        len,
+        source: Arc::new(source),
+    })
+}
+
 #[cfg(test)]
 #[path = "ring_tests.rs"]
-mod tests;
+pub(crate) mod tests;

@@ -11,12 +11,12 @@ use crate::testing::TempDir;
 use crate::{Buffer, Counters, Device, DeviceError, FileDevice, FileSettings, Io, OpKind, Read};
 
 /// Held by tests that count reads into registered memory, or use all of it: there is one for the process.
-static PIECES: Mutex<()> = Mutex::new(());
+pub(crate) static PIECES: Mutex<()> = Mutex::new(());
 
 const LEN: u64 = 8 * SEGMENT_SIZE as u64;
 
 /// Whether reads can go in this way here; says so if not, and the test is skipped.
-fn can(method: IoMethod) -> bool {
+pub(crate) fn can(method: IoMethod) -> bool {
     let here = super::method();
     if here < method {
         eprintln!("skipped: the best way to read that this machine allows is {here}");
@@ -25,7 +25,7 @@ fn can(method: IoMethod) -> bool {
 }
 
 /// A device that is read by this method at most.
-fn create(dir: &TempDir, method: IoMethod) -> FileDevice {
+pub(crate) fn create(dir: &TempDir, method: IoMethod) -> FileDevice {
     let settings = FileSettings {
         io_method: method,
         ..FileSettings::default()
@@ -33,7 +33,7 @@ fn create(dir: &TempDir, method: IoMethod) -> FileDevice {
     FileDevice::open_or_create(&dir.join(method.name()), LEN, &settings).unwrap()
 }
 
-fn write(device: &FileDevice, at: u64, byte: u8, len: usize) {
+pub(crate) fn write(device: &FileDevice, at: u64, byte: u8, len: usize) {
     let mut data = Buffer::zeroed(len);
     data.fill(byte);
     let data = Arc::new(data);

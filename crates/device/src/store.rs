@@ -431,7 +431,7 @@ impl Store {
         self.device.wait(ticket)
     }
 
-    fn position(&self, segment: DeviceSegment, offset: u32, len: usize) -> u64 {
+    pub(crate) fn position(&self, segment: DeviceSegment, offset: u32, len: usize) -> u64 {
         assert!(segment.0 < self.total(), "{segment} is not on this device");
         assert!(
             offset as usize + len <= SEGMENT_SIZE,

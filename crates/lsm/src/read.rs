@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use argosy_base::{AddressMode, KeyRange, Lsn, Moment, Pointer, RegionId, SegmentNumber};
-use argosy_device::DeviceError;
+use argosy_device::{BegunRead, Buffer, DeviceError};
 use argosy_engine::{EngineError, Outline};
 
 use crate::addresses::name_of;
@@ -49,11 +49,19 @@ impl ReadAt for StoredSegment {
     fn read_at(&self, offset: u32, out: &mut [u8]) -> Result<(), LevelError> {
         Ok(self.read(offset, out)?)
     }
+
+    fn begin_read(&self, offset: u32, bytes: Buffer) -> BegunRead {
+        self.store().begin_read(self.place(), offset, bytes)
+    }
 }
 
 impl ReadAt for SegmentSource {
     fn read_at(&self, offset: u32, out: &mut [u8]) -> Result<(), LevelError> {
         Ok(self.0.read(offset, out)?)
+    }
+
+    fn begin_read(&self, offset: u32, bytes: Buffer) -> BegunRead {
+        self.0.begin_read(offset, bytes)
     }
 }
 
@@ -533,7 +541,7 @@ pub(crate) fn read_unaligned<E>(
 ) -> Result<(), E> {
     let block = u32::try_from(argosy_base::BLOCK_SIZE).expect("a block is small");
     let skip = (offset % block) as usize;
-    let mut blocks = argosy_device::Buffer::for_reading(skip + out.len());
+    let mut blocks = Buffer::for_reading(skip + out.len());
     read(offset - offset % block, &mut blocks)?;
     out.copy_from_slice(&blocks[skip..skip + out.len()]);
     Ok(())

@@ -133,8 +133,16 @@ fn load(directory: &mut Directory, engine: &Lsm, count: u64) {
 }
 
 #[test]
-fn merges_read_into_registered_memory() {
+fn merges_read_ahead_into_registered_memory() {
     let mut directory = Directory::new();
+    // Segments of more than one read ahead.
+    directory.settings = Settings {
+        l0_bytes: 512 << 10,
+        l0_log_bytes: 2 << 20,
+        segment_bytes: 512 << 10,
+        compaction_part_bytes: 1 << 20,
+        ..tiny()
+    };
     let engine = directory.open();
     let store = directory.store.clone().expect("it is open");
     let here = store.device().io_method();
@@ -145,6 +153,10 @@ fn merges_read_into_registered_memory() {
     let (stats, read) = (engine.stats(), store.device().counters());
     assert!(stats.compactions > 0, "there is something to merge");
     assert!(read.fixed_reads > 0, "{read:?}");
+    assert!(
+        read.ahead_reads > 0 && read.ahead_reads < read.fixed_reads,
+        "{read:?}"
+    );
     for number in (0..20_000).step_by(777) {
         let found = engine.get(format!("{number:06}").as_bytes()).unwrap();
         assert_eq!(found.value.as_deref(), Some(&[b'v'; 40][..]), "{number}");

@@ -3,14 +3,15 @@
 //! A cursor reads leaves ahead: each time it has to go to the device it reads twice as many bytes as
 //! the time before, up to a limit. A compaction begins with long reads, and without a cache; a scan
 //! begins with single leaves, which it takes from the cache and leaves there, and once it has gone on
-//! for long enough to read several at a time it no longer disturbs the cache.
+//! for long enough to read several at a time it no longer disturbs the cache. While a compaction merges
+//! what was read, the device reads what comes next, as far as there is memory for that.
 
 use std::sync::Arc;
 
 use argosy_base::KeyRange;
 
 use super::leaf::Leaf;
-use super::reader::Chunk;
+use super::reader::{Chunk, ChunkAhead};
 use super::stand::Stand;
 use super::{Entry, LevelError, ReadAt, SegmentName, SegmentReader};
 use crate::cache::NodeCache;
@@ -47,6 +48,10 @@ pub struct LevelCursor<R, const DOWN: bool = false> {
     /// Bytes of the next read, and most bytes of any.
     ahead: ReadAhead,
     chunk: Option<Chunk>,
+    /// The leaves behind those, on their way.
+    next: Option<ChunkAhead>,
+    /// The leaf behind the last that belongs to the range, upwards.
+    end: usize,
     stand: Stand<DOWN>,
     /// The place of the leaf that the cursor is in.
     at: usize,
@@ -97,9 +102,12 @@ impl<R: ReadAt, const DOWN: bool> LevelCursor<R, DOWN> {
             cache,
             ahead,
             chunk: None,
+            next: None,
+            end: 0,
             stand: Stand::new(range),
             at: 0,
         };
+        cursor.end = cursor.segment.leaves_below(range.to.as_deref());
         if !range.is_empty() {
             cursor.go_to(Stand::<DOWN>::near(range))?;
         }
@@ -143,6 +151,12 @@ impl<R: ReadAt, const DOWN: bool> LevelCursor<R, DOWN> {
         if let Some(leaf) = self.cache.as_ref().and_then(|cache| cache.leaf(key)) {
             return Ok(leaf);
         }
+        if let Some(next) = self.next.take_if(|next| next.holds(at)) {
+            let chunk = next.finish(&self.source)?;
+            let leaf = chunk.leaf(&self.segment, at)?;
+            self.keep(chunk);
+            return Ok(leaf);
+        }
         let leaves = if DOWN {
             self.segment.leaves_before(at, self.ahead.first)..at + 1
         } else {
@@ -152,13 +166,25 @@ impl<R: ReadAt, const DOWN: bool> LevelCursor<R, DOWN> {
         let chunk = self.segment.read_leaves(leaves, &self.source)?;
         let leaf = chunk.leaf(&self.segment, at)?;
         if several {
-            self.chunk = Some(chunk);
+            self.keep(chunk);
         } else if let Some(cache) = &self.cache {
             cache.keep_leaf(key, leaf.clone());
         }
         let node = self.segment.leaf_span(at).len();
         self.ahead.first = (self.ahead.first.max(node) * 2).min(self.ahead.max);
         Ok(leaf)
+    }
+
+    /// Keeps what was read ahead. Where all of the range will be read, which is where there is no cache,
+    /// begins to read what comes next.
+    fn keep(&mut self, chunk: Chunk) {
+        let from = chunk.end();
+        self.chunk = Some(chunk);
+        if !DOWN && self.cache.is_none() && from < self.end {
+            let to = self.segment.leaves_within(from, self.ahead.max);
+            let leaves = from..to.min(self.end);
+            self.next = self.segment.begin_leaves(leaves, &self.source);
+        }
     }
 
     /// Stands at pair `slot` of `leaf`, or at the end where that is outside of the range.

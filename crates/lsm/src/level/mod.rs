@@ -8,7 +8,7 @@
 //! [`NodeCache`](crate::cache::NodeCache); a [`LevelCursor`] walks through the leaves in key order
 //! and reads ahead.
 //!
-//! Reading order: [`format`](mod@format) (a segment as a whole, and its footer), [`leaf`], `record`,
+//! BegunRead order: [`format`](mod@format) (a segment as a whole, and its footer), [`leaf`], `record`,
 //! `draft` (a leaf that is being filled), [`index`], [`builder`], [`reader`], [`stand`] (what all cursors
 //! share), [`cursor`]; then [`tree`] (index nodes across segments), [`tree_builder`], [`tree_cursor`].
 //! [`pointers`] changes the pointers of a finished segment. [`medium`] is another kind of segment: what
@@ -36,7 +36,7 @@ pub mod tree_cursor;
 pub mod verify;
 
 use argosy_base::{Epoch, Identity, Kind, Moment, Pointer, RegionId, SegmentNumber};
-use argosy_device::{Buffer, DeviceError};
+use argosy_device::{BegunRead, Buffer, DeviceError};
 use argosy_engine::EngineError;
 
 pub use builder::{BuiltSegment, Geometry, SegmentBuilder};
@@ -326,6 +326,13 @@ pub trait ReadAt {
     /// Fills `out` with the segment's bytes from byte `offset` on. Both `offset` and the length of
     /// `out` are whole blocks, and `out` is aligned as a [`Buffer`] is.
     fn read_at(&self, offset: u32, out: &mut [u8]) -> Result<(), LevelError>;
+
+    /// Begins to do so, where the source is able to. `bytes` come back, filled, when that is
+    /// [fetched](BegunRead::finish).
+    fn begin_read(&self, offset: u32, bytes: Buffer) -> BegunRead {
+        let _ = offset;
+        BegunRead::later(bytes)
+    }
 }
 
 impl<F: Fn(u32, &mut [u8]) -> Result<(), LevelError>> ReadAt for F {
@@ -356,8 +363,14 @@ impl<R: ReadAt + ?Sized> ReadAt for std::sync::Arc<R> {
     fn read_at(&self, offset: u32, out: &mut [u8]) -> Result<(), LevelError> {
         (**self).read_at(offset, out)
     }
+
+    fn begin_read(&self, offset: u32, bytes: Buffer) -> BegunRead {
+        (**self).begin_read(offset, bytes)
+    }
 }
 
+#[cfg(test)]
+mod ahead_tests;
 #[cfg(test)]
 #[allow(clippy::cast_possible_truncation, reason = "tests cut random numbers")]
 pub(crate) mod testing;

@@ -11,7 +11,7 @@
 use std::ops::Range;
 
 use argosy_base::{BLOCK_SIZE, KeyRange, Kind, SEGMENT_SIZE, SegmentNumber};
-use argosy_device::Buffer;
+use argosy_device::{BegunRead, Buffer};
 
 use super::format::{BLOCK, FOOTER_BYTES, Footer, Table};
 use super::index::Index;
@@ -364,12 +364,41 @@ impl SegmentReader {
         leaves: Range<usize>,
         source: &(impl ReadAt + ?Sized),
     ) -> Result<Chunk, LevelError> {
-        let at = self.index.span(leaves.start).start / BLOCK * BLOCK;
-        let end = self.index.span(leaves.end - 1).end;
-        let end = end.next_multiple_of(BLOCK);
+        let Range { start: at, end } = self.blocks_of(&leaves);
         let mut bytes = Buffer::for_reading((end - at) as usize);
         source.read_at(at, &mut bytes)?;
         Ok(Chunk { leaves, at, bytes })
+    }
+
+    /// Begins to read `leaves`, of which there is at least one. `None`: there is no memory for that.
+    pub(super) fn begin_leaves(
+        &self,
+        leaves: Range<usize>,
+        source: &(impl ReadAt + ?Sized),
+    ) -> Option<ChunkAhead> {
+        let Range { start: at, end } = self.blocks_of(&leaves);
+        let bytes = Buffer::for_reading_ahead((end - at) as usize)?;
+        let reading = source.begin_read(at, bytes);
+        Some(ChunkAhead {
+            leaves,
+            at,
+            reading,
+        })
+    }
+
+    /// The blocks in which `leaves` lie.
+    fn blocks_of(&self, leaves: &Range<usize>) -> Range<u32> {
+        let end = self.index.span(leaves.end - 1).end;
+        self.index.span(leaves.start).start / BLOCK * BLOCK..end.next_multiple_of(BLOCK)
+    }
+
+    /// How many leaves, from the first on, may have keys below `to`.
+    pub(super) fn leaves_below(&self, to: Option<&[u8]>) -> usize {
+        match to {
+            Some(key) if key <= self.first_key() => 0,
+            Some(key) if key <= self.last_key() => self.index.find(key).1 + 1,
+            _ => self.leaves(),
+        }
     }
 
     /// The leaf behind those from `from` on that `bytes` can hold; at least one leaf is taken.
@@ -421,7 +450,38 @@ pub(super) struct Chunk {
     bytes: Buffer,
 }
 
+/// Leaves whose read was begun.
+#[derive(Debug)]
+pub(super) struct ChunkAhead {
+    leaves: Range<usize>,
+    at: u32,
+    reading: BegunRead,
+}
+
+impl ChunkAhead {
+    /// Whether leaf `index` is among them.
+    pub(super) fn holds(&self, index: usize) -> bool {
+        self.leaves.contains(&index)
+    }
+
+    /// The leaves, once they were read from `source`, where that was begun.
+    pub(super) fn finish(self, source: &(impl ReadAt + ?Sized)) -> Result<Chunk, LevelError> {
+        let Self {
+            leaves,
+            at,
+            reading,
+        } = self;
+        let bytes = reading.finish(|bytes| source.read_at(at, bytes))?;
+        Ok(Chunk { leaves, at, bytes })
+    }
+}
+
 impl Chunk {
+    /// The leaf behind them.
+    pub(super) const fn end(&self) -> usize {
+        self.leaves.end
+    }
+
     /// Whether leaf `index` was read.
     pub(super) fn holds(&self, index: usize) -> bool {
         self.leaves.contains(&index)

@@ -1,0 +1,155 @@
+//! Tests of reads that a walk begins before it needs them.
+
+use std::sync::{Arc, Mutex};
+
+use argosy_base::KeyRange;
+
+use super::testing::{Dice, NAME, Shape, build, model};
+use super::*;
+use crate::cache::NodeCache;
+use crate::merge::Source;
+
+/// A segment that writes down which reads were begun, and which of them had been when one was needed.
+struct Early {
+    bytes: Buffer,
+    begun: Mutex<Vec<u32>>,
+    needed: Mutex<Vec<(u32, bool)>>,
+    /// From which byte on reads fail.
+    damaged: u32,
+}
+
+impl ReadAt for Early {
+    fn read_at(&self, offset: u32, out: &mut [u8]) -> Result<(), LevelError> {
+        let was_begun = self.begun.lock().unwrap().contains(&offset);
+        self.needed.lock().unwrap().push((offset, was_begun));
+        if offset >= self.damaged {
+            return Err(NAME.corrupt(offset, "planted"));
+        }
+        self.bytes.read_at(offset, out)
+    }
+
+    fn begin_read(&self, offset: u32, bytes: Buffer) -> BegunRead {
+        self.begun.lock().unwrap().push(offset);
+        BegunRead::later(bytes)
+    }
+}
+
+/// Goes through `range`. Tells how many pairs there were, and why it ended early if it did.
+fn walk(
+    (segment, source): (&Arc<SegmentReader>, &Arc<Early>),
+    range: &KeyRange,
+    cache: Option<Arc<NodeCache>>,
+) -> (usize, Option<LevelError>) {
+    source.begun.lock().unwrap().clear();
+    source.needed.lock().unwrap().clear();
+    let ahead = ReadAhead {
+        first: 40 << 10,
+        max: 40 << 10,
+    };
+    let cursor = LevelCursor::new(segment.clone(), source.clone(), cache, range, ahead);
+    let mut cursor = cursor.unwrap();
+    let mut pairs = 0;
+    while cursor.key().is_some() {
+        pairs += 1;
+        if let Err(error) = cursor.advance() {
+            return (pairs, Some(error));
+        }
+    }
+    (pairs, None)
+}
+
+/// The reads that were begun, and those that were needed.
+fn reads(source: &Early) -> (Vec<u32>, Vec<(u32, bool)>) {
+    let begun = source.begun.lock().unwrap().clone();
+    (begun, source.needed.lock().unwrap().clone())
+}
+
+fn segment() -> (Arc<SegmentReader>, Early, usize) {
+    let geometry = Geometry {
+        node_bytes: 4096,
+        segment_bytes: 512 << 10,
+    };
+    let pairs = model(Shape::Hashed, 20_000, &mut Dice::new(5));
+    let built = build(&pairs, geometry).swap_remove(0);
+    let len = u32::try_from(built.bytes.len()).unwrap();
+    let segment = SegmentReader::open(built.name, len, &built.bytes).unwrap();
+    let entries = segment.entries() as usize;
+    let source = Early {
+        bytes: built.bytes,
+        begun: Mutex::default(),
+        needed: Mutex::default(),
+        damaged: u32::MAX,
+    };
+    (Arc::new(segment), source, entries)
+}
+
+#[test]
+fn a_walk_through_all_begins_its_long_reads() {
+    let (segment, source, entries) = segment();
+    let source = Arc::new(source);
+    // Other tests of the process may have the memory that such reads take.
+    let all_begun = (0..1000).any(|_| {
+        let (pairs, error) = walk((&segment, &source), &KeyRange::all(), None);
+        assert!(pairs == entries && error.is_none(), "{error:?}");
+        let (begun, needed) = reads(&source);
+        assert!(needed.len() > 5, "{needed:?}");
+        let fetched = needed.iter().filter(|(_, begun)| *begun).map(|(at, _)| *at);
+        assert!(
+            fetched.eq(begun),
+            "what was begun was needed, once, in its order"
+        );
+        // The last is too short for that memory.
+        let between = &needed[1..needed.len() - 1];
+        between.iter().all(|(_, begun)| *begun)
+    });
+    assert!(all_begun);
+    // Readers with a cache may end anywhere.
+    let cache = Some(Arc::new(NodeCache::new(1 << 20)));
+    assert_eq!(
+        walk((&segment, &source), &KeyRange::all(), cache).0,
+        entries
+    );
+    assert!(reads(&source).0.is_empty());
+}
+
+#[test]
+fn nothing_is_begun_behind_the_range() {
+    let (segment, source, _) = segment();
+    let source = Arc::new(source);
+    for leaf in [1, 7, 20, 50] {
+        let key = segment
+            .leaf(leaf, &*source, None)
+            .unwrap()
+            .first_key()
+            .to_vec();
+        let range = KeyRange {
+            from: Vec::new(),
+            to: Some(key),
+        };
+        assert!(walk((&segment, &source), &range, None).0 > 0);
+        let (begun, _) = reads(&source);
+        let end = segment.leaf_span(leaf).end;
+        assert!(begun.iter().all(|at| *at < end), "{begun:?} beyond {end}");
+    }
+}
+
+#[test]
+fn an_error_of_a_read_comes_where_the_walk_gets_there() {
+    let (segment, mut source, entries) = segment();
+    source.damaged = 200 << 10;
+    let (pairs, error) = walk((&segment, &Arc::new(source)), &KeyRange::all(), None);
+    assert!(
+        pairs > entries / 4 && pairs < entries,
+        "{pairs} of {entries}"
+    );
+    assert!(
+        matches!(
+            error,
+            Some(LevelError::Corrupt {
+                what: "planted",
+                ..
+            })
+        ),
+        "{error:?}"
+    );
+}
