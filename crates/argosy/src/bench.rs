@@ -21,6 +21,7 @@ use crate::cluster::scratch::Scratch;
 use crate::cluster::{Cluster, Spec};
 use crate::config::{Compaction, MemorySection, Placement, StorageSection};
 use crate::failure::{Failure, chain};
+use crate::frugal;
 use crate::signals::Signals;
 use crate::units::Size;
 use embedded::Peer;
@@ -186,6 +187,9 @@ impl Bench {
     /// Runs everything that was asked for.
     pub fn run(self) -> Result<(), Failure> {
         self.check()?;
+        if self.embedded {
+            frugal::decide(self.memory.0);
+        }
         // Better now than after hours of measuring.
         self.draw(&[])?;
         if let Some(figure) = self.rerun.figure {

@@ -10,7 +10,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 
 use crate::cluster::layout::Replication;
 use crate::transfer::{export, import};
-use crate::{bench, config, inspect, playground, server, shell};
+use crate::{bench, config, frugal, inspect, playground, server, shell};
 
 /// A replicated, persistent, ordered key-value store
 #[derive(Parser, Debug)]
@@ -38,6 +38,13 @@ enum Command {
     Config(config::command::Config),
 }
 
+impl Command {
+    /// Whether it has a budget of memory, or starts others that have: they decide on huge pages themselves.
+    const fn keeps_much(&self) -> bool {
+        matches!(self, Self::Server(_) | Self::Playground(_) | Self::Bench(_))
+    }
+}
+
 /// How results are printed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum OutputFormat {
@@ -48,10 +55,16 @@ pub enum OutputFormat {
     Json,
 }
 
-/// Does what the command line says.
+/// Does what the command line says. `give_back_soon` tells the program's allocator to give back soon what is
+/// freed: called where there is little memory, before other threads begin.
 #[must_use]
-pub fn main() -> ExitCode {
-    let result = match Cli::parse().command {
+pub fn main(give_back_soon: fn()) -> ExitCode {
+    frugal::set_up(give_back_soon);
+    let command = Cli::parse().command;
+    if !command.keeps_much() {
+        frugal::be();
+    }
+    let result = match command {
         Command::Server(server) => server.run(),
         Command::Playground(playground) => {
             log_to_stderr("warn");

@@ -41,6 +41,8 @@ pub mod connect;
 #[cfg(feature = "cli")]
 pub mod failure;
 #[cfg(feature = "cli")]
+mod frugal;
+#[cfg(feature = "cli")]
 pub mod inspect;
 #[cfg(feature = "cli")]
 pub mod playground;
@@ -55,6 +57,10 @@ pub mod transfer;
 #[cfg(feature = "cli")]
 pub mod units;
 
+/// Has all stores of this process ask for huge pages, or not, as without a call, where they take memory from the system
+/// itself: memtables, and buffers of whole segments. For programs with gigabytes of budget; their allocator does
+/// so for the rest, or not. `docs/embedding.md` has more.
+pub use argosy_device::pages::ask_for_huge as ask_for_huge_pages;
 pub use db::{
     BatchError, Builder, BusyReason, Change, Changed, Checkpoint, Condition, Damage, Db,
     Durability, EngineError, Error, Expiry, IngestError, KeyRange, Moment, Only, Outcome, PinError,

@@ -20,6 +20,7 @@ use crate::cluster::layout::read_map;
 use crate::cluster::lock::DirLock;
 use crate::config::ServerConfig;
 use crate::failure::{Failure, chain};
+use crate::frugal;
 use crate::random;
 use crate::signals::Signals;
 use crate::units::Size;
@@ -56,6 +57,7 @@ impl ServerArgs {
         self.bind_to_parent()?;
         let config = ServerConfig::load_with(&self.config, &self.set)?;
         log_to_stderr(&config.log.level);
+        frugal::decide(config.memory.limit.0);
         let signals = Signals::catch()
             .map_err(|error| Failure::Failed(format!("cannot catch signals: {error}")))?;
         let dir = &config.server.data_dir;

@@ -22,7 +22,7 @@ pub mod io;
 pub mod mem_device;
 pub mod memory;
 mod opening;
-mod pages;
+pub mod pages;
 mod queue;
 pub mod read_only;
 mod ring;

@@ -3,13 +3,30 @@
 //! An allocator keeps what is freed for a while, in case that somebody asks for as much again. Of what is
 //! large and comes and goes, a memtable or the buffers of a merge, that may be a good part of a
 //! memory budget that nobody uses and everybody pays for. So these are asked of the system itself.
+//!
+//! Where a program has said so ([`ask_for_huge`]), mappings of whole huge pages lie at the boundary of one, and
+//! the kernel is told that it may back them so: reads then find their addresses with fewer looks at page tables.
 
 use std::alloc::{Layout, handle_alloc_error};
 use std::ffi::c_void;
+use std::mem::ManuallyDrop;
 use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use argosy_base::limits::BLOCK_SIZE;
-use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+
+/// Bytes of a huge page. Where a machine has others, what is asked for is of no use, and no harm.
+const HUGE_BYTES: usize = 2 << 20;
+
+/// See [`ask_for_huge`]. Relaxed: nothing is ordered by it.
+static HUGE: AtomicBool = AtomicBool::new(false);
+
+/// From now on the pages of this process are huge where they can be, or are as the system makes them, as they
+/// are before the first call.
+pub fn ask_for_huge(huge: bool) {
+    HUGE.store(huge, Ordering::Relaxed);
+}
 
 /// Memory of the system, which begins at a page and is zero at first. Whoever holds it says what is in it:
 /// nothing is borrowed from it but by `unsafe`. Given back when it is dropped.
@@ -29,6 +46,13 @@ impl Pages {
     /// none left the process ends, as it does when an allocator finds none.
     #[must_use]
     pub fn new(len: usize) -> Self {
+        if len.is_multiple_of(HUGE_BYTES) && HUGE.load(Ordering::Relaxed) {
+            return Self::huge(len);
+        }
+        Self::mapped(len)
+    }
+
+    fn mapped(len: usize) -> Self {
         let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
         // SAFETY: a new mapping, at an address of the kernel's choice, aliases nothing.
         let start = unsafe { mmap_anonymous(ptr::null_mut(), len, protection, flags) };
@@ -39,6 +63,39 @@ impl Pages {
                 handle_alloc_error(layout.expect("far below the address space"))
             }
         }
+    }
+
+    /// `len` bytes, which are whole huge pages, at the boundary of one.
+    fn huge(len: usize) -> Self {
+        let mut pages = Self::mapped(len);
+        if !pages.start.addr().get().is_multiple_of(HUGE_BYTES) {
+            drop(pages);
+            pages = Self::mapped(len + HUGE_BYTES).aligned();
+        }
+        let start: *mut c_void = pages.start.as_ptr().cast();
+        // SAFETY: mapped above; the advice changes nothing of what is in them. A kernel without huge pages
+        // refuses it.
+        let _ = unsafe { madvise(start, pages.len, Advice::LinuxHugepage) };
+        pages
+    }
+
+    /// Without what lies before the first boundary of a huge page, and one huge page shorter in all.
+    fn aligned(self) -> Self {
+        let before = self.start.addr().get().wrapping_neg() % HUGE_BYTES;
+        let len = self.len - HUGE_BYTES;
+        // Each part is unmapped by its own owner.
+        let whole = ManuallyDrop::new(self);
+        // SAFETY: less than a huge page, of which there is one more than asked for.
+        let start = unsafe { whole.start.add(before) };
+        // SAFETY: as above.
+        let end = unsafe { start.add(len) };
+        for (start, len) in [(whole.start, before), (end, HUGE_BYTES - before)] {
+            if len > 0 {
+                // SAFETY: of whole pages, mapped, and nobody knows them.
+                drop(unsafe { Self::from_raw(start, len) });
+            }
+        }
+        Self { start, len }
     }
 
     /// Those whose `start` and `len` these are.
@@ -85,6 +142,66 @@ mod tests {
             // SAFETY: `len` bytes are there, zero, and nobody else knows them.
             let bytes = unsafe { std::slice::from_raw_parts(pages.start().as_ptr(), pages.len()) };
             assert!(bytes.len() == len && bytes.iter().all(|byte| *byte == 0));
+        }
+    }
+
+    /// How many bytes of the mapping of `at` the kernel may back by huge pages.
+    fn advised_bytes(at: usize) -> usize {
+        let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        let mut within = None;
+        for line in maps.lines() {
+            let range = line
+                .split_once(' ')
+                .and_then(|(range, _)| range.split_once('-'));
+            let range = range.map(|(from, to)| {
+                let hex = |digits| usize::from_str_radix(digits, 16);
+                (hex(from), hex(to))
+            });
+            if let Some((Ok(from), Ok(to))) = range {
+                within = (from..to).contains(&at).then(|| to - at);
+            }
+            let flags = line.strip_prefix("VmFlags:").unwrap_or_default();
+            if let Some(bytes) = within
+                && flags.split_whitespace().any(|flag| flag == "hg")
+            {
+                return bytes;
+            }
+        }
+        0
+    }
+
+    #[test]
+    fn huge_pages_are_asked_for_where_whole_ones_fit_and_only_then() {
+        let kernel = std::fs::exists("/sys/kernel/mm/transparent_hugepage").unwrap();
+        ask_for_huge(true);
+        let pages: Vec<_> = (1..=3)
+            .map(|count| Pages::new(count * HUGE_BYTES))
+            .collect();
+        let small = Pages::new(BLOCK_SIZE);
+        ask_for_huge(false);
+        let plain = Pages::new(4 * HUGE_BYTES);
+        for pages in &pages {
+            let at = pages.start().as_ptr().addr();
+            assert_eq!(at % HUGE_BYTES, 0);
+            assert!(!kernel || advised_bytes(at) >= pages.len());
+            // SAFETY: `len` bytes are there, and nobody else knows them.
+            unsafe { pages.start().as_ptr().write_bytes(7, pages.len()) };
+        }
+        for pages in [&small, &plain] {
+            assert_eq!(advised_bytes(pages.start().as_ptr().addr()), 0);
+        }
+    }
+
+    #[test]
+    fn what_lies_around_whole_huge_pages_is_given_back() {
+        for _ in 0..4 {
+            // Moves the next mapping by a page, so that all remainders come up.
+            let _apart = Pages::new(BLOCK_SIZE);
+            let pages = Pages::mapped(2 * HUGE_BYTES).aligned();
+            assert_eq!(pages.start().as_ptr().addr() % HUGE_BYTES, 0);
+            assert_eq!(pages.len(), HUGE_BYTES);
+            // SAFETY: `len` bytes are there, and nobody else knows them.
+            unsafe { pages.start().as_ptr().write_bytes(1, pages.len()) };
         }
     }
 }

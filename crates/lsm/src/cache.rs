@@ -35,8 +35,10 @@ const ENTRY_BYTES_TYPICAL: usize = 4 << 10;
 const SHARDS_MAX: usize = 16;
 /// Least bytes of a shard, so that each can hold the longest value several times.
 const SHARD_BYTES_MIN: usize = 4 << 20;
-/// What an entry costs beside its bytes: the cache's own tables, the allocator.
+/// What an entry costs in the cache's own tables.
 const OVERHEAD_BYTES: usize = 128;
+/// What is in front of shared bytes: two counters.
+const COUNTERS_BYTES: usize = 16;
 /// The budget is divided between pins and entries in parts of this size: few enough that the line
 /// is seldom moved.
 const PARTS: usize = 16;
@@ -102,12 +104,20 @@ struct Bytes;
 impl Weighter<CacheKey, Cached> for Bytes {
     fn weight(&self, _key: &CacheKey, value: &Cached) -> u64 {
         let bytes = match value {
-            Cached::Leaf(leaf) => leaf.memory_bytes(),
+            Cached::Leaf(leaf) => footprint(leaf.shared_bytes() + COUNTERS_BYTES),
             Cached::Reader(reader) => reader.memory_bytes(),
-            Cached::Value(value) => value.len(),
+            Cached::Value(value) => footprint(value.len() + COUNTERS_BYTES),
         };
         (bytes + OVERHEAD_BYTES) as u64
     }
+}
+
+/// What an allocator takes for `bytes` bytes, roughly. The usual ones have four sizes from a power of two to
+/// the next, and about a sixteenth of a page for themselves and for what is left at its end.
+fn footprint(bytes: usize) -> usize {
+    let step = (bytes.max(64).next_power_of_two() / 8).max(16);
+    let rounded = bytes.next_multiple_of(step);
+    rounded + rounded / 16
 }
 
 /// What the cache has done and holds.

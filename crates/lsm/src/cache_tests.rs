@@ -31,7 +31,24 @@ fn what_is_kept_is_found_and_counted() {
     let stats = cache.stats();
     assert_eq!((stats.value_hits, stats.value_misses), (1, 1));
     assert_eq!((stats.leaf_hits, stats.leaf_misses), (0, 1));
-    assert_eq!(stats.bytes, (100 + OVERHEAD_BYTES) as u64);
+    // 100 bytes and the counters lie in 128.
+    assert_eq!(stats.bytes, (128 + 8 + OVERHEAD_BYTES) as u64);
+}
+
+#[test]
+fn an_entry_counts_with_what_an_allocator_takes_for_it() {
+    for (bytes, rounded) in [
+        (1, 16),
+        (64, 64),
+        (65, 80),
+        (1024, 1024),
+        (1025, 1280),
+        (3584, 3584),
+        (4096, 4096),
+        (4097, 5120),
+    ] {
+        assert_eq!(footprint(bytes), rounded + rounded / 16, "{bytes}");
+    }
 }
 
 #[test]

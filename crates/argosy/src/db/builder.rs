@@ -12,10 +12,10 @@
 //! memtables   two of `l0_bytes`
 //! windows     of both logs
 //! work        what a flush and a merge have in hand, and buffers that are kept for the next
-//! cache       what is left: leaves, values, indexes and filters
+//! cache       what is left, but for a sixteenth: leaves, values, indexes and filters
 //! ```
 //!
-//! While there is a third memtable, or a snapshot keeps some that the store has done with, the cache gives way
+//! The sixteenth is for gaps between entries, which the allocator cannot give back. While there is a third memtable, or a snapshot keeps some that the store has done with, the cache gives way
 //! to them. No part takes more than it has, so that what is resident stays within the budget and a tenth.
 
 use std::fs::File;
@@ -292,7 +292,7 @@ impl Builder {
                 self.memory,
                 settings.l0_bytes,
                 settings.windows_bytes(),
-                fixed.saturating_add(least),
+                fixed.saturating_add(least).saturating_add(least / 15 + 1),
             )));
         }
         settings

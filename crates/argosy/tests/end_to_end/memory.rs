@@ -97,10 +97,10 @@ fn a_store_stays_within_its_budget_and_its_parts_are_what_is_resident() {
                 store <= BUDGET + BUDGET / 10,
                 "{mix}: {store} bytes: {memory}"
             );
-            // What is overwritten at once leaves the cache in pieces that the allocator keeps for the next.
-            if row["workload"] == "run-a" {
+            // While it is loaded there is little yet, and what there is moves.
+            if row["workload"] != "load-a" {
                 let difference = memory["difference_median"].as_f64().unwrap();
-                assert!(difference <= 0.1, "{mix}: {memory}");
+                assert!(difference <= 0.1, "{mix}: {row}");
             }
         }
     }

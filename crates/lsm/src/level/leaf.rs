@@ -126,11 +126,11 @@ impl Leaf {
         self.count
     }
 
-    /// Bytes that the leaf keeps in memory.
+    /// Bytes that its clones share.
     #[inline]
     #[must_use]
-    pub fn memory_bytes(&self) -> usize {
-        self.bytes.len() + size_of::<Self>()
+    pub fn shared_bytes(&self) -> usize {
+        self.bytes.len()
     }
 
     /// The bytes that records lie in.

@@ -5,6 +5,7 @@
 //! always (I2): what is no record of this segment ends the sweep with an error.
 
 use argosy_base::{Kind, Pointer, RegionId};
+use argosy_device::Buffer;
 
 use super::record::{Decoded, RecordKind, decode};
 use super::scan::ReadDevice;
@@ -44,7 +45,7 @@ pub(crate) struct Sweep {
     /// The next record.
     offset: u32,
     /// The window that was read last, and where it begins.
-    window: Vec<u8>,
+    window: Option<Buffer>,
     start: Option<u32>,
 }
 
@@ -56,7 +57,7 @@ impl Sweep {
             geometry,
             segment,
             offset: SEGMENT_HEADER_BYTES,
-            window: Vec::new(),
+            window: None,
             start: None,
         }
     }
@@ -81,7 +82,8 @@ impl Sweep {
             let start = self.load(read).map_err(SweepError::Read)?;
             let behind = (start + self.geometry.window_bytes()).min(end);
             let here = identity(Kind::LogRecord, self.region, &self.segment, self.offset);
-            let bytes = &self.window[(self.offset - start) as usize..(behind - start) as usize];
+            let window = self.window.as_deref().unwrap_or_default();
+            let bytes = &window[(self.offset - start) as usize..(behind - start) as usize];
             match decode(bytes, here, self.segment.base_lsn) {
                 Decoded::Record(record, len) => {
                     let offset = self.offset;
@@ -91,10 +93,11 @@ impl Sweep {
                         let (at, chunk) = (Pointer::new(self.segment.number, offset), record.chunk);
                         // Key and value are the record's last bytes.
                         let to = (self.offset - start) as usize;
-                        let value = &self.window[to - value..to];
+                        let window = self.window.as_deref().unwrap_or_default();
+                        let value = &window[to - value..to];
                         return Ok(Some(Swept {
                             at,
-                            key: &self.window[to - value.len() - key..to - value.len()],
+                            key: &window[to - value.len() - key..to - value.len()],
                             value: (!chunk).then_some(value),
                         }));
                     }
@@ -121,8 +124,10 @@ impl Sweep {
         let start = self.offset / window * window;
         if self.start != Some(start) {
             self.start = None;
-            self.window.resize(window as usize, 0);
-            read(&self.segment, start, &mut self.window)?;
+            let buffer = self
+                .window
+                .get_or_insert_with(|| Buffer::for_reading(window as usize));
+            read(&self.segment, start, &mut buffer[..window as usize])?;
             self.start = Some(start);
         }
         Ok(start)
@@ -146,8 +151,9 @@ pub(crate) fn begins_inside_value<E>(
     }
     for len in [LOOK_BYTES, geometry.window_bytes()] {
         let len = len.min(geometry.window_bytes());
-        let mut bytes = vec![0; len as usize];
-        read(segment, 0, &mut bytes)?;
+        let mut bytes = Buffer::for_reading(len as usize);
+        let bytes = &mut bytes[..len as usize];
+        read(segment, 0, bytes)?;
         let mut offset = SEGMENT_HEADER_BYTES;
         while offset < len.min(end) {
             let here = identity(Kind::LogRecord, region, segment, offset);

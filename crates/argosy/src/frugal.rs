@@ -1,0 +1,43 @@
+//! Whether a process is frugal with memory, or takes more of it for less CPU: by its budget.
+//!
+//! - *Huge pages.* The allocator asks the kernel for them, and reads that come from memory then take a tenth
+//!   less CPU. But a byte that is in use keeps 2 MiB, and a small budget has not many of these.
+//! - *What is freed* the allocator keeps for the next, for a second. What merges and overwrites free in that
+//!   time is a tenth of a small budget.
+//!
+//! A process with less than [`BUDGET_MIN`] tells the kernel that it wants no huge pages, whatever its
+//! allocator says, and the allocator to give back soon. It does so when it knows its budget: what was
+//! allocated until then is one huge page or two. Nobody turns huge pages on: whoever starts a process may have
+//! turned them off for it.
+
+use std::sync::OnceLock;
+
+/// The least budget in bytes of a process that is not frugal. Below it, 10 to 30 MiB of huge pages are too many.
+const BUDGET_MIN: u64 = 1 << 30;
+
+/// Has the program's allocator give back soon what is freed.
+static GIVE_BACK_SOON: OnceLock<fn()> = OnceLock::new();
+
+/// Says how the allocator is told. Without it, it is not.
+pub(crate) fn set_up(give_back_soon: fn()) {
+    GIVE_BACK_SOON.get_or_init(|| give_back_soon);
+}
+
+/// Decides for this process, which has `budget` bytes for what it keeps, and as for huge pages for those that
+/// it starts.
+pub(crate) fn decide(budget: u64) {
+    if budget < BUDGET_MIN {
+        be();
+    } else {
+        argosy_device::pages::ask_for_huge(true);
+    }
+}
+
+/// This process is frugal.
+pub(crate) fn be() {
+    // Where the kernel or a sandbox refuses, more is resident than is in use: no reason to stop.
+    let _ = nix::sys::prctl::set_thp_disable(true);
+    if let Some(give_back_soon) = GIVE_BACK_SOON.get() {
+        give_back_soon();
+    }
+}
