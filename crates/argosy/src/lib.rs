@@ -22,6 +22,7 @@
 #![forbid(unsafe_code)]
 
 pub mod db;
+pub mod machine;
 mod random;
 
 #[cfg(feature = "cli")]

@@ -57,7 +57,7 @@ pub const KEYS: [Key; 25] = [
     key(
         "memory",
         "limit",
-        "All memory: memtables, caches, log windows, rings, clients.",
+        "All memory: memtables, caches, log windows, rings, clients. Default: half of what there is.",
     ),
     key(
         "storage",

@@ -157,14 +157,17 @@ pub struct FabricSection {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]
 pub struct MemorySection {
-    /// Everything together: memtables, caches, log windows, rings, clients.
+    /// Everything together: memtables, caches, log windows, rings, clients. Half of what the control group or the
+    /// machine has unless it is said.
     pub limit: Size,
 }
 
 impl Default for MemorySection {
     fn default() -> Self {
+        // Half: the rest is for others, for the kernel, and for what comes on top of a budget.
+        let half = crate::machine::memory_bytes().map(|bytes| bytes / 2 >> 20);
         Self {
-            limit: Size::mib(512),
+            limit: Size::mib(half.unwrap_or(512)),
         }
     }
 }

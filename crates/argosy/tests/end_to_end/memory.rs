@@ -6,7 +6,9 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::support::text;
+use argosy_bench::resp::Reply;
+
+use crate::support::{Playground, connect, info, text};
 
 const MIB: u64 = 1 << 20;
 const BUDGET: u64 = 96 * MIB;
@@ -18,8 +20,8 @@ struct Group {
 
 impl Group {
     /// A group whose processes may take `limit` bytes; the kernel ends one that takes more.
-    fn new(limit: u64) -> Option<Self> {
-        let name = format!("argosy-test-{}", std::process::id());
+    fn new(limit: u64, name: &str) -> Option<Self> {
+        let name = format!("argosy-test-{name}-{}", std::process::id());
         let roots = [
             ("/sys/fs/cgroup", "memory.max"),
             ("/sys/fs/cgroup/memory", "memory.limit_in_bytes"),
@@ -34,6 +36,11 @@ impl Group {
             let set = known && std::fs::write(group.dir.join(file), limit.to_string()).is_ok();
             set.then_some(group)
         })
+    }
+
+    /// Has everything that process `pid` takes from now on count here.
+    fn enter(&self, pid: u32) {
+        std::fs::write(self.processes(), pid.to_string()).unwrap();
     }
 
     fn processes(&self) -> PathBuf {
@@ -78,7 +85,7 @@ fn run(mix: &str, records: u64, group: Option<&Group>) -> Vec<Value> {
 #[test]
 fn a_store_stays_within_its_budget_and_its_parts_are_what_is_resident() {
     // Beside the budget: the program, and what the bench keeps to verify answers.
-    let group = Group::new(BUDGET + BUDGET / 10 + 24 * MIB);
+    let group = Group::new(BUDGET + BUDGET / 10 + 24 * MIB, "store");
     if group.is_none() {
         println!("no control group can be made here: what is resident is looked at alone");
     }
@@ -97,11 +104,15 @@ fn a_store_stays_within_its_budget_and_its_parts_are_what_is_resident() {
                 store <= BUDGET + BUDGET / 10,
                 "{mix}: {store} bytes: {memory}"
             );
-            // While it is loaded there is little yet, and what there is moves.
-            if row["workload"] != "load-a" {
-                let difference = memory["difference_median"].as_f64().unwrap();
-                assert!(difference <= 0.1, "{mix}: {row}");
-            }
+            // While it is loaded there is little yet, and what there is moves. What is overwritten at once
+            // leaves gaps between the cache's entries, which the allocator keeps for the next.
+            let most = match row["workload"].as_str() {
+                Some("run-a") => 0.1,
+                Some("run-g") => 0.2,
+                _ => continue,
+            };
+            let difference = memory["difference_median"].as_f64().unwrap();
+            assert!(difference <= most, "{mix}: {row}");
         }
     }
 }
@@ -123,4 +134,81 @@ fn a_budget_that_is_too_small_is_refused_with_the_least_that_would_do() {
     let least = least.split(" or more").next().unwrap();
     let taken = bench(least);
     assert!(taken.status.success(), "{least}: {}", text(&taken.stderr));
+}
+
+/// A line of `/proc/PID/status` in bytes, or as the number that it is.
+fn status(pid: u32, field: &str) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix(field));
+    let mut words = line
+        .expect(field)
+        .trim_start_matches(':')
+        .split_whitespace();
+    let number: u64 = words.next().unwrap().parse().unwrap();
+    if words.next() == Some("kB") {
+        number * 1024
+    } else {
+        number
+    }
+}
+
+/// Writes pairs of some lengths and reads others, from `first` on, a few hundred at a time.
+fn write(client: &mut argosy_bench::resp::Connection, first: usize, count: usize) {
+    const PIPELINE: usize = 250;
+    for from in (first..first + count).step_by(PIPELINE) {
+        for number in from..from + PIPELINE {
+            let value = vec![b'.'; [10, 120, 1100][number % 3]];
+            let key = format!("{:05}-key", number * 7919 % 60_000);
+            client.push(&[b"SET", key.as_bytes(), &value]);
+            let key = format!("{:05}-key", number * 104_729 % 60_000);
+            client.push(&[b"GET", key.as_bytes()]);
+        }
+        client.flush().unwrap();
+        for _ in 0..PIPELINE {
+            assert_eq!(client.reply().unwrap(), Reply::Simple("OK".to_owned()));
+            assert!(matches!(client.reply().unwrap(), Reply::Bulk(_)));
+        }
+    }
+}
+
+/// A server under a load of overwrites and reads: what `INFO memory` names adds up to what is resident, and
+/// that is within the limit. The kernel keeps it to that, too, where it can be asked to.
+#[test]
+fn a_server_stays_within_its_limit_and_says_where_its_memory_is() {
+    let playground = Playground::start(&["--servers", "1", "--regions", "1"]);
+    let (pid, resp) = (playground.servers[0].pid, playground.servers[0].resp);
+    let limit: u64 = info(resp, "memory")["memory_limit"].parse().unwrap();
+    let group = Group::new(limit + limit / 10 + 24 * MIB, "server");
+    group.iter().for_each(|group| group.enter(pid));
+    let mut client = connect(resp);
+    for round in 0..6 {
+        write(&mut client, round * 30_000, 30_000);
+        let taken = info(resp, "memory");
+        let bytes = |name: &str| taken[name].parse::<u64>().unwrap();
+        let parts = [
+            "memtables",
+            "windows",
+            "links",
+            "native",
+            "answers",
+            "buffers",
+            "cache",
+        ];
+        let parts: u64 = parts
+            .iter()
+            .map(|part| bytes(&format!("memory_{part}")))
+            .sum();
+        let accounted = parts + bytes("mem_clients_normal") + status(pid, "RssFile");
+        let (resident, peak) = (status(pid, "VmRSS"), status(pid, "VmHWM"));
+        // A tenth of the limit, since what a process takes by itself is much of what is resident here.
+        let apart = accounted.abs_diff(resident);
+        assert!(apart <= limit / 10, "{accounted} and {resident}: {taken:?}");
+        assert!(
+            peak - status(pid, "RssFile") <= limit + limit / 10,
+            "{peak}"
+        );
+    }
+    // It is too small for huge pages.
+    assert_eq!(status(pid, "THP_enabled"), 0);
+    drop(playground);
 }
