@@ -15,8 +15,9 @@
 //! cache       what is left, but for a sixteenth: leaves, values, indexes and filters
 //! ```
 //!
-//! The sixteenth is for gaps between entries, which the allocator cannot give back. While there is a third memtable, or a snapshot keeps some that the store has done with, the cache gives way
-//! to them. No part takes more than it has, so that what is resident stays within the budget and a tenth.
+//! The sixteenth is for gaps between entries, which the allocator cannot give back. While there is a third
+//! memtable, or a snapshot keeps some that the store has done with, the cache gives way to them. No part takes
+//! more than it has.
 
 use std::fs::File;
 use std::io::{Read, Seek, Write};
