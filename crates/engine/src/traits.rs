@@ -27,6 +27,9 @@ pub enum BusyReason {
     /// can make room. Writes of new data are taken again when they have.
     #[error("the device is full; reads and deletes go on; delete keys to make room")]
     DeviceFull,
+    /// Sorted pairs are being taken into the levels, where this would be written; or too many wait for it.
+    #[error("sorted pairs are being ingested there")]
+    Ingest,
 }
 
 /// Why an engine did not do what it was asked.

@@ -10,6 +10,7 @@
 //! 3. *Space*: where the device is full, what may free some is begun ([`space`](super::space)).
 //!    What reads have paid towards a merge is counted ([`paid`](super::paid)).
 //! 4. *Jobs*: memtables become runs, and levels are merged ([`jobs`](super::jobs)).
+//!    In turns with merges, sorted pairs that were handed in become segments ([`bulk`](super::bulk)).
 //! 5. *Upkeep* (`upkeep`): log segments that ended are sealed, new ones are declared before they are
 //!    needed, and so are segment numbers.
 //!
@@ -25,6 +26,7 @@ use argosy_base::{EditSeq, Instant, LogKind, Lsn, SegmentNumber};
 use argosy_engine::{EngineError, FlushRange, LogEnd, Progress};
 
 use super::Lsm;
+use super::bulk::Taken;
 use super::gc::Gc;
 use super::jobs::{Jobs, Made, Now};
 use super::logflush::LogFlusher;
@@ -127,7 +129,13 @@ impl Background {
         self.look_for_payment(lsm);
         made |= self.merge_as_asked(lsm);
         made |= self.step_jobs(lsm)?;
-        for _ in 0..self.gc.steps() {
+        made |= self.step_bulk(lsm)?;
+        // What is moved goes through memtables, which hide what is being ingested.
+        let moves = match self.jobs.is_ingesting() {
+            true => 0,
+            false => self.gc.steps(),
+        };
+        for _ in 0..moves {
             if !self.collect(lsm)? {
                 break;
             }
@@ -135,7 +143,8 @@ impl Background {
         }
         made |= self.upkeep(lsm)?;
         lsm.kept_bytes();
-        lsm.pending.store(self.pending(), Ordering::Relaxed);
+        let pending = self.pending() + usize::from(lsm.bulk.waits());
+        lsm.pending.store(pending, Ordering::Relaxed);
         let due = self.next_flush.map(|at| at.since(now));
         Ok(Progress {
             made,
@@ -258,12 +267,16 @@ impl Background {
         let seq = edit.notice.seq;
         let effect = self.effects.pop_front().expect("every edit has its effect");
         assert_eq!(effect.seq, seq, "edits are committed in order");
+        let parts = self.jobs.bulk_committed(seq);
         Counts::add(&lsm.counts.edits, 1);
         let before = {
             let mut writer = lsm.lock();
             let version = writer.install(edit.version, effect.flush);
             if effect.ingest {
                 writer.ingested();
+            }
+            if parts.is_some() {
+                writer.hold(None);
             }
             for number in effect.sealed {
                 writer.sealed(number);
@@ -292,6 +305,9 @@ impl Background {
         }
         let everywhere = EditSeq(lsm.edits_everywhere.load(Ordering::Acquire));
         lsm.lock().provide_spares(everywhere);
+        if let Some(parts) = parts {
+            lsm.bulk.end(&parts, Taken::Done, seq);
+        }
     }
 
     /// Hands `edit` to the storage. Its seq and epoch are set already.
@@ -340,15 +356,7 @@ impl Background {
             flush_committing: self.is_committing(|effect| effect.flush),
             compaction_committing: self.is_committing(|effect| effect.compaction),
         };
-        let mut site = Site {
-            storage: &mut self.storage,
-            settings: &lsm.settings,
-            epoch: lsm.epoch,
-            observer: lsm.observer.as_deref(),
-            cache: Some(&lsm.reading.cache),
-            counts: &lsm.counts,
-            time: lsm.committed_time(),
-        };
+        let mut site = site(&mut self.storage, lsm);
         let (edit, effect) = match self.jobs.step(&mut site, &now)? {
             Made::Nothing => return Ok(false),
             Made::Progress => return Ok(true),
@@ -369,6 +377,19 @@ impl Background {
         };
         self.commit(lsm, edit, effect)?;
         Ok(true)
+    }
+}
+
+/// Where the jobs of `lsm` are done.
+pub(super) fn site<'a>(storage: &'a mut Storage, lsm: &'a Lsm) -> Site<'a> {
+    Site {
+        storage,
+        settings: &lsm.settings,
+        epoch: lsm.epoch,
+        observer: lsm.observer.as_deref(),
+        cache: Some(&lsm.reading.cache),
+        counts: &lsm.counts,
+        time: lsm.committed_time(),
     }
 }
 

@@ -66,11 +66,14 @@ pub enum IngestError {
         /// The most that there may be.
         max: usize,
     },
+    /// There is nothing to ingest.
+    #[error("there are no pairs")]
+    Nothing,
     /// Others write into the range all the time.
     #[error("others keep writing keys of their range; stop them, or write the pairs")]
     Contended,
-    /// The region has copies elsewhere, to which ingested segments are not sent yet.
-    #[error("a replicated region takes no ingested pairs; write them")]
+    /// The region has copies elsewhere, for which nobody may wait on the calling thread.
+    #[error("a replicated region takes sorted pairs in parts only")]
     Replicated,
     /// The engine's.
     #[error(transparent)]
@@ -91,10 +94,18 @@ pub fn pair_bytes_max(settings: &Settings) -> usize {
 
 /// Pairs that were handed in and not merged.
 #[derive(Default)]
-struct Fed {
+pub(super) struct Fed {
     pairs: VecDeque<(Vec<u8>, Vec<u8>)>,
     /// Bytes of them, not below what a build counts.
     bytes: usize,
+}
+
+impl Fed {
+    /// These, and none behind them.
+    pub(super) fn of(pairs: VecDeque<(Vec<u8>, Vec<u8>)>) -> Self {
+        let bytes = pairs.iter().map(cost).sum();
+        Self { pairs, bytes }
+    }
 }
 
 fn cost((key, value): &(Vec<u8>, Vec<u8>)) -> usize {
@@ -215,6 +226,9 @@ impl Ingest<'_> {
         lsm.check_open()?;
         let mut background = lsm.background()?;
         background.settle(lsm)?;
+        if background.jobs.is_ingesting() {
+            return Ok(None);
+        }
         let range = KeyRange::new(first, Some(successor(&self.last)));
         let newest = Lsn(u64::MAX);
         let in_range = |table: &std::sync::Arc<Memtable>| {
@@ -288,7 +302,7 @@ impl Drop for Ingest<'_> {
 }
 
 /// Where segments go that stand for keys of `range`.
-fn place(head: &Version, range: &KeyRange, jobs: &mut Jobs) -> (u8, RunId) {
+pub(super) fn place(head: &Version, range: &KeyRange, jobs: &mut Jobs) -> (u8, RunId) {
     let mut runs = head.runs();
     if runs.any(|(_, run)| !run.overlapping(range).is_empty()) {
         return (1, jobs.take_run());

@@ -23,6 +23,7 @@ use argosy_base::{EditSeq, KeyRange, Lsn, Moment, SegmentNumber};
 use argosy_device::Purpose;
 use argosy_engine::{EngineError, LogEnd};
 
+use super::bulk::Ingesting;
 use super::paid::Paid;
 use super::site::Site;
 use super::space::Space;
@@ -101,6 +102,10 @@ pub(crate) enum Made {
 pub(crate) struct Jobs {
     pub(super) flush: Option<Flush>,
     pub(super) compaction: Option<Compaction>,
+    /// Pairs that become segments without a memtable; no merge begins meanwhile.
+    pub(super) bulk: Option<Ingesting>,
+    /// Such pairs were the last: a merge that is due goes first.
+    pub(super) merge_first: bool,
     /// No level of the head version asks for a compaction.
     pub(crate) at_rest: bool,
     /// Dead values are to be collected: levels are merged although they are not full.
@@ -126,6 +131,8 @@ impl Jobs {
         Self {
             flush: None,
             compaction: None,
+            bulk: None,
+            merge_first: false,
             at_rest: false,
             collects: false,
             asked: false,
@@ -157,7 +164,7 @@ impl Jobs {
 
     /// Whether nothing is under way, and no level asks for anything.
     pub(crate) const fn is_idle(&self) -> bool {
-        self.at_rest && self.compaction.is_none() && self.flush.is_none()
+        self.at_rest && self.compaction.is_none() && self.flush.is_none() && self.bulk.is_none()
     }
 
     /// The levels have been replaced by others: what is under way is of no use.
@@ -181,7 +188,8 @@ impl Jobs {
 
     /// Jobs under way, and whether a compaction may have to be begun.
     pub(crate) fn pending(&self) -> usize {
-        let jobs = usize::from(self.flush.is_some()) + usize::from(self.compaction.is_some());
+        let merges = usize::from(self.compaction.is_some()) + usize::from(self.bulk.is_some());
+        let jobs = usize::from(self.flush.is_some()) + merges;
         jobs + usize::from(!self.at_rest)
     }
 
@@ -202,6 +210,7 @@ impl Jobs {
     /// The edit of a compaction is committed.
     pub(crate) fn compaction_committed(&mut self) {
         self.compaction = None;
+        self.merge_first = false;
         self.at_rest = false;
         self.space.found_room();
     }
@@ -475,7 +484,8 @@ impl Jobs {
         }
         let Some(compaction) = &mut self.compaction else {
             let cuts = self.flush.as_ref().is_some_and(Flush::is_to_cut);
-            return if self.at_rest || cuts || !self.space.may_begin() {
+            let waits = cuts || self.bulk.is_some();
+            return if self.at_rest || waits || !self.space.may_begin() {
                 Ok(Made::Nothing)
             } else {
                 self.begin_compaction(site)

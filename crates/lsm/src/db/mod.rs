@@ -18,6 +18,7 @@
 
 mod asked;
 mod background;
+pub mod bulk;
 pub(crate) mod census;
 mod condition;
 mod count;
@@ -123,6 +124,8 @@ pub struct Lsm {
     closed: OnceLock<&'static str>,
     flush_asked: AtomicBool,
     asked: asked::Asked,
+    /// Sorted pairs that wait to be ingested.
+    bulk: bulk::Bulk,
     /// The device is full, here or at a member.
     device_full: AtomicBool,
     /// The least room that another member has, if there are any.
@@ -200,6 +203,7 @@ impl Lsm {
             closed: OnceLock::new(),
             flush_asked: AtomicBool::new(false),
             asked: asked::Asked::default(),
+            bulk: bulk::Bulk::default(),
             device_full: AtomicBool::new(full),
             members_room: Mutex::default(),
             pending: AtomicUsize::new(1),

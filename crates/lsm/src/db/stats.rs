@@ -156,7 +156,7 @@ pub(crate) struct Counts {
     pub(crate) gc_moved: AtomicU64,
     pub(crate) gc_moved_bytes: AtomicU64,
     pub(crate) gc_lost: AtomicU64,
-    busy: [AtomicU64; 4],
+    busy: [AtomicU64; 5],
 }
 
 impl Counts {

@@ -77,6 +77,9 @@ impl Lsm {
         if self.is_full() && batch.ops().any(|op| matches!(op, Op::Put { .. })) {
             return Err(EngineError::Busy(BusyReason::DeviceFull));
         }
+        if writer.holds(batch) {
+            return Err(EngineError::Busy(BusyReason::Ingest));
+        }
         self.append_any(writer, batch)
     }
 

@@ -15,7 +15,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use argosy_base::{EditSeq, LogKind, Lsn, Moment, Pointer, SegmentNumber};
+use argosy_base::{EditSeq, KeyRange, LogKind, Lsn, Moment, Pointer, SegmentNumber};
 use argosy_engine::{BatchError, BusyReason, EngineError, FlushRange, LogEnd, Op, WriteBatch};
 
 use crate::edit::{LogPoint, LogSegment};
@@ -65,6 +65,8 @@ pub(super) struct Writer {
     /// The highest LSN that has left the memtables.
     levels_lsn: Lsn,
     ingests: u64,
+    /// Writes into it wait.
+    held: Option<KeyRange>,
     /// The last LSN that was appended.
     last: Lsn,
     /// The region's time, as it was appended.
@@ -106,6 +108,7 @@ impl Writer {
             version,
             levels_lsn,
             ingests: 0,
+            held: None,
             last,
             time: Moment(0),
             flushes: VecDeque::new(),
@@ -332,6 +335,20 @@ impl Writer {
     /// An edit brought pairs into the levels that no memtable had.
     pub(super) const fn ingested(&mut self) {
         self.ingests += 1;
+    }
+
+    /// From now on writes into `range` wait, or none do.
+    pub(super) fn hold(&mut self, range: Option<KeyRange>) {
+        self.held = range;
+    }
+
+    /// Whether `batch` writes into a range of which writers wait.
+    pub(super) fn holds(&self, batch: &WriteBatch) -> bool {
+        let Some(held) = &self.held else { return false };
+        batch.ops().any(|op| match op.range() {
+            Some(range) => range.overlaps(held),
+            None => held.contains(op.key()),
+        })
     }
 
     /// The edit sealed this segment.

@@ -1,0 +1,365 @@
+//! Sorted pairs that become level segments in the background: bulk ingest for a region with copies elsewhere.
+//!
+//! Pairs come in *parts*, each bounded, each all or nothing. A part waits in a queue until the background takes
+//! it, with those behind it that go on where it ends:
+//!
+//! 1. Nothing may be bound in their range, by what is visible; else the part is refused. No memtable may have
+//!    a key of it, a tombstone either: what has is flushed first.
+//! 2. From then on writes into the range wait ([`BusyReason::Ingest`]), until step 4. No merge begins, and no
+//!    dead value is collected, so what was found stays true.
+//! 3. A build makes segments of the pairs. Like those of a merge they are offered to the observer, which
+//!    ships them, and nobody knows them before an edit names them (I3).
+//! 4. One edit puts them where no level has a key of the range: the lowest level; else they become the newest
+//!    run of L1. When every member has applied it, the part is told to be done.
+//!
+//! So a part is either in front of a write into its range, or behind it, and there is no write to the log for
+//! it. It is visible once its edit is durable here.
+
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use argosy_base::range::successor;
+use argosy_base::{Direction, EditSeq, KeyRange, Lsn};
+use argosy_device::Purpose;
+use argosy_engine::batch::check_key;
+use argosy_engine::long::{check_users, is_head};
+use argosy_engine::{BatchError, BusyReason, EngineError, Snapshot};
+
+use super::Lsm;
+use super::background::{Background, Effect, site};
+use super::ingest::{Fed, IngestError, pair_bytes_max, place};
+use super::jobs::Jobs;
+use crate::compaction::below::Below;
+use crate::compaction::build::{Build, Pointers, Shape, Stepped};
+use crate::compaction::sources::MemtableSource;
+use crate::edit::LEVELS_MAX;
+use crate::memtable::Memtable;
+use crate::merge::Source;
+
+/// Bytes of parts that wait, at most; one part may be longer, by itself.
+pub const WAITING_BYTES_MAX: usize = 4 << 20;
+
+/// The number of a part: those of an engine rise.
+pub type Ticket = u64;
+
+/// Keys and values.
+type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// What became of a part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Taken {
+    /// Every member has its pairs.
+    Done,
+    /// Its range is not empty. Nothing of it was ingested.
+    NotEmpty,
+    /// The device is full. Nothing of it was ingested.
+    Full,
+}
+
+/// A part that waits.
+struct Part {
+    ticket: Ticket,
+    pairs: Pairs,
+    bytes: usize,
+}
+
+impl Part {
+    fn range(&self) -> KeyRange {
+        let key = |pair: Option<&(Vec<u8>, Vec<u8>)>| pair.expect("a part has pairs").0.clone();
+        let last = successor(&key(self.pairs.last()));
+        KeyRange::new(key(self.pairs.first()), Some(last))
+    }
+}
+
+#[derive(Default)]
+struct State {
+    last: Ticket,
+    waiting: VecDeque<Part>,
+    bytes: usize,
+    /// What has come to an end, and the edit that every member has to have applied before that is told.
+    ended: VecDeque<(Ticket, Taken, EditSeq)>,
+}
+
+/// The parts of an engine that wait, and those of which it is to be told what became of them.
+#[derive(Default)]
+pub(super) struct Bulk(Mutex<State>);
+
+impl Bulk {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Nothing panics between two changes that belong together.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn waits(&self) -> bool {
+        !self.lock().waiting.is_empty()
+    }
+
+    /// The first that waits, if it is as `which` says.
+    fn pop(&self, which: impl FnOnce(&Part) -> bool) -> Option<Part> {
+        let mut state = self.lock();
+        let mut which = Some(which);
+        let part = (state.waiting).pop_front_if(|part| which.take().is_some_and(|is| is(part)))?;
+        state.bytes -= part.bytes;
+        Some(part)
+    }
+
+    /// They go on waiting, in front of all others.
+    fn put_back(&self, parts: Vec<Part>) {
+        let mut state = self.lock();
+        for part in parts.into_iter().rev() {
+            state.bytes += part.bytes;
+            state.waiting.push_front(part);
+        }
+    }
+
+    pub(super) fn end(&self, tickets: &[Ticket], taken: Taken, edit: EditSeq) {
+        let ended = tickets.iter().map(|ticket| (*ticket, taken, edit));
+        self.lock().ended.extend(ended);
+    }
+}
+
+/// Parts that are becoming segments.
+pub(crate) struct Ingesting {
+    build: Build<Fed>,
+    range: KeyRange,
+    tickets: Vec<Ticket>,
+    /// The one that puts them into the levels, once it is on its way.
+    edit: Option<EditSeq>,
+}
+
+impl Lsm {
+    /// Has the background ingest `pairs`, by rising keys, all of them or none. What became of them is told by
+    /// [`ingested`](Self::ingested). Nothing is written to a log.
+    ///
+    /// # Errors
+    /// [`IngestError`]: nothing of it will be ingested. [`EngineError::Busy`] while
+    /// [`WAITING_BYTES_MAX`] wait.
+    pub fn ingest_part(&self, pairs: Vec<(Vec<u8>, Vec<u8>)>) -> Result<Ticket, IngestError> {
+        self.check_open()?;
+        let bytes = check_part(&pairs, pair_bytes_max(&self.settings))?;
+        let mut state = self.bulk.lock();
+        if state.bytes > 0 && state.bytes + bytes > WAITING_BYTES_MAX {
+            return Err(EngineError::Busy(BusyReason::Ingest).into());
+        }
+        state.last += 1;
+        state.bytes += bytes;
+        let ticket = state.last;
+        state.waiting.push_back(Part {
+            ticket,
+            pairs,
+            bytes,
+        });
+        drop(state);
+        self.wake();
+        Ok(ticket)
+    }
+
+    /// Parts that have come to an end, each told once.
+    #[must_use]
+    pub fn ingested(&self) -> Vec<(Ticket, Taken)> {
+        let mut state = self.bulk.lock();
+        if state.ended.is_empty() {
+            return Vec::new();
+        }
+        let everywhere = EditSeq(self.edits_everywhere.load(Ordering::Acquire));
+        let mut told = Vec::new();
+        state.ended.retain(|(ticket, taken, edit)| {
+            let is_over = *edit <= everywhere || *taken != Taken::Done;
+            told.extend(is_over.then_some((*ticket, *taken)));
+            !is_over
+        });
+        told
+    }
+
+    /// Takes a part back. Returns whether nothing of it was begun: then nothing ever will be.
+    pub fn take_back(&self, ticket: Ticket) -> bool {
+        let mut state = self.bulk.lock();
+        let at = state.waiting.iter().position(|part| part.ticket == ticket);
+        let part = at.and_then(|at| state.waiting.remove(at));
+        state.bytes -= part.as_ref().map_or(0, |part| part.bytes);
+        part.is_some()
+    }
+}
+
+/// Bytes of `pairs`, where they may be ingested.
+pub fn check_part(pairs: &[(Vec<u8>, Vec<u8>)], max: usize) -> Result<usize, IngestError> {
+    let mut last: Option<&[u8]> = None;
+    let mut bytes = 0;
+    for (pair, (key, value)) in (0..).zip(pairs) {
+        check_key(key)?;
+        check_users(key)?;
+        if is_head(value) {
+            return Err(BatchError::ValueReserved.into());
+        }
+        if last.is_some_and(|last| last >= key.as_slice()) {
+            return Err(IngestError::Unsorted(pair));
+        }
+        let long = key.len() + value.len();
+        if long > max {
+            let bytes = long;
+            return Err(IngestError::TooLong { pair, bytes, max });
+        }
+        last = Some(key);
+        bytes += long;
+    }
+    match last {
+        Some(_) => Ok(bytes),
+        None => Err(IngestError::Nothing),
+    }
+}
+
+impl Jobs {
+    /// Whether parts are becoming segments, or their edit is on its way.
+    pub(super) const fn is_ingesting(&self) -> bool {
+        self.bulk.is_some()
+    }
+
+    /// Whether parts may begin to become segments: merges and they take turns.
+    const fn lets_bulk_begin(&self) -> bool {
+        let turn = self.at_rest || !self.merge_first;
+        self.bulk.is_none() && self.compaction.is_none() && turn
+    }
+
+    /// The edit with this number is committed. Returns the parts that it has ingested.
+    pub(super) fn bulk_committed(&mut self, seq: EditSeq) -> Option<Vec<Ticket>> {
+        let bulk = self.bulk.take_if(|bulk| bulk.edit == Some(seq))?;
+        self.merge_first = true;
+        Some(bulk.tickets)
+    }
+}
+
+impl Background {
+    /// Begins with parts, or goes on with those that were begun. Returns whether anything was done.
+    pub(super) fn step_bulk(&mut self, lsm: &Lsm) -> Result<bool, EngineError> {
+        if self.jobs.is_ingesting() {
+            return self.build_bulk(lsm);
+        }
+        if lsm.is_full()
+            && let Some(part) = lsm.bulk.pop(|_| true)
+        {
+            lsm.bulk.end(&[part.ticket], Taken::Full, EditSeq(0));
+            return Ok(true);
+        }
+        let runs = self.storage.head().level(1);
+        let behind = runs.map_or(0, |level| level.runs.len()) >= lsm.settings.l1_runs_max;
+        if behind || !lsm.bulk.waits() || !self.jobs.lets_bulk_begin() {
+            return Ok(false);
+        }
+        self.begin_bulk(lsm)
+    }
+
+    /// Takes the first part, and those that go on behind it.
+    fn begin_bulk(&mut self, lsm: &Lsm) -> Result<bool, EngineError> {
+        let Some(first) = lsm.bulk.pop(|_| true) else {
+            return Ok(false);
+        };
+        let mut range = first.range();
+        if !lsm.is_unbound(&range)? {
+            lsm.bulk.end(&[first.ticket], Taken::NotEmpty, EditSeq(0));
+            return Ok(true);
+        }
+        let mut parts = vec![first];
+        while let Some(next) = lsm.bulk.pop(|next| is_behind(&range, next)) {
+            let joined = KeyRange::new(range.from.clone(), next.range().to);
+            let fits = lsm.is_unbound(&joined)?;
+            parts.push(next);
+            if !fits {
+                lsm.bulk.put_back(parts.split_off(parts.len() - 1));
+                break;
+            }
+            range = joined;
+        }
+        if !lsm.hold(&range) {
+            lsm.bulk.put_back(parts);
+            return Ok(false);
+        }
+        let tickets = parts.iter().map(|part| part.ticket).collect();
+        let pairs = parts.into_iter().flat_map(|part| part.pairs).collect();
+        let site = site(&mut self.storage, lsm);
+        let target = site.target(LEVELS_MAX, Shape::SelfContained, Pointers::Numbers);
+        self.jobs.bulk = Some(Ingesting {
+            build: Build::new(Fed::of(pairs), target, Below::default()),
+            range,
+            tickets,
+            edit: None,
+        });
+        Ok(true)
+    }
+
+    /// Goes on with the segments, and has them committed when they are done.
+    fn build_bulk(&mut self, lsm: &Lsm) -> Result<bool, EngineError> {
+        let Self { jobs, storage, .. } = self;
+        let bulk = jobs.bulk.as_mut().filter(|bulk| bulk.edit.is_none());
+        let Some(bulk) = bulk else { return Ok(false) };
+        let mut site = site(storage, lsm);
+        match bulk.build.step(&mut site.tools(Purpose::Write))? {
+            Stepped::Progress => return Ok(true),
+            Stepped::Waiting => return Ok(false),
+            Stepped::DeviceFull => {
+                bulk.build.abandon(storage);
+                let tickets = std::mem::take(&mut bulk.tickets);
+                jobs.bulk = None;
+                lsm.lock().hold(None);
+                lsm.bulk.end(&tickets, Taken::Full, EditSeq(0));
+                return Ok(true);
+            }
+            Stepped::Done => {}
+        }
+        let range = bulk.range.clone();
+        let (level, run) = place(site.storage.head(), &range, jobs);
+        let bulk = jobs.bulk.as_mut().expect("it was there a moment ago");
+        let mut edit = site.storage.next_edit(lsm.epoch);
+        bulk.edit = Some(edit.seq);
+        for segment in bulk.build.outputs() {
+            edit.added.push(site.placed(segment, (level, run)));
+        }
+        jobs.last_edit = edit.seq;
+        self.commit(lsm, edit, Effect::of_ingest())?;
+        Ok(true)
+    }
+}
+
+impl Lsm {
+    /// Whether no key of `range` is bound, by what is visible.
+    fn is_unbound(&self, range: &KeyRange) -> Result<bool, EngineError> {
+        let snapshot = self.snapshot_of_all();
+        let mut scan = snapshot.scan(range, Direction::Up)?;
+        Ok(scan.next()?.is_none())
+    }
+
+    /// From now on writes into `range` wait. `false`: a memtable has keys of it, or removes some; it is on its
+    /// way to be flushed.
+    fn hold(&self, range: &KeyRange) -> bool {
+        let concerns = |table: &Arc<Memtable>| {
+            let erasures = table.erasures();
+            let erased = erasures.as_ref().map_or(&[][..], |erased| erased.union());
+            erased.iter().any(|erased| erased.overlaps(range))
+                || MemtableSource::new(table, Lsn(u64::MAX), range)
+                    .key()
+                    .is_some()
+        };
+        let mut writer = self.lock();
+        // What is shown changes under the lock only.
+        let view = self.view.load_full();
+        let mut concerned = view.memtables.iter().map(concerns);
+        let active = concerned.next().unwrap_or(false);
+        if !active && !concerned.any(|is| is) {
+            writer.hold(Some(range.clone()));
+            return true;
+        }
+        drop(writer);
+        if active {
+            self.freeze_now();
+        }
+        false
+    }
+}
+
+/// Whether `part` begins where `range` ends, or behind that.
+fn is_behind(range: &KeyRange, part: &Part) -> bool {
+    let end = range.to.as_deref().unwrap_or_default();
+    part.pairs
+        .first()
+        .is_some_and(|(key, _)| key.as_slice() >= end)
+}

@@ -1,0 +1,238 @@
+//! Sorted pairs that are ingested in parts, in the background: in order with writes, told once everybody has
+//! them, all of a part or nothing after a crash.
+
+#![allow(clippy::unwrap_used, reason = "a test may stop there")]
+
+mod common;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use argosy_base::{Direction, EditSeq, KeyRange};
+use argosy_device::{Crash, OpKind};
+use argosy_engine::conformance::Host;
+use argosy_engine::{
+    BusyReason, EditNotice, Engine, EngineError, FlushRange, LogEnd, Observer, SealedSegment,
+    WriteBatch, WriteOptions,
+};
+use argosy_lsm::Lsm;
+use argosy_lsm::db::bulk::{Taken, Ticket};
+use argosy_lsm::db::ingest::IngestError;
+use common::{Machine, tiny};
+
+type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
+
+fn key(n: u32) -> Vec<u8> {
+    format!("{n:06}").into_bytes()
+}
+
+fn pairs(numbers: std::ops::Range<u32>) -> Pairs {
+    let pair = |n: u32| (key(n), n.to_le_bytes().repeat(20));
+    numbers.map(pair).collect()
+}
+
+fn all(engine: &Lsm) -> Pairs {
+    let snapshot = engine.snapshot();
+    let mut scan = snapshot.scan(&KeyRange::all(), Direction::Up).unwrap();
+    let mut pairs = Vec::new();
+    while let Some(pair) = scan.next().unwrap() {
+        pairs.push(pair);
+    }
+    pairs
+}
+
+fn put(engine: &Lsm, n: u32) -> Result<(), EngineError> {
+    let mut batch = WriteBatch::new();
+    batch.put(&key(n), b"put").unwrap();
+    engine.write(&batch, WriteOptions::default()).map(|_| ())
+}
+
+fn delete(engine: &Lsm, n: u32) {
+    let mut batch = WriteBatch::new();
+    batch.delete(&key(n)).unwrap();
+    engine.write(&batch, WriteOptions::default()).unwrap();
+}
+
+/// Steps until every part has come to an end.
+fn told(machine: &mut Machine, engine: &Lsm, parts: usize) -> Vec<(Ticket, Taken)> {
+    let mut told = Vec::new();
+    for _ in 0..100_000 {
+        told.extend(engine.ingested());
+        if told.len() >= parts {
+            return told;
+        }
+        machine.step(engine);
+    }
+    panic!("of {parts} parts only {told:?} were told");
+}
+
+#[test]
+fn parts_that_wait_together_are_ingested_together_without_a_log() {
+    let mut machine = Machine::new(tiny(), 256, 1);
+    let engine = machine.open();
+    while machine.step(&engine) {}
+    let before = engine.stats();
+    let tickets: Vec<_> = (0..8)
+        .map(|part| engine.ingest_part(pairs(part * 100..part * 100 + 100)))
+        .collect::<Result<_, _>>()
+        .unwrap();
+    let told = told(&mut machine, &engine, 8);
+    let done = tickets.into_iter().map(|ticket| (ticket, Taken::Done));
+    assert_eq!(told, done.collect::<Vec<_>>());
+    assert_eq!(all(&engine), pairs(0..800));
+    let after = engine.stats();
+    assert_eq!(
+        after.recovery_log_write_bytes,
+        before.recovery_log_write_bytes
+    );
+    assert_eq!((after.flushes, after.compactions), (0, 0));
+    let version = engine.version();
+    assert_eq!(version.deepest(), 2);
+    assert!(version.level(1).is_none_or(|level| level.runs.is_empty()));
+    assert!(engine.ingested().is_empty(), "each is told once");
+}
+
+#[test]
+fn a_part_whose_range_is_bound_is_refused_and_the_next_is_not() {
+    let mut machine = Machine::new(tiny(), 256, 2);
+    let engine = machine.open();
+    while machine.step(&engine) {}
+    for n in [50, 150, 250] {
+        put(&engine, n).unwrap();
+    }
+    delete(&engine, 150);
+    let first = engine.ingest_part(pairs(0..100)).unwrap();
+    // A tombstone in a memtable is flushed first.
+    let second = engine.ingest_part(pairs(100..200)).unwrap();
+    // Behind the key that is there.
+    let third = engine.ingest_part(pairs(251..300)).unwrap();
+    let told = told(&mut machine, &engine, 3);
+    assert_eq!(
+        told,
+        [
+            (first, Taken::NotEmpty),
+            (second, Taken::Done),
+            (third, Taken::Done)
+        ]
+    );
+    assert_eq!(engine.stats().flushes, 1);
+    let numbers = [50].into_iter().chain(100..200).chain(250..300);
+    let found = all(&engine);
+    assert_eq!(
+        found.iter().map(|(key, _)| key.clone()).collect::<Vec<_>>(),
+        numbers.map(key).collect::<Vec<_>>()
+    );
+}
+
+#[test]
+fn what_is_no_sorted_part_is_refused_at_once() {
+    let mut machine = Machine::new(tiny(), 256, 3);
+    let engine = machine.open();
+    let refused = |pairs: Pairs| engine.ingest_part(pairs).unwrap_err();
+    assert!(matches!(refused(Vec::new()), IngestError::Nothing));
+    let twice = vec![pairs(1..2).remove(0), pairs(1..2).remove(0)];
+    assert!(matches!(refused(twice), IngestError::Unsorted(1)));
+    let long = vec![(key(1), vec![0; 40 << 10])];
+    assert!(matches!(
+        refused(long),
+        IngestError::TooLong { pair: 0, .. }
+    ));
+    assert!(matches!(
+        refused(vec![(Vec::new(), Vec::new())]),
+        IngestError::Key(_)
+    ));
+    let reserved = vec![(vec![0xff; 9], Vec::new())];
+    assert!(matches!(refused(reserved), IngestError::Key(_)));
+    let part = || (0..500).map(|n| (key(n), vec![0; 4000])).collect::<Pairs>();
+    let first = engine.ingest_part(part()).unwrap();
+    let _ = engine.ingest_part(part()).unwrap();
+    let full = refused(part());
+    let busy = matches!(
+        full,
+        IngestError::Engine(EngineError::Busy(BusyReason::Ingest))
+    );
+    assert!(busy, "{full}");
+    assert!(engine.take_back(first) && !engine.take_back(first));
+    assert!(engine.ingest_part(part()).is_ok());
+}
+
+/// A driver of other copies that can be made to take no segments.
+#[derive(Default)]
+struct Listener {
+    refuses: AtomicBool,
+    last: Mutex<EditSeq>,
+}
+
+impl Observer for Listener {
+    fn appended(&self, _: LogEnd, _: argosy_base::Lsn) {}
+    fn flush(&self, _: FlushRange) {}
+    fn segment_built(&self, _: &SealedSegment) -> bool {
+        !self.refuses.load(Ordering::Relaxed)
+    }
+    fn edit_committed(&self, edit: &EditNotice) {
+        *self.last.lock().unwrap() = edit.seq;
+    }
+}
+
+#[test]
+fn writes_into_the_range_wait_and_a_part_is_told_once_everybody_has_it() {
+    let mut machine = Machine::new(tiny(), 256, 4);
+    let listener = Arc::new(Listener::default());
+    let engine = machine.open_observed(Arc::clone(&listener) as Arc<dyn Observer>);
+    let acknowledge = || engine.edit_applied_everywhere(*listener.last.lock().unwrap());
+    for _ in 0..1000 {
+        machine.step(&engine);
+        acknowledge();
+    }
+    listener.refuses.store(true, Ordering::Relaxed);
+    let ticket = engine.ingest_part(pairs(100..200)).unwrap();
+    for _ in 0..1000 {
+        machine.step(&engine);
+    }
+    assert!(all(&engine).is_empty() && !engine.take_back(ticket));
+    let waits = |n| matches!(put(&engine, n), Err(EngineError::Busy(BusyReason::Ingest)));
+    assert!(waits(100) && waits(199));
+    assert!(put(&engine, 99).is_ok() && put(&engine, 200).is_ok());
+
+    listener.refuses.store(false, Ordering::Relaxed);
+    for _ in 0..1000 {
+        machine.step(&engine);
+    }
+    let shown = engine.get(&key(150)).unwrap().value.is_some();
+    assert!(
+        shown && put(&engine, 100).is_ok(),
+        "its edit is durable here"
+    );
+    assert!(engine.ingested().is_empty(), "and not everywhere");
+    acknowledge();
+    assert_eq!(engine.ingested(), [(ticket, Taken::Done)]);
+}
+
+#[test]
+fn a_crash_leaves_all_of_a_part_or_nothing() {
+    for crash in [Crash::Kill, Crash::PowerLoss] {
+        for op in [OpKind::Write, OpKind::Sync] {
+            for at in 0..12 {
+                let mut machine = Machine::new(tiny(), 256, at + 1);
+                let engine = machine.open();
+                while machine.step(&engine) {}
+                machine.device.fail_after(op, at);
+                engine.ingest_part(pairs(0..700)).unwrap();
+                engine.ingest_part(pairs(700..1000)).unwrap();
+                let mut done = Vec::new();
+                for _ in 0..2000 {
+                    let _ = machine.try_step(&engine);
+                    machine.device.run_one();
+                    done.extend(engine.ingested());
+                }
+                machine.end(engine, crash);
+                let engine = machine.open();
+                let found = all(&engine).len();
+                assert!([0, 700, 1000].contains(&found), "{found} {op} {at}");
+                assert!(done.len() < 2 || found == 1000, "{found} {op} {at}");
+                while machine.step(&engine) || engine.background_pending() > 0 {}
+                machine.assert_no_leak(&engine);
+            }
+        }
+    }
+}
