@@ -111,7 +111,7 @@ impl Op {
         match request {
             Request::Get { .. } | Request::GetVersion { .. } | Request::Expiry { .. } => Self::Get,
             Request::GetMany { .. } => Self::GetMany,
-            Request::Write { .. } => Self::Write,
+            Request::Write { .. } | Request::Ingest { .. } => Self::Write,
             Request::Scan { .. } => Self::Scan,
             Request::Count | Request::Snapshot { .. } => Self::Count,
         }

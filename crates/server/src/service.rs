@@ -56,6 +56,13 @@ pub enum Request<'a> {
         /// When, and what to report. A condition is evaluated in each region for itself.
         options: WriteOptions,
     },
+    /// Take pairs, by rising keys, straight into the levels: no log, no memtable. In each region that they lie
+    /// in all of them or none, and only where no key from the first to the last of them is bound. Answered
+    /// once every member has them, by [`Response::Written`].
+    Ingest {
+        /// Puts that do not expire.
+        batch: &'a WriteBatch,
+    },
     /// The first pairs of a range, over all regions.
     Scan {
         /// The range.
@@ -145,7 +152,7 @@ pub enum Response {
         /// The region's time.
         now: Moment,
     },
-    /// To [`Request::Write`].
+    /// To [`Request::Write`] and [`Request::Ingest`].
     Written {
         /// Whether the condition held everywhere and the batch was written.
         applied: bool,

@@ -10,6 +10,7 @@
 //!                                                             no most bytes of values are said
 //!         | 7 what: u8  number  millis                        snapshot: 1 open, 2 renew, 3 close
 //!         | 8 key                                             get, with the version
+//!         | 9 count (key value)*                              ingest
 //! when   := 0 | 1 | 2 | 3 value | 4 lsn                       always, absent, present, equals, version
 //! change := 0 | kind: u8  number                              none, or of the one operation
 //! op     := 0 key | 1 key value                               delete, put
@@ -174,6 +175,11 @@ pub enum Call<'a> {
         /// The snapshot to read from, if not 0.
         at: u64,
     },
+    /// Take pairs, by rising keys, into the levels.
+    Ingest {
+        /// Keys and values.
+        pairs: Vec<(&'a [u8], &'a [u8])>,
+    },
     /// How many keys there are.
     Count,
 }
@@ -256,6 +262,16 @@ fn count(r: &mut Reader<'_>) -> Result<usize, Malformed> {
 fn put_key(kind: u8, key: &[u8], out: &mut Vec<u8>) {
     out.push(kind);
     put_string(out, key);
+}
+
+/// Appends a call with pairs.
+fn put_pairs(kind: u8, pairs: &[(&[u8], &[u8])], out: &mut Vec<u8>) {
+    out.push(kind);
+    put_varint(out, pairs.len() as u64);
+    for (key, value) in pairs {
+        put_string(out, key);
+        put_string(out, value);
+    }
 }
 
 /// Appends the operations of a write, the only one of which may be a change.
@@ -351,6 +367,7 @@ impl<'a> Call<'a> {
                 });
                 put_varint(out, *at);
             }
+            Self::Ingest { pairs } => put_pairs(9, pairs, out),
             Self::Count => out.push(4),
         }
     }
@@ -399,6 +416,13 @@ impl<'a> Call<'a> {
             8 => Self::GetVersion {
                 key: r.string(KEY_BYTES_MAX)?,
             },
+            9 => {
+                let pairs = 0..r.length(BATCH_PAIRS_MAX)?;
+                let pairs =
+                    pairs.map(|_| Ok((r.string(KEY_BYTES_MAX)?, r.string(VALUE_BYTES_MAX)?)));
+                let pairs = pairs.collect::<Result<_, _>>()?;
+                Self::Ingest { pairs }
+            }
             _ => return Err(r.malformed()),
         })
     }

@@ -173,6 +173,9 @@ fn samples() -> Vec<Message<'static>> {
             id: u64::MAX,
             millis: 0,
         }),
+        Message::Call(Call::Ingest {
+            pairs: vec![(b"a", b"1"), (b"b", b"")],
+        }),
         Message::Answer(Answer::Snapshot(Some(u64::MAX))),
         Message::Answer(Answer::Snapshot(None)),
         Message::Answer(Answer::Values(vec![Some(b"v"), None, Some(b"")])),

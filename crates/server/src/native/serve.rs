@@ -404,7 +404,7 @@ fn work_of(ask: &Ask<'_>, token: u64, client: &mut Client) -> Work {
             options,
             away: client.send_away(),
         },
-        Ask::Count => unreachable!("the protocol has no request for it"),
+        Ask::Count | Ask::Ingest { .. } => unreachable!("the protocol has no request for it"),
     }
 }
 

@@ -156,6 +156,9 @@ pub(crate) fn encode_request(request: &Request<'_>, out: &mut Vec<u8>) {
                 false => Vec::new(),
             },
         },
+        Request::Ingest { batch } => Call::Ingest {
+            pairs: pairs_of(batch).collect(),
+        },
         Request::Scan { range, paging } => Call::Scan {
             from: &range.from,
             to: range.to.as_deref(),
@@ -168,6 +171,14 @@ pub(crate) fn encode_request(request: &Request<'_>, out: &mut Vec<u8>) {
         Request::Count => Call::Count,
     };
     call.encode(out);
+}
+
+/// The puts of `batch`.
+pub(super) fn pairs_of(batch: &WriteBatch) -> impl Iterator<Item = (&[u8], &[u8])> {
+    batch.ops().filter_map(|op| match op {
+        Op::Put { key, value, .. } => Some((key, value)),
+        Op::Delete { .. } | Op::DeleteRange { .. } => None,
+    })
 }
 
 /// A snapshot as it travels: 0 is none.
@@ -188,6 +199,7 @@ pub(crate) enum Forwarded<'a> {
     GetMany(KeyList, Wanted, Option<SnapshotId>),
     Snapshot(Option<SnapshotId>, Lease),
     Write(WriteBatch, WriteOptions),
+    Ingest(WriteBatch),
     Scan(KeyRange, Paging),
     Count,
 }
@@ -226,6 +238,13 @@ impl<'a> Forwarded<'a> {
             } => {
                 let (batch, options) = write_of(when, (previous, change), (ops, until))?;
                 Self::Write(batch, options)
+            }
+            Call::Ingest { pairs } => {
+                let mut batch = WriteBatch::new();
+                let put = |(key, value)| batch.put(key, value);
+                let put = pairs.into_iter().try_for_each(put);
+                put.map_err(|error| ServiceError::Invalid(error.to_string()))?;
+                Self::Ingest(batch)
             }
             Call::Scan {
                 from,
@@ -267,6 +286,7 @@ impl<'a> Forwarded<'a> {
                 batch,
                 options: *options,
             },
+            Self::Ingest(batch) => Request::Ingest { batch },
             Self::Scan(range, paging) => Request::Scan {
                 range,
                 paging: *paging,

@@ -26,6 +26,7 @@ mod forward;
 mod gather;
 mod homes;
 mod inbox;
+mod ingest;
 mod inspect;
 mod keys;
 mod link;

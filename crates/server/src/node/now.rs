@@ -108,7 +108,7 @@ impl Node {
                 wanted,
                 at: None,
             } => self.get_many_now((keys, wanted), sink, token),
-            Request::GetMany { .. } => Begun::Blocks,
+            Request::GetMany { .. } | Request::Ingest { .. } => Begun::Blocks,
             Request::Write { batch, options } => {
                 if let Some(region) = self.one_region_here(batch) {
                     return self.write_now(region, (batch, options), ReplyTo::new(sink, token));

@@ -12,6 +12,7 @@ use argosy_lsm::Lsm;
 use argosy_lsm::scrub::{Pace as ScrubPace, Scrubber};
 
 use super::follower::Follower;
+use super::ingest::Ingests;
 use super::primary::PrimaryDriver;
 use super::snapshots::Snapshots;
 use super::waiting::{Allowance, ReplyTo, Waiting};
@@ -54,6 +55,8 @@ pub(crate) struct Region {
     /// Why there is no engine, as the driver has said last: whoever asks does not wait for its step.
     closed: ArcSwap<Closed>,
     waiting: Mutex<Waiting>,
+    /// Sorted pairs that are being ingested.
+    pub(super) ingests: Ingests,
     /// Those that clients keep open.
     pub(crate) snapshots: Snapshots,
     /// Something was appended that has not been shipped.
@@ -92,6 +95,7 @@ impl Region {
             driver: Mutex::new(driver),
             closed: ArcSwap::from_pointee(closed),
             waiting: Mutex::new(Waiting::new(Arc::clone(allowance))),
+            ingests: Ingests::default(),
             snapshots: Snapshots::default(),
             dirty: AtomicBool::new(false),
             broken: OnceLock::new(),

@@ -55,6 +55,7 @@ impl Service for Node {
             Request::GetMany { keys, wanted, at } => self.get_all((keys, wanted, at), sink, token),
             Request::Snapshot { id, lease } => self.lease_all((id, lease), sink, token),
             Request::Write { batch, options } => self.write_all(batch, options, sink, token),
+            Request::Ingest { batch } => self.ingest_all(batch, sink, token),
             Request::Scan { range, mut paging } => {
                 let range = long::users(range.clone());
                 if range.is_empty() || paging.pairs_max == 0 {
@@ -155,6 +156,7 @@ impl Node {
             self.world.ledger.at(before);
         }
         region.release();
+        region.answer_ingested();
         made
     }
 
@@ -183,7 +185,7 @@ impl Node {
         }
         self.world.ledger.at(Place::NONE);
         let reply = ReplyTo::new(sink, token);
-        let write = matches!(request, Request::Write { .. });
+        let write = matches!(request, Request::Write { .. } | Request::Ingest { .. });
         let refuse = |what: String| {
             let outcome = Outcome::NotApplied;
             Some(Response::Failed(ServiceError::Unavailable {
@@ -261,6 +263,9 @@ impl Node {
                 let reply = (ReplyTo::new(sink, token), Reach::Device);
                 self.write(region, engine, (batch, options), reply)
                     .answered()
+            }
+            Request::Ingest { batch } => {
+                self.ingest_here(region, engine, batch, ReplyTo::new(sink, token))
             }
             Request::Scan { range, paging } => {
                 self.pump_dirty();
@@ -562,6 +567,7 @@ impl Node {
         let mut due = Vec::new();
         self.calls().expire(now, &mut due);
         for region in self.regions.values() {
+            region.expire_ingests(now, &mut due);
             if region.waiting().len() > 0 {
                 let why = match &*region.driver() {
                     Driver::Primary(driver) => driver.lacks(&Context { node: self }),

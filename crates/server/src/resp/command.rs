@@ -47,6 +47,8 @@ pub(super) enum Plan {
     Snapshot(Option<SnapshotId>, Lease),
     /// Write the batch of the scratch.
     Write(WriteOptions),
+    /// Ingest the batch of the scratch.
+    Ingest,
     /// Scan the range of the scratch.
     Scan(Paging),
     /// When the pair of the key that is this argument expires, and how long its value is.

@@ -186,11 +186,23 @@ impl State {
                 now: NOW,
             },
             Request::Write { batch, options } => self.write(batch, options),
+            Request::Ingest { batch } => self.ingest(batch),
             Request::Scan { range, paging } => {
                 self.shown(paging.at, |state| state.scan(range, paging))
             }
             Request::Count => Response::Count(self.pairs.len() as u64),
         }
+    }
+
+    fn ingest(&mut self, batch: &WriteBatch) -> Response {
+        let mut keys = batch.ops().map(|op| op.key().to_vec());
+        let first = keys.next().unwrap_or_default();
+        let last = keys.last().unwrap_or_else(|| first.clone());
+        if self.pairs.range(first..=last).next().is_some() {
+            let what = "the range of these pairs is not empty".to_owned();
+            return Response::Failed(ServiceError::Invalid(what));
+        }
+        self.write(batch, WriteOptions::default())
     }
 
     /// What `look` finds now, or in a snapshot.

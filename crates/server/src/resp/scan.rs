@@ -13,7 +13,7 @@ use super::expiry::Unit;
 use super::glob::{self, PATTERN_BYTES_MAX};
 use super::reply::{Gather, RangeGather};
 use super::snapshots::name_of;
-use super::strings::refuse;
+use super::strings::{put_all, refuse};
 use crate::service::Paging;
 
 /// Most keys that one `SCAN` reads, whatever its `COUNT`.
@@ -88,7 +88,27 @@ pub(super) const COMMANDS: &[Command] = &[
         usage: "SET key value [PX milliseconds] | DEL key | DELRANGE from to ...",
         run: batch,
     },
+    Command {
+        name: "kv.ingest",
+        arity: -3,
+        flags: "write denyoom",
+        keys: (1, -1, 2),
+        group: "kv",
+        summary: "Takes pairs, by rising keys, straight into the levels, where nothing is bound between the \
+                  first and the last of them.",
+        usage: "key value [key value ...]",
+        run: ingest,
+    },
 ];
+
+/// Pairs by rising keys, which become segments without a log.
+fn ingest(turn: &mut Turn<'_>) -> Step {
+    turn.scratch.batch.clear();
+    match put_all(turn, "kv.ingest") {
+        Ok(()) => Step::Call(Plan::Ingest, Gather::Stored),
+        Err(step) => step,
+    }
+}
 
 /// A batch that is read from arguments: `SET key value [PX milliseconds]`, `DEL key` and `DELRANGE from to`, in
 /// any number.

@@ -121,7 +121,7 @@ pub(super) struct Core {
     /// Bytes of batches that are being written.
     asked: usize,
     /// Bytes of keys and values in `pending`.
-    held: usize,
+    pub(super) held: usize,
     /// What an answer may bring, in bytes, judged by those that came lately.
     reserve: usize,
     /// Commands of `pending` that want their next page, by sequence number.
@@ -245,6 +245,11 @@ impl Session {
                     batch: &scratch.batch,
                     options,
                 }
+            }
+            Plan::Ingest => {
+                self.core.asked(token, scratch.batch.bytes());
+                let batch = &scratch.batch;
+                Request::Ingest { batch }
             }
             Plan::Scan(paging) => Request::Scan {
                 range: &scratch.range,
@@ -557,7 +562,7 @@ impl Core {
         pending.outstanding -= 1;
         self.held -= pending.held;
         let after = pending.take(response);
-        if pending.held > self.limits.reply_bytes_max {
+        if pending.held > self.limits.reply_bytes_max && !pending.is_long() {
             let text = command::reply_too_long(self.limits.reply_bytes_max);
             pending.fail(text, Outcome::Invalid);
         } else if after == After::NextPage {

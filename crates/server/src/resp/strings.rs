@@ -259,7 +259,7 @@ fn msetnx(turn: &mut Turn<'_>) -> Step {
 }
 
 /// Puts the pairs that are the arguments into the batch.
-fn put_all(turn: &mut Turn<'_>, name: &str) -> Result<(), Step> {
+pub(super) fn put_all(turn: &mut Turn<'_>, name: &str) -> Result<(), Step> {
     if turn.args.len().is_multiple_of(2) {
         return Err(wrong_arity(turn, name));
     }

@@ -1,0 +1,238 @@
+//! Sorted pairs that a client has taken straight into the levels ([`argosy_lsm::db::bulk`]).
+//!
+//! 1. What lies in several regions is split: each takes its pairs whole or not at all.
+//! 2. Where members hold the same levels, the primary's engine makes segments of them, which travel like those
+//!    of a merge. The answer is given when every member has applied the edit that names them.
+//! 3. Where backups build levels of their own from the log, there is no way around it: the pairs are written
+//!    as a batch, on the condition that nothing is bound in their range.
+//!
+//! At its deadline a part that was not begun is taken back and *not applied*; of one that was, the outcome is
+//! *unknown*.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use argosy_base::range::successor;
+use argosy_base::{Direction, Instant, KeyRange, Outcome};
+use argosy_coordinator::Replication;
+use argosy_engine::{Condition, EngineError, Snapshot, WriteBatch, WriteOptions};
+use argosy_lsm::Lsm;
+use argosy_lsm::db::bulk::{Taken, Ticket, check_part};
+use argosy_lsm::db::ingest::{IngestError, pair_bytes_max};
+
+use super::Node;
+use super::forward::pairs_of;
+use super::gather::WriteParts;
+use super::now::Reach;
+use super::refuse::failed;
+use super::region::{Region, engine_of, send_all};
+use super::waiting::ReplyTo;
+use crate::service::{ReplySink, Request, Response, ServiceError};
+
+/// Keys and values.
+type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
+/// Where answers go, and until when.
+type Waiting = BTreeMap<Ticket, (ReplyTo, Instant)>;
+
+/// Parts that the engine of a region has been handed, and that were not answered.
+#[derive(Default)]
+pub(crate) struct Ingests(Mutex<Waiting>);
+
+impl Ingests {
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Region {
+    /// Answers what the engine has come to an end with.
+    pub(super) fn answer_ingested(&self) {
+        let mut waiting = self.ingests.lock();
+        if waiting.is_empty() {
+            return;
+        }
+        let Some(engine) = engine_of(self) else {
+            return;
+        };
+        let mut due = Vec::new();
+        for (ticket, taken) in engine.ingested() {
+            // One that is past its deadline has been answered.
+            let reply = waiting.remove(&ticket);
+            due.extend(reply.map(|(reply, _)| (reply, answer(taken))));
+        }
+        drop(waiting);
+        send_all(due);
+    }
+
+    /// Gives up what is past its deadline.
+    pub(super) fn expire_ingests(&self, now: Instant, due: &mut Vec<(ReplyTo, Response)>) {
+        let mut waiting = self.ingests.lock();
+        if waiting.is_empty() {
+            return;
+        }
+        let engine = engine_of(self);
+        let over = waiting.extract_if(.., |_, (_, deadline)| *deadline <= now);
+        due.extend(over.map(|(ticket, (reply, _))| {
+            let back = engine
+                .as_ref()
+                .is_some_and(|engine| engine.take_back(ticket));
+            let outcome = match back {
+                true => Outcome::NotApplied,
+                false => Outcome::Unknown,
+            };
+            let what = format!(
+                "{} does not keep up with what it is to ingest; retry",
+                self.id
+            );
+            let error = ServiceError::Unavailable { what, outcome };
+            (reply, Response::Failed(error))
+        }));
+    }
+}
+
+impl Node {
+    /// Has each region ingest what lies in it.
+    pub(super) fn ingest_all(
+        &self,
+        batch: &WriteBatch,
+        sink: &Arc<dyn ReplySink>,
+        token: u64,
+    ) -> Option<Response> {
+        if pairs_of(batch).count() != batch.len() || batch.expires() || batch.is_empty() {
+            let odd = "what is ingested is pairs that do not expire".to_owned();
+            return Some(Response::Failed(ServiceError::Invalid(odd)));
+        }
+        let mut parts: BTreeMap<usize, (WriteBatch, Vec<usize>)> = BTreeMap::new();
+        for (at, (key, value)) in pairs_of(batch).enumerate() {
+            let (part, ops) = parts.entry(self.map.index_of(key)).or_default();
+            let put = part.put(key, value);
+            put.expect("part of a batch that is within the limits");
+            ops.push(at);
+        }
+        if parts.len() == 1 {
+            let home = parts.keys().next().copied().unwrap_or_default();
+            return self.call_region(home, Request::Ingest { batch }, sink, token);
+        }
+        let ops = parts.values().map(|(_, ops)| ops.clone()).collect();
+        let whole = WriteParts::new(ReplyTo::new(sink, token), ops, batch.len());
+        let whole: Arc<dyn ReplySink> = whole;
+        for (token, (region, (batch, _))) in (0..).zip(&parts) {
+            let request = Request::Ingest { batch };
+            if let Some(now) = self.call_region(*region, request, &whole, token) {
+                whole.deliver(token, now);
+            }
+        }
+        None
+    }
+
+    /// Has `region`, which `engine` serves here, ingest pairs that all lie in it.
+    pub(super) fn ingest_here(
+        &self,
+        region: &Arc<Region>,
+        engine: &Arc<Lsm>,
+        batch: &WriteBatch,
+        reply: ReplyTo,
+    ) -> Option<Response> {
+        let pairs = pairs_of(batch).map(|(key, value)| (key.to_vec(), value.to_vec()));
+        let pairs: Pairs = pairs.collect();
+        let copies = self.map.region(region.id).map_or(1, |of| of.members.len());
+        if copies > 1 && self.map.replication() == Replication::BuildIndex {
+            return self.ingest_by_log(region, engine, (batch, &pairs), reply);
+        }
+        // Locked meanwhile, so that nothing is told of the part before it is known whom to tell.
+        let mut waiting = region.ingests.lock();
+        match engine.ingest_part(pairs) {
+            Ok(ticket) => {
+                waiting.insert(ticket, (reply, self.deadline()));
+                None
+            }
+            Err(error) => Some(refused(&error)),
+        }
+    }
+
+    /// Writes pairs as a batch where nothing is bound in their range.
+    fn ingest_by_log(
+        &self,
+        region: &Arc<Region>,
+        engine: &Arc<Lsm>,
+        (batch, pairs): (&WriteBatch, &Pairs),
+        reply: ReplyTo,
+    ) -> Option<Response> {
+        if let Err(error) = check_part(pairs, pair_bytes_max(engine.settings())) {
+            return Some(refused(&error));
+        }
+        match is_unbound(engine, pairs) {
+            Ok(true) => {}
+            Ok(false) => return Some(answer(Taken::NotEmpty)),
+            Err(error) => return Some(failed(&error)),
+        }
+        // Whoever binds one of the keys from here on is noticed.
+        let options = WriteOptions {
+            condition: Condition::Absent,
+            return_previous: false,
+        };
+        let sink: Arc<dyn ReplySink> = Arc::new(Unbound(reply));
+        let reply = (ReplyTo::new(&sink, 0), Reach::Device);
+        let answered = self.write(region, engine, (batch, options), reply);
+        answered.answered().map(told)
+    }
+}
+
+/// Whether no key from the first to the last of `pairs` is bound.
+fn is_unbound(engine: &Lsm, pairs: &[(Vec<u8>, Vec<u8>)]) -> Result<bool, EngineError> {
+    let (Some((first, _)), Some((last, _))) = (pairs.first(), pairs.last()) else {
+        return Ok(true);
+    };
+    let range = KeyRange::new(first.clone(), Some(successor(last)));
+    let snapshot = engine.snapshot_of_all();
+    let mut scan = snapshot.scan(&range, Direction::Up)?;
+    Ok(scan.next()?.is_none())
+}
+
+/// Waits for the answer to a write on the condition that nothing is bound.
+struct Unbound(ReplyTo);
+
+impl ReplySink for Unbound {
+    fn deliver(&self, _: u64, response: Response) {
+        self.0.clone().send(told(response));
+    }
+}
+
+/// The answer to an ingest for that to a write on the condition that nothing is bound.
+fn told(response: Response) -> Response {
+    match response {
+        Response::Written { applied: false, .. } => answer(Taken::NotEmpty),
+        Response::Written { .. } => answer(Taken::Done),
+        failed => failed,
+    }
+}
+
+/// The answer where the engine has come to this end.
+fn answer(taken: Taken) -> Response {
+    match taken {
+        Taken::Done => Response::Written {
+            applied: true,
+            existed: Vec::new(),
+            previous: Vec::new(),
+            changed: None,
+        },
+        Taken::NotEmpty => {
+            let what = "a key is bound between the first and the last of these pairs: write them, or \
+                        remove the range before";
+            Response::Failed(ServiceError::Invalid(what.to_owned()))
+        }
+        Taken::Full => {
+            let what = "a device is full; delete keys to make room".to_owned();
+            let outcome = Outcome::NotApplied;
+            Response::Failed(ServiceError::Busy { what, outcome })
+        }
+    }
+}
+
+/// The answer to what the engine did not take.
+fn refused(error: &IngestError) -> Response {
+    match error {
+        IngestError::Engine(error) => failed(error),
+        error => Response::Failed(ServiceError::Invalid(error.to_string())),
+    }
+}
