@@ -8,7 +8,7 @@ use argosy_lsm::Settings;
 use argosy_lsm::settings::Compaction;
 
 /// What must have happened at least once in a run of many seeds.
-pub const NEEDED: [&str; 71] = [
+pub const NEEDED: [&str; 73] = [
     "operations",
     "forwarded operations",
     "conditions that failed",
@@ -22,6 +22,8 @@ pub const NEEDED: [&str; 71] = [
     "values in parts",
     "values in parts looked up again",
     "ranges removed",
+    "ingests into what is bound",
+    "ingests of unknown outcome",
     "groups",
     "scan pages",
     "scan pages downwards",
@@ -155,6 +157,18 @@ pub const MEDIUM_FREED: [&str; 8] = [
     "medium segments freed (build-index, whole-level, rewrite)",
 ];
 
+/// Parts of sorted pairs that were ingested, by [mode](mode_of); with build-index, through the log.
+pub const INGESTED: [&str; 8] = [
+    "parts ingested (send-index, partial, logical)",
+    "parts ingested (send-index, partial, rewrite)",
+    "parts ingested (send-index, whole-level, logical)",
+    "parts ingested (send-index, whole-level, rewrite)",
+    "parts ingested (build-index, partial, logical)",
+    "parts ingested (build-index, partial, rewrite)",
+    "parts ingested (build-index, whole-level, logical)",
+    "parts ingested (build-index, whole-level, rewrite)",
+];
+
 /// The place of a mode in [`PROMOTIONS`], [`ADOPTIONS`] and what is counted of medium pairs.
 #[must_use]
 pub fn mode_of(builds: bool, engine: &Settings) -> usize {
@@ -171,6 +185,7 @@ fn needed() -> impl Iterator<Item = &'static str> {
         MEDIUM_WRITTEN,
         MEDIUM_PLACED,
         MEDIUM_FREED,
+        INGESTED,
         FAILED,
     ];
     NEEDED.into_iter().chain(modes.into_iter().flatten())

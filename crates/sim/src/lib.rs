@@ -7,12 +7,13 @@
 //!
 //! Reading order: [`plan`] (what a seed decides), [`run`](mod@run) and `finish` (what happens), [`small`]
 //! and `full` (devices that have no room), `failing` (devices that fail), [`cluster`] and [`mortal`]
-//! (servers, and how they die), [`objects`], [`asks`], [`load`], [`long`] and [`judge`] (what clients do),
+//! (servers, and how they die), [`objects`], [`asks`], [`load`], [`long`], [`bulk`] and [`judge`] (what clients do),
 //! [`check`] (what is possible), [`coverage`] (that it was not for nothing).
 
 #![forbid(unsafe_code)]
 
 pub mod asks;
+pub mod bulk;
 pub mod check;
 pub mod clock;
 pub mod cluster;

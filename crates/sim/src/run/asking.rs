@@ -9,6 +9,7 @@ use argosy_server::service::{KeyList, Paging, ReplySink, Request, Response, Serv
 
 use super::{Pace, Run};
 use crate::asks::{Ask, PAGE_BYTES_MAX, counter_key};
+use crate::bulk;
 use crate::check::{Bound, When};
 use crate::erase;
 use crate::load::Wrong;
@@ -243,13 +244,52 @@ impl Run {
         Ok(asked)
     }
 
-    /// Has every value in parts be read.
+    /// Asks for what clients that ingest need next, and begins with others if `starts`. Returns whether anything
+    /// was asked.
+    pub(super) fn ask_bulk(&mut self, starts: bool) -> Result<bool, Wrong> {
+        let mut asked = false;
+        for index in 0..bulk::SLOTS {
+            let Some(server) = self.bulks.whom(index, starts, SERVERS) else {
+                continue;
+            };
+            let Some(up) = self.cluster.active(server) else {
+                continue;
+            };
+            let (node, session) = (Arc::clone(&up.node), up.session);
+            let mortal = Arc::clone(&up.mortal);
+            let sink: Arc<dyn ReplySink> = Arc::clone(&up.mailbox) as Arc<dyn ReplySink>;
+            for (token, call) in self.bulks.next(index, session) {
+                asked = true;
+                let options = WriteOptions::default();
+                let request = match &call {
+                    bulk::Call::Ingest(batch) => Request::Ingest { batch },
+                    bulk::Call::Write(batch) => Request::Write { batch, options },
+                    bulk::Call::Page(range, paging) => {
+                        let paging = *paging;
+                        Request::Scan { range, paging }
+                    }
+                };
+                let response = node.call(request, &sink, token);
+                if let Some(response) = response.filter(|_| !mortal.is_dead()) {
+                    let coverage = &mut self.cluster.coverage;
+                    self.bulks.answer(token, response, coverage)?;
+                }
+            }
+        }
+        if asked {
+            self.flush()?;
+        }
+        Ok(asked)
+    }
+
+    /// Has every value in parts be read, and what was ingested.
     pub(crate) fn read_longs(&mut self, within: Duration) -> Result<(), Wrong> {
         self.longs.want_all();
+        self.bulks.want_all();
         let begin = self.cluster.now();
-        while self.longs.is_wanting() {
+        while self.longs.is_wanting() || self.bulks.is_wanting() {
             if self.cluster.now().since(begin) > within {
-                return Err("long values cannot be read".to_owned());
+                return Err("long values or ingested pairs cannot be read".to_owned());
             }
             self.tick(Pace::None)?;
         }

@@ -145,6 +145,7 @@ impl Run {
         self.snapshots.retain(|held| held.session != session);
         self.load.lost(session, &mut self.cluster.coverage);
         self.longs.lost(session);
+        self.bulks.lost(session);
     }
 
     /// Whatever a single copy applied by `moment` has to be there when its server is back.

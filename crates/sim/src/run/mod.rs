@@ -22,6 +22,7 @@ use argosy_engine::Snapshot;
 use argosy_server::service::Response;
 
 use crate::asks::Chooser;
+use crate::bulk::{self, Bulks};
 use crate::cluster::{Cluster, Mutants};
 use crate::coverage::{self, Coverage};
 use crate::depend::Depend;
@@ -96,6 +97,7 @@ pub struct Run {
     pub(crate) depend: Depend,
     erase: Erase,
     pub(crate) longs: Longs,
+    bulks: Bulks,
     pub(crate) random: Random,
     snapshots: Vec<Held>,
     /// How many of them, at most.
@@ -160,6 +162,7 @@ impl Run {
             depend: Depend::new(&plan, seed),
             erase: Erase::new(&plan, seed),
             longs: Longs::new(&plan, seed),
+            bulks: Bulks::new(&plan, seed),
             random: Random::new(seed, 5),
             words: Words::new(options.print),
             plan,
@@ -290,7 +293,7 @@ impl Run {
 
     /// Ticks until nothing is under way.
     pub(crate) fn drain(&mut self) -> Result<(), Wrong> {
-        while !self.load.pending().is_empty() || self.longs.is_busy() {
+        while !self.load.pending().is_empty() || self.longs.is_busy() || self.bulks.is_busy() {
             self.tick(Pace::None)?;
         }
         Ok(())
@@ -320,6 +323,7 @@ impl Run {
         self.hold_snapshots()?;
         busy |= self.ask_some(pace, span)?;
         busy |= self.ask_long(pace != Pace::None)?;
+        busy |= self.ask_bulk(pace != Pace::None)?;
         self.idle = if busy { 0 } else { self.idle + 1 };
         Ok(())
     }
@@ -380,6 +384,11 @@ impl Run {
         };
         let any = !answers.is_empty();
         for (token, response) in answers {
+            if token >= bulk::TOKEN {
+                let coverage = &mut self.cluster.coverage;
+                self.bulks.answer(token, response, coverage)?;
+                continue;
+            }
             if token >= long::TOKEN {
                 self.longs
                     .answer(token, response, &mut self.cluster.coverage)?;
