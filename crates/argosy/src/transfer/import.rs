@@ -5,6 +5,9 @@
 //! end of the last chunk before which none is under way: this is what the checkpoint says, so an
 //! import that goes on from it does some lines twice, and leaves none out.
 //!
+//! While keys rise a chunk stays whole, and is to be ingested ([`sorted`](super)). Once they do not, what is
+//! under way ends before more is given out, so that of two lines of one key the later one counts.
+//!
 //! A line that is no pair ends the import: what stands in front of it is applied, and nothing behind
 //! it. With `--keep-going` it goes to the file of rejects instead.
 
@@ -21,6 +24,7 @@ use super::checkpoint::{Applied, Checkpoint};
 use super::format::{self, Format, Record};
 use super::lines::{LINE_BYTES_MAX, Lines, Next, Place};
 use super::progress::{Done, Parts, Progress, ProgressArgs, mebibytes};
+use super::sorted::Order;
 use super::writers::{Finished, Writers};
 use crate::cli::OutputFormat;
 use crate::connect::Endpoints;
@@ -69,6 +73,9 @@ pub struct Import {
     #[arg(long, value_name = "N", default_value_t = 4,
         value_parser = clap::value_parser!(u8).range(1..=64))]
     connections: u8,
+    /// Write every pair, sorted or not, as any client would
+    #[arg(long)]
+    no_ingest: bool,
     /// How long a batch is tried again while the cluster cannot take it
     #[arg(long, value_name = "SPAN", default_value = "30s")]
     retry_for: Span,
@@ -84,6 +91,8 @@ pub struct Import {
 struct Summary {
     schema: &'static str,
     pairs: u64,
+    /// Of them, those that went straight into the levels.
+    ingested: u64,
     bytes: u64,
     lines: u64,
     rejected: u64,
@@ -106,6 +115,7 @@ struct Course {
     lines: Lines,
     format: Format,
     writers: Writers,
+    order: Order,
     chunks: VecDeque<Chunk>,
     next_chunk: u64,
     applied: Applied,
@@ -114,6 +124,7 @@ struct Course {
     checkpoint: Checkpoint,
     rejects: Option<Rejects>,
     progress: Progress,
+    quiet: bool,
 }
 
 /// Where lines go that are no pairs.
@@ -150,6 +161,7 @@ impl Import {
             lines: Lines::open(&self.file, applied.place)?,
             format,
             writers: Writers::start(clients, &self.endpoints, CHUNKS_MAX, retry_for)?,
+            order: Order::new(!self.no_ingest),
             chunks: VecDeque::new(),
             next_chunk: 0,
             began: applied.place,
@@ -157,6 +169,7 @@ impl Import {
             checkpoint,
             rejects: self.rejects.as_ref().map(Rejects::open).transpose()?,
             progress: Progress::begin("import", self.progress),
+            quiet: self.progress.quiet,
         };
         let result = course.run();
         course.progress.clear();
@@ -176,6 +189,7 @@ impl Import {
             let summary = Summary {
                 schema: "argosy.import.v1",
                 pairs: applied.pairs,
+                ingested: course.writers.ingested().pairs(),
                 bytes,
                 lines: applied.place.lines,
                 rejected: applied.rejected,
@@ -193,6 +207,10 @@ impl Import {
                 took.as_secs(),
                 took.subsec_millis() / 100
             );
+            let ingested = course.writers.ingested().pairs();
+            if ingested > 0 {
+                eprintln!("{ingested} of them were sorted, and went straight into the levels");
+            }
         }
         match (applied.rejected, &self.rejects) {
             (rejected @ 1.., Some(path)) => Err(Failure::Failed(format!(
@@ -238,7 +256,8 @@ impl Course {
         let read = loop {
             let read = self.read()?;
             let (end, bad) = (read.end, read.bad);
-            self.give(read.records, read.rejected);
+            self.give(read.records, read.rejected)?;
+            self.tell_refusal();
             while let Some(finished) = self.writers.poll() {
                 self.take(finished)?;
             }
@@ -253,6 +272,7 @@ impl Course {
         while !self.chunks.is_empty() {
             self.take(self.writers.wait())?;
         }
+        self.tell_refusal();
         match read {
             Some(failure) => Err(failure),
             None => {
@@ -306,11 +326,25 @@ impl Course {
     }
 
     /// Hands a chunk out that ends where reading stands.
-    fn give(&mut self, records: Vec<Record>, rejected: u64) {
+    fn give(&mut self, records: Vec<Record>, rejected: u64) -> Result<(), Failure> {
+        let rose = self.order.rises();
+        let sorted = self.order.takes(&records);
+        if rose && !self.order.rises() {
+            // Of two lines of one key the later one counts.
+            while !self.chunks.is_empty() {
+                self.take(self.writers.wait())?;
+            }
+        }
         let number = self.next_chunk;
         self.next_chunk += 1;
         let pairs = records.len() as u64;
-        let left = self.writers.give(number, records);
+        let left = match sorted {
+            true => {
+                self.writers.give_sorted(number, records);
+                1
+            }
+            false => self.writers.give(number, records),
+        };
         self.chunks.push_back(Chunk {
             number,
             left,
@@ -319,6 +353,19 @@ impl Course {
             rejected,
         });
         self.advance();
+        Ok(())
+    }
+
+    /// Says why a chunk of sorted lines is written as any other, once.
+    fn tell_refusal(&mut self) {
+        if let Some(why) = self.writers.ingested().take_refusal()
+            && !self.quiet
+        {
+            self.progress.clear();
+            eprintln!(
+                "import: lines that are sorted are written all the same, where this is so: {why}"
+            );
+        }
     }
 
     /// A batch has ended.

@@ -5,6 +5,8 @@
 //! growing pauses, until it has been tried for as long as was asked: doing it twice is as good as
 //! once. Then, and after any other error, the connection ends; what was given to it is dropped.
 //!
+//! Chunks of sorted input go as they are, in turns over the connections, to be [ingested](super::sorted).
+//!
 //! What expires, and values of over 1 MiB, go by themselves, through the Redis protocol whatever the others are
 //! written through.
 
@@ -19,6 +21,7 @@ use argosy_bench::clock::ProcessClock;
 use argosy_client::{ClientError, Kv, RespClient};
 
 use super::format::Record;
+use super::sorted::Ingested;
 use crate::connect::Endpoints;
 use crate::failure::Failure;
 
@@ -27,6 +30,9 @@ const TOGETHER_BYTES: usize = 1 << 20;
 /// How many of them.
 const TOGETHER: usize = 256;
 
+/// Chunks that a connection has ingested at the same time: what it may have being written.
+const INGESTED_TOGETHER: usize = 2;
+
 /// The first pause before a batch is sent again, and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
 
@@ -34,6 +40,8 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_
 pub(super) struct Batch {
     pub(super) chunk: u64,
     pub(super) records: Vec<Record>,
+    /// They are a chunk of sorted input, and may be ingested.
+    sorted: bool,
 }
 
 /// A batch that has ended.
@@ -48,6 +56,7 @@ pub(super) struct Writers {
     finished: Receiver<Finished>,
     threads: Vec<JoinHandle<()>>,
     stopping: Arc<AtomicBool>,
+    ingested: Arc<Ingested>,
 }
 
 impl Writers {
@@ -64,6 +73,7 @@ impl Writers {
             finished,
             threads: Vec::new(),
             stopping: Arc::default(),
+            ingested: Arc::default(),
         };
         for (number, client) in clients.into_iter().enumerate() {
             let (give, batches) = sync_channel(queued);
@@ -73,6 +83,7 @@ impl Writers {
                 resp: None,
                 retry_for,
                 stopping: Arc::clone(&writers.stopping),
+                ingested: Arc::clone(&writers.ingested),
                 tell: tell.clone(),
             };
             let thread = std::thread::Builder::new()
@@ -83,6 +94,23 @@ impl Writers {
             writers.threads.push(thread);
         }
         Ok(writers)
+    }
+
+    /// What became of what was to be ingested.
+    pub(super) fn ingested(&self) -> &Ingested {
+        &self.ingested
+    }
+
+    /// Hands a chunk of sorted input out, which makes one batch.
+    pub(super) fn give_sorted(&self, chunk: u64, records: Vec<Record>) {
+        let count = self.batches.len() as u64;
+        let turn = usize::try_from(chunk % count).expect("connections are few");
+        // One that has ended has said why.
+        let _ = self.batches[turn].send(Batch {
+            chunk,
+            records,
+            sorted: true,
+        });
     }
 
     /// Hands `records` out. Returns how many batches they make.
@@ -100,7 +128,11 @@ impl Writers {
             }
             given += 1;
             // One that has ended has said why.
-            let _ = batches.send(Batch { chunk, records });
+            let _ = batches.send(Batch {
+                chunk,
+                records,
+                sorted: false,
+            });
         }
         given
     }
@@ -141,23 +173,62 @@ struct Writer {
     resp: Option<RespClient>,
     retry_for: Duration,
     stopping: Arc<AtomicBool>,
+    ingested: Arc<Ingested>,
     tell: Sender<Finished>,
 }
 
 impl Writer {
     fn run(mut self, batches: &Receiver<Batch>) {
         let mut failed = false;
-        for batch in batches {
-            let result = match failed {
-                false => self.apply(&batch.records),
-                true => Err(Failure::Failed("an earlier batch has failed".to_owned())),
+        let mut behind = None;
+        while let Some(first) = behind.take().or_else(|| batches.recv().ok()) {
+            let mut together = vec![first];
+            while together.iter().all(|batch| batch.sorted) && together.len() < INGESTED_TOGETHER {
+                let Ok(next) = batches.try_recv() else { break };
+                match next.sorted {
+                    true => together.push(next),
+                    false => {
+                        behind = Some(next);
+                        break;
+                    }
+                }
+            }
+            let done = match failed {
+                false => self.ingest(&together),
+                true => vec![false; together.len()],
             };
-            failed |= result.is_err();
-            let chunk = batch.chunk;
-            if self.tell.send(Finished { chunk, result }).is_err() {
-                return;
+            for (batch, done) in together.iter().zip(done) {
+                let result = match failed {
+                    false if done => Ok(()),
+                    false => self.apply(&batch.records),
+                    true => Err(Failure::Failed("an earlier batch has failed".to_owned())),
+                };
+                failed |= result.is_err();
+                let chunk = batch.chunk;
+                if self.tell.send(Finished { chunk, result }).is_err() {
+                    return;
+                }
             }
         }
+    }
+
+    /// Has sorted batches ingested. Tells of each whether it was.
+    fn ingest(&mut self, batches: &[Batch]) -> Vec<bool> {
+        let none = vec![false; batches.len()];
+        let sorted = batches.iter().all(|batch| batch.sorted);
+        if !sorted || !self.ingested.goes_on() {
+            return none;
+        }
+        let client = match &mut self.resp {
+            Some(client) => client,
+            closed => match self.endpoints.resp() {
+                Ok(client) => closed.insert(client),
+                // Writing them tries again, and says why it cannot.
+                Err(_) => return none,
+            },
+        };
+        let chunks: Vec<&[Record]> = batches.iter().map(|batch| &batch.records[..]).collect();
+        self.ingested.ingest(client, &chunks)
     }
 
     fn apply(&mut self, records: &[Record]) -> Result<(), Failure> {

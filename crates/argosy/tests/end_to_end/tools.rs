@@ -315,6 +315,64 @@ fn base64(bytes: &[u8]) -> String {
 }
 
 #[test]
+fn a_sorted_import_goes_straight_into_the_levels() {
+    const PAIRS: usize = 12_000;
+    let dir = Dir::new("import-sorted");
+    let source = dir.file("source.tsv");
+    let lines = (0..PAIRS).fold(String::new(), |mut lines, n| {
+        let _ = writeln!(lines, "{n:06}\t{}", "v".repeat(100 + n % 7));
+        lines
+    });
+    std::fs::write(&source, &lines).unwrap();
+    let import = |addr, args: &[&str]| -> Value {
+        let args = [&["import", "-o", "json"], args, &[&source]].concat();
+        serde_json::from_str(&done(addr, &args)).unwrap()
+    };
+    for mode in [&["--regions", "3"][..], &["--replication", "build-index"]] {
+        let cluster = Playground::start(mode);
+        let addr = any(&cluster);
+        let summary = import(addr, &[]);
+        assert_eq!(
+            (&summary["pairs"], &summary["ingested"]),
+            (&json!(PAIRS), &json!(PAIRS))
+        );
+        assert_eq!(done(addr, &["export", "--format", "tsv"]), lines);
+        // What is there is written over.
+        let (code, _, said) = run(addr, &["import", "--format", "tsv", &source], "");
+        assert_eq!(code, 0, "{said}");
+        assert!(said.contains("lines that are sorted are written"), "{said}");
+        let summary = import(addr, &["--no-ingest"]);
+        assert_eq!(
+            (&summary["pairs"], &summary["ingested"]),
+            (&json!(PAIRS), &json!(0))
+        );
+        assert_eq!(done(addr, &["export", "--format", "tsv"]), lines);
+    }
+}
+
+/// The order of a key's lines holds where sorted lines end.
+#[test]
+fn lines_behind_sorted_ones_count() {
+    let playground = Playground::start(&["--servers", "1"]);
+    let addr = any(&playground);
+    let mut lines: String = (0..5000).map(|n| format!("{n:05}\told\n")).collect();
+    lines.extend((0..5000).rev().map(|n| format!("{n:05}\tnew\n")));
+    let (code, out, said) = run(addr, &["import", "--format", "tsv", "-o", "json"], &lines);
+    assert_eq!(code, 0, "{said}");
+    let summary: Value = serde_json::from_str(&out).unwrap();
+    let ingested = summary["ingested"].as_u64().unwrap();
+    assert!((2000..=5000).contains(&ingested), "{summary}");
+    let exported = done(addr, &["export", "--format", "tsv"]);
+    assert_eq!(
+        exported
+            .lines()
+            .filter(|line| line.ends_with("\tnew"))
+            .count(),
+        5000
+    );
+}
+
+#[test]
 fn exports_go_on_where_they_ended() {
     let dir = Dir::new("export-resume");
     let playground = Playground::start(&["--servers", "1", "--regions", "3"]);

@@ -19,6 +19,9 @@ const PAGE_PAIRS_MAX: usize = 1000;
 /// How the server begins an error that is about the length of its reply.
 const REPLY_TOO_LONG: &str = "max_reply_bytes";
 
+/// What a server says of values of over 1 MiB that are too long for one reply together.
+const TOO_LONG_TOGETHER: &str = "over 1048576 bytes";
+
 /// A client over the Redis protocol.
 #[derive(Debug)]
 pub struct RespClient {
@@ -67,22 +70,30 @@ impl RespClient {
     /// # Errors
     /// Where one of them is not answered, or by an error: what became of the others is unknown.
     pub fn commands(&mut self, commands: &[Vec<&[u8]>]) -> Result<Vec<Reply>, ClientError> {
-        let connection = self.connection()?;
-        for words in commands {
-            connection.push(words);
-        }
-        let sent = connection.flush();
-        let replies = sent.and_then(|()| commands.iter().map(|_| connection.reply()).collect());
-        let replies: Vec<Reply> = replies.map_err(|error| {
-            self.connection = None;
-            lost(&error, Outcome::Unknown)
-        })?;
+        let replies = self.replies(commands)?;
         for reply in &replies {
             if let Reply::Error(line) = reply {
                 return Err(refusal(line.clone()));
             }
         }
         Ok(replies)
+    }
+
+    /// Sends commands together, and returns what is answered to each, errors included.
+    ///
+    /// # Errors
+    /// Where one of them is not answered: what became of it and of those behind it is unknown.
+    pub fn replies(&mut self, commands: &[Vec<&[u8]>]) -> Result<Vec<Reply>, ClientError> {
+        let connection = self.connection()?;
+        for words in commands {
+            connection.push(words);
+        }
+        let sent = connection.flush();
+        let replies = sent.and_then(|()| commands.iter().map(|_| connection.reply()).collect());
+        replies.map_err(|error| {
+            self.connection = None;
+            lost(&error, Outcome::Unknown)
+        })
     }
 
     /// The first key of `span`, if there is one; its value is not read.
@@ -163,7 +174,9 @@ impl Kv for RespClient {
                     left = behind;
                 }
                 Ok(reply) => return Err(as_read(odd("MGET", &reply))),
-                Err(error) if is_too_long(&error) && now.len() > 1 => at_once = now.len() / 2,
+                Err(error) if now.len() > 1 && (is_too_long(&error) || are_long(&error)) => {
+                    at_once = now.len() / 2;
+                }
                 Err(error) => return Err(error),
             }
         }
@@ -224,14 +237,19 @@ impl Kv for RespClient {
             return Ok(Page::default());
         }
         let (from, to) = bounds(&span.range);
+        let mut most = pairs_max;
         loop {
-            let limit = pairs_max.min(self.page_pairs);
+            let limit = most.min(self.page_pairs);
             let digits = limit.to_string();
             let words: [&[u8]; 6] = [b"KV.RANGE", &from, &to, b"LIMIT", digits.as_bytes(), b"REV"];
             let words = &words[..if span.reverse { 6 } else { 5 }];
             let reply = match self.read(words) {
                 Err(error) if is_too_long(&error) && limit > 1 => {
                     self.page_pairs = limit / 2;
+                    continue;
+                }
+                Err(error) if are_long(&error) && limit > 1 => {
+                    most = limit / 2;
                     continue;
                 }
                 other => other?,
@@ -296,6 +314,14 @@ fn bounds(range: &KeyRange) -> (Vec<u8>, Vec<u8>) {
 }
 
 /// The error that the server's line stands for.
+impl ClientError {
+    /// What the error that a server has answered, without its sign, means.
+    #[must_use]
+    pub fn of_error(line: &str) -> Self {
+        refusal(line.to_owned())
+    }
+}
+
 fn refusal(line: String) -> ClientError {
     let outcome = [Outcome::Applied, Outcome::NotApplied, Outcome::Unknown]
         .into_iter()
@@ -322,6 +348,10 @@ fn refusal(line: String) -> ClientError {
 
 fn is_too_long(error: &ClientError) -> bool {
     matches!(error, ClientError::Invalid { what } if what.contains(REPLY_TOO_LONG))
+}
+
+fn are_long(error: &ClientError) -> bool {
+    matches!(error, ClientError::Invalid { what } if what.contains(TOO_LONG_TOGETHER))
 }
 
 fn odd(command: &str, reply: &Reply) -> ClientError {
