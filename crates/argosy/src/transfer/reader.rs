@@ -1,9 +1,8 @@
-//! What an export reads: pages of pairs, with the expiry of each, and values of over 1 MiB one by one.
+//! What an export reads: pages of pairs, with the expiry of each.
 //!
-//! Pages are refused that have a value of over 1 MiB: shorter ones are asked for until it is alone, and then it
-//! is read by itself, through the Redis protocol. Expiries are asked for right behind the pairs, many at a time:
-//! a pair that is gone by then is left out, and one that is written between the two may come out with the
-//! expiry that it has got.
+//! Pages are refused whose values of over 1 MiB have over 64 MiB together: shorter ones are asked for. Expiries
+//! are asked for right behind the pairs, many at a time: a pair that is gone by then is left out, and one that is
+//! written between the two may come out with the expiry that it has got.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -22,7 +21,7 @@ use crate::failure::Failure;
 const PAGE: usize = 1000;
 /// Expiries that are asked for at once.
 const EXPIRIES: usize = 250;
-/// How a server begins to say that a page has a value that is read by itself only.
+/// How a server says that the long values of a page are too much for one reply.
 const LONG: &str = "over 1048576 bytes";
 
 /// Pairs, and when each of them expires.
@@ -154,8 +153,10 @@ impl Reader<'_> {
 fn given(give: &SyncSender<Result<Read, Failure>>, mut read: Result<Read, Failure>) -> bool {
     let mut wait: Option<Receiver<()>> = None;
     if let Ok(read) = &mut read
-        && let [(_, value)] = read.pairs.as_slice()
-        && value.len() > VALUE_BYTES_MAX
+        && read
+            .pairs
+            .iter()
+            .any(|(_, value)| value.len() > VALUE_BYTES_MAX)
     {
         let (tell, told) = sync_channel(1);
         read.taken = Some(tell);

@@ -9,24 +9,21 @@
 //! *Out.* An answer that is a head begins a reply that asks for part after part, once it is the first of the
 //! queue, and while what is to be written is short. Where the first part is not there, the value has been
 //! overwritten, and the key is looked up again. Once a part has been written there is no way back: if another
-//! one is not there, the connection ends.
+//! one is not there, the connection ends. Of long values among others see `many_long`.
 
 use argosy_engine::long::{Head, LongReader, LongWriter, Torn, is_head, may_be_head};
 use argosy_engine::{Condition, Wanted, WriteOptions};
 
 use super::command::{self, Plan};
 use super::front::{Context, FrontEnd};
-use super::reply::{After, Gather, Pending, stretch};
+use super::reply::{After, Gather, Pending};
 use super::session::{CallToken, Core, Scratch, Session};
 use super::strings::set_options;
 use crate::meter::Outcome;
 use crate::service::{KeyList, Response, SnapshotId};
 
-const AMONG_OTHERS: &str = "ERR one of the values has over 1048576 bytes: ask for it alone, with \
-                            GET, or for keys only";
-
 /// How often a value is looked up that is overwritten all the time.
-const TRIES_MAX: u8 = 16;
+pub(super) const TRIES_MAX: u8 = 16;
 
 /// What becomes of a long value's bytes.
 #[derive(Debug)]
@@ -53,7 +50,7 @@ pub(super) enum Took {
 /// A reply that is a long value.
 #[derive(Debug)]
 pub(super) struct LongGather {
-    reader: LongReader,
+    pub(super) reader: LongReader,
     /// The key, for looking it up again.
     key: Vec<u8>,
     at: Option<SnapshotId>,
@@ -61,17 +58,17 @@ pub(super) struct LongGather {
     fixed: bool,
     /// Where the wanted stretch begins and ends, as `GETRANGE` names it; `None`: all is wanted.
     places: Option<(i64, i64)>,
-    looking: bool,
-    tries: u8,
-    begun: bool,
+    pub(super) looking: bool,
+    pub(super) tries: u8,
+    pub(super) begun: bool,
     /// What is to be written next.
-    staged: Vec<u8>,
+    pub(super) staged: Vec<u8>,
     /// A part is missing that comes behind one that was written.
     torn: bool,
 }
 
 impl LongGather {
-    fn new(head: Head, at: Option<SnapshotId>, fixed: bool) -> Self {
+    pub(super) fn new(head: Head, at: Option<SnapshotId>, fixed: bool) -> Self {
         Self {
             key: head.key.clone(),
             reader: LongReader::new(head),
@@ -110,7 +107,7 @@ impl LongGather {
     }
 
     /// Writes what has come.
-    fn stream(&mut self, out: &mut Vec<u8>) {
+    pub(super) fn stream(&mut self, out: &mut Vec<u8>) {
         if self.staged.is_empty() {
             return;
         }
@@ -152,10 +149,6 @@ impl Pending {
                     previous: values, ..
                 },
             ) if matches!(values.first(), Some(Some(value)) if is_head(value)) => {}
-            (Gather::Keys(_), Response::Values(values))
-                if values.iter().flatten().any(|value| is_head(value)) => {}
-            (Gather::Range(_), Response::Page { pairs, .. })
-                if pairs.iter().any(|(_, value)| is_head(value)) => {}
             (Gather::Length(_), Response::Expiry { len: Some(len), .. })
                 if usize::try_from(*len).is_ok_and(may_be_head) => {}
             (Gather::LengthOf(_), Response::Values(_)) => {}
@@ -191,10 +184,7 @@ impl Pending {
                 let head = value.as_deref().and_then(Head::parse);
                 return self.with_stretch(head, places);
             }
-            _ => {
-                self.fail(AMONG_OTHERS.to_owned(), Outcome::Invalid);
-                return After::Nothing;
-            }
+            _ => return After::Nothing,
         };
         let head = value.and_then(Head::parse);
         let Some(head) = head.filter(|_| !self.muted) else {
@@ -277,20 +267,28 @@ impl Pending {
 
     /// Whether it is written while it is gathered.
     pub(super) const fn is_long(&self) -> bool {
-        matches!(self.gather, Gather::Long(_))
+        matches!(self.gather, Gather::Long(_) | Gather::Many(_))
     }
 }
 
 impl Core {
     /// Writes what the first reply has of a long value. It is whole so far, or the connection ends.
     pub(super) fn stream(&mut self) {
-        if let Some(Pending {
-            gather: Gather::Long(long),
-            ..
-        }) = self.pending.front_mut()
+        match self.pending.front_mut().map(|first| &mut first.gather) {
+            Some(Gather::Long(long)) => {
+                long.stream(&mut self.output);
+                self.broken |= long.torn;
+            }
+            Some(Gather::Many(many)) => self.broken |= !many.stream(&mut self.output),
+            _ => {}
+        }
+        // What has been written is not held any more.
+        if let Some(first) = self.pending.front_mut()
+            && let Gather::Many(many) = &first.gather
         {
-            long.stream(&mut self.output);
-            self.broken |= long.torn;
+            self.held -= first.held;
+            first.held = many.held();
+            self.held += first.held;
         }
     }
 
@@ -425,4 +423,21 @@ impl Session {
         self.core.let_go(front, intake.token);
         true
     }
+}
+
+/// The bytes of `value` between two places, both included, counted from the end where below zero.
+pub(super) fn part(value: &[u8], from: i64, to: i64) -> &[u8] {
+    let stretch = stretch(value.len() as u64, from, to);
+    let place = |at| usize::try_from(at).unwrap_or(usize::MAX);
+    let wanted = value.get(place(stretch.start)..place(stretch.end));
+    wanted.unwrap_or_default()
+}
+
+/// What lies between two places, both included, of `len` bytes.
+fn stretch(len: u64, from: i64, to: i64) -> std::ops::Range<u64> {
+    let end = i64::try_from(len).unwrap_or(i64::MAX);
+    let place = |at: i64| if at < 0 { at.saturating_add(end) } else { at };
+    let from = place(from).max(0).unsigned_abs();
+    let behind = place(to).saturating_add(1).max(0).unsigned_abs();
+    from..behind.min(len)
 }

@@ -87,18 +87,63 @@ fn a_stretch_is_read_among_others() {
     }
 }
 
+/// Of all long values of a reply one part is held at a time.
+#[test]
+fn long_values_come_among_others() {
+    let mut harness = Harness::new(Limits::default());
+    let (one, two) = (value(1, LEN), value(2, LEN));
+    harness.send(b"SET a 1\r\n");
+    harness.send(&array(&[b"SET", b"k", &one]));
+    harness.send(&array(&[b"SET", b"l", &two]));
+    harness.send(b"SET z 26\r\n");
+    harness.read();
+    let array_of = |items: &[Vec<u8>]| {
+        let head = format!("*{}\r\n", items.len()).into_bytes();
+        [head, items.concat()].concat()
+    };
+    let null = b"$-1\r\n".to_vec();
+    let (k, l) = (bulk(&one), bulk(&two));
+    harness.send(b"GET z\r\nMGET k none l a k\r\nGET a\r\n");
+    let many = array_of(&[k.clone(), null, l.clone(), bulk(b"1"), k.clone()]);
+    assert!(harness.read() == [bulk(b"26"), many, bulk(b"1")].concat());
+    harness.send(b"KV.RANGE b zz REV\r\nPING\r\n");
+    let pairs = [
+        bulk(b"z"),
+        bulk(b"26"),
+        bulk(b"l"),
+        l.clone(),
+        bulk(b"k"),
+        k.clone(),
+    ];
+    assert!(harness.read() == [array_of(&pairs), b"+PONG\r\n".to_vec()].concat());
+    harness.send(b"KV.PREFIX k\r\nKV.RANGE - z KEYSONLY LIMIT 1\r\n");
+    let behind = array_of(&[bulk(b"a")]);
+    assert!(harness.read() == [array_of(&[bulk(b"k"), k]), behind].concat());
+    let (input, output) = harness.session.memory_bytes();
+    assert!(input + output < 4 << 20, "{input} {output}");
+}
+
+#[test]
+fn a_long_value_among_others_without_its_parts_is_an_error() {
+    let mut harness = Harness::new(Limits::default());
+    harness.send(&array(&[b"SET", b"k", &value(1, LEN)]));
+    harness.read();
+    harness
+        .fake
+        .change(|pairs| pairs.retain(|key, _| !is_reserved(key)));
+    let reply = harness.exchange(b"MGET a k\r\nPING\r\n");
+    assert!(
+        reply.starts_with("-TRYAGAIN") && reply.ends_with("+PONG\\r\\n"),
+        "{reply}"
+    );
+}
+
 #[test]
 fn what_takes_values_as_one_piece_says_so() {
     let mut harness = Harness::new(Limits::default());
     harness.send(&array(&[b"SET", b"k", &value(1, LEN)]));
     harness.read();
-    for command in [
-        "APPEND k x",
-        "SETRANGE k 3 x",
-        "INCR k",
-        "MGET a k",
-        "KV.RANGE - +",
-    ] {
+    for command in ["APPEND k x", "SETRANGE k 3 x", "INCR k"] {
         let reply = harness.exchange(format!("{command}\r\n").as_bytes());
         assert!(reply.starts_with("-ERR"), "{command}: {reply}");
         assert!(reply.contains("1048576 bytes"), "{command}: {reply}");

@@ -31,6 +31,7 @@ pub mod front;
 pub mod glob;
 pub mod listener;
 mod long;
+mod many_long;
 pub mod session;
 
 mod accept;

@@ -7,6 +7,7 @@
 //! that are dropped, but waited for, since their tokens name this reply.
 
 use argosy_base::{Direction, KeyRange, Outcome as WriteOutcome};
+use argosy_engine::long::is_head;
 use argosy_engine::{Changed, Wanted};
 use argosy_wire::resp::{Encoder, Protocol};
 
@@ -14,7 +15,8 @@ use super::command::Plan;
 use super::expiry::Shown;
 use super::front::FrontEnd;
 use super::glob;
-use super::long::LongGather;
+use super::long::{LongGather, part};
+use super::many_long::ManyGather;
 use super::session::Scratch;
 use crate::meter::Outcome;
 use crate::service::{KeyList, Paging, Response, ServiceError, SnapshotId};
@@ -58,6 +60,8 @@ pub(super) enum Gather {
     ValueAt(SnapshotId),
     /// A value in parts, which is written as they come.
     Long(Box<LongGather>),
+    /// `MGET`, `KV.RANGE` and the like, where some of the values are in parts.
+    Many(Box<ManyGather>),
     /// `SET` while its value is taken in, part by part.
     Taking,
     /// `GETRANGE`: the value between these bytes, both included, counted from the end where below zero.
@@ -197,6 +201,16 @@ impl KeysGather {
         }
     }
 
+    /// The same, where one of the values is long.
+    pub(super) fn many(&self, protocol: Protocol) -> Option<ManyGather> {
+        match &self.tells {
+            Tells::Values(values) if values.iter().flatten().any(|value| is_head(value)) => {
+                Some(ManyGather::of_values(values, self.at, protocol))
+            }
+            _ => None,
+        }
+    }
+
     fn write(self, encoder: &mut Encoder<'_>) {
         match self.tells {
             Tells::Existing(count) => encoder.count(count),
@@ -254,6 +268,7 @@ impl Pending {
             }
             Gather::Keys(keys) => Some(keys.plan(&mut scratch.keys)),
             Gather::Long(long) => Some(long.plan(&mut scratch.keys)),
+            Gather::Many(many) => many.plan(&mut scratch.keys),
             Gather::LengthOf(key) => {
                 scratch.keys.clear();
                 scratch.keys.push(key);
@@ -294,9 +309,12 @@ impl Pending {
             return After::Nothing;
         }
         if let Response::Failed(error) = response {
-            if let Gather::Long(long) = &mut self.gather
-                && long.tear()
-            {
+            let begun = match &mut self.gather {
+                Gather::Long(long) => long.tear(),
+                Gather::Many(many) => many.tear(),
+                _ => false,
+            };
+            if begun {
                 // It cannot say so in the middle of a value.
                 self.outcome = (&error).into();
                 return After::Nothing;
@@ -311,12 +329,14 @@ impl Pending {
         match (&mut self.gather, response) {
             (Gather::Taking, _) => {}
             (Gather::Long(_), Response::Values(told)) => return self.take_part(told),
+            (Gather::Many(_), Response::Values(told)) => return self.take_part_of_many(told),
             (Gather::Keys(keys), Response::Values(told)) => {
                 let before = keys.told;
                 self.held += keys.take(told);
                 if keys.told < keys.keys.len() && keys.told > before {
                     return After::NextPage;
                 }
+                return self.with_long();
             }
             (Gather::ValueAt(_), Response::Values(told)) => {
                 let value = Response::Value(told.into_iter().next().flatten());
@@ -331,6 +351,7 @@ impl Pending {
                     range.range.go_on_at(range.direction, next);
                     return After::NextPage;
                 }
+                return self.with_long();
             }
             (_, response) => {
                 self.held += response_bytes(&response);
@@ -367,6 +388,9 @@ impl Pending {
             }
             (Gather::LengthOf(_), Some(Response::Count(len))) => encoder.count(len),
             (Gather::Long(long), None) => (*long).end(out),
+            (Gather::Many(mut many), None) => {
+                many.stream(out);
+            }
             (Gather::Type, Some(Response::Expiry { len, .. })) => {
                 encoder.simple(if len.is_some() { "string" } else { "none" });
             }
@@ -441,6 +465,13 @@ impl RangeGather {
         bytes
     }
 
+    /// The same, where one of the values is long.
+    pub(super) fn many(&self, protocol: Protocol) -> Option<ManyGather> {
+        let long = |(_, value): &(Vec<u8>, Vec<u8>)| is_head(value);
+        let any = !self.keys_only && self.keys_matching.is_none() && self.pairs.iter().any(long);
+        any.then(|| ManyGather::of_pairs(&self.pairs, self.at, protocol))
+    }
+
     fn write(self, encoder: &mut Encoder<'_>) {
         if self.keys_only {
             encoder.array(self.pairs.len());
@@ -488,23 +519,6 @@ fn write_more(
             encoder.error("ERR internal error: the answer is not one to this command");
         }
     }
-}
-
-/// The bytes of `value` between two places, both included, counted from the end where below zero.
-fn part(value: &[u8], from: i64, to: i64) -> &[u8] {
-    let stretch = stretch(value.len() as u64, from, to);
-    let place = |at| usize::try_from(at).unwrap_or(usize::MAX);
-    let wanted = value.get(place(stretch.start)..place(stretch.end));
-    wanted.unwrap_or_default()
-}
-
-/// What lies between two places, both included, of `len` bytes.
-pub(super) fn stretch(len: u64, from: i64, to: i64) -> std::ops::Range<u64> {
-    let end = i64::try_from(len).unwrap_or(i64::MAX);
-    let place = |at: i64| if at < 0 { at.saturating_add(end) } else { at };
-    let from = place(from).max(0).unsigned_abs();
-    let behind = place(to).saturating_add(1).max(0).unsigned_abs();
-    from..behind.min(len)
 }
 
 fn write_changed(encoder: &mut Encoder<'_>, changed: Option<Changed>) {
