@@ -477,6 +477,7 @@ impl Cluster {
                 stats.busy_memtable,
                 stats.busy_debt,
                 stats.busy_device,
+                stats.busy_ingest,
             ];
             coverage.add("requests busy", busy.iter().sum());
             let deep = stats

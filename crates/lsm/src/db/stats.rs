@@ -132,6 +132,8 @@ pub struct Stats {
     pub busy_debt: u64,
     /// … because the device was full.
     pub busy_device: u64,
+    /// … because sorted pairs were being ingested there.
+    pub busy_ingest: u64,
 }
 
 /// Counters that rise while the engine runs.
@@ -195,6 +197,7 @@ impl Counts {
             busy_memtable: read(&self.busy[BusyReason::Memtable as usize]),
             busy_debt: read(&self.busy[BusyReason::CompactionDebt as usize]),
             busy_device: read(&self.busy[BusyReason::DeviceFull as usize]),
+            busy_ingest: read(&self.busy[BusyReason::Ingest as usize]),
             ..Stats::default()
         }
     }

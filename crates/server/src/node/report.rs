@@ -367,6 +367,7 @@ fn engine_status(stats: &Stats, durable: Lsn, region: &Region) -> EngineStatus {
         stats.busy_memtable,
         stats.busy_debt,
         stats.busy_device,
+        stats.busy_ingest,
     ];
     let stalls = REASONS.into_iter().zip(counts);
     EngineStatus {

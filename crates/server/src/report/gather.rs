@@ -6,9 +6,27 @@ use argosy_engine::BusyReason;
 pub(crate) const CLIENTS: &str = "clients";
 
 /// Why a write finds no room, in the order of [`BusyReason`].
-pub(crate) const REASONS: [&str; 4] = ["log_windows", "memtable", "compaction_debt", "device_full"];
+pub(crate) const REASONS: [&str; 5] = [
+    "log_windows",
+    "memtable",
+    "compaction_debt",
+    "device_full",
+    "ingest",
+];
 
 /// The name of `reason`.
 pub(crate) const fn reason_name(reason: BusyReason) -> &'static str {
     REASONS[reason as usize]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_reason_has_its_name() {
+        assert_eq!(reason_name(BusyReason::LogWindows), "log_windows");
+        assert_eq!(reason_name(BusyReason::Ingest), "ingest");
+        assert_eq!(BusyReason::Ingest as usize + 1, REASONS.len());
+    }
 }
