@@ -6,7 +6,7 @@
 //! allocator of reference-counted segments on top. [`SharedMemory`] is memory that outlives a
 //! killed process: log windows, message rings and landing slots are made of it.
 //!
-//! BegunRead order: [`buffer`] (memory for direct I/O), [`io`] (requests, tickets), [`Device`], [`store`], [`memory`],
+//! Reading order: [`buffer`] (memory for direct I/O), [`io`] (requests, tickets), [`Device`], [`store`], [`memory`],
 //! [`windows`].
 //!
 //! This crate knows segments and regions by number, and nothing of keys.

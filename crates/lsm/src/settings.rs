@@ -223,8 +223,7 @@ impl Settings {
     /// Gives the cache what is left of `memory` bytes beside windows, merges, `kept` bytes of buffers that are
     /// kept, and two memtables, but for a sixteenth: where entries of other lengths take the place of those that
     /// leave, or fewer, the allocator cannot give back what lies between those that stay. To a third memtable, as to
-    /// those that only snapshots see, the cache gives way. Returns what all
-    /// but the cache and that sixteenth take.
+    /// those that only snapshots see, the cache gives way. Returns what all but the cache and that sixteenth take.
     pub fn divide(&mut self, memory: usize, kept: usize) -> usize {
         let share = self.memtables_max.min(2).saturating_mul(self.l0_bytes);
         self.memtable_share_bytes = Some(share);

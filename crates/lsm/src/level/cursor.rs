@@ -50,7 +50,7 @@ pub struct LevelCursor<R, const DOWN: bool = false> {
     chunk: Option<Chunk>,
     /// The leaves behind those, on their way.
     next: Option<ChunkAhead>,
-    /// The leaf behind the last that belongs to the range, upwards.
+    /// The leaf behind the last that belongs to the range, where reads are begun ahead.
     end: usize,
     stand: Stand<DOWN>,
     /// The place of the leaf that the cursor is in.
@@ -107,7 +107,9 @@ impl<R: ReadAt, const DOWN: bool> LevelCursor<R, DOWN> {
             stand: Stand::new(range),
             at: 0,
         };
-        cursor.end = cursor.segment.leaves_below(range.to.as_deref());
+        if !DOWN && cursor.cache.is_none() {
+            cursor.end = cursor.segment.leaves_below(range.to.as_deref());
+        }
         if !range.is_empty() {
             cursor.go_to(Stand::<DOWN>::near(range))?;
         }
@@ -180,7 +182,7 @@ impl<R: ReadAt, const DOWN: bool> LevelCursor<R, DOWN> {
     fn keep(&mut self, chunk: Chunk) {
         let from = chunk.end();
         self.chunk = Some(chunk);
-        if !DOWN && self.cache.is_none() && from < self.end {
+        if from < self.end {
             let to = self.segment.leaves_within(from, self.ahead.max);
             let leaves = from..to.min(self.end);
             self.next = self.segment.begin_leaves(leaves, &self.source);

@@ -8,7 +8,7 @@
 //! [`NodeCache`](crate::cache::NodeCache); a [`LevelCursor`] walks through the leaves in key order
 //! and reads ahead.
 //!
-//! BegunRead order: [`format`](mod@format) (a segment as a whole, and its footer), [`leaf`], `record`,
+//! Reading order: [`format`](mod@format) (a segment as a whole, and its footer), [`leaf`], `record`,
 //! `draft` (a leaf that is being filled), [`index`], [`builder`], [`reader`], [`stand`] (what all cursors
 //! share), [`cursor`]; then [`tree`] (index nodes across segments), [`tree_builder`], [`tree_cursor`].
 //! [`pointers`] changes the pointers of a finished segment. [`medium`] is another kind of segment: what
