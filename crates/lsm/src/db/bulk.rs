@@ -322,7 +322,10 @@ impl Background {
 
 impl Lsm {
     /// Whether no key of `range` is bound, by what is visible.
-    fn is_unbound(&self, range: &KeyRange) -> Result<bool, EngineError> {
+    ///
+    /// # Errors
+    /// As those of a scan.
+    pub fn is_unbound(&self, range: &KeyRange) -> Result<bool, EngineError> {
         let snapshot = self.snapshot_of_all();
         let mut scan = snapshot.scan(range, Direction::Up)?;
         Ok(scan.next()?.is_none())

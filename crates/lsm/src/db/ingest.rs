@@ -67,13 +67,13 @@ pub enum IngestError {
         max: usize,
     },
     /// There is nothing to ingest.
-    #[error("there are no pairs")]
+    #[error("there are no pairs; hand in one at least")]
     Nothing,
     /// Others write into the range all the time.
     #[error("others keep writing keys of their range; stop them, or write the pairs")]
     Contended,
     /// The region has copies elsewhere, for which nobody may wait on the calling thread.
-    #[error("a replicated region takes sorted pairs in parts only")]
+    #[error("a replicated region takes sorted pairs in parts only: use KV.INGEST, or import")]
     Replicated,
     /// The engine's.
     #[error(transparent)]

@@ -13,9 +13,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use argosy_base::range::successor;
-use argosy_base::{Direction, Instant, KeyRange, Outcome};
+use argosy_base::{Instant, KeyRange, Outcome};
 use argosy_coordinator::Replication;
-use argosy_engine::{Condition, EngineError, Snapshot, WriteBatch, WriteOptions};
+use argosy_engine::{Condition, WriteBatch, WriteOptions};
 use argosy_lsm::Lsm;
 use argosy_lsm::db::bulk::{Taken, Ticket, check_part};
 use argosy_lsm::db::ingest::{IngestError, pair_bytes_max};
@@ -143,7 +143,11 @@ impl Node {
         let mut waiting = region.ingests.lock();
         match engine.ingest_part(pairs) {
             Ok(ticket) => {
-                waiting.insert(ticket, (reply, self.deadline()));
+                let before = waiting.insert(ticket, (reply, self.deadline()));
+                drop(waiting);
+                if let Some((reply, _)) = before {
+                    reply.send(engine_is_gone(region));
+                }
                 None
             }
             Err(error) => Some(refused(&error)),
@@ -161,7 +165,7 @@ impl Node {
         if let Err(error) = check_part(pairs, pair_bytes_max(engine.settings())) {
             return Some(refused(&error));
         }
-        match is_unbound(engine, pairs) {
+        match engine.is_unbound(&range_of(pairs)) {
             Ok(true) => {}
             Ok(false) => return Some(answer(Taken::NotEmpty)),
             Err(error) => return Some(failed(&error)),
@@ -178,15 +182,22 @@ impl Node {
     }
 }
 
-/// Whether no key from the first to the last of `pairs` is bound.
-fn is_unbound(engine: &Lsm, pairs: &[(Vec<u8>, Vec<u8>)]) -> Result<bool, EngineError> {
-    let (Some((first, _)), Some((last, _))) = (pairs.first(), pairs.last()) else {
-        return Ok(true);
-    };
-    let range = KeyRange::new(first.clone(), Some(successor(last)));
-    let snapshot = engine.snapshot_of_all();
-    let mut scan = snapshot.scan(&range, Direction::Up)?;
-    Ok(scan.next()?.is_none())
+/// The answer for a part of that number which an engine was handed that serves the region no more.
+fn engine_is_gone(region: &Region) -> Response {
+    Response::Failed(ServiceError::Unavailable {
+        what: format!(
+            "{} was opened anew before it had ingested these; retry",
+            region.id
+        ),
+        outcome: Outcome::Unknown,
+    })
+}
+
+/// From the first to the last key of `pairs`, of which there is one at least.
+fn range_of(pairs: &[(Vec<u8>, Vec<u8>)]) -> KeyRange {
+    let key = |pair: Option<&(Vec<u8>, Vec<u8>)>| pair.map(|(key, _)| key.clone());
+    let last = key(pairs.last()).map(|key| successor(&key));
+    KeyRange::new(key(pairs.first()).unwrap_or_default(), last)
 }
 
 /// Waits for the answer to a write on the condition that nothing is bound.
