@@ -1,6 +1,6 @@
 //! Taking edits: what they name and is not held here, what arrives, and how they are submitted.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use argosy_base::{AddressMode, DeviceSegment, EditSeq, Epoch, Identity, Kind, SegmentNumber};
@@ -97,6 +97,11 @@ impl Replica {
         for (_, _, segment) in &edit.added {
             named.insert(segment.number, segment);
         }
+        let added: BTreeSet<_> = named.keys().copied().collect();
+        // Where the primary has a leaf segment now that was lost on its way here, it may have had another one
+        // before, which no edit will name, and an index segment leads to that.
+        let belongs =
+            |number: &SegmentNumber| added.contains(number) || !self.arrivals.contains_key(number);
         let head = self.storage.head();
         for entry in head.finished() {
             let number = entry.segment.number;
@@ -108,7 +113,10 @@ impl Replica {
             let arrival = self.arrivals.get(number);
             !arrival.is_some_and(|arrival| {
                 let here = (arrival.epoch, arrival.len, arrival.checksum);
-                here == (segment.epoch, segment.len, segment.checksum) && self.is_placed(arrival)
+                let mut uses = arrival.uses.iter().map(|(number, _)| number);
+                here == (segment.epoch, segment.len, segment.checksum)
+                    && self.is_placed(arrival)
+                    && (!segment.form.is_index() || uses.all(belongs))
             })
         });
         // What leaves and nodes of a tree lead to comes before them.
@@ -265,7 +273,7 @@ impl Replica {
             .is_some_and(|arrival| self.is_placed(arrival));
         if let Some(before) = self.arrivals.get_mut(&number) {
             let same = (before.epoch, before.len, before.checksum) == (epoch, len, checksum);
-            if same && placed {
+            if same && placed && before.uses == uses {
                 before.stale = false;
                 before.told = false;
                 return Ok(());

@@ -22,7 +22,8 @@
 //!
 //! Invariant: the bytes of an arrival hold this member's places as they were when it was rewritten.
 //! An arrival counts as held only while all of these are still the places of their numbers: a log
-//! segment that a checkpoint was to bring may be given up and come to lie elsewhere.
+//! segment that a checkpoint was to bring may be given up and come to lie elsewhere. Nor does it count where it
+//! leads to a level segment that its edit does not bring: the one that the primary had in that place before.
 
 use std::collections::{BTreeMap, BTreeSet};
 
