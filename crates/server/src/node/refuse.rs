@@ -82,16 +82,19 @@ pub(super) fn too_many_answers(region: &Region, response: &Response) -> Response
 
 /// What the engine refused.
 pub(super) fn failed(error: &EngineError) -> Response {
+    refused(error, error.outcome())
+}
+
+/// What the engine did not write: whatever the error, it is met before anything is.
+pub(super) fn not_written(error: &EngineError) -> Response {
+    refused(error, Outcome::NotApplied)
+}
+
+fn refused(error: &EngineError, outcome: Outcome) -> Response {
     let what = error.to_string();
     Response::Failed(match error {
         EngineError::Limit(_) => ServiceError::Invalid(what),
-        EngineError::Busy(_) => ServiceError::Busy {
-            what,
-            outcome: error.outcome(),
-        },
-        _ => ServiceError::Storage {
-            what,
-            outcome: error.outcome(),
-        },
+        EngineError::Busy(_) => ServiceError::Busy { what, outcome },
+        _ => ServiceError::Storage { what, outcome },
     })
 }

@@ -23,7 +23,7 @@ use super::link::SendError;
 use super::many::look_up;
 use super::now::{Reach, Tell};
 use super::page::{page, rest_of};
-use super::refuse::{failed, overloaded, too_many_answers};
+use super::refuse::{failed, not_written, overloaded, too_many_answers};
 use super::region::{Driver, Region, send_all};
 use super::room::only_deletes;
 use super::waiting::{Entry, Queued, ReplyTo};
@@ -381,7 +381,7 @@ impl Node {
                 let queued = region.waiting().queue(entry);
                 queued.err().map(|_| overloaded(region))
             }
-            Some(Err(error)) => Some(failed(&error)),
+            Some(Err(error)) => Some(not_written(&error)),
         };
         answer.into()
     }
@@ -468,7 +468,7 @@ impl Node {
                     region.waiting().carried_out();
                     match written {
                         Ok(written) => self.wrote(region, &engine, written, reply),
-                        Err(error) => Some(failed(&error)),
+                        Err(error) => Some(not_written(&error)),
                     }
                 }
                 // A read that had to wait behind a write of its key.
