@@ -23,6 +23,9 @@ pub enum BusyReason {
     /// The levels hold more runs than reads can bear: compaction is behind.
     #[error("compaction is behind")]
     CompactionDebt,
+    /// The region takes nearly as much space as it may, and part of it holds nothing that lives.
+    #[error("garbage collection is behind")]
+    SpaceDebt,
     /// The device is out of segments, but for those that are kept so that deletes and compactions
     /// can make room. Writes of new data are taken again when they have.
     #[error("the device is full; reads and deletes go on; delete keys to make room")]
@@ -290,6 +293,9 @@ pub trait Engine: Send + Sync {
 
     /// Appends `batch` to the log and makes it visible to [`get`](Self::get). Returns at once;
     /// when it is committed is for the driver to find out. Writes of one region are serialised.
+    ///
+    /// # Errors
+    /// Whatever the error, nothing of `batch` was written: all that can fail comes before.
     fn write(&self, batch: &WriteBatch, options: WriteOptions) -> Result<Written, EngineError>;
 
     /// [`write`](Self::write) for a thread that must not wait for the device: `None` where it would take

@@ -6,7 +6,7 @@
 //! [`Version::apply`](crate::version::Version::apply) is the only thing that gives them a meaning.
 //!
 //! ```text
-//! edit    := format: u8 (4, 5)  flags: u8  seq  epoch  [replay_from] [durable] [mark]
+//! edit    := format: u8 (4, 5, 6)  flags: u8  seq  epoch  [replay_from] [durable] [mark]
 //!            [follows] [own_mark] [time]
 //!            list(place)                      -- level segments removed
 //!            list(place range)                -- level segments clipped
@@ -15,11 +15,12 @@
 //!            list(log: u8  number end)        -- log segments sealed
 //!            list(log: u8  number)            -- log segments removed
 //!            list(log: u8  number to)         -- log bytes that have to be durable
-//!            list(level: u8  run  tree)       -- in format 5: trees that begin
+//!            list(level: u8  run  tree)       -- from format 5: trees that begin
+//!            list(number)                     -- in format 6: log segments that are evacuated
 //! flags   := 1 checkpoint | 2 replay_from | 4 durable | 8 mark | 16 follows | 32 own_mark | 64 time
 //! place   := level: u8  run  number
 //! segment := number epoch len checksum: u32 entries tombstones range  list(number bytes)
-//!            form: u8                         -- in format 5, see `Form`
+//!            form: u8                         -- from format 5, see `Form`
 //! tree    := root: u64  len  height: u8
 //! range   := from: string  bounded: u8  [to: string]
 //! list(x) := count  x*
@@ -28,8 +29,8 @@
 //! A segment of the [medium log](crate::level::medium) belongs to no level: it is added and removed as one
 //! of level [`MEDIUM_LOG`], run 0.
 //!
-//! Format 4 is written where nothing is named but self-contained segments of levels. This version refuses
-//! formats 1 to 3, which knew no medium log or no time.
+//! Format 4 is written where nothing is named but self-contained segments of levels, and format 5 where
+//! nothing is evacuated. This version refuses formats 1 to 3, which knew no medium log or no time.
 //!
 //! What has no width is a variable-length integer, a string is its length and its bytes
 //! ([`argosy_base::codec`]). The bytes carry no checksum: the manifest record or message that holds
@@ -47,6 +48,8 @@ use crate::level::{Form, Tree};
 const FORMAT: u8 = 4;
 /// The format of an edit that names others, or a tree.
 const FORMAT_FORMS: u8 = 5;
+/// The format of an edit that names evacuated segments.
+const FORMAT_EVACUATED: u8 = 6;
 const FLAG_CHECKPOINT: u8 = 1;
 const FLAG_REPLAY_FROM: u8 = 2;
 const FLAG_DURABLE: u8 = 4;
@@ -170,6 +173,9 @@ pub struct Edit {
     pub logs_sealed: Vec<LogPoint>,
     /// Sealed log segments that no longer belong to the version.
     pub logs_removed: Vec<(LogKind, SegmentNumber)>,
+    /// Those of them that levels point into still: newer entries of the levels hide every such pointer.
+    /// In a checkpoint: all such segments that are gone.
+    pub evacuated: Vec<SegmentNumber>,
     /// Log bytes below these points have to be durable on a member before the edit is applied
     /// there (invariant I3). Seals are such points without being named here.
     pub log_points: Vec<LogPoint>,
@@ -191,8 +197,9 @@ impl Edit {
     /// The edit's bytes, equal on every member.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
-        let forms = self.has_forms();
-        let mut out = vec![if forms { FORMAT_FORMS } else { FORMAT }, self.flags()];
+        let format = self.format();
+        let forms = format >= FORMAT_FORMS;
+        let mut out = vec![format, self.flags()];
         put_varint(&mut out, self.seq.0);
         put_varint(&mut out, u64::from(self.epoch.0));
         for number in [
@@ -242,7 +249,21 @@ impl Edit {
                 put_tree(out, *tree);
             });
         }
+        if format >= FORMAT_EVACUATED {
+            put_list(&mut out, &self.evacuated, |out, number| {
+                put_varint(out, number.0);
+            });
+        }
         out
+    }
+
+    /// The lowest format that can say it.
+    fn format(&self) -> u8 {
+        match () {
+            () if !self.evacuated.is_empty() => FORMAT_EVACUATED,
+            () if self.has_forms() => FORMAT_FORMS,
+            () => FORMAT,
+        }
     }
 
     fn has_forms(&self) -> bool {
@@ -271,8 +292,8 @@ impl Edit {
         let mut from = Reader::new("version edit", bytes);
         let format = from.u8()?;
         let flags = from.u8()?;
-        let forms = format == FORMAT_FORMS;
-        if !(forms || format == FORMAT) || flags & !FLAGS != 0 {
+        let forms = format >= FORMAT_FORMS;
+        if !(FORMAT..=FORMAT_EVACUATED).contains(&format) || flags & !FLAGS != 0 {
             return Err(from.malformed());
         }
         let seq = EditSeq(from.varint()?);
@@ -322,8 +343,12 @@ impl Edit {
             } else {
                 Vec::new()
             },
+            evacuated: match format >= FORMAT_EVACUATED {
+                true => get_list(&mut from, get_number)?,
+                false => Vec::new(),
+            },
         };
-        if forms != edit.has_forms() {
+        if format != edit.format() {
             return Err(from.malformed());
         }
         from.finish()?;

@@ -102,6 +102,10 @@ prop_compose! {
             any::<Option<u64>>(),
             prop::collection::vec((log(), number()), 0..4),
         ),
+        evacuated in prop_oneof![
+            3 => Just(Vec::new()),
+            1 => prop::collection::vec(number(), 0..3),
+        ],
         log_points in prop::collection::vec(point(), 0..4),
         trees in prop_oneof![
             3 => Just(Vec::new()),
@@ -114,6 +118,7 @@ prop_compose! {
             _ => (level, RunId(run), s),
         }).collect();
         Edit {
+            evacuated,
             seq: EditSeq(seq),
             epoch: Epoch(epoch),
             checkpoint,

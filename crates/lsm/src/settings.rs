@@ -59,6 +59,8 @@ pub struct Mutants {
     pub forget_time: bool,
     /// A memtable becomes a run without the ranges that it removes.
     pub drop_ranges: bool,
+    /// A segment is evacuated before what was moved out of it is in the levels.
+    pub evacuate_early: bool,
 }
 
 /// Settings of one region's storage.

@@ -496,6 +496,7 @@ fn a_write_that_lands_elsewhere_is_never_a_wrong_answer() {
             segment_bytes: 32 << 10,
             small_bytes: 100,
             medium_log_percent: 400,
+            space_floor_bytes: Some(1 << 30),
             cache_bytes: 0,
             ..settings
         };

@@ -58,6 +58,16 @@ fn loaded(settings: Settings, seed: u64) -> Loaded {
     pins.add("kept", &version, Moment(0)).unwrap();
     drop(version);
     write(&mut machine, &engine, &mut model, 1200..2500);
+    // The manifest is to end with an edit without which something is missing.
+    let (stats, mut next) = (engine.stats(), 2500);
+    while engine.stats().flushes == stats.flushes {
+        write(&mut machine, &engine, &mut model, next..next + 1);
+        next += 1;
+    }
+    let made = engine.stats().edits;
+    while engine.stats().edits == made {
+        machine.step(&engine);
+    }
     engine.close().unwrap();
     drop(pins);
     machine.end(engine, Crash::PowerLoss);

@@ -471,11 +471,14 @@ impl Cluster {
             coverage.add("compactions", stats.compactions);
             coverage.add("moves", stats.moves);
             coverage.add("values collected", stats.gc_moved);
+            coverage.add("segments evacuated", stats.gc_evacuated);
+            coverage.add("requests that waited for garbage", stats.busy_space);
             coverage.add("values that escaped collection", stats.gc_lost);
             let busy = [
                 stats.busy_windows,
                 stats.busy_memtable,
                 stats.busy_debt,
+                stats.busy_space,
                 stats.busy_device,
                 stats.busy_ingest,
             ];

@@ -8,7 +8,7 @@ use argosy_lsm::Settings;
 use argosy_lsm::settings::Compaction;
 
 /// What must have happened at least once in a run of many seeds.
-pub const NEEDED: [&str; 73] = [
+pub const NEEDED: [&str; 75] = [
     "operations",
     "forwarded operations",
     "conditions that failed",
@@ -59,6 +59,8 @@ pub const NEEDED: [&str; 73] = [
     "compactions",
     "moves",
     "values collected",
+    "segments evacuated",
+    "requests that waited for garbage",
     "values that escaped collection",
     "trees with several heights",
     "shipments",

@@ -64,11 +64,12 @@ fn mutant(name: &str) -> Result<Mutants, String> {
         "drop-expired" => &mut mutants.engine.drop_expired,
         "forget-time" => &mut mutants.engine.forget_time,
         "drop-ranges" => &mut mutants.engine.drop_ranges,
+        "evacuate-early" => &mut mutants.engine.evacuate_early,
         _ => {
             return Err("there are acknowledge-early, commit-before-durable, \
                         free-under-snapshot, recover-past-hole, commit-before-arrival, \
                         skip-rewrite, move-unconditionally, skip-packing, drop-expired, \
-                        forget-time and drop-ranges"
+                        forget-time, drop-ranges and evacuate-early"
                 .to_owned());
         }
     };

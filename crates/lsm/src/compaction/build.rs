@@ -197,6 +197,7 @@ pub struct Build<S> {
     no_room: bool,
     held: VecDeque<Held>,
     outputs: Vec<LevelSegment>,
+    /// Bytes of keys and values that were merged, and that nobody was told of.
     merged_bytes: u64,
     dropped: u64,
 }
@@ -290,10 +291,9 @@ impl<S: Source> Build<S> {
         &self.outputs
     }
 
-    /// Bytes of keys and values that were merged.
-    #[must_use]
-    pub const fn merged_bytes(&self) -> u64 {
-        self.merged_bytes
+    /// Bytes of keys and values that were merged since the last call.
+    pub(crate) const fn take_worked(&mut self) -> u64 {
+        std::mem::replace(&mut self.merged_bytes, 0)
     }
 
     /// What it builds of.

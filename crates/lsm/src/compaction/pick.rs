@@ -94,6 +94,8 @@ pub struct Policy {
     pub pack_segments: usize,
     /// The medium log is to become shorter, by merges that write so many bytes at most.
     pub drain: Option<u64>,
+    /// The level above the last is merged into that, although it is not full: where L1 is that level, no.
+    pub lowers: bool,
     /// In this level parts and neighbours are looked for from this key on: before it they found no room,
     /// or won nothing. Parts begin anew where there are none behind it.
     pub behind: Option<(u8, Vec<u8>)>,
@@ -143,7 +145,9 @@ pub fn pick(shape: &Shape<'_>, policy: &Policy) -> Choice {
     let Some(level) = fullest(shape, policy).or_else(wasteful) else {
         let packed = || policy.reclaim.then(|| packed(shape, policy)).flatten();
         let loose = || loose(shape, policy);
-        return match drained(shape, policy).or_else(packed).or_else(loose) {
+        let lowered = || lowered(shape, policy);
+        let chosen = drained(shape, policy).or_else(lowered);
+        return match chosen.or_else(packed).or_else(loose) {
             Some((level, range)) => Choice::Merge { level, range },
             None => Choice::Rest,
         };
@@ -203,6 +207,17 @@ pub(super) fn drained(shape: &Shape<'_>, policy: &Policy) -> Option<(u8, KeyRang
     };
     let range = narrowed(shape, level, range, policy.segments_max);
     fits(shape, level, range, most)
+}
+
+/// A part of the level above the last, where that is asked for.
+pub(super) fn lowered(shape: &Shape<'_>, policy: &Policy) -> Option<(u8, KeyRange)> {
+    let holds = |level: &u8| runs(shape, *level).iter().any(|run| !run.is_empty());
+    let mut lowest = (1..LEVELS_MAX).rev().filter(holds);
+    let (last, level) = (lowest.next()?, lowest.next()?);
+    (policy.lowers && level > 1 && last == level + 1).then(|| {
+        let range = part(shape, policy, level);
+        (level, narrowed(shape, level, range, policy.segments_max))
+    })
 }
 
 /// All pieces of a segment of which there are too many, or of which little is left: of the last level, merged

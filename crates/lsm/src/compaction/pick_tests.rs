@@ -93,6 +93,7 @@ fn scripts() {
                 pack_bytes: number("pack", 0),
                 pack_segments: usize::try_from(number("segments", 1000)).unwrap(),
                 drain: case.args.contains_key("drain").then(|| number("drain", 0)),
+                lowers: number("lowers", 0) == 1,
                 behind: case.args.get("behind").map(|words| {
                     let level = words[0].trim_start_matches('L').parse().unwrap();
                     (level, words[1].as_bytes().to_vec())

@@ -16,7 +16,9 @@
 
 use argosy_base::KeyRange;
 
-use super::pick::{At, Choice, Piece, Policy, Shape, drained, fullest, is_wasteful, loose, pick};
+use super::pick::{
+    At, Choice, Piece, Policy, Shape, drained, fullest, is_wasteful, loose, lowered, pick,
+};
 use crate::edit::LEVELS_MAX;
 
 /// Chooses. See the module documentation.
@@ -24,9 +26,10 @@ use crate::edit::LEVELS_MAX;
 pub fn pick_whole(shape: &Shape<'_>, policy: &Policy) -> Choice {
     let wasteful = || (1..LEVELS_MAX).find(|level| policy.reclaim && is_wasteful(shape, *level));
     let drained = || drained(shape, policy).map(|(level, _)| level);
+    let lowered = || lowered(shape, policy).map(|(level, _)| level);
     let loose = || loose(shape, policy).map(|(level, _)| level);
     let chosen = fullest(shape, policy).or_else(wasteful);
-    let chosen = chosen.or_else(drained).or_else(loose);
+    let chosen = chosen.or_else(drained).or_else(lowered).or_else(loose);
     let Some(level) = chosen.filter(|_| policy.whole_segments_max > 0) else {
         return pick(shape, policy);
     };

@@ -26,6 +26,7 @@ use argosy_base::{EditSeq, Instant, LogKind, Lsn, SegmentNumber};
 use argosy_engine::{EngineError, FlushRange, LogEnd, Progress};
 
 use super::Lsm;
+use super::admission::Worked;
 use super::bulk::Taken;
 use super::gc::Gc;
 use super::jobs::{Jobs, Made, Now};
@@ -67,6 +68,8 @@ pub(super) struct Background {
     /// The last request for everything in one level whose pairs have left the active memtable.
     pub(super) merges_for: u64,
     next_flush: Option<Instant>,
+    /// Bytes worked off that writers were paid for.
+    paid_bytes: u64,
 }
 
 impl Effect {
@@ -105,6 +108,7 @@ impl Background {
             unused_number: None,
             merges_for: 0,
             next_flush: None,
+            paid_bytes: 0,
         }
     }
 
@@ -130,18 +134,14 @@ impl Background {
         made |= self.merge_as_asked(lsm);
         made |= self.step_jobs(lsm)?;
         made |= self.step_bulk(lsm)?;
-        // What is moved goes through memtables, which hide what is being ingested.
-        let moves = match self.jobs.is_ingesting() {
-            true => 0,
-            false => self.gc.steps(),
-        };
-        for _ in 0..moves {
+        for _ in 0..self.moves_due(lsm) {
             if !self.collect(lsm)? {
                 break;
             }
             made = true;
         }
         made |= self.upkeep(lsm)?;
+        made |= self.pay(lsm);
         lsm.kept_bytes();
         let pending = self.pending() + usize::from(lsm.bulk.waits());
         lsm.pending.store(pending, Ordering::Relaxed);
@@ -150,6 +150,32 @@ impl Background {
             made,
             idle_for: due.map(|due| due.max(Duration::from_millis(1))),
         })
+    }
+
+    /// Steps of collecting that are due.
+    fn moves_due(&self, lsm: &Lsm) -> usize {
+        // What is moved goes through memtables, which hide what is being ingested.
+        if self.jobs.is_ingesting() {
+            return 0;
+        }
+        // Merges that are behind come first.
+        match lsm.lock().l1_runs() > lsm.settings.l1_runs {
+            true => 1,
+            false => self.gc.steps(),
+        }
+    }
+
+    /// Pays for writes with what was worked off. Returns whether another step is due for those who wait.
+    fn pay(&mut self, lsm: &Lsm) -> bool {
+        let total = lsm.counts.worked_bytes.load(Ordering::Relaxed);
+        let worked = Worked {
+            bytes: total - std::mem::replace(&mut self.paid_bytes, total),
+            has_more: self.pending() > 0,
+        };
+        let space = self.space_owed(lsm.settings.segment_bytes as u64);
+        let mut writer = lsm.lock();
+        let owed = writer.owed(space, &lsm.settings);
+        writer.admission.worked(&owed, worked)
     }
 
     /// Jobs and edits under way, and whether a compaction may have to be begun.
@@ -167,25 +193,25 @@ impl Background {
         self.declare_durable(lsm)
     }
 
-    /// Has the end of a log say that all of it is durable, so that damage to it is no torn tail.
+    /// Has the ends of the logs say that all of them is durable, so that damage to them is no torn tail: of both,
+    /// since one that lands on the wrong block takes away what it speaks of.
     fn declare_durable(&self, lsm: &Lsm) -> Result<(), EngineError> {
-        let mark = {
+        let marks: Vec<_> = {
             let writer = lsm.lock();
             let last = writer.last();
             let logs = LogKind::ALL.map(|log| writer.logs.log(log));
             let written = logs.iter().any(|log| log.end().is_some());
-            let mut logs = logs.iter().filter(|_| written);
-            logs.find_map(|log| log.closing_mark(last))
+            let logs = logs.iter().filter(|_| written);
+            logs.filter_map(|log| log.closing_mark(last)).collect()
         };
-        let Some((segment, offset, block)) = mark else {
-            return Ok(());
-        };
-        let Some(entry) = self.storage.current().log_segment(segment) else {
-            return Ok(());
-        };
-        let (store, len) = (self.storage.store(), block.len());
-        let written = entry.stored.write(offset, Arc::new(block), 0..len);
-        store.wait(&written)?;
+        let store = self.storage.store();
+        for (segment, offset, block) in marks {
+            if let Some(entry) = self.storage.current().log_segment(segment) {
+                let len = block.len();
+                let written = entry.stored.write(offset, Arc::new(block), 0..len);
+                store.wait(&written)?;
+            }
+        }
         Ok(store.wait(&store.sync())?)
     }
 
@@ -326,6 +352,7 @@ impl Background {
             seq: edit.seq,
             ..effect
         };
+        Counts::add(&lsm.counts.gc_evacuated, edit.evacuated.len() as u64);
         self.storage.commit(&edit)?;
         self.effects.push_back(effect);
         Ok(())

@@ -3,8 +3,10 @@
 
 use std::collections::BTreeSet;
 
-use argosy_base::{LogKind, SegmentNumber};
+use argosy_base::{AddressMode, LogKind, SegmentNumber};
 
+use super::admission::Share;
+use super::hides::{Hidden, Hides, Lowering};
 use super::trim::LastLsns;
 use crate::edit::LogSegment;
 use crate::settings::Settings;
@@ -30,10 +32,17 @@ pub(crate) struct Census {
     pub(crate) medium_refs: u64,
     /// Bytes of the segments of the medium log.
     pub(crate) medium_bytes: u64,
-    /// How many of these may be overwritten above, at most.
+    /// How many of the `refs` are overwritten above, as far as samples tell.
     pub(crate) stale: u64,
+    /// Of entries that came into the levels last so many in [`Hides::ALL`] hide an older one.
+    pub(crate) hides: u64,
+    /// What a merge into the last level would do.
+    pub(crate) merge: Lowering,
     /// Sealed segments of the large log all of whose values are in the levels.
     pub(crate) settled: Vec<Settled>,
+    /// A segment out of which all was moved goes when what was moved is in the levels; otherwise when merges
+    /// have dropped the last pointer into it.
+    pub(crate) evacuates: bool,
 }
 
 /// A segment of the large log that may be collected.
@@ -46,8 +55,12 @@ pub(crate) struct Settled {
 }
 
 impl Census {
-    /// That of `version`.
-    pub(crate) fn of(version: &Version, lasts: &LastLsns, settings: &Settings) -> Self {
+    /// That of `version`, of which so much is `hidden`.
+    pub(crate) fn of(
+        version: &Version,
+        (lasts, hidden): (&LastLsns, Hidden),
+        settings: &Settings,
+    ) -> Self {
         let segment_bytes = settings.segment_bytes as u64;
         let old = |segment: &LogSegment| {
             segment.end.is_some() && lasts.get(segment.number) < version.replay_from()
@@ -69,7 +82,10 @@ impl Census {
             refs: all_refs,
             medium_refs,
             medium_bytes: version.medium_log().len() as u64 * segment_bytes,
-            stale: stale(version, all_refs),
+            stale: hidden.bytes.min(all_refs),
+            hides: hidden.newest,
+            merge: hidden.merge,
+            evacuates: version.addresses() == AddressMode::Logical,
             settled: settled
                 .into_iter()
                 .map(|entry| Settled {
@@ -81,14 +97,23 @@ impl Census {
         }
     }
 
-    /// Bytes that live, at least.
+    /// Bytes that live.
     pub(crate) const fn live(&self) -> u64 {
         self.refs.saturating_sub(self.stale) + self.level_bytes
     }
 
     /// Whether much of what levels point to may be overwritten above.
     pub(crate) const fn is_vague(&self) -> bool {
-        self.stale * STALE_SHARE > self.refs
+        self.stale > self.refs / STALE_SHARE
+    }
+
+    /// Whether the active memtable is to be flushed although it is not full: much goes with it, or much of what
+    /// it hides can only be found when it is in the levels.
+    fn flushes(&self, wanted: &Wanted<'_>) -> bool {
+        let hides = self.hides * 2 > Hides::ALL;
+        let long = (2 * wanted.batch).max(FLUSH_SEGMENTS * self.segment_bytes);
+        let many = wanted.unflushed > 0 && wanted.unflushed >= wanted.batch;
+        self.evacuates && wanted.active > 0 && (many || hides && wanted.active >= long)
     }
 
     /// Bytes of the medium log that no level points to: merges into the last level free its segments.
@@ -96,29 +121,22 @@ impl Census {
         self.medium_bytes.saturating_sub(self.medium_refs)
     }
 
+    /// Whether a merge into the last level finds or frees a byte for less than it costs to move what lives in
+    /// `victim`; where there is none, one of which seven eighths live.
+    pub(crate) fn lowers(&self, victim: Option<SegmentNumber>) -> bool {
+        let mut settled = self.settled.iter();
+        let victim = settled.find(|settled| Some(settled.number) == victim);
+        let segment = u128::from(self.segment_bytes);
+        let refs = victim.map_or(segment / 8 * 7, |victim| u128::from(victim.refs));
+        let (costs, frees) = (u128::from(self.merge.costs), u128::from(self.merge.frees));
+        frees > 0 && costs * segment.saturating_sub(refs) <= frees * (segment + refs)
+    }
+
     /// Bytes of settled segments that no level points to.
     pub(crate) fn debt(&self) -> u64 {
         let dead = |settled: &Settled| self.segment_bytes.saturating_sub(settled.refs);
         self.settled.iter().map(dead).sum()
     }
-}
-
-/// How many of the `refs` bytes that the levels of `version` point to may be overwritten: every entry
-/// hides one older entry at most, and one that hides an entry is newer. Entries count alike.
-fn stale(version: &Version, refs: u64) -> u64 {
-    let entries = version.runs().map(|(_, run)| {
-        let segments = run.whole_segments();
-        segments.map(|entry| u64::from(entry.segment.entries)).sum()
-    });
-    let (mut newer, mut hidden, mut last): (u64, u64, u64) = (0, 0, 0);
-    for count in entries {
-        hidden += newer.min(count);
-        newer += count;
-        last = count;
-    }
-    let hidden = u128::from(hidden.min(newer - last));
-    let bytes = u128::from(refs) * hidden / u128::from(newer.max(1));
-    u64::try_from(bytes).unwrap_or(refs).min(refs)
 }
 
 /// What to do about dead bytes.
@@ -131,6 +149,8 @@ pub(crate) enum Choice {
     Merge,
     /// Move what lives in this segment.
     Move(SegmentNumber),
+    /// Bring what was moved into the levels.
+    Flush,
 }
 
 /// What is wanted of [`choose`].
@@ -142,6 +162,14 @@ pub(crate) struct Wanted<'a> {
     pub(crate) refs_max: u64,
     /// Segments with nothing left to move.
     pub(crate) moved: &'a BTreeSet<SegmentNumber>,
+    /// Bytes of those of them that wait for the active memtable to be flushed.
+    pub(crate) unflushed: u64,
+    /// From how many of these it is flushed although it is not full.
+    pub(crate) batch: u64,
+    /// Bytes of logs that it stands for; 0 while another one waits to be flushed.
+    pub(crate) active: u64,
+    /// The region is beyond its bound, and would not be if it were flushed.
+    pub(crate) flushes: bool,
     /// Segments that cannot be moved.
     pub(crate) skipped: &'a BTreeSet<SegmentNumber>,
 }
@@ -150,29 +178,63 @@ pub(crate) struct Wanted<'a> {
 pub(crate) fn choose(census: &Census, wanted: &Wanted<'_>, episode: &mut Episode) -> Choice {
     if wanted.goal == 0 {
         episode.end(census);
-        return Choice::Rest;
+        return match wanted.flushes && wanted.unflushed > 0 {
+            true => Choice::Flush,
+            false => Choice::Rest,
+        };
     }
+    match census.evacuates {
+        true => choose_evacuating(census, wanted, episode),
+        false => choose_merging(census, wanted, episode),
+    }
+}
+
+/// Chooses where segments go with a flush. Of those that do the goal knows.
+fn choose_evacuating(census: &Census, wanted: &Wanted<'_>, episode: &mut Episode) -> Choice {
+    if census.flushes(wanted) {
+        return Choice::Flush;
+    }
+    if let Some(victim) = victim(census, wanted, episode) {
+        return Choice::Move(victim.number);
+    }
+    episode.end(census);
+    match () {
+        () if wanted.unflushed > 0 => Choice::Flush,
+        () if census.stale + census.medium_debt() > 0 => Choice::Merge,
+        () => Choice::Rest,
+    }
+}
+
+/// Chooses where segments wait for merges that drop the last pointer into them.
+fn choose_merging(census: &Census, wanted: &Wanted<'_>, episode: &mut Episode) -> Choice {
     let settled = census.settled.iter();
     let moved = settled.filter(|segment| wanted.moved.contains(&segment.number));
-    let pending = moved.count() as u64 * census.segment_bytes + census.medium_debt();
-    if pending >= wanted.goal || census.is_vague() {
+    let moved = moved.count() as u64 * census.segment_bytes;
+    let waiting = moved + census.medium_debt();
+    if waiting >= wanted.goal || census.is_vague() {
         return Choice::Merge;
     }
+    if let Some(victim) = victim(census, wanted, episode) {
+        return Choice::Move(victim.number);
+    }
+    episode.end(census);
+    match waiting > 0 {
+        true => Choice::Merge,
+        false => Choice::Rest,
+    }
+}
+
+/// The segment in which least lives, of those that may be moved.
+fn victim(census: &Census, wanted: &Wanted<'_>, episode: &mut Episode) -> Option<Settled> {
     let limit = episode.limit(census);
     let candidates = census.settled.iter().filter(|segment| {
         let number = segment.number;
         let known = wanted.moved.contains(&number) || wanted.skipped.contains(&number);
         (1..=wanted.refs_max).contains(&segment.refs) && segment.ordinal < limit && !known
     });
-    if let Some(victim) = candidates.min_by_key(|segment| (segment.refs, segment.number)) {
-        return Choice::Move(victim.number);
-    }
-    episode.end(census);
-    if pending > 0 {
-        Choice::Merge
-    } else {
-        Choice::Rest
-    }
+    candidates
+        .min_by_key(|segment| (segment.refs, segment.number))
+        .copied()
 }
 
 /// Which segments may be moved: those that were there when it began.
@@ -205,32 +267,109 @@ impl Episode {
     }
 }
 
+/// Segments of logs for which a memtable is not flushed before it is full.
+const FLUSH_SEGMENTS: u64 = 16;
+
 /// Most steps of collecting in one step of the background.
 const STEPS_MAX: usize = 8;
 
-/// Whether a region collects: begun beyond the bound, ended well below. And how much: the further it
-/// is beyond, the more collecting is done between two looks at the logs, so that writers, who wait for
-/// these, become slower by and by and not at once.
+/// Steps of collecting for one step of the background, where a quarter of what is allowed beside what lives is
+/// to become free: more where writers wait for it.
+const HASTE: u64 = 2;
+const HASTE_EVACUATING: u64 = 6;
+
+/// Most bytes beyond its bound that a region may take for what is in memtables, where segments are evacuated: so
+/// many times the floor of its space.
+const SPARED: u64 = 3;
+
+/// With every version one in so many of these bytes is allowed no more.
+const SPARED_FADES: u64 = 16;
+
+/// Whether a region collects, and how much: the further it has come, the more collecting is done between two
+/// looks at the logs.
+///
+/// Where segments are evacuated the region is kept below its bound: it begins when three quarters are taken of
+/// what is allowed beside what lives, and writers become slower from there on
+/// ([`admission`](super::admission)). What it takes is told without the segments that go with the next flush.
+/// Otherwise it begins beyond the bound, and ends well below.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Pressure {
     collecting: bool,
-    /// Twice the goal, in quarters of what is allowed beside what lives.
+    /// From where on writers become slower, and where they would have to stop.
+    begin: u64,
+    bound: u64,
+    /// What was allowed for memtables.
+    spared: u64,
+    /// The goal in quarters of what is allowed beside what lives, times what it is worth.
     level: u64,
+    /// See [`Self::batch`].
+    batch: u64,
 }
 
 impl Pressure {
-    /// Bytes that are to become free.
-    pub(crate) fn goal(&mut self, census: &Census, settings: &Settings) -> u64 {
-        let bound = settings.space_bound(census.live()) + census.unsettled;
-        let slack = (bound - census.live()) / 4;
-        self.collecting &= census.allocated + slack > bound;
-        self.collecting |= census.allocated > bound;
+    /// Bytes that are to become free, where `going` bytes will without more being done.
+    pub(crate) fn goal(&mut self, census: &Census, going: u64, settings: &Settings) -> u64 {
+        let (live, bound) = (census.live(), settings.space_bound(census.live()));
+        let taken = census.allocated.saturating_sub(going);
+        let (begin, slack) = match census.evacuates {
+            true => {
+                let slack = (bound - live) / 4;
+                self.bound = bound + self.spare(census, settings);
+                (self.bound - slack, slack)
+            }
+            false => {
+                let bound = bound + census.unsettled;
+                (bound, (bound - live) / 4)
+            }
+        };
+        self.begin = begin;
+        let end = match census.evacuates {
+            true => begin - slack / 2,
+            false => begin - slack,
+        };
+        self.collecting &= taken > end;
+        self.collecting |= taken > begin;
         let goal = match self.collecting {
-            true => census.allocated + slack - bound,
+            true => taken - end,
             false => 0,
         };
-        self.level = goal.saturating_mul(2) / slack.max(1);
+        self.batch = (slack / 2).max(settings.space_floor());
+        let haste = match census.evacuates {
+            true => HASTE_EVACUATING,
+            false => HASTE,
+        };
+        self.level = goal.saturating_mul(haste) / slack.max(1);
         goal
+    }
+
+    /// Bytes that are allowed for what is in memtables. A flush takes them away at once; what is allowed goes by
+    /// and by, so that writers do not notice.
+    fn spare(&mut self, census: &Census, settings: &Settings) -> u64 {
+        let ahead = settings.windows_bytes() as u64;
+        let now = census
+            .unsettled
+            .min(SPARED * settings.space_floor() + ahead);
+        self.spared = now.max(self.spared - self.spared.div_ceil(SPARED_FADES));
+        self.spared
+    }
+
+    /// How far a region that takes `taken` bytes is on its way to where writers have to stop.
+    pub(crate) fn owed(&self, taken: u64) -> Share {
+        match self.bound {
+            // Where segments wait for merges, writers are not slowed.
+            0 => Share::default(),
+            bound => Share::of(taken, self.begin, bound),
+        }
+    }
+
+    /// Whether a region that takes `allocated` bytes is beyond its bound.
+    pub(crate) const fn is_over(&self, allocated: u64) -> bool {
+        self.bound > 0 && allocated > self.bound
+    }
+
+    /// From how many bytes of segments out of which all was moved the memtable is flushed for them.
+    pub(crate) const fn batch(&self) -> u64 {
+        self.batch
     }
 
     /// Steps of collecting that are due in one step of the background.

@@ -1,16 +1,18 @@
 //! Garbage collection of the large log.
 //!
-//! A segment of the large log is free once no level points into it ([`trim`](super::trim)). What
-//! levels point to is known: every level segment lists the log segments that it points into, with
-//! bytes, and the version has the sums. A merge drops the pointers of what was overwritten or deleted,
+//! A segment of the large log is free once no level points into it ([`trim`](super::trim)), or nothing in it
+//! lives. What levels point to is known: every level segment lists the log segments that it points into,
+//! with bytes, and the version has the sums. A merge drops the pointers of what was overwritten or deleted,
 //! and with the edit that commits it the sums fall. But a value that stays keeps the whole segment in
 //! which it lies. So:
 //!
-//! 1. A [`Census`] of the version tells how much space the region takes, and how much of it lives at
-//!    least. Beyond [`Settings::space_bound`] the region *collects*, until it is well below.
-//! 2. [`choose`] says how: by *merging* levels although they are not full, where much of what they
-//!    point to may be overwritten above, or where what was moved waits for it; otherwise by *moving*
-//!    what lives in the segment in which least does.
+//! 1. A [`Census`] of the version tells how much space the region takes, and how much of it lives, as far
+//!    as samples tell ([`hides`](super::hides)). Near [`Settings::space_bound`] the region *collects*, until
+//!    it is well below.
+//! 2. [`choose`] says how: by *moving* what lives in the segment in which least does, or, where nothing is
+//!    left to be moved, by *merging* levels although they are not full. The last level and the one above it
+//!    are merged beside that, as long as it finds or frees a byte for less. Where pointers hold places, merges
+//!    come first while much of what levels point to may be overwritten, or what was moved waits for them.
 //! 3. To move, the victim is read record by record. A value lives if its key is bound to this very
 //!    record, which is looked up for all records of a step at once: no place of a log is used twice as
 //!    long as anything refers to it. What lives is written again, as an ordinary write, under the one
@@ -21,11 +23,13 @@
 //! 4. Victims are chosen among the segments that were there when an [`Episode`] began, and another one
 //!    begins only when more has died since: what is moved may lie as loosely as before, and must not
 //!    be moved again for that.
-//! 5. When the moved values are in the levels, and merges have dropped the old pointers, the victim's
-//!    sum is zero and it goes like any other.
+//! 5. When the moved values are in the levels the victim is *evacuated*: it goes, although levels point into
+//!    it, since newer entries hide all these pointers. Where pointers hold places it goes when merges have
+//!    dropped the last of them, like any other.
 //!
 //! Only who serves a region moves; backups get the moved values as log records like all others. A
-//! backup that builds its own levels takes the census of its own version, and merges.
+//! backup that builds its own levels takes the census of its own version, and merges. Writers become slower the
+//! nearer the region comes to its bound ([`admission`](super::admission)).
 //!
 //! Bounded: a step (of which up to eight are made at a time, the further the region is beyond its
 //! bound) looks at about [`Settings::step_bytes`] of a victim, or writes as much; one window of
@@ -36,14 +40,17 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use argosy_base::{EditSeq, LogKind, Lsn, Moment, Pointer, RegionId, SegmentNumber};
 use argosy_device::{DeviceError, Purpose};
 use argosy_engine::{BatchError, EngineError, Expiry, WriteBatch};
 
 use super::Lsm;
+use super::admission::Share;
 use super::background::Background;
 use super::census::{Census, Choice, Episode, Pressure, Wanted, choose};
+use super::hides::Hides;
 use super::jobs::Jobs;
 use super::stats::Counts;
 use super::trim::{reach, unknown_beginning};
@@ -84,8 +91,14 @@ impl Watch {
             return Ok(true);
         }
         self.seen = Some(version.seq());
-        let census = Census::of(version, &jobs.lasts, settings);
-        let goal = self.pressure.goal(&census, settings);
+        // Nobody reads here: no filter is in memory that could be asked.
+        let hidden = Hides::default().hidden(version);
+        let census = Census {
+            // Segments go with the edits of those who serve.
+            evacuates: false,
+            ..Census::of(version, (&jobs.lasts, hidden), settings)
+        };
+        let goal = self.pressure.goal(&census, 0, settings);
         jobs.collect(goal > 0 && census.is_vague());
         Ok(false)
     }
@@ -151,6 +164,11 @@ pub(super) struct Gc {
     skipped: BTreeSet<SegmentNumber>,
     /// The version in which all segments' beginnings are known that matter.
     known_at: Option<EditSeq>,
+    hides: Hides,
+    /// The version in which it is known what all segments hide.
+    hides_known_at: Option<EditSeq>,
+    /// Merges into the last level are worth while.
+    lowers: bool,
     /// It became known that segments are free.
     pub(super) trims: bool,
 }
@@ -164,6 +182,11 @@ impl Gc {
     /// Victims under way.
     pub(super) fn pending(&self) -> usize {
         usize::from(self.victim.is_some())
+    }
+
+    /// Bytes of segments that go with the next flush, or once merges have gone on.
+    fn going(&self, segment_bytes: u64) -> u64 {
+        self.moved.len() as u64 * segment_bytes
     }
 
     /// What a segment of the large log is wanted for, in place of `otherwise`: what is moved comes out
@@ -197,7 +220,7 @@ impl Gc {
 impl Background {
     /// A step of garbage collection. Returns whether anything was done.
     pub(super) fn collect(&mut self, lsm: &Lsm) -> Result<bool, EngineError> {
-        if self.learn_beginning(lsm)? {
+        if self.learn_beginning(lsm)? || self.learn_hidden(lsm) {
             return Ok(true);
         }
         if self.gc.victim.is_none() {
@@ -206,7 +229,11 @@ impl Background {
         if self.gc.victim.is_some() {
             return self.step_victim(lsm);
         }
-        Ok(self.gc.choice == Choice::Merge && self.push(lsm))
+        Ok(match self.gc.choice {
+            Choice::Merge => self.push(lsm),
+            Choice::Flush => self.flush_moved(lsm),
+            Choice::Rest | Choice::Move(_) => false,
+        })
     }
 
     /// Finds out whether a segment that would be free otherwise begins with the rest of a value.
@@ -228,6 +255,19 @@ impl Background {
         Ok(true)
     }
 
+    /// Finds out how much a segment hides below it.
+    fn learn_hidden(&mut self, lsm: &Lsm) -> bool {
+        let head = self.storage.head();
+        if self.gc.hides_known_at == Some(head.seq()) {
+            return false;
+        }
+        let learnt = self.gc.hides.look(head, &lsm.reading);
+        if !learnt {
+            self.gc.hides_known_at = Some(head.seq());
+        }
+        learnt
+    }
+
     /// Decides what is to be done, when the version has changed.
     fn choose(&mut self, lsm: &Lsm) {
         let head = Arc::clone(self.storage.head());
@@ -241,8 +281,22 @@ impl Background {
         let here = |number: &SegmentNumber| head.log_segment(*number).is_some();
         self.gc.moved.retain(here);
         self.gc.skipped.retain(here);
-        let census = Census::of(&head, &self.jobs.lasts, &lsm.settings);
-        let goal = self.gc.pressure.goal(&census, &lsm.settings);
+        let hidden = self.gc.hides.hidden(&head);
+        lsm.hidden_bytes.store(hidden.bytes, Ordering::Relaxed);
+        let census = Census::of(&head, (&self.jobs.lasts, hidden), &lsm.settings);
+        if census.evacuates {
+            // What would be gone by now is kept by a value that reaches into it.
+            let lasts = &self.jobs.lasts;
+            let flushed = |number: &SegmentNumber| lasts.moved(*number) < Some(head.replay_from());
+            self.gc
+                .skipped
+                .extend(self.gc.moved.extract_if(.., |number| flushed(number)));
+        }
+        let going = match census.evacuates {
+            true => self.gc.going(census.segment_bytes),
+            false => 0,
+        };
+        let goal = self.gc.pressure.goal(&census, going, &lsm.settings);
         let short = self.short_segments() * census.segment_bytes;
         let (goal, refs_max) = match goal {
             0 => (short, census.segment_bytes / 4 * 3),
@@ -252,14 +306,24 @@ impl Background {
             goal,
             refs_max,
             moved: &self.gc.moved,
+            unflushed: self.unflushed(lsm) * census.segment_bytes,
+            batch: self.gc.pressure.batch(),
+            active: lsm.lock().only_active_log_bytes(),
+            flushes: self.gc.pressure.is_over(census.allocated),
             skipped: &self.gc.skipped,
         };
         let choice = choose(&census, &wanted, &mut self.gc.episode);
         self.gc.choice = match choice {
-            Choice::Merge | Choice::Move(_) if now.1 => Choice::Rest,
+            _ if now.1 => Choice::Rest,
             choice => choice,
         };
         self.jobs.collect(self.gc.choice == Choice::Merge);
+        let victim = match self.gc.choice {
+            Choice::Move(number) => Some(number),
+            _ => None,
+        };
+        self.gc.lowers = goal > 0 && census.evacuates && !now.1 && census.lowers(victim);
+        self.jobs.lower(self.gc.lowers);
         if let Choice::Move(number) = self.gc.choice {
             let entry = head.log_segment(number).expect("the census names it");
             let geometry = Geometry::of(&lsm.settings);
@@ -280,6 +344,36 @@ impl Background {
         let room = self.jobs.space.least_room().unwrap_or(store.room());
         let wanted = store.total() / 8 + room.reserve;
         u64::from(wanted.saturating_sub(room.free))
+    }
+
+    /// How far the region has come to where writers have to stop, and it can do something about it.
+    pub(super) fn space_owed(&self, segment_bytes: u64) -> Share {
+        if self.gc.choice == Choice::Rest && self.gc.victim.is_none() && !self.gc.lowers {
+            return Share::default();
+        }
+        let allocated = self.storage.head().table().len() as u64 * segment_bytes;
+        let going = self.gc.going(segment_bytes);
+        self.gc.pressure.owed(allocated.saturating_sub(going))
+    }
+
+    /// Segments out of which all was moved, by writes that are in the active memtable.
+    fn unflushed(&self, lsm: &Lsm) -> u64 {
+        let flushed = lsm.lock().frozen_up_to();
+        let flushed = flushed.max(Some(Lsn(self.storage.head().replay_from().0 - 1)));
+        let moved = self.gc.moved.iter();
+        let waits = |number: &&SegmentNumber| self.jobs.lasts.moved(**number) > flushed;
+        moved.filter(waits).count() as u64
+    }
+
+    /// Has the active memtable flushed, where none waits for that already: the segments go with it out of
+    /// which it has moved everything. Returns whether it was frozen.
+    fn flush_moved(&mut self, lsm: &Lsm) -> bool {
+        let waits = self.jobs.space.is_full() || lsm.lock().frozen_count() > 0;
+        let frozen = !waits && lsm.freeze_now();
+        if frozen {
+            self.gc.chosen_at = None;
+        }
+        frozen
     }
 
     /// Has the memtable flushed in which what was moved waits, where merges alone do not help. Returns
@@ -310,7 +404,15 @@ impl Background {
         Counts::add(&lsm.counts.gc_steps, 1);
         if victim.moves.is_empty() && victim.ended {
             Counts::add(&lsm.counts.gc_segments, 1);
-            self.gc.moved.insert(victim.sweep.segment().number);
+            let number = victim.sweep.segment().number;
+            // Whatever took a value out of it has been written by now.
+            let last = match lsm.settings.mutants.evacuate_early {
+                true => Lsn(0),
+                false => lsm.lock().last(),
+            };
+            self.jobs.lasts.set_moved(number, last);
+            self.gc.moved.insert(number);
+            self.gc.trims = true;
             self.gc.victim = None;
             self.gc.chosen_at = None;
             return Ok(true);
@@ -368,6 +470,7 @@ impl Lsm {
         }
         let bytes = u64::from(sweep.offset() - from);
         Counts::add(&self.counts.gc_read_bytes, bytes);
+        Counts::add(&self.counts.worked_bytes, bytes);
         let view = self.view.load_full();
         let now = self.committed_time();
         victim.levels = view.levels();
@@ -456,6 +559,7 @@ impl Lsm {
         Counts::add(&self.counts.gc_lost, lost);
         Counts::add(&self.counts.gc_moved, batch.len() as u64);
         Counts::add(&self.counts.gc_moved_bytes, batch.bytes() as u64);
+        Counts::add(&self.counts.worked_bytes, batch.bytes() as u64);
         victim.moves.drain(..taken);
         Ok(Rewritten::Done)
     }

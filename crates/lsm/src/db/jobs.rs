@@ -110,6 +110,8 @@ pub(crate) struct Jobs {
     pub(crate) at_rest: bool,
     /// Dead values are to be collected: levels are merged although they are not full.
     collects: bool,
+    /// The level above the last is merged, although it is not full.
+    lowers: bool,
     /// Somebody wants everything in one level.
     asked: bool,
     /// What is done about a device that is full.
@@ -135,6 +137,7 @@ impl Jobs {
             merge_first: false,
             at_rest: false,
             collects: false,
+            lowers: false,
             asked: false,
             space: Space::default(),
             paid: Paid::default(),
@@ -152,6 +155,14 @@ impl Jobs {
             self.at_rest = false;
         }
         self.collects = collects;
+    }
+
+    /// From now on what lies above the last level is merged into that, or not, although it is not full.
+    pub(crate) const fn lower(&mut self, lowers: bool) {
+        if lowers && !self.lowers {
+            self.at_rest = false;
+        }
+        self.lowers = lowers;
     }
 
     /// From now on levels are merged, or not, until everything lies in one.
@@ -330,6 +341,7 @@ impl Jobs {
         let purpose = self.flush_purpose();
         let flush = self.flush.as_mut().expect("it was begun");
         let stepped = flush.build.step(&mut site.tools(purpose))?;
+        Counts::add(&site.counts.worked_bytes, flush.build.take_worked());
         match stepped {
             Stepped::DeviceFull => {
                 self.give_up_flush(site.storage);
@@ -401,6 +413,7 @@ impl Jobs {
             },
             pack_segments: self.space.pack_segments(),
             drain: self.drain_bytes(site),
+            lowers: self.lowers,
             behind: self.space.behind(),
         };
         let shape = shape(&head);
@@ -491,7 +504,9 @@ impl Jobs {
                 self.begin_compaction(site)
             };
         };
-        match compaction.build.step(&mut site.tools(Purpose::Merge))? {
+        let stepped = compaction.build.step(&mut site.tools(Purpose::Merge))?;
+        Counts::add(&site.counts.worked_bytes, compaction.build.take_worked());
+        match stepped {
             Stepped::DeviceFull => {
                 self.give_up_compaction(site.storage);
                 Ok(Made::Nothing)

@@ -16,6 +16,7 @@
 //! An error in the background is final: what is on the device is then unknown. The engine takes no
 //! more writes and goes on answering reads.
 
+mod admission;
 mod asked;
 mod background;
 pub mod bulk;
@@ -23,6 +24,7 @@ pub(crate) mod census;
 mod condition;
 mod count;
 pub(crate) mod gc;
+mod hides;
 pub mod ingest;
 pub(crate) mod jobs;
 mod kept;
@@ -134,6 +136,8 @@ pub struct Lsm {
     pending: AtomicUsize,
     waker: OnceLock<Waker>,
     counts: Counts,
+    /// Bytes of values that levels point to and newer entries hide, as far as known.
+    hidden_bytes: AtomicU64,
     /// What snapshots and scans keep of memory.
     kept: kept::KeptTables,
 }
@@ -209,6 +213,7 @@ impl Lsm {
             pending: AtomicUsize::new(1),
             waker: OnceLock::new(),
             counts: Counts::default(),
+            hidden_bytes: AtomicU64::new(0),
             kept,
             settings,
         }

@@ -9,6 +9,7 @@ use argosy_base::{LogKind, Lsn};
 use argosy_engine::BusyReason;
 
 use super::census::Census;
+use super::hides::{Hidden, Hides, Lowering};
 use super::trim::LastLsns;
 use crate::cache::{CacheKey, CacheStats};
 use crate::read::Reading;
@@ -107,6 +108,8 @@ pub struct Stats {
     pub gc_read_bytes: u64,
     /// Values that were moved.
     pub gc_moved: u64,
+    /// Segments that went although levels pointed into them, since newer entries hid all that.
+    pub gc_evacuated: u64,
     /// Bytes of their pairs.
     pub gc_moved_bytes: u64,
     /// Values that were not moved because their keys had been written meanwhile.
@@ -130,6 +133,8 @@ pub struct Stats {
     pub busy_memtable: u64,
     /// … because L1 held too many runs.
     pub busy_debt: u64,
+    /// … because the region took nearly as much space as it may.
+    pub busy_space: u64,
     /// … because the device was full.
     pub busy_device: u64,
     /// … because sorted pairs were being ingested there.
@@ -156,9 +161,12 @@ pub(crate) struct Counts {
     pub(crate) gc_segments: AtomicU64,
     pub(crate) gc_read_bytes: AtomicU64,
     pub(crate) gc_moved: AtomicU64,
+    pub(crate) gc_evacuated: AtomicU64,
     pub(crate) gc_moved_bytes: AtomicU64,
     pub(crate) gc_lost: AtomicU64,
-    busy: [AtomicU64; 5],
+    /// Bytes that were merged, looked at for garbage, or moved: what pays for writes.
+    pub(crate) worked_bytes: AtomicU64,
+    busy: [AtomicU64; 6],
 }
 
 impl Counts {
@@ -191,11 +199,13 @@ impl Counts {
             gc_segments: read(&self.gc_segments),
             gc_read_bytes: read(&self.gc_read_bytes),
             gc_moved: read(&self.gc_moved),
+            gc_evacuated: read(&self.gc_evacuated),
             gc_moved_bytes: read(&self.gc_moved_bytes),
             gc_lost: read(&self.gc_lost),
             busy_windows: read(&self.busy[BusyReason::LogWindows as usize]),
             busy_memtable: read(&self.busy[BusyReason::Memtable as usize]),
             busy_debt: read(&self.busy[BusyReason::CompactionDebt as usize]),
+            busy_space: read(&self.busy[BusyReason::SpaceDebt as usize]),
             busy_device: read(&self.busy[BusyReason::DeviceFull as usize]),
             busy_ingest: read(&self.busy[BusyReason::Ingest as usize]),
             ..Stats::default()
@@ -297,7 +307,13 @@ impl super::Lsm {
         let levels = level_stats(&view.version);
         // Without knowing in which segments LSNs end: all that are in the levels by their beginnings.
         let logs = log_stats(&view.version);
-        let census = Census::of(&view.version, &LastLsns::new(Lsn(0)), &self.settings);
+        let hidden = Hidden {
+            bytes: self.hidden_bytes.load(Ordering::Relaxed),
+            newest: Hides::ALL,
+            merge: Lowering::default(),
+        };
+        let lasts = LastLsns::new(Lsn(0));
+        let census = Census::of(&view.version, (&lasts, hidden), &self.settings);
         Stats {
             gc_debt_bytes: logs.iter().map(|log| log.dead_bytes).sum(),
             allocated_bytes: census.allocated,

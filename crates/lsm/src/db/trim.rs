@@ -2,7 +2,9 @@
 //!
 //! A segment of the recovery log is needed while it holds an LSN that replay would begin with; one
 //! of the large log as long, and as long as a level points into it, or into one before it with a
-//! value that may reach into it: a reference names the segment in which a value begins. With what a
+//! value that may reach into it: a reference names the segment in which a value begins. Where collecting
+//! has moved all that lived in it, and what moved it is in the levels, pointers into it are hidden, and
+//! it is *evacuated*: it goes although levels point into it. With what a
 //! segment begins is read from it once, when it would be free otherwise ([`unknown_beginning`]); until
 //! then it counts as the rest of a value. The last segment of a chain stays, and so does one that is
 //! not sealed. An edit is written first and trimmed afterwards, so that the references that it takes
@@ -11,7 +13,7 @@
 use std::collections::BTreeMap;
 
 use argosy_base::limits::VALUE_BYTES_MAX;
-use argosy_base::{LogKind, Lsn, SegmentNumber};
+use argosy_base::{AddressMode, LogKind, Lsn, SegmentNumber};
 
 use crate::edit::{Edit, LevelSegment, LogSegment, MEDIUM_LOG, Place, RunId};
 use crate::version::Version;
@@ -24,6 +26,9 @@ pub(crate) struct LastLsns {
     before: Lsn,
     /// Whether a segment of the large log begins with the rest of a value, where that was read.
     inside_value: BTreeMap<SegmentNumber, bool>,
+    /// Segments of the large log of which all that lived was written again, and the LSN up to which
+    /// writes took it out of them.
+    moved: BTreeMap<SegmentNumber, Lsn>,
 }
 
 impl LastLsns {
@@ -33,6 +38,7 @@ impl LastLsns {
             known: BTreeMap::new(),
             before,
             inside_value: BTreeMap::new(),
+            moved: BTreeMap::new(),
         }
     }
 
@@ -51,8 +57,27 @@ impl LastLsns {
         self.inside_value.insert(number, inside);
     }
 
+    /// Nothing in large-log segment `number` lives any more, by writes up to `last`.
+    pub(crate) fn set_moved(&mut self, number: SegmentNumber, last: Lsn) {
+        self.moved.insert(number, last);
+    }
+
+    /// Up to where writes took everything out of segment `number`, if they did.
+    pub(crate) fn moved(&self, number: SegmentNumber) -> Option<Lsn> {
+        self.moved.get(&number).copied()
+    }
+
+    /// Whether all pointers of levels into segment `number` are hidden by entries of the levels, where these
+    /// hold everything below `replay_from`.
+    fn is_hidden(&self, number: SegmentNumber, version: &Version, replay_from: Lsn) -> bool {
+        let logical = version.addresses() == AddressMode::Logical;
+        let moved = self.moved(number).filter(|_| logical);
+        moved.is_some_and(|last| last < replay_from)
+    }
+
     /// The segment is gone.
     fn forget(&mut self, number: SegmentNumber) {
+        self.moved.remove(&number);
         self.known.remove(&number);
         self.inside_value.remove(&number);
     }
@@ -101,7 +126,9 @@ pub(crate) fn unknown_beginning(
         let number = segment.number;
         let known = lasts.inside_value.get(&number).copied();
         let entered = reached.enters(segment.ordinal, known);
-        let referenced = version.log_refs(number) > 0;
+        let replay_from = version.replay_from();
+        let hidden = lasts.is_hidden(number, version, replay_from);
+        let referenced = version.log_refs(number) > 0 && !hidden;
         if referenced {
             reached.begins(segment.ordinal, reach);
         }
@@ -136,12 +163,14 @@ pub(crate) fn trim<'a>(
             let (lost, gained) = change.get(&number).copied().unwrap_or_default();
             let inside_value = lasts.inside_value.get(&number).copied();
             let mut referenced = reached.enters(segment.ordinal, inside_value);
-            if log == LogKind::Large && version.log_refs(number) + gained > lost {
+            let pointed = log == LogKind::Large && version.log_refs(number) + gained > lost;
+            if pointed && !lasts.is_hidden(number, version, replay_from) {
                 reached.begins(segment.ordinal, reach);
                 referenced = true;
             }
             if segment.end.is_some() && lasts.get(number) < replay_from && !referenced {
                 edit.logs_removed.push((log, number));
+                edit.evacuated.extend(pointed.then_some(number));
                 lasts.forget(number);
             }
         }

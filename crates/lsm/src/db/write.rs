@@ -80,6 +80,11 @@ impl Lsm {
         if writer.holds(batch) {
             return Err(EngineError::Busy(BusyReason::Ingest));
         }
+        // On a full device only deletes are left, and these make room.
+        if !self.is_full() {
+            let admitted = writer.admission.admit(batch.bytes());
+            admitted.map_err(EngineError::Busy)?;
+        }
         self.append_any(writer, batch)
     }
 

@@ -18,6 +18,7 @@ use std::sync::Arc;
 use argosy_base::{EditSeq, KeyRange, LogKind, Lsn, Moment, Pointer, SegmentNumber};
 use argosy_engine::{BatchError, BusyReason, EngineError, FlushRange, LogEnd, Op, WriteBatch};
 
+use super::admission::{Admission, Owed, Share};
 use crate::edit::{LogPoint, LogSegment};
 use crate::level::Entry;
 use crate::log::group::moment_of;
@@ -77,6 +78,8 @@ pub(super) struct Writer {
     ended: VecDeque<Ended>,
     /// Log segments whose edit is durable here, by the edit that declared them.
     spare: VecDeque<(EditSeq, LogSegment)>,
+    /// Which writes are taken while the background is behind.
+    pub(super) admission: Admission,
 }
 
 /// What a write did to the logs, for the observer.
@@ -114,6 +117,7 @@ impl Writer {
             flushes: VecDeque::new(),
             ended: VecDeque::new(),
             spare: VecDeque::new(),
+            admission: Admission::default(),
         }
     }
 
@@ -216,7 +220,35 @@ impl Writer {
         !self.active.is_empty() && self.freeze(0, settings).is_ok()
     }
 
-    fn l1_runs(&self) -> usize {
+    /// Bytes of logs that the active memtable stands for; 0 while another one waits to be flushed.
+    pub(super) fn only_active_log_bytes(&self) -> u64 {
+        match self.frozen.is_empty() {
+            true => self.active_log_bytes,
+            false => 0,
+        }
+    }
+
+    /// What the background owes, where `space` is for the space that the region takes.
+    pub(super) fn owed(&self, space: Share, settings: &Settings) -> Owed {
+        let used = |table: &Memtable| table.used_bytes() as u64;
+        let frozen = self.frozen.iter().map(|frozen| used(&frozen.table));
+        let memtables = used(&self.active) + frozen.sum::<u64>();
+        let l0 = settings.l0_bytes as u64;
+        let most = settings.memtables_max as u64 * l0;
+        let runs = |count: usize| count as u64;
+        Owed {
+            memtables: Share::of(memtables, most - l0 / 2, most),
+            runs: Share::of(
+                runs(self.l1_runs()),
+                runs(settings.l1_runs.midpoint(settings.l1_runs_max)),
+                runs(settings.l1_runs_max),
+            ),
+            space,
+        }
+    }
+
+    /// Sorted runs in L1.
+    pub(super) fn l1_runs(&self) -> usize {
         self.version.level(1).map_or(0, |level| level.runs.len())
     }
 

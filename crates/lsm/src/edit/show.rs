@@ -125,6 +125,9 @@ impl fmt::Display for Edit {
         for (log, number) in &self.logs_removed {
             write!(f, "\n  - {}:{}", log_word(*log), number.0)?;
         }
+        for number in &self.evacuated {
+            write!(f, "\n  evacuated {}", number.0)?;
+        }
         for at in &self.log_points {
             write!(f, "\n  need {at}")?;
         }

@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use argosy_base::{Direction, KeyRange, LogKind, Lsn, Moment};
 use argosy_device::SharedMemory;
-use argosy_engine::{Scan, Snapshot};
+use argosy_engine::{EngineError, Scan, Snapshot};
 
 use super::Windows;
 use super::verify::{chain_of, recover_logs};
 use crate::cache::NodeCache;
 use crate::db::replay::Tables;
+use crate::level::OwnedEntry;
 use crate::log::{Geometry, LogWindows};
 use crate::memtable::Memtable;
 use crate::read::{FilterCounts, ReadView, Reading, ScanTime};
@@ -79,6 +80,43 @@ impl Copy {
             }),
             last: last.max(levels_lsn),
         })
+    }
+
+    /// The levels of `version` alone, as a reader would see them.
+    pub(super) fn of_levels(version: &Version, geometry: Geometry) -> Self {
+        let region = version.region();
+        let memory = || Arc::new(SharedMemory::anonymous(geometry.slot_bytes()));
+        let slots = (0..geometry.slots()).map(|_| memory()).collect();
+        let levels_lsn = Lsn(version.replay_from().0.saturating_sub(1));
+        Self {
+            view: Arc::new(ReadView {
+                memtables: vec![Arc::new(Memtable::new(0))],
+                version: Arc::new(version.clone()),
+                levels_lsn,
+                ingests: 0,
+            }),
+            reading: Arc::new(Reading {
+                region,
+                cache: Arc::new(NodeCache::new(CACHE_BYTES)),
+                windows: Arc::new(LogWindows::new(region, LogKind::Large, geometry, slots)),
+                filters: FilterCounts::default(),
+            }),
+            last: levels_lsn,
+        }
+    }
+
+    /// Those of `keys` that are bound to a value in a segment of the log that was evacuated, which none is
+    /// ever to be, by their places among them.
+    pub(super) fn bound_to_evacuated(&self, keys: &[&[u8]]) -> Result<Vec<usize>, EngineError> {
+        let version = &self.view.version;
+        let entries = self.view.locate_some(keys, &self.reading)?;
+        let is_bound = |entry: &Option<OwnedEntry>| {
+            let pointer = entry.as_ref().and_then(|entry| entry.as_entry().pointer());
+            pointer.is_some_and(|(at, _)| version.is_evacuated(at.segment()))
+        };
+        let places = entries.iter().enumerate();
+        let bound = places.filter(|(_, entry)| is_bound(entry));
+        Ok(bound.map(|(place, _)| place).collect())
     }
 
     fn scan(&self, lsn: Lsn, now: Moment) -> Result<Box<dyn Scan>, String> {

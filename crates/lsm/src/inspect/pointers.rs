@@ -1,4 +1,5 @@
 //! Follows the pointers of levels into the large and the medium log: each has to lead to the record of its key.
+//! Those into segments that were evacuated lead nowhere, and have to be hidden by newer entries.
 //!
 //! Pointers are gathered, at most so many bytes of them, and followed in the order of the log, so
 //! that each log segment is read about once a batch.
@@ -12,6 +13,7 @@ use argosy_base::{LogKind, Pointer, RegionId, SegmentNumber};
 use argosy_device::{Buffer, DeviceError, SharedMemory};
 
 use super::ProblemKind;
+use super::pairs::Copy;
 use super::verify::Verifier;
 use crate::addresses::name_of;
 use crate::edit::LogSegment;
@@ -23,6 +25,9 @@ use crate::version::{LevelEntry, Version};
 /// Most bytes of keys that are gathered, and most pointers.
 const KEYS_BYTES_MAX: usize = 32 << 20;
 const POINTERS_MAX: usize = 1 << 20;
+
+/// Keys of hidden pointers that are looked up at a time.
+const HIDDEN_BATCH: usize = 1024;
 
 struct Gathered {
     at: Pointer,
@@ -74,7 +79,11 @@ impl Pointers {
             version: verifier.version,
             last: RefCell::default(),
         };
+        self.hidden(verifier);
         for pointer in &self.gathered {
+            if verifier.version.is_evacuated(pointer.at.segment()) {
+                continue;
+            }
             let wanted = ValueRef {
                 at: pointer.at,
                 value_len: pointer.value_len,
@@ -118,6 +127,39 @@ impl Pointers {
         }
         self.keys.clear();
         self.gathered.clear();
+    }
+
+    /// Checks that what points into evacuated segments is hidden.
+    fn hidden(&self, verifier: &mut Verifier<'_>) {
+        let version = verifier.version;
+        let gathered = self.gathered.iter();
+        let hidden = gathered.filter(|pointer| version.is_evacuated(pointer.at.segment()));
+        let hidden: Vec<_> = hidden.collect();
+        if hidden.is_empty() {
+            return;
+        }
+        let levels = Copy::of_levels(version, verifier.geometry);
+        for batch in hidden.chunks(HIDDEN_BATCH) {
+            verifier.checked.hidden += batch.len() as u64;
+            let keys: Vec<_> = batch
+                .iter()
+                .map(|one| &self.keys[one.key.clone()])
+                .collect();
+            // What cannot be read has been told, or will be.
+            let Ok(bound) = levels.bound_to_evacuated(&keys) else {
+                continue;
+            };
+            for place in bound {
+                let (at, key) = (batch[place].at, keys[place].escape_ascii());
+                let what = format!(
+                    "it was evacuated, and {} has the only pointer of key {key}",
+                    batch[place].from
+                );
+                let part = LogKind::Large.to_string();
+                let at = (at.segment(), at.offset());
+                verifier.report(ProblemKind::Missing, part, at, what);
+            }
+        }
     }
 }
 

@@ -191,6 +191,10 @@ impl<'a> Salvager<'a> {
             true => Some(pointer),
             false => self.version.resolve(pointer),
         };
+        if at.is_some_and(|at| self.version.is_evacuated(at.segment())) {
+            // A newer entry hides it.
+            return None;
+        }
         let found = match at {
             None => Err((0, "its pointer leads to nothing".to_owned())),
             Some(at) => {

@@ -444,20 +444,27 @@ impl Replica {
                 added: Vec::new(),
                 trees: Vec::new(),
                 logs_removed: Vec::new(),
+                evacuated: Vec::new(),
                 ..edit
             };
         }
         match self.kept_logs(&edit) {
-            Some(logs_added) => Edit {
-                seq,
-                follows,
-                epoch: edit.epoch.max(head.epoch()),
-                durable: edit.durable.max(Some(head.durable())),
-                mark: edit.mark,
-                logs_added,
-                log_points: edit.log_points,
-                ..head.checkpoint()
-            },
+            Some(logs_added) => {
+                let mut own = head.checkpoint();
+                // One that others have still comes back.
+                let comes = |number| logs_added.iter().any(|log| log.number == number);
+                own.evacuated.retain(|number| !comes(*number));
+                Edit {
+                    seq,
+                    follows,
+                    epoch: edit.epoch.max(head.epoch()),
+                    durable: edit.durable.max(Some(head.durable())),
+                    mark: edit.mark,
+                    logs_added,
+                    log_points: edit.log_points,
+                    ..own
+                }
+            }
             None => Edit {
                 seq,
                 follows,

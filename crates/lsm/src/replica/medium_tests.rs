@@ -102,7 +102,7 @@ fn a_backup_holds_the_medium_log_of_places() {
 #[test]
 fn the_log_map_has_the_medium_log() {
     let mut seen = 0;
-    for seed in 1..6 {
+    for seed in 1..12 {
         let mut pair = Pair::new(seed, medium(in_places()));
         go_on(&mut pair, 900, &mut Met::default());
         pair.settle();

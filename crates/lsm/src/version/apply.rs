@@ -65,6 +65,8 @@ impl Version {
         } else {
             self.clone()
         };
+        let medium = edit.added.iter();
+        let medium = medium.filter(|(level, _, _)| *level == MEDIUM_LOG);
         let mut step = Step {
             old: self,
             edit,
@@ -72,6 +74,7 @@ impl Version {
             next: start,
             touched: 0,
             placed: BTreeMap::new(),
+            new_medium: medium.map(|(_, _, segment)| segment.number).collect(),
             taken: BTreeMap::new(),
         };
         step.numbers()?;
@@ -94,6 +97,8 @@ struct Step<'a> {
     touched: u32,
     /// What the edit added so far: where, and the first piece of it.
     placed: BTreeMap<SegmentNumber, ((u8, RunId), Arc<LevelSegment>)>,
+    /// Segments that the edit adds to the medium log.
+    new_medium: BTreeSet<SegmentNumber>,
     /// The pieces of segments that are removed or clipped, until they are.
     taken: BTreeMap<Place, Vec<LevelEntry>>,
 }
@@ -253,6 +258,7 @@ impl Step<'_> {
             let piece = LevelEntry {
                 segment: Arc::new(segment),
                 stored: Arc::clone(&whole.stored),
+                large_refs: whole.large_refs,
             };
             self.insert(place.level, place.run, piece)?;
         }
@@ -337,7 +343,21 @@ impl Step<'_> {
         let segment = Arc::new(segment.clone());
         let first = Arc::clone(&segment);
         self.placed.entry(number).or_insert(((level, run), first));
-        self.insert(level, run, LevelEntry { segment, stored })
+        let entry = LevelEntry {
+            large_refs: self.large_refs(&segment),
+            segment,
+            stored,
+        };
+        self.insert(level, run, entry)
+    }
+
+    /// Bytes of records in the large log that `segment` points to.
+    fn large_refs(&self, segment: &LevelSegment) -> u64 {
+        let large = segment.log_refs.iter();
+        let large = large.filter(|(number, _)| {
+            !self.next.medium.contains_key(number) && !self.new_medium.contains(number)
+        });
+        large.fold(0, |sum: u64, (_, bytes)| sum.saturating_add(*bytes))
     }
 
     fn add_medium(
@@ -353,7 +373,11 @@ impl Step<'_> {
         self.ensure(fits, "not a segment of the medium log", number)?;
         let stored = self.take(number)?;
         let segment = Arc::new(segment.clone());
-        let entry = LevelEntry { segment, stored };
+        let entry = LevelEntry {
+            segment,
+            stored,
+            large_refs: 0,
+        };
         Arc::make_mut(&mut self.next.medium).insert(number, entry);
         Ok(())
     }
@@ -417,7 +441,7 @@ impl Step<'_> {
         for (log, number) in &self.edit.logs_removed {
             self.remove_log(*log, *number)?;
         }
-        Ok(())
+        self.evacuate()
     }
 
     fn log_mut(&mut self, log: LogKind) -> &mut Vec<LogEntry> {
@@ -478,6 +502,29 @@ impl Step<'_> {
         Ok(())
     }
 
+    /// Notes which of the segments that are gone levels may point into.
+    fn evacuate(&mut self) -> Result<(), EditError> {
+        for number in &self.edit.evacuated {
+            let mut removed = self.edit.logs_removed.iter();
+            let goes = self.edit.checkpoint || removed.any(|at| *at == (LogKind::Large, *number));
+            let fits = goes && self.next.stored(*number).is_none();
+            self.ensure(fits, "what is evacuated is not removed", *number)?;
+            // Where pointers hold places, another segment may come to lie in this one's.
+            let fits = self.next.addresses == AddressMode::Logical;
+            self.ensure(fits, "evacuated where pointers hold places", *number)?;
+        }
+        let next = &mut self.next;
+        let ended = |number: &SegmentNumber| next.log_refs(*number) == 0;
+        if self.edit.evacuated.is_empty() && !next.evacuated.iter().any(ended) {
+            return Ok(());
+        }
+        let mut all = BTreeSet::clone(&next.evacuated);
+        all.extend(&self.edit.evacuated);
+        all.retain(|number| next.log_refs(*number) > 0);
+        next.evacuated = Arc::new(all);
+        Ok(())
+    }
+
     /// Checks what was touched, and drops what became empty.
     fn finish(&mut self) -> Result<(), EditError> {
         for number in (1..=LEVELS_MAX).filter(|number| self.touched & 1 << number != 0) {
@@ -507,6 +554,7 @@ impl Step<'_> {
         for number in referenced.collect::<BTreeSet<_>>() {
             let log = self.next.log_segment(number);
             let held = self.next.medium.contains_key(&number)
+                || self.next.is_evacuated(number)
                 || log.is_some_and(|entry| entry.segment.log == LogKind::Large);
             self.ensure(
                 held,
@@ -519,7 +567,7 @@ impl Step<'_> {
         let medium = medium.map(|place| &place.number);
         let logs = self.edit.logs_removed.iter().map(|(_, number)| number);
         for number in logs.chain(medium) {
-            let free = self.next.log_refs(*number) == 0;
+            let free = self.next.log_refs(*number) == 0 || self.next.is_evacuated(*number);
             self.ensure(free, "a level points into a removed log segment", *number)?;
         }
         let unused = |number: &&SegmentNumber| self.next.log_refs(**number) == 0;

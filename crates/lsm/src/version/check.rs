@@ -17,7 +17,7 @@ pub struct Violation(pub &'static str);
 type Rule = (&'static str, fn(&Version) -> bool);
 
 /// The rules, in the order in which they are checked.
-const RULES: [Rule; 12] = [
+const RULES: [Rule; 13] = [
     (
         "levels are bounded and the last is not empty",
         levels_bounded,
@@ -42,6 +42,10 @@ const RULES: [Rule; 12] = [
     (
         "levels point into segments of the large or medium log",
         refs_held,
+    ),
+    (
+        "evacuated segments are gone, and pointed to",
+        evacuated_exact,
     ),
     (
         "the medium log has what is pointed to, and no more",
@@ -182,8 +186,15 @@ fn refs_held(version: &Version) -> bool {
     let large = &version.logs[LogKind::Large.index()];
     version.log_refs.keys().all(|number| {
         version.medium.contains_key(number)
+            || version.is_evacuated(*number)
             || large.iter().any(|entry| entry.segment.number == *number)
     })
+}
+
+fn evacuated_exact(version: &Version) -> bool {
+    let fits = version.addresses == AddressMode::Logical || version.evacuated.is_empty();
+    let mut all = version.evacuated.iter();
+    fits && all.all(|number| version.stored(*number).is_none() && version.log_refs(*number) > 0)
 }
 
 fn medium_exact(version: &Version) -> bool {

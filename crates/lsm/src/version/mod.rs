@@ -14,7 +14,8 @@
 //! 2. log segments are sealed, added, removed; the last of a chain always stays;
 //! 3. numbers that only rise are raised;
 //! 4. what was touched is checked: order, overlap, and that no level points into a log segment
-//!    that is gone.
+//!    that is gone, unless it was *evacuated*: all that lived in it was written again, and is in the
+//!    levels.
 //!
 //! Where pointers inside level segments hold places
 //! ([`AddressMode::Rewrite`]), a version also knows its segments by place, and
@@ -53,6 +54,8 @@ pub struct LevelEntry {
     pub segment: Arc<LevelSegment>,
     /// Its place on the device, pinned.
     pub stored: Arc<StoredSegment>,
+    /// Bytes of records in segments of the large log that its entries point to, clipped or not.
+    pub large_refs: u64,
 }
 
 /// A log segment in a version.
@@ -175,6 +178,9 @@ pub struct Version {
     medium: Arc<BTreeMap<SegmentNumber, LevelEntry>>,
     /// Bytes of records that level segments point to, by segment of the large or the medium log.
     log_refs: Arc<BTreeMap<SegmentNumber, u64>>,
+    /// Segments of the large log that are gone, and that levels point into still. See
+    /// [`Version::is_evacuated`].
+    evacuated: Arc<BTreeSet<SegmentNumber>>,
     /// Every segment of levels and logs.
     table: Arc<BTreeMap<SegmentNumber, Arc<StoredSegment>>>,
     addresses: AddressMode,
@@ -202,6 +208,7 @@ impl Version {
             logs_unsorted: false,
             medium: Arc::default(),
             log_refs: Arc::default(),
+            evacuated: Arc::default(),
             table: Arc::default(),
             addresses,
             places: Arc::default(),
@@ -334,6 +341,23 @@ impl Version {
         self.log_refs.get(&number).copied().unwrap_or(0)
     }
 
+    /// Whether segment `number` of the large log was evacuated: it is gone, and the pointers into it that
+    /// levels have are hidden by newer entries. No reader follows such a pointer; a merge drops it where it
+    /// meets what hides it.
+    #[must_use]
+    pub fn is_evacuated(&self, number: SegmentNumber) -> bool {
+        self.evacuated.contains(&number)
+    }
+
+    /// Bytes of records in evacuated segments that level segments point to: all of them are hidden.
+    #[must_use]
+    pub fn evacuated_refs(&self) -> u64 {
+        let numbers = self.evacuated.iter();
+        numbers.fold(0, |sum: u64, number| {
+            sum.saturating_add(self.log_refs(*number))
+        })
+    }
+
     /// Where segment `number` lies on this member's device, if it belongs to the version.
     #[must_use]
     pub fn stored(&self, number: SegmentNumber) -> Option<&Arc<StoredSegment>> {
@@ -447,6 +471,7 @@ impl Version {
             time: Some(self.time).filter(|time| time.0 > 0),
             added,
             trees,
+            evacuated: self.evacuated.iter().copied().collect(),
             logs_added: self
                 .logs
                 .iter()

@@ -195,6 +195,7 @@ fn parse_edit(next: EditSeq, text: &str) -> Edit {
             ["tree", place, ref rest @ ..] => edit.trees.push(parse_tree(place, rest)),
             ["+", log, ref rest @ ..] => edit.logs_added.push(parse_log_segment(log, rest)),
             ["seal", at] => edit.logs_sealed.push(parse_point(at)),
+            ["evacuated", number] => edit.evacuated.push(SegmentNumber(number.parse().unwrap())),
             ["need", at] => edit.log_points.push(parse_point(at)),
             _ => panic!("not a line of an edit: {line}"),
         }
@@ -208,6 +209,18 @@ fn scripts() {
         let store = store();
         let mut version = Version::empty(RegionId(1), AddressMode::Rewrite);
         file.run(|case| match case.directive.as_str() {
+            "logical" => {
+                version = Version::empty(RegionId(1), AddressMode::Logical);
+                String::new()
+            }
+            "restated" => {
+                let edit = version.checkpoint();
+                assert_eq!(Edit::decode(&edit.encode()).as_ref(), Ok(&edit));
+                let empty = Version::empty(version.region(), version.addresses());
+                let again = empty.apply(&edit, version.table()).unwrap();
+                assert_eq!(again.to_string(), version.to_string());
+                format!("{again}\n")
+            }
             "apply" => {
                 let edit = parse_edit(EditSeq(version.seq().0 + 1), &case.input);
                 assert_eq!(Edit::decode(&edit.encode()).as_ref(), Ok(&edit));

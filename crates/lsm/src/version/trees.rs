@@ -64,7 +64,9 @@ impl TreeSegments for RunTree {
     }
 
     fn index(&self, at: Pointer, height: u8) -> Option<(SegmentName, u32, &StoredSegment)> {
-        let LevelEntry { segment, stored } = match self.addresses {
+        let LevelEntry {
+            segment, stored, ..
+        } = match self.addresses {
             AddressMode::Logical => self.index_segment(at.segment())?,
             // A tree has few index segments: one for some hundred megabytes of leaves.
             AddressMode::Rewrite => {

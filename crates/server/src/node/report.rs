@@ -366,6 +366,7 @@ fn engine_status(stats: &Stats, durable: Lsn, region: &Region) -> EngineStatus {
         stats.busy_windows,
         stats.busy_memtable,
         stats.busy_debt,
+        stats.busy_space,
         stats.busy_device,
         stats.busy_ingest,
     ];

@@ -6,10 +6,11 @@ use argosy_engine::BusyReason;
 pub(crate) const CLIENTS: &str = "clients";
 
 /// Why a write finds no room, in the order of [`BusyReason`].
-pub(crate) const REASONS: [&str; 5] = [
+pub(crate) const REASONS: [&str; 6] = [
     "log_windows",
     "memtable",
     "compaction_debt",
+    "space_debt",
     "device_full",
     "ingest",
 ];
