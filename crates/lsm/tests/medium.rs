@@ -161,7 +161,10 @@ fn the_levels_between_rewrite_pointers_only() {
     let written = |percent: u32| {
         let settings = Settings {
             medium_log_percent: percent,
+            // Both are to come as far with as many steps.
             space_floor_bytes: Some(1 << 30),
+            l1_runs_max: 64,
+            memtables_max: 8,
             ..deep(Compaction::Partial, AddressMode::Logical)
         };
         let mut machine = Machine::new(settings, SEGMENTS, 5);

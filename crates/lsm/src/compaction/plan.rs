@@ -69,7 +69,7 @@ fn live_bytes(entry: &LevelEntry) -> Option<u64> {
 }
 
 /// Bytes of pairs whose values `segment` points to in the medium log.
-fn medium_bytes(version: &Version, segment: &LevelSegment) -> u64 {
+pub(crate) fn medium_bytes(version: &Version, segment: &LevelSegment) -> u64 {
     let medium = version.medium_log();
     if medium.is_empty() {
         return 0;

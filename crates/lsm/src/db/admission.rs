@@ -17,8 +17,10 @@
 //!    So writers settle where a byte that they write makes as much work as it is paid for; a disturbance (a merge
 //!    that takes long and frees nothing) moves them a little, and they never stop.
 //! 3. The least credit counts, and gives the reason. Who writes without credit is sent away, and comes again when
-//!    the background has made a step. A write may take more than there is; what follows waits for it.
-//!    A step in which the background can do nothing, because it waits itself, is worth a little, too.
+//!    there is some. A write may take more than there is; what follows waits for it. One that is not taken for
+//!    another reason costs nothing.
+//!    A step in which the background can do nothing, because it waits itself, is worth a little, too: it makes
+//!    one when it is woken, or has slept for some time.
 //! 4. A background that has nothing to do asks for nothing, whatever the debt: it would not become less.
 
 use argosy_engine::BusyReason;
@@ -75,9 +77,8 @@ pub(crate) struct Worked {
     pub(crate) has_more: bool,
 }
 
-/// Credit for each step of the background, in bytes, although it could do nothing: what it waits for may wait
-/// for writes.
-const TRICKLE: i64 = 256;
+/// Credit for a step of the background, in bytes, that could do nothing: what it waits for may wait for writes.
+const TRICKLE: i64 = 4096;
 
 /// Credit that is kept, in bytes.
 const CREDIT_MAX: i64 = 1 << 20;
@@ -101,34 +102,40 @@ pub(crate) struct Admission {
 }
 
 impl Admission {
-    /// The background has `worked` while so much was `owed`. Returns whether it has to make another step: writers
-    /// that were sent away have reason to come again, or wait for the next trickle.
+    /// The background has `worked` while so much was `owed`. Returns whether writers that were sent away have reason
+    /// to come again.
     pub(crate) fn worked(&mut self, owed: &Owed, worked: Worked) -> bool {
         let (share, reason) = owed.most();
         let before = self.credit;
         if share == Share::default() || !worked.has_more {
-            self.credit = 0;
+            self.credit = self.credit.min(0);
             return self.limited.take().is_some();
         }
         self.limited = Some(reason);
-        let earned = before.saturating_add(credit(worked.bytes, share).max(TRICKLE));
-        self.credit = earned.min(CREDIT_MAX);
-        before <= 0 && (self.credit > 0 || worked.bytes == 0)
+        let earned = match worked.bytes {
+            0 => TRICKLE,
+            bytes => credit(bytes, share).max(1),
+        };
+        self.credit = before.saturating_add(earned).min(CREDIT_MAX);
+        before <= 0 && self.credit > 0
     }
 
-    /// Takes the credit for a write of so many bytes.
+    /// Whether a write may be taken.
     ///
     /// # Errors
-    /// Why there is none.
-    pub(crate) fn admit(&mut self, bytes: usize) -> Result<(), BusyReason> {
+    /// Why there is no credit.
+    pub(crate) fn admit(&self) -> Result<(), BusyReason> {
         match self.limited {
-            None => Ok(()),
             Some(reason) if self.credit <= 0 => Err(reason),
-            Some(_) => {
-                let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
-                self.credit = self.credit.saturating_sub(bytes);
-                Ok(())
-            }
+            _ => Ok(()),
+        }
+    }
+
+    /// A write of so many bytes was taken.
+    pub(crate) fn admitted(&mut self, bytes: usize) {
+        if self.limited.is_some() {
+            let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
+            self.credit = self.credit.saturating_sub(bytes);
         }
     }
 }

@@ -44,32 +44,58 @@ fn the_more_is_owed_the_less_is_earned() {
     assert!(all.is_sorted_by(|more, less| more >= less));
 }
 
+/// Writes `bytes`, if that is admitted.
+fn write(admission: &mut Admission, bytes: usize) -> Result<(), BusyReason> {
+    admission.admit()?;
+    admission.admitted(bytes);
+    Ok(())
+}
+
 #[test]
 fn without_debt_or_work_all_is_admitted() {
     let mut admission = Admission::default();
-    assert_eq!(admission.admit(usize::MAX), Ok(()));
+    assert_eq!(write(&mut admission, usize::MAX), Ok(()));
     assert!(!admission.worked(&Owed::default(), worked(0)));
-    assert_eq!(admission.admit(usize::MAX), Ok(()));
+    assert_eq!(write(&mut admission, usize::MAX), Ok(()));
     assert!(!admission.worked(&runs(HALF), IDLE));
-    assert_eq!(admission.admit(usize::MAX), Ok(()));
+    assert_eq!(write(&mut admission, usize::MAX), Ok(()));
 }
 
 #[test]
 fn with_debt_work_pays_for_writes() {
     let mut admission = Admission::default();
     assert!(admission.worked(&runs(HALF), worked(0)), "a trickle");
-    assert_eq!(admission.admit(200), Ok(()));
-    assert_eq!(admission.admit(5056), Ok(()), "the last may be longer");
+    assert_eq!(write(&mut admission, 96), Ok(()));
+    assert_eq!(
+        write(&mut admission, 9000),
+        Ok(()),
+        "the last may be longer"
+    );
     let none = Err(BusyReason::CompactionDebt);
-    assert_eq!(admission.admit(1), none);
+    assert_eq!(write(&mut admission, 1), none);
     assert!(!admission.worked(&runs(HALF), worked(8000)), "3000 of 5000");
-    assert_eq!(admission.admit(1), none);
+    assert_eq!(write(&mut admission, 1), none);
     assert!(admission.worked(&runs(HALF), worked(8000)));
     assert!(!admission.worked(&runs(HALF), worked(1 << 30)), "they came");
-    assert_eq!(admission.admit(1 << 20), Ok(()));
-    assert_eq!(admission.admit(1), none, "no more is kept");
+    assert_eq!(write(&mut admission, 2 << 20), Ok(()));
+    assert_eq!(write(&mut admission, 1), none, "no more is kept");
     assert!(admission.worked(&runs(HALF), IDLE), "nothing is left to do");
-    assert_eq!(admission.admit(1), Ok(()));
+    assert_eq!(write(&mut admission, 1), Ok(()));
+    assert!(!admission.worked(&runs(HALF), worked(8000)));
+    assert_eq!(
+        write(&mut admission, 1),
+        none,
+        "what was taken is owed still"
+    );
+}
+
+/// One that is not taken for another reason costs nothing, however often it comes.
+#[test]
+fn what_is_not_written_costs_nothing() {
+    let mut admission = Admission::default();
+    admission.worked(&runs(HALF), worked(0));
+    assert!((0..1000).all(|_| admission.admit() == Ok(())));
+    assert_eq!(write(&mut admission, 1), Ok(()));
 }
 
 #[test]
@@ -103,7 +129,7 @@ fn writers_settle_at_what_the_work_allows() {
         };
         admission.worked(&owed, worked(STEP));
         let mut now = 0;
-        while now < STEP && admission.admit(1024).is_ok() {
+        while now < STEP && write(&mut admission, 1024).is_ok() {
             now += 1024;
         }
         // A byte in three that are worked off is free in the end; every fourth hundred frees nothing.

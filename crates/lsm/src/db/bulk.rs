@@ -30,6 +30,7 @@ use super::Lsm;
 use super::background::{Background, Effect, site};
 use super::ingest::{Fed, IngestError, pair_bytes_max, place};
 use super::jobs::Jobs;
+use super::stats::Counts;
 use crate::compaction::below::Below;
 use crate::compaction::build::{Build, Pointers, Shape, Stepped};
 use crate::compaction::sources::MemtableSource;
@@ -293,7 +294,9 @@ impl Background {
         let bulk = jobs.bulk.as_mut().filter(|bulk| bulk.edit.is_none());
         let Some(bulk) = bulk else { return Ok(false) };
         let mut site = site(storage, lsm);
-        match bulk.build.step(&mut site.tools(Purpose::Write))? {
+        let stepped = bulk.build.step(&mut site.tools(Purpose::Write))?;
+        Counts::add(&lsm.counts.worked_bytes, bulk.build.take_worked());
+        match stepped {
             Stepped::Progress => return Ok(true),
             Stepped::Waiting => return Ok(false),
             Stepped::DeviceFull => {

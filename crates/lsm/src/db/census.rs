@@ -67,8 +67,7 @@ impl Census {
         };
         let chain = version.log(LogKind::Large);
         let refs = |entry: &crate::version::LogEntry| version.log_refs(entry.segment.number);
-        let medium = version.medium_log().keys();
-        let medium_refs = medium.map(|number| version.log_refs(*number)).sum::<u64>();
+        let medium_refs = version.medium_refs();
         let all_refs = chain.iter().map(refs).sum::<u64>() + medium_refs;
         let settled = chain[..chain.len().saturating_sub(1)].iter();
         let settled: Vec<_> = settled.filter(|entry| old(&entry.segment)).collect();

@@ -131,14 +131,19 @@ fn nothing_is_done_where_nothing_is_to_be_won() {
     assert_eq!(chosen(&census(&[76, 100, 0]), 500, &[]), Choice::Rest);
 }
 
+/// A region may take one and a half times what lives, and so many bytes.
+fn half_again(floor: u64) -> Settings {
+    Settings {
+        max_space_amplification: 150,
+        space_floor_bytes: Some(floor),
+        ..Settings::default()
+    }
+}
+
 /// It begins beyond the bound, and ends a quarter of what is allowed below.
 #[test]
 fn collecting_ends_well_below_the_bound() {
-    let settings = Settings {
-        max_space_amplification: 150,
-        space_floor_bytes: Some(0),
-        ..Settings::default()
-    };
+    let settings = half_again(0);
     let mut pressure = Pressure::default();
     let mut goal = |allocated| {
         let census = Census {
@@ -160,11 +165,7 @@ fn collecting_ends_well_below_the_bound() {
 /// Writers are slowed from a quarter of what is allowed below the bound, told without what goes anyway.
 #[test]
 fn where_segments_are_evacuated_collecting_begins_below_the_bound() {
-    let settings = Settings {
-        max_space_amplification: 150,
-        space_floor_bytes: Some(0),
-        ..Settings::default()
-    };
+    let settings = half_again(0);
     let mut pressure = Pressure::default();
     let mut goal = |allocated, going| {
         let census = Census {
@@ -190,11 +191,7 @@ fn where_segments_are_evacuated_collecting_begins_below_the_bound() {
 /// What memtables stand for is not dead before they are flushed.
 #[test]
 fn the_logs_of_memtables_are_allowed() {
-    let settings = Settings {
-        max_space_amplification: 150,
-        space_floor_bytes: Some(10),
-        ..Settings::default()
-    };
+    let settings = half_again(10);
     let goal = |unsettled| {
         let census = Census {
             allocated: 1250,

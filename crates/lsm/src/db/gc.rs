@@ -165,8 +165,6 @@ pub(super) struct Gc {
     /// The version in which all segments' beginnings are known that matter.
     known_at: Option<EditSeq>,
     hides: Hides,
-    /// The version in which it is known what all segments hide.
-    hides_known_at: Option<EditSeq>,
     /// Merges into the last level are worth while.
     lowers: bool,
     /// It became known that segments are free.
@@ -220,7 +218,8 @@ impl Gc {
 impl Background {
     /// A step of garbage collection. Returns whether anything was done.
     pub(super) fn collect(&mut self, lsm: &Lsm) -> Result<bool, EngineError> {
-        if self.learn_beginning(lsm)? || self.learn_hidden(lsm) {
+        let hides = &mut self.gc.hides;
+        if hides.look(self.storage.head(), &lsm.reading) || self.learn_beginning(lsm)? {
             return Ok(true);
         }
         if self.gc.victim.is_none() {
@@ -253,19 +252,6 @@ impl Background {
         self.jobs.lasts.set_inside_value(segment.number, inside);
         self.gc.trims |= !inside;
         Ok(true)
-    }
-
-    /// Finds out how much a segment hides below it.
-    fn learn_hidden(&mut self, lsm: &Lsm) -> bool {
-        let head = self.storage.head();
-        if self.gc.hides_known_at == Some(head.seq()) {
-            return false;
-        }
-        let learnt = self.gc.hides.look(head, &lsm.reading);
-        if !learnt {
-            self.gc.hides_known_at = Some(head.seq());
-        }
-        learnt
     }
 
     /// Decides what is to be done, when the version has changed.

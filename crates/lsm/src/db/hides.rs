@@ -2,15 +2,16 @@
 //!
 //! Space is collected where levels point to what is overwritten, and nothing says how much that is before a merge
 //! has found it: an entry hides one older entry at most, and new keys hide none. So of every segment above the
-//! lowest run some keys are asked for in the runs below, once, by their filters alone. A segment of which ranges
-//! were taken away still points to all that it did: what was taken is in a level below, and counts as hidden.
-//! A segment that was not looked at counts as if every entry hid one.
+//! lowest run some keys, of four places, are asked for in the runs below, once, by their filters alone. A segment
+//! of which ranges were taken away still points to all that it did: what was taken is in a level below, and
+//! counts as hidden. A segment that was not looked at counts as if every entry hid one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use argosy_base::{KeyRange, SegmentNumber};
+use argosy_base::{EditSeq, KeyRange, SegmentNumber};
 
+use crate::compaction::plan::medium_bytes;
 use crate::compaction::sources::{RunReading, RunSource};
 use crate::filter::KeyHash;
 use crate::level::{LevelError, ReadAhead};
@@ -21,6 +22,8 @@ use crate::version::{LevelEntry, Run, Version};
 
 /// Keys of a segment that are asked for.
 const KEYS: usize = 64;
+/// Places in which they lie.
+const PLACES: usize = 4;
 
 /// What is known of a segment.
 #[derive(Debug)]
@@ -58,6 +61,10 @@ pub(crate) struct Lowering {
 #[derive(Debug, Default)]
 pub(crate) struct Hides {
     known: BTreeMap<SegmentNumber, Known>,
+    /// Segments that are to be looked at: which run, where in it they begin, and what keys they reach over.
+    unknown: Vec<(usize, usize, KeyRange)>,
+    /// In which version.
+    listed: Option<EditSeq>,
 }
 
 impl Hides {
@@ -67,74 +74,77 @@ impl Hides {
     /// Looks at a segment of `version` that was not looked at, if there is one. Where something cannot be read
     /// it counts as if everything were hidden: whoever has to read there will tell.
     pub(crate) fn look(&mut self, version: &Arc<Version>, reading: &Reading) -> bool {
+        if self.listed != Some(version.seq()) {
+            self.list(version);
+        }
+        let Some((place, first, span)) = self.unknown.pop() else {
+            return false;
+        };
         let runs: Vec<_> = version.runs().map(|(_, run)| run).collect();
-        for place in 0..runs.len().saturating_sub(1) {
-            for (first, span) in spans(runs[place]) {
-                let number = runs[place].segments[first].segment.number;
-                if self
-                    .known
-                    .get(&number)
-                    .is_some_and(|known| known.span == span)
-                {
-                    continue;
+        let number = runs[place].segments[first].segment.number;
+        let looked = look_at(version, &runs, (place, first), &span, reading);
+        let (stands, hides) = looked.unwrap_or((Self::ALL, Self::ALL));
+        let known = Known {
+            span,
+            stands,
+            hides,
+        };
+        self.known.insert(number, known);
+        true
+    }
+
+    /// Finds out which segments of `version` are to be looked at, and forgets those that are gone.
+    fn list(&mut self, version: &Version) {
+        let runs: Vec<_> = version.runs().map(|(_, run)| run).collect();
+        let upper = &runs[..runs.len().saturating_sub(1)];
+        self.unknown.clear();
+        let mut here = BTreeSet::new();
+        for (place, run) in upper.iter().enumerate() {
+            for (first, span) in spans(run) {
+                let number = run.segments[first].segment.number;
+                here.insert(number);
+                let known = self.known.get(&number);
+                if known.is_none_or(|known| known.span != span) {
+                    self.unknown.push((place, first, span));
                 }
-                let at = (place, first);
-                let looked = look_at(version, &runs, at, reading);
-                let (stands, hides) = looked.unwrap_or((Self::ALL, Self::ALL));
-                let known = Known {
-                    span,
-                    stands,
-                    hides,
-                };
-                self.known.insert(number, known);
-                return true;
             }
         }
-        let all = runs.iter().flat_map(|run| &run.segments);
-        let here: BTreeSet<_> = all.map(|entry| entry.segment.number).collect();
         self.known.retain(|number, _| here.contains(number));
-        false
+        self.listed = Some(version.seq());
     }
 
     /// What is hidden in `version`: of a value as long as those of the entry that hides it, mostly; a tombstone
-    /// hides one of the usual length. What is in segments that are gone is hidden for certain, and does not
-    /// count.
+    /// hides one as long as values above the last run are. What is in segments that are gone is hidden for
+    /// certain, and does not count.
     pub(crate) fn hidden(&self, version: &Version) -> Hidden {
         let runs: Vec<_> = version.runs().map(|(_, run)| run).collect();
-        let (mut refs, mut entries) = (0, 0);
-        for entry in runs.iter().flat_map(|run| run.whole_segments()) {
-            refs += u128::from(entry.large_refs);
-            entries += u128::from(entry.segment.entries);
-        }
-        let usual = refs / entries.max(1);
-        let (all, mut hidden, mut newest) = (u128::from(Self::ALL), 0, (0, 0));
-        let upper = &runs[..runs.len().saturating_sub(1)];
-        for (place, run) in upper.iter().enumerate() {
+        let all = u128::from(Self::ALL);
+        let (mut refs, mut entries, mut tombstones) = (0, 0, 0);
+        let (mut hidden, mut newest) = (0, (0, 0));
+        for (place, run) in runs[..runs.len().saturating_sub(1)].iter().enumerate() {
             for entry in run.whole_segments() {
                 let (stands, hides) = self.known(entry);
                 let hides = u128::from(stands * hides / Self::ALL);
                 let gone = u128::from(Self::ALL - stands);
-                let tombstones = u128::from(entry.segment.tombstones) * usual;
-                let refs = u128::from(entry.large_refs);
-                hidden += (refs * (hides + gone) + tombstones * hides) / all;
+                let own = u128::from(entry.segment.entries);
+                refs += u128::from(entry.large_refs);
+                entries += own;
+                tombstones += u128::from(entry.segment.tombstones) * hides;
+                hidden += u128::from(entry.large_refs) * (hides + gone);
                 if place == 0 {
-                    newest.0 += hides * u128::from(entry.segment.entries);
-                    newest.1 += u128::from(entry.segment.entries);
+                    newest = (newest.0 + hides * own, newest.1 + own);
                 }
             }
         }
-        let gone = version.evacuated_refs();
+        let hidden = (hidden + tombstones * (refs / entries.max(1))) / all;
+        let hidden = u64::try_from(hidden).unwrap_or(u64::MAX);
         Hidden {
             merge: self.lowering(version),
-            bytes: u64::try_from(hidden)
-                .unwrap_or(u64::MAX)
-                .saturating_sub(gone),
+            bytes: hidden.saturating_sub(version.evacuated_refs()),
             newest: u64::try_from(newest.0 / newest.1.max(1)).unwrap_or(Self::ALL),
         }
     }
-}
 
-impl Hides {
     /// See [`Lowering`]: of the part that a merge would begin with.
     fn lowering(&self, version: &Version) -> Lowering {
         let deepest = usize::from(version.deepest());
@@ -151,7 +161,8 @@ impl Hides {
         };
         let (_, hides) = self.known(entry);
         let hidden = u128::from(entry.large_refs) * u128::from(hides) / u128::from(Self::ALL);
-        let (own, all) = medium_refs(version, entry);
+        let own = u128::from(medium_bytes(version, &entry.segment));
+        let all = u128::from(version.medium_refs());
         let medium = version.medium_log().values();
         let medium: u128 = medium.map(|entry| u128::from(entry.segment.len)).sum();
         let garbage = medium.saturating_sub(all) * own / all.max(1);
@@ -172,17 +183,6 @@ impl Hides {
     }
 }
 
-/// Bytes of values in the medium log that the segment of `entry` points to, and that all do.
-fn medium_refs(version: &Version, entry: &LevelEntry) -> (u128, u128) {
-    let medium = version.medium_log();
-    let all = medium
-        .keys()
-        .map(|number| u128::from(version.log_refs(*number)));
-    let own = entry.segment.log_refs.iter();
-    let own = own.filter(|(number, _)| medium.contains_key(number));
-    (own.map(|(_, bytes)| u128::from(*bytes)).sum(), all.sum())
-}
-
 /// Where the segments of `run` begin in it, and from where to where their pieces reach.
 fn spans(run: &Run) -> impl Iterator<Item = (usize, KeyRange)> {
     let mut places: BTreeMap<SegmentNumber, (usize, usize)> = BTreeMap::new();
@@ -199,47 +199,92 @@ fn spans(run: &Run) -> impl Iterator<Item = (usize, KeyRange)> {
     })
 }
 
-/// Of the segment that begins at `segments[first]` of run number `place`, the share of its entries for which it
-/// stands, and of these the share that hides something in the runs below.
+/// Of the segment that begins at `segments[first]` of run number `place` and reaches over `span`, the share of its
+/// entries for which it stands, and of these the share that hides something in the runs below.
 fn look_at(
     version: &Arc<Version>,
     runs: &[&Run],
     (place, first): (usize, usize),
+    span: &KeyRange,
     reading: &Reading,
 ) -> Result<(u64, u64), LevelError> {
     let run = runs[place];
-    let entry = &run.segments[first];
-    let stands = stands(run, entry, reading)?;
-    let how = RunReading {
-        region: reading.region,
-        ahead: ReadAhead::SCAN,
-        cache: Some(Arc::clone(&reading.cache)),
-        resolve: None,
-    };
-    let begun = Begun {
-        run,
-        place,
-        pieces: first..first + 1,
-    };
-    let range = &entry.segment.range;
-    let mut keys = RunSource::<false>::in_range(how, version, &begun, (range, None))?;
-    let (mut asked, mut held) = (0, 0);
-    while asked < KEYS {
-        let Some(key) = keys.key() else { break };
-        let hash = KeyHash::of(key);
-        asked += 1;
-        for below in &runs[place + 1..] {
-            let Some(below) = below.find(key) else {
-                continue;
-            };
-            if reader(below, reading.region, &reading.cache)?.may_contain(hash) {
-                held += 1;
-                break;
-            }
+    let stands = stands(run, &run.segments[first], reading)?;
+    let number = run.segments[first].segment.number;
+    let (mut asked, mut held) = (0_u64, 0);
+    for from in places(&run.segments[first], span, reading)? {
+        let range = KeyRange::new(from, span.to.clone());
+        let how = RunReading {
+            region: reading.region,
+            ahead: ReadAhead::SCAN,
+            cache: Some(Arc::clone(&reading.cache)),
+            resolve: None,
+        };
+        let mut pieces = run.places_overlapping(&range);
+        pieces.end = pieces.end.min(pieces.start + 1);
+        let own = run.segments[pieces.clone()].iter();
+        // Between its pieces there may be others.
+        if own.map(|entry| entry.segment.number).ne([number]) {
+            continue;
         }
-        keys.advance()?;
+        let begun = Begun { run, place, pieces };
+        let mut keys = RunSource::<false>::in_range(how, version, &begun, (&range, None))?;
+        for _ in 0..KEYS / PLACES {
+            let Some(key) = keys.key() else { break };
+            asked += 1;
+            held += u64::from(is_below(&runs[place + 1..], key, reading)?);
+            keys.advance()?;
+        }
     }
-    Ok((stands, held * Hides::ALL / (asked as u64).max(1)))
+    let hides = (held * Hides::ALL).checked_div(asked);
+    Ok((stands, hides.unwrap_or(Hides::ALL)))
+}
+
+/// Whether a filter of `runs` says that `key` may be there.
+fn is_below(runs: &[&Run], key: &[u8], reading: &Reading) -> Result<bool, LevelError> {
+    let hash = KeyHash::of(key);
+    for run in runs {
+        let Some(entry) = run.find(key) else { continue };
+        if reader(entry, reading.region, &reading.cache)?.may_contain(hash) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Where keys of the segment of `entry` are looked up: its beginning, and places as far apart as its first and last
+/// key, read as numbers, allow.
+fn places(
+    entry: &LevelEntry,
+    span: &KeyRange,
+    reading: &Reading,
+) -> Result<Vec<Vec<u8>>, LevelError> {
+    let segment = reader(entry, reading.region, &reading.cache)?;
+    let from = segment.first_key().max(&span.from);
+    let to = match &span.to {
+        Some(to) => segment.last_key().min(to),
+        None => segment.last_key(),
+    };
+    let shared = from.iter().zip(to).take_while(|(a, b)| a == b).count();
+    let number = |key: &[u8]| {
+        let mut bytes = [0; 8];
+        let rest = &key[shared.min(key.len())..];
+        let len = rest.len().min(8);
+        bytes[..len].copy_from_slice(&rest[..len]);
+        bytes
+            .iter()
+            .fold(0_u64, |number, byte| number << 8 | u64::from(*byte))
+    };
+    let (low, high) = (number(from), number(to));
+    let step = high.saturating_sub(low) / PLACES as u64;
+    let between = (1..PLACES as u64).map(|place| {
+        let at = low + place * step;
+        let bytes = at.to_le_bytes().into_iter().rev();
+        from[..shared].iter().copied().chain(bytes).collect()
+    });
+    let mut all: Vec<Vec<u8>> = std::iter::once(from.to_vec()).chain(between).collect();
+    all.dedup();
+    Ok(all)
 }
 
 /// The share of its entries for which the segment of `entry` stands in `run`.

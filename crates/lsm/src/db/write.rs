@@ -82,10 +82,11 @@ impl Lsm {
         }
         // On a full device only deletes are left, and these make room.
         if !self.is_full() {
-            let admitted = writer.admission.admit(batch.bytes());
-            admitted.map_err(EngineError::Busy)?;
+            writer.admission.admit().map_err(EngineError::Busy)?;
         }
-        self.append_any(writer, batch)
+        self.append_any(writer, batch)?;
+        writer.admission.admitted(batch.bytes());
+        Ok(())
     }
 
     /// [`append`](Self::append), on a full device, too.

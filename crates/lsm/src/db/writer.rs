@@ -222,7 +222,7 @@ impl Writer {
 
     /// Bytes of logs that the active memtable stands for; 0 while another one waits to be flushed.
     pub(super) fn only_active_log_bytes(&self) -> u64 {
-        match self.frozen.is_empty() {
+        match self.frozen.is_empty() && !self.active.is_empty() {
             true => self.active_log_bytes,
             false => 0,
         }

@@ -60,12 +60,28 @@ impl Copy {
             None => Arc::new(SharedMemory::anonymous(geometry.slot_bytes())),
         };
         let slots = (0..geometry.slots()).map(slot).collect();
-        let region = version.region();
-        let windows = LogWindows::new(region, LogKind::Large, geometry, slots);
+        let windows = LogWindows::new(version.region(), LogKind::Large, geometry, slots);
         // What was written and not flushed is in windows only.
         let windows = windows.as_found(chain_of(version, LogKind::Large));
-        let levels_lsn = Lsn(version.replay_from().0.saturating_sub(1));
+        let copy = Self::of(version, memtables, windows);
         Ok(Self {
+            last: last.max(copy.last),
+            ..copy
+        })
+    }
+
+    /// The levels of `version` alone, as a reader would see them.
+    pub(super) fn of_levels(version: &Version, geometry: Geometry) -> Self {
+        let memory = || Arc::new(SharedMemory::anonymous(geometry.slot_bytes()));
+        let slots = (0..geometry.slots()).map(|_| memory()).collect();
+        let windows = LogWindows::new(version.region(), LogKind::Large, geometry, slots);
+        Self::of(version, vec![Arc::new(Memtable::new(0))], windows)
+    }
+
+    /// The levels of `version`, and before them `memtables`, of which windows of the large log are left.
+    fn of(version: &Version, memtables: Vec<Arc<Memtable>>, windows: LogWindows) -> Self {
+        let levels_lsn = Lsn(version.replay_from().0.saturating_sub(1));
+        Self {
             view: Arc::new(ReadView {
                 memtables,
                 version: Arc::new(version.clone()),
@@ -73,32 +89,9 @@ impl Copy {
                 ingests: 0,
             }),
             reading: Arc::new(Reading {
-                region,
+                region: version.region(),
                 cache: Arc::new(NodeCache::new(CACHE_BYTES)),
                 windows: Arc::new(windows),
-                filters: FilterCounts::default(),
-            }),
-            last: last.max(levels_lsn),
-        })
-    }
-
-    /// The levels of `version` alone, as a reader would see them.
-    pub(super) fn of_levels(version: &Version, geometry: Geometry) -> Self {
-        let region = version.region();
-        let memory = || Arc::new(SharedMemory::anonymous(geometry.slot_bytes()));
-        let slots = (0..geometry.slots()).map(|_| memory()).collect();
-        let levels_lsn = Lsn(version.replay_from().0.saturating_sub(1));
-        Self {
-            view: Arc::new(ReadView {
-                memtables: vec![Arc::new(Memtable::new(0))],
-                version: Arc::new(version.clone()),
-                levels_lsn,
-                ingests: 0,
-            }),
-            reading: Arc::new(Reading {
-                region,
-                cache: Arc::new(NodeCache::new(CACHE_BYTES)),
-                windows: Arc::new(LogWindows::new(region, LogKind::Large, geometry, slots)),
                 filters: FilterCounts::default(),
             }),
             last: levels_lsn,

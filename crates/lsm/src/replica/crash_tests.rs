@@ -596,6 +596,7 @@ fn a_commit_ahead_of_its_data_is_noticed() {
             ..settings()
         };
         let forks = crash_at_every_request(1, planted, builds);
-        assert!(forks.wrong.is_some(), "no crash shows it");
+        let wrong = forks.wrong.expect("a crash shows it");
+        assert!(wrong.starts_with("PowerLoss"), "{wrong}");
     }
 }

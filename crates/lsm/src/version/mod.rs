@@ -341,6 +341,17 @@ impl Version {
         self.log_refs.get(&number).copied().unwrap_or(0)
     }
 
+    /// Bytes of records in the medium log that level segments point to.
+    #[must_use]
+    pub fn medium_refs(&self) -> u64 {
+        self.refs_of(self.medium.keys())
+    }
+
+    fn refs_of<'a>(&self, numbers: impl Iterator<Item = &'a SegmentNumber>) -> u64 {
+        let refs = numbers.map(|number| self.log_refs(*number));
+        refs.fold(0, u64::saturating_add)
+    }
+
     /// Whether segment `number` of the large log was evacuated: it is gone, and the pointers into it that
     /// levels have are hidden by newer entries. No reader follows such a pointer; a merge drops it where it
     /// meets what hides it.
@@ -352,10 +363,7 @@ impl Version {
     /// Bytes of records in evacuated segments that level segments point to: all of them are hidden.
     #[must_use]
     pub fn evacuated_refs(&self) -> u64 {
-        let numbers = self.evacuated.iter();
-        numbers.fold(0, |sum: u64, number| {
-            sum.saturating_add(self.log_refs(*number))
-        })
+        self.refs_of(self.evacuated.iter())
     }
 
     /// Where segment `number` lies on this member's device, if it belongs to the version.
