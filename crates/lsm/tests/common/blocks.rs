@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
-use argosy_base::{DeviceSegment, LogKind, RegionId};
+use argosy_base::{DeviceSegment, LogKind, Lsn, RegionId};
 use argosy_device::{Buffer, Device, MemoryDevice, RegionEntry, Store};
 use argosy_lsm::edit::LevelSegment;
 use argosy_lsm::inspect::Region;
@@ -14,7 +14,7 @@ use argosy_lsm::pins::{self, FIRST_PIN};
 use argosy_lsm::{Settings, Version};
 
 /// Every kind of block that a device can have.
-pub(crate) const KINDS: [&str; 18] = [
+pub(crate) const KINDS: [&str; 19] = [
     SUPERBLOCK,
     CATALOG,
     CHECKPOINT,
@@ -23,6 +23,7 @@ pub(crate) const KINDS: [&str; 18] = [
     PIN,
     "header of a recovery log segment",
     "header of a large log segment",
+    OLD_HEADER,
     "record of the recovery log",
     "record of the large log",
     LEAF,
@@ -45,6 +46,8 @@ pub(crate) const EDITS: &str = "manifest, edits";
 pub(crate) const LAST_EDITS: &str = "manifest, last append";
 /// The manifest of a pin.
 pub(crate) const PIN: &str = "manifest of a pin";
+/// The header of a segment of the large log in front of what an opening replays.
+pub(crate) const OLD_HEADER: &str = "header of an old large log segment";
 pub(crate) const LEAF: &str = "leaf";
 pub(crate) const FILTER: &str = "filter";
 
@@ -94,8 +97,9 @@ pub(crate) fn blocks(device: &Arc<MemoryDevice>, settings: &Settings) -> Blocks 
             versions.push(pinned);
         }
     }
+    let replay_from = versions[0].replay_from();
     for version in &versions {
-        logs(version, settings, &mut found);
+        logs(version, replay_from, settings, &mut found);
         for entry in version.finished() {
             finished(device, entry.stored.place(), &entry.segment, &mut found);
         }
@@ -135,7 +139,7 @@ fn manifest(device: &MemoryDevice, entry: &RegionEntry, settings: &Settings, fou
 }
 
 /// See `lsm/log/segment.rs` and `lsm/log/record.rs`.
-fn logs(version: &Version, settings: &Settings, found: &mut Blocks) {
+fn logs(version: &Version, replay_from: Lsn, settings: &Settings, found: &mut Blocks) {
     for log in LogKind::ALL {
         let (header, record) = match log {
             LogKind::Recovery => (
@@ -146,10 +150,11 @@ fn logs(version: &Version, settings: &Settings, found: &mut Blocks) {
         };
         for entry in version.log(log) {
             let start = entry.stored.place().start();
-            let mut records = Vec::new();
+            let (mut records, mut replayed) = (Vec::new(), log == LogKind::Recovery);
             let number = entry.segment.number;
             let _ = contents(version, number, settings, &mut |content| {
                 if let Content::Record(at, record) = content {
+                    replayed |= record.lsn >= replay_from;
                     // A record is at least so long.
                     let len = 8 + record.key.len() + record.value.len();
                     let at = start + u64::from(at);
@@ -158,6 +163,7 @@ fn logs(version: &Version, settings: &Settings, found: &mut Blocks) {
                 ControlFlow::Continue(())
             });
             if !records.is_empty() {
+                let header = if replayed { header } else { OLD_HEADER };
                 found.entry(header).or_default().push(start..start + 64);
                 found.entry(record).or_default().extend(records);
             }
