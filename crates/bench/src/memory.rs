@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use argosy_base::Clock;
 use argosy_lsm::Memory;
+use argosy_lsm::excess::Excess;
 use serde::Serialize;
 
 use crate::clock::ProcessClock;
@@ -75,7 +76,9 @@ impl Looks {
 
     /// Looks at a process with `resident` bytes in memory, `files` of them of files or shared; at a store that
     /// takes `parts`, and a load that takes `load_bytes`.
-    fn look(&mut self, (resident, files): (u64, u64), parts: &Memory, load_bytes: u64) {
+    ///
+    /// Returns what the store has.
+    fn look(&mut self, (resident, files): (u64, u64), parts: &Memory, load_bytes: u64) -> u64 {
         let program = files.saturating_sub(parts.windows);
         let accounted = parts.sum() + program + load_bytes;
         let difference = ratio(accounted.abs_diff(resident), resident).min(1.0);
@@ -101,6 +104,7 @@ impl Looks {
                 ..*found
             };
         }
+        store
     }
 
     fn end(self) -> MemoryUse {
@@ -116,12 +120,15 @@ impl Looks {
     }
 }
 
-/// Looks again and again until `over`. Returns what it cost of CPU, too.
+/// Looks again and again until `over`, and every [`Excess::EVERY`] tells what the store has. Returns what it cost
+/// of CPU, too.
 pub(crate) fn watch(
     over: &AtomicBool,
     memory: impl Fn() -> Option<(Memory, u64)>,
+    tell: impl Fn(u64),
 ) -> (Option<MemoryUse>, Duration) {
     let mut looks = Looks::new();
+    let mut told = ProcessClock.now();
     while let Some((before, _)) = memory() {
         let resident = resident();
         let after = memory();
@@ -129,7 +136,11 @@ pub(crate) fn watch(
         if let Some((resident, (parts, load_bytes))) = resident.zip(after)
             && parts.sum().abs_diff(before.sum()) < STILL_BYTES
         {
-            looks.look(resident, &parts, load_bytes);
+            let store = looks.look(resident, &parts, load_bytes);
+            if ProcessClock.now() - told >= Excess::EVERY {
+                told = ProcessClock.now();
+                tell(store);
+            }
         }
         if over.load(Ordering::Acquire) {
             return (Some(looks.end()), ProcessClock.thread_cpu());
@@ -173,9 +184,13 @@ mod tests {
 
     #[test]
     fn this_process_can_be_looked_at() {
-        let (found, _) = watch(&AtomicBool::new(true), || Some((Memory::default(), 7)));
+        let (found, _) = watch(
+            &AtomicBool::new(true),
+            || Some((Memory::default(), 7)),
+            |_| (),
+        );
         let found = found.unwrap();
         assert!(found.looks == 1 && found.resident_bytes > 1 << 20 && found.program_bytes > 0);
-        assert!(watch(&AtomicBool::new(true), || None).0.is_none());
+        assert!(watch(&AtomicBool::new(true), || None, |_| ()).0.is_none());
     }
 }

@@ -36,6 +36,7 @@ fn rows(mix: Mix, ops: u64, clients: usize, workloads: &[&str]) -> Vec<Row> {
             cache_bytes: 1 << 20,
             ..Settings::default()
         },
+        budget: None,
     };
     let config = Configuration {
         labels: Labels {

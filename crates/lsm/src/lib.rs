@@ -30,6 +30,7 @@ pub mod cache;
 pub mod compaction;
 pub mod db;
 pub mod edit;
+pub mod excess;
 pub mod filter;
 pub mod inspect;
 pub mod level;

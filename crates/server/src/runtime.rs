@@ -172,6 +172,7 @@ impl Server {
             windows: Arc::new(windows),
             fabric: Arc::clone(&fabric),
             waker,
+            resident: crate::report::process::unshared_bytes,
         };
         let memory_limit = options.node.memory.limit();
         let native = native_settings(&options, incarnation);

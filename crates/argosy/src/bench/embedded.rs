@@ -176,6 +176,7 @@ impl Bench {
             windows: windows.path().join("windows"),
             device_bytes: self.device_bytes.0,
             settings,
+            budget: self.budget.then(|| self.memory.bytes()),
         };
         running.begin(Stage::Embedded(vec![data, windows]))?;
         let rows = collect(|tell| lsm::run(&embedded, &self.configuration(system), tell));

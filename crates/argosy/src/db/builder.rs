@@ -39,6 +39,7 @@ use rustix::io::Errno;
 
 use super::clock::SystemClock;
 use super::error::{Error, Result};
+use super::pace::Resident;
 use super::{Db, Opened};
 use crate::random;
 
@@ -113,6 +114,7 @@ pub struct Builder {
     create: bool,
     scrub: ScrubPace,
     engine: Settings,
+    resident: Option<Resident>,
 }
 
 impl Default for Builder {
@@ -127,6 +129,7 @@ impl Default for Builder {
             create: true,
             scrub: ScrubPace::default(),
             engine: Settings::default(),
+            resident: None,
         }
     }
 }
@@ -143,6 +146,16 @@ impl Builder {
     #[must_use]
     pub const fn memory(mut self, bytes: usize) -> Self {
         self.memory = bytes;
+        self
+    }
+
+    /// What the allocator keeps between what is in use is in no part of the memory, and grows over hours. Where
+    /// a program can tell how many bytes of memory are resident on the store's account, log windows among them,
+    /// it says so here: the cache then gives way to what is beyond the memory. `resident` is called once a
+    /// second, by the store's thread, which ends where that panics.
+    #[must_use]
+    pub fn measured_by(mut self, resident: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
+        self.resident = Some(Resident(Arc::new(resident)));
         self
     }
 
@@ -237,7 +250,9 @@ impl Builder {
         let engine = Lsm::open(&store, REGION, &windows, &settings, None)
             .map_err(|error| Error::recovering(path, &error))?;
         engine.set_clock(Arc::new(SystemClock));
+        let resident = self.resident.clone();
         Db::start(Opened {
+            memory: resident.map(|resident| (engine.excess(self.memory), resident)),
             engine: Arc::new(engine),
             pins,
             store,

@@ -72,6 +72,7 @@ use argosy_device::Store;
 use argosy_engine::Engine;
 use argosy_engine::long::{Versions, check_users, is_head};
 use argosy_lsm::Lsm;
+use argosy_lsm::excess::Excess;
 use argosy_lsm::pins::Pins;
 use argosy_lsm::scrub::Scrubber;
 
@@ -143,6 +144,7 @@ struct Opened {
     durability: Durability,
     patience: Duration,
     scrub: ScrubPace,
+    memory: Option<(Excess, pace::Resident)>,
     /// A number that no store was opened with before.
     random: u128,
     lock: File,
@@ -207,6 +209,7 @@ impl Db {
         let chores = pace::Chores {
             scrubber: Arc::clone(&scrubber),
             sweeping: Arc::clone(&sweeping),
+            memory: opened.memory,
         };
         let thread = std::thread::Builder::new()
             .name("argosy".to_owned())

@@ -15,10 +15,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, TryLockError};
 use std::time::Duration;
 
-use argosy_base::{Clock, Lsn};
+use argosy_base::{Clock, Instant, Lsn};
 use argosy_engine::long::Sweeper;
 use argosy_engine::{BusyReason, Engine, EngineError};
 use argosy_lsm::Lsm;
+use argosy_lsm::excess::Excess;
 use argosy_lsm::scrub::Scrubber;
 
 use super::clock::SystemClock;
@@ -262,6 +263,18 @@ pub(super) struct Chores {
     pub(super) scrubber: Arc<Mutex<Scrubber>>,
     /// Held while parts of long values are removed.
     pub(super) sweeping: Arc<RwLock<()>>,
+    /// Has the cache give way to what is resident, which the other tells.
+    pub(super) memory: Option<(Excess, Resident)>,
+}
+
+/// Says how many bytes of memory a store has.
+#[derive(Clone)]
+pub(super) struct Resident(pub(super) Arc<dyn Fn() -> u64 + Send + Sync>);
+
+impl std::fmt::Debug for Resident {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Resident")
+    }
 }
 
 /// The background thread: steps `engine` until it is told to stop, or a step fails.
@@ -275,6 +288,7 @@ pub(super) fn background(engine: &Lsm, pace: &Pace, chores: &Chores) {
         sweeper: Sweeper::default(),
         asked: Lsn(0),
         quiet: false,
+        looked: SystemClock.now(),
     };
     ending.1 = stepper.run();
 }
@@ -288,14 +302,18 @@ struct Stepper<'a> {
     asked: Lsn,
     /// A whole sleep has passed in which nobody rang.
     quiet: bool,
+    /// When it was last looked what is resident.
+    looked: Instant,
 }
 
 impl Stepper<'_> {
     fn run(&mut self) -> Result<(), EngineError> {
         while !self.pace.stopping.load(Ordering::Acquire) {
             self.begin_flush();
-            let progress = self.engine.step(SystemClock.now())?;
+            let now = SystemClock.now();
+            let progress = self.engine.step(now)?;
             self.end_flush();
+            self.look_at_memory(now);
             if progress.made {
                 self.quiet = false;
                 if self.pace.waiting.load(Ordering::SeqCst) > 0 {
@@ -337,6 +355,15 @@ impl Stepper<'_> {
         let durable = self.engine.durable_lsn();
         if durable.0 > self.durable() {
             self.pace.note_durable(durable);
+        }
+    }
+
+    fn look_at_memory(&mut self, now: Instant) {
+        if let Some((excess, resident)) = &self.chores.memory
+            && now >= self.looked + Excess::EVERY
+        {
+            self.looked = now;
+            excess.look((resident.0)());
         }
     }
 

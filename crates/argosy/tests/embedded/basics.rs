@@ -1,6 +1,8 @@
 //! Single promises of the documentation.
 
 use std::ops::Bound::{Excluded, Unbounded};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use argosy::{BusyReason, Condition, Db, Durability, Error, Expiry, Moment, Outcome, Remedy};
@@ -258,4 +260,42 @@ fn what_is_durable_is_told() {
     let db = small().durability(Durability::Sync).open(&dir).unwrap();
     db.put("k", "w").unwrap();
     assert!(db.stats().durable);
+}
+
+/// What is resident beyond the budget the cache makes up for, where a store is told.
+#[test]
+fn the_cache_gives_way_to_what_is_resident() {
+    let dir = Dir::new("resident");
+    // What the store is told, and how often since that is much.
+    let told = Arc::new((AtomicU64::new(0), AtomicU64::new(0)));
+    let teller = Arc::clone(&told);
+    let db = small()
+        .memory(8 << 20)
+        .measured_by(move || {
+            let resident = teller.0.load(Ordering::Relaxed);
+            teller.1.fetch_add(resident.min(1), Ordering::Relaxed);
+            resident
+        })
+        .open(&dir)
+        .unwrap();
+    let key = |number: u32| number.to_le_bytes();
+    for number in 0..20_000 {
+        db.put(key(number), [1; 200]).unwrap();
+    }
+    db.compact().unwrap();
+    for number in 0..20_000 {
+        db.get(key(number)).unwrap();
+    }
+    let full = db.stats().memory.cache;
+    assert!(full > 2 << 20, "{full} bytes");
+    told.0.store(1 << 30, Ordering::Relaxed);
+    for _ in 0..20_000_000 {
+        if told.1.load(Ordering::Relaxed) > 1 {
+            break;
+        }
+        db.put(key(0), [2; 8]).unwrap();
+    }
+    let left = db.stats().memory.cache;
+    assert!(left < full / 4, "{left} of {full} bytes");
+    assert_eq!(db.get(key(7)).unwrap().as_deref(), Some(&[1; 200][..]));
 }

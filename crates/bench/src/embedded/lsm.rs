@@ -14,6 +14,7 @@ use argosy_device::{
     WindowFiles, WindowFilesOptions,
 };
 use argosy_engine::{Engine, EngineError, WriteBatch, WriteOptions};
+use argosy_lsm::excess::Excess;
 use argosy_lsm::{Lsm, Memory, Settings};
 
 use super::{Filters, Look, Pairs, Store, run_all};
@@ -34,6 +35,8 @@ pub struct Embedded {
     pub device_bytes: u64,
     /// The engine's settings.
     pub settings: Settings,
+    /// Bytes of memory for all that the store has, gaps and all, where it keeps to that.
+    pub budget: Option<usize>,
 }
 
 /// Loads `config`'s records and runs its workloads. Hands each row to `tell`.
@@ -50,8 +53,10 @@ pub fn run(
         incarnation: store.incarnation(),
     })?;
     let engine = Lsm::open(&store, RegionId(1), &windows, &embedded.settings, None)?;
+    let excess = embedded.budget.map(|budget| engine.excess(budget));
     let stage = Stage {
         engine,
+        excess,
         store,
         pace: Arc::default(),
         stopping: AtomicBool::new(false),
@@ -163,6 +168,7 @@ struct Pace {
 /// The engine, and its background thread's side of things.
 struct Stage {
     engine: Lsm,
+    excess: Option<Excess>,
     store: Arc<DeviceStore>,
     pace: Arc<Pace>,
     stopping: AtomicBool,
@@ -274,6 +280,12 @@ impl Store for Stage {
 
     fn memory(&self) -> Option<Memory> {
         Some(self.engine.memory())
+    }
+
+    fn resident(&self, bytes: u64) {
+        if let Some(excess) = &self.excess {
+            excess.look(bytes);
+        }
     }
 
     fn look(&self) -> Result<Look, BenchError> {

@@ -76,6 +76,11 @@ pub trait Store: Sync {
     fn memory(&self) -> Option<Memory> {
         None
     }
+
+    /// It has so many bytes in memory, gaps and all. Told where it knows the above, from time to time.
+    fn resident(&self, bytes: u64) {
+        let _ = bytes;
+    }
 }
 
 /// What a [`Store`] says of itself.
@@ -155,7 +160,8 @@ fn measure(
     let versions = truth.memory_bytes() + rehearsed.memory_bytes();
     let load_bytes = || versions + order.map_or(0, Order::memory_bytes);
     let memory = || store.memory().zip(Some(load_bytes()));
-    let ((tally, others_cpu), (memory, watching)) = watched(memory, || {
+    let tell = |bytes| store.resident(bytes);
+    let ((tally, others_cpu), (memory, watching)) = watched((memory, tell), || {
         let driven = drive(config.clients - 1, &|number| {
             let operations = operations.of(number);
             client(store, (data, truth), order, operations, began)
@@ -277,14 +283,17 @@ fn bytes_of(dir: &std::path::Path) -> u64 {
 
 /// Runs `work` on this thread, while another looks at what `memory` says; what that cost of CPU is no store's.
 fn watched<T>(
-    memory: impl Fn() -> Option<(Memory, u64)> + Send,
+    (memory, tell): (
+        impl Fn() -> Option<(Memory, u64)> + Send,
+        impl Fn(u64) + Send,
+    ),
     work: impl FnOnce() -> Result<T, BenchError>,
 ) -> Result<(T, (Option<MemoryUse>, Duration)), BenchError> {
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let watching = std::thread::Builder::new()
             .name("memory".to_owned())
-            .spawn_scoped(scope, || watch(&over, memory))
+            .spawn_scoped(scope, || watch(&over, memory, tell))
             .map_err(BenchError::Thread)?;
         let done = work();
         over.store(true, Ordering::Release);

@@ -12,6 +12,7 @@ use super::census::Census;
 use super::hides::{Hidden, Hides, Lowering};
 use super::trim::LastLsns;
 use crate::cache::{CacheKey, CacheStats};
+use crate::excess::Excess;
 use crate::read::Reading;
 use crate::settings::Settings;
 use crate::version::{LevelEntry, Run, Version};
@@ -296,6 +297,12 @@ fn debt_bytes(levels: &[LevelStats], settings: &Settings) -> u64 {
 }
 
 impl super::Lsm {
+    /// Has this engine's cache give way to what is resident beyond `budget` bytes.
+    #[must_use]
+    pub fn excess(&self, budget: usize) -> Excess {
+        Excess::new(&self.reading.cache, budget)
+    }
+
     /// What the engine has done and holds.
     #[must_use]
     pub fn stats(&self) -> Stats {

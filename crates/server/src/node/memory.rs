@@ -3,8 +3,11 @@
 //! Whoever starts a server divides its limit into [`MemoryParts`]; each part keeps to its own. `INFO
 //! memory` names all of them, so that anyone can add them up.
 
-use argosy_base::LogKind;
+use std::sync::atomic::Ordering;
+
+use argosy_base::{Instant, LogKind};
 use argosy_device::buffer;
+use argosy_lsm::excess::Excess;
 use argosy_lsm::memtable::allocated;
 
 use super::Node;
@@ -46,7 +49,26 @@ impl MemoryParts {
     }
 }
 
+impl MemoryParts {
+    /// All parts but those that the server shares with other processes, or that outlive it.
+    #[must_use]
+    pub const fn unshared(&self) -> usize {
+        self.limit() - self.windows - self.links - self.native
+    }
+}
+
 impl Node {
+    /// Now and then has the cache give way to what is resident and in none of the parts.
+    pub(super) fn look_at_memory(&self, now: Instant) {
+        let last = Instant::from_nanos(self.looked.load(Ordering::Relaxed));
+        if now >= last + Excess::EVERY {
+            self.looked.store(now.as_nanos(), Ordering::Relaxed);
+            if let Some(resident) = (self.world.resident)() {
+                self.excess.look(resident);
+            }
+        }
+    }
+
     /// What each part takes, of memtables and buffers all that the process has; what clients do is known to the
     /// front end.
     pub(super) fn memory_taken(&self) -> MemoryParts {
@@ -91,6 +113,7 @@ impl Node {
             ("memory_cache", taken.cache as u64),
             ("memory_cache_pinned", cache.pinned_bytes),
             ("memory_cache_pins_refused", cache.pins_refused),
+            ("memory_cache_given", self.excess.charged() as u64),
         ]);
         fields
             .into_iter()

@@ -62,6 +62,7 @@ use argosy_device::{DeviceError, Store, Waker, WindowStore};
 use argosy_engine::long::SweepPace;
 use argosy_fabric::Fabric;
 use argosy_lsm::cache::NodeCache;
+use argosy_lsm::excess::Excess;
 use argosy_lsm::replica::ReplicaError;
 use argosy_lsm::scrub::Pace as ScrubPace;
 use argosy_lsm::storage::StorageError;
@@ -119,6 +120,8 @@ pub struct World {
     pub fabric: Arc<dyn Fabric>,
     /// Wakes whoever calls [`Node::step_background`].
     pub waker: Waker,
+    /// Bytes of memory that the process has to itself, where the system tells and nothing else is in it.
+    pub resident: fn() -> Option<u64>,
 }
 
 /// A server without its threads. See the module documentation.
@@ -144,6 +147,10 @@ pub struct Node {
     swept: AtomicU64,
     /// Leaves and values in memory, of all regions.
     cache: Arc<NodeCache>,
+    /// By what is resident beyond the budget that cache is smaller.
+    excess: Excess,
+    /// When it was last looked what is resident.
+    looked: AtomicU64,
     counters: Counters,
     /// Taken alone, behind all other locks.
     rooms: Mutex<Rooms>,
@@ -228,6 +235,7 @@ impl Node {
         }
         remove_orphans(&map, &world)?;
         let cache = Arc::new(NodeCache::new(settings.engine.cache_bytes));
+        let excess = Excess::new(&cache, settings.memory.unshared());
         let opened = world.clock.now();
         let now = AtomicU64::new(opened.as_nanos());
         Ok(Arc::new_cyclic(|me| Self {
@@ -245,6 +253,8 @@ impl Node {
             swept: AtomicU64::new(0),
             opened,
             cache,
+            excess,
+            looked: AtomicU64::new(0),
             counters: Counters::default(),
             rooms: Mutex::default(),
             snapshot_numbers: snapshots::SnapshotNumbers::default(),

@@ -154,6 +154,7 @@ pub(super) fn alone(device: &Arc<Gate>) -> (Arc<Node>, Arc<Region>) {
         waker: Arc::new(|| {}),
         clock,
         store,
+        resident: || None,
     };
     let node = Node::open(ID, settings, world, map.expect("it is valid")).expect("it opens");
     let region = Arc::clone(node.region(RegionId(1)).expect("it is a member"));

@@ -11,7 +11,7 @@ mod device_metrics;
 mod families;
 pub(crate) mod gather;
 mod metrics;
-mod process;
+pub(crate) mod process;
 mod region_metrics;
 
 use std::sync::Arc;

@@ -24,6 +24,14 @@ pub(super) fn process(started: Duration) -> ProcessStatus {
     }
 }
 
+/// Bytes of memory that the process has to itself: neither of files nor shared.
+pub(crate) fn unshared_bytes() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/self/statm").ok()?;
+    let mut pages = text.split_ascii_whitespace().skip(1).map(str::parse::<u64>);
+    let (resident, shared) = (pages.next()?.ok()?, pages.next()?.ok()?);
+    Some(resident.saturating_sub(shared) * rustix::param::page_size() as u64)
+}
+
 /// From the line `VmRSS:     1234 kB`.
 fn resident_bytes(status: &str) -> u64 {
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
