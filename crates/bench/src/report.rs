@@ -11,7 +11,7 @@ use hdrhistogram::Histogram;
 use serde::Serialize;
 
 use crate::memory::MemoryUse;
-use crate::timeline::Point;
+use crate::timeline::{Point, Seconds};
 
 /// The schema of [`Report`]'s JSON.
 pub const SCHEMA: &str = "argosy.bench.v1";
@@ -89,6 +89,8 @@ pub struct Row {
     pub latency_us: Latency,
     /// Throughput and latency over time, up to the last reply; the drain is not in it.
     pub timeline: Vec<Point>,
+    /// The slowest second, and the middle one.
+    pub second_ops: Seconds,
     /// Bytes read from devices, by the kernel's count.
     pub device_read_bytes: u64,
     /// Bytes written to devices, by the kernel's count.

@@ -493,6 +493,7 @@ impl Measured {
             },
             latency_us: Latency::of(&self.tally.latencies),
             timeline: self.tally.timeline.points(),
+            second_ops: self.tally.timeline.seconds(),
             device_read_bytes: read,
             device_write_bytes: written,
             io_amplification: rounded(ratio(read + written, self.tally.request_bytes), 3),

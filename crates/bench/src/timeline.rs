@@ -3,6 +3,9 @@
 //! Each operation belongs to the interval in which its reply came. Intervals are one second long
 //! until there would be more than [`POINTS_MAX`] of them; then each two become one, as often as it
 //! takes, so a timeline is bounded however long a workload runs.
+//!
+//! Beside that the operations of each second are counted, of the first hours: what is left in the slowest
+//! second does not show where seconds were made one.
 
 use std::time::Duration;
 
@@ -13,6 +16,9 @@ use crate::report::{micros, ratio, rounded};
 
 /// Most intervals of a timeline.
 pub const POINTS_MAX: usize = 240;
+
+/// Seconds of which operations are counted.
+const SECONDS_MAX: usize = 4 * 3600;
 
 /// Longest latency told apart, in nanoseconds.
 const LATENCY_NANOS_MAX: u64 = 120_000_000_000;
@@ -32,12 +38,23 @@ pub struct Point {
     pub p99_us: f64,
 }
 
+/// How evenly a workload went. Zeros where it took less than three seconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Seconds {
+    /// Operations that were answered in the slowest second but the last, which is no whole one.
+    pub slowest: u64,
+    /// In the middle one of them.
+    pub median: u64,
+}
+
 /// See the module documentation.
 #[derive(Clone, Debug)]
 pub struct Timeline {
     /// Seconds of an interval: a power of two.
     width: u64,
     intervals: Vec<Histogram<u32>>,
+    /// Operations by second.
+    seconds: Vec<u64>,
     /// When the last reply came.
     end: Duration,
 }
@@ -47,6 +64,7 @@ impl Default for Timeline {
         Self {
             width: 1,
             intervals: Vec::new(),
+            seconds: Vec::new(),
             end: Duration::ZERO,
         }
     }
@@ -66,6 +84,13 @@ impl Timeline {
             self.intervals.resize_with(index + 1, interval);
         }
         self.intervals[index].saturating_record(nanos.max(1));
+        let second = usize::try_from(at.as_secs()).unwrap_or(usize::MAX);
+        if second >= self.seconds.len() && second < SECONDS_MAX {
+            self.seconds.resize(second + 1, 0);
+        }
+        if let Some(count) = self.seconds.get_mut(second) {
+            *count += 1;
+        }
     }
 
     /// Adds another client's.
@@ -78,6 +103,11 @@ impl Timeline {
             other.widen();
         }
         self.end = self.end.max(other.end);
+        let seconds = self.seconds.len().max(other.seconds.len());
+        self.seconds.resize(seconds, 0);
+        for (mine, theirs) in self.seconds.iter_mut().zip(&other.seconds) {
+            *mine += theirs;
+        }
         let len = self.intervals.len().max(other.intervals.len());
         self.intervals.resize_with(len, interval);
         for (mine, theirs) in self.intervals.iter_mut().zip(&other.intervals) {
@@ -109,6 +139,23 @@ impl Timeline {
                 }
             })
             .collect()
+    }
+
+    /// How evenly it went, second by second.
+    #[must_use]
+    pub fn seconds(&self) -> Seconds {
+        let [whole @ .., _] = self.seconds.as_slice() else {
+            return Seconds::default();
+        };
+        let mut whole = whole.to_vec();
+        whole.sort_unstable();
+        match whole.as_slice() {
+            [slowest, _, ..] => Seconds {
+                slowest: *slowest,
+                median: whole[whole.len() / 2],
+            },
+            _ => Seconds::default(),
+        }
     }
 
     fn index_of(&self, at: Duration) -> usize {
@@ -174,6 +221,26 @@ mod tests {
         assert_eq!(points.iter().map(|point| point.ops).sum::<u64>(), 10_000);
         assert_eq!(points[0].ops, 64);
         assert!((points[1].at_seconds - 64.0).abs() < f64::EPSILON);
+    }
+
+    #[test]
+    fn the_slowest_second_is_told_however_long_it_takes() {
+        let mut timeline = Timeline::default();
+        assert_eq!(timeline.seconds(), Seconds::default());
+        for second in 0..1000 {
+            let ops = match second {
+                700 => 3,
+                _ => 10,
+            };
+            (0..ops).for_each(|_| timeline.record(at(f64::from(second) + 0.5), 1000));
+        }
+        let told = |slowest, median| Seconds { slowest, median };
+        assert_eq!(timeline.seconds(), told(3, 10));
+        timeline.record(at(1001.0), 1000);
+        assert_eq!(timeline.seconds(), told(0, 10), "one without any");
+        let twice = timeline.clone();
+        timeline.add(&twice);
+        assert_eq!(timeline.seconds(), told(0, 20));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::support::{argosy, empty_dir, lives, signal, text, until};
 
 /// Exactly these, in this order.
-const FIELDS: [&str; 39] = [
+const FIELDS: [&str; 40] = [
     "workload",
     "mix",
     "sizes",
@@ -36,6 +36,7 @@ const FIELDS: [&str; 39] = [
     "per_server",
     "latency_us",
     "timeline",
+    "second_ops",
     "device_read_bytes",
     "device_write_bytes",
     "io_amplification",

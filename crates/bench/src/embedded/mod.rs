@@ -243,6 +243,7 @@ impl Measured {
             per_server: Vec::new(),
             latency_us: Latency::of(&self.tally.latencies),
             timeline: self.tally.timeline.points(),
+            second_ops: self.tally.timeline.seconds(),
             device_read_bytes: used.read_bytes,
             device_write_bytes: used.write_bytes,
             io_amplification: rounded(ratio(device_bytes, self.tally.request_bytes), 3),

@@ -95,6 +95,7 @@ fn row(ops_per_second: f64, cpu: f64, io: f64, backup_reads: u64) -> Row {
         per_server: vec![server(0, 0), server(1, backup_reads)],
         latency_us: Latency::of(&Tally::default().latencies),
         timeline: Vec::new(),
+        second_ops: Default::default(),
         device_read_bytes: backup_reads,
         device_write_bytes: 1000,
         io_amplification: io,
