@@ -7,7 +7,8 @@
 //! numbers are never used twice, so entries of freed segments that stay only take room: they age.
 //!
 //! While there is room, builds put the leaves in that they have written, and those of a segment that is given
-//! away are taken out: see `compaction/build.rs` and `storage/segment.rs`.
+//! away are taken out: see `compaction/build.rs` and `storage/segment.rs`. What room is left then, bytes of the large
+//! log have that were flushed (`flushed.rs`).
 //!
 //! Readers are *pinned* as long as they fit: they stay with their segments and are never looked up,
 //! and what they take is taken off what is left for the rest ([`NodeCache::pin`]). Pins may take
@@ -27,6 +28,7 @@ use argosy_base::{Pointer, RegionId, SegmentNumber};
 use quick_cache::sync::{Cache, DefaultLifecycle};
 use quick_cache::{OptionsBuilder, Weighter};
 
+use crate::flushed::FlushedQueue;
 use crate::level::{Leaf, SegmentReader};
 
 /// Entries that the cache is laid out for: about this many bytes each.
@@ -141,8 +143,10 @@ pub struct CacheStats {
     pub reader_misses: u64,
     /// Readers that found no room among the pins.
     pub pins_refused: u64,
-    /// Bytes of entries.
+    /// Bytes of entries, and of what was flushed.
     pub bytes: u64,
+    /// Bytes of logs that stayed when they were flushed.
+    pub flushed_bytes: u64,
     /// Bytes of pinned readers.
     pub pinned_bytes: u64,
     /// Bytes that are charged to the cache and are not its own.
@@ -173,6 +177,7 @@ pub struct NodeCache {
     part: usize,
     pins: Mutex<Pins>,
     pins_refused: AtomicU64,
+    flushed: FlushedQueue,
     leaves: Counts,
     indexes: Counts,
     readers: Counts,
@@ -262,6 +267,7 @@ impl NodeCache {
             part,
             pins: Mutex::default(),
             pins_refused: AtomicU64::new(0),
+            flushed: FlushedQueue::default(),
             leaves: Counts::default(),
             indexes: Counts::default(),
             readers: Counts::default(),
@@ -344,8 +350,32 @@ impl NodeCache {
     /// to what is asked for.
     #[must_use]
     pub(crate) fn has_room(&self, bytes: usize) -> bool {
+        self.has_room_beside_entries(self.flushed.bytes() + bytes)
+    }
+
+    /// Whether entries leave room for `bytes` bytes of all else that a build or a flush puts in.
+    pub(crate) fn has_room_beside_entries(&self, bytes: usize) -> bool {
         let room = self.entries.capacity().saturating_sub(self.part as u64);
         self.entries.weight() + bytes as u64 <= room
+    }
+
+    /// What was flushed and stays.
+    pub(crate) const fn flushed(&self) -> &FlushedQueue {
+        &self.flushed
+    }
+
+    /// Puts an entry in; now and then flushed parts leave for those that came in.
+    fn keep(&self, key: CacheKey, entry: Cached) {
+        let bytes = Bytes.weight(&key, &entry);
+        self.entries.insert(key, entry);
+        if self.flushed.comes_in(bytes, self.part / 4) {
+            self.clear_room();
+        }
+    }
+
+    /// Counts a value that was found in what was flushed, or was looked for in vain there and in the cache.
+    pub(crate) fn count_value(&self, found: bool) {
+        self.values.count(found);
     }
 
     /// Whether something is kept under `key`. Not counted, and no sign that it is asked for.
@@ -389,12 +419,12 @@ impl NodeCache {
 
     /// Keeps `leaf` under `key`, if there is room for it.
     pub fn keep_leaf(&self, key: CacheKey, leaf: Leaf) {
-        self.entries.insert(key, Cached::Leaf(leaf));
+        self.keep(key, Cached::Leaf(leaf));
     }
 
     /// Keeps `value` under `key`, if there is room for it.
     pub fn keep_value(&self, key: CacheKey, value: Arc<[u8]>) {
-        self.entries.insert(key, Cached::Value(value));
+        self.keep(key, Cached::Value(value));
     }
 
     /// The reader kept under `key`.
@@ -410,7 +440,7 @@ impl NodeCache {
 
     /// Keeps `reader` under `key`, if there is room for it.
     pub fn keep_reader(&self, key: CacheKey, reader: Arc<SegmentReader>) {
-        self.entries.insert(key, Cached::Reader(reader));
+        self.keep(key, Cached::Reader(reader));
     }
 
     /// Keeps nothing under `key` any more.
@@ -461,6 +491,7 @@ impl NodeCache {
             pins.parts = parts;
             let left = (PARTS - parts) * self.part;
             self.entries.set_capacity(left as u64);
+            self.clear_room();
         }
     }
 
@@ -487,7 +518,8 @@ impl NodeCache {
             reader_hits: read(&self.readers.hits),
             reader_misses: read(&self.readers.misses),
             pins_refused: read(&self.pins_refused),
-            bytes: self.entries.weight(),
+            bytes: self.entries.weight() + self.flushed.bytes() as u64,
+            flushed_bytes: self.flushed.bytes() as u64,
             pinned_bytes: pinned as u64,
             charged_bytes: charged as u64,
             budget: self.budget as u64,

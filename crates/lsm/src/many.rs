@@ -435,9 +435,10 @@ impl ReadView {
             reading.filters.followed.fetch_add(1, Ordering::Relaxed);
             return Ok(value);
         }
-        if let Some(value) = reading.cache.value(reading.value_key(wanted.at)) {
-            return Ok(value.to_vec());
+        if let Some(value) = self.large_value_in_memory(wanted, reading) {
+            return Ok(value);
         }
+        reading.cache.count_value(false);
         let version = &*self.version;
         let read = |segment: &LogSegment, offset, out: &mut [u8]| {
             let stored = version.stored(segment.number);

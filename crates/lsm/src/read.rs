@@ -10,9 +10,9 @@
 //! key, so a bounded view is only right if nothing newer than the bound has left the memtables;
 //! [`ReadView::levels_lsn`] tells.
 //!
-//! A value that lies in a log is read from the log's window while it is there, afterwards through
-//! the cache from the device; one of the medium log always through the cache, which
-//! keeps pages of it.
+//! A value that lies in a log is read from the log's window while it is there, afterwards from what
+//! stayed in memory when the window was flushed, or through the cache from the device; one of the
+//! medium log always through the cache, which keeps pages of it.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -37,6 +37,7 @@ use crate::level::{
 use crate::log::{LogSource, LogWindows, ReadError, ValueRef, read_value};
 use crate::memtable::{Erasures, Memtable};
 use crate::merge::{Merge, Source};
+use crate::probe::NotInMemory;
 use crate::scan::{RangeMerge, RangeScan, begun, warm};
 use crate::storage::StoredSegment;
 use crate::version::{LevelEntry, Run, RunTree, Version};
@@ -339,11 +340,40 @@ impl ReadView {
                 reading.filters.followed.fetch_add(1, Ordering::Relaxed);
                 Some(value)
             }
-            None => {
-                let value = reading.cache.value_in_memory(reading.value_key(at))?;
-                Some(value.to_vec())
-            }
+            None => self.large_value_in_memory(wanted, reading),
         }
+    }
+
+    /// The value of the large log that `wanted` says, if it was read or flushed and is in memory still. A miss is
+    /// not counted.
+    pub(crate) fn large_value_in_memory(
+        &self,
+        wanted: &ValueRef<'_>,
+        reading: &Reading,
+    ) -> Option<Vec<u8>> {
+        if let Some(value) = reading.cache.value_in_memory(reading.value_key(wanted.at)) {
+            return Some(value.to_vec());
+        }
+        let version = &*self.version;
+        let stored = version.stored(wanted.at.segment())?;
+        if !stored.has_flushed(wanted.at.offset()) {
+            return None;
+        }
+        let read = |segment: &LogSegment, offset, out: &mut [u8]| {
+            let stored = version.stored(segment.number).ok_or(NotInMemory)?;
+            match stored.read_flushed(offset, out) {
+                0 => Err(NotInMemory),
+                // No record goes on behind what is flushed.
+                read => {
+                    out[read..].fill(0);
+                    Ok(())
+                }
+            }
+        };
+        let source = VersionLog { version, read };
+        let value = read_value(wanted, &reading.windows, &source).ok()?;
+        reading.cache.count_value(true);
+        Some(value)
     }
 
     pub(crate) fn logged_value(
@@ -360,10 +390,11 @@ impl ReadView {
             let cache = Some(&*reading.cache);
             return Ok(medium::read_value(of, &*entry.stored, place, key, cache)?);
         }
-        if let Some(value) = reading.cache.value(reading.value_key(at)) {
-            return Ok(value.to_vec());
-        }
         let wanted = ValueRef { at, value_len, key };
+        if let Some(value) = self.large_value_in_memory(&wanted, reading) {
+            return Ok(value);
+        }
+        reading.cache.count_value(false);
         let version = &*self.version;
         let read =
             |segment: &LogSegment, offset, out: &mut [u8]| read_log(version, segment, offset, out);

@@ -239,14 +239,15 @@ impl Batch<'_> {
                 })
             }
             Entry::Pointer { at, value_len } => {
-                let cached = self.reading.cache.value(self.reading.value_key(at));
-                Some(match cached {
-                    Some(value) => Value::Here(value.to_vec()),
-                    None => Value::Logged {
-                        at,
-                        len: value_len,
-                        part: self.want(&ValueRef { at, value_len, key }),
-                    },
+                let wanted = ValueRef { at, value_len, key };
+                if let Some(value) = self.view.large_value_in_memory(&wanted, self.reading) {
+                    return Some(Value::Here(value));
+                }
+                self.reading.cache.count_value(false);
+                Some(Value::Logged {
+                    at,
+                    len: value_len,
+                    part: self.want(&wanted),
                 })
             }
         }

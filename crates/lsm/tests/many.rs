@@ -196,3 +196,26 @@ fn many_are_what_each_is() {
         }
     }
 }
+
+/// Values of the large log are found in memory, where there is room, without having been read.
+#[test]
+fn what_was_written_is_in_memory() {
+    let settings = Settings {
+        cache_bytes: 8 << 20,
+        ..tiny()
+    };
+    let mut machine = Machine::new(settings.clone(), 512, 1);
+    let (counted, engine) = Counting::open(&mut machine, &settings);
+    let value = |number: u64| number.to_le_bytes().repeat(250);
+    for number in 0..1000 {
+        write(&mut machine, &engine, &key(number), &value(number));
+    }
+    machine.settle(&engine);
+    let before = counted.counters().read_bytes;
+    for number in 0..1000 {
+        let found = engine.get(&key(number)).unwrap().value;
+        assert_eq!(found, Some(value(number)));
+    }
+    let read = counted.counters().read_bytes - before;
+    assert!(read < 1000 * 200, "{read} bytes: leaves at most");
+}

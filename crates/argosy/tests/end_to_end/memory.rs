@@ -1,6 +1,8 @@
 //! The memory budget, held: a store under a mixed load in a process of its own, in a control group that the
 //! kernel keeps to the budget where one can be made.
 
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -171,6 +173,45 @@ fn write(client: &mut argosy_bench::resp::Connection, first: usize, count: usize
     }
 }
 
+/// What a server says it takes, and what is resident of it.
+#[derive(Debug)]
+struct Look {
+    accounted: u64,
+    resident: u64,
+    /// What `INFO memory` says.
+    #[expect(dead_code, reason = "told where a test fails")]
+    said: BTreeMap<String, String>,
+}
+
+impl Look {
+    const fn apart(&self) -> u64 {
+        self.accounted.abs_diff(self.resident)
+    }
+}
+
+fn look(pid: u32, resp: SocketAddr) -> Look {
+    let said = info(resp, "memory");
+    let bytes = |name: &str| said[name].parse::<u64>().unwrap();
+    let parts = [
+        "memtables",
+        "windows",
+        "links",
+        "native",
+        "answers",
+        "buffers",
+        "cache",
+    ];
+    let parts: u64 = parts
+        .iter()
+        .map(|part| bytes(&format!("memory_{part}")))
+        .sum();
+    Look {
+        accounted: parts + bytes("mem_clients_normal") + status(pid, "RssFile"),
+        resident: status(pid, "VmRSS"),
+        said,
+    }
+}
+
 /// A server under a load of overwrites and reads: what `INFO memory` names adds up to what is resident, and
 /// that is within the limit. The kernel keeps it to that, too, where it can be asked to.
 #[test]
@@ -183,30 +224,18 @@ fn a_server_stays_within_its_limit_and_says_where_its_memory_is() {
     let mut client = connect(resp);
     for round in 0..6 {
         write(&mut client, round * 30_000, 30_000);
-        let taken = info(resp, "memory");
-        let bytes = |name: &str| taken[name].parse::<u64>().unwrap();
-        let parts = [
-            "memtables",
-            "windows",
-            "links",
-            "native",
-            "answers",
-            "buffers",
-            "cache",
-        ];
-        let parts: u64 = parts
-            .iter()
-            .map(|part| bytes(&format!("memory_{part}")))
-            .sum();
-        let accounted = parts + bytes("mem_clients_normal") + status(pid, "RssFile");
-        let (resident, peak) = (status(pid, "VmRSS"), status(pid, "VmHWM"));
+        let mut look = look(pid, resp);
+        // What a thread has freed of another's the allocator gives back when that one goes on.
+        for again in 1..=5 {
+            if look.apart() > limit / 10 {
+                write(&mut client, round * 30_000, 1000 * again);
+                look = self::look(pid, resp);
+            }
+        }
         // A tenth of the limit, since what a process takes by itself is much of what is resident here.
-        let apart = accounted.abs_diff(resident);
-        assert!(apart <= limit / 10, "{accounted} and {resident}: {taken:?}");
-        assert!(
-            peak - status(pid, "RssFile") <= limit + limit / 10,
-            "{peak}"
-        );
+        assert!(look.apart() <= limit / 10, "{look:?}");
+        let peak = status(pid, "VmHWM") - status(pid, "RssFile");
+        assert!(peak <= limit + limit / 10, "{peak}");
     }
     // It is too small for huge pages.
     assert_eq!(status(pid, "THP_enabled"), 0);

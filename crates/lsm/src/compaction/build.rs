@@ -97,7 +97,7 @@ impl Held {
     /// the reader is pinned there: by it they are found again when the segment is given away.
     fn keep_leaves(&self, cache: &Arc<NodeCache>) {
         let SealedSegment { number, bytes, .. } = &self.sealed;
-        if self.form != Form::SelfContained || !cache.has_room(bytes.len()) {
+        if self.form != Form::SelfContained || !cache.makes_room(bytes.len()) {
             return;
         }
         let key = CacheKey::reader(self.name.region, *number);

@@ -243,7 +243,8 @@ impl Background {
                 (range, Arc::clone(writer.logs.log(range.log).windows()))
             };
             let version = Arc::clone(self.storage.current());
-            let bytes = self.logs.submit(range, &windows, &version);
+            let cache = &lsm.reading.cache;
+            let bytes = self.logs.submit(range, &windows, &version, cache);
             Counts::add(&lsm.counts.log_write_bytes, bytes);
             if range.log == LogKind::Recovery {
                 Counts::add(&lsm.counts.recovery_log_write_bytes, bytes);

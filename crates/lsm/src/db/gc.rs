@@ -431,7 +431,8 @@ impl Lsm {
     fn sweep(&self, victim: &mut Victim) -> Result<(), EngineError> {
         let Victim { sweep, stored, .. } = victim;
         let from = sweep.offset();
-        let mut read = |_: &LogSegment, offset: u32, out: &mut [u8]| stored.read(offset, out);
+        let mut read =
+            |_: &LogSegment, offset: u32, out: &mut [u8]| stored.read_nearest(offset, out);
         let mut found = Vec::new();
         while ((sweep.offset() - from) as usize) < self.settings.step_bytes {
             let number = sweep.segment().number;
@@ -558,6 +559,6 @@ fn look_at_beginning(
     segment: &LogSegment,
     stored: &StoredSegment,
 ) -> Result<bool, DeviceError> {
-    let mut read = |_: &LogSegment, offset: u32, out: &mut [u8]| stored.read(offset, out);
+    let mut read = |_: &LogSegment, offset: u32, out: &mut [u8]| stored.read_nearest(offset, out);
     begins_inside_value(region, Geometry::of(settings), segment, &mut read)
 }

@@ -80,7 +80,7 @@ impl super::Lsm {
             windows: self.settings.windows_bytes() as u64,
             cache: cache.bytes,
             pinned: cache.pinned_bytes,
-            buffers: buffer::allocated_bytes() as u64,
+            buffers: (buffer::allocated_bytes() as u64).saturating_sub(cache.flushed_bytes),
         }
     }
 }

@@ -6,7 +6,8 @@
 //!
 //! Ranges become durable in the order in which they were taken. One sync is under way at a time and
 //! covers every write that had ended when it began. A window keeps its bytes until its range is
-//! durable on every member, so what is copied here does not change.
+//! durable on every member, so what is copied here does not change. What is copied of the large log
+//! stays in memory while there is room.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,6 +16,7 @@ use argosy_base::LogKind;
 use argosy_device::{Buffer, DeviceError, Store, Ticket};
 use argosy_engine::{EngineError, FlushRange};
 
+use crate::cache::NodeCache;
 use crate::log::LogWindows;
 use crate::version::Version;
 
@@ -40,6 +42,7 @@ impl LogFlusher {
         range: FlushRange,
         windows: &LogWindows,
         version: &Version,
+        cache: &Arc<NodeCache>,
     ) -> u64 {
         let entry = version
             .log_segment(range.segment)
@@ -48,7 +51,11 @@ impl LogFlusher {
         let mut bytes = Buffer::zeroed(len);
         let in_memory = windows.read(&entry.segment, range.from, &mut bytes[..len]);
         assert!(in_memory, "a window stays in memory until it is flushed");
-        let ticket = entry.stored.write(range.from, Arc::new(bytes), 0..len);
+        let bytes = Arc::new(bytes);
+        if range.log == LogKind::Large {
+            entry.stored.keep_flushed(range.from, &bytes, cache);
+        }
+        let ticket = entry.stored.write(range.from, bytes, 0..len);
         self.writing.push_back((range, ticket));
         len as u64
     }

@@ -16,6 +16,7 @@ use argosy_base::{DeviceSegment, SegmentNumber};
 use argosy_device::{Buffer, DeviceError, SegmentHandle, Store, Ticket};
 
 use crate::cache::{CacheKey, NodeCache, Pin};
+use crate::flushed::FlushedParts;
 use crate::level::SegmentReader;
 
 /// See the module documentation.
@@ -29,6 +30,8 @@ pub struct StoredSegment {
     writes: Mutex<Vec<Ticket>>,
     /// Index and filter of a level segment, once they have been asked for and if they found room.
     reader: OnceLock<Pinned>,
+    /// What stays in memory of a log segment that was flushed.
+    flushed: OnceLock<Arc<FlushedParts>>,
 }
 
 /// A reader that stays in memory as long as its segment.
@@ -64,6 +67,7 @@ impl StoredSegment {
             handle: Mutex::new(Some(handle)),
             writes: Mutex::default(),
             reader: OnceLock::new(),
+            flushed: OnceLock::new(),
         })
     }
 
@@ -81,6 +85,7 @@ impl StoredSegment {
             handle: Mutex::default(),
             writes: Mutex::default(),
             reader: OnceLock::new(),
+            flushed: OnceLock::new(),
         })
     }
 
@@ -132,6 +137,36 @@ impl StoredSegment {
         let mut writes = self.writes.lock().unwrap_or_else(PoisonError::into_inner);
         writes.push(ticket.clone());
         ticket
+    }
+
+    /// Keeps `bytes`, which are written at `offset`, in memory if `cache` has room for them.
+    pub(crate) fn keep_flushed(&self, offset: u32, bytes: &Arc<Buffer>, cache: &Arc<NodeCache>) {
+        let parts = || Arc::new(FlushedParts::new(cache));
+        self.flushed.get_or_init(parts).keep(offset, bytes);
+    }
+
+    /// Whether byte `offset` of what was written is in memory.
+    pub(crate) fn has_flushed(&self, offset: u32) -> bool {
+        let parts = self.flushed.get();
+        parts.is_some_and(|parts| parts.has(offset))
+    }
+
+    /// Copies what is in memory of what was written from `offset` on into the front of `out`: how many bytes that
+    /// are.
+    pub(crate) fn read_flushed(&self, offset: u32, out: &mut [u8]) -> usize {
+        let parts = self.flushed.get();
+        parts.map_or(0, |parts| parts.read(offset, out))
+    }
+
+    /// [`read`](Self::read), from memory where all of it is there.
+    ///
+    /// # Errors
+    /// As the device's.
+    pub(crate) fn read_nearest(&self, offset: u32, out: &mut [u8]) -> Result<(), DeviceError> {
+        if self.read_flushed(offset, out) == out.len() {
+            return Ok(());
+        }
+        self.read(offset, out)
     }
 
     /// Whether every write that was begun has ended: `None` while one is under way. That they are

@@ -82,7 +82,8 @@ impl Node {
             clients: 0,
             native: self.native.get().map_or(0, |front| front.memory_bytes()),
             answers: self.answers.taken(),
-            buffers: buffer::allocated_bytes(),
+            buffers: buffer::allocated_bytes()
+                .saturating_sub(usize::try_from(cache.flushed_bytes).unwrap_or(usize::MAX)),
             cache: usize::try_from(cache.bytes + cache.pinned_bytes).unwrap_or(usize::MAX),
         }
     }
@@ -111,6 +112,7 @@ impl Node {
             ("memory_answers", taken.answers as u64),
             ("memory_buffers", taken.buffers as u64),
             ("memory_cache", taken.cache as u64),
+            ("memory_cache_flushed", cache.flushed_bytes),
             ("memory_cache_pinned", cache.pinned_bytes),
             ("memory_cache_pins_refused", cache.pins_refused),
             ("memory_cache_given", self.excess.charged() as u64),
