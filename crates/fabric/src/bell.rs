@@ -28,7 +28,6 @@ use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, Ordering, fence};
 use std::time::Duration;
 
 use rustix::fs::Timespec;
@@ -36,6 +35,12 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use rustix::thread::futex;
 
 use crate::Bell;
+
+mod sync;
+mod words;
+
+use sync::{AtomicU32, Ordering};
+use words::Words;
 
 /// Bytes of a bell's file.
 const FILE_BYTES: usize = 4096;
@@ -78,7 +83,7 @@ impl BellFile {
             Err(other) => return Err(other),
         };
         // Left by an earlier process that was killed in its sleep.
-        bell.word(PARKED_AT).store(0, Ordering::SeqCst);
+        bell.words().parked.store(0, Ordering::SeqCst);
         Ok(bell)
     }
 
@@ -130,31 +135,22 @@ impl BellFile {
     #[inline]
     #[must_use]
     pub fn rings(&self) -> Bell {
-        Bell(self.word(RINGS_AT).load(Ordering::SeqCst))
+        Bell(self.words().rings())
     }
 
     /// Rings: wakes the owner if it is parked.
     #[inline]
     pub fn ring(&self) {
-        let rings = self.word(RINGS_AT);
-        rings.fetch_add(1, Ordering::SeqCst);
-        // Pairs with the fence in `park`; see the module documentation.
-        fence(Ordering::SeqCst);
-        if self.is_parked() {
+        self.words().ring(|rings| {
             // A failure would mean that the address is wrong, which it is not.
             let _ = futex::wake(rings, futex::Flags::empty(), u32::MAX >> 1);
-        }
+        });
     }
 
     /// Sleeps until the bell is rung after `seen` was read, or `timeout` has passed; a signal may
     /// end it early. One thread at a time.
     pub fn park(&self, seen: Bell, timeout: Duration) {
-        let rings = self.word(RINGS_AT);
-        let parked = self.word(PARKED_AT);
-        parked.store(1, Ordering::SeqCst);
-        // Pairs with the fence in `ring`.
-        fence(Ordering::SeqCst);
-        if rings.load(Ordering::SeqCst) == seen.0 {
+        self.words().park(seen.0, |rings| {
             let timeout = Timespec {
                 tv_sec: timeout.as_secs().try_into().unwrap_or(i64::MAX),
                 tv_nsec: timeout.subsec_nanos().into(),
@@ -162,15 +158,22 @@ impl BellFile {
             // Woken, rung meanwhile, interrupted, out of time: the caller looks for work in any
             // case.
             let _ = futex::wait(rings, futex::Flags::empty(), seen.0, Some(&timeout));
-        }
-        parked.store(0, Ordering::SeqCst);
+        });
     }
 
     /// Whether a thread is parked, or about to be.
     #[inline]
     #[must_use]
     pub fn is_parked(&self) -> bool {
-        self.word(PARKED_AT).load(Ordering::SeqCst) != 0
+        self.words().is_parked()
+    }
+
+    #[inline]
+    fn words(&self) -> Words<'_> {
+        Words {
+            rings: self.word(RINGS_AT),
+            parked: self.word(PARKED_AT),
+        }
     }
 
     #[inline]

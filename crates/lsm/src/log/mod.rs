@@ -30,6 +30,7 @@ pub mod recover;
 pub mod scan;
 pub mod segment;
 pub(crate) mod sweep;
+mod sync;
 pub mod value;
 pub mod verify;
 pub mod windows;

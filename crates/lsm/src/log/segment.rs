@@ -164,7 +164,7 @@ impl Geometry {
     /// The slot of the window with this log-wide number.
     #[inline]
     #[must_use]
-    pub(super) const fn slot_of(&self, window: u64) -> usize {
+    pub const fn slot_of(&self, window: u64) -> usize {
         #[expect(clippy::cast_possible_truncation, reason = "a remainder of a u32")]
         let slot = (window % self.slots as u64) as usize;
         slot

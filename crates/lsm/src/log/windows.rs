@@ -16,15 +16,14 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use argosy_base::{LogKind, RegionId};
-use argosy_device::SharedMemory;
 
 use super::segment::{
     Geometry, HEADER_BYTES, WINDOW_HEADER_BYTES, WindowName, Writer, decode_window_header,
     encode_window_header,
 };
+use super::sync::{AtomicU64, Ordering, SharedMemory, fence};
 use crate::edit::LogSegment;
 
 /// The tag of a slot that holds nothing that can be read.

@@ -21,7 +21,7 @@
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 use std::time::Duration;
@@ -307,7 +307,7 @@ impl Thread {
         }
         let turn = self.taken_in % self.parts.mailboxes.len();
         let mailbox = Arc::clone(&self.parts.mailboxes[turn]);
-        match guest.take_in(&hello, &self.parts.front, mailbox.bell()) {
+        match guest.take_in(&hello, &self.parts.front, mailbox.bell().as_fd()) {
             Ok(arrival) => {
                 self.taken_in += 1;
                 if turn == self.parts.index {
