@@ -102,6 +102,7 @@ pub fn read_value<S: LogSource>(
         wanted: value,
         last: None,
         buffer: Vec::new(),
+        held: None,
     };
     while reading.take_part()? {}
     Ok(reading.value)
@@ -128,13 +129,16 @@ struct Reading<'a, S> {
     /// The LSN that continues the value, once it has begun.
     last: Option<Lsn>,
     buffer: Vec<u8>,
+    /// The byte of the segment from which on `buffer` has it.
+    held: Option<u32>,
 }
 
 impl<S: LogSource> Reading<'_, S> {
     /// Takes what stands at the present place, and moves behind it. Whether the value goes on.
     fn take_part(&mut self) -> Result<bool, ReadError<S::Error>> {
         self.go_to_window()?;
-        let part = match self.take_from_window() {
+        let in_memory = self.take_held().or_else(|| self.take_from_window());
+        let part = match in_memory {
             Some(part) => part,
             None => self.take_from_source()?,
         };
@@ -173,7 +177,19 @@ impl<S: LogSource> Reading<'_, S> {
         let next = next.filter(|next| next.ordinal == self.segment.ordinal + 1);
         self.segment = next.ok_or_else(|| self.corrupt("the value goes on in no segment"))?;
         self.offset = SEGMENT_HEADER_BYTES;
+        self.held = None;
         Ok(())
+    }
+
+    /// Behind a mark or padding, what was read with it.
+    fn take_held(&mut self) -> Option<Part> {
+        let skip = self.offset.checked_sub(self.held?)? as usize;
+        let len = read_len(self.windows.geometry(), self.offset, self.wanted_bytes()) as usize;
+        let buffer = std::mem::take(&mut self.buffer);
+        let bytes = buffer.get(skip..skip + len);
+        let part = bytes.and_then(|bytes| self.take(bytes));
+        self.buffer = buffer;
+        part
     }
 
     fn take_from_window(&mut self) -> Option<Part> {
@@ -194,18 +210,25 @@ impl<S: LogSource> Reading<'_, S> {
         part.ok_or_else(|| self.corrupt("not the record of this value"))
     }
 
-    /// As many bytes as the rest of the value can take here.
+    /// As many bytes as the rest of the value can take here, and, where it goes on, a mark in front of it.
     fn prepare_buffer(&mut self) -> Vec<u8> {
         let mut buffer = std::mem::take(&mut self.buffer);
-        let rest = self.wanted.value_len as usize - self.value.len();
-        let key = if self.last.is_none() {
-            self.wanted.key.len()
-        } else {
-            0
-        };
-        let len = read_len(self.windows.geometry(), self.offset, key + rest);
+        let mark = self.last.map_or(0, |_| HEADER_BYTES_MAX);
+        let geometry = self.windows.geometry();
+        let len = read_len(geometry, self.offset, mark + self.wanted_bytes());
         buffer.resize(len as usize, 0);
+        self.held = Some(self.offset);
         buffer
+    }
+
+    /// Bytes of key and value that its next record has at most.
+    fn wanted_bytes(&self) -> usize {
+        let rest = self.wanted.value_len as usize - self.value.len();
+        let key = match self.last {
+            None => self.wanted.key.len(),
+            Some(_) => 0,
+        };
+        key + rest
     }
 
     /// Takes the part of the value that `bytes` are, if they are the right ones.
