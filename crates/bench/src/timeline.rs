@@ -38,7 +38,7 @@ pub struct Point {
     pub p99_us: f64,
 }
 
-/// How evenly a workload went. Zeros where it took less than three seconds.
+/// How evenly a workload went. Zeros where it took less than two seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Seconds {
     /// Operations that were answered in the slowest second but the last, which is no whole one.

@@ -237,6 +237,8 @@ impl Charge {
             pins.charged = pins.charged - before + bytes;
             let wanted = pins.bytes + pins.charged;
             self.cache.divide(&mut pins, wanted);
+            drop(pins);
+            self.cache.clear_room();
         }
     }
 }
@@ -297,17 +299,6 @@ impl NodeCache {
         found
     }
 
-    /// The value kept under `key`.
-    #[must_use]
-    pub fn value(&self, key: CacheKey) -> Option<Arc<[u8]>> {
-        let found = match self.entries.get(&key) {
-            Some(Cached::Value(value)) => Some(value),
-            _ => None,
-        };
-        self.values.count(found.is_some());
-        found
-    }
-
     /// [`leaf`](Self::leaf), for whoever asks again in another way where there is none: a miss is not
     /// counted. So with the three that follow.
     #[must_use]
@@ -328,6 +319,7 @@ impl NodeCache {
         Some(node)
     }
 
+    /// The value kept under `key`.
     #[must_use]
     pub(crate) fn value_in_memory(&self, key: CacheKey) -> Option<Arc<[u8]>> {
         let Some(Cached::Value(value)) = self.entries.get(&key) else {
@@ -403,7 +395,11 @@ impl NodeCache {
     /// The page of a medium segment kept under `key`. Counts as a value.
     #[must_use]
     pub fn page(&self, key: CacheKey) -> Option<Arc<[u8]>> {
-        self.value(key)
+        let page = self.page_in_memory(key);
+        if page.is_none() {
+            self.count_value(false);
+        }
+        page
     }
 
     /// [`page`](Self::page), likewise.
@@ -461,10 +457,17 @@ impl NodeCache {
         }
         self.divide(&mut pins, wanted);
         pins.bytes += bytes;
+        drop(pins);
+        self.clear_room();
         Some(Pin {
             cache: Arc::clone(self),
             bytes,
         })
+    }
+
+    /// Most bytes that a [`Charge`] can have the cache give way: entries keep the rest.
+    pub(crate) const fn gives_at_most(&self) -> usize {
+        self.part * (PARTS - 1)
     }
 
     fn unpin(&self, bytes: usize) {
@@ -491,7 +494,6 @@ impl NodeCache {
             pins.parts = parts;
             let left = (PARTS - parts) * self.part;
             self.entries.set_capacity(left as u64);
-            self.clear_room();
         }
     }
 

@@ -22,6 +22,8 @@ pub struct Excess {
     charge: Charge,
     /// Bytes that were charged last.
     charged: AtomicUsize,
+    /// Most bytes that may be charged: those that the cache can give.
+    most: usize,
     budget: usize,
 }
 
@@ -35,6 +37,7 @@ impl Excess {
         Self {
             charge: cache.charge(),
             charged: AtomicUsize::new(0),
+            most: cache.gives_at_most(),
             budget,
         }
     }
@@ -47,7 +50,7 @@ impl Excess {
         let after = match over {
             0 if resident < self.budget - self.budget / 16 => before - before.div_ceil(16),
             0 => before,
-            over => before.saturating_add(over.div_ceil(4)).min(self.budget),
+            over => before.saturating_add(over.div_ceil(4)).min(self.most),
         };
         if after != before {
             // One thread looks; were there two, the cache would follow either.
@@ -69,7 +72,7 @@ mod tests {
 
     #[test]
     fn the_cache_gives_way_until_nothing_is_over_the_budget() {
-        let cache = Arc::new(NodeCache::new(64 << 20));
+        let cache = Arc::new(NodeCache::new(1600));
         let excess = Excess::new(&cache, 1600);
         let charged = |resident| {
             excess.look(resident);
@@ -79,7 +82,7 @@ mod tests {
         assert_eq!([charged(2000), charged(2000)], [101, 201]);
         assert_eq!([charged(1600), charged(1500)], [201, 201], "all is well");
         assert_eq!([charged(1499), charged(1499)], [188, 176]);
-        assert_eq!(charged(u64::MAX), 1600, "there is no more to be had");
+        assert_eq!(charged(u64::MAX), 1500, "a sixteenth of the cache stays");
         (0..100).for_each(|_| excess.look(0));
         assert_eq!(excess.charged(), 0);
     }

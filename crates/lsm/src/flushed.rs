@@ -1,16 +1,17 @@
-//! Bytes of the large log that stay in memory once they are written to the device, where there is room.
+//! Bytes of the large log that stay in memory when they are written to the device, where there is room.
 //!
 //! A flush copies part of a window into a buffer, out of which the device is written. While the cache has room to
-//! spare, the segment keeps that buffer ([`FlushedParts`]), and whoever wants a value finds it there. Nothing is
-//! copied for it, no value is looked at, and since buffers are the system's they leave no gaps behind.
+//! spare, the segment keeps that buffer (`FlushedParts`), and whoever wants a value finds it there. Nothing is
+//! copied for it, no value is looked at, and since long buffers are the system's they leave no gaps behind.
 //!
-//! Nobody has asked for what is in them yet. So they have the room that entries, pins and charges leave in the
-//! budget of the cache, and of all parts those stay that were written last ([`FlushedQueue`]):
+//! Parts have the room that entries, pins and charges leave in the budget of the cache, and leave for them, asked
+//! for or not: a value that is read from the device again is an entry from then on. They leave segment by
+//! segment, first those of the one that has had some for longest (`FlushedQueue`):
 //!
 //! 1. A part comes in where there is room for it, or will be once older ones have left.
-//! 2. Leaves that a build wants to put in, and entries that are asked for, make older ones leave, segment by
-//!    segment. For entries that is looked at whenever some hundred kilobytes have come in; a part of the budget
-//!    is free as long as there are parts, for what comes in meanwhile.
+//! 2. Older ones leave for leaves that a build wants to put in, and for entries that are asked for. For these it
+//!    is looked whenever a megabyte has come in, or less where the cache is small; a sixteenth of the budget is
+//!    free as long as there are parts, for what comes in meanwhile.
 //! 3. Those of a segment that is given away leave with it.
 
 use std::collections::VecDeque;
@@ -24,10 +25,23 @@ use argosy_device::Buffer;
 
 use crate::cache::NodeCache;
 
-/// Shorter parts are not kept: they come of flushes after each write, and would cost more than they are worth.
+/// Shorter parts are not kept, nor those shorter than a quarter of a window: they come of flushes after each
+/// write, and would cost more than they are worth.
 const PART_BYTES_MIN: usize = 32 << 10;
-/// Most parts that are kept. Each may be a mapping of its own, of which Linux grants a process 65,530.
+/// Most parts that a process keeps. Each may be a mapping of its own, of which Linux grants a process 65,530.
 const PARTS_MAX: usize = 16 << 10;
+/// For so many bytes of entries that came in it is looked whether parts have to leave, at the latest.
+const UNSEEN_BYTES_MAX: usize = 1 << 20;
+
+/// Bytes and number of the parts of all caches of the process. Relaxed, as all counters here: they order nothing.
+static BYTES: AtomicUsize = AtomicUsize::new(0);
+static PARTS: AtomicUsize = AtomicUsize::new(0);
+
+/// Bytes of flushed buffers that are kept in this process, in all caches.
+#[must_use]
+pub fn kept_bytes() -> usize {
+    BYTES.load(Ordering::Relaxed)
+}
 
 /// What one segment of a log keeps. See the module documentation.
 pub(crate) struct FlushedParts {
@@ -44,10 +58,11 @@ impl FlushedParts {
         }
     }
 
-    /// Keeps `bytes`, which were written at `offset`, if there is room. Parts come in the order in which they
-    /// lie.
-    pub(crate) fn keep(self: &Arc<Self>, offset: u32, bytes: &Arc<Buffer>) {
-        if !self.cache.makes_room_for_part(bytes.len()) {
+    /// Keeps `bytes`, which are written at `offset` out of a window of `window` bytes, if there is room. Parts
+    /// come in the order in which they lie.
+    pub(crate) fn keep(self: &Arc<Self>, offset: u32, bytes: &Arc<Buffer>, window: u32) {
+        let worth = bytes.len() >= PART_BYTES_MIN.min(window as usize / 4);
+        if !worth || !self.cache.makes_room_for_part(bytes.len()) {
             return;
         }
         let queue = self.cache.flushed();
@@ -56,12 +71,21 @@ impl FlushedParts {
             queue.push(self);
         }
         parts.push((offset, Arc::clone(bytes)));
-        queue.count(bytes.len(), 1);
+        queue.count(bytes.len());
     }
 
-    /// Whether byte `offset` is kept.
-    pub(crate) fn has(&self, offset: u32) -> bool {
-        part_with(&self.read_parts(), offset).is_some()
+    /// How many bytes are kept from `offset` on, as far as one knows without looking further than `len`.
+    pub(crate) fn reach(&self, offset: u32, len: usize) -> usize {
+        let parts = self.read_parts();
+        let mut reach = 0;
+        while reach < len {
+            let from = offset + u32::try_from(reach).expect("a read ends in the segment");
+            let Some((start, bytes)) = part_with(&parts, from) else {
+                break;
+            };
+            reach += bytes.len() - (from - start) as usize;
+        }
+        reach
     }
 
     /// Copies what is kept from `offset` on into the front of `out`: how many bytes that are.
@@ -89,10 +113,12 @@ impl FlushedParts {
 
     fn uncount(&self, parts: &[(u32, Arc<Buffer>)]) {
         let bytes = parts.iter().map(|(_, bytes)| bytes.len()).sum();
-        let queue = self.cache.flushed();
-        // Relaxed: counters, which order nothing.
-        queue.bytes.fetch_sub(bytes, Ordering::Relaxed);
-        queue.parts.fetch_sub(parts.len(), Ordering::Relaxed);
+        self.cache
+            .flushed()
+            .bytes
+            .fetch_sub(bytes, Ordering::Relaxed);
+        BYTES.fetch_sub(bytes, Ordering::Relaxed);
+        PARTS.fetch_sub(parts.len(), Ordering::Relaxed);
     }
 
     fn read_parts(&self) -> RwLockReadGuard<'_, Vec<(u32, Arc<Buffer>)>> {
@@ -129,7 +155,6 @@ fn part_with(parts: &[(u32, Arc<Buffer>)], offset: u32) -> Option<(u32, &Buffer)
 #[derive(Debug, Default)]
 pub(crate) struct FlushedQueue {
     bytes: AtomicUsize,
-    parts: AtomicUsize,
     /// Bytes of entries that came in since it was looked whether parts have to leave for them.
     unseen: AtomicUsize,
     segments: Mutex<Segments>,
@@ -149,22 +174,13 @@ impl FlushedQueue {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Whether one more of `bytes` bytes may be kept, if there is room.
-    pub(crate) fn takes(&self, bytes: usize) -> bool {
-        while bytes >= PART_BYTES_MIN && self.parts.load(Ordering::Relaxed) >= PARTS_MAX {
-            if !self.give_up_oldest() {
-                return false;
-            }
-        }
-        bytes >= PART_BYTES_MIN
-    }
-
-    /// An entry of `bytes` bytes came in. Whether it is time to look at what there is: after every `step`
-    /// bytes, while there are parts.
-    pub(crate) fn comes_in(&self, bytes: u64, step: usize) -> bool {
+    /// An entry of `bytes` bytes came in. Whether it is time to look at what there is, while there are parts:
+    /// after every `most` bytes at the latest.
+    pub(crate) fn comes_in(&self, bytes: u64, most: usize) -> bool {
         if self.bytes() == 0 {
             return false;
         }
+        let step = most.min(UNSEEN_BYTES_MAX);
         let bytes = usize::try_from(bytes).unwrap_or(step);
         let due = self.unseen.fetch_add(bytes, Ordering::Relaxed) + bytes >= step;
         if due {
@@ -195,9 +211,10 @@ impl FlushedQueue {
         segments.queue.push_back(Arc::downgrade(segment));
     }
 
-    fn count(&self, bytes: usize, parts: usize) {
+    fn count(&self, bytes: usize) {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
-        self.parts.fetch_add(parts, Ordering::Relaxed);
+        BYTES.fetch_add(bytes, Ordering::Relaxed);
+        PARTS.fetch_add(1, Ordering::Relaxed);
     }
 
     fn segments(&self) -> MutexGuard<'_, Segments> {
@@ -218,7 +235,8 @@ impl NodeCache {
 
     /// Whether a part of a log may stay that takes `bytes` bytes: older ones leave for it.
     fn makes_room_for_part(&self, bytes: usize) -> bool {
-        self.flushed().takes(bytes) && self.makes_room(bytes)
+        self.makes_room(bytes)
+            && (PARTS.load(Ordering::Relaxed) < PARTS_MAX || self.flushed().give_up_oldest())
     }
 
     /// Has flushed parts leave until entries have the room that they take.
@@ -232,6 +250,7 @@ mod tests {
     use super::*;
 
     const PART: u32 = 64 << 10;
+    const WINDOW: u32 = 512 << 10;
 
     fn part(byte: u8) -> Arc<Buffer> {
         Arc::new(Buffer::from_slice(&vec![byte; PART as usize]))
@@ -241,7 +260,11 @@ mod tests {
         let segment = |number: u8| {
             let parts = Arc::new(FlushedParts::new(cache));
             (0..4).for_each(|at: u8| {
-                parts.keep(u32::from(at) * PART, &part(number.wrapping_mul(4) + at))
+                parts.keep(
+                    u32::from(at) * PART,
+                    &part(number.wrapping_mul(4) + at),
+                    WINDOW,
+                )
             });
             parts
         };
@@ -253,9 +276,9 @@ mod tests {
         let cache = Arc::new(NodeCache::new(64 << 20));
         let parts = Arc::new(FlushedParts::new(&cache));
         for at in [0, 1, 3] {
-            parts.keep(u32::from(at) * PART, &part(at + 1));
+            parts.keep(u32::from(at) * PART, &part(at + 1), WINDOW);
         }
-        parts.keep(4 * PART, &Arc::new(Buffer::zeroed(4096)));
+        parts.keep(4 * PART, &Arc::new(Buffer::zeroed(4096)), WINDOW);
         let mut out = [9; 8];
         assert_eq!(
             (parts.read(PART - 4, &mut out), out),
@@ -272,7 +295,12 @@ mod tests {
             0,
             "what is short is not kept"
         );
-        assert!(parts.has(0) && parts.has(2 * PART - 1) && !parts.has(2 * PART));
+        let reach = |offset, len| parts.reach(offset, len);
+        assert_eq!((reach(0, 1), reach(2 * PART - 1, 9)), (PART as usize, 1));
+        assert_eq!(
+            (reach(0, 2 * PART as usize), reach(2 * PART, 1)),
+            (2 * PART as usize, 0)
+        );
         assert_eq!(cache.stats().flushed_bytes, 3 * u64::from(PART));
         drop(parts);
         assert_eq!(cache.stats().flushed_bytes, 0);
@@ -283,7 +311,10 @@ mod tests {
         let cache = Arc::new(NodeCache::new(4 << 20));
         let segments = segments(&cache, 100);
         let kept = |segments: &[Arc<FlushedParts>]| {
-            let has: Vec<_> = segments.iter().map(|segment| segment.has(0)).collect();
+            let has: Vec<_> = segments
+                .iter()
+                .map(|segment| segment.reach(0, 1) > 0)
+                .collect();
             let first = has.iter().position(|has| *has).unwrap_or(has.len());
             assert!(has[first..].iter().all(|has| *has), "the oldest left first");
             has.len() - first

@@ -32,7 +32,7 @@ pub mod db;
 pub mod edit;
 pub mod excess;
 pub mod filter;
-mod flushed;
+pub mod flushed;
 pub mod inspect;
 pub mod level;
 pub mod log;

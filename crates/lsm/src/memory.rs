@@ -11,12 +11,13 @@ pub struct Memory {
     pub memtables: u64,
     /// Windows of the logs.
     pub windows: u64,
-    /// Entries of the cache: leaves, index nodes of trees, values.
+    /// Entries of the cache: leaves, index nodes of trees, values; and what stayed of the large log when it was
+    /// flushed.
     pub cache: u64,
     /// Indexes and filters of segments, which stay with them.
     pub pinned: u64,
-    /// Buffers of merges, flushes, reads, logs and garbage collection, and those that are kept for the next.
-    /// Of all stores of the process.
+    /// Buffers of merges, flushes, reads, logs and garbage collection, and those that are kept for the next,
+    /// without what stayed when it was flushed. Of all stores of the process.
     pub buffers: u64,
 }
 

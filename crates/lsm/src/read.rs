@@ -329,7 +329,7 @@ impl ReadView {
         }
     }
 
-    /// The value that `wanted` says, if the cache has it. A miss is not counted.
+    /// The value that `wanted` says, if it was read or flushed and is in memory still. A miss is not counted.
     pub(crate) fn cached_value(&self, wanted: &ValueRef<'_>, reading: &Reading) -> Option<Vec<u8>> {
         let ValueRef { at, value_len, key } = *wanted;
         match self.version.medium_log().get(&at.segment()) {
@@ -344,8 +344,7 @@ impl ReadView {
         }
     }
 
-    /// The value of the large log that `wanted` says, if it was read or flushed and is in memory still. A miss is
-    /// not counted.
+    /// [`cached_value`](Self::cached_value) of the large log.
     pub(crate) fn large_value_in_memory(
         &self,
         wanted: &ValueRef<'_>,
@@ -355,13 +354,13 @@ impl ReadView {
             return Some(value.to_vec());
         }
         let version = &*self.version;
-        let stored = version.stored(wanted.at.segment())?;
-        if !stored.has_flushed(wanted.at.offset()) {
+        let entry = version.log_segment(wanted.at.segment())?;
+        if !entry.stored.has_flushed(wanted.at.offset()) {
             return None;
         }
         let read = |segment: &LogSegment, offset, out: &mut [u8]| {
-            let stored = version.stored(segment.number).ok_or(NotInMemory)?;
-            match stored.read_flushed(offset, out) {
+            let entry = version.log_segment(segment.number).ok_or(NotInMemory)?;
+            match entry.stored.read_flushed(offset, out) {
                 0 => Err(NotInMemory),
                 // No record goes on behind what is flushed.
                 read => {

@@ -197,6 +197,52 @@ fn many_are_what_each_is() {
     }
 }
 
+/// Values in chunks, of which the oldest have left memory: whoever asks, and however, gets what was written.
+#[test]
+fn values_of_which_a_part_is_in_memory_are_whole() {
+    let settings = Settings {
+        cache_bytes: 2 << 20,
+        ..tiny()
+    };
+    let mut machine = Machine::new(settings.clone(), 512, 1);
+    let (counted, engine) = Counting::open(&mut machine, &settings);
+    // Two windows and a half, so that segments begin inside of values.
+    let value = |number: u64| number.to_le_bytes().repeat(10 << 10);
+    for number in 0..60 {
+        write(&mut machine, &engine, &key(number), &value(number));
+    }
+    machine.settle(&engine);
+    let read = || counted.counters().read_bytes;
+    let before = read();
+    let keys: Vec<_> = (0..60).map(key).collect();
+    for (number, key) in (0..60).zip(&keys) {
+        assert_eq!(
+            engine.get(key).unwrap().value,
+            Some(value(number)),
+            "{number}"
+        );
+    }
+    let from_device = read() - before;
+    let all = 60 * (80 << 10);
+    assert!(
+        (all / 2..all * 9 / 10).contains(&from_device),
+        "{from_device} of {all}"
+    );
+    for keys in keys.chunks(16) {
+        let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
+        engine.get_many(&keys).unwrap();
+    }
+    let snapshot = engine.snapshot();
+    let mut scan = snapshot.scan(&KeyRange::all(), Direction::Up).unwrap();
+    let mut pairs = 0;
+    while let Some((key, found)) = scan.next().unwrap() {
+        let number = (0..60).find(|number| self::key(*number) == key).unwrap();
+        assert_eq!(found, value(number), "{number}");
+        pairs += 1;
+    }
+    assert_eq!(pairs, 60);
+}
+
 /// Values of the large log are found in memory, where there is room, without having been read.
 #[test]
 fn what_was_written_is_in_memory() {

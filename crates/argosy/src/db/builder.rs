@@ -151,8 +151,8 @@ impl Builder {
 
     /// What the allocator keeps between what is in use is in no part of the memory, and grows over hours. Where
     /// a program can tell how many bytes of memory are resident on the store's account, log windows among them,
-    /// it says so here: the cache then gives way to what is beyond the memory. `resident` is called once a
-    /// second, by the store's thread, which ends where that panics.
+    /// it says so here: the cache then gives way to what is beyond the memory. While the store has
+    /// something to do, `resident` is called once a second, by the store's thread, which ends where that panics.
     #[must_use]
     pub fn measured_by(mut self, resident: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
         self.resident = Some(Resident(Arc::new(resident)));

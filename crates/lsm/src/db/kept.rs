@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use argosy_device::buffer;
 
 use crate::cache::{Charge, NodeCache};
+use crate::flushed;
 use crate::memory::Memory;
 use crate::memtable::{Memtable, allocated};
 
@@ -80,7 +81,7 @@ impl super::Lsm {
             windows: self.settings.windows_bytes() as u64,
             cache: cache.bytes,
             pinned: cache.pinned_bytes,
-            buffers: (buffer::allocated_bytes() as u64).saturating_sub(cache.flushed_bytes),
+            buffers: buffer::allocated_bytes().saturating_sub(flushed::kept_bytes()) as u64,
         }
     }
 }

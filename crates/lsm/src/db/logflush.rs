@@ -53,7 +53,9 @@ impl LogFlusher {
         assert!(in_memory, "a window stays in memory until it is flushed");
         let bytes = Arc::new(bytes);
         if range.log == LogKind::Large {
-            entry.stored.keep_flushed(range.from, &bytes, cache);
+            let window = windows.geometry().window_bytes();
+            let of = (window, cache);
+            entry.stored.keep_flushed(range.from, &bytes, of);
         }
         let ticket = entry.stored.write(range.from, bytes, 0..len);
         self.writing.push_back((range, ticket));

@@ -139,16 +139,22 @@ impl StoredSegment {
         ticket
     }
 
-    /// Keeps `bytes`, which are written at `offset`, in memory if `cache` has room for them.
-    pub(crate) fn keep_flushed(&self, offset: u32, bytes: &Arc<Buffer>, cache: &Arc<NodeCache>) {
+    /// Keeps `bytes`, which are written at `offset` out of a window of `window` bytes, in memory if `cache` has
+    /// room for them.
+    pub(crate) fn keep_flushed(
+        &self,
+        offset: u32,
+        bytes: &Arc<Buffer>,
+        (window, cache): (u32, &Arc<NodeCache>),
+    ) {
         let parts = || Arc::new(FlushedParts::new(cache));
-        self.flushed.get_or_init(parts).keep(offset, bytes);
+        self.flushed.get_or_init(parts).keep(offset, bytes, window);
     }
 
     /// Whether byte `offset` of what was written is in memory.
     pub(crate) fn has_flushed(&self, offset: u32) -> bool {
         let parts = self.flushed.get();
-        parts.is_some_and(|parts| parts.has(offset))
+        parts.is_some_and(|parts| parts.reach(offset, 1) > 0)
     }
 
     /// Copies what is in memory of what was written from `offset` on into the front of `out`: how many bytes that
@@ -163,7 +169,10 @@ impl StoredSegment {
     /// # Errors
     /// As the device's.
     pub(crate) fn read_nearest(&self, offset: u32, out: &mut [u8]) -> Result<(), DeviceError> {
-        if self.read_flushed(offset, out) == out.len() {
+        let parts = self.flushed.get();
+        let there = parts.is_some_and(|parts| parts.reach(offset, out.len()) >= out.len());
+        // What is there may leave in between.
+        if there && self.read_flushed(offset, out) == out.len() {
             return Ok(());
         }
         self.read(offset, out)

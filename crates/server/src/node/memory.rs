@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 use argosy_base::{Instant, LogKind};
 use argosy_device::buffer;
 use argosy_lsm::excess::Excess;
+use argosy_lsm::flushed;
 use argosy_lsm::memtable::allocated;
 
 use super::Node;
@@ -58,7 +59,8 @@ impl MemoryParts {
 }
 
 impl Node {
-    /// Now and then has the cache give way to what is resident and in none of the parts.
+    /// Now and then looks what is resident, and has the cache give way to what is beyond the limit, both without
+    /// the parts that are shared.
     pub(super) fn look_at_memory(&self, now: Instant) {
         let last = Instant::from_nanos(self.looked.load(Ordering::Relaxed));
         if now >= last + Excess::EVERY {
@@ -82,8 +84,7 @@ impl Node {
             clients: 0,
             native: self.native.get().map_or(0, |front| front.memory_bytes()),
             answers: self.answers.taken(),
-            buffers: buffer::allocated_bytes()
-                .saturating_sub(usize::try_from(cache.flushed_bytes).unwrap_or(usize::MAX)),
+            buffers: buffer::allocated_bytes().saturating_sub(flushed::kept_bytes()),
             cache: usize::try_from(cache.bytes + cache.pinned_bytes).unwrap_or(usize::MAX),
         }
     }
@@ -121,5 +122,40 @@ impl Node {
             .into_iter()
             .map(|(name, value)| (name.to_owned(), value.to_string()))
             .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::readers_tests::{Gate, alone_with};
+    use super::*;
+
+    #[test]
+    fn the_cache_gives_way_once_a_second_while_too_much_is_resident() {
+        const CACHE: u64 = 8 << 20;
+        let (node, _) = alone_with(&Gate::new(), 8 << 20, || Some(16 << 20));
+        let given = || {
+            let said = node.describe_memory();
+            let field = said.iter().find(|(name, _)| name == "memory_cache_given");
+            field.and_then(|(_, bytes)| bytes.parse::<u64>().ok())
+        };
+        assert_eq!(given(), Some(0));
+        let mut before = 0;
+        for second in 1..=10 {
+            for _ in 0..3 {
+                node.step_background(Instant::from_nanos(second * 1_000_000_000));
+            }
+            let given = given().expect("it is told");
+            let most = CACHE / 16 * 15;
+            assert!(given > before || given == most, "{given} after {before}");
+            before = given;
+        }
+        assert_eq!(before, CACHE / 16 * 15);
+    }
+
+    #[test]
+    fn what_this_process_has_to_itself_is_told() {
+        let bytes = crate::report::process::unshared_bytes().expect("Linux tells");
+        assert!(bytes > 100 << 10 && bytes < 1 << 40, "{bytes}");
     }
 }

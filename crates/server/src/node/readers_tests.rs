@@ -105,8 +105,17 @@ impl Device for Gate {
     }
 }
 
-/// A server with one region, of which it is the only member.
+/// A server with one region, of which it is the only member. What was written is read from the device.
 pub(super) fn alone(device: &Arc<Gate>) -> (Arc<Node>, Arc<Region>) {
+    alone_with(device, 0, || None)
+}
+
+/// [`alone`] with a cache of `cache_bytes`, where the system says that so much is `resident`.
+pub(super) fn alone_with(
+    device: &Arc<Gate>,
+    cache_bytes: usize,
+    resident: fn() -> Option<u64>,
+) -> (Arc<Node>, Arc<Region>) {
     let map = ClusterMap::new(
         ClusterId(1),
         Replication::None,
@@ -129,8 +138,7 @@ pub(super) fn alone(device: &Arc<Gate>) -> (Arc<Node>, Arc<Region>) {
         engine: argosy_lsm::Settings {
             l0_bytes: 64 << 10,
             memtables_max: 2,
-            // What was written is read from the device.
-            cache_bytes: 0,
+            cache_bytes,
             ..Default::default()
         },
         link: LinkSettings {
@@ -154,7 +162,7 @@ pub(super) fn alone(device: &Arc<Gate>) -> (Arc<Node>, Arc<Region>) {
         waker: Arc::new(|| {}),
         clock,
         store,
-        resident: || None,
+        resident,
     };
     let node = Node::open(ID, settings, world, map.expect("it is valid")).expect("it opens");
     let region = Arc::clone(node.region(RegionId(1)).expect("it is a member"));
