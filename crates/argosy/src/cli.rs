@@ -55,11 +55,20 @@ pub enum OutputFormat {
     Json,
 }
 
-/// Does what the command line says. `give_back_soon` tells the program's allocator to give back soon what is
-/// freed: called where there is little memory, before other threads begin.
+/// What the program's allocator can be told.
+#[derive(Clone, Copy, Debug)]
+pub struct Allocator {
+    /// To give back soon what is freed: called where there is little memory, before other threads begin.
+    pub give_back_soon: fn(),
+    /// To give back what the calling thread has allocated and others have freed: called now and then by threads
+    /// that keep much.
+    pub collect: fn(),
+}
+
+/// Does what the command line says, with the program's `allocator`.
 #[must_use]
-pub fn main(give_back_soon: fn()) -> ExitCode {
-    frugal::set_up(give_back_soon);
+pub fn main(allocator: Allocator) -> ExitCode {
+    frugal::set_up(allocator);
     let command = Cli::parse().command;
     if !command.keeps_much() {
         frugal::be();

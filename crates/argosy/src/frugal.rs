@@ -12,15 +12,24 @@
 
 use std::sync::OnceLock;
 
+use crate::cli::Allocator;
+
 /// The least budget in bytes of a process that is not frugal. Below it, 10 to 30 MiB of huge pages are too many.
 const BUDGET_MIN: u64 = 1 << 30;
 
-/// Has the program's allocator give back soon what is freed.
-static GIVE_BACK_SOON: OnceLock<fn()> = OnceLock::new();
+/// The program's allocator.
+static ALLOCATOR: OnceLock<Allocator> = OnceLock::new();
 
 /// Says how the allocator is told. Without it, it is not.
-pub(crate) fn set_up(give_back_soon: fn()) {
-    GIVE_BACK_SOON.get_or_init(|| give_back_soon);
+pub(crate) fn set_up(allocator: Allocator) {
+    ALLOCATOR.get_or_init(|| allocator);
+}
+
+/// Has the allocator give back what this thread has allocated and others have freed.
+pub(crate) fn collect() {
+    if let Some(allocator) = ALLOCATOR.get() {
+        (allocator.collect)();
+    }
 }
 
 /// Decides for this process, which has `budget` bytes for what it keeps, and as for huge pages for those that
@@ -37,7 +46,7 @@ pub(crate) fn decide(budget: u64) {
 pub(crate) fn be() {
     // Where the kernel or a sandbox refuses, more is resident than is in use: no reason to stop.
     let _ = nix::sys::prctl::set_thp_disable(true);
-    if let Some(give_back_soon) = GIVE_BACK_SOON.get() {
-        give_back_soon();
+    if let Some(allocator) = ALLOCATOR.get() {
+        (allocator.give_back_soon)();
     }
 }

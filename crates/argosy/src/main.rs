@@ -7,5 +7,8 @@ use std::process::ExitCode;
 mod allocator;
 
 fn main() -> ExitCode {
-    argosy::cli::main(allocator::give_back_soon)
+    argosy::cli::main(argosy::cli::Allocator {
+        give_back_soon: allocator::give_back_soon,
+        collect: allocator::collect,
+    })
 }

@@ -112,6 +112,7 @@ fn serve(config: &ServerConfig, signals: &Signals) -> Result<(), Failure> {
         native_spin: config.native.spin.0,
         admin: bind(config.admin.addr)?,
         spin: SPIN,
+        collect: frugal::collect,
         clock: Arc::new(ProcessClock),
         map,
     };

@@ -37,6 +37,7 @@ fn rows(mix: Mix, ops: u64, clients: usize, workloads: &[&str]) -> Vec<Row> {
             ..Settings::default()
         },
         budget: None,
+        collect: || {},
     };
     let config = Configuration {
         labels: Labels {

@@ -77,6 +77,9 @@ pub struct ServerOptions {
     pub admin: TcpListener,
     /// How long the fabric thread looks for work before it parks.
     pub spin: Duration,
+    /// Has the program's allocator look for what other threads have freed of the one that calls, and give it
+    /// back: called now and then by threads that keep much.
+    pub collect: fn(),
     /// Time.
     pub clock: Arc<dyn Clock>,
 }
@@ -165,6 +168,7 @@ impl Server {
             Arc::new(move || background.wake())
         };
         store.set_waker(Arc::clone(&waker));
+        let collect = options.collect;
         let world = World {
             clock: Arc::clone(&options.clock),
             ledger,
@@ -172,7 +176,10 @@ impl Server {
             windows: Arc::new(windows),
             fabric: Arc::clone(&fabric),
             waker,
-            resident: crate::report::process::unshared_bytes,
+            resident: Arc::new(move || {
+                collect();
+                crate::report::process::unshared_bytes()
+            }),
         };
         let memory_limit = options.node.memory.limit();
         let native = native_settings(&options, incarnation);

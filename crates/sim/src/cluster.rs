@@ -303,7 +303,7 @@ impl Cluster {
             windows: Arc::new(windows),
             fabric: Arc::new(fabric),
             waker: Arc::new(|| {}),
-            resident: || None,
+            resident: Arc::new(|| None),
         };
         let node = Node::open(id(server), self.settings.clone(), world, self.map.clone());
         Ok((node.map_err(|error| error.to_string())?, store))

@@ -17,6 +17,7 @@ use clap::ValueEnum;
 use super::{Bench, Running, Stage, System, collect};
 use crate::cluster::scratch::{Scratch, shared_memory_root};
 use crate::failure::Failure;
+use crate::frugal;
 use crate::units::Size;
 
 /// Least cache of an engine in this process.
@@ -177,6 +178,7 @@ impl Bench {
             device_bytes: self.device_bytes.0,
             settings,
             budget: self.budget.then(|| self.memory.bytes()),
+            collect: frugal::collect,
         };
         running.begin(Stage::Embedded(vec![data, windows]))?;
         let rows = collect(|tell| lsm::run(&embedded, &self.configuration(system), tell));

@@ -37,6 +37,9 @@ pub struct Embedded {
     pub settings: Settings,
     /// Bytes of memory for all that the store has, gaps and all, where it keeps to that.
     pub budget: Option<usize>,
+    /// Has the allocator give back what the calling thread has allocated and others have freed: called once a
+    /// second by the store's thread where there is a budget.
+    pub collect: fn(),
 }
 
 /// Loads `config`'s records and runs its workloads. Hands each row to `tell`.
@@ -57,6 +60,7 @@ pub fn run(
     let stage = Stage {
         engine,
         excess,
+        collect: embedded.collect,
         store,
         pace: Arc::default(),
         stopping: AtomicBool::new(false),
@@ -169,6 +173,7 @@ struct Pace {
 struct Stage {
     engine: Lsm,
     excess: Option<Excess>,
+    collect: fn(),
     store: Arc<DeviceStore>,
     pace: Arc<Pace>,
     stopping: AtomicBool,
@@ -178,8 +183,14 @@ impl Stage {
     /// Steps the engine until told to stop.
     fn background(&self) -> Result<(), EngineError> {
         let (clock, pace) = (ProcessClock, &self.pace);
+        let mut collected = clock.now();
         while !self.stopping.load(Ordering::Acquire) {
-            let stepped = self.engine.step(clock.now());
+            let now = clock.now();
+            if self.excess.is_some() && now >= collected + Excess::EVERY {
+                (self.collect)();
+                collected = now;
+            }
+            let stepped = self.engine.step(now);
             let failed = |_: &EngineError| {
                 pace.failed.store(true, Ordering::Release);
                 pace.room.ring();

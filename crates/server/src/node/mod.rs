@@ -121,7 +121,7 @@ pub struct World {
     /// Wakes whoever calls [`Node::step_background`].
     pub waker: Waker,
     /// Bytes of memory that the process has to itself, where the system tells and nothing else is in it.
-    pub resident: fn() -> Option<u64>,
+    pub resident: Arc<dyn Fn() -> Option<u64> + Send + Sync>,
 }
 
 /// A server without its threads. See the module documentation.

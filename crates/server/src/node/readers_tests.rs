@@ -162,7 +162,7 @@ pub(super) fn alone_with(
         waker: Arc::new(|| {}),
         clock,
         store,
-        resident,
+        resident: Arc::new(resident),
     };
     let node = Node::open(ID, settings, world, map.expect("it is valid")).expect("it opens");
     let region = Arc::clone(node.region(RegionId(1)).expect("it is a member"));
