@@ -60,8 +60,8 @@ pub enum OutputFormat {
 pub struct Allocator {
     /// To give back soon what is freed: called where there is little memory, before other threads begin.
     pub give_back_soon: fn(),
-    /// To give back what the calling thread has allocated and others have freed: called now and then by threads
-    /// that keep much.
+    /// To give back what the calling thread has allocated and others have freed: called once a second by the
+    /// thread that builds leaves, where there is little memory.
     pub collect: fn(),
 }
 

@@ -4,6 +4,8 @@
 //!   less CPU. But a byte that is in use keeps 2 MiB, and a small budget has not many of these.
 //! - *What is freed* the allocator keeps for the next, for a second. What merges and overwrites free in that
 //!   time is a tenth of a small budget.
+//! - *What other threads have freed* of a thread's memory the allocator finds only when that thread asks for some
+//!   of the same size. The one that builds leaves, which others drive out, is made to look once a second.
 //!
 //! A process with less than [`BUDGET_MIN`] tells the kernel that it wants no huge pages, whatever its
 //! allocator says, and the allocator to give back soon. It does so when it knows its budget: what was
@@ -11,6 +13,7 @@
 //! turned them off for it.
 
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::cli::Allocator;
 
@@ -20,14 +23,18 @@ const BUDGET_MIN: u64 = 1 << 30;
 /// The program's allocator.
 static ALLOCATOR: OnceLock<Allocator> = OnceLock::new();
 
+/// Whether this process is. Relaxed: nothing is ordered by it.
+static FRUGAL: AtomicBool = AtomicBool::new(false);
+
 /// Says how the allocator is told. Without it, it is not.
 pub(crate) fn set_up(allocator: Allocator) {
     ALLOCATOR.get_or_init(|| allocator);
 }
 
-/// Has the allocator give back what this thread has allocated and others have freed.
+/// In a frugal process has the allocator give back what this thread has allocated and others have freed.
 pub(crate) fn collect() {
-    if let Some(allocator) = ALLOCATOR.get() {
+    let frugal = FRUGAL.load(Ordering::Relaxed);
+    if let Some(allocator) = ALLOCATOR.get().filter(|_| frugal) {
         (allocator.collect)();
     }
 }
@@ -44,6 +51,7 @@ pub(crate) fn decide(budget: u64) {
 
 /// This process is frugal.
 pub(crate) fn be() {
+    FRUGAL.store(true, Ordering::Relaxed);
     // Where the kernel or a sandbox refuses, more is resident than is in use: no reason to stop.
     let _ = nix::sys::prctl::set_thp_disable(true);
     if let Some(allocator) = ALLOCATOR.get() {

@@ -4,8 +4,9 @@
 //! and what was freed, which grow for hours where entries of all lengths come and go, and which no count
 //! knows. So whoever has a whole process to itself looks from time to time at what is resident:
 //!
-//! 1. Beyond the budget the cache gives way by a quarter of the excess with every look, until that is gone. It
-//!    is not what is missing at once, since what is freed is not returned at once.
+//! 1. Beyond the budget the cache gives way by a quarter of the excess with every look, until that is gone, or
+//!    a sixteenth of the cache is left. It is not what is missing at once, since what is freed is not returned
+//!    at once.
 //! 2. Where a sixteenth of the budget is free, the cache takes back a sixteenth of what it gave.
 //!
 //! Between the two nothing changes, so that entries do not leave and come to and fro.

@@ -25,8 +25,8 @@ use argosy_device::Buffer;
 
 use crate::cache::NodeCache;
 
-/// Shorter parts are not kept, nor those shorter than a quarter of a window: they come of flushes after each
-/// write, and would cost more than they are worth.
+/// Shorter parts are not kept, unless they are a quarter of a window: they come of flushes after each write, and
+/// would cost more than they are worth.
 const PART_BYTES_MIN: usize = 32 << 10;
 /// Most parts that a process keeps. Each may be a mapping of its own, of which Linux grants a process 65,530.
 const PARTS_MAX: usize = 16 << 10;

@@ -42,6 +42,21 @@ fn loaded(settings: Settings, pairs: u64, value_len: usize) -> (Machine, Arc<Cou
     (machine, counted, engine)
 }
 
+/// An engine to which `pairs` pairs were just written, on a device that counts.
+fn written(
+    settings: Settings,
+    pairs: u64,
+    value: impl Fn(u64) -> Vec<u8>,
+) -> (Machine, Arc<Counting>, Lsm) {
+    let mut machine = Machine::new(settings.clone(), 512, 1);
+    let (counted, engine) = Counting::open(&mut machine, &settings);
+    for number in 0..pairs {
+        write(&mut machine, &engine, &key(number), &value(number));
+    }
+    machine.settle(&engine);
+    (machine, counted, engine)
+}
+
 /// Gets `count` keys together. Returns the requests to the device, and the reads among them that were
 /// asked for one by one.
 fn get(counted: &Counting, engine: &Lsm, from: u64, count: u64, value_len: usize) -> (u64, u64) {
@@ -204,14 +219,9 @@ fn values_of_which_a_part_is_in_memory_are_whole() {
         cache_bytes: 2 << 20,
         ..tiny()
     };
-    let mut machine = Machine::new(settings.clone(), 512, 1);
-    let (counted, engine) = Counting::open(&mut machine, &settings);
     // Two windows and a half, so that segments begin inside of values.
     let value = |number: u64| number.to_le_bytes().repeat(10 << 10);
-    for number in 0..60 {
-        write(&mut machine, &engine, &key(number), &value(number));
-    }
-    machine.settle(&engine);
+    let (_machine, counted, engine) = written(settings, 60, value);
     let read = || counted.counters().read_bytes;
     let before = read();
     let keys: Vec<_> = (0..60).map(key).collect();
@@ -230,7 +240,11 @@ fn values_of_which_a_part_is_in_memory_are_whole() {
     );
     for keys in keys.chunks(16) {
         let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
-        engine.get_many(&keys).unwrap();
+        let found = engine.get_many(&keys).unwrap();
+        for (key, found) in keys.iter().zip(found) {
+            let number = (0..60).find(|number| self::key(*number) == *key).unwrap();
+            assert_eq!(found.value, Some(value(number)), "{number}");
+        }
     }
     let snapshot = engine.snapshot();
     let mut scan = snapshot.scan(&KeyRange::all(), Direction::Up).unwrap();
@@ -250,13 +264,8 @@ fn what_was_written_is_in_memory() {
         cache_bytes: 8 << 20,
         ..tiny()
     };
-    let mut machine = Machine::new(settings.clone(), 512, 1);
-    let (counted, engine) = Counting::open(&mut machine, &settings);
     let value = |number: u64| number.to_le_bytes().repeat(250);
-    for number in 0..1000 {
-        write(&mut machine, &engine, &key(number), &value(number));
-    }
-    machine.settle(&engine);
+    let (_machine, counted, engine) = written(settings, 1000, value);
     let before = counted.counters().read_bytes;
     for number in 0..1000 {
         let found = engine.get(&key(number)).unwrap().value;

@@ -78,7 +78,7 @@ pub struct ServerOptions {
     /// How long the fabric thread looks for work before it parks.
     pub spin: Duration,
     /// Has the program's allocator look for what other threads have freed of the one that calls, and give it
-    /// back: called now and then by threads that keep much.
+    /// back: called once a second by the background thread.
     pub collect: fn(),
     /// Time.
     pub clock: Arc<dyn Clock>,

@@ -87,7 +87,8 @@ impl<A> Mailbox<A> {
 
     /// Says that the owner goes to sleep. `false`: there is post, and it must not.
     pub(crate) fn may_sleep(&self) -> bool {
-        // Sequentially consistent, as in `wake`: see the module's description.
+        // Sequentially consistent, as in `wake`: see the module's description. Everywhere an exchange, since the
+        // model checker knows of no order between those and plain stores.
         self.asleep.swap(true, Ordering::SeqCst);
         if self.lock().is_empty() {
             return true;

@@ -120,7 +120,8 @@ pub struct World {
     pub fabric: Arc<dyn Fabric>,
     /// Wakes whoever calls [`Node::step_background`].
     pub waker: Waker,
-    /// Bytes of memory that the process has to itself, where the system tells and nothing else is in it.
+    /// Bytes of memory that the process has to itself, where the system tells and nothing else is in it. Asked
+    /// once a second by whoever calls [`Node::step_background`].
     pub resident: Arc<dyn Fn() -> Option<u64> + Send + Sync>,
 }
 
