@@ -69,7 +69,7 @@ simulate-many:
 	$(CARGO) run --release --locked -p argosy-sim -- --first $(FIRST) --seeds $(SEEDS)
 
 MUTANTS := acknowledge-early commit-before-durable free-under-snapshot recover-past-hole commit-before-arrival skip-rewrite \
-	move-unconditionally skip-packing drop-expired forget-time drop-ranges evacuate-early
+	move-unconditionally skip-packing drop-expired forget-time drop-ranges evacuate-early ingest-over
 
 mutants:
 	@scripts/setup.sh rust

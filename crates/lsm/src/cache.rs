@@ -116,7 +116,7 @@ impl Weighter<CacheKey, Cached> for Bytes {
 
 /// What an allocator takes for `bytes` bytes, roughly. The usual ones have four sizes from a power of two to
 /// the next, and about a sixteenth of a page for themselves and for what is left at its end.
-fn footprint(bytes: usize) -> usize {
+pub(crate) fn footprint(bytes: usize) -> usize {
     let step = (bytes.max(64).next_power_of_two() / 8).max(16);
     let rounded = bytes.next_multiple_of(step);
     rounded + rounded / 16

@@ -17,7 +17,7 @@ pub struct Memory {
     /// Indexes and filters of segments, which stay with them.
     pub pinned: u64,
     /// Buffers of merges, flushes, reads, logs and garbage collection, and those that are kept for the next,
-    /// without what stayed when it was flushed. Of all stores of the process.
+    /// without what stayed when it was flushed; and parts that wait to be ingested. Of all stores of the process.
     pub buffers: u64,
 }
 

@@ -61,6 +61,8 @@ pub struct Mutants {
     pub drop_ranges: bool,
     /// A segment is evacuated before what was moved out of it is in the levels.
     pub evacuate_early: bool,
+    /// Parts are ingested although keys of their range are bound.
+    pub ingest_over: bool,
 }
 
 /// Settings of one region's storage.

@@ -90,6 +90,7 @@ fn parts_that_wait_together_are_ingested_together_without_a_log() {
     assert_eq!(version.deepest(), 2);
     assert!(version.level(1).is_none_or(|level| level.runs.is_empty()));
     assert!(engine.ingested().is_empty(), "each is told once");
+    assert_eq!(after.cache.charged_bytes, 0);
 }
 
 #[test]
@@ -146,13 +147,20 @@ fn what_is_no_sorted_part_is_refused_at_once() {
     let part = || (0..500).map(|n| (key(n), vec![0; 4000])).collect::<Pairs>();
     let first = engine.ingest_part(part()).unwrap();
     let _ = engine.ingest_part(part()).unwrap();
+    // They are in the budget: the cache gives way to them.
+    let charged = || engine.stats().cache.charged_bytes;
+    let both = charged();
+    assert!(both > 2 * 500 * 4000 && both < 2 * 500 * 6000, "{both}");
+    assert!(engine.memory().buffers >= both);
     let full = refused(part());
     let busy = matches!(
         full,
         IngestError::Engine(EngineError::Busy(BusyReason::Ingest))
     );
     assert!(busy, "{full}");
+    assert_eq!(charged(), both, "what is refused takes nothing");
     assert!(engine.take_back(first) && !engine.take_back(first));
+    assert_eq!(charged(), both / 2);
     assert!(engine.ingest_part(part()).is_ok());
 }
 

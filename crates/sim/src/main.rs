@@ -65,11 +65,12 @@ fn mutant(name: &str) -> Result<Mutants, String> {
         "forget-time" => &mut mutants.engine.forget_time,
         "drop-ranges" => &mut mutants.engine.drop_ranges,
         "evacuate-early" => &mut mutants.engine.evacuate_early,
+        "ingest-over" => &mut mutants.engine.ingest_over,
         _ => {
             return Err("there are acknowledge-early, commit-before-durable, \
                         free-under-snapshot, recover-past-hole, commit-before-arrival, \
                         skip-rewrite, move-unconditionally, skip-packing, drop-expired, \
-                        forget-time, drop-ranges and evacuate-early"
+                        forget-time, drop-ranges, evacuate-early and ingest-over"
                 .to_owned());
         }
     };

@@ -12,11 +12,13 @@
 //! 4. One edit puts them where no level has a key of the range: the lowest level; else they become the newest
 //!    run of L1. When every member has applied it, the part is told to be done.
 //!
+//! Pairs that wait or become segments are in the memory budget: the cache gives way to them.
+//!
 //! So a part is either in front of a write into its range, or behind it, and there is no write to the log for
 //! it. It is visible once its edit is durable here.
 
 use std::collections::VecDeque;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use argosy_base::range::successor;
@@ -31,6 +33,7 @@ use super::background::{Background, Effect, site};
 use super::ingest::{Fed, IngestError, pair_bytes_max, place};
 use super::jobs::Jobs;
 use super::stats::Counts;
+use crate::cache::{Charge, NodeCache, footprint};
 use crate::compaction::below::Below;
 use crate::compaction::build::{Build, Pointers, Shape, Stepped};
 use crate::compaction::sources::MemtableSource;
@@ -58,11 +61,50 @@ pub enum Taken {
     Full,
 }
 
+/// Of the process, as the allocator is. Relaxed: nothing is ordered by it.
+static HELD_BYTES: AtomicUsize = AtomicUsize::new(0);
+
+/// Bytes of memory of all parts of this process that wait or become segments.
+#[must_use]
+pub fn held_bytes() -> usize {
+    HELD_BYTES.load(Ordering::Relaxed)
+}
+
+/// What the pairs of a part take of memory, to which the cache gives way until this is dropped.
+struct Held {
+    _charge: Charge,
+    bytes: usize,
+}
+
+impl Held {
+    fn new(pairs: &Pairs, cache: &Arc<NodeCache>) -> Self {
+        let cost = |(key, value): &(Vec<u8>, Vec<u8>)| {
+            size_of::<(Vec<u8>, Vec<u8>)>() + footprint(key.len()) + footprint(value.len())
+        };
+        let bytes = pairs.iter().map(cost).sum();
+        let charge = cache.charge();
+        charge.set(bytes);
+        HELD_BYTES.fetch_add(bytes, Ordering::Relaxed);
+        Self {
+            _charge: charge,
+            bytes,
+        }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        HELD_BYTES.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
 /// A part that waits.
 struct Part {
     ticket: Ticket,
     pairs: Pairs,
+    /// Of keys and values.
     bytes: usize,
+    held: Held,
 }
 
 impl Part {
@@ -125,6 +167,8 @@ pub(crate) struct Ingesting {
     build: Build<Fed>,
     range: KeyRange,
     tickets: Vec<Ticket>,
+    /// What its pairs take, those that are segments already among them.
+    _held: Vec<Held>,
     /// The one that puts them into the levels, once it is on its way.
     edit: Option<EditSeq>,
 }
@@ -139,6 +183,7 @@ impl Lsm {
     pub fn ingest_part(&self, pairs: Vec<(Vec<u8>, Vec<u8>)>) -> Result<Ticket, IngestError> {
         self.check_open()?;
         let bytes = check_part(&pairs, pair_bytes_max(&self.settings))?;
+        let held = Held::new(&pairs, &self.reading.cache);
         let mut state = self.bulk.lock();
         if state.bytes > 0 && state.bytes + bytes > WAITING_BYTES_MAX {
             return Err(EngineError::Busy(BusyReason::Ingest).into());
@@ -150,6 +195,7 @@ impl Lsm {
             ticket,
             pairs,
             bytes,
+            held,
         });
         drop(state);
         self.wake();
@@ -256,7 +302,7 @@ impl Background {
             return Ok(false);
         };
         let mut range = first.range();
-        if !lsm.is_unbound(&range)? {
+        if !lsm.settings.mutants.ingest_over && !lsm.is_unbound(&range)? {
             lsm.bulk.end(&[first.ticket], Taken::NotEmpty, EditSeq(0));
             return Ok(true);
         }
@@ -276,13 +322,18 @@ impl Background {
             return Ok(false);
         }
         let tickets = parts.iter().map(|part| part.ticket).collect();
-        let pairs = parts.into_iter().flat_map(|part| part.pairs).collect();
+        let (pairs, held): (Vec<_>, _) = parts
+            .into_iter()
+            .map(|part| (part.pairs, part.held))
+            .unzip();
+        let pairs = pairs.into_iter().flatten().collect();
         let site = site(&mut self.storage, lsm);
         let target = site.target(LEVELS_MAX, Shape::SelfContained, Pointers::Numbers);
         self.jobs.bulk = Some(Ingesting {
             build: Build::new(Fed::of(pairs), target, Below::default()),
             range,
             tickets,
+            _held: held,
             edit: None,
         });
         Ok(true)

@@ -81,7 +81,8 @@ impl super::Lsm {
             windows: self.settings.windows_bytes() as u64,
             cache: cache.bytes,
             pinned: cache.pinned_bytes,
-            buffers: buffer::allocated_bytes().saturating_sub(flushed::kept_bytes()) as u64,
+            buffers: (buffer::allocated_bytes().saturating_sub(flushed::kept_bytes())
+                + super::bulk::held_bytes()) as u64,
         }
     }
 }
