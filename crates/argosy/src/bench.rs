@@ -3,29 +3,31 @@
 mod asked;
 mod embedded;
 mod figure;
+mod servers;
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use argosy_base::AddressMode;
-use argosy_bench::driver::{PIPELINE_MAX, Route};
+use argosy_bench::driver::PIPELINE_MAX;
 use argosy_bench::plot;
 use argosy_bench::report::{self, Report, Row};
-use argosy_bench::run::{self, BenchError, Configuration, Event, Labels, ServerHandle, Target};
+use argosy_bench::run::{self, BenchError, Configuration, Event, Labels};
 use argosy_bench::{Door, Mix, Sizes, Workload};
 use clap::Args;
 
 use crate::cli::{OutputFormat, parse_address, parse_replication};
-use crate::cluster::layout::{Primaries, Replication, Shape, Split};
+use crate::cluster::Cluster;
+use crate::cluster::layout::{Primaries, Replication};
 use crate::cluster::scratch::Scratch;
-use crate::cluster::{Cluster, Spec};
-use crate::config::{Compaction, MemorySection, Placement, StorageSection};
+use crate::config::{Compaction, Placement, StorageSection};
 use crate::failure::{Failure, chain};
 use crate::frugal;
 use crate::signals::Signals;
 use crate::units::Size;
 use embedded::Peer;
 use figure::Rerun;
+use servers::target_of;
 
 /// Run YCSB and measure
 ///
@@ -130,6 +132,12 @@ pub struct Bench {
     /// Memory of each server
     #[arg(long, value_name = "SIZE", default_value = "512MiB")]
     memory: Size,
+    /// Bytes of a leaf
+    #[arg(long, value_name = "SIZE", default_value = "4KiB")]
+    node_bytes: Size,
+    /// With hybrid placement: pairs of at least as many bytes are in the large log
+    #[arg(long, value_name = "SIZE", default_value = "1000")]
+    large_bytes: Size,
     /// With --embedded: --memory is all that our store may take, log windows and what merges have in hand
     /// among it, as `Builder::memory` is. Else it is memtables and cache, as its peers are told
     #[arg(long, requires = "embedded")]
@@ -189,6 +197,8 @@ impl Bench {
         self.check()?;
         if self.embedded {
             frugal::decide(self.memory.0);
+        } else {
+            frugal::may_have_huge_pages();
         }
         // Better now than after hours of measuring.
         self.draw(&[])?;
@@ -368,13 +378,16 @@ impl Bench {
             return self.embedded_options(system);
         }
         format!(
-            "client={} layout={} l0_bytes={}{} growth_factor={} medium_log_percent={} memory_limit={}",
+            "client={} layout={} l0_bytes={}{} growth_factor={} medium_log_percent={} \
+             node_bytes={} large_bytes={} memory_limit={}",
             self.client,
             self.layout.name(),
             self.l0_bytes().0,
             ["", " l0_per_replica"][usize::from(self.l0_per_replica)],
             self.growth_factor,
             self.medium_log_percent(),
+            self.node_bytes.0,
+            self.large_bytes.0,
             self.memory.0
         )
     }
@@ -382,21 +395,6 @@ impl Bench {
     fn medium_log_percent(&self) -> u32 {
         let default = StorageSection::default().medium_log_percent;
         self.medium_log_percent.unwrap_or(default)
-    }
-
-    fn shape(&self, system: &System) -> Shape {
-        let replication = system.replication;
-        Shape {
-            servers: Some(self.servers),
-            replicas: match replication {
-                Replication::None => None,
-                _ => self.replicas,
-            },
-            regions: self.regions,
-            replication: Some(replication),
-            primaries: Some(self.layout),
-            addresses: Some(system.addresses),
-        }
     }
 
     fn configuration(&self, system: &System) -> Configuration {
@@ -453,26 +451,6 @@ impl Bench {
 
     fn root(&self) -> PathBuf {
         self.data_root.clone().unwrap_or_else(std::env::temp_dir)
-    }
-
-    fn spec(&self, system: &System) -> Spec {
-        Spec {
-            shape: self.shape(system),
-            split: Split::Hex,
-            data_dir: None,
-            scratch_root: self.root(),
-            memory: MemorySection { limit: self.memory },
-            storage: StorageSection {
-                device_bytes: self.device_bytes,
-                l0_bytes: self.l0_bytes(),
-                l0_per_replica: self.l0_per_replica,
-                placement: system.placement,
-                growth_factor: self.growth_factor,
-                medium_log_percent: self.medium_log_percent(),
-                compaction: system.compaction,
-                ..StorageSection::default()
-            },
-        }
     }
 }
 
@@ -543,31 +521,6 @@ impl Running {
             Some(Stage::Cluster(cluster)) => cluster.stop(),
             Some(Stage::Embedded(_)) | None => true,
         }
-    }
-}
-
-/// The servers of `cluster`, and who is primary of which keys.
-fn target_of(cluster: &Cluster) -> Target {
-    let small = |id: usize| u32::try_from(id).expect("servers are few");
-    Target {
-        servers: cluster
-            .members
-            .iter()
-            .map(|member| ServerHandle {
-                id: small(member.id),
-                pid: member.child.pid(),
-                resp: member.ports.resp,
-            })
-            .collect(),
-        routes: cluster
-            .map
-            .regions()
-            .iter()
-            .map(|region| Route {
-                start: region.range.from.clone(),
-                server: usize::try_from(region.primary.0).expect("servers are few"),
-            })
-            .collect(),
     }
 }
 

@@ -60,6 +60,7 @@ pub fn node_settings(
         // All memtables of this server share what it was given.
         l0_bytes: (config.storage.l0_bytes.bytes() / sharing.max(1)).max(L0_BYTES_MIN),
         placement: config.storage.placement.engine(),
+        large_bytes: config.storage.large_bytes.bytes(),
         addresses: map.addresses(),
         growth_factor: config.storage.growth_factor,
         medium_log_percent: config.storage.medium_log_percent,

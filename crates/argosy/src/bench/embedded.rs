@@ -87,6 +87,8 @@ impl Bench {
             addresses: system.addresses,
             growth_factor: self.growth_factor,
             medium_log_percent: self.medium_log_percent(),
+            node_bytes: self.node_bytes.bytes(),
+            large_bytes: self.large_bytes.bytes(),
             compaction: system.compaction.engine(),
             ..argosy_lsm::Settings::default()
         };
@@ -119,7 +121,7 @@ impl Bench {
                 let settings = self.engine_settings(system);
                 format!(
                     "l0_bytes={} memtables_max={} cache_bytes={} growth_factor={} \
-                     medium_log_percent={} node_bytes={} \
+                     medium_log_percent={} node_bytes={} large_bytes={} \
                      placement={} compaction={} direct I/O, no compression, log synced every {} ms and at the end",
                     settings.l0_bytes,
                     settings.memtables_max,
@@ -127,6 +129,7 @@ impl Bench {
                     settings.growth_factor,
                     settings.medium_log_percent,
                     settings.node_bytes,
+                    settings.large_bytes,
                     system.placement.name(),
                     system.compaction.name(),
                     settings.flush_interval.as_millis(),

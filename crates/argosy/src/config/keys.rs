@@ -19,7 +19,7 @@ const fn key(section: &'static str, name: &'static str, about: &'static str) -> 
 }
 
 /// All keys. A test keeps this table and the types that are deserialised in step.
-pub const KEYS: [Key; 25] = [
+pub const KEYS: [Key; 26] = [
     key("server", "id", "This server's number in the region map."),
     key("server", "data-dir", "Where the device and the lock lie."),
     key("resp", "addr", "Where the Redis protocol is spoken."),
@@ -78,6 +78,11 @@ pub const KEYS: [Key; 25] = [
         "storage",
         "placement",
         "Where values lie: hybrid, in-place or separated.",
+    ),
+    key(
+        "storage",
+        "large-bytes",
+        "With hybrid: pairs of at least this many bytes are in the large log.",
     ),
     key(
         "storage",

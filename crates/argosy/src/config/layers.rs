@@ -268,6 +268,7 @@ fn contradiction(
     let storage = &config.storage;
     let engine = argosy_lsm::Settings {
         placement: storage.placement.engine(),
+        large_bytes: storage.large_bytes.bytes(),
         growth_factor: storage.growth_factor,
         medium_log_percent: storage.medium_log_percent,
         compaction: storage.compaction.engine(),

@@ -250,6 +250,8 @@ pub struct StorageSection {
     pub l0_per_replica: bool,
     /// Where values lie.
     pub placement: Placement,
+    /// With hybrid placement: pairs of at least as many bytes are in the large log.
+    pub large_bytes: Size,
     /// How many times larger a level is than the one above.
     pub growth_factor: u32,
     /// What the medium log of a region may take on the device, in hundredths of what its levels take,
@@ -278,6 +280,7 @@ impl Default for StorageSection {
             l0_bytes: Size::mib(32),
             l0_per_replica: false,
             placement: Placement::default(),
+            large_bytes: Size(1000),
             growth_factor: 8,
             medium_log_percent: 200,
             compaction: Compaction::default(),

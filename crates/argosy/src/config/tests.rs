@@ -37,6 +37,7 @@ fn what_is_written_is_read_again() {
     config.storage.compaction = Compaction::WholeLevel;
     config.storage.max_space_amplification = Factor(175);
     config.storage.medium_log_percent = 75;
+    config.storage.large_bytes = Size(1500);
     config.storage.flush_interval = Span(Duration::from_millis(250));
     let text = config.to_toml();
     assert_eq!(parse(&text).unwrap(), config);
