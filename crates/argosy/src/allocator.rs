@@ -1,8 +1,14 @@
 //! The program's allocator, and how soon it gives back what is freed.
 
-#![expect(unsafe_code, reason = "an option of a C library")]
+#![expect(
+    unsafe_code,
+    reason = "an option of a C library, and what runs before it"
+)]
 
 use std::ffi::{c_int, c_long};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use nix::sys::prctl;
 
 use mimalloc::MiMalloc;
 
@@ -11,6 +17,30 @@ use mimalloc::MiMalloc;
 /// read's time for that.
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
+
+/// Runs before the allocator sets itself up, by the convention of ELF programs.
+#[used]
+// SAFETY: the section holds pointers to functions that take what `main` does, or nothing.
+#[unsafe(link_section = ".preinit_array")]
+static BEFORE_ALL: extern "C" fn() = begin_without_huge_pages;
+
+/// Whether huge pages were off already when the process began: it was told to have none.
+static WERE_OFF: AtomicBool = AtomicBool::new(true);
+
+/// What is allocated before the budget is known would lie in huge pages, of which 5 MiB stay unused. Whoever
+/// turned them off before has decided.
+extern "C" fn begin_without_huge_pages() {
+    if prctl::get_thp_disable() == Ok(false) && prctl::set_thp_disable(true).is_ok() {
+        WERE_OFF.store(false, Ordering::Relaxed);
+    }
+}
+
+/// Huge pages from now on, unless whoever started the process has turned them off.
+pub(super) fn have_huge_pages() {
+    if !WERE_OFF.load(Ordering::Relaxed) {
+        let _ = prctl::set_thp_disable(false);
+    }
+}
 
 /// How long what is freed is kept for the next where it is to be given back soon, in milliseconds.
 const KEPT_MILLIS: c_long = 10;

@@ -60,9 +60,11 @@ pub enum OutputFormat {
 pub struct Allocator {
     /// To give back soon what is freed: called where there is little memory, before other threads begin.
     pub give_back_soon: fn(),
-    /// To give back what the calling thread has allocated and others have freed: called once a second by the
-    /// thread that builds leaves, where there is little memory.
+    /// To give back what the calling thread has allocated and others have freed: called once a second by
+    /// threads that build leaves or read, where there is little memory.
     pub collect: fn(),
+    /// To have huge pages again, where the process began without: called where there is much memory.
+    pub have_huge_pages: fn(),
 }
 
 /// Does what the command line says, with the program's `allocator`.

@@ -5,12 +5,12 @@
 //! - *What is freed* the allocator keeps for the next, for a second. What merges and overwrites free in that
 //!   time is a tenth of a small budget.
 //! - *What other threads have freed* of a thread's memory the allocator finds only when that thread asks for some
-//!   of the same size. The one that builds leaves, which others drive out, is made to look once a second.
+//!   of the same size. The one that builds leaves, which others drive out, and those that read are made to look
+//!   once a second.
 //!
 //! A process with less than [`BUDGET_MIN`] tells the kernel that it wants no huge pages, whatever its
-//! allocator says, and the allocator to give back soon. It does so when it knows its budget: what was
-//! allocated until then is one huge page or two. Nobody turns huge pages on: whoever starts a process may have
-//! turned them off for it.
+//! allocator says, and the allocator to give back soon. The program begins without huge pages, and has them
+//! when it knows that its budget is larger; unless whoever started it had turned them off.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -45,7 +45,15 @@ pub(crate) fn decide(budget: u64) {
     if budget < BUDGET_MIN {
         be();
     } else {
+        may_have_huge_pages();
         argosy_device::pages::ask_for_huge(true);
+    }
+}
+
+/// This process, and those that it starts, may have huge pages; they decide for themselves.
+pub(crate) fn may_have_huge_pages() {
+    if let Some(allocator) = ALLOCATOR.get() {
+        (allocator.have_huge_pages)();
     }
 }
 

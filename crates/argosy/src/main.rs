@@ -10,5 +10,6 @@ fn main() -> ExitCode {
     argosy::cli::main(argosy::cli::Allocator {
         give_back_soon: allocator::give_back_soon,
         collect: allocator::collect,
+        have_huge_pages: allocator::have_huge_pages,
     })
 }

@@ -15,6 +15,7 @@ use crate::cluster::layout::{Primaries, Replication, Shape, Split};
 use crate::cluster::{Cluster, Member, Spec};
 use crate::config::{Compaction, MemorySection, Placement, StorageSection};
 use crate::failure::Failure;
+use crate::frugal;
 use crate::signals::Signals;
 use crate::units::Size;
 
@@ -104,6 +105,7 @@ impl Playground {
     /// Runs until a signal comes.
     pub fn run(self) -> Result<(), Failure> {
         let failed = |error: std::io::Error| Failure::Failed(format!("cannot wait: {error}"));
+        frugal::may_have_huge_pages();
         let began = ProcessClock.now();
         let signals = Signals::catch().map_err(failed)?;
         let mut cluster = Cluster::start(&self.spec())?;

@@ -4,7 +4,8 @@
 //! and what they are made of:
 //!
 //! - the parts that the store counts itself ([`argosy_lsm::Memory`]);
-//! - the *program*: resident pages of files, the binary and its libraries, less the store's windows;
+//! - the *program*: resident pages of files, the binary and its libraries, less the store's windows; and what
+//!   else was resident beside the parts once the store was open, before anything was done with it;
 //! - the *load*: what the bench keeps to verify answers. No store's, and in no budget.
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -36,7 +37,7 @@ pub struct MemoryUse {
     pub resident_bytes: u64,
     /// All parts together.
     pub accounted_bytes: u64,
-    /// The binary and its libraries.
+    /// The binary and its libraries, and what the process has of its own from its beginning.
     pub program_bytes: u64,
     /// What the bench keeps to verify answers.
     pub load_bytes: u64,
@@ -62,14 +63,17 @@ pub struct MemoryUse {
 /// What was found by looking again and again.
 struct Looks {
     found: MemoryUse,
+    /// What the program [had of its own](own_bytes).
+    own: u64,
     /// Looks by the thousandths by which the parts differed.
     differences: Vec<u64>,
 }
 
 impl Looks {
-    fn new() -> Self {
+    fn new(own: u64) -> Self {
         Self {
             found: MemoryUse::default(),
+            own,
             differences: vec![0; 1001],
         }
     }
@@ -79,7 +83,7 @@ impl Looks {
     ///
     /// Returns what the store has.
     fn look(&mut self, (resident, files): (u64, u64), parts: &Memory, load_bytes: u64) -> u64 {
-        let program = files.saturating_sub(parts.windows);
+        let program = files.saturating_sub(parts.windows) + self.own;
         let accounted = parts.sum() + program + load_bytes;
         let difference = ratio(accounted.abs_diff(resident), resident).min(1.0);
         let thousandth = accounted.abs_diff(resident) * 1000 / resident.max(1);
@@ -120,14 +124,22 @@ impl Looks {
     }
 }
 
-/// Looks again and again until `over`, and every [`Excess::EVERY`] tells what the store has. Returns what it cost
-/// of CPU, too.
+/// Bytes that this process has in memory beside files and `parts`, those of a store with which nothing was done
+/// yet.
+pub(crate) fn own_bytes(parts: &Memory) -> u64 {
+    let (resident, files) = resident().unwrap_or_default();
+    (resident - files).saturating_sub(parts.sum() - parts.windows)
+}
+
+/// Looks again and again until `over`, and every [`Excess::EVERY`] tells what the store has beside what is the
+/// program's [own](own_bytes). Returns what it cost of CPU, too.
 pub(crate) fn watch(
     over: &AtomicBool,
+    own: u64,
     memory: impl Fn() -> Option<(Memory, u64)>,
     tell: impl Fn(u64),
 ) -> (Option<MemoryUse>, Duration) {
-    let mut looks = Looks::new();
+    let mut looks = Looks::new(own);
     let mut told = ProcessClock.now();
     while let Some((before, _)) = memory() {
         let resident = resident();
@@ -164,13 +176,13 @@ mod tests {
 
     #[test]
     fn the_highest_look_the_middle_one_and_the_worst_are_told() {
-        let mut looks = Looks::new();
+        let mut looks = Looks::new(4);
         for (resident, cache) in [(1000, 900), (900, 890), (2000, 1000), (500, 400)] {
             let parts = Memory {
                 cache,
                 ..Memory::default()
             };
-            looks.look((resident, 10), &parts, 5);
+            looks.look((resident, 6), &parts, 5);
         }
         let found = looks.end();
         assert_eq!((found.looks, found.resident_bytes), (4, 2000));
@@ -186,11 +198,16 @@ mod tests {
     fn this_process_can_be_looked_at() {
         let (found, _) = watch(
             &AtomicBool::new(true),
+            own_bytes(&Memory::default()),
             || Some((Memory::default(), 7)),
             |_| (),
         );
         let found = found.unwrap();
         assert!(found.looks == 1 && found.resident_bytes > 1 << 20 && found.program_bytes > 0);
-        assert!(watch(&AtomicBool::new(true), || None, |_| ()).0.is_none());
+        assert!(
+            watch(&AtomicBool::new(true), 0, || None, |_| ())
+                .0
+                .is_none()
+        );
     }
 }

@@ -78,7 +78,7 @@ pub struct ServerOptions {
     /// How long the fabric thread looks for work before it parks.
     pub spin: Duration,
     /// Has the program's allocator look for what other threads have freed of the one that calls, and give it
-    /// back: called once a second by the background thread.
+    /// back: called once a second by each thread that serves.
     pub collect: fn(),
     /// Time.
     pub clock: Arc<dyn Clock>,
@@ -168,7 +168,6 @@ impl Server {
             Arc::new(move || background.wake())
         };
         store.set_waker(Arc::clone(&waker));
-        let collect = options.collect;
         let world = World {
             clock: Arc::clone(&options.clock),
             ledger,
@@ -176,10 +175,8 @@ impl Server {
             windows: Arc::new(windows),
             fabric: Arc::clone(&fabric),
             waker,
-            resident: Arc::new(move || {
-                collect();
-                crate::report::process::unshared_bytes()
-            }),
+            resident: Arc::new(crate::report::process::unshared_bytes),
+            collect: options.collect,
         };
         let memory_limit = options.node.memory.limit();
         let native = native_settings(&options, incarnation);

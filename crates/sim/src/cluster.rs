@@ -304,6 +304,7 @@ impl Cluster {
             fabric: Arc::new(fabric),
             waker: Arc::new(|| {}),
             resident: Arc::new(|| None),
+            collect: || {},
         };
         let node = Node::open(id(server), self.settings.clone(), world, self.map.clone());
         Ok((node.map_err(|error| error.to_string())?, store))

@@ -193,6 +193,7 @@ fn look(pid: u32, resp: SocketAddr) -> Look {
     let said = info(resp, "memory");
     let bytes = |name: &str| said[name].parse::<u64>().unwrap();
     let parts = [
+        "program",
         "memtables",
         "windows",
         "links",
@@ -240,4 +241,8 @@ fn a_server_stays_within_its_limit_and_says_where_its_memory_is() {
     // It is too small for huge pages.
     assert_eq!(status(pid, "THP_enabled"), 0);
     drop(playground);
+    // Where the kernel can be told at all, whoever has much memory has them.
+    let large = Playground::start(&["--servers", "1", "--memory", "1GiB"]);
+    let own = status(std::process::id(), "THP_enabled");
+    assert_eq!(status(large.servers[0].pid, "THP_enabled"), own);
 }

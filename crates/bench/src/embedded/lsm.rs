@@ -38,7 +38,7 @@ pub struct Embedded {
     /// Bytes of memory for all that the store has, gaps and all, where it keeps to that.
     pub budget: Option<usize>,
     /// Has the allocator give back what the calling thread has allocated and others have freed: called once a
-    /// second by the store's thread where there is a budget.
+    /// second by the store's thread and by each client's where there is a budget.
     pub collect: fn(),
 }
 
@@ -186,8 +186,8 @@ impl Stage {
         let mut collected = clock.now();
         while !self.stopping.load(Ordering::Acquire) {
             let now = clock.now();
-            if self.excess.is_some() && now >= collected + Excess::EVERY {
-                (self.collect)();
+            if now >= collected + Excess::EVERY {
+                self.collect();
                 collected = now;
             }
             let stepped = self.engine.step(now);
@@ -296,6 +296,12 @@ impl Store for Stage {
     fn resident(&self, bytes: u64) {
         if let Some(excess) = &self.excess {
             excess.look(bytes);
+        }
+    }
+
+    fn collect(&self) {
+        if self.excess.is_some() {
+            (self.collect)();
         }
     }
 

@@ -32,7 +32,7 @@ use argosy_lsm::Memory;
 use crate::clock::ProcessClock;
 use crate::data::{Dataset, KEY_BYTES, VALUE_BYTES_MAX};
 use crate::driver::{Tally, check_read};
-use crate::memory::{MemoryUse, watch};
+use crate::memory::{MemoryUse, own_bytes, watch};
 use crate::order::{Asked, Order};
 use crate::process::Sample;
 use crate::report::{Activities, Latency, Row, ratio, rounded};
@@ -42,6 +42,8 @@ use crate::workload::{Operation, Operations, Workload};
 
 pub use lsm::{Embedded, run};
 
+/// How often clients' threads are made to [collect](Store::collect).
+const COLLECT_EVERY: Duration = Duration::from_secs(1);
 /// How many operations are done against nothing, to learn what the load costs by itself.
 const REHEARSAL_OPS: usize = 200_000;
 /// So many scans are made in a rehearsal before they are checked: what was just made is nearer to the
@@ -81,6 +83,9 @@ pub trait Store: Sync {
     fn resident(&self, bytes: u64) {
         let _ = bytes;
     }
+
+    /// Called once a second by each client's thread.
+    fn collect(&self) {}
 }
 
 /// What a [`Store`] says of itself.
@@ -125,9 +130,10 @@ pub fn run_all(
     config: &Configuration,
     mut tell: impl FnMut(Event),
 ) -> Result<(), BenchError> {
+    let own = store.memory().as_ref().map_or(0, own_bytes);
     let (data, truth) = (config.data(), config.truth());
     config.phases().try_for_each(|phase| {
-        let row = measure(store, config, phase.workload, (&data, &truth))?;
+        let row = measure((store, own), config, phase.workload, (&data, &truth))?;
         if phase.reported {
             tell(Event::Row(Box::new(row)));
         }
@@ -135,9 +141,9 @@ pub fn run_all(
     })
 }
 
-/// Runs one workload, drains, and makes its row.
+/// Runs one workload, drains, and makes its row. The program had `own` bytes before anything was done with the store.
 fn measure(
-    store: &impl Store,
+    (store, own): (&impl Store, u64),
     config: &Configuration,
     workload: Workload,
     (data, truth): (&Dataset, &Truth),
@@ -161,7 +167,7 @@ fn measure(
     let load_bytes = || versions + order.map_or(0, Order::memory_bytes);
     let memory = || store.memory().zip(Some(load_bytes()));
     let tell = |bytes| store.resident(bytes);
-    let ((tally, others_cpu), (memory, watching)) = watched((memory, tell), || {
+    let ((tally, others_cpu), (memory, watching)) = watched((own, memory, tell), || {
         let driven = drive(config.clients - 1, &|number| {
             let operations = operations.of(number);
             client(store, (data, truth), order, operations, began)
@@ -284,7 +290,8 @@ fn bytes_of(dir: &std::path::Path) -> u64 {
 
 /// Runs `work` on this thread, while another looks at what `memory` says; what that cost of CPU is no store's.
 fn watched<T>(
-    (memory, tell): (
+    (own, memory, tell): (
+        u64,
         impl Fn() -> Option<(Memory, u64)> + Send,
         impl Fn(u64) + Send,
     ),
@@ -294,7 +301,7 @@ fn watched<T>(
     std::thread::scope(|scope| {
         let watching = std::thread::Builder::new()
             .name("memory".to_owned())
-            .spawn_scoped(scope, || watch(&over, memory, tell))
+            .spawn_scoped(scope, || watch(&over, own, memory, tell))
             .map_err(BenchError::Thread)?;
         let done = work();
         over.store(true, Ordering::Release);
@@ -348,6 +355,7 @@ fn client(
     let mut tally = Tally::default();
     let (mut buffer, mut hand) = (vec![0; VALUE_BYTES_MAX], Default::default());
     let mut sent_at = clock.now();
+    let mut collected_at = sent_at;
     for operation in operations {
         let record = operation.record();
         if let Operation::Scan { pairs, .. } = operation {
@@ -377,6 +385,10 @@ fn client(
         let now = clock.now();
         tally.operation(began, sent_at, now);
         sent_at = now;
+        if now >= collected_at + COLLECT_EVERY {
+            store.collect();
+            collected_at = now;
+        }
     }
     Ok(tally)
 }

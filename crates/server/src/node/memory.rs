@@ -3,15 +3,22 @@
 //! Whoever starts a server divides its limit into [`MemoryParts`]; each part keeps to its own. `INFO
 //! memory` names all of them, so that anyone can add them up.
 
+use std::cell::Cell;
 use std::sync::atomic::Ordering;
 
 use argosy_base::{Instant, LogKind};
 use argosy_device::buffer;
+use argosy_lsm::db::bulk;
 use argosy_lsm::excess::Excess;
 use argosy_lsm::flushed;
 use argosy_lsm::memtable::allocated;
 
-use super::Node;
+use super::{Node, World};
+
+std::thread_local! {
+    /// When what is resident was last looked at, as far as this thread knows.
+    static KNOWN_LOOK: Cell<u64> = const { Cell::new(0) };
+}
 
 /// Bytes that each part of a server may take; together they are the limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -58,6 +65,12 @@ impl MemoryParts {
     }
 }
 
+/// Bytes of memory that the process has to itself before anything is opened: the program's own.
+pub(super) fn own_bytes(world: &World) -> u64 {
+    let parts = (allocated::bytes() + buffer::allocated_bytes()) as u64;
+    (world.resident)().map_or(0, |resident| resident.saturating_sub(parts))
+}
+
 impl Node {
     /// Now and then looks what is resident, and has the cache give way to what is beyond the limit, both without
     /// the parts that are shared.
@@ -65,9 +78,19 @@ impl Node {
         let last = Instant::from_nanos(self.looked.load(Ordering::Relaxed));
         if now >= last + Excess::EVERY {
             self.looked.store(now.as_nanos(), Ordering::Relaxed);
+            self.collect();
             if let Some(resident) = (self.world.resident)() {
                 self.excess.look(resident);
             }
+        }
+    }
+
+    /// Has the allocator look for what others have freed of this thread's memory, once for each look at what is
+    /// resident. Threads that sleep do so when they are woken.
+    pub(super) fn collect(&self) {
+        let look = self.looked.load(Ordering::Relaxed);
+        if KNOWN_LOOK.replace(look) != look {
+            (self.world.collect)();
         }
     }
 
@@ -84,7 +107,8 @@ impl Node {
             clients: 0,
             native: self.native.get().map_or(0, |front| front.memory_bytes()),
             answers: self.answers.taken(),
-            buffers: buffer::allocated_bytes().saturating_sub(flushed::kept_bytes()),
+            buffers: buffer::allocated_bytes().saturating_sub(flushed::kept_bytes())
+                + bulk::held_bytes(),
             cache: usize::try_from(cache.bytes + cache.pinned_bytes).unwrap_or(usize::MAX),
         }
     }
@@ -106,6 +130,7 @@ impl Node {
             ("memory_cache_max", parts.cache as u64),
         ];
         fields.extend([
+            ("memory_program", self.own),
             ("memory_memtables", taken.memtables as u64),
             ("memory_windows", taken.windows as u64),
             ("memory_links", taken.links as u64),
@@ -127,8 +152,9 @@ impl Node {
 
 #[cfg(test)]
 mod tests {
-    use super::super::readers_tests::{Gate, alone_with};
+    use super::super::readers_tests::{Gate, alone_with, collected};
     use super::*;
+    use crate::service::Service;
 
     #[test]
     fn the_cache_gives_way_once_a_second_while_too_much_is_resident() {
@@ -151,6 +177,27 @@ mod tests {
             before = given;
         }
         assert_eq!(before, CACHE / 16 * 15);
+    }
+
+    #[test]
+    fn every_thread_that_serves_collects_once_a_second() {
+        let (node, _) = alone_with(&Gate::new(), 0, || None);
+        let serve = || {
+            let flush = || (0..3).for_each(|_| node.flush());
+            std::thread::scope(|scope| {
+                scope
+                    .spawn(|| {
+                        flush();
+                        collected()
+                    })
+                    .join()
+            })
+            .expect("it ends")
+        };
+        assert_eq!(serve(), 0, "nobody has looked yet");
+        node.step_background(Instant::from_nanos(1_000_000_000));
+        assert_eq!(serve(), 1);
+        assert_eq!(collected(), 1, "the thread that looks does, too");
     }
 
     #[test]

@@ -123,6 +123,9 @@ pub struct World {
     /// Bytes of memory that the process has to itself, where the system tells and nothing else is in it. Asked
     /// once a second by whoever calls [`Node::step_background`].
     pub resident: Arc<dyn Fn() -> Option<u64> + Send + Sync>,
+    /// Has the program's allocator look for what other threads have freed of the one that calls: called once a
+    /// second by each thread that serves.
+    pub collect: fn(),
 }
 
 /// A server without its threads. See the module documentation.
@@ -152,6 +155,8 @@ pub struct Node {
     excess: Excess,
     /// When it was last looked what is resident.
     looked: AtomicU64,
+    /// Bytes of memory that the process had to itself before anything was opened.
+    own: u64,
     counters: Counters,
     /// Taken alone, behind all other locks.
     rooms: Mutex<Rooms>,
@@ -194,6 +199,7 @@ impl Node {
         map: ClusterMap,
     ) -> Result<Arc<Self>, DeviceError> {
         assert!(map.server(id).is_some(), "{id} is in the region map");
+        let own = memory::own_bytes(&world);
         // Another one at each start; only neighbouring sessions are ever compared.
         let session =
             u32::try_from(world.store.incarnation().get() & 0xffff).expect("masked") << 16;
@@ -256,6 +262,7 @@ impl Node {
             cache,
             excess,
             looked: AtomicU64::new(0),
+            own,
             counters: Counters::default(),
             rooms: Mutex::default(),
             snapshot_numbers: snapshots::SnapshotNumbers::default(),

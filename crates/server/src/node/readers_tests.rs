@@ -1,6 +1,7 @@
 //! Readers of a server that is alone: what they do not wait for. Each test holds up what they must not
 //! wait for until they have been answered.
 
+use std::cell::Cell;
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
@@ -105,6 +106,15 @@ impl Device for Gate {
     }
 }
 
+std::thread_local! {
+    static COLLECTED: Cell<usize> = const { Cell::new(0) };
+}
+
+/// How often this thread was made to collect by a server of [`alone_with`].
+pub(super) fn collected() -> usize {
+    COLLECTED.get()
+}
+
 /// A server with one region, of which it is the only member. What was written is read from the device.
 pub(super) fn alone(device: &Arc<Gate>) -> (Arc<Node>, Arc<Region>) {
     alone_with(device, 0, || None)
@@ -163,6 +173,7 @@ pub(super) fn alone_with(
         clock,
         store,
         resident: Arc::new(resident),
+        collect: || COLLECTED.set(COLLECTED.get() + 1),
     };
     let node = Node::open(ID, settings, world, map.expect("it is valid")).expect("it opens");
     let region = Arc::clone(node.region(RegionId(1)).expect("it is a member"));

@@ -94,6 +94,7 @@ impl Service for Node {
         self.pump_dirty();
         self.flush_links();
         self.world.ledger.settle(now);
+        self.collect();
     }
 
     fn info(&self) -> Vec<InfoSection> {
