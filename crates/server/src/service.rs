@@ -321,6 +321,16 @@ pub trait Service: Send + Sync {
         Begun::Blocks
     }
 
+    /// [`call`](Self::call)s for each of `keys` what it is bound to, and delivers what is known at once, under
+    /// the token in the same place.
+    fn get_each(&self, keys: &KeyList, tokens: &[u64], sink: &Arc<dyn ReplySink>) {
+        for (key, token) in keys.iter().zip(tokens) {
+            if let Some(response) = self.call(Request::Get { key }, sink, *token) {
+                sink.deliver(*token, response);
+            }
+        }
+    }
+
     /// Sets everything in motion that was called from this thread since the last flush.
     fn flush(&self);
 

@@ -42,6 +42,8 @@ pub(super) struct Desk {
     batch: WriteBatch,
     range: KeyRange,
     keys: KeyList,
+    /// Gets of the client that is being served, which will be [handed over](Self::hand_over_gets) together.
+    gets: (Vec<u64>, KeyList),
 }
 
 impl Desk {
@@ -63,6 +65,7 @@ impl Desk {
             batch: WriteBatch::new(),
             range: KeyRange::all(),
             keys: KeyList::default(),
+            gets: Default::default(),
         }
     }
 
@@ -174,6 +177,15 @@ impl Desk {
                 return Ok(true);
             }
             Begun::Waits => {}
+            Begun::Blocks if let Ask::Get { key } = ask => {
+                let (tokens, keys) = &mut self.gets;
+                tokens.push(token);
+                keys.push(key);
+                let tasks = self.tasks.as_ref();
+                if tasks.is_some_and(|tasks| tokens.len() >= tasks.gets_max()) {
+                    self.hand_over_gets(client, number);
+                }
+            }
             Begun::Blocks => {
                 let work = work_of(&ask, token, client);
                 self.hand_over(client, number, work);
@@ -183,6 +195,25 @@ impl Desk {
             self.tally.waits(token, op);
         }
         Ok(true)
+    }
+
+    /// Gives the gets that client `number` has laid since the last call to the workers, as one task.
+    pub(super) fn hand_over_gets(&mut self, client: &mut Client, number: usize) {
+        let (tokens, keys) = &mut self.gets;
+        let work = match tokens.as_slice() {
+            [] => return,
+            [token] => Work::Get {
+                token: *token,
+                key: keys.at(0).to_vec(),
+            },
+            _ => Work::Gets {
+                tokens: tokens.clone(),
+                keys: keys.clone(),
+            },
+        };
+        tokens.clear();
+        keys.clear();
+        self.hand_over(client, number, work);
     }
 
     /// Gives `work` for client `number` to the workers, or to the client's stalled tasks where their
@@ -238,8 +269,8 @@ impl Desk {
         {
             tasks.give_up(self.thread);
         }
-        for task in std::mem::take(&mut client.stalled) {
-            let token = task.token();
+        let stalled = std::mem::take(&mut client.stalled);
+        for token in stalled.iter().flat_map(Task::tokens).copied() {
             let (_, place) = parts_of(token);
             self.tally.answered(token);
             let error = ServiceError::Busy {

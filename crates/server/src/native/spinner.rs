@@ -154,11 +154,13 @@ impl Spinner {
                 Err(garbage) => {
                     self.desk.front.count_garbled();
                     tracing::warn!(client = number, "native: a client was ended: {garbage}");
+                    self.desk.hand_over_gets(client, number);
                     self.leave(number);
                     return (true, called);
                 }
             }
         }
+        self.desk.hand_over_gets(client, number);
         // A NOOP may have been taken, and what it makes room for is waited for.
         client.publish();
         if any {

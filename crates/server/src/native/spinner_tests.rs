@@ -290,6 +290,42 @@ fn what_needs_the_device_goes_to_a_worker_and_holds_up_nobody() {
 }
 
 #[test]
+fn gets_of_one_round_that_need_the_device_are_one_task() {
+    let fake = Arc::new(Fake::new());
+    let (mut spinner, tasks, sink) = with_queue(&fake, 8);
+    let mut client = join(&mut spinner);
+    client.put(3, 3);
+    for id in 0..3 {
+        client.ask(Op::Get, id);
+    }
+    step(&mut spinner);
+    for id in 0..3 {
+        assert_eq!(client.status(id), Some(Status::Value));
+    }
+    // As many as a quarter of the queue are one.
+    for id in 0..3 {
+        client.ask(Op::Get, id);
+    }
+    fake.cool(3);
+    step(&mut spinner);
+    assert_eq!((tasks.counts().queued, spinner.in_flight()), (3, 3));
+    assert!(work(&mut spinner, &tasks, &fake, &sink));
+    assert_eq!((tasks.counts().queued, spinner.in_flight()), (1, 1));
+    assert!(work(&mut spinner, &tasks, &fake, &sink));
+    assert_eq!((tasks.counts().queued, spinner.in_flight()), (0, 0));
+    assert!(!work(&mut spinner, &tasks, &fake, &sink));
+    // One that goes away meanwhile leaves nothing behind.
+    client.ask(Op::Get, 0);
+    client.ask(Op::Get, 1);
+    fake.cool(2);
+    step(&mut spinner);
+    spinner.leave(client.number);
+    assert!(work(&mut spinner, &tasks, &fake, &sink));
+    assert_eq!(spinner.in_flight(), 0);
+    assert_eq!(join(&mut spinner).number, client.number);
+}
+
+#[test]
 fn a_full_queue_stops_the_client_that_has_more_and_is_told_of() {
     let fake = Arc::new(Fake::new());
     let (mut spinner, tasks, sink) = with_queue(&fake, 1);

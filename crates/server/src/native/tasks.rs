@@ -11,6 +11,9 @@
 //! goes into the queue before that of the thread that has waited longest, so that a long one finds
 //! room, too.
 //!
+//! Gets that a thread takes from one client in one round are one task, up to some: they are looked up together,
+//! and read with few calls of the system.
+//!
 //! Tasks have no order among them. A write among them is waited for by what its client laid behind it
 //! ([`Away`]): so the writes of one client are carried out in the order in which they were laid.
 
@@ -27,6 +30,8 @@ use crate::service::{KeyList, Lease, Paging, ReplySink, Request, Service, Snapsh
 
 /// Bytes of tasks from which on no more are queued.
 const BYTES_MAX: usize = 1 << 20;
+/// Most gets of one task.
+const GETS_MAX: usize = 16;
 /// What a task takes beside the bytes of its request.
 const TASK_BYTES: usize = 128;
 
@@ -39,6 +44,11 @@ pub(super) enum Work {
     Get {
         token: u64,
         key: Vec<u8>,
+    },
+    Gets {
+        /// One for each key, at least one.
+        tokens: Vec<u64>,
+        keys: KeyList,
     },
     Look {
         token: u64,
@@ -86,6 +96,7 @@ impl Task {
                     key.len()
                 }
                 Work::GetMany { keys, .. } => keys.bytes(),
+                Work::Gets { tokens, keys } => keys.bytes() + (tokens.len() - 1) * TASK_BYTES,
                 Work::Snapshot { .. } => 0,
                 Work::Scan { range, .. } => {
                     range.from.len() + range.to.as_ref().map_or(0, Vec::len)
@@ -94,16 +105,17 @@ impl Task {
             }
     }
 
-    /// The token of what is answered.
-    pub(super) const fn token(&self) -> u64 {
+    /// The tokens of what is answered.
+    pub(super) fn tokens(&self) -> &[u64] {
         match &self.work {
+            Work::Gets { tokens, .. } => tokens,
             Work::Get { token, .. }
             | Work::Look { token, .. }
             | Work::GetVersion { token, .. }
             | Work::GetMany { token, .. }
             | Work::Snapshot { token, .. }
             | Work::Scan { token, .. }
-            | Work::Write { token, .. } => *token,
+            | Work::Write { token, .. } => std::slice::from_ref(token),
         }
     }
 
@@ -117,6 +129,7 @@ impl Task {
         };
         match self.work {
             Work::Get { token, key } => ask(Request::Get { key: &key }, token),
+            Work::Gets { tokens, keys } => service.get_each(&keys, &tokens, &sink),
             Work::Look { token, key } => ask(Request::Expiry { key: &key }, token),
             Work::GetVersion { token, key } => ask(Request::GetVersion { key: &key }, token),
             Work::GetMany {
@@ -174,6 +187,8 @@ pub(super) struct Tasks {
 #[derive(Default)]
 struct Queue {
     tasks: VecDeque<Task>,
+    /// Requests that these are.
+    requests: usize,
     bytes: usize,
     /// Threads whose last task found no room, in the order in which they came.
     turns: VecDeque<usize>,
@@ -185,16 +200,16 @@ struct Queue {
 /// What a queue tells of itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TaskCounts {
-    /// Tasks that wait for a worker.
+    /// Requests that wait for a worker.
     pub queued: usize,
-    /// Tasks that were carried out.
+    /// Requests that were carried out.
     pub done: u64,
     /// Tasks that found no room at first.
     pub queue_full: u64,
 }
 
 impl Tasks {
-    /// A queue of at most `tasks_max` tasks, at least one, for the threads with these mailboxes.
+    /// A queue of at most `tasks_max` requests, at least one, for the threads with these mailboxes.
     pub(super) fn new(tasks_max: usize, mailboxes: Vec<Arc<Mailbox<Arrival>>>) -> Self {
         Self {
             tasks_max: tasks_max.max(1),
@@ -208,6 +223,11 @@ impl Tasks {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Most gets of one task: one that is longer than the queue would wait for it to be empty.
+    pub(super) fn gets_max(&self) -> usize {
+        GETS_MAX.min(self.tasks_max / 4).max(1)
+    }
+
     /// A number for a thread that hands tasks over.
     pub(super) fn join(&self) -> usize {
         self.threads.fetch_add(1, Ordering::Relaxed)
@@ -218,7 +238,8 @@ impl Tasks {
     pub(super) fn push(&self, thread: usize, task: Task) -> Result<(), Task> {
         let mut queue = self.lock();
         let bytes = task.bytes();
-        let is_full = queue.tasks.len() >= self.tasks_max || queue.bytes + bytes > BYTES_MAX;
+        let requests = task.tokens().len();
+        let is_full = queue.requests + requests > self.tasks_max || queue.bytes + bytes > BYTES_MAX;
         let has_room = !is_full || queue.tasks.is_empty();
         let has_turn = queue.turns.front().is_none_or(|first| *first == thread);
         if !has_room || !has_turn {
@@ -231,6 +252,7 @@ impl Tasks {
             return Err(task);
         }
         queue.bytes += bytes;
+        queue.requests += requests;
         queue.tasks.push_back(task);
         queue.turns.pop_front();
         let others = !queue.turns.is_empty();
@@ -270,7 +292,7 @@ impl Tasks {
     /// What it tells of itself.
     pub(super) fn counts(&self) -> TaskCounts {
         TaskCounts {
-            queued: self.lock().tasks.len(),
+            queued: self.lock().requests,
             done: self.done.load(Ordering::Relaxed),
             queue_full: self.refusals.load(Ordering::Relaxed),
         }
@@ -279,8 +301,9 @@ impl Tasks {
     /// Carries out tasks until the queue is closed.
     pub(super) fn work(&self, service: &dyn Service) {
         while let Some(task) = self.next() {
+            let requests = task.tokens().len() as u64;
             task.carry_out(service, || self.nudge());
-            self.done.fetch_add(1, Ordering::Relaxed);
+            self.done.fetch_add(requests, Ordering::Relaxed);
         }
     }
 
@@ -303,6 +326,7 @@ impl Tasks {
             }
             if let Some(task) = queue.tasks.pop_front() {
                 queue.bytes -= task.bytes();
+                queue.requests -= task.tokens().len();
                 let was_full = self.full.swap(false, Ordering::Relaxed);
                 drop(queue);
                 if was_full {
@@ -327,7 +351,7 @@ impl Tasks {
         let mut queue = self.lock();
         queue.closed = true;
         queue.tasks.clear();
-        queue.bytes = 0;
+        (queue.requests, queue.bytes) = (0, 0);
         drop(queue);
         self.bell.notify_all();
     }

@@ -12,11 +12,14 @@ use argosy_engine::{Engine, EngineError, Found, Snapshot, Wanted};
 use argosy_lsm::Lsm;
 
 use super::Node;
+use super::now::value_of;
 use super::refuse::{failed, overloaded};
 use super::region::Region;
 use super::serve::PAGE_BYTES_MAX;
 use super::waiting::{Entry, Queued, ReplyTo};
-use crate::service::{Begun, KeyList, ReplySink, Request, Response, ServiceError, SnapshotId};
+use crate::service::{
+    Begun, KeyList, ReplySink, Request, Response, Service, ServiceError, SnapshotId,
+};
 
 impl Node {
     /// Asks every region for those of the first of `keys` that lie in it.
@@ -131,6 +134,46 @@ impl Node {
             Ok(None) => Begun::Blocks,
             Err(error) => Begun::Answered(failed(&error)),
         }
+    }
+
+    /// Answers each of `keys` by itself. They are looked up together, where that goes.
+    pub(super) fn get_together(&self, keys: &KeyList, tokens: &[u64], sink: &Arc<dyn ReplySink>) {
+        let told = self.get_first(keys, tokens, sink);
+        for (key, token) in keys.iter().zip(tokens).skip(told) {
+            if let Some(response) = self.call(Request::Get { key }, sink, *token) {
+                sink.deliver(*token, response);
+            }
+        }
+    }
+
+    /// Looks up the first of `keys` together, where all lie in a region of this server's and no write waits for
+    /// room there. Returns how many; what fails is not among them.
+    fn get_first(&self, keys: &KeyList, tokens: &[u64], sink: &Arc<dyn ReplySink>) -> usize {
+        let home = self.home_of_all(keys);
+        let Some(region) = home.and_then(|home| self.served_here(home)) else {
+            return 0;
+        };
+        self.world.ledger.at(region.place);
+        let guard = region.engine.load();
+        let Some(engine) = guard.as_ref().filter(|_| !region.waiting().is_queueing()) else {
+            return 0;
+        };
+        let all: Vec<&[u8]> = keys.iter().collect();
+        let mut told = 0;
+        while told < all.len() {
+            let found = engine.get_some(&all[told..], bounded(Wanted::Values(usize::MAX)));
+            let Some(found) = found.ok().filter(|found| !found.is_empty()) else {
+                break;
+            };
+            for (found, token) in found.into_iter().zip(&tokens[told..]) {
+                let reply = ReplyTo::new(sink, *token);
+                if let Some(response) = self.found(region, engine, value_of(found), reply) {
+                    sink.deliver(*token, response);
+                }
+                told += 1;
+            }
+        }
+        told
     }
 
     /// Where writes of one of `keys` wait for room: queues the read behind them.

@@ -58,7 +58,7 @@ impl Tell {
     }
 }
 
-fn value_of(found: Found) -> (Lsn, Response) {
+pub(super) fn value_of(found: Found) -> (Lsn, Response) {
     (found.lsn, Response::Value(found.value))
 }
 

@@ -20,7 +20,7 @@ use argosy_fabric::sim::SimWorld;
 use super::region::{Region, engine_of};
 use super::{LinkSettings, MemoryParts, Node, NodeSettings, World};
 use crate::activity::Ledger;
-use crate::service::{ReplySink, Request, Response, Service, ServiceError};
+use crate::service::{KeyList, ReplySink, Request, Response, Service, ServiceError};
 
 const ID: ServerId = ServerId(0);
 /// Longer than anything takes that does not hang.
@@ -286,4 +286,47 @@ fn readers_do_not_wait_for_the_driver_of_a_region_that_is_not_open() {
         node.step_fabric(Instant::from_nanos(1));
     }
     assert_eq!(get(&node, "a"), Some(Response::Value(None)));
+}
+
+#[test]
+fn gets_that_are_carried_out_together_are_answered_one_by_one() {
+    let (node, region) = alone(&Gate::new());
+    let tokens: Vec<u64> = (10..15).collect();
+    let keys = KeyList::of([b"b", b"x", b"a", b"b", b"c"].map(|key| key.as_slice()));
+    let told = || {
+        let answers = Arc::new(Answers::default());
+        let sink: Arc<dyn ReplySink> = Arc::<Answers>::clone(&answers);
+        node.get_each(&keys, &tokens, &sink);
+        let mut told = std::mem::take(&mut *answers.0.lock().expect("no panic"));
+        told.sort_by_key(|(token, _)| *token);
+        told
+    };
+    // Nothing is open yet, which each is told.
+    let unavailable = |(_, told): &(u64, Response)| {
+        matches!(told, Response::Failed(ServiceError::Unavailable { .. }))
+    };
+    let early = told();
+    assert!(
+        early.len() == 5 && early.iter().all(unavailable),
+        "{early:?}"
+    );
+    while !region.is_open() {
+        node.step_fabric(Instant::from_nanos(1));
+    }
+    let sink: Arc<dyn ReplySink> = Arc::new(Answers::default());
+    // Longer together than one answer about several keys may be.
+    let long = |key: &str| key.repeat(400 << 10);
+    for key in ["a", "b", "c"] {
+        let (batch, options) = (&put(key, &long(key)), WriteOptions::default());
+        while node
+            .call(Request::Write { batch, options }, &sink, 0)
+            .is_none()
+        {
+            node.step_background(Instant::from_nanos(2));
+        }
+    }
+    let value = |key: Option<&str>| Response::Value(key.map(|key| long(key).into_bytes()));
+    let expected = [Some("b"), None, Some("a"), Some("b"), Some("c")].map(value);
+    let expected: Vec<_> = tokens.iter().copied().zip(expected).collect();
+    assert!(told() == expected);
 }

@@ -29,7 +29,7 @@ use super::room::only_deletes;
 use super::waiting::{Entry, Queued, ReplyTo};
 use crate::activity::{Activity, Place};
 use crate::service::{
-    Begun, InfoSection, Paging, ReplySink, Request, Response, Service, ServiceError,
+    Begun, InfoSection, KeyList, Paging, ReplySink, Request, Response, Service, ServiceError,
 };
 
 /// How long a server that has started is not ready for want of a link to a peer.
@@ -85,6 +85,10 @@ impl Service for Node {
 
     fn call_now(&self, request: Request<'_>, sink: &Arc<dyn ReplySink>, token: u64) -> Begun {
         self.begin(request, sink, token)
+    }
+
+    fn get_each(&self, keys: &KeyList, tokens: &[u64], sink: &Arc<dyn ReplySink>) {
+        self.get_together(keys, tokens, sink);
     }
 
     fn flush(&self) {

@@ -39,7 +39,7 @@ struct State {
     late: bool,
     held: Vec<(Arc<dyn ReplySink>, u64, Response)>,
     failure: Option<ServiceError>,
-    cold: bool,
+    cold: usize,
     calls: u64,
     flushes: u64,
     not_ready: Option<String>,
@@ -80,7 +80,12 @@ impl Fake {
 
     /// The next request would have to wait for the device.
     pub fn cool_next(&self) {
-        self.state().cold = true;
+        self.cool(1);
+    }
+
+    /// The next `requests` would have to.
+    pub fn cool(&self, requests: usize) {
+        self.state().cold = requests;
     }
 
     /// What [`Service::ready`] says from now on.
@@ -141,7 +146,10 @@ impl Service for Fake {
     }
 
     fn call_now(&self, request: Request<'_>, sink: &Arc<dyn ReplySink>, token: u64) -> Begun {
-        let cold = std::mem::take(&mut self.state().cold);
+        let cold = {
+            let left = &mut self.state().cold;
+            std::mem::replace(left, left.saturating_sub(1)) > 0
+        };
         if cold {
             return Begun::Blocks;
         }
