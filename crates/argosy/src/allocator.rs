@@ -35,9 +35,11 @@ extern "C" fn begin_without_huge_pages() {
     }
 }
 
-/// Huge pages from now on, unless whoever started the process has turned them off.
+/// Huge pages from now on, unless whoever started the process has turned them off, for it or for its allocator.
 pub(super) fn have_huge_pages() {
-    if !WERE_OFF.load(Ordering::Relaxed) {
+    // SAFETY: reads a number, which nobody sets.
+    let allowed = unsafe { mi_option_get(ALLOW_HUGE_PAGES) } != 0;
+    if allowed && !WERE_OFF.load(Ordering::Relaxed) {
         let _ = prctl::set_thp_disable(false);
     }
 }
@@ -46,10 +48,13 @@ pub(super) fn have_huge_pages() {
 const KEPT_MILLIS: c_long = 10;
 /// `mi_option_purge_delay` of `mimalloc.h`.
 const PURGE_DELAY: c_int = 15;
+/// `mi_option_allow_thp`: 0 where the environment says that there are to be no huge pages.
+const ALLOW_HUGE_PAGES: c_int = 43;
 
 // SAFETY: as `mimalloc.h` declares it; the library is linked for the allocator above.
 unsafe extern "C" {
     fn mi_option_set(option: c_int, value: c_long);
+    fn mi_option_get(option: c_int) -> c_long;
     fn mi_collect(force: bool);
 }
 

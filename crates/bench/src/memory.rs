@@ -8,6 +8,7 @@
 //!   else was resident beside the parts once the store was open, before anything was done with it;
 //! - the *load*: what the bench keeps to verify answers. No store's, and in no budget.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -124,11 +125,14 @@ impl Looks {
     }
 }
 
-/// Bytes that this process has in memory beside files and `parts`, those of a store with which nothing was done
-/// yet.
+/// Bytes that this process had in memory beside files and `parts`, those of the first store that it opened, with
+/// which nothing was done yet. What later stores find beside theirs may be what the allocator kept of the first.
 pub(crate) fn own_bytes(parts: &Memory) -> u64 {
-    let (resident, files) = resident().unwrap_or_default();
-    (resident - files).saturating_sub(parts.sum() - parts.windows)
+    static OWN: OnceLock<u64> = OnceLock::new();
+    *OWN.get_or_init(|| {
+        let (resident, files) = resident().unwrap_or_default();
+        (resident - files).saturating_sub(parts.sum() - parts.windows)
+    })
 }
 
 /// Looks again and again until `over`, and every [`Excess::EVERY`] tells what the store has beside what is the

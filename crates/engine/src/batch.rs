@@ -54,6 +54,11 @@ pub enum BatchError {
     /// Too many ranges in one batch.
     #[error("the batch removes over {BATCH_RANGES_MAX} ranges")]
     TooManyRanges,
+    /// Keys are to be equal to nothing in particular.
+    #[error(
+        "`Condition::Equals` compares with what `WriteBatch::expect` was told, and it was told nothing"
+    )]
+    NothingExpected,
     /// A change has company.
     #[error("a change is alone in its batch")]
     ChangeNotAlone,
@@ -155,7 +160,7 @@ struct More {
     /// The only operation is this change, with the put's value as operand.
     change: Option<Change>,
     /// What [`Condition::Equals`](crate::Condition::Equals) compares with.
-    expected: Vec<u8>,
+    expected: Option<Vec<u8>>,
     /// When operations expire, by their places, where they do.
     expiries: Vec<(usize, Expiry)>,
     /// The places of ranges that are removed. They stand like puts: what is bound is the key that stays.
@@ -333,7 +338,7 @@ impl WriteBatch {
         if long::is_head(value) {
             return Err(BatchError::ValueReserved);
         }
-        self.more.get_or_insert_default().expected = value.to_vec();
+        self.more.get_or_insert_default().expected = Some(value.to_vec());
         Ok(())
     }
 
@@ -351,7 +356,17 @@ impl WriteBatch {
     /// What was [expected](Self::expect) last; empty if nothing was.
     #[must_use]
     pub fn expected(&self) -> &[u8] {
-        self.more.as_ref().map_or(&[], |more| &more.expected)
+        let more = self.more.as_ref();
+        more.and_then(|more| more.expected.as_deref())
+            .unwrap_or_default()
+    }
+
+    /// Whether something was [expected](Self::expect).
+    #[must_use]
+    pub fn expects(&self) -> bool {
+        self.more
+            .as_ref()
+            .is_some_and(|more| more.expected.is_some())
     }
 
     fn add(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<(), BatchError> {

@@ -359,7 +359,7 @@ impl Settings {
                 "large_bytes",
                 self.large_bytes,
                 self.large_bytes >= self.small_bytes,
-                "at least small_bytes",
+                "at least what small pairs have (100 unless it is said)",
             ),
         ];
         for (name, value, holds, must) in rules {

@@ -46,7 +46,8 @@ pub(super) struct Rerun {
         value_parser = parse_figure,
         conflicts_with_all = [
             "small_percent", "sizes", "placement", "replication", "address", "servers", "replicas",
-            "layout", "growth_factor", "memory", "embedded", "peer",
+            "layout", "growth_factor", "medium_log_percent", "node_bytes", "large_bytes", "memory",
+            "embedded", "peer",
         ]
     )]
     pub(super) figure: Option<&'static Figure>,

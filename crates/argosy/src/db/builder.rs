@@ -141,8 +141,8 @@ impl Builder {
         Self::default()
     }
 
-    /// Bytes of memory for everything that is kept: memtables, log windows, cache. 256 MiB unless this
-    /// is said. What a call needs while it runs, and what a merge has in hand, comes on top.
+    /// Bytes of memory for all that the store takes: memtables, log windows, what flushes and merges have in
+    /// hand, and the cache. 256 MiB unless this is said. What a call needs while it runs comes on top.
     #[must_use]
     pub const fn memory(mut self, bytes: usize) -> Self {
         self.memory = bytes;
@@ -219,8 +219,9 @@ impl Builder {
     }
 
     /// All settings of the engine beneath: where values are placed, how levels grow, how much space dead
-    /// values may take. Of these, `l0_bytes`, `cache_bytes` and `flush_interval` follow from what the
-    /// builder is told elsewhere. The sizes of nodes, segments and windows must stay as they were when
+    /// values may take. Of these, `l0_bytes`, `cache_bytes`, `memtable_share_bytes` and `flush_interval` follow
+    /// from what the builder is told elsewhere, and `l0_log_bytes` is at most four times `l0_bytes`, but a
+    /// mebibyte. The sizes of nodes, segments and windows must stay as they were when
     /// the store was made.
     #[must_use]
     pub fn engine(mut self, settings: Settings) -> Self {

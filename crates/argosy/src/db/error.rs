@@ -82,7 +82,7 @@ pub enum Error {
         /// How long it waited.
         waited: Duration,
     },
-    /// The write is applied, but the device failed before it was durable: it may be lost.
+    /// The write is applied, but the device failed, or stayed full, before it was durable: it may be lost.
     #[error("applied, but it could not be made durable: {0}")]
     NotDurable(EngineError),
     /// The store takes no more writes since a write or a sync of its device failed, or since stored bytes are
@@ -140,6 +140,8 @@ impl Error {
             Self::Checkpoint(_) | Self::Ingest(_) => Remedy::Correct,
             Self::InUse { .. } | Self::Busy { .. } | Self::Swept => Remedy::Retry,
             Self::Open { remedy, .. } => *remedy,
+            // A full device: once there is room, a flush makes it durable.
+            Self::NotDurable(error @ EngineError::Busy(_)) => error.remedy(),
             Self::NotDurable(_) | Self::Ended(_) | Self::Closed => Remedy::Reopen,
             Self::Engine(error) => error.remedy(),
         }

@@ -3,10 +3,12 @@
 //! A store's snapshots see parts as they see heads, so what reads a long value reads from a snapshot. One who
 //! asks for what a write has overwritten keeps the sweeper away until that is read.
 
-use argosy_base::Lsn;
+use std::time::Duration;
+
 use argosy_base::limits::{PART_BYTES, VALUE_BYTES_MAX};
+use argosy_base::{Lsn, Outcome};
 use argosy_engine::long::{Head, LongReader, LongWriter, is_head};
-use argosy_engine::{Condition, Engine, EngineError, Expiry, WriteBatch, Written};
+use argosy_engine::{BatchError, Condition, Engine, EngineError, Expiry, WriteBatch, Written};
 
 use super::error::{Error, Result};
 use super::{Db, Shared, WriteOptions};
@@ -44,6 +46,14 @@ impl Db {
         }
         let shared = &*self.shared;
         shared.check_open()?;
+        // Refused before anything is written.
+        match expected {
+            Some(expected) => batch.expect(expected)?,
+            None if options.condition == Condition::Equals => {
+                return Err(BatchError::NothingExpected.into());
+            }
+            None => {}
+        }
         if let Some(lsn) = shared.cannot_hold(key, options.condition)? {
             return Ok(not_applied(lsn));
         }
@@ -59,23 +69,42 @@ impl Db {
             let (part, behind) = rest.split_at(bytes);
             rest = behind;
             writer.part(part, &mut batch);
-            shared.append(&batch, &as_any)?;
+            if let Err(error) = shared.append(&batch, &as_any) {
+                self.take_back(&writer, &as_any);
+                return Err(error);
+            }
         }
         batch.clear();
         if let Some(expected) = expected {
             batch.expect(expected)?;
         }
         writer.head(expiry, &mut batch);
-        let written = self.write_with(&batch, options)?;
+        let written = match self.write_with(&batch, options) {
+            Err(error) if error.outcome() == Outcome::NotApplied => {
+                self.take_back(&writer, &as_any);
+                return Err(error);
+            }
+            written => written?,
+        };
         if !written.applied {
-            // What cannot be taken back is found by the sweeper.
-            writer.take_back(&mut batch);
-            let _ = shared.append(&batch, &as_any);
+            self.take_back(&writer, &as_any);
             if written.unguarded {
                 return Err(Error::Swept);
             }
         }
         Ok(written)
+    }
+
+    /// Removes the parts that `writer` has written for nothing, without waiting for room. What cannot be removed
+    /// is found by the sweeper.
+    fn take_back(&self, writer: &LongWriter, options: &WriteOptions) {
+        let mut batch = WriteBatch::new();
+        writer.take_back(&mut batch);
+        let at_once = WriteOptions {
+            patience: Some(Duration::ZERO),
+            ..*options
+        };
+        let _ = self.shared.append(&batch, &at_once);
     }
 }
 

@@ -4,7 +4,7 @@ use std::ops::RangeBounds;
 use std::time::Duration;
 
 use argosy_base::KeyRange;
-use argosy_engine::{self as engine, Engine, EngineError};
+use argosy_engine::{self as engine, BatchError, Engine, EngineError};
 
 use super::error::{Error, Result};
 use super::scan::key_range;
@@ -286,6 +286,9 @@ impl Db {
     pub fn write_with(&self, batch: &WriteBatch, options: &WriteOptions) -> Result<Written> {
         let shared = &*self.shared;
         shared.check_open()?;
+        if options.condition == Condition::Equals && !batch.expects() {
+            return Err(BatchError::NothingExpected.into());
+        }
         // What is overwritten is not swept before it has been read.
         let reading = options.return_previous.then(|| shared.sweeping.read());
         let mut written = shared.append(batch, options)?;

@@ -43,6 +43,38 @@ fn the_longest_value_survives_and_nothing_longer_is_taken() {
     assert_eq!(checkpoint.iter().count(), 1, "nobody sees parts");
 }
 
+/// What cannot be compared with is told before a part of the value is written, and to be equal to nothing in
+/// particular is no condition.
+#[test]
+fn what_cannot_be_compared_with_is_refused_before_anything_is_written() {
+    let dir = Dir::new("long-refused");
+    let db = medium().open(&dir).unwrap();
+    db.put("k", "").unwrap();
+    let long = value(1, 3 << 20);
+    let written = || {
+        db.flush().unwrap();
+        db.stats().write_bytes
+    };
+    let before = written();
+    let refused = [
+        db.compare_and_swap("k", Some(&long), Some(&long)),
+        db.put_if("k", &long, Condition::Equals),
+        db.put_if("k", "new", Condition::Equals),
+        db.delete_if("k", Condition::Equals),
+    ];
+    let refused = refused.map(|result| result.unwrap_err());
+    assert!(
+        refused
+            .iter()
+            .all(|error| error.outcome() == Outcome::NotApplied)
+    );
+    let nothing = |error: &Error| matches!(error, Error::Limit(BatchError::NothingExpected));
+    assert_eq!(refused.each_ref().map(nothing), [false, true, true, true]);
+    let written = written() - before;
+    assert!(written < 1 << 20, "{written} bytes were written");
+    assert!(db.compare_and_swap("k", Some(b""), Some(b"new")).unwrap());
+}
+
 #[test]
 fn long_values_are_under_conditions_as_any() {
     let dir = Dir::new("long-conditions");

@@ -41,8 +41,8 @@ use crate::edit::LEVELS_MAX;
 use crate::memtable::Memtable;
 use crate::merge::Source;
 
-/// Bytes of parts that wait, at most; one part may be longer, by itself.
-pub const WAITING_BYTES_MAX: usize = 4 << 20;
+/// Bytes of memory of parts that wait, at most; one part may have more, by itself.
+pub const WAITING_BYTES_MAX: usize = 8 << 20;
 
 /// The number of a part: those of an engine rise.
 pub type Ticket = u64;
@@ -70,18 +70,22 @@ pub fn held_bytes() -> usize {
     HELD_BYTES.load(Ordering::Relaxed)
 }
 
-/// What the pairs of a part take of memory, to which the cache gives way until this is dropped.
+/// What the pairs of a part take of memory.
+fn memory_of(pairs: &Pairs) -> usize {
+    let pair = |(key, value): &(Vec<u8>, Vec<u8>)| {
+        size_of::<(Vec<u8>, Vec<u8>)>() + footprint(key.len()) + footprint(value.len())
+    };
+    pairs.iter().map(pair).sum()
+}
+
+/// Memory to which the cache gives way until this is dropped.
 struct Held {
     _charge: Charge,
     bytes: usize,
 }
 
 impl Held {
-    fn new(pairs: &Pairs, cache: &Arc<NodeCache>) -> Self {
-        let cost = |(key, value): &(Vec<u8>, Vec<u8>)| {
-            size_of::<(Vec<u8>, Vec<u8>)>() + footprint(key.len()) + footprint(value.len())
-        };
-        let bytes = pairs.iter().map(cost).sum();
+    fn new(bytes: usize, cache: &Arc<NodeCache>) -> Self {
         let charge = cache.charge();
         charge.set(bytes);
         HELD_BYTES.fetch_add(bytes, Ordering::Relaxed);
@@ -102,8 +106,6 @@ impl Drop for Held {
 struct Part {
     ticket: Ticket,
     pairs: Pairs,
-    /// Of keys and values.
-    bytes: usize,
     held: Held,
 }
 
@@ -119,6 +121,7 @@ impl Part {
 struct State {
     last: Ticket,
     waiting: VecDeque<Part>,
+    /// Of memory that these take.
     bytes: usize,
     /// What has come to an end, and the edit that every member has to have applied before that is told.
     ended: VecDeque<(Ticket, Taken, EditSeq)>,
@@ -143,7 +146,7 @@ impl Bulk {
         let mut state = self.lock();
         let mut which = Some(which);
         let part = (state.waiting).pop_front_if(|part| which.take().is_some_and(|is| is(part)))?;
-        state.bytes -= part.bytes;
+        state.bytes -= part.held.bytes;
         Some(part)
     }
 
@@ -151,7 +154,7 @@ impl Bulk {
     fn put_back(&self, parts: Vec<Part>) {
         let mut state = self.lock();
         for part in parts.into_iter().rev() {
-            state.bytes += part.bytes;
+            state.bytes += part.held.bytes;
             state.waiting.push_front(part);
         }
     }
@@ -182,8 +185,8 @@ impl Lsm {
     /// [`WAITING_BYTES_MAX`] wait.
     pub fn ingest_part(&self, pairs: Vec<(Vec<u8>, Vec<u8>)>) -> Result<Ticket, IngestError> {
         self.check_open()?;
-        let bytes = check_part(&pairs, pair_bytes_max(&self.settings))?;
-        let held = Held::new(&pairs, &self.reading.cache);
+        check_part(&pairs, pair_bytes_max(&self.settings))?;
+        let bytes = memory_of(&pairs);
         let mut state = self.bulk.lock();
         if state.bytes > 0 && state.bytes + bytes > WAITING_BYTES_MAX {
             return Err(EngineError::Busy(BusyReason::Ingest).into());
@@ -194,8 +197,7 @@ impl Lsm {
         state.waiting.push_back(Part {
             ticket,
             pairs,
-            bytes,
-            held,
+            held: Held::new(bytes, &self.reading.cache),
         });
         drop(state);
         self.wake();
@@ -224,7 +226,7 @@ impl Lsm {
         let mut state = self.bulk.lock();
         let at = state.waiting.iter().position(|part| part.ticket == ticket);
         let part = at.and_then(|at| state.waiting.remove(at));
-        state.bytes -= part.as_ref().map_or(0, |part| part.bytes);
+        state.bytes -= part.as_ref().map_or(0, |part| part.held.bytes);
         part.is_some()
     }
 }

@@ -65,7 +65,7 @@ impl MemoryParts {
     }
 }
 
-/// Bytes of memory that the process has to itself before anything is opened: the program's own.
+/// Bytes of memory that the process has to itself before regions are opened: the program's own.
 pub(super) fn own_bytes(world: &World) -> u64 {
     let parts = (allocated::bytes() + buffer::allocated_bytes()) as u64;
     (world.resident)().map_or(0, |resident| resident.saturating_sub(parts))

@@ -155,7 +155,7 @@ pub struct Node {
     excess: Excess,
     /// When it was last looked what is resident.
     looked: AtomicU64,
-    /// Bytes of memory that the process had to itself before anything was opened.
+    /// Bytes of memory that the process had to itself before regions were opened.
     own: u64,
     counters: Counters,
     /// Taken alone, behind all other locks.
