@@ -45,16 +45,13 @@ pub(crate) struct Server {
 impl Playground {
     /// Starts `argosy playground -o json` with `args`, and waits until it is ready.
     pub(crate) fn start(args: &[&str]) -> Self {
+        let memory: &[&str] = match args.contains(&"--memory") {
+            true => &[],
+            false => &["--memory", "128MiB"],
+        };
         let mut process = argosy()
-            .args([
-                "playground",
-                "-o",
-                "json",
-                "--memory",
-                "128MiB",
-                "--l0-bytes",
-                "1MiB",
-            ])
+            .args(["playground", "-o", "json", "--l0-bytes", "1MiB"])
+            .args(memory)
             .args(args)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
