@@ -8,9 +8,8 @@
 use std::ffi::{c_int, c_long};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use nix::sys::prctl;
-
 use mimalloc::MiMalloc;
+use nix::sys::prctl;
 
 /// Leaves and values of the cache, and pairs on their way to clients, come and go in sizes of some hundred
 /// bytes to some thousand, from several threads. The C library's allocator takes a tenth to a fifth of a

@@ -56,7 +56,8 @@ pub enum BatchError {
     TooManyRanges,
     /// Keys are to be equal to nothing in particular.
     #[error(
-        "`Condition::Equals` compares with what `WriteBatch::expect` was told, and it was told nothing"
+        "`Condition::Equals` compares with what `WriteBatch::expect` was told, and it was told nothing: \
+         say what is expected"
     )]
     NothingExpected,
     /// A change has company.

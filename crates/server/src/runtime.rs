@@ -175,7 +175,7 @@ impl Server {
             windows: Arc::new(windows),
             fabric: Arc::clone(&fabric),
             waker,
-            resident: Arc::new(crate::report::process::unshared_bytes),
+            resident: crate::report::process::unshared_bytes,
             collect: options.collect,
         };
         let memory_limit = options.node.memory.limit();

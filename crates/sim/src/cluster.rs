@@ -303,7 +303,7 @@ impl Cluster {
             windows: Arc::new(windows),
             fabric: Arc::new(fabric),
             waker: Arc::new(|| {}),
-            resident: Arc::new(|| None),
+            resident: || None,
             collect: || {},
         };
         let node = Node::open(id(server), self.settings.clone(), world, self.map.clone());

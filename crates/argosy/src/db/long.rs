@@ -70,7 +70,7 @@ impl Db {
             rest = behind;
             writer.part(part, &mut batch);
             if let Err(error) = shared.append(&batch, &as_any) {
-                self.take_back(&writer, &as_any);
+                self.take_back(&writer, Some(Duration::ZERO));
                 return Err(error);
             }
         }
@@ -81,13 +81,13 @@ impl Db {
         writer.head(expiry, &mut batch);
         let written = match self.write_with(&batch, options) {
             Err(error) if error.outcome() == Outcome::NotApplied => {
-                self.take_back(&writer, &as_any);
+                self.take_back(&writer, Some(Duration::ZERO));
                 return Err(error);
             }
             written => written?,
         };
         if !written.applied {
-            self.take_back(&writer, &as_any);
+            self.take_back(&writer, options.patience);
             if written.unguarded {
                 return Err(Error::Swept);
             }
@@ -95,16 +95,16 @@ impl Db {
         Ok(written)
     }
 
-    /// Removes the parts that `writer` has written for nothing, without waiting for room. What cannot be removed
+    /// Removes the parts that `writer` has written for nothing, where there is room within `patience`. What stays
     /// is found by the sweeper.
-    fn take_back(&self, writer: &LongWriter, options: &WriteOptions) {
+    fn take_back(&self, writer: &LongWriter, patience: Option<Duration>) {
         let mut batch = WriteBatch::new();
         writer.take_back(&mut batch);
-        let at_once = WriteOptions {
-            patience: Some(Duration::ZERO),
-            ..*options
+        let options = WriteOptions {
+            patience,
+            ..WriteOptions::default()
         };
-        let _ = self.shared.append(&batch, &at_once);
+        let _ = self.shared.append(&batch, &options);
     }
 }
 

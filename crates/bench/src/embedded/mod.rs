@@ -28,6 +28,7 @@ use std::time::Duration;
 
 use argosy_base::{Clock, Instant};
 use argosy_lsm::Memory;
+use argosy_lsm::excess::Excess;
 
 use crate::clock::ProcessClock;
 use crate::data::{Dataset, KEY_BYTES, VALUE_BYTES_MAX};
@@ -42,8 +43,6 @@ use crate::workload::{Operation, Operations, Workload};
 
 pub use lsm::{Embedded, run};
 
-/// How often clients' threads are made to [collect](Store::collect).
-const COLLECT_EVERY: Duration = Duration::from_secs(1);
 /// How many operations are done against nothing, to learn what the load costs by itself.
 const REHEARSAL_OPS: usize = 200_000;
 /// So many scans are made in a rehearsal before they are checked: what was just made is nearer to the
@@ -385,7 +384,7 @@ fn client(
         let now = clock.now();
         tally.operation(began, sent_at, now);
         sent_at = now;
-        if now >= collected_at + COLLECT_EVERY {
+        if now >= collected_at + Excess::EVERY {
             store.collect();
             collected_at = now;
         }

@@ -122,7 +122,7 @@ pub struct World {
     pub waker: Waker,
     /// Bytes of memory that the process has to itself, where the system tells and nothing else is in it. Asked
     /// once a second by whoever calls [`Node::step_background`].
-    pub resident: Arc<dyn Fn() -> Option<u64> + Send + Sync>,
+    pub resident: fn() -> Option<u64>,
     /// Has the program's allocator look for what other threads have freed of the one that calls: called once a
     /// second by each thread that serves.
     pub collect: fn(),

@@ -172,7 +172,7 @@ pub(super) fn alone_with(
         waker: Arc::new(|| {}),
         clock,
         store,
-        resident: Arc::new(resident),
+        resident,
         collect: || COLLECTED.set(COLLECTED.get() + 1),
     };
     let node = Node::open(ID, settings, world, map.expect("it is valid")).expect("it opens");
