@@ -312,3 +312,31 @@ fn the_placement_may_change() {
         machine.end(engine, Crash::Kill);
     }
 }
+
+/// The size of a leaf, and that from which on pairs are large, may change from one opening to the next: what is
+/// there is read as it was made, and merged into what is made now.
+#[test]
+fn sizes_of_leaves_and_of_large_pairs_may_change() {
+    for (seed, settings) in (1..).zip(modes()) {
+        let mut machine = Machine::new(settings, SEGMENTS, seed);
+        let mut choices = Choices::new(seed);
+        let mut model = Model::new();
+        for (node_bytes, large_bytes) in [(512, 1000), (8192, 2000), (1024, 300), (4096, 1000)] {
+            machine.settings.node_bytes = node_bytes;
+            machine.settings.large_bytes = large_bytes;
+            let engine = machine.open();
+            shows(&*engine.snapshot(), &model);
+            for _ in 0..3000 {
+                write(&mut machine, &engine, &mut choices, &mut model);
+            }
+            shows(&*engine.snapshot(), &model);
+            machine.settle(&engine);
+            shows(&*engine.snapshot(), &model);
+            machine.end(engine, Crash::Kill);
+        }
+        let engine = machine.open();
+        shows(&*engine.snapshot(), &model);
+        machine.assert_no_leak(&engine);
+        machine.end(engine, Crash::Kill);
+    }
+}

@@ -221,8 +221,7 @@ impl Builder {
     /// All settings of the engine beneath: where values are placed, how levels grow, how much space dead
     /// values may take. Of these, `l0_bytes`, `cache_bytes`, `memtable_share_bytes` and `flush_interval` follow
     /// from what the builder is told elsewhere, and `l0_log_bytes` is at most four times `l0_bytes`, or a mebibyte
-    /// where that is more. The sizes of nodes, segments and windows must stay as they were when the store was
-    /// made.
+    /// where that is more. The sizes of segments and windows must stay as they were when the store was made.
     #[must_use]
     pub fn engine(mut self, settings: Settings) -> Self {
         self.engine = settings;
