@@ -48,21 +48,33 @@ const PAGES_MIN: usize = 32 << 10;
 impl Bytes {
     /// `len` zero bytes; `len` is not zero.
     fn new(len: usize) -> Self {
+        if len >= PAGES_MIN {
+            return Self::of_pages(Pages::new(len));
+        }
         // Relaxed: nothing is ordered by it.
         ALLOCATED.fetch_add(len, Ordering::Relaxed);
-        if len >= PAGES_MIN {
-            let pages = ManuallyDrop::new(Pages::new(len));
-            return Self {
-                start: pages.start(),
-                len,
-            };
-        }
         let layout = Self::layout(len);
         // SAFETY: the layout's size is not zero.
         let start = unsafe { alloc_zeroed(layout) };
         let Some(start) = NonNull::new(start) else {
             handle_alloc_error(layout)
         };
+        Self { start, len }
+    }
+
+    /// As [`new`](Self::new), for who writes all of them at once.
+    fn resident(len: usize) -> Self {
+        if len >= PAGES_MIN {
+            return Self::of_pages(Pages::resident(len));
+        }
+        Self::new(len)
+    }
+
+    fn of_pages(pages: Pages) -> Self {
+        let pages = ManuallyDrop::new(pages);
+        let (start, len) = (pages.start(), pages.len());
+        // Relaxed: nothing is ordered by it.
+        ALLOCATED.fetch_add(len, Ordering::Relaxed);
         Self { start, len }
     }
 
@@ -110,6 +122,16 @@ impl Buffer {
             bytes: piece
                 .or_else(|| take(len))
                 .unwrap_or_else(|| Bytes::new(len)),
+        }
+    }
+
+    /// `len` bytes, rounded up as [`zeroed`](Self::zeroed)'s, with anything in them: for what writes all of it
+    /// at once.
+    #[must_use]
+    pub fn for_filling(len: usize) -> Self {
+        let len = len.max(1).next_multiple_of(BLOCK_SIZE);
+        Self {
+            bytes: take(len).unwrap_or_else(|| Bytes::resident(len)),
         }
     }
 
@@ -366,6 +388,19 @@ mod tests {
                 assert!(buffer.iter().all(|byte| *byte == 0), "{len}");
                 buffer.fill(7);
             }
+        }
+    }
+
+    #[test]
+    fn what_will_be_filled_is_as_long_as_asked_for_and_may_be_used_again() {
+        for len in [1, BLOCK_SIZE + 1, PAGES_MIN, Kept::LEN_MIN] {
+            let whole = len.next_multiple_of(BLOCK_SIZE);
+            let mut buffer = Buffer::for_filling(len);
+            assert_eq!(buffer.len(), whole);
+            buffer.fill(7);
+            drop(buffer);
+            assert_eq!(Buffer::for_filling(len).len(), whole);
+            assert!(Buffer::zeroed(len).iter().all(|byte| *byte == 0));
         }
     }
 

@@ -49,11 +49,18 @@ impl Pages {
         if len.is_multiple_of(HUGE_BYTES) && HUGE.load(Ordering::Relaxed) {
             return Self::huge(len);
         }
-        Self::mapped(len)
+        Self::mapped(len, MapFlags::PRIVATE)
     }
 
-    fn mapped(len: usize) -> Self {
-        let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
+    /// `len` bytes, all of which are resident, by one call instead of a fault for each page: for who writes all
+    /// of them at once. Otherwise as [`new`](Self::new).
+    #[must_use]
+    pub fn resident(len: usize) -> Self {
+        Self::mapped(len, MapFlags::PRIVATE | MapFlags::POPULATE)
+    }
+
+    fn mapped(len: usize, flags: MapFlags) -> Self {
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping, at an address of the kernel's choice, aliases nothing.
         let start = unsafe { mmap_anonymous(ptr::null_mut(), len, protection, flags) };
         match start.map(|start| NonNull::new(start.cast())) {
@@ -67,10 +74,10 @@ impl Pages {
 
     /// `len` bytes, which are whole huge pages, at the boundary of one.
     fn huge(len: usize) -> Self {
-        let mut pages = Self::mapped(len);
+        let mut pages = Self::mapped(len, MapFlags::PRIVATE);
         if !pages.start.addr().get().is_multiple_of(HUGE_BYTES) {
             drop(pages);
-            pages = Self::mapped(len + HUGE_BYTES).aligned();
+            pages = Self::mapped(len + HUGE_BYTES, MapFlags::PRIVATE).aligned();
         }
         let start: *mut c_void = pages.start.as_ptr().cast();
         // SAFETY: mapped above; the advice changes nothing of what is in them. A kernel without huge pages
@@ -132,6 +139,8 @@ impl Drop for Pages {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::FileExt;
+
     use super::*;
 
     #[test]
@@ -143,6 +152,26 @@ mod tests {
             let bytes = unsafe { std::slice::from_raw_parts(pages.start().as_ptr(), pages.len()) };
             assert!(bytes.len() == len && bytes.iter().all(|byte| *byte == 0));
         }
+    }
+
+    /// How many of `pages` are resident, by the kernel's flag of each.
+    fn resident(pages: &Pages) -> usize {
+        let map = std::fs::File::open("/proc/self/pagemap").unwrap();
+        let first = pages.start().as_ptr().addr() / BLOCK_SIZE;
+        let places = first..first + pages.len() / BLOCK_SIZE;
+        let there = places.filter(|place| {
+            let mut word = [0; 8];
+            map.read_exact_at(&mut word, 8 * *place as u64).unwrap();
+            u64::from_le_bytes(word) >> 63 == 1
+        });
+        there.count()
+    }
+
+    #[test]
+    fn pages_are_resident_at_once_where_that_is_asked_for() {
+        let (blocks, len) = (64, 64 * BLOCK_SIZE);
+        assert_eq!(resident(&Pages::new(len)), 0);
+        assert_eq!(resident(&Pages::resident(len)), blocks);
     }
 
     /// How many bytes of the mapping of `at` the kernel may back by huge pages.
@@ -197,7 +226,7 @@ mod tests {
         for _ in 0..4 {
             // Moves the next mapping by a page, so that all remainders come up.
             let _apart = Pages::new(BLOCK_SIZE);
-            let pages = Pages::mapped(2 * HUGE_BYTES).aligned();
+            let pages = Pages::mapped(2 * HUGE_BYTES, MapFlags::PRIVATE).aligned();
             assert_eq!(pages.start().as_ptr().addr() % HUGE_BYTES, 0);
             assert_eq!(pages.len(), HUGE_BYTES);
             // SAFETY: `len` bytes are there, and nobody else knows them.

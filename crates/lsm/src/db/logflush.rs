@@ -48,7 +48,7 @@ impl LogFlusher {
             .log_segment(range.segment)
             .expect("a log segment that is written belongs to the version");
         let len = (range.to - range.from) as usize;
-        let mut bytes = Buffer::zeroed(len);
+        let mut bytes = Buffer::for_filling(len);
         let in_memory = windows.read(&entry.segment, range.from, &mut bytes[..len]);
         assert!(in_memory, "a window stays in memory until it is flushed");
         let bytes = Arc::new(bytes);
