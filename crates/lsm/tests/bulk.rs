@@ -15,9 +15,9 @@ use argosy_engine::{
     BusyReason, EditNotice, Engine, EngineError, FlushRange, LogEnd, Observer, SealedSegment,
     WriteBatch, WriteOptions,
 };
-use argosy_lsm::Lsm;
 use argosy_lsm::db::bulk::{Taken, Ticket, WAITING_BYTES_MAX};
 use argosy_lsm::db::ingest::IngestError;
+use argosy_lsm::{Lsm, Settings};
 use common::{Machine, tiny};
 
 type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
@@ -123,6 +123,40 @@ fn a_part_whose_range_is_bound_is_refused_and_the_next_is_not() {
         found.iter().map(|(key, _)| key.clone()).collect::<Vec<_>>(),
         numbers.map(key).collect::<Vec<_>>()
     );
+}
+
+/// A part that goes over damaged bytes is refused; the region goes on.
+#[test]
+fn a_part_whose_range_cannot_be_read_is_refused_and_the_next_is_not() {
+    let settings = Settings {
+        cache_bytes: 0,
+        ..tiny()
+    };
+    let mut machine = Machine::new(settings, 256, 4);
+    let engine = machine.open();
+    for n in (0..100).chain(200..300) {
+        put(&engine, n).unwrap();
+    }
+    machine.settle(&engine);
+    for (_, run) in engine.version().runs() {
+        for entry in &run.segments {
+            (0..entry.segment.len / 512).for_each(|node| {
+                machine
+                    .device
+                    .flip_bit(entry.stored.place().start() + u64::from(node * 512 + 20), 1)
+            });
+        }
+    }
+    let over = engine.ingest_part(pairs(120..130)).unwrap();
+    let behind = engine.ingest_part(pairs(400..500)).unwrap();
+    let told = told(&mut machine, &engine, 2);
+    assert!(
+        matches!(&told[0], (ticket, Taken::Unreadable(why)) if *ticket == over && why.contains("byte")),
+        "{told:?}"
+    );
+    assert_eq!(told[1], (behind, Taken::Done));
+    put(&engine, 1000).unwrap();
+    assert_eq!(engine.stats().cache.charged_bytes, 0);
 }
 
 #[test]

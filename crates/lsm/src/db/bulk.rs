@@ -3,8 +3,8 @@
 //! Pairs come in *parts*, each bounded, each all or nothing. A part waits in a queue until the background takes
 //! it, with those behind it that go on where it ends:
 //!
-//! 1. Nothing may be bound in their range, by what is visible; else the part is refused. No memtable may have
-//!    a key of it, a tombstone either: what has is flushed first.
+//! 1. Nothing may be bound in their range, by what is visible; else the part is refused, as it is where that
+//!    cannot be read. No memtable may have a key of it, a tombstone either: what has is flushed first.
 //! 2. From then on writes into the range wait ([`BusyReason::Ingest`]), until step 4. No merge begins, and no
 //!    dead value is collected, so what was found stays true.
 //! 3. A build makes segments of the pairs. Like those of a merge they are offered to the observer, which
@@ -51,7 +51,7 @@ pub type Ticket = u64;
 type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// What became of a part.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Taken {
     /// Every member has its pairs.
     Done,
@@ -59,6 +59,8 @@ pub enum Taken {
     NotEmpty,
     /// The device is full. Nothing of it was ingested.
     Full,
+    /// What lies in its range cannot be read: this. Nothing of it was ingested.
+    Unreadable(String),
 }
 
 /// Of the process, as the allocator is. Relaxed: nothing is ordered by it.
@@ -160,7 +162,7 @@ impl Bulk {
     }
 
     pub(super) fn end(&self, tickets: &[Ticket], taken: Taken, edit: EditSeq) {
-        let ended = tickets.iter().map(|ticket| (*ticket, taken, edit));
+        let ended = tickets.iter().map(|ticket| (*ticket, taken.clone(), edit));
         self.lock().ended.extend(ended);
     }
 }
@@ -215,7 +217,7 @@ impl Lsm {
         let mut told = Vec::new();
         state.ended.retain(|(ticket, taken, edit)| {
             let is_over = *edit <= everywhere || *taken != Taken::Done;
-            told.extend(is_over.then_some((*ticket, *taken)));
+            told.extend(is_over.then(|| (*ticket, taken.clone())));
             !is_over
         });
         told
@@ -304,14 +306,20 @@ impl Background {
             return Ok(false);
         };
         let mut range = first.range();
-        if !lsm.settings.mutants.ingest_over && !lsm.is_unbound(&range)? {
-            lsm.bulk.end(&[first.ticket], Taken::NotEmpty, EditSeq(0));
+        let refused = match lsm.is_unbound(&range) {
+            Ok(unbound) if unbound || lsm.settings.mutants.ingest_over => None,
+            Ok(_) => Some(Taken::NotEmpty),
+            // It is the part's misfortune, not the region's: others go on.
+            Err(error) => Some(Taken::Unreadable(error.to_string())),
+        };
+        if let Some(refused) = refused {
+            lsm.bulk.end(&[first.ticket], refused, EditSeq(0));
             return Ok(true);
         }
         let mut parts = vec![first];
         while let Some(next) = lsm.bulk.pop(|next| is_behind(&range, next)) {
             let joined = KeyRange::new(range.from.clone(), next.range().to);
-            let fits = lsm.is_unbound(&joined)?;
+            let fits = lsm.is_unbound(&joined).unwrap_or(false);
             parts.push(next);
             if !fits {
                 lsm.bulk.put_back(parts.split_off(parts.len() - 1));

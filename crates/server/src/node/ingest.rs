@@ -237,6 +237,10 @@ fn answer(taken: Taken) -> Response {
             let outcome = Outcome::NotApplied;
             Response::Failed(ServiceError::Busy { what, outcome })
         }
+        Taken::Unreadable(what) => {
+            let outcome = Outcome::NotApplied;
+            Response::Failed(ServiceError::Storage { what, outcome })
+        }
     }
 }
 
