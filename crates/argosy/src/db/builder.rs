@@ -41,7 +41,7 @@ use super::clock::SystemClock;
 use super::error::{Error, Result};
 use super::pace::Resident;
 use super::{Db, Opened};
-use crate::random;
+use crate::{machine, random};
 
 /// The cluster that stores of single programs belong to: a device of a server has another one.
 pub(crate) const CLUSTER: u128 = u128::from_le_bytes(*b"argosy, embedded");
@@ -120,7 +120,7 @@ pub struct Builder {
 impl Default for Builder {
     fn default() -> Self {
         Self {
-            memory: 256 << 20,
+            memory: default_memory(machine::memory_bytes()),
             device_bytes: None,
             l0_bytes: None,
             durability: Durability::default(),
@@ -134,6 +134,13 @@ impl Default for Builder {
     }
 }
 
+/// The memory of a store where nobody says how much, of a machine or group with this much.
+fn default_memory(there: Option<u64>) -> usize {
+    let eighth = there.map_or(256 << 20, |bytes| bytes / 8);
+    let bounded = eighth.clamp(64 << 20, 1 << 30);
+    usize::try_from(bounded).expect("a gigabyte is within the address space")
+}
+
 impl Builder {
     /// What there is unless something else is said.
     #[must_use]
@@ -142,7 +149,8 @@ impl Builder {
     }
 
     /// Bytes of memory for all that the store takes: memtables, log windows, what flushes and merges have in
-    /// hand, and the cache. 256 MiB unless this is said. What a call needs while it runs comes on top.
+    /// hand, and the cache. What a call needs while it runs comes on top. Unless this is said, an eighth of what
+    /// the machine or the process's control group has, from 64 MiB to 1 GiB.
     #[must_use]
     pub const fn memory(mut self, bytes: usize) -> Self {
         self.memory = bytes;
@@ -433,4 +441,19 @@ fn boot_id() -> Result<BootId> {
     let path = Path::new("/proc/sys/kernel/random/boot_id");
     let text = std::fs::read_to_string(path).map_err(|e| Error::system("read", path, &e))?;
     Ok(BootId::parse(&text).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_follows_the_machine_within_bounds() {
+        let mib = |n: u64| n << 20;
+        let found = [None, Some(mib(100)), Some(mib(2048)), Some(mib(1 << 20))];
+        let expected = [mib(256), mib(64), mib(256), mib(1024)];
+        for (there, bytes) in found.into_iter().zip(expected) {
+            assert_eq!(default_memory(there) as u64, bytes, "{there:?}");
+        }
+    }
 }
