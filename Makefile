@@ -6,6 +6,7 @@
 #   make simulate SEED=7         one whole cluster from one seed, with a log in words
 #   make simulate-many SEEDS=300 many of them, first seed FIRST (default 1)
 #   make memory                  an hour within a memory budget (MIX=s MIB=64 OPS=1000000)
+#   make overwrites              a quarter of an hour of overwrites, and what room they take (MIX=l RECORDS=330000 ...)
 #   make mutants                 planted mistakes, each of which the checkers have to find
 #   make dist                    the fastest program, which takes minutes to link
 #   make bench                   build it and measure with it (ARGS='--figure tebis-9 --mix s,sd' ...)
@@ -26,7 +27,7 @@ SEEDS ?= 300
 PEER ?= rocksdb
 FIRST ?= 1
 
-.PHONY: help run build dist bench test lint doc memory simulate simulate-many mutants bench-peers test-peers test-peer-crates ci
+.PHONY: help run build dist bench test lint doc memory overwrites simulate simulate-many mutants bench-peers test-peers test-peer-crates ci
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -80,6 +81,9 @@ mutants:
 
 memory: build
 	@exec scripts/memory.sh $(BIN) $(or $(MIX),sd) $(or $(MIB),128) $(or $(OPS),300000000)
+
+overwrites: build
+	@exec scripts/overwrites.sh $(BIN) $(or $(MIX),sd) $(or $(RECORDS),3000000) $(or $(OPS),170000000) $(ARGS)
 
 # The only commands that need another store's library; nothing else builds or links one.
 bench-peers:
