@@ -483,8 +483,10 @@ impl Step<'_> {
         self.ensure(rises, "a log segment does not follow the last", number)?;
         let stored = self.take(number)?;
         let entry = LogEntry { segment, stored };
-        self.next.logs_unsorted |= last.is_some_and(|last| last.number > number);
         self.log_mut(segment.log).push(entry);
+        let before = last.map(|last| last.number);
+        let next = &mut self.next;
+        next.log_numbers.added(&next.logs, segment, before);
         Ok(())
     }
 
@@ -497,6 +499,7 @@ impl Step<'_> {
         let index = found.ok_or(missing)?;
         let is_last = index + 1 == chain.len();
         chain.remove(index);
+        self.next.log_numbers.removed(number);
         self.ensure(!is_last, "the last segment of a log stays", number)?;
         self.leave(number);
         Ok(())

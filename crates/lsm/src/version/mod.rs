@@ -26,6 +26,7 @@
 
 mod apply;
 mod check;
+mod numbers;
 mod trees;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -42,6 +43,7 @@ use argosy_base::{
 use crate::addresses;
 use crate::edit::{Edit, LevelSegment, LogSegment, MEDIUM_LOG, RunId};
 use crate::storage::StoredSegment;
+use numbers::{LogNumbers, Logs};
 
 pub use apply::EditError;
 pub use check::Violation;
@@ -171,9 +173,8 @@ pub struct Version {
     /// L1 first; the last one is not empty.
     levels: Vec<Arc<Level>>,
     /// By [`LogKind::index`], each by ordinal.
-    logs: [Arc<Vec<LogEntry>>; LogKind::ALL.len()],
-    /// Whether the numbers of some log did not rise with the ordinals, at any time.
-    logs_unsorted: bool,
+    logs: Logs,
+    log_numbers: LogNumbers,
     /// Segments of the medium log, each with a value that a level segment points to.
     medium: Arc<BTreeMap<SegmentNumber, LevelEntry>>,
     /// Bytes of records that level segments point to, by segment of the large or the medium log.
@@ -205,7 +206,7 @@ impl Version {
             own_mark: SegmentNumber(0),
             levels: Vec::new(),
             logs: [Arc::default(), Arc::default()],
-            logs_unsorted: false,
+            log_numbers: LogNumbers::default(),
             medium: Arc::default(),
             log_refs: Arc::default(),
             evacuated: Arc::default(),
@@ -310,16 +311,7 @@ impl Version {
     /// The log segment `number`, if it belongs to the version.
     #[must_use]
     pub fn log_segment(&self, number: SegmentNumber) -> Option<&LogEntry> {
-        // Every large value that is read comes by here. Numbers are given out in rising order, so
-        // a chain is sorted by them; nothing is lost where one is not.
-        if self.logs_unsorted {
-            let mut all = self.logs.iter().flat_map(|log| log.iter());
-            return all.find(|entry| entry.segment.number == number);
-        }
-        self.logs.iter().find_map(|log| {
-            let at = log.partition_point(|entry| entry.segment.number < number);
-            log.get(at).filter(|entry| entry.segment.number == number)
-        })
+        self.log_numbers.find(&self.logs, number)
     }
 
     /// The medium log: all of its segments, by number.

@@ -19,7 +19,7 @@ use crate::level::{Form, Tree};
 use crate::memtable::erased::{left_of, union};
 
 /// A store with room for everything that a test names.
-fn store() -> Arc<Store> {
+pub(super) fn store() -> Arc<Store> {
     let device = MemoryDevice::eager(4096 * SEGMENT_SIZE as u64, 1);
     let options = FormatOptions {
         device_id: 1,
