@@ -23,14 +23,14 @@ use std::sync::Arc;
 use argosy_base::{
     AddressMode, DeviceSegment, Direction, KeyRange, LogKind, Lsn, Remedy, SEGMENT_SIZE,
 };
-use argosy_device::{AnonymousWindows, Crash, OpKind, WindowStore};
+use argosy_device::{Crash, OpKind};
 use argosy_engine::conformance::{Choices, Host};
 use argosy_engine::{Engine, EngineError, WriteBatch, WriteOptions};
 use argosy_lsm::db::Stats;
-use argosy_lsm::db::promote::window_name;
 use argosy_lsm::{Lsm, Placement, Settings};
 use common::judge::{Verdict, judge, problems};
-use common::{Machine, REGION, random_settings, tiny, tiny_whole};
+use common::watched::fork;
+use common::{Machine, random_settings, tiny, tiny_whole};
 
 const SEGMENTS: u64 = 2048;
 
@@ -166,30 +166,6 @@ fn compare(engine: &Lsm, history: &History, crash: Crash, what: &str) -> Lsn {
         assert!(found.value.as_ref() == Some(value), "{what}: get {key:?}");
     }
     lsn
-}
-
-/// A copy of the machine as `crash` would leave it now.
-fn fork(machine: &Machine, engine: &Lsm, crash: Crash, seed: u64) -> Machine {
-    let mut copy = Machine {
-        device: Arc::new(machine.device.crash_clone(crash, seed)),
-        windows: AnonymousWindows::new(),
-        settings: machine.settings.clone(),
-        store: None,
-        choices: Choices::new(seed),
-        now: 0,
-    };
-    if crash == Crash::Kill {
-        for windows in engine.windows() {
-            for slot in 0..machine.settings.window_slots {
-                let name = window_name(REGION, windows.log(), slot);
-                let memory = windows.memory(slot);
-                let same = copy.windows.create(name, memory.len()).unwrap();
-                same.write(0, &memory.read_vec(0, memory.len()));
-            }
-        }
-        copy.windows = copy.windows.restart();
-    }
-    copy
 }
 
 /// Opens a forked machine, compares, goes on, and crashes it once more.
@@ -418,9 +394,18 @@ fn owner(machine: &Machine, engine: &Lsm, at: u64) -> String {
     }
 }
 
+/// How a history ends in which a write has landed elsewhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    Close,
+    PowerLoss,
+    /// The windows survive, and with them what had not to be written yet.
+    Kill,
+}
+
 /// Runs a history in which one write lands `by` bytes beside its place.
-fn misdirect(settings: &Settings, (count, by): (u64, i64), clean: bool, hit: &mut Hit) {
-    let what = format!("write {count} lands {by} beside, closed: {clean}");
+fn misdirect(settings: &Settings, (count, by): (u64, i64), end: End, hit: &mut Hit) {
+    let what = format!("write {count} lands {by} beside, {end:?}");
     let mut machine = Machine::new(settings.clone(), 256, count);
     let mut choices = Choices::new(count);
     let mut history = History::default();
@@ -455,16 +440,20 @@ fn misdirect(settings: &Settings, (count, by): (u64, i64), clean: bool, hit: &mu
         }
     }
     hit.noticed += u32::from(!whole);
-    let clean = clean && whole && engine.close().is_ok();
+    let clean = end == End::Close && whole && engine.close().is_ok();
     if let Some(misdirected) = machine.device.misdirected() {
         let missing = owner(&machine, &engine, misdirected.at);
         let over = owner(&machine, &engine, misdirected.landed);
         *hit.missing.entry(missing).or_default() += 1;
         *hit.over.entry(over).or_default() += 1;
     }
-    machine.end(engine, Crash::PowerLoss);
+    let crash = match end {
+        End::Kill => Crash::Kill,
+        End::Close | End::PowerLoss => Crash::PowerLoss,
+    };
+    machine.end(engine, crash);
     // What a flush makes durable is told by the flushes after it.
-    let least = match clean {
+    let least = match clean || end == End::Kill {
         true => history.last,
         false => durable[durable.len().saturating_sub(4)],
     };
@@ -473,7 +462,8 @@ fn misdirect(settings: &Settings, (count, by): (u64, i64), clean: bool, hit: &mu
         assert!(lsn >= least, "{what}: {lsn} is there, of {least}");
         history.pairs(lsn)
     };
-    match judge(&machine.device, settings, &expected, &what) {
+    let left = (&machine.device, &machine.windows);
+    match judge(left, settings, &expected, &what) {
         Verdict::Right => hit.right += 1,
         Verdict::Told(_, error) => {
             assert!(!found.is_empty(), "{what}: verify finds nothing of {error}");
@@ -505,9 +495,10 @@ fn a_write_that_lands_elsewhere_is_never_a_wrong_answer() {
                 .into_iter()
                 .enumerate()
             {
-                let clean = (count + number as u64).is_multiple_of(2);
+                let end = [End::Close, End::PowerLoss, End::Kill];
+                let end = end[usize::try_from((count + number as u64) % 3).unwrap()];
                 let count = count * 3 + number as u64 % 3;
-                misdirect(&settings, (count, by), clean, &mut hit);
+                misdirect(&settings, (count, by), end, &mut hit);
             }
         }
     }

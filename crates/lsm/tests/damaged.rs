@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use argosy_base::{AddressMode, Moment};
-use argosy_device::{Crash, Device, MemoryDevice, Store, StoreSettings};
+use argosy_device::{AnonymousWindows, Crash, Device, MemoryDevice, Store, StoreSettings};
 use argosy_engine::Engine;
 use argosy_engine::conformance::{Choices, Host};
 use argosy_lsm::pins::Pins;
@@ -86,7 +86,12 @@ impl Loaded {
     }
 
     fn judge(&self, device: &Arc<MemoryDevice>, what: &str) -> Verdict {
-        judge(device, &self.settings, &|_| self.model.clone(), what)
+        judge(
+            (device, &AnonymousWindows::new()),
+            &self.settings,
+            &|_| self.model.clone(),
+            what,
+        )
     }
 }
 

@@ -28,15 +28,16 @@ pub(crate) enum Verdict {
     Refused(String),
 }
 
-/// Opens `device`, and reads every key of `expected` and everything in order. `expected` is what has to
-/// be there after the last LSN that is found. Nothing may be wrong, and errors have to name damage.
+/// Opens `device`, with what survived in `windows`, and reads every key of `expected` and everything in order.
+/// `expected` is what has to be there after the last LSN that is found. Nothing may be wrong, and errors have to
+/// name damage.
 pub(crate) fn judge(
-    device: &Arc<MemoryDevice>,
+    (device, windows): (&Arc<MemoryDevice>, &AnonymousWindows),
     settings: &Settings,
     expected: &dyn Fn(Lsn) -> Pairs,
     what: &str,
 ) -> Verdict {
-    let (pins, engine) = match open(device, settings) {
+    let (pins, engine) = match open((device, windows), settings) {
         Ok(opened) => opened,
         Err(error) => {
             let repair = remedy(&*error) == Some(Remedy::Repair);
@@ -47,9 +48,20 @@ pub(crate) fn judge(
             return Verdict::Refused(error.to_string());
         }
     };
-    let expected = expected(engine.last_lsn());
+    let told = errors(&engine, &expected(engine.last_lsn()), what);
+    let pinned = pins.list();
+    let pinned = pinned.iter().filter_map(|pin| scan_pin(&engine, pin, what));
+    let told: Vec<_> = told.into_iter().chain(pinned).collect();
+    match told.first() {
+        None => Verdict::Right,
+        Some(first) => Verdict::Told(told.len(), first.clone()),
+    }
+}
+
+/// Errors of reading every key of `expected`, and everything in order from either end. Nothing may be wrong.
+pub(crate) fn errors(engine: &Lsm, expected: &Pairs, what: &str) -> Vec<String> {
     let mut told = Vec::new();
-    for (key, value) in &expected {
+    for (key, value) in expected {
         let named = key.escape_ascii();
         match engine.get(key) {
             Ok(found) => assert!(
@@ -61,25 +73,21 @@ pub(crate) fn judge(
         }
     }
     for direction in [Direction::Up, Direction::Down] {
-        told.extend(scan(&engine, &expected, direction, what));
+        told.extend(scan(engine, expected, direction, what));
     }
-    for pin in pins.list() {
-        told.extend(scan_pin(&engine, &pin, what));
-    }
-    match told.first() {
-        None => Verdict::Right,
-        Some(first) => Verdict::Told(told.len(), first.clone()),
-    }
+    told
 }
 
 type Opened = (Pins, Lsm);
 
-fn open(device: &Arc<MemoryDevice>, settings: &Settings) -> Result<Opened, Box<dyn Error>> {
+fn open(
+    (device, windows): (&Arc<MemoryDevice>, &AnonymousWindows),
+    settings: &Settings,
+) -> Result<Opened, Box<dyn Error>> {
     let device: Arc<dyn Device> = Arc::<MemoryDevice>::clone(device);
     let store = Store::open(device, &StoreSettings::default())?;
     let pins = Pins::open(&store, REGION, settings)?;
-    let windows = AnonymousWindows::new();
-    let engine = Lsm::open(&store, REGION, &windows, settings, None)?;
+    let engine = Lsm::open(&store, REGION, windows, settings, None)?;
     Ok((pins, engine))
 }
 

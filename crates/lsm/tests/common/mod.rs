@@ -8,8 +8,10 @@
 
 pub(crate) mod blocks;
 pub(crate) mod counting;
+pub(crate) mod history;
 pub(crate) mod judge;
 pub(crate) mod wall;
+pub(crate) mod watched;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
