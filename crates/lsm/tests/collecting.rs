@@ -161,12 +161,27 @@ fn ways() -> [Settings; 3] {
     ]
 }
 
+/// Bytes of what is not part of a version yet, or will not be for much longer: what a flush and a merge write,
+/// and, where pointers hold places, a batch of victims that wait for merges.
+fn in_flight(settings: &Settings) -> u64 {
+    let segment = settings.segment_bytes as u64;
+    let flush = (settings.l0_bytes + settings.l0_bytes / 8) as u64 / segment + 2;
+    // A part, and one segment more at either end of it in each level.
+    let merge = 2 * (settings.compaction_part_bytes / segment + 2);
+    let victims = match settings.addresses {
+        AddressMode::Logical => 0,
+        AddressMode::Rewrite => settings.space_floor(),
+    };
+    (flush + merge) * segment + victims
+}
+
 #[test]
 fn what_is_overwritten_does_not_fill_the_device() {
     for (seed, settings) in (1..).zip(ways()) {
         // Segments of logs that are declared before they are needed are in it.
         let logs = settings.memtable_log_bytes_max() + settings.windows_bytes() as u64;
         let floor = settings.space_floor() + logs;
+        let in_flight = in_flight(&settings);
         let mut rig = Rig::new(settings, seed);
         let mut most = 0;
         for n in 0..8000 {
@@ -175,6 +190,13 @@ fn what_is_overwritten_does_not_fill_the_device() {
                 rig.step();
             }
             most = most.max(rig.used());
+            let bound = rig.live() / 2 * 3 + floor + in_flight;
+            assert!(
+                rig.used() <= bound,
+                "write {n}: {} {bound}: {:#?}",
+                rig.used(),
+                rig.engine().stats()
+            );
             if n % 500 == 0 {
                 rig.compare("on the way");
             }
