@@ -1,70 +1,241 @@
-//! Logs: records with all their options, the segments and windows in which they stand, and the recovery of a
-//! history from whatever is there.
-#![no_main]
+//! Logs: records with all their options, the segments and windows in which they stand, the recovery of a history
+//! from whatever is there, and the feed of a member that makes its own levels.
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
-use argosy_base::{Epoch, Identity, Kind, LogKind, Lsn, RegionId, SegmentNumber};
-use argosy_lsm::LogSegment;
-use argosy_lsm::Settings;
-use argosy_lsm::log::record::decode;
+use argosy_base::{Epoch, Identity, Incarnation, Kind, LogKind, Lsn, RegionId, SegmentNumber};
+use argosy_device::{BootId, SharedMemory};
+use argosy_lsm::log::feed::{Fed, Feed};
+use argosy_lsm::log::record::{Decoded, decode};
+use argosy_lsm::log::segment::{
+    HeaderError, SEGMENT_HEADER_BYTES, WINDOW_HEADER_BYTES, check_segment_header,
+    decode_window_header, encode_segment_header, encode_window_header, named_by_header,
+};
 use argosy_lsm::log::verify::visit_records;
-use argosy_lsm::log::{Geometry, Recovery, recover};
-use libfuzzer_sys::fuzz_target;
+use argosy_lsm::log::{Client, Geometry, Record, RecordKind, Recovery, Writer, recover};
+use argosy_lsm::{LogSegment, Settings};
+
+use super::{Target, input};
+
+pub(crate) const TARGET: Target = Target {
+    name: "logs",
+    run,
+    seeds,
+};
 
 const REGION: RegionId = RegionId(1);
 const SEGMENT: usize = 32 << 10;
+const WINDOW: usize = SEGMENT / 2;
+/// Of an input of windows, bytes of each: its header and as much of what it holds.
+const WINDOW_INPUT: usize = 64 + 8192;
 
-fuzz_target!(|data: &[u8]| {
-    let Some((which, bytes)) = data.split_first() else {
-        return;
-    };
-    let settings = Settings {
+fn geometry() -> Geometry {
+    Geometry::of(&Settings {
         segment_bytes: SEGMENT,
-        window_bytes: SEGMENT / 2,
+        window_bytes: WINDOW,
         ..Settings::default()
-    };
-    let geometry = Geometry::of(&settings);
-    let segment = |log, sealed: bool| LogSegment {
+    })
+}
+
+fn segment(log: LogKind, sealed: bool) -> LogSegment {
+    LogSegment {
         log,
         ordinal: 0,
         number: SegmentNumber(1 + log as u64),
         epoch: Epoch(1),
         base_lsn: Lsn(1),
-        end: sealed.then_some(SEGMENT as u32),
-    };
-    let mut read = |segment: &LogSegment, at: u32, out: &mut [u8]| {
+        end: sealed.then_some(u32::try_from(SEGMENT).expect("segments are short")),
+    }
+}
+
+/// Of a device with the recovery log's segment and then the large log's, which are `bytes`.
+fn reader(bytes: &[u8]) -> impl FnMut(&LogSegment, u32, &mut [u8]) -> Result<(), ()> {
+    |segment: &LogSegment, at: u32, out: &mut [u8]| {
         let skip = at as usize + usize::from(segment.log == LogKind::Large) * SEGMENT;
         let from = bytes.get(skip..).unwrap_or_default();
         let len = from.len().min(out.len());
         out[..len].copy_from_slice(&from[..len]);
         out[len..].fill(0);
-        Ok::<_, ()>(())
+        Ok(())
+    }
+}
+
+fn run(data: &[u8]) -> bool {
+    let Some((which, bytes)) = data.split_first() else {
+        return false;
     };
-    match which % 4 {
+    match which % 8 {
         0 => {
-            let _ = decode(bytes, Identity::of_server(Kind::LogRecord, 0), Lsn(1));
+            let here = Identity::of_server(Kind::LogRecord, 0);
+            matches!(decode(bytes, here, Lsn(1)), Decoded::Record(..))
         }
         1 => {
-            let of = (REGION, geometry);
-            let sealed = which & 4 != 0;
-            let mut visit = |_: u32, _: argosy_lsm::log::Record<'_>| ControlFlow::Continue(());
-            let segment = segment(LogKind::Recovery, sealed);
-            let _ = visit_records(of, &segment, &mut read, &mut visit);
-        }
-        _ => {
-            let sealed = which & 4 != 0;
-            let chains = LogKind::ALL.map(|log| [segment(log, sealed)]);
-            let recovery = Recovery {
-                region: REGION,
-                geometry,
-                chains: [&chains[0], &chains[1]],
-                windows: [&[], &[]],
-                replay_from: Lsn(1),
-                durable: Lsn(u64::from(which >> 4)),
-                past_holes: which & 8 != 0,
+            let mut found = false;
+            let mut visit = |_: u32, _: Record<'_>| {
+                found = true;
+                ControlFlow::Continue(())
             };
-            let _ = recover(&recovery, read, |_| {});
+            let segment = segment(LogKind::Recovery, which & 8 != 0);
+            let of = (REGION, geometry());
+            let _ = visit_records(of, &segment, &mut reader(bytes), &mut visit);
+            found
+        }
+        2 => headers(bytes),
+        3 => feed(bytes),
+        4 | 5 => {
+            let slots = windows(bytes);
+            let device = if which % 8 == 5 { bytes } else { &[] };
+            recovered(*which, device, [&slots[0], &slots[1]])
+        }
+        _ => recovered(*which, bytes, [&[], &[]]),
+    }
+}
+
+fn headers(bytes: &[u8]) -> bool {
+    let window = decode_window_header(bytes);
+    let log = check_segment_header(bytes, REGION, &segment(LogKind::Recovery, false));
+    let known = |error: HeaderError| !error.to_string().is_empty();
+    assert!(window.is_ok() || window.is_err_and(known));
+    named_by_header(bytes).is_some() || log.is_ok() || window.is_ok()
+}
+
+/// The two logs, one after the other, a range of each window.
+fn feed(bytes: &[u8]) -> bool {
+    let mut feed = Feed::new(REGION, geometry(), Lsn(0));
+    let mut found = false;
+    for (log, bytes) in LogKind::ALL.into_iter().zip(bytes.chunks(SEGMENT)) {
+        let segment = segment(log, false);
+        for (window, bytes) in (0..).zip(bytes.chunks(WINDOW)) {
+            let range = Fed {
+                segment: &segment,
+                from: window * u32::try_from(WINDOW).expect("windows are short"),
+                bytes,
+            };
+            let fed = feed.feed(range, |replayed| {
+                found = true;
+                let _ = (replayed.range(), replayed.time());
+            });
+            if fed.is_err() {
+                return found;
+            }
         }
     }
-});
+    found
+}
+
+/// Windows that survived, two of each log.
+fn windows(bytes: &[u8]) -> [Vec<Option<Arc<SharedMemory>>>; 2] {
+    let mut pieces = bytes.chunks(WINDOW_INPUT);
+    let slots = geometry().slots();
+    LogKind::ALL.map(|_| {
+        let mut windows: Vec<_> = pieces
+            .by_ref()
+            .take(2)
+            .map(|bytes| {
+                let memory = SharedMemory::anonymous(geometry().slot_bytes());
+                let (header, rest) = bytes.split_at(bytes.len().min(64));
+                memory.write(0, header);
+                memory.write(WINDOW_HEADER_BYTES, rest);
+                Some(Arc::new(memory))
+            })
+            .collect();
+        windows.resize(slots, None);
+        windows
+    })
+}
+
+fn recovered(which: u8, device: &[u8], windows: [&[Option<Arc<SharedMemory>>]; 2]) -> bool {
+    let sealed = which & 8 != 0;
+    let chains = LogKind::ALL.map(|log| [segment(log, sealed)]);
+    let recovery = Recovery {
+        region: REGION,
+        geometry: geometry(),
+        chains: [&chains[0], &chains[1]],
+        windows,
+        replay_from: Lsn(1),
+        durable: Lsn(u64::from(which >> 5)),
+        past_holes: which & 16 != 0,
+    };
+    let mut found = false;
+    let _ = recover(&recovery, reader(device), |replayed| {
+        found = true;
+        let _ = (replayed.range(), replayed.time());
+    });
+    found
+}
+
+/// The beginning of the segment of `log`: a header, and records of all kinds, every other of which is in the other log.
+fn log(log: LogKind) -> Vec<u8> {
+    let segment = segment(log, false);
+    let mut bytes = encode_segment_header(REGION, &segment).to_vec();
+    assert_eq!(bytes.len(), SEGMENT_HEADER_BYTES as usize);
+    for (at, record) in records().into_iter().enumerate() {
+        let large = record.kind == RecordKind::Put && at % 2 == 1;
+        if large == (log == LogKind::Large) {
+            let here = Identity::of_server(Kind::LogRecord, 0);
+            record.encode(here, segment.base_lsn, &mut bytes);
+        }
+    }
+    bytes
+}
+
+fn records() -> Vec<Record<'static>> {
+    let mut records = vec![
+        Record::put(Lsn(1), b"key", b"value"),
+        Record::put(Lsn(2), b"large", &[b'v'; 2000]),
+        Record::delete(Lsn(3), b"gone"),
+        Record {
+            more: true,
+            client: Some(Client { id: 7, seq: 8 }),
+            expiry: Some(1 << 40),
+            ..Record::put(Lsn(4), b"first", b"of two")
+        },
+        Record::delete_range(Lsn(5), b"a", Some(b"b")),
+        Record {
+            chunk: true,
+            more: true,
+            ..Record::put(Lsn(6), b"cut", &[b'c'; 300])
+        },
+        Record::put(Lsn(7), b"", b"its end"),
+        Record::time(Lsn(8), 1 << 41),
+        Record::mark(Lsn(5)),
+    ];
+    // The parts of a value are in one log.
+    records.insert(6, Record::mark(Lsn(4)));
+    records
+}
+
+fn seeds() -> Vec<Vec<u8>> {
+    let here = Identity::of_server(Kind::LogRecord, 0);
+    let mut seeds = Vec::new();
+    for record in records() {
+        let mut bytes = Vec::new();
+        record.encode(here, Lsn(1), &mut bytes);
+        seeds.push(input(0, &bytes));
+    }
+    let logs = LogKind::ALL.map(log);
+    let mut device = logs[0].clone();
+    device.resize(SEGMENT, 0);
+    device.extend_from_slice(&logs[1]);
+    let mut windows = Vec::new();
+    let writer = Writer {
+        boot: BootId(5),
+        incarnation: Incarnation(6),
+    };
+    for (log, bytes) in LogKind::ALL.into_iter().zip(&logs) {
+        let header = encode_window_header(REGION, &segment(log, false), 0, writer);
+        windows.extend_from_slice(&header);
+        windows.extend_from_slice(bytes);
+        windows.resize(windows.len().next_multiple_of(WINDOW_INPUT), 0);
+        windows.resize(windows.len() + WINDOW_INPUT, 0);
+        seeds.push(input(2, &header));
+        seeds.push(input(2, bytes));
+    }
+    seeds.push(input(1, &logs[0]));
+    seeds.push(input(3, &device));
+    seeds.push(input(4, &windows));
+    seeds.push(input(6, &device));
+    seeds.push(input(6 + 16, &device));
+    seeds
+}

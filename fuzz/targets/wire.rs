@@ -1,81 +1,117 @@
 //! What clients and other servers send: requests of the Redis protocol, messages and calls, the beginning of a
 //! native client, its bodies, the region map.
-#![no_main]
 
 use argosy_base::codec::Reader;
-use argosy_coordinator::ClusterMap;
-use argosy_wire::call::{Answer, Call};
-use argosy_wire::message::Message;
+use argosy_base::{Direction, EditSeq, Epoch, Incarnation, KeyRange, Lsn, Outcome};
+use argosy_base::{RegionId, SegmentNumber, ServerId};
+use argosy_wire::call::{Answer, Call, ERASE, FailureKind, Leasing, Told, When};
+use argosy_wire::message::{LogEnd, Message, Position};
 use argosy_wire::native::{
-    Hello, Long, PartOf, RegionMap, Values, Welcome, failure, keys_of, split_pair,
+    Hello, Long, MapRegion, MapServer, PartOf, Refusal, RegionMap, Values, Welcome, failure,
+    keys_of, put_failure, put_keys, put_long, put_pair, put_value, split_pair,
 };
 use argosy_wire::resp::parse::{Parser, Step};
-use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|data: &[u8]| {
+use super::{Target, input};
+
+pub(crate) const TARGET: Target = Target {
+    name: "wire",
+    run,
+    seeds,
+};
+
+fn run(data: &[u8]) -> bool {
     let Some((which, bytes)) = data.split_first() else {
-        return;
+        return false;
     };
     match which % 8 {
         0 => resp(bytes),
-        1 => {
-            if let Some((kind, payload)) = bytes.split_first() {
-                let _ = Message::decode(*kind, payload);
-            }
-        }
+        1 => message(bytes),
         2 => {
-            let _ = Call::decode(&mut Reader::new("a call", bytes));
+            let call = Call::decode(&mut Reader::new("a call", bytes));
+            call.is_ok_and(|call| {
+                let mut out = Vec::new();
+                call.encode(&mut out);
+                let again = Call::decode(&mut Reader::new("a call", &out));
+                assert_eq!(again.as_ref(), Ok(&call), "it is written and read again");
+                true
+            })
         }
         3 => {
-            let _ = Answer::decode(&mut Reader::new("an answer", bytes));
+            let answer = Answer::decode(&mut Reader::new("an answer", bytes));
+            answer.is_ok_and(|answer| {
+                let mut out = Vec::new();
+                answer.encode(&mut out);
+                let again = Answer::decode(&mut Reader::new("an answer", &out));
+                assert_eq!(again.as_ref(), Ok(&answer), "it is written and read again");
+                true
+            })
         }
         4 => {
-            let _ = bytes.first_chunk().map(Hello::decode);
-            let _ = bytes.first_chunk().map(Welcome::decode);
+            let hello = bytes.first_chunk().map(Hello::decode);
+            let welcome = bytes.first_chunk().map(Welcome::decode);
+            matches!(hello, Some(Ok(_))) || matches!(welcome, Some(Ok(_)))
         }
-        5 => {
-            if let Ok(map) = RegionMap::decode(bytes) {
-                let mut out = Vec::new();
-                map.encode(&mut out);
-                assert!(
-                    RegionMap::decode(&out).is_ok(),
-                    "what was read is written and read again"
-                );
-            }
-        }
-        6 => {
-            let _ = split_pair(bytes);
-            let _ = keys_of(bytes);
-            let _ = failure(bytes);
-            let _ = Long::decode(bytes).map(|long| long.parts());
-            if let Ok(part) = PartOf::decode(bytes) {
-                let mut out = Vec::new();
-                part.encode(&mut out);
-                out.extend_from_slice(part.bytes);
-                assert!(out == bytes, "what was read is written as it was");
-            }
-            let mut values = Values::of(bytes);
-            while !values.is_over() && values.next_value().is_ok() {}
-        }
-        _ => {
-            let _ = ClusterMap::parse(bytes);
-        }
+        5 => RegionMap::decode(bytes).is_ok_and(|map| {
+            let mut out = Vec::new();
+            map.encode(&mut out);
+            assert_eq!(RegionMap::decode(&out), Ok(map), "and read again");
+            true
+        }),
+        6 => part(bytes),
+        _ => bodies(bytes),
     }
-});
+}
+
+fn message(bytes: &[u8]) -> bool {
+    let Some((kind, payload)) = bytes.split_first() else {
+        return false;
+    };
+    Message::decode(*kind, payload).is_ok_and(|message| {
+        let mut out = Vec::new();
+        message.encode(&mut out);
+        let again = Message::decode(message.kind(), &out);
+        assert_eq!(again.as_ref(), Ok(&message), "it is written and read again");
+        true
+    })
+}
+
+fn part(bytes: &[u8]) -> bool {
+    PartOf::decode(bytes).is_ok_and(|part| {
+        let mut out = Vec::new();
+        part.encode(&mut out);
+        out.extend_from_slice(part.bytes);
+        assert!(out == bytes, "what was read is written as it was");
+        part.long.parts() > 0
+    })
+}
+
+fn bodies(bytes: &[u8]) -> bool {
+    let mut values = Values::of(bytes);
+    let mut all = true;
+    while all && !values.is_over() {
+        all = values.next_value().is_ok();
+    }
+    let long = Long::decode(bytes).map(|long| long.parts());
+    let (pair, keys) = (split_pair(bytes).is_ok(), keys_of(bytes).is_ok());
+    pair || keys || failure(bytes).is_ok() || long.is_ok() || all
+}
 
 /// Whatever comes in pieces is read as it is read at once.
-fn resp(bytes: &[u8]) {
+fn resp(bytes: &[u8]) -> bool {
     let mut parser = Parser::default();
     let mut rest = bytes;
     let mut given = 0;
+    let mut found = false;
     while given < rest.len() {
         given = (given + 1 + given / 2).min(rest.len());
         match parser.parse(&rest[..given]) {
-            Err(_) => return,
+            Err(_) => return found,
             Ok(Step::Request { bytes: len, .. }) => {
                 let _ = parser.args(&rest[..given]);
                 rest = &rest[len..];
                 given = 0;
+                found = true;
             }
             Ok(Step::Discard { bytes } | Step::Oversized { bytes, .. }) => {
                 rest = &rest[bytes..];
@@ -88,8 +124,235 @@ fn resp(bytes: &[u8]) {
                 parser.took_long(taken);
                 rest = &rest[taken..];
                 given = 0;
+                found = true;
             }
             Ok(Step::Incomplete) => {}
         }
     }
+    found
+}
+
+fn seeds() -> Vec<Vec<u8>> {
+    let mut seeds = vec![
+        input(
+            0,
+            b"*2\r\n$3\r\nGET\r\n$1\r\nk\r\nSET k 'v \\x00'\r\n*0\r\n",
+        ),
+        input(
+            0,
+            b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$2097152\r\nthe beginning",
+        ),
+        input(4, &hello()),
+        input(4, &welcome()),
+        input(4, &Refusal::NoRoom("later".to_owned()).encode()),
+    ];
+    for message in messages() {
+        let mut bytes = vec![message.kind()];
+        message.encode(&mut bytes);
+        seeds.push(input(1, &bytes));
+    }
+    for call in calls() {
+        let mut bytes = Vec::new();
+        call.encode(&mut bytes);
+        seeds.push(input(2, &bytes));
+    }
+    for answer in answers() {
+        let mut bytes = Vec::new();
+        answer.encode(&mut bytes);
+        seeds.push(input(3, &bytes));
+    }
+    let mut bytes = Vec::new();
+    map().encode(&mut bytes);
+    seeds.push(input(5, &bytes));
+    seeds.extend(native());
+    seeds
+}
+
+fn hello() -> [u8; Hello::BYTES] {
+    let hello = Hello {
+        lowest: 1,
+        highest: 9,
+        requests: 4096,
+        replies: 8192,
+    };
+    hello.encode()
+}
+
+fn welcome() -> [u8; Welcome::BYTES] {
+    let welcome = Welcome {
+        version: 9,
+        server: ServerId(2),
+        incarnation: Incarnation(3),
+        cluster: 1 << 100,
+        requests: 4096,
+        replies: 8192,
+        map: 77,
+    };
+    welcome.encode()
+}
+
+fn messages() -> Vec<Message<'static>> {
+    let log = LogEnd {
+        ordinal: 3,
+        segment: SegmentNumber(70),
+        end: 5000,
+        flushed: 4096,
+    };
+    let position = Position {
+        edit: EditSeq(9),
+        lsn: Lsn(1 << 40),
+        logs: [Some(log), None],
+    };
+    vec![
+        Message::Report {
+            attempt: 2,
+            position,
+        },
+        Message::Offer {
+            attempt: 1,
+            seq: EditSeq(4),
+            part: 1,
+            parts: 3,
+            bytes: b"edit",
+        },
+        Message::Fetch {
+            segment: SegmentNumber(1),
+            from: 0,
+            to: 4096,
+            slot: 3,
+        },
+        Message::Places {
+            attempt: 3,
+            places: vec![(SegmentNumber(1), argosy_base::DeviceSegment(4))],
+        },
+        Message::Call(Call::Get { key: b"k" }),
+        Message::Answer(Answer::Count(77)),
+    ]
+}
+
+fn calls() -> Vec<Call<'static>> {
+    let write = |when, ops, until| Call::Write {
+        when,
+        previous: true,
+        change: None,
+        ops,
+        until,
+    };
+    vec![
+        write(
+            When::Equals(b"old"),
+            vec![(b"a", Some(b"1")), (b"b", None)],
+            vec![(3, 1 << 50), (0, 0)],
+        ),
+        write(When::Version(9), vec![(b"a", Some(b"b"))], vec![ERASE]),
+        Call::Write {
+            when: When::Always,
+            previous: false,
+            change: Some((3, 0)),
+            ops: vec![(b"a", Some(b"1"))],
+            until: vec![],
+        },
+        Call::Scan {
+            from: b"a",
+            to: Some(b"z"),
+            direction: Direction::Down,
+            pairs_max: 10,
+            bytes_max: 1 << 20,
+            keys_only: true,
+            at: 5,
+        },
+        Call::GetMany {
+            keys: vec![b"k", b"", b"kk"],
+            bytes_max: Some(1 << 40),
+            at: 1 << 50,
+        },
+        Call::Snapshot {
+            what: Leasing::Renew,
+            id: 1,
+            millis: 60_000,
+        },
+        Call::Ingest {
+            pairs: vec![(b"a", b"1"), (b"b", b"")],
+        },
+    ]
+}
+
+fn answers() -> Vec<Answer<'static>> {
+    vec![
+        Answer::Values(vec![Some(b"v"), None, Some(b"")]),
+        Answer::Expiry {
+            len: Some(300),
+            at: Some(7),
+            now: 5,
+        },
+        Answer::Versioned {
+            value: Some(b"v"),
+            version: u64::MAX,
+        },
+        Answer::Written {
+            applied: true,
+            existed: vec![true, false],
+            previous: vec![Some(b"x"), None],
+            told: Some(Told::Number(-7)),
+        },
+        Answer::Page {
+            pairs: vec![(b"k", b"v"), (b"l", b"")],
+            next: Some(b"m"),
+        },
+        Answer::Failed {
+            kind: FailureKind::Busy,
+            outcome: Outcome::NotApplied,
+            text: b"full",
+        },
+    ]
+}
+
+fn map() -> RegionMap {
+    let region = |id, range| MapRegion {
+        id: RegionId(id),
+        range,
+        epoch: Epoch(7),
+        primary: ServerId(id),
+    };
+    let server = |id| MapServer {
+        id: ServerId(id),
+        resp: "127.0.0.1:7379".to_owned(),
+        native: "native.sock".to_owned(),
+    };
+    RegionMap {
+        servers: vec![server(1), server(2)],
+        regions: vec![
+            region(1, KeyRange::new(b"", Some(b"m".to_vec()))),
+            region(2, KeyRange::new(b"m", None)),
+        ],
+    }
+}
+
+fn native() -> Vec<Vec<u8>> {
+    let long = Long {
+        version: 5,
+        len: 100,
+        part_len: 60,
+        checksum: 7,
+    };
+    let part = PartOf {
+        long,
+        index: 1,
+        at: 0,
+        key: b"key",
+        bytes: b"",
+    };
+    let mut bodies = vec![Vec::new(); 4];
+    part.encode(&mut bodies[0]);
+    bodies[0].extend_from_slice(b"bytes");
+    put_pair(b"key", &mut bodies[1]);
+    put_keys([&b"a"[..], b"bc"].into_iter(), 9, &mut bodies[2]);
+    put_value(Some(b"v"), &mut bodies[3]);
+    put_value(None, &mut bodies[3]);
+    put_long(&long, &mut bodies[3]);
+    let mut failed = Vec::new();
+    put_failure(FailureKind::Storage, Outcome::Unknown, "lost", &mut failed);
+    bodies.extend([failed, long.encode().to_vec()]);
+    let place = |(at, body): (usize, Vec<u8>)| input(if at == 0 { 6 } else { 7 }, &body);
+    bodies.into_iter().enumerate().map(place).collect()
 }

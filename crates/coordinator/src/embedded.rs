@@ -219,7 +219,9 @@ fn checksum(key: &str, entry: &Entry) -> u32 {
     extend(versioned, &entry.value)
 }
 
-fn encode(key: &str, entry: &Entry) -> Vec<u8> {
+/// The file of `key`.
+#[must_use]
+pub fn encode(key: &str, entry: &Entry) -> Vec<u8> {
     let (version, bytes) = (entry.version.0, entry.value.len());
     let checksum = checksum(key, entry);
     let header =
@@ -229,7 +231,11 @@ fn encode(key: &str, entry: &Entry) -> Vec<u8> {
     file
 }
 
-fn decode(key: &str, file: &[u8]) -> Result<Entry, &'static str> {
+/// What `file`, which is that of `key`, holds.
+///
+/// # Errors
+/// Why it is not that file as it was written.
+pub fn decode(key: &str, file: &[u8]) -> Result<Entry, &'static str> {
     let end = file
         .iter()
         .take(HEADER_BYTES_MAX)

@@ -198,13 +198,32 @@ impl Connection {
     }
 }
 
+/// Parses the reply at the start of `input`: it and its length in bytes, or `None` where more is needed.
+///
+/// # Errors
+/// What is wrong, where no more bytes make it a reply.
+pub fn parse_reply(input: &[u8]) -> Result<Option<(Reply, usize)>, &'static str> {
+    let parsed = parse(input, 0)?;
+    Ok(parsed.map(|(parsed, len)| (parsed.into_reply(input), len)))
+}
+
 /// A parsed reply; a value at the top is where it lies in the input.
 enum Parsed {
     Bulk(Option<(usize, usize)>),
     Other(Reply),
 }
 
-/// Parses the reply at the start of `input`: it and its length, or `None` where more is needed.
+impl Parsed {
+    /// The reply, which was parsed at the start of `input`.
+    fn into_reply(self, input: &[u8]) -> Reply {
+        match self {
+            Self::Bulk(span) => Reply::Bulk(span.map(|(from, to)| input[from..to].to_vec())),
+            Self::Other(reply) => reply,
+        }
+    }
+}
+
+/// As [`parse_reply`], `depth` arrays deep.
 fn parse(input: &[u8], depth: usize) -> Result<Option<(Parsed, usize)>, &'static str> {
     let Some(end) = input.windows(2).position(|pair| pair == b"\r\n") else {
         return Ok(None);
@@ -255,12 +274,7 @@ fn parse_array(
         let Some((item, used)) = parse(&input[at..], depth + 1)? else {
             return Ok(None);
         };
-        items.push(match item {
-            Parsed::Bulk(span) => {
-                Reply::Bulk(span.map(|(from, to)| input[at + from..at + to].to_vec()))
-            }
-            Parsed::Other(reply) => reply,
-        });
+        items.push(item.into_reply(&input[at..]));
         at += used;
     }
     Ok(Some((Parsed::Other(Reply::Array(Some(items))), at)))

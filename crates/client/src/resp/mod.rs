@@ -4,4 +4,4 @@ mod client;
 mod connection;
 
 pub use client::RespClient;
-pub use connection::{BriefReply, Connection, Reply, RespError};
+pub use connection::{BriefReply, Connection, Reply, RespError, parse_reply};

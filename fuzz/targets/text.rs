@@ -1,0 +1,158 @@
+//! What is text, or should be: heads of HTTP, replies of the Redis protocol, files of the coordinator, lines of an
+//! import, configurations, words and numbers that somebody types.
+
+use argosy::config::ServerConfig;
+use argosy::config::layers::resolve;
+use argosy::transfer::format::{Encoding, Format, Pair, parse, write_line};
+use argosy::units::{Factor, Size, Span};
+use argosy_base::{Epoch, KeyRange, RegionId, ServerId};
+use argosy_client::resp::parse_reply;
+use argosy_coordinator::{ClusterId, ClusterMap, Entry, Region, Replication, Server, Version};
+use argosy_coordinator::{embedded, map::SCHEMA};
+use argosy_device::BootId;
+use argosy_server::admin::http;
+use argosy_server::service::SnapshotId;
+
+use super::{Target, input};
+
+pub(crate) const TARGET: Target = Target {
+    name: "text",
+    run,
+    seeds,
+};
+
+/// The key of a coordinator's file.
+const KEY: &str = argosy_coordinator::CLUSTER_KEY;
+
+fn run(data: &[u8]) -> bool {
+    let Some((which, bytes)) = data.split_first() else {
+        return false;
+    };
+    match which % 8 {
+        0 => matches!(http::parse(bytes), Ok(Some(_))),
+        1 => replies(bytes),
+        2 => embedded::decode(KEY, bytes).is_ok_and(|entry| {
+            assert!(embedded::decode(KEY, &embedded::encode(KEY, &entry)) == Ok(entry));
+            true
+        }),
+        3 => ClusterMap::parse(bytes).is_ok_and(|map| {
+            assert_eq!(ClusterMap::parse(&map.to_json()), Ok(map));
+            true
+        }),
+        4 => line(Format::Jsonl, bytes),
+        5 => line(Format::Tsv, bytes),
+        6 => {
+            let text = String::from_utf8_lossy(bytes);
+            let set = text.lines().take(2).map(str::to_owned).collect::<Vec<_>>();
+            let flags = resolve("", std::iter::empty(), &set);
+            resolve(&text, std::iter::empty(), &[]).is_ok() || flags.is_ok()
+        }
+        _ => typed(&String::from_utf8_lossy(bytes)),
+    }
+}
+
+fn replies(mut bytes: &[u8]) -> bool {
+    let mut found = false;
+    while let Ok(Some((_, len))) = parse_reply(bytes) {
+        bytes = &bytes[len..];
+        found = true;
+    }
+    found
+}
+
+/// What a line says is written so that it says the same.
+fn line(format: Format, bytes: &[u8]) -> bool {
+    parse(format, bytes).is_ok_and(|record| {
+        if let Some(value) = record.value.as_deref() {
+            let (key, expires) = (record.key.as_slice(), record.expires);
+            let pair = Pair {
+                key,
+                value,
+                expires,
+            };
+            let mut line = Vec::new();
+            write_line(format, Encoding::Auto, pair, &mut line);
+            line.pop();
+            assert_eq!(parse(format, &line), Ok(record));
+        }
+        true
+    })
+}
+
+fn typed(text: &str) -> bool {
+    let mut rest = text;
+    let mut found = false;
+    while let Ok((words, behind)) = argosy::bytes::words(rest) {
+        found |= words.iter().any(|word| word.value().is_ok());
+        if behind.is_empty() {
+            break;
+        }
+        rest = behind;
+    }
+    let size: Result<Size, _> = text.parse();
+    let span: Result<Span, _> = text.parse();
+    let factor: Result<Factor, _> = text.parse();
+    let snapshot = SnapshotId::parse(text.as_bytes()).is_some();
+    let units = size.is_ok() || span.is_ok() || factor.is_ok();
+    found || units || snapshot || BootId::parse(text).is_some()
+}
+
+fn seeds() -> Vec<Vec<u8>> {
+    let map = map().to_json();
+    assert!(String::from_utf8_lossy(&map).contains(SCHEMA));
+    let entry = Entry {
+        version: Version(3),
+        value: map.clone(),
+    };
+    vec![
+        input(0, b"GET /readyz?verbose HTTP/1.1\r\nHost: x\r\n\r\n"),
+        input(0, b"HEAD / HTTP/1.0\n\n"),
+        input(
+            1,
+            b"+OK\r\n:-12\r\n$5\r\nhello\r\n*3\r\n$1\r\na\r\n*-1\r\n*1\r\n:7\r\n",
+        ),
+        input(1, b"-ERR no\r\n$-1\r\n*2\r\n*2\r\n$0\r\n\r\n+x\r\n$-1\r\n"),
+        input(2, &embedded::encode(KEY, &entry)),
+        input(3, &map),
+        input(
+            4,
+            br#"{"key":"k\u00e9","value":{"base64":"AP8="},"expires_at_ms":5}"#,
+        ),
+        input(4, br#"{"key":{"hex":"00ff"},"value":null}"#),
+        input(4, br#"{"key":{"utf8":"k"},"value":"text"}"#),
+        input(5, b"key\\x00\\t\tvalue\\\\ \xff\t1700000000000"),
+        input(6, ServerConfig::example().to_toml().as_bytes()),
+        input(
+            7,
+            b"scan 'a\\n\\x00' hex:6162 \"b\" ; get base64:YWI= 0x6162 # rest",
+        ),
+        input(7, b"hex:6162"),
+        input(7, b"512MiB"),
+        input(7, b"1500ms"),
+        input(7, b"2.5"),
+        input(7, b"0123456789abcdef"),
+        input(7, b"6f9a5b1c-1e1f-4f8e-9d0a-0123456789ab"),
+    ]
+}
+
+fn map() -> ClusterMap {
+    let server = |id| Server {
+        id: ServerId(id),
+        resp: "127.0.0.1:7379".to_owned(),
+        admin: "127.0.0.1:7380".to_owned(),
+    };
+    let region = |id, range| Region {
+        id: RegionId(id),
+        range,
+        epoch: Epoch(1),
+        primary: ServerId(1),
+        members: vec![ServerId(1), ServerId(2)],
+    };
+    let regions = vec![
+        region(1, KeyRange::new(b"", Some(b"m\xff".to_vec()))),
+        region(2, KeyRange::new(b"m\xff", None)),
+    ];
+    let servers = vec![server(1), server(2)];
+    ClusterMap::new(ClusterId(7), Replication::SendIndex, servers, regions)
+        .expect("it covers all keys")
+}
