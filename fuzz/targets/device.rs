@@ -2,14 +2,13 @@
 
 use std::sync::Arc;
 
-use argosy_base::limits::SEGMENT_SIZE;
 use argosy_base::{DeviceSegment, RegionId};
 use argosy_device::{Crash, Device, RegionEntry, Store};
 use argosy_lsm::Compaction;
-use argosy_lsm::inspect::{Region, Windows, verify_region};
+use argosy_lsm::inspect::{Region, Windows, verify_pin, verify_region};
 use argosy_lsm::pins;
 
-use super::sample::Sample;
+use super::sample::{REGION, Sample};
 use super::{Target, input};
 
 pub(crate) const TARGET: Target = Target {
@@ -25,9 +24,11 @@ thread_local! {
     static MADE: Sample = Sample::new(Compaction::Partial);
 }
 
-/// Where the manifest of the sample's region begins.
-fn manifest(made: &Sample) -> u64 {
-    made.region().entry.manifest[0].start()
+/// Where the manifests of the sample's region and of its pin begin, too.
+fn places(made: &Sample) -> Vec<u64> {
+    let entries = made.store().regions();
+    let manifests = entries.iter().map(|entry| entry.manifest[0].start());
+    HEAD.into_iter().chain(manifests).collect()
 }
 
 fn run(data: &[u8]) -> bool {
@@ -40,8 +41,8 @@ fn damaged(made: &Sample, data: &[u8]) -> bool {
     };
     let bytes = &bytes[..bytes.len().min(64 << 10)];
     let device = made.device.crash_clone(Crash::Kill, 1);
-    let place = HEAD.get(usize::from(*which) % (HEAD.len() + 1)).copied();
-    device.poke(place.unwrap_or_else(|| manifest(made)), bytes);
+    let places = places(made);
+    device.poke(places[usize::from(which % 8) % places.len()], bytes);
     let _ = Store::survey(&device);
     let device: Arc<dyn Device> = Arc::new(device);
     let Ok(store) = Store::open_read_only(device) else {
@@ -64,7 +65,9 @@ fn damaged(made: &Sample, data: &[u8]) -> bool {
             let _ = verify_region(version, &windows, &made.settings);
             found |= version.replay_from().0 > 1;
         }
-        let _ = pins::read(&store, entry, RegionId(2), &made.settings);
+        if let Ok((_, version)) = pins::read(&store, entry, REGION, &made.settings) {
+            let _ = verify_pin(&version, &made.settings);
+        }
     }
     found
 }
@@ -72,9 +75,11 @@ fn damaged(made: &Sample, data: &[u8]) -> bool {
 fn seeds() -> Vec<Vec<u8>> {
     MADE.with(|made| {
         let mut seeds = Vec::new();
-        for (which, at) in (0..).zip(HEAD.into_iter().chain([manifest(made)])) {
-            let len = if which == 4 { 64 << 10 } else { 4096 };
-            assert!(at < made.device.len() && len < SEGMENT_SIZE);
+        let places = places(made);
+        assert_eq!(places.len(), HEAD.len() + 2, "a region and a pin");
+        for (which, at) in (0..).zip(places) {
+            // What is written there is not long, but for the region's manifest.
+            let len = if which == 4 { 64 << 10 } else { 8192 };
             seeds.push(input(which, &made.bytes(at, len)));
         }
         seeds

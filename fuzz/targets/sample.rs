@@ -2,17 +2,18 @@
 
 use std::sync::Arc;
 
-use argosy_base::{Instant, RegionId, SEGMENT_SIZE};
+use argosy_base::{Instant, Moment, RegionId, SEGMENT_SIZE};
 use argosy_device::{
     AnonymousWindows, Buffer, Crash, Device, FormatOptions, MemoryDevice, Store, StoreSettings,
 };
 use argosy_engine::{Engine, EngineError, Progress, WriteBatch, WriteOptions};
 use argosy_lsm::inspect::Region;
+use argosy_lsm::pins::Pins;
 use argosy_lsm::{Compaction, Lsm, Settings, Version};
 
-const REGION: RegionId = RegionId(1);
+pub(super) const REGION: RegionId = RegionId(1);
 
-/// A store whose one region was closed.
+/// A store whose one region was closed. It has a pin.
 pub(super) struct Sample {
     pub(super) device: MemoryDevice,
     pub(super) settings: Settings,
@@ -51,11 +52,16 @@ impl Sample {
         let device = Arc::new(device);
         let opened: Arc<dyn Device> = Arc::<MemoryDevice>::clone(&device);
         let store = Store::open(opened, &StoreSettings::default()).expect("a store");
+        let pins = Pins::open(&store, REGION, &settings).expect("there are none");
         let windows = AnonymousWindows::new();
         let engine = Lsm::open(&store, REGION, &windows, &settings, None).expect("a region");
         fill(&engine);
+        let version = engine.version_with(engine.last_lsn());
+        let version = version.expect("all of it is in the levels");
+        let pinned = pins.add("kept", &version, Moment(0));
+        pinned.expect("there is room");
         engine.close().expect("a close");
-        drop((engine, store));
+        drop((engine, pins, store));
         let device = device.crash_clone(Crash::Kill, 1);
         Self { device, settings }
     }
