@@ -204,6 +204,10 @@ impl State {
 
     fn ingest(&mut self, batch: &WriteBatch) -> Response {
         let mut keys = batch.ops().map(|op| op.key().to_vec());
+        if !keys.clone().is_sorted_by(|one, next| one < next) {
+            let what = "pairs are ingested by rising keys".to_owned();
+            return Response::Failed(ServiceError::Invalid(what));
+        }
         let first = keys.next().unwrap_or_default();
         let last = keys.last().unwrap_or_else(|| first.clone());
         if self.pairs.range(first..=last).next().is_some() {
