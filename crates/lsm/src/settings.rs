@@ -63,6 +63,12 @@ pub struct Mutants {
     pub evacuate_early: bool,
     /// Parts are ingested although keys of their range are bound.
     pub ingest_over: bool,
+    /// A change is made of what is committed, not of what was written last.
+    pub change_committed: bool,
+    /// A key that is found in the levels counts as never written since.
+    pub forget_version: bool,
+    /// Reads of a snapshot show what is committed by now.
+    pub snapshot_of_now: bool,
 }
 
 /// Settings of one region's storage.

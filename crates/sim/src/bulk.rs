@@ -18,7 +18,7 @@ use argosy_base::{Direction, KeyRange, Outcome};
 use argosy_engine::WriteBatch;
 use argosy_server::service::{Paging, Response, ServiceError};
 
-use crate::coverage::{Coverage, INGESTED, mode_of};
+use crate::coverage::Coverage;
 use crate::load::{Pairs, Wrong};
 use crate::plan::{Plan, WorldKind};
 use crate::random::Random;
@@ -86,7 +86,6 @@ pub struct Bulks {
     random: Random,
     /// Of 1000 ticks, in how many something is begun.
     permille: usize,
-    mode: usize,
     slots: [Slot; SLOTS],
     parts: u32,
     tokens: u64,
@@ -107,7 +106,6 @@ impl Bulks {
         Self {
             permille: if safe { permille } else { 0 },
             random,
-            mode: mode_of(plan.builds, &plan.engine),
             slots: std::array::from_fn(|_| Slot {
                 generation: 0,
                 now: None,
@@ -239,7 +237,7 @@ impl Bulks {
                 let told = slot.wrote(flow.what, response).map_err(wrong)?;
                 let ingests = matches!(flow.what, Step::Ingest(_));
                 match told {
-                    Told::Applied if ingests => coverage.add(INGESTED[self.mode], 1),
+                    Told::Applied if ingests => coverage.add("parts ingested", 1),
                     Told::Bound => coverage.add("ingests into what is bound", 1),
                     Told::Unknown if ingests => coverage.add("ingests of unknown outcome", 1),
                     _ => {}

@@ -19,9 +19,7 @@ use argosy_server::node::{LinkSettings, MemoryParts, Node, NodeSettings, World};
 use argosy_server::service::{ReplySink, Response};
 
 use crate::clock::{BEGAN, ServerClock, SimClock};
-use crate::coverage::{
-    ADOPTIONS, Coverage, MEDIUM_FREED, MEDIUM_PLACED, MEDIUM_WRITTEN, PROMOTIONS, mode_of,
-};
+use crate::coverage::{Coverage, Mode};
 use crate::mortal::{Mortal, MortalDevice, MortalFabric, MortalWindows};
 use crate::objects::Objects;
 use crate::plan::{Plan, SERVERS, WorldKind};
@@ -33,6 +31,9 @@ mod failed;
 const SEGMENTS: u64 = 4096;
 /// Bytes of a message ring: messages are far shorter.
 const RING_BYTES: usize = 512 << 10;
+
+/// Memory for memtables: more than a run can fill.
+const MEMTABLE_BYTES: usize = 256 << 20;
 
 /// Where a process's late answers arrive, until it dies.
 pub struct Mailbox {
@@ -136,6 +137,8 @@ impl Cluster {
             link,
             memory: MemoryParts {
                 answers: MemoryParts::answers_of(0),
+                // No snapshot has to end for want of memory.
+                memtables: MEMTABLE_BYTES,
                 ..MemoryParts::default()
             },
             deadline: plan.deadline,
@@ -165,7 +168,7 @@ impl Cluster {
             world: SimWorld::with_settings(random.next(), plan.fabric.clone()),
             clock,
             map: map(plan, objects),
-            coverage: Coverage::default(),
+            coverage: Coverage::of(Mode::of(plan.kind, plan.builds, &plan.engine)),
             settings,
             sessions: 0,
             reserves: plan
@@ -454,21 +457,18 @@ impl Cluster {
         coverage.add("offers of checkpoints", counts.offers);
         coverage.add("bytes caught up", counts.catch_up_bytes);
         coverage.add("adoptions", counts.adoptions);
-        let builds = self.map.replication() == Replication::BuildIndex;
-        let mode = mode_of(builds, &self.settings.engine);
-        coverage.add(PROMOTIONS[mode], counts.promotions);
-        coverage.add(ADOPTIONS[mode], counts.adoptions);
+        coverage.add("promotions", counts.promotions);
         coverage.add("pointers rewritten", counts.rewritten_pointers);
         for region in node.map().regions() {
             if let Some(stats) = node.builder_stats(region.id) {
                 coverage.add("flushes of backups", stats.flushes);
                 coverage.add("compactions of backups", stats.compactions);
-                count_medium(coverage, mode, &stats);
+                count_medium(coverage, &stats);
             }
             let Some(stats) = node.engine_stats(region.id) else {
                 continue;
             };
-            count_medium(coverage, mode, &stats);
+            count_medium(coverage, &stats);
             coverage.add("flushes", stats.flushes);
             coverage.add("compactions", stats.compactions);
             coverage.add("moves", stats.moves);
@@ -565,8 +565,8 @@ fn map(plan: &Plan, objects: &Objects) -> ClusterMap {
 }
 
 /// What became of medium pairs where levels are built.
-fn count_medium(coverage: &mut Coverage, mode: usize, stats: &Stats) {
-    coverage.add(MEDIUM_WRITTEN[mode], stats.medium_written);
-    coverage.add(MEDIUM_PLACED[mode], stats.medium_placed);
-    coverage.add(MEDIUM_FREED[mode], stats.medium_freed);
+fn count_medium(coverage: &mut Coverage, stats: &Stats) {
+    coverage.add("medium values put apart", stats.medium_written);
+    coverage.add("medium values put in place", stats.medium_placed);
+    coverage.add("medium segments freed", stats.medium_freed);
 }

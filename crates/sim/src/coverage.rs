@@ -7,27 +7,17 @@ use argosy_base::AddressMode;
 use argosy_lsm::Settings;
 use argosy_lsm::settings::Compaction;
 
+use crate::plan::WorldKind;
+
 /// What must have happened at least once in a run of many seeds.
-pub const NEEDED: [&str; 75] = [
+pub const NEEDED: [&str; 60] = [
     "operations",
     "forwarded operations",
-    "conditions that failed",
-    "values compared, equal",
-    "values compared, other",
-    "increments",
-    "pairs that expire",
-    "pairs that have expired",
     "clocks set back",
-    "values in chunks",
-    "values in parts",
     "values in parts looked up again",
-    "ranges removed",
     "ingests into what is bound",
     "ingests of unknown outcome",
-    "groups",
     "scan pages",
-    "scan pages downwards",
-    "snapshots read",
     "unknown outcomes",
     "outcomes proven by order",
     "not applied",
@@ -58,15 +48,12 @@ pub const NEEDED: [&str; 75] = [
     "flushes",
     "compactions",
     "moves",
-    "values collected",
-    "segments evacuated",
     "requests that waited for garbage",
     "values that escaped collection",
     "trees with several heights",
     "shipments",
     "offers of checkpoints",
     "bytes caught up",
-    "adoptions",
     "segments compared",
     "segments scrubbed",
     "medium segments compared",
@@ -86,111 +73,112 @@ pub const NEEDED: [&str; 75] = [
     "reads on a device that has failed",
 ];
 
-/// Devices of which a write or a sync failed, with copies elsewhere, by [mode](mode_of).
-pub const FAILED: [&str; 8] = [
-    "devices that failed (send-index, partial, logical)",
-    "devices that failed (send-index, partial, rewrite)",
-    "devices that failed (send-index, whole-level, logical)",
-    "devices that failed (send-index, whole-level, rewrite)",
-    "devices that failed (build-index, partial, logical)",
-    "devices that failed (build-index, partial, rewrite)",
-    "devices that failed (build-index, whole-level, logical)",
-    "devices that failed (build-index, whole-level, rewrite)",
+/// The modes that regions may be kept in, which [`Mode`] counts: how copies come to be, how levels are compacted
+/// and what pointers hold.
+pub const MODES: [&str; 10] = [
+    "send-index, partial, logical",
+    "send-index, partial, rewrite",
+    "send-index, whole-level, logical",
+    "send-index, whole-level, rewrite",
+    "build-index, partial, logical",
+    "build-index, partial, rewrite",
+    "build-index, whole-level, logical",
+    "build-index, whole-level, rewrite",
+    "none, logical",
+    "none, rewrite",
 ];
+/// The first of these that have copies.
+const REPLICATED: usize = 8;
 
-/// Regions that a primary opened, by [mode](mode_of).
-pub const PROMOTIONS: [&str; 8] = [
-    "promotions (send-index, partial, logical)",
-    "promotions (send-index, partial, rewrite)",
-    "promotions (send-index, whole-level, logical)",
-    "promotions (send-index, whole-level, rewrite)",
-    "promotions (build-index, partial, logical)",
-    "promotions (build-index, partial, rewrite)",
-    "promotions (build-index, whole-level, logical)",
-    "promotions (build-index, whole-level, rewrite)",
-];
+/// A place in [`MODES`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Mode(usize);
 
-/// Histories that a primary took over from a backup before that, by [mode](mode_of); with build-index,
-/// what the backup had built.
-pub const ADOPTIONS: [&str; 8] = [
-    "adoptions (send-index, partial, logical)",
-    "adoptions (send-index, partial, rewrite)",
-    "adoptions (send-index, whole-level, logical)",
-    "adoptions (send-index, whole-level, rewrite)",
-    "adoptions (build-index, partial, logical)",
-    "adoptions (build-index, partial, rewrite)",
-    "adoptions (build-index, whole-level, logical)",
-    "adoptions (build-index, whole-level, rewrite)",
-];
-
-/// Values that flushes put into the medium log, by [mode](mode_of); with build-index, backups' too.
-pub const MEDIUM_WRITTEN: [&str; 8] = [
-    "medium values put apart (send-index, partial, logical)",
-    "medium values put apart (send-index, partial, rewrite)",
-    "medium values put apart (send-index, whole-level, logical)",
-    "medium values put apart (send-index, whole-level, rewrite)",
-    "medium values put apart (build-index, partial, logical)",
-    "medium values put apart (build-index, partial, rewrite)",
-    "medium values put apart (build-index, whole-level, logical)",
-    "medium values put apart (build-index, whole-level, rewrite)",
-];
-
-/// Values that merges took out of the medium log, likewise.
-pub const MEDIUM_PLACED: [&str; 8] = [
-    "medium values put in place (send-index, partial, logical)",
-    "medium values put in place (send-index, partial, rewrite)",
-    "medium values put in place (send-index, whole-level, logical)",
-    "medium values put in place (send-index, whole-level, rewrite)",
-    "medium values put in place (build-index, partial, logical)",
-    "medium values put in place (build-index, partial, rewrite)",
-    "medium values put in place (build-index, whole-level, logical)",
-    "medium values put in place (build-index, whole-level, rewrite)",
-];
-
-/// Segments of the medium log that merges freed, likewise.
-pub const MEDIUM_FREED: [&str; 8] = [
-    "medium segments freed (send-index, partial, logical)",
-    "medium segments freed (send-index, partial, rewrite)",
-    "medium segments freed (send-index, whole-level, logical)",
-    "medium segments freed (send-index, whole-level, rewrite)",
-    "medium segments freed (build-index, partial, logical)",
-    "medium segments freed (build-index, partial, rewrite)",
-    "medium segments freed (build-index, whole-level, logical)",
-    "medium segments freed (build-index, whole-level, rewrite)",
-];
-
-/// Parts of sorted pairs that were ingested, by [mode](mode_of); with build-index, through the log.
-pub const INGESTED: [&str; 8] = [
-    "parts ingested (send-index, partial, logical)",
-    "parts ingested (send-index, partial, rewrite)",
-    "parts ingested (send-index, whole-level, logical)",
-    "parts ingested (send-index, whole-level, rewrite)",
-    "parts ingested (build-index, partial, logical)",
-    "parts ingested (build-index, partial, rewrite)",
-    "parts ingested (build-index, whole-level, logical)",
-    "parts ingested (build-index, whole-level, rewrite)",
-];
-
-/// The place of a mode in [`PROMOTIONS`], [`ADOPTIONS`] and what is counted of medium pairs.
-#[must_use]
-pub fn mode_of(builds: bool, engine: &Settings) -> usize {
-    let whole = engine.compaction == Compaction::WholeLevel;
-    let rewrite = engine.addresses == AddressMode::Rewrite;
-    4 * usize::from(builds) + 2 * usize::from(whole) + usize::from(rewrite)
+impl Mode {
+    /// That of a world of that kind, where backups build levels or not.
+    #[must_use]
+    pub fn of(kind: WorldKind, builds: bool, engine: &Settings) -> Self {
+        let whole = engine.compaction == Compaction::WholeLevel;
+        let rewrite = usize::from(engine.addresses == AddressMode::Rewrite);
+        match kind {
+            WorldKind::Replicated => {
+                Self(4 * usize::from(builds) + 2 * usize::from(whole) + rewrite)
+            }
+            WorldKind::Killed | WorldKind::Powerless => Self(REPLICATED + rewrite),
+        }
+    }
 }
 
-/// Everything that must have happened.
-fn needed() -> impl Iterator<Item = &'static str> {
-    let modes = [
-        PROMOTIONS,
-        ADOPTIONS,
-        MEDIUM_WRITTEN,
-        MEDIUM_PLACED,
-        MEDIUM_FREED,
-        INGESTED,
-        FAILED,
-    ];
-    NEEDED.into_iter().chain(modes.into_iter().flatten())
+/// What must have happened so often at least in each mode.
+pub const NEEDED_IN_EACH: [(&str, u64); 30] = [
+    ("conditions that failed", 1),
+    ("values compared, equal", 1),
+    ("values compared, other", 1),
+    ("increments", 1),
+    ("pairs that expire", 1),
+    ("pairs that have expired", 1),
+    ("values in chunks", 1),
+    ("values in parts", 1),
+    ("ranges removed", 1),
+    ("groups", 1),
+    ("scan pages downwards", 1),
+    ("snapshots read", 1),
+    ("parts ingested", 1),
+    ("values collected", 1),
+    ("segments evacuated", 1),
+    ("medium values put apart", 1),
+    ("medium values put in place", 1),
+    ("medium segments freed", 1),
+    ("appends", 1),
+    ("overwrites", 1),
+    ("fractions added", 1),
+    ("expiries changed", 1),
+    ("expiries read", 1),
+    ("versions that held", 1),
+    ("versions that did not hold", 1),
+    ("leased snapshots read", 1),
+    ("leased snapshots read again", 1),
+    ("leases renewed", 1),
+    ("leases closed", 1),
+    ("leases that ended", 1),
+];
+
+/// The same, in each mode that has copies.
+pub const NEEDED_WITH_COPIES: [(&str, u64); 3] = [
+    ("promotions", 1),
+    ("adoptions", 1),
+    ("devices that failed", 1),
+];
+
+/// What is counted: in one mode, or in all of them together.
+type Counter = (&'static str, Option<Mode>);
+
+/// Everything that must have happened, and how often.
+fn needed() -> impl Iterator<Item = (Counter, u64)> {
+    let together = NEEDED.into_iter().map(|name| ((name, None), 1));
+    let in_modes = |modes: usize| {
+        move |(name, least): (&'static str, u64)| {
+            (0..modes).map(move |mode| ((name, Some(Mode(mode))), least))
+        }
+    };
+    let in_each = NEEDED_IN_EACH.into_iter().flat_map(in_modes(MODES.len()));
+    let with_copies = NEEDED_WITH_COPIES
+        .into_iter()
+        .flat_map(in_modes(REPLICATED));
+    together.chain(in_each).chain(with_copies)
+}
+
+/// What is counted in each mode.
+fn of_modes() -> impl Iterator<Item = &'static str> {
+    let all = NEEDED_IN_EACH.into_iter().chain(NEEDED_WITH_COPIES);
+    all.map(|(name, _)| name)
+}
+
+fn in_words((name, mode): Counter) -> String {
+    match mode {
+        None => name.to_owned(),
+        Some(Mode(mode)) => format!("{name} ({})", MODES[mode]),
+    }
 }
 
 /// Runs that ended early, since a copy that had been away had no room for what it had to fetch
@@ -208,63 +196,93 @@ const KNOWN: [&str; 3] = [
     "small devices that did not fill",
 ];
 
-/// Counters by name.
+/// Counters by name, and some by mode.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Coverage(BTreeMap<&'static str, u64>);
+pub struct Coverage {
+    counts: BTreeMap<Counter, u64>,
+    /// That of the run that is counted.
+    mode: Option<Mode>,
+}
 
 impl Coverage {
-    /// Adds `count` to a counter.
-    pub fn add(&mut self, name: &'static str, count: u64) {
-        *self.0.entry(name).or_default() += count;
-    }
-
-    /// Adds `count` to a counter of which another process told. One that is not known here is
-    /// forgotten.
-    pub fn add_named(&mut self, name: &str, count: u64) {
-        let mut known = needed().chain(KNOWN);
-        if let Some(name) = known.find(|known| *known == name) {
-            self.add(name, count);
+    /// Counts a run in this mode.
+    #[must_use]
+    pub fn of(mode: Mode) -> Self {
+        Self {
+            counts: BTreeMap::new(),
+            mode: Some(mode),
         }
     }
 
-    /// All counters that are not zero.
-    pub fn all(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
-        self.0
-            .iter()
-            .map(|(name, count)| (*name, *count))
-            .filter(|(_, count)| *count > 0)
+    /// Adds `count` to a counter, or to that of the run's mode where there is one in each.
+    pub fn add(&mut self, name: &'static str, count: u64) {
+        let mode = self.mode.filter(|_| of_modes().any(|of| of == name));
+        *self.counts.entry((name, mode)).or_default() += count;
     }
 
-    /// A counter.
+    /// Adds `count` to a counter of which another process told [in words](Self::all). One that is not known
+    /// here is forgotten.
+    pub fn add_named(&mut self, words: &str, count: u64) {
+        let known = KNOWN.into_iter().map(|name| (name, None));
+        let modes = |name| (0..MODES.len()).map(move |mode| (name, Some(Mode(mode))));
+        let together = needed().map(|(counter, _)| counter);
+        let mut known = together.chain(of_modes().flat_map(modes)).chain(known);
+        if let Some(counter) = known.find(|known| in_words(*known) == words) {
+            *self.counts.entry(counter).or_default() += count;
+        }
+    }
+
+    /// All counters that are not zero, in words.
+    pub fn all(&self) -> impl Iterator<Item = (String, u64)> + '_ {
+        let all = self.counts.iter().filter(|(_, count)| **count > 0);
+        all.map(|(counter, count)| (in_words(*counter), *count))
+    }
+
+    /// A counter over all modes.
     #[must_use]
     pub fn get(&self, name: &str) -> u64 {
-        self.0.get(name).copied().unwrap_or(0)
+        let of_it = self.counts.iter().filter(|((of, _), _)| *of == name);
+        of_it.map(|(_, count)| count).sum()
     }
 
     /// Adds another run's counters.
     pub fn merge(&mut self, other: &Self) {
-        for (name, count) in &other.0 {
-            self.add(name, *count);
+        for (counter, count) in &other.counts {
+            *self.counts.entry(*counter).or_default() += count;
         }
     }
 
-    /// The needed counters that are zero.
-    pub fn missing(&self) -> impl Iterator<Item = &'static str> + '_ {
-        needed().filter(|name| self.get(name) == 0)
+    fn count(&self, counter: Counter) -> u64 {
+        self.counts.get(&counter).copied().unwrap_or(0)
+    }
+
+    /// The needed counters that are too low.
+    pub fn missing(&self) -> impl Iterator<Item = String> + '_ {
+        let low = needed().filter(|(counter, least)| self.count(*counter) < *least);
+        low.map(|(counter, _)| in_words(counter))
     }
 }
 
 impl fmt::Display for Coverage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for name in needed() {
-            writeln!(f, "{:>12}  {name}", self.get(name))?;
+        for name in NEEDED {
+            writeln!(f, "{:>12}  {name}", self.count((name, None)))?;
         }
-        let others = self
-            .0
-            .iter()
-            .filter(|(name, _)| needed().all(|other| other != **name));
-        for (name, count) in others {
+        let listed = |name: &str| NEEDED.contains(&name) || of_modes().any(|of| of == name);
+        let others = self.counts.iter().filter(|((name, _), _)| !listed(name));
+        for ((name, _), count) in others {
             writeln!(f, "{count:>12}  {name}")?;
+        }
+        writeln!(f, "In each mode:")?;
+        for (mode, name) in MODES.iter().enumerate() {
+            writeln!(f, "  {mode}: {name}")?;
+        }
+        (0..MODES.len()).try_for_each(|mode| write!(f, "{mode:>8}"))?;
+        writeln!(f)?;
+        for name in of_modes() {
+            let count = |mode| self.count((name, Some(Mode(mode))));
+            (0..MODES.len()).try_for_each(|mode| write!(f, "{:>8}", count(mode)))?;
+            writeln!(f, "  {name}")?;
         }
         Ok(())
     }
@@ -277,10 +295,24 @@ mod tests {
     #[test]
     fn a_mode_that_never_was_is_missing() {
         let mut coverage = Coverage::default();
-        needed().for_each(|name| coverage.add(name, 1));
+        needed().for_each(|(counter, least)| coverage.add_named(&in_words(counter), least));
         assert_eq!(coverage.missing().count(), 0);
-        let mut places: Vec<usize> = Vec::new();
-        for builds in [false, true] {
+        let ((left_out, mode), _) = needed().last().expect("there are some");
+        let mut without = Coverage::default();
+        let others = needed().filter(|(counter, _)| *counter != (left_out, mode));
+        others.for_each(|(counter, least)| without.add_named(&in_words(counter), least));
+        let missing: Vec<_> = without.missing().collect();
+        assert_eq!(missing, [in_words((left_out, mode))]);
+    }
+
+    #[test]
+    fn what_happens_counts_in_the_mode_of_its_run() {
+        let mut places: Vec<Mode> = Vec::new();
+        for (kind, builds) in [
+            (WorldKind::Replicated, false),
+            (WorldKind::Replicated, true),
+            (WorldKind::Killed, false),
+        ] {
             for compaction in [Compaction::Partial, Compaction::WholeLevel] {
                 for addresses in AddressMode::ALL {
                     let engine = Settings {
@@ -288,16 +320,22 @@ mod tests {
                         addresses,
                         ..Settings::default()
                     };
-                    places.push(mode_of(builds, &engine));
+                    places.push(Mode::of(kind, builds, &engine));
                 }
             }
         }
-        places.sort_unstable();
-        assert_eq!(places, [0, 1, 2, 3, 4, 5, 6, 7]);
-        let mut without = Coverage::default();
-        let left_out = PROMOTIONS[6];
-        let others = needed().filter(|name| *name != left_out);
-        others.for_each(|name| without.add_named(name, 2));
-        assert_eq!(without.missing().collect::<Vec<_>>(), [left_out]);
+        let numbers: Vec<usize> = places.iter().map(|mode| mode.0).collect();
+        assert_eq!(numbers, [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 8, 9]);
+        let mut coverage = Coverage::of(Mode(9));
+        coverage.add("increments", 2);
+        coverage.add("kills", 1);
+        let all: Vec<_> = coverage.all().collect();
+        assert_eq!(
+            all,
+            [
+                ("increments (none, rewrite)".to_owned(), 2),
+                ("kills".to_owned(), 1)
+            ]
+        );
     }
 }

@@ -73,7 +73,7 @@ impl Run {
 
     /// Has all clocks go past everything that expires.
     fn let_all_expire(&mut self) -> Result<(), Wrong> {
-        let until = self.load.last_expiry();
+        let until = self.load.last_expiry().max(self.changes.last_expiry());
         for server in 0..SERVERS {
             let wall = self.cluster.wall(server);
             let more = until.since(wall) + 1;
@@ -103,6 +103,7 @@ impl Run {
         self.drain()?;
         self.forget_snapshots();
         self.load.all_expired();
+        self.changes.all_expired();
         Ok(())
     }
 

@@ -7,13 +7,14 @@
 //!
 //! Reading order: [`plan`] (what a seed decides), [`run`](mod@run) and `finish` (what happens), [`small`]
 //! and `full` (devices that have no room), `failing` (devices that fail), [`cluster`] and [`mortal`]
-//! (servers, and how they die), [`objects`], [`asks`], [`load`], [`long`], [`bulk`] and [`judge`] (what clients do),
-//! [`check`] (what is possible), [`coverage`] (that it was not for nothing).
+//! (servers, and how they die), [`objects`], [`asks`], [`load`], [`long`], [`bulk`], [`changes`], [`leases`]
+//! and [`judge`] (what clients do), [`check`] (what is possible), [`coverage`] (that it was not for nothing).
 
 #![forbid(unsafe_code)]
 
 pub mod asks;
 pub mod bulk;
+pub mod changes;
 pub mod check;
 pub mod clock;
 pub mod cluster;
@@ -24,6 +25,7 @@ mod failing;
 mod finish;
 mod full;
 pub mod judge;
+pub mod leases;
 pub mod load;
 pub mod long;
 pub mod mortal;

@@ -66,11 +66,15 @@ fn mutant(name: &str) -> Result<Mutants, String> {
         "drop-ranges" => &mut mutants.engine.drop_ranges,
         "evacuate-early" => &mut mutants.engine.evacuate_early,
         "ingest-over" => &mut mutants.engine.ingest_over,
+        "change-committed" => &mut mutants.engine.change_committed,
+        "forget-version" => &mut mutants.engine.forget_version,
+        "snapshot-of-now" => &mut mutants.engine.snapshot_of_now,
         _ => {
             return Err("there are acknowledge-early, commit-before-durable, \
                         free-under-snapshot, recover-past-hole, commit-before-arrival, \
                         skip-rewrite, move-unconditionally, skip-packing, drop-expired, \
-                        forget-time, drop-ranges, evacuate-early and ingest-over"
+                        forget-time, drop-ranges, evacuate-early, ingest-over, \
+                        change-committed, forget-version and snapshot-of-now"
                 .to_owned());
         }
     };

@@ -30,7 +30,7 @@ use std::sync::Arc;
 
 use argosy_base::{KeyRange, Lsn, Moment};
 use argosy_engine::{
-    Changed, Condition, EngineError, Expiry, Guard, Op, Was, WriteBatch, WriteOptions,
+    Changed, Condition, Engine, EngineError, Expiry, Guard, Op, Was, WriteBatch, WriteOptions,
 };
 
 use super::Lsm;
@@ -169,7 +169,10 @@ impl Looked {
     ) -> Result<Answer, EngineError> {
         let (mut bindings, guard) = self.current(lsm, batch, needs_values(batch, options))?;
         expire(lsm, &mut bindings, (writer, now))?;
-        let levels_lsn = lsm.view.load().levels_lsn;
+        let levels_lsn = match lsm.settings.mutants.forget_version {
+            true => Lsn(0),
+            false => lsm.view.load().levels_lsn,
+        };
         let unmet = failed_on((batch, options.condition), &bindings, levels_lsn);
         // What the keys were bound to may be told all the same, so the answer waits for the newest of all.
         let newest = bindings.iter().map(|binding| binding.lsn).max();
@@ -405,6 +408,14 @@ fn outcome(
 }
 
 impl Lsm {
+    /// Up to which LSN writes are looked at: all of them.
+    fn newest(&self, with_value: bool) -> Lsn {
+        match with_value && self.settings.mutants.change_committed {
+            true => self.committed_lsn(),
+            false => Lsn(u64::MAX),
+        }
+    }
+
     /// What `key` is bound to in `view`, inserted but unpublished writes included.
     fn binding(
         &self,
@@ -412,7 +423,7 @@ impl Lsm {
         key: &[u8],
         with_value: bool,
     ) -> Result<Binding, EngineError> {
-        let located = view.locate(key, Lsn(u64::MAX), &self.reading)?;
+        let located = view.locate(key, self.newest(with_value), &self.reading)?;
         let value = match &located.entry {
             Some(entry) if with_value => Some(view.value(key, entry.clone(), &self.reading)?),
             _ => None,
@@ -431,7 +442,7 @@ impl Lsm {
         key: &[u8],
         with_value: bool,
     ) -> Result<Binding, NotInMemory> {
-        let located = view.locate_in_memory(key, Lsn(u64::MAX), &self.reading)?;
+        let located = view.locate_in_memory(key, self.newest(with_value), &self.reading)?;
         let value = match &located.entry {
             Some(entry) if with_value => {
                 Some(view.value_in_memory(key, entry.clone(), &self.reading)?)

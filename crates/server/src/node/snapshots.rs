@@ -220,7 +220,13 @@ impl Node {
         region: &Region,
         id: SnapshotId,
     ) -> Result<Arc<LsmSnapshot>, Response> {
-        region.snapshots.find(id, self.now()).ok_or_else(|| {
+        let found = region.snapshots.find(id, self.now());
+        let planted = self.settings.engine.mutants.snapshot_of_now;
+        let found = match engine_of(region).filter(|_| planted) {
+            Some(engine) => found.map(|_| Arc::new(engine.snapshot_of_committed())),
+            None => found,
+        };
+        found.ok_or_else(|| {
             let what = format!(
                 "snapshot {id} is not open in {}: it was closed, its lease ended, its memory was \
                  needed, or the region has been opened anew; open another one",

@@ -9,10 +9,13 @@
 //! - [`order`]: writes that one process was handed one after the other take effect in that order:
 //!   where a later one is seen, the earlier ones happened, too. This is what finds a hole.
 //! - [`counter`]: numbers that are only ever incremented are incremented once by each request.
+//! - [`computed`]: the answers about one key whose values are made of those before them, by changes and by writes
+//!   on a version, are those of one store, as they come.
 //! - [`prefix`]: what a single copy holds after a power loss is what its first so many writes left.
 //!
 //! Times are numbers that rise with every request and every answer of a run.
 
+pub mod computed;
 pub mod counter;
 pub mod order;
 pub mod prefix;

@@ -4,7 +4,6 @@ use argosy_coordinator::Replication;
 use argosy_device::{Crash, Device, DeviceError, OpKind};
 
 use super::Cluster;
-use crate::coverage::{FAILED, mode_of};
 use crate::failing::name_of;
 
 impl Cluster {
@@ -46,13 +45,11 @@ impl Cluster {
     pub fn end_failed(&mut self, server: usize, loses: bool) -> Option<u32> {
         if let Some(DeviceError::Io { op, .. }) = self.failure(server) {
             self.coverage.add(name_of(op), 1);
-            let builds = self.map.replication() == Replication::BuildIndex;
-            let mode = FAILED[mode_of(builds, &self.settings.engine)];
             let alone = self.map.replication() == Replication::None;
             let name = if alone {
                 "devices that failed, alone"
             } else {
-                mode
+                "devices that failed"
             };
             self.coverage.add(name, 1);
         }

@@ -34,6 +34,11 @@ impl Load {
         }
     }
 
+    /// The highest moment that any clock has shown.
+    pub(crate) const fn reached(&self) -> Moment {
+        self.reached
+    }
+
     /// The last moment at which anything expires.
     pub(crate) fn last_expiry(&self) -> Moment {
         self.expiries.values().max().copied().unwrap_or_default()

@@ -8,6 +8,7 @@ use argosy_base::{Direction, KeyRange};
 use super::{Load, Pairs, Pending, Wrong};
 use crate::asks::{Ask, is_counter};
 use crate::bulk::is_bulk;
+use crate::changes::is_changed;
 use crate::check::Bound;
 use crate::check::register::Kind;
 use crate::long::is_long;
@@ -76,7 +77,7 @@ impl Load {
     ) -> Result<(), Wrong> {
         let mut found: BTreeMap<(usize, usize), Vec<u8>> = BTreeMap::new();
         for (key, value) in pairs {
-            if is_counter(&key) || is_long(&key) || is_bulk(&key) {
+            if is_counter(&key) || is_long(&key) || is_bulk(&key) || is_changed(&key) {
                 continue;
             }
             let Some(at) = objects.find(&key) else {

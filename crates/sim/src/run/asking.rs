@@ -10,8 +10,10 @@ use argosy_server::service::{KeyList, Paging, ReplySink, Request, Response, Serv
 use super::{Pace, Run};
 use crate::asks::{Ask, PAGE_BYTES_MAX, counter_key};
 use crate::bulk;
+use crate::changes;
 use crate::check::{Bound, When};
 use crate::erase;
+use crate::leases::{self, Leases};
 use crate::load::Wrong;
 use crate::long;
 use crate::objects::Objects;
@@ -282,12 +284,89 @@ impl Run {
         Ok(asked)
     }
 
-    /// Has every value in parts be read, and what was ingested.
+    /// Has clients ask that change values, and begin with it if `starts`. Returns whether anything was asked.
+    pub(super) fn ask_changes(&mut self, starts: bool) -> Result<bool, Wrong> {
+        let mut asked = false;
+        for index in 0..changes::KEYS {
+            let Some((server, client)) = self.changes.whom(index, starts, SERVERS) else {
+                continue;
+            };
+            let Some(up) = self.cluster.active(server) else {
+                continue;
+            };
+            let (node, session) = (Arc::clone(&up.node), up.session);
+            let mortal = Arc::clone(&up.mortal);
+            let sink: Arc<dyn ReplySink> = Arc::clone(&up.mailbox) as Arc<dyn ReplySink>;
+            let (token, call) = self.changes.next((index, client), session);
+            asked = true;
+            let response = call.request(|request| node.call(request, &sink, token));
+            if let Some(response) = response.filter(|_| !mortal.is_dead()) {
+                let coverage = &mut self.cluster.coverage;
+                self.changes.answer(token, response, coverage)?;
+            }
+        }
+        if asked {
+            self.flush()?;
+        }
+        Ok(asked)
+    }
+
+    /// Has clients ask about snapshots that they lease, and open others if `starts`. Returns whether anything was
+    /// asked.
+    pub(super) fn ask_leases(&mut self, starts: bool) -> Result<bool, Wrong> {
+        let mut asked = false;
+        let starts = starts && self.uncounted.is_empty();
+        for slot in 0..leases::SLOTS {
+            let Some(server) = self.leases.whom(slot, starts, SERVERS) else {
+                continue;
+            };
+            let Some(up) = self.cluster.active(server) else {
+                continue;
+            };
+            let (node, session) = (Arc::clone(&up.node), up.session);
+            let mortal = Arc::clone(&up.mortal);
+            let sink: Arc<dyn ReplySink> = Arc::clone(&up.mailbox) as Arc<dyn ReplySink>;
+            let (leases, mut world) = self.leases_and_world();
+            let (token, call) = leases.next(slot, (session, starts), &mut world);
+            asked = true;
+            let response = call.request(|request| node.call(request, &sink, token));
+            if let Some(response) = response.filter(|_| !mortal.is_dead()) {
+                self.answer_lease(token, response)?;
+            }
+        }
+        if asked {
+            self.flush()?;
+        }
+        Ok(asked)
+    }
+
+    pub(super) fn answer_lease(&mut self, token: u64, response: Response) -> Result<(), Wrong> {
+        // A region that is not whole may be opened anew at any time.
+        if self.cluster.lacks().is_some() {
+            self.leases.excuse();
+        }
+        let (leases, mut world) = self.leases_and_world();
+        leases.answer(token, response, &mut world)
+    }
+
+    fn leases_and_world(&mut self) -> (&mut Leases, leases::World<'_>) {
+        let now = self.cluster.now();
+        let world = leases::World {
+            load: &mut self.load,
+            objects: &self.objects,
+            coverage: &mut self.cluster.coverage,
+            now,
+        };
+        (&mut self.leases, world)
+    }
+
+    /// Has every value in parts be read, what was ingested, and what was changed.
     pub(crate) fn read_longs(&mut self, within: Duration) -> Result<(), Wrong> {
         self.longs.want_all();
         self.bulks.want_all();
+        self.changes.want_all();
         let begin = self.cluster.now();
-        while self.longs.is_wanting() || self.bulks.is_wanting() {
+        while self.longs.is_wanting() || self.bulks.is_wanting() || self.changes.is_wanting() {
             if self.cluster.now().since(begin) > within {
                 return Err("long values or ingested pairs cannot be read".to_owned());
             }

@@ -17,6 +17,7 @@ const FLUSH_SLACK: Duration = Duration::from_millis(300);
 impl Run {
     pub(super) fn happen(&mut self, event: Event) -> Result<(), Wrong> {
         self.answers()?;
+        self.leases.excuse();
         match event {
             Event::Kill(server) => {
                 let ended = self.cluster.kill(server);
@@ -146,6 +147,8 @@ impl Run {
         self.load.lost(session, &mut self.cluster.coverage);
         self.longs.lost(session);
         self.bulks.lost(session);
+        self.changes.lost(session);
+        self.leases.lost(session);
     }
 
     /// Whatever a single copy applied by `moment` has to be there when its server is back.
@@ -180,6 +183,7 @@ impl Run {
 
     /// Undoes all harm.
     pub(crate) fn mend(&mut self) -> Result<(), Wrong> {
+        self.leases.excuse();
         self.cluster.world.heal_all();
         for server in 0..SERVERS {
             self.cluster.set_stopped(server, false);

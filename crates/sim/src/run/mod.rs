@@ -23,10 +23,12 @@ use argosy_server::service::Response;
 
 use crate::asks::Chooser;
 use crate::bulk::{self, Bulks};
+use crate::changes::{self, Changes};
 use crate::cluster::{Cluster, Mutants};
 use crate::coverage::{self, Coverage};
 use crate::depend::Depend;
 use crate::erase::Erase;
+use crate::leases::{self, Leases};
 use crate::load::{Expect, Load, Pairs, Wrong};
 use crate::long::{self, Longs};
 use crate::objects::Objects;
@@ -98,6 +100,8 @@ pub struct Run {
     erase: Erase,
     pub(crate) longs: Longs,
     bulks: Bulks,
+    pub(crate) changes: Changes,
+    leases: Leases,
     pub(crate) random: Random,
     snapshots: Vec<Held>,
     /// How many of them, at most.
@@ -163,6 +167,8 @@ impl Run {
             erase: Erase::new(&plan, seed),
             longs: Longs::new(&plan, seed),
             bulks: Bulks::new(&plan, seed),
+            changes: Changes::new(&plan, seed),
+            leases: Leases::new(&plan, seed),
             random: Random::new(seed, 5),
             words: Words::new(options.print),
             plan,
@@ -237,6 +243,7 @@ impl Run {
 
     pub(crate) fn forget_snapshots(&mut self) {
         self.snapshots.clear();
+        self.leases.clear();
     }
 
     /// Ticks until every region is whole.
@@ -267,6 +274,7 @@ impl Run {
             return Ok(());
         }
         self.drain()?;
+        self.leases.clear();
         for (region, at_least) in std::mem::take(&mut self.uncounted) {
             let server = self.cluster.primary_of(region);
             let node = &self.cluster.up(server).expect("every server is up").node;
@@ -293,10 +301,16 @@ impl Run {
 
     /// Ticks until nothing is under way.
     pub(crate) fn drain(&mut self) -> Result<(), Wrong> {
-        while !self.load.pending().is_empty() || self.longs.is_busy() || self.bulks.is_busy() {
+        while !self.load.pending().is_empty() || self.others_are_busy() {
             self.tick(Pace::None)?;
         }
         Ok(())
+    }
+
+    /// Whether clients beside the load wait for answers.
+    fn others_are_busy(&self) -> bool {
+        let changing = self.changes.is_busy() || self.leases.is_busy();
+        self.longs.is_busy() || self.bulks.is_busy() || changing
     }
 
     // --- Ticks ---
@@ -324,6 +338,8 @@ impl Run {
         busy |= self.ask_some(pace, span)?;
         busy |= self.ask_long(pace != Pace::None)?;
         busy |= self.ask_bulk(pace != Pace::None)?;
+        busy |= self.ask_changes(pace != Pace::None)?;
+        busy |= self.ask_leases(pace != Pace::None)?;
         self.idle = if busy { 0 } else { self.idle + 1 };
         Ok(())
     }
@@ -336,6 +352,8 @@ impl Run {
         let walls = (0..SERVERS).map(|server| self.cluster.wall(server));
         let reached = walls.max().unwrap_or_default();
         self.load.time_reached(reached);
+        let right = self.cluster.right_time();
+        self.changes.time_reached(right, self.load.reached());
     }
 
     /// Moves one server on.
@@ -384,6 +402,15 @@ impl Run {
         };
         let any = !answers.is_empty();
         for (token, response) in answers {
+            if token >= leases::TOKEN {
+                self.answer_lease(token, response)?;
+                continue;
+            }
+            if token >= changes::TOKEN {
+                let coverage = &mut self.cluster.coverage;
+                self.changes.answer(token, response, coverage)?;
+                continue;
+            }
             if token >= bulk::TOKEN {
                 let coverage = &mut self.cluster.coverage;
                 self.bulks.answer(token, response, coverage)?;
