@@ -199,8 +199,8 @@ fn many(args: &Args) -> ExitCode {
     let uncovered = args.seeds >= SEEDS_ALL && !missing.is_empty();
     if uncovered {
         say(&format!(
-            "coverage is incomplete: no {}\n",
-            missing.join(", no ")
+            "coverage is incomplete: too little of {}\n",
+            missing.join(", of ")
         ));
     }
     // One seed in 50 with small devices, at most.
