@@ -5,15 +5,15 @@
 
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use argosy_base::{Epoch, RegionId};
 use argosy_device::SharedMemory;
 use argosy_wire::native::{
-    ASLEEP_AT, Flags, Garbage, Laid, Op, PARKED_AT, PushError, RENDEZVOUS_AT, RINGS_AT, Reply,
-    Request, RequestWriter, Shape, Shared, Slot, read_reply,
+    ASLEEP_AT, Asleep, Flags, Garbage, Laid, Op, PARKED_AT, Parking, PushError, RENDEZVOUS_AT,
+    RINGS_AT, Reply, Request, RequestWriter, Shape, Shared, Slot, Unrung, read_reply,
 };
 use rustix::net::{RecvFlags, recv};
 
@@ -106,7 +106,7 @@ pub(super) struct Channel {
     socket: UnixStream,
     shape: Shape,
     /// Something was laid since the bell was last looked at.
-    unrung: AtomicBool,
+    unrung: Unrung,
     /// A write was laid since all of them were last found answered. Changed under the lock.
     wrote: AtomicBool,
     inner: Mutex<Inner>,
@@ -120,6 +120,8 @@ struct Inner {
     free: Vec<usize>,
     abandoned: Vec<usize>,
     next_id: u32,
+    /// Counts what was laid, and wraps.
+    laid: u32,
     /// It is of no more use.
     lost: bool,
     /// The server has closed it, and looks at the memory no more.
@@ -133,7 +135,7 @@ impl Channel {
             bell: met.bell,
             socket: met.socket,
             shape: met.shape,
-            unrung: AtomicBool::new(false),
+            unrung: Unrung::default(),
             wrote: AtomicBool::new(false),
             inner: Mutex::new(Inner {
                 writer: RequestWriter::new(met.shape),
@@ -142,6 +144,7 @@ impl Channel {
                 free: Vec::new(),
                 abandoned: Vec::new(),
                 next_id: 1,
+                laid: 0,
                 lost: false,
                 closed: false,
             }),
@@ -243,7 +246,7 @@ impl Channel {
             Err(error) => {
                 inner.slots.give_back(slot);
                 // A NOOP may have been laid.
-                self.unrung.store(true, Ordering::Release);
+                self.unrung.add(&mut inner.laid);
                 self.ring();
                 return Err(match error {
                     PushError::Full => Refused::Full,
@@ -261,22 +264,13 @@ impl Channel {
             write,
             state: State::Sent(slot, laid),
         });
-        drop(guard);
-        // Whoever finds this set rings for what was laid before, whichever thread laid it.
-        self.unrung.store(true, Ordering::Release);
+        self.unrung.add(&mut inner.laid);
         Ok(place)
     }
 
-    /// Wakes the server's thread if it sleeps and something was laid since. Once for many requests: a
-    /// server that is woken for the first of them takes the processor from whoever lays the others.
+    /// Wakes the server's thread if it sleeps and something was laid since.
     pub(super) fn ring(&self) {
-        // Asked for each answer that is waited for, and mostly there is nothing: a load costs less.
-        if !self.unrung.load(Ordering::Acquire) || !self.unrung.swap(false, Ordering::AcqRel) {
-            return;
-        }
-        // Pairs with the server's, between saying that it sleeps and looking once more.
-        fence(Ordering::SeqCst);
-        if self.memory.sign(ASLEEP_AT).load(Ordering::SeqCst) != 0 {
+        if self.unrung.take() && Asleep(self.memory.sign(ASLEEP_AT)).has_to_be_rung() {
             // Any count but zero rings it; a failure means that it rings already.
             let _ = rustix::io::write(&self.bell, &1u64.to_le_bytes());
         }
@@ -356,15 +350,13 @@ impl Channel {
     /// Sleeps until the server has answered something, or for `timeout`. `look` is asked once more
     /// before that, and keeps this thread awake by saying so.
     pub(super) fn sleep(&self, timeout: Duration, look: impl FnOnce() -> bool) {
-        let parked = self.memory.sign(PARKED_AT);
-        parked.fetch_add(1, Ordering::SeqCst);
-        let seen = self.memory.sign(RINGS_AT).load(Ordering::SeqCst);
-        // Pairs with the server's, between answering and looking whether anyone sleeps.
-        fence(Ordering::SeqCst);
-        if !look() {
+        let parking = Parking {
+            parked: self.memory.sign(PARKED_AT),
+            rings: self.memory.sign(RINGS_AT),
+        };
+        parking.sleep(look, |seen| {
             self.memory.sleep_while(RINGS_AT, seen, timeout);
-        }
-        parked.fetch_sub(1, Ordering::SeqCst);
+        });
     }
 
     /// Looks whether the server has gone. What it answered before is still taken.

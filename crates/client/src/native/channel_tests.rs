@@ -2,6 +2,7 @@
 //! how the server is woken for them.
 
 use std::io::{ErrorKind, Read};
+use std::sync::atomic::fence;
 use std::thread;
 
 use argosy_wire::native::{RequestReader, Status, write_reply};

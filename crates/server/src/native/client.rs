@@ -7,12 +7,12 @@
 use std::collections::VecDeque;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::sync::atomic::{Ordering, compiler_fence, fence};
+use std::sync::atomic::{Ordering, compiler_fence};
 
 use argosy_device::SharedMemory;
 use argosy_wire::native::{
-    ASLEEP_AT, Flags, Garbage, PARKED_AT, RINGS_AT, Reply, Request, RequestReader, Shape, Shared,
-    Status, write_reply,
+    ASLEEP_AT, Asleep, Flags, Garbage, PARKED_AT, Parking, RINGS_AT, Reply, Request, RequestReader,
+    Shape, Shared, Status, write_reply,
 };
 
 use super::share::{Share, is_large};
@@ -205,12 +205,11 @@ impl Client {
             return;
         }
         if let Some(here) = &self.arrival {
-            // Pairs with the client's, between saying that it sleeps and looking once more.
-            fence(Ordering::SeqCst);
-            if here.memory.sign(PARKED_AT).load(Ordering::SeqCst) != 0 {
-                here.memory.sign(RINGS_AT).fetch_add(1, Ordering::SeqCst);
-                here.memory.wake(RINGS_AT);
-            }
+            let parking = Parking {
+                parked: here.memory.sign(PARKED_AT),
+                rings: here.memory.sign(RINGS_AT),
+            };
+            parking.wake(|| here.memory.wake(RINGS_AT));
         }
     }
 
@@ -220,12 +219,10 @@ impl Client {
         is_large && self.in_flight() == 0 && !self.has_next(usize::MAX)
     }
 
-    /// Says whether it has to ring for its requests to be seen.
-    pub(super) fn set_asleep(&self, asleep: bool) {
-        if let Some(here) = &self.arrival {
-            let sign = here.memory.sign(ASLEEP_AT);
-            sign.store(u32::from(asleep), Ordering::SeqCst);
-        }
+    /// Where it is told whether it has to ring for its requests to be seen.
+    pub(super) fn asleep(&self) -> Option<Asleep<'_>> {
+        let here = self.arrival.as_ref()?;
+        Some(Asleep(here.memory.sign(ASLEEP_AT)))
     }
 }
 

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use argosy_base::Instant;
+use argosy_wire::native::Asleep;
 
 use super::client::{Arrival, Client};
 use super::front::Front;
@@ -197,21 +198,18 @@ impl Spinner {
     /// Says to all clients whether they have to ring. `false` where one of them has laid a request
     /// meanwhile: then nobody may sleep.
     pub(super) fn may_sleep(&self) -> bool {
-        for client in self.clients.iter().flatten() {
-            client.set_asleep(true);
-        }
-        // Pairs with the clients', between laying a request and looking whether to ring.
-        std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
         let in_flight_max = self.desk.front.settings.in_flight_max;
         let waits = |client: &Client| client.has_next(in_flight_max);
-        !self.clients.iter().flatten().any(waits)
+        Asleep::may_sleep(self.asleep(), || self.clients.iter().flatten().any(waits))
     }
 
     /// Says to all clients that they need not ring.
     pub(super) fn awake(&self) {
-        for client in self.clients.iter().flatten() {
-            client.set_asleep(false);
-        }
+        self.asleep().for_each(Asleep::awake);
+    }
+
+    fn asleep(&self) -> impl Iterator<Item = Asleep<'_>> {
+        self.clients.iter().flatten().filter_map(Client::asleep)
     }
 
     fn forget_if_answered(&mut self, number: usize) {

@@ -2,15 +2,8 @@
 //! there is nothing to do. Its epoll set has its bell, its clients' sockets, and on the first thread
 //! the socket where clients meet the server.
 //!
-//! No request is missed, since both sides write before they read, with full fences between:
-//!
-//! ```text
-//! thread                                  client
-//! 1. asleep := 1 in every memory          a. lay the request
-//! 2. full fence                           b. full fence
-//! 3. a request, or post? then go on       c. asleep? then ring the bell
-//! 4. sleep until the bell or a socket
-//! ```
+//! No request is missed, since both sides write before they read, with full fences between: see
+//! `wire/native/signs.rs`.
 //!
 //! How long it looks for work before it sleeps follows from what it was good for: a sleep that was
 //! shorter than [`Settings::spin`](super::Settings) doubles it, up to that; a longer one halves it, down

@@ -70,6 +70,8 @@ mod body;
 mod header;
 mod hello;
 mod ring;
+mod signs;
+mod sync;
 
 #[cfg(test)]
 mod tests;
@@ -84,6 +86,7 @@ pub use header::{
 };
 pub use hello::{Hello, MapRegion, MapServer, Refusal, RegionMap, VERSION, Welcome};
 pub use ring::{Laid, PushError, RequestReader, RequestWriter};
+pub use signs::{Asleep, Parking, Unrung};
 
 /// Memory that both sides have mapped. Ranges are inside it, or the implementation panics.
 pub trait Shared {
