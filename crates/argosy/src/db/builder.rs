@@ -39,7 +39,7 @@ use rustix::io::Errno;
 
 use super::clock::SystemClock;
 use super::error::{Error, Result};
-use super::pace::Resident;
+use super::stepper::Resident;
 use super::{Db, Opened};
 use crate::{machine, random};
 

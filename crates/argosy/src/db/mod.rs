@@ -47,7 +47,7 @@
 //! put by itself, not in a batch.
 //!
 //! Reading order: `builder` (opening), this file, `write`, `scan`, `long` (values in parts), `checkpoint`,
-//! `ingest`, `pace` (the background thread), `error`.
+//! `ingest`, `stepper` (the background thread), `pace` (what it and callers tell each other), `error`.
 
 mod builder;
 mod checkpoint;
@@ -57,6 +57,8 @@ mod ingest;
 mod long;
 mod pace;
 mod scan;
+mod stepper;
+mod sync;
 mod write;
 
 use std::fs::File;
@@ -144,7 +146,7 @@ struct Opened {
     durability: Durability,
     patience: Duration,
     scrub: ScrubPace,
-    memory: Option<(Excess, pace::Resident)>,
+    memory: Option<(Excess, stepper::Resident)>,
     /// A number that no store was opened with before.
     random: u128,
     lock: File,
@@ -206,14 +208,14 @@ impl Db {
         let (engine, stepped) = (Arc::clone(&opened.engine), Arc::clone(&pace));
         let scrubber = Arc::new(Mutex::new(Scrubber::new(opened.scrub)));
         let sweeping: Arc<RwLock<()>> = Arc::default();
-        let chores = pace::Chores {
+        let chores = stepper::Chores {
             scrubber: Arc::clone(&scrubber),
             sweeping: Arc::clone(&sweeping),
             memory: opened.memory,
         };
         let thread = std::thread::Builder::new()
             .name("argosy".to_owned())
-            .spawn(move || pace::background(&engine, &stepped, &chores))
+            .spawn(move || stepper::background(&engine, &stepped, &chores))
             .map_err(|e| Error::system("start a thread for", &opened.path, &e))?;
         let shared = Shared {
             engine: opened.engine,

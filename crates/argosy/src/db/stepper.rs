@@ -1,0 +1,177 @@
+//! The background thread of a store.
+//!
+//! It steps the engine for as long as a step makes progress. Then it sleeps:
+//!
+//! - for as long as the engine says, while anything may be left to do: the next flush, a merge;
+//! - until somebody calls, or the next segment is scrubbed, once all that was written is durable, nothing is
+//!   under way, and a whole sleep has passed in which nobody rang.
+
+use std::sync::{Arc, Mutex, PoisonError, RwLock, TryLockError};
+use std::time::Duration;
+
+use argosy_base::{Clock, Instant, Lsn};
+use argosy_engine::long::Sweeper;
+use argosy_engine::{Engine, EngineError};
+use argosy_lsm::Lsm;
+use argosy_lsm::excess::Excess;
+use argosy_lsm::scrub::Scrubber;
+
+use super::clock::SystemClock;
+use super::pace::{Pace, SLEEP_MAX};
+
+/// Longest sleep while nothing is under way, but something may come due.
+const REST_MAX: Duration = Duration::from_secs(1);
+
+/// Tells those who wait that the thread has failed or panicked. Where it was told to stop, whoever told it
+/// has the last word.
+struct Ending<'a>(&'a Pace, Result<(), EngineError>);
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        if let Err(why) = &self.1 {
+            self.0.tell_end(why.clone());
+        }
+    }
+}
+
+/// What the background thread does beside stepping the engine.
+pub(super) struct Chores {
+    pub(super) scrubber: Arc<Mutex<Scrubber>>,
+    /// Held while parts of long values are removed.
+    pub(super) sweeping: Arc<RwLock<()>>,
+    /// Has the cache give way to what is resident, which the other tells.
+    pub(super) memory: Option<(Excess, Resident)>,
+}
+
+/// Says how many bytes of memory a store has.
+#[derive(Clone)]
+pub(super) struct Resident(pub(super) Arc<dyn Fn() -> u64 + Send + Sync>);
+
+impl std::fmt::Debug for Resident {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Resident")
+    }
+}
+
+/// The background thread: steps `engine` until it is told to stop, or a step fails.
+pub(super) fn background(engine: &Lsm, pace: &Pace, chores: &Chores) {
+    let panicked = EngineError::Closed("the background thread panicked");
+    let mut ending = Ending(pace, Err(panicked));
+    let mut stepper = Stepper {
+        engine,
+        pace,
+        chores,
+        sweeper: Sweeper::default(),
+        asked: Lsn(0),
+        quiet: false,
+        looked: SystemClock.now(),
+    };
+    ending.1 = stepper.run();
+}
+
+struct Stepper<'a> {
+    engine: &'a Lsm,
+    pace: &'a Pace,
+    chores: &'a Chores,
+    sweeper: Sweeper,
+    /// The last flush that was asked for covers everything up to here.
+    asked: Lsn,
+    /// A whole sleep has passed in which nobody rang.
+    quiet: bool,
+    /// When it was last looked what is resident.
+    looked: Instant,
+}
+
+impl Stepper<'_> {
+    fn run(&mut self) -> Result<(), EngineError> {
+        while !self.pace.is_stopping() {
+            self.begin_flush();
+            let now = SystemClock.now();
+            let progress = self.engine.step(now)?;
+            self.end_flush();
+            self.look_at_memory(now);
+            if progress.made {
+                self.quiet = false;
+                self.pace.note_progress();
+                continue;
+            }
+            let most = match self.engine.background_pending() {
+                0 => REST_MAX,
+                _ => SLEEP_MAX,
+            };
+            let chore_in = match (self.scrub(), self.sweep()) {
+                (Some(scrub), Some(sweep)) => Some(scrub.min(sweep)),
+                (scrub, sweep) => scrub.or(sweep),
+            };
+            self.sleep(progress.idle_for.unwrap_or(most).min(most), chore_in);
+        }
+        Ok(())
+    }
+
+    /// Begins a flush of what somebody waits for, unless one is under way: what is written while one
+    /// is goes with the next.
+    fn begin_flush(&mut self) {
+        let durable = self.pace.durable();
+        if self.pace.wanted() > durable && self.asked.0 <= durable {
+            self.asked = self.engine.last_lsn();
+            self.engine.flush_now();
+        }
+    }
+
+    fn end_flush(&self) {
+        if self.pace.wanted() <= self.pace.durable() {
+            return;
+        }
+        let durable = self.engine.durable_lsn();
+        if durable.0 > self.pace.durable() {
+            self.pace.note_durable(durable);
+        }
+    }
+
+    fn look_at_memory(&mut self, now: Instant) {
+        if let Some((excess, resident)) = &self.chores.memory
+            && now >= self.looked + Excess::EVERY
+        {
+            self.looked = now;
+            excess.look((resident.0)());
+        }
+    }
+
+    /// Reads the next segment if it is due, and says how long no other one is.
+    fn scrub(&self) -> Option<Duration> {
+        let scrubber = self.chores.scrubber.lock();
+        let mut scrubber = scrubber.unwrap_or_else(PoisonError::into_inner);
+        let (version, settings) = (self.engine.version(), self.engine.settings());
+        // What is found is kept where whoever asks finds it.
+        let (_, idle) = scrubber.step(&version, settings, SystemClock.now());
+        idle
+    }
+
+    /// Looks at some long values' parts if that is due, and says how long no other ones are.
+    fn sweep(&mut self) -> Option<Duration> {
+        // Who keeps it away may wait for room, which this thread makes.
+        let _alone = match self.chores.sweeping.try_write() {
+            Ok(alone) => alone,
+            Err(TryLockError::Poisoned(alone)) => alone.into_inner(),
+            Err(TryLockError::WouldBlock) => return Some(REST_MAX),
+        };
+        // What cannot be read is told to who wants to read it.
+        let stepped = self.sweeper.step(self.engine, SystemClock.now());
+        stepped.unwrap_or(Some(REST_MAX))
+    }
+
+    fn sleep(&mut self, timeout: Duration, chore_in: Option<Duration>) {
+        let timeout = chore_in.map_or(timeout, |chore| timeout.min(chore));
+        if !self.quiet || !self.is_settled() {
+            self.quiet = !self.pace.sleep(timeout);
+            return;
+        }
+        self.pace.sleep_long(chore_in, || self.is_settled());
+        self.quiet = false;
+    }
+
+    /// Whether nothing is left to do, whatever time passes.
+    fn is_settled(&self) -> bool {
+        self.engine.background_pending() == 0 && self.engine.durable_lsn() >= self.engine.last_lsn()
+    }
+}
