@@ -8,6 +8,7 @@
 
 #![allow(
     dead_code,
+    unreachable_pub,
     clippy::undocumented_unsafe_blocks,
     reason = "some of the sources' parts serve others, and lints look at them where they live"
 )]
@@ -16,6 +17,7 @@
 mod memtable {
     #[expect(unsafe_code, reason = "as in the memtable")]
     pub(crate) mod arena;
+    pub(crate) mod erased;
     pub(crate) mod nodes;
     pub(crate) mod tree;
 
@@ -37,6 +39,41 @@ mod memtable {
         pub(super) const INNER_WIDTH: usize = 4;
         pub(super) const NODES_CHUNK: usize = 2;
         pub(super) const LOOKS_MAX: usize = 1;
+
+        /// What arc-swap promises: whoever finds a pointer finds what it points to.
+        #[derive(Debug)]
+        pub(super) struct ArcSwapOption<T> {
+            stored: std::sync::Mutex<Vec<Option<std::sync::Arc<T>>>>,
+            last: AtomicUsize,
+        }
+
+        impl<T> Default for ArcSwapOption<T> {
+            fn default() -> Self {
+                Self {
+                    stored: std::sync::Mutex::new(vec![None]),
+                    last: AtomicUsize::new(0),
+                }
+            }
+        }
+
+        impl<T> ArcSwapOption<T> {
+            pub(super) fn store(&self, value: Option<std::sync::Arc<T>>) {
+                let mut stored = self.stored.lock().expect("nobody panics with it");
+                stored.push(value);
+                let last = stored.len() - 1;
+                drop(stored);
+                self.last.store(last, Ordering::Release);
+            }
+
+            pub(super) fn load(&self) -> Option<std::sync::Arc<T>> {
+                let last = self.last.load(Ordering::Acquire);
+                self.stored.lock().expect("nobody panics with it")[last].clone()
+            }
+
+            pub(super) fn load_full(&self) -> Option<std::sync::Arc<T>> {
+                self.load()
+            }
+        }
 
         /// The standard library's, with what it promises in words that loom knows.
         pub(super) struct OnceLock<T> {
@@ -61,6 +98,30 @@ mod memtable {
                 self.value.get_or_init(make);
                 self.is_set.store(true, Ordering::Release);
             }
+        }
+    }
+
+    /// A memtable's removed ranges, without the tree beside which they stand.
+    #[derive(Default)]
+    pub(super) struct Memtable {
+        erased: erased::Erased,
+    }
+
+    impl Memtable {
+        /// Removes `[from, to)` at `lsn`.
+        pub(super) fn erase(&self, (from, to): (u8, u8), lsn: u64) {
+            let range = KeyRange::new([from], Some(vec![to]));
+            self.erased.add(&range, Lsn(lsn));
+        }
+
+        /// As whoever asks for `key` does it: the LSN at which it was removed, if there are any ranges.
+        pub(super) fn removed(&self, key: u8) -> Option<Option<u64>> {
+            let newest = || self.erased.newest(&[key], None, Lsn(u64::MAX));
+            (!self.erased.is_empty()).then(|| newest().map(|lsn| lsn.0))
+        }
+
+        pub(super) fn erasures(&self) -> Option<std::sync::Arc<erased::Erasures>> {
+            self.erased.all()
         }
     }
 
@@ -155,11 +216,11 @@ mod memtable {
         }
     }
 
-    use argosy_base::Lsn;
+    use argosy_base::{KeyRange, Lsn};
 }
 
 use loom::sync::Arc;
-use memtable::Table;
+use memtable::{Memtable, Table};
 
 /// Runs `test` in all orders in which threads are interrupted at most `interruptions` times. (Bugs
 /// of such protocols need one or two.)
@@ -304,5 +365,46 @@ fn readers_that_wait_for_the_writer_all_end() {
         for reader in readers {
             reader.join().expect("no search failed");
         }
+    });
+}
+
+/// Ranges are removed while somebody asks for their keys: whoever knows of one finds it.
+#[test]
+fn a_removed_range_is_found_by_who_knows_of_one() {
+    model(3, || {
+        let table = Arc::new(Memtable::default());
+        let reader = loom::thread::spawn({
+            let table = Arc::clone(&table);
+            move || {
+                if let Some(first) = table.removed(15) {
+                    assert_eq!(first, Some(1), "it is in the first range");
+                }
+                if let Some(second) = table.removed(25) {
+                    assert!(second.is_none_or(|lsn| lsn == 2), "{second:?}");
+                    assert_eq!(table.removed(15), Some(Some(1)), "what was seen stays");
+                }
+            }
+        });
+        table.erase((10, 20), 1);
+        table.erase((20, 30), 2);
+        reader.join().expect("what it knew of was there");
+        assert_eq!(
+            [15, 25, 35].map(|key| table.removed(key)),
+            [Some(Some(1)), Some(Some(2)), Some(None)]
+        );
+    });
+}
+
+/// The same for who takes all of them.
+#[test]
+fn removed_ranges_are_there_for_who_takes_all() {
+    model(3, || {
+        let table = Arc::new(Memtable::default());
+        let reader = loom::thread::spawn({
+            let table = Arc::clone(&table);
+            move || table.removed(15).is_none() || table.erasures().is_some()
+        });
+        table.erase((10, 20), 1);
+        assert!(reader.join().expect("it looked"), "there was one");
     });
 }

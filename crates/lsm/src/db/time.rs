@@ -22,9 +22,12 @@
 //! Spans are counted from the higher of clock and region's time. Pairs in memtables and levels keep their
 //! moment; that they have expired changes nothing but how they are read.
 
+mod sync;
+mod told;
+
 use std::sync::Arc;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use arc_swap::Guard;
 use argosy_base::{Clock, Lsn, Moment};
@@ -34,55 +37,26 @@ use super::Lsm;
 use super::writer::Writer;
 use crate::level::OwnedEntry;
 use crate::read::{Located, ReadView, ScanTime};
+use told::Told;
 
 /// See the module documentation.
 #[derive(Default)]
 pub(super) struct RegionTime {
     clock: OnceLock<Arc<dyn Clock>>,
-    /// The region's time. Stored (release) behind `lsn`, so that whoever loads it (acquire) and then
-    /// `lsn` waits for enough.
-    now: AtomicU64,
-    /// The LSN of the record that tells it.
-    lsn: AtomicU64,
-    /// As far as it is known to be committed.
-    committed: AtomicU64,
+    told: Told,
 }
 
 impl RegionTime {
     /// The time that edits tell, and that the logs do, in a record with this LSN.
-    pub(super) fn new(of_edits: Moment, (of_logs, lsn): (Moment, Lsn)) -> Self {
+    pub(super) fn new(of_edits: Moment, of_logs: (Moment, Lsn)) -> Self {
         Self {
             clock: OnceLock::new(),
-            now: AtomicU64::new(of_edits.max(of_logs).0),
-            lsn: AtomicU64::new(if of_logs > of_edits { lsn.0 } else { 0 }),
-            committed: AtomicU64::new(of_edits.0),
+            told: Told::new(of_edits, of_logs),
         }
-    }
-
-    fn now(&self) -> Moment {
-        Moment(self.now.load(Ordering::Acquire))
-    }
-
-    fn lsn(&self) -> Lsn {
-        Lsn(self.lsn.load(Ordering::Acquire))
-    }
-
-    fn set(&self, now: Moment, lsn: Lsn) {
-        self.lsn.store(lsn.0, Ordering::Release);
-        self.now.store(now.0, Ordering::Release);
     }
 
     fn wall(&self) -> Moment {
         self.clock.get().map_or(Moment(0), |clock| clock.wall())
-    }
-
-    /// The time, as far as it is committed if everything up to `committed` is.
-    fn as_of(&self, committed: Lsn) -> Moment {
-        let now = self.now();
-        if self.lsn() <= committed {
-            self.committed.fetch_max(now.0, Ordering::AcqRel);
-        }
-        Moment(self.committed.load(Ordering::Acquire))
     }
 }
 
@@ -96,21 +70,22 @@ impl Lsm {
 
     /// What the clock shows, or the region's time if that is higher.
     pub(super) fn clock_or_time(&self) -> Moment {
-        self.time.now().max(self.time.wall())
+        self.time.told.now().max(self.time.wall())
     }
 
     /// The region's time, as far as it is committed.
     #[must_use]
     pub fn committed_time(&self) -> Moment {
-        self.time.as_of(Lsn(self.committed.load(Ordering::Acquire)))
+        self.time
+            .told
+            .as_of(Lsn(self.committed.load(Ordering::Acquire)))
     }
 
     /// The region's time, and an LSN by which it is told. What is looked up afterwards, and expired by this
     /// time, was gone when it was looked up.
     #[inline]
     pub(super) fn told(&self) -> (Moment, Lsn) {
-        let now = self.time.now();
-        (now, self.time.lsn())
+        self.time.told.now_and_lsn()
     }
 
     /// What `look` finds in the view and up to the LSN that it is given, without a pair that has expired.
@@ -143,8 +118,8 @@ impl Lsm {
 
     /// Whether the region's time has reached `expiry`: the LSN of the record that says so.
     pub(super) fn reached(&self, expiry: Moment) -> Option<Lsn> {
-        if expiry <= self.time.now() {
-            return Some(self.time.lsn());
+        if expiry <= self.time.told.now() {
+            return Some(self.time.told.lsn());
         }
         if self.time.wall() < expiry || self.check_open().is_err() {
             return None;
@@ -162,24 +137,24 @@ impl Lsm {
         (least, now): (Moment, Moment),
     ) -> Result<Lsn, EngineError> {
         if writer.time() >= least {
-            return Ok(self.time.lsn());
+            return Ok(self.time.told.lsn());
         }
         let now = now.max(least);
         // A memtable may be full of records of time alone.
         self.make_room(writer, &WriteBatch::new())?;
         self.append_with(writer, |writer| writer.append_time(now))?;
-        self.time.set(now, writer.last());
+        self.time.told.set(now, writer.last());
         Ok(writer.last())
     }
 
     /// Has the region's time go on to what the clock shows, for readers who want to see it. Where
     /// nothing expires, or there is no room, it does not.
     pub fn go_on(&self) {
-        if self.time.now() == Moment(0) {
+        if self.time.told.now() == Moment(0) {
             return;
         }
         let wall = self.time.wall();
-        if wall > self.time.now() && self.check_open().is_ok() {
+        if wall > self.time.told.now() && self.check_open().is_ok() {
             let mut writer = self.lock();
             // Without room it stands still.
             let _ = self.tell_time(&mut writer, (wall, wall));
@@ -188,7 +163,7 @@ impl Lsm {
 
     /// The time of a scan that sees everything. To be asked for before what is seen.
     pub(super) fn time_of_all(&self) -> ScanTime {
-        let now = self.time.now();
+        let now = self.time.told.now();
         ScanTime {
             now,
             wall: self.time.wall(),
@@ -198,9 +173,9 @@ impl Lsm {
 
     /// The time of a scan that sees what `committed` covers.
     pub(super) fn scan_time(&self, committed: Lsn) -> ScanTime {
-        let now = self.time.as_of(committed);
+        let now = self.time.told.as_of(committed);
         let wall = match now {
-            Moment(0) if self.time.now() == Moment(0) => now,
+            Moment(0) if self.time.told.now() == Moment(0) => now,
             _ => self.time.wall(),
         };
         ScanTime {

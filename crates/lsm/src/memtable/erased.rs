@@ -16,12 +16,12 @@
 //!
 //! A memtable without ranges costs its readers one look at a counter.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use arc_swap::ArcSwapOption;
 use argosy_base::limits::BATCH_RANGES_MAX;
 use argosy_base::{KeyRange, Lsn};
+
+use super::sync::{ArcSwapOption, AtomicUsize, Ordering};
 
 /// Most ranges that a memtable takes beside others.
 pub const RANGES_MAX: usize = BATCH_RANGES_MAX;
@@ -206,7 +206,3 @@ impl Erased {
         list.as_ref()?.newest(key, above, lsn_max)
     }
 }
-
-#[cfg(test)]
-#[path = "erased_tests.rs"]
-mod tests;

@@ -1,8 +1,9 @@
 //! Unions of ranges and what they leave, and what a memtable's ranges hide.
 
+use argosy_base::{KeyRange, Lsn};
 use proptest::prelude::*;
 
-use super::*;
+use super::erased::*;
 use crate::level::Entry;
 use crate::memtable::Memtable;
 

@@ -395,4 +395,6 @@ fn pointer_of(value: &[u8]) -> Entry<'static> {
 }
 
 #[cfg(test)]
+mod erased_tests;
+#[cfg(test)]
 mod tests;

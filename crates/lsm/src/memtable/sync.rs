@@ -1,4 +1,4 @@
-//! What the memtable's protocol between threads is made of: atomics, locks, widths of nodes.
+//! What the memtable's protocol between threads is made of: atomics, locks, pointers, widths of nodes.
 //!
 //! It is one file because it has a twin. `tests/memtable_protocol.rs` compiles the sources of this
 //! folder again, over the model checker's atomics and with nodes so narrow that a split is reached
@@ -7,6 +7,8 @@
 pub(super) use std::hint::spin_loop;
 pub(super) use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 pub(super) use std::sync::{Mutex, OnceLock};
+
+pub(super) use arc_swap::ArcSwapOption;
 
 /// Entries of a leaf.
 pub(super) const LEAF_WIDTH: usize = 32;
