@@ -44,7 +44,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 use argosy_base::Incarnation;
 use argosy_base::limits::BLOCK_SIZE;
@@ -54,7 +54,11 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use crate::io::DeviceError;
 
+mod access;
 mod passed;
+mod sync;
+
+use access::Access;
 
 /// Bytes in front of the payload.
 pub const CONTROL_BYTES: usize = BLOCK_SIZE;
@@ -386,7 +390,7 @@ impl SharedMemory {
     #[inline]
     #[must_use]
     pub fn access(&self) -> u64 {
-        u64::from_le(self.control(at::ACCESS).load(Ordering::Acquire))
+        self.access_word().number()
     }
 
     /// Lets peers write, under a number that this memory never had, and says in whose name.
@@ -397,16 +401,13 @@ impl SharedMemory {
         grants.store(number.to_le(), Ordering::Relaxed);
         let word = self.control(at::INCARNATION);
         word.store(incarnation.0.to_le(), Ordering::Relaxed);
-        let access = self.control(at::ACCESS);
-        access.store(number.to_le(), Ordering::Release);
+        self.access_word().grant(number);
     }
 
     /// Takes the memory back: no checked write that ends after this succeeds, and every one that
     /// succeeded is in what the caller reads from now on.
     pub fn revoke(&self) {
-        self.control(at::ACCESS).store(0, Ordering::SeqCst);
-        // Pairs with the fence in `write_checked`; see the module documentation.
-        fence(Ordering::SeqCst);
+        self.access_word().revoke();
     }
 
     /// Writes as a peer that holds grant `access`: fails if the memory was, or meanwhile is,
@@ -416,21 +417,18 @@ impl SharedMemory {
     /// [`Revoked`]; then nobody may rely on the bytes, nor on their absence.
     #[inline]
     pub fn write_checked(&self, access: u64, offset: usize, bytes: &[u8]) -> Result<(), Revoked> {
-        if access == 0 || self.access() != access {
-            return Err(Revoked);
-        }
-        match (offset % 8, <[u8; 8]>::try_from(bytes)) {
-            // An aligned word lands whole.
-            (0, Ok(word)) => self.land_word(offset, u64::from_le_bytes(word)),
-            _ => self.land(offset, bytes),
-        }
-        // Pairs with the fence in `revoke`; see the module documentation.
-        fence(Ordering::SeqCst);
-        if self.access() == access {
-            Ok(())
-        } else {
-            Err(Revoked)
-        }
+        self.access_word().write(access, || {
+            match (offset % 8, <[u8; 8]>::try_from(bytes)) {
+                // An aligned word lands whole.
+                (0, Ok(word)) => self.land_word(offset, u64::from_le_bytes(word)),
+                _ => self.land(offset, bytes),
+            }
+        })
+    }
+
+    #[inline]
+    fn access_word(&self) -> Access<'_> {
+        Access(self.control(at::ACCESS))
     }
 
     /// Stores a word whole, and after everything written before.
