@@ -130,7 +130,14 @@ fn kinds(before: &Version, after: &Version, why: Kind) -> BTreeSet<Kind> {
             _ => Kind::MoveBelow,
         }));
     } else if !gone.is_empty() || !clipped.is_empty() {
-        kinds.insert(why);
+        // Only packing takes nothing but segments of the last level.
+        let last = before.deepest();
+        let within = gone.iter().all(|number| old[*number].0 == last)
+            && clipped.iter().all(|(was, _)| was.0 == last);
+        kinds.insert(match why {
+            Kind::Space if within => Kind::Pack,
+            why => why,
+        });
         kinds.extend((!clipped.is_empty()).then_some(Kind::LeftPiece));
         kinds.extend(fresh.is_empty().then_some(Kind::WroteNothing));
         let tree = fresh.iter().any(|(_, is)| is.2 == Form::Leaves);
@@ -218,11 +225,7 @@ impl Rig {
             self.why = match full(&before, &self.machine.settings) {
                 Some(1) => Kind::FullL1,
                 Some(_) => Kind::FullBelow,
-                None if engine.is_full() => {
-                    let above = before.level(before.deepest().saturating_sub(1));
-                    let empty = above.is_none_or(|level| level.entries().next().is_none());
-                    if empty { Kind::Pack } else { Kind::Space }
-                }
+                None if engine.is_full() => Kind::Space,
                 None => self.otherwise,
             };
         }

@@ -3,7 +3,7 @@
 //! From a stream of their own.
 //!
 //! A few clients at a time ask about each key, any server, and each answer is judged as it comes
-//! ([`computed`](crate::check::computed)). Where too many outcomes are unknown to tell what is possible, another
+//! ([`computed`]). Where too many outcomes are unknown to tell what is possible, another
 //! key takes the place.
 //!
 //! Their keys lie in the first region, in front of all objects. Where servers lose power and what was acknowledged
