@@ -79,7 +79,7 @@ pub(crate) fn random_settings(choices: &mut Choices) -> Settings {
     let window_bytes = pick(choices, &[8 << 10, 16 << 10, 32 << 10]);
     let placements = [Placement::InPlace, Placement::Separated, Placement::Hybrid];
     Settings {
-        l0_bytes: pick(choices, &[8 << 10, 32 << 10, 64 << 10]),
+        l0_bytes: pick(choices, &[8 << 10, 24 << 10, 64 << 10]),
         l0_log_bytes: 128 << 10,
         cache_bytes: pick(choices, &[0, 16 << 10, 1 << 20]),
         node_bytes: pick(choices, &[512, 1024, 4096]),
@@ -102,6 +102,10 @@ pub(crate) fn random_settings(choices: &mut Choices) -> Settings {
             _ => Compaction::WholeLevel,
         },
         addresses: AddressMode::ALL[usize::from(choices.chance(50))],
+        memtables_max: pick(choices, &[2, 3, 4]),
+        large_bytes: pick(choices, &[120, 400, 1000]),
+        max_space_amplification: [110, 150, 300][usize::try_from(choices.below(3)).unwrap()],
+        space_floor_bytes: choices.chance(50).then_some(256 << 10),
         ..Settings::default()
     }
 }
