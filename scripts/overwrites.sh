@@ -15,10 +15,12 @@ program=$1 mix=${2:-sd} records=${3:-3000000} ops=${4:-170000000}
 [ $# -lt 4 ] && shift $# || shift 4
 root=./overwrites-$$
 mkdir "$root"
-trap 'rm -rf "$root"' EXIT
+bench=
+trap '[ -z "$bench" ] || kill "$bench" 2>/dev/null || true; rm -rf "$root"' EXIT
 "$program" bench --embedded --mix "$mix" --records "$records" --ops "$ops" --workload load-a,run-g \
     --data-root "$root" -o json "$@" &
-bench=$! highest=0 last=0
+bench=$!
+highest=0 last=0
 while kill -0 "$bench" 2>/dev/null; do
     mib=$(du -sm "$root" 2>/dev/null | cut -f1)
     # The store removes its files at the end.

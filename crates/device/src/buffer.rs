@@ -28,9 +28,9 @@ pub struct Buffer {
     bytes: Bytes,
 }
 
-/// Bytes that were allocated by [`Bytes::new`], and are freed by [`Bytes::free`] alone; or a piece of
-/// [`fixed`], in which they are, which goes back there. Long ones
-/// are the system's, so that what is not kept is given back at once; shorter ones the allocator's.
+/// Bytes that were allocated by [`Bytes::new`] or [`Bytes::resident`], and are freed by [`Bytes::free`] alone; or a
+/// piece of [`fixed`], in which they are, which goes back there. Long ones are the system's, so that what is not kept
+/// is given back at once; shorter ones the allocator's.
 struct Bytes {
     start: NonNull<u8>,
     len: usize,
@@ -81,7 +81,7 @@ impl Bytes {
     fn free(self) {
         ALLOCATED.fetch_sub(self.len, Ordering::Relaxed);
         if self.len >= PAGES_MIN {
-            // SAFETY: made of pages in `new`, and owned: nobody uses them after this.
+            // SAFETY: made of pages in `of_pages`, and owned: nobody uses them after this.
             drop(unsafe { Pages::from_raw(self.start, self.len) });
             return;
         }
@@ -183,7 +183,7 @@ impl Deref for Buffer {
 
     fn deref(&self) -> &[u8] {
         let Bytes { start, len } = self.bytes;
-        // SAFETY: `len` bytes were allocated and initialised in `Bytes::new`, and are owned.
+        // SAFETY: `len` bytes were allocated and initialised in `Bytes::new` or are pages, and are owned.
         unsafe { std::slice::from_raw_parts(start.as_ptr(), len) }
     }
 }
@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn what_will_be_filled_is_as_long_as_asked_for_and_may_be_used_again() {
+    fn what_will_be_filled_is_as_long_as_asked_for() {
         for len in [1, BLOCK_SIZE + 1, PAGES_MIN, Kept::LEN_MIN] {
             let whole = len.next_multiple_of(BLOCK_SIZE);
             let mut buffer = Buffer::for_filling(len);

@@ -87,7 +87,7 @@ fn what_a_revoked_peer_has_written_is_in_the_copy_although_another_may_write() {
     what_succeeded_is_in_the_copy(|memory| memory.grant(2));
 }
 
-/// Whoever finds a grant finds what the owner wrote before, and a grant that was taken back is none.
+/// A grant that was taken back is none.
 #[test]
 fn a_write_after_the_owner_has_revoked_fails() {
     let memory = || Arc::new(Memory::new());

@@ -3,8 +3,9 @@
 //! What an edit did is read from the versions before and behind it, and why a merge was begun from the version
 //! of that moment: no level was full, say, and the device was. The first times that something happens the
 //! process is killed, on a copy of the machine, and opened, closed and opened again; the original goes on. What
-//! must hold each time: the levels are what they were, every pair is there in both directions, and no segment
-//! of the device is in use that nothing names (I3, I7).
+//! must hold each time: every pair is there in both directions, and no segment of the device is in use that nothing
+//! names (I3, I7); and at least once behind each kind the levels are what they were. Another time the edit that
+//! followed was durable, too.
 
 #![expect(clippy::unwrap_used, reason = "a test ends where something fails")]
 
@@ -262,7 +263,6 @@ impl Rig {
             // It may be there by now.
             return false;
         }
-        assert!(!same || found.deepest() == levels.deepest(), "{what}");
         assert_eq!(errors(&engine, &self.model, what), [""; 0], "{what}");
         copy.assert_no_leak(&engine);
         copy.close(engine);
@@ -371,7 +371,7 @@ impl Rig {
             }
             self.step();
         };
-        assert_eq!(told[0].1, Taken::Done);
+        assert!(matches!(told[0].1, Taken::Done), "{told:?}");
         assert!(self.part.is_empty(), "the edit was seen");
     }
 

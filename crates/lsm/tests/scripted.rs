@@ -431,7 +431,7 @@ impl World {
         for _ in 0..PATIENCE {
             let told = self.engine().ingested();
             if let Some((_, taken)) = told.first() {
-                assert_eq!(*taken, Taken::Done);
+                assert!(matches!(taken, Taken::Done), "{taken:?}");
                 self.history.told_parts += 1;
                 let pairs = pairs.into_iter().map(|(key, value)| (key, (value, None)));
                 self.bound.extend(pairs);

@@ -105,7 +105,7 @@ impl Durability {
 /// ```
 #[derive(Clone, Debug)]
 pub struct Builder {
-    memory: usize,
+    memory: Option<usize>,
     device_bytes: Option<u64>,
     l0_bytes: Option<usize>,
     durability: Durability,
@@ -120,7 +120,7 @@ pub struct Builder {
 impl Default for Builder {
     fn default() -> Self {
         Self {
-            memory: default_memory(machine::memory_bytes()),
+            memory: None,
             device_bytes: None,
             l0_bytes: None,
             durability: Durability::default(),
@@ -134,11 +134,13 @@ impl Default for Builder {
     }
 }
 
-/// The memory of a store where nobody says how much, of a machine or group with this much.
-fn default_memory(there: Option<u64>) -> usize {
+/// The memory of a store where nobody says how much, of a machine or group with this much: no less than goes
+/// with memtables of `l0_bytes`, if somebody says that.
+fn default_memory(there: Option<u64>, l0_bytes: Option<usize>) -> usize {
     let eighth = there.map_or(256 << 20, |bytes| bytes / 8);
-    let bounded = eighth.clamp(64 << 20, 1 << 30);
-    usize::try_from(bounded).expect("a gigabyte is within the address space")
+    let bounded =
+        usize::try_from(eighth.clamp(64 << 20, 1 << 30)).expect("no more than a gigabyte");
+    bounded.max(l0_bytes.unwrap_or(0).saturating_mul(8))
 }
 
 impl Builder {
@@ -150,10 +152,11 @@ impl Builder {
 
     /// Bytes of memory for all that the store takes: memtables, log windows, what flushes and merges have in
     /// hand, and the cache. What a call needs while it runs comes on top. Unless this is said, an eighth of what
-    /// the machine or the process's control group has, from 64 MiB to 1 GiB.
+    /// the machine or the process's control group has, from 64 MiB to 1 GiB; or eight times `l0_bytes`, if that is
+    /// said and more.
     #[must_use]
     pub const fn memory(mut self, bytes: usize) -> Self {
-        self.memory = bytes;
+        self.memory = Some(bytes);
         self
     }
 
@@ -260,7 +263,7 @@ impl Builder {
         engine.set_clock(Arc::new(SystemClock));
         let resident = self.resident.clone();
         Db::start(Opened {
-            memory: resident.map(|resident| (engine.excess(self.memory), resident)),
+            memory: resident.map(|resident| (engine.excess(self.budget()), resident)),
             engine: Arc::new(engine),
             pins,
             store,
@@ -298,14 +301,15 @@ impl Builder {
     fn engine_settings(&self, device_bytes: u64, is_new: bool) -> Result<Settings> {
         let mut settings = self.engine.clone();
         let small_device = usize::try_from(device_bytes / 64).unwrap_or(usize::MAX);
-        let share = (self.memory / 8).min(small_device).max(L0_BYTES_MIN);
+        let memory = self.budget();
+        let share = (memory / 8).min(small_device).max(L0_BYTES_MIN);
         settings.l0_bytes = self.l0_bytes.unwrap_or(share);
         // A memtable of pointers stands for many bytes of the large log. What its flushes leave
         // unmerged is space that dead values take, so it is kept in proportion.
         let log_bytes = (settings.l0_bytes as u64).saturating_mul(4).max(1 << 20);
         settings.l0_log_bytes = settings.l0_log_bytes.min(log_bytes);
         settings.flush_interval = self.durability.flush_interval();
-        let fixed = settings.divide(self.memory, self.kept_bytes());
+        let fixed = settings.divide(memory, self.kept_bytes());
         // Of the third memtable too, the cache keeps a sixteenth.
         let least = CACHE_BYTES_MIN.max(settings.l0_bytes.saturating_mul(17) / 16);
         if settings.cache_bytes < least {
@@ -313,7 +317,7 @@ impl Builder {
                 "{} bytes of memory are too few: two memtables of {} bytes, log windows of {} bytes, and \
                  what merges have in hand leave the cache less than {least}; set `memory` to {} or more, or \
                  a smaller `l0_bytes`",
-                self.memory,
+                memory,
                 settings.l0_bytes,
                 settings.windows_bytes(),
                 fixed.saturating_add(least).saturating_add(least / 15 + 1),
@@ -338,9 +342,15 @@ impl Builder {
         Ok(settings)
     }
 
+    /// Bytes of memory for all that the store takes.
+    fn budget(&self) -> usize {
+        let follows = || default_memory(machine::memory_bytes(), self.l0_bytes);
+        self.memory.unwrap_or_else(follows)
+    }
+
     /// Bytes of buffers that are kept for the next.
     fn kept_bytes(&self) -> usize {
-        share_of(self.memory).min(self.engine.segment_bytes * 6)
+        share_of(self.budget()).min(self.engine.segment_bytes * 6)
     }
 
     fn open_windows(&self, path: &Path, store: &Store) -> Result<WindowFiles> {
@@ -449,11 +459,16 @@ mod tests {
 
     #[test]
     fn memory_follows_the_machine_within_bounds() {
-        let mib = |n: u64| n << 20;
-        let found = [None, Some(mib(100)), Some(mib(2048)), Some(mib(1 << 20))];
-        let expected = [mib(256), mib(64), mib(256), mib(1024)];
-        for (there, bytes) in found.into_iter().zip(expected) {
-            assert_eq!(default_memory(there) as u64, bytes, "{there:?}");
-        }
+        let mib = |n: usize| n << 20;
+        let of = |there: usize, l0: Option<usize>| default_memory(Some(mib(there) as u64), l0);
+        assert_eq!(default_memory(None, None), mib(256));
+        let found = [of(100, None), of(2048, None), of(1 << 20, None)];
+        assert_eq!(found, [mib(64), mib(256), mib(1024)]);
+        assert_eq!(
+            of(100, Some(mib(16))),
+            mib(128),
+            "as much as its memtables need"
+        );
+        assert_eq!(of(2048, Some(mib(16))), mib(256));
     }
 }

@@ -87,7 +87,10 @@ fn settings_that_cannot_work_are_refused_with_what_would() {
     let error = Db::builder().memory(1 << 20).open(&dir).unwrap_err();
     assert!(error.to_string().contains("set `memory` to"), "{error}");
     let other = Dir::new("small-device");
-    let builder = Db::builder().device_bytes(16 << 20).l0_bytes(16 << 20);
+    let builder = Db::builder()
+        .memory(256 << 20)
+        .device_bytes(16 << 20)
+        .l0_bytes(16 << 20);
     let error = builder.open(&other).unwrap_err();
     assert!(error.to_string().contains("`device_bytes`"), "{error}");
     assert_eq!(error.remedy(), Remedy::Correct);

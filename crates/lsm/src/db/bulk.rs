@@ -51,7 +51,7 @@ pub type Ticket = u64;
 type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// What became of a part.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub enum Taken {
     /// Every member has its pairs.
     Done,
@@ -59,8 +59,8 @@ pub enum Taken {
     NotEmpty,
     /// The device is full. Nothing of it was ingested.
     Full,
-    /// What lies in its range cannot be read: this. Nothing of it was ingested.
-    Unreadable(String),
+    /// What lies in its range cannot be read, because of this. Nothing of it was ingested.
+    Unreadable(EngineError),
 }
 
 /// Of the process, as the allocator is. Relaxed: nothing is ordered by it.
@@ -216,7 +216,7 @@ impl Lsm {
         let everywhere = EditSeq(self.edits_everywhere.load(Ordering::Acquire));
         let mut told = Vec::new();
         state.ended.retain(|(ticket, taken, edit)| {
-            let is_over = *edit <= everywhere || *taken != Taken::Done;
+            let is_over = *edit <= everywhere || !matches!(taken, Taken::Done);
             told.extend(is_over.then(|| (*ticket, taken.clone())));
             !is_over
         });
@@ -310,7 +310,7 @@ impl Background {
             Ok(unbound) if unbound || lsm.settings.mutants.ingest_over => None,
             Ok(_) => Some(Taken::NotEmpty),
             // It is the part's misfortune, not the region's: others go on.
-            Err(error) => Some(Taken::Unreadable(error.to_string())),
+            Err(error) => Some(Taken::Unreadable(error)),
         };
         if let Some(refused) = refused {
             lsm.bulk.end(&[first.ticket], refused, EditSeq(0));
@@ -319,6 +319,7 @@ impl Background {
         let mut parts = vec![first];
         while let Some(next) = lsm.bulk.pop(|next| is_behind(&range, next)) {
             let joined = KeyRange::new(range.from.clone(), next.range().to);
+            // Where that cannot be read, the part is told when it is the first.
             let fits = lsm.is_unbound(&joined).unwrap_or(false);
             parts.push(next);
             if !fits {

@@ -4,7 +4,6 @@
 //! has to be kept: a search in the log finds one. Once a segment came whose number is below that of the last in its
 //! log, every number is kept with the log and the ordinal, from then on.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use argosy_base::{LogKind, SegmentNumber};
@@ -15,9 +14,13 @@ use crate::edit::LogSegment;
 /// All logs of a version, by [`LogKind::index`], each by ordinal.
 pub(super) type Logs = [Arc<Vec<LogEntry>>; LogKind::ALL.len()];
 
-/// See the module documentation. Belongs to the logs of one version. Clones share.
+/// See the module documentation. Belongs to the logs of one version. Clones share. Sorted, and in one piece: an
+/// edit copies it, as it does the log.
 #[derive(Clone, Debug, Default)]
-pub(super) struct LogNumbers(Arc<BTreeMap<SegmentNumber, (LogKind, u64)>>);
+pub(super) struct LogNumbers(Arc<Vec<Named>>);
+
+/// A number, and the log and the ordinal of the segment that has it.
+type Named = (SegmentNumber, LogKind, u64);
 
 impl LogNumbers {
     /// The segment `number` in `logs`, if it is in one.
@@ -28,9 +31,9 @@ impl LogNumbers {
                 log.get(at).filter(|entry| entry.segment.number == number)
             });
         }
-        let (log, ordinal) = self.0.get(&number)?;
+        let (_, log, ordinal) = self.0[self.place(number).ok()?];
         let log = &logs[log.index()];
-        log.get(log.partition_point(|entry| entry.segment.ordinal < *ordinal))
+        log.get(log.partition_point(|entry| entry.segment.ordinal < ordinal))
     }
 
     /// `segment` became the last one of its log in `logs`; `before` was that.
@@ -40,20 +43,28 @@ impl LogNumbers {
         segment: LogSegment,
         before: Option<SegmentNumber>,
     ) {
-        let named = |log: LogSegment| (log.number, (log.log, log.ordinal));
+        let named = |log: LogSegment| (log.number, log.log, log.ordinal);
         if !self.0.is_empty() {
-            Arc::make_mut(&mut self.0).extend([named(segment)]);
+            let (Ok(at) | Err(at)) = self.place(segment.number);
+            Arc::make_mut(&mut self.0).insert(at, named(segment));
         } else if before.is_some_and(|before| before > segment.number) {
             let all = logs.iter().flat_map(|log| log.iter());
-            self.0 = Arc::new(all.map(|entry| named(entry.segment)).collect());
+            let mut all: Vec<_> = all.map(|entry| named(entry.segment)).collect();
+            all.sort_unstable_by_key(|(number, ..)| *number);
+            self.0 = Arc::new(all);
         }
     }
 
     /// The segment `number` was taken out of its log, which keeps its last one.
     pub(super) fn removed(&mut self, number: SegmentNumber) {
-        if !self.0.is_empty() {
-            Arc::make_mut(&mut self.0).remove(&number);
+        if let Ok(at) = self.place(number) {
+            Arc::make_mut(&mut self.0).remove(at);
         }
+    }
+
+    /// Where `number` is, or would be.
+    fn place(&self, number: SegmentNumber) -> Result<usize, usize> {
+        self.0.binary_search_by_key(&number, |(number, ..)| *number)
     }
 }
 

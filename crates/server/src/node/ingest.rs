@@ -24,7 +24,7 @@ use super::Node;
 use super::forward::pairs_of;
 use super::gather::WriteParts;
 use super::now::Reach;
-use super::refuse::failed;
+use super::refuse::{failed, not_written};
 use super::region::{Region, engine_of, send_all};
 use super::waiting::ReplyTo;
 use crate::service::{ReplySink, Request, Response, ServiceError};
@@ -237,9 +237,9 @@ fn answer(taken: Taken) -> Response {
             let outcome = Outcome::NotApplied;
             Response::Failed(ServiceError::Busy { what, outcome })
         }
-        Taken::Unreadable(what) => {
-            let outcome = Outcome::NotApplied;
-            Response::Failed(ServiceError::Storage { what, outcome })
+        Taken::Unreadable(error) => {
+            tracing::warn!(%error, "pairs were not ingested: what lies in their range cannot be read");
+            not_written(&error)
         }
     }
 }
