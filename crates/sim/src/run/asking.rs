@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use argosy_base::{Direction, KeyRange};
 use argosy_engine::{Change, Condition, Expiry, Wanted, WriteBatch, WriteOptions};
+use argosy_server::node::Node;
 use argosy_server::service::{KeyList, Paging, ReplySink, Request, Response, Service};
 
 use super::{Pace, Run};
@@ -16,8 +17,25 @@ use crate::erase;
 use crate::leases::{self, Leases};
 use crate::load::Wrong;
 use crate::long;
+use crate::mortal::Mortal;
 use crate::objects::Objects;
 use crate::plan::{SERVERS, WorldKind};
+
+/// The way to a server that is up.
+struct Line {
+    node: Arc<Node>,
+    session: u32,
+    mortal: Arc<Mortal>,
+    sink: Arc<dyn ReplySink>,
+}
+
+impl Line {
+    /// The answer, if it comes at once. A process that died of the question has not answered.
+    fn call(&self, request: Request<'_>, token: u64) -> Option<Response> {
+        let response = self.node.call(request, &self.sink, token);
+        response.filter(|_| !self.mortal.is_dead())
+    }
+}
 
 impl Run {
     /// Asks as much as the pace allows. Returns whether anything was asked.
@@ -53,10 +71,7 @@ impl Run {
                 self.load.erasures.remove(&op);
             }
         }
-        if asked {
-            self.flush()?;
-        }
-        Ok(asked)
+        self.flush_if(asked)
     }
 
     /// Ends the round of what was asked.
@@ -68,6 +83,25 @@ impl Run {
             self.bury(server)?;
         }
         Ok(())
+    }
+
+    /// The same, if anything was asked. Returns whether it was.
+    fn flush_if(&mut self, asked: bool) -> Result<bool, Wrong> {
+        if asked {
+            self.flush()?;
+        }
+        Ok(asked)
+    }
+
+    /// The way to `server`; `None` where it may not be asked.
+    fn line(&self, server: usize) -> Option<Line> {
+        let up = self.cluster.active(server)?;
+        Some(Line {
+            node: Arc::clone(&up.node),
+            session: up.session,
+            mortal: Arc::clone(&up.mortal),
+            sink: Arc::clone(&up.mailbox) as Arc<dyn ReplySink>,
+        })
     }
 
     /// Asks a server of the seed's choice. False where none that may be asked is up.
@@ -89,67 +123,50 @@ impl Run {
         } else {
             self.random.below(SERVERS)
         };
-        let Some(up) = self.cluster.active(server) else {
+        let Some(line) = self.line(server) else {
             return Ok(false);
         };
         let (op, now) = (self.load.next_op(), self.cluster.now());
         let all_direct = self.is_primary_of_all(server, &ask);
-        let (node, session) = (Arc::clone(&up.node), up.session);
-        let mortal = Arc::clone(&up.mortal);
-        let sink: Arc<dyn ReplySink> = Arc::clone(&up.mailbox) as Arc<dyn ReplySink>;
         self.words.say(
             now,
             format_args!("op {op} of server {server}: {}", ask_in_short(&ask)),
         );
-        let whom = (server, session, all_direct);
+        let whom = (server, line.session, all_direct);
         self.load
             .ask(&self.objects, ask.clone(), whom, (now, self.expect));
         self.cluster.coverage.add("operations", 1);
         self.cluster
             .coverage
             .add("forwarded operations", u64::from(server != home));
-        let response = self.call(&node, op, &ask, &sink);
-        // A process that died of the question has not answered.
-        if let Some(response) = response.filter(|_| !mortal.is_dead()) {
+        if let Some(response) = self.call(&line, op, &ask) {
             self.answered(op, response)?;
         }
         Ok(true)
     }
 
     /// Asks for a key; every third time among others.
-    fn get(
-        &self,
-        node: &argosy_server::node::Node,
-        op: u32,
-        (object, at): (usize, usize),
-        sink: &Arc<dyn ReplySink>,
-    ) -> Option<Response> {
+    fn get(&self, line: &Line, op: u32, (object, at): (usize, usize)) -> Option<Response> {
         let token = u64::from(op);
         let keys = &self.objects.get(object).keys;
         let key = &keys[at];
         if !op.is_multiple_of(3) {
-            return node.call(Request::Get { key }, sink, token);
+            return line.call(Request::Get { key }, token);
         }
         let others = keys.iter().skip(at + 1).chain(&self.objects.get(0).keys);
         let keys = [key].into_iter().chain(others).map(Vec::as_slice);
         let keys = &KeyList::of(keys);
         let (wanted, at) = (Wanted::Values(1 << 16), None);
-        node.call(Request::GetMany { keys, wanted, at }, sink, token)
+        line.call(Request::GetMany { keys, wanted, at }, token)
     }
 
-    fn call(
-        &mut self,
-        node: &argosy_server::node::Node,
-        op: u32,
-        ask: &Ask,
-        sink: &Arc<dyn ReplySink>,
-    ) -> Option<Response> {
+    fn call(&mut self, line: &Line, op: u32, ask: &Ask) -> Option<Response> {
         let token = u64::from(op);
         match ask {
-            Ask::Get { key } => self.get(node, op, *key, sink),
+            Ask::Get { key } => self.get(line, op, *key),
             Ask::Scan { range, paging } => {
                 let paging = *paging;
-                node.call(Request::Scan { range, paging }, sink, token)
+                line.call(Request::Scan { range, paging }, token)
             }
             Ask::Add { counter } => {
                 let mut batch = WriteBatch::new();
@@ -158,7 +175,7 @@ impl Run {
                     .expect("a short key");
                 let options = WriteOptions::default();
                 let batch = &batch;
-                node.call(Request::Write { batch, options }, sink, token)
+                line.call(Request::Write { batch, options }, token)
             }
             Ask::Write {
                 targets,
@@ -199,12 +216,11 @@ impl Run {
                     condition,
                     return_previous: *previous,
                 };
-                node.call(
+                line.call(
                     Request::Write {
                         batch: &batch,
                         options,
                     },
-                    sink,
                     token,
                 )
             }
@@ -219,13 +235,10 @@ impl Run {
             let Some(server) = self.longs.whom(index, starts, SERVERS) else {
                 continue;
             };
-            let Some(up) = self.cluster.active(server) else {
+            let Some(line) = self.line(server) else {
                 continue;
             };
-            let (node, session) = (Arc::clone(&up.node), up.session);
-            let mortal = Arc::clone(&up.mortal);
-            let sink: Arc<dyn ReplySink> = Arc::clone(&up.mailbox) as Arc<dyn ReplySink>;
-            for (token, call) in self.longs.next(index, session) {
+            for (token, call) in self.longs.next(index, line.session) {
                 asked = true;
                 let options = WriteOptions::default();
                 let (wanted, at) = (Wanted::Values(1), None);
@@ -233,17 +246,13 @@ impl Run {
                     long::Call::Get(keys) => Request::GetMany { keys, wanted, at },
                     long::Call::Write(batch) => Request::Write { batch, options },
                 };
-                let response = node.call(request, &sink, token);
-                if let Some(response) = response.filter(|_| !mortal.is_dead()) {
+                if let Some(response) = line.call(request, token) {
                     let coverage = &mut self.cluster.coverage;
                     self.longs.answer(token, response, coverage)?;
                 }
             }
         }
-        if asked {
-            self.flush()?;
-        }
-        Ok(asked)
+        self.flush_if(asked)
     }
 
     /// Asks for what clients that ingest need next, and begins with others if `starts`. Returns whether anything
@@ -254,13 +263,10 @@ impl Run {
             let Some(server) = self.bulks.whom(index, starts, SERVERS) else {
                 continue;
             };
-            let Some(up) = self.cluster.active(server) else {
+            let Some(line) = self.line(server) else {
                 continue;
             };
-            let (node, session) = (Arc::clone(&up.node), up.session);
-            let mortal = Arc::clone(&up.mortal);
-            let sink: Arc<dyn ReplySink> = Arc::clone(&up.mailbox) as Arc<dyn ReplySink>;
-            for (token, call) in self.bulks.next(index, session) {
+            for (token, call) in self.bulks.next(index, line.session) {
                 asked = true;
                 let options = WriteOptions::default();
                 let request = match &call {
@@ -271,17 +277,13 @@ impl Run {
                         Request::Scan { range, paging }
                     }
                 };
-                let response = node.call(request, &sink, token);
-                if let Some(response) = response.filter(|_| !mortal.is_dead()) {
+                if let Some(response) = line.call(request, token) {
                     let coverage = &mut self.cluster.coverage;
                     self.bulks.answer(token, response, coverage)?;
                 }
             }
         }
-        if asked {
-            self.flush()?;
-        }
-        Ok(asked)
+        self.flush_if(asked)
     }
 
     /// Has clients ask that change values, and begin with it if `starts`. Returns whether anything was asked.
@@ -291,24 +293,17 @@ impl Run {
             let Some((server, client)) = self.changes.whom(index, starts, SERVERS) else {
                 continue;
             };
-            let Some(up) = self.cluster.active(server) else {
+            let Some(line) = self.line(server) else {
                 continue;
             };
-            let (node, session) = (Arc::clone(&up.node), up.session);
-            let mortal = Arc::clone(&up.mortal);
-            let sink: Arc<dyn ReplySink> = Arc::clone(&up.mailbox) as Arc<dyn ReplySink>;
-            let (token, call) = self.changes.next((index, client), session);
+            let (token, call) = self.changes.next((index, client), line.session);
             asked = true;
-            let response = call.request(|request| node.call(request, &sink, token));
-            if let Some(response) = response.filter(|_| !mortal.is_dead()) {
+            if let Some(response) = call.request(|request| line.call(request, token)) {
                 let coverage = &mut self.cluster.coverage;
                 self.changes.answer(token, response, coverage)?;
             }
         }
-        if asked {
-            self.flush()?;
-        }
-        Ok(asked)
+        self.flush_if(asked)
     }
 
     /// Has clients ask about snapshots that they lease, and open others if `starts`. Returns whether anything was
@@ -320,24 +315,17 @@ impl Run {
             let Some(server) = self.leases.whom(slot, starts, SERVERS) else {
                 continue;
             };
-            let Some(up) = self.cluster.active(server) else {
+            let Some(line) = self.line(server) else {
                 continue;
             };
-            let (node, session) = (Arc::clone(&up.node), up.session);
-            let mortal = Arc::clone(&up.mortal);
-            let sink: Arc<dyn ReplySink> = Arc::clone(&up.mailbox) as Arc<dyn ReplySink>;
             let (leases, mut world) = self.leases_and_world();
-            let (token, call) = leases.next(slot, (session, starts), &mut world);
+            let (token, call) = leases.next(slot, (line.session, starts), &mut world);
             asked = true;
-            let response = call.request(|request| node.call(request, &sink, token));
-            if let Some(response) = response.filter(|_| !mortal.is_dead()) {
+            if let Some(response) = call.request(|request| line.call(request, token)) {
                 self.answer_lease(token, response)?;
             }
         }
-        if asked {
-            self.flush()?;
-        }
-        Ok(asked)
+        self.flush_if(asked)
     }
 
     pub(super) fn answer_lease(&mut self, token: u64, response: Response) -> Result<(), Wrong> {
