@@ -139,10 +139,10 @@ impl Drop for Pages {
 
 #[cfg(test)]
 mod tests {
-    use std::io::{Write as _, stderr};
     use std::os::unix::fs::FileExt;
 
     use super::*;
+    use crate::testing::skipped;
 
     #[test]
     fn pages_are_zero_and_begin_at_a_page() {
@@ -173,9 +173,7 @@ mod tests {
         const BLOCKS: usize = 64;
         let pages = [Pages::new, Pages::resident].map(|make| make(BLOCKS * BLOCK_SIZE));
         let [Some(none), Some(all)] = [resident(&pages[0]), resident(&pages[1])] else {
-            let test = "pages_are_resident_at_once_where_that_is_asked_for";
-            let why = "the kernel does not tell which pages are";
-            return writeln!(stderr(), "\ntest result: skipped: {test}: {why}").unwrap();
+            return skipped("the kernel does not tell which pages are");
         };
         // The kernel may take some back at once, where there is little memory.
         assert!(none == 0 && all > BLOCKS / 2, "{none}, {all} of {BLOCKS}");

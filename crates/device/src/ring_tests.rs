@@ -1,14 +1,13 @@
 //! Tests of how a device that is a file is read: see [`super`](crate::file).
 
 use std::fs::OpenOptions;
-use std::io::{Write as _, stderr};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use argosy_base::limits::{BLOCK_SIZE, SEGMENT_SIZE};
 
 use super::IoMethod;
 use crate::fixed::PIECE_BYTES;
-use crate::testing::TempDir;
+use crate::testing::{TempDir, skipped};
 use crate::{Buffer, Counters, Device, DeviceError, FileDevice, FileSettings, Io, OpKind, Read};
 
 /// Held by tests that count reads into registered memory, or use all of it: there is one for the process.
@@ -16,15 +15,13 @@ pub(crate) static PIECES: Mutex<()> = Mutex::new(());
 
 const LEN: u64 = 8 * SEGMENT_SIZE as u64;
 
-/// Whether reads can go in this way here; says so if not, past what keeps the output of tests that pass, and the
-/// test is skipped.
+/// Whether reads can go in this way here; if not, the test is skipped.
 pub(crate) fn can(method: IoMethod) -> bool {
     let here = super::method();
     if here < method {
-        let thread = std::thread::current();
-        let test = thread.name().unwrap_or_default();
-        let why = format!("the best way to read that this machine allows is {here}");
-        let _ = writeln!(stderr(), "\ntest result: skipped: {test}: {why}");
+        skipped(&format!(
+            "the best way to read that this machine allows is {here}"
+        ));
     }
     here >= method
 }

@@ -1,5 +1,6 @@
-//! What tests of this crate share: directories that go away again.
+//! What tests of this crate share: directories that go away again, and how a test says that it is skipped.
 
+use std::io::{Write as _, stderr};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -38,4 +39,11 @@ impl Drop for TempDir {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }
+}
+
+/// Says, past what keeps the output of tests that pass, that the test of this thread is skipped, and why.
+pub(crate) fn skipped(why: &str) {
+    let thread = std::thread::current();
+    let test = thread.name().unwrap_or_default();
+    let _ = writeln!(stderr(), "\ntest result: skipped: {test}: {why}");
 }

@@ -174,6 +174,7 @@ pub struct Version {
     levels: Vec<Arc<Level>>,
     /// By [`LogKind::index`], each by ordinal.
     logs: Logs,
+    /// Which of them has a number.
     log_numbers: LogNumbers,
     /// Segments of the medium log, each with a value that a level segment points to.
     medium: Arc<BTreeMap<SegmentNumber, LevelEntry>>,
