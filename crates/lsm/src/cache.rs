@@ -20,7 +20,7 @@
 //! The number of shards and the hash are fixed, so that equal requests make equal hits on every
 //! machine and in every run.
 
-use std::hash::{BuildHasher, Hasher};
+use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -29,6 +29,7 @@ use quick_cache::sync::{Cache, DefaultLifecycle};
 use quick_cache::{OptionsBuilder, Weighter};
 
 use crate::flushed::FlushedQueue;
+use crate::hashing::FixedState;
 use crate::level::{Leaf, SegmentReader};
 
 /// Entries that the cache is laid out for: about this many bytes each.
@@ -46,6 +47,9 @@ const COUNTERS_BYTES: usize = 16;
 const PARTS: usize = 16;
 /// Most parts that pins may take: entries keep the others.
 const PINNED_PARTS_MAX: usize = 12;
+
+/// Pages of medium segments of which it is remembered that a value was read: two kilobytes.
+const PAGES_REMEMBERED: usize = 256;
 
 /// What an entry of the cache is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -178,6 +182,8 @@ pub struct NodeCache {
     pins: Mutex<Pins>,
     pins_refused: AtomicU64,
     flushed: FlushedQueue,
+    /// Each page that was read has one of these places, which it shares with others: the hash of the last.
+    pages_read: Box<[AtomicU64]>,
     leaves: Counts,
     indexes: Counts,
     readers: Counts,
@@ -270,6 +276,7 @@ impl NodeCache {
             pins: Mutex::default(),
             pins_refused: AtomicU64::new(0),
             flushed: FlushedQueue::default(),
+            pages_read: (0..PAGES_REMEMBERED).map(|_| AtomicU64::new(0)).collect(),
             leaves: Counts::default(),
             indexes: Counts::default(),
             readers: Counts::default(),
@@ -394,18 +401,18 @@ impl NodeCache {
 
     /// The page of a medium segment kept under `key`. Counts as a value.
     #[must_use]
-    pub fn page(&self, key: CacheKey) -> Option<Arc<[u8]>> {
-        let page = self.page_in_memory(key);
-        if page.is_none() {
-            self.count_value(false);
-        }
-        page
-    }
-
-    /// [`page`](Self::page), likewise.
-    #[must_use]
     pub(crate) fn page_in_memory(&self, key: CacheKey) -> Option<Arc<[u8]>> {
         self.value_in_memory(key)
+    }
+
+    /// Whether the page of a medium segment that `key` names was read a moment ago, too. Remembers that it was
+    /// read now.
+    pub(crate) fn is_read_again(&self, key: CacheKey) -> bool {
+        let hash = FixedState.hash_one(key);
+        // A remainder of 256.
+        let place = usize::try_from(hash % PAGES_REMEMBERED as u64).unwrap_or(0);
+        // Relaxed: a guess, by which nothing is ordered.
+        self.pages_read[place].swap(hash, Ordering::Relaxed) == hash
     }
 
     /// Keeps `page` under `key`, if there is room for it.
@@ -532,63 +539,6 @@ impl NodeCache {
 impl std::fmt::Debug for NodeCache {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "NodeCache({:?})", self.stats())
-    }
-}
-
-/// Makes hashers that answer the same on every machine.
-#[derive(Clone, Copy, Debug, Default)]
-struct FixedState;
-
-impl BuildHasher for FixedState {
-    type Hasher = Mixer;
-
-    fn build_hasher(&self) -> Mixer {
-        Mixer(0)
-    }
-}
-
-/// Folds words by a wide multiplication. Keys are numbers that no user chooses, so no defence
-/// against chosen collisions is needed.
-struct Mixer(u64);
-
-impl Mixer {
-    #[inline]
-    fn mix(&mut self, word: u64) {
-        let wide = u128::from(self.0 ^ word ^ 0x9e37_79b9_7f4a_7c15) * 0xd6e8_feb8_6659_fd93;
-        let (low, high) = (wide & u128::from(u64::MAX), wide >> 64);
-        // Both halves have 64 bits.
-        self.0 = u64::try_from(low ^ high).unwrap_or_default();
-    }
-}
-
-impl Hasher for Mixer {
-    #[inline]
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for chunk in bytes.chunks(8) {
-            let mut word = [0; 8];
-            word[..chunk.len()].copy_from_slice(chunk);
-            self.mix(u64::from_le_bytes(word));
-        }
-    }
-
-    #[inline]
-    fn write_u32(&mut self, value: u32) {
-        self.mix(u64::from(value));
-    }
-
-    #[inline]
-    fn write_u64(&mut self, value: u64) {
-        self.mix(value);
-    }
-
-    #[inline]
-    fn write_isize(&mut self, value: isize) {
-        // The discriminant of an enum.
-        self.mix(value.unsigned_abs() as u64);
     }
 }
 

@@ -33,6 +33,7 @@ pub mod edit;
 pub mod excess;
 pub mod filter;
 pub mod flushed;
+mod hashing;
 pub mod inspect;
 pub mod level;
 pub mod log;

@@ -12,7 +12,7 @@
 //!
 //! A value that lies in a log is read from the log's window while it is there, afterwards from what
 //! stayed in memory when the window was flushed, or through the cache from the device; one of the
-//! medium log always through the cache, which keeps pages of it.
+//! medium log always through the cache, which keeps it, or its page where others of that are read, too.
 
 use std::borrow::Cow;
 use std::sync::Arc;

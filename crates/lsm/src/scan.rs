@@ -9,7 +9,7 @@
 //!   when it is asked for the first;
 //! - from the first value on that is not in memory, those of the pairs that follow: as many as will be
 //!   taken, or more each time, if nobody said how many that is. Of the medium log, whose values are in order,
-//!   pages are read, each once.
+//!   pages are read, each once; one of which several values are wanted is kept, of others the value.
 //!
 //! What goes on in order, leaf after leaf of a run, is read ahead by the
 //! [cursor](crate::level::cursor) of that run.
@@ -25,7 +25,7 @@ use argosy_engine::{EngineError, Scan};
 use crate::addresses::name_of;
 use crate::cache::NodeCache;
 use crate::edit::LogSegment;
-use crate::level::{Entry, LevelError, SegmentReader, medium};
+use crate::level::{Entry, LevelError, SegmentName, SegmentReader, medium};
 use crate::log::ValueRef;
 use crate::merge::{Merge, Source};
 use crate::read::{ReadView, Reading, ScanTime, VersionLog, read_log, reader};
@@ -196,8 +196,6 @@ enum Value {
     Medium {
         at: Pointer,
         len: u32,
-        /// The part that is its page.
-        page: Option<usize>,
     },
 }
 
@@ -215,8 +213,16 @@ struct Batch<'a> {
     view: &'a ReadView,
     reading: &'a Reading,
     together: Together,
-    /// Pages of the medium log: by segment and first byte, their parts and where they end.
-    pages: BTreeMap<(SegmentNumber, u32), (usize, u32)>,
+    /// Pages of the medium log, by segment and first byte.
+    pages: BTreeMap<(SegmentNumber, u32), Page>,
+}
+
+/// A page of the medium log that is read.
+struct Page {
+    part: usize,
+    span: Range<u32>,
+    /// How many values of it are wanted.
+    values: usize,
 }
 
 impl Batch<'_> {
@@ -231,11 +237,10 @@ impl Batch<'_> {
                 let wanted = ValueRef { at, value_len, key };
                 Some(match self.view.cached_value(&wanted, self.reading) {
                     Some(value) => Value::Here(value),
-                    None => Value::Medium {
-                        at,
-                        len: value_len,
-                        page: self.want_page(at, value_len),
-                    },
+                    None => {
+                        self.want_page(at, value_len);
+                        Value::Medium { at, len: value_len }
+                    }
                 })
             }
             Entry::Pointer { at, value_len } => {
@@ -268,66 +273,81 @@ impl Batch<'_> {
     }
 
     /// Has the page of a medium value read with the others.
-    fn want_page(&mut self, at: Pointer, value_len: u32) -> Option<usize> {
+    fn want_page(&mut self, at: Pointer, value_len: u32) {
         let number = at.segment();
-        let entry = self.view.version.medium_log().get(&number)?;
-        let page = medium::pages(at.offset(), value_len, entry.segment.len)?;
+        let Some(entry) = self.view.version.medium_log().get(&number) else {
+            return;
+        };
+        let Some(span) = medium::pages(at.offset(), value_len, entry.segment.len) else {
+            return;
+        };
         let together = &mut self.together;
-        let known = self.pages.entry((number, page.start));
-        let (part, _) = *known.or_insert_with(|| {
-            let part = together.want(&entry.stored, page.clone());
-            (part, page.end)
+        let page = self.pages.entry((number, span.start));
+        let page = page.or_insert_with(|| Page {
+            part: together.want(&entry.stored, span.clone()),
+            span,
+            values: 0,
         });
-        Some(part)
+        page.values += 1;
     }
 
-    /// Puts the pages that were read into the cache.
+    /// Puts the pages that were read for several values into the cache.
     fn keep_pages(&self) {
-        for ((number, from), (part, to)) in &self.pages {
-            let entry = self.view.version.medium_log().get(number);
-            let entry = entry.expect("it was looked up in this version");
-            let name = name_of(&self.view.version, &entry.segment);
-            let read = self.together.part(*part, *from, (to - from) as usize);
+        for ((number, from), page) in self.pages.iter().filter(|(_, page)| page.values > 1) {
+            let read = self.together.part(page.part, *from, page.span.len());
             if let Some(Ok(bytes)) = read.map(|part| part.bytes)
-                && let Some(key) = medium::page_key(name, &(*from..*to))
+                && let Some(key) = medium::page_key(self.name_of(*number), &page.span)
             {
                 self.reading.cache.keep_page(key, bytes.into());
             }
         }
     }
 
-    /// A medium value, out of its page.
+    fn name_of(&self, number: SegmentNumber) -> SegmentName {
+        let entry = self.view.version.medium_log().get(&number);
+        let entry = entry.expect("it was looked up in this version");
+        name_of(&self.view.version, &entry.segment)
+    }
+
+    /// A medium value, out of the page that was read for it. It is kept by itself if nothing else of the page
+    /// was wanted.
     fn medium_value(
         &self,
         key: &[u8],
         (at, len): (Pointer, u32),
-        part: usize,
     ) -> Option<Result<Vec<u8>, LevelError>> {
-        let entry = self.view.version.medium_log().get(&at.segment())?;
-        let name = name_of(&self.view.version, &entry.segment);
+        let start = at.offset() - at.offset() % medium::PAGE_BYTES;
+        let page = self.pages.get(&(at.segment(), start))?;
         let record = medium::record_len(len as usize);
-        let read = self.together.part(part, at.offset(), record)?;
+        let read = self.together.part(page.part, at.offset(), record)?;
         // Relaxed: nothing is ordered by it.
         self.reading
             .filters
             .followed
             .fetch_add(1, Ordering::Relaxed);
-        Some(match read.bytes {
-            Ok(record) => medium::value_in(name, at.offset(), key, record).map(<[u8]>::to_vec),
+        let name = self.name_of(at.segment());
+        let value = match read.bytes {
+            Ok(record) => medium::value_in(name, at.offset(), key, record),
             Err(error) => Err(LevelError::Device(error.clone())),
-        })
+        };
+        if let Ok(value) = value
+            && page.values == 1
+            && let Some(read) = self.together.part(page.part, start, page.span.len())
+            && let Ok(bytes) = read.bytes
+        {
+            let (place, cache) = ((at.offset(), value), &self.reading.cache);
+            medium::keep((name, &page.span), place, bytes, cache);
+        }
+        Some(value.map(<[u8]>::to_vec))
     }
 
     fn value(&self, key: &[u8], value: Value) -> Result<Vec<u8>, EngineError> {
         match value {
             Value::Here(value) => Ok(value),
-            Value::Medium { at, len, page } => {
-                let read = page.and_then(|page| self.medium_value(key, (at, len), page));
-                match read {
-                    Some(value) => Ok(value?),
-                    None => self.view.logged_value(key, at, len, self.reading),
-                }
-            }
+            Value::Medium { at, len } => match self.medium_value(key, (at, len)) {
+                Some(value) => Ok(value?),
+                None => self.view.logged_value(key, at, len, self.reading),
+            },
             Value::Logged { at, len, part } => {
                 let wanted = ValueRef {
                     at,
