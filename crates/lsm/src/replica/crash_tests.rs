@@ -349,7 +349,7 @@ impl Pair {
             own.put_part(part.number, part.from, &Arc::new(bytes))
                 .unwrap();
         }
-        own.submit_edit(&edit.encode()).unwrap();
+        own.submit_adopted(&edit.encode()).unwrap();
         while own.step().unwrap().is_empty() {
             assert!(self.primary_machine.device.run_one());
         }

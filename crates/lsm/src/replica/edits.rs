@@ -42,6 +42,8 @@ pub(super) struct Submitted {
     /// This member's.
     local: EditSeq,
     checkpoint: bool,
+    /// It is another member's, whose log may go on in the block in which it ends here.
+    adopted: bool,
     /// Log bytes that are durable when it is.
     needs: Vec<(SegmentNumber, u32)>,
 }
@@ -414,6 +416,19 @@ impl Replica {
     /// [`StorageError::Edit`] when it does not fit; the device's, above all that it is full.
     /// Nothing was begun then.
     pub fn submit_edit(&mut self, bytes: &[u8]) -> Result<EditSeq, ReplicaError> {
+        self.submit(bytes, false)
+    }
+
+    /// The same of a checkpoint of a backup, which this primary adopts. Where the log ends in it, another
+    /// backup may have more of the same block, which can be adopted from there.
+    ///
+    /// # Errors
+    /// Those of [`submit_edit`](Self::submit_edit).
+    pub fn submit_adopted(&mut self, bytes: &[u8]) -> Result<EditSeq, ReplicaError> {
+        self.submit(bytes, true)
+    }
+
+    fn submit(&mut self, bytes: &[u8], adopted: bool) -> Result<EditSeq, ReplicaError> {
         let edit = Edit::decode(bytes).map_err(StorageError::from)?;
         let seq = edit.seq;
         self.start_waiting();
@@ -467,6 +482,7 @@ impl Replica {
             seq,
             local: edit.seq,
             checkpoint: edit.checkpoint,
+            adopted,
             needs: needs
                 .iter()
                 .map(|need| (need.segment.number, need.to))
@@ -524,13 +540,16 @@ impl Replica {
             }
             if let Some(fill) = self.fills.get_mut(&number) {
                 let blocks = block_up(to);
-                let durable = if blocks <= fill.written {
+                let durable = if blocks <= fill.written && !submitted.adopted {
                     blocks
                 } else {
                     block_down(to)
                 };
                 fill.durable = fill.durable.max(durable);
-                fill.written = fill.written.max(durable);
+                fill.written = match submitted.adopted {
+                    true => fill.durable,
+                    false => fill.written.max(durable),
+                };
                 fill.end = fill.end.max(to);
             }
         }

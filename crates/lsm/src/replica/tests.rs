@@ -774,7 +774,7 @@ fn a_primary_adopts_a_longer_history() {
             own.put_part(part.number, part.from, &Arc::new(bytes.unwrap()))
                 .unwrap();
         }
-        own.submit_edit(&edit.encode()).unwrap();
+        own.submit_adopted(&edit.encode()).unwrap();
         while own.step().unwrap().is_empty() {
             assert!(machine.device.run_one());
         }
@@ -784,6 +784,39 @@ fn a_primary_adopts_a_longer_history() {
         pair.promote_backup();
     }
     assert!(adopted > 10, "the primary had lost something");
+}
+
+/// What one member has of the log may end in the middle of a block in which it goes on at another.
+#[test]
+fn an_adopted_log_goes_on_in_the_block_in_which_it_ended() {
+    let mut pair = Pair::new(1, settings());
+    for _ in 0..20 {
+        pair.pump();
+    }
+    let mut machine = Machine::new(1);
+    let mut own = machine.open(&pair.settings, false).unwrap();
+    for number in 0..2_u8 {
+        let mut batch = WriteBatch::new();
+        batch.put(&[number], b"value").unwrap();
+        let lsn = pair.primary.write(&batch, WriteOptions::default());
+        let lsn = lsn.unwrap().lsn;
+        pair.ship();
+        pair.detach_backup();
+        let edit = pair.backup.checkpoint();
+        for part in own.missing(&edit) {
+            let len = part.to - part.from;
+            let bytes = pair.backup.read(part.number, part.from, len).unwrap();
+            own.put_part(part.number, part.from, &Arc::new(bytes))
+                .unwrap();
+        }
+        own.submit_adopted(&edit.encode()).unwrap();
+        while own.step().unwrap().is_empty() {
+            assert!(machine.device.run_one());
+        }
+        assert_eq!((own.position().lsn, pair.backup.position().lsn), (lsn, lsn));
+        pair.catch_up();
+    }
+    assert_eq!(own.position().logs[0].unwrap().ordinal, 0);
 }
 
 /// A member that comes back fetches the difference, not everything.

@@ -108,7 +108,7 @@ impl Follower {
             } else if idle {
                 let bytes = edit.encode();
                 self.adoption = Some(Adoption::Applying);
-                if let Err(error) = self.replica.submit_edit(&bytes) {
+                if let Err(error) = self.replica.submit_adopted(&bytes) {
                     tracing::error!(region = self.region.0, %error, "cannot adopt");
                     self.adoption = None;
                     context.reset_link(from, "its checkpoint cannot be adopted");
