@@ -42,9 +42,13 @@ pub enum Crash {
     PowerLoss,
 }
 
-/// What crashes have done to a device and those that it came from.
+/// What has been done to a device and those that it came from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FaultCounters {
+    /// Writes that landed elsewhere.
+    pub misdirected_writes: u64,
+    /// Bits that were flipped.
+    pub flipped_bits: u64,
     /// Blocks that kept sectors of two contents.
     pub torn_blocks: u64,
     /// Blocks that fell back to an earlier content.
@@ -270,21 +274,6 @@ impl MemoryDevice {
         self.state().faults.fail_after.insert(op as u8, count);
     }
 
-    /// Lets `count` more writes land where they should; the one after them lands `by` bytes further on,
-    /// wrapped at the device's end, and nobody is told.
-    ///
-    /// # Panics
-    /// Unless `by` is whole blocks, and not none.
-    pub fn misdirect_after(&self, count: u64, by: i64) {
-        self.state().faults.misdirect.plan(count, by);
-    }
-
-    /// The write that landed elsewhere, if one has.
-    #[must_use]
-    pub fn misdirected(&self) -> Option<Misdirected> {
-        self.state().faults.misdirect.done()
-    }
-
     /// Makes writes wait for want of room, or no longer.
     pub fn set_full(&self, full: bool) {
         self.state().faults.full = full;
@@ -302,6 +291,7 @@ impl MemoryDevice {
     pub fn flip_bit(&self, at: u64, bit: u32) {
         assert!(at < self.len && bit < 8, "a bit of the device");
         let mut state = self.state();
+        state.fault_counters.flipped_bits += 1;
         let index = at / BLOCK_SIZE as u64;
         let offset = offset_in_block(at);
         let versions = state.blocks.entry(index).or_default();
@@ -358,8 +348,9 @@ impl State {
             Io::Write { at, data, range } => {
                 let bytes = &data[range.clone()];
                 self.counters.write_bytes += bytes.len() as u64;
-                let at = self.faults.misdirect.landing(len, *at, bytes.len());
-                self.write_blocks(at, bytes);
+                let landed = self.faults.misdirect.landing(len, *at, bytes.len());
+                self.fault_counters.misdirected_writes += u64::from(landed != *at);
+                self.write_blocks(landed, bytes);
                 Ok(())
             }
             Io::Sync => {

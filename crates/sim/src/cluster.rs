@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use argosy_base::{Clock, Epoch, Instant, Moment, RegionId, ServerId};
 use argosy_coordinator::{ClusterId, ClusterMap, Region, Replication};
-use argosy_device::{AnonymousWindows, Crash, FormatOptions, MemoryDevice, Store, StoreSettings};
+use argosy_device::{AnonymousWindows, Crash, MemoryDevice, Store, StoreSettings};
 use argosy_fabric::SimWorld;
 use argosy_lsm::Settings;
 use argosy_lsm::db::Stats;
@@ -25,7 +25,10 @@ use crate::objects::Objects;
 use crate::plan::{Plan, SERVERS, WorldKind};
 use crate::random::Random;
 
+mod damaged;
 mod failed;
+
+pub(crate) use damaged::REFUSED;
 
 /// Segments of a device.
 const SEGMENTS: u64 = 4096;
@@ -152,12 +155,9 @@ impl Cluster {
             let small = plan.small.as_ref();
             let segments = small.and_then(|small| small.segments[server]);
             let bytes = segments.unwrap_or(SEGMENTS) * segment;
-            let device = MemoryDevice::eager(bytes, random.next());
-            Store::format(&device, &FormatOptions::default()).expect("a new device takes a store");
-            let windows = AnonymousWindows::new();
             Server {
-                device: Arc::new(device.lazy()),
-                windows,
+                device: Arc::new(damaged::empty(bytes, random)),
+                windows: AnonymousWindows::new(),
                 clock: Arc::new(ServerClock::new(Arc::clone(&clock))),
                 stalled: false,
                 up: None,
@@ -502,12 +502,7 @@ impl Cluster {
     /// Counts what devices and fabric have done. Once, at the end.
     pub fn count_faults(&mut self) {
         for server in 0..SERVERS {
-            let faults = self.servers[server].device.fault_counters();
-            self.coverage.add("torn blocks", faults.torn_blocks);
-            self.coverage
-                .add("lost unsynced blocks", faults.lost_unsynced_blocks);
-            self.coverage
-                .add("lost writes in flight", faults.lost_in_flight_writes);
+            self.count_device(server);
         }
         let counters = self.world.counters();
         self.coverage.add("one-sided writes", counters.writes);
@@ -516,6 +511,17 @@ impl Cluster {
         self.coverage
             .add("revoked one-sided writes", counters.revoked);
         self.coverage.add("broken connections", counters.broken);
+    }
+
+    /// Counts what was done to a device, once for each device.
+    fn count_device(&mut self, server: usize) {
+        let faults = self.servers[server].device.fault_counters();
+        let coverage = &mut self.coverage;
+        coverage.add("torn blocks", faults.torn_blocks);
+        coverage.add("lost unsynced blocks", faults.lost_unsynced_blocks);
+        coverage.add("lost writes in flight", faults.lost_in_flight_writes);
+        coverage.add("misdirected writes", faults.misdirected_writes);
+        coverage.add("flipped bits", faults.flipped_bits);
     }
 }
 

@@ -10,7 +10,7 @@ use argosy_lsm::settings::Compaction;
 use crate::plan::WorldKind;
 
 /// What must have happened at least once in a run of many seeds.
-pub const NEEDED: [&str; 61] = [
+pub const NEEDED: [&str; 63] = [
     "operations",
     "forwarded operations",
     "clocks set back",
@@ -72,6 +72,8 @@ pub const NEEDED: [&str; 61] = [
     "devices that failed, alone",
     "devices without room beneath",
     "reads on a device that has failed",
+    "copies that damage closed",
+    "reads that named damage",
 ];
 
 /// The modes that regions may be kept in, which [`Mode`] counts: how copies come to be, how levels are compacted
@@ -90,6 +92,8 @@ pub const MODES: [&str; 10] = [
 ];
 /// The first of these that have copies.
 const REPLICATED: usize = 8;
+/// The first of these whose backups are sent levels.
+const SENT: usize = 4;
 
 /// A place in [`MODES`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -150,6 +154,13 @@ pub const NEEDED_WITH_COPIES: [(&str, u64); 3] = [
     ("devices that failed", 1),
 ];
 
+/// The same, in each mode in which backups are sent levels: elsewhere no device is damaged.
+pub const NEEDED_WITH_SENT_LEVELS: [(&str, u64); 3] = [
+    ("flipped bits", 10),
+    ("misdirected writes", 1),
+    ("devices replaced", 3),
+];
+
 /// The same, in each mode in which pointers hold numbers: others evacuate no segments.
 pub const NEEDED_WITH_NUMBERS: [(&str, u64); 1] = [("segments evacuated", 7)];
 
@@ -172,13 +183,15 @@ fn needed() -> impl Iterator<Item = (Counter, u64)> {
     let with_copies = NEEDED_WITH_COPIES
         .into_iter()
         .flat_map(in_modes(REPLICATED));
-    let everywhere = together.chain(in_each);
-    everywhere.chain(with_copies).chain(with_numbers)
+    let sent = NEEDED_WITH_SENT_LEVELS.into_iter().flat_map(in_modes(SENT));
+    let everywhere = together.chain(in_each).chain(with_copies);
+    everywhere.chain(sent).chain(with_numbers)
 }
 
 /// What is counted in each mode.
 fn of_modes() -> impl Iterator<Item = &'static str> {
     let all = NEEDED_IN_EACH.into_iter().chain(NEEDED_WITH_COPIES);
+    let all = all.chain(NEEDED_WITH_SENT_LEVELS);
     all.chain(NEEDED_WITH_NUMBERS).map(|(name, _)| name)
 }
 
@@ -198,7 +211,9 @@ pub const NO_ROOM_TO_RETURN: &str = "runs without room to return";
 pub const NO_ROOM_TO_OPEN: &str = "servers without room to open a region";
 
 /// What may happen, and is counted over many seeds all the same.
-const KNOWN: [&str; 3] = [
+const KNOWN: [&str; 5] = [
+    "starts refused for damage",
+    "damages found by scrubs",
     NO_ROOM_TO_RETURN,
     NO_ROOM_TO_OPEN,
     "small devices that did not fill",

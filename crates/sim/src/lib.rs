@@ -19,6 +19,7 @@ pub mod check;
 pub mod clock;
 pub mod cluster;
 pub mod coverage;
+mod damaging;
 pub mod depend;
 pub mod erase;
 mod failing;

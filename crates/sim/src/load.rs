@@ -25,8 +25,8 @@ mod looks;
 mod pages;
 
 pub use looks::Fate;
-use looks::is_failure;
 pub(crate) use looks::no_space;
+use looks::{is_failure, names_damage};
 
 /// How a request may be answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,6 +106,8 @@ pub struct Load {
     deletes_overtake: bool,
     /// Devices may fail.
     fails: bool,
+    /// A device is damaged, or was since every region was whole.
+    pub(crate) damaged: bool,
     /// What the last request was told that failed.
     pub(crate) last_failure: String,
     moment: u64,
@@ -138,6 +140,7 @@ impl Load {
             lens: Vec::new(),
             deletes_overtake,
             fails: false,
+            damaged: false,
             last_failure: String::new(),
             moment: 0,
         }
@@ -369,6 +372,11 @@ impl Load {
             ServiceError::Storage { what, outcome } if self.fails && is_failure(what) => {
                 let read = matches!(pending.ask, Ask::Get { .. } | Ask::Scan { .. });
                 coverage.add("reads that failed", u64::from(read));
+                *outcome
+            }
+            ServiceError::Storage { what, outcome } if self.damaged && names_damage(what) => {
+                let read = matches!(pending.ask, Ask::Get { .. } | Ask::Scan { .. });
+                coverage.add("reads that named damage", u64::from(read));
                 *outcome
             }
             ServiceError::Invalid(what) | ServiceError::Storage { what, .. } => {

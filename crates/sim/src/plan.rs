@@ -20,6 +20,7 @@ use argosy_fabric::SimSettings;
 use argosy_lsm::scrub::Pace as ScrubPace;
 use argosy_lsm::{Compaction, Placement, Settings};
 
+use crate::damaging::Damage;
 use crate::random::Random;
 use crate::small::Small;
 
@@ -68,6 +69,10 @@ pub enum Event {
     Full(usize),
     /// It has room again.
     Room(usize),
+    /// Something else lies on a server's device than what was written (see `damaging.rs`).
+    Damage(usize, Damage),
+    /// A server's device is lost for good, and an empty one put in its place.
+    Replace(usize),
 }
 
 /// See the module documentation.
@@ -205,7 +210,8 @@ impl Plan {
             fails: false,
         };
         let plan = plan.with_small_devices(&mut Random::new(seed, 10));
-        plan.with_failing_devices(&mut Random::new(seed, 18))
+        let plan = plan.with_failing_devices(&mut Random::new(seed, 18));
+        plan.with_damaged_devices(&mut Random::new(seed, 22))
     }
 }
 
@@ -521,6 +527,6 @@ mod tests {
         };
         let name = |event: &Event| format!("{event:?}").split('(').next().map(str::to_owned);
         let names: std::collections::BTreeSet<_> = events().map(|(_, e)| name(e)).collect();
-        assert_eq!(names.len(), 14, "{names:?}");
+        assert_eq!(names.len(), 16, "{names:?}");
     }
 }

@@ -145,7 +145,8 @@ impl SimWorld {
     /// All that it offered is revoked.
     ///
     /// # Panics
-    /// When `incarnation` is not higher than at its last start.
+    /// When `incarnation` is not higher than at its last start, unless that was
+    /// [forgotten](Self::forget_incarnation).
     #[must_use]
     pub fn fabric(&self, server: ServerId, incarnation: Incarnation) -> Arc<SimFabric> {
         self.lock().start(server, incarnation);
@@ -154,6 +155,11 @@ impl SimWorld {
             server,
             incarnation,
         })
+    }
+
+    /// Lets `server` start at any incarnation the next time, as one that begins with another device.
+    pub fn forget_incarnation(&self, server: ServerId) {
+        self.lock().forget_incarnation(server);
     }
 
     /// Lets everything happen that is due at `now`. Returns how much that was.

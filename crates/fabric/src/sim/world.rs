@@ -139,6 +139,10 @@ impl World {
         self.servers.insert(server, fresh);
     }
 
+    pub(super) fn forget_incarnation(&mut self, server: ServerId) {
+        self.server(server).incarnation = Incarnation(0);
+    }
+
     pub(super) fn is_running(&self, server: ServerId, incarnation: Incarnation) -> bool {
         let server = &self.servers[&server];
         server.running && server.incarnation == incarnation

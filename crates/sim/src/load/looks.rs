@@ -81,3 +81,8 @@ pub(crate) fn is_failure(what: &str) -> bool {
     let failed = ["failed", "closed to writes"];
     failed.iter().any(|told| what.contains(told)) && !what.contains("checksum")
 }
+
+/// Whether a request is told where something else lies than what was written.
+pub(crate) fn names_damage(what: &str) -> bool {
+    what.contains("byte ") || is_failure(what)
+}

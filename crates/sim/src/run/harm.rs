@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use argosy_base::Instant;
 
-use super::Run;
-use crate::cluster::Started;
+use super::{Pace, Run};
+use crate::asks::Ask;
+use crate::cluster::{REFUSED, Started};
 use crate::coverage;
 use crate::load::Wrong;
 use crate::plan::{Event, SERVERS, WorldKind};
@@ -13,6 +14,9 @@ use crate::plan::{Event, SERVERS, WorldKind};
 /// How long ago a write has to be for its loss with the power not to be excused by the time that a
 /// flush takes.
 const FLUSH_SLACK: Duration = Duration::from_millis(300);
+
+/// Requests of all kinds while a device is damaged and all else is well, and so many reads besides.
+const LOOKS_MAX: usize = 60;
 
 impl Run {
     pub(super) fn happen(&mut self, event: Event) -> Result<(), Wrong> {
@@ -79,20 +83,55 @@ impl Run {
                     self.say(format_args!("the device of server {server} has {what}"));
                 }
             }
+            Event::Damage(..) | Event::Replace(_) => self.lose(event),
         }
         Ok(())
     }
 
+    /// A device is damaged, or replaced, where that leaves a member of each region what it had.
+    fn lose(&mut self, event: Event) {
+        match event {
+            Event::Damage(server, damage) if self.may_lose_device(server) => {
+                self.damaged.insert(server);
+                self.load.damaged = true;
+                self.cluster.damage(server, damage, &mut self.damaging);
+                self.say(format_args!("the device of server {server}: {damage:?}"));
+            }
+            Event::Replace(server) if self.may_lose_device(server) => self.replace(server),
+            _ => {}
+        }
+    }
+
+    /// Whether a server may lose power, so that a member of each region keeps what it had; if so, it does.
+    fn may_lose_power(&mut self, server: usize) -> bool {
+        let may = self.plan.kind == WorldKind::Powerless || self.others_gone(server) + 1 < SERVERS;
+        if may {
+            self.lost.insert(server);
+        }
+        may
+    }
+
+    /// The same of all that is on its device.
+    fn may_lose_device(&mut self, server: usize) -> bool {
+        let may = self.others_gone(server) + 1 < SERVERS;
+        if may {
+            self.emptied.insert(server);
+        }
+        may
+    }
+
+    /// How many others than `server` have lost something.
+    fn others_gone(&self, server: usize) -> usize {
+        let gone = self.lost.union(&self.emptied);
+        gone.filter(|other| **other != server).count()
+    }
+
     /// Takes power from servers, as far as that leaves a member of each region what it had.
     fn power(&mut self, bits: u8) {
-        let mut servers: Vec<usize> = Vec::new();
-        for server in (0..SERVERS).filter(|server| bits & 1 << server != 0) {
-            let others = self.lost.iter().filter(|lost| **lost != server).count();
-            if self.plan.kind == WorldKind::Powerless || others + 1 < SERVERS {
-                self.lost.insert(server);
-                servers.push(server);
-            }
-        }
+        let mut servers: Vec<usize> = (0..SERVERS)
+            .filter(|server| bits & 1 << server != 0)
+            .collect();
+        servers.retain(|server| self.may_lose_power(*server));
         let now = self.cluster.now();
         let durable_by = now.as_nanos().saturating_sub(
             u64::try_from((self.plan.engine.flush_interval + FLUSH_SLACK).as_nanos()).unwrap_or(0),
@@ -142,6 +181,45 @@ impl Run {
         Ok(())
     }
 
+    /// Has damaged devices used for a while, and then replaced.
+    fn end_damage(&mut self) -> Result<(), Wrong> {
+        if self.damaged.is_empty() {
+            return Ok(());
+        }
+        self.troubled_ops = self.troubled_ops.max(LOOKS_MAX);
+        let until = self.cluster.now() + self.damaging.micros(5_000, 150_000);
+        while self.cluster.now() < until {
+            self.tick(Pace::Slow)?;
+        }
+        let looks = self.damaging.between(1, 1 + self.objects.len() / LOOKS_MAX);
+        for object in (0..self.objects.len()).step_by(looks) {
+            self.ask(Ask::Get { key: (object, 0) })?;
+            self.tick(Pace::None)?;
+        }
+        self.answers()?;
+        for server in std::mem::take(&mut self.damaged) {
+            self.cluster.count_noticed(server);
+        }
+        // Who began with nothing beside a damaged member may have its damage.
+        for server in self.emptied.clone() {
+            self.replace(server);
+        }
+        self.start_all()
+    }
+
+    /// A device is lost for good, and an empty one put in its place.
+    fn replace(&mut self, server: usize) {
+        self.damaged.remove(&server);
+        let ended = self.cluster.replace_device(server, &mut self.damaging);
+        self.ended(server, ended, "ends");
+        self.say(format_args!("the device of server {server} is replaced"));
+    }
+
+    /// Whether a device fails or is damaged.
+    pub(super) fn is_hurt(&self, server: usize) -> bool {
+        self.faulted.contains(&server) || self.damaged.contains(&server)
+    }
+
     fn forget(&mut self, session: u32) {
         self.snapshots.retain(|held| held.session != session);
         self.load.lost(session, &mut self.cluster.coverage);
@@ -167,6 +245,10 @@ impl Run {
         match self.cluster.start(server, die_after) {
             Started::Up => self.say(format_args!("server {server} is up")),
             Started::Died => self.say(format_args!("server {server} died while it started")),
+            Started::Refused(why) if self.damaged.contains(&server) => {
+                self.cluster.coverage.add(REFUSED, 1);
+                self.say(format_args!("server {server} cannot start: {why}"));
+            }
             Started::Refused(why) => return Err(format!("server {server} cannot start: {why}")),
         }
         Ok(())
@@ -196,6 +278,7 @@ impl Run {
         self.stalled = false;
         self.end_faulted()?;
         self.start_all()?;
+        self.end_damage()?;
         self.say(format_args!("everything is mended"));
         Ok(())
     }

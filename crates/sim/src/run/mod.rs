@@ -110,6 +110,8 @@ pub struct Run {
     pub(crate) expect: Expect,
     /// Servers that have lost power since every region was whole.
     lost: BTreeSet<usize>,
+    /// The same, whose device is damaged or was replaced.
+    emptied: BTreeSet<usize>,
     /// Regions of which it is not known yet what they hold, and how many writes they must.
     uncounted: BTreeMap<usize, usize>,
     /// A device was stalled, lately.
@@ -118,6 +120,9 @@ pub struct Run {
     faulted: BTreeSet<usize>,
     /// What becomes of devices that have failed.
     failing: Random,
+    /// Servers whose device is damaged, and where.
+    damaged: BTreeSet<usize>,
+    damaging: Random,
     ticks: u64,
     /// How long nothing has happened.
     idle: u32,
@@ -178,10 +183,13 @@ impl Run {
             snapshots_max: 2,
             expect: Expect::Anything,
             lost: BTreeSet::new(),
+            emptied: BTreeSet::new(),
             uncounted: BTreeMap::new(),
             stalled: false,
             faulted: BTreeSet::new(),
             failing: Random::new(seed, 19),
+            damaged: BTreeSet::new(),
+            damaging: Random::new(seed, 23),
             ticks: 0,
             idle: 0,
             troubled_ops: 0,
@@ -265,6 +273,8 @@ impl Run {
         let took = self.cluster.now().since(begin);
         self.say(format_args!("every region is whole, after {took:?}"));
         self.lost.clear();
+        self.emptied.clear();
+        self.load.damaged = false;
         Ok(())
     }
 
@@ -503,7 +513,7 @@ impl Run {
         let range = self.objects.region_ranges()[held.region].clone();
         let direction = self.random.pick(&[Direction::Up, Direction::Down]);
         let pairs = match read_all(&*held.snapshot, &range, direction) {
-            Err(_) if self.faulted.contains(&held.server) => return Ok(()),
+            Err(_) if self.is_hurt(held.server) => return Ok(()),
             pairs => pairs?,
         };
         self.cluster.coverage.add("snapshots read", 1);
