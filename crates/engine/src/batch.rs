@@ -333,11 +333,20 @@ impl WriteBatch {
     /// # Errors
     /// Where no key can be.
     pub fn expect(&mut self, value: &[u8]) -> Result<(), BatchError> {
-        if value.len() > VALUE_BYTES_MAX {
-            return Err(BatchError::ValueTooLong(value.len()));
-        }
         if long::is_head(value) {
             return Err(BatchError::ValueReserved);
+        }
+        self.expect_any(value)
+    }
+
+    /// As [`expect`](Self::expect), of a value of whatever kind: of a head, that a long value is still the one
+    /// that it stands for.
+    ///
+    /// # Errors
+    /// [`BatchError::ValueTooLong`].
+    pub fn expect_any(&mut self, value: &[u8]) -> Result<(), BatchError> {
+        if value.len() > VALUE_BYTES_MAX {
+            return Err(BatchError::ValueTooLong(value.len()));
         }
         self.more.get_or_insert_default().expected = Some(value.to_vec());
         Ok(())

@@ -35,7 +35,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use argosy_base::KeyRange;
 use argosy_base::checksum::extend;
-use argosy_base::limits::{KEY_BYTES_MAX, LONG_VALUE_BYTES_MAX, PART_BYTES};
+use argosy_base::limits::{BATCH_BYTES_MAX, KEY_BYTES_MAX, LONG_VALUE_BYTES_MAX, PART_BYTES};
 
 use crate::batch::{BatchError, Expiry, Guard, WriteBatch};
 
@@ -49,6 +49,11 @@ const FRAME_BYTES: usize = RESERVED.len() + 2 + 16 + 4;
 
 /// Longest key of a value of over [`VALUE_BYTES_MAX`](argosy_base::limits::VALUE_BYTES_MAX).
 pub const LONG_KEY_BYTES_MAX: usize = KEY_BYTES_MAX - FRAME_BYTES;
+
+const _: () = assert!(
+    LONG_VALUE_BYTES_MAX / PART_BYTES * KEY_BYTES_MAX <= BATCH_BYTES_MAX,
+    "the keys of all parts of a value fit in a batch"
+);
 
 /// What a head begins with. The last byte is the format's version.
 const MAGIC: [u8; 8] = *b"\xffLONG\x00\xf5\x01";
@@ -349,6 +354,19 @@ impl LongWriter {
         let put = batch.put_any(&self.head.key, &head, expiry);
         put.expect("a head is within the limits");
         batch.guard(&self.head.part(0).to_key(), Guard::Present);
+    }
+
+    /// The batch that takes back, key by key, what was written, where the head was not: for whoever does not know
+    /// in which region it lies.
+    ///
+    /// # Panics
+    /// Where parts are so short that their keys do not fit in a batch.
+    pub fn take_back_each(&self, batch: &mut WriteBatch) {
+        batch.clear();
+        for index in 0..self.next {
+            let removed = batch.delete_any(&self.head.part(index).to_key());
+            removed.expect("so many keys are within the limits");
+        }
     }
 
     /// The batch that takes back what was written, where the head was not.

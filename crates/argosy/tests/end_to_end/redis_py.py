@@ -45,6 +45,18 @@ def check(port, **options):
     assert other.set("long", "x", nx=True) is None and client.set("long", long[1:], ex=100, xx=True)
     assert 0 < other.ttl("long") <= 100 and other.set("long", "short", get=True) == long[1:]
     assert client.set("long", long[: 3 << 20]) and "long" in [key.decode() for key in client.keys("lon*")]
+    assert other.append("long", b"end") == (3 << 20) + 3 and client.getrange("long", -4, -1) == long[-1:] + b"end"
+    assert client.setrange("long", 600_000, b"middle") == (3 << 20) + 3 == other.strlen("long")
+    changed = long[:600_000] + b"middle" + long[600_006 : 3 << 20] + b"end"
+    assert client.expire("long", 100) and other.setrange("long", 7, b"") == client.append("long", b"") == len(changed)
+    assert other.append("long", b"!") and other.get("long") == changed + b"!" and 0 < client.ttl("long") <= 100
+    assert other.setrange("grown", 2_000_000, b"x") == 2_000_001 == client.append("grown", b"") and client.delete("grown")
+    try:
+        client.setrange("long", 64 << 20, b"x")
+        raise AssertionError("a value of over 64 MiB")
+    except redis.ResponseError as error:
+        assert "max_long_value_bytes" in str(error)
+    assert client.set("long", long[: 3 << 20])
     before = client.execute_command("KV.SNAPSHOT", "OPEN")
     assert client.execute_command("KV.DELRANGE", b"\xf8", "+") is not None
     assert other.get("long") == long[: 3 << 20] and other.getdel("long") == long[: 3 << 20]

@@ -2,8 +2,8 @@
 
 use argosy_base::codec::Reader;
 use argosy_base::{Direction, KeyRange};
-use argosy_engine::long::check_users;
-use argosy_engine::{Condition, Wanted, WriteBatch, WriteOptions};
+use argosy_engine::long::{check_users, is_head};
+use argosy_engine::{BatchError, Condition, Wanted, WriteBatch, WriteOptions};
 use argosy_wire::call::{Call, GUARD, When};
 use argosy_wire::native::{Flags, MapRegion, Op, Request, keys_of, split_pair};
 
@@ -152,6 +152,10 @@ pub(super) fn read_call<'a>(
         if is_range(&until, at) && !ends_within(region, to) {
             return Err(Refused::WrongServer);
         }
+    }
+    if matches!(when, When::Equals(expected) if is_head(expected)) {
+        let odd = BatchError::ValueReserved;
+        return Err(Refused::Invalid(odd.to_string()));
     }
     let long;
     if request.flags.has(Flags::LONG) {

@@ -340,7 +340,7 @@ pub(crate) fn write_of(
         When::Absent => Condition::Absent,
         When::Present => Condition::Present,
         When::Equals(expected) => {
-            batch.expect(expected).map_err(invalid)?;
+            batch.expect_any(expected).map_err(invalid)?;
             Condition::Equals
         }
         When::Version(version) => Condition::Version(Lsn(version)),

@@ -1,12 +1,14 @@
 //! Commands that make a new value of the one that is there: `INCR`, `APPEND` and their relatives.
 //!
-//! Each is one [`Change`], evaluated by the region's primary where its writes are put in order. None is
-//! ever tried twice.
+//! Each is one [`Change`], evaluated by the region's primary where its writes are put in order. `APPEND` and
+//! `SETRANGE` are made part by part where that refuses them because of the value's length: see
+//! [`grow`](super::grow).
 
 use argosy_engine::WriteOptions;
 use argosy_engine::change::{Change, float, integer};
 
 use super::command::{Command, Plan, Step, Turn};
+use super::grow::Grow;
 use super::reply::Gather;
 use super::strings::refuse;
 
@@ -66,23 +68,23 @@ const fn change(
 }
 
 fn incr(turn: &mut Turn<'_>) -> Step {
-    make(turn, Change::Add(1), None)
+    make(turn, Change::Add(1))
 }
 
 fn decr(turn: &mut Turn<'_>) -> Step {
-    make(turn, Change::Add(-1), None)
+    make(turn, Change::Add(-1))
 }
 
 fn incrby(turn: &mut Turn<'_>) -> Step {
     match integer(turn.args.at(2)) {
-        Some(number) => make(turn, Change::Add(number), None),
+        Some(number) => make(turn, Change::Add(number)),
         None => no_integer(turn),
     }
 }
 
 fn decrby(turn: &mut Turn<'_>) -> Step {
     match integer(turn.args.at(2)).map(i64::checked_neg) {
-        Some(Some(number)) => make(turn, Change::Add(number), None),
+        Some(Some(number)) => make(turn, Change::Add(number)),
         Some(None) => turn.core.error("ERR decrement would overflow"),
         None => no_integer(turn),
     }
@@ -90,25 +92,25 @@ fn decrby(turn: &mut Turn<'_>) -> Step {
 
 fn incrbyfloat(turn: &mut Turn<'_>) -> Step {
     match float(turn.args.at(2)) {
-        Some(number) => make(turn, Change::AddFloat(number.to_bits()), None),
+        Some(number) => make(turn, Change::AddFloat(number.to_bits())),
         None => turn.core.error("ERR value is not a valid float"),
     }
 }
 
 fn append(turn: &mut Turn<'_>) -> Step {
-    make(turn, Change::Append, Some(2))
+    grow(turn, Change::Append, (None, 2))
 }
 
 fn setrange(turn: &mut Turn<'_>) -> Step {
     let Some(from) = integer(turn.args.at(2)) else {
         return no_integer(turn);
     };
-    match u32::try_from(from) {
-        Ok(from) => make(turn, Change::Overwrite(from), Some(3)),
-        Err(_) if from < 0 => turn.core.error("ERR offset is out of range"),
-        // No value is so long: it is refused where it is evaluated.
-        Err(_) => make(turn, Change::Overwrite(u32::MAX), Some(3)),
-    }
+    let Ok(place) = u64::try_from(from) else {
+        return turn.core.error("ERR offset is out of range");
+    };
+    // No value is so long: it is refused where it is evaluated.
+    let from = u32::try_from(from).unwrap_or(u32::MAX);
+    grow(turn, Change::Overwrite(from), (Some(place), 3))
 }
 
 fn no_integer(turn: &mut Turn<'_>) -> Step {
@@ -116,14 +118,23 @@ fn no_integer(turn: &mut Turn<'_>) -> Step {
         .error("ERR value is not an integer or out of range")
 }
 
-/// Makes `change` of the key that is the first argument, with this argument as operand.
-fn make(turn: &mut Turn<'_>, change: Change, operand: Option<usize>) -> Step {
-    let key = turn.args.at(1);
-    let operand = operand.map_or(&b""[..], |at| turn.args.at(at));
+/// Makes `change` of the key that is the first argument.
+fn make(turn: &mut Turn<'_>, change: Change) -> Step {
+    plan(turn, change, b"", Gather::Changed)
+}
+
+/// Makes `change` by an operand that is put into the value: which argument that is, and where it goes, if not behind.
+fn grow(turn: &mut Turn<'_>, change: Change, (place, operand): (Option<u64>, usize)) -> Step {
+    let (key, operand) = (turn.args.at(1), turn.args.at(operand));
+    let grow = Grow::new(key, place, operand);
+    plan(turn, change, operand, Gather::Grow(Box::new(grow)))
+}
+
+fn plan(turn: &mut Turn<'_>, change: Change, operand: &[u8], gather: Gather) -> Step {
     let batch = &mut turn.scratch.batch;
     batch.clear();
-    match batch.change(key, change, operand) {
-        Ok(()) => Step::Call(Plan::Write(WriteOptions::default()), Gather::Changed),
+    match batch.change(turn.args.at(1), change, operand) {
+        Ok(()) => Step::Call(Plan::Write(WriteOptions::default()), gather),
         Err(error) => refuse(turn, error),
     }
 }

@@ -292,10 +292,13 @@ impl Core {
         }
     }
 
-    /// Whether the first reply wants the next part of a long value, and there is room for it.
+    /// Whether the first reply wants the next part of a long value, read or written, and there is room for it.
     pub(super) fn wants_part(&self) -> bool {
-        let first = self.pending.front().is_some_and(Pending::is_long);
-        first && self.next_pages.contains(&self.base_sequence()) && self.has_room_for_part()
+        let Some(first) = self.pending.front() else {
+            return false;
+        };
+        let has_room = first.grows() || first.is_long() && self.has_room_for_part();
+        has_room && self.next_pages.contains(&self.base_sequence())
     }
 
     /// Whether little is to be written.
@@ -342,6 +345,7 @@ impl Session {
         let Some(intake) = &mut self.intake else {
             return Took::Went;
         };
+        let changing = !self.core.changing.is_empty();
         let pending = self.core.pending_of(intake.token);
         let waits = pending.outstanding > 1;
         if pending.has_failed() {
@@ -359,7 +363,8 @@ impl Session {
         if here.len() < bytes {
             return Took::Needs;
         }
-        if waits {
+        if waits || changing {
+            self.core.changing.waits = !waits;
             return Took::Waits;
         }
         writer.part(&here[..bytes], &mut scratch.batch);

@@ -6,20 +6,22 @@
 //! [`Gather`]. An answer that failed turns the whole reply into one error; answers that come after
 //! that are dropped, but waited for, since their tokens name this reply.
 
-use argosy_base::{Direction, KeyRange, Outcome as WriteOutcome};
+use argosy_base::{Direction, KeyRange};
 use argosy_engine::long::is_head;
 use argosy_engine::{Changed, Wanted};
 use argosy_wire::resp::{Encoder, Protocol};
 
 use super::command::Plan;
+use super::errors::error_text;
 use super::expiry::Shown;
 use super::front::FrontEnd;
 use super::glob;
+use super::grow::Grow;
 use super::long::{LongGather, part};
 use super::many_long::ManyGather;
 use super::session::Scratch;
 use crate::meter::Outcome;
-use crate::service::{KeyList, Paging, Response, ServiceError, SnapshotId};
+use crate::service::{KeyList, Paging, Response, SnapshotId};
 
 /// Most pairs of one page of a range.
 const PAGE_PAIRS: usize = 4096;
@@ -84,8 +86,10 @@ pub(super) enum Gather {
     Deleted,
     /// `DELIFEQ`: 1 or 0, for whether the one key was.
     DeletedIf,
-    /// `INCR`, `APPEND` and the like: what the change told.
+    /// `INCR` and the like: what the change told.
     Changed,
+    /// `APPEND`, `SETRANGE`: the same, where the change may have to be made part by part.
+    Grow(Box<Grow>),
     /// `MGET` and `EXISTS`: answer after answer, until all keys are told of.
     Keys(Box<KeysGather>),
     /// `TTL` and the like.
@@ -237,6 +241,7 @@ impl Pending {
     pub(super) fn new(gather: Gather, protocol: Protocol, muted: bool) -> Self {
         let held = match &gather {
             Gather::Encoded(bytes) => bytes.len(),
+            Gather::Grow(grow) => grow.held(),
             _ => 0,
         };
         Self {
@@ -307,6 +312,9 @@ impl Pending {
     pub(super) fn take(&mut self, response: Response) -> After {
         if self.failed.is_some() {
             return After::Nothing;
+        }
+        if self.grows() {
+            return self.take_grown(response);
         }
         if let Response::Failed(error) = response {
             let begun = match &mut self.gather {
@@ -566,34 +574,5 @@ pub(super) fn response_bytes(response: &Response) -> usize {
         | Response::Failed(_)
         | Response::Expiry { .. }
         | Response::Snapshot(_) => 0,
-    }
-}
-
-/// What a client is told. The prefix says what it may do: correct the request (`ERR`), try again
-/// (`TRYAGAIN`: not applied), find out first whether it was applied (`NOREPLICAS`), or call an
-/// operator (`MISCONF`).
-pub(super) fn error_text(error: &ServiceError, is_write: bool) -> String {
-    match error {
-        ServiceError::Invalid(what) if is_write => format!("ERR {what} (not applied)"),
-        ServiceError::Invalid(what) => format!("ERR {what}"),
-        ServiceError::Unavailable { what, outcome } | ServiceError::Busy { what, outcome } => {
-            let prefix = match outcome {
-                WriteOutcome::Unknown if is_write => "NOREPLICAS",
-                _ => "TRYAGAIN",
-            };
-            with_outcome(prefix, what, *outcome, is_write)
-        }
-        ServiceError::Storage { what, outcome } => {
-            let prefix = if is_write { "MISCONF" } else { "ERR" };
-            with_outcome(prefix, what, *outcome, is_write)
-        }
-    }
-}
-
-fn with_outcome(prefix: &str, what: &str, outcome: WriteOutcome, is_write: bool) -> String {
-    if is_write {
-        format!("{prefix} {what} ({outcome})")
-    } else {
-        format!("{prefix} {what}")
     }
 }

@@ -22,10 +22,11 @@ use std::collections::VecDeque;
 
 use argosy_base::KeyRange;
 use argosy_engine::WriteBatch;
-use argosy_wire::resp::{Encoder, Protocol, Step as Parsed};
+use argosy_wire::resp::{Protocol, Step as Parsed};
 
 use super::command::{self, Plan, Step, Turn};
 use super::front::{Context, FrontEnd, Limits};
+use super::grow::Changing;
 use super::input::Input;
 use super::long::{Intake, Took};
 use super::pool::Pool;
@@ -126,6 +127,8 @@ pub(super) struct Core {
     reserve: usize,
     /// Commands of `pending` that want their next page, by sequence number.
     pub(super) next_pages: Vec<u32>,
+    /// What requests wait for that are about the same keys.
+    pub(super) changing: Changing,
     /// A part of a long value that is being written.
     pub(super) part_under_way: Option<CallToken>,
     /// A reply cannot be written to its end.
@@ -272,18 +275,6 @@ impl Session {
         self.core.write_complete(front);
     }
 
-    /// Ends the connection with the error `text`, and gives all memory back. `false`: there are
-    /// replies on their way, among which no error can be put; close it as it is.
-    pub fn evict(&mut self, text: &str) -> bool {
-        let idle = self.core.pending.is_empty() && self.output().is_empty();
-        if idle && !self.core.closing {
-            self.core.error(text);
-            self.core.closing = true;
-            self.input.clear();
-        }
-        idle
-    }
-
     /// What is to be written to the client.
     #[inline]
     #[must_use]
@@ -309,7 +300,8 @@ impl Session {
         if self.core.broken {
             return false;
         }
-        let stalled = self.core.stalled && self.core.part_under_way.is_none();
+        let waits = self.core.part_under_way.is_some() || self.core.changing.waits;
+        let stalled = self.core.stalled && !waits;
         stalled && self.core.has_room() || self.core.wants_part()
     }
 
@@ -354,8 +346,11 @@ impl Session {
         if self.core.broken {
             return None;
         }
-        if let Some(call) = self.core.next_page(scratch) {
+        if let Some(call) = self.core.next_page(context, scratch) {
             return Some(call);
+        }
+        if self.core.changing.waits {
+            return None;
         }
         loop {
             self.core.stalled = false;
@@ -409,6 +404,7 @@ impl Session {
                         return Some(call);
                     }
                 }
+                Ok(Parsed::Request { bytes }) if self.has_to_wait(bytes) => return None,
                 Ok(Parsed::Request { bytes }) => {
                     if let Some(call) = self.begin(bytes, context, scratch) {
                         return Some(call);
@@ -416,19 +412,6 @@ impl Session {
                 }
             }
         }
-    }
-
-    /// There is nothing more to do for now.
-    fn pause(&mut self, context: &Context<'_>) -> Option<(CallToken, Plan)> {
-        if self.input.ended {
-            let text = "ERR the request ended early (not applied)";
-            self.break_off_long(context.front, text);
-            self.core.closing = true;
-        }
-        if self.core.closing {
-            self.input.clear();
-        }
-        None
     }
 
     /// Begins the request in the first `bytes` bytes of the input.
@@ -456,7 +439,15 @@ impl Session {
                 context.front.meter.count(self.core.command, outcome);
                 None
             }
-            Step::Call(plan, gather) => Some((self.core.push_call(gather), plan)),
+            Step::Call(plan, gather) => {
+                let grows = matches!(gather, Gather::Grow(_));
+                let token = self.core.push_call(gather);
+                if grows {
+                    let changing = &mut self.core.changing;
+                    changing.begin(token.sequence(), self.input.args().at(1));
+                }
+                Some((token, plan))
+            }
         }
     }
 }
@@ -480,6 +471,7 @@ impl Core {
             held: 0,
             reserve: RESERVE_BYTES,
             next_pages: Vec::new(),
+            changing: Changing::default(),
             part_under_way: None,
             broken: false,
             stalled: false,
@@ -489,59 +481,46 @@ impl Core {
         }
     }
 
-    /// Replies to the present command on the spot, in its turn.
-    pub(super) fn reply(&mut self, write: impl FnOnce(&mut Encoder<'_>)) -> Step {
-        if self.is_muted() {
-            return Step::Replied;
-        }
-        if self.pending.is_empty() {
-            write(&mut Encoder::new(&mut self.output, self.protocol));
-        } else {
-            let mut bytes = Vec::new();
-            write(&mut Encoder::new(&mut bytes, self.protocol));
-            let pending = Pending::new(Gather::Encoded(bytes), self.protocol, false);
-            self.held += pending.held;
-            self.pending.push_back(pending);
-        }
-        Step::Replied
-    }
-
-    /// Replies to the present command with an error.
-    pub(super) fn error(&mut self, text: &str) -> Step {
-        self.erred = true;
-        self.reply(|out| out.error(text))
-    }
-
-    fn is_muted(&self) -> bool {
-        matches!(self.reply_mode, ReplyMode::Off | ReplyMode::Skip)
-    }
-
     /// Queues the reply of a command that makes a call.
     pub(super) fn push_call(&mut self, gather: Gather) -> CallToken {
         let sequence = self.base.wrapping_add(position(self.pending.len()));
         let mut pending = Pending::new(gather, self.protocol, self.is_muted());
         pending.outstanding = 1;
         pending.command = Some(self.command);
+        self.held += pending.held;
         self.pending.push_back(pending);
         CallToken::new(sequence)
     }
 
     /// The next call of a command that wants another page.
-    fn next_page(&mut self, scratch: &mut Scratch) -> Option<(CallToken, Plan)> {
+    fn next_page(
+        &mut self,
+        context: &Context<'_>,
+        scratch: &mut Scratch,
+    ) -> Option<(CallToken, Plan)> {
         // The earliest command first: if that has no room, none has.
         let waiting = self.next_pages.iter().enumerate();
         let (place, &sequence) = waiting.min_by_key(|(_, sequence)| self.index_of(**sequence))?;
         let index = self.index_of(sequence);
-        let has_room = match self.pending[index].is_long() {
+        let pending = &self.pending[index];
+        let has_room = match (pending.grows(), pending.is_long()) {
             // It is written as it comes, so it is not begun before its turn.
-            true => index == 0 && self.has_room_for_part(),
-            false => self.has_room_at(index),
+            (_, true) => index == 0 && self.has_room_for_part(),
+            (true, _) => index == 0,
+            _ => self.has_room_at(index),
         };
         if !has_room {
             return None;
         }
         self.next_pages.swap_remove(place);
-        let plan = self.pending[index].next_page(scratch)?;
+        let pending = &mut self.pending[index];
+        self.held -= pending.held;
+        let plan = match pending.grows() {
+            true => pending.plan_grown(&context.front.versions, scratch),
+            false => pending.next_page(scratch),
+        };
+        self.held += pending.held;
+        let plan = plan?;
         Some((CallToken::new(sequence), plan))
     }
 
@@ -562,12 +541,16 @@ impl Core {
         pending.outstanding -= 1;
         self.held -= pending.held;
         let after = pending.take(response);
-        if pending.held > self.limits.reply_bytes_max && !pending.is_long() {
+        let kept_in_parts = pending.is_long() || pending.grows();
+        if pending.held > self.limits.reply_bytes_max && !kept_in_parts {
             let text = command::reply_too_long(self.limits.reply_bytes_max);
             pending.fail(text, Outcome::Invalid);
         } else if after == After::NextPage {
             pending.outstanding += 1;
             self.next_pages.push(sequence);
+        }
+        if pending.outstanding == 0 {
+            self.changing.end(sequence);
         }
         self.held += pending.held;
         if index == 0 {

@@ -1,10 +1,79 @@
-//! Whether a session has room for more: what bounds requests and calls under way; and what commands that go
-//! on for long see of it.
+//! Whether a session has room for more: what bounds requests and calls under way; what ends it; and what commands
+//! see of it.
 
-use super::{CallToken, Core, Limits, PENDING_MAX, Pending, ReplyMode, SEQUENCE_MASK};
-use crate::resp::front::FrontEnd;
+use argosy_wire::resp::Encoder;
+
+use super::{
+    CallToken, Core, Gather, Limits, PENDING_MAX, Pending, Plan, ReplyMode, SEQUENCE_MASK, Session,
+};
+use crate::resp::command::Step;
+use crate::resp::front::{Context, FrontEnd};
+
+impl Session {
+    /// Ends the connection with the error `text`, and gives all memory back. `false`: there are
+    /// replies on their way, among which no error can be put; close it as it is.
+    pub fn evict(&mut self, text: &str) -> bool {
+        let idle = self.core.pending.is_empty() && self.output().is_empty();
+        if idle && !self.core.closing {
+            self.core.error(text);
+            self.core.closing = true;
+            self.input.clear();
+        }
+        idle
+    }
+
+    /// There is nothing more to do for now.
+    pub(super) fn pause(&mut self, context: &Context<'_>) -> Option<(CallToken, Plan)> {
+        if self.input.ended {
+            let text = "ERR the request ended early (not applied)";
+            self.break_off_long(context.front, text);
+            self.core.closing = true;
+        }
+        if self.core.closing {
+            self.input.clear();
+        }
+        None
+    }
+
+    /// Whether the request in the first `bytes` bytes of the input has to wait for one before it. Then nothing is
+    /// done with it yet.
+    pub(super) fn has_to_wait(&mut self, bytes: usize) -> bool {
+        let core = &mut self.core;
+        core.changing.waits =
+            !core.changing.is_empty() && core.changing.holds_up(self.input.args_before(bytes));
+        core.stalled |= core.changing.waits;
+        core.changing.waits
+    }
+}
 
 impl Core {
+    /// Replies to the present command on the spot, in its turn.
+    pub(in crate::resp) fn reply(&mut self, write: impl FnOnce(&mut Encoder<'_>)) -> Step {
+        if self.is_muted() {
+            return Step::Replied;
+        }
+        if self.pending.is_empty() {
+            write(&mut Encoder::new(&mut self.output, self.protocol));
+        } else {
+            let mut bytes = Vec::new();
+            write(&mut Encoder::new(&mut bytes, self.protocol));
+            let pending = Pending::new(Gather::Encoded(bytes), self.protocol, false);
+            self.held += pending.held;
+            self.pending.push_back(pending);
+        }
+        Step::Replied
+    }
+
+    /// Replies to the present command with an error.
+    pub(in crate::resp) fn error(&mut self, text: &str) -> Step {
+        self.erred = true;
+        self.reply(|out| out.error(text))
+    }
+
+    pub(super) fn is_muted(&self) -> bool {
+        matches!(self.reply_mode, ReplyMode::Off | ReplyMode::Skip)
+    }
+
     /// The call of `token` has a batch of `bytes`. A request has one such call under way at a time.
     pub(super) fn asked(&mut self, token: CallToken, bytes: usize) {
         let index = self.index_of(token.sequence());

@@ -26,7 +26,7 @@ impl ReplySink for Sink {
 
 /// A session with everything around it.
 struct Harness {
-    fake: Fake,
+    fake: Arc<Fake>,
     front: FrontEnd,
     session: Session,
     scratch: Scratch,
@@ -58,7 +58,7 @@ impl Harness {
         };
         front.clients().insert(ID, client);
         Self {
-            fake: Fake::new(),
+            fake: Arc::default(),
             front,
             session: Session::new(ID, limits),
             scratch: Scratch::default(),
@@ -111,7 +111,7 @@ impl Harness {
             }
             let context = Context {
                 front: &self.front,
-                service: &self.fake,
+                service: &*self.fake,
                 now: Instant::from_nanos(9_000_000_000),
                 wall: Duration::new(1_000, 5_000),
             };
@@ -330,7 +330,7 @@ fn random_request(random: &mut Random) -> Vec<u8> {
     let mut line = String::new();
     let count = 1 + random.below(4);
     let key = |random: &mut Random| format!("k{}", random.below(6));
-    match random.below(22) {
+    match random.below(24) {
         0..=3 => write!(line, "GET {}", key(random)),
         4..=6 => write!(line, "SET {} v{}", key(random), random.below(1000)),
         7 => write!(line, "SET {} v NX GET", key(random)),
@@ -356,6 +356,8 @@ fn random_request(random: &mut Random) -> Vec<u8> {
         ),
         19 => write!(line, "NOSUCH {count}"),
         20 => write!(line, "STRLEN {}", key(random)),
+        21 => write!(line, "APPEND {} a", key(random)),
+        22 => write!(line, "SETRANGE {} {count} s", key(random)),
         _ => write!(line, "KEYS k[0-3]"),
     }
     .unwrap();
@@ -820,3 +822,6 @@ fn commands_are_counted_and_the_table_is_in_order() {
 
 #[path = "long_tests.rs"]
 mod long;
+
+#[path = "grow_tests.rs"]
+mod grow;
