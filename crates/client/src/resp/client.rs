@@ -9,7 +9,8 @@ use std::net::SocketAddr;
 use argosy_base::limits::{BATCH_BYTES_MAX, BATCH_PAIRS_MAX, KEY_BYTES_MAX};
 use argosy_base::{KeyRange, Outcome};
 
-use super::connection::{Connection, Reply, RespError};
+use super::connection::{Connection, RespError};
+use super::parse::Reply;
 use crate::error::ClientError;
 use crate::kv::{Kv, Only, Page, Pairs, Span, Write};
 

@@ -9,12 +9,11 @@ use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
+use super::parse::{Parsed, Parser, Reply};
+
 /// How long a connection waits for the server, in connecting and in each read. A server answers
 /// every request within its own deadline, which is shorter.
 const TIMEOUT: Duration = Duration::from_secs(60);
-
-/// Deepest nesting of arrays believed. No command of ours is answered by more than two.
-const DEPTH_MAX: usize = 8;
 
 /// How much is read at once.
 const READ_BYTES: usize = 64 << 10;
@@ -43,21 +42,6 @@ pub enum RespError {
     },
 }
 
-/// One reply.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Reply {
-    /// `+OK` and the like.
-    Simple(String),
-    /// `-ERR ...`: the whole line without its sign.
-    Error(String),
-    /// `:1`.
-    Integer(i64),
-    /// A value, or nil.
-    Bulk(Option<Vec<u8>>),
-    /// An array, or nil.
-    Array(Option<Vec<Self>>),
-}
-
 /// A reply whose value still lies in the connection's buffer: what a hot loop looks at.
 #[derive(Debug, PartialEq, Eq)]
 pub enum BriefReply<'a> {
@@ -76,6 +60,8 @@ pub struct Connection {
     input: Vec<u8>,
     /// Start of what was not parsed yet, in `input`.
     start: usize,
+    /// What has come of a reply that is not whole.
+    parser: Parser,
 }
 
 impl Connection {
@@ -92,6 +78,7 @@ impl Connection {
             output: Vec::new(),
             input: Vec::new(),
             start: 0,
+            parser: Parser::default(),
         })
     }
 
@@ -130,18 +117,18 @@ impl Connection {
     /// The next reply; a value is not copied.
     pub fn brief_reply(&mut self) -> Result<BriefReply<'_>, RespError> {
         loop {
-            let parsed = parse(&self.input[self.start..], 0);
-            match parsed.map_err(|what| self.garbled(what))? {
-                Some((reply, used)) => {
-                    let base = self.start;
-                    self.start += used;
-                    return Ok(match reply {
-                        Parsed::Bulk(span) => BriefReply::Bulk(
-                            span.map(|(from, to)| &self.input[base + from..base + to]),
-                        ),
-                        Parsed::Other(reply) => BriefReply::Other(reply),
-                    });
+            let (used, parsed) = self
+                .parser
+                .parse(&self.input[self.start..])
+                .map_err(|what| self.garbled(what))?;
+            let base = self.start;
+            self.start += used;
+            match parsed {
+                Some(Parsed::Bulk(span)) => {
+                    let value = span.map(|(from, to)| &self.input[base + from..base + to]);
+                    return Ok(BriefReply::Bulk(value));
                 }
+                Some(Parsed::Other(reply)) => return Ok(BriefReply::Other(reply)),
                 None => self.fill()?,
             }
         }
@@ -196,93 +183,6 @@ impl Connection {
             what,
         }
     }
-}
-
-/// Parses the reply at the start of `input`: it and its length in bytes, or `None` where more is needed.
-///
-/// # Errors
-/// What is wrong, where no more bytes make it a reply.
-pub fn parse_reply(input: &[u8]) -> Result<Option<(Reply, usize)>, &'static str> {
-    let parsed = parse(input, 0)?;
-    Ok(parsed.map(|(parsed, len)| (parsed.into_reply(input), len)))
-}
-
-/// A parsed reply; a value at the top is where it lies in the input.
-enum Parsed {
-    Bulk(Option<(usize, usize)>),
-    Other(Reply),
-}
-
-impl Parsed {
-    /// The reply, which was parsed at the start of `input`.
-    fn into_reply(self, input: &[u8]) -> Reply {
-        match self {
-            Self::Bulk(span) => Reply::Bulk(span.map(|(from, to)| input[from..to].to_vec())),
-            Self::Other(reply) => reply,
-        }
-    }
-}
-
-/// As [`parse_reply`], `depth` arrays deep.
-fn parse(input: &[u8], depth: usize) -> Result<Option<(Parsed, usize)>, &'static str> {
-    let Some(end) = input.windows(2).position(|pair| pair == b"\r\n") else {
-        return Ok(None);
-    };
-    let (line, body) = (&input[1..end.max(1)], end + 2);
-    let text = || String::from_utf8_lossy(line).into_owned();
-    let reply = match input[0] {
-        b'+' => Reply::Simple(text()),
-        b'-' => Reply::Error(text()),
-        b':' => Reply::Integer(integer(line)?),
-        b'$' => return parse_bulk(input, line, body),
-        b'*' => return parse_array(input, line, body, depth),
-        _ => return Err("an unknown type of reply"),
-    };
-    Ok(Some((Parsed::Other(reply), body)))
-}
-
-fn parse_bulk(
-    input: &[u8],
-    line: &[u8],
-    body: usize,
-) -> Result<Option<(Parsed, usize)>, &'static str> {
-    let Ok(len) = usize::try_from(integer(line)?) else {
-        return Ok(Some((Parsed::Bulk(None), body)));
-    };
-    let end = body.checked_add(len).ok_or("a length past all memory")?;
-    match input.get(end..end.saturating_add(2)) {
-        None => Ok(None),
-        Some(b"\r\n") => Ok(Some((Parsed::Bulk(Some((body, end))), end + 2))),
-        Some(_) => Err("a value longer than it says"),
-    }
-}
-
-fn parse_array(
-    input: &[u8],
-    line: &[u8],
-    body: usize,
-    depth: usize,
-) -> Result<Option<(Parsed, usize)>, &'static str> {
-    if depth == DEPTH_MAX {
-        return Err("arrays nested too deep");
-    }
-    let Ok(len) = usize::try_from(integer(line)?) else {
-        return Ok(Some((Parsed::Other(Reply::Array(None)), body)));
-    };
-    let (mut items, mut at) = (Vec::new(), body);
-    for _ in 0..len {
-        let Some((item, used)) = parse(&input[at..], depth + 1)? else {
-            return Ok(None);
-        };
-        items.push(item.into_reply(&input[at..]));
-        at += used;
-    }
-    Ok(Some((Parsed::Other(Reply::Array(Some(items))), at)))
-}
-
-fn integer(line: &[u8]) -> Result<i64, &'static str> {
-    let text = std::str::from_utf8(line).map_err(|_| "a number that is not text")?;
-    text.parse().map_err(|_| "a number that is none")
 }
 
 /// Writes `sign`, `n` in decimal, and the end of the line.

@@ -2,6 +2,8 @@
 
 mod client;
 mod connection;
+mod parse;
 
 pub use client::RespClient;
-pub use connection::{BriefReply, Connection, Reply, RespError, parse_reply};
+pub use connection::{BriefReply, Connection, RespError};
+pub use parse::{Reply, parse_reply};
