@@ -43,6 +43,7 @@
 mod answer;
 
 use alloc::vec::Vec;
+use core::time::Duration;
 
 use argosy_base::codec::{Malformed, Reader, put_string, put_varint};
 use argosy_base::limits::{BATCH_PAIRS_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX};
@@ -92,6 +93,16 @@ pub enum Leasing {
     Renew,
     /// Close it.
     Close,
+}
+
+/// A span of time as it travels, in milliseconds: rounded up, so that nothing ends before it was to.
+#[must_use]
+pub const fn whole_millis(span: Duration) -> u64 {
+    let more = !span.subsec_nanos().is_multiple_of(1_000_000);
+    let millis = span.as_secs().saturating_mul(1000);
+    millis
+        .saturating_add(span.subsec_millis() as u64)
+        .saturating_add(more as u64)
 }
 
 /// A change, as two numbers: what it is, and its parameter.

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use argosy_wire::call::{Answer, Call, Leasing};
+use argosy_wire::call::{Answer, Call, Leasing, whole_millis};
 use argosy_wire::native::{Flags, Op};
 
 use super::change::read;
@@ -44,7 +44,7 @@ impl fmt::Debug for Snapshot {
 }
 
 impl Client {
-    /// Opens a snapshot with a lease of so long: at least a millisecond, and an hour where it is more.
+    /// Opens a snapshot with a lease of so long, in whole milliseconds, rounded up; an hour where it is more.
     ///
     /// # Errors
     /// As [`get`](Self::get); [`ClientError::Unavailable`] where a region is not open, or has too many.
@@ -140,7 +140,7 @@ impl Drop for Snapshot {
 
 fn body_of((what, id): (Leasing, u64), lease: Duration) -> Vec<u8> {
     let mut body = Vec::new();
-    let millis = u64::try_from(lease.as_millis()).unwrap_or(u64::MAX);
+    let millis = whole_millis(lease);
     Call::Snapshot { what, id, millis }.encode(&mut body);
     body
 }

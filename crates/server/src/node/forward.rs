@@ -11,7 +11,7 @@ use argosy_engine::{
 };
 use argosy_wire::call::{
     Answer, Call, Change as CallChange, ERASE, FailureKind, GUARD, Leasing, Op as CallOp, Told,
-    Until, When,
+    Until, When, whole_millis,
 };
 
 use super::waiting::ReplyTo;
@@ -117,7 +117,7 @@ pub(crate) fn encode_request(request: &Request<'_>, out: &mut Vec<u8>) {
             Call::Snapshot {
                 what,
                 id: number_of(id),
-                millis: u64::try_from(span.as_millis()).unwrap_or(u64::MAX),
+                millis: whole_millis(span),
             }
         }
         Request::GetMany { keys, wanted, at } => Call::GetMany {

@@ -26,12 +26,21 @@ const ID: ServerId = ServerId(0);
 /// Longer than anything takes that does not hang.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// It is always the same time.
+std::thread_local! {
+    static NOW: Cell<u64> = const { Cell::new(1) };
+}
+
+/// It is always the same time, until a test says otherwise.
 struct StoppedClock;
+
+/// So many nanoseconds have passed, for this thread.
+pub(super) fn set_clock(nanos: u64) {
+    NOW.set(nanos);
+}
 
 impl Clock for StoppedClock {
     fn now(&self) -> Instant {
-        Instant::from_nanos(1)
+        Instant::from_nanos(NOW.get())
     }
 
     fn thread_cpu(&self) -> Duration {

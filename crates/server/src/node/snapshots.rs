@@ -207,6 +207,8 @@ impl Node {
         };
         // What was acknowledged by this thread's other requests is seen.
         self.pump_dirty();
+        // A lease begins now: the last step may be long past, and it would end too early by that.
+        self.set_now(self.world.clock.now());
         match region.lease(engine, (id, lease), self.now()) {
             Ok(true) => Response::Snapshot(Some(id)),
             Ok(false) => Response::Snapshot(None),

@@ -3,10 +3,13 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use argosy_base::codec::Reader;
 use argosy_base::{Direction, Instant, KeyRange};
 use argosy_engine::{Engine, Wanted, WriteBatch, WriteOptions};
+use argosy_wire::call::Call;
 
-use super::super::readers_tests::{Gate, alone};
+use super::super::forward::{Forwarded, encode_request};
+use super::super::readers_tests::{Gate, alone, set_clock};
 use super::*;
 use crate::service::{KeyList, Paging, Service};
 
@@ -139,6 +142,49 @@ fn a_snapshot_shows_its_moment_until_its_lease_ends() {
     assert!(is_gone(&bench.get("a", Some(second))));
     assert!(is_gone(&bench.ask(Request::Scan { range, paging })));
     assert_eq!(bench.counts().open, 0);
+}
+
+/// Asks for a lease as another server does.
+fn forwarded(bench: &Bench, id: SnapshotId, lease: Lease) -> Response {
+    let mut bytes = Vec::new();
+    let id = Some(id);
+    encode_request(&Request::Snapshot { id, lease }, &mut bytes);
+    let call = Call::decode(&mut Reader::new("a call", &bytes)).expect("it was encoded");
+    match Forwarded::of(call).expect("it makes sense").request() {
+        Request::Snapshot { id, lease } => {
+            let engine = engine_of(&bench.region).expect("it is open");
+            bench.node.lease_here(&bench.region, &engine, (id, lease))
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_lease_does_not_end_before_what_was_asked_for() {
+    let bench = Bench::new();
+    let mut began = 1;
+    for span in [1, 999_999, 1_000_000, 1_000_001, 59_999_999_999] {
+        let lease = Duration::from_nanos(span);
+        let opened = bench.open(3600);
+        for (number, renews) in [(SnapshotId(7), false), (opened, true)] {
+            // The server has done nothing for long.
+            began += 500_000_000;
+            set_clock(began);
+            let told = match renews {
+                true => forwarded(&bench, number, Lease::Renew(lease)),
+                false => forwarded(&bench, number, Lease::Open(lease)),
+            };
+            assert_eq!(told, Response::Snapshot(Some(number)));
+            let end = began + span;
+            for (now, there) in [(end - 1, true), (end + 1_000_000, false)] {
+                bench.node.set_now(Instant::from_nanos(now));
+                let gone = is_gone(&bench.get("a", Some(number)));
+                assert_eq!(gone, !there, "{span} ns, {renews}, {now} of {end}");
+            }
+            began = end + 1_000_000;
+        }
+    }
+    set_clock(1);
 }
 
 #[test]
