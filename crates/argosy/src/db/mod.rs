@@ -56,6 +56,8 @@ mod error;
 mod ingest;
 mod long;
 mod pace;
+#[cfg(test)]
+mod pace_tests;
 mod scan;
 mod stepper;
 mod sync;

@@ -201,17 +201,31 @@ impl Pace {
         }
     }
 
-    /// Waits until everything up to `lsn` is durable; where the device `is_full`, no longer than `patience`.
+    /// Waits until everything up to `lsn` is durable; where the device `is_full`, no longer than `patience`, however
+    /// often something is told meanwhile.
     pub(crate) fn until_durable(
         &self,
         lsn: Lsn,
         patience: Duration,
         is_full: impl Fn() -> bool,
     ) -> Result<(), EngineError> {
+        self.until_durable_by(&SystemClock, (lsn, patience), is_full)
+    }
+
+    /// [`until_durable`](Self::until_durable), by this clock.
+    pub(super) fn until_durable_by(
+        &self,
+        clock: &impl Clock,
+        (lsn, patience): (Lsn, Duration),
+        is_full: impl Fn() -> bool,
+    ) -> Result<(), EngineError> {
         if self.durable() >= lsn.0 {
             return Ok(());
         }
         let _waiting = Waiting::among(&self.waiting);
+        // A sync that is under way ends as a rule within that.
+        let patience = patience.max(SLEEP_MAX);
+        let began = clock.now();
         self.wanted.fetch_max(lsn.0, Ordering::AcqRel);
         self.ring();
         let mut told = self.told();
@@ -222,12 +236,14 @@ impl Pace {
             if let Some(ended) = &told.ended {
                 return Err(ended.clone());
             }
-            let waited = self.changed.wait_timeout(told, patience.max(SLEEP_MAX));
-            let (after, slept) = waited.unwrap_or_else(PoisonError::into_inner);
-            told = after;
-            if slept.timed_out() && is_full() {
+            let left = patience.saturating_sub(clock.now().since(began));
+            if left.is_zero() && is_full() {
                 return Err(EngineError::Busy(BusyReason::DeviceFull));
             }
+            // Past its patience it looks now and then whether the device is full.
+            let sleep = if left.is_zero() { SLEEP_MAX } else { left };
+            let waited = self.changed.wait_timeout(told, sleep);
+            (told, _) = waited.unwrap_or_else(PoisonError::into_inner);
         }
     }
 
