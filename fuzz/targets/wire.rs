@@ -4,7 +4,7 @@
 use argosy_base::codec::Reader;
 use argosy_base::{Direction, EditSeq, Epoch, Incarnation, KeyRange, Lsn, Outcome};
 use argosy_base::{RegionId, SegmentNumber, ServerId};
-use argosy_wire::call::{Answer, Call, ERASE, FailureKind, Leasing, Told, When};
+use argosy_wire::call::{Answer, Call, ERASE, FailureKind, Leasing, Maintenance, Told, When};
 use argosy_wire::message::{LogEnd, Message, Position};
 use argosy_wire::native::{
     Hello, Long, MapRegion, MapServer, PartOf, Refusal, RegionMap, Values, Welcome, failure,
@@ -225,6 +225,8 @@ fn messages() -> Vec<Message<'static>> {
             attempt: 3,
             places: vec![(SegmentNumber(1), argosy_base::DeviceSegment(4))],
         },
+        Message::Compact { upto: Lsn(1 << 40) },
+        Message::Compacted { upto: Lsn(7) },
         Message::Call(Call::Get { key: b"k" }),
         Message::Answer(Answer::Count(77)),
     ]
@@ -273,6 +275,9 @@ fn calls() -> Vec<Call<'static>> {
         },
         Call::Ingest {
             pairs: vec![(b"a", b"1"), (b"b", b"")],
+        },
+        Call::Maintain {
+            what: Maintenance::Compact,
         },
     ]
 }

@@ -113,7 +113,7 @@ impl Op {
             Request::GetMany { .. } => Self::GetMany,
             Request::Write { .. } | Request::Ingest { .. } => Self::Write,
             Request::Scan { .. } => Self::Scan,
-            Request::Count | Request::Snapshot { .. } => Self::Count,
+            Request::Count | Request::Snapshot { .. } | Request::Maintain { .. } => Self::Count,
         }
     }
 }

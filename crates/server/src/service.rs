@@ -72,6 +72,21 @@ pub enum Request<'a> {
     },
     /// How many keys there are, as an estimate.
     Count,
+    /// Look after every region as a whole, wherever its primary is. Answered by [`Response::Done`]; where that
+    /// takes longer than the service's deadline, by an error, and what was begun goes on.
+    Maintain {
+        /// What is to be done.
+        what: Maintenance,
+    },
+}
+
+/// What is to be done with regions as a whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Maintenance {
+    /// Make everything that was written before durable on every member.
+    Flush,
+    /// Merge everything into one level, on every member, and drop what is overwritten or deleted.
+    Compact,
 }
 
 /// How a page of a range is to be.
@@ -174,6 +189,8 @@ pub enum Response {
     },
     /// To [`Request::Count`].
     Count(u64),
+    /// To [`Request::Maintain`].
+    Done,
     /// The request was not, or not surely, carried out.
     Failed(ServiceError),
 }
@@ -209,7 +226,7 @@ impl Response {
                 let next = next.as_ref().map_or(0, Vec::len);
                 pairs.len() * PAIR_BYTES + both.sum::<usize>() + next
             }
-            Self::Count(_) | Self::Expiry { .. } | Self::Snapshot(_) => 0,
+            Self::Count(_) | Self::Expiry { .. } | Self::Snapshot(_) | Self::Done => 0,
             Self::Failed(error) => error.what().len(),
         }
     }

@@ -11,6 +11,7 @@
 //!         | 7 what: u8  number  millis                        snapshot: 1 open, 2 renew, 3 close
 //!         | 8 key                                             get, with the version
 //!         | 9 count (key value)*                              ingest
+//!         | 10 what: u8                                       maintain: 1 flush, 2 compact
 //! when   := 0 | 1 | 2 | 3 value | 4 lsn                       always, absent, present, equals, version
 //! change := 0 | kind: u8  number                              none, or of the one operation
 //! op     := 0 key | 1 key value                               delete, put
@@ -30,6 +31,7 @@
 //!         | 8 number?                                         a snapshot, if there is one
 //!         | 9 error: u8  outcome: u8  text                    failed
 //!         | 10 value?  lsn                                    what a key is bound to, and the version
+//!         | 11                                                done
 //! told   := 0 | 1 number: u64 | 2 value | 3 refusal: u8       none; a number, a value, why not
 //! x?     := 0 | 1 x
 //! ```
@@ -103,6 +105,16 @@ pub const fn whole_millis(span: Duration) -> u64 {
     millis
         .saturating_add(span.subsec_millis() as u64)
         .saturating_add(more as u64)
+}
+
+/// What is to be done with a region as a whole. DO NOT CHANGE THE VALUES.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Maintenance {
+    /// Make everything durable that was written before.
+    Flush = 1,
+    /// Merge everything into one level.
+    Compact = 2,
 }
 
 /// A change, as two numbers: what it is, and its parameter.
@@ -190,6 +202,11 @@ pub enum Call<'a> {
     Ingest {
         /// Keys and values.
         pairs: Vec<(&'a [u8], &'a [u8])>,
+    },
+    /// Look after the region as a whole.
+    Maintain {
+        /// What is to be done.
+        what: Maintenance,
     },
     /// How many keys there are.
     Count,
@@ -379,6 +396,7 @@ impl<'a> Call<'a> {
                 put_varint(out, *at);
             }
             Self::Ingest { pairs } => put_pairs(9, pairs, out),
+            Self::Maintain { what } => out.extend_from_slice(&[10, *what as u8]),
             Self::Count => out.push(4),
         }
     }
@@ -434,6 +452,13 @@ impl<'a> Call<'a> {
                 let pairs = pairs.collect::<Result<_, _>>()?;
                 Self::Ingest { pairs }
             }
+            10 => Self::Maintain {
+                what: match r.u8()? {
+                    1 => Maintenance::Flush,
+                    2 => Maintenance::Compact,
+                    _ => return Err(r.malformed()),
+                },
+            },
             _ => return Err(r.malformed()),
         })
     }

@@ -20,6 +20,8 @@
 //!   15  Room               free reserve
 //!   16  Places             attempt count (segment place)[count]
 //!   17  Commit             commit
+//!   18  Compact            upto
+//!   19  Compacted          upto
 //!   20  Call               call
 //!   21  Answer             answer
 //!
@@ -237,6 +239,16 @@ pub enum Message<'a> {
         /// The commit LSN.
         commit: Lsn,
     },
+    /// Primary to backup that builds its own levels: merge everything into one, once you have all up to here.
+    Compact {
+        /// The last LSN that has to be among it.
+        upto: Lsn,
+    },
+    /// Backup to primary: everything up to here has been merged into one level.
+    Compacted {
+        /// The last LSN that was among it.
+        upto: Lsn,
+    },
     /// A client's request, forwarded to the region's primary.
     Call(Call<'a>),
     /// Its answer.
@@ -265,6 +277,8 @@ impl<'a> Message<'a> {
             Self::Room { .. } => 15,
             Self::Places { .. } => 16,
             Self::Commit { .. } => 17,
+            Self::Compact { .. } => 18,
+            Self::Compacted { .. } => 19,
             Self::Call(_) => 20,
             Self::Answer(_) => 21,
         }
@@ -335,7 +349,9 @@ impl<'a> Message<'a> {
             }
             Self::Adopt => {}
             Self::Room { free, reserve } => put_all(out, &[(*free).into(), (*reserve).into()]),
-            Self::Commit { commit } => put_varint(out, commit.0),
+            Self::Commit { commit: lsn }
+            | Self::Compact { upto: lsn }
+            | Self::Compacted { upto: lsn } => put_varint(out, lsn.0),
             Self::Call(call) => call.encode(out),
             Self::Answer(answer) => answer.encode(out),
         }
@@ -419,23 +435,11 @@ impl<'a> Message<'a> {
                 to: offset(r)?,
                 slot: r.u8()?,
             },
-            13 => Self::Fetched {
-                slot: r.u8()?,
-                status: match r.u8()? {
-                    0 => FetchStatus::Ok,
-                    1 => FetchStatus::Gone,
-                    2 => FetchStatus::Failed,
-                    _ => return Err(r.malformed()),
-                },
-                len: offset(r)?,
-                checksum: r.u32()?,
-            },
+            13 => fetched(r)?,
             14 => Self::Adopt,
             15 => room(r)?,
             16 => places(r)?,
-            17 => Self::Commit {
-                commit: Lsn(r.varint()?),
-            },
+            17..=19 => up_to(kind, Lsn(r.varint()?)),
             20 => Self::Call(Call::decode(r)?),
             21 => Self::Answer(Answer::decode(r)?),
             _ => return Err(r.malformed()),
@@ -508,6 +512,29 @@ fn ship<'a>(r: &mut Reader<'_>) -> Result<Message<'a>, Malformed> {
         slot: r.u8()?,
         place: place(r)?,
     })
+}
+
+fn fetched<'a>(r: &mut Reader<'_>) -> Result<Message<'a>, Malformed> {
+    Ok(Message::Fetched {
+        slot: r.u8()?,
+        status: match r.u8()? {
+            0 => FetchStatus::Ok,
+            1 => FetchStatus::Gone,
+            2 => FetchStatus::Failed,
+            _ => return Err(r.malformed()),
+        },
+        len: offset(r)?,
+        checksum: r.u32()?,
+    })
+}
+
+/// The message of `kind` that has nothing but an LSN.
+const fn up_to<'a>(kind: u8, lsn: Lsn) -> Message<'a> {
+    match kind {
+        17 => Message::Commit { commit: lsn },
+        18 => Message::Compact { upto: lsn },
+        _ => Message::Compacted { upto: lsn },
+    }
 }
 
 fn places<'a>(r: &mut Reader<'_>) -> Result<Message<'a>, Malformed> {

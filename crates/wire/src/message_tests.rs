@@ -8,7 +8,7 @@ use argosy_base::{
     AddressMode, DeviceSegment, Direction, EditSeq, LogKind, Lsn, Outcome, SegmentNumber,
 };
 
-use crate::call::{Answer, Call, ERASE, FailureKind, Leasing, Told, When};
+use crate::call::{Answer, Call, ERASE, FailureKind, Leasing, Maintenance, Told, When};
 use crate::message::{FetchStatus, LogEnd, Message, Position, Range};
 
 #[expect(clippy::too_many_lines, reason = "a list with one sample a line")]
@@ -64,6 +64,10 @@ fn samples() -> Vec<Message<'static>> {
             commit: Lsn(u64::MAX),
         },
         Message::Commit { commit: Lsn(300) },
+        Message::Compact { upto: Lsn(301) },
+        Message::Compacted {
+            upto: Lsn(u64::MAX),
+        },
         Message::Flushed { range },
         Message::Ship {
             attempt: 1,
@@ -176,6 +180,13 @@ fn samples() -> Vec<Message<'static>> {
         Message::Call(Call::Ingest {
             pairs: vec![(b"a", b"1"), (b"b", b"")],
         }),
+        Message::Call(Call::Maintain {
+            what: Maintenance::Flush,
+        }),
+        Message::Call(Call::Maintain {
+            what: Maintenance::Compact,
+        }),
+        Message::Answer(Answer::Done),
         Message::Answer(Answer::Snapshot(Some(u64::MAX))),
         Message::Answer(Answer::Snapshot(None)),
         Message::Answer(Answer::Values(vec![Some(b"v"), None, Some(b"")])),

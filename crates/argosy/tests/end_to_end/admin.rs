@@ -26,7 +26,7 @@ fn get(admin: SocketAddr, path: &str) -> String {
     body.to_owned()
 }
 
-fn status(admin: SocketAddr) -> Value {
+pub(crate) fn status(admin: SocketAddr) -> Value {
     let status: Value = serde_json::from_str(&get(admin, "/status")).expect("JSON");
     assert_eq!(status["schema"], "argosy.status.v1");
     status

@@ -18,6 +18,7 @@ mod inspect_command;
 mod kill;
 mod long_values;
 mod lost_member;
+mod maintenance;
 mod malformed;
 mod memory;
 mod native;

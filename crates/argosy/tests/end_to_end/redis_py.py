@@ -65,6 +65,8 @@ def check(port, **options):
     assert client.execute_command("KV.SNAPSHOT", "CLOSE", before) == 1
     assert client.get("long") is None and client.keys("*ong") == []
 
+    assert client.execute_command("KV.FLUSH") is not None and other.execute_command("KV.COMPACT") is not None
+
     # A snapshot is read by whichever server, over all regions, and is gone once it is closed.
     client.mset({"snap:a": "1", "snap:b": "2", "\x90snap": "3"})
     snapshot = client.execute_command("KV.SNAPSHOT", "OPEN", "TTL", 30)

@@ -22,6 +22,8 @@ fn redis_cli_talks_to_every_server() {
     let down = cli(2, &["kv.range", "-", "+", "limit", "2", "rev"]);
     assert_eq!(down, "z\n2\nhello\nworld");
     assert_eq!(cli(0, &["kv.range", "a", "hello", "REV"]), "a\n1");
+    assert_eq!(cli(0, &["kv.flush"]), "OK");
+    assert_eq!(cli(1, &["kv.compact"]), "OK");
     assert!(cli(0, &["flushall"]).starts_with("ERR unknown command"));
     assert!(cli(0, &["info", "server"]).contains("redis_version:"));
     assert!(cli(0, &["--bigkeys"]).contains("hello"));

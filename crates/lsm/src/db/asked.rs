@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use argosy_base::Lsn;
+use argosy_base::{EditSeq, Lsn};
 
 use super::Lsm;
 use super::background::Background;
@@ -28,10 +28,26 @@ impl Lsm {
         Arc::clone(&self.view.load().version)
     }
 
-    /// Has the next steps merge everything into one level.
-    pub fn compact_now(&self) {
-        self.asked.asked.fetch_add(1, Ordering::AcqRel);
+    /// Has the next steps merge everything into one level. Returns the number of this request: those of an
+    /// engine rise.
+    pub fn compact_now(&self) -> u64 {
+        let before = self.asked.asked.fetch_add(1, Ordering::AcqRel);
         self.wake();
+        before + 1
+    }
+
+    /// The edit with which the [request](Self::compact_now) of this number was done, or a later one; `None`
+    /// where it is not done yet.
+    #[must_use]
+    pub fn compacted(&self, number: u64) -> Option<EditSeq> {
+        let done = self.asked.done.load(Ordering::Acquire) >= number;
+        done.then(|| self.edit())
+    }
+
+    /// Whether every member is known to have applied `edit`, and all before.
+    #[must_use]
+    pub fn is_everywhere(&self, edit: EditSeq) -> bool {
+        edit.0 <= self.edits_everywhere.load(Ordering::Acquire)
     }
 
     /// Whether what [`compact_now`](Self::compact_now) asked for is not done yet.

@@ -166,7 +166,7 @@ impl Jobs {
     }
 
     /// From now on levels are merged, or not, until everything lies in one.
-    pub(super) const fn merge_all(&mut self, asked: bool) {
+    pub(crate) const fn merge_all(&mut self, asked: bool) {
         if asked && !self.asked {
             self.at_rest = false;
         }

@@ -97,6 +97,12 @@ pub(super) struct Builder {
     told_ripe: Lsn,
     /// An own edit was committed since then: levels may ask for more.
     changed: bool,
+    /// Everything up to here is to be merged into one level, once it is in memtables.
+    asked: Option<Lsn>,
+    /// Everything up to here is being merged.
+    merging: Option<Lsn>,
+    /// Everything up to here has been, which was not told yet.
+    merged: Option<Lsn>,
 }
 
 impl Builder {
@@ -115,6 +121,9 @@ impl Builder {
             own: VecDeque::new(),
             told_ripe: Lsn(0),
             changed: false,
+            asked: None,
+            merging: None,
+            merged: None,
         }
     }
 
@@ -125,6 +134,30 @@ impl Builder {
         }
         let before = Lsn(storage.head().replay_from().0.saturating_sub(1));
         self.tables = Tables::new(storage.settings(), before);
+        // What was frozen for it is not any more.
+        self.asked = self.asked.max(self.merging.take());
+    }
+
+    /// Begins, or ends, what [`Replica::compact`] asked for. Returns whether it did.
+    fn merge_as_asked(&mut self, memtables_max: usize) -> bool {
+        let tables = &mut self.tables;
+        if self.merging.is_none()
+            && self.asked.is_some_and(|upto| upto <= tables.last)
+            && tables.frozen.len() + 1 < memtables_max
+        {
+            self.asked = None;
+            self.merging = Some(tables.last);
+            tables.freeze(0);
+            self.jobs.merge_all(true);
+            return true;
+        }
+        let ends = tables.frozen.is_empty() && self.own.is_empty() && self.jobs.is_idle();
+        let ended = self.merging.take_if(|_| ends);
+        if ended.is_some() {
+            self.jobs.merge_all(false);
+            self.merged = ended;
+        }
+        ended.is_some()
     }
 
     /// An operation of the history that is looked at anew.
@@ -225,6 +258,20 @@ impl Replica {
         }
     }
 
+    /// Has everything up to `upto`, and what else is here by then, be merged into one level.
+    pub fn compact(&mut self, upto: Lsn) {
+        if let Some(builder) = &mut self.builder {
+            builder.asked = builder.asked.max(Some(upto));
+            builder.changed = true;
+        }
+    }
+
+    /// The last LSN of what has been merged into one level since this was asked last, because that was
+    /// [asked](Self::compact) for.
+    pub fn take_compacted(&mut self) -> Option<Lsn> {
+        self.builder.as_mut()?.merged.take()
+    }
+
     /// What was built here, and what memtables hold; `None` where nothing is built.
     #[must_use]
     pub fn stats(&self) -> Option<Stats> {
@@ -280,7 +327,8 @@ impl Replica {
     pub fn is_building(&self) -> bool {
         self.builder.as_deref().is_some_and(|builder| {
             let ripe = self.ripe(builder).is_some();
-            ripe || builder.jobs.pending() > 0 || !builder.own.is_empty()
+            let asked = builder.asked.is_some() || builder.merging.is_some();
+            ripe || asked || builder.jobs.pending() > 0 || !builder.own.is_empty()
         })
     }
 
@@ -347,6 +395,7 @@ impl Replica {
         }
         let mut made = builder.watch.look(&self.storage, &mut builder.jobs)?;
         made |= self.reserve_numbers(builder)?;
+        made |= builder.merge_as_asked(settings.memtables_max);
         let is_ripe = self.ripe(builder).is_some();
         let first = builder.tables.frozen.front();
         let state = Now {

@@ -318,6 +318,7 @@ impl Desk {
                 self.tally.count(request.op, meter::Outcome::Ok);
             }
             Response::Value(None) => self.end(client, request, End::of(Status::Absent)),
+            Response::Done => self.end(client, request, End::of(Status::Done)),
             Response::Values(values) => {
                 let out = put_values(&values, room_of(request));
                 client.answer(request, End::of(Status::Values), map, &[&out]);
@@ -435,7 +436,9 @@ fn work_of(ask: &Ask<'_>, token: u64, client: &mut Client) -> Work {
             options,
             away: client.send_away(),
         },
-        Ask::Count | Ask::Ingest { .. } => unreachable!("the protocol has no request for it"),
+        Ask::Count | Ask::Ingest { .. } | Ask::Maintain { .. } => {
+            unreachable!("the protocol has no request for it")
+        }
     }
 }
 

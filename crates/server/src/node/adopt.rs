@@ -15,7 +15,8 @@ use argosy_replication::backup::{FETCHES_MAX, Part};
 use argosy_wire::message::Message;
 
 use super::context::Context;
-use super::follower::{Follower, part};
+use super::fetching::part;
+use super::follower::Follower;
 
 /// How far an adoption is.
 pub(crate) enum Adoption {

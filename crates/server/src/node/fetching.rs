@@ -1,6 +1,7 @@
 //! What a passive copy fetches from other members: parts of segments, a slot each.
 
 use argosy_base::ServerId;
+use argosy_lsm::replica::MissingPart;
 use argosy_replication::backup::Part;
 use argosy_wire::message::Message;
 
@@ -37,5 +38,14 @@ impl Follower {
         self.fetches
             .values_mut()
             .for_each(|fetch| fetch.wanted = false);
+    }
+}
+
+/// What has to be fetched for this to be there.
+pub(super) fn part(missing: MissingPart) -> Part {
+    Part {
+        segment: missing.number,
+        from: missing.from,
+        to: missing.to,
     }
 }

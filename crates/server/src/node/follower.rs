@@ -18,7 +18,7 @@ use argosy_device::Buffer;
 use argosy_engine::{Observer, Progress};
 use argosy_lsm::edit::Edit;
 use argosy_lsm::log::Geometry;
-use argosy_lsm::replica::{MissingPart, Replica, ReplicaError, ReplicaEvent};
+use argosy_lsm::replica::{Replica, ReplicaError, ReplicaEvent};
 use argosy_lsm::{Lsm, Service, StorageError};
 use argosy_replication::Position;
 use argosy_replication::backup::{Action, Backup, Event, Part};
@@ -27,6 +27,7 @@ use argosy_wire::message::{FetchStatus, Message};
 use super::adopt::Adoption;
 use super::arriving::Shipped;
 use super::context::Context;
+use super::fetching::part;
 use super::link::SHIP_SLOTS;
 use super::windows::{fresh_windows, keep_windows, survivors, window_keys};
 use super::{NodeSettings, World, convert, keys};
@@ -246,6 +247,7 @@ impl Follower {
                 self.step_machine(Event::Flush { attempt, range }, context);
             }
             Message::Commit { commit } if from == self.primary => self.replica.commit(commit),
+            Message::Compact { upto } if from == self.primary => self.replica.compact(upto),
             // Of an attempt that is over: nothing tells any more whether it is of use.
             Message::Ship { attempt, slot, .. } if self.machine.attempt() != Some(attempt) => {
                 context.send(from, self.region, &Message::Stored { slot });
@@ -472,6 +474,9 @@ impl Follower {
             self.fail(&error);
             true
         });
+        if let Some(upto) = self.replica.take_compacted() {
+            context.send(self.primary, self.region, &Message::Compacted { upto });
+        }
         Progress {
             made,
             // What waits for room on the device is looked at again.
@@ -589,12 +594,4 @@ impl Follower {
 /// Whether the device has no room for now.
 fn is_full(error: &ReplicaError) -> bool {
     matches!(error, ReplicaError::Storage(StorageError::Device(error)) if error.is_full())
-}
-
-pub(super) fn part(missing: MissingPart) -> Part {
-    Part {
-        segment: missing.number,
-        from: missing.from,
-        to: missing.to,
-    }
 }

@@ -10,12 +10,14 @@ use argosy_engine::{
     WriteOptions,
 };
 use argosy_wire::call::{
-    Answer, Call, Change as CallChange, ERASE, FailureKind, GUARD, Leasing, Op as CallOp, Told,
-    Until, When, whole_millis,
+    Answer, Call, Change as CallChange, ERASE, FailureKind, GUARD, Leasing,
+    Maintenance as CallMaintenance, Op as CallOp, Told, Until, When, whole_millis,
 };
 
 use super::waiting::ReplyTo;
-use crate::service::{KeyList, Lease, Paging, Request, Response, ServiceError, SnapshotId};
+use crate::service::{
+    KeyList, Lease, Maintenance, Paging, Request, Response, ServiceError, SnapshotId,
+};
 
 /// Calls under way to other servers, at most.
 const CALLS_MAX: usize = 1 << 16;
@@ -169,8 +171,17 @@ pub(crate) fn encode_request(request: &Request<'_>, out: &mut Vec<u8>) {
             at: number_of(paging.at),
         },
         Request::Count => Call::Count,
+        Request::Maintain { what } => Call::Maintain { what: sent(what) },
     };
     call.encode(out);
+}
+
+/// What is to be done, as it travels.
+const fn sent(what: Maintenance) -> CallMaintenance {
+    match what {
+        Maintenance::Flush => CallMaintenance::Flush,
+        Maintenance::Compact => CallMaintenance::Compact,
+    }
 }
 
 /// The puts of `batch`.
@@ -202,6 +213,7 @@ pub(crate) enum Forwarded<'a> {
     Ingest(WriteBatch),
     Scan(KeyRange, Paging),
     Count,
+    Maintain(Maintenance),
 }
 
 impl<'a> Forwarded<'a> {
@@ -265,6 +277,10 @@ impl<'a> Forwarded<'a> {
                 },
             ),
             Call::Count => Self::Count,
+            Call::Maintain { what } => Self::Maintain(match what {
+                CallMaintenance::Flush => Maintenance::Flush,
+                CallMaintenance::Compact => Maintenance::Compact,
+            }),
         })
     }
 
@@ -292,6 +308,7 @@ impl<'a> Forwarded<'a> {
                 paging: *paging,
             },
             Self::Count => Request::Count,
+            Self::Maintain(what) => Request::Maintain { what: *what },
         }
     }
 }
@@ -380,6 +397,7 @@ pub(crate) fn encode_response(response: &Response, out: &mut Vec<u8>) {
             next: next.as_deref(),
         },
         Response::Count(count) => Answer::Count(*count),
+        Response::Done => Answer::Done,
         Response::Snapshot(id) => Answer::Snapshot(id.map(|id| id.0)),
         Response::Values(values) => Answer::Values(values.iter().map(Option::as_deref).collect()),
         Response::Expiry { len, at, now } => Answer::Expiry {
@@ -490,6 +508,7 @@ pub(crate) fn decode_response(answer: Answer<'_>) -> Response {
             next: own(next),
         },
         Answer::Count(count) => Response::Count(count),
+        Answer::Done => Response::Done,
         Answer::Snapshot(id) => Response::Snapshot(id.map(SnapshotId)),
         Answer::Values(values) => Response::Values(values.into_iter().map(own).collect()),
         Answer::Expiry { len, at, now } => Response::Expiry {

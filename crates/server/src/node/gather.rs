@@ -2,7 +2,8 @@
 //!
 //! A write is split by region and written in all of them at once; it is not atomic across them,
 //! and if one part fails the answer says that the rest may have been applied. A scan goes from
-//! region to region, in key order or against it, until it has enough. A count adds up.
+//! region to region, in key order or against it, until it has enough. A count adds up. What is done with regions
+//! as a whole is done with all of them at once.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -131,17 +132,20 @@ impl ReplySink for WriteParts {
     }
 }
 
-/// A count over several regions.
+/// A request about every region: a count, which adds up, or something to be done.
 pub(crate) struct CountParts {
     reply: ReplyTo,
+    /// The answer, of the sum.
+    whole: fn(u64) -> Response,
     state: Mutex<(usize, Result<u64, ServiceError>)>,
 }
 
 impl CountParts {
-    /// Expects `parts` answers.
-    pub(crate) fn new(reply: ReplyTo, parts: usize) -> Arc<Self> {
+    /// Expects `parts` answers, none of them a failure, for that to the `whole`.
+    pub(crate) fn new(reply: ReplyTo, parts: usize, whole: fn(u64) -> Response) -> Arc<Self> {
         Arc::new(Self {
             reply,
+            whole,
             state: Mutex::new((parts, Ok(0))),
         })
     }
@@ -161,7 +165,7 @@ impl ReplySink for CountParts {
             drop(state);
             self.reply
                 .clone()
-                .send(whole.map_or_else(Response::Failed, Response::Count));
+                .send(whole.map_or_else(Response::Failed, self.whole));
         }
     }
 }

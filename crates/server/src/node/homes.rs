@@ -1,11 +1,16 @@
-//! Which regions a write concerns.
+//! Which regions a write concerns, and how it is split among them.
 
+use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
+use std::sync::Arc;
 
 use argosy_base::Direction;
-use argosy_engine::{Op, WriteBatch, long};
+use argosy_engine::{Condition, Op, WriteBatch, WriteOptions, long};
 
 use super::Node;
+use super::gather::WriteParts;
+use super::waiting::ReplyTo;
+use crate::service::{ReplySink, Request, Response, ServiceError};
 
 impl Node {
     /// The place of the region in which `key` lies: a part of a value, in that of the value.
@@ -31,5 +36,62 @@ impl Node {
         let here = |op: Op<'_>| self.homes_of(&op) == home;
         let together = home.start() == home.end() && ops.all(here);
         (alone || together).then_some(*home.start())
+    }
+
+    /// Writes a batch in every region that its keys lie in.
+    pub(super) fn write_all(
+        &self,
+        batch: &WriteBatch,
+        options: WriteOptions,
+        sink: &Arc<dyn ReplySink>,
+        token: u64,
+    ) -> Option<Response> {
+        if batch.is_empty() {
+            let (existed, previous) = (Vec::new(), Vec::new());
+            return Some(Response::Written {
+                applied: true,
+                existed,
+                previous,
+                changed: None,
+            });
+        }
+        if let Some(home) = self.home_of(batch) {
+            let request = Request::Write { batch, options };
+            return self.call_region(home, request, sink, token);
+        }
+        if batch.is_together() {
+            let what = "the keys lie in several regions; a batch is atomic within one";
+            return Some(Response::Failed(ServiceError::Invalid(what.to_owned())));
+        }
+        let mut parts: BTreeMap<usize, (WriteBatch, Vec<usize>)> = BTreeMap::new();
+        for (at, op) in batch.ops().enumerate() {
+            for home in self.homes_of(&op) {
+                let (part, ops) = parts.entry(home).or_default();
+                if options.condition == Condition::Equals && part.is_empty() {
+                    part.expect(batch.expected())
+                        .expect("it is a value of the whole");
+                }
+                match op {
+                    Op::Put { key, value, expiry } => part.put_any(key, value, expiry),
+                    Op::Delete { key } => part.delete_any(key),
+                    Op::DeleteRange { .. } => {
+                        let range = op.range().unwrap_or_default();
+                        part.delete_range_any(&range.intersection(&self.map.regions()[home].range))
+                    }
+                }
+                .expect("part of a batch that is within the limits");
+                ops.push(at);
+            }
+        }
+        let ops = parts.values().map(|(_, ops)| ops.clone()).collect();
+        let whole = WriteParts::new(ReplyTo::new(sink, token), ops, batch.len());
+        let whole: Arc<dyn ReplySink> = whole;
+        for (token, (region, (batch, _))) in (0..).zip(&parts) {
+            let request = Request::Write { batch, options };
+            if let Some(now) = self.call_region(*region, request, &whole, token) {
+                whole.deliver(token, now);
+            }
+        }
+        None
     }
 }

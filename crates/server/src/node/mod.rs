@@ -30,6 +30,7 @@ mod ingest;
 mod inspect;
 mod keys;
 mod link;
+mod maintenance;
 mod many;
 mod memory;
 mod now;

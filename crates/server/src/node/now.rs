@@ -126,9 +126,10 @@ impl Node {
             Request::Scan { range, paging } if !range.is_empty() && paging.pairs_max > 0 => {
                 Begun::Blocks
             }
-            Request::Scan { .. } | Request::Count | Request::Snapshot { .. } => {
-                self.call(request, sink, token).into()
-            }
+            Request::Scan { .. }
+            | Request::Count
+            | Request::Snapshot { .. }
+            | Request::Maintain { .. } => self.call(request, sink, token).into(),
         }
     }
 

@@ -395,6 +395,7 @@ impl PrimaryDriver {
                 let attachment = Attachment::new(region, member, slots, &position, ship);
                 self.attached.insert(member, attachment);
                 self.ship(member, context);
+                context.node.ask_to_compact(region, member);
             }
             Action::Detach { member } => {
                 if let Some(attachment) = self.attached.remove(&member) {

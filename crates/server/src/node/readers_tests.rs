@@ -67,6 +67,11 @@ impl Gate {
         })
     }
 
+    /// The device itself.
+    pub(super) const fn inner(&self) -> &MemoryDevice {
+        &self.inner
+    }
+
     fn shut(&self, shut: bool) {
         self.state.lock().expect("no panic").0 = shut;
         self.changed.notify_all();
@@ -112,6 +117,10 @@ impl Device for Gate {
 
     fn counters(&self) -> Counters {
         self.inner.counters()
+    }
+
+    fn failure(&self) -> Option<DeviceError> {
+        self.inner.failure()
     }
 }
 

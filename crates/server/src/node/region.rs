@@ -13,6 +13,7 @@ use argosy_lsm::scrub::{Pace as ScrubPace, Scrubber};
 
 use super::follower::Follower;
 use super::ingest::Ingests;
+use super::maintenance::Maintained;
 use super::primary::PrimaryDriver;
 use super::snapshots::Snapshots;
 use super::waiting::{Allowance, ReplyTo, Waiting};
@@ -57,6 +58,8 @@ pub(crate) struct Region {
     waiting: Mutex<Waiting>,
     /// Sorted pairs that are being ingested.
     pub(super) ingests: Ingests,
+    /// What clients have asked to be done with all of it.
+    pub(super) maintained: Maintained,
     /// Those that clients keep open.
     pub(crate) snapshots: Snapshots,
     /// Something was appended that has not been shipped.
@@ -96,6 +99,7 @@ impl Region {
             closed: ArcSwap::from_pointee(closed),
             waiting: Mutex::new(Waiting::new(Arc::clone(allowance))),
             ingests: Ingests::default(),
+            maintained: Maintained::default(),
             snapshots: Snapshots::default(),
             dirty: AtomicBool::new(false),
             broken: OnceLock::new(),

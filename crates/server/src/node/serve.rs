@@ -8,9 +8,7 @@ use argosy_base::limits::{BATCH_BYTES_MAX, KEY_BYTES_MAX};
 use argosy_base::{KeyRange, Outcome};
 use argosy_engine::batch::check_key;
 use argosy_engine::long::{self, check_users};
-use argosy_engine::{
-    BusyReason, Condition, Engine, EngineError, Op, Snapshot, WriteBatch, WriteOptions, Written,
-};
+use argosy_engine::{BusyReason, Engine, EngineError, Snapshot, WriteBatch, WriteOptions, Written};
 use argosy_lsm::Lsm;
 use argosy_wire::message::Message;
 use argosy_wire::ring::Header;
@@ -18,7 +16,7 @@ use argosy_wire::ring::Header;
 use super::Node;
 use super::context::Context;
 use super::forward::encode_request;
-use super::gather::{CountParts, ScanParts, WriteParts};
+use super::gather::{CountParts, ScanParts};
 use super::link::SendError;
 use super::many::look_up;
 use super::now::{Reach, Tell};
@@ -56,6 +54,7 @@ impl Service for Node {
             Request::Snapshot { id, lease } => self.lease_all((id, lease), sink, token),
             Request::Write { batch, options } => self.write_all(batch, options, sink, token),
             Request::Ingest { batch } => self.ingest_all(batch, sink, token),
+            Request::Maintain { what } => self.maintain_all(what, sink, token),
             Request::Scan { range, mut paging } => {
                 let range = long::users(range.clone());
                 if range.is_empty() || paging.pairs_max == 0 {
@@ -72,7 +71,8 @@ impl Service for Node {
             }
             Request::Count => {
                 let regions = self.map.regions().len();
-                let parts: Arc<dyn ReplySink> = CountParts::new(ReplyTo::new(sink, token), regions);
+                let parts: Arc<dyn ReplySink> =
+                    CountParts::new(ReplyTo::new(sink, token), regions, Response::Count);
                 for index in 0..regions {
                     if let Some(now) = self.call_region(index, request, &parts, 0) {
                         parts.deliver(0, now);
@@ -162,6 +162,7 @@ impl Node {
         }
         region.release();
         region.answer_ingested();
+        self.answer_maintained(region);
         made
     }
 
@@ -277,6 +278,9 @@ impl Node {
                 self.scan(region, engine, (range, paging), ReplyTo::new(sink, token))
             }
             Request::Count => Some(Response::Count(engine.count_estimate())),
+            Request::Maintain { what } => {
+                self.maintain_here(region, engine, what, ReplyTo::new(sink, token))
+            }
         }
     }
 
@@ -493,70 +497,16 @@ impl Node {
                         Err(error) => Some(failed(&error)),
                     }
                 }
+                Queued::Flush => {
+                    region.waiting().carried_out();
+                    self.begin_flush(region, &engine, (reply, entry.deadline))
+                }
             };
             made = true;
             if let Some(response) = response {
                 entry.reply.clone().send(response);
             }
         }
-    }
-
-    /// Writes a batch in every region that its keys lie in.
-    fn write_all(
-        &self,
-        batch: &WriteBatch,
-        options: WriteOptions,
-        sink: &Arc<dyn ReplySink>,
-        token: u64,
-    ) -> Option<Response> {
-        if batch.is_empty() {
-            let (existed, previous) = (Vec::new(), Vec::new());
-            return Some(Response::Written {
-                applied: true,
-                existed,
-                previous,
-                changed: None,
-            });
-        }
-        if let Some(home) = self.home_of(batch) {
-            let request = Request::Write { batch, options };
-            return self.call_region(home, request, sink, token);
-        }
-        if batch.is_together() {
-            let what = "the keys lie in several regions; a batch is atomic within one";
-            return Some(Response::Failed(ServiceError::Invalid(what.to_owned())));
-        }
-        let mut parts: std::collections::BTreeMap<usize, (WriteBatch, Vec<usize>)> =
-            std::collections::BTreeMap::new();
-        for (at, op) in batch.ops().enumerate() {
-            for home in self.homes_of(&op) {
-                let (part, ops) = parts.entry(home).or_default();
-                if options.condition == Condition::Equals && part.is_empty() {
-                    part.expect(batch.expected())
-                        .expect("it is a value of the whole");
-                }
-                match op {
-                    Op::Put { key, value, expiry } => part.put_any(key, value, expiry),
-                    Op::Delete { key } => part.delete_any(key),
-                    Op::DeleteRange { .. } => {
-                        let range = op.range().unwrap_or_default();
-                        part.delete_range_any(&range.intersection(&self.map.regions()[home].range))
-                    }
-                }
-                .expect("part of a batch that is within the limits");
-                ops.push(at);
-            }
-        }
-        let ops = parts.values().map(|(_, ops)| ops.clone()).collect();
-        let whole = WriteParts::new(ReplyTo::new(sink, token), ops, batch.len());
-        let whole: Arc<dyn ReplySink> = whole;
-        for (token, (region, (batch, _))) in (0..).zip(&parts) {
-            let request = Request::Write { batch, options };
-            if let Some(now) = self.call_region(*region, request, &whole, token) {
-                whole.deliver(token, now);
-            }
-        }
-        None
     }
 
     /// Gives up requests that are past their deadline. Looked at a few times a second.
@@ -573,6 +523,7 @@ impl Node {
         self.calls().expire(now, &mut due);
         for region in self.regions.values() {
             region.expire_ingests(now, &mut due);
+            self.expire_maintenance(region, now, &mut due);
             if region.waiting().len() > 0 {
                 let why = match &*region.driver() {
                     Driver::Primary(driver) => driver.lacks(&Context { node: self }),

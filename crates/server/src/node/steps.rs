@@ -281,6 +281,9 @@ impl Node {
             return;
         }
         self.world.ledger.at(region.place);
+        if let Message::Compacted { upto } = *message {
+            return self.backup_has_compacted(region, peer, upto);
+        }
         let mut driver = region.driver();
         if let Message::Fetch {
             segment,
@@ -385,6 +388,7 @@ const fn activity_of(message: &Message<'_>) -> Activity {
     match message {
         Message::Call(_) | Message::Answer(_) => Activity::Request,
         Message::Flush { .. } | Message::Flushed { .. } => Activity::LogReplication,
+        Message::Compact { .. } | Message::Compacted { .. } => Activity::Compaction,
         Message::Prepare { .. }
         | Message::Report { .. }
         | Message::Adopt

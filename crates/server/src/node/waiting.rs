@@ -126,6 +126,8 @@ pub(crate) enum Queued {
         /// What of them.
         wanted: Wanted,
     },
+    /// A flush of what was written, that which waits in front of it included.
+    Flush,
 }
 
 impl Queued {
@@ -134,6 +136,7 @@ impl Queued {
             Self::Write { batch, .. } => batch.bytes() + 64 * batch.len(),
             Self::Get { key, .. } => key.len() + 64,
             Self::GetMany { keys, .. } => keys.bytes() + 64,
+            Self::Flush => 64,
         }
     }
 }
@@ -214,7 +217,7 @@ impl Waiting {
         }
         batch.ops().any(|op| {
             let read = |entry: &Arc<Entry>| match &entry.request {
-                Queued::Write { .. } => false,
+                Queued::Write { .. } | Queued::Flush => false,
                 Queued::Get { key, .. } => key == op.key(),
                 Queued::GetMany { keys, .. } => keys.iter().any(|key| key == op.key()),
             };
@@ -226,7 +229,7 @@ impl Waiting {
     pub(crate) fn writes(&self, key: &[u8]) -> bool {
         self.queue.iter().any(|entry| match &entry.request {
             Queued::Write { batch, .. } => batch.ops().any(|op| op.concerns(key)),
-            Queued::Get { .. } | Queued::GetMany { .. } => false,
+            Queued::Get { .. } | Queued::GetMany { .. } | Queued::Flush => false,
         })
     }
 

@@ -12,8 +12,8 @@ use argosy_wire::resp::parse::REQUEST_BYTES_MAX;
 use super::front::Context;
 use super::reply::Gather;
 use super::session::{Core, Scratch};
-use super::{changes, connection, docs, expiry, info, keys, scan, snapshots, strings};
-use crate::service::{Lease, Paging, SnapshotId};
+use super::{changes, connection, docs, expiry, info, keys, maintenance, scan, snapshots, strings};
+use crate::service::{Lease, Maintenance, Paging, SnapshotId};
 
 /// What a command sees while it is begun.
 pub(super) struct Turn<'a> {
@@ -55,6 +55,8 @@ pub(super) enum Plan {
     Expiry(usize),
     /// Count the keys.
     Count,
+    /// Have this done with every region.
+    Maintain(Maintenance),
 }
 
 /// A command.
@@ -81,7 +83,7 @@ pub(super) struct Command {
 pub(super) const NO_KEYS: (i64, i64, i64) = (0, 0, 0);
 
 /// The families, those first whose commands are asked for most.
-pub(super) const FAMILIES: [&[Command]; 9] = [
+pub(super) const FAMILIES: [&[Command]; 10] = [
     strings::COMMANDS,
     changes::COMMANDS,
     keys::COMMANDS,
@@ -89,6 +91,7 @@ pub(super) const FAMILIES: [&[Command]; 9] = [
     connection::COMMANDS,
     scan::COMMANDS,
     snapshots::COMMANDS,
+    maintenance::COMMANDS,
     info::COMMANDS,
     docs::COMMANDS,
 ];

@@ -199,6 +199,7 @@ impl State {
                 self.shown(paging.at, |state| state.scan(range, paging))
             }
             Request::Count => Response::Count(self.pairs.len() as u64),
+            Request::Maintain { .. } => Response::Done,
         }
     }
 

@@ -8,7 +8,7 @@
 //! Reading order: [`front`] (what connections share, and their bounds), [`session`] (a connection as
 //! a pure state machine), `input` and `reply` (what it holds: requests not carried out, replies not
 //! written), `command` (how a request finds its command) and its families `connection`, `strings`,
-//! `changes`, `keys`, `expiry`, `scan`, `info`, `docs`; [`cursors`] and [`glob`] for
+//! `changes`, `keys`, `expiry`, `scan`, `maintenance`, `info`, `docs`; [`cursors`] and [`glob`] for
 //! `SCAN`. Around them, with sockets and threads: [`listener`], `worker` (the rounds of one thread),
 //! `slots`, `accept`, `mailbox`, `pool`, `pace` (who waits when all hold much).
 //! [`fake`] is a service in memory, to test and measure all of it without a store.
@@ -45,6 +45,7 @@ mod grow;
 mod info;
 mod input;
 mod keys;
+mod maintenance;
 mod pace;
 mod pool;
 mod reply;

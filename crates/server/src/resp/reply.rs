@@ -96,6 +96,8 @@ pub(super) enum Gather {
     Expiry(Shown),
     /// `DBSIZE`.
     Count,
+    /// `KV.FLUSH` and `KV.COMPACT`: `OK`.
+    Done,
     /// `KV.SNAPSHOT OPEN`: its name.
     Opened,
     /// `KV.SNAPSHOT RENEW` and `CLOSE`: 1 where it was open, in every region.
@@ -511,6 +513,7 @@ fn write_more(
             encoder.integer(shown.of(len.is_some(), at, now));
         }
         (Gather::Count, Some(Response::Count(count))) => encoder.count(count),
+        (Gather::Done, Some(Response::Done)) => encoder.simple("OK"),
         (Gather::Opened, Some(Response::Snapshot(Some(id)))) => {
             encoder.bulk(id.to_string().as_bytes());
         }
@@ -573,6 +576,7 @@ pub(super) fn response_bytes(response: &Response) -> usize {
         Response::Count(_)
         | Response::Failed(_)
         | Response::Expiry { .. }
-        | Response::Snapshot(_) => 0,
+        | Response::Snapshot(_)
+        | Response::Done => 0,
     }
 }

@@ -244,24 +244,23 @@ impl Session {
             Plan::Snapshot(id, lease) => Request::Snapshot { id, lease },
             Plan::Write(options) => {
                 self.core.asked(token, scratch.batch.bytes());
-                Request::Write {
-                    batch: &scratch.batch,
-                    options,
-                }
+                let batch = &scratch.batch;
+                Request::Write { batch, options }
             }
             Plan::Ingest => {
                 self.core.asked(token, scratch.batch.bytes());
                 let batch = &scratch.batch;
                 Request::Ingest { batch }
             }
-            Plan::Scan(paging) => Request::Scan {
-                range: &scratch.range,
-                paging,
-            },
+            Plan::Scan(paging) => {
+                let range = &scratch.range;
+                Request::Scan { range, paging }
+            }
             Plan::Expiry(index) => Request::Expiry {
                 key: self.input.args().at(index),
             },
             Plan::Count => Request::Count,
+            Plan::Maintain(what) => Request::Maintain { what },
         };
         Some(Call { token, request })
     }

@@ -549,6 +549,7 @@ fn in_short(response: &Response) -> String {
             format!("{} pairs{more}", pairs.len())
         }
         Response::Count(count) => format!("about {count}"),
+        Response::Done => "done".to_owned(),
         Response::Snapshot(id) => format!("snapshot {id:?}"),
         Response::Expiry { at, .. } => format!("expires at {at:?}"),
         Response::Failed(error) => format!("failed: {error}"),

@@ -53,6 +53,8 @@ pub enum Answer<'a> {
         /// The region's time.
         now: u64,
     },
+    /// What was asked for is done, and there is nothing to tell of it.
+    Done,
     /// The call failed.
     Failed {
         /// Why.
@@ -131,6 +133,7 @@ impl<'a> Answer<'a> {
                     put_varint(out, *id);
                 }
             }
+            Self::Done => out.push(11),
             Self::Expiry { len, at, now } => put_expiry((*len, *at), *now, out),
             Self::Failed {
                 kind,
@@ -209,6 +212,7 @@ impl<'a> Answer<'a> {
                 value: option(r, VALUE_BYTES_MAX)?,
                 version: r.varint()?,
             },
+            11 => Self::Done,
             _ => return Err(r.malformed()),
         })
     }
