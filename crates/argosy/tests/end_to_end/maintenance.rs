@@ -1,7 +1,9 @@
-//! `KV.FLUSH` and `KV.COMPACT` against the built program, asked of any server, in every replication mode.
+//! `KV.FLUSH` and `KV.COMPACT`, and what the native client has of them, against the built program, asked of any
+//! server, in every replication mode.
 
 use std::net::SocketAddr;
 
+use argosy_client::Client;
 use argosy_client::resp::Reply;
 use serde_json::Value;
 
@@ -94,6 +96,9 @@ fn everything(mode: &str, members: usize) {
     }
     let entries: u64 = regions.iter().map(|region| sum(region, "entries")).sum();
     assert_eq!(entries, members as u64 * u64::from(KEYS) / 2, "{mode}");
+    let native = Client::connect(&playground.servers[1].resp.to_string()).unwrap();
+    native.make_durable().unwrap();
+    native.compact().unwrap();
     let mut client = connect(playground.servers[1].resp);
     assert_eq!(
         call(&mut client, &[b"DBSIZE"]),

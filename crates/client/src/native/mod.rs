@@ -19,6 +19,7 @@ mod client;
 mod known;
 mod link;
 mod long;
+mod maintain;
 mod many;
 mod meet;
 mod run;

@@ -10,7 +10,7 @@ use argosy_wire::native::{Flags, MapRegion, Op, Request, keys_of, split_pair};
 use super::front::Routes;
 use super::long::{head_of, is_range, users_only};
 use super::serve::room_of;
-use crate::node::{snapshot_of, write_of};
+use crate::node::{Forwarded, snapshot_of, write_of};
 use crate::service::{KeyList, Paging, Request as Ask};
 
 /// Most pairs of one page.
@@ -213,4 +213,14 @@ pub(super) fn read_scan<'a>(
         at: snapshot_of(at),
     };
     Ok(Ask::Scan { range, paging })
+}
+
+/// What is to be done with all regions, or why that makes no sense.
+pub(super) fn read_maintenance(payload: &[u8]) -> Result<Ask<'static>, String> {
+    let mut reader = Reader::new("what is to be done", payload);
+    let call = Call::decode(&mut reader).and_then(|call| reader.finish().map(|()| call));
+    match Forwarded::of(call.map_err(|error| error.to_string())?) {
+        Ok(Forwarded::Maintain(what)) => Ok(Ask::Maintain { what }),
+        _ => Err("a request that something be done with all regions, and is none".to_owned()),
+    }
 }

@@ -14,7 +14,7 @@ use argosy_wire::native::{
 use super::client::{Client, End};
 use super::front::Front;
 use super::long::{begin_long, in_short, long_of, read_part, read_put_part};
-use super::read::{Refused, read_call, read_keys, read_scan, read_write, within};
+use super::read::{Refused, read_call, read_keys, read_maintenance, read_scan, read_write, within};
 use super::snapshots::read_lease;
 use super::tally::Tally;
 use super::tasks::{Task, Tasks, Work};
@@ -154,6 +154,7 @@ impl Desk {
             Op::GetPart => read_part((routes, region()?), payload, &mut self.keys)?,
             Op::PutPart => read_put_part((routes, region()?), payload, &mut self.batch)?,
             Op::Snapshot => read_lease(&request, payload).map_err(Refused::Invalid)?,
+            Op::Maintain => read_maintenance(payload).map_err(Refused::Invalid)?,
             Op::MultiGet => read_keys(routes, &request, payload, &mut self.keys)?,
             Op::Scan => read_scan(region()?, &request, payload, &mut self.range)?,
             _ => read_write((routes, region()?), &request, payload, &mut self.batch)?,
@@ -425,6 +426,7 @@ fn work_of(ask: &Ask<'_>, token: u64, client: &mut Client) -> Work {
             at,
         },
         Ask::Snapshot { id, lease } => Work::Snapshot { token, id, lease },
+        Ask::Maintain { what } => Work::Maintain { token, what },
         Ask::Scan { range, paging } => Work::Scan {
             token,
             range: range.clone(),
@@ -436,9 +438,7 @@ fn work_of(ask: &Ask<'_>, token: u64, client: &mut Client) -> Work {
             options,
             away: client.send_away(),
         },
-        Ask::Count | Ask::Ingest { .. } | Ask::Maintain { .. } => {
-            unreachable!("the protocol has no request for it")
-        }
+        Ask::Count | Ask::Ingest { .. } => unreachable!("the protocol has no request for it"),
     }
 }
 

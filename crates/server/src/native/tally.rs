@@ -11,7 +11,7 @@ use argosy_wire::native::Op;
 use crate::meter::{Meter, Op as Call, Outcome, Sampler};
 
 /// What clients ask for, by name, in the order of [`Op`]; what asks for nothing is not among them.
-const COMMANDS: [&str; 15] = [
+const COMMANDS: [&str; 16] = [
     "ping",
     "map",
     "get",
@@ -27,6 +27,7 @@ const COMMANDS: [&str; 15] = [
     "begin",
     "get-part",
     "put-part",
+    "maintain",
 ];
 
 /// A meter for what native clients ask for.
@@ -144,6 +145,7 @@ mod tests {
             (Op::GetVersion, "get-version"),
             (Op::Snapshot, "snapshot"),
             (Op::PutPart, "put-part"),
+            (Op::Maintain, "maintain"),
         ];
         for (op, name) in named {
             assert_eq!(COMMANDS[op as usize - 1], name);

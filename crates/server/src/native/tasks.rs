@@ -26,7 +26,9 @@ use argosy_engine::{Wanted, WriteBatch, WriteOptions};
 
 use super::client::Arrival;
 use crate::mailbox::Mailbox;
-use crate::service::{KeyList, Lease, Paging, ReplySink, Request, Service, SnapshotId};
+use crate::service::{
+    KeyList, Lease, Maintenance, Paging, ReplySink, Request, Service, SnapshotId,
+};
 
 /// Bytes of tasks from which on no more are queued.
 const BYTES_MAX: usize = 1 << 20;
@@ -69,6 +71,10 @@ pub(super) enum Work {
         id: Option<SnapshotId>,
         lease: Lease,
     },
+    Maintain {
+        token: u64,
+        what: Maintenance,
+    },
     Scan {
         token: u64,
         range: KeyRange,
@@ -97,7 +103,7 @@ impl Task {
                 }
                 Work::GetMany { keys, .. } => keys.bytes(),
                 Work::Gets { tokens, keys } => keys.bytes() + (tokens.len() - 1) * TASK_BYTES,
-                Work::Snapshot { .. } => 0,
+                Work::Snapshot { .. } | Work::Maintain { .. } => 0,
                 Work::Scan { range, .. } => {
                     range.from.len() + range.to.as_ref().map_or(0, Vec::len)
                 }
@@ -114,6 +120,7 @@ impl Task {
             | Work::GetVersion { token, .. }
             | Work::GetMany { token, .. }
             | Work::Snapshot { token, .. }
+            | Work::Maintain { token, .. }
             | Work::Scan { token, .. }
             | Work::Write { token, .. } => std::slice::from_ref(token),
         }
@@ -142,6 +149,7 @@ impl Task {
                 ask(Request::GetMany { keys, wanted, at }, token);
             }
             Work::Snapshot { token, id, lease } => ask(Request::Snapshot { id, lease }, token),
+            Work::Maintain { token, what } => ask(Request::Maintain { what }, token),
             Work::Scan {
                 token,
                 range,

@@ -66,10 +66,13 @@ pub enum Op {
     /// Write a part of a value, which nobody sees before its head is written, by [`Op::Write`]. Payload: a
     /// [`PartOf`](super::PartOf), and the bytes.
     PutPart = 15,
+    /// Look after all regions as a whole. Payload: a [`Call::Maintain`](crate::call::Call). Answered by
+    /// [`Status::Done`].
+    Maintain = 16,
 }
 
 impl Op {
-    const ALL: [Self; 16] = [
+    const ALL: [Self; 17] = [
         Self::Noop,
         Self::Ping,
         Self::Map,
@@ -86,6 +89,7 @@ impl Op {
         Self::Begin,
         Self::GetPart,
         Self::PutPart,
+        Self::Maintain,
     ];
 
     fn of(byte: u8) -> Result<Self, Garbage> {
