@@ -10,7 +10,7 @@ use argosy_lsm::settings::Compaction;
 use crate::plan::WorldKind;
 
 /// What must have happened at least once in a run of many seeds.
-pub const NEEDED: [&str; 63] = [
+pub const NEEDED: [&str; 66] = [
     "operations",
     "forwarded operations",
     "clocks set back",
@@ -18,6 +18,9 @@ pub const NEEDED: [&str; 63] = [
     "values in parts looked up again",
     "ingests into what is bound",
     "ingests of unknown outcome",
+    "flushes that were asked for",
+    "compactions that were asked for",
+    "maintenance that was not done",
     "scan pages",
     "unknown outcomes",
     "outcomes proven by order",

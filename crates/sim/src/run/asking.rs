@@ -328,6 +328,27 @@ impl Run {
         self.flush_if(asked)
     }
 
+    /// Has all regions flushed or compacted now and then, if anything `starts`. Returns whether that was asked.
+    pub(super) fn ask_maintenance(&mut self, starts: bool) -> Result<bool, Wrong> {
+        if !starts || !self.uncounted.is_empty() {
+            return Ok(false);
+        }
+        let Some(server) = self.maintainer.whom(SERVERS) else {
+            return Ok(false);
+        };
+        let Some(line) = self.line(server) else {
+            return Ok(false);
+        };
+        let whom = (server, line.session);
+        let (token, what) = self.maintainer.next(whom, self.cluster.now());
+        self.say(format_args!("server {server} is asked to {what:?}"));
+        if let Some(response) = line.call(Request::Maintain { what }, token) {
+            let coverage = &mut self.cluster.coverage;
+            self.maintainer.answer(token, &response, coverage)?;
+        }
+        self.flush_if(true)
+    }
+
     pub(super) fn answer_lease(&mut self, token: u64, response: Response) -> Result<(), Wrong> {
         // A region that is not whole may be opened anew at any time.
         if self.cluster.lacks().is_some() {

@@ -138,7 +138,8 @@ impl Run {
         );
         for server in &servers {
             let by = if self.stalled { 0 } else { durable_by };
-            self.expect_to_hold(*server, Instant::from_nanos(by));
+            let flushed = self.maintainer.flushed();
+            self.expect_to_hold(*server, flushed.max(Instant::from_nanos(by)));
         }
         if !servers.is_empty() {
             self.say(format_args!("servers {servers:?} lose power"));
@@ -227,6 +228,7 @@ impl Run {
         self.bulks.lost(session);
         self.changes.lost(session);
         self.leases.lost(session);
+        self.maintainer.lost(session);
     }
 
     /// Whatever a single copy applied by `moment` has to be there when its server is back.

@@ -31,6 +31,7 @@ use crate::erase::Erase;
 use crate::leases::{self, Leases};
 use crate::load::{Expect, Load, Pairs, Wrong};
 use crate::long::{self, Longs};
+use crate::maintain::{self, Maintainer};
 use crate::objects::Objects;
 use crate::plan::{Episode, Plan, SERVERS, WorldKind};
 use crate::random::Random;
@@ -102,6 +103,7 @@ pub struct Run {
     bulks: Bulks,
     pub(crate) changes: Changes,
     leases: Leases,
+    maintainer: Maintainer,
     pub(crate) random: Random,
     snapshots: Vec<Held>,
     /// How many of them, at most.
@@ -174,6 +176,7 @@ impl Run {
             bulks: Bulks::new(&plan, seed),
             changes: Changes::new(&plan, seed),
             leases: Leases::new(&plan, seed),
+            maintainer: Maintainer::new(&plan, seed),
             random: Random::new(seed, 5),
             words: Words::new(options.print),
             plan,
@@ -319,7 +322,7 @@ impl Run {
 
     /// Whether clients beside the load wait for answers.
     fn others_are_busy(&self) -> bool {
-        let changing = self.changes.is_busy() || self.leases.is_busy();
+        let changing = self.changes.is_busy() || self.leases.is_busy() || self.maintainer.is_busy();
         self.longs.is_busy() || self.bulks.is_busy() || changing
     }
 
@@ -350,6 +353,7 @@ impl Run {
         busy |= self.ask_bulk(pace != Pace::None)?;
         busy |= self.ask_changes(pace != Pace::None)?;
         busy |= self.ask_leases(pace != Pace::None)?;
+        busy |= self.ask_maintenance(pace != Pace::None)?;
         self.idle = if busy { 0 } else { self.idle + 1 };
         Ok(())
     }
@@ -412,6 +416,11 @@ impl Run {
         };
         let any = !answers.is_empty();
         for (token, response) in answers {
+            if token >= maintain::TOKEN {
+                let coverage = &mut self.cluster.coverage;
+                self.maintainer.answer(token, &response, coverage)?;
+                continue;
+            }
             if token >= leases::TOKEN {
                 self.answer_lease(token, response)?;
                 continue;
@@ -469,6 +478,14 @@ impl Run {
                     pending.server
                 ));
             }
+        }
+        if let Some((server, asked)) = self.maintainer.pending()
+            && let Some(up) = self.cluster.active(server)
+            && now.since(asked.max(up.since)) > self.plan.deadline * 5 / 4 + ANSWER_SLACK
+        {
+            return Err(format!(
+                "maintenance, asked of server {server}, is not answered"
+            ));
         }
         Ok(())
     }
