@@ -42,7 +42,7 @@ impl Maintainer {
     /// As `plan` says.
     #[must_use]
     pub fn new(plan: &Plan, seed: u64) -> Self {
-        let mut random = Random::new(seed, 23);
+        let mut random = Random::new(seed, 24);
         let permille = random.pick(&[0, 0, 2, 8]);
         Self {
             permille: if plan.small.is_none() { permille } else { 0 },
