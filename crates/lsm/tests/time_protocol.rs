@@ -16,7 +16,9 @@ mod time {
 
     /// The twin of `src/db/time/sync.rs`.
     mod sync {
+        pub(super) use loom::sync::Mutex;
         pub(super) use loom::sync::atomic::{AtomicU64, Ordering};
+        pub(super) use std::sync::PoisonError;
     }
 }
 
@@ -62,6 +64,23 @@ fn the_committed_time_is_told_by_what_is_committed() {
     while_time_goes_on(|told| {
         let now = told.as_of(Lsn(5));
         assert!(told_by(now) <= Lsn(5), "{now:?} is not committed yet");
+    });
+}
+
+/// What was committed stays told when a later record, which is not, tells more: an answer may have revealed it.
+#[test]
+fn a_later_record_does_not_take_the_committed_time_back() {
+    loom::model(|| {
+        let told = Arc::new(Told::default());
+        told.set(HISTORY[0].0, HISTORY[0].1);
+        let later = loom::thread::spawn({
+            let told = Arc::clone(&told);
+            move || told.set(HISTORY[1].0, HISTORY[1].1)
+        });
+        assert_eq!(told.as_of(Lsn(5)), Moment(10));
+        later.join().expect("it told the time");
+        assert_eq!(told.as_of(Lsn(5)), Moment(10));
+        assert_eq!(told.as_of(Lsn(6)), Moment(20));
     });
 }
 
