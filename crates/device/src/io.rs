@@ -94,6 +94,29 @@ pub enum DeviceError {
         /// What it is and what would help.
         what: String,
     },
+    /// A log window of another device lies where this one's belong. Nothing was changed.
+    #[error(
+        "{path} is a log window of another device ({found:032x}; this one is {device:032x}); it was left as it \
+         is: name another directory for this store's windows, or put back the device that the window belongs \
+         to; if that is gone for good, move the window away"
+    )]
+    OtherWindows {
+        /// The window.
+        path: String,
+        /// The device that it says it belongs to.
+        found: u128,
+        /// The device that is being opened.
+        device: u128,
+    },
+    /// Somebody else has the directory of the windows open. Nothing was changed.
+    #[error(
+        "the log windows in {path} are in use by another store: close that one, or name another directory for \
+         this store's windows"
+    )]
+    WindowsInUse {
+        /// The directory.
+        path: String,
+    },
 }
 
 impl DeviceError {
@@ -122,10 +145,11 @@ impl DeviceError {
             Self::Io { .. } if self.is_full() => Remedy::Retry,
             Self::Io { .. } => Remedy::Reopen,
             Self::Corrupt { .. } => Remedy::Repair,
-            Self::Full { .. } => Remedy::Retry,
-            Self::CatalogFull { .. } | Self::Refused { .. } | Self::Unusable { .. } => {
-                Remedy::Correct
-            }
+            Self::Full { .. } | Self::WindowsInUse { .. } => Remedy::Retry,
+            Self::CatalogFull { .. }
+            | Self::Refused { .. }
+            | Self::Unusable { .. }
+            | Self::OtherWindows { .. } => Remedy::Correct,
         }
     }
 

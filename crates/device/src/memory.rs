@@ -7,8 +7,11 @@
 //! +------------------------+--------------------------------------+
 //!
 //! control := magic: u64  version: u32  zero: u32  access: u64  incarnation: u64
-//!            len: u64  boot: u64  serial: u64  grants: u64  zero: [u8; 4032]
+//!            len: u64  boot: u64  serial: u64  grants: u64  device: u128  zero: [u8; 4016]
 //! ```
+//!
+//! Version 1 had no `device`, and zeros in its place, which is no device's: it is read as memory of a
+//! device that nobody knows. Later versions than 2 are refused.
 //!
 //! `access` is not zero while peers may write, and zero once the memory is revoked; every grant
 //! takes a number that this memory never had before, so that a writer which was revoked cannot
@@ -65,8 +68,10 @@ pub const CONTROL_BYTES: usize = BLOCK_SIZE;
 
 /// "argosymm", read as a little-endian number.
 const MAGIC: u64 = u64::from_le_bytes(*b"argosymm");
-/// The only layout so far; the upper half of its word is the zero field.
-const VERSION: u64 = 1;
+/// The present layout; the upper half of its word is the zero field.
+const VERSION: u64 = 2;
+/// The earliest layout that is read.
+const VERSION_MIN: u64 = 1;
 
 /// Where the words of the control block lie, in bytes.
 mod at {
@@ -78,6 +83,7 @@ mod at {
     pub(super) const BOOT: usize = 40;
     pub(super) const SERIAL: usize = 48;
     pub(super) const GRANTS: usize = 56;
+    pub(super) const DEVICE: usize = 64;
 }
 
 /// The memory was revoked before the write was complete. Whether its bytes were seen is unknown.
@@ -111,6 +117,8 @@ pub struct Stamp {
     pub boot: BootId,
     /// The maker's own count: of two memories of one name, the one with the higher is newer.
     pub serial: u64,
+    /// The device whose logs are filled here; 0 where that is not known.
+    pub device: u128,
 }
 
 enum Backing {
@@ -230,7 +238,7 @@ impl SharedMemory {
             return Err(DeviceError::unusable(path, "not shared memory of Argosy"));
         }
         let version = u64::from_le(memory.control(at::VERSION).load(Ordering::Relaxed));
-        if version != VERSION {
+        if !(VERSION_MIN..=VERSION).contains(&version) {
             let what = format!("shared memory of version {version}; this program knows {VERSION}");
             return Err(DeviceError::unusable(path, what));
         }
@@ -266,6 +274,9 @@ impl SharedMemory {
         set(at::LEN, self.len as u64);
         set(at::BOOT, stamp.boot.0);
         set(at::SERIAL, stamp.serial);
+        let half = |shift: u32| u64::try_from(stamp.device >> shift & u128::from(u64::MAX));
+        set(at::DEVICE, half(0).expect("64 bits"));
+        set(at::DEVICE + 8, half(64).expect("64 bits"));
         let magic = self.control(at::MAGIC);
         magic.store(MAGIC.to_le(), Ordering::Release);
     }
@@ -476,6 +487,7 @@ impl SharedMemory {
             incarnation: Incarnation(get(at::INCARNATION)),
             boot: BootId(get(at::BOOT)),
             serial: get(at::SERIAL),
+            device: u128::from(get(at::DEVICE)) | u128::from(get(at::DEVICE + 8)) << 64,
         }
     }
 

@@ -6,8 +6,11 @@
 //! NAME.new         new memory, while NAME.window is still needed
 //! ```
 //!
-//! Each file's stamp has a boot id, an incarnation and a serial number. At opening:
+//! Each file's stamp has a boot id, an incarnation, a serial number, and the id of the device whose logs
+//! are filled in it (the control block of [`memory`](crate::memory)). At opening:
 //!
+//! 0. If a `NAME.window` belongs to another device, that is an error, and nothing is changed. One that does
+//!    not say, or any where the opener does not say which device it has, is taken.
 //! 1. Every `NAME.new` is removed: whoever made it did not finish.
 //! 2. Every `NAME.window` is opened and *revoked*, so that a peer which still writes into it
 //!    learns so, before anyone reads it. It is kept as the survivor of its name. One of another
@@ -16,15 +19,19 @@
 //!    kept: a crash came between a rename here and a removal there.
 //! 4. Whatever cannot be understood is removed too, and reported.
 //!
-//! One process at a time uses the directories: it holds the lock of its device.
+//! One process at a time uses the directories: it holds the lock of its device, and, where stores of
+//! other devices could be given the same directory, that of the directory ([`lock_windows`]).
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::io;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use argosy_base::Incarnation;
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 
 use crate::DeviceError;
 use crate::memory::{BootId, SharedMemory, Stamp};
@@ -44,6 +51,8 @@ pub struct WindowFilesOptions {
     pub boot: BootId,
     /// This start of the server.
     pub incarnation: Incarnation,
+    /// The device whose logs are filled; 0 where windows are not told apart by it.
+    pub device: u128,
 }
 
 impl WindowFilesOptions {
@@ -92,8 +101,9 @@ impl WindowFiles {
     /// Opens the windows that are there, as the module documentation says.
     ///
     /// # Errors
-    /// [`DeviceError::Refused`] where a directory cannot be made, read or cleaned.
+    /// [`DeviceError::OtherWindows`]; [`DeviceError::Refused`] where a directory cannot be made, read or cleaned.
     pub fn open(options: WindowFilesOptions) -> Result<Self, DeviceError> {
+        Self::refuse_others(&options)?;
         let mut windows = Self {
             options,
             state: Mutex::default(),
@@ -127,6 +137,19 @@ impl WindowFiles {
     #[must_use]
     pub fn findings(&self) -> &[String] {
         &self.findings
+    }
+
+    /// Makes sure that no window that is there belongs to another device. Changes nothing.
+    ///
+    /// # Errors
+    /// [`DeviceError::OtherWindows`]; [`DeviceError::Refused`] where a directory cannot be read.
+    pub fn refuse_others(options: &WindowFilesOptions) -> Result<(), DeviceError> {
+        let fallback = options.fallback.as_ref();
+        let second = fallback.map(|fallback| fallback.directory.as_path());
+        let mut directories = [Some(options.directory.as_path()), second]
+            .into_iter()
+            .flatten();
+        directories.try_for_each(|directory| refuse_others_in(directory, options.device))
     }
 
     /// Keeps the file at `path` as a survivor, or removes it.
@@ -180,6 +203,53 @@ impl WindowFiles {
     }
 }
 
+/// Makes sure that no window in `directory` belongs to another device than `device`.
+fn refuse_others_in(directory: &Path, device: u128) -> Result<(), DeviceError> {
+    let refused = |e| DeviceError::refused("use the windows in", directory, e);
+    let files = match std::fs::read_dir(directory) {
+        Ok(files) if device != 0 => files,
+        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(refused(e)),
+        _ => return Ok(()),
+    };
+    for file in files {
+        let path = file.map_err(refused)?.path();
+        if path.extension().is_none_or(|extension| extension != WINDOW) {
+            continue;
+        }
+        // What cannot be understood says nothing about a device.
+        let Ok(memory) = SharedMemory::open(&path) else {
+            continue;
+        };
+        let found = memory.stamp().device;
+        if found != 0 && found != device {
+            return Err(DeviceError::OtherWindows {
+                path: path.display().to_string(),
+                found,
+                device,
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Takes the lock of a directory for windows, which is made where there is none, for as long as the file
+/// that comes back is open. It falls with the process that holds it.
+///
+/// # Errors
+/// [`DeviceError::WindowsInUse`]; [`DeviceError::Refused`] where the system refuses.
+pub fn lock_windows(directory: &Path) -> Result<File, DeviceError> {
+    let refused = |e| DeviceError::refused("lock the windows in", directory, e);
+    std::fs::create_dir_all(directory).map_err(refused)?;
+    let file = File::open(directory).map_err(refused)?;
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(file),
+        Err(Errno::WOULDBLOCK) => Err(DeviceError::WindowsInUse {
+            path: directory.display().to_string(),
+        }),
+        Err(error) => Err(refused(error.into())),
+    }
+}
+
 /// What `make` makes of the first directory, or, where that has no room, of the second.
 fn make_where_room_is<'a, T>(
     first: &'a Path,
@@ -211,6 +281,7 @@ impl WindowStore for WindowFiles {
             incarnation: self.options.incarnation,
             boot: self.options.boot,
             serial: state.serial,
+            device: self.options.device,
         };
         let entry = state.named.entry(name).or_default();
         // What a restart finds now is what it finds until the name is given away.
@@ -292,6 +363,7 @@ mod tests {
             }),
             boot: BootId(1),
             incarnation: Incarnation(1),
+            device: 0,
         };
         let listed = (0..12).filter(|name| options.fallback_of(*name).is_some());
         assert_eq!(listed.collect::<Vec<_>>(), [3, 4, 5, 9]);

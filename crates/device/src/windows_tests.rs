@@ -5,7 +5,7 @@ use argosy_base::Incarnation;
 use super::*;
 use crate::memory::BootId;
 use crate::testing::TempDir;
-use crate::window_files::{Fallback, WindowFiles, WindowFilesOptions};
+use crate::window_files::{Fallback, WindowFiles, WindowFilesOptions, lock_windows};
 
 /// A store, and what happens to its process and its machine.
 trait World {
@@ -45,6 +45,7 @@ impl Files {
             }),
             boot: BootId(7),
             incarnation: Incarnation(1),
+            device: 5,
         });
         let store = store.unwrap();
         Self { store, dir }
@@ -238,4 +239,88 @@ fn what_is_no_window_is_reported() {
     assert!(world.store.survivors(5).is_none());
     assert!(world.dir.join(notes).exists(), "not ours to remove");
     assert!(!world.dir.join(window).exists());
+}
+
+#[test]
+fn windows_of_another_device_are_left_as_they_are() {
+    let world = Files::new();
+    let memory = world.store.create(1, 64).unwrap();
+    memory.grant(Incarnation(1));
+    memory.store_u64(8, 42);
+    let mut others = world.store.options().clone();
+    others.device = 6 << 64;
+    let Err(error) = WindowFiles::open(others.clone()) else {
+        panic!("windows of another device were taken");
+    };
+    let path = memory.path().unwrap().display().to_string();
+    assert!(
+        matches!(&error, DeviceError::OtherWindows { path: at, found: 5, device }
+            if *at == path && *device == 6 << 64),
+        "{error}"
+    );
+    assert_ne!(memory.access(), 0, "nothing is revoked");
+    // Nor is anything in the first directory changed for the sake of the second.
+    let fallback = world.dir.join("fallback").join("0000000000000001.window");
+    std::fs::rename(memory.path().unwrap(), fallback).unwrap();
+    std::fs::write(world.dir.join("windows/0000000000000002.new"), b"").unwrap();
+    assert!(WindowFiles::open(others.clone()).is_err());
+    assert!(world.dir.join("windows/0000000000000002.new").exists());
+    assert_ne!(memory.access(), 0);
+    // Who does not say which device it has takes what it finds.
+    others.device = 0;
+    let taken = WindowFiles::open(others).unwrap();
+    assert_eq!(content(&taken.survivors(1).unwrap()), 42);
+}
+
+#[test]
+fn memory_of_the_first_version_is_of_no_known_device() {
+    use std::os::unix::fs::FileExt;
+    let mut world = Files::new();
+    let memory = world.store.create(1, 64).unwrap();
+    memory.store_u64(8, 42);
+    assert_eq!(memory.stamp().device, 5);
+    let path = memory.path().unwrap().to_path_buf();
+    let file = std::fs::File::options().write(true).open(&path).unwrap();
+    let patch = |at: u64, bytes: &[u8]| file.write_all_at(bytes, at).unwrap();
+    patch(8, &1_u64.to_le_bytes());
+    patch(64, &[0; 16]);
+    world.restart();
+    let survivor = world.store.survivors(1).unwrap();
+    assert_eq!((survivor.stamp().device, content(&survivor)), (0, 42));
+    drop((memory, survivor));
+    // A later version, and any garbage in the control block: an error or a stamp, never a panic.
+    patch(8, &3_u64.to_le_bytes());
+    assert!(matches!(
+        SharedMemory::open(&path),
+        Err(DeviceError::Unusable { .. })
+    ));
+    patch(8, &2_u64.to_le_bytes());
+    for at in 0..128 {
+        patch(at, &[0xff]);
+        if let Ok(memory) = SharedMemory::open(&path) {
+            assert!((16..32).contains(&at) || at >= 40, "byte {at} is checked");
+            let _ = memory.stamp();
+        }
+        let restored = if at == 8 { 2 } else { 0 };
+        patch(
+            at,
+            &[if at < 8 {
+                b"argosymm"[usize::try_from(at).unwrap()]
+            } else {
+                restored
+            }],
+        );
+        patch(32, &64_u64.to_le_bytes());
+    }
+}
+
+#[test]
+fn a_directory_has_one_user() {
+    let dir = TempDir::in_memory();
+    let at = dir.join("windows");
+    let held = lock_windows(&at).unwrap();
+    let error = lock_windows(&at).unwrap_err();
+    assert!(matches!(error, DeviceError::WindowsInUse { .. }), "{error}");
+    drop(held);
+    assert!(lock_windows(&at).is_ok());
 }

@@ -21,6 +21,7 @@
 //! - [`replica`]: the passive member, which a backup is and every engine begins as.
 //! - [`inspect`]: a region of a stopped server, looked at, verified and compared.
 //! - [`addresses`]: pointers that hold places on a device instead of segment numbers.
+//! - [`shape`]: what stays as it was when a region was made.
 //! - [`settings`]: what can be set; [`memory`](mod@memory): what is taken.
 
 #![deny(unsafe_code)]
@@ -49,6 +50,7 @@ pub mod replica;
 mod scan;
 pub mod scrub;
 pub mod settings;
+pub mod shape;
 pub mod snapshot;
 pub mod storage;
 pub mod version;

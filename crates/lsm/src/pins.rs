@@ -27,6 +27,7 @@ use crate::db::trim::reach;
 use crate::edit::Edit;
 use crate::manifest::{self, Manifest, ManifestError, Record};
 use crate::settings::Settings;
+use crate::shape::Shape;
 use crate::storage::StoredSegment;
 use crate::version::Version;
 
@@ -136,7 +137,7 @@ pub struct Pins {
     store: Arc<Store>,
     region: RegionId,
     segment_bytes: usize,
-    addresses: AddressMode,
+    shape: Shape,
     pins: Mutex<BTreeMap<String, Arc<Pin>>>,
 }
 
@@ -169,7 +170,7 @@ impl Pins {
             store: Arc::clone(store),
             region,
             segment_bytes: settings.segment_bytes,
-            addresses: settings.addresses,
+            shape: Shape::of(settings),
             pins: Mutex::new(pins),
         })
     }
@@ -215,14 +216,14 @@ impl Pins {
         let id = ids.find(|id| !taken.contains(id)).expect("pins are few");
         let mut edit = self.edit_of(version);
         edit.time = edit.time.max(Some(time).filter(|time| *time > Moment(0)));
-        let kept = pinned(self.region, self.addresses, &edit, version.table());
+        let kept = pinned(self.region, self.shape.addresses, &edit, version.table());
         let version = kept.map_err(|what| PinError::Corrupt(id, what))?;
         let record = Record {
             edit: encode(name, &edit),
             places: places_of(&version),
         };
         let segment_bytes = u32::try_from(self.segment_bytes).expect("settings are validated");
-        let shape = (segment_bytes, self.addresses);
+        let shape = (segment_bytes, self.shape.to_word());
         // The catalog keeps the manifest's segments from now on.
         drop(Manifest::create(&self.store, id, shape, &record)?);
         let pin = Arc::new(Pin {
@@ -279,8 +280,8 @@ pub fn read(
     settings: &Settings,
 ) -> Result<(String, Version), PinError> {
     let corrupt = |what| PinError::Corrupt(entry.region, what);
-    let addresses = AddressMode::from_raw(entry.words[1]);
-    let addresses = addresses.ok_or_else(|| corrupt("its address mode is of a later version"))?;
+    let shape = Shape::from_word(entry.words[1]);
+    let shape = shape.ok_or_else(|| corrupt("its address mode or sizes are of a later version"))?;
     let segment_bytes = u32::try_from(settings.segment_bytes).expect("settings are validated");
     let replayed = manifest::replay(store, entry, segment_bytes)?;
     let [record] = replayed.records.as_slice() else {
@@ -292,7 +293,7 @@ pub fn read(
         (*number, stored)
     };
     let places = record.places.iter().map(stored).collect();
-    let version = pinned(region, addresses, &edit, &places).map_err(corrupt)?;
+    let version = pinned(region, shape.addresses, &edit, &places).map_err(corrupt)?;
     Ok((name, version))
 }
 

@@ -129,6 +129,9 @@ pub struct Settings {
     pub compaction_part_bytes: u64,
     /// Bytes that one background step reads or merges at most, roughly.
     pub step_bytes: usize,
+    /// Opening goes on where windows that a killed process left are damaged in front of records that they
+    /// hold: the history then ends where they are damaged. Only regions without other members ask.
+    pub accept_loss: bool,
     /// For the simulator.
     pub mutants: Mutants,
 }
@@ -161,6 +164,7 @@ impl Default for Settings {
             space_floor_bytes: None,
             compaction_part_bytes: 32 << 20,
             step_bytes: 256 << 10,
+            accept_loss: false,
             mutants: Mutants::default(),
         }
     }

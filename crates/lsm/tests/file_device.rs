@@ -79,6 +79,7 @@ impl Host for Directory {
             fallback: None,
             boot: BootId(1),
             incarnation: store.incarnation(),
+            device: store.superblock().device_id,
         };
         let windows = WindowFiles::open(options).unwrap();
         let engine = Lsm::open(&store, REGION, &windows, &self.settings, None)

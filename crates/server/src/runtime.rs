@@ -538,6 +538,8 @@ fn open_windows(
         }),
         boot,
         incarnation,
+        // The directory has the server's number, and a device that was replaced fetches its regions anew.
+        device: 0,
     })?;
     for finding in windows.findings() {
         tracing::info!("windows: {finding}");

@@ -4,6 +4,7 @@
 //! PATH/device      the device: a sparse file of whole segments, which takes room as it is written
 //! PATH/lock        held by the process that has the store open, with its id
 //! PATH/windows/    the ends of the logs, in memory that outlives a killed process
+//! PATH/unclosed    there while windows are needed: see `unclosed`
 //! ```
 //!
 //! The memory budget:
@@ -29,17 +30,18 @@ use argosy_base::{RegionId, SEGMENT_SIZE, ServerId};
 use argosy_device::buffer::{keep_at_most, share_of};
 use argosy_device::{
     BootId, Device, FileDevice, FileSettings, FormatOptions, Store, StoreSettings, WindowFiles,
-    WindowFilesOptions,
+    WindowFilesOptions, lock_windows,
 };
 use argosy_lsm::pins::{Pins, is_pin};
 use argosy_lsm::scrub::Pace as ScrubPace;
-use argosy_lsm::{Lsm, Settings};
+use argosy_lsm::{Lsm, Settings, shape};
 use rustix::fs::{FlockOperation, flock, statvfs};
 use rustix::io::Errno;
 
 use super::clock::SystemClock;
 use super::error::{Error, Result};
 use super::stepper::Resident;
+use super::unclosed::{self, Unclosed};
 use super::{Db, Opened};
 use crate::{machine, random};
 
@@ -112,6 +114,7 @@ pub struct Builder {
     patience: Duration,
     windows: Option<PathBuf>,
     create: bool,
+    accept_loss: bool,
     scrub: ScrubPace,
     engine: Settings,
     resident: Option<Resident>,
@@ -127,6 +130,7 @@ impl Default for Builder {
             patience: Duration::from_secs(10),
             windows: None,
             create: true,
+            accept_loss: false,
             scrub: ScrubPace::default(),
             engine: Settings::default(),
             resident: None,
@@ -205,7 +209,8 @@ impl Builder {
     /// Where the ends of the logs are kept: a directory for this store alone, on a file system in memory
     /// (tmpfs) if possible, since they are written all the time. Unless this is said they lie in the
     /// store's directory. What was written since the last flush is found again only if the same
-    /// directory is named when the store is opened after a kill.
+    /// directory is named when the store is opened after a kill. A directory that another store has open, or
+    /// that has windows of another store, is refused with [`Error::Windows`], and left as it is.
     #[must_use]
     pub fn windows_in(mut self, directory: impl Into<PathBuf>) -> Self {
         self.windows = Some(directory.into());
@@ -216,6 +221,15 @@ impl Builder {
     #[must_use]
     pub const fn create(mut self, create: bool) -> Self {
         self.create = create;
+        self
+    }
+
+    /// Whether the store is opened although log windows which a killed process left are gone or damaged, with
+    /// [`Error::Windows`] otherwise. What was written before what is missing is there then, and nothing behind
+    /// it. A restart of the machine, which empties windows, is no such case.
+    #[must_use]
+    pub const fn accept_loss(mut self, accept: bool) -> Self {
+        self.accept_loss = accept;
         self
     }
 
@@ -232,7 +246,8 @@ impl Builder {
     /// All settings of the engine beneath: where values are placed, how levels grow, how much space dead
     /// values may take. Of these, `l0_bytes`, `cache_bytes`, `memtable_share_bytes` and `flush_interval` follow
     /// from what the builder is told elsewhere, and `l0_log_bytes` is at most four times `l0_bytes`, or a mebibyte
-    /// where that is more. The sizes of segments and windows must stay as they were when the store was made.
+    /// where that is more. `segment_bytes`, `window_bytes`,
+    /// `window_slots` and `addresses` stay as they were when the store was made: others are refused.
     #[must_use]
     pub fn engine(mut self, settings: Settings) -> Self {
         self.engine = settings;
@@ -243,8 +258,8 @@ impl Builder {
     ///
     /// # Errors
     /// [`Error::InUse`] where it is open already, here or in another process; [`Error::Foreign`] where
-    /// the directory is a server's; [`Error::Settings`]; [`Error::System`] and [`Error::Open`] where
-    /// the system refuses, the device fails, or what it holds is damaged.
+    /// the directory is a server's; [`Error::Settings`]; [`Error::Windows`]; [`Error::System`] and
+    /// [`Error::Open`] where the system refuses, the device fails, or what it holds is damaged.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Db> {
         let path = path.as_ref();
         if self.create {
@@ -256,10 +271,17 @@ impl Builder {
         let device = self.open_device(path)?;
         let settings = self.engine_settings(device.len(), false)?;
         let store = open_store(path, device, &settings)?;
-        let windows = self.open_windows(path, &store)?;
+        let boot = boot_id()?;
+        let (windows, windows_lock) = self.open_windows(path, &store, &settings, boot)?;
         let pins = Pins::open(&store, REGION, &settings)?;
         let engine = Lsm::open(&store, REGION, &windows, &settings, None)
             .map_err(|error| Error::recovering(path, &error))?;
+        let unclosed = Unclosed {
+            device: store.superblock().device_id,
+            boot,
+            windows: self.windows_directory(path),
+        };
+        unclosed.write(path)?;
         engine.set_clock(Arc::new(SystemClock));
         let resident = self.resident.clone();
         Db::start(Opened {
@@ -272,7 +294,7 @@ impl Builder {
             patience: self.patience,
             scrub: self.scrub,
             random: random_id()?,
-            lock,
+            locks: [lock, windows_lock],
         })
     }
 
@@ -309,6 +331,7 @@ impl Builder {
         let log_bytes = (settings.l0_bytes as u64).saturating_mul(4).max(1 << 20);
         settings.l0_log_bytes = settings.l0_log_bytes.min(log_bytes);
         settings.flush_interval = self.durability.flush_interval();
+        settings.accept_loss = self.accept_loss;
         let fixed = settings.divide(memory, self.kept_bytes());
         // Of the third memtable too, the cache keeps a sixteenth.
         let least = CACHE_BYTES_MIN.max(settings.l0_bytes.saturating_mul(17) / 16);
@@ -353,15 +376,39 @@ impl Builder {
         share_of(self.budget()).min(self.engine.segment_bytes * 6)
     }
 
-    fn open_windows(&self, path: &Path, store: &Store) -> Result<WindowFiles> {
+    fn windows_directory(&self, path: &Path) -> PathBuf {
         let directory = self.windows.clone();
+        let directory = directory.unwrap_or_else(|| path.join("windows"));
+        std::path::absolute(&directory).unwrap_or(directory)
+    }
+
+    /// What was left of the store's windows, and the lock of their directory.
+    fn open_windows(
+        &self,
+        path: &Path,
+        store: &Store,
+        settings: &Settings,
+        boot: BootId,
+    ) -> Result<(WindowFiles, File)> {
         let options = WindowFilesOptions {
-            directory: directory.unwrap_or_else(|| path.join("windows")),
+            directory: self.windows_directory(path),
             fallback: None,
-            boot: boot_id()?,
+            boot,
             incarnation: store.incarnation(),
+            device: store.superblock().device_id,
         };
-        WindowFiles::open(options).map_err(|error| Error::opening(path, &error))
+        let failed = |error| Error::opening(path, &error);
+        let lock = lock_windows(&options.directory).map_err(failed)?;
+        WindowFiles::refuse_others(&options).map_err(failed)?;
+        let unclosed =
+            Unclosed::read(path).filter(|unclosed| unclosed.concerns(options.device, boot));
+        let missing = unclosed
+            .filter(|_| !self.accept_loss)
+            .and_then(|unclosed| unclosed.missing_in(&options.directory, REGION, settings));
+        if let Some(what) = missing {
+            return Err(unclosed::lost(path, &what));
+        }
+        Ok((WindowFiles::open(options).map_err(failed)?, lock))
     }
 }
 
@@ -433,6 +480,10 @@ fn open_store(path: &Path, device: Arc<dyn Device>, settings: &Settings) -> Resu
     let mut others = regions.iter().filter(|entry| !is_pin(entry));
     if others.any(|entry| entry.region != REGION) {
         return Err(foreign("holds regions that a later version has made"));
+    }
+    // Before windows are touched that it needs as they are.
+    for entry in &regions {
+        shape::check(entry, settings).map_err(|error| Error::recovering(path, &error.into()))?;
     }
     Ok(store)
 }

@@ -1,6 +1,6 @@
 //! What can go wrong with an embedded store, what to do about it, and what became of the write.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use argosy_base::{Outcome, Remedy};
@@ -74,6 +74,18 @@ pub enum Error {
         /// What to do about it.
         remedy: Remedy,
     },
+    /// The log windows are not this store's, are in use by another one, or are not as a killed process left
+    /// them: gone, or damaged. Nothing was changed.
+    /// [`Builder::accept_loss`](crate::db::Builder::accept_loss) opens a store whose windows are gone or damaged.
+    #[error("cannot open {}: {what}", path.display())]
+    Windows {
+        /// The store's directory.
+        path: PathBuf,
+        /// Which windows, what is wrong with them, and what would help.
+        what: String,
+        /// What to do about it.
+        remedy: Remedy,
+    },
     /// There was no room for the write for as long as it may wait. Nothing of it was applied.
     #[error("not applied after {} ms of waiting: {reason}", waited.as_millis())]
     Busy {
@@ -114,16 +126,22 @@ impl Error {
     }
 
     pub(super) fn opening(path: impl Into<PathBuf>, error: &DeviceError) -> Self {
-        Self::Open {
-            path: path.into(),
-            what: error.to_string(),
-            remedy: error.remedy(),
+        let (path, what, remedy) = (path.into(), error.to_string(), error.remedy());
+        match error {
+            DeviceError::OtherWindows { .. } | DeviceError::WindowsInUse { .. } => {
+                Self::Windows { path, what, remedy }
+            }
+            _ => Self::Open { path, what, remedy },
         }
     }
 
-    pub(super) fn recovering(path: impl Into<PathBuf>, error: &ReplicaError) -> Self {
+    pub(super) fn recovering(path: impl AsRef<Path>, error: &ReplicaError) -> Self {
+        let path = path.as_ref();
+        if let ReplicaError::DamagedWindow { .. } = error {
+            return super::unclosed::lost(path, &error.to_string());
+        }
         Self::Open {
-            path: path.into(),
+            path: path.to_path_buf(),
             what: error.to_string(),
             remedy: error.remedy(),
         }
@@ -139,7 +157,7 @@ impl Error {
             Self::Checkpoint(PinError::Manifest(_) | PinError::Corrupt(..)) => Remedy::Repair,
             Self::Checkpoint(_) | Self::Ingest(_) => Remedy::Correct,
             Self::InUse { .. } | Self::Busy { .. } | Self::Swept => Remedy::Retry,
-            Self::Open { remedy, .. } => *remedy,
+            Self::Open { remedy, .. } | Self::Windows { remedy, .. } => *remedy,
             // A full device: once there is room, a flush makes it durable.
             Self::NotDurable(error @ EngineError::Busy(_)) => error.remedy(),
             Self::NotDurable(_) | Self::Ended(_) | Self::Closed => Remedy::Reopen,

@@ -61,6 +61,7 @@ mod pace_tests;
 mod scan;
 mod stepper;
 mod sync;
+pub(crate) mod unclosed;
 mod write;
 
 use std::fs::File;
@@ -98,6 +99,7 @@ pub use scan::{Scan, Snapshot};
 pub use write::WriteOptions;
 
 use pace::Pace;
+use unclosed::Unclosed;
 
 /// A store. See the [module's documentation](self).
 ///
@@ -151,10 +153,11 @@ struct Opened {
     memory: Option<(Excess, stepper::Resident)>,
     /// A number that no store was opened with before.
     random: u128,
-    lock: File,
+    /// Of the directory, and of its windows.
+    locks: [File; 2],
 }
 
-/// What clones, snapshots and scans share. The lock falls last.
+/// What clones, snapshots and scans share. The locks fall last.
 struct Shared {
     engine: Arc<Lsm>,
     pins: Pins,
@@ -171,7 +174,7 @@ struct Shared {
     path: PathBuf,
     durability: Durability,
     patience: Duration,
-    _lock: File,
+    _locks: [File; 2],
 }
 
 /// How far a store's end has come.
@@ -232,7 +235,7 @@ impl Db {
             path: opened.path,
             durability: opened.durability,
             patience: opened.patience,
-            _lock: opened.lock,
+            _locks: opened.locks,
         };
         let shared = Arc::new(shared);
         Ok(Self { shared })
@@ -524,6 +527,9 @@ impl Shared {
         // A panic of that thread was told to whoever waits; what is left is to stop.
         let _ = thread.join();
         let closed = self.engine.close();
+        if closed.is_ok() {
+            Unclosed::remove(&self.path);
+        }
         // Who waits for durability, or shows what waits for it, goes on.
         self.pace.end(self.engine.durable_lsn(), &closed);
         let result = closed.map_err(Error::NotDurable);

@@ -16,11 +16,13 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use argosy_base::RegionId;
-use argosy_device::{Device, DeviceError, ReadOnlyFile, RegionEntry, Store};
-use argosy_lsm::inspect::{Region, Windows};
+use argosy_base::{LogKind, RegionId};
+use argosy_device::{BootId, Device, DeviceError, ReadOnlyFile, RegionEntry, SharedMemory, Store};
+use argosy_lsm::db::promote::window_name;
+use argosy_lsm::inspect::{Problem, ProblemKind, Region, Windows, verify_windows};
 use argosy_lsm::log::Geometry;
 use argosy_lsm::pins::{PinError, is_pin};
+use argosy_lsm::shape::Shape;
 use argosy_lsm::{Settings, Version};
 use argosy_server::node::left_windows;
 use argosy_server::runtime::boot_id;
@@ -30,6 +32,8 @@ use serde::Serialize;
 use crate::cli::OutputFormat;
 use crate::cluster::lock::{self, DirLock};
 use crate::config::ServerConfig;
+use crate::db::EMBEDDED_CLUSTER;
+use crate::db::unclosed::Unclosed;
 use crate::failure::Failure;
 
 /// Look inside the data directory of a stopped server
@@ -124,6 +128,10 @@ struct Opened {
     settings: Settings,
     /// Where its log windows may be.
     windows: Vec<PathBuf>,
+    /// The store of a single program: it alone wrote its windows.
+    is_embedded: bool,
+    /// Such a store that a kill has ended since the machine was started.
+    unclosed: Option<Unclosed>,
     _lock: Option<DirLock>,
 }
 
@@ -151,11 +159,25 @@ impl Opened {
             .map(|shared| shared.join(format!("server-{server}")).join("windows"))
             .collect();
         windows.push(dir.join("windows"));
+        let is_embedded = store.superblock().cluster_id == EMBEDDED_CLUSTER;
+        let unclosed = Unclosed::read(dir).filter(|unclosed| {
+            boot_id().is_ok_and(|boot| unclosed.concerns(store.superblock().device_id, boot))
+        });
+        windows.extend(unclosed.iter().map(|unclosed| unclosed.windows.clone()));
+        // All regions of a device are cut alike.
+        let regions = store.regions();
+        let shape = regions
+            .first()
+            .and_then(|entry| Shape::from_word(entry.words[1]));
+        let settings =
+            shape.map_or_else(Settings::default, |shape| shape.apply(&Settings::default()));
         Ok(Self {
             dir: dir.to_path_buf(),
             store,
-            settings: Settings::default(),
+            settings,
             windows,
+            is_embedded,
+            unclosed,
             _lock: lock,
         })
     }
@@ -199,9 +221,56 @@ impl Opened {
     fn windows(&self, region: RegionId) -> Windows {
         let geometry = Geometry::of(&self.settings);
         match boot_id() {
+            Ok(boot) if self.is_embedded => self.embedded_windows(region, boot),
             Ok(boot) => left_windows(&self.windows, region, &geometry, boot),
             Err(_) => Windows::default(),
         }
+    }
+
+    /// What is left of the windows of a single program's store, which have names and a stamp of their own.
+    fn embedded_windows(&self, region: RegionId, boot: BootId) -> Windows {
+        let device = self.store.superblock().device_id;
+        LogKind::ALL.map(|log| {
+            let open = |slot| {
+                let name = format!("{:016x}.window", window_name(region, log, slot));
+                let at = |directory: &PathBuf| SharedMemory::open(&directory.join(&name)).ok();
+                let is_ours = |memory: &SharedMemory| {
+                    let stamp = memory.stamp();
+                    stamp.boot == boot && [0, device].contains(&stamp.device)
+                };
+                let found = self.windows.iter().filter_map(at).filter(is_ours);
+                found
+                    .max_by_key(|memory| memory.stamp().serial)
+                    .map(Arc::new)
+            };
+            (0..self.settings.window_slots).map(open).collect()
+        })
+    }
+
+    /// What is wrong with the windows that a killed program left of `region`: gone, or damaged.
+    fn lost_windows(&self, region: &Region, windows: &Windows) -> Vec<Problem> {
+        if !self.is_embedded {
+            return Vec::new();
+        }
+        let (id, settings) = (region.entry.region, &self.settings);
+        let places = self.windows.iter();
+        let missing = self.unclosed.as_ref().and_then(|unclosed| {
+            let troubles = places.map(|at| unclosed.missing_in(at, id, settings));
+            // Whole in one directory is whole.
+            troubles.reduce(|one, other| one.and(other)).flatten()
+        });
+        let missing = missing.map(|what| Problem {
+            kind: ProblemKind::Missing,
+            part: "log windows".to_owned(),
+            region: Some(id),
+            number: None,
+            place: None,
+            offset: 0,
+            what,
+        });
+        let version = region.version.iter();
+        let damaged = version.flat_map(|version| verify_windows(version, windows, settings));
+        missing.into_iter().chain(damaged).collect()
     }
 }
 

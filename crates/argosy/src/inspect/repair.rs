@@ -28,6 +28,7 @@ use crate::cluster::layout::read_map;
 use crate::config::ServerConfig;
 use crate::db::EMBEDDED_CLUSTER;
 use crate::failure::{Failure, chain};
+use crate::random;
 
 /// The name and version of what `-o json` prints.
 const SCHEMA: &str = "argosy.inspect-repair.v1";
@@ -169,8 +170,15 @@ impl Repair {
     fn copy(&self, opened: &Opened, regions: &[Region]) -> Result<Vec<RegionReport>, Failure> {
         let failed = |error: &dyn std::error::Error| Failure::Failed(chain(error));
         let partial = self.to.join("device.partial");
-        let settings = settings_of(&self.dir, &opened.store, regions.len());
-        let store = new_store(&partial, opened, &settings, regions.len())
+        let settings = settings_of(opened, regions.len());
+        // What the windows hold is copied, too: a store of one program has a number of its own from now on,
+        // so that they are not replayed into the copy. Servers' devices are known by theirs.
+        let id = match opened.is_embedded {
+            true => random::number()
+                .map_err(|error| Failure::io("read", Path::new(random::SOURCE), &error))?,
+            false => opened.store.superblock().device_id,
+        };
+        let store = new_store(&partial, (opened, id), &settings, regions.len())
             .map_err(|error| failed(&error))?;
         let mut reports = Vec::with_capacity(regions.len());
         for region in regions {
@@ -216,15 +224,15 @@ fn fill(report: &mut RegionReport, found: &Salvage) {
 }
 
 /// The settings with which whoever opens the copy reads it.
-fn settings_of(dir: &Path, store: &Store, regions: usize) -> Settings {
-    let mut settings = Settings::default();
+fn settings_of(opened: &Opened, regions: usize) -> Settings {
+    let mut settings = opened.settings.clone();
     // As memtables are large, so is what is kept of the device; small ones merge a little more.
-    let share = store.total() as usize * SEGMENT_SIZE / 64 / regions.max(1);
+    let share = opened.store.total() as usize * SEGMENT_SIZE / 64 / regions.max(1);
     settings.l0_bytes = share.clamp(64 << 10, settings.l0_bytes);
     settings.l0_log_bytes = settings
         .l0_log_bytes
         .min((settings.l0_bytes as u64 * 4).max(1 << 20));
-    if let Ok(config) = ServerConfig::load(&dir.join("argosy.toml")) {
+    if let Ok(config) = ServerConfig::load(&opened.dir.join("argosy.toml")) {
         settings.node_bytes = config.storage.node_bytes.bytes();
     }
     settings
@@ -232,7 +240,7 @@ fn settings_of(dir: &Path, store: &Store, regions: usize) -> Settings {
 
 fn new_store(
     path: &Path,
-    opened: &Opened,
+    (opened, device_id): (&Opened, u128),
     settings: &Settings,
     regions: usize,
 ) -> Result<Arc<Store>, argosy_device::DeviceError> {
@@ -240,7 +248,7 @@ fn new_store(
     let bytes = u64::from(old.segments) * SEGMENT_SIZE as u64;
     let device = FileDevice::open_or_create(path, bytes, &FileSettings::default())?;
     let options = FormatOptions {
-        device_id: old.device_id,
+        device_id,
         cluster_id: old.cluster_id,
         server: old.server,
         created_by: concat!("argosy ", env!("CARGO_PKG_VERSION"), ", repair").to_owned(),

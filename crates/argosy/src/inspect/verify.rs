@@ -88,6 +88,7 @@ impl Verify {
             let (more, found, remarks) = verify_region(version, &windows, &opened.settings);
             checked += more;
             problems.extend(found);
+            problems.extend(opened.lost_windows(region, &windows));
             notes.extend(remarks);
         }
         for (entry, pin) in &pins {

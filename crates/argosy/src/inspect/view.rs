@@ -1,9 +1,10 @@
 //! What of a store and its regions is printed: plain data, for people and for programs.
 
-use argosy_base::{AddressMode, KeyRange, LogKind, RegionId};
+use argosy_base::{KeyRange, LogKind, RegionId};
 use argosy_device::{HeadBlock, Superblock};
 use argosy_lsm::inspect::{LogEnds, Owner, Problem, Region};
 use argosy_lsm::scrub::Damage;
+use argosy_lsm::shape::Shape;
 use serde::Serialize;
 
 use crate::bytes::to_base64;
@@ -348,7 +349,7 @@ impl RegionView {
         let RegionId(id) = region.entry.region;
         Self {
             region: id,
-            addresses: AddressMode::from_raw(region.entry.words[1]).map(AddressMode::name),
+            addresses: Shape::from_word(region.entry.words[1]).map(|shape| shape.addresses.name()),
             manifest: ManifestView {
                 generation: region.entry.words[0],
                 device_segments: region.entry.manifest.iter().map(|place| place.0).collect(),

@@ -13,3 +13,4 @@ mod long;
 mod model;
 mod several;
 mod support;
+mod windows;

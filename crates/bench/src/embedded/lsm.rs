@@ -54,6 +54,7 @@ pub fn run(
         fallback: None,
         boot: BootId(1),
         incarnation: store.incarnation(),
+        device: store.superblock().device_id,
     })?;
     let engine = Lsm::open(&store, RegionId(1), &windows, &embedded.settings, None)?;
     let excess = embedded.budget.map(|budget| engine.excess(budget));

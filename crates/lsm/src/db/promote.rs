@@ -22,6 +22,7 @@ use super::upkeep::tail_purpose;
 use super::{Lsm, Parts};
 use crate::cache::NodeCache;
 use crate::edit::{Edit, LogSegment};
+use crate::log::behind::{Behind, Left};
 use crate::log::segment::Writer as WriterName;
 use crate::log::{Geometry, LogTail, LogWindows, Recovered, Recovery, Replayed, recover};
 use crate::replica::{self, Replica, ReplicaError, Slots, Survivors};
@@ -88,7 +89,8 @@ impl Lsm {
     /// [`Lsm::promote`].
     ///
     /// # Errors
-    /// The device's; damage to what was durable.
+    /// The device's; damage to what was durable; [`ReplicaError::DamagedWindow`], unless there is an observer
+    /// or [`Settings::accept_loss`].
     pub fn open(
         store: &Arc<Store>,
         region: RegionId,
@@ -103,6 +105,9 @@ impl Lsm {
             store.finish_recovery();
         }
         let replica = Replica::open(store, region, fresh, &survivors, settings)?;
+        if observer.is_none() && !settings.accept_loss {
+            refuse_damage(&replica, Geometry::of(settings), &survivors)?;
+        }
         if known {
             store.finish_recovery();
         }
@@ -157,6 +162,45 @@ pub fn fresh_windows(
         }
     }
     Ok(slots)
+}
+
+/// Makes sure that nothing is missing in windows in front of what they hold. Without other members, one
+/// process wrote them.
+fn refuse_damage(
+    replica: &Replica,
+    geometry: Geometry,
+    survivors: &Survivors,
+) -> Result<(), ReplicaError> {
+    let version = replica.version();
+    let in_levels = Lsn(version.replay_from().0.saturating_sub(1));
+    let last = replica.position().lsn.max(in_levels);
+    match find_behind(version, geometry, survivors, last) {
+        Some(behind) => Err(ReplicaError::DamagedWindow {
+            region: version.region(),
+            behind,
+        }),
+        None => Ok(()),
+    }
+}
+
+/// What windows of the logs of `version` hold that cannot be there if the history ends at `last`.
+#[must_use]
+pub fn find_behind(
+    version: &Version,
+    geometry: Geometry,
+    windows: &Survivors,
+    last: Lsn,
+) -> Option<Behind> {
+    let chains = LogKind::ALL.map(|log| -> Vec<LogSegment> {
+        version.log(log).iter().map(|entry| entry.segment).collect()
+    });
+    let left = Left {
+        region: version.region(),
+        geometry,
+        chains: [&chains[0], &chains[1]],
+        windows: [&windows[0], &windows[1]],
+    };
+    left.find_behind(last)
 }
 
 /// Reads the logs, and puts what is not in the levels into `tables`.

@@ -13,6 +13,7 @@
 mod checked;
 mod compare;
 pub mod contents;
+mod left;
 mod pairs;
 mod pointers;
 pub mod salvage;
@@ -22,17 +23,19 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use argosy_base::{AddressMode, DeviceSegment, LogKind, RegionId, SegmentNumber};
+use argosy_base::{DeviceSegment, LogKind, RegionId, SegmentNumber};
 use argosy_device::{RegionEntry, SharedMemory, Store};
 
 use crate::edit::{Edit, RunId};
 use crate::manifest::{self, ManifestError};
 use crate::settings::Settings;
+use crate::shape::Shape;
 use crate::storage::StoredSegment;
 use crate::version::Version;
 
 pub use checked::Checked;
 pub use compare::{Comparison, Difference, Member, compare};
+pub use left::verify_windows;
 pub use verify::{LogEnds, log_ends, verify_pin, verify_region};
 
 /// What is left of a stopped server's log windows, by [`LogKind::index`] and slot.
@@ -102,6 +105,11 @@ impl Problem {
                 "do not start this server: replace its device, and let it fetch everything from \
                  the other members"
             }
+            (_, "log windows") => {
+                "put the windows back as they were, copy what is whole with `argosy inspect repair`, or \
+                 open the store with `Builder::accept_loss`: what is missing is lost then, and all that was \
+                 written behind it"
+            }
             (_, "manifest") => {
                 "unless the machine lost power at that moment, replace this server's device, and \
                  let it fetch the region from the other members"
@@ -159,9 +167,9 @@ impl Region {
             version: None,
             problems: Vec::new(),
         };
-        let Some(addresses) = AddressMode::from_raw(entry.words[1]) else {
+        let Some(shape) = Shape::from_word(entry.words[1]) else {
             let what = format!(
-                "its address mode {} is that of a later version",
+                "its address mode or its sizes, {:#x}, are those of a later version",
                 entry.words[1]
             );
             region.report(ProblemKind::Unreadable, None, what);
@@ -182,7 +190,7 @@ impl Region {
                 torn.what,
             );
         }
-        let mut version = Version::empty(entry.region, addresses);
+        let mut version = Version::empty(entry.region, shape.addresses);
         for record in replayed.records {
             let applied = apply(store, &version, &record);
             let first = region.edits.is_empty();
@@ -242,8 +250,8 @@ impl Region {
     /// The version after edit `seq`, if the manifest still has it.
     #[must_use]
     pub fn version_at(&self, store: &Arc<Store>, seq: argosy_base::EditSeq) -> Option<Version> {
-        let addresses = AddressMode::from_raw(self.entry.words[1])?;
-        let mut version = Version::empty(self.entry.region, addresses);
+        let shape = Shape::from_word(self.entry.words[1])?;
+        let mut version = Version::empty(self.entry.region, shape.addresses);
         for record in &self.edits {
             let record = manifest::Record {
                 edit: record.edit.encode(),

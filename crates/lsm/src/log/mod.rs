@@ -21,6 +21,7 @@
 //! not at all; every record's checksum covers its region, segment, epoch and offset (I2), so what a
 //! window or a device segment held in an earlier life is never taken for a record.
 
+pub mod behind;
 pub mod feed;
 mod gather;
 pub mod group;

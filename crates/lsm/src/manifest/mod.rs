@@ -8,7 +8,7 @@
 //!
 //! 1. [`Manifest::create`] writes a checkpoint (an edit that states a whole version) into fresh
 //!    segments and has the catalog name them, under generation 1. The catalog's two words of the
-//!    region are the generation and the region's [`AddressMode`].
+//!    region are the generation and the region's [`Shape`](crate::shape::Shape).
 //! 2. [`Manifest::append`] begins to add records: the chain grows by way of the catalog where it is
 //!    too short; then the records are written in one go, then synced. [`Manifest::step`] moves it.
 //! 3. Grown past twice the size of its checkpoint, and past one segment, the manifest is begun
@@ -26,7 +26,7 @@ mod replay;
 use std::sync::Arc;
 
 use argosy_base::limits::BLOCK_SIZE;
-use argosy_base::{AddressMode, DeviceSegment, RegionId};
+use argosy_base::{DeviceSegment, RegionId};
 use argosy_device::{
     Buffer, CatalogChange, DeviceError, Purpose, RegionEntry, SegmentHandle, Store, Ticket,
 };
@@ -41,9 +41,8 @@ pub struct Manifest {
     region: RegionId,
     /// Bytes of each segment of the chain that are used.
     segment_bytes: u32,
-    /// What the pointers inside the region's level segments name: the second word of the catalog's
-    /// entry, which stays as it was when the region was made.
-    addresses: u64,
+    /// The second word of the catalog's entry, which stays as it was when the region was made.
+    shape: u64,
     chain: Vec<SegmentHandle>,
     /// Where the next append goes, and what it continues.
     cursor: Cursor,
@@ -109,7 +108,7 @@ impl Manifest {
     pub fn create(
         store: &Arc<Store>,
         region: RegionId,
-        (segment_bytes, addresses): (u32, AddressMode),
+        (segment_bytes, shape): (u32, u64),
         checkpoint: &Record,
     ) -> Result<Self, DeviceError> {
         let regions = store.regions();
@@ -119,7 +118,7 @@ impl Manifest {
             store: Arc::clone(store),
             region,
             segment_bytes,
-            addresses: addresses as u64,
+            shape,
             chain: Vec::new(),
             cursor: Cursor::new(generation - 1),
             checkpoint_bytes: 0,
@@ -151,7 +150,7 @@ impl Manifest {
             store: Arc::clone(store),
             region: entry.region,
             segment_bytes,
-            addresses: entry.words[1],
+            shape: entry.words[1],
             chain,
             cursor: replayed.cursor,
             checkpoint_bytes: replayed.checkpoint_bytes,
@@ -159,6 +158,11 @@ impl Manifest {
             skip_sync: false,
         };
         Ok((manifest, replayed.records))
+    }
+
+    /// What the catalog's entry says from its next change on.
+    pub(crate) const fn set_shape(&mut self, word: u64) {
+        self.shape = word;
     }
 
     /// Takes appends for durable once they are written: the planted mistake
@@ -247,7 +251,7 @@ impl Manifest {
         self.store.set_region(RegionEntry {
             region: self.region,
             manifest: chain.iter().map(SegmentHandle::segment).collect(),
-            words: [generation, self.addresses],
+            words: [generation, self.shape],
         })
     }
 

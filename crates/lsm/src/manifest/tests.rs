@@ -47,7 +47,7 @@ fn create(device: &Arc<MemoryDevice>) -> Manifest {
     Manifest::create(
         &store,
         REGION,
-        (SEGMENT, AddressMode::Rewrite),
+        (SEGMENT, AddressMode::Rewrite as u64),
         &record(0, 100),
     )
     .unwrap()
@@ -262,7 +262,7 @@ fn each_row_of_the_table_of_ends() {
     let mut manifest = {
         let store = store(&device);
         store.finish_recovery();
-        let sizes = (SEGMENT, AddressMode::Rewrite);
+        let sizes = (SEGMENT, AddressMode::Rewrite as u64);
         Manifest::create(&store, REGION, sizes, &all[0]).unwrap()
     };
     append(&mut manifest, &all[1..3]);

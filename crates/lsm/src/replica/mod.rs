@@ -44,6 +44,7 @@ use argosy_engine::FlushRange;
 
 use crate::edit::{Edit, LogPoint, LogSegment};
 use crate::level::LevelError;
+use crate::log::behind::Behind;
 use crate::log::{Geometry, RecoverError};
 use crate::settings::Settings;
 use crate::storage::{Storage, StorageError, StoredSegment};
@@ -79,6 +80,20 @@ pub enum ReplicaError {
         offset: u32,
         /// What is wrong.
         what: &'static str,
+    },
+    /// What a killed process left in its windows is damaged in front of records that are whole: what is
+    /// missing was acknowledged. Nothing was changed. Give up what lies behind
+    /// ([`Settings::accept_loss`](crate::Settings::accept_loss)), or salvage.
+    #[error(
+        "{region}: a log window is damaged: {} is missing, and {} records from there on are whole, the first \
+         at byte {} of {}",
+        .behind.missing, .behind.records, .behind.offset, .behind.number
+    )]
+    DamagedWindow {
+        /// The region.
+        region: RegionId,
+        /// What is missing, and what tells.
+        behind: Behind,
     },
     /// A level segment is damaged here. Fetch it from another member.
     #[error(transparent)]
@@ -160,7 +175,9 @@ impl ReplicaError {
     pub fn remedy(&self) -> Remedy {
         match self {
             Self::Storage(error) => error.remedy(),
-            Self::CorruptLog { .. } | Self::CorruptLevel(_) => Remedy::Repair,
+            Self::CorruptLog { .. } | Self::CorruptLevel(_) | Self::DamagedWindow { .. } => {
+                Remedy::Repair
+            }
             Self::Damaged { .. } | Self::Missing { .. } | Self::Unplaced { .. } => Remedy::Retry,
             Self::Gone { .. } | Self::Refused { .. } => Remedy::Correct,
         }

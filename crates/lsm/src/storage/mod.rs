@@ -39,6 +39,7 @@ use argosy_engine::{EditNotice, EngineError};
 use crate::edit::Edit;
 use crate::manifest::{Manifest, ManifestError, Record};
 use crate::settings::Settings;
+use crate::shape::{self, Shape};
 use crate::version::{EditError, Version};
 
 use commit::{Queued, Work};
@@ -76,6 +77,23 @@ pub enum StorageError {
         /// What was asked for.
         wanted: AddressMode,
     },
+    /// The region was made with segments or windows of another size or number than is asked for. Ask for
+    /// those.
+    #[error(
+        "{region} was made with {name} = {found}, and is opened with {given}: where its logs and windows \
+         lie follows from it, so what was written would not be found; open it with {name} = {found}; \
+         segment_bytes, window_bytes and window_slots stay as they were when it was made"
+    )]
+    OtherSize {
+        /// The region.
+        region: RegionId,
+        /// The setting's name.
+        name: &'static str,
+        /// What the device says.
+        found: usize,
+        /// What was asked for.
+        given: usize,
+    },
     /// The bytes are no edit. Whoever sent them is at fault.
     #[error(transparent)]
     Malformed(#[from] Malformed),
@@ -106,6 +124,7 @@ impl From<StorageError> for EngineError {
                 Self::Closed("an edit does not fit the version")
             }
             StorageError::OtherAddresses { .. } => Self::Closed("it has another address mode"),
+            StorageError::OtherSize { .. } => Self::Closed("it has other segments or windows"),
         }
     }
 }
@@ -117,7 +136,8 @@ impl StorageError {
         match self {
             Self::Device(error) => error.remedy(),
             Self::Manifest(error) => error.remedy(),
-            Self::Edit(_) | Self::Malformed(_) | Self::OtherAddresses { .. } => Remedy::Correct,
+            Self::OtherAddresses { .. } | Self::OtherSize { .. } => Remedy::Correct,
+            Self::Edit(_) | Self::Malformed(_) => Remedy::Correct,
             Self::QueueFull => Remedy::Retry,
         }
     }
@@ -166,7 +186,7 @@ impl Storage {
     ) -> Result<Self, StorageError> {
         let version = Version::empty(region, settings.addresses);
         let record = checkpoint_record(&version);
-        let shape = (segment_bytes(settings), settings.addresses);
+        let shape = (segment_bytes(settings), Shape::of(settings).to_word());
         let manifest = Manifest::create(store, region, shape, &record)?;
         Ok(Self::new(store, settings, manifest, version))
     }
@@ -175,22 +195,15 @@ impl Storage {
     ///
     /// # Errors
     /// [`StorageError::Manifest`] when the manifest is damaged; the device's;
-    /// [`StorageError::OtherAddresses`].
+    /// [`StorageError::OtherAddresses`], [`StorageError::OtherSize`].
     pub fn open(
         store: &Arc<Store>,
         entry: &RegionEntry,
         settings: &Settings,
     ) -> Result<Self, StorageError> {
-        let found = AddressMode::from_raw(entry.words[1]);
-        if found != Some(settings.addresses) {
-            let unknown = || format!("{} of a later version", entry.words[1]);
-            return Err(StorageError::OtherAddresses {
-                region: entry.region,
-                found: found.map_or_else(unknown, |mode| mode.name().to_owned()),
-                wanted: settings.addresses,
-            });
-        }
-        let (manifest, records) = Manifest::open(store, entry, segment_bytes(settings))?;
+        shape::check(entry, settings)?;
+        let (mut manifest, records) = Manifest::open(store, entry, segment_bytes(settings))?;
+        manifest.set_shape(Shape::of(settings).to_word());
         let empty = Version::empty(entry.region, settings.addresses);
         let version = replay_edits(store, empty, &manifest, &records)?;
         // The last append may have been read from the device's cache, and edits and segments will

@@ -1,0 +1,231 @@
+//! What stays as it was when a region was made, and is checked when it is opened: what its pointers
+//! name, and how its logs are cut into segments and windows. The second word of the region's entry
+//! in the catalog.
+//!
+//! ```text
+//! bits   0..8    address mode
+//!        8..16   zero
+//!       16..32   bytes of a segment that are used, in blocks of 4096
+//!       32..48   bytes of a log window, in blocks
+//!       48..64   windows of each log
+//! ```
+//!
+//! Where bits 16 to 64 are zero the region is of an earlier program, which did not say them: it is
+//! opened with what is asked for, and says that from the next change of its entry on. What cannot be
+//! understood is of a later program, and refused.
+
+use argosy_base::limits::{BLOCK_SIZE, SEGMENT_SIZE};
+use argosy_base::{AddressMode, RegionId};
+use argosy_device::RegionEntry;
+
+use crate::settings::Settings;
+use crate::storage::StorageError;
+
+/// What stays as it was when a region was made. See the module documentation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// What the pointers inside level segments name.
+    pub addresses: AddressMode,
+    /// Segments, windows and slots; `None` where an earlier program did not say.
+    pub sizes: Option<Sizes>,
+}
+
+/// How logs are cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sizes {
+    /// Bytes of each segment that are used; whole blocks.
+    pub segment_bytes: usize,
+    /// Bytes of a log window; whole blocks.
+    pub window_bytes: usize,
+    /// Windows of each log.
+    pub window_slots: usize,
+}
+
+impl Sizes {
+    /// Whether logs can be cut so.
+    const fn can_be(self) -> bool {
+        self.window_bytes >= 2 * BLOCK_SIZE
+            && self.segment_bytes.is_multiple_of(self.window_bytes)
+            && self.segment_bytes >= self.window_bytes
+            && self.segment_bytes <= SEGMENT_SIZE
+            && self.window_slots >= 2
+    }
+}
+
+impl Shape {
+    /// The shape of a region that is made with `settings`, which are valid.
+    #[must_use]
+    pub const fn of(settings: &Settings) -> Self {
+        Self {
+            addresses: settings.addresses,
+            sizes: Some(Sizes {
+                segment_bytes: settings.segment_bytes,
+                window_bytes: settings.window_bytes,
+                window_slots: settings.window_slots,
+            }),
+        }
+    }
+
+    /// What `word` says; `None` where that is of a later program.
+    #[must_use]
+    pub fn from_word(word: u64) -> Option<Self> {
+        let part = |at: u32| usize::try_from(word >> at & 0xffff).expect("16 bits");
+        let addresses = AddressMode::from_raw(word & 0xffff)?;
+        let sizes = Sizes {
+            segment_bytes: part(16) * BLOCK_SIZE,
+            window_bytes: part(32) * BLOCK_SIZE,
+            window_slots: part(48),
+        };
+        if word >> 16 == 0 {
+            let sizes = None;
+            return Some(Self { addresses, sizes });
+        }
+        sizes.can_be().then_some(Self {
+            addresses,
+            sizes: Some(sizes),
+        })
+    }
+
+    /// The word that says it.
+    #[must_use]
+    pub fn to_word(self) -> u64 {
+        let sizes = self.sizes.map_or(0, |sizes| {
+            let blocks = |bytes: usize| (bytes / BLOCK_SIZE) as u64;
+            blocks(sizes.segment_bytes)
+                | blocks(sizes.window_bytes) << 16
+                | (sizes.window_slots as u64) << 32
+        });
+        self.addresses as u64 | sizes << 16
+    }
+
+    /// `settings`, with what the region says in their place.
+    #[must_use]
+    pub fn apply(self, settings: &Settings) -> Settings {
+        let mut settings = Settings {
+            addresses: self.addresses,
+            ..settings.clone()
+        };
+        if let Some(sizes) = self.sizes {
+            settings.segment_bytes = sizes.segment_bytes;
+            settings.window_bytes = sizes.window_bytes;
+            settings.window_slots = sizes.window_slots;
+        }
+        settings
+    }
+}
+
+/// Whether the region that the catalog names in `entry` can be opened with `settings`.
+///
+/// # Errors
+/// [`StorageError::OtherAddresses`], [`StorageError::OtherSize`].
+pub fn check(entry: &RegionEntry, settings: &Settings) -> Result<(), StorageError> {
+    let region = entry.region;
+    let found = Shape::from_word(entry.words[1]);
+    let addresses = found.map(|shape| shape.addresses);
+    if addresses != Some(settings.addresses) {
+        let unknown = || format!("{:#x} of a later version", entry.words[1]);
+        return Err(StorageError::OtherAddresses {
+            region,
+            found: addresses.map_or_else(unknown, |mode| mode.name().to_owned()),
+            wanted: settings.addresses,
+        });
+    }
+    found
+        .and_then(|shape| shape.sizes)
+        .map_or(Ok(()), |sizes| check_sizes(region, sizes, settings))
+}
+
+fn check_sizes(region: RegionId, sizes: Sizes, settings: &Settings) -> Result<(), StorageError> {
+    let pairs = [
+        ("segment_bytes", sizes.segment_bytes, settings.segment_bytes),
+        ("window_bytes", sizes.window_bytes, settings.window_bytes),
+        ("window_slots", sizes.window_slots, settings.window_slots),
+    ];
+    match pairs.into_iter().find(|(_, found, given)| found != given) {
+        Some((name, found, given)) => Err(StorageError::OtherSize {
+            region,
+            name,
+            found,
+            given,
+        }),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_region_was_made_with_comes_back() {
+        for settings in [Settings::default(), Settings::small()] {
+            for addresses in AddressMode::ALL {
+                let shape = Shape::of(&Settings {
+                    addresses,
+                    ..settings.clone()
+                });
+                assert_eq!(Shape::from_word(shape.to_word()), Some(shape));
+            }
+        }
+        let word = Shape::of(&Settings::default()).to_word();
+        assert_eq!(word, 4 << 48 | 128 << 32 | 512 << 16, "as it is documented");
+        let earlier = Shape::from_word(AddressMode::Rewrite as u64).unwrap();
+        assert_eq!(
+            (earlier.addresses, earlier.sizes),
+            (AddressMode::Rewrite, None)
+        );
+        assert_eq!(earlier.to_word(), 1);
+    }
+
+    #[test]
+    fn what_no_program_wrote_is_refused() {
+        let word = Shape::of(&Settings::default()).to_word();
+        for other in [
+            2,
+            0xff,
+            1 << 8,
+            word | 1 << 8,
+            word & !(0xffff << 16),
+            1 << 63,
+        ] {
+            assert_eq!(Shape::from_word(other), None, "{other:#x}");
+        }
+        // Whatever the bits are, nothing panics, and what is taken is said again.
+        for bit in 0..64 {
+            let flipped = word ^ 1 << bit;
+            if let Some(shape) = Shape::from_word(flipped) {
+                assert_eq!(shape.to_word(), flipped);
+            }
+        }
+    }
+
+    #[test]
+    fn each_size_is_checked() {
+        let made = Settings::default();
+        let entry = |word| RegionEntry {
+            region: RegionId(1),
+            manifest: Vec::new(),
+            words: [1, word],
+        };
+        let stored = entry(Shape::of(&made).to_word());
+        assert!(check(&stored, &made).is_ok());
+        for (name, sizes) in [
+            ("segment_bytes", (1 << 20, 512 << 10, 4)),
+            ("window_bytes", (2 << 20, 1 << 20, 4)),
+            ("window_slots", (2 << 20, 512 << 10, 8)),
+        ] {
+            let (segment_bytes, window_bytes, window_slots) = sizes;
+            let settings = Settings {
+                segment_bytes,
+                window_bytes,
+                window_slots,
+                ..made.clone()
+            };
+            let error = check(&stored, &settings).unwrap_err();
+            assert!(error.to_string().contains(name), "{error}");
+            assert_eq!(error.remedy(), argosy_base::Remedy::Correct);
+            assert!(check(&entry(0), &settings).is_ok(), "an earlier program's");
+            assert_eq!(Shape::of(&made).apply(&settings), made);
+        }
+    }
+}
