@@ -63,7 +63,8 @@ fn refused(opened: Result<Db, Error>) -> (String, Remedy) {
 fn other_sizes_are_refused_and_lose_nothing() {
     let dir = killed("a");
     let made = Settings::small();
-    let changes: [(&str, fn(&mut Settings)); 3] = [
+    type Change = fn(&mut Settings);
+    let changes: [(&str, Change); 3] = [
         ("window_slots", |s| s.window_slots = 8),
         ("window_bytes", |s| s.window_bytes *= 2),
         ("segment_bytes", |s| s.segment_bytes *= 2),
