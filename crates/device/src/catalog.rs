@@ -69,6 +69,14 @@ pub(crate) fn encoded_len<'a>(regions: impl Iterator<Item = &'a RegionEntry>) ->
 }
 
 impl Catalog {
+    /// That of a new store.
+    pub(crate) fn first() -> Self {
+        Self {
+            generation: 1,
+            ..Self::default()
+        }
+    }
+
     /// The bytes for `slot`.
     pub(crate) fn encode(&self, slot: usize) -> Vec<u8> {
         let length = encoded_len(self.regions.values());

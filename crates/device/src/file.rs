@@ -17,6 +17,7 @@
 //!   segment has been discarded, and a few times a second. Who blocks on it, or drops the device, gets
 //!   the error instead.
 
+use std::cell::Cell;
 use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
@@ -29,13 +30,14 @@ use std::time::Duration;
 
 use argosy_base::DeviceSegment;
 use argosy_base::limits::SEGMENT_SIZE;
-use rustix::fs::{FallocateFlags, FlockOperation, OFlags, fallocate, fdatasync, flock};
+use rustix::fs::{FallocateFlags, OFlags, SeekFrom as Seeking, fallocate, fdatasync, seek};
 use rustix::io::Errno;
 
 use crate::ahead::{Ahead, BegunRead};
 use crate::beneath::Beneath;
 use crate::buffer::Buffer;
 use crate::io::{Counters, Device, DeviceError, Io, Read, Ticket, Waker, check_range};
+use crate::lock::{OpenHere, lock_device, open_device};
 use crate::queue::{Job, Queue, Work};
 use crate::ring::{self, IoMethod, Source};
 
@@ -100,49 +102,56 @@ impl FileDevice {
     ) -> Result<Self, DeviceError> {
         let refused = |e| DeviceError::refused("create the device", path, e);
         let bytes = bytes - bytes % SEGMENT_SIZE as u64;
-        match open_file(path, true, false) {
-            Ok(file) => {
-                // Locked before it is sized: another server may be doing the same.
-                lock(&file, path)?;
-                file.set_len(bytes).map_err(refused)?;
-                file.sync_all().map_err(refused)?;
-                sync_directory_of(path).map_err(refused)?;
-            }
-            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+        let is_new = match open_file(path, true, false) {
+            Ok(_) => true,
+            // Whoever made it got no further.
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => is_empty_file(path),
             Err(e) => return Err(refused(e)),
+        };
+        if is_new {
+            Self::size(path, bytes)?;
         }
         Self::open(path, settings)
+    }
+
+    /// Gives an empty file its size, or removes it where the system refuses.
+    fn size(path: &Path, bytes: u64) -> Result<(), DeviceError> {
+        let refused = |e| DeviceError::refused("create the device", path, e);
+        let file = open_file(path, false, false).map_err(refused)?;
+        // Locked first: another process may be doing the same.
+        let _here = lock_device(&file, path, false)?;
+        if !is_empty_file(path) {
+            return Ok(());
+        }
+        let sized = file.set_len(bytes).and_then(|()| file.sync_all());
+        sized.and_then(|()| sync_directory_of(path)).map_err(|e| {
+            let _ = std::fs::remove_file(path);
+            refused(e)
+        })
     }
 
     /// Opens the device at `path`.
     ///
     /// # Errors
-    /// [`DeviceError::Refused`] where the system refuses; [`DeviceError::Unusable`] where another
-    /// process has the device open, or where it is shorter than a segment.
+    /// [`DeviceError::Refused`] where the system refuses; [`DeviceError::InUse`] where the device is open,
+    /// here or in another process, and still is after a second; [`DeviceError::Unusable`] where it is shorter
+    /// than a segment.
     pub fn open(path: &Path, settings: &FileSettings) -> Result<Self, DeviceError> {
         assert!(
             (1..=64).contains(&settings.io_threads),
             "a device has 1 to 64 threads"
         );
-        let refused = |e: io::Error| match Errno::from_io_error(&e) {
-            Some(Errno::BUSY) => DeviceError::unusable(
-                path,
-                "the system has it in use: it is mounted, or part of a volume or of swap",
-            ),
-            _ => DeviceError::refused("open the device", path, e),
-        };
-        let (mut file, direct) = match settings.direct {
-            true => match open_file(path, false, true) {
-                Ok(file) => (file, true),
-                // How a file system without direct I/O answers.
-                Err(e) if e.kind() == io::ErrorKind::InvalidInput => {
-                    (open_file(path, false, false).map_err(refused)?, false)
-                }
-                Err(e) => return Err(refused(e)),
-            },
-            false => (open_file(path, false, false).map_err(refused)?, false),
-        };
-        lock(&file, path)?;
+        let refused = |e| DeviceError::refused("open the device", path, e);
+        let direct = Cell::new(settings.direct);
+        let mut file = open_device(path, || match open_file(path, false, direct.get()) {
+            // How a file system without direct I/O answers.
+            Err(e) if direct.get() && e.kind() == io::ErrorKind::InvalidInput => {
+                direct.set(false);
+                open_file(path, false, false)
+            }
+            opened => opened,
+        })?;
+        let here = lock_device(&file, path, false)?;
         // The length of a block device is where its end is; its metadata say 0.
         let bytes = file.seek(SeekFrom::End(0)).map_err(refused)?;
         let len = bytes - bytes % SEGMENT_SIZE as u64;
@@ -150,18 +159,18 @@ impl FileDevice {
             let what = "shorter than a segment; remove it, so that it is made anew";
             return Err(DeviceError::unusable(path, what));
         }
-        Self::start(path, file, len, direct, settings)
+        Self::start(path, (file, here), (len, direct.get()), settings)
     }
 
     fn start(
         path: &Path,
-        file: File,
-        len: u64,
-        direct: bool,
+        (file, here): (File, OpenHere),
+        (len, direct): (u64, bool),
         settings: &FileSettings,
     ) -> Result<Self, DeviceError> {
         let shared = Arc::new(Shared {
             file,
+            _here: here,
             path: path.to_path_buf(),
             len,
             direct,
@@ -331,6 +340,13 @@ impl Device for FileDevice {
         self.shared.broken.get().cloned()
     }
 
+    fn written_from(&self, at: u64) -> Option<(u64, u64)> {
+        let file = &self.shared.file;
+        let from = seek(file, Seeking::Data(at)).ok()?;
+        let end = seek(file, Seeking::Hole(from)).ok()?;
+        (end > from).then_some((from, end))
+    }
+
     fn room_beneath(&self, used: u64) -> Option<u64> {
         let shared = &self.shared;
         let written = shared.write_bytes.load(Ordering::Relaxed);
@@ -342,6 +358,8 @@ impl Device for FileDevice {
 
 struct Shared {
     file: File,
+    /// Given up behind the file.
+    _here: OpenHere,
     path: PathBuf,
     len: u64,
     direct: bool,
@@ -556,15 +574,9 @@ fn open_file(path: &Path, create_new: bool, direct: bool) -> io::Result<File> {
         .open(path)
 }
 
-fn lock(file: &File, path: &Path) -> Result<(), DeviceError> {
-    match flock(file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(()),
-        Err(Errno::WOULDBLOCK) => Err(DeviceError::unusable(
-            path,
-            "another process has it open; a device belongs to one server at a time",
-        )),
-        Err(e) => Err(DeviceError::refused("lock the device", path, e.into())),
-    }
+/// Whether there is a file without a byte, as its making may have left it.
+fn is_empty_file(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|meta| meta.is_file() && meta.len() == 0)
 }
 
 /// Makes a new file's name durable.

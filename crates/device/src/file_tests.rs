@@ -91,10 +91,58 @@ fn a_device_is_opened_once() {
     let device = create(&dir);
     let again = || FileDevice::open(&dir.join("device"), &FileSettings::default());
     let error = again().err().unwrap();
-    assert!(matches!(error, DeviceError::Unusable { .. }), "{error}");
-    assert!(error.to_string().contains("another process"), "{error}");
+    assert!(
+        matches!(error, DeviceError::InUse { here: true, .. }),
+        "{error}"
+    );
+    assert!(error.to_string().contains("this process"), "{error}");
     drop(device);
     assert!(again().is_ok());
+}
+
+#[test]
+fn a_lock_that_is_about_to_fall_is_waited_for() {
+    use rustix::fs::{FlockOperation, flock};
+    let dir = TempDir::new();
+    drop(create(&dir));
+    // As of a process that was killed a moment ago.
+    let held = File::open(dir.join("device")).unwrap();
+    flock(&held, FlockOperation::NonBlockingLockExclusive).unwrap();
+    let open = || FileDevice::open(&dir.join("device"), &FileSettings::default());
+    let error = open().err().unwrap();
+    assert!(
+        matches!(error, DeviceError::InUse { here: false, .. }),
+        "{error}"
+    );
+    assert_eq!(error.remedy(), argosy_base::Remedy::Retry);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::park_timeout(Duration::from_millis(100));
+            flock(&held, FlockOperation::Unlock).unwrap();
+        });
+        assert_eq!(open().unwrap().len(), LEN);
+    });
+}
+
+#[test]
+fn a_device_whose_making_failed_does_not_stand_in_the_way() {
+    let dir = TempDir::new();
+    let path = dir.join("device");
+    let settings = FileSettings::default();
+    let error = FileDevice::open_or_create(&path, u64::MAX, &settings)
+        .err()
+        .unwrap();
+    assert!(matches!(error, DeviceError::Refused { .. }), "{error}");
+    assert!(!path.exists(), "it is removed");
+    // Killed before it had its size.
+    std::fs::write(&path, b"").unwrap();
+    let device = FileDevice::open_or_create(&path, LEN, &settings).unwrap();
+    assert_eq!(device.len(), LEN);
+    drop(device);
+    // What has bytes is somebody's.
+    std::fs::write(&path, b"text").unwrap();
+    assert!(FileDevice::open_or_create(&path, LEN, &settings).is_err());
+    assert_eq!(std::fs::read(&path).unwrap(), b"text");
 }
 
 #[test]
@@ -181,7 +229,8 @@ fn a_failed_write_breaks_the_device() {
 fn without_room() -> FileDevice {
     let path = Path::new("/dev/full");
     let file = open_file(path, false, false).unwrap();
-    FileDevice::start(path, file, LEN, false, &FileSettings::default()).unwrap()
+    let here = lock_device(&file, path, false).unwrap();
+    FileDevice::start(path, (file, here), (LEN, false), &FileSettings::default()).unwrap()
 }
 
 #[test]

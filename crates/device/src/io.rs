@@ -86,6 +86,17 @@ pub enum DeviceError {
         /// What the system said.
         source: Arc<std::io::Error>,
     },
+    /// The device is open already: it belongs to one process at a time. Close the other first.
+    #[error("{path}: {} has it open; a device belongs to one process at a time", match here {
+        true => "this process",
+        false => "another process",
+    })]
+    InUse {
+        /// The device.
+        path: String,
+        /// Whether this process has it open.
+        here: bool,
+    },
     /// The device was written by something else, or by a version that this one does not know.
     #[error("{path}: {what}")]
     Unusable {
@@ -145,7 +156,7 @@ impl DeviceError {
             Self::Io { .. } if self.is_full() => Remedy::Retry,
             Self::Io { .. } => Remedy::Reopen,
             Self::Corrupt { .. } => Remedy::Repair,
-            Self::Full { .. } | Self::WindowsInUse { .. } => Remedy::Retry,
+            Self::Full { .. } | Self::InUse { .. } | Self::WindowsInUse { .. } => Remedy::Retry,
             Self::CatalogFull { .. }
             | Self::Refused { .. }
             | Self::Unusable { .. }
@@ -368,6 +379,13 @@ pub trait Device: Send + Sync {
     fn begin_read(&self, at: u64, buffer: Buffer) -> BegunRead {
         let _ = at;
         BegunRead::later(buffer)
+    }
+
+    /// The first bytes at or behind `at` that were ever written, from where to where, as far as a file system beneath
+    /// knows; more may be named than there are. `None`: there are none, or it is not known.
+    fn written_from(&self, at: u64) -> Option<(u64, u64)> {
+        let _ = at;
+        None
     }
 
     /// Begins `io`. Requests may end in any order. A completed write is durable only after a sync

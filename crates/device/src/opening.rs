@@ -14,6 +14,7 @@ use std::sync::Arc;
 use argosy_base::limits::{BLOCK_SIZE, SEGMENT_SIZE};
 use argosy_base::{DeviceSegment, Incarnation};
 
+use crate::blank::first_foreign_byte;
 use crate::buffer::Buffer;
 use crate::catalog::{self, Catalog, SLOTS_AT};
 use crate::io::{Device, DeviceError, Io};
@@ -53,20 +54,12 @@ pub(crate) fn format(device: &dyn Device, options: &FormatOptions) -> Result<(),
     if is_formatted(device)? {
         return Err(unusable("it holds a store already; remove it first"));
     }
-    if let Some(at) = first_foreign_byte(device)? {
-        return Err(unusable(&format!(
-            "it holds something that is no store: byte {at} is not zero; if nothing of that is needed, \
-             wipe it first (`wipefs --all`, or `blkdiscard`)"
-        )));
-    }
+    check_blank(device)?;
     let mut created_by = options.created_by.clone();
     while created_by.len() > CREATED_BY_BYTES_MAX {
         created_by.pop();
     }
-    let catalog = Catalog {
-        generation: 1,
-        ..Catalog::default()
-    };
+    let catalog = Catalog::first();
     for slot in 0..SLOTS_AT.len() {
         write(device, write_slot(&catalog, slot))?;
     }
@@ -83,19 +76,24 @@ pub(crate) fn format(device: &dyn Device, options: &FormatOptions) -> Result<(),
     write_superblocks(device, &superblock, 0)
 }
 
-/// The first byte in device segment 0 that is not zero and was not written by a `format` that was cut
-/// short: where file systems, partition tables and volume managers have their marks.
-fn first_foreign_byte(device: &dyn Device) -> Result<Option<usize>, DeviceError> {
-    let mut bytes = Buffer::zeroed(SEGMENT_SIZE);
-    device.read(0, &mut bytes)?;
-    for (slot, at) in SLOTS_AT.into_iter().enumerate() {
-        let stored = &mut bytes[at as usize..];
-        if let Ok(catalog) = Catalog::decode(slot, stored) {
-            let len = catalog.encode(slot).len().min(stored.len());
-            stored[..len].fill(0);
-        }
+/// Whether a device that [holds no store](crate::Store::is_formatted) is new, or its making was cut short: nothing is
+/// found on it. All of segment 0 is looked at, and some hundred places behind it. Blocks.
+///
+/// # Errors
+/// [`DeviceError::Unusable`] where there is something, which may be a store that has lost segment 0; or the device's.
+pub fn check_blank(device: &dyn Device) -> Result<(), DeviceError> {
+    match first_foreign_byte(device)? {
+        None => Ok(()),
+        Some(at) if at < SEGMENT_SIZE as u64 => Err(unusable(&format!(
+            "it holds something that is no whole store: byte {at} is not zero; if that was a store, put a copy in \
+             its place, and if nothing of it is needed, empty the device first (`blkdiscard`), or remove the file"
+        ))),
+        Some(at) => Err(unusable(&format!(
+            "its first 2 MiB are empty, where a store is described, but byte {at} is not zero: a store may have \
+             lost them. Nothing was changed; put a copy in its place, or, if nothing of it is needed, empty the \
+             device first (`blkdiscard`), or remove the file"
+        ))),
     }
-    Ok(bytes.iter().position(|byte| *byte != 0))
 }
 
 /// Steps 1 and 2: reads, and changes nothing.
@@ -106,6 +104,7 @@ pub(crate) fn inspect(device: &dyn Device) -> Result<Opened, DeviceError> {
     let mut findings = Vec::new();
     let copies = read_superblocks(device)?;
     if copies.iter().all(|copy| *copy == Err(Rejected::Absent)) {
+        check_blank(device)?;
         return Err(unusable("it holds no store: format it first"));
     }
     let (copy, superblock, _) = choose("superblock", COPIES_AT, copies, &mut findings)?;

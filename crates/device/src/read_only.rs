@@ -12,15 +12,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use argosy_base::DeviceSegment;
 use argosy_base::limits::SEGMENT_SIZE;
-use rustix::fs::{FlockOperation, OFlags, flock};
-use rustix::io::Errno;
+use rustix::fs::OFlags;
 
 use crate::io::{Counters, Device, DeviceError, Io, Ticket, Waker, check_range};
+use crate::lock::{OpenHere, lock_device};
 use crate::ring::read_at;
 
 /// See the module documentation.
 pub struct ReadOnlyFile {
     file: File,
+    _here: OpenHere,
     len: u64,
     direct: bool,
     read_bytes: AtomicU64,
@@ -30,8 +31,8 @@ impl ReadOnlyFile {
     /// Opens the device at `path`.
     ///
     /// # Errors
-    /// [`DeviceError::Refused`] where the system refuses; [`DeviceError::Unusable`] where a server
-    /// has the device open, or where it is shorter than a segment.
+    /// [`DeviceError::Refused`] where the system refuses; [`DeviceError::InUse`] where somebody has the device
+    /// open to write, and still has after a second; [`DeviceError::Unusable`] where it is shorter than a segment.
     pub fn open(path: &Path) -> Result<Self, DeviceError> {
         let refused = |e| DeviceError::refused("open the device", path, e);
         let (mut file, direct) = match open_file(path, true) {
@@ -42,14 +43,7 @@ impl ReadOnlyFile {
             }
             Err(e) => return Err(refused(e)),
         };
-        match flock(&file, FlockOperation::NonBlockingLockShared) {
-            Ok(()) => {}
-            Err(Errno::WOULDBLOCK) => {
-                let what = "a process has it open; stop the server first";
-                return Err(DeviceError::unusable(path, what));
-            }
-            Err(e) => return Err(DeviceError::refused("lock the device", path, e.into())),
-        }
+        let here = lock_device(&file, path, true)?;
         let bytes = file.seek(SeekFrom::End(0)).map_err(refused)?;
         let len = bytes - bytes % SEGMENT_SIZE as u64;
         if len == 0 {
@@ -57,6 +51,7 @@ impl ReadOnlyFile {
         }
         Ok(Self {
             file,
+            _here: here,
             len,
             direct,
             read_bytes: AtomicU64::new(0),
@@ -121,7 +116,10 @@ mod tests {
                 .unwrap();
         Store::format(&device, &FormatOptions::default()).unwrap();
         let busy = ReadOnlyFile::open(&path).err().expect("it is in use");
-        assert!(busy.to_string().contains("stop the server"), "{busy}");
+        assert!(
+            matches!(busy, DeviceError::InUse { here: true, .. }),
+            "{busy}"
+        );
         drop(device);
 
         let before = std::fs::read(&path).unwrap();

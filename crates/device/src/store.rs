@@ -93,7 +93,7 @@ impl Store {
     /// Makes a store of a device that holds none. Blocks.
     ///
     /// # Errors
-    /// [`DeviceError::Unusable`] where the device holds a store, of whatever version, or is too
+    /// [`DeviceError::Unusable`] where the device holds a store, of whatever version, or anything else, or is too
     /// small; or the device's.
     pub fn format(device: &dyn Device, options: &FormatOptions) -> Result<(), DeviceError> {
         opening::format(device, options)

@@ -72,7 +72,7 @@ fn a_store_lies_on_a_block_device() {
     assert_eq!(device.len(), SEGMENTS * SEGMENT_SIZE as u64, "its own size");
     assert_eq!(device.room_beneath(0), None, "there is no file system");
     let again = open(path).err().unwrap();
-    assert!(matches!(again, DeviceError::Unusable { .. }), "{again}");
+    assert!(matches!(again, DeviceError::InUse { .. }), "{again}");
 
     // What holds something else stays as it is.
     let mut block = Buffer::zeroed(4096);
