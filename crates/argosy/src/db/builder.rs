@@ -21,35 +21,27 @@
 //! more than it has.
 
 use std::fs::File;
-use std::io::{Read, Seek, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use argosy_base::{RegionId, SEGMENT_SIZE, ServerId};
+use argosy_base::SEGMENT_SIZE;
 use argosy_device::buffer::{keep_at_most, share_of};
 use argosy_device::{
-    BootId, Device, FileDevice, FileSettings, FormatOptions, Store, StoreSettings, WindowFiles,
-    WindowFilesOptions, lock_windows,
+    BootId, Device, FileDevice, FileSettings, Store, WindowFiles, WindowFilesOptions, lock_windows,
 };
-use argosy_lsm::pins::{Pins, is_pin};
+use argosy_lsm::pins::Pins;
 use argosy_lsm::scrub::Pace as ScrubPace;
-use argosy_lsm::{Lsm, Settings, shape};
-use rustix::fs::{FlockOperation, flock, statvfs};
-use rustix::io::Errno;
+use argosy_lsm::{Lsm, Settings};
+use rustix::fs::statvfs;
 
 use super::clock::SystemClock;
 use super::error::{Error, Result};
+use super::place::{Place, REGION, is_none_or_empty, take_lock};
 use super::stepper::Resident;
 use super::unclosed::{self, Unclosed};
 use super::{Db, Opened};
 use crate::{machine, random};
-
-/// The cluster that stores of single programs belong to: a device of a server has another one.
-pub(crate) const CLUSTER: u128 = u128::from_le_bytes(*b"argosy, embedded");
-
-/// The one region of such a store.
-const REGION: RegionId = RegionId(1);
 
 /// The smallest memtable.
 const L0_BYTES_MIN: usize = 64 << 10;
@@ -217,7 +209,8 @@ impl Builder {
         self
     }
 
-    /// Whether a store is made where there is none, as it is unless something else is said.
+    /// Whether a store is made where there is none, as it is unless something else is said. Where anything is
+    /// left of a store, none is made in its place, whatever is said.
     #[must_use]
     pub const fn create(mut self, create: bool) -> Self {
         self.create = create;
@@ -257,9 +250,10 @@ impl Builder {
     /// Opens the store in the directory `path`, or makes it.
     ///
     /// # Errors
-    /// [`Error::InUse`] where it is open already, here or in another process; [`Error::Foreign`] where
-    /// the directory is a server's; [`Error::Settings`]; [`Error::Windows`]; [`Error::System`] and
-    /// [`Error::Open`] where the system refuses, the device fails, or what it holds is damaged.
+    /// [`Error::InUse`] where it is open already, here or, still after a second, in another process;
+    /// [`Error::Foreign`] where the directory is a server's; [`Error::Settings`]; [`Error::Windows`];
+    /// [`Error::System`] and [`Error::Open`] where the system refuses, the device fails, or what it holds is
+    /// damaged.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Db> {
         let path = path.as_ref();
         if self.create {
@@ -267,10 +261,15 @@ impl Builder {
             std::fs::create_dir_all(path).map_err(refused)?;
         }
         let lock = take_lock(path)?;
-        keep_at_most(self.kept_bytes());
-        let device = self.open_device(path)?;
+        keep_at_most(kept_bytes(&self.engine, self.budget()));
+        let place = Place {
+            path,
+            windows: &self.windows_directory(path),
+            create: self.create,
+        };
+        let device = self.open_device(&place)?;
         let settings = self.engine_settings(device.len(), false)?;
-        let store = open_store(path, device, &settings)?;
+        let store = place.open_store(device, &settings)?;
         let boot = boot_id()?;
         let (windows, windows_lock) = self.open_windows(path, &store, &settings, boot)?;
         let pins = Pins::open(&store, REGION, &settings)?;
@@ -298,15 +297,20 @@ impl Builder {
         })
     }
 
-    fn open_device(&self, path: &Path) -> Result<Arc<dyn Device>> {
+    fn open_device(&self, place: &Place<'_>) -> Result<Arc<dyn Device>> {
+        let path = place.path;
         let file = path.join("device");
+        let is_new = is_none_or_empty(&file);
+        if is_new {
+            place.check_new()?;
+        }
         let settings = FileSettings::default();
         let device = if self.create {
             let bytes = match self.device_bytes {
                 Some(bytes) => bytes,
                 None => file_system_bytes(path)?.max(DEVICE_BYTES_MIN),
             };
-            if !file.exists() {
+            if is_new {
                 // Refused before there is a file of that size.
                 self.engine_settings(bytes - bytes % SEGMENT_SIZE as u64, true)?;
             }
@@ -321,29 +325,18 @@ impl Builder {
     /// The engine's settings on a device of so many bytes, which is there or to be made, with the memory
     /// divided.
     fn engine_settings(&self, device_bytes: u64, is_new: bool) -> Result<Settings> {
-        let mut settings = self.engine.clone();
-        let small_device = usize::try_from(device_bytes / 64).unwrap_or(usize::MAX);
         let memory = self.budget();
-        let share = (memory / 8).min(small_device).max(L0_BYTES_MIN);
-        settings.l0_bytes = self.l0_bytes.unwrap_or(share);
-        // A memtable of pointers stands for many bytes of the large log. What its flushes leave
-        // unmerged is space that dead values take, so it is kept in proportion.
-        let log_bytes = (settings.l0_bytes as u64).saturating_mul(4).max(1 << 20);
-        settings.l0_log_bytes = settings.l0_log_bytes.min(log_bytes);
-        settings.flush_interval = self.durability.flush_interval();
-        settings.accept_loss = self.accept_loss;
-        let fixed = settings.divide(memory, self.kept_bytes());
-        // Of the third memtable too, the cache keeps a sixteenth.
-        let least = CACHE_BYTES_MIN.max(settings.l0_bytes.saturating_mul(17) / 16);
+        let (settings, least) = self.divided(memory, device_bytes);
         if settings.cache_bytes < least {
+            let larger = match self.least_memory(memory, device_bytes) {
+                Some(bytes) => format!("set `memory` to {bytes} or more, or "),
+                None => String::new(),
+            };
             return Err(Error::Settings(format!(
-                "{} bytes of memory are too few: two memtables of {} bytes, log windows of {} bytes, and \
-                 what merges have in hand leave the cache less than {least}; set `memory` to {} or more, or \
-                 a smaller `l0_bytes`",
-                memory,
+                "{memory} bytes of memory are too few: two memtables of {} bytes, log windows of {} bytes, and \
+                 what merges have in hand leave the cache less than {least}; {larger}set a smaller `l0_bytes`",
                 settings.l0_bytes,
                 settings.windows_bytes(),
-                fixed.saturating_add(least).saturating_add(least / 15 + 1),
             )));
         }
         settings
@@ -365,15 +358,50 @@ impl Builder {
         Ok(settings)
     }
 
+    /// The engine's settings with `memory` bytes divided, and the least that the cache has to have of it.
+    fn divided(&self, memory: usize, device_bytes: u64) -> (Settings, usize) {
+        let mut settings = self.engine.clone();
+        let small_device = usize::try_from(device_bytes / 64).unwrap_or(usize::MAX);
+        let share = (memory / 8).min(small_device).max(L0_BYTES_MIN);
+        settings.l0_bytes = self.l0_bytes.unwrap_or(share);
+        // A memtable of pointers stands for many bytes of the large log. What its flushes leave
+        // unmerged is space that dead values take, so it is kept in proportion.
+        let log_bytes = (settings.l0_bytes as u64).saturating_mul(4).max(1 << 20);
+        settings.l0_log_bytes = settings.l0_log_bytes.min(log_bytes);
+        settings.flush_interval = self.durability.flush_interval();
+        settings.accept_loss = self.accept_loss;
+        settings.divide(memory, kept_bytes(&self.engine, memory));
+        // Of the third memtable too, the cache keeps a sixteenth.
+        let least = CACHE_BYTES_MIN.max(settings.l0_bytes.saturating_mul(17) / 16);
+        (settings, least)
+    }
+
+    /// The least memory that is enough where `too_few` bytes are not: memtables and what is kept of buffers grow
+    /// with it. `None` where there is no such amount.
+    fn least_memory(&self, too_few: usize, device_bytes: u64) -> Option<usize> {
+        let is_enough = |memory| {
+            let (settings, least) = self.divided(memory, device_bytes);
+            settings.cache_bytes >= least
+        };
+        let (mut few, mut enough) = (too_few, too_few.max(CACHE_BYTES_MIN));
+        while !is_enough(enough) {
+            few = enough;
+            enough = enough.checked_mul(2)?;
+        }
+        while few + 1 < enough {
+            let middle = few + (enough - few) / 2;
+            match is_enough(middle) {
+                true => enough = middle,
+                false => few = middle,
+            }
+        }
+        Some(enough)
+    }
+
     /// Bytes of memory for all that the store takes.
     fn budget(&self) -> usize {
         let follows = || default_memory(machine::memory_bytes(), self.l0_bytes);
         self.memory.unwrap_or_else(follows)
-    }
-
-    /// Bytes of buffers that are kept for the next.
-    fn kept_bytes(&self) -> usize {
-        share_of(self.budget()).min(self.engine.segment_bytes * 6)
     }
 
     fn windows_directory(&self, path: &Path) -> PathBuf {
@@ -412,80 +440,9 @@ impl Builder {
     }
 }
 
-/// Takes the lock of the directory. It falls with the process that holds it.
-fn take_lock(path: &Path) -> Result<File> {
-    let name = path.join("lock");
-    let refused = |e: std::io::Error| Error::system("lock", &name, &e);
-    let mut file = File::options()
-        .create(true)
-        .truncate(false)
-        .read(true)
-        .write(true)
-        .open(&name)
-        .map_err(refused)?;
-    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => {}
-        Err(Errno::WOULDBLOCK) => return Err(in_use(path, &mut file)),
-        Err(error) => return Err(refused(error.into())),
-    }
-    let written = file
-        .set_len(0)
-        .and_then(|()| file.rewind())
-        .and_then(|()| write!(file, "{}", std::process::id()));
-    written.map_err(refused)?;
-    Ok(file)
-}
-
-fn in_use(path: &Path, file: &mut File) -> Error {
-    let mut holder = String::new();
-    let read = file.read_to_string(&mut holder);
-    let by = match (read, holder.parse::<u32>()) {
-        (Ok(_), Ok(id)) if id == std::process::id() => " in this process".to_owned(),
-        (Ok(_), Ok(id)) => format!(" in process {id}"),
-        _ => String::new(),
-    };
-    Error::InUse {
-        path: path.to_path_buf(),
-        by,
-    }
-}
-
-fn open_store(path: &Path, device: Arc<dyn Device>, settings: &Settings) -> Result<Arc<Store>> {
-    let failed = |error| Error::opening(path, &error);
-    if !Store::is_formatted(&*device).map_err(failed)? {
-        let options = FormatOptions {
-            device_id: random_id()?,
-            cluster_id: CLUSTER,
-            server: ServerId(0),
-            created_by: concat!("argosy ", env!("CARGO_PKG_VERSION"), ", embedded").to_owned(),
-        };
-        Store::format(&*device, &options).map_err(failed)?;
-    }
-    let foreign = |what| Error::Foreign {
-        path: path.to_path_buf(),
-        what,
-    };
-    // Opening writes to the device, so it is looked at first.
-    let dump = Store::inspect(&*device).map_err(failed)?;
-    if dump.superblock.cluster_id != CLUSTER {
-        return Err(foreign(
-            "belongs to a server; start `argosy server` with it",
-        ));
-    }
-    let store_settings = StoreSettings {
-        reserve_segments: settings.reserve_segments(1),
-    };
-    let store = Store::open(device, &store_settings).map_err(failed)?;
-    let regions = store.regions();
-    let mut others = regions.iter().filter(|entry| !is_pin(entry));
-    if others.any(|entry| entry.region != REGION) {
-        return Err(foreign("holds regions that a later version has made"));
-    }
-    // Before windows are touched that it needs as they are.
-    for entry in &regions {
-        shape::check(entry, settings).map_err(|error| Error::recovering(path, &error.into()))?;
-    }
-    Ok(store)
+/// Bytes of buffers that are kept for the next, of so much memory.
+fn kept_bytes(engine: &Settings, memory: usize) -> usize {
+    share_of(memory).min(engine.segment_bytes * 6)
 }
 
 fn file_system_bytes(path: &Path) -> Result<u64> {
@@ -494,7 +451,7 @@ fn file_system_bytes(path: &Path) -> Result<u64> {
     Ok(bytes)
 }
 
-fn random_id() -> Result<u128> {
+pub(super) fn random_id() -> Result<u128> {
     random::number().map_err(|error| Error::system("read", Path::new(random::SOURCE), &error))
 }
 

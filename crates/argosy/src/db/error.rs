@@ -126,12 +126,26 @@ impl Error {
     }
 
     pub(super) fn opening(path: impl Into<PathBuf>, error: &DeviceError) -> Self {
-        let (path, what, remedy) = (path.into(), error.to_string(), error.remedy());
+        let path = path.into();
+        let (what, remedy) = (error.to_string(), error.remedy());
         match error {
+            DeviceError::InUse { here, .. } => Self::in_use(path, *here),
             DeviceError::OtherWindows { .. } | DeviceError::WindowsInUse { .. } => {
                 Self::Windows { path, what, remedy }
             }
             _ => Self::Open { path, what, remedy },
+        }
+    }
+
+    /// The store is open: in this process, if it is `here`, or in another one.
+    pub(super) fn in_use(path: impl Into<PathBuf>, here: bool) -> Self {
+        let by = match here {
+            true => " in this process (a `Db` of it is left, or a snapshot, scan or checkpoint)",
+            false => " in another process",
+        };
+        Self::InUse {
+            path: path.into(),
+            by: by.to_owned(),
         }
     }
 

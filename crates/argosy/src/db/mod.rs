@@ -46,7 +46,7 @@
 //! Values have up to 64 MiB. One of more than 1 MiB is kept in parts, and read and written as a whole: it is
 //! put by itself, not in a batch.
 //!
-//! Reading order: `builder` (opening), this file, `write`, `scan`, `long` (values in parts), `checkpoint`,
+//! Reading order: `builder` and `place` (opening), this file, `write`, `scan`, `long` (values in parts), `checkpoint`,
 //! `ingest`, `stepper` (the background thread), `pace` (what it and callers tell each other), `error`.
 
 mod builder;
@@ -58,6 +58,7 @@ mod long;
 mod pace;
 #[cfg(test)]
 mod pace_tests;
+mod place;
 mod scan;
 mod stepper;
 mod sync;
@@ -90,13 +91,14 @@ pub use argosy_lsm::db::ingest::IngestError;
 pub use argosy_lsm::pins::PinError;
 pub use argosy_lsm::scrub::{Damage, Pace as ScrubPace, ScrubStats};
 pub use argosy_lsm::{Memory, Placement, Settings};
-#[cfg(feature = "cli")]
-pub(crate) use builder::CLUSTER as EMBEDDED_CLUSTER;
 pub use builder::{Builder, Durability};
 pub use checkpoint::Checkpoint;
 pub use error::{Error, Result};
 pub use scan::{Scan, Snapshot};
 pub use write::WriteOptions;
+
+#[cfg(feature = "cli")]
+pub(crate) use place::CLUSTER as EMBEDDED_CLUSTER;
 
 use pace::Pace;
 use unclosed::Unclosed;
@@ -269,6 +271,12 @@ impl Db {
 
     /// The value of `key`, and a version for [`Condition::Version`]: a write under that condition is applied
     /// only if nobody wrote the key in between.
+    ///
+    /// It may be refused though nobody did: levels do not keep versions, so where a memtable went to the levels in
+    /// between, each key that no memtable has is of a newer version. Read again then, and write under the version
+    /// that this tells, as often as it takes; under a load of writes that may be a few times in a row.
+    /// [`compare_and_swap`](Self::compare_and_swap) looks at the value alone, and is refused only where that is
+    /// another one.
     ///
     /// ```
     /// use argosy::Condition;

@@ -51,6 +51,11 @@ impl Db {
     /// killed is started again; after a power failure it may, as with a delete, for as long as the
     /// [`Durability`] says.
     ///
+    /// So the store's time never runs back. If the clock is ahead once, and a pair that has expired by it is read
+    /// or written then, everything that expires until that time is gone, and once the clock is right again the
+    /// store's time stands still until the clock gets there: what is put with a `ttl` meanwhile stays until then,
+    /// and its `ttl` longer. Have the clock right before the store is opened.
+    ///
     /// ```
     /// use std::time::Duration;
     ///

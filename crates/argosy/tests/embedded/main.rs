@@ -11,6 +11,7 @@ mod ingests;
 mod killed;
 mod long;
 mod model;
+mod opening;
 mod several;
 mod support;
 mod windows;
