@@ -102,8 +102,9 @@ pub enum Condition {
     /// The keys are bound to what the batch [expects](WriteBatch::expect).
     Equals,
     /// The keys have not been written since they had this version, which a read told
-    /// ([`Found::version`]). May fail though nobody wrote: then the key has another version by now, and
-    /// reading it again tells which.
+    /// ([`Found::version`]). May fail though nobody wrote, where the key lies in the levels and a memtable went
+    /// there since: then the key has another version by now, and reading it again tells which. That may be so a
+    /// few times in a row while much is written.
     Version(Lsn),
 }
 
