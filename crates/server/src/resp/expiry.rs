@@ -87,6 +87,10 @@ const EXPIRE: &str = "key number [NX | XX | GT | LT]";
 const GETEX: &str =
     "key [EX seconds | PX milliseconds | EXAT seconds | PXAT milliseconds | PERSIST]";
 
+/// The longest span. A moment has to fit in 63 bits, as in Redis, and who reads the number does not know the time
+/// that the region's primary counts from: it is taken for no later than the year 2248.
+const SPAN_MILLIS_MAX: i64 = i64::MAX - (1 << 43);
+
 /// A command of this family, with its name and arity.
 const fn expiry(
     (name, arity): (&'static str, i64),
@@ -182,6 +186,9 @@ impl Unit {
             Self::Ex | Self::ExAt => number.checked_mul(1000).ok_or_else(invalid)?,
             Self::Px | Self::PxAt => number,
         };
+        if matches!(self, Self::Ex | Self::Px) && millis > SPAN_MILLIS_MAX {
+            return Err(invalid());
+        }
         let millis = u64::try_from(millis).unwrap_or(0);
         Ok(match self {
             Self::Ex | Self::Px => Expiry::After(millis),
