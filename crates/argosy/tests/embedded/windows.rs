@@ -1,8 +1,10 @@
 //! What a killed process leaves is found again by the store that wrote it, with the settings that it was made
 //! with, or its opening says what is in the way, and changes nothing.
 
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use argosy::db::{Builder, Settings};
 use argosy::{Db, Durability, Error, Remedy};
@@ -12,7 +14,9 @@ use crate::support::{Dir, small};
 const KEYS: u32 = 600;
 
 fn builder() -> Builder {
-    small().durability(Durability::Windows)
+    small()
+        .device_bytes(512 << 20)
+        .durability(Durability::Windows)
 }
 
 fn value(tag: &str, n: u32) -> String {
@@ -34,13 +38,36 @@ fn assert_filled(db: &Db, tag: &str) {
     assert_eq!(lost.count(), 0, "keys of {tag} that are lost");
 }
 
-/// Has in `to` what lies in `from` at this moment: what a kill would leave.
+/// Has in `to` what lies in `from` at this moment: what a kill would leave. No process is started for it: one
+/// that is being started has a share in the locks of stores.
 fn copy(from: &Path, to: &Path) {
-    let copied = Command::new("cp")
-        .args(["-r", "--sparse=always"])
-        .args([from, to])
-        .status();
-    assert!(copied.unwrap().success());
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let path = entry.unwrap().path();
+        let at = to.join(path.file_name().unwrap());
+        match path.is_dir() {
+            true => copy(&path, &at),
+            false => copy_file(&path, &at),
+        }
+    }
+}
+
+/// Leaves holes where there is nothing but zeros.
+fn copy_file(from: &Path, to: &Path) {
+    let (mut from, to) = (File::open(from).unwrap(), File::create(to).unwrap());
+    let (mut part, zeros) = (vec![0; 1 << 20], vec![0; 1 << 20]);
+    let mut at = 0;
+    loop {
+        let len = from.read(&mut part).unwrap();
+        if len == 0 {
+            break;
+        }
+        if part[..len] != zeros[..len] {
+            to.write_all_at(&part[..len], at).unwrap();
+        }
+        at += len as u64;
+    }
+    to.set_len(at).unwrap();
 }
 
 /// A directory as a store leaves it that is killed after `KEYS` writes.
