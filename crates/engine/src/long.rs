@@ -29,6 +29,7 @@
 //! it can be written as a long one.
 
 mod sweep;
+mod uses;
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -40,6 +41,7 @@ use argosy_base::limits::{BATCH_BYTES_MAX, KEY_BYTES_MAX, LONG_VALUE_BYTES_MAX, 
 use crate::batch::{BatchError, Expiry, Guard, WriteBatch};
 
 pub use sweep::{SweepPace, SweepStats, Sweeper};
+pub use uses::Uses;
 
 /// What keys of parts begin with. All keys from this on begin with it.
 pub const RESERVED: [u8; 8] = [0xff; 8];
@@ -144,13 +146,24 @@ impl<'a> Part<'a> {
         bytes
     }
 
-    /// What the keys of all parts of its version begin with.
-    fn versions_prefix(self) -> Vec<u8> {
-        let len = u16::try_from(self.key.len()).expect("keys are short");
-        let mut bytes = Vec::with_capacity(FRAME_BYTES + self.key.len());
+    /// The keys of all parts of all versions of a key.
+    fn of_key(key: &[u8]) -> KeyRange {
+        KeyRange::prefix(&Self::keys_prefix(key))
+    }
+
+    /// What the keys of all parts of a key begin with.
+    fn keys_prefix(key: &[u8]) -> Vec<u8> {
+        let len = u16::try_from(key.len()).expect("keys are short");
+        let mut bytes = Vec::with_capacity(FRAME_BYTES + key.len());
         bytes.extend_from_slice(&RESERVED);
         bytes.extend_from_slice(&len.to_le_bytes());
-        bytes.extend_from_slice(self.key);
+        bytes.extend_from_slice(key);
+        bytes
+    }
+
+    /// What the keys of all parts of its version begin with.
+    fn versions_prefix(self) -> Vec<u8> {
+        let mut bytes = Self::keys_prefix(self.key);
         bytes.extend_from_slice(&self.version.to_le_bytes());
         bytes
     }

@@ -61,10 +61,13 @@ fn bytes(choices: &mut Choices, len: u64) -> Vec<u8> {
 }
 
 fn new_sweeper() -> Sweeper {
-    Sweeper::new(SweepPace {
+    let pace = SweepPace {
         every: Duration::from_secs(1),
-        grace: GRACE,
-    })
+        brief: GRACE,
+        readers: GRACE,
+        writers: GRACE,
+    };
+    Sweeper::new(pace, Arc::default())
 }
 
 /// What `key` is bound to, as users see it.
@@ -121,7 +124,9 @@ fn sweep_all(machine: &mut Machine, engine: &Lsm, sweeper: &mut Sweeper, now: u6
     let mut now = now;
     for _ in 0..400 {
         now += 200_000_000;
-        sweeper.step(engine, Instant::from_nanos(now)).unwrap();
+        sweeper
+            .step(engine, Instant::from_nanos(now), false)
+            .unwrap();
         machine.step(engine);
     }
     assert_eq!(parts_there(engine), parts_wanted(engine));
@@ -196,7 +201,7 @@ impl World {
         let span = self.choices.below(40);
         self.now += span * span * 20_000_000;
         let now = Instant::from_nanos(self.now);
-        self.sweeper.step(&self.engine, now).unwrap();
+        self.sweeper.step(&self.engine, now, false).unwrap();
     }
 
     fn begin(&mut self) {
@@ -394,7 +399,9 @@ fn a_pass_removes_all_that_is_due() {
         let passes = sweeper.stats().passes;
         while sweeper.stats().passes == passes {
             let now = u64::try_from(now.as_nanos()).unwrap();
-            let wait = sweeper.step(&engine, Instant::from_nanos(now)).unwrap();
+            let wait = sweeper
+                .step(&engine, Instant::from_nanos(now), false)
+                .unwrap();
             if wait != Some(Duration::ZERO) {
                 machine.step(&engine);
             }

@@ -231,7 +231,9 @@ fn scrub(random: &mut Random) -> ScrubPace {
 fn sweep(random: &mut Random) -> SweepPace {
     SweepPace {
         every: random.micros(2_000, 50_000),
-        grace: random.micros(0, 200_000),
+        brief: random.micros(0, 50_000),
+        readers: random.micros(0, 100_000),
+        writers: random.micros(0, 200_000),
     }
 }
 

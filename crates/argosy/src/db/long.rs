@@ -27,6 +27,31 @@ pub(super) fn whole(
     }
 }
 
+/// A long value that is being written: until it is dropped nobody sweeps its parts.
+struct Writing<'a> {
+    shared: &'a Shared,
+    key: &'a [u8],
+    version: u128,
+}
+
+impl<'a> Writing<'a> {
+    fn begin(shared: &'a Shared, key: &'a [u8], version: u128) -> Self {
+        shared.uses.begun(version);
+        Self {
+            shared,
+            key,
+            version,
+        }
+    }
+}
+
+impl Drop for Writing<'_> {
+    fn drop(&mut self) {
+        self.shared.uses.ended(self.key, self.version);
+        self.shared.pace.ring();
+    }
+}
+
 impl Db {
     /// Binds a key to a value of any length, where it has what is expected, if something is.
     pub(super) fn put_as(
@@ -58,6 +83,7 @@ impl Db {
             return Ok(not_applied(lsn));
         }
         let version = shared.versions.draw();
+        let _writing = Writing::begin(shared, key, version);
         let writer = LongWriter::new(key, value.len() as u64, version)?;
         let mut writer = writer.in_parts_of(shared.part_len());
         let as_any = WriteOptions {

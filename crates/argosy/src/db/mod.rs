@@ -76,7 +76,7 @@ use std::time::Duration;
 use argosy_base::SEGMENT_SIZE;
 use argosy_device::Store;
 use argosy_engine::Engine;
-use argosy_engine::long::{Versions, check_users, is_head};
+use argosy_engine::long::{Uses, Versions, check_users, is_head};
 use argosy_lsm::Lsm;
 use argosy_lsm::excess::Excess;
 use argosy_lsm::pins::Pins;
@@ -170,6 +170,8 @@ struct Shared {
     versions: Versions,
     /// Held by whoever reads parts of what is overwritten, and all the time by the sweeper when it removes some.
     sweeping: Arc<RwLock<()>>,
+    /// Which long values are being written.
+    uses: Arc<Uses>,
     /// The background thread, until the store is closed; then how that went.
     ending: Mutex<Ending>,
     closed: AtomicBool,
@@ -215,9 +217,12 @@ impl Db {
         let (engine, stepped) = (Arc::clone(&opened.engine), Arc::clone(&pace));
         let scrubber = Arc::new(Mutex::new(Scrubber::new(opened.scrub)));
         let sweeping: Arc<RwLock<()>> = Arc::default();
+        let uses: Arc<Uses> = Arc::default();
         let chores = stepper::Chores {
             scrubber: Arc::clone(&scrubber),
             sweeping: Arc::clone(&sweeping),
+            uses: Arc::clone(&uses),
+            store: Arc::clone(&opened.store),
             memory: opened.memory,
         };
         let thread = std::thread::Builder::new()
@@ -232,6 +237,7 @@ impl Db {
             scrubber,
             versions: Versions::new(opened.random),
             sweeping,
+            uses,
             ending: Mutex::new(Ending::Running(thread)),
             closed: AtomicBool::new(false),
             path: opened.path,

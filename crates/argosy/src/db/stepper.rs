@@ -10,7 +10,8 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, TryLockError};
 use std::time::Duration;
 
 use argosy_base::{Clock, Instant, Lsn};
-use argosy_engine::long::Sweeper;
+use argosy_device::Store;
+use argosy_engine::long::{SweepPace, Sweeper, Uses};
 use argosy_engine::{Engine, EngineError};
 use argosy_lsm::Lsm;
 use argosy_lsm::excess::Excess;
@@ -39,6 +40,9 @@ pub(super) struct Chores {
     pub(super) scrubber: Arc<Mutex<Scrubber>>,
     /// Held while parts of long values are removed.
     pub(super) sweeping: Arc<RwLock<()>>,
+    /// Versions of long values that are being written, and keys of which one was replaced.
+    pub(super) uses: Arc<Uses>,
+    pub(super) store: Arc<Store>,
     /// Has the cache give way to what is resident, which the other tells.
     pub(super) memory: Option<(Excess, Resident)>,
 }
@@ -61,12 +65,17 @@ pub(super) fn background(engine: &Lsm, pace: &Pace, chores: &Chores) {
         engine,
         pace,
         chores,
-        sweeper: Sweeper::default(),
+        sweeper: Sweeper::new(SweepPace::alone(), Arc::clone(&chores.uses)),
         asked: Lsn(0),
         quiet: false,
         looked: SystemClock.now(),
     };
     ending.1 = stepper.run();
+}
+
+/// Whether a quarter of the device is left, or less.
+fn is_mostly_used(store: &Store) -> bool {
+    u64::from(store.used()) * 4 >= u64::from(store.total()) * 3
 }
 
 struct Stepper<'a> {
@@ -93,6 +102,8 @@ impl Stepper<'_> {
             if progress.made {
                 self.quiet = false;
                 self.pace.note_progress();
+                // Writers of long values may wait for the space of what they replace.
+                self.sweep();
                 continue;
             }
             let most = match self.engine.background_pending() {
@@ -155,8 +166,9 @@ impl Stepper<'_> {
             Err(TryLockError::Poisoned(alone)) => alone.into_inner(),
             Err(TryLockError::WouldBlock) => return Some(REST_MAX),
         };
+        let short = self.engine.is_full() || is_mostly_used(&self.chores.store);
         // What cannot be read is told to who wants to read it.
-        let stepped = self.sweeper.step(self.engine, SystemClock.now());
+        let stepped = self.sweeper.step(self.engine, SystemClock.now(), short);
         stepped.unwrap_or(Some(REST_MAX))
     }
 

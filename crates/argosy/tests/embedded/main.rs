@@ -12,6 +12,7 @@ mod killed;
 mod long;
 mod model;
 mod opening;
+mod replaced;
 mod several;
 mod support;
 mod windows;

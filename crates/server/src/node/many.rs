@@ -78,6 +78,7 @@ impl Node {
         (keys, wanted): (&KeyList, Wanted),
         reply: ReplyTo,
     ) -> Option<Response> {
+        self.note_reads(region, keys);
         if let Some(waits) = self.many_behind_writes(region, (keys, wanted), &reply) {
             return waits;
         }
@@ -125,6 +126,7 @@ impl Node {
         let Some(engine) = &*guard else {
             return Begun::Answered(self.not_open(region));
         };
+        self.note_reads(region, keys);
         let reply = ReplyTo::new(sink, token);
         if let Some(waits) = self.many_behind_writes(region, (keys, wanted), &reply) {
             return waits.into();

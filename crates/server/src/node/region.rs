@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use argosy_base::{Epoch, KeyRange, Lsn, RegionId, ServerId};
-use argosy_engine::long::{SweepPace, Sweeper};
+use argosy_engine::long::{SweepPace, Sweeper, Uses};
 use argosy_engine::{Engine, EngineError};
 use argosy_lsm::Lsm;
 use argosy_lsm::scrub::{Pace as ScrubPace, Scrubber};
@@ -69,6 +69,8 @@ pub(crate) struct Region {
     scrubber: Mutex<Scrubber>,
     /// Of parts of long values.
     sweeper: Mutex<Sweeper>,
+    /// Who is at which of them.
+    pub(super) uses: Arc<Uses>,
     /// When the region was first seen to be full since it was not, in nanoseconds; 0: it is not.
     pub(super) full_since: AtomicU64,
 }
@@ -87,6 +89,7 @@ impl Region {
             Driver::Backup(_) => Closed::Yet("this server is not its primary".into()),
             Driver::Failed(why) => Closed::ForGood(why.clone()),
         };
+        let uses: Arc<Uses> = Arc::default();
         Self {
             id: map.id,
             range: map.range.clone(),
@@ -104,7 +107,8 @@ impl Region {
             dirty: AtomicBool::new(false),
             broken: OnceLock::new(),
             scrubber: Mutex::new(Scrubber::new(scrub)),
-            sweeper: Mutex::new(Sweeper::new(sweep)),
+            sweeper: Mutex::new(Sweeper::new(sweep, Arc::clone(&uses))),
+            uses,
             full_since: AtomicU64::new(0),
         }
     }
@@ -131,6 +135,7 @@ impl Region {
     /// The region is open here, before its first write.
     pub(crate) fn serve(&self, engine: Arc<Lsm>) {
         self.opened.store(engine.last_lsn().0, Ordering::Relaxed);
+        self.sweeper().opened();
         self.engine.store(Some(engine));
     }
 

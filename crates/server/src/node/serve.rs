@@ -362,8 +362,8 @@ impl Node {
         };
         let result = match reach {
             _ if queueing => None,
-            Reach::Device => Some(engine.write(batch, options)),
-            Reach::Memory => match engine.write_in_memory(batch, options).transpose() {
+            Reach::Device => Some(self.write_noted(region, engine, (batch, options))),
+            Reach::Memory => match self.write_now_noted(region, engine, (batch, options)) {
                 None => return Begun::Blocks,
                 written => written,
             },
@@ -469,7 +469,7 @@ impl Node {
             let reply = entry.reply.clone();
             let response = match &entry.request {
                 Queued::Write { batch, options } => {
-                    let written = engine.write(batch, *options);
+                    let written = self.write_noted(region, &engine, (batch, *options));
                     if let Err(EngineError::Busy(reason)) = written {
                         region.waiting().found_no_room(reason);
                         return made;

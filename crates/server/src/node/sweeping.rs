@@ -4,10 +4,13 @@ use std::time::Duration;
 
 use argosy_base::Instant;
 use argosy_engine::long::SweepStats;
+use argosy_engine::{Engine, EngineError, WriteBatch, WriteOptions, Written};
+use argosy_lsm::Lsm;
 
 use super::Node;
 use super::region::{Region, engine_of};
 use crate::activity::Activity;
+use crate::service::KeyList;
 
 impl Node {
     /// Looks at some parts if that is due. Returns how long there are no other ones to look at.
@@ -18,7 +21,9 @@ impl Node {
         let _span = self.world.ledger.during(Activity::Other);
         let mut sweeper = region.sweeper();
         let before = sweeper.stats().swept;
-        let stepped = sweeper.step(&*engine, now);
+        let store = &self.world.store;
+        let mostly_used = u64::from(store.used()) * 4 >= u64::from(store.total()) * 3;
+        let stepped = sweeper.step(&*engine, now, engine.is_full() || mostly_used);
         if sweeper.stats().swept > before {
             region.mark_dirty();
         }
@@ -26,6 +31,40 @@ impl Node {
             tracing::warn!(region = region.id.0, "parts of long values: {error}");
             Some(AFTER_ERROR)
         })
+    }
+
+    /// Takes note of parts that are about to be read, so that they stay for the next ones.
+    pub(super) fn note_reads(&self, region: &Region, keys: &KeyList) {
+        // A reader asks for one after the other.
+        if let Some(key) = keys.iter().next() {
+            region.uses.reads(key, self.now());
+        }
+    }
+
+    /// Writes a batch, and takes note of a part, or a head, that is in it.
+    pub(super) fn write_noted(
+        &self,
+        region: &Region,
+        engine: &Lsm,
+        (batch, options): (&WriteBatch, WriteOptions),
+    ) -> Result<Written, EngineError> {
+        region.uses.writes(batch, self.now());
+        let written = engine.write(batch, options)?;
+        region.uses.wrote(batch);
+        Ok(written)
+    }
+
+    /// The same for a thread that must not wait for the device; `None` where it would have to.
+    pub(super) fn write_now_noted(
+        &self,
+        region: &Region,
+        engine: &Lsm,
+        (batch, options): (&WriteBatch, WriteOptions),
+    ) -> Option<Result<Written, EngineError>> {
+        region.uses.writes(batch, self.now());
+        let written = engine.write_in_memory(batch, options).transpose()?;
+        written.is_ok().then(|| region.uses.wrote(batch));
+        Some(written)
     }
 
     /// What sweeping has done, over all regions.
