@@ -15,7 +15,8 @@
 //! - A *version* is drawn by the writer and never used twice ([`Versions`]), so parts are never overwritten.
 //! - Parts whose version no head names are garbage: of a value that was overwritten or removed or has expired,
 //!   or of a writer that never came to its head. The [`Sweeper`] finds them by going through all parts, so
-//!   nothing has to remember them, and a crash forgets none.
+//!   nothing has to remember them, and a crash forgets none. What nobody is at, as far as is told ([`Uses`]),
+//!   it removes; where a head has replaced another one, at its next step.
 //! - The head is written under a [guard](WriteBatch::guard): its first part is there. The sweeper removes all
 //!   parts of a version by one range, guarded by the head's key not having been written since it looked. So
 //!   whatever clocks do, a head is never without its parts; a writer that was too slow is told that nothing

@@ -46,6 +46,28 @@ fn check(addr: SocketAddr, entries: &[Entry]) {
     }
 }
 
+/// Three times what the device holds, through one key; then as many keys, which are deleted, and written anew.
+#[test]
+fn long_values_that_are_replaced_do_not_fill_a_server() {
+    let alone = ["--servers", "1", "--regions", "1", "--replication", "none"];
+    let small = ["--device-bytes", "256MiB"];
+    let playground = Playground::start(&[&alone[..], &small].concat());
+    let mut client = Connection::open(any(&playground)).unwrap();
+    let mut put = |key: &str, byte: u8| {
+        let value = vec![byte; 16 << 20];
+        let told = call(&mut client, &[b"SET", key.as_bytes(), &value]);
+        assert_eq!(told, Reply::Simple("OK".to_owned()), "{key}, {byte}");
+    };
+    (0..48).for_each(|byte| put("k", byte));
+    for round in 0..3 {
+        (0..8).for_each(|byte| put(&format!("k{byte}"), byte));
+        let mut client = Connection::open(any(&playground)).unwrap();
+        let told = call(&mut client, &[b"GET", b"k7"]);
+        assert!(told == Reply::Bulk(Some(vec![7; 16 << 20])), "{round}");
+        call(&mut client, &[b"KV.DELRANGE", b"k", b"l"]);
+    }
+}
+
 #[test]
 fn long_values_and_expiries_are_exported_and_imported() {
     let dir = Dir::new("long-values");
