@@ -82,6 +82,15 @@ impl Uses {
         }
     }
 
+    /// `batch` was refused, and whoever wanted it written was told: takes note of a part in it, whose writer gives up.
+    pub fn refused(&self, batch: &WriteBatch) {
+        if let Some(Op::Put { key, .. }) = batch.ops().next()
+            && let Some(part) = Part::parse(key)
+        {
+            self.ended(part.key, part.version);
+        }
+    }
+
     /// `key` is about to be read: takes note if it is a part's.
     #[inline]
     pub fn reads(&self, key: &[u8], now: Instant) {

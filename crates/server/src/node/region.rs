@@ -100,7 +100,7 @@ impl Region {
             opened: AtomicU64::new(0),
             driver: Mutex::new(driver),
             closed: ArcSwap::from_pointee(closed),
-            waiting: Mutex::new(Waiting::new(Arc::clone(allowance))),
+            waiting: Mutex::new(Waiting::new(Arc::clone(allowance), Arc::clone(&uses))),
             ingests: Ingests::default(),
             maintained: Maintained::default(),
             snapshots: Snapshots::default(),

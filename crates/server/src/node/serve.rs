@@ -375,6 +375,7 @@ impl Node {
                     region.waiting().busy = Some(reason);
                 }
                 if self.full_for_long(region, engine) && !only_deletes(batch) {
+                    region.uses.refused(batch);
                     return Begun::Answered(self.refuse_full(region, engine));
                 }
                 region.mark_dirty();

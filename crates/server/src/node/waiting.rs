@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use argosy_base::{Instant, Lsn, Outcome};
+use argosy_engine::long::Uses;
 use argosy_engine::{BusyReason, Wanted, WriteBatch, WriteOptions};
 
 use super::now::Tell;
@@ -161,11 +162,13 @@ pub(crate) struct Waiting {
     in_hand: bool,
     /// Why the first of the queue found no room when it was last tried.
     pub(crate) busy: Option<BusyReason>,
+    /// Is told of parts that are given up.
+    uses: Arc<Uses>,
 }
 
 impl Waiting {
-    /// Nothing waits; what answers hold will be taken from `allowance`.
-    pub(crate) fn new(allowance: Arc<Allowance>) -> Self {
+    /// Nothing waits; what answers hold will be taken from `allowance`. What is given up is told to `uses`.
+    pub(crate) fn new(allowance: Arc<Allowance>, uses: Arc<Uses>) -> Self {
         Self {
             answers: VecDeque::new(),
             allowance,
@@ -173,6 +176,7 @@ impl Waiting {
             queue_bytes: 0,
             in_hand: false,
             busy: None,
+            uses,
         }
     }
 
@@ -315,6 +319,9 @@ impl Waiting {
         // What is in hand is answered by whoever has it.
         while !self.in_hand && self.queue.front().is_some_and(is_over) {
             let entry = self.drop_first().expect("there is a first one");
+            if let Queued::Write { batch, .. } = &entry.request {
+                self.uses.refused(batch);
+            }
             let outcome = Outcome::NotApplied;
             let error = ServiceError::Busy {
                 what: busy.to_owned(),
@@ -373,7 +380,7 @@ mod tests {
             let allowance = Arc::new(Allowance::new(max));
             Self {
                 sink: Arc::new(Sink::default()),
-                regions: [(); 2].map(|()| Waiting::new(Arc::clone(&allowance))),
+                regions: [(); 2].map(|()| Waiting::new(Arc::clone(&allowance), Arc::default())),
                 allowance,
             }
         }
