@@ -27,7 +27,7 @@ pub(super) const REGION: RegionId = RegionId(1);
 pub(super) struct Place<'a> {
     /// The directory.
     pub(super) path: &'a Path,
-    /// That of its windows.
+    /// That of its windows, from the root on.
     pub(super) windows: &'a Path,
     /// Whether one is made where there is none.
     pub(super) create: bool,
@@ -89,8 +89,13 @@ impl Place<'_> {
         Store::format(device, &options).map_err(failed)
     }
 
-    /// Refuses to make a store where windows of one are left: they are made after the device.
+    /// Refuses to make a store where windows of one are left: they are made after the device. Of those that
+    /// lie elsewhere it is looked later whose they are.
     pub(super) fn check_new(&self) -> Result<()> {
+        let home = std::path::absolute(self.path);
+        if !home.is_ok_and(|home| self.windows.starts_with(home)) {
+            return Ok(());
+        }
         let Ok(files) = std::fs::read_dir(self.windows) else {
             return Ok(());
         };
