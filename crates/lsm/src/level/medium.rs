@@ -179,7 +179,7 @@ pub fn value_in<'r>(
 
 /// The value of `key`, of `value_len` bytes, whose record begins at byte `at` of segment `name`, which has
 /// `len` bytes. It is taken out of `cache`, as a value or out of a page. Where neither is there the page is
-/// read, and [kept](keep).
+/// read, and kept.
 ///
 /// # Errors
 /// [`LevelError::Corrupt`] where the value is not there; the device's.
