@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use argosy_client::resp::{Connection, Reply};
 
-use crate::support::{Playground, Rng, call};
+use crate::support::{Playground, Rng, call, until};
 use crate::tools::{Dir, any, done, run};
 
 /// When some of the pairs expire, in milliseconds after the beginning of 1970: not soon.
@@ -43,6 +43,31 @@ fn check(addr: SocketAddr, entries: &[Entry]) {
         let until = expires.map_or(-1, |at| i64::try_from(at).unwrap());
         let got = call(&mut client, &[b"PEXPIRETIME", key]);
         assert_eq!(got, Reply::Integer(until), "{shown}");
+    }
+}
+
+/// Three times what the device holds, through one key; then as many keys, which are deleted, and written anew as soon
+/// as there is room.
+#[test]
+fn long_values_that_are_replaced_do_not_fill_a_server() {
+    let alone = ["--servers", "1", "--regions", "1", "--replication", "none"];
+    let small = ["--device-bytes", "256MiB"];
+    let playground = Playground::start(&[&alone[..], &small].concat());
+    let mut client = Connection::open(any(&playground)).unwrap();
+    let mut put = |key: &str, byte: u8| {
+        let value = vec![byte; 16 << 20];
+        let told = call(&mut client, &[b"SET", key.as_bytes(), &value]);
+        told == Reply::Simple("OK".to_owned())
+    };
+    (0..48).for_each(|byte| assert!(put("k", byte), "{byte}"));
+    for round in 0..3 {
+        for byte in 0..8 {
+            until("there is room", || put(&format!("k{byte}"), byte));
+        }
+        let mut client = Connection::open(any(&playground)).unwrap();
+        let told = call(&mut client, &[b"GET", b"k7"]);
+        assert!(told == Reply::Bulk(Some(vec![7; 16 << 20])), "{round}");
+        call(&mut client, &[b"KV.DELRANGE", b"k", b"l"]);
     }
 }
 

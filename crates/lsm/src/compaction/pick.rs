@@ -15,7 +15,9 @@
 //! 5. Where the medium log is too long and no level is full, a part that points into it is merged, of
 //!    the lowest level but one if that has any: into the last level, where values are in place.
 //! 6. Where no level is full, a segment is merged of which ranges that were removed left many pieces, or
-//!    little: it counts in full, in bytes and in what it points to, until its last piece goes.
+//!    little: it counts in full, in bytes and in what it points to, until its last piece goes. Where space is to be
+//!    freed, any that points into logs is, of which they took a part: nothing else finds out what it still points
+//!    to, and a few keys of it may have held most of a device.
 //!
 //! Invariants: the range of a merge cuts no segment of the lower level, and in L1 it means all
 //! runs (a part of L1 is one key range of *all* its runs), so that below a key there are only older
@@ -52,6 +54,8 @@ pub struct Piece<'a> {
     pub in_tree: bool,
     /// Bytes of pairs that it points to in the medium log.
     pub medium: u64,
+    /// It points into logs, and its segment has keys for which no piece stands, as far as that is known.
+    pub withholds: bool,
 }
 
 /// The sorted runs of a level, oldest first, each sorted by range.
@@ -220,11 +224,13 @@ pub(super) fn lowered(shape: &Shape<'_>, policy: &Policy) -> Option<(u8, KeyRang
     })
 }
 
-/// All pieces of a segment of which there are too many, or of which little is left: of the last level, merged
+/// All pieces of a segment of which there are too many, or of which too little is left: of the last level, merged
 /// from the level above into itself.
 pub(super) fn loose(shape: &Shape<'_>, policy: &Policy) -> Option<(u8, KeyRange)> {
     let is_loose = |piece: &Piece<'_>| {
-        piece.siblings >= PIECES_MAX || policy.sparse.contains(&SegmentNumber(piece.number))
+        piece.siblings >= PIECES_MAX
+            || policy.sparse.contains(&SegmentNumber(piece.number))
+            || policy.reclaim && piece.withholds
     };
     for (level, runs) in (1u8..).zip(&shape.levels) {
         for run in runs {

@@ -8,9 +8,11 @@ use super::*;
 use crate::compaction::whole::pick_whole;
 
 /// An owned segment of a script: `from-to:bytes`, `#number` where it matters, `!` with tombstones, `~`
-/// where it is of a tree, `=bytes` at the end of what it points to in the medium log.
+/// where it is of a tree, `=bytes` at the end of what it points to in the medium log, `%` where it points to what a
+/// range took.
 struct Given {
     in_tree: bool,
+    withholds: bool,
     range: KeyRange,
     bytes: u64,
     number: u64,
@@ -19,6 +21,10 @@ struct Given {
 }
 
 fn given(word: &str, number: u64) -> Given {
+    let (word, withholds) = match word.strip_suffix('%') {
+        Some(word) => (word, true),
+        None => (word, false),
+    };
     let (word, medium) = match word.split_once('=') {
         Some((word, medium)) => (word, medium.parse().unwrap()),
         None => (word, 0),
@@ -39,6 +45,7 @@ fn given(word: &str, number: u64) -> Given {
     let (from, to) = range.split_once('-').unwrap();
     Given {
         in_tree,
+        withholds,
         range: KeyRange::new(from, (!to.is_empty()).then(|| to.into())),
         bytes: bytes.parse().unwrap(),
         number,
@@ -113,6 +120,7 @@ fn scripts() {
                                         number: g.number,
                                         tombstones: g.tombstones,
                                         in_tree: g.in_tree,
+                                        withholds: g.withholds,
                                         medium: g.medium,
                                         siblings: 1,
                                         live: g.bytes,

@@ -58,7 +58,18 @@ fn piece<'v>(version: &Version, entry: &'v LevelEntry, siblings: u32) -> Piece<'
         tombstones: segment.tombstones > 0,
         in_tree: segment.form == Form::Leaves,
         medium: medium_bytes(version, segment).div_ceil(siblings.into()),
+        withholds: !segment.log_refs.is_empty() && (siblings > 1 || is_cut(entry)),
     }
+}
+
+/// Whether `entry` does not stand for all keys of its segment, which is the only one of its pieces; no, where its
+/// index is not in memory.
+pub(crate) fn is_cut(entry: &LevelEntry) -> bool {
+    let reader = entry.stored.pinned_reader();
+    let range = &entry.segment.range;
+    reader.is_some_and(|reader| {
+        !range.contains(reader.first_key()) || !range.contains(reader.last_key())
+    })
 }
 
 /// Bytes of the leaves that may have keys for which `entry` stands, if its index is in memory.

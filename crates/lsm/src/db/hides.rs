@@ -3,15 +3,16 @@
 //! Space is collected where levels point to what is overwritten, and nothing says how much that is before a merge
 //! has found it: an entry hides one older entry at most, and new keys hide none. So of every segment above the
 //! lowest run some keys, of four places, are asked for in the runs below, once, by their filters alone. A segment
-//! of which ranges were taken away still points to all that it did: what was taken is in a level below, and
-//! counts as hidden. A segment that was not looked at counts as if every entry hid one.
+//! of which ranges were taken away still points to all that it did: what was taken is in a level below, or was
+//! removed, and counts as hidden. Of the lowest run, which hides nothing, such segments are looked at, too. A segment
+//! that was not looked at counts as if every entry hid one; of the lowest run, as if all of it counted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use argosy_base::{EditSeq, KeyRange, SegmentNumber};
 
-use crate::compaction::plan::medium_bytes;
+use crate::compaction::plan::{Input, RunInput, is_cut, medium_bytes};
 use crate::compaction::sources::{RunReading, RunSource};
 use crate::filter::KeyHash;
 use crate::level::{LevelError, ReadAhead};
@@ -96,11 +97,14 @@ impl Hides {
     /// Finds out which segments of `version` are to be looked at, and forgets those that are gone.
     fn list(&mut self, version: &Version) {
         let runs: Vec<_> = version.runs().map(|(_, run)| run).collect();
-        let upper = &runs[..runs.len().saturating_sub(1)];
         self.unknown.clear();
         let mut here = BTreeSet::new();
-        for (place, run) in upper.iter().enumerate() {
-            for (first, span) in spans(run) {
+        for (place, run) in runs.iter().enumerate() {
+            let is_lowest = place + 1 == runs.len();
+            for (first, pieces, span) in spans(run) {
+                if is_lowest && pieces == 1 && !is_cut(&run.segments[first]) {
+                    continue;
+                }
                 let number = run.segments[first].segment.number;
                 here.insert(number);
                 let known = self.known.get(&number);
@@ -135,6 +139,12 @@ impl Hides {
                     newest = (newest.0 + hides * own, newest.1 + own);
                 }
             }
+        }
+        let lowest = runs.last().into_iter().flat_map(|run| run.whole_segments());
+        for entry in lowest {
+            let known = self.known.get(&entry.segment.number);
+            let gone = known.map_or(0, |known| Self::ALL - known.stands);
+            hidden += u128::from(entry.large_refs) * u128::from(gone);
         }
         let hidden = (hidden + tombstones * (refs / entries.max(1))) / all;
         let hidden = u64::try_from(hidden).unwrap_or(u64::MAX);
@@ -183,17 +193,19 @@ impl Hides {
     }
 }
 
-/// Where the segments of `run` begin in it, and from where to where their pieces reach.
-fn spans(run: &Run) -> impl Iterator<Item = (usize, KeyRange)> {
-    let mut places: BTreeMap<SegmentNumber, (usize, usize)> = BTreeMap::new();
+/// Where the segments of `run` begin in it, how many pieces they have, and from where to where these reach.
+fn spans(run: &Run) -> impl Iterator<Item = (usize, usize, KeyRange)> {
+    let mut places: BTreeMap<SegmentNumber, (usize, usize, usize)> = BTreeMap::new();
     for (place, entry) in run.segments.iter().enumerate() {
         let number = entry.segment.number;
-        places.entry(number).or_insert((place, place)).1 = place;
+        let (_, count, last) = places.entry(number).or_insert((place, 0, place));
+        (*count, *last) = (*count + 1, place);
     }
-    places.into_values().map(|(first, last)| {
+    places.into_values().map(|(first, count, last)| {
         let range = |place: usize| &run.segments[place].segment.range;
         (
             first,
+            count,
             KeyRange::new(range(first).from.clone(), range(last).to.clone()),
         )
     })
@@ -209,6 +221,9 @@ fn look_at(
     reading: &Reading,
 ) -> Result<(u64, u64), LevelError> {
     let run = runs[place];
+    if place + 1 == runs.len() {
+        return Ok((stands_of_keys(run, &run.segments[first], reading)?, 0));
+    }
     let stands = stands(run, &run.segments[first], reading)?;
     let number = run.segments[first].segment.number;
     let (mut asked, mut held) = (0_u64, 0);
@@ -297,4 +312,38 @@ fn stands(run: &Run, entry: &LevelEntry, reading: &Reading) -> Result<u64, Level
     // Of a tree the index lies elsewhere.
     let share = (held * Hides::ALL).checked_div(all);
     Ok(share.unwrap_or(Hides::ALL).min(Hides::ALL))
+}
+
+/// The same, as some of its keys tell: of few leaves each piece has one.
+fn stands_of_keys(run: &Run, entry: &LevelEntry, reading: &Reading) -> Result<u64, LevelError> {
+    let number = entry.segment.number;
+    let pieces = run.segments.iter();
+    let pieces = pieces.filter(|piece| piece.segment.number == number);
+    let pieces: Vec<&KeyRange> = pieces.map(|piece| &piece.segment.range).collect();
+    let (mut asked, mut held) = (0_u64, 0);
+    for from in places(entry, &KeyRange::all(), reading)? {
+        let how = RunReading {
+            region: reading.region,
+            ahead: ReadAhead::SCAN,
+            cache: Some(Arc::clone(&reading.cache)),
+            resolve: None,
+        };
+        let input = Input {
+            entry: entry.clone(),
+            range: KeyRange::new(from, None),
+        };
+        let input = RunInput {
+            pieces: vec![input],
+            tree: run.tree.clone(),
+        };
+        let mut keys = RunSource::new(how, input)?;
+        for _ in 0..KEYS / PLACES {
+            let Some(key) = keys.key() else { break };
+            asked += 1;
+            held += u64::from(pieces.iter().any(|range| range.contains(key)));
+            keys.advance()?;
+        }
+    }
+    let stands = (held * Hides::ALL).checked_div(asked);
+    Ok(stands.unwrap_or(Hides::ALL))
 }
