@@ -196,7 +196,15 @@ pub struct Backup {
     work: Work,
     /// An edit whose application was begun under an attempt that is over. It cannot be taken
     /// back: nothing else is applied before it has ended.
-    straggler: Option<EditSeq>,
+    straggler: Option<Straggler>,
+}
+
+/// What is left of an attempt that is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Straggler {
+    /// The last edit that was kept under it: those behind the one that is being applied are of no use. The
+    /// primary's next ones have the same numbers, and may be others, where it lost its copy.
+    last: EditSeq,
 }
 
 impl Backup {
@@ -245,8 +253,7 @@ impl Backup {
                 self.offered(seq, actions);
             }
             Event::Edit { attempt, seq } if self.attempt == Some(attempt) => {
-                let last = self.queue.back().map_or(self.applied, |queued| queued.seq);
-                if seq > last {
+                if seq > self.last() {
                     self.queue.push_back(Queued {
                         seq,
                         checkpoint: false,
@@ -275,14 +282,27 @@ impl Backup {
         }
     }
 
+    /// Whether an edit that comes now is of use: the driver keeps no other. Under the number of a
+    /// checkpoint that stands for it, the checkpoint is kept.
+    #[must_use]
+    pub fn takes(&self, attempt: u64, seq: EditSeq) -> bool {
+        self.attempt == Some(attempt) && seq > self.last()
+    }
+
+    /// The last edit that is applied, or is to be.
+    fn last(&self) -> EditSeq {
+        self.queue.back().map_or(self.applied, |queued| queued.seq)
+    }
+
     /// Ends the attempt.
     fn reset(&mut self, actions: &mut Vec<Action>) {
         self.attempt = None;
-        if self.work == Work::Applying {
-            self.straggler = self.queue.front().map(|queued| queued.seq);
-        }
-        if let Some(last) = self.queue.back().filter(|_| self.straggler.is_none()) {
-            actions.push(Action::Forget { seq: last.seq });
+        if let Some(last) = self.queue.back().map(|queued| queued.seq) {
+            if self.work == Work::Applying || self.straggler.is_some() {
+                self.straggler = Some(Straggler { last });
+            } else {
+                actions.push(Action::Forget { seq: last });
+            }
         }
         self.queue.clear();
         self.work = Work::Nothing;
@@ -380,13 +400,14 @@ impl Backup {
             self.applied
         );
         self.applied = seq;
-        actions.push(Action::Forget { seq });
-        if self.straggler.take().is_some() {
+        if let Some(Straggler { last }) = self.straggler.take() {
+            actions.push(Action::Forget { seq: last });
             if let Some(attempt) = self.attempt {
                 actions.push(Action::Report { attempt });
             }
             return;
         }
+        actions.push(Action::Forget { seq });
         let first = self
             .queue
             .pop_front()

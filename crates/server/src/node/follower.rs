@@ -232,7 +232,9 @@ impl Follower {
                 seq,
                 bytes,
             } => {
-                self.edits.entry(seq).or_insert_with(|| bytes.to_vec());
+                if self.machine.takes(attempt, seq) {
+                    self.edits.insert(seq, bytes.to_vec());
+                }
                 self.step_machine(Event::Edit { attempt, seq }, context);
             }
             Message::Flush {
@@ -315,7 +317,7 @@ impl Follower {
         let whole = self.arriving.take().expect("it is arriving").bytes;
         if let Some(Adoption::Asked { from }) = self.adoption {
             self.adopt_checkpoint(from, &whole, context);
-        } else {
+        } else if self.machine.attempt() == Some(attempt) {
             self.edits.insert(seq, whole);
             self.unwant_fetches();
             self.replica.expect_checkpoint();
