@@ -105,6 +105,16 @@ impl SegmentNumber {
         self.0 & Self::OWN != 0
     }
 
+    /// Whether both are of the range of the same server.
+    #[must_use]
+    pub const fn shares_range(self, other: Self) -> bool {
+        let (range, others) = (
+            self.0 >> Self::OWN_NUMBER_BITS,
+            other.0 >> Self::OWN_NUMBER_BITS,
+        );
+        self.is_own() && range == others
+    }
+
     /// Set in the numbers that a server gives for itself: the highest of the 43 bits. Ten bits of
     /// the server's name follow, then 32 bits of the number itself.
     const OWN: u64 = 1 << (Self::OWN_NUMBER_BITS + Self::OWN_SERVER_BITS);
@@ -255,6 +265,8 @@ mod tests {
         assert!(SegmentNumber::first_own(ServerId(1023)) < SegmentNumber::MAX);
         let next = SegmentNumber::first_own(second);
         assert_eq!(next.0 - SegmentNumber::first_own(first).0, 1 << 32);
+        assert!(next.shares_range(next.next()) && !next.shares_range(SegmentNumber(next.0 - 1)));
+        assert!(!SegmentNumber(1).shares_range(SegmentNumber(2)));
     }
 
     #[test]

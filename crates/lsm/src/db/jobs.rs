@@ -101,7 +101,7 @@ pub(crate) enum Made {
 /// See the module documentation.
 pub(crate) struct Jobs {
     pub(super) flush: Option<Flush>,
-    pub(super) compaction: Option<Compaction>,
+    pub(crate) compaction: Option<Compaction>,
     /// Pairs that become segments without a memtable; no merge begins meanwhile.
     pub(super) bulk: Option<Ingesting>,
     /// Such pairs were the last: a merge that is due goes first.

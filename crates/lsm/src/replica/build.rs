@@ -19,7 +19,8 @@
 //!   ([`Edit::follows`]). When log segments go is decided here, by the own start of replay.
 //! - Segments that are built here have numbers of this member's own range
 //!   ([`SegmentNumber::first_own`]), and mean nothing to others, unless a primary that lost its
-//!   copy adopts this one.
+//!   copy adopts this one. What it adopted may come back to this member when it has lost its own copy:
+//!   then it goes on behind these numbers ([`Replica::localized`]).
 //! - A checkpoint of the primary replaces the levels only where the logs that it names no longer
 //!   reach back to the own start of replay.
 //!
@@ -41,7 +42,7 @@ use crate::db::site::Site;
 use crate::db::stats::{Counts, Stats, level_stats};
 use crate::db::trim::LastLsns;
 use crate::db::writer::Frozen;
-use crate::edit::{Edit, LogPoint, LogSegment};
+use crate::edit::{Edit, LogPoint};
 use crate::log::feed::Feed;
 use crate::log::{Geometry, LogWindows, Recovered, Replayed};
 use crate::read::{FilterCounts, ReadView, Reading, ScanTime};
@@ -471,108 +472,6 @@ impl Replica {
         self.storage.commit(&edit)?;
         builder.own.push_back((edit.seq, own));
         Ok(())
-    }
-
-    // --- What the primary's edits mean here ---
-
-    /// `edit`, the group's, as this member applies it: the same, unless it builds its own levels.
-    pub(super) fn localized(&self, edit: Edit) -> Edit {
-        if self.builder.is_none() {
-            return edit;
-        }
-        let head = self.storage.head();
-        let seq = head.seq().next();
-        let follows = Some(edit.seq);
-        if !edit.checkpoint {
-            return Edit {
-                seq,
-                follows,
-                replay_from: None,
-                removed: Vec::new(),
-                clipped: Vec::new(),
-                added: Vec::new(),
-                trees: Vec::new(),
-                logs_removed: Vec::new(),
-                evacuated: Vec::new(),
-                ..edit
-            };
-        }
-        match self.kept_logs(&edit) {
-            Some(logs_added) => {
-                let mut own = head.checkpoint();
-                // One that others have still comes back.
-                let comes = |number| logs_added.iter().any(|log| log.number == number);
-                own.evacuated.retain(|number| !comes(*number));
-                Edit {
-                    seq,
-                    follows,
-                    epoch: edit.epoch.max(head.epoch()),
-                    durable: edit.durable.max(Some(head.durable())),
-                    mark: edit.mark,
-                    logs_added,
-                    log_points: edit.log_points,
-                    ..own
-                }
-            }
-            None => Edit {
-                seq,
-                follows,
-                ..edit
-            },
-        }
-    }
-
-    /// The chains of `checkpoint`, with what this member still needs of its own in front and in
-    /// between; `None` where both together do not reach back to the own start of replay.
-    fn kept_logs(&self, checkpoint: &Edit) -> Option<Vec<LogSegment>> {
-        let head = self.storage.head();
-        let theirs = checkpoint.replay_from.unwrap_or(Lsn(1));
-        let reaches_back = theirs <= head.replay_from();
-        if !reaches_back && self.lsn.next() < theirs {
-            return None;
-        }
-        let mut logs = checkpoint.logs_added.clone();
-        for log in LogKind::ALL {
-            for entry in head.log(log) {
-                let segment = entry.segment;
-                let named = logs.iter().find(|other| other.number == segment.number);
-                if let Some(end) = named.map(|named| named.end) {
-                    let fill = self.fills.get(&segment.number);
-                    let cut = end.is_some_and(|end| fill.is_some_and(|fill| fill.end > end));
-                    // The primary may have what it cuts off in its levels only.
-                    if cut && !reaches_back {
-                        return None;
-                    }
-                    continue;
-                }
-                if segment.end.is_none() && reaches_back && head.log_refs(segment.number) == 0 {
-                    continue;
-                }
-                // One that ended, and where is not known here.
-                segment.end?;
-                logs.push(segment);
-            }
-        }
-        logs.sort_by_key(|segment| (segment.log, segment.ordinal));
-        let twice = logs
-            .windows(2)
-            .any(|pair| (pair[0].log, pair[0].ordinal) == (pair[1].log, pair[1].ordinal));
-        (!twice).then_some(logs)
-    }
-
-    /// Whether `edit`, localized and the next one, replaces the levels.
-    pub(super) fn replaces_levels(&self, edit: &Edit) -> bool {
-        self.builder.is_some() && edit.checkpoint && {
-            let head = self.storage.head();
-            edit.replay_from != Some(head.replay_from()) || edit.added != head.checkpoint().added
-        }
-    }
-
-    /// They are replaced.
-    pub(super) fn levels_replaced(&mut self) {
-        if let Some(builder) = &mut self.builder {
-            builder.jobs.levels_replaced(&mut self.storage);
-        }
     }
 }
 

@@ -316,7 +316,7 @@ impl Pair {
 
     /// The primary is lost: with its machine's power, or with all that it had. It comes back, adopts
     /// what the backup holds, and serves in a new epoch.
-    fn lose_primary(&mut self, with_device: bool) {
+    pub(super) fn lose_primary(&mut self, with_device: bool) {
         self.listen();
         self.ship();
         self.live = false;
@@ -397,7 +397,7 @@ impl Pair {
         self.catch_up();
     }
 
-    fn go_on(&mut self, rounds: u64) {
+    pub(super) fn go_on(&mut self, rounds: u64) {
         for _ in 0..rounds {
             self.write();
             self.pump();

@@ -55,6 +55,7 @@ impl Replica {
         self.start_waiting();
         if self.builds_levels() {
             let edit = self.localized(edit.clone());
+            self.make_way(&edit);
             return self.missing_here(&edit);
         }
         self.missing_here(edit)
@@ -433,6 +434,7 @@ impl Replica {
         let seq = edit.seq;
         self.start_waiting();
         let edit = self.localized(edit);
+        self.make_way(&edit);
         if let Some(part) = self.missing_here(&edit).first() {
             return Err(ReplicaError::Missing {
                 edit: seq,

@@ -30,6 +30,7 @@ mod build;
 mod edits;
 mod feeding;
 mod flush;
+mod localized;
 mod places;
 mod tables;
 mod tail;

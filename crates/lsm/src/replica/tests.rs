@@ -1016,5 +1016,8 @@ mod crashes;
 #[path = "medium_tests.rs"]
 mod medium;
 
+#[path = "own_tests.rs"]
+mod own;
+
 #[path = "promote_tests.rs"]
 mod promotions;

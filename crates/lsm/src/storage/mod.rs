@@ -316,9 +316,22 @@ impl Storage {
 
     /// Has `edit` reserve one more block of the member's own numbers.
     pub(crate) fn raise_own_mark(&self, edit: &mut Edit) {
-        let first = self.own.expect("it numbers segments for itself");
-        let mark = first.max(self.head.own_mark()).0 + self.settings.number_block;
+        let mark = self.next_number.max(self.head.own_mark()).0 + self.settings.number_block;
         edit.own_mark = Some(SegmentNumber(mark));
+    }
+
+    /// Behind the last number of the member's own range that `edit` adds, if it adds one: another member
+    /// has it from this one's copy, which may have been another copy.
+    pub(crate) fn behind_own(&self, edit: &Edit) -> Option<SegmentNumber> {
+        let own = self.own?;
+        let added = edit.added.iter().map(|(_, _, segment)| segment.number);
+        let last = added.filter(|number| number.shares_range(own)).max()?;
+        Some(last.next())
+    }
+
+    /// Gives out no own number below `number` any more.
+    pub(crate) fn skip_own_numbers(&mut self, number: SegmentNumber) {
+        self.next_number = self.next_number.max(number);
     }
 
     /// The member's own numbers below `mark` are recorded as in use.

@@ -1,0 +1,137 @@
+//! What the primary's edits mean to a backup that builds its own levels.
+//!
+//! Of each it takes what is about the logs. A checkpoint replaces its levels where the logs do not reach
+//! back to its own start of replay. Levels that others have may be this very server's, from a copy that it
+//! lost: a primary that had lost its own adopted them. They have numbers of this server's range, which
+//! the copy that is here would give once more. So whoever takes such levels goes on behind the highest
+//! number in them, and its version says so.
+
+use argosy_base::{LogKind, Lsn, SegmentNumber};
+
+use super::Replica;
+use crate::edit::{Edit, LogSegment};
+
+impl Replica {
+    /// `edit`, the group's, as this member applies it: the same, unless it builds its own levels.
+    pub(super) fn localized(&self, edit: Edit) -> Edit {
+        if self.builder.is_none() {
+            return edit;
+        }
+        let head = self.storage.head();
+        let seq = head.seq().next();
+        let follows = Some(edit.seq);
+        if !edit.checkpoint {
+            return Edit {
+                seq,
+                follows,
+                replay_from: None,
+                removed: Vec::new(),
+                clipped: Vec::new(),
+                added: Vec::new(),
+                trees: Vec::new(),
+                logs_removed: Vec::new(),
+                evacuated: Vec::new(),
+                ..edit
+            };
+        }
+        match self.kept_logs(&edit) {
+            Some(logs_added) => {
+                let mut own = head.checkpoint();
+                // One that others have still comes back.
+                let comes = |number| logs_added.iter().any(|log| log.number == number);
+                own.evacuated.retain(|number| !comes(*number));
+                Edit {
+                    seq,
+                    follows,
+                    epoch: edit.epoch.max(head.epoch()),
+                    durable: edit.durable.max(Some(head.durable())),
+                    mark: edit.mark,
+                    logs_added,
+                    log_points: edit.log_points,
+                    ..own
+                }
+            }
+            None => {
+                let behind = self.storage.behind_own(&edit).unwrap_or_default();
+                Edit {
+                    seq,
+                    follows,
+                    own_mark: Some(behind.max(head.own_mark())),
+                    ..edit
+                }
+            }
+        }
+    }
+
+    /// The chains of `checkpoint`, with what this member still needs of its own in front and in
+    /// between; `None` where both together do not reach back to the own start of replay.
+    fn kept_logs(&self, checkpoint: &Edit) -> Option<Vec<LogSegment>> {
+        let head = self.storage.head();
+        let theirs = checkpoint.replay_from.unwrap_or(Lsn(1));
+        let reaches_back = theirs <= head.replay_from();
+        if !reaches_back && self.lsn.next() < theirs {
+            return None;
+        }
+        let mut logs = checkpoint.logs_added.clone();
+        for log in LogKind::ALL {
+            for entry in head.log(log) {
+                let segment = entry.segment;
+                let named = logs.iter().find(|other| other.number == segment.number);
+                if let Some(end) = named.map(|named| named.end) {
+                    let fill = self.fills.get(&segment.number);
+                    let cut = end.is_some_and(|end| fill.is_some_and(|fill| fill.end > end));
+                    // The primary may have what it cuts off in its levels only.
+                    if cut && !reaches_back {
+                        return None;
+                    }
+                    continue;
+                }
+                if segment.end.is_none() && reaches_back && head.log_refs(segment.number) == 0 {
+                    continue;
+                }
+                // One that ended, and where is not known here.
+                segment.end?;
+                logs.push(segment);
+            }
+        }
+        logs.sort_by_key(|segment| (segment.log, segment.ordinal));
+        let twice = logs
+            .windows(2)
+            .any(|pair| (pair[0].log, pair[0].ordinal) == (pair[1].log, pair[1].ordinal));
+        (!twice).then_some(logs)
+    }
+
+    /// Whether `edit`, localized and the next one, replaces the levels.
+    pub(super) fn replaces_levels(&self, edit: &Edit) -> bool {
+        self.builder.is_some() && edit.checkpoint && {
+            let head = self.storage.head();
+            edit.replay_from != Some(head.replay_from()) || edit.added != head.checkpoint().added
+        }
+    }
+
+    /// Makes way for the levels of `edit`, localized, if it replaces those that are here: what it names with
+    /// numbers of this member's own range was built by a copy that was here before, and by this one
+    /// no segment is, nor will be, of such a number.
+    pub(super) fn make_way(&mut self, edit: &Edit) {
+        let behind = self.storage.behind_own(edit);
+        let Some(behind) = behind.filter(|_| self.replaces_levels(edit)) else {
+            return;
+        };
+        self.storage.skip_own_numbers(behind);
+        let mut added = edit.added.iter().map(|(_, _, segment)| segment.number);
+        let is_built = |number: SegmentNumber| {
+            let mut pending = self.storage.pending();
+            pending.any(|built| built.number() == number) && !self.arrivals.contains_key(&number)
+        };
+        if added.any(is_built) {
+            self.levels_replaced();
+        }
+    }
+
+    /// They are replaced, or are about to be.
+    pub(super) fn levels_replaced(&mut self) {
+        if let Some(builder) = &mut self.builder {
+            builder.jobs.levels_replaced(&mut self.storage);
+        }
+    }
+}

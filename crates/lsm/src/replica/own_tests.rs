@@ -1,0 +1,144 @@
+//! Numbers of a member's own range that come back to it in another member's levels.
+
+use super::*;
+
+const SERVER: ServerId = ServerId(2);
+
+impl Pair {
+    /// Has the backup fetch what it lacks of the primary's version, and no more.
+    fn fetch(&mut self) {
+        let (_, bytes, pin) = self.primary.checkpoint();
+        let edit = Edit::decode(&bytes).unwrap();
+        for part in self.backup.missing(&edit) {
+            let range = (part.from, part.to);
+            let read = self
+                .primary
+                .read_segment(part.number, range, [&pin].into_iter());
+            let bytes = Arc::new(read.expect("the pin has it").unwrap());
+            self.backup
+                .put_part(part.number, part.from, &bytes)
+                .unwrap();
+        }
+    }
+
+    /// The backup's segments that have numbers of its own.
+    fn own_numbers(&self) -> BTreeSet<SegmentNumber> {
+        let numbers = self.backup.version().table().keys();
+        numbers.filter(|number| number.is_own()).copied().collect()
+    }
+}
+
+impl Replica {
+    fn is_compacting(&self) -> bool {
+        let builder = self.builder.as_deref();
+        builder.is_some_and(|builder| builder.jobs.compaction.is_some())
+    }
+}
+
+/// A copy that was lost built levels that others have. The one made in its place takes numbers behind
+/// theirs, and does so after it has been opened again.
+#[test]
+fn a_copy_made_anew_gives_no_number_that_it_adopts() {
+    let mut adopted = 0;
+    for seed in 1..12 {
+        let settings = if seed % 2 == 0 {
+            settings()
+        } else {
+            in_places()
+        };
+        let mut pair = Pair::with_backup(seed, settings, Some(SERVER));
+        pair.go_on(300 + 20 * seed);
+        pair.lose_primary(true);
+        let theirs = pair.own_numbers();
+        pair.backup_machine = Machine {
+            builds: Some(SERVER),
+            ..Machine::new(seed + 100)
+        };
+        pair.backup = pair.backup_machine.open(&pair.settings, false).unwrap();
+        // It reserves its first numbers before it hears of any.
+        for _ in 0..20 {
+            pair.backup.build(Instant::default()).unwrap();
+            pair.backup_machine.device.run_all();
+            pair.backup.step().unwrap();
+        }
+        pair.catch_up();
+        adopted += pair.own_numbers().len();
+        assert_eq!(pair.own_numbers(), theirs, "seed {seed}");
+        if seed % 3 == 0 {
+            pair.crash_backup(Crash::Kill);
+            pair.catch_up();
+        }
+        pair.go_on(400);
+        let last = theirs.last();
+        let built = pair.own_numbers();
+        let built: Vec<_> = built.difference(&theirs).collect();
+        assert!(built.iter().all(|number| last < Some(number)), "{built:?}");
+        assert!(pair.backup_is_whole(), "seed {seed}");
+        pair.ship();
+        pair.promote_backup();
+    }
+    assert!(adopted > 40, "{adopted} segments");
+}
+
+/// What it builds is given up where it has the number of something that it is about to adopt.
+#[test]
+fn what_is_built_makes_way_for_what_is_adopted() {
+    let mut met = 0;
+    for seed in 1..16 {
+        let settings = if seed % 2 == 0 {
+            settings()
+        } else {
+            in_places()
+        };
+        let mut pair = Pair::with_backup(seed, settings, Some(SERVER));
+        pair.go_on(100 + 20 * seed);
+        // From here on there are two of them, which give the same numbers; the other one is adopted later.
+        let mut other = pair.backup_machine.crashed(Crash::Kill, seed);
+        let behind = pair.backup.version().own_mark();
+        let compacts = |pair: &Pair| {
+            let mut pending = pair.backup.storage.pending();
+            pending.any(|built| built.number() > behind) && pair.backup.is_compacting()
+        };
+        while !compacts(&pair) {
+            pair.go_on(1);
+        }
+        let replica = other.open(&pair.settings, false).unwrap();
+        let before = std::mem::replace(&mut pair.backup, replica);
+        let machine = std::mem::replace(&mut pair.backup_machine, other);
+        pair.catch_up();
+        let built: BTreeSet<_> = before.storage.pending().map(|s| s.number()).collect();
+        for _ in 0..2000 {
+            if !pair.own_numbers().is_disjoint(&built) {
+                break;
+            }
+            pair.go_on(1);
+        }
+        pair.lose_primary(true);
+        let theirs = pair.own_numbers();
+        (pair.backup, pair.backup_machine) = (before, machine);
+        let fresh = fresh_slots(&pair.settings);
+        pair.backup_machine.slots = fresh.clone();
+        pair.backup.detach(fresh).unwrap();
+        let pending = pair.backup.storage.pending();
+        let built: BTreeSet<_> = pending.map(|built| built.number()).collect();
+        met += u64::from(!built.is_disjoint(&theirs));
+        pair.fetch();
+        for _ in 0..100 {
+            pair.backup.build(Instant::default()).unwrap();
+            pair.backup_machine.device.run_all();
+            pair.backup.step().unwrap();
+        }
+        assert!(pair.backup_is_whole(), "seed {seed}");
+        pair.catch_up();
+        assert_eq!(
+            pair.own_numbers(),
+            theirs,
+            "seed {seed}: its levels are replaced"
+        );
+        pair.go_on(300);
+        assert!(pair.backup_is_whole(), "seed {seed}");
+        pair.ship();
+        pair.promote_backup();
+    }
+    assert!(met > 3, "{met} were building");
+}
