@@ -8,13 +8,12 @@
 //! At the end of the episode an operator does what `docs/operations.md` says: the damaged device is
 //! *replaced* by an empty one, and its copies are made anew from the other members. Until then that server
 //! counts as one that has lost what it had, so one member is always whole. Whoever began with nothing beside a
-//! damaged member may have its damage, and is replaced, too. Where there is one copy, or backups build their
-//! own levels, nothing is damaged.
+//! damaged member may have its damage, and is replaced, too. Where there is one copy, nothing is damaged.
 
 use crate::plan::{Episode, Event, Plan, SERVERS, WorldKind};
 use crate::random::Random;
 
-/// Of 100 seeds whose backups are sent levels, how many have damaged devices; of 100 of their episodes, how
+/// Of 100 seeds with backups, how many have damaged devices; of 100 of their episodes, how
 /// many have one; and of 100 of these, in how many nothing else goes wrong.
 const SEEDS_PERCENT: usize = 35;
 const EPISODES_PERCENT: usize = 50;
@@ -32,9 +31,7 @@ pub enum Damage {
 impl Plan {
     /// The plan, with devices that are damaged where the seed says so.
     pub(crate) fn with_damaged_devices(mut self, random: &mut Random) -> Self {
-        // A member that builds its own levels does not begin anew beside numbers of its own that others took.
-        let sent = self.kind == WorldKind::Replicated && !self.builds;
-        if !sent || !random.chance(SEEDS_PERCENT) {
+        if self.kind != WorldKind::Replicated || !random.chance(SEEDS_PERCENT) {
             return self;
         }
         for episode in &mut self.episodes {

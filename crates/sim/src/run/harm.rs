@@ -221,6 +221,11 @@ impl Run {
         self.faulted.contains(&server) || self.damaged.contains(&server)
     }
 
+    /// Whether what a server reads from its device may be damaged: it may have it from a damaged one.
+    pub(super) fn may_be_damaged(&self, server: usize) -> bool {
+        self.is_hurt(server) || self.load.damaged && self.emptied.contains(&server)
+    }
+
     fn forget(&mut self, session: u32) {
         self.snapshots.retain(|held| held.session != session);
         self.load.lost(session, &mut self.cluster.coverage);

@@ -530,7 +530,7 @@ impl Run {
         let range = self.objects.region_ranges()[held.region].clone();
         let direction = self.random.pick(&[Direction::Up, Direction::Down]);
         let pairs = match read_all(&*held.snapshot, &range, direction) {
-            Err(_) if self.is_hurt(held.server) => return Ok(()),
+            Err(_) if self.may_be_damaged(held.server) => return Ok(()),
             pairs => pairs?,
         };
         self.cluster.coverage.add("snapshots read", 1);
