@@ -456,6 +456,7 @@ impl Cluster {
         coverage.add("shipments", counts.shipments);
         coverage.add("offers of checkpoints", counts.offers);
         coverage.add("bytes caught up", counts.catch_up_bytes);
+        coverage.add("fetches refused", counts.fetches_refused);
         coverage.add("adoptions", counts.adoptions);
         coverage.add("promotions", counts.promotions);
         coverage.add("pointers rewritten", counts.rewritten_pointers);

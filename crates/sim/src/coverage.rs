@@ -10,7 +10,7 @@ use argosy_lsm::settings::Compaction;
 use crate::plan::WorldKind;
 
 /// What must have happened at least once in a run of many seeds.
-pub const NEEDED: [&str; 66] = [
+pub const NEEDED: [&str; 67] = [
     "operations",
     "forwarded operations",
     "clocks set back",
@@ -58,6 +58,7 @@ pub const NEEDED: [&str; 66] = [
     "shipments",
     "offers of checkpoints",
     "bytes caught up",
+    "fetches refused",
     "segments compared",
     "segments scrubbed",
     "medium segments compared",

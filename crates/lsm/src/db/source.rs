@@ -12,9 +12,11 @@ use super::Lsm;
 use crate::addresses::{goes_out, translate_out};
 use crate::edit::{Edit, LogPoint, LogSegment};
 use crate::level::LevelError;
-use crate::log::LogWindows;
+use crate::log::verify::{LogFault, check_sent};
+use crate::log::{Geometry, LogWindows};
 use crate::read::ScanTime;
 use crate::snapshot::{Kept, LsmSnapshot};
+use crate::storage::StoredSegment;
 use crate::version::Version;
 
 /// A version that a member is catching up to. Its segments stay while this is held (I1).
@@ -160,7 +162,8 @@ impl Lsm {
 
     /// Bytes `from..to`, whole blocks, of segment `number`, in the form in which they go to other
     /// members ([`translate_out`]); from the present version or from one of `pinned`. `None` where
-    /// none of them has it.
+    /// none of them has it. A sealed segment of a log goes out only if all its records are whole: who fetches
+    /// it could not tell before it reads them.
     #[must_use]
     pub fn read_segment<'p>(
         &self,
@@ -181,8 +184,32 @@ impl Lsm {
         let stored = version.stored(number)?;
         let mut bytes = Buffer::zeroed(to.checked_sub(from)? as usize);
         let read = stored.read(from, &mut bytes).map_err(LevelError::from);
-        let read = read.and_then(|()| translate_out(version, number, &mut bytes));
+        let read = read.and_then(|()| match version.log_segment(number) {
+            None => translate_out(version, number, &mut bytes),
+            Some(entry) => self.check_log(&entry.segment, stored, (from, &bytes)),
+        });
         Some(read.map(|()| bytes))
+    }
+
+    fn check_log(
+        &self,
+        segment: &LogSegment,
+        stored: &StoredSegment,
+        sent: (u32, &[u8]),
+    ) -> Result<(), LevelError> {
+        let of = (self.region(), Geometry::of(&self.settings));
+        match check_sent(of, segment, stored, sent)? {
+            None => Ok(()),
+            Some(LogFault {
+                number,
+                offset,
+                what,
+            }) => Err(LevelError::Corrupt {
+                segment: number,
+                offset,
+                what,
+            }),
+        }
     }
 
     /// Background work that is left: memtables to flush, compactions, edits under way, writes that

@@ -5,12 +5,13 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use argosy_base::{Lsn, RegionId, SegmentNumber};
-use argosy_device::SharedMemory;
+use argosy_device::{Buffer, DeviceError, SharedMemory};
 
 use super::record::Record;
 use super::scan::{ReadDevice, Scan, Source};
 use super::segment::{Geometry, SEGMENT_HEADER_BYTES};
 use crate::edit::LogSegment;
+use crate::storage::StoredSegment;
 
 /// A place in a log at which there is no record where one should be.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,6 +73,34 @@ pub fn verify_sealed<E>(
         }
     }
     Ok(found)
+}
+
+/// What is wrong with `segment`, if it is sealed: another member asks for `bytes` of it, which were read `from`
+/// there on. Segments that go on are left to whoever recovers them.
+///
+/// # Errors
+/// The device's, when the rest is read.
+pub(crate) fn check_sent(
+    of: (RegionId, Geometry),
+    segment: &LogSegment,
+    stored: &StoredSegment,
+    (from, bytes): (u32, &[u8]),
+) -> Result<Option<LogFault>, DeviceError> {
+    let mut read = |_: &LogSegment, at: u32, out: &mut [u8]| {
+        let mut buffer = Buffer::zeroed(out.len());
+        stored.read(at, &mut buffer)?;
+        out.copy_from_slice(&buffer);
+        // What is sent is what is checked.
+        let (skip, begin) = (at.saturating_sub(from), from.saturating_sub(at));
+        let sent = bytes.get(skip as usize..).unwrap_or_default();
+        if let Some(out) = out.get_mut(begin as usize..) {
+            let len = out.len().min(sent.len());
+            out[..len].copy_from_slice(&sent[..len]);
+        }
+        Ok(())
+    };
+    let sealed = verify_sealed(of.0, of.1, std::slice::from_ref(segment), &mut read)?;
+    Ok(sealed.faults.into_iter().next())
 }
 
 /// A scan of `segment` alone, as it is on the device, at its first record.

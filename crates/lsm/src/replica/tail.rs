@@ -24,6 +24,7 @@ use crate::edit::LogSegment;
 use crate::log::segment::{
     WINDOW_HEADER_BYTES, Writer, decode_window_header, encode_window_header,
 };
+use crate::log::verify::{LogFault, check_sent};
 use crate::log::{LogTail, Recovery, recover};
 
 impl Replica {
@@ -222,7 +223,8 @@ impl Replica {
     ///
     /// # Errors
     /// [`ReplicaError::Gone`] when the segment is not held, or not so far; the device's;
-    /// [`ReplicaError::CorruptLevel`].
+    /// [`ReplicaError::CorruptLevel`]; [`ReplicaError::CorruptLog`] where the segment is sealed and a
+    /// record of it is damaged.
     pub fn read(&self, number: SegmentNumber, from: u32, len: u32) -> Result<Buffer, ReplicaError> {
         let to = from.saturating_add(len);
         let gone = ReplicaError::Gone { number, to };
@@ -268,7 +270,20 @@ impl Replica {
             let valid = end.saturating_sub(from) as usize;
             bytes[valid..].fill(0);
         }
-        Ok(bytes)
+        let of = (self.region(), self.geometry);
+        match check_sent(of, &entry.segment, stored, (from, &bytes))? {
+            None => Ok(bytes),
+            Some(LogFault {
+                number,
+                offset,
+                what,
+            }) => Err(ReplicaError::CorruptLog {
+                log: entry.segment.log,
+                segment: number,
+                offset,
+                what,
+            }),
+        }
     }
 }
 

@@ -1021,3 +1021,6 @@ mod own;
 
 #[path = "promote_tests.rs"]
 mod promotions;
+
+#[path = "sent_tests.rs"]
+mod sent;

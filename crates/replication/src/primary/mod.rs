@@ -73,6 +73,8 @@ struct Member {
     applied: EditSeq,
     /// Its copy of the log ends in front of what the primary's windows hold.
     lacks_log: bool,
+    /// The link to it broke while its copy was being adopted: what was asked for may be damaged there.
+    failed_once: bool,
 }
 
 /// How far the region is.
@@ -132,6 +134,7 @@ impl Primary {
             flushes: VecDeque::new(),
             applied: EditSeq(0),
             lacks_log: false,
+            failed_once: false,
         };
         let mut primary = Self {
             members: backups
@@ -281,6 +284,7 @@ impl Primary {
         member.flushes.clear();
         actions.push(Action::Detach { member: id });
         if self.state == State::Adopting(id) {
+            member.failed_once = true;
             self.state = State::Opening;
             self.open(actions);
         }
@@ -314,7 +318,10 @@ impl Primary {
         assert_eq!(self.state, State::Opening, "a region opens once");
         let mut best_edit = (self.own.edit, None);
         let mut best_lsn = (self.own.lsn, None);
-        for (id, member) in &self.members {
+        // Of members that have the same, one that did not fail is asked first.
+        let mut members: Vec<_> = self.members.iter().collect();
+        members.sort_by_key(|(_, member)| member.failed_once);
+        for (id, member) in members {
             let Phase::Reported(at) = member.phase else {
                 return;
             };

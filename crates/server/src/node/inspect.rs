@@ -25,6 +25,8 @@ pub struct CopyState {
 pub struct NodeCounts {
     /// Bytes fetched or received in catching up.
     pub catch_up_bytes: u64,
+    /// Fetches of other members that were refused: what they asked for is damaged here, or cannot be read.
+    pub fetches_refused: u64,
     /// Finished segments shipped to a backup.
     pub shipments: u64,
     /// Checkpoints offered to a backup that had to catch up.
@@ -153,6 +155,7 @@ impl Node {
         let counters = &self.counters;
         NodeCounts {
             catch_up_bytes: counters.catch_up_bytes.load(Ordering::Relaxed),
+            fetches_refused: counters.fetches_refused.load(Ordering::Relaxed),
             shipments: counters.shipments.load(Ordering::Relaxed),
             offers: counters.offers.load(Ordering::Relaxed),
             promotions: counters.promotions.load(Ordering::Relaxed),

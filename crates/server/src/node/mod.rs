@@ -172,6 +172,7 @@ pub(crate) struct Counters {
     /// Bytes fetched or received in catching up.
     pub(crate) catch_up_bytes: AtomicU64,
     /// See [`NodeCounts`].
+    pub(crate) fetches_refused: AtomicU64,
     pub(crate) shipments: AtomicU64,
     pub(crate) offers: AtomicU64,
     pub(crate) adoptions: AtomicU64,

@@ -333,6 +333,8 @@ impl Node {
             Some(Ok(_)) => return self.link(peer).reset("a fetch names no slot"),
             Some(Err(error)) => {
                 tracing::error!(region = region.0, %error, "cannot serve a fetch");
+                let refused = &self.counters.fetches_refused;
+                refused.fetch_add(1, Ordering::Relaxed);
                 return context.send(peer, region, &refuse(FetchStatus::Failed));
             }
             None => return context.send(peer, region, &refuse(FetchStatus::Gone)),
