@@ -87,6 +87,11 @@ pub(crate) fn check_sent(
     (from, bytes): (u32, &[u8]),
 ) -> Result<Option<LogFault>, DeviceError> {
     let mut read = |_: &LogSegment, at: u32, out: &mut [u8]| {
+        let begin = at.checked_sub(from).map(|begin| begin as usize);
+        if let Some(sent) = begin.and_then(|begin| bytes.get(begin..begin + out.len())) {
+            out.copy_from_slice(sent);
+            return Ok(());
+        }
         let mut buffer = Buffer::zeroed(out.len());
         stored.read(at, &mut buffer)?;
         out.copy_from_slice(&buffer);
