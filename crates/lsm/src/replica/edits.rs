@@ -7,6 +7,7 @@ use argosy_base::{AddressMode, DeviceSegment, EditSeq, Epoch, Identity, Kind, Se
 use argosy_device::{Buffer, Purpose};
 
 use super::{Arrival, Fill, Replica, ReplicaError, ReplicaEvent, Shipment, block_down, block_up};
+use crate::addresses::has_pointers;
 use crate::edit::{Edit, LevelSegment, LogSegment, MEDIUM_LOG};
 use crate::level::Form;
 use crate::storage::StorageError;
@@ -30,6 +31,8 @@ pub(super) enum Expected {
         epoch: Epoch,
         len: u32,
         checksum: u32,
+        /// Its bytes are as they were built, and have this checksum, whoever they come from.
+        as_built: bool,
     },
     /// A log segment.
     Log(LogSegment),
@@ -65,6 +68,7 @@ impl Replica {
         self.expected.clear();
         self.named = edit.added.iter().map(|(_, _, s)| s.number).collect();
         let mut parts = Vec::new();
+        let addresses = self.addresses();
         for segment in self.level_segments_missing(edit) {
             self.expected.insert(
                 segment.number,
@@ -72,6 +76,7 @@ impl Replica {
                     epoch: segment.epoch,
                     len: segment.len,
                     checksum: segment.checksum,
+                    as_built: addresses == AddressMode::Logical || !has_pointers(segment),
                 },
             );
             parts.push(MissingPart {
@@ -208,6 +213,7 @@ impl Replica {
                 epoch,
                 len,
                 checksum,
+                as_built,
             }) => {
                 if from != 0 || bytes.len() != len as usize {
                     let what = "not the whole segment";
@@ -216,8 +222,8 @@ impl Replica {
                 let copy = Buffer::from_slice(bytes);
                 let place = DeviceSegment::default();
                 let mut shipment = Shipment::new(number, epoch, (copy, checksum), place);
-                // What was rewritten where it was first taken, or there, has another checksum.
-                if self.addresses() == AddressMode::Logical {
+                // Pointers that were rewritten give it another one: who sends it has checked each node.
+                if as_built {
                     self.check(&shipment)?;
                 }
                 self.rewrite_fetched(&mut shipment)?;
