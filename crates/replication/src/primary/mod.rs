@@ -73,8 +73,8 @@ struct Member {
     applied: EditSeq,
     /// Its copy of the log ends in front of what the primary's windows hold.
     lacks_log: bool,
-    /// The link to it broke while its copy was being adopted: what was asked for may be damaged there.
-    failed_once: bool,
+    /// How often the link to it broke while its copy was being adopted: what was asked for may be damaged there.
+    failures: u32,
 }
 
 /// How far the region is.
@@ -134,7 +134,7 @@ impl Primary {
             flushes: VecDeque::new(),
             applied: EditSeq(0),
             lacks_log: false,
-            failed_once: false,
+            failures: 0,
         };
         let mut primary = Self {
             members: backups
@@ -284,7 +284,7 @@ impl Primary {
         member.flushes.clear();
         actions.push(Action::Detach { member: id });
         if self.state == State::Adopting(id) {
-            member.failed_once = true;
+            member.failures = member.failures.saturating_add(1);
             self.state = State::Opening;
             self.open(actions);
         }
@@ -318,9 +318,9 @@ impl Primary {
         assert_eq!(self.state, State::Opening, "a region opens once");
         let mut best_edit = (self.own.edit, None);
         let mut best_lsn = (self.own.lsn, None);
-        // Of members that have the same, one that did not fail is asked first.
+        // Of members that have the same, the one is asked first that failed least often.
         let mut members: Vec<_> = self.members.iter().collect();
-        members.sort_by_key(|(_, member)| member.failed_once);
+        members.sort_by_key(|(_, member)| member.failures);
         for (id, member) in members {
             let Phase::Reported(at) = member.phase else {
                 return;
