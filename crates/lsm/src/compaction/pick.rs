@@ -225,7 +225,8 @@ pub(super) fn lowered(shape: &Shape<'_>, policy: &Policy) -> Option<(u8, KeyRang
 }
 
 /// All pieces of a segment of which there are too many, or of which too little is left: of the last level, merged
-/// from the level above into itself.
+/// from the level above into itself. Other segments may have come between the pieces: where these are too many, some
+/// pieces, and at least one.
 pub(super) fn loose(shape: &Shape<'_>, policy: &Policy) -> Option<(u8, KeyRange)> {
     let is_loose = |piece: &Piece<'_>| {
         piece.siblings >= PIECES_MAX
@@ -233,21 +234,42 @@ pub(super) fn loose(shape: &Shape<'_>, policy: &Policy) -> Option<(u8, KeyRange)
             || policy.reclaim && piece.withholds
     };
     for (level, runs) in (1u8..).zip(&shape.levels) {
+        let is_last = usize::from(level) == shape.levels.len();
+        let upper = if is_last && level > 1 {
+            level - 1
+        } else {
+            level
+        };
+        let behind = policy.behind(upper).unwrap_or_default();
         for run in runs {
-            let Some(first) = run.iter().position(is_loose) else {
+            let begins = |piece: &Piece<'_>| piece.range.from.as_slice() >= behind;
+            let Some(first) = run
+                .iter()
+                .position(|piece| begins(piece) && is_loose(piece))
+            else {
                 continue;
             };
-            let same = |piece: &Piece<'_>| piece.number == run[first].number;
-            let last = run.iter().rposition(same).unwrap_or(first);
+            let last = last_of(run, first, policy.segments_max);
             let span = KeyRange::new(run[first].range.from.clone(), run[last].range.to.clone());
-            let is_last = usize::from(level) == shape.levels.len();
-            return Some(match is_last && level > 1 {
-                true => (level - 1, span),
-                false => (level, widened(shape, level, &span)),
+            return Some(match upper == level {
+                true => (level, widened(shape, level, &span)),
+                false => (upper, span),
             });
         }
     }
     None
+}
+
+/// The last piece of the segment of which `first` is one, but of `most` segments at most, or one.
+fn last_of(run: &[Piece<'_>], first: usize, most: usize) -> usize {
+    let number = run[first].number;
+    let mut met = BTreeSet::new();
+    let near = run[first..].iter().take_while(|piece| {
+        met.insert(piece.number);
+        met.len() <= most.max(1)
+    });
+    let own = near.enumerate().filter(|(_, piece)| piece.number == number);
+    first + own.last().map_or(0, |(behind, _)| behind)
 }
 
 /// The part, if a merge of it writes `most` bytes, at most.

@@ -62,14 +62,15 @@ fn piece<'v>(version: &Version, entry: &'v LevelEntry, siblings: u32) -> Piece<'
     }
 }
 
-/// Whether `entry` does not stand for all keys of its segment, which is the only one of its pieces; no, where its
-/// index is not in memory.
+/// Whether `entry` does not stand for all keys of its segment: as edits since the opening tell, or its index, where
+/// that is in memory.
 pub(crate) fn is_cut(entry: &LevelEntry) -> bool {
     let reader = entry.stored.pinned_reader();
     let range = &entry.segment.range;
-    reader.is_some_and(|reader| {
+    let reaches_out = reader.is_some_and(|reader| {
         !range.contains(reader.first_key()) || !range.contains(reader.last_key())
-    })
+    });
+    entry.stored.is_cut() || reaches_out
 }
 
 /// Bytes of the leaves that may have keys for which `entry` stands, if its index is in memory.

@@ -12,6 +12,8 @@ use std::sync::Arc;
 
 use argosy_base::{EditSeq, KeyRange, SegmentNumber};
 
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
 use crate::compaction::plan::{Input, RunInput, is_cut, medium_bytes};
 use crate::compaction::sources::{RunReading, RunSource};
 use crate::filter::KeyHash;
@@ -29,13 +31,16 @@ const PLACES: usize = 4;
 /// What is known of a segment.
 #[derive(Debug)]
 struct Known {
-    /// The keys for which it stood.
-    span: KeyRange,
+    /// For which keys it stood.
+    pieces: Pieces,
     /// The share of its entries for which it stood, in parts of [`Hides::ALL`].
     stands: u64,
     /// The share of those that hide an older one.
     hides: u64,
 }
+
+/// For which keys the pieces of a segment stand: a checksum of their ranges.
+type Pieces = u64;
 
 /// What is hidden in a version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,8 +67,8 @@ pub(crate) struct Lowering {
 #[derive(Debug, Default)]
 pub(crate) struct Hides {
     known: BTreeMap<SegmentNumber, Known>,
-    /// Segments that are to be looked at: which run, where in it they begin, and what keys they reach over.
-    unknown: Vec<(usize, usize, KeyRange)>,
+    /// Segments that are to be looked at: in which run, and where in it.
+    unknown: Vec<(usize, Span)>,
     /// In which version.
     listed: Option<EditSeq>,
 }
@@ -73,20 +78,20 @@ impl Hides {
     pub(crate) const ALL: u64 = 1024;
 
     /// Looks at a segment of `version` that was not looked at, if there is one. Where something cannot be read
-    /// it counts as if everything were hidden: whoever has to read there will tell.
+    /// it counts as if everything were hidden, or in the lowest run nothing: whoever has to read there will tell.
     pub(crate) fn look(&mut self, version: &Arc<Version>, reading: &Reading) -> bool {
         if self.listed != Some(version.seq()) {
             self.list(version);
         }
-        let Some((place, first, span)) = self.unknown.pop() else {
+        let Some((place, span)) = self.unknown.pop() else {
             return false;
         };
         let runs: Vec<_> = version.runs().map(|(_, run)| run).collect();
-        let number = runs[place].segments[first].segment.number;
-        let looked = look_at(version, &runs, (place, first), &span, reading);
+        let number = runs[place].segments[span.first].segment.number;
+        let looked = look_at(version, &runs, (place, span.first), &span.keys, reading);
         let (stands, hides) = looked.unwrap_or((Self::ALL, Self::ALL));
         let known = Known {
-            span,
+            pieces: span.pieces,
             stands,
             hides,
         };
@@ -101,15 +106,16 @@ impl Hides {
         let mut here = BTreeSet::new();
         for (place, run) in runs.iter().enumerate() {
             let is_lowest = place + 1 == runs.len();
-            for (first, pieces, span) in spans(run) {
-                if is_lowest && pieces == 1 && !is_cut(&run.segments[first]) {
+            for span in spans(run) {
+                let entry = &run.segments[span.first];
+                if is_lowest && span.count == 1 && !is_cut(entry) {
                     continue;
                 }
-                let number = run.segments[first].segment.number;
+                let number = entry.segment.number;
                 here.insert(number);
                 let known = self.known.get(&number);
-                if known.is_none_or(|known| known.span != span) {
-                    self.unknown.push((place, first, span));
+                if known.is_none_or(|known| known.pieces != span.pieces) {
+                    self.unknown.push((place, span));
                 }
             }
         }
@@ -193,22 +199,38 @@ impl Hides {
     }
 }
 
-/// Where the segments of `run` begin in it, how many pieces they have, and from where to where these reach.
-fn spans(run: &Run) -> impl Iterator<Item = (usize, usize, KeyRange)> {
-    let mut places: BTreeMap<SegmentNumber, (usize, usize, usize)> = BTreeMap::new();
+/// Where a segment lies in a run.
+#[derive(Debug)]
+struct Span {
+    /// Its first piece.
+    first: usize,
+    /// How many it has.
+    count: usize,
+    pieces: Pieces,
+    /// From where to where these reach.
+    keys: KeyRange,
+}
+
+/// Where the segments of `run` lie in it.
+fn spans(run: &Run) -> impl Iterator<Item = Span> {
+    let mut places: BTreeMap<SegmentNumber, Span> = BTreeMap::new();
     for (place, entry) in run.segments.iter().enumerate() {
-        let number = entry.segment.number;
-        let (_, count, last) = places.entry(number).or_insert((place, 0, place));
-        (*count, *last) = (*count + 1, place);
+        let range = &entry.segment.range;
+        let span = places.entry(entry.segment.number).or_insert_with(|| Span {
+            first: place,
+            count: 0,
+            pieces: 0,
+            keys: KeyRange::new(range.from.clone(), None),
+        });
+        let sum = |key: &[u8], seed| xxh3_64_with_seed(key, seed);
+        span.pieces = sum(
+            range.to.as_deref().unwrap_or_default(),
+            sum(&range.from, span.pieces),
+        );
+        span.count += 1;
+        span.keys.to.clone_from(&range.to);
     }
-    places.into_values().map(|(first, count, last)| {
-        let range = |place: usize| &run.segments[place].segment.range;
-        (
-            first,
-            count,
-            KeyRange::new(range(first).from.clone(), range(last).to.clone()),
-        )
-    })
+    places.into_values()
 }
 
 /// Of the segment that begins at `segments[first]` of run number `place` and reaches over `span`, the share of its

@@ -35,7 +35,7 @@ use crate::compaction::build::{Build, Pointers, Shape, Stepped};
 use crate::compaction::cut::Cut;
 use crate::compaction::medium::{MediumReads, Standing, is_apart, is_in_place};
 use crate::compaction::pick::{Choice, Policy, l1_price, pick};
-use crate::compaction::plan::{Plan, move_down, shape};
+use crate::compaction::plan::{Plan, is_cut, move_down, shape};
 use crate::compaction::sources::{MemtableSource, RunReading, RunSource};
 use crate::compaction::values::{Apart, Values};
 use crate::compaction::whole::pick_whole;
@@ -462,7 +462,9 @@ impl Jobs {
             .collect::<Result<_, _>>()?;
         let below = Below::new(head, plan.target + 1, range);
         let upper = head.level(level);
-        let packs = upper.is_none_or(|level| level.entries().next().is_none());
+        let mut read = plan.inputs.iter().flat_map(|run| &run.pieces);
+        let whole = !read.any(|piece| is_cut(&piece.entry));
+        let packs = whole && upper.is_none_or(|level| level.entries().next().is_none());
         // A part becomes part of a run, and a run has one tree at most.
         let shape = match *range == KeyRange::all() {
             true => self.run_shape(site),

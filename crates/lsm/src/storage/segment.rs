@@ -10,6 +10,7 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use argosy_base::{DeviceSegment, SegmentNumber};
@@ -32,6 +33,8 @@ pub struct StoredSegment {
     reader: OnceLock<Pinned>,
     /// What stays in memory of a log segment that was flushed.
     flushed: OnceLock<Arc<FlushedParts>>,
+    /// A version that was opened here took keys of it away.
+    cut: AtomicBool,
 }
 
 /// A reader that stays in memory as long as its segment.
@@ -68,6 +71,7 @@ impl StoredSegment {
             writes: Mutex::default(),
             reader: OnceLock::new(),
             flushed: OnceLock::new(),
+            cut: AtomicBool::new(false),
         })
     }
 
@@ -86,6 +90,7 @@ impl StoredSegment {
             writes: Mutex::default(),
             reader: OnceLock::new(),
             flushed: OnceLock::new(),
+            cut: AtomicBool::new(false),
         })
     }
 
@@ -274,6 +279,16 @@ impl StoredSegment {
     #[must_use]
     pub fn pinned_reader(&self) -> Option<&Arc<SegmentReader>> {
         self.reader.get().map(|pinned| &pinned.reader)
+    }
+
+    /// Takes note that some keys of it do not count any more.
+    pub(crate) fn cut(&self) {
+        self.cut.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether that is so, as far as edits since the opening tell.
+    pub(crate) fn is_cut(&self) -> bool {
+        self.cut.load(Ordering::Relaxed)
     }
 
     /// Leaves the space in use when the last reference goes: its owner ends, and what is stored

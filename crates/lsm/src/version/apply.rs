@@ -255,6 +255,7 @@ impl Step<'_> {
             let whole = whole.ok_or(error)?;
             let mut segment = LevelSegment::clone(&whole.segment);
             segment.range = KeyRange::clone(range);
+            whole.stored.cut();
             let piece = LevelEntry {
                 segment: Arc::new(segment),
                 stored: Arc::clone(&whole.stored),
