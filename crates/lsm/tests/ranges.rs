@@ -27,6 +27,13 @@ fn rest(machine: &mut Machine, engine: &Lsm) {
     }
 }
 
+fn compact(machine: &mut Machine, engine: &Lsm) {
+    engine.compact_now();
+    while engine.is_compacting() {
+        machine.step(engine);
+    }
+}
+
 fn write(machine: &mut Machine, engine: &Lsm, batch: &WriteBatch) -> Result<(), BusyReason> {
     let mut reason = BusyReason::Memtable;
     for _ in 0..PATIENCE {
@@ -85,10 +92,7 @@ fn a_large_range_frees_its_segments_without_a_merge() {
             let len = [20, 300, 2000][usize::try_from(number % 3).unwrap()];
             put(&mut machine, &engine, number, len).unwrap();
         }
-        engine.compact_now();
-        while engine.is_compacting() {
-            machine.step(&engine);
-        }
+        compact(&mut machine, &engine);
         rest(&mut machine, &engine);
         let before = engine.stats();
         let segments = engine.device_segments();
@@ -131,10 +135,7 @@ fn small_ranges_give_their_space_back_in_merges() {
     for number in 0..4000 {
         put(&mut machine, &engine, number, 40).unwrap();
     }
-    engine.compact_now();
-    while engine.is_compacting() {
-        machine.step(&engine);
-    }
+    compact(&mut machine, &engine);
     rest(&mut machine, &engine);
     let entries = |engine: &Lsm| -> u64 {
         let levels = engine.stats().levels;
@@ -192,10 +193,7 @@ fn what_small_ranges_took_is_not_kept_beyond_the_bound() {
         for number in 0..4500 {
             put(&mut machine, &engine, number, 2000).unwrap();
         }
-        engine.compact_now();
-        while engine.is_compacting() {
-            machine.step(&engine);
-        }
+        compact(&mut machine, &engine);
         for number in (0..4500).step_by(150) {
             let range = KeyRange::new(key(number + 1), Some(key(number + 81)));
             erase(&mut machine, &engine, &range);

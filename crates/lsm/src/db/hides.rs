@@ -11,7 +11,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use argosy_base::{EditSeq, KeyRange, SegmentNumber};
-
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::compaction::plan::{Input, RunInput, is_cut, medium_bytes};
@@ -206,8 +205,9 @@ struct Span {
     first: usize,
     /// How many it has.
     count: usize,
+    /// For which keys these stand.
     pieces: Pieces,
-    /// From where to where these reach.
+    /// From where to where they reach.
     keys: KeyRange,
 }
 
@@ -251,12 +251,6 @@ fn look_at(
     let (mut asked, mut held) = (0_u64, 0);
     for from in places(&run.segments[first], span, reading)? {
         let range = KeyRange::new(from, span.to.clone());
-        let how = RunReading {
-            region: reading.region,
-            ahead: ReadAhead::SCAN,
-            cache: Some(Arc::clone(&reading.cache)),
-            resolve: None,
-        };
         let mut pieces = run.places_overlapping(&range);
         pieces.end = pieces.end.min(pieces.start + 1);
         let own = run.segments[pieces.clone()].iter();
@@ -265,7 +259,8 @@ fn look_at(
             continue;
         }
         let begun = Begun { run, place, pieces };
-        let mut keys = RunSource::<false>::in_range(how, version, &begun, (&range, None))?;
+        let mut keys =
+            RunSource::<false>::in_range(of_runs(reading), version, &begun, (&range, None))?;
         for _ in 0..KEYS / PLACES {
             let Some(key) = keys.key() else { break };
             asked += 1;
@@ -275,6 +270,16 @@ fn look_at(
     }
     let hides = (held * Hides::ALL).checked_div(asked);
     Ok((stands, hides.unwrap_or(Hides::ALL)))
+}
+
+/// How keys are read.
+fn of_runs(reading: &Reading) -> RunReading {
+    RunReading {
+        region: reading.region,
+        ahead: ReadAhead::SCAN,
+        cache: Some(Arc::clone(&reading.cache)),
+        resolve: None,
+    }
 }
 
 /// Whether a filter of `runs` says that `key` may be there.
@@ -344,12 +349,6 @@ fn stands_of_keys(run: &Run, entry: &LevelEntry, reading: &Reading) -> Result<u6
     let pieces: Vec<&KeyRange> = pieces.map(|piece| &piece.segment.range).collect();
     let (mut asked, mut held) = (0_u64, 0);
     for from in places(entry, &KeyRange::all(), reading)? {
-        let how = RunReading {
-            region: reading.region,
-            ahead: ReadAhead::SCAN,
-            cache: Some(Arc::clone(&reading.cache)),
-            resolve: None,
-        };
         let input = Input {
             entry: entry.clone(),
             range: KeyRange::new(from, None),
@@ -358,7 +357,7 @@ fn stands_of_keys(run: &Run, entry: &LevelEntry, reading: &Reading) -> Result<u6
             pieces: vec![input],
             tree: run.tree.clone(),
         };
-        let mut keys = RunSource::new(how, input)?;
+        let mut keys = RunSource::new(of_runs(reading), input)?;
         for _ in 0..KEYS / PLACES {
             let Some(key) = keys.key() else { break };
             asked += 1;

@@ -86,21 +86,19 @@ pub(crate) fn check_sent(
     stored: &StoredSegment,
     (from, bytes): (u32, &[u8]),
 ) -> Result<Option<LogFault>, DeviceError> {
+    let sent = from as usize..from as usize + bytes.len();
     let mut read = |_: &LogSegment, at: u32, out: &mut [u8]| {
-        let begin = at.checked_sub(from).map(|begin| begin as usize);
-        if let Some(sent) = begin.and_then(|begin| bytes.get(begin..begin + out.len())) {
-            out.copy_from_slice(sent);
-            return Ok(());
+        let wanted = at as usize..at as usize + out.len();
+        if wanted.start < sent.start || sent.end < wanted.end {
+            let mut buffer = Buffer::zeroed(out.len());
+            stored.read(at, &mut buffer)?;
+            out.copy_from_slice(&buffer);
         }
-        let mut buffer = Buffer::zeroed(out.len());
-        stored.read(at, &mut buffer)?;
-        out.copy_from_slice(&buffer);
         // What is sent is what is checked.
-        let (skip, begin) = (at.saturating_sub(from), from.saturating_sub(at));
-        let sent = bytes.get(skip as usize..).unwrap_or_default();
-        if let Some(out) = out.get_mut(begin as usize..) {
-            let len = out.len().min(sent.len());
-            out[..len].copy_from_slice(&sent[..len]);
+        let both = wanted.start.max(sent.start)..wanted.end.min(sent.end);
+        if !both.is_empty() {
+            let own = &bytes[both.start - sent.start..both.end - sent.start];
+            out[both.start - wanted.start..both.end - wanted.start].copy_from_slice(own);
         }
         Ok(())
     };

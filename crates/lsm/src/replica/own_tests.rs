@@ -9,16 +9,7 @@ impl Pair {
     fn fetch(&mut self) {
         let (_, bytes, pin) = self.primary.checkpoint();
         let edit = Edit::decode(&bytes).unwrap();
-        for part in self.backup.missing(&edit) {
-            let range = (part.from, part.to);
-            let read = self
-                .primary
-                .read_segment(part.number, range, [&pin].into_iter());
-            let bytes = Arc::new(read.expect("the pin has it").unwrap());
-            self.backup
-                .put_part(part.number, part.from, &bytes)
-                .unwrap();
-        }
+        self.fetch_missing(&edit, &pin);
     }
 
     /// The backup's segments that have numbers of its own.
@@ -35,18 +26,21 @@ impl Replica {
     }
 }
 
+/// Pointers hold numbers, or places.
+fn either(seed: u64) -> Settings {
+    match seed % 2 {
+        0 => settings(),
+        _ => in_places(),
+    }
+}
+
 /// A copy that was lost built levels that others have. The one made in its place takes numbers behind
 /// theirs, and does so after it has been opened again.
 #[test]
 fn a_copy_made_anew_gives_no_number_that_it_adopts() {
     let mut adopted = 0;
     for seed in 1..12 {
-        let settings = if seed % 2 == 0 {
-            settings()
-        } else {
-            in_places()
-        };
-        let mut pair = Pair::with_backup(seed, settings, Some(SERVER));
+        let mut pair = Pair::with_backup(seed, either(seed), Some(SERVER));
         pair.go_on(300 + 20 * seed);
         pair.lose_primary(true);
         let theirs = pair.own_numbers();
@@ -85,12 +79,7 @@ fn a_copy_made_anew_gives_no_number_that_it_adopts() {
 fn what_is_built_makes_way_for_what_is_adopted() {
     let mut met = 0;
     for seed in 1..16 {
-        let settings = if seed % 2 == 0 {
-            settings()
-        } else {
-            in_places()
-        };
-        let mut pair = Pair::with_backup(seed, settings, Some(SERVER));
+        let mut pair = Pair::with_backup(seed, either(seed), Some(SERVER));
         pair.go_on(100 + 20 * seed);
         // From here on there are two of them, which give the same numbers; the other one is adopted later.
         let mut other = pair.backup_machine.crashed(Crash::Kill, seed);

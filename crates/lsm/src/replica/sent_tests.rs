@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::level::LevelError;
+use crate::settings::Placement;
 
 /// Sealed log segments of the backup, with where on its device a record's byte lies.
 fn sealed(version: &Version) -> Vec<(LogSegment, u64)> {
@@ -55,4 +56,49 @@ fn a_sealed_log_segment_goes_out_only_whole() {
         }
     }
     assert!(seen > 10, "{seen} segments");
+}
+
+/// A level segment without pointers is the same everywhere, and compared with its checksum also where pointers hold
+/// places.
+#[test]
+fn a_level_segment_that_was_damaged_on_the_way_is_refused() {
+    for settings in [settings(), in_places()] {
+        let in_places = settings.addresses == AddressMode::Rewrite;
+        let mut pair = Pair::new(
+            7,
+            Settings {
+                placement: Placement::InPlace,
+                node_bytes: 8 << 10,
+                ..settings
+            },
+        );
+        pair.go_on(600);
+        pair.backup_machine = Machine::new(8);
+        pair.backup = pair.backup_machine.open(&pair.settings, false).unwrap();
+        let (_, bytes, pin) = pair.primary.checkpoint();
+        let edit = Edit::decode(&bytes).unwrap();
+        let levels = edit.added.iter().map(|(_, _, segment)| segment);
+        let levels = levels.filter(|segment| !has_pointers(segment));
+        let levels: BTreeSet<_> = levels.map(|segment| segment.number).collect();
+        let mut seen = 0;
+        for part in pair.backup.missing(&edit) {
+            if !levels.contains(&part.number) {
+                continue;
+            }
+            let range = (part.from, part.to);
+            let read = pair
+                .primary
+                .read_segment(part.number, range, [&pin].into_iter());
+            let mut bytes = read.unwrap().unwrap();
+            bytes[100] ^= 1;
+            let put = pair
+                .backup
+                .put_part(part.number, part.from, &Arc::new(bytes));
+            let refused =
+                matches!(put, Err(ReplicaError::Damaged { number, .. }) if number == part.number);
+            assert!(refused, "in places: {in_places}; {put:?}");
+            seen += 1;
+        }
+        assert!(seen > 0, "it has levels");
+    }
 }

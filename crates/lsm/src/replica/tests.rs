@@ -18,7 +18,7 @@ use argosy_engine::{
 use super::*;
 use crate::addresses::{has_pointers, translate_out};
 use crate::cache::NodeCache;
-use crate::db::{Lsm, Service};
+use crate::db::{Lsm, Pinned, Service};
 use crate::level::SegmentReader;
 use crate::settings::{Compaction, Mutants};
 
@@ -271,6 +271,21 @@ impl Pair {
         pair
     }
 
+    /// Has the backup fetch what it lacks of `edit`, a checkpoint of what is pinned.
+    fn fetch_missing(&mut self, edit: &Edit, pin: &Pinned) {
+        for part in self.backup.missing(edit) {
+            let range = (part.from, part.to);
+            let read = self
+                .primary
+                .read_segment(part.number, range, [pin].into_iter());
+            let bytes = Arc::new(read.expect("the pin has it").unwrap());
+            self.fetched += bytes.len() as u64;
+            self.backup
+                .put_part(part.number, part.from, &bytes)
+                .unwrap();
+        }
+    }
+
     /// Offers a checkpoint to the backup and brings it to life again.
     fn catch_up(&mut self) {
         self.listen();
@@ -285,17 +300,7 @@ impl Pair {
         }
         self.applying = None;
         self.backup.learn_places(&self.primary.log_places());
-        for part in self.backup.missing(&edit) {
-            let range = (part.from, part.to);
-            let read = self
-                .primary
-                .read_segment(part.number, range, [&pin].into_iter());
-            let bytes = Arc::new(read.expect("the pin has it").unwrap());
-            self.fetched += bytes.len() as u64;
-            self.backup
-                .put_part(part.number, part.from, &bytes)
-                .unwrap();
-        }
+        self.fetch_missing(&edit, &pin);
         assert_eq!(self.backup.missing(&edit), []);
         assert_eq!(self.backup.submit_edit(&bytes).unwrap(), seq);
         let applied = ReplicaEvent::EditApplied(seq);

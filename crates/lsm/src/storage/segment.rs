@@ -33,7 +33,7 @@ pub struct StoredSegment {
     reader: OnceLock<Pinned>,
     /// What stays in memory of a log segment that was flushed.
     flushed: OnceLock<Arc<FlushedParts>>,
-    /// A version that was opened here took keys of it away.
+    /// An edit since the opening took keys of it away.
     cut: AtomicBool,
 }
 
