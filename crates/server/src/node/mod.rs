@@ -203,8 +203,7 @@ impl Node {
         assert!(map.server(id).is_some(), "{id} is in the region map");
         let own = memory::own_bytes(&world);
         // Another one at each start; only neighbouring sessions are ever compared.
-        let session =
-            u32::try_from(world.store.incarnation().get() & 0xffff).expect("masked") << 16;
+        let session = u32::from(start_number(&world.store)) << 16;
         let mut links = BTreeMap::new();
         for peer in map
             .servers()
@@ -373,6 +372,20 @@ fn open_driver(
     let backups: Vec<ServerId> = region.backups().collect();
     let driver = PrimaryDriver::new(region.id, &backups, copy, builds, settings.mutants);
     Ok(Driver::Primary(Box::new(driver)))
+}
+
+/// A number of this start of the server, of 16 bits: the next one at each start, and on a new device one that has
+/// nothing to do with those of the one before. A peer may have known that one until now.
+fn start_number(store: &Store) -> u16 {
+    let superblock = store.superblock();
+    let words = superblock.device_id.to_le_bytes();
+    let words = words
+        .chunks_exact(2)
+        .map(|two| u16::from_le_bytes([two[0], two[1]]));
+    let of_device = words.fold(0, |folded, word| folded ^ word);
+    #[expect(clippy::cast_possible_truncation, reason = "the lowest bits are meant")]
+    let of_start = superblock.incarnation.get() as u16;
+    of_start.wrapping_add(of_device)
 }
 
 /// The names of the memory of server `id` that no other server has to reach: the windows of regions

@@ -23,9 +23,9 @@ use argosy_base::{Instant, Outcome};
 use argosy_lsm::Lsm;
 use argosy_lsm::snapshot::{Kept, LsmSnapshot};
 
-use super::Node;
 use super::region::{Region, engine_of};
 use super::waiting::ReplyTo;
+use super::{Node, start_number};
 use crate::service::{InfoSection, Lease, ReplySink, Request, Response, ServiceError, SnapshotId};
 
 /// Most snapshots of a region.
@@ -159,7 +159,7 @@ impl Node {
     /// A number that no other snapshot has: of this server, of this start of it, and in order.
     fn new_snapshot(&self) -> SnapshotId {
         let server = u64::from(self.id.0 & 0xffff);
-        let start = self.world.store.incarnation().get() & 0xffff;
+        let start = u64::from(start_number(&self.world.store));
         let number = self.snapshot_numbers.0.fetch_add(1, Ordering::Relaxed);
         SnapshotId(server << 48 | start << 32 | u64::from(number))
     }

@@ -61,6 +61,10 @@ impl Cluster {
 /// A device of `bytes` with an empty store.
 pub(super) fn empty(bytes: u64, random: &mut Random) -> MemoryDevice {
     let device = MemoryDevice::eager(bytes, random.next());
-    Store::format(&device, &FormatOptions::default()).expect("a new device takes a store");
+    let options = FormatOptions {
+        device_id: random.next().into(),
+        ..FormatOptions::default()
+    };
+    Store::format(&device, &options).expect("a new device takes a store");
     device.lazy()
 }

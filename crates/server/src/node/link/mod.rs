@@ -2,7 +2,8 @@
 //!
 //! Each side owns an [inbox](super::inbox) that the other writes, one-sided, and nobody else.
 //!
-//! A *session* is one side's number, another one whenever its side of the link has broken. A link
+//! A *session* is one side's number, another one whenever its side of the link has broken, or its process or its
+//! device is another (by chance, once in 65536 new devices, it is the same). A link
 //! opens like this, on each side for itself and in any order:
 //!
 //! 1. Write the own session as `wish`, and the peer's that was accepted, into the peer's inbox.
