@@ -285,7 +285,8 @@ impl Node {
     }
 
     /// A page of what is committed. Where that is less than was once acknowledged, since the region
-    /// was just opened: of everything, once that is committed.
+    /// was just opened: of everything, once that is committed. Where a pair has expired that the
+    /// region's time has not reached, too, as a get has it.
     fn scan(
         &self,
         region: &Region,
@@ -306,10 +307,8 @@ impl Node {
         if region.has_recommitted(engine) {
             let snapshot = engine.snapshot();
             let page = page(&*snapshot);
-            // Where writes wait to be committed, so would the time.
-            let waits = engine.committed_lsn() < engine.last_lsn();
             overdue = snapshot.shows_overdue();
-            if !overdue || waits {
+            if !overdue {
                 return Some(page.unwrap_or_else(|error| failed(&error)));
             }
         }
