@@ -162,8 +162,8 @@ impl Lsm {
 
     /// Bytes `from..to`, whole blocks, of segment `number`, in the form in which they go to other
     /// members ([`translate_out`]); from the present version or from one of `pinned`. `None` where
-    /// none of them has it. A sealed segment of a log goes out only if all its records are whole: who fetches
-    /// it could not tell before it reads them.
+    /// none of them has it. A segment of a log goes out only if all its records are whole that are durable here: who
+    /// fetches it could not tell before it reads them.
     #[must_use]
     pub fn read_segment<'p>(
         &self,
@@ -198,7 +198,8 @@ impl Lsm {
         sent: (u32, &[u8]),
     ) -> Result<(), LevelError> {
         let of = (self.region(), Geometry::of(&self.settings));
-        match check_sent(of, segment, stored, sent)? {
+        let durable = self.lock().logs.log(segment.log).flushed_here(segment);
+        match check_sent(of, (segment, durable), stored, sent)? {
             None => Ok(()),
             Some(LogFault {
                 number,

@@ -75,14 +75,14 @@ pub fn verify_sealed<E>(
     Ok(found)
 }
 
-/// What is wrong with `segment`, if it is sealed: another member asks for `bytes` of it, which were read `from`
-/// there on. Segments that go on are left to whoever recovers them.
+/// What is wrong with `segment`, if it is sealed, or else in front of byte `durable` of it: another member asks
+/// for `bytes` of it, which were read `from` there on. What follows is left to whoever recovers it.
 ///
 /// # Errors
 /// The device's, when the rest is read.
 pub(crate) fn check_sent(
     of: (RegionId, Geometry),
-    segment: &LogSegment,
+    (segment, durable): (&LogSegment, u32),
     stored: &StoredSegment,
     (from, bytes): (u32, &[u8]),
 ) -> Result<Option<LogFault>, DeviceError> {
@@ -102,8 +102,20 @@ pub(crate) fn check_sent(
         }
         Ok(())
     };
-    let sealed = verify_sealed(of.0, of.1, std::slice::from_ref(segment), &mut read)?;
-    Ok(sealed.faults.into_iter().next())
+    if segment.end.is_some() {
+        let sealed = verify_sealed(of.0, of.1, std::slice::from_ref(segment), &mut read)?;
+        return Ok(sealed.faults.into_iter().next());
+    }
+    let mut scan = begin(of, segment, &mut read)?;
+    while scan.head().is_some_and(|head| head.end < durable) {
+        scan.advance(&mut read)?;
+    }
+    let fault = scan.trouble().filter(|stop| stop.offset < durable);
+    Ok(fault.map(|stop| LogFault {
+        number: segment.number,
+        offset: stop.offset,
+        what: stop.what.unwrap_or("the segment ends early"),
+    }))
 }
 
 /// A scan of `segment` alone, as it is on the device, at its first record.

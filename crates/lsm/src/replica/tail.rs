@@ -223,8 +223,8 @@ impl Replica {
     ///
     /// # Errors
     /// [`ReplicaError::Gone`] when the segment is not held, or not so far; the device's;
-    /// [`ReplicaError::CorruptLevel`]; [`ReplicaError::CorruptLog`] where the segment is sealed and a
-    /// record of it is damaged.
+    /// [`ReplicaError::CorruptLevel`]; [`ReplicaError::CorruptLog`] where a record is damaged that
+    /// is durable here.
     pub fn read(&self, number: SegmentNumber, from: u32, len: u32) -> Result<Buffer, ReplicaError> {
         let to = from.saturating_add(len);
         let gone = ReplicaError::Gone { number, to };
@@ -271,7 +271,8 @@ impl Replica {
             bytes[valid..].fill(0);
         }
         let of = (self.region(), self.geometry);
-        match check_sent(of, &entry.segment, stored, (from, &bytes))? {
+        let durable = fill.map_or(0, |fill| fill.durable);
+        match check_sent(of, (&entry.segment, durable), stored, (from, &bytes))? {
             None => Ok(bytes),
             Some(LogFault {
                 number,
