@@ -5,6 +5,7 @@
 //! wrong with an answer by itself is told at once; whether all answers together are possible is
 //! for the [checkers](crate::check), at the end.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use argosy_base::range::Printable;
@@ -52,6 +53,8 @@ pub struct Pending {
     pub asked: Instant,
     /// How it may be answered.
     pub expect: Expect,
+    /// Something was damaged then, or since.
+    damaged: bool,
     began: u64,
     several_regions: bool,
     /// A write's accesses: object and index in its history.
@@ -94,6 +97,8 @@ pub struct Load {
     due: BTreeSet<(Moment, usize, u32)>,
     /// By now nothing is there any more that expires.
     all_expired: bool,
+    /// How often something was there that expires.
+    expiring_seen: Cell<u64>,
     /// The highest moment that any clock has shown.
     reached: Moment,
     /// Writes under way of each object.
@@ -134,6 +139,7 @@ impl Load {
             erasures: BTreeSet::new(),
             due: BTreeSet::new(),
             all_expired: false,
+            expiring_seen: Cell::new(0),
             reached: Moment(0),
             busy: vec![0; objects],
             last_applied: None,
@@ -185,6 +191,7 @@ impl Load {
             session,
             asked,
             expect,
+            damaged: self.damaged,
             began,
             several_regions: false,
             accesses: Vec::new(),
@@ -374,7 +381,9 @@ impl Load {
                 coverage.add("reads that failed", u64::from(read));
                 *outcome
             }
-            ServiceError::Storage { what, outcome } if self.damaged && names_damage(what) => {
+            ServiceError::Storage { what, outcome }
+                if (self.damaged || pending.damaged) && names_damage(what) =>
+            {
                 let read = matches!(pending.ask, Ask::Get { .. } | Ask::Scan { .. });
                 coverage.add("reads that named damage", u64::from(read));
                 *outcome
@@ -537,10 +546,12 @@ impl Load {
             ));
         }
         if let Bound::To(op) = bound
-            && self.all_expired
             && self.expiries.contains_key(&op)
         {
-            return Err(format!("the value of op {op} has not expired"));
+            if self.all_expired {
+                return Err(format!("the value of op {op} has not expired"));
+            }
+            self.expiring_seen.update(|seen| seen + 1);
         }
         Ok(bound)
     }

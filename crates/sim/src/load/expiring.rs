@@ -44,6 +44,11 @@ impl Load {
         self.expiries.values().max().copied().unwrap_or_default()
     }
 
+    /// How often something was there so far that expires.
+    pub(crate) const fn expiring_seen(&self) -> u64 {
+        self.expiring_seen.get()
+    }
+
     /// Everything that expires has done so by now.
     pub(crate) fn all_expired(&mut self) {
         assert!(self.due.is_empty(), "all clocks are past all expiries");

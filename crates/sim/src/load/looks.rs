@@ -24,6 +24,14 @@ pub enum Fate {
 const BUSY_MAX: usize = 5;
 
 impl Load {
+    /// A device is damaged now: what is under way may be told, even when all is mended.
+    pub(crate) fn damage(&mut self) {
+        self.damaged = true;
+        for pending in self.pending.values_mut() {
+            pending.damaged = true;
+        }
+    }
+
     /// The number of the next operation.
     #[must_use]
     pub fn next_op(&self) -> u32 {

@@ -67,7 +67,9 @@ impl Run {
                 self.say(format_args!("the device of server {server} {how}"));
             }
             Event::Fail(server, op, count) => {
-                if self.cluster.up(server).is_some() {
+                // Where nothing is wrong beside it, it may lose what is not durable.
+                let up = self.cluster.up(server).is_some();
+                if up && self.may_lose_power(server) {
                     self.faulted.insert(server);
                     self.cluster.fail_device(server, op, count);
                     self.say(format_args!(
@@ -93,7 +95,7 @@ impl Run {
         match event {
             Event::Damage(server, damage) if self.may_lose_device(server) => {
                 self.damaged.insert(server);
-                self.load.damaged = true;
+                self.load.damage();
                 self.cluster.damage(server, damage, &mut self.damaging);
                 self.say(format_args!("the device of server {server}: {damage:?}"));
             }
