@@ -99,7 +99,7 @@ fn serve(config: &ServerConfig, signals: &Signals) -> Result<(), Failure> {
         id,
         device: config.server.data_dir.join("device"),
         device_bytes: config.storage.device_bytes.0,
-        device_id: map.cluster().0 ^ u128::from(id.0),
+        device_id: random::number().map_err(Failure::no_random)?,
         random: random::number().map_err(Failure::no_random)?,
         shared_memory: config.fabric.shm_dir.clone(),
         reserve_segments: reserve_segments(config, &map, &node.engine)?,
