@@ -147,18 +147,17 @@ impl Lsm {
         Ok(writer.last())
     }
 
-    /// Has the region's time go on to what the clock shows, for readers who want to see it. Where
-    /// nothing expires, or there is no room, it does not.
-    pub fn go_on(&self) {
+    /// Has the region's time go on to what the clock shows, for readers who want to see it. Returns
+    /// whether it is there: where nothing expires, or there is no room, it stands still.
+    pub fn go_on(&self) -> bool {
         if self.time.told.now() == Moment(0) {
-            return;
+            return false;
         }
         let wall = self.time.wall();
-        if wall > self.time.told.now() && self.check_open().is_ok() {
-            let mut writer = self.lock();
-            // Without room it stands still.
-            let _ = self.tell_time(&mut writer, (wall, wall));
+        if wall <= self.time.told.now() {
+            return true;
         }
+        self.check_open().is_ok() && self.tell_time(&mut self.lock(), (wall, wall)).is_ok()
     }
 
     /// The time of a scan that sees everything. To be asked for before what is seen.

@@ -285,8 +285,8 @@ impl Node {
     }
 
     /// A page of what is committed. Where that is less than was once acknowledged, since the region
-    /// was just opened: of everything, once that is committed. Where a pair has expired that the
-    /// region's time has not reached, too, as a get has it.
+    /// was just opened: of everything, once that is committed. So it is where a pair has expired by
+    /// the clock alone and there is room to tell the time: what is shown waits for that, as a get does.
     fn scan(
         &self,
         region: &Region,
@@ -303,28 +303,27 @@ impl Node {
                 Err(refused) => refused,
             });
         }
-        let mut overdue = false;
+        let tells_time = || {
+            let told = engine.go_on();
+            if told {
+                region.mark_dirty();
+            }
+            told
+        };
         if region.has_recommitted(engine) {
             let snapshot = engine.snapshot();
-            let page = page(&*snapshot);
-            overdue = snapshot.shows_overdue();
-            if !overdue {
-                return Some(page.unwrap_or_else(|error| failed(&error)));
+            let shown = page(&*snapshot);
+            if !snapshot.shows_overdue() || !tells_time() {
+                return Some(shown.unwrap_or_else(|error| failed(&error)));
             }
         }
         let mut snapshot = engine.snapshot_of_all();
-        let mut shown = None;
-        if !overdue {
-            shown = Some(page(&snapshot));
-            overdue = snapshot.shows_overdue();
-        }
-        if overdue {
-            engine.go_on();
-            region.mark_dirty();
+        let mut shown = page(&snapshot);
+        if snapshot.shows_overdue() && tells_time() {
             snapshot = engine.snapshot_of_all();
-            shown = None;
+            shown = page(&snapshot);
         }
-        match shown.unwrap_or_else(|| page(&snapshot)) {
+        match shown {
             Ok(page) => self.answer_at(region, engine, (snapshot.lsn(), page), reply),
             Err(error) => Some(failed(&error)),
         }
