@@ -8,7 +8,7 @@ use argosy_base::{Lsn, RegionId, SegmentNumber};
 use argosy_device::{Buffer, DeviceError, SharedMemory};
 
 use super::record::Record;
-use super::scan::{ReadDevice, Scan, Source};
+use super::scan::{ReadDevice, Scan, Source, Stop};
 use super::segment::{Geometry, SEGMENT_HEADER_BYTES};
 use crate::edit::LogSegment;
 use crate::storage::StoredSegment;
@@ -22,6 +22,17 @@ pub struct LogFault {
     pub offset: u32,
     /// What is wrong.
     pub what: &'static str,
+}
+
+impl LogFault {
+    /// Where a scan met what is no record.
+    fn of(stop: Stop) -> Self {
+        Self {
+            number: stop.number,
+            offset: stop.offset,
+            what: stop.what.unwrap_or("the segment ends early"),
+        }
+    }
 }
 
 /// What was found in the sealed segments of a chain.
@@ -65,11 +76,7 @@ pub fn verify_sealed<E>(
             scan.advance(read)?;
         }
         if let Some(stop) = scan.trouble() {
-            found.faults.push(LogFault {
-                number: segment.number,
-                offset: stop.offset,
-                what: stop.what.unwrap_or("the segment ends early"),
-            });
+            found.faults.push(LogFault::of(stop));
         }
     }
     Ok(found)
@@ -111,11 +118,7 @@ pub(crate) fn check_sent(
         scan.advance(&mut read)?;
     }
     let fault = scan.trouble().filter(|stop| stop.offset < durable);
-    Ok(fault.map(|stop| LogFault {
-        number: segment.number,
-        offset: stop.offset,
-        what: stop.what.unwrap_or("the segment ends early"),
-    }))
+    Ok(fault.map(LogFault::of))
 }
 
 /// A scan of `segment` alone, as it is on the device, at its first record.

@@ -58,6 +58,45 @@ fn a_sealed_log_segment_goes_out_only_whole() {
     assert!(seen > 10, "{seen} segments");
 }
 
+#[test]
+fn a_log_segment_that_goes_on_goes_out_whole_as_far_as_it_is_durable() {
+    let mut seen = 0;
+    for seed in 1..6 {
+        let mut pair = Pair::new(seed, settings());
+        pair.go_on(400);
+        pair.settle();
+        let (_, bytes, pin) = pair.primary.checkpoint();
+        let points = Edit::decode(&bytes).unwrap().log_points;
+        let at = |version: &Version, number| {
+            let place = version.stored(number).unwrap().place();
+            u64::from(place.0) * SEGMENT_SIZE as u64 + 100
+        };
+        for LogPoint { number, to, .. } in points {
+            let read = |pair: &Pair| pair.backup.read(number, 0, to);
+            assert!(read(&pair).is_ok());
+            let damaged = at(pair.backup.version(), number);
+            pair.backup_machine.device.flip_bit(damaged, 3);
+            let refused = read(&pair).map(drop);
+            let names = matches!(refused, Err(ReplicaError::CorruptLog { segment, .. }) if segment == number);
+            assert!(names, "{number}: {refused:?}");
+
+            let read = |pair: &Pair| {
+                let primary = &pair.primary;
+                primary.read_segment(number, (0, to), [&pin].into_iter())
+            };
+            assert!(read(&pair).unwrap().is_ok());
+            let damaged = at(&pair.primary.version(), number);
+            pair.primary_machine.device.flip_bit(damaged, 3);
+            let refused = read(&pair).unwrap().map(drop);
+            let names =
+                matches!(refused, Err(LevelError::Corrupt { segment, .. }) if segment == number);
+            assert!(names, "{number}: {refused:?}");
+            seen += 1;
+        }
+    }
+    assert!(seen > 4, "{seen} segments");
+}
+
 /// A level segment without pointers is the same everywhere, and compared with its checksum also where pointers hold
 /// places.
 #[test]
