@@ -8,7 +8,8 @@
 //! The table is bounded, and the cursor that was used least recently is forgotten first. A cursor
 //! that is not in the table is refused and the client told to begin again: it is never taken for
 //! another position, so no key is skipped silently. That holds across restarts and servers too,
-//! since the stamp is made of the server's number and incarnation.
+//! since the stamp is made of the server's number and incarnation, and of a random number of its start:
+//! on a new device incarnations begin anew.
 
 use std::collections::BTreeMap;
 
@@ -42,8 +43,8 @@ pub struct Cursors {
 impl Cursors {
     /// No cursors yet; those of other servers and of earlier starts will not be taken for ours.
     #[must_use]
-    pub fn new(server: ServerId, incarnation: Incarnation) -> Self {
-        let mut mixed = (u64::from(server.0) << 48) ^ incarnation.0;
+    pub fn new(server: ServerId, incarnation: Incarnation, random: u64) -> Self {
+        let mut mixed = (u64::from(server.0) << 48) ^ incarnation.0 ^ random;
         // The finaliser of splitmix64: a bijection that spreads every bit over all.
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -97,7 +98,7 @@ mod tests {
     use super::*;
 
     fn cursors(server: u32, incarnation: u64) -> Cursors {
-        Cursors::new(ServerId(server), Incarnation(incarnation))
+        Cursors::new(ServerId(server), Incarnation(incarnation), 0)
     }
 
     #[test]
@@ -147,6 +148,9 @@ mod tests {
                 seen.insert(cursors(server, incarnation).issue(b"k".to_vec()));
             }
         }
+        // On a new device.
+        let mut again = Cursors::new(ServerId(1), Incarnation(1), 0x5eed);
+        assert!(!seen.contains(&again.issue(b"k".to_vec())));
         assert_eq!(seen.len(), 20 * 19);
         assert!(seen.iter().all(|cursor| *cursor > 0 && cursor >> 63 == 0));
     }

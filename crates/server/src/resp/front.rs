@@ -204,7 +204,9 @@ impl FrontEnd {
     /// A front end without connections.
     #[must_use]
     pub fn new(settings: Settings, now: Instant) -> Self {
-        let cursors = Cursors::new(settings.server, settings.incarnation);
+        #[expect(clippy::cast_possible_truncation, reason = "as random as the whole")]
+        let random = settings.random as u64;
+        let cursors = Cursors::new(settings.server, settings.incarnation, random);
         Self {
             versions: Versions::new(settings.random),
             settings,
