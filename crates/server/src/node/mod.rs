@@ -374,18 +374,12 @@ fn open_driver(
     Ok(Driver::Primary(Box::new(driver)))
 }
 
-/// A number of this start of the server, of 16 bits: the next one at each start, and on a new device one that has
-/// nothing to do with those of the one before. A peer may have known that one until now.
+/// A number of this start of the server: the next one at each start, and on a new device one that has nothing to do
+/// with those of the device before. Peers and clients may know one of those.
+#[expect(clippy::cast_possible_truncation, reason = "the lowest bits are meant")]
 fn start_number(store: &Store) -> u16 {
     let superblock = store.superblock();
-    let words = superblock.device_id.to_le_bytes();
-    let words = words
-        .chunks_exact(2)
-        .map(|two| u16::from_le_bytes([two[0], two[1]]));
-    let of_device = words.fold(0, |folded, word| folded ^ word);
-    #[expect(clippy::cast_possible_truncation, reason = "the lowest bits are meant")]
-    let of_start = superblock.incarnation.get() as u16;
-    of_start.wrapping_add(of_device)
+    (superblock.device_id as u16).wrapping_add(superblock.incarnation.get() as u16)
 }
 
 /// The names of the memory of server `id` that no other server has to reach: the windows of regions

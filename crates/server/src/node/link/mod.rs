@@ -2,9 +2,9 @@
 //!
 //! Each side owns an [inbox](super::inbox) that the other writes, one-sided, and nobody else.
 //!
-//! A *session* is one side's number, another one whenever its side of the link has broken, or its process or its
-//! device is another (by chance, once in 65536 new devices, it is the same). A link
-//! opens like this, on each side for itself and in any order:
+//! A *session* is one side's number, another one whenever its side of the link has broken, or its
+//! process is another. (On a device that was put in the place of another it is the same by chance,
+//! once in 65536.) A link opens like this, on each side for itself and in any order:
 //!
 //! 1. Write the own session as `wish`, and the peer's that was accepted, into the peer's inbox.
 //! 2. When a new wish stands in the own inbox: replace the inbox, and the landing slots, by fresh
@@ -178,8 +178,8 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    /// A link that is down. `session` is higher than any that an earlier process of this server
-    /// has used.
+    /// A link that is down. `session` is far from those that the last process of this server has
+    /// used.
     pub(crate) fn new(
         (me, peer): (ServerId, ServerId),
         settings: LinkSettings,
