@@ -2,6 +2,7 @@
 //!
 //! - A *write* or *sync* fails: nothing is written to the device any more until the process is started
 //!   anew, and what was not synced may be gone by then, as after a loss of power; but windows are there.
+//!   With several copies that server counts as one that has lost something, so one member is always whole.
 //! - A *read* fails, once. Whoever needed it is told, and a region whose merge or backup needed it takes no
 //!   writes until the process is started anew.
 //! - There is *no room* for what is not stored yet: writes wait, until there is some again. A region that has

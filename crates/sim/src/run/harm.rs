@@ -67,7 +67,7 @@ impl Run {
                 self.say(format_args!("the device of server {server} {how}"));
             }
             Event::Fail(server, op, count) => {
-                // Where nothing is wrong beside it, it may lose what is not durable.
+                // It may lose what is not durable, as with the power.
                 let up = self.cluster.up(server).is_some();
                 if up && self.may_lose_power(server) {
                     self.faulted.insert(server);
