@@ -33,9 +33,10 @@
 //! - Edits are sent in order and without a gap behind the checkpoint or report they start from.
 
 mod event;
+mod flushing;
 mod view;
 
-use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
 use argosy_base::{EditSeq, LogKind, Lsn, ServerId};
@@ -43,6 +44,7 @@ use argosy_base::{EditSeq, LogKind, Lsn, ServerId};
 pub use event::{Action, Event};
 pub use view::MemberView;
 
+use self::flushing::{Flush, lacks};
 use crate::mode::Mutants;
 use crate::position::{FlushRange, Position};
 
@@ -88,13 +90,6 @@ enum State {
     Promoting,
     /// Open.
     Serving,
-}
-
-/// A flush that not every backup has acknowledged.
-#[derive(Clone, Debug)]
-struct Flush {
-    range: FlushRange,
-    done: BTreeSet<ServerId>,
 }
 
 /// A region's primary. See the module documentation.
@@ -301,6 +296,7 @@ impl Primary {
         member.applied = at.edit;
         // It may have lost memory that it once held; the commit LSN itself never goes back.
         member.held = at.lsn;
+        self.forget_lost_flushes(id, &at);
         match self.state {
             State::Opening => self.open(actions),
             State::Adopting(_) | State::Promoting => {}
@@ -397,6 +393,13 @@ impl Primary {
         if member.phase != Phase::Syncing || member.attempt != attempt {
             return;
         }
+        if lacks(&at, &self.flushed) {
+            actions.push(Action::Offer {
+                member: id,
+                attempt,
+            });
+            return;
+        }
         member.phase = Phase::Live;
         member.lacks_log = false;
         member.held = at.lsn;
@@ -412,7 +415,6 @@ impl Primary {
             if flush.range.covered_by(&at) {
                 done_already.push(flush.range);
             } else {
-                // It may have been done once, and be behind the end of the member's log by now.
                 flush.done.remove(&id);
                 member.flushes.push_back((next_ship, flush.range));
             }
@@ -485,53 +487,6 @@ impl Primary {
         }
     }
 
-    fn flush(&mut self, range: FlushRange, actions: &mut Vec<Action>) {
-        if self.members.is_empty() {
-            let FlushRange {
-                log, segment, to, ..
-            } = range;
-            actions.push(Action::FlushedEverywhere { log, segment, to });
-            return;
-        }
-        self.flushes.push_back(Flush {
-            range,
-            done: BTreeSet::new(),
-        });
-        for member in self
-            .members
-            .values_mut()
-            .filter(|member| member.phase == Phase::Live)
-        {
-            member.flushes.push_back((member.shipped + 1, range));
-        }
-    }
-
-    fn flushed(&mut self, id: ServerId, range: FlushRange, actions: &mut Vec<Action>) {
-        let group = self.members.len();
-        if !self.members.contains_key(&id) {
-            return;
-        }
-        if let Some(flush) = self.flushes.iter_mut().find(|flush| flush.range == range) {
-            flush.done.insert(id);
-        }
-        while self
-            .flushes
-            .front()
-            .is_some_and(|flush| flush.done.len() == group)
-        {
-            let done = self
-                .flushes
-                .pop_front()
-                .expect("there is a first one")
-                .range;
-            let FlushRange {
-                log, segment, to, ..
-            } = done;
-            self.flushed[log.index()] = Some((done.ordinal, to));
-            actions.push(Action::FlushedEverywhere { log, segment, to });
-        }
-    }
-
     fn edit_committed(&mut self, seq: EditSeq, actions: &mut Vec<Action>) {
         if seq <= self.committed {
             return;
@@ -571,16 +526,4 @@ impl Primary {
             actions.push(Action::AppliedEverywhere { seq: everywhere });
         }
     }
-}
-
-/// Whether a member at `at` lacks log bytes that every backup had durable once. A log ends where
-/// the other lacks a write, so that durable bytes behind it do not count any more; and what was
-/// flushed everywhere is never flushed again.
-fn lacks(at: &Position, flushed: &[Option<(u64, u32)>]) -> bool {
-    let ends = at
-        .logs
-        .iter()
-        .map(|log| log.map(|at| (at.ordinal, at.flushed)));
-    ends.zip(flushed)
-        .any(|(end, flushed)| end.is_some_and(|end| flushed.is_some_and(|flushed| end < flushed)))
 }
