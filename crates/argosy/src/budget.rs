@@ -110,6 +110,7 @@ pub fn node_settings(
             bytes_per_second_max: config.storage.scrub_rate.0.max(1),
         },
         mutants: Default::default(),
+        replication_mutants: Default::default(),
     })
 }
 

@@ -361,6 +361,30 @@ fn peers_are_built_only_where_they_are_asked_for() {
     demand("peers stay outside", &offences);
 }
 
+/// Programs hold no planted mistakes: beside tests, only the simulator asks for them.
+#[test]
+fn planted_mistakes_are_asked_for_by_the_simulator_alone() {
+    let metadata = metadata();
+    let mut offences = Vec::new();
+    let mut asked = 0;
+    for package in array(&metadata["packages"]) {
+        let name = text(&package["name"]);
+        for dependency in array(&package["dependencies"]) {
+            let features = array(&dependency["features"]).iter().map(text);
+            let plants = features.clone().any(|feature| feature == "mutants");
+            if !plants || dependency["kind"] == "dev" {
+                continue;
+            }
+            match name {
+                "argosy-sim" => asked += 1,
+                _ => offences.push(format!("{name} asks {}", text(&dependency["name"]))),
+            }
+        }
+    }
+    assert_eq!(asked, 3, "the simulator plants them in three crates");
+    demand("no program has planted mistakes", &offences);
+}
+
 #[test]
 fn pure_crates_need_no_operating_system() {
     let lacking = NO_STD.into_iter().filter(|name| {

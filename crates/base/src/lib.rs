@@ -4,7 +4,7 @@
 //! Reading order: [`ids`] (what is counted and named), [`addresses`] (what pointers name), [`limits`]
 //! (what is bounded), [`range`] (keys), [`checksum`] (how bytes are believed), [`codec`] (how numbers
 //! become bytes), [`outcome`] (what a caller does next), [`clock`] (where time comes from), [`info`]
-//! (what a server tells of itself).
+//! (what a server tells of itself), [`mutants`](mod@mutants) (mistakes that are planted in tests).
 //!
 //! This crate performs no I/O and needs no operating system: it is `no_std` with `alloc`.
 
@@ -20,6 +20,7 @@ pub mod codec;
 pub mod ids;
 pub mod info;
 pub mod limits;
+pub mod mutants;
 pub mod outcome;
 pub mod range;
 

@@ -35,40 +35,47 @@ pub enum Compaction {
     WholeLevel,
 }
 
-/// Planted mistakes, all off. The simulator switches one on to prove that its checker finds it;
-/// nothing else sets them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Mutants {
-    /// An edit is appended to the manifest without waiting for the data that it names.
-    pub commit_before_durable: bool,
-    /// Segments that an edit removes are given back although a snapshot or scan still reads them.
-    pub free_under_snapshot: bool,
-    /// Recovery goes on behind the first missing LSN.
-    pub recover_past_hole: bool,
-    /// A backup applies an edit although a segment that it names has not arrived.
-    pub commit_before_arrival: bool,
-    /// A backup leaves one pointer in so many as it came.
-    pub skip_rewrite: bool,
-    /// Garbage collection moves values although their keys were written meanwhile.
-    pub move_unconditionally: bool,
-    /// Short segments are not packed into fewer when the device is full.
-    pub skip_packing: bool,
-    /// A merge leaves out what has expired, whatever older value it hides.
-    pub drop_expired: bool,
-    /// Edits do not tell the region's time.
-    pub forget_time: bool,
-    /// A memtable becomes a run without the ranges that it removes.
-    pub drop_ranges: bool,
-    /// A segment is evacuated before what was moved out of it is in the levels.
-    pub evacuate_early: bool,
-    /// Parts are ingested although keys of their range are bound.
-    pub ingest_over: bool,
-    /// A change is made of what is committed, not of what was written last.
-    pub change_committed: bool,
-    /// A key that is found in the levels counts as never written since.
-    pub forget_version: bool,
-    /// Reads of a snapshot show what is committed by now.
-    pub snapshot_of_now: bool,
+argosy_base::mutants! {
+    /// Planted mistakes, all off. The simulator switches one on to prove that its checker finds it;
+    /// nothing else sets them.
+    pub struct Mutants {
+        /// An edit is appended to the manifest without waiting for the data that it names.
+        commit_before_durable,
+        /// Segments that an edit removes are given back although a snapshot or scan still reads them.
+        free_under_snapshot,
+        /// Recovery goes on behind the first missing LSN.
+        recover_past_hole,
+        /// A backup applies an edit although a segment that it names has not arrived.
+        commit_before_arrival,
+        /// A backup leaves one pointer in so many as it came.
+        skip_rewrite,
+        /// Garbage collection moves values although their keys were written meanwhile.
+        move_unconditionally,
+        /// Short segments are not packed into fewer when the device is full.
+        skip_packing,
+        /// A merge leaves out what has expired, whatever older value it hides.
+        drop_expired,
+        /// Edits do not tell the region's time.
+        forget_time,
+        /// A memtable becomes a run without the ranges that it removes.
+        drop_ranges,
+        /// A segment is evacuated before what was moved out of it is in the levels.
+        evacuate_early,
+        /// Parts are ingested although keys of their range are bound.
+        ingest_over,
+        /// A change is made of what is committed, not of what was written last.
+        change_committed,
+        /// A key that is found in the levels counts as never written since.
+        forget_version,
+        /// Reads of a snapshot show what is committed by now.
+        snapshot_of_now,
+        /// A window is used again once it is flushed here, whether or not it is elsewhere.
+        reuse_early,
+        /// Segment numbers are given out before every member has recorded that they may be in use.
+        number_early,
+        /// A log goes on in a segment whose edit not every member has.
+        provide_early,
+    }
 }
 
 /// Settings of one region's storage.

@@ -31,9 +31,16 @@ impl Mode {
     }
 }
 
-/// Mistakes that the simulator plants to show that its checker finds them. All off otherwise.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Mutants {
-    /// Acknowledge a write before the last backup has it (breaks I4).
-    pub acknowledge_early: bool,
+argosy_base::mutants! {
+    /// Mistakes that the simulator plants to show that its checker finds them. All off otherwise.
+    pub struct Mutants {
+        /// Acknowledge a write before the last backup has it (breaks I4).
+        acknowledge_early,
+        /// Commit what the members have that are live, and leave the others out (breaks I4, I7).
+        commit_live_only,
+        /// A member that reports counts as holding what it once held (breaks I4, I7).
+        keep_held,
+        /// A member that reports lacks nothing of what was flushed everywhere (breaks I3, I7).
+        lacks_nothing,
+    }
 }

@@ -210,6 +210,7 @@ fn primary_scripts() {
                 let own = position(case);
                 let mutants = Mutants {
                     acknowledge_early: case.take_flag("acknowledge-early").expect("a flag"),
+                    ..Mutants::default()
                 };
                 primary = Some(Primary::new(&backups, own, mutants, &mut actions));
             } else {

@@ -23,6 +23,7 @@ use crate::coverage::{Coverage, Mode};
 use crate::mortal::{Mortal, MortalDevice, MortalFabric, MortalWindows};
 use crate::objects::Objects;
 use crate::plan::{Plan, SERVERS, WorldKind};
+use crate::planted::Mutants;
 use crate::random::Random;
 
 mod damaged;
@@ -115,15 +116,6 @@ pub struct Cluster {
     reserves: [u32; SERVERS],
 }
 
-/// A planted mistake.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Mutants {
-    /// Of the engine.
-    pub engine: argosy_lsm::Mutants,
-    /// Of the replication.
-    pub replication: argosy_replication::Mutants,
-}
-
 impl Cluster {
     /// Three machines with formatted devices, all down.
     pub fn new(plan: &Plan, objects: &Objects, mutants: Mutants, random: &mut Random) -> Self {
@@ -147,7 +139,8 @@ impl Cluster {
             deadline: plan.deadline,
             scrub: plan.scrub,
             sweep: plan.sweep,
-            mutants: mutants.replication,
+            mutants: mutants.node,
+            replication_mutants: mutants.replication,
         };
         let clock = Arc::<SimClock>::default();
         let servers = (0..SERVERS).map(|server| {

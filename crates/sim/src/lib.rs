@@ -7,7 +7,7 @@
 //!
 //! Reading order: [`plan`] (what a seed decides), [`run`](mod@run) and `finish` (what happens), [`small`]
 //! and `full` (devices that have no room), `failing` (devices that fail), [`cluster`] and [`mortal`]
-//! (servers, and how they die), [`objects`], [`asks`], [`load`], [`long`], [`bulk`], [`changes`], [`leases`],
+//! (servers, and how they die), [`planted`] (mistakes that have to be found), [`objects`], [`asks`], [`load`], [`long`], [`bulk`], [`changes`], [`leases`],
 //! [`maintain`] and [`judge`] (what clients do), [`check`] (what is possible), [`coverage`] (that it was not for
 //! nothing).
 
@@ -34,10 +34,11 @@ pub mod maintain;
 pub mod mortal;
 pub mod objects;
 pub mod plan;
+pub mod planted;
 pub mod random;
 pub mod run;
 pub mod small;
 pub mod words;
 
-pub use cluster::Mutants;
+pub use planted::Mutants;
 pub use run::{Options, Report, run};

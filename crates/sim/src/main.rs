@@ -49,37 +49,15 @@ struct Args {
     worker: bool,
 }
 
-/// The planted mistake called `name`.
+/// The planted mistake called `name`, or what there is.
 fn mutant(name: &str) -> Result<Mutants, String> {
-    let mut mutants = Mutants::default();
-    let switch = match name {
-        "acknowledge-early" => &mut mutants.replication.acknowledge_early,
-        "commit-before-durable" => &mut mutants.engine.commit_before_durable,
-        "free-under-snapshot" => &mut mutants.engine.free_under_snapshot,
-        "recover-past-hole" => &mut mutants.engine.recover_past_hole,
-        "commit-before-arrival" => &mut mutants.engine.commit_before_arrival,
-        "skip-rewrite" => &mut mutants.engine.skip_rewrite,
-        "move-unconditionally" => &mut mutants.engine.move_unconditionally,
-        "skip-packing" => &mut mutants.engine.skip_packing,
-        "drop-expired" => &mut mutants.engine.drop_expired,
-        "forget-time" => &mut mutants.engine.forget_time,
-        "drop-ranges" => &mut mutants.engine.drop_ranges,
-        "evacuate-early" => &mut mutants.engine.evacuate_early,
-        "ingest-over" => &mut mutants.engine.ingest_over,
-        "change-committed" => &mut mutants.engine.change_committed,
-        "forget-version" => &mut mutants.engine.forget_version,
-        "snapshot-of-now" => &mut mutants.engine.snapshot_of_now,
-        _ => {
-            return Err("there are acknowledge-early, commit-before-durable, \
-                        free-under-snapshot, recover-past-hole, commit-before-arrival, \
-                        skip-rewrite, move-unconditionally, skip-packing, drop-expired, \
-                        forget-time, drop-ranges, evacuate-early, ingest-over, \
-                        change-committed, forget-version and snapshot-of-now"
-                .to_owned());
-        }
+    let known = || {
+        format!(
+            "there are {}",
+            Mutants::names().collect::<Vec<_>>().join(", ")
+        )
     };
-    *switch = true;
-    Ok(mutants)
+    Mutants::named(name).ok_or_else(known)
 }
 
 fn main() -> ExitCode {

@@ -280,7 +280,10 @@ impl Background {
         for edit in committed {
             self.committed(lsm, edit);
         }
-        let everywhere = EditSeq(lsm.edits_everywhere.load(Ordering::Acquire));
+        let mut everywhere = EditSeq(lsm.edits_everywhere.load(Ordering::Acquire));
+        if lsm.settings.mutants.number_early() {
+            everywhere = self.storage.current().seq();
+        }
         let mut provided = false;
         while let Some((_, mark)) = self.marks.pop_front_if(|(seq, _)| *seq <= everywhere) {
             self.storage.mark_recorded(mark);
@@ -330,7 +333,10 @@ impl Background {
         } else {
             lsm.edits_everywhere.store(seq.0, Ordering::Release);
         }
-        let everywhere = EditSeq(lsm.edits_everywhere.load(Ordering::Acquire));
+        let everywhere = match lsm.settings.mutants.provide_early() {
+            true => seq,
+            false => EditSeq(lsm.edits_everywhere.load(Ordering::Acquire)),
+        };
         lsm.lock().provide_spares(everywhere);
         if let Some(parts) = parts {
             lsm.bulk.end(&parts, Taken::Done, seq);

@@ -307,7 +307,7 @@ impl Background {
         };
         let mut range = first.range();
         let refused = match lsm.is_unbound(&range) {
-            Ok(unbound) if unbound || lsm.settings.mutants.ingest_over => None,
+            Ok(unbound) if unbound || lsm.settings.mutants.ingest_over() => None,
             Ok(_) => Some(Taken::NotEmpty),
             // It is the part's misfortune, not the region's: others go on.
             Err(error) => Some(Taken::Unreadable(error)),

@@ -169,7 +169,7 @@ impl Looked {
     ) -> Result<Answer, EngineError> {
         let (mut bindings, guard) = self.current(lsm, batch, needs_values(batch, options))?;
         expire(lsm, &mut bindings, (writer, now))?;
-        let levels_lsn = match lsm.settings.mutants.forget_version {
+        let levels_lsn = match lsm.settings.mutants.forget_version() {
             true => Lsn(0),
             false => lsm.view.load().levels_lsn,
         };
@@ -410,7 +410,7 @@ fn outcome(
 impl Lsm {
     /// Up to which LSN writes are looked at: all of them.
     fn newest(&self, with_value: bool) -> Lsn {
-        match with_value && self.settings.mutants.change_committed {
+        match with_value && self.settings.mutants.change_committed() {
             true => self.committed_lsn(),
             false => Lsn(u64::MAX),
         }

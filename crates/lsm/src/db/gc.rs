@@ -392,7 +392,7 @@ impl Background {
             Counts::add(&lsm.counts.gc_segments, 1);
             let number = victim.sweep.segment().number;
             // Whatever took a value out of it has been written by now.
-            let last = match lsm.settings.mutants.evacuate_early {
+            let last = match lsm.settings.mutants.evacuate_early() {
                 true => Lsn(0),
                 false => lsm.lock().last(),
             };
@@ -511,7 +511,7 @@ impl Lsm {
 
     /// Writes the first of the moves again, those whose keys are bound as they were.
     fn rewrite(&self, victim: &mut Victim) -> Result<Rewritten, EngineError> {
-        let unconditional = self.settings.mutants.move_unconditionally;
+        let unconditional = self.settings.mutants.move_unconditionally();
         let mut writer = self.lock();
         let view = self.view.load_full();
         if view.levels() != victim.levels && !unconditional {

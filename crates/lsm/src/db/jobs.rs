@@ -279,7 +279,7 @@ impl Jobs {
         let all = KeyRange::all();
         let erasures = frozen.table.erasures();
         let erased = erasures.as_ref().map_or(&[][..], |erased| erased.union());
-        let erased = match site.settings.mutants.drop_ranges {
+        let erased = match site.settings.mutants.drop_ranges() {
             true => Vec::new(),
             false => erased.to_vec(),
         };
@@ -407,7 +407,7 @@ impl Jobs {
             segments_max: self.space.part_segments(),
             whole_segments_max: self.space.whole_segments(),
             reclaim: self.space.is_full() || self.collects || self.asked,
-            pack_bytes: match self.space.is_full() && !settings.mutants.skip_packing {
+            pack_bytes: match self.space.is_full() && !settings.mutants.skip_packing() {
                 true => self.space.pack_bytes(settings.segment_bytes),
                 false => 0,
             },

@@ -163,8 +163,8 @@ impl Lsm {
             filters: FilterCounts::default(),
         });
         let logs = Logs {
-            recovery: LogWriter::new(recovery, parts.writer),
-            large: LogWriter::new(large, parts.writer),
+            recovery: LogWriter::new(recovery, parts.writer).with_mutants(settings.mutants),
+            large: LogWriter::new(large, parts.writer).with_mutants(settings.mutants),
         };
         let of_logs = parts.tables.time();
         let time = RegionTime::new(parts.storage.current().time(), of_logs);

@@ -223,7 +223,7 @@ fn replay(
         windows: [&windows[0], &windows[1]],
         replay_from: version.replay_from(),
         durable: version.durable(),
-        past_holes: storage.settings().mutants.recover_past_hole,
+        past_holes: storage.settings().mutants.recover_past_hole(),
     };
     let mut read = |segment: &LogSegment, offset: u32, out: &mut [u8]| -> Result<(), DeviceError> {
         let stored = version.stored(segment.number);

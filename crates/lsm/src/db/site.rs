@@ -69,7 +69,7 @@ impl Site<'_> {
     /// Has `edit` tell the time by which its outputs were made, or that passed before `time`.
     pub(super) fn tell_time(&self, edit: &mut Edit, time: Moment) {
         let time = time.max(self.time);
-        let forgets = self.settings.mutants.forget_time;
+        let forgets = self.settings.mutants.forget_time();
         edit.time = Some(time).filter(|time| *time > self.storage.head().time() && !forgets);
     }
 
@@ -80,7 +80,7 @@ impl Site<'_> {
             cache: self.cache,
             purpose,
             step_bytes: self.settings.step_bytes,
-            forgets_expired: self.settings.mutants.drop_expired,
+            forgets_expired: self.settings.mutants.drop_expired(),
         }
     }
 }

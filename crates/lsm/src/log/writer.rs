@@ -36,6 +36,7 @@ use super::record::Record;
 use super::segment::{BLOCK_BYTES, Writer, encode_segment_header, identity};
 use super::windows::LogWindows;
 use crate::edit::{LogPoint, LogSegment};
+use crate::settings::Mutants;
 
 /// Why records cannot be appended. Nothing of them was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -75,6 +76,7 @@ pub struct LogWriter {
     sealed: VecDeque<LogPoint>,
     durable: Lsn,
     scratch: Vec<u8>,
+    mutants: Mutants,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -112,7 +114,15 @@ impl LogWriter {
             sealed: VecDeque::new(),
             durable: Lsn(0),
             scratch: Vec::new(),
+            mutants: Mutants::default(),
         }
+    }
+
+    /// Plants mistakes, from now on.
+    #[must_use]
+    pub fn with_mutants(mut self, mutants: Mutants) -> Self {
+        self.mutants = mutants;
+        self
     }
 
     /// The windows, for readers and for flushes.
@@ -501,7 +511,10 @@ impl LogWriter {
 
     fn bounds(&self) -> Bounds {
         let window = u64::from(self.windows.geometry().window_bytes());
-        let done = self.flushed_locally.min(self.flushed_everywhere);
+        let done = match self.mutants.reuse_early() {
+            true => self.flushed_locally,
+            false => self.flushed_locally.min(self.flushed_everywhere),
+        };
         let last = self.segments.back().map(|last| last.ordinal + 1);
         Bounds {
             free_end: done / window * window + self.windows_bytes(),

@@ -98,7 +98,7 @@ impl Replica {
 
     /// The level segments that `edit` adds and that are neither in the version nor have arrived.
     fn level_segments_missing<'e>(&self, edit: &'e Edit) -> Vec<&'e LevelSegment> {
-        if self.storage.settings().mutants.commit_before_arrival {
+        if self.storage.settings().mutants.commit_before_arrival() {
             return Vec::new();
         }
         let mut named: BTreeMap<SegmentNumber, &LevelSegment> = BTreeMap::new();
@@ -511,7 +511,7 @@ impl Replica {
                 self.storage.allocate(log.number, Purpose::Metadata)?;
             }
         }
-        if self.storage.settings().mutants.commit_before_arrival {
+        if self.storage.settings().mutants.commit_before_arrival() {
             for (_, _, segment) in &edit.added {
                 if self.storage.segment(segment.number).is_none() {
                     self.storage.allocate(segment.number, Purpose::Merge)?;

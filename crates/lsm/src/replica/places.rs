@@ -321,7 +321,7 @@ impl Replica {
         nodes: Vec<NodePair>,
     ) -> Result<(), ReplicaError> {
         let name = self.name_of(shipment);
-        let planted = self.storage.settings().mutants.skip_rewrite;
+        let planted = self.storage.settings().mutants.skip_rewrite();
         let mut seen = self.rewritten.pointers;
         let mut used = BTreeSet::new();
         let turned = nodes.iter().map(|node| (node.theirs, node.own)).collect();

@@ -72,7 +72,7 @@ impl Replica {
             windows: [&survivors[0], &survivors[1]],
             replay_from: version.replay_from(),
             durable: version.durable(),
-            past_holes: self.storage.settings().mutants.recover_past_hole,
+            past_holes: self.storage.settings().mutants.recover_past_hole(),
         };
         let read = |segment: &LogSegment, offset: u32, out: &mut [u8]| {
             let stored = version.stored(segment.number);

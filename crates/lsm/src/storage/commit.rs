@@ -156,7 +156,7 @@ impl Storage {
                 }
                 self.work = Work::Nothing;
                 for queued in self.queue.drain(..count) {
-                    if self.settings.mutants.free_under_snapshot {
+                    if self.settings.mutants.free_under_snapshot() {
                         release_removed(&self.current, &queued.version);
                     }
                     self.current = Arc::clone(&queued.version);
@@ -195,7 +195,7 @@ impl Storage {
 
     /// Begins to commit the first edits of the queue whose data has reached the device.
     fn begin_commit(&mut self) -> Result<bool, StorageError> {
-        let planted = self.settings.mutants.commit_before_durable;
+        let planted = self.settings.mutants.commit_before_durable();
         let mut count = 0;
         let mut needs_sync = false;
         'queue: for queued in &self.queue {

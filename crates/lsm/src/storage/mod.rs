@@ -213,7 +213,7 @@ impl Storage {
 
     fn new(store: &Arc<Store>, settings: &Settings, manifest: Manifest, version: Version) -> Self {
         let mut manifest = manifest;
-        if settings.mutants.commit_before_durable {
+        if settings.mutants.commit_before_durable() {
             manifest.plant_skip_sync();
         }
         let current = Arc::new(version);

@@ -295,7 +295,9 @@ impl Primary {
         member.phase = Phase::Reported(at);
         member.applied = at.edit;
         // It may have lost memory that it once held; the commit LSN itself never goes back.
-        member.held = at.lsn;
+        if !self.mutants.keep_held() {
+            member.held = at.lsn;
+        }
         self.forget_lost_flushes(id, &at);
         match self.state {
             State::Opening => self.open(actions),
@@ -376,7 +378,7 @@ impl Primary {
         let attempt = member.attempt;
         member.phase = Phase::Syncing;
         let whole = position.edit == self.committed && !member.lacks_log;
-        if whole && !lacks(&position, &self.flushed) {
+        if whole && !self.lacks_flushed(&position) {
             self.caught_up(id, attempt, position, actions);
         } else {
             actions.push(Action::Offer {
@@ -386,14 +388,20 @@ impl Primary {
         }
     }
 
+    /// Whether a member at `at` lacks log bytes that every backup had durable once.
+    fn lacks_flushed(&self, at: &Position) -> bool {
+        !self.mutants.lacks_nothing() && lacks(at, &self.flushed)
+    }
+
     fn caught_up(&mut self, id: ServerId, attempt: u64, at: Position, actions: &mut Vec<Action>) {
+        let lacks = self.lacks_flushed(&at);
         let Some(member) = self.members.get_mut(&id) else {
             return;
         };
         if member.phase != Phase::Syncing || member.attempt != attempt {
             return;
         }
-        if lacks(&at, &self.flushed) {
+        if lacks {
             actions.push(Action::Offer {
                 member: id,
                 attempt,
@@ -469,8 +477,11 @@ impl Primary {
 
     /// I4: what every backup's memory holds is committed.
     fn advance_commit(&mut self, actions: &mut Vec<Action>) {
-        let held = self.members.values().map(|member| member.held);
-        let everywhere = if self.mutants.acknowledge_early {
+        let all = !self.mutants.commit_live_only();
+        let counts = |member: &&Member| all || member.phase == Phase::Live;
+        let held = self.members.values().filter(counts);
+        let held = held.map(|member| member.held);
+        let everywhere = if self.mutants.acknowledge_early() {
             held.max()
         } else {
             held.min()

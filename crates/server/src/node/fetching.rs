@@ -1,7 +1,8 @@
 //! What a passive copy fetches from other members: parts of segments, a slot each.
 
 use argosy_base::ServerId;
-use argosy_lsm::replica::MissingPart;
+use argosy_lsm::StorageError;
+use argosy_lsm::replica::{MissingPart, ReplicaError};
 use argosy_replication::backup::Part;
 use argosy_wire::message::Message;
 
@@ -48,4 +49,9 @@ pub(super) fn part(missing: MissingPart) -> Part {
         from: missing.from,
         to: missing.to,
     }
+}
+
+/// Whether the device has no room for now.
+pub(super) fn is_full(error: &ReplicaError) -> bool {
+    matches!(error, ReplicaError::Storage(StorageError::Device(error)) if error.is_full())
 }

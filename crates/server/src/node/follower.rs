@@ -19,7 +19,7 @@ use argosy_engine::{Observer, Progress};
 use argosy_lsm::edit::Edit;
 use argosy_lsm::log::Geometry;
 use argosy_lsm::replica::{Replica, ReplicaError, ReplicaEvent};
-use argosy_lsm::{Lsm, Service, StorageError};
+use argosy_lsm::{Lsm, Service};
 use argosy_replication::Position;
 use argosy_replication::backup::{Action, Backup, Event, Part};
 use argosy_wire::message::{FetchStatus, Message};
@@ -27,7 +27,7 @@ use argosy_wire::message::{FetchStatus, Message};
 use super::adopt::Adoption;
 use super::arriving::Shipped;
 use super::context::Context;
-use super::fetching::part;
+use super::fetching::{is_full, part};
 use super::link::SHIP_SLOTS;
 use super::windows::{fresh_windows, keep_windows, survivors, window_keys};
 use super::{NodeSettings, World, convert, keys};
@@ -558,10 +558,13 @@ impl Follower {
     /// Takes the windows back, finds where the log ends, and tells the primary.
     fn report(&mut self, attempt: u64, context: &Context<'_>) {
         let geometry = Geometry::of(&context.node.settings.engine);
+        let world = &context.node.world;
+        if self.keeps_grant(context) {
+            return self.send_report(attempt, context);
+        }
         for key in window_keys(self.region, &geometry) {
             context.fabric().revoke(key);
         }
-        let world = &context.node.world;
         let renewed = fresh_windows(self.region, &geometry, world)
             .map_err(ReplicaError::from)
             .and_then(|windows| self.replica.detach(windows))
@@ -580,20 +583,16 @@ impl Follower {
                 }
             }
         }
+        self.send_report(attempt, context);
+    }
+
+    fn send_report(&self, attempt: u64, context: &Context<'_>) {
         let position = convert::position_to_send(&self.position());
-        context.send(
-            self.primary,
-            self.region,
-            &Message::Report { attempt, position },
-        );
+        let report = Message::Report { attempt, position };
+        context.send(self.primary, self.region, &report);
     }
 
     fn edit(&self, seq: EditSeq) -> Option<Edit> {
         Edit::decode(self.edits.get(&seq)?).ok()
     }
-}
-
-/// Whether the device has no room for now.
-fn is_full(error: &ReplicaError) -> bool {
-    matches!(error, ReplicaError::Storage(StorageError::Device(error)) if error.is_full())
 }

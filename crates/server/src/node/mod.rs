@@ -33,6 +33,7 @@ mod link;
 mod maintenance;
 mod many;
 mod memory;
+mod mutants;
 mod now;
 mod outbox;
 mod page;
@@ -72,6 +73,7 @@ pub(crate) use forward::{Forwarded, encode_response, snapshot_of, write_of};
 pub use inspect::{CopyState, NodeCounts};
 pub use link::{FETCH_SLOTS, LinkSettings, SHIP_SLOTS};
 pub use memory::MemoryParts;
+pub use mutants::Mutants;
 pub use windows::left_windows;
 
 use follower::Follower;
@@ -103,7 +105,9 @@ pub struct NodeSettings {
     /// How parts of long values are looked for that no head names.
     pub sweep: SweepPace,
     /// Planted mistakes, for the simulator.
-    pub mutants: argosy_replication::Mutants,
+    pub mutants: Mutants,
+    /// Those of the replication.
+    pub replication_mutants: argosy_replication::Mutants,
 }
 
 /// The outside world of a node.
@@ -212,7 +216,8 @@ impl Node {
             .filter(|peer| *peer != id)
         {
             let (fabric, windows) = (Arc::clone(&world.fabric), Arc::clone(&world.windows));
-            let link = Link::new((id, peer), settings.link, fabric, windows, session + 1)?;
+            let mut link = Link::new((id, peer), settings.link, fabric, windows, session + 1)?;
+            link.plant(settings.mutants);
             links.insert(peer, Mutex::new(link));
         }
         // Nothing is allocated before everything that the catalog names has been claimed.
@@ -370,7 +375,13 @@ fn open_driver(
         return Ok(Driver::Backup(Box::new(copy)));
     }
     let backups: Vec<ServerId> = region.backups().collect();
-    let driver = PrimaryDriver::new(region.id, &backups, copy, builds, settings.mutants);
+    let driver = PrimaryDriver::new(
+        region.id,
+        &backups,
+        copy,
+        builds,
+        settings.replication_mutants,
+    );
     Ok(Driver::Primary(Box::new(driver)))
 }
 

@@ -204,7 +204,7 @@ impl Node {
         (lsn, response): (Lsn, Response),
         reply: ReplyTo,
     ) -> Option<Response> {
-        if lsn <= engine.committed_lsn() {
+        if lsn <= engine.committed_lsn() || self.settings.mutants.read_uncommitted() {
             return Some(response);
         }
         // That a pair has expired may just have been written down.

@@ -393,12 +393,15 @@ impl PrimaryDriver {
                 let ship = self.ships.get(&member).copied().unwrap_or(0);
                 let slots = context.window_slots();
                 let attachment = Attachment::new(region, member, slots, &position, ship);
-                self.attached.insert(member, attachment);
+                // None is left, unless a mistake is planted.
+                self.attached.entry(member).or_insert(attachment);
                 self.ship(member, context);
                 context.node.ask_to_compact(region, member);
             }
             Action::Detach { member } => {
-                if let Some(attachment) = self.attached.remove(&member) {
+                if !context.node.settings.mutants.keep_attachment()
+                    && let Some(attachment) = self.attached.remove(&member)
+                {
                     *self.log_bytes.entry(member).or_default() += attachment.bytes_written();
                 }
                 self.offers.remove(&member);

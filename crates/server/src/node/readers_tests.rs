@@ -179,6 +179,7 @@ pub(super) fn alone_with(
         },
         deadline: Duration::from_secs(5),
         mutants: Default::default(),
+        replication_mutants: Default::default(),
     };
     let clock: Arc<dyn Clock> = Arc::new(StoppedClock);
     let store = Store::open(Arc::<Gate>::clone(device), &StoreSettings::default());

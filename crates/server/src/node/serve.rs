@@ -418,7 +418,8 @@ impl Node {
                 changed,
             },
         };
-        if lsn <= engine.committed_lsn() {
+        let early = !applied && self.settings.mutants.fail_uncommitted();
+        if lsn <= engine.committed_lsn() || early {
             return Some(response);
         }
         region.mark_dirty();

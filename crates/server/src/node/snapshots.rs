@@ -223,7 +223,7 @@ impl Node {
         id: SnapshotId,
     ) -> Result<Arc<LsmSnapshot>, Response> {
         let found = region.snapshots.find(id, self.now());
-        let planted = self.settings.engine.mutants.snapshot_of_now;
+        let planted = self.settings.engine.mutants.snapshot_of_now();
         let found = match engine_of(region).filter(|_| planted) {
             Some(engine) => found.map(|_| Arc::new(engine.snapshot_of_committed())),
             None => found,

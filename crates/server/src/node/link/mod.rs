@@ -38,6 +38,7 @@ use argosy_wire::ring::{Header, PushError, RingError, RingReader, RingShape, Rin
 pub(crate) use self::deferred::Admission;
 use self::deferred::Deferred;
 pub(crate) use self::sent::SentBytes;
+use super::Mutants;
 use super::inbox::{BEAT, HEAD, Inbox, RING};
 
 /// Slots into which the peer ships segments as it finishes them.
@@ -175,6 +176,7 @@ pub(crate) struct Link {
     heard_at: Instant,
     scratch: Vec<u8>,
     sent: SentBytes,
+    mutants: Mutants,
 }
 
 impl Link {
@@ -214,12 +216,18 @@ impl Link {
             heard_at: Instant::default(),
             scratch: Vec::new(),
             sent: SentBytes::default(),
+            mutants: Mutants::default(),
         };
         link.renew_memory().map_err(|broken| match broken {
             Broken::Memory(error) => error,
             other => unusable(&other),
         })?;
         Ok(link)
+    }
+
+    /// Plants mistakes, from now on.
+    pub(crate) const fn plant(&mut self, mutants: Mutants) {
+        self.mutants = mutants;
     }
 
     pub(crate) fn is_open(&self) -> bool {
@@ -268,7 +276,7 @@ impl Link {
             ..=SHORT_BYTES => 2 * BACKLOG_BYTES_MAX,
             _ => BACKLOG_BYTES_MAX,
         };
-        if open.backlog_bytes + payload.len() > max {
+        if open.backlog_bytes + payload.len() > max && !self.mutants.unbounded_backlog() {
             return Err(SendError::Full);
         }
         open.backlog_bytes += payload.len();

@@ -15,6 +15,12 @@ use crate::node::keys;
 impl Link {
     /// Replaces inbox and landing slots by fresh memory. What the peer said last stays.
     pub(super) fn renew_memory(&mut self) -> Result<(), Broken> {
+        let shape = RingShape::new(self.settings.ring_bytes);
+        if self.mutants.keep_link_memory() {
+            self.reader = RingReader::new(shape, Incarnation(self.accepted.into()));
+            (self.garbage, self.partial) = (None, None);
+            return Ok(());
+        }
         let (inbox_key, landing_key) = (keys::inbox(self.peer), keys::landing(self.peer));
         self.fabric.revoke(inbox_key);
         self.fabric.revoke(landing_key);
@@ -24,10 +30,8 @@ impl Link {
         inbox.store_u64(HELLO, self.inbox.hello().word());
         self.fabric.register(landing_key, Arc::clone(&landing))?;
         self.fabric.register(inbox_key, Arc::clone(&inbox))?;
-        let shape = RingShape::new(self.settings.ring_bytes);
         self.reader = RingReader::new(shape, Incarnation(self.accepted.into()));
-        self.garbage = None;
-        self.partial = None;
+        (self.garbage, self.partial) = (None, None);
         self.inbox = Inbox(inbox);
         self.landing = landing;
         Ok(())

@@ -1,0 +1,34 @@
+//! Planted mistakes of a node: of what it answers, of windows, of links, and of what arrives.
+
+use super::context::Context;
+use super::follower::Follower;
+
+argosy_base::mutants! {
+    /// Mistakes that the simulator plants to show that its checkers find them. All off otherwise.
+    pub struct Mutants {
+        /// A read is answered although what it shows is not committed (breaks I5).
+        read_uncommitted,
+        /// A failed condition is answered although the write that made it fail is not committed (breaks I5).
+        fail_uncommitted,
+        /// A backup that is prepared keeps its windows, and whoever wrote to them may go on (breaks I6).
+        keep_grant,
+        /// A primary goes on with a backup's windows where it was when their link broke (breaks I4, I6).
+        keep_attachment,
+        /// Inbox and landing slots stay the same when a peer begins a new session.
+        keep_link_memory,
+        /// Segments are taken as they were shipped, whatever their checksum (breaks I2).
+        trust_shipments,
+        /// However much waits for a peer, a link takes more (breaks I9).
+        unbounded_backlog,
+    }
+}
+
+impl Follower {
+    /// Where that is planted: finds where the log ends, in windows to which their writer goes on writing.
+    pub(super) fn keeps_grant(&mut self, context: &Context<'_>) -> bool {
+        let offered = || self.replica.windows()[0][0].access() != 0;
+        let keeps = context.node.settings.mutants.keep_grant() && offered();
+        let same = self.replica.windows().clone();
+        keeps && self.replica.detach(same).is_ok()
+    }
+}

@@ -1,0 +1,35 @@
+//! Mistakes that are planted in the servers of a run, to see whether the checkers find them.
+
+/// A planted mistake.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Mutants {
+    /// Of the engine.
+    pub engine: argosy_lsm::Mutants,
+    /// Of the replication.
+    pub replication: argosy_replication::Mutants,
+    /// Of a node.
+    pub node: argosy_server::node::Mutants,
+}
+
+impl Mutants {
+    /// The names of all mistakes, as a command line has them.
+    pub fn names() -> impl Iterator<Item = String> {
+        let replication = argosy_replication::Mutants::NAMES;
+        let node = argosy_server::node::Mutants::NAMES;
+        let all = argosy_lsm::Mutants::NAMES
+            .iter()
+            .chain(replication)
+            .chain(node);
+        all.map(|name| name.replace('_', "-"))
+    }
+
+    /// The mistake of this name alone, if there is one.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        let (mut mutants, name) = (Self::default(), name.replace('-', "_"));
+        let planted = mutants.engine.plant(&name)
+            || mutants.replication.plant(&name)
+            || mutants.node.plant(&name);
+        planted.then_some(mutants)
+    }
+}
