@@ -113,6 +113,28 @@ def check(port, **options):
         pipe.set(f"p{n}", n).get(f"p{n}")
     assert pipe.execute() == [reply for n in range(500) for reply in (True, str(n).encode())]
 
+    # The default pipeline asks for a transaction: it is refused whole, and says what to do instead.
+    for _ in range(2):
+        pipe = client.pipeline()
+        pipe.set("s", "changed").incr("counted").set("long", long[: 3 << 20]).get("s")
+        try:
+            pipe.execute()
+            raise AssertionError("there are no transactions")
+        except redis.ResponseError as error:
+            assert "transaction=False" in str(error) and "not applied" in str(error), error
+        assert other.get("s") == b"4" and other.exists("counted", "long") == 0
+    with client.pipeline() as pipe:
+        try:
+            pipe.watch("s")
+            raise AssertionError("there is nothing to be watched for")
+        except redis.ResponseError as error:
+            assert "WATCH" in str(error), error
+    try:
+        client.transaction(lambda pipe: pipe.multi() or pipe.set("s", "changed"), "s")
+        raise AssertionError("there are no transactions")
+    except redis.ResponseError:
+        assert client.get("s") == b"4"
+
     # An unknown command is an error, and the connection stays.
     pipe = client.pipeline(transaction=False)
     pipe.execute_command("NO.SUCH", "a", "b").get("s")

@@ -12,7 +12,10 @@ use argosy_wire::resp::parse::REQUEST_BYTES_MAX;
 use super::front::Context;
 use super::reply::Gather;
 use super::session::{Core, Scratch};
-use super::{changes, connection, docs, expiry, info, keys, maintenance, scan, snapshots, strings};
+use super::{
+    changes, connection, docs, expiry, info, keys, maintenance, scan, snapshots, strings,
+    transactions,
+};
 use crate::service::{Lease, Maintenance, Paging, SnapshotId};
 
 /// What a command sees while it is begun.
@@ -69,7 +72,7 @@ pub(super) struct Command {
     pub flags: &'static str,
     /// Which arguments are keys: the first, the last (from the end where negative), and the step.
     pub keys: (i64, i64, i64),
-    /// `connection`, `string`, `generic`, `server` or `kv`.
+    /// `connection`, `string`, `generic`, `server`, `transactions` or `kv`.
     pub group: &'static str,
     /// What it does, in a line.
     pub summary: &'static str,
@@ -83,7 +86,7 @@ pub(super) struct Command {
 pub(super) const NO_KEYS: (i64, i64, i64) = (0, 0, 0);
 
 /// The families, those first whose commands are asked for most.
-pub(super) const FAMILIES: [&[Command]; 10] = [
+pub(super) const FAMILIES: [&[Command]; 11] = [
     strings::COMMANDS,
     changes::COMMANDS,
     keys::COMMANDS,
@@ -94,6 +97,7 @@ pub(super) const FAMILIES: [&[Command]; 10] = [
     maintenance::COMMANDS,
     info::COMMANDS,
     docs::COMMANDS,
+    transactions::COMMANDS,
 ];
 
 /// The command of this name, in any case of letters.
@@ -144,6 +148,9 @@ pub(super) fn begin(turn: &mut Turn<'_>, inline: bool) -> Step {
         return unknown(turn, inline);
     };
     turn.core.command = number;
+    if let Some(refused) = transactions::refuse(turn, command) {
+        return refused;
+    }
     let count = i64::try_from(turn.args.len()).unwrap_or(i64::MAX);
     let fits = if command.arity < 0 {
         count >= -command.arity

@@ -164,6 +164,7 @@ fn quit(turn: &mut Turn<'_>) -> Step {
 fn reset(turn: &mut Turn<'_>) -> Step {
     turn.core.protocol = Protocol::Resp2;
     turn.core.reply_mode = ReplyMode::On;
+    turn.core.in_refused_multi = false;
     update(turn, |client| {
         client.name.clear();
         client.protocol = Protocol::Resp2.number();

@@ -19,6 +19,7 @@ use super::front::{Context, FrontEnd};
 use super::reply::{After, Gather, Pending};
 use super::session::{CallToken, Core, Scratch, Session};
 use super::strings::set_options;
+use super::transactions::refusal_of_long;
 use crate::meter::Outcome;
 use crate::service::{KeyList, Response, SnapshotId};
 
@@ -321,8 +322,9 @@ impl Session {
         self.core.begin_command();
         self.core.command = command::number_of(if setnx { b"setnx" } else { b"set" });
         let token = self.core.push_call(Gather::Taking);
-        if let Err(error) = &writer {
-            let text = format!("ERR {error} (not applied)");
+        let too_long = |error| format!("ERR {error} (not applied)");
+        let refused = refusal_of_long(self.core.in_refused_multi);
+        if let Some(text) = refused.or_else(|| writer.as_ref().err().map(too_long)) {
             self.core.pending_of(token).fail(text, Outcome::Invalid);
         }
         self.intake = Some(Intake {

@@ -400,3 +400,19 @@ fn a_value_whose_parts_were_swept_is_never_taken_for_one_that_was_written() {
     let request = array(&[b"SET", b"k", &long, b"NX"]);
     assert_eq!(harness.exchange(&request), "$-1\\r\\n");
 }
+
+/// A long value is written part by part as it comes, but not behind a `MULTI` that was refused.
+#[test]
+fn a_long_value_behind_a_refused_multi_is_read_past() {
+    let mut harness = Harness::new(Limits::default());
+    let long = value(1, LEN);
+    harness.send(b"SET k before\r\nMULTI\r\n");
+    harness.send(&array(&[b"SET", b"k", &long]));
+    harness.send(&array(&[b"SETNX", b"l", &long]));
+    harness.send(b"EXEC\r\nGET k\r\nEXISTS l\r\n");
+    let out = harness.exchange(b"DBSIZE\r\n");
+    assert_eq!(out.matches("(not applied)\\r\\n").count(), 3, "{out}");
+    let end = "-EXECABORT ";
+    assert!(out.contains(end), "{out}");
+    assert!(out.ends_with("$6\\r\\nbefore\\r\\n:0\\r\\n:1\\r\\n"), "{out}");
+}

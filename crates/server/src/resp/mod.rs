@@ -8,13 +8,14 @@
 //! Reading order: [`front`] (what connections share, and their bounds), [`session`] (a connection as
 //! a pure state machine), `input` and `reply` (what it holds: requests not carried out, replies not
 //! written), `command` (how a request finds its command) and its families `connection`, `strings`,
-//! `changes`, `keys`, `expiry`, `scan`, `maintenance`, `info`, `docs`; [`cursors`] and [`glob`] for
+//! `changes`, `keys`, `expiry`, `scan`, `maintenance`, `info`, `docs`, `transactions` (refused); [`cursors`] and [`glob`] for
 //! `SCAN`. Around them, with sockets and threads: [`listener`], `worker` (the rounds of one thread),
 //! `slots`, `accept`, `mailbox`, `pool`, `pace` (who waits when all hold much).
 //! [`fake`] is a service in memory, to test and measure all of it without a store.
 //!
 //! What differs from Redis, so that nobody has to find out:
 //!
+//! - There are no transactions: `MULTI` is refused, with everything up to its `EXEC`.
 //! - There is one database, 0. There is no password, and strings are the only type.
 //! - Any server answers for any key (it forwards): `cluster_enabled:0`.
 //! - `MSET`, and `DEL` of several keys, are atomic within each region, not across regions; `MGET` is
@@ -53,6 +54,7 @@ mod scan;
 mod slots;
 mod snapshots;
 mod strings;
+mod transactions;
 mod worker;
 
 pub use front::{Context, FrontEnd, Limits, Settings};

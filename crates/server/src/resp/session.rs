@@ -108,6 +108,8 @@ pub(super) struct Core {
     pub(super) id: u64,
     pub(super) protocol: Protocol,
     pub(super) reply_mode: ReplyMode,
+    /// `MULTI` was refused, and its end has not come: commands are refused (see `transactions`).
+    pub(super) in_refused_multi: bool,
     /// No further request is read; the connection ends when everything is written.
     pub(super) closing: bool,
     limits: Limits,
@@ -459,6 +461,7 @@ impl Core {
             id,
             protocol: Protocol::Resp2,
             reply_mode: ReplyMode::On,
+            in_refused_multi: false,
             closing: false,
             limits,
             output: Vec::new(),
