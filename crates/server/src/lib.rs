@@ -16,6 +16,7 @@
 pub mod activity;
 pub mod admin;
 mod key_list;
+mod line_rate;
 mod mailbox;
 pub mod meter;
 pub mod native;

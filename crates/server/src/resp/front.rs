@@ -30,9 +30,9 @@ pub struct Settings {
     pub port: u16,
     /// Most connections at a time, over all threads.
     pub connections_max: usize,
-    /// Bytes of input and output that all connections hold together, from which on they have to
-    /// wait for each other. From here to the maximum there has to be room for the longest request
-    /// and the longest reply ([`Limits::longest_bytes`]).
+    /// Bytes of input and output that all connections hold together, from which on those that hold
+    /// more than 16 KiB have to wait for each other. From here to the maximum there has to be room for
+    /// the longest request and the longest reply ([`Limits::longest_bytes`]).
     pub memory_bytes_slow: usize,
     /// Most bytes of input and output that all connections hold together. Over it, the connection
     /// that holds most is ended.
@@ -53,7 +53,8 @@ pub struct Limits {
     pub in_flight_max: usize,
     /// Bytes of keys and values that are being written, from which on no further request is taken.
     pub asked_bytes_max: usize,
-    /// Bytes of replies, written or kept for their turn, from which on no further request is taken.
+    /// Bytes of replies, ready or kept for their turn, from which on no further request is taken, and
+    /// the client is not read from.
     pub output_bytes_max: usize,
     /// Longest single reply, in bytes of keys and values. What would be longer is refused.
     pub reply_bytes_max: usize,
@@ -86,6 +87,11 @@ const REPLY_BYTES_MIN: usize = 2 << 20;
 /// What clients may hold, at least, before they have to wait for each other.
 const SLOW_BYTES_MIN: usize = 4 << 20;
 
+/// So many clients that do not read their replies hold no more together than all may hold before they
+/// have to wait for each other, where memory is so scarce that this bounds each (below 1 GiB): at the
+/// least, 4 MiB / 32 = 128 KiB of replies wait for each.
+const SLOW_READERS: usize = 32;
+
 impl Settings {
     /// Bytes that clients may take, in front of `threads` threads, of the `limit` of a server: an
     /// eighth, but at least what the longest request and the longest reply need.
@@ -101,10 +107,15 @@ impl Settings {
         let limits = Self::limits_of(limit);
         // What threads keep for themselves is not counted connection by connection.
         let memory_bytes_max = Self::share_of(limit, threads) - threads * THREAD_BYTES;
+        let memory_bytes_slow = memory_bytes_max - limits.longest_bytes();
+        let output_bytes_max = (memory_bytes_slow / SLOW_READERS).min(limits.output_bytes_max);
         Self {
-            memory_bytes_slow: memory_bytes_max - limits.longest_bytes(),
+            memory_bytes_slow,
             memory_bytes_max,
-            limits,
+            limits: Limits {
+                output_bytes_max,
+                ..limits
+            },
             ..Self::default()
         }
     }
@@ -223,11 +234,18 @@ impl FrontEnd {
         }
     }
 
-    /// Whether connections have to wait for each other.
+    /// Whether large connections have to wait for each other.
     #[inline]
     pub(super) fn is_pressed(&self) -> bool {
         // Relaxed: see `memory_bytes`' writers; a round more or less is no harm.
         self.memory_bytes.load(Ordering::Relaxed) > self.settings.memory_bytes_slow
+    }
+
+    /// Whether all connections together hold more than they may.
+    #[inline]
+    pub(super) fn is_over(&self) -> bool {
+        // Relaxed: as above.
+        self.memory_bytes.load(Ordering::Relaxed) > self.settings.memory_bytes_max
     }
 
     /// The server's cursors.
@@ -275,6 +293,9 @@ mod tests {
             assert!(between >= settings.limits.longest_bytes());
             assert!(settings.memory_bytes_max + THREAD_BYTES <= (share + 1) << 20);
             assert!(settings.memory_bytes_slow >= SLOW_BYTES_MIN);
+            let each = settings.limits.output_bytes_max;
+            assert!((128 << 10..=1 << 20).contains(&each), "{each}");
+            assert!(each * SLOW_READERS <= settings.memory_bytes_slow);
         }
     }
 }

@@ -10,6 +10,9 @@ use argosy_wire::resp::{Args, Parser, ProtocolError, Step as Parsed};
 
 use super::pool::Pool;
 
+/// Bytes that are little enough to be copied into a buffer of their length where memory is scarce.
+pub(super) const TIGHT_BYTES: usize = 8 << 10;
+
 /// What was received and not carried out yet.
 #[derive(Debug, Default)]
 pub(super) struct Input {
@@ -101,6 +104,19 @@ impl Input {
 
     pub(super) fn borrow_buffer(&mut self, pool: &mut Pool) {
         pool.lend(&mut self.buffer);
+    }
+
+    /// Puts what is kept, if that is little, into a buffer of its length.
+    pub(super) fn tighten(&mut self, pool: &mut Pool) {
+        let rest = self.buffer.len() - self.start;
+        if rest <= TIGHT_BYTES && self.buffer.capacity() > 2 * TIGHT_BYTES {
+            let kept = self.buffer.split_off(self.start);
+            self.buffer.clear();
+            self.start = 0;
+            self.request = 0;
+            pool.take_back(&mut self.buffer);
+            self.buffer = kept;
+        }
     }
 
     /// Gives back what is not needed while there is no input.

@@ -14,6 +14,13 @@ use crate::resp::front::Limits;
 #[derive(Default)]
 struct Hand(Mutex<Instant>, Duration);
 
+impl Hand {
+    fn advance(&self, by: Duration) {
+        let mut now = self.0.lock().unwrap();
+        *now = *now + by;
+    }
+}
+
 impl Clock for Hand {
     fn now(&self) -> Instant {
         let mut now = self.0.lock().unwrap();
@@ -40,10 +47,14 @@ fn serve(count: usize, settings: Settings) -> Served {
 }
 
 fn serve_by(hand: Hand, threads: Threads, settings: Settings) -> Served {
-    let fake = Arc::new(Fake::new());
     let socket = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    serve_on(socket, &Arc::new(hand), threads, settings)
+}
+
+fn serve_on(socket: TcpListener, hand: &Arc<Hand>, threads: Threads, settings: Settings) -> Served {
+    let fake = Arc::new(Fake::new());
     let service = Arc::clone(&fake) as Arc<dyn Service>;
-    let clock = Arc::new(hand) as Arc<dyn Clock>;
+    let clock = Arc::clone(hand) as Arc<dyn Clock>;
     let listener = Listener::start(socket, settings, threads, &service, &clock).unwrap();
     Served { listener, fake }
 }
@@ -434,3 +445,6 @@ fn stopping_takes_no_longer_than_it_may() {
     assert_eq!(served.fake.held(), 1, "it was not waited for");
     assert_eq!(read_to_end(&mut busy), "");
 }
+
+#[path = "stalled_tests.rs"]
+mod stalled;

@@ -414,5 +414,8 @@ fn a_long_value_behind_a_refused_multi_is_read_past() {
     assert_eq!(out.matches("(not applied)\\r\\n").count(), 3, "{out}");
     let end = "-EXECABORT ";
     assert!(out.contains(end), "{out}");
-    assert!(out.ends_with("$6\\r\\nbefore\\r\\n:0\\r\\n:1\\r\\n"), "{out}");
+    assert!(
+        out.ends_with("$6\\r\\nbefore\\r\\n:0\\r\\n:1\\r\\n"),
+        "{out}"
+    );
 }

@@ -8,9 +8,10 @@
 //! Reading order: [`front`] (what connections share, and their bounds), [`session`] (a connection as
 //! a pure state machine), `input` and `reply` (what it holds: requests not carried out, replies not
 //! written), `command` (how a request finds its command) and its families `connection`, `strings`,
-//! `changes`, `keys`, `expiry`, `scan`, `maintenance`, `info`, `docs`, `transactions` (refused); [`cursors`] and [`glob`] for
-//! `SCAN`. Around them, with sockets and threads: [`listener`], `worker` (the rounds of one thread),
-//! `slots`, `accept`, `mailbox`, `pool`, `pace` (who waits when all hold much).
+//! `changes`, `keys`, `expiry`, `scan`, `maintenance`, `info`, `docs`, `transactions` (refused);
+//! [`cursors`] and [`glob`] for `SCAN`. Around them, with sockets and threads: [`listener`],
+//! `worker` (the rounds of one thread), `slots`, `accept`, `mailbox`, `pool`, `pace` (who waits when
+//! all hold much).
 //! [`fake`] is a service in memory, to test and measure all of it without a store.
 //!
 //! What differs from Redis, so that nobody has to find out:

@@ -193,12 +193,16 @@ impl Session {
         pool.lend(&mut self.core.output);
     }
 
-    /// Gives memory back that holds nothing. To be called when a round is over.
+    /// Gives memory back that holds nothing. To be called when a round is over. Where memory is
+    /// `scarce`, what holds little is put into as little.
     #[inline]
-    pub fn return_buffers(&mut self, pool: &mut Pool) {
+    pub fn return_buffers(&mut self, pool: &mut Pool, scarce: bool) {
         self.input.return_buffer(pool);
         if self.core.output.is_empty() {
             pool.take_back(&mut self.core.output);
+        }
+        if scarce {
+            self.tighten(pool);
         }
         if self.core.pending.is_empty() {
             self.core.pending.shrink_to(IDLE_PENDING);

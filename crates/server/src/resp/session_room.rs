@@ -8,6 +8,8 @@ use super::{
 };
 use crate::resp::command::Step;
 use crate::resp::front::{Context, FrontEnd};
+use crate::resp::input::TIGHT_BYTES;
+use crate::resp::pool::Pool;
 
 impl Session {
     /// Ends the connection with the error `text`, and gives all memory back. `false`: there are
@@ -20,6 +22,35 @@ impl Session {
             self.input.clear();
         }
         idle
+    }
+
+    /// Puts what is kept, if that is little, into buffers of its length.
+    pub(super) fn tighten(&mut self, pool: &mut Pool) {
+        self.input.tighten(pool);
+        let core = &mut self.core;
+        let rest = core.output.len() - core.written;
+        if rest <= TIGHT_BYTES && core.output.capacity() > 2 * TIGHT_BYTES {
+            let kept = core.output.split_off(core.written);
+            core.written = 0;
+            core.output.clear();
+            pool.take_back(&mut core.output);
+            core.output = kept;
+        }
+    }
+
+    /// Whether no request is under way, so that the client has to send something.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.core.in_flight == 0 && self.core.pending.is_empty() && !self.can_go_on()
+    }
+
+    /// The connection is closed: gives back what only it could have used. Answers that come still are
+    /// taken, and dropped.
+    pub(in crate::resp) fn abandon(&mut self) {
+        self.input.clear();
+        self.core.output = Vec::new();
+        self.core.written = 0;
+        self.core.broken = true;
     }
 
     /// There is nothing more to do for now.

@@ -96,7 +96,7 @@ impl Harness {
 
     /// As at the end of a round.
     fn rest(&mut self) {
-        self.session.return_buffers(&mut self.pool);
+        self.session.return_buffers(&mut self.pool, false);
     }
 
     /// Makes calls, takes answers and reads output until nothing moves.

@@ -8,11 +8,13 @@ use std::net::TcpStream;
 use std::sync::atomic::Ordering;
 
 use rustix::event::epoll;
+use rustix::io::ioctl_fionread;
 
 use super::front::FrontEnd;
 use super::session::Session;
 
-/// Bytes that a connection may hold even while all together hold too much.
+/// Bytes that a connection may hold even while all together hold too much: with no more it is small,
+/// and goes on (see `pace`). Enough for a short request and its reply.
 pub(super) const FAIR_BYTES: usize = 16 << 10;
 
 /// A connection with its socket.
@@ -30,10 +32,23 @@ pub(super) struct Connection {
     pub ended: Ended,
     /// It waits until all connections together hold less.
     pub waits: bool,
+    /// It held little when its last round ended.
+    pub is_small: bool,
     /// Bytes read and written.
     pub moved: u64,
+    /// When it was looked at last while its client was due.
+    seen_due: Option<SeenDue>,
     /// Bytes held, as counted last.
     held: usize,
+}
+
+/// A connection as it was judged, its client being due.
+#[derive(Clone, Copy, Debug)]
+struct SeenDue {
+    /// The number of the judgement.
+    judgement: u64,
+    /// Bytes that it had moved.
+    moved: u64,
 }
 
 /// How far a connection has come to its end.
@@ -58,9 +73,26 @@ impl Connection {
             touched: false,
             ended: Ended::No,
             waits: false,
+            is_small: true,
             moved: 0,
+            seen_due: None,
             held: 0,
         }
+    }
+
+    /// Whether nothing happens before the client does something: it has replies to read, or it holds
+    /// much by a request of which it has not sent the rest, and waits for no answer.
+    pub(super) fn client_is_due(&self) -> bool {
+        let Some(stream) = &self.stream else {
+            return false;
+        };
+        if !self.session.output().is_empty() {
+            return true;
+        }
+        let sends = !self.again && self.ended == Ended::No && self.session.is_idle();
+        // What has come and was not read yet is the server's to read.
+        let unread = || ioctl_fionread(stream).unwrap_or(u64::MAX);
+        sends && self.held > FAIR_BYTES && unread() == 0
     }
 }
 
@@ -69,6 +101,8 @@ impl Connection {
 pub(super) struct Slots {
     slots: Vec<Option<Connection>>,
     free: Vec<usize>,
+    /// Bytes held by all of them, as counted last.
+    held: usize,
 }
 
 impl Slots {
@@ -112,6 +146,7 @@ impl Slots {
             front
                 .memory_bytes
                 .fetch_sub(connection.held, Ordering::Relaxed);
+            self.held -= connection.held;
             front.open.fetch_sub(1, Ordering::Relaxed);
             self.slots[slot] = None;
             self.free.push(slot);
@@ -133,24 +168,57 @@ impl Slots {
         } else if connection.held < before {
             total.fetch_sub(before - connection.held, Ordering::Relaxed);
         }
+        self.held = self.held - before + (input + output);
     }
 
-    /// The open connection that holds most of those that `admit` admits, by slot and bytes: its
-    /// slot and its number.
-    pub(super) fn largest(&self, admit: impl Fn(usize, usize) -> bool) -> Option<(usize, u64)> {
+    /// Bytes that the connections of this thread hold.
+    pub(super) const fn held(&self) -> usize {
+        self.held
+    }
+
+    /// Looks at all open connections, the number of this look being `judgement`. Returns those whose
+    /// clients were due at the look before, too, and have moved less than `rate_bytes` since.
+    pub(super) fn judge(&mut self, judgement: u64, rate_bytes: u64) -> Vec<usize> {
+        let mut still = Vec::new();
+        for (slot, connection) in self.slots.iter_mut().enumerate() {
+            let Some(connection) = connection else {
+                continue;
+            };
+            let before = connection.seen_due.take();
+            if !connection.client_is_due() {
+                continue;
+            }
+            let moved = connection.moved;
+            connection.seen_due = Some(SeenDue { judgement, moved });
+            if before.is_some_and(|before| {
+                before.judgement + 1 == judgement && moved - before.moved < rate_bytes
+            }) {
+                still.push(slot);
+            }
+        }
+        still
+    }
+
+    /// Of the open connections that hold more than [`FAIR_BYTES`] and that `admit` admits, that which
+    /// holds most: its slot and its number.
+    pub(super) fn largest(
+        &self,
+        admit: impl Fn(usize, &Connection) -> bool,
+    ) -> Option<(usize, u64)> {
         let connections = self.slots.iter().enumerate();
         let (slot, connection) = connections
             .filter_map(|(slot, connection)| Some((slot, connection.as_ref()?)))
-            .filter(|(slot, open)| open.stream.is_some() && admit(*slot, open.held))
+            .filter(|(_, open)| open.stream.is_some() && open.held > FAIR_BYTES)
+            .filter(|(slot, open)| admit(*slot, open))
             .max_by_key(|(_, open)| open.held)?;
         Some((slot, connection.session.id()))
     }
 
     /// Bytes that connection `id`, in `slot`, has read and written; `None` if it is gone or holds
-    /// nothing.
+    /// no more than [`FAIR_BYTES`].
     pub(super) fn moved(&self, slot: usize, id: u64) -> Option<u64> {
         let connection = self.get(slot)?;
         let same = connection.session.id() == id && connection.stream.is_some();
-        (same && connection.held > 0).then_some(connection.moved)
+        (same && connection.held > FAIR_BYTES).then_some(connection.moved)
     }
 }

@@ -88,7 +88,10 @@ pub(super) fn refuse(turn: &mut Turn<'_>, command: &Command) -> Option<Step> {
     if !turn.core.in_refused_multi {
         return None;
     }
-    let is_begun = matches!(command.name, "multi" | "exec" | "discard" | "reset" | "quit");
+    let is_begun = matches!(
+        command.name,
+        "multi" | "exec" | "discard" | "reset" | "quit"
+    );
     (!is_begun).then(|| turn.core.error(COMMAND_REFUSED))
 }
 

@@ -14,11 +14,12 @@
 //! socket. The slot of a connection is used again only when every call of it has been answered, so
 //! a late answer never reaches another connection.
 
+mod ending;
 mod memory;
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{Shutdown, TcpListener, TcpStream};
+use std::net::{TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -36,7 +37,8 @@ use super::front::{Client, Context, FrontEnd};
 use super::pace::Pace;
 use super::pool::{POOL_BYTES_MAX, Pool};
 use super::session::{CallToken, Scratch, Session};
-use super::slots::{Connection, Ended, Slots};
+use super::slots::{Connection, Ended, FAIR_BYTES, Slots};
+use crate::line_rate::LineRate;
 use crate::mailbox::{Mailbox, Post};
 use crate::meter::{Op, Sampler};
 use crate::service::{ReplySink, Request, Service};
@@ -108,6 +110,8 @@ pub(super) struct Worker {
     pool: Pool,
     pace: Pace,
     sampler: Sampler,
+    /// Lines about connections that are ended.
+    ended_lines: LineRate,
     read: Vec<u8>,
 }
 
@@ -141,6 +145,7 @@ impl Worker {
             pool: Pool::default(),
             pace: Pace::default(),
             sampler: Sampler::default(),
+            ended_lines: LineRate::default(),
             read: vec![0; READ_BYTES],
         })
     }
@@ -175,7 +180,7 @@ impl Worker {
             Some(Duration::ZERO)
         } else {
             let lingering = self.lingering.front().map(|(until, ..)| *until);
-            let pace = self.pace.wants_call_at(self.now);
+            let pace = self.wants_pace_at();
             [lingering, self.acceptor.wants_call_at(), self.stop_by, pace]
                 .into_iter()
                 .flatten()
@@ -305,13 +310,19 @@ impl Worker {
         if !lingering && (connection.ended == Ended::Input || !connection.session.wants_input()) {
             return;
         }
-        if !lingering && !self.pace.may_go_on(slot, pressed) {
+        let is_small = connection.is_small;
+        if !lingering && !self.pace.may_go_on(slot, is_small, pressed) {
             return;
         }
         let Some(stream) = &mut connection.stream else {
             return;
         };
-        match stream.read(&mut self.read) {
+        // Who is small is not made large by one read.
+        let most = match pressed && !self.pace.is_runner(slot) {
+            true => FAIR_BYTES,
+            false => READ_BYTES,
+        };
+        match stream.read(&mut self.read[..most]) {
             Ok(0) if lingering => self.close(slot),
             Ok(0) => self.end_input(slot),
             Ok(_) if lingering => {}
@@ -345,7 +356,7 @@ impl Worker {
         for _ in 0..ANSWER_TURNS_MAX {
             // Sessions are gone through by index: their calls may touch none, but answers may.
             let mut calls = 0;
-            while begun < self.touched.len() {
+            while begun < self.touched.len() && !self.must_write_first(begun) {
                 calls += self.call(self.touched[begun]);
                 begun += 1;
             }
@@ -410,7 +421,7 @@ impl Worker {
         let Some(connection) = self.slots.get_mut(slot) else {
             return 0;
         };
-        if !self.pace.may_go_on(slot, pressed) {
+        if !self.pace.may_go_on(slot, connection.is_small, pressed) {
             // It has to be looked at again once it may.
             connection.again = true;
             return 0;
@@ -448,7 +459,8 @@ impl Worker {
                 self.sampler.wait(named, op, self.now);
             }
             calls += 1;
-            if cost >= COST_MAX {
+            // While memory is scarce replies are written before more is asked for.
+            if cost >= COST_MAX || pressed && session.output().len() > FAIR_BYTES {
                 connection.again = true;
                 break;
             }
@@ -484,12 +496,17 @@ impl Worker {
         if connection.session.is_finished() && connection.ended != Ended::Lingering {
             return self.end(slot);
         }
+        let pressed = self.parts.front.is_pressed();
         let more = connection.again || connection.session.can_go_on();
-        if !more && connection.ended != Ended::Lingering {
-            connection.session.return_buffers(&mut self.pool);
+        if (!more || pressed) && connection.ended != Ended::Lingering {
+            // Under pressure also where there is more: what it holds decides whether it goes on.
+            connection.session.return_buffers(&mut self.pool, pressed);
         }
-        let waits = !self.pace.may_go_on(slot, self.parts.front.is_pressed());
-        if waits && !std::mem::replace(&mut connection.waits, true) {
+        let (input, output) = connection.session.memory_bytes();
+        connection.is_small = input + output <= FAIR_BYTES;
+        connection.waits = !self.pace.may_go_on(slot, connection.is_small, pressed);
+        let waits = connection.waits;
+        if waits {
             self.pace.hold(slot);
         }
         self.watch(slot);
@@ -521,56 +538,6 @@ impl Worker {
             let data = epoll::EventData::new_u64(slot as u64);
             epoll::modify(&self.epoll, stream, data, interest).expect("it is in the set");
         }
-    }
-
-    /// Everything has been said: closes, but gives the client time to read it where it may still be
-    /// sending, since closing over unread input makes the kernel throw away what we wrote.
-    fn end(&mut self, slot: usize) {
-        let Some(connection) = self.slots.get_mut(slot) else {
-            return;
-        };
-        let shut = match &connection.stream {
-            Some(stream) if connection.ended == Ended::No => {
-                stream.shutdown(Shutdown::Write).is_ok()
-            }
-            _ => false,
-        };
-        if !shut {
-            return self.close(slot);
-        }
-        connection.ended = Ended::Lingering;
-        let until = self.now + LINGER;
-        self.lingering
-            .push_back((until, slot, connection.session.id()));
-        self.watch(slot);
-    }
-
-    /// Closes connections whose clients had their time, and accepts again after a pause.
-    fn expire(&mut self) {
-        while let Some(&(until, slot, id)) = self.lingering.front()
-            && until <= self.now
-        {
-            self.lingering.pop_front();
-            let same = |connection: &Connection| connection.session.id() == id;
-            if self.slots.get(slot).is_some_and(same) {
-                self.close(slot);
-            }
-        }
-        self.acceptor.resume(&self.epoll, self.now);
-    }
-
-    /// Closes the socket. The slot stays until all calls have been answered.
-    fn close(&mut self, slot: usize) {
-        let Some(connection) = self.slots.get_mut(slot) else {
-            return;
-        };
-        if let Some(stream) = connection.stream.take() {
-            // Closing the descriptor takes it out of the set; nobody else holds it.
-            drop(stream);
-            let id = connection.session.id();
-            self.parts.front.clients().remove(&id);
-        }
-        self.slots.forget_if_answered(slot, &self.parts.front);
     }
 }
 

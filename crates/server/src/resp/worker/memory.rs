@@ -4,8 +4,19 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use argosy_base::Instant;
+
 use super::Worker;
-use crate::resp::slots::FAIR_BYTES;
+use crate::resp::pace::{RATE_BYTES, TURN};
+use crate::resp::slots::Connection;
+
+/// Why a connection is ended that a client does not move.
+const STOOD_STILL: &str = "stood still while the others waited for memory";
+
+/// Whether the connection could be read from or make calls, if it may.
+fn could_go_on(connection: &Connection) -> bool {
+    connection.session.wants_input() || connection.session.can_go_on()
+}
 
 impl Worker {
     /// Lets connections wait or go on, as all together hold much or not: see `pace`.
@@ -17,21 +28,51 @@ impl Worker {
         if !pressed {
             return;
         }
+        if let Some(judgement) = self.pace.judgement(self.now) {
+            for slot in self.slots.judge(judgement, RATE_BYTES) {
+                self.end_for_memory(slot, STOOD_STILL);
+            }
+        }
         let slots = &self.slots;
-        // Those that hold little wait until the others hold less, if there are others.
-        let large = slots.largest(|_, held| held > FAIR_BYTES).is_some();
-        let least = if large { FAIR_BYTES } else { 0 };
         let still = self.pace.turn(
             self.now,
             |slot, id| slots.moved(slot, id),
-            |ran| slots.largest(|slot, held| held > least && !ran.contains(&slot)),
+            |ran| slots.largest(|slot, open| could_go_on(open) && !ran.contains(&slot)),
         );
-        if let Some(slot) = still.filter(|_| large) {
-            self.end_for_memory(slot, "stood still while the others waited for memory");
+        if let Some(slot) = still {
+            self.end_for_memory(slot, STOOD_STILL);
         }
         if let Some(runner) = self.pace.runner() {
             self.go_on(runner);
         }
+    }
+
+    /// When this thread has to look after its connections' memory, without any event: other threads
+    /// may wait for what those hold that stand still.
+    pub(super) fn wants_pace_at(&self) -> Option<Instant> {
+        let slow = self.parts.front.settings.memory_bytes_slow;
+        let holds_much = self.slots.held() > slow / 8;
+        let looks = holds_much.then(|| self.now + TURN);
+        [looks, self.pace.wants_call_at(self.now)]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    /// Whether the calls of the remaining touched connections, of which `done` are done, have to wait
+    /// for the next round, as too much is held. What replies take is written out first, and perhaps
+    /// the largest connection ended. They come first then.
+    pub(super) fn must_write_first(&mut self, done: usize) -> bool {
+        if done == 0 || !self.parts.front.is_over() {
+            return false;
+        }
+        for slot in &self.touched[done..] {
+            if let Some(connection) = self.slots.get_mut(*slot) {
+                connection.again = true;
+            }
+        }
+        self.touched.rotate_left(done);
+        true
     }
 
     /// The connection in `slot` waits no more.
@@ -46,9 +87,8 @@ impl Worker {
     /// Ends those connections of this thread that hold most, while all together hold too much.
     pub(super) fn evict(&mut self) {
         let front = Arc::clone(&self.parts.front);
-        // Relaxed: see `Slots::count`.
-        while front.memory_bytes.load(Ordering::Relaxed) > front.settings.memory_bytes_max
-            && let Some((slot, _)) = self.slots.largest(|_, held| held > FAIR_BYTES)
+        while front.is_over()
+            && let Some((slot, _)) = self.slots.largest(|_, _| true)
         {
             self.end_for_memory(slot, "held most");
         }
@@ -62,7 +102,9 @@ impl Worker {
         };
         let max = front.settings.memory_bytes_max;
         front.evicted.fetch_add(1, Ordering::Relaxed);
-        tracing::warn!("resp: a connection is ended: it {why}");
+        if let Some(left_out) = self.ended_lines.line(self.now) {
+            tracing::warn!(left_out, "resp: a connection is ended: it {why}");
+        }
         let told = connection.session.evict(&format!(
             "ERR this connection is closed: all clients together may hold {max} bytes of input and \
              output (maxmemory_clients), and this one {why} (not applied)"

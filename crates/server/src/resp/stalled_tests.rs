@@ -1,0 +1,192 @@
+//! Clients that stand still, by the playground's memory, and one beside them that does not. The clock
+//! stands, too, but for the turns that a test gives it: what passes without one waited for nobody.
+
+use rustix::net::{AddressFamily, SocketType, sockopt};
+use rustix::process::{Resource, getrlimit, setrlimit};
+
+use super::*;
+use crate::resp::pace::TURN;
+
+/// The memory of a server of the playground.
+const LIMIT: usize = 256 << 20;
+/// Bytes that the kernel keeps of a connection on each side, as far as it lets us say.
+const SOCKET_BYTES: usize = 16 << 10;
+
+struct Scene {
+    served: Served,
+    hand: Arc<Hand>,
+    good: TcpStream,
+}
+
+impl Scene {
+    fn new() -> Self {
+        // A test has both ends of each connection.
+        let mut files = getrlimit(Resource::Nofile);
+        files.current = files.maximum;
+        setrlimit(Resource::Nofile, files).unwrap();
+        let socket = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        // Those that are accepted inherit it.
+        sockopt::set_socket_send_buffer_size(&socket, SOCKET_BYTES).unwrap();
+        let hand = Arc::new(Hand::default());
+        let threads = Threads::default();
+        let settings = Settings::within(LIMIT, threads.count.get());
+        let served = serve_on(socket, &hand, threads, settings);
+        let mut good = served.connect();
+        good.set_read_timeout(Some(Duration::from_secs(20)))
+            .unwrap();
+        exchange(&mut good, "SET small here\r\n", "+OK\r\n");
+        let large = "v".repeat(60_000);
+        let set = format!("*3\r\n$3\r\nSET\r\n$5\r\nlarge\r\n$60000\r\n{large}\r\n");
+        exchange(&mut good, &set, "+OK\r\n");
+        Self { served, hand, good }
+    }
+
+    fn front(&self) -> &FrontEnd {
+        self.served.listener.front()
+    }
+
+    fn evicted(&self) -> u64 {
+        let evicted = &self.front().evicted;
+        evicted.load(std::sync::atomic::Ordering::Relaxed)
+    }
+
+    fn held(&self) -> usize {
+        let held = &self.front().memory_bytes;
+        held.load(std::sync::atomic::Ordering::Relaxed)
+    }
+
+    /// Whoever asks for little is served, without anything that has to happen before.
+    fn good_is_served(&mut self) {
+        for _ in 0..2 {
+            exchange(&mut self.good, "GET small\r\n", "$4\r\nhere\r\n");
+        }
+        let large = format!("$60000\r\n{}\r\n", "v".repeat(60_000));
+        exchange(&mut self.good, "GET large\r\n", &large);
+    }
+
+    /// A turn goes by, and the thread has seen that.
+    fn turn(&mut self) {
+        self.hand.advance(TURN);
+        self.good_is_served();
+    }
+
+    /// A client that does not read, and whose kernel keeps little for it.
+    fn reader(&self) -> TcpStream {
+        let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+        sockopt::set_socket_recv_buffer_size(&socket, SOCKET_BYTES).unwrap();
+        rustix::net::connect(&socket, &self.served.listener.local_address()).unwrap();
+        TcpStream::from(socket)
+    }
+}
+
+fn beside_stalled_readers(count: usize) {
+    let mut scene = Scene::new();
+    let readers: Vec<_> = (0..count)
+        .map(|_| {
+            let mut reader = scene.reader();
+            let ask = "GET large\r\n".repeat(500);
+            // It may have been ended before it has asked for everything.
+            let _ = reader.write_all(ask.as_bytes());
+            reader
+        })
+        .collect();
+    scene.good_is_served();
+    if count >= 30 {
+        until(|| scene.front().is_pressed() || scene.evicted() > 0);
+    }
+    scene.good_is_served();
+    let before = scene.evicted();
+    scene.turn();
+    scene.turn();
+    until(|| !scene.front().is_pressed());
+    assert!(before < count as u64 || count > 100, "{before} at once");
+    // Whoever needs much has it now, without another turn.
+    let mut large = scene.served.connect();
+    large
+        .set_read_timeout(Some(Duration::from_secs(20)))
+        .unwrap();
+    let value = "v".repeat(1_000_000);
+    let set = format!("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1000000\r\n{value}\r\n");
+    exchange(&mut large, &set, "+OK\r\n");
+    drop(readers);
+}
+
+#[test]
+fn a_good_client_is_served_beside_one_that_does_not_read() {
+    beside_stalled_readers(1);
+}
+
+#[test]
+fn a_good_client_is_served_beside_30_that_do_not_read() {
+    beside_stalled_readers(30);
+}
+
+#[test]
+fn a_good_client_is_served_beside_1000_that_do_not_read() {
+    beside_stalled_readers(1000);
+}
+
+fn beside_half_sent_values(count: usize, bytes: usize) {
+    let mut scene = Scene::new();
+    let half = format!(
+        "*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1000000\r\n{}",
+        "v".repeat(bytes)
+    );
+    let senders: Vec<_> = (0..count)
+        .map(|_| {
+            let sender = scene.served.connect();
+            sender.set_nonblocking(true).unwrap();
+            // What the server does not read now stays where it is.
+            let _ = (&sender).write(half.as_bytes());
+            sender
+        })
+        .collect();
+    until(|| scene.front().is_pressed());
+    scene.good_is_served();
+    // Those that have sent more than was read are each given a turn to go on.
+    let mut turns = 0;
+    while scene.front().is_pressed() {
+        turns += 1;
+        assert!(turns < 4 * count, "it does not end");
+        scene.turn();
+        // What was let go has gone on.
+        scene.good_is_served();
+    }
+    drop(senders);
+}
+
+#[test]
+fn a_good_client_is_served_beside_30_that_send_half_a_value() {
+    beside_half_sent_values(30, 900_000);
+}
+
+#[test]
+fn a_good_client_is_served_beside_200_that_send_a_part_of_a_value() {
+    beside_half_sent_values(200, 40_000);
+}
+
+/// Where clients stand still that have sent all that they sent, two turns end them all.
+#[test]
+fn half_sent_values_are_ended_together() {
+    let mut scene = Scene::new();
+    let head = format!(
+        "*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1000000\r\n{}",
+        "v".repeat(60_000)
+    );
+    // More than what a good client has on its way for a moment.
+    let enough = scene.front().settings.memory_bytes_slow + (200 << 10);
+    let mut senders = Vec::new();
+    while scene.held() < enough {
+        let mut sender = scene.served.connect();
+        sender.write_all(head.as_bytes()).unwrap();
+        senders.push(sender);
+        scene.good_is_served();
+    }
+    assert!(senders.len() > 30, "{}", senders.len());
+    scene.turn();
+    scene.turn();
+    until(|| !scene.front().is_pressed());
+    // Of the last ones not all was read.
+    let most = senders.len() as u64;
+    assert!((most - 16..=most).contains(&scene.evicted()), "{most}");
+}
