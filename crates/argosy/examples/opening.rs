@@ -2,11 +2,11 @@
 //! without the data, and opened.
 //!
 //! ```sh
-//! cargo run --release -p argosy --example opening -- DIR [GIB] [LARGE-LOG-PERCENT] [REFERENCES]
+//! cargo run --release -p argosy --example opening -- DIR [GIB] [LARGE-LOG-PERCENT]
 //! ```
 //!
-//! `DIR` must not exist. Of the data, so many percent (default 50) lie in the large log, and each level segment
-//! points into so many segments of it (default 8). The device is a sparse file: nothing is written to segments.
+//! `DIR` must not exist. Of the data, so many percent (default 50) lie in the large log, half of which is
+//! garbage. The device is a sparse file: nothing is written to segments.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use argosy_device::{
     AnonymousWindows, Buffer, Device, FileDevice, FileSettings, FormatOptions, Purpose, Store,
     StoreSettings,
 };
-use argosy_lsm::edit::{Edit, LevelSegment, LogSegment, RunId};
+use argosy_lsm::edit::{Edit, LevelSegment, LogSegment, Reference, RunId};
 use argosy_lsm::inspect::Region;
 use argosy_lsm::log::Record;
 use argosy_lsm::log::segment::encode_segment_header;
@@ -35,7 +35,6 @@ const REGION: RegionId = RegionId(1);
 struct Shape {
     level_segments: u64,
     log_segments: u64,
-    references: u64,
 }
 
 fn main() -> Result<(), Error> {
@@ -44,20 +43,19 @@ fn main() -> Result<(), Error> {
         .next()
         .ok_or("name a directory that does not exist")?;
     let mut number = |default: u64| arguments.next().map_or(Ok(default), |text| text.parse());
-    let (gib, percent, references) = (number(100)?, number(50)?, number(8)?);
+    let (gib, percent) = (number(100)?, number(50)?);
     let segments = (gib << 30) / SEGMENT_SIZE as u64;
     let log_segments = segments * percent.min(99) / 100;
     let shape = Shape {
         level_segments: segments - log_segments,
         log_segments,
-        references: references.min(log_segments),
     };
     std::fs::create_dir(&dir)?;
     let path = PathBuf::from(dir).join("device");
     let bytes = (gib << 30) + (4 << 30);
     let manifest = make(&path, bytes, &shape)?;
     println!(
-        "{gib} GiB: {} level segments, {} of the large log, {references} references each; a manifest of {} KiB",
+        "{gib} GiB: {} level segments, {} of the large log; a manifest of {} KiB",
         shape.level_segments,
         shape.log_segments,
         manifest >> 10
@@ -192,12 +190,6 @@ fn fill(edit: &mut Edit, first: u64, shape: &Shape) {
     let behind = first + shape.log_segments;
     let key = |n: u64| format!("user{:020}", n << 32).into_bytes();
     for n in 0..shape.level_segments {
-        let mut log_refs: Vec<_> = (0..shape.references)
-            .map(|k| SegmentNumber(first + (n * shape.references + k) % shape.log_segments.max(1)))
-            .map(|number| (number, 100_000))
-            .collect();
-        log_refs.sort_unstable();
-        log_refs.dedup_by_key(|(number, _)| *number);
         let segment = LevelSegment {
             number: SegmentNumber(behind + n),
             epoch: edit.epoch,
@@ -206,10 +198,19 @@ fn fill(edit: &mut Edit, first: u64, shape: &Shape) {
             entries: 40_000,
             tombstones: 0,
             range: KeyRange::new(key(n), Some(key(n + 1))),
-            log_refs,
+            large_bytes: shape.log_segments * u64::from(whole) / shape.level_segments.max(1),
+            medium_bytes: 0,
             form: argosy_lsm::level::Form::SelfContained,
         };
         edit.added.push((5, RunId(0), segment));
     }
+    let live = u64::from(whole) / 2;
+    let reference = |n| Reference {
+        number: SegmentNumber(first + n),
+        added: u64::from(whole),
+        dropped: u64::from(whole) - live,
+    };
+    edit.references
+        .extend((0..shape.log_segments).map(reference));
     edit.mark = Some(SegmentNumber(behind + shape.level_segments));
 }

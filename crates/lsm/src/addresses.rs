@@ -31,14 +31,17 @@
 //! built: a member that rewrote has other bytes. What it has is verified by the checksums inside the
 //! segment. Segments without pointers are equal everywhere.
 //!
-//! A place is only believed while the segment whose place it is lives: a level segment that points
-//! into a log segment is in no version without it. Index segments of a tree may outlive leaf segments
-//! that they lead to; their footers list the numbers.
+//! A place is only believed while the segment whose place it is lives: no pointer counts that leads into a log
+//! segment that is gone. Entries outside of the keys for which a level segment stands do not count, and their
+//! pointers may lead anywhere: in neutral form they are [`DEAD`]. Index segments of a tree may outlive leaf
+//! segments that they lead to; their footers list the numbers.
 
-use argosy_base::{AddressMode, DeviceSegment, Pointer, SegmentNumber};
+use argosy_base::{AddressMode, DeviceSegment, KeyRange, Pointer, SegmentNumber};
 
 use crate::edit::LevelSegment;
-use crate::level::pointers::{PointerKind, VisitError, Visited, for_each_pointer_mut};
+use crate::level::pointers::{
+    PointerKind, VisitError, Visited, for_each_pointer_mut, forget_uncounted,
+};
 use crate::level::{Form, LevelError, SegmentName, form_and_refs};
 use crate::version::Version;
 
@@ -53,6 +56,10 @@ pub fn place_in(at: Pointer) -> Option<DeviceSegment> {
 pub const fn as_high_bits(place: DeviceSegment) -> SegmentNumber {
     SegmentNumber(place.0 as u64)
 }
+
+/// The high bits of pointers that do not count, in neutral form: no segment has this number, and no log
+/// segment lies in this place.
+pub(crate) const DEAD: SegmentNumber = SegmentNumber(0);
 
 /// Which high bits take the place of which.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -78,6 +85,9 @@ impl Translation {
     /// `at` with the other high bits; `None` where these are not known.
     #[inline]
     fn apply(&self, kind: PointerKind, at: Pointer) -> Option<Pointer> {
+        if at.segment() == DEAD {
+            return Some(at);
+        }
         let known = match kind {
             PointerKind::Log => &self.logs,
             PointerKind::Child => &self.nodes,
@@ -127,6 +137,24 @@ pub fn translate_out(
     number: SegmentNumber,
     bytes: &mut [u8],
 ) -> Result<(), LevelError> {
+    let counted: Vec<_> = match version.addresses() {
+        AddressMode::Logical => Vec::new(),
+        AddressMode::Rewrite => version
+            .counted_ranges(number)
+            .into_iter()
+            .cloned()
+            .collect(),
+    };
+    translate_counted(version, number, &counted, bytes)
+}
+
+/// The same, where of the segment's pointers only those of keys in `counted` go out.
+pub(crate) fn translate_counted(
+    version: &Version,
+    number: SegmentNumber,
+    counted: &[KeyRange],
+    bytes: &mut [u8],
+) -> Result<(), LevelError> {
     if version.addresses() == AddressMode::Logical {
         return Ok(());
     }
@@ -138,6 +166,9 @@ pub fn translate_out(
     }
     let name = name_of(version, &entry.segment);
     let (form, refs) = form_and_refs(name, bytes)?;
+    if !form.is_index() {
+        forget_uncounted(name, bytes, counted, DEAD).map_err(|error| level_error(name, error))?;
+    }
     let visited = match form {
         Form::Index(_) => {
             let mut homes = Homes::new(refs);
@@ -148,7 +179,10 @@ pub fn translate_out(
             }
             visited
         }
-        _ => for_each_pointer_mut(name, bytes, |_, at| version.resolve(at)),
+        _ => for_each_pointer_mut(name, bytes, |_, at| match at.segment() {
+            DEAD => Some(at),
+            _ => version.resolve(at),
+        }),
     };
     visited.map(drop).map_err(|error| level_error(name, error))
 }
@@ -202,8 +236,8 @@ pub fn as_gone(number: SegmentNumber) -> SegmentNumber {
 
 /// Whether the bytes of `segment` differ from member to member, where pointers hold places.
 #[must_use]
-pub fn has_pointers(segment: &LevelSegment) -> bool {
-    !segment.log_refs.is_empty() || segment.form.is_index()
+pub const fn has_pointers(segment: &LevelSegment) -> bool {
+    segment.points_into_logs() || segment.form.is_index()
 }
 
 /// Whether other members can have bytes `from..to` of segment `number` of `version`: a level segment

@@ -6,7 +6,7 @@
 //! [`Version::apply`](crate::version::Version::apply) is the only thing that gives them a meaning.
 //!
 //! ```text
-//! edit    := format: u8 (4, 5, 6)  flags: u8  seq  epoch  [replay_from] [durable] [mark]
+//! edit    := format: u8 (7)  flags: u8  seq  epoch  [replay_from] [durable] [mark]
 //!            [follows] [own_mark] [time]
 //!            list(place)                      -- level segments removed
 //!            list(place range)                -- level segments clipped
@@ -15,22 +15,26 @@
 //!            list(log: u8  number end)        -- log segments sealed
 //!            list(log: u8  number)            -- log segments removed
 //!            list(log: u8  number to)         -- log bytes that have to be durable
-//!            list(level: u8  run  tree)       -- from format 5: trees that begin
-//!            list(number)                     -- in format 6: log segments that are evacuated
+//!            list(level: u8  run  tree)       -- trees that begin
+//!            list(number)                     -- log segments that are evacuated
+//!            list(number added dropped)       -- bytes that pointers name, by log segment, ascending
 //! flags   := 1 checkpoint | 2 replay_from | 4 durable | 8 mark | 16 follows | 32 own_mark | 64 time
 //! place   := level: u8  run  number
-//! segment := number epoch len checksum: u32 entries tombstones range  list(number bytes)
-//!            form: u8                         -- from format 5, see `Form`
+//! segment := number epoch len checksum: u32 entries tombstones large_bytes medium_bytes range
+//!            form: u8                         -- see `Form`
 //! tree    := root: u64  len  height: u8
 //! range   := from: string  bounded: u8  [to: string]
 //! list(x) := count  x*
 //! ```
 //!
 //! A segment of the [medium log](crate::level::medium) belongs to no level: it is added and removed as one
-//! of level [`MEDIUM_LOG`], run 0.
+//! of level [`MEDIUM_LOG`], run 0. Parts of level segments that were cut off unread are added and removed
+//! as segments of level [`UNCOUNTED`], run 0, until their pointers are counted as dropped.
 //!
-//! Format 4 is written where nothing is named but self-contained segments of levels, and format 5 where
-//! nothing is evacuated. This version refuses formats 1 to 3, which knew no medium log or no time.
+//! The size of an edit is bounded by what a flush or a merge reads and writes: it lists each of its
+//! inputs and outputs, and each log segment of which it drops or adds a pointer, once.
+//!
+//! Formats 1 to 6 are refused: up to 6, each level segment listed the log segments that it points into.
 //!
 //! What has no width is a variable-length integer, a string is its length and its bytes
 //! ([`argosy_base::codec`]). The bytes carry no checksum: the manifest record or message that holds
@@ -44,12 +48,8 @@ use argosy_base::{EditSeq, Epoch, KeyRange, LogKind, Lsn, Moment, Pointer, Segme
 
 use crate::level::{Form, Tree};
 
-/// The format of an edit that names self-contained segments only.
-const FORMAT: u8 = 4;
-/// The format of an edit that names others, or a tree.
-const FORMAT_FORMS: u8 = 5;
-/// The format of an edit that names evacuated segments.
-const FORMAT_EVACUATED: u8 = 6;
+/// The format that is written, and the only one that is read.
+const FORMAT: u8 = 7;
 const FLAG_CHECKPOINT: u8 = 1;
 const FLAG_REPLAY_FROM: u8 = 2;
 const FLAG_DURABLE: u8 = 4;
@@ -65,6 +65,10 @@ pub const LEVELS_MAX: u8 = 12;
 /// In the place of a level: the medium log, whose segments belong to none.
 pub const MEDIUM_LOG: u8 = 0;
 
+/// In the place of a level: parts of level segments that no reader sees any more, kept until the pointers
+/// in them are counted as dropped. See [`Version::uncounted`](crate::version::Version::uncounted).
+pub const UNCOUNTED: u8 = LEVELS_MAX + 1;
+
 /// Longest range bound: a key's successor.
 const BOUND_BYTES_MAX: usize = KEY_BYTES_MAX + 1;
 
@@ -75,9 +79,9 @@ pub struct RunId(pub u64);
 /// Where a version has a level segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
-    /// 1 to [`LEVELS_MAX`], or [`MEDIUM_LOG`].
+    /// 1 to [`LEVELS_MAX`], [`MEDIUM_LOG`] or [`UNCOUNTED`].
     pub level: u8,
-    /// The run in the level; 0 in the medium log.
+    /// The run in the level; 0 outside of L1.
     pub run: RunId,
     /// The segment.
     pub number: SegmentNumber,
@@ -101,12 +105,33 @@ pub struct LevelSegment {
     pub tombstones: u32,
     /// The keys for which the segment is asked. What it holds beside them is dead.
     pub range: KeyRange,
-    /// Bytes of records in segments of the large and the medium log that its entries point to, clipped
-    /// or not.
-    pub log_refs: Vec<(SegmentNumber, u64)>,
+    /// Bytes of keys and values in the large log that its entries point to, clipped or not.
+    pub large_bytes: u64,
+    /// Bytes of keys and values in the medium log that its entries point to, clipped or not.
+    pub medium_bytes: u64,
     /// What it is. An index segment of a tree stands for no key: its range is that of its separators,
     /// and it has no entries. The keys of a medium segment are those of its values.
     pub form: Form,
+}
+
+impl LevelSegment {
+    /// Whether any of its entries, clipped or not, points into a log.
+    #[must_use]
+    pub const fn points_into_logs(&self) -> bool {
+        self.large_bytes > 0 || self.medium_bytes > 0
+    }
+}
+
+/// How the bytes change that pointers of levels name in one segment of the large or the medium log:
+/// bytes of keys and values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reference {
+    /// The log segment.
+    pub number: SegmentNumber,
+    /// Bytes of pointers that came into the levels. In a checkpoint: of all that ever did.
+    pub added: u64,
+    /// Bytes of pointers that left the levels. In a checkpoint: of all that ever did.
+    pub dropped: u64,
 }
 
 /// A segment of a log's chain.
@@ -181,6 +206,9 @@ pub struct Edit {
     pub log_points: Vec<LogPoint>,
     /// Trees whose segments are added, by the run in which they are. A run has one at most.
     pub trees: Vec<(u8, RunId, Tree)>,
+    /// Pointers into logs that came into the levels or left them, by rising segment numbers. An edit that
+    /// only moves pointers from one level segment to another names none.
+    pub references: Vec<Reference>,
 }
 
 impl Edit {
@@ -197,9 +225,7 @@ impl Edit {
     /// The edit's bytes, equal on every member.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
-        let format = self.format();
-        let forms = format >= FORMAT_FORMS;
-        let mut out = vec![format, self.flags()];
+        let mut out = vec![FORMAT, self.flags()];
         put_varint(&mut out, self.seq.0);
         put_varint(&mut out, u64::from(self.epoch.0));
         for number in [
@@ -224,9 +250,6 @@ impl Edit {
             out.push(*level);
             put_varint(out, run.0);
             put_segment(out, segment);
-            if forms {
-                out.push(segment.form.to_raw());
-            }
         });
         put_list(&mut out, &self.logs_added, |out, log| {
             out.push(log.log as u8);
@@ -242,35 +265,20 @@ impl Edit {
             put_varint(out, number.0);
         });
         put_list(&mut out, &self.log_points, |out, at| put_point(out, *at));
-        if forms {
-            put_list(&mut out, &self.trees, |out, (level, run, tree)| {
-                out.push(*level);
-                put_varint(out, run.0);
-                put_tree(out, *tree);
-            });
-        }
-        if format >= FORMAT_EVACUATED {
-            put_list(&mut out, &self.evacuated, |out, number| {
-                put_varint(out, number.0);
-            });
-        }
+        put_list(&mut out, &self.trees, |out, (level, run, tree)| {
+            out.push(*level);
+            put_varint(out, run.0);
+            put_tree(out, *tree);
+        });
+        put_list(&mut out, &self.evacuated, |out, number| {
+            put_varint(out, number.0);
+        });
+        put_list(&mut out, &self.references, |out, reference| {
+            put_varint(out, reference.number.0);
+            put_varint(out, reference.added);
+            put_varint(out, reference.dropped);
+        });
         out
-    }
-
-    /// The lowest format that can say it.
-    fn format(&self) -> u8 {
-        match () {
-            () if !self.evacuated.is_empty() => FORMAT_EVACUATED,
-            () if self.has_forms() => FORMAT_FORMS,
-            () => FORMAT,
-        }
-    }
-
-    fn has_forms(&self) -> bool {
-        let mut forms = self.added.iter().map(|(_, _, segment)| segment.form);
-        !self.trees.is_empty()
-            || forms.any(|form| form != Form::SelfContained)
-            || self.removed.iter().any(|place| place.level == MEDIUM_LOG)
     }
 
     fn flags(&self) -> u8 {
@@ -292,8 +300,7 @@ impl Edit {
         let mut from = Reader::new("version edit", bytes);
         let format = from.u8()?;
         let flags = from.u8()?;
-        let forms = format >= FORMAT_FORMS;
-        if !(FORMAT..=FORMAT_EVACUATED).contains(&format) || flags & !FLAGS != 0 {
+        if format != FORMAT || flags & !FLAGS != 0 {
             return Err(from.malformed());
         }
         let seq = EditSeq(from.varint()?);
@@ -324,9 +331,10 @@ impl Edit {
             clipped: get_list(&mut from, |from| Ok((get_place(from)?, get_range(from)?)))?,
             added: get_list(&mut from, |from| {
                 let (level, run) = (get_level(from)?, RunId(from.varint()?));
-                let segment = get_segment(from, forms)?;
+                let segment = get_segment(from)?;
                 let is_medium = segment.form == Form::Medium;
-                match (level == MEDIUM_LOG) == is_medium && !(is_medium && run.0 > 0) {
+                let outside = matches!(level, MEDIUM_LOG | UNCOUNTED);
+                match (level == MEDIUM_LOG) == is_medium && !(outside && run.0 > 0) {
                     true => Ok((level, run, segment)),
                     false => Err(from.malformed()),
                 }
@@ -335,22 +343,13 @@ impl Edit {
             logs_sealed: get_list(&mut from, get_point)?,
             logs_removed: get_list(&mut from, |from| Ok((get_log(from)?, get_number(from)?)))?,
             log_points: get_list(&mut from, get_point)?,
-            trees: if forms {
-                get_list(&mut from, |from| {
-                    let level = get_level(from)?;
-                    Ok((level, RunId(from.varint()?), get_tree(from)?))
-                })?
-            } else {
-                Vec::new()
-            },
-            evacuated: match format >= FORMAT_EVACUATED {
-                true => get_list(&mut from, get_number)?,
-                false => Vec::new(),
-            },
+            trees: get_list(&mut from, |from| {
+                let level = get_level(from)?;
+                Ok((level, RunId(from.varint()?), get_tree(from)?))
+            })?,
+            evacuated: get_list(&mut from, get_number)?,
+            references: get_list(&mut from, get_reference)?,
         };
-        if format != edit.format() {
-            return Err(from.malformed());
-        }
         from.finish()?;
         Ok(edit)
     }
@@ -384,11 +383,10 @@ fn put_segment(out: &mut Vec<u8>, segment: &LevelSegment) {
     out.extend_from_slice(&segment.checksum.to_le_bytes());
     put_varint(out, u64::from(segment.entries));
     put_varint(out, u64::from(segment.tombstones));
+    put_varint(out, segment.large_bytes);
+    put_varint(out, segment.medium_bytes);
     put_range(out, &segment.range);
-    put_list(out, &segment.log_refs, |out, (number, bytes)| {
-        put_varint(out, number.0);
-        put_varint(out, *bytes);
-    });
+    out.push(segment.form.to_raw());
 }
 
 fn put_tree(out: &mut Vec<u8>, tree: Tree) {
@@ -436,7 +434,7 @@ fn get_number(from: &mut Reader<'_>) -> Result<SegmentNumber, Malformed> {
 
 fn get_level(from: &mut Reader<'_>) -> Result<u8, Malformed> {
     let level = from.u8()?;
-    if level > LEVELS_MAX {
+    if level > UNCOUNTED {
         return Err(from.malformed());
     }
     Ok(level)
@@ -473,7 +471,7 @@ fn get_range(from: &mut Reader<'_>) -> Result<KeyRange, Malformed> {
     Ok(KeyRange { from: lower, to })
 }
 
-fn get_segment(from: &mut Reader<'_>, forms: bool) -> Result<LevelSegment, Malformed> {
+fn get_segment(from: &mut Reader<'_>) -> Result<LevelSegment, Malformed> {
     Ok(LevelSegment {
         number: get_number(from)?,
         epoch: get_epoch(from)?,
@@ -481,13 +479,18 @@ fn get_segment(from: &mut Reader<'_>, forms: bool) -> Result<LevelSegment, Malfo
         checksum: from.u32()?,
         entries: get_u32(from)?,
         tombstones: get_u32(from)?,
+        large_bytes: from.varint()?,
+        medium_bytes: from.varint()?,
         range: get_range(from)?,
-        log_refs: get_list(from, |from| Ok((get_number(from)?, from.varint()?)))?,
-        form: if forms {
-            Form::from_raw(from.u8()?).ok_or_else(|| from.malformed())?
-        } else {
-            Form::SelfContained
-        },
+        form: Form::from_raw(from.u8()?).ok_or_else(|| from.malformed())?,
+    })
+}
+
+fn get_reference(from: &mut Reader<'_>) -> Result<Reference, Malformed> {
+    Ok(Reference {
+        number: get_number(from)?,
+        added: from.varint()?,
+        dropped: from.varint()?,
     })
 }
 

@@ -43,11 +43,14 @@ prop_compose! {
         entries in any::<u32>(),
         tombstones in any::<u32>(),
         range in range(),
-        log_refs in prop::collection::vec((number(), any::<u64>()), 0..5),
+        large_bytes in any::<u64>(),
+        medium_bytes in any::<u64>(),
         form in form(),
     ) -> LevelSegment {
         let epoch = Epoch(epoch);
-        LevelSegment { number, epoch, len, checksum, entries, tombstones, range, log_refs, form }
+        LevelSegment {
+            number, epoch, len, checksum, entries, tombstones, large_bytes, medium_bytes, range, form,
+        }
     }
 }
 
@@ -86,6 +89,14 @@ prop_compose! {
     }
 }
 
+fn reference() -> impl Strategy<Value = Reference> {
+    (number(), any::<u64>(), any::<u64>()).prop_map(|(number, added, dropped)| Reference {
+        number,
+        added,
+        dropped,
+    })
+}
+
 prop_compose! {
     fn edit()(
         (seq, epoch, checkpoint) in (any::<u64>(), any::<u32>(), any::<bool>()),
@@ -98,9 +109,10 @@ prop_compose! {
         added in prop::collection::vec((1..=LEVELS_MAX, any::<u64>(), level_segment()), 0..4),
         logs_added in prop::collection::vec(log_segment(), 0..4),
         logs_sealed in prop::collection::vec(point(), 0..4),
-        (time, logs_removed) in (
+        (time, logs_removed, references) in (
             any::<Option<u64>>(),
             prop::collection::vec((log(), number()), 0..4),
+            prop::collection::vec(reference(), 0..4),
         ),
         evacuated in prop_oneof![
             3 => Just(Vec::new()),
@@ -136,6 +148,7 @@ prop_compose! {
             logs_removed,
             log_points,
             trees,
+            references,
         }
     }
 }
@@ -175,7 +188,6 @@ proptest! {
     fn any_bytes_are_survived(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
         check_decoded(&bytes);
         check_decoded(&[&[FORMAT, 0][..], &bytes].concat());
-        check_decoded(&[&[FORMAT_FORMS, 0][..], &bytes].concat());
     }
 }
 
@@ -201,7 +213,8 @@ fn sample() -> Edit {
                 entries: 10,
                 tombstones: 1,
                 range: KeyRange::new("a", Some("c".into())),
-                log_refs: vec![(SegmentNumber(4), 100)],
+                large_bytes: 100,
+                medium_bytes: 0,
                 form: Form::SelfContained,
             },
         )],
@@ -224,6 +237,11 @@ fn sample() -> Edit {
             number: SegmentNumber(4),
             to: 8192,
         }],
+        references: vec![Reference {
+            number: SegmentNumber(4),
+            added: 100,
+            dropped: 300,
+        }],
         ..Edit::new(EditSeq(5), Epoch(1))
     }
 }
@@ -232,15 +250,17 @@ fn sample() -> Edit {
 #[test]
 fn the_bytes_never_change() {
     let expected: &[u8] = &[
-        4, 10, 5, 1, 10, 64, // format, flags, seq, epoch, replay_from, mark
+        7, 10, 5, 1, 10, 64, // format, flags, seq, epoch, replay_from, mark
         1, 1, 3, 7, // removed
         1, 1, 3, 8, 1, b'b', 0, // clipped
-        1, 2, 0, 9, 1, 0x80, 0x20, 0xcd, 0xab, 0, 0, 10, 1, 1, b'a', 1, 1, b'c', 1, 4,
-        100, // added
+        1, 2, 0, 9, 1, 0x80, 0x20, 0xcd, 0xab, 0, 0, 10, 1, 100, 0, 1, b'a', 1, 1, b'c',
+        0, // added
         1, 1, 2, 5, 1, 11, 0, // logs added
         1, 1, 3, 0xa0, 0x1f, // logs sealed
         1, 1, 2, // logs removed
         1, 2, 4, 0x80, 0x40, // log points
+        0, 0, // trees, evacuated
+        1, 4, 100, 0xac, 2, // references
     ];
     assert_eq!(sample().encode(), expected);
     let timed = Edit {
@@ -248,7 +268,7 @@ fn the_bytes_never_change() {
         ..Edit::new(EditSeq(5), Epoch(1))
     };
     // Format, flags, seq, epoch, time; nothing of the rest.
-    let expected = [4, 64, 5, 1, 0xac, 2, 0, 0, 0, 0, 0, 0, 0];
+    let expected = [7, 64, 5, 1, 0xac, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
     assert_eq!(timed.encode(), expected);
     assert_eq!(Edit::decode(&expected).unwrap(), timed);
 }
@@ -263,7 +283,8 @@ fn tree_sample() -> Edit {
         entries: u32::from(form == Form::Leaves),
         tombstones: 0,
         range: KeyRange::new("a", Some("c".into())),
-        log_refs: vec![],
+        large_bytes: 0,
+        medium_bytes: 0,
         form,
     };
     let tree = Tree {
@@ -284,11 +305,12 @@ fn tree_sample() -> Edit {
 #[test]
 fn the_bytes_of_trees_never_change() {
     let expected: &[u8] = &[
-        5, 0, 5, 1, 0, 0, // format, flags, seq, epoch, removed, clipped
-        2, 1, 4, 8, 1, 0x80, 0x20, 7, 0, 0, 0, 1, 0, 1, b'a', 1, 1, b'c', 0, 1, // leaves
-        1, 4, 9, 1, 0x80, 0x20, 7, 0, 0, 0, 0, 0, 1, b'a', 1, 1, b'c', 0, 3, // index
+        7, 0, 5, 1, 0, 0, // format, flags, seq, epoch, removed, clipped
+        2, 1, 4, 8, 1, 0x80, 0x20, 7, 0, 0, 0, 1, 0, 0, 0, 1, b'a', 1, 1, b'c', 1, // leaves
+        1, 4, 9, 1, 0x80, 0x20, 7, 0, 0, 0, 0, 0, 0, 0, 1, b'a', 1, 1, b'c', 3, // index
         0, 0, 0, 0, // logs
         1, 1, 4, 0, 2, 0x20, 1, 0, 0, 0, 0, 0x80, 8, 2, // the tree
+        0, 0, // evacuated, references
     ];
     assert_eq!(tree_sample().encode(), expected);
     assert_eq!(Edit::decode(expected).unwrap(), tree_sample());
@@ -304,18 +326,19 @@ fn an_edit_reads_well() {
     let text = "edit 5 epoch 1 replay 10 mark 64\n  \
         - L1.3:7\n  \
         clip L1.3:8 [b, end)\n  \
-        + L2.0:9 [a, c) epoch 1 len 4096 sum 0xabcd entries 10 tombstones 1 ref 4=100\n  \
+        + L2.0:9 [a, c) epoch 1 len 4096 sum 0xabcd entries 10 tombstones 1 large 100\n  \
         + recovery#2:5 epoch 1 base 11\n  \
         seal recovery:3@4000\n  \
         - recovery:2\n  \
-        need large:4@8192";
+        need large:4@8192\n  \
+        references 4: 100 added, 300 dropped";
     assert_eq!(sample().to_string(), text);
 }
 
 #[test]
 fn a_later_format_is_refused() {
     let mut bytes = sample().encode();
-    bytes[0] = FORMAT_FORMS + 1;
+    bytes[0] = FORMAT + 1;
     assert!(Edit::decode(&bytes).is_err());
     let mut bytes = sample().encode();
     bytes[1] |= 0x80;
@@ -326,7 +349,7 @@ fn a_later_format_is_refused() {
 #[test]
 fn a_lying_count_is_an_error() {
     let mut bytes = Edit::new(EditSeq(1), Epoch(1)).encode();
-    assert_eq!(bytes.len(), 11);
+    assert_eq!(bytes.len(), 14);
     bytes[4] = 0xff;
     bytes.insert(5, 0x7f);
     assert!(Edit::decode(&bytes).is_err());

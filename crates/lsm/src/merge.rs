@@ -13,6 +13,7 @@
 
 use std::cmp::Ordering;
 
+use argosy_base::SegmentNumber;
 use argosy_base::range::wide_head;
 
 use crate::level::{Entry, LevelError};
@@ -29,6 +30,18 @@ pub trait Source {
     /// Goes to the next key. A source that is at its end stays there. After an error the source is
     /// not used any more.
     fn advance(&mut self) -> Result<(), LevelError>;
+
+    /// Goes to the next key, like [`advance`](Self::advance), where a newer source has the present one: its
+    /// entry here is shadowed.
+    fn advance_shadowed(&mut self) -> Result<(), LevelError> {
+        self.advance()
+    }
+
+    /// Tells `count` the high bits of each pointer that was shadowed since this was asked last, and the
+    /// bytes of its key and value. For sources that count.
+    fn take_shadowed(&mut self, count: &mut dyn FnMut(SegmentNumber, u64)) {
+        let _ = count;
+    }
 }
 
 impl<S: Source + ?Sized> Source for Box<S> {
@@ -45,6 +58,15 @@ impl<S: Source + ?Sized> Source for Box<S> {
     #[inline]
     fn advance(&mut self) -> Result<(), LevelError> {
         (**self).advance()
+    }
+
+    #[inline]
+    fn advance_shadowed(&mut self) -> Result<(), LevelError> {
+        (**self).advance_shadowed()
+    }
+
+    fn take_shadowed(&mut self, count: &mut dyn FnMut(SegmentNumber, u64)) {
+        (**self).take_shadowed(count);
     }
 }
 
@@ -149,11 +171,15 @@ impl<S: Source, const DOWN: bool> Merge<S, DOWN> {
         };
     }
 
-    /// Moves the source at `position` of the order on by one pair.
+    /// Moves the source at `position` of the order on by one pair, which is shadowed by the head's unless
+    /// it is that.
     #[inline]
     fn advance_at(&mut self, position: usize) -> Result<(), LevelError> {
         let source = self.order[position].source;
-        self.sources[source].advance()?;
+        match position {
+            0 => self.sources[source].advance()?,
+            _ => self.sources[source].advance_shadowed()?,
+        }
         self.settle(position);
         Ok(())
     }
@@ -183,6 +209,12 @@ impl<S: Source, const DOWN: bool> Source for Merge<S, DOWN> {
             self.advance_at(1)?;
         }
         self.advance_at(0)
+    }
+
+    fn take_shadowed(&mut self, count: &mut dyn FnMut(SegmentNumber, u64)) {
+        for source in &mut self.sources {
+            source.take_shadowed(count);
+        }
     }
 }
 

@@ -445,6 +445,7 @@ impl ReadView {
                     ahead: ReadAhead::SCAN,
                     cache: Some(Arc::clone(&reading.cache)),
                     resolve: resolve.clone(),
+                    counts: false,
                 };
                 let run =
                     RunSource::<DOWN>::in_range(how, &self.version, run, (range, erased.as_ref()))?;

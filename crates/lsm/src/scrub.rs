@@ -198,11 +198,22 @@ fn faults_of(version: &Version, entry: &LevelEntry, bytes: &Buffer) -> Vec<Found
         }
         Form::Medium => verify_medium_segment(name, bytes).1,
         _ => {
-            let visit = |_: &[u8], entry: crate::level::Entry<'_>| {
+            // Where the segment does not stand for all of its keys, the others lead anywhere.
+            let counted = version.counted_ranges(name.number);
+            let mut lost = 0;
+            let visit = |key: &[u8], entry: crate::level::Entry<'_>| {
                 let (at, _) = entry.pointer()?;
-                version.resolve(at).map(Pointer::segment)
+                let counts = counted.iter().any(|range| range.contains(key));
+                let known = version.resolve(at).filter(|_| counts);
+                lost += u32::from(counts && known.is_none());
+                known.map(Pointer::segment)
             };
-            verify_segment(name, bytes, version.mark(), visit).1
+            let mut faults = verify_segment(name, bytes, version.mark(), visit).1;
+            if lost > 0 {
+                let what = format!("{lost} of its pointers lead to places where nothing is");
+                faults.push(Fault::damaged(0, what));
+            }
+            faults
         }
     };
     if faults.is_empty() && !rewritten {
@@ -259,13 +270,13 @@ fn clipped(keys: &KeyRange, to: &[KeyRange]) -> Vec<KeyRange> {
     both.filter(|range| !range.is_empty()).collect()
 }
 
-/// The keys for which segment `number` is asked, or whose values lie in it.
+/// The keys for which segment `number` is asked, or whose values may lie in it.
 fn ranges_of(version: &Version, number: SegmentNumber) -> Vec<KeyRange> {
+    let is_log = version.log_refs(number) > 0;
     let mut ranges = BTreeSet::new();
     for entry in version.runs().flat_map(|(_, run)| run.entries()) {
         let segment = &entry.segment;
-        let refers = segment.log_refs.iter().any(|(log, _)| *log == number);
-        if segment.number == number || refers {
+        if segment.number == number || is_log && segment.points_into_logs() {
             ranges.insert((segment.range.from.clone(), segment.range.to.clone()));
         }
     }

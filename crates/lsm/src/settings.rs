@@ -61,6 +61,12 @@ argosy_base::mutants! {
         drop_ranges,
         /// A segment is evacuated before what was moved out of it is in the levels.
         evacuate_early,
+        /// Pointers that a merge dropped are dropped again by the next one, if it was given up.
+        count_twice,
+        /// Where a removed range cut a part off a segment, pointers outside of the part are dropped, too.
+        count_clipped,
+        /// A pointer of a memtable counts as added although it is not written.
+        count_unwritten,
         /// Parts are ingested although keys of their range are bound.
         ingest_over,
         /// A change is made of what is committed, not of what was written last.
@@ -139,6 +145,9 @@ pub struct Settings {
     /// Opening goes on where windows that a killed process left are damaged in front of records that they
     /// hold: the history then ends where they are damaged. Only regions without other members ask.
     pub accept_loss: bool,
+    /// What is about to be freed because no pointer into it is counted any more is looked for in all levels
+    /// first. For debug builds and the simulator: it costs reads.
+    pub check_frees: bool,
     /// For the simulator.
     pub mutants: Mutants,
 }
@@ -172,6 +181,7 @@ impl Default for Settings {
             compaction_part_bytes: 32 << 20,
             step_bytes: 256 << 10,
             accept_loss: false,
+            check_frees: cfg!(debug_assertions),
             mutants: Mutants::default(),
         }
     }

@@ -484,7 +484,8 @@ fn a_write_that_lands_elsewhere_is_never_a_wrong_answer() {
         let settings = Settings {
             l0_bytes: 8 << 10,
             segment_bytes: 32 << 10,
-            small_bytes: 100,
+            small_bytes: 60,
+            medium_levels_min: 1,
             medium_log_percent: 400,
             space_floor_bytes: Some(1 << 30),
             cache_bytes: 0,

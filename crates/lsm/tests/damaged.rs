@@ -64,8 +64,8 @@ fn loaded(settings: Settings, seed: u64) -> Loaded {
         write(&mut machine, &engine, &mut model, next..next + 1);
         next += 1;
     }
-    let made = engine.stats().edits;
-    while engine.stats().edits == made {
+    let made = engine.stats().levels;
+    while engine.stats().levels == made {
         machine.step(&engine);
     }
     engine.close().unwrap();

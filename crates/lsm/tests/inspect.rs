@@ -317,12 +317,32 @@ fn a_wrong_count_of_references_is_found() {
     let mut victim = SegmentNumber(0);
     let found = with_checkpoint(&device, &settings, |edit, _| {
         let mut added = edit.added.iter_mut().map(|(_, _, segment)| segment);
-        let segment = added.find(|s| !s.log_refs.is_empty()).unwrap();
+        let segment = added.find(|s| s.large_bytes > 0).unwrap();
         victim = segment.number;
-        segment.log_refs[0].1 += 1;
+        segment.large_bytes += 1;
     });
     let told = found.iter().find(|p| p.number == Some(victim)).unwrap();
     assert_eq!(told.kind, ProblemKind::Reference, "{told}");
+}
+
+#[test]
+fn pointers_that_are_counted_wrong_are_found() {
+    // Fewer than there are: more than segments hold a rule excludes.
+    for (added, dropped) in [(-1, 0), (0, 1)] {
+        let (device, settings) = loaded(7, 3000);
+        let mut victim = SegmentNumber(0);
+        let found = with_checkpoint(&device, &settings, |edit, _| {
+            let mut counted = edit.references.iter_mut();
+            let counted = counted.find(|r| r.added > r.dropped + 1).unwrap();
+            victim = counted.number;
+            counted.added = counted.added.strict_add_signed(added);
+            counted.dropped += dropped;
+        });
+        let told = found.iter().find(|p| p.part == "references");
+        let told = told.unwrap_or_else(|| panic!("{found:#?}"));
+        assert_eq!(told.kind, ProblemKind::Reference, "{told}");
+        assert_eq!(told.number, Some(victim), "{told}");
+    }
 }
 
 /// What is found when the region's manifest begins with another checkpoint.

@@ -144,9 +144,8 @@ fn values_go_apart_and_come_back_in_place() {
         assert!(!version.medium_log().is_empty(), "{version}");
         // Every value of the last level is in place, and so is none that is not medium.
         let last = version.levels().last().unwrap();
-        let refs = last.entries().flat_map(|entry| &entry.segment.log_refs);
-        let medium = refs.filter(|(number, _)| version.medium_log().contains_key(number));
-        assert_eq!(medium.count(), 0, "{version}");
+        let mut pointed = last.entries().map(|entry| entry.segment.medium_bytes);
+        assert!(pointed.all(|bytes| bytes == 0), "{version}");
         let engine = machine.open();
         machine.assert_no_leak(&engine);
         shows(&*engine.snapshot(), &model);
@@ -164,6 +163,7 @@ fn the_levels_between_rewrite_pointers_only() {
             // Both are to come as far with as many steps.
             space_floor_bytes: Some(1 << 30),
             l1_runs_max: 64,
+            growth_factor: 4,
             memtables_max: 8,
             ..deep(Compaction::Partial, AddressMode::Logical)
         };

@@ -116,7 +116,7 @@ fn a_large_range_frees_its_segments_without_a_merge() {
         let left = after.levels.iter().map(|level| level.segments);
         assert_eq!(
             (entries(&after) == 10, left.sum::<usize>()),
-            if whole { (false, 2) } else { (true, 1) }
+            if whole { (false, 4) } else { (true, 1) }
         );
         let logged: u64 = after.logs.iter().map(|log| log.bytes).sum();
         assert!(

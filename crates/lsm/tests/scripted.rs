@@ -549,7 +549,7 @@ fn run(settings: Settings, seed: u64) -> Came {
 /// So small that little data comes far down.
 fn settings(placement: Placement, compaction: Compaction) -> Settings {
     Settings {
-        l0_bytes: 20 << 10,
+        l0_bytes: 14 << 10,
         l0_log_bytes: 64 << 10,
         segment_bytes: 32 << 10,
         window_bytes: 16 << 10,

@@ -135,6 +135,7 @@ fn a_whole_region_is_found_whole_and_can_be_taken_out() {
             let loaded = loaded(
                 Settings {
                     addresses,
+                    medium_levels_min: 1,
                     ..settings
                 },
                 1,

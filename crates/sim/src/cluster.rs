@@ -468,6 +468,7 @@ impl Cluster {
             coverage.add("moves", stats.moves);
             coverage.add("values collected", stats.gc_moved);
             coverage.add("segments evacuated", stats.gc_evacuated);
+            coverage.add("level segments counted", stats.segments_counted);
             coverage.add("requests that waited for garbage", stats.busy_space);
             coverage.add("values that escaped collection", stats.gc_lost);
             let busy = [

@@ -10,7 +10,7 @@ use argosy_lsm::settings::Compaction;
 use crate::plan::WorldKind;
 
 /// What must have happened at least once in a run of many seeds.
-pub const NEEDED: [&str; 67] = [
+pub const NEEDED: [&str; 69] = [
     "operations",
     "forwarded operations",
     "clocks set back",
@@ -60,6 +60,8 @@ pub const NEEDED: [&str; 67] = [
     "bytes caught up",
     "fetches refused",
     "segments compared",
+    "copies recounted",
+    "level segments counted",
     "segments scrubbed",
     "medium segments compared",
     "pointers rewritten",

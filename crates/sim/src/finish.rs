@@ -234,6 +234,9 @@ impl Run {
     fn compare_members(&mut self, region: RegionId) -> Result<(), Wrong> {
         let members = self.members(region);
         let first = self.state(members[0], region)?;
+        for member in &members {
+            self.count_pointers(*member, region)?;
+        }
         if self.plan.builds {
             return self.compare_builders(region, &members, &first);
         }
@@ -279,6 +282,22 @@ impl Run {
             self.cluster.coverage.add("segments compared", 1);
         }
         Ok(())
+    }
+
+    /// What a member counts of pointers into logs is what its levels hold.
+    fn count_pointers(&mut self, member: usize, region: RegionId) -> Result<(), Wrong> {
+        let up = self.cluster.up(member).ok_or("a server is down")?;
+        let on = format!("{region} on server {member}");
+        let found = up.node.recount(region);
+        let found = found.map_err(|why| format!("{on}: {why}"))?;
+        self.cluster.coverage.add("copies recounted", 1);
+        match found.first() {
+            None => Ok(()),
+            Some(wrong) => Err(format!(
+                "{on}: {} has {} bytes to which levels point, and {} are counted",
+                wrong.number, wrong.found, wrong.counted
+            )),
+        }
     }
 
     /// Members that each built their own levels.

@@ -272,6 +272,7 @@ fn engine(random: &mut Random) -> Settings {
         number_block: random.between(16, 64) as u64,
         compaction_part_bytes: (segment * random.between(1, 4)) as u64,
         step_bytes: random.between(4, 32) * KIB,
+        check_frees: true,
         ..Settings::default()
     }
 }

@@ -157,7 +157,10 @@ pub(super) struct LevelView {
     pub(super) tombstones: u32,
     pub(super) from: KeyView,
     pub(super) to: Option<KeyView>,
-    pub(super) log_refs: Vec<(u64, u64)>,
+    /// Bytes of keys and values in the large log that it points to.
+    pub(super) large_bytes: u64,
+    /// Bytes of keys and values in the medium log that it points to.
+    pub(super) medium_bytes: u64,
 }
 
 /// A segment of the medium log.
@@ -395,7 +398,6 @@ fn level_views(version: &argosy_lsm::Version) -> Vec<LevelView> {
     entries
         .map(|(level, run, entry)| {
             let segment = &entry.segment;
-            let refs = segment.log_refs.iter();
             LevelView {
                 level,
                 run,
@@ -409,7 +411,8 @@ fn level_views(version: &argosy_lsm::Version) -> Vec<LevelView> {
                 tombstones: segment.tombstones,
                 from: KeyView::of(&segment.range.from),
                 to: segment.range.to.as_deref().map(KeyView::of),
-                log_refs: refs.map(|(number, bytes)| (number.0, *bytes)).collect(),
+                large_bytes: segment.large_bytes,
+                medium_bytes: segment.medium_bytes,
             }
         })
         .collect()

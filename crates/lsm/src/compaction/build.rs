@@ -33,17 +33,18 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use argosy_base::range::successor;
-use argosy_base::{AddressMode, Epoch, KeyRange, Moment, Pointer, RegionId, SegmentNumber};
+use argosy_base::{KeyRange, Pointer, SegmentNumber};
 use argosy_device::Purpose;
 use argosy_engine::{EngineError, Observer, SealedSegment};
 
 use super::below::Below;
+use super::references::{Passed, PointerCounts};
+use super::target::number_of;
+pub use super::target::{Pointers, Shape, Target};
 use super::values::{Finished, Turned, Values};
 use crate::addresses::as_high_bits;
 use crate::cache::{CacheKey, NodeCache};
-use crate::edit::LevelSegment;
-use crate::filter::BitsPerKey;
-use crate::level::builder::Geometry;
+use crate::edit::{LevelSegment, Reference};
 use crate::level::tree_builder::{TreeBuilder, TreeStep};
 use crate::level::{BuiltSegment, Entry, Form, SegmentBuilder, SegmentName, SegmentReader, Tree};
 use crate::merge::Source;
@@ -118,66 +119,6 @@ impl Held {
     }
 }
 
-/// What a build makes of a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shape {
-    /// Segments with an index each.
-    SelfContained,
-    /// A tree.
-    Tree,
-}
-
-/// What a build makes segments of.
-#[derive(Clone, Copy, Debug)]
-pub struct Target {
-    /// The region.
-    pub region: RegionId,
-    /// The epoch in which they are written.
-    pub epoch: Epoch,
-    /// Their sizes.
-    pub geometry: Geometry,
-    /// How the pointers of the source become those of the segments.
-    pub pointers: Pointers,
-    /// What they make up.
-    pub shape: Shape,
-    /// What each key gets of their filters.
-    pub filter_bits: BitsPerKey,
-    /// The region's time: committed, so that no primary to come is behind it.
-    pub time: Moment,
-}
-
-/// How the pointers of a build's source become those of its outputs; see
-/// [`addresses`](crate::addresses).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pointers {
-    /// Both hold segment numbers.
-    Numbers,
-    /// The source, a memtable, holds numbers, and the outputs places.
-    ToPlaces,
-    /// Both hold places.
-    Places,
-}
-
-impl Pointers {
-    /// How a memtable's pointers become those of its run.
-    #[must_use]
-    pub const fn of_flush(addresses: AddressMode) -> Self {
-        match addresses {
-            AddressMode::Logical => Self::Numbers,
-            AddressMode::Rewrite => Self::ToPlaces,
-        }
-    }
-
-    /// How the pointers of levels become those of other levels.
-    #[must_use]
-    pub const fn of_compaction(addresses: AddressMode) -> Self {
-        match addresses {
-            AddressMode::Logical => Self::Numbers,
-            AddressMode::Rewrite => Self::Places,
-        }
-    }
-}
-
 /// A build under way.
 pub struct Build<S> {
     source: S,
@@ -197,6 +138,7 @@ pub struct Build<S> {
     no_room: bool,
     held: VecDeque<Held>,
     outputs: Vec<LevelSegment>,
+    counts: PointerCounts,
     /// Bytes of keys and values that were merged, and that nobody was told of.
     merged_bytes: u64,
     dropped: u64,
@@ -226,6 +168,7 @@ impl<S: Source> Build<S> {
             values: Values::Stay,
             held: VecDeque::new(),
             outputs: Vec::new(),
+            counts: PointerCounts::default(),
             merged_bytes: 0,
             dropped: 0,
         }
@@ -235,6 +178,38 @@ impl<S: Source> Build<S> {
     #[must_use]
     pub fn with(self, values: Values) -> Self {
         Self { values, ..self }
+    }
+
+    /// The same, of a source that is made of levels of `version`: their pointers are counted already.
+    #[must_use]
+    pub fn of_levels(self, version: Arc<Version>) -> Self {
+        Self {
+            counts: PointerCounts::of_levels(version),
+            ..self
+        }
+    }
+
+    /// Plants the mistake `count_unwritten`.
+    pub(crate) const fn count_unwritten(&mut self, planted: bool) {
+        self.counts.count_unwritten(planted);
+    }
+
+    /// The pointers that come into the levels with the outputs or leave them, once the build is done. To be
+    /// asked once. `head` is a version that has what the pointers lead to.
+    ///
+    /// # Errors
+    /// A pointer leads to a place where `head` has nothing.
+    pub fn references(&mut self, head: &Version) -> Result<Vec<Reference>, EngineError> {
+        let Self {
+            counts,
+            source,
+            values,
+            target,
+            ..
+        } = self;
+        let number_of = |high| number_of(high, *target, values, head);
+        let counted = counts.references(source, number_of);
+        counted.map_err(leads_nowhere)
     }
 
     /// Does a bounded piece of the work.
@@ -384,8 +359,14 @@ impl<S: Source> Build<S> {
                 Pointers::ToPlaces => with_place(self.source.entry(), tools.storage.head())?,
                 Pointers::Numbers | Pointers::Places => self.source.entry(),
             };
+            let mut passed = Passed {
+                key_len: key.len(),
+                before: entry.pointer(),
+                after: None,
+            };
             let entry = match entry.is_over(self.target.time) {
                 true if tools.forgets_expired => {
+                    self.counts.passed(passed);
                     self.source.advance()?;
                     continue;
                 }
@@ -430,7 +411,9 @@ impl<S: Source> Build<S> {
                     // The pair that did not fit begins the next segment, in the next step.
                     return Ok(true);
                 }
+                passed.after = entry.pointer();
             }
+            self.counts.passed(passed);
             bytes += key.len() + cost.max(value_bytes(&entry)) + PAIR_OVERHEAD;
             self.source.advance()?;
             self.values.advanced();
@@ -439,24 +422,22 @@ impl<S: Source> Build<S> {
         Ok(bytes > 0)
     }
 
-    /// Closes a segment. Its footer lists log segments by number, whatever its pointers hold.
+    /// Closes a segment. Where its pointers hold places, its footer lists the log segments by number.
     fn finish(
-        &self,
+        &mut self,
         builder: SegmentBuilder,
         tools: &Tools<'_>,
     ) -> Result<BuiltSegment, EngineError> {
-        if self.target.pointers == Pointers::Numbers {
-            return Ok(builder.finish());
-        }
+        let pointed = self.counts.end_segment();
         let head = tools.storage.head();
-        let known = |high| head.resolve(Pointer::new(high, 0)).map(Pointer::segment);
-        builder
-            .finish_with(|high| self.values.number_of(high).or_else(|| known(high)))
-            .map_err(|high| EngineError::Corrupt {
-                segment: high,
-                offset: 0,
-                what: "a level points to a place where the region has nothing",
-            })
+        let built = builder
+            .finish_with(|high| number_of(high, self.target, &self.values, head))
+            .map_err(leads_nowhere)?;
+        Ok(BuiltSegment {
+            large_bytes: pointed.large_bytes,
+            medium_bytes: pointed.medium_bytes,
+            ..built
+        })
     }
 
     /// Gives up the segments that were made: the build is over, and nothing names them.
@@ -538,19 +519,11 @@ enum Grown {
     Waiting,
 }
 
-impl Target {
-    /// The next segment with pairs; `below` is the last key of the one before.
-    fn builder(self, number: SegmentNumber, below: Option<&[u8]>) -> SegmentBuilder {
-        let name = SegmentName {
-            region: self.region,
-            number,
-            epoch: self.epoch,
-        };
-        let builder = match self.shape {
-            Shape::SelfContained => SegmentBuilder::new(name, self.geometry),
-            Shape::Tree => SegmentBuilder::of_tree(name, self.geometry, below.map(<[u8]>::to_vec)),
-        };
-        builder.with_filter(self.filter_bits)
+fn leads_nowhere(high: SegmentNumber) -> EngineError {
+    EngineError::Corrupt {
+        segment: high,
+        offset: 0,
+        what: "a level points to a place where the region has nothing",
     }
 }
 
@@ -589,7 +562,8 @@ fn described(built: &BuiltSegment) -> LevelSegment {
         entries: built.entries,
         tombstones: built.tombstones,
         range: KeyRange::new(built.first_key.clone(), Some(successor(&built.last_key))),
-        log_refs: built.log_refs.clone(),
+        large_bytes: built.large_bytes,
+        medium_bytes: built.medium_bytes,
         form: built.form,
     }
 }

@@ -9,7 +9,8 @@
 //! Nothing is read and nothing is written: a segment all of whose keys are in the ranges goes, and the
 //! others stand for what is left of theirs, in several pieces if need be, as where a merge consumed a part
 //! ([`plan`](super::plan)). So a level never has to know of a range, nor does a reader of it; and the
-//! space of what went is free with the edit.
+//! space of what went is free with the edit. Where a segment points into logs, what is cut off of it stays
+//! until its pointers are counted ([`uncounted`](super::uncounted)).
 //!
 //! Invariants: what the version binds outside of the ranges stays, and nothing inside does. Whoever made a
 //! plan from an earlier version must not commit it afterwards: it would bring back what it has read.
@@ -19,7 +20,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use argosy_base::{KeyRange, SegmentNumber};
 
 use super::plan::index_places;
-use crate::edit::{Edit, LevelSegment, Place};
+use crate::edit::{Edit, LevelSegment, Place, RunId, UNCOUNTED};
 use crate::level::Form;
 use crate::memtable::erased::left_of;
 use crate::read::passing_reader;
@@ -33,19 +34,21 @@ const SPARSE_STEP: usize = 64;
 
 /// See the module documentation.
 #[derive(Debug, Default)]
-pub struct Cut<'v> {
+pub struct Cut {
     /// Segments that go.
-    removed: Vec<(Place, &'v LevelSegment)>,
+    removed: Vec<Place>,
+    /// Parts that are cut off, with pointers that nobody has counted.
+    uncounted: Vec<LevelSegment>,
     /// What is left of the others, all pieces of a segment together.
     clipped: Vec<(Place, KeyRange)>,
     /// Index segments of trees that go.
     index: Vec<Place>,
 }
 
-impl<'v> Cut<'v> {
+impl Cut {
     /// That of `union`, ranges in order without overlap, out of `version`.
     #[must_use]
-    pub fn new(version: &'v Version, union: &[KeyRange]) -> Self {
+    pub fn new(version: &Version, union: &[KeyRange]) -> Self {
         let mut cut = Self::default();
         if !union.is_empty() {
             for (level, run) in version.runs() {
@@ -55,7 +58,7 @@ impl<'v> Cut<'v> {
         cut
     }
 
-    fn add(&mut self, level: u8, run: &'v Run, union: &[KeyRange]) {
+    fn add(&mut self, level: u8, run: &Run, union: &[KeyRange]) {
         let touched: BTreeSet<_> = union
             .iter()
             .flat_map(|range| run.overlapping(range))
@@ -66,7 +69,7 @@ impl<'v> Cut<'v> {
         }
         let before = self.removed.len();
         // Other segments may have come between the pieces of one.
-        let mut pieces: BTreeMap<_, Vec<&'v LevelSegment>> = BTreeMap::new();
+        let mut pieces: BTreeMap<_, Vec<&LevelSegment>> = BTreeMap::new();
         for LevelEntry { segment, .. } in &run.segments {
             if touched.contains(&segment.number) {
                 pieces.entry(segment.number).or_default().push(segment);
@@ -83,12 +86,16 @@ impl<'v> Cut<'v> {
             let clipped = self.clipped.len();
             self.clipped.extend(left.map(|range| (place, range)));
             if self.clipped.len() == clipped {
-                self.removed.push((place, segment));
+                self.removed.push(place);
+            }
+            if segment.points_into_logs() {
+                let parts = pieces.iter().flat_map(|piece| parts_in(piece, union));
+                self.uncounted.extend(parts);
             }
         }
         let goes: BTreeSet<_> = self.removed[before..]
             .iter()
-            .map(|(place, _)| place.number)
+            .map(|place| place.number)
             .collect();
         let stays = |segment: &LevelSegment| {
             segment.form == Form::Leaves && !goes.contains(&segment.number)
@@ -97,11 +104,6 @@ impl<'v> Cut<'v> {
         if !run.segments.iter().any(|entry| stays(&entry.segment)) {
             self.index.extend(index_places(level, run));
         }
-    }
-
-    /// Segments that go with all their pieces, for their references.
-    pub fn removed(&self) -> impl Iterator<Item = &'v LevelSegment> {
-        self.removed.iter().map(|(_, segment)| *segment)
     }
 
     /// Adds to `sparse` those of the segments that stay, of whose leaves less than half may still have keys
@@ -121,9 +123,20 @@ impl<'v> Cut<'v> {
 
     /// Writes removals and clips into `edit`.
     pub fn take_away(&self, edit: &mut Edit) {
-        let removed = self.removed.iter().map(|(place, _)| *place);
-        edit.removed
-            .extend(removed.chain(self.index.iter().copied()));
+        edit.removed.extend(self.removed.iter().chain(&self.index));
         edit.clipped.extend_from_slice(&self.clipped);
+        let uncounted = self.uncounted.iter().cloned();
+        edit.added
+            .extend(uncounted.map(|part| (UNCOUNTED, RunId(0), part)));
     }
+}
+
+/// The parts of `piece` that lie in `union`.
+fn parts_in(piece: &LevelSegment, union: &[KeyRange]) -> impl Iterator<Item = LevelSegment> {
+    let parts = union.iter().map(|range| piece.range.intersection(range));
+    let parts = parts.filter(|part| !part.is_empty());
+    parts.map(|range| LevelSegment {
+        range,
+        ..piece.clone()
+    })
 }

@@ -114,12 +114,13 @@ impl Chunk {
 
 /// The medium values that a merge puts in place, read ahead.
 pub struct MediumReads {
-    /// By their high bits.
+    version: Arc<Version>,
+    /// The medium segments that pointers have led to so far, by their high bits.
     known: Vec<Known>,
+    /// Bytes that are read at a time: the fewer, the more segments have keys of the merge.
     chunk_bytes: usize,
-    /// Chunks that are held, and most.
-    chunks: usize,
-    chunks_max: usize,
+    /// Bytes of the chunks that are held: [`AHEAD_BYTES`] at most, and one more chunk.
+    held_bytes: usize,
     now: u64,
     /// Values that were taken, and bytes that were read.
     values: u64,
@@ -129,42 +130,49 @@ pub struct MediumReads {
 impl MediumReads {
     /// Those that the inputs of `plan`, one of `version`, point to; `None` where they point to none.
     #[must_use]
-    pub fn of(version: &Version, plan: &Plan) -> Option<Self> {
-        let medium = version.medium_log();
-        let inputs = plan.inputs.iter().flat_map(|run| &run.pieces);
-        let refs = inputs.flat_map(|input| &input.entry.segment.log_refs);
-        let mut numbers: Vec<_> = refs.map(|(number, _)| *number).collect();
-        numbers.sort_unstable();
-        numbers.dedup();
-        let mut known: Vec<_> = numbers
-            .iter()
-            .filter_map(|number| {
-                let entry = medium.get(number)?;
-                Some(Known {
-                    high: version.high_bits_of(*number)?,
-                    name: name_of(version, &entry.segment),
-                    len: entry.segment.len,
-                    stored: Arc::clone(&entry.stored),
-                    chunk: None,
-                })
-            })
-            .collect();
-        if known.is_empty() {
+    pub fn of(version: &Arc<Version>, plan: &Plan) -> Option<Self> {
+        if plan.medium_bytes() == 0 {
             return None;
         }
-        known.sort_unstable_by_key(|known| known.high);
+        let keys = plan.keys();
+        let medium = version.medium_log().values();
+        let beside = medium.filter(|entry| entry.segment.range.overlaps(&keys));
         let (least, most) = CHUNK_BYTES;
-        let share = AHEAD_BYTES / known.len() / BLOCK_SIZE * BLOCK_SIZE;
-        let chunk_bytes = share.clamp(least, most);
+        let share = AHEAD_BYTES / beside.count().max(1) / BLOCK_SIZE * BLOCK_SIZE;
         Some(Self {
-            known,
-            chunk_bytes,
-            chunks: 0,
-            chunks_max: AHEAD_BYTES / chunk_bytes,
+            version: Arc::clone(version),
+            known: Vec::new(),
+            chunk_bytes: share.clamp(least, most),
+            held_bytes: 0,
             now: 0,
             values: 0,
             read_bytes: 0,
         })
+    }
+
+    /// The place in `known` of the medium segment to which pointers have these high bits, if they lead to
+    /// one.
+    #[inline]
+    fn find(&mut self, high: SegmentNumber) -> Option<usize> {
+        let found = self.known.binary_search_by_key(&high, |known| known.high);
+        found.map_or_else(|at| self.meet(high, at), Some)
+    }
+
+    /// Looks up a segment that no pointer has led to before, which belongs to place `at`.
+    #[cold]
+    fn meet(&mut self, high: SegmentNumber, at: usize) -> Option<usize> {
+        let version = &self.version;
+        let number = version.resolve(Pointer::new(high, 0))?.segment();
+        let entry = version.medium_log().get(&number)?;
+        let known = Known {
+            high,
+            name: name_of(version, &entry.segment),
+            len: entry.segment.len,
+            stored: Arc::clone(&entry.stored),
+            chunk: None,
+        };
+        self.known.insert(at, known);
+        Some(at)
     }
 
     /// The value of `key`, of `value_len` bytes, if `at` leads into the medium log.
@@ -178,10 +186,7 @@ impl MediumReads {
         value_len: u32,
         key: &[u8],
     ) -> Result<Option<&[u8]>, LevelError> {
-        let found = self
-            .known
-            .binary_search_by_key(&at.segment(), |known| known.high);
-        let Ok(index) = found else {
+        let Some(index) = self.find(at.segment()) else {
             return Ok(None);
         };
         let (from, len) = (at.offset() as usize, record_len(value_len as usize));
@@ -201,15 +206,16 @@ impl MediumReads {
     /// Reads a chunk that begins with the record of `len` bytes at `from`.
     #[cold]
     fn read_ahead(&mut self, index: usize, from: usize, len: usize) -> Result<(), LevelError> {
-        if self.known[index].chunk.take().is_some() {
-            self.chunks -= 1;
-        } else if self.chunks >= self.chunks_max {
+        let before = self.known[index].chunk.take();
+        self.held_bytes -= before.map_or(0, |chunk| chunk.bytes.len());
+        let chunk_bytes = self.chunk_bytes;
+        while self.held_bytes > 0 && self.held_bytes + chunk_bytes > AHEAD_BYTES {
             self.let_go();
         }
         let known = &mut self.known[index];
         let begin = from / BLOCK_SIZE * BLOCK_SIZE;
         let needed = (from + len).next_multiple_of(BLOCK_SIZE);
-        let end = (begin + self.chunk_bytes).max(needed);
+        let end = (begin + chunk_bytes).max(needed);
         let end = end.min(known.len as usize);
         let offset = u32::try_from(begin).unwrap_or(u32::MAX);
         if needed > end {
@@ -219,12 +225,12 @@ impl MediumReads {
         let mut bytes = Buffer::for_reading(end - begin);
         known.stored.read_at(offset, &mut bytes)?;
         self.read_bytes += bytes.len() as u64;
+        self.held_bytes += bytes.len();
         known.chunk = Some(Chunk {
             from: begin,
             bytes,
             used: self.now,
         });
-        self.chunks += 1;
         Ok(())
     }
 
@@ -234,8 +240,8 @@ impl MediumReads {
         let held = self.known.iter_mut().filter(|known| known.chunk.is_some());
         let used = |known: &&mut Known| known.chunk.as_ref().map(|chunk| chunk.used);
         if let Some(known) = held.min_by_key(used) {
-            known.chunk = None;
-            self.chunks -= 1;
+            let chunk = known.chunk.take();
+            self.held_bytes -= chunk.map_or(0, |chunk| chunk.bytes.len());
         }
     }
 
@@ -247,9 +253,8 @@ impl MediumReads {
 
     /// Bytes of what is read ahead.
     #[must_use]
-    pub fn memory_bytes(&self) -> usize {
-        let chunks = self.known.iter().filter_map(|known| known.chunk.as_ref());
-        chunks.map(|chunk| chunk.bytes.len()).sum()
+    pub const fn memory_bytes(&self) -> usize {
+        self.held_bytes
     }
 }
 

@@ -3,7 +3,8 @@
 //! Reading order: [`pick`](mod@pick) (which part of which level, a pure function), [`whole`] (the
 //! papers' way: whole levels, as trees), [`plan`] (what it
 //! reads and takes away), [`sources`] (memtables and runs, in key order), [`build`] (from a sorted
-//! source to finished segments, in bounded steps), [`cut`] (ranges that were removed), [`medium`] and
+//! source to finished segments, in bounded steps), `references` (which pointers come and go with that),
+//! [`cut`] (ranges that were removed), [`uncounted`] (pointers of what was cut off), [`medium`] and
 //! [`values`] (where the values of medium pairs go).
 
 pub mod below;
@@ -12,7 +13,10 @@ pub mod cut;
 pub mod medium;
 pub mod pick;
 pub mod plan;
+mod references;
 pub mod sources;
+pub mod target;
+pub mod uncounted;
 pub mod values;
 pub mod whole;
 

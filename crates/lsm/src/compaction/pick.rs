@@ -54,8 +54,6 @@ pub struct Piece<'a> {
     pub in_tree: bool,
     /// Bytes of pairs that it points to in the medium log.
     pub medium: u64,
-    /// It points into logs, and its segment has keys for which no piece stands, as far as that is known.
-    pub withholds: bool,
 }
 
 /// The sorted runs of a level, oldest first, each sorted by range.
@@ -229,9 +227,7 @@ pub(super) fn lowered(shape: &Shape<'_>, policy: &Policy) -> Option<(u8, KeyRang
 /// pieces, and at least one.
 pub(super) fn loose(shape: &Shape<'_>, policy: &Policy) -> Option<(u8, KeyRange)> {
     let is_loose = |piece: &Piece<'_>| {
-        piece.siblings >= PIECES_MAX
-            || policy.sparse.contains(&SegmentNumber(piece.number))
-            || policy.reclaim && piece.withholds
+        piece.siblings >= PIECES_MAX || policy.sparse.contains(&SegmentNumber(piece.number))
     };
     for (level, runs) in (1u8..).zip(&shape.levels) {
         let is_last = usize::from(level) == shape.levels.len();

@@ -8,11 +8,11 @@ use super::*;
 use crate::compaction::whole::pick_whole;
 
 /// An owned segment of a script: `from-to:bytes`, `#number` where it matters, `!` with tombstones, `~`
-/// where it is of a tree, `=bytes` at the end of what it points to in the medium log, `%` where it points to what a
-/// range took.
+/// where it is of a tree, `=bytes` at the end of what it points to in the medium log, `%` where removed ranges left
+/// little of it.
 struct Given {
     in_tree: bool,
-    withholds: bool,
+    sparse: bool,
     range: KeyRange,
     bytes: u64,
     number: u64,
@@ -21,7 +21,7 @@ struct Given {
 }
 
 fn given(word: &str, number: u64) -> Given {
-    let (word, withholds) = match word.strip_suffix('%') {
+    let (word, sparse) = match word.strip_suffix('%') {
         Some(word) => (word, true),
         None => (word, false),
     };
@@ -45,7 +45,7 @@ fn given(word: &str, number: u64) -> Given {
     let (from, to) = range.split_once('-').unwrap();
     Given {
         in_tree,
-        withholds,
+        sparse,
         range: KeyRange::new(from, (!to.is_empty()).then(|| to.into())),
         bytes: bytes.parse().unwrap(),
         number,
@@ -87,8 +87,10 @@ fn scripts() {
                     .and_then(|values| values.first())
                     .map_or(default, |value| value.parse().unwrap())
             };
+            let given = parse(&case.input);
+            let sparse = given.iter().flatten().flatten().filter(|g| g.sparse);
             let policy = Policy {
-                sparse: BTreeSet::new(),
+                sparse: sparse.map(|g| SegmentNumber(g.number)).collect(),
                 l1_runs: usize::try_from(number("runs", 2)).unwrap(),
                 l1_paid: number("paid", 0) == 1,
                 growth_factor: u32::try_from(number("growth", 4)).unwrap(),
@@ -106,7 +108,6 @@ fn scripts() {
                     (level, words[1].as_bytes().to_vec())
                 }),
             };
-            let given = parse(&case.input);
             let shape = Shape {
                 levels: given
                     .iter()
@@ -120,7 +121,6 @@ fn scripts() {
                                         number: g.number,
                                         tombstones: g.tombstones,
                                         in_tree: g.in_tree,
-                                        withholds: g.withholds,
                                         medium: g.medium,
                                         siblings: 1,
                                         live: g.bytes,

@@ -35,8 +35,7 @@ pub fn shape(version: &Version) -> Shape<'_> {
                     *siblings.entry(entry.segment.number).or_default() += 1;
                 }
                 let segments = run.segments.iter();
-                let pieces =
-                    segments.map(|entry| piece(version, entry, siblings[&entry.segment.number]));
+                let pieces = segments.map(|entry| piece(entry, siblings[&entry.segment.number]));
                 pieces.collect()
             })
             .collect()
@@ -46,7 +45,7 @@ pub fn shape(version: &Version) -> Shape<'_> {
 }
 
 /// One of the `siblings` pieces of a segment in its run, which share its bytes.
-fn piece<'v>(version: &Version, entry: &'v LevelEntry, siblings: u32) -> Piece<'v> {
+fn piece(entry: &LevelEntry, siblings: u32) -> Piece<'_> {
     let segment = &entry.segment;
     let bytes = u64::from(segment.len.div_ceil(siblings));
     Piece {
@@ -57,8 +56,7 @@ fn piece<'v>(version: &Version, entry: &'v LevelEntry, siblings: u32) -> Piece<'
         number: segment.number.get(),
         tombstones: segment.tombstones > 0,
         in_tree: segment.form == Form::Leaves,
-        medium: medium_bytes(version, segment).div_ceil(siblings.into()),
-        withholds: !segment.log_refs.is_empty() && (siblings > 1 || is_cut(entry)),
+        medium: segment.medium_bytes.div_ceil(siblings.into()),
     }
 }
 
@@ -78,17 +76,6 @@ fn live_bytes(entry: &LevelEntry) -> Option<u64> {
     let reader = entry.stored.pinned_reader()?;
     let (all, own) = (reader.leaves(), reader.leaves_in(&entry.segment.range));
     Some(u64::from(entry.segment.len) * own as u64 / all.max(1) as u64)
-}
-
-/// Bytes of pairs whose values `segment` points to in the medium log.
-pub(crate) fn medium_bytes(version: &Version, segment: &LevelSegment) -> u64 {
-    let medium = version.medium_log();
-    if medium.is_empty() {
-        return 0;
-    }
-    let refs = segment.log_refs.iter();
-    let refs = refs.filter(|(number, _)| medium.contains_key(number));
-    refs.map(|(_, bytes)| bytes).sum()
 }
 
 /// A piece of a run that a merge reads.
@@ -196,24 +183,24 @@ impl Plan {
         inputs.map(|input| u64::from(input.entry.segment.len)).sum()
     }
 
-    /// Bytes of pairs that they point to in the medium log of `version`, which the plan was made from.
+    /// The keys from the first to the last of what is read.
     #[must_use]
-    pub fn medium_bytes(&self, version: &Version) -> u64 {
+    pub fn keys(&self) -> KeyRange {
         let inputs = self.inputs.iter().flat_map(|run| &run.pieces);
-        inputs
-            .map(|input| medium_bytes(version, &input.entry.segment))
-            .sum()
+        let from = inputs.clone().map(|input| &input.range.from).min();
+        let open = inputs.clone().any(|input| input.range.to.is_none());
+        let to = inputs.filter_map(|input| input.range.to.as_ref()).max();
+        KeyRange {
+            from: from.cloned().unwrap_or_default(),
+            to: to.filter(|_| !open).cloned(),
+        }
     }
 
-    /// Segments that the edit takes away with all their pieces, for their references.
-    pub fn removed<'v>(&self, version: &'v Version) -> impl Iterator<Item = &'v LevelSegment> {
-        self.removed.iter().filter_map(|place| {
-            let runs = &version.level(place.level)?.runs;
-            let run = runs.iter().find(|run| run.id == place.run)?;
-            let mut segments = run.segments.iter();
-            let entry = segments.find(|entry| entry.segment.number == place.number)?;
-            Some(&*entry.segment)
-        })
+    /// Bytes of pairs that they point to in the medium log, clipped or not.
+    #[must_use]
+    pub fn medium_bytes(&self) -> u64 {
+        let inputs = self.inputs.iter().flat_map(|run| &run.pieces);
+        inputs.map(|input| input.entry.segment.medium_bytes).sum()
     }
 
     /// Writes removals and clips into `edit`.

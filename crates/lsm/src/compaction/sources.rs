@@ -8,11 +8,11 @@
 //! one before has ended, so that a run of any length costs one cursor. Pieces of a tree are reached through
 //! its index nodes; those that lead to one piece are kept for the next.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 
-use argosy_base::{KeyRange, Lsn, Pointer, RegionId};
+use argosy_base::{KeyRange, Lsn, Pointer, RegionId, SegmentNumber};
 
 use super::plan::{Input, RunInput};
 use crate::cache::NodeCache;
@@ -202,6 +202,8 @@ pub struct RunReading {
     /// Where pointers hold places: the version by which they become numbers. `None`: they are shown
     /// as they stand.
     pub resolve: Option<Arc<Version>>,
+    /// Shadowed pointers are counted: the merge drops them.
+    pub counts: bool,
 }
 
 /// A position in a piece: in a self-contained segment, or in a tree.
@@ -311,6 +313,8 @@ pub struct RunSource<const DOWN: bool = false> {
     cursor: Option<PieceCursor<DOWN>>,
     /// The present entry's pointer, if it was resolved.
     resolved: Option<Pointer>,
+    /// Bytes of keys and values behind shadowed pointers, by their high bits: for a merge, which drops them.
+    shadowed: BTreeMap<SegmentNumber, u64>,
 }
 
 impl RunSource {
@@ -367,6 +371,7 @@ impl<const DOWN: bool> RunSource<DOWN> {
             pieces,
             cursor: None,
             resolved: None,
+            shadowed: BTreeMap::new(),
         };
         source.open_next()?;
         source.resolve()?;
@@ -462,5 +467,23 @@ impl<const DOWN: bool> Source for RunSource<DOWN> {
             self.resolve()?;
         }
         Ok(())
+    }
+
+    #[inline]
+    fn advance_shadowed(&mut self) -> Result<(), LevelError> {
+        if self.reading.counts
+            && let Some(key) = self.key()
+            && let Some((at, value_len)) = self.entry().pointer()
+        {
+            let bytes = key.len() as u64 + u64::from(value_len);
+            *self.shadowed.entry(at.segment()).or_default() += bytes;
+        }
+        self.advance()
+    }
+
+    fn take_shadowed(&mut self, count: &mut dyn FnMut(SegmentNumber, u64)) {
+        for (number, bytes) in std::mem::take(&mut self.shadowed) {
+            count(number, bytes);
+        }
     }
 }

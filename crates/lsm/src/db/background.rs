@@ -28,6 +28,7 @@ use argosy_engine::{EngineError, FlushRange, LogEnd, Progress};
 use super::Lsm;
 use super::admission::Worked;
 use super::bulk::Taken;
+use super::freed::pointed_to;
 use super::gc::Gc;
 use super::jobs::{Jobs, Made, Now};
 use super::logflush::LogFlusher;
@@ -360,7 +361,12 @@ impl Background {
             ..effect
         };
         Counts::add(&lsm.counts.gc_evacuated, edit.evacuated.len() as u64);
+        let before = Arc::clone(self.storage.head());
         self.storage.commit(&edit)?;
+        if lsm.settings.check_frees {
+            let found = pointed_to(&before, self.storage.head(), &edit, &lsm.settings);
+            assert!(found.is_none(), "I1: {} frees {found:?}", edit.seq);
+        }
         self.effects.push_back(effect);
         Ok(())
     }

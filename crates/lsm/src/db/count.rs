@@ -77,6 +77,7 @@ impl Lsm {
             ahead: ReadAhead::SCAN,
             cache: Some(Arc::clone(&self.reading.cache)),
             resolve: None,
+            counts: false,
         };
         let begun = Begun {
             run,

@@ -1,11 +1,9 @@
-//! How much of what levels point to is hidden by newer entries above.
+//! Estimates how much of what levels point to is shadowed: overwritten by newer entries that no merge has met yet.
 //!
-//! Space is collected where levels point to what is overwritten, and nothing says how much that is before a merge
-//! has found it: an entry hides one older entry at most, and new keys hide none. So of every segment above the
-//! lowest run some keys, of four places, are asked for in the runs below, once, by their filters alone. A segment
-//! of which ranges were taken away still points to all that it did: what was taken is in a level below, or was
-//! removed, and counts as hidden. Of the lowest run, which hides nothing, such segments are looked at, too. A segment
-//! that was not looked at counts as if every entry hid one; of the lowest run, as if all of it counted.
+//! A merge counts the pointers that it drops ([`Reference`](crate::edit::Reference)). A pointer that a newer entry
+//! shadows still counts until then. An entry shadows one older entry at most, and new keys shadow none. So of every
+//! segment above the lowest run some keys, of four places, are asked for in the runs below, once, by their filters
+//! alone. A segment that was not looked at counts as if every entry shadowed one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,7 +11,6 @@ use std::sync::Arc;
 use argosy_base::{EditSeq, KeyRange, SegmentNumber};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use crate::compaction::plan::{Input, RunInput, is_cut, medium_bytes};
 use crate::compaction::sources::{RunReading, RunSource};
 use crate::filter::KeyHash;
 use crate::level::{LevelError, ReadAhead};
@@ -77,7 +74,7 @@ impl Hides {
     pub(crate) const ALL: u64 = 1024;
 
     /// Looks at a segment of `version` that was not looked at, if there is one. Where something cannot be read
-    /// it counts as if everything were hidden, or in the lowest run nothing: whoever has to read there will tell.
+    /// it counts as if everything were hidden: whoever has to read there will report it.
     pub(crate) fn look(&mut self, version: &Arc<Version>, reading: &Reading) -> bool {
         if self.listed != Some(version.seq()) {
             self.list(version);
@@ -103,14 +100,9 @@ impl Hides {
         let runs: Vec<_> = version.runs().map(|(_, run)| run).collect();
         self.unknown.clear();
         let mut here = BTreeSet::new();
-        for (place, run) in runs.iter().enumerate() {
-            let is_lowest = place + 1 == runs.len();
+        for (place, run) in runs[..runs.len().saturating_sub(1)].iter().enumerate() {
             for span in spans(run) {
-                let entry = &run.segments[span.first];
-                if is_lowest && span.count == 1 && !is_cut(entry) {
-                    continue;
-                }
-                let number = entry.segment.number;
+                let number = run.segments[span.first].segment.number;
                 here.insert(number);
                 let known = self.known.get(&number);
                 if known.is_none_or(|known| known.pieces != span.pieces) {
@@ -134,22 +126,15 @@ impl Hides {
             for entry in run.whole_segments() {
                 let (stands, hides) = self.known(entry);
                 let hides = u128::from(stands * hides / Self::ALL);
-                let gone = u128::from(Self::ALL - stands);
                 let own = u128::from(entry.segment.entries);
-                refs += u128::from(entry.large_refs);
+                refs += u128::from(entry.segment.large_bytes);
                 entries += own;
                 tombstones += u128::from(entry.segment.tombstones) * hides;
-                hidden += u128::from(entry.large_refs) * (hides + gone);
+                hidden += u128::from(entry.segment.large_bytes) * hides;
                 if place == 0 {
                     newest = (newest.0 + hides * own, newest.1 + own);
                 }
             }
-        }
-        let lowest = runs.last().into_iter().flat_map(|run| run.whole_segments());
-        for entry in lowest {
-            let known = self.known.get(&entry.segment.number);
-            let gone = known.map_or(0, |known| Self::ALL - known.stands);
-            hidden += u128::from(entry.large_refs) * u128::from(gone);
         }
         let hidden = (hidden + tombstones * (refs / entries.max(1))) / all;
         let hidden = u64::try_from(hidden).unwrap_or(u64::MAX);
@@ -175,8 +160,9 @@ impl Hides {
             return Lowering::default();
         };
         let (_, hides) = self.known(entry);
-        let hidden = u128::from(entry.large_refs) * u128::from(hides) / u128::from(Self::ALL);
-        let own = u128::from(medium_bytes(version, &entry.segment));
+        let hidden =
+            u128::from(entry.segment.large_bytes) * u128::from(hides) / u128::from(Self::ALL);
+        let own = u128::from(entry.segment.medium_bytes);
         let all = u128::from(version.medium_refs());
         let medium = version.medium_log().values();
         let medium: u128 = medium.map(|entry| u128::from(entry.segment.len)).sum();
@@ -203,8 +189,6 @@ impl Hides {
 struct Span {
     /// Its first piece.
     first: usize,
-    /// How many it has.
-    count: usize,
     /// For which keys these stand.
     pieces: Pieces,
     /// From where to where they reach.
@@ -218,7 +202,6 @@ fn spans(run: &Run) -> impl Iterator<Item = Span> {
         let range = &entry.segment.range;
         let span = places.entry(entry.segment.number).or_insert_with(|| Span {
             first: place,
-            count: 0,
             pieces: 0,
             keys: KeyRange::new(range.from.clone(), None),
         });
@@ -227,7 +210,6 @@ fn spans(run: &Run) -> impl Iterator<Item = Span> {
             range.to.as_deref().unwrap_or_default(),
             sum(&range.from, span.pieces),
         );
-        span.count += 1;
         span.keys.to.clone_from(&range.to);
     }
     places.into_values()
@@ -243,9 +225,6 @@ fn look_at(
     reading: &Reading,
 ) -> Result<(u64, u64), LevelError> {
     let run = runs[place];
-    if place + 1 == runs.len() {
-        return Ok((stands_of_keys(run, &run.segments[first], reading)?, 0));
-    }
     let stands = stands(run, &run.segments[first], reading)?;
     let number = run.segments[first].segment.number;
     let (mut asked, mut held) = (0_u64, 0);
@@ -279,6 +258,7 @@ fn of_runs(reading: &Reading) -> RunReading {
         ahead: ReadAhead::SCAN,
         cache: Some(Arc::clone(&reading.cache)),
         resolve: None,
+        counts: false,
     }
 }
 
@@ -339,32 +319,4 @@ fn stands(run: &Run, entry: &LevelEntry, reading: &Reading) -> Result<u64, Level
     // Of a tree the index lies elsewhere.
     let share = (held * Hides::ALL).checked_div(all);
     Ok(share.unwrap_or(Hides::ALL).min(Hides::ALL))
-}
-
-/// The same, as some of its keys tell: of few leaves each piece has one.
-fn stands_of_keys(run: &Run, entry: &LevelEntry, reading: &Reading) -> Result<u64, LevelError> {
-    let number = entry.segment.number;
-    let pieces = run.segments.iter();
-    let pieces = pieces.filter(|piece| piece.segment.number == number);
-    let pieces: Vec<&KeyRange> = pieces.map(|piece| &piece.segment.range).collect();
-    let (mut asked, mut held) = (0_u64, 0);
-    for from in places(entry, &KeyRange::all(), reading)? {
-        let input = Input {
-            entry: entry.clone(),
-            range: KeyRange::new(from, None),
-        };
-        let input = RunInput {
-            pieces: vec![input],
-            tree: run.tree.clone(),
-        };
-        let mut keys = RunSource::new(of_runs(reading), input)?;
-        for _ in 0..KEYS / PLACES {
-            let Some(key) = keys.key() else { break };
-            asked += 1;
-            held += u64::from(pieces.iter().any(|range| range.contains(key)));
-            keys.advance()?;
-        }
-    }
-    let stands = (held * Hides::ALL).checked_div(asked);
-    Ok(stands.unwrap_or(Hides::ALL))
 }

@@ -24,6 +24,7 @@ use argosy_device::Purpose;
 use argosy_engine::{EngineError, LogEnd};
 
 use super::bulk::Ingesting;
+use super::counting::count_again;
 use super::paid::Paid;
 use super::site::Site;
 use super::space::Space;
@@ -39,7 +40,7 @@ use crate::compaction::plan::{Plan, is_cut, move_down, shape};
 use crate::compaction::sources::{MemtableSource, RunReading, RunSource};
 use crate::compaction::values::{Apart, Values};
 use crate::compaction::whole::pick_whole;
-use crate::edit::{Edit, LogPoint, MEDIUM_LOG, RunId};
+use crate::edit::{Edit, LogPoint, MEDIUM_LOG, Reference, RunId};
 use crate::level::ReadAhead;
 use crate::merge::Merge;
 use crate::settings::Compaction as Way;
@@ -123,6 +124,10 @@ pub(crate) struct Jobs {
     next_run: u64,
     /// Segments of which ranges that were removed left little, since the region was opened.
     sparse: BTreeSet<SegmentNumber>,
+    /// The planted mistake `count_twice`: what a merge dropped that was given up.
+    counted_before: Vec<Reference>,
+    /// Segments whose pointers cannot be counted, since they are damaged.
+    pub(super) uncountable: BTreeSet<SegmentNumber>,
     /// The flush or the compaction goes first in the next step.
     compaction_first: bool,
 }
@@ -145,6 +150,8 @@ impl Jobs {
             lasts: LastLsns::new(last),
             next_run: next_run(storage),
             sparse: BTreeSet::new(),
+            counted_before: Vec::new(),
+            uncountable: BTreeSet::new(),
             compaction_first: false,
         }
     }
@@ -236,6 +243,10 @@ impl Jobs {
     /// Gives up the compaction under way.
     pub(crate) fn abandon_compaction(&mut self, storage: &mut Storage) {
         if let Some(mut compaction) = self.compaction.take() {
+            if storage.settings().mutants.count_twice() {
+                let counted = compaction.build.references(storage.head());
+                self.counted_before = counted.unwrap_or_default();
+            }
             compaction.build.abandon(storage);
         }
     }
@@ -287,9 +298,11 @@ impl Jobs {
         let below = Below::new(site.storage.head(), 1, &all);
         let pointers = Pointers::of_flush(site.settings.addresses);
         let target = site.target(1, self.run_shape(site), pointers);
+        let values = self.flushed_values(site, frozen.table.used_bytes());
+        let mut build = Build::new(source, target, below).with(values);
+        build.count_unwritten(site.settings.mutants.count_unwritten());
         self.flush = Some(Flush {
-            build: Build::new(source, target, below)
-                .with(self.flushed_values(site, frozen.table.used_bytes())),
+            build,
             last: frozen.last,
             large: frozen.large,
             time: frozen.time,
@@ -322,7 +335,7 @@ impl Jobs {
     fn merged_values(&self, site: &Site<'_>, plan: &Plan) -> Values {
         let head = site.storage.head();
         let standing = Standing::of(head, site.settings);
-        let bytes = plan.bytes() + plan.medium_bytes(head);
+        let bytes = plan.bytes() + plan.medium_bytes();
         let in_place = is_in_place(plan.target, &standing)
             && bytes <= self.space.write_bytes(site.settings.segment_bytes);
         match in_place.then(|| MediumReads::of(head, plan)).flatten() {
@@ -353,12 +366,12 @@ impl Jobs {
                 Ok(Made::Nothing)
             }
             Stepped::Done if flush.is_to_cut() && self.compaction.is_some() => Ok(Made::Nothing),
-            Stepped::Done => Ok(Made::Flushed(self.flush_edit(site))),
+            Stepped::Done => Ok(Made::Flushed(self.flush_edit(site)?)),
         }
     }
 
-    fn flush_edit(&mut self, site: &Site<'_>) -> Edit {
-        let flush = self.flush.as_ref().expect("it is done");
+    fn flush_edit(&mut self, site: &Site<'_>) -> Result<Edit, EngineError> {
+        let flush = self.flush.as_mut().expect("it is done");
         let mut edit = site.storage.next_edit(site.epoch);
         self.last_edit = edit.seq;
         edit.replay_from = Some(flush.last.next());
@@ -387,10 +400,11 @@ impl Jobs {
         let cut = Cut::new(&head, &flush.erased);
         cut.take_away(&mut edit);
         cut.note_sparse(&head, &mut self.sparse);
+        edit.references = flush.build.references(&head)?;
         let reach = reach(site.settings.segment_bytes);
-        trim(&head, cut.removed(), reach, &mut self.lasts, &mut edit);
+        trim(&head, reach, &mut self.lasts, &mut edit);
         Counts::add(&site.counts.flushes, 1);
-        edit
+        Ok(edit)
     }
 
     fn begin_compaction(&mut self, site: &Site<'_>) -> Result<Made, EngineError> {
@@ -454,6 +468,7 @@ impl Jobs {
             ahead: ReadAhead::COMPACTION,
             cache: None,
             resolve: None,
+            counts: true,
         };
         let sources = plan
             .inputs
@@ -476,7 +491,9 @@ impl Jobs {
         Counts::add(&site.counts.compactions, 1);
         Counts::add(&site.counts.compaction_read_bytes, plan.bytes());
         self.compaction = Some(Compaction {
-            build: Build::new(Merge::new(sources), target, below).with(values),
+            build: Build::new(Merge::new(sources), target, below)
+                .with(values)
+                .of_levels(Arc::clone(head)),
             plan,
             packs,
             upto: (level, range.to.clone()),
@@ -497,6 +514,11 @@ impl Jobs {
         if now.compaction_committing {
             return Ok(Made::Nothing);
         }
+        if self.compaction.is_none()
+            && let Some(edit) = self.count_cut_off(site)?
+        {
+            return Ok(Made::Compacted(edit));
+        }
         let Some(compaction) = &mut self.compaction else {
             let cuts = self.flush.as_ref().is_some_and(Flush::is_to_cut);
             let waits = cuts || self.bulk.is_some();
@@ -513,19 +535,19 @@ impl Jobs {
                 self.give_up_compaction(site.storage);
                 Ok(Made::Nothing)
             }
-            Stepped::Done => Ok(Made::Compacted(self.compaction_edit(site))),
+            Stepped::Done => Ok(Made::Compacted(self.compaction_edit(site)?)),
             Stepped::Progress => Ok(Made::Progress),
             Stepped::Waiting => Ok(Made::Nothing),
         }
     }
 
-    fn compaction_edit(&mut self, site: &Site<'_>) -> Edit {
+    fn compaction_edit(&mut self, site: &Site<'_>) -> Result<Edit, EngineError> {
         let Compaction {
             build,
             plan,
             packs,
             upto,
-        } = self.compaction.as_ref().expect("it is done");
+        } = self.compaction.as_mut().expect("it is done");
         let read: usize = plan.inputs.iter().map(|run| run.pieces.len()).sum();
         if *packs && build.outputs().len() >= read {
             self.space.won_nothing(upto);
@@ -545,13 +567,14 @@ impl Jobs {
         edit.trees
             .extend(tree.map(|tree| (plan.target, RunId(0), tree)));
         let head = Arc::clone(site.storage.head());
-        let removed = plan.removed(&head);
+        edit.references = build.references(&head)?;
+        count_again(&mut edit.references, self.counted_before.drain(..));
         let reach = reach(site.settings.segment_bytes);
-        trim(&head, removed, reach, &mut self.lasts, &mut edit);
+        trim(&head, reach, &mut self.lasts, &mut edit);
         let freed = edit.removed.iter();
         let freed = freed.filter(|place| place.level == MEDIUM_LOG).count();
         Counts::add(&site.counts.medium_freed, freed as u64);
-        edit
+        Ok(edit)
     }
 }
 

@@ -23,6 +23,8 @@ pub mod bulk;
 pub(crate) mod census;
 mod condition;
 mod count;
+mod counting;
+mod freed;
 pub(crate) mod gc;
 mod hides;
 pub mod ingest;

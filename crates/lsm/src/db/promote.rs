@@ -321,13 +321,7 @@ fn begin_logs(
     // What an earlier start began and nobody wrote to goes at once.
     let head = Arc::clone(storage.head());
     let reach = reach(storage.settings().segment_bytes);
-    trim(
-        &head,
-        std::iter::empty(),
-        reach,
-        &mut LastLsns::new(last),
-        &mut edit,
-    );
+    trim(&head, reach, &mut LastLsns::new(last), &mut edit);
     if !tails.is_empty() || !edit.logs_removed.is_empty() {
         storage.commit(&edit)?;
     }

@@ -161,9 +161,9 @@ impl Lsm {
     }
 
     /// Bytes `from..to`, whole blocks, of segment `number`, in the form in which they go to other
-    /// members ([`translate_out`]); from the present version or from one of `pinned`. `None` where
-    /// none of them has it. A segment of a log goes out only if all its records are whole that are durable here: who
-    /// fetches it could not tell before it reads them.
+    /// members ([`translate_out`]); from the present version or from one of `pinned`, which goes first where
+    /// pointers hold places: it has what its pointers lead to. `None` where none of them has it. A
+    /// segment of a log goes out only if all its records are whole that are durable here: who fetches it could not tell before it reads them.
     #[must_use]
     pub fn read_segment<'p>(
         &self,
@@ -172,12 +172,13 @@ impl Lsm {
         mut pinned: impl Iterator<Item = &'p Pinned>,
     ) -> Option<Result<Buffer, LevelError>> {
         let view = self.view.load();
-        let version = if view.version.stored(number).is_some() {
-            &view.version
-        } else {
-            let holds = |pinned: &&Pinned| pinned.0.stored(number).is_some();
-            &pinned.find(holds)?.0
-        };
+        let own = Some(&view.version).filter(|version| version.stored(number).is_some());
+        let holds = |pinned: &&Pinned| pinned.0.stored(number).is_some();
+        let mut pinned = || pinned.find(holds).map(|pinned| &pinned.0);
+        let version = match view.version.addresses() {
+            AddressMode::Logical => own.or_else(pinned),
+            AddressMode::Rewrite => pinned().or(own),
+        }?;
         if !goes_out(version, number, (from, to)) {
             return None;
         }

@@ -46,8 +46,7 @@ pub struct LogStats {
     /// Bytes of records in the sealed ones.
     pub bytes: u64,
     /// Of these, bytes that no level points to: space that only freeing whole segments gives back.
-    /// Only the large log has any, and only what is in the levels already is looked at. Segments
-    /// that were clipped still count in full, so it may be too low.
+    /// Only the large log has any, and only what is in the levels already is looked at.
     pub dead_bytes: u64,
 }
 
@@ -111,6 +110,8 @@ pub struct Stats {
     pub gc_moved: u64,
     /// Segments that went although levels pointed into them, since newer entries hid all that.
     pub gc_evacuated: u64,
+    /// Level segments whose pointers were counted because a removed range had cut parts off.
+    pub segments_counted: u64,
     /// Bytes of their pairs.
     pub gc_moved_bytes: u64,
     /// Values that were not moved because their keys had been written meanwhile.
@@ -163,6 +164,7 @@ pub(crate) struct Counts {
     pub(crate) gc_read_bytes: AtomicU64,
     pub(crate) gc_moved: AtomicU64,
     pub(crate) gc_evacuated: AtomicU64,
+    pub(crate) segments_counted: AtomicU64,
     pub(crate) gc_moved_bytes: AtomicU64,
     pub(crate) gc_lost: AtomicU64,
     /// Bytes that were merged, looked at for garbage, or moved: what pays for writes.
@@ -201,6 +203,7 @@ impl Counts {
             gc_read_bytes: read(&self.gc_read_bytes),
             gc_moved: read(&self.gc_moved),
             gc_evacuated: read(&self.gc_evacuated),
+            segments_counted: read(&self.segments_counted),
             gc_moved_bytes: read(&self.gc_moved_bytes),
             gc_lost: read(&self.gc_lost),
             busy_windows: read(&self.busy[BusyReason::LogWindows as usize]),

@@ -1,21 +1,22 @@
 //! Which log segments an edit can take away.
 //!
 //! A segment of the recovery log is needed while it holds an LSN that replay would begin with; one
-//! of the large log as long, and as long as a level points into it, or into one before it with a
-//! value that may reach into it: a reference names the segment in which a value begins. Where collecting
+//! of the large log as long, and as long as pointers into it count
+//! ([`LogUse`](crate::version::LogUse)), or into one before it with a
+//! value that may reach into it: a pointer names the segment in which a value begins. Where collecting
 //! has moved all that lived in it, and what moved it is in the levels, pointers into it are hidden, and
 //! it is *evacuated*: it goes although levels point into it. With what a
 //! segment begins is read from it once, when it would be free otherwise ([`unknown_beginning`]); until
 //! then it counts as the rest of a value. The last segment of a chain stays, and so does one that is
-//! not sealed. An edit is written first and trimmed afterwards, so that the references that it takes
-//! away and adds are counted. A segment of the medium log goes with the last pointer into it.
+//! not sealed. An edit is written first and trimmed afterwards, so that the pointers that it drops
+//! and adds are counted. A segment of the medium log goes with the last pointer into it.
 
 use std::collections::BTreeMap;
 
 use argosy_base::limits::VALUE_BYTES_MAX;
 use argosy_base::{AddressMode, LogKind, Lsn, SegmentNumber};
 
-use crate::edit::{Edit, LevelSegment, LogSegment, MEDIUM_LOG, Place, RunId};
+use crate::edit::{Edit, LogSegment, MEDIUM_LOG, Place, Reference, RunId};
 use crate::version::Version;
 
 /// The highest LSN in each sealed log segment, as far as it is known.
@@ -143,27 +144,19 @@ pub(crate) const fn reach(segment_bytes: usize) -> u64 {
     (VALUE_BYTES_MAX + VALUE_BYTES_MAX / 8).div_ceil(segment_bytes) as u64
 }
 
-/// Adds to `edit`, which changes `version`, the removals that it makes possible. `removed` are the
-/// level segments that it takes away, and `reach` is [`reach`] of the geometry.
-pub(crate) fn trim<'a>(
-    version: &Version,
-    removed: impl Iterator<Item = &'a LevelSegment>,
-    reach: u64,
-    lasts: &mut LastLsns,
-    edit: &mut Edit,
-) {
+/// Adds to `edit`, which changes `version` and counts the pointers that it adds and drops, the removals
+/// that it makes possible. `reach` is [`reach`] of the geometry.
+pub(crate) fn trim(version: &Version, reach: u64, lasts: &mut LastLsns, edit: &mut Edit) {
     let replay_from = edit.replay_from.unwrap_or(version.replay_from());
-    let change = changed_refs(removed, edit);
     for log in LogKind::ALL {
         let mut reached = Reach::default();
         let chain = version.log(log);
         for entry in &chain[..chain.len().saturating_sub(1)] {
             let segment = entry.segment;
             let number = segment.number;
-            let (lost, gained) = change.get(&number).copied().unwrap_or_default();
             let inside_value = lasts.inside_value.get(&number).copied();
             let mut referenced = reached.enters(segment.ordinal, inside_value);
-            let pointed = log == LogKind::Large && version.log_refs(number) + gained > lost;
+            let pointed = log == LogKind::Large && refs_after(version, edit, number) > 0;
             if pointed && !lasts.is_hidden(number, version, replay_from) {
                 reached.begins(segment.ordinal, reach);
                 referenced = true;
@@ -176,8 +169,7 @@ pub(crate) fn trim<'a>(
         }
     }
     for number in version.medium_log().keys() {
-        let (lost, gained) = change.get(number).copied().unwrap_or_default();
-        if version.log_refs(*number) + gained <= lost {
+        if refs_after(version, edit, *number) == 0 {
             edit.removed.push(Place {
                 level: MEDIUM_LOG,
                 run: RunId(0),
@@ -187,21 +179,11 @@ pub(crate) fn trim<'a>(
     }
 }
 
-/// Bytes of references that an edit takes away and adds, by log segment.
-fn changed_refs<'a>(
-    removed: impl Iterator<Item = &'a LevelSegment>,
-    edit: &Edit,
-) -> BTreeMap<SegmentNumber, (u64, u64)> {
-    let mut change: BTreeMap<SegmentNumber, (u64, u64)> = BTreeMap::new();
-    for segment in removed {
-        for (number, bytes) in &segment.log_refs {
-            change.entry(*number).or_default().0 += bytes;
-        }
-    }
-    for (_, _, segment) in &edit.added {
-        for (number, bytes) in &segment.log_refs {
-            change.entry(*number).or_default().1 += bytes;
-        }
-    }
-    change
+/// Bytes to which pointers lead in segment `number` once `edit` is applied to `version`.
+fn refs_after(version: &Version, edit: &Edit, number: SegmentNumber) -> u64 {
+    let of = |reference: &Reference| reference.number;
+    let change = edit.references.binary_search_by_key(&number, of);
+    let change = change.ok().map(|at| edit.references[at]);
+    let (added, dropped) = change.map_or((0, 0), |change| (change.added, change.dropped));
+    (version.log_refs(number) + added).saturating_sub(dropped)
 }

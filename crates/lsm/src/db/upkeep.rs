@@ -50,13 +50,7 @@ impl Background {
         // What an earlier engine began and nobody wrote to is in no flush's way.
         let head = Arc::clone(self.storage.head());
         let reach = reach(lsm.settings.segment_bytes);
-        trim(
-            &head,
-            std::iter::empty(),
-            reach,
-            &mut self.jobs.lasts,
-            &mut edit,
-        );
+        trim(&head, reach, &mut self.jobs.lasts, &mut edit);
         if idle && edit.logs_removed.is_empty() {
             return Ok(false);
         }

@@ -4,7 +4,9 @@ use std::fmt;
 
 use argosy_base::LogKind;
 
-use super::{Edit, LevelSegment, LogPoint, LogSegment, MEDIUM_LOG, Place, RunId};
+use super::{
+    Edit, LevelSegment, LogPoint, LogSegment, MEDIUM_LOG, Place, Reference, RunId, UNCOUNTED,
+};
 use crate::level::Form;
 
 /// A log's name in one word.
@@ -15,13 +17,14 @@ const fn log_word(log: LogKind) -> &'static str {
     }
 }
 
-/// A run of a level, or the medium log.
+/// A run of a level, the medium log, or what is not counted yet.
 struct Home(u8, RunId);
 
 impl fmt::Display for Home {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self(MEDIUM_LOG, _) => f.write_str("medium"),
+            Self(UNCOUNTED, _) => f.write_str("uncounted"),
             Self(level, run) => write!(f, "L{level}.{}", run.0),
         }
     }
@@ -65,13 +68,25 @@ impl fmt::Display for LevelSegment {
         )?;
         write!(f, " sum {:#x} entries {}", self.checksum, self.entries)?;
         write!(f, " tombstones {}", self.tombstones)?;
-        for (number, bytes) in &self.log_refs {
-            write!(f, " ref {}={bytes}", number.0)?;
+        let pointed = [("large", self.large_bytes), ("medium", self.medium_bytes)];
+        for (log, bytes) in pointed.iter().filter(|(_, bytes)| *bytes > 0) {
+            write!(f, " {log} {bytes}")?;
         }
         match self.form {
             Form::SelfContained | Form::Medium => Ok(()),
             form => write!(f, " {form}"),
         }
+    }
+}
+
+impl fmt::Display for Reference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            number,
+            added,
+            dropped,
+        } = self;
+        write!(f, "{}: {added} added, {dropped} dropped", number.0)
     }
 }
 
@@ -130,6 +145,9 @@ impl fmt::Display for Edit {
         }
         for at in &self.log_points {
             write!(f, "\n  need {at}")?;
+        }
+        for reference in &self.references {
+            write!(f, "\n  references {reference}")?;
         }
         Ok(())
     }

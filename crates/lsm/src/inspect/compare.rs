@@ -15,10 +15,10 @@ use std::sync::Arc;
 use argosy_base::{EditSeq, LogKind, RegionId, SegmentNumber};
 use argosy_device::{Buffer, Store};
 
+use super::ends::{LogEnds, log_ends};
 use super::pairs::{Copy, compare_pairs};
-use super::verify::{LogEnds, log_ends};
 use super::{Region, Windows};
-use crate::addresses::translate_out;
+use crate::addresses::translate_counted;
 use crate::edit::{LevelSegment, LogSegment, MEDIUM_LOG, RunId};
 use crate::level::Tree;
 use crate::settings::Settings;
@@ -351,9 +351,15 @@ impl Pair<'_> {
         number: SegmentNumber,
         len: u32,
     ) -> Result<(), Box<Difference>> {
+        // Pointers of what only one of them has consumed lead anywhere.
+        let [first, second] = self.now.map(|version| version.counted_ranges(number));
+        let both = first
+            .iter()
+            .flat_map(|a| second.iter().map(|b| a.intersection(b)));
+        let counted: Vec<_> = both.filter(|range| !range.is_empty()).collect();
         let read = |which: usize| {
             let mut bytes = self.read(which, part, number, len)?;
-            match translate_out(self.now[which], number, &mut bytes) {
+            match translate_counted(self.now[which], number, &counted, &mut bytes) {
                 Ok(()) => Ok(bytes),
                 Err(error) => {
                     let what =

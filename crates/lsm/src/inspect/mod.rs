@@ -13,9 +13,11 @@
 mod checked;
 mod compare;
 pub mod contents;
+mod ends;
 mod left;
 mod pairs;
 mod pointers;
+mod recount;
 pub mod salvage;
 mod verify;
 
@@ -35,8 +37,10 @@ use crate::version::Version;
 
 pub use checked::Checked;
 pub use compare::{Comparison, Difference, Member, compare};
+pub use ends::{LogEnds, log_ends};
 pub use left::verify_windows;
-pub use verify::{LogEnds, log_ends, verify_pin, verify_region};
+pub use recount::{Miscount, recount};
+pub use verify::{verify_pin, verify_region};
 
 /// What is left of a stopped server's log windows, by [`LogKind::index`] and slot.
 pub type Windows = [Vec<Option<Arc<SharedMemory>>>; LogKind::ALL.len()];

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use argosy_base::limits::{BLOCK_SIZE, SEGMENT_SIZE};
+use argosy_base::limits::BLOCK_SIZE;
 use argosy_base::range::successor;
-use argosy_base::{AddressMode, KeyRange, LogKind, Lsn, Pointer, RegionId, SegmentNumber};
+use argosy_base::{AddressMode, KeyRange, LogKind, Pointer, RegionId, SegmentNumber};
 use argosy_device::{Buffer, DeviceError};
 
 use super::checked::Checked;
@@ -20,63 +20,15 @@ use crate::level::verify::{
     Contents, Fault, name_of_segment, verify_index_segment, verify_segment,
 };
 use crate::level::{Entry, Form, LevelError, ReadAhead, ReadAt, SegmentName, SegmentReader};
-use crate::log::segment::{Geometry, Position};
+use crate::log::segment::Geometry;
 use crate::log::verify::{LogFault, find_torn, verify_sealed};
-use crate::log::{RecoverError, Recovered, Recovery, Replayed, Unflushed, recover};
+use crate::log::{RecoverError, Recovered, Recovery, Replayed, recover};
 use crate::merge::Source as _;
 use crate::settings::Settings;
 use crate::version::{LevelEntry, Run, RunTree, Version};
 
-/// Where a region's logs end.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LogEnds {
-    /// The last LSN of the history without a gap.
-    pub last: Lsn,
-    /// The highest LSN that is declared durable.
-    pub durable: Lsn,
-    /// By [`LogKind::index`]: behind the last record; `None` where there is none.
-    pub ends: [Option<Position>; LogKind::ALL.len()],
-    /// Bytes of the history that are in windows only.
-    pub unflushed: Vec<Unflushed>,
-    /// Bytes of pairs in segments of the large log that are not in the levels yet: opening binds them.
-    pub unsettled: BTreeMap<SegmentNumber, u64>,
-}
-
-impl LogEnds {
-    /// How many bytes of `segment` belong to the history.
-    #[must_use]
-    pub fn held(&self, segment: &LogSegment) -> u32 {
-        let behind = match self.ends[segment.log.index()] {
-            Some(end) if end.ordinal == segment.ordinal => end.offset,
-            Some(end) if end.ordinal > segment.ordinal => u32::MAX,
-            _ => 0,
-        };
-        segment.end.unwrap_or(behind)
-    }
-
-    /// Bytes of a segment of the large log that nothing leads to in `version`: values that were overwritten
-    /// or deleted, as garbage collection counts them, with headers and padding. `None` for other logs.
-    #[must_use]
-    pub fn dead(&self, version: &Version, segment: &LogSegment) -> Option<u64> {
-        let unsettled = self.unsettled.get(&segment.number);
-        let lives = version.log_refs(segment.number) + unsettled.unwrap_or(&0);
-        let held = u64::from(self.held(segment)).min(SEGMENT_SIZE as u64);
-        (segment.log == LogKind::Large).then(|| held.saturating_sub(lives))
-    }
-
-    /// Puts what only windows have of segment `number` into `bytes`, which begin it.
-    pub(super) fn overlay(&self, number: SegmentNumber, bytes: &mut [u8]) {
-        for part in self
-            .unflushed
-            .iter()
-            .filter(|part| part.segment.number == number)
-        {
-            let from = (part.from as usize).min(bytes.len());
-            let len = part.bytes.len().min(bytes.len() - from);
-            bytes[from..from + len].copy_from_slice(&part.bytes[..len]);
-        }
-    }
-}
+/// Parts that removed ranges cut off, as part of a region.
+const UNCOUNTED: &str = "uncounted";
 
 /// What a region's verification found.
 pub(super) struct Verifier<'a> {
@@ -87,6 +39,8 @@ pub(super) struct Verifier<'a> {
     pub(super) problems: Vec<Problem>,
     /// Segments about which something has been said: one mistake is told once.
     pub(super) told: BTreeSet<(SegmentNumber, u32)>,
+    /// Bytes of keys and values behind the pointers that count, by log segment, as leaves have them.
+    pub(super) recounted: BTreeMap<SegmentNumber, u64>,
     notes: Vec<String>,
 }
 
@@ -126,6 +80,7 @@ impl<'a> Verifier<'a> {
             checked: Checked::default(),
             problems: Vec::new(),
             told: BTreeSet::new(),
+            recounted: BTreeMap::new(),
             notes: Vec::new(),
         }
     }
@@ -170,7 +125,7 @@ impl Verifier<'_> {
     }
 
     /// Whether the device has the segment; what lies outside is told by [`super::verify_owners`].
-    fn is_inside(&self, number: SegmentNumber) -> bool {
+    pub(super) fn is_inside(&self, number: SegmentNumber) -> bool {
         let stored = self.version.stored(number);
         stored.is_some_and(|stored| stored.is_on_device())
     }
@@ -194,7 +149,13 @@ impl Verifier<'_> {
                 }
             }
         }
+        for (number, rest) in version.uncounted() {
+            if !rest.in_level && self.is_inside(*number) {
+                self.finished_segment(UNCOUNTED, None, &rest.parts[0], &mut pointers);
+            }
+        }
         pointers.follow(self);
+        self.references();
     }
 
     /// Checks a segment of a run, or of the medium log.
@@ -232,7 +193,7 @@ impl Verifier<'_> {
             number,
             epoch: segment.epoch,
         };
-        let (contents, faults) = self.pairs(part, (name, segment.form), &bytes, pointers);
+        let (contents, faults) = self.pairs(part, (name, segment.form), &bytes, (run, pointers));
         // Where pointers hold places, the checksum is that of the bytes as they were first built.
         let rewritten = version_rewrites(self.version, segment);
         let whole = name.checksum(&bytes) == segment.checksum || rewritten;
@@ -270,15 +231,34 @@ impl Verifier<'_> {
         part: &str,
         (name, form): (SegmentName, Form),
         bytes: &Buffer,
-        pointers: &mut Pointers,
+        (run, pointers): (Option<&Run>, &mut Pointers),
     ) -> (Option<Contents>, Vec<Fault>) {
         let (version, number) = (self.version, name.number);
         let mut lost = 0u64;
+        let recounted = &mut self.recounted;
+        let seen = run.into_iter().flat_map(|run| &run.segments);
+        let seen: Vec<_> = seen
+            .filter(|piece| piece.segment.number == number)
+            .collect();
+        let cut_off = version.uncounted().get(&number);
+        let cut_off = cut_off.map_or(&[][..], |rest| &rest.parts);
         let visit = |key: &[u8], entry: Entry<'_>| {
             let (at, value_len) = entry.pointer()?;
+            let holds = |piece: &LevelEntry| piece.segment.range.contains(key);
+            let is_seen = seen.iter().any(|piece| holds(piece));
+            if !is_seen && !cut_off.iter().any(holds) {
+                // It was consumed: it leads anywhere.
+                return None;
+            }
             let known = version.resolve(at);
             match known {
-                Some(at) => pointers.add(at, key, value_len, number),
+                Some(at) => {
+                    let bytes = key.len() as u64 + u64::from(value_len);
+                    *recounted.entry(at.segment()).or_default() += bytes;
+                    if is_seen {
+                        pointers.add(at, key, value_len, number);
+                    }
+                }
                 None => lost += 1,
             }
             known.map(Pointer::segment)
@@ -371,8 +351,10 @@ impl Verifier<'_> {
                 self.report(ProblemKind::Reference, part, (number, 0), what);
             }
         }
-        if segment.log_refs != contents.log_refs {
-            let what = "the manifest's sums of references to logs are not the segment's";
+        let pointed = contents.log_refs.iter();
+        let pointed: u64 = pointed.map(|(_, bytes)| bytes).sum();
+        if segment.large_bytes + segment.medium_bytes != pointed {
+            let what = "the manifest's sums of what the segment points to are not the segment's";
             self.report(ProblemKind::Reference, part, (number, 0), what);
         }
     }
@@ -569,32 +551,4 @@ pub(super) fn recover_logs(
     };
     let read = |segment: &LogSegment, at: u32, out: &mut [u8]| read_log(version, segment, at, out);
     recover(&recovery, read, visit)
-}
-
-/// Where the logs of `version` end: what a server would find that opens it.
-///
-/// # Errors
-/// What is wrong with them, in words.
-pub fn log_ends(
-    version: &Version,
-    windows: &Windows,
-    settings: &Settings,
-) -> Result<LogEnds, String> {
-    let mut unsettled: BTreeMap<SegmentNumber, u64> = BTreeMap::new();
-    let visit = |replayed: Replayed<'_>| {
-        if let Some((_, value_len)) = replayed.entry.pointer() {
-            let bytes = replayed.key.len() as u64 + u64::from(value_len);
-            *unsettled.entry(replayed.at.segment()).or_default() += bytes;
-        }
-    };
-    let recovered = recover_logs(version, Geometry::of(settings), windows, visit);
-    let recovered = recovered.map_err(|error| error.to_string())?;
-    let [recovery, large] = recovered.logs;
-    Ok(LogEnds {
-        last: recovered.last,
-        durable: recovered.durable,
-        ends: [recovery.end, large.end],
-        unflushed: [recovery.unflushed, large.unflushed].concat(),
-        unsettled,
-    })
 }

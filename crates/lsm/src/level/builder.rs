@@ -43,8 +43,12 @@ pub struct BuiltSegment {
     pub first_key: Vec<u8>,
     /// Its highest key.
     pub last_key: Vec<u8>,
-    /// The log segments that it points into, in ascending order, each with the bytes of the keys and
-    /// values whose pointers lead there.
+    /// Bytes of keys and values in the large log that it points to, as far as its maker counted them.
+    pub large_bytes: u64,
+    /// Bytes of keys and values in the medium log that it points to, as far as its maker counted them.
+    pub medium_bytes: u64,
+    /// Where it [lists](SegmentBuilder::listing) them: the log segments that it points into, in ascending
+    /// order, each with the bytes of the keys and values whose pointers lead there.
     pub log_refs: Vec<(SegmentNumber, u64)>,
     /// Of a segment of a tree: its nodes, for the height above.
     pub nodes: Vec<NodePlace>,
@@ -85,8 +89,8 @@ pub struct SegmentBuilder {
     hashes: Vec<KeyHash>,
     filter_bits: BitsPerKey,
     tombstones: u32,
-    /// By the high bits of pointers.
-    log_refs: BTreeMap<SegmentNumber, u64>,
+    /// By the high bits of pointers, where they are listed.
+    log_refs: Option<BTreeMap<SegmentNumber, u64>>,
 }
 
 /// What is known of the leaves so far.
@@ -175,7 +179,17 @@ impl SegmentBuilder {
             hashes: vec![],
             filter_bits: BitsPerKey::LAST,
             tombstones: 0,
-            log_refs: BTreeMap::new(),
+            log_refs: None,
+        }
+    }
+
+    /// The same, still empty, with a list of the log segments that it points into in its footer, or without.
+    /// Where pointers hold places, other members need it: only the list names the segments.
+    #[must_use]
+    pub fn listing(self, listed: bool) -> Self {
+        Self {
+            log_refs: listed.then(BTreeMap::new),
+            ..self
         }
     }
 
@@ -232,7 +246,10 @@ impl SegmentBuilder {
         } else {
             0
         };
-        let log_ref = usize::from(entry.pointer().is_some());
+        let listed = self.log_refs.as_ref();
+        let log_refs = listed.map_or(0, |refs| {
+            refs.len() + usize::from(entry.pointer().is_some())
+        });
         let first = if self.first_key.is_empty() {
             key.len()
         } else {
@@ -243,7 +260,7 @@ impl SegmentBuilder {
             + self.leaves.index_len()
             + child
             + filter::encoded_len(self.hashes.len() + 1, self.filter_bits)
-            + Table::len_max(first, key.len(), self.log_refs.len() + log_ref)
+            + Table::len_max(first, key.len(), log_refs)
             + FOOTER_BYTES;
         end <= self.out.len()
     }
@@ -285,8 +302,10 @@ impl SegmentBuilder {
         self.hashes.push(KeyHash::of(key));
         match entry.pointer() {
             Some((at, value_len)) => {
-                let bytes = key.len() as u64 + u64::from(value_len);
-                *self.log_refs.entry(at.segment()).or_default() += bytes;
+                if let Some(refs) = &mut self.log_refs {
+                    let bytes = key.len() as u64 + u64::from(value_len);
+                    *refs.entry(at.segment()).or_default() += bytes;
+                }
             }
             None => self.tombstones += u32::from(*entry == Entry::Tombstone),
         }
@@ -329,7 +348,7 @@ impl SegmentBuilder {
         mut number_of: impl FnMut(SegmentNumber) -> Option<SegmentNumber>,
     ) -> Result<BuiltSegment, SegmentNumber> {
         let mut log_refs = BTreeMap::new();
-        for (high, bytes) in std::mem::take(&mut self.log_refs) {
+        for (high, bytes) in self.log_refs.take().unwrap_or_default() {
             *log_refs.entry(number_of(high).ok_or(high)?).or_default() += bytes;
         }
         Ok(self.finish_named(log_refs.into_iter().collect()))
@@ -385,6 +404,8 @@ impl SegmentBuilder {
             tombstones: footer.tombstones,
             first_key: table.first_key,
             last_key: table.last_key,
+            large_bytes: 0,
+            medium_bytes: 0,
             log_refs: table.log_refs,
             nodes,
         }

@@ -147,6 +147,8 @@ impl MediumBuilder {
             tombstones: 0,
             first_key: table.first_key,
             last_key: table.last_key,
+            large_bytes: 0,
+            medium_bytes: 0,
             log_refs: Vec::new(),
             nodes: Vec::new(),
         }

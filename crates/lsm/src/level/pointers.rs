@@ -11,10 +11,12 @@
 //! are numbers of log segments, wherever the pointers lead. [`SegmentName::checksum`] over all bytes
 //! is a new one.
 
-use argosy_base::{Kind, Pointer};
+use argosy_base::{KeyRange, Kind, Pointer, SegmentNumber};
+use argosy_device::Buffer;
 
 use super::format::{FOOTER_BYTES, Footer};
 use super::leaf;
+use super::verify::leaves_of;
 use super::{Form, LevelError, SegmentName};
 
 /// Where a pointer leads.
@@ -91,6 +93,69 @@ pub fn for_each_pointer_mut(
         from += len;
     }
     Ok(visited)
+}
+
+/// Puts `dead` in place of the high bits of every pointer in `bytes` whose key is in none of `counted`.
+/// `bytes` are all bytes of segment `name`, one with leaves.
+///
+/// # Errors
+/// [`VisitError::Damaged`].
+pub fn forget_uncounted(
+    name: SegmentName,
+    bytes: &mut [u8],
+    counted: &[KeyRange],
+    dead: SegmentNumber,
+) -> Result<(), VisitError> {
+    let counts = pointers_of(name, bytes, counted)?;
+    if counts.iter().all(|(counts, _)| *counts) {
+        return Ok(());
+    }
+    let mut counts = counts.into_iter();
+    for_each_pointer_mut(name, bytes, |_, at| {
+        Some(match counts.next() {
+            Some((true, _)) => at,
+            _ => Pointer::new(dead, at.offset()),
+        })
+    })
+    .map(drop)
+}
+
+/// Whether a pointer of `bytes`, all bytes of segment `name`, one with leaves, has `dead` as high bits although its
+/// key is in one of `counted`.
+///
+/// # Errors
+/// [`VisitError::Damaged`].
+pub fn lacks_counted(
+    name: SegmentName,
+    bytes: &[u8],
+    counted: &[KeyRange],
+    dead: SegmentNumber,
+) -> Result<bool, VisitError> {
+    let pointers = pointers_of(name, bytes, counted)?;
+    let mut pointers = pointers.iter();
+    Ok(pointers.any(|(counts, at)| *counts && at.segment() == dead))
+}
+
+/// The pointers of leaves, in their order, each with whether its key is in one of `counted`.
+fn pointers_of(
+    name: SegmentName,
+    bytes: &[u8],
+    counted: &[KeyRange],
+) -> Result<Vec<(bool, Pointer)>, VisitError> {
+    let leaves = leaves_of(name, &Buffer::from_slice(bytes));
+    let leaves = leaves.map_err(|_| name.corrupt(0, "the segment's footer or index"))?;
+    let mut pointers = Vec::new();
+    for (_, leaf) in leaves {
+        let leaf = leaf?;
+        for pair in 0..leaf.count() {
+            if let Some((at, _)) = leaf.entry(pair).pointer() {
+                let key = leaf.key(pair);
+                let counts = counted.iter().any(|range| range.contains(&key));
+                pointers.push((counts, at));
+            }
+        }
+    }
+    Ok(pointers)
 }
 
 /// What a node is.

@@ -136,10 +136,10 @@ pub(crate) fn build(model: &Model, geometry: Geometry) -> Vec<BuiltSegment> {
     let mut builder = None;
     for (key, entry) in model {
         let entry: Entry<'_> = entry.as_entry();
-        let open = builder.get_or_insert_with(|| SegmentBuilder::new(NAME, geometry));
+        let open = builder.get_or_insert_with(|| SegmentBuilder::new(NAME, geometry).listing(true));
         if !open.add(key, entry) {
             built.extend(builder.take().map(SegmentBuilder::finish));
-            let mut next = SegmentBuilder::new(NAME, geometry);
+            let mut next = SegmentBuilder::new(NAME, geometry).listing(true);
             assert!(next.add(key, entry), "an empty segment takes any pair");
             builder = Some(next);
         }

@@ -176,6 +176,8 @@ impl OpenSegment {
             tombstones: 0,
             first_key: table.first_key,
             last_key: table.last_key,
+            large_bytes: 0,
+            medium_bytes: 0,
             log_refs: vec![],
             nodes: self.nodes,
         }

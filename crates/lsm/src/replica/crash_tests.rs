@@ -222,7 +222,8 @@ impl Pair {
             let read = self
                 .primary
                 .read_segment(part.number, range, [&pin].into_iter());
-            let bytes = read.ok_or("a pinned segment is gone")?.map_err(words)?;
+            let gone = || format!("pinned segment {} is gone", part.number.0);
+            let bytes = read.ok_or_else(gone)?.map_err(words)?;
             let put = replica.put_part(part.number, part.from, &Arc::new(bytes));
             put.map_err(words)?;
         }

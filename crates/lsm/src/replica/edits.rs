@@ -69,6 +69,7 @@ impl Replica {
         self.named = edit.added.iter().map(|(_, _, s)| s.number).collect();
         let mut parts = Vec::new();
         let addresses = self.addresses();
+        self.note_counted(edit);
         for segment in self.level_segments_missing(edit) {
             self.expected.insert(
                 segment.number,
@@ -200,7 +201,8 @@ impl Replica {
     ///
     /// # Errors
     /// [`ReplicaError::Damaged`] when the bytes are not those of the part, [`ReplicaError::Refused`]
-    /// when it was not named; [`DeviceError::Full`](argosy_device::DeviceError::Full).
+    /// when it was not named, [`ReplicaError::Gone`] where its sender lacks what it points to;
+    /// [`DeviceError::Full`](argosy_device::DeviceError::Full).
     pub fn put_part(
         &mut self,
         number: SegmentNumber,

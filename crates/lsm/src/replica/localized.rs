@@ -29,6 +29,7 @@ impl Replica {
                 clipped: Vec::new(),
                 added: Vec::new(),
                 trees: Vec::new(),
+                references: Vec::new(),
                 logs_removed: Vec::new(),
                 evacuated: Vec::new(),
                 ..edit

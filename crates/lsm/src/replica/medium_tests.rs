@@ -135,11 +135,9 @@ fn leaves_are_taken_behind_what_they_point_to() {
             pair.settle();
             let version = Arc::clone(pair.backup.version());
             let levels = version.levels().iter().flat_map(|level| level.entries());
-            let medium = version.medium_log();
-            let alone = levels.map(|entry| &entry.segment.log_refs).any(|refs| {
-                !refs.is_empty() && refs.iter().all(|(number, _)| medium.contains_key(number))
-            });
-            alone.then_some((pair, version))
+            let mut segments = levels.map(|entry| &entry.segment);
+            let alone = segments.any(|s| s.medium_bytes > 0 && s.large_bytes == 0);
+            alone.then(|| (pair, Arc::clone(&version)))
         })
         .expect("a medium log");
     let mut machine = Machine::new(9);
@@ -151,8 +149,8 @@ fn leaves_are_taken_behind_what_they_point_to() {
     let first: Vec<_> = first.map(|part| part.number).collect();
     assert!(first.iter().eq(medium.keys()), "{first:?}");
     let points = |entry: &&crate::version::LevelEntry| {
-        let refs = &entry.segment.log_refs;
-        !refs.is_empty() && refs.iter().all(|(number, _)| medium.contains_key(number))
+        let segment = &entry.segment;
+        segment.medium_bytes > 0 && segment.large_bytes == 0
     };
     let mut levels = version.levels().iter().flat_map(|level| level.entries());
     let leaf = levels.find(points).expect("something points there");

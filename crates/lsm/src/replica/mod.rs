@@ -39,7 +39,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use argosy_base::limits::BLOCK_SIZE;
-use argosy_base::{DeviceSegment, EditSeq, Epoch, LogKind, Lsn, RegionId, Remedy, SegmentNumber};
+use argosy_base::{
+    DeviceSegment, EditSeq, Epoch, KeyRange, LogKind, Lsn, RegionId, Remedy, SegmentNumber,
+};
 use argosy_device::{DeviceError, SharedMemory, Store, Ticket};
 use argosy_engine::FlushRange;
 
@@ -255,6 +257,9 @@ pub struct Replica {
     arrivals: BTreeMap<SegmentNumber, Arrival>,
     /// What the parts that [`Replica::missing`] named belong to.
     expected: BTreeMap<SegmentNumber, edits::Expected>,
+    /// Where pointers hold places: the keys whose pointers count, of each level segment that the edit adds
+    /// which was examined last.
+    counted: BTreeMap<SegmentNumber, Vec<KeyRange>>,
     /// The level segments that the edit which was examined last adds.
     named: BTreeSet<SegmentNumber>,
     /// Where the primary has the segments of its large log, where pointers hold places.
@@ -373,6 +378,7 @@ impl Replica {
             fills: BTreeMap::new(),
             arrivals: BTreeMap::new(),
             expected: BTreeMap::new(),
+            counted: BTreeMap::new(),
             named: BTreeSet::new(),
             log_map: places::LogMap::new(),
             rewritten: Rewritten::default(),

@@ -32,8 +32,11 @@ use argosy_device::{Buffer, Purpose};
 
 use super::edits::Expected;
 use super::{Arrival, Fill, Replica, ReplicaError};
-use crate::addresses::{Translation, as_gone, as_high_bits, level_error};
-use crate::level::pointers::{PointerKind, VisitError, Visited, for_each_pointer_mut};
+use crate::addresses::{DEAD, Translation, as_gone, as_high_bits, level_error};
+use crate::edit::Edit;
+use crate::level::pointers::{
+    PointerKind, VisitError, Visited, for_each_pointer_mut, lacks_counted,
+};
 use crate::level::verify::verify_index_segment;
 use crate::level::{Form, LevelError, SegmentName, SegmentReader, form_and_refs};
 
@@ -211,6 +214,19 @@ impl Replica {
         }
         let name = self.name_of(shipment);
         let found = form_and_refs(name, &shipment.bytes).map_err(|error| damaged(name, &error))?;
+        let counted = self.counted.get(&name.number);
+        let counted = counted.filter(|_| !found.0.is_index() && found.0 != Form::Medium);
+        if let Some(counted) = counted {
+            let lacks = lacks_counted(name, &shipment.bytes, counted, DEAD);
+            if lacks.map_err(|error| damaged(name, &level_error(name, error)))? {
+                // Its sender has a newer version, and lacks what it points to.
+                let to = u32::try_from(shipment.bytes.len()).unwrap_or(u32::MAX);
+                return Err(ReplicaError::Gone {
+                    number: name.number,
+                    to,
+                });
+            }
+        }
         if let (Form::Index(height), _) = found {
             let nodes = self.fetched_nodes(name, height, &shipment.bytes)?;
             return self.translate(shipment, Vec::new(), nodes);
@@ -223,14 +239,27 @@ impl Replica {
         let reader = reader.map_err(|error| damaged(name, &error))?;
         let mut logs = Vec::with_capacity(reader.log_refs().len());
         for (number, _) in reader.log_refs() {
-            let own = self.place_of_log(*number, shipment.number)?;
-            logs.push((*number, as_high_bits(own)));
-            shipment.uses.push((*number, own));
+            // Where the segment does not stand for all of its keys, what it points to may be gone.
+            if let Some(own) = self.place_of_log(*number, shipment.number)? {
+                logs.push((*number, as_high_bits(own)));
+                shipment.uses.push((*number, own));
+            }
         }
-        if logs.is_empty() {
+        if reader.log_refs().is_empty() {
             return Ok(());
         }
         self.translate(shipment, logs, Vec::new())
+    }
+
+    /// Takes note of the keys whose pointers count, of what `edit` adds.
+    pub(super) fn note_counted(&mut self, edit: &Edit) {
+        self.counted.clear();
+        if self.addresses() == AddressMode::Rewrite {
+            for (_, _, segment) in &edit.added {
+                let ranges = self.counted.entry(segment.number).or_default();
+                ranges.push(segment.range.clone());
+            }
+        }
     }
 
     /// Checks a fetched index segment of a tree, and finds the segments that it leads to. They come
@@ -284,14 +313,15 @@ impl Replica {
         }
     }
 
-    /// This member's place of log segment `number`, which `segment` points into.
+    /// This member's place of log segment `number`, which `segment` lists; `None` where the region does not
+    /// have it any more.
     fn place_of_log(
         &mut self,
         number: SegmentNumber,
         segment: SegmentNumber,
-    ) -> Result<DeviceSegment, ReplicaError> {
+    ) -> Result<Option<DeviceSegment>, ReplicaError> {
         if let Some(stored) = self.storage.segment(number) {
-            return Ok(stored.place());
+            return Ok(Some(stored.place()));
         }
         let log = match self.expected.get(&number).copied() {
             Some(Expected::Log(log)) => log,
@@ -301,17 +331,12 @@ impl Replica {
                     to: number,
                 });
             }
-            None => {
-                return Err(ReplicaError::Damaged {
-                    number: segment,
-                    what: "it points into a log segment that the region does not have",
-                });
-            }
+            None => return Ok(None),
         };
         let stored = self.storage.allocate(number, Purpose::Metadata)?;
         let place = stored.place();
         self.fills.insert(number, Fill::new(log, stored));
-        Ok(place)
+        Ok(Some(place))
     }
 
     fn translate(

@@ -246,7 +246,9 @@ fn bytes_that_hold_other_pointers_than_announced_are_refused() {
         "{refused:?}"
     );
     // It knows, but has no such log segment itself.
-    let (log, _) = entry.segment.log_refs[0];
+    let name = crate::addresses::name_of(pair.backup.version(), &entry.segment);
+    let (_, listed) = crate::level::form_and_refs(name, &neutral).unwrap();
+    let (log, _) = listed[0];
     other.learn_places(&[(log, DeviceSegment(9))]);
     let refused = other.rewrite(&mut shipment(&neutral));
     assert!(

@@ -443,9 +443,10 @@ impl Pair {
                 Some(bytes) => {
                     let bytes = Arc::new(bytes.unwrap());
                     self.fetched += bytes.len() as u64;
-                    self.backup
-                        .put_part(part.number, part.from, &bytes)
-                        .unwrap();
+                    match self.backup.put_part(part.number, part.from, &bytes) {
+                        Err(ReplicaError::Gone { .. }) => return self.catch_up(),
+                        put => put.unwrap(),
+                    }
                 }
                 // The primary went on: a new checkpoint is asked for.
                 None => return self.catch_up(),
@@ -869,7 +870,7 @@ fn a_crash_at_any_instant_leaves_what_was_acknowledged() {
             }
         }
         assert!(
-            pair.applied.0 > 10 && pair.flushed > 20,
+            pair.applied.0 > 10 && pair.flushed > 15,
             "{} {}",
             pair.applied.0,
             pair.flushed
@@ -936,7 +937,8 @@ fn an_edit_whose_data_is_not_here_is_refused() {
         entries: 1,
         tombstones: 0,
         range: argosy_base::KeyRange::all(),
-        log_refs: vec![],
+        large_bytes: 0,
+        medium_bytes: 0,
     };
     edit.added.push((1, crate::edit::RunId(9), segment));
     let refused = pair.backup.submit_edit(&edit.encode());

@@ -114,7 +114,8 @@ impl Rig {
             entries: 1,
             tombstones: 0,
             range: KeyRange::new(key(from), Some(key(from + 1))),
-            log_refs: vec![],
+            large_bytes: 0,
+            medium_bytes: 0,
         }
     }
 }

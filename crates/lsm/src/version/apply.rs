@@ -8,8 +8,11 @@ use std::sync::Arc;
 
 use argosy_base::{AddressMode, EditSeq, KeyRange, LogKind, SegmentNumber};
 
+use super::counts::{CutOff, cut_off};
 use super::{Level, LevelEntry, LogEntry, Run, RunTree, Version};
-use crate::edit::{Edit, LEVELS_MAX, LevelSegment, LogPoint, LogSegment, MEDIUM_LOG, Place, RunId};
+use crate::edit::{
+    Edit, LEVELS_MAX, LevelSegment, LogPoint, LogSegment, MEDIUM_LOG, Place, RunId, UNCOUNTED,
+};
 use crate::level::{Form, Tree};
 use crate::storage::StoredSegment;
 
@@ -65,8 +68,6 @@ impl Version {
         } else {
             self.clone()
         };
-        let medium = edit.added.iter();
-        let medium = medium.filter(|(level, _, _)| *level == MEDIUM_LOG);
         let mut step = Step {
             old: self,
             edit,
@@ -74,11 +75,12 @@ impl Version {
             next: start,
             touched: 0,
             placed: BTreeMap::new(),
-            new_medium: medium.map(|(_, _, segment)| segment.number).collect(),
+            cut: cut_off(edit),
             taken: BTreeMap::new(),
         };
         step.numbers()?;
         step.levels()?;
+        step.references()?;
         step.logs()?;
         step.finish()?;
         let next = step.next;
@@ -88,23 +90,23 @@ impl Version {
 }
 
 /// An edit that is being applied.
-struct Step<'a> {
-    old: &'a Version,
-    edit: &'a Edit,
+pub(super) struct Step<'a> {
+    pub(super) old: &'a Version,
+    pub(super) edit: &'a Edit,
     new: &'a Stored,
-    next: Version,
+    pub(super) next: Version,
     /// The levels that changed: bit n for level n.
     touched: u32,
     /// What the edit added so far: where, and the first piece of it.
-    placed: BTreeMap<SegmentNumber, ((u8, RunId), Arc<LevelSegment>)>,
-    /// Segments that the edit adds to the medium log.
-    new_medium: BTreeSet<SegmentNumber>,
+    pub(super) placed: BTreeMap<SegmentNumber, ((u8, RunId), Arc<LevelSegment>)>,
+    /// The segments of which parts become uncounted.
+    pub(super) cut: BTreeMap<SegmentNumber, CutOff>,
     /// The pieces of segments that are removed or clipped, until they are.
     taken: BTreeMap<Place, Vec<LevelEntry>>,
 }
 
 impl Step<'_> {
-    fn unfit(&self, what: &'static str, number: SegmentNumber) -> EditError {
+    pub(super) fn unfit(&self, what: &'static str, number: SegmentNumber) -> EditError {
         EditError::Unfit {
             edit: self.edit.seq,
             what,
@@ -112,7 +114,7 @@ impl Step<'_> {
         }
     }
 
-    fn ensure(
+    pub(super) fn ensure(
         &self,
         holds: bool,
         what: &'static str,
@@ -188,7 +190,12 @@ impl Step<'_> {
     /// The pieces of the segment at `place`, which are out of their run; there is at least one.
     fn take_pieces(&mut self, place: Place) -> Result<Vec<LevelEntry>, EditError> {
         let error = self.unfit("no such segment at this place", place.number);
-        self.taken.remove(&place).ok_or(error)
+        let pieces = self.taken.remove(&place).ok_or(error)?;
+        if let Some(cut) = self.cut.get_mut(&place.number) {
+            let ranges = pieces.iter().map(|piece| piece.segment.range.clone());
+            cut.before.extend(ranges);
+        }
+        Ok(pieces)
     }
 
     /// Takes what is removed or clipped out of the runs, each of which is gone through once.
@@ -196,7 +203,7 @@ impl Step<'_> {
         let clipped = self.edit.clipped.iter().map(|(place, _)| place);
         let mut named: BTreeMap<(u8, RunId), BTreeSet<SegmentNumber>> = BTreeMap::new();
         for place in self.edit.removed.iter().chain(clipped) {
-            if place.level != MEDIUM_LOG {
+            if !matches!(place.level, MEDIUM_LOG | UNCOUNTED) {
                 let run = (place.level, place.run);
                 named.entry(run).or_default().insert(place.number);
             }
@@ -225,6 +232,14 @@ impl Step<'_> {
             self.leave(place.number);
             return Ok(());
         }
+        if place.level == UNCOUNTED {
+            let removed = Arc::make_mut(&mut self.next.uncounted).remove(&place.number);
+            let missing = self.unfit("nothing of this segment is uncounted", place.number);
+            if !removed.ok_or(missing)?.in_level {
+                self.leave(place.number);
+            }
+            return Ok(());
+        }
         if self
             .level_mut(place.level)?
             .take_index(place.run, place.number)
@@ -232,15 +247,14 @@ impl Step<'_> {
             self.leave(place.number);
             return Ok(());
         }
-        let pieces = self.take_pieces(place)?;
-        self.leave(place.number);
-        let refs = Arc::make_mut(&mut self.next.log_refs);
-        for (number, bytes) in &pieces[0].segment.log_refs {
-            let left = refs.get(number).copied().unwrap_or(0);
-            match left.checked_sub(*bytes) {
-                Some(0) | None => refs.remove(number),
-                Some(left) => refs.insert(*number, left),
-            };
+        self.take_pieces(place)?;
+        if self.next.uncounted.contains_key(&place.number) {
+            let uncounted = Arc::make_mut(&mut self.next.uncounted);
+            uncounted
+                .entry(place.number)
+                .and_modify(|rest| rest.in_level = false);
+        } else {
+            self.leave(place.number);
         }
         Ok(())
     }
@@ -259,7 +273,6 @@ impl Step<'_> {
             let piece = LevelEntry {
                 segment: Arc::new(segment),
                 stored: Arc::clone(&whole.stored),
-                large_refs: whole.large_refs,
             };
             self.insert(place.level, place.run, piece)?;
         }
@@ -306,14 +319,14 @@ impl Step<'_> {
         if level == MEDIUM_LOG || segment.form == Form::Medium {
             return self.add_medium(level, run, segment);
         }
-        let bare = segment.log_refs.is_empty() && segment.entries == 0 && segment.tombstones == 0;
+        if level == UNCOUNTED {
+            return self.add_uncounted(segment);
+        }
+        let bare = !segment.points_into_logs() && segment.entries == 0 && segment.tombstones == 0;
         let fits = bare || !segment.form.is_index();
         self.ensure(fits, "an index segment with entries", number)?;
         let fits = level == 1 || run.0 == 0;
         self.ensure(fits, "only L1 has several runs", number)?;
-        let refs = segment.log_refs.iter().map(|(number, _)| number);
-        let rise = refs.is_sorted_by(|a, b| a < b);
-        self.ensure(rise, "references are not in order", number)?;
         let before = self.old.level(level).map_or(&[][..], |l| &l.runs);
         let known = before.iter().any(|r| r.id == run);
         let newest = before.last().is_none_or(|newest| run > newest.id);
@@ -331,34 +344,12 @@ impl Step<'_> {
         };
         let stored = match stored {
             Some(stored) => stored,
-            None => {
-                let stored = self.take(number)?;
-                let refs = Arc::make_mut(&mut self.next.log_refs);
-                for (number, bytes) in &segment.log_refs {
-                    let sum = refs.entry(*number).or_default();
-                    *sum = sum.saturating_add(*bytes);
-                }
-                stored
-            }
+            None => self.take_for_level(number)?,
         };
         let segment = Arc::new(segment.clone());
         let first = Arc::clone(&segment);
         self.placed.entry(number).or_insert(((level, run), first));
-        let entry = LevelEntry {
-            large_refs: self.large_refs(&segment),
-            segment,
-            stored,
-        };
-        self.insert(level, run, entry)
-    }
-
-    /// Bytes of records in the large log that `segment` points to.
-    fn large_refs(&self, segment: &LevelSegment) -> u64 {
-        let large = segment.log_refs.iter();
-        let large = large.filter(|(number, _)| {
-            !self.next.medium.contains_key(number) && !self.new_medium.contains(number)
-        });
-        large.fold(0, |sum: u64, (_, bytes)| sum.saturating_add(*bytes))
+        self.insert(level, run, LevelEntry { segment, stored })
     }
 
     fn add_medium(
@@ -369,16 +360,12 @@ impl Step<'_> {
     ) -> Result<(), EditError> {
         let number = segment.number;
         let fits = (level, run, segment.form) == (MEDIUM_LOG, RunId(0), Form::Medium)
-            && segment.log_refs.is_empty()
+            && !segment.points_into_logs()
             && segment.tombstones == 0;
         self.ensure(fits, "not a segment of the medium log", number)?;
         let stored = self.take(number)?;
         let segment = Arc::new(segment.clone());
-        let entry = LevelEntry {
-            segment,
-            stored,
-            large_refs: 0,
-        };
+        let entry = LevelEntry { segment, stored };
         Arc::make_mut(&mut self.next.medium).insert(number, entry);
         Ok(())
     }
@@ -390,6 +377,13 @@ impl Step<'_> {
             let inserted = self.level_mut(level)?.insert_index(run, entry);
             return inserted.map_err(|what| self.unfit(what, number));
         }
+        if let Some(cut) = self.cut.get_mut(&number) {
+            cut.left.push(entry.segment.range.clone());
+        }
+        let rest = self.next.uncounted.get(&number);
+        let mut parts = rest.into_iter().flat_map(|rest| &rest.parts);
+        let seen = parts.any(|part| part.segment.range.overlaps(&entry.segment.range));
+        self.ensure(!seen, "a part that was cut off is seen again", number)?;
         let segments = &mut self.level_mut(level)?.run_or_new(run).segments;
         let from = &entry.segment.range.from;
         let at = segments.partition_point(|e| e.segment.range.from < *from);
@@ -398,7 +392,7 @@ impl Step<'_> {
     }
 
     /// Where segment `number`, which the version is about to name, is stored.
-    fn take(&mut self, number: SegmentNumber) -> Result<Arc<StoredSegment>, EditError> {
+    pub(super) fn take(&mut self, number: SegmentNumber) -> Result<Arc<StoredSegment>, EditError> {
         let fits = number < self.next.mark || number.is_own();
         self.ensure(fits, "a segment number is above the mark", number)?;
         let stored = self.new.get(&number).or_else(|| self.old.stored(number));
@@ -518,13 +512,17 @@ impl Step<'_> {
             self.ensure(fits, "evacuated where pointers hold places", *number)?;
         }
         let next = &mut self.next;
-        let ended = |number: &SegmentNumber| next.log_refs(*number) == 0;
-        if self.edit.evacuated.is_empty() && !next.evacuated.iter().any(ended) {
+        let touched = self.edit.references.iter().map(|touched| touched.number);
+        let ended: Vec<_> = touched
+            .filter(|number| next.is_evacuated(*number) && next.log_refs(*number) == 0)
+            .collect();
+        if self.edit.evacuated.is_empty() && ended.is_empty() {
             return Ok(());
         }
         let mut all = BTreeSet::clone(&next.evacuated);
-        all.extend(&self.edit.evacuated);
-        all.retain(|number| next.log_refs(*number) > 0);
+        let pointed = self.edit.evacuated.iter();
+        all.extend(pointed.filter(|number| next.log_refs(**number) > 0));
+        all.retain(|number| !ended.contains(number));
         next.evacuated = Arc::new(all);
         Ok(())
     }
@@ -553,32 +551,7 @@ impl Step<'_> {
         while self.next.levels.last().is_some_and(|l| l.runs.is_empty()) {
             self.next.levels.pop();
         }
-        let added = self.edit.added.iter().map(|(_, _, segment)| segment);
-        let referenced = added.flat_map(|s| s.log_refs.iter().map(|(number, _)| *number));
-        for number in referenced.collect::<BTreeSet<_>>() {
-            let log = self.next.log_segment(number);
-            let held = self.next.medium.contains_key(&number)
-                || self.next.is_evacuated(number)
-                || log.is_some_and(|entry| entry.segment.log == LogKind::Large);
-            self.ensure(
-                held,
-                "a level points into a log segment that is gone",
-                number,
-            )?;
-        }
-        let medium = |place: &&Place| place.level == MEDIUM_LOG;
-        let medium = self.edit.removed.iter().filter(medium);
-        let medium = medium.map(|place| &place.number);
-        let logs = self.edit.logs_removed.iter().map(|(_, number)| number);
-        for number in logs.chain(medium) {
-            let free = self.next.log_refs(*number) == 0 || self.next.is_evacuated(*number);
-            self.ensure(free, "a level points into a removed log segment", *number)?;
-        }
-        let unused = |number: &&SegmentNumber| self.next.log_refs(**number) == 0;
-        match self.next.medium.keys().find(unused) {
-            Some(number) => Err(self.unfit("nothing points into a medium segment", *number)),
-            None => Ok(()),
-        }
+        self.check_references()
     }
 }
 

@@ -1,10 +1,10 @@
 //! What holds of every version, by name.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use argosy_base::{AddressMode, LogKind, SegmentNumber};
+use argosy_base::{AddressMode, LogKind};
 
-use super::{LogEntry, Run, Version};
+use super::{LevelEntry, LogEntry, Run, Version};
 use crate::edit::LEVELS_MAX;
 use crate::level::Form;
 
@@ -17,7 +17,7 @@ pub struct Violation(pub &'static str);
 type Rule = (&'static str, fn(&Version) -> bool);
 
 /// The rules, in the order in which they are checked.
-const RULES: [Rule; 13] = [
+const RULES: [Rule; 14] = [
     (
         "levels are bounded and the last is not empty",
         levels_bounded,
@@ -38,7 +38,14 @@ const RULES: [Rule; 13] = [
     ("sealed log segments come before the tail", tails_last),
     ("every segment has one place, and is stored", table_exact),
     ("segment numbers are below the mark", below_mark),
-    ("sums of references are those of the segments", refs_exact),
+    (
+        "pointers that count are no more than segments hold",
+        uses_bounded,
+    ),
+    (
+        "uncounted parts are apart from what readers see",
+        uncounted_apart,
+    ),
     (
         "levels point into segments of the large or medium log",
         refs_held,
@@ -151,10 +158,20 @@ fn table_exact(version: &Version) -> bool {
         .medium
         .iter()
         .all(|(number, entry)| named.insert(*number, &entry.stored).is_none());
+    let uncounted_once = version
+        .uncounted
+        .iter()
+        .filter(|(_, rest)| !rest.in_level)
+        .all(|(number, rest)| named.insert(*number, &rest.parts[0].stored).is_none());
     let numbers_agree = named
         .iter()
         .all(|(number, stored)| stored.number() == *number);
-    runs_once && logs_once && medium_once && numbers_agree && named.keys().eq(version.table.keys())
+    runs_once
+        && logs_once
+        && medium_once
+        && uncounted_once
+        && numbers_agree
+        && named.keys().eq(version.table.keys())
 }
 
 fn below_mark(version: &Version) -> bool {
@@ -163,30 +180,42 @@ fn below_mark(version: &Version) -> bool {
     last.is_none_or(|last| last < version.mark)
 }
 
-fn refs_exact(version: &Version) -> bool {
-    let mut sums: BTreeMap<SegmentNumber, u64> = BTreeMap::new();
-    let mut counted = BTreeSet::new();
-    for entry in all_runs(version).flat_map(|run| &run.segments) {
-        if !counted.insert(entry.segment.number) {
-            continue;
-        }
-        for (number, bytes) in &entry.segment.log_refs {
-            let sum = sums.entry(*number).or_default();
-            *sum = sum.saturating_add(*bytes);
-        }
-    }
-    // A reference of no bytes counts for nothing, and may or may not be listed.
-    let nonzero = |(_, bytes): &(&SegmentNumber, &u64)| **bytes > 0;
-    sums.iter()
-        .filter(nonzero)
-        .eq(version.log_refs.iter().filter(nonzero))
+/// Parts that were consumed count in the segments still, and not in the uses.
+fn uses_bounded(version: &Version) -> bool {
+    let entries = all_runs(version).flat_map(|run| &run.segments);
+    let uncounted = version.uncounted.values().flat_map(|rest| &rest.parts);
+    let held: BTreeMap<_, _> = entries
+        .chain(uncounted)
+        .map(|entry| &entry.segment)
+        .map(|segment| (segment.number, segment.large_bytes + segment.medium_bytes))
+        .collect();
+    let live: u64 = version.log_uses.values().map(|used| used.live()).sum();
+    let sound = |used: &super::LogUse| used.dropped <= used.total;
+    version.log_uses.values().all(sound) && live <= held.values().sum()
+}
+
+fn uncounted_apart(version: &Version) -> bool {
+    version.uncounted.iter().all(|(number, rest)| {
+        let mut entries = all_runs(version).flat_map(|run| &run.segments);
+        let seen: Vec<_> = entries
+            .by_ref()
+            .filter(|entry| entry.segment.number == *number)
+            .collect();
+        !rest.parts.is_empty()
+            && rest.in_level != seen.is_empty()
+            && rest.parts.iter().all(|part| {
+                let overlaps =
+                    |entry: &&LevelEntry| entry.segment.range.overlaps(&part.segment.range);
+                part.segment.number == *number && !seen.iter().any(overlaps)
+            })
+    })
 }
 
 fn refs_held(version: &Version) -> bool {
     let large = &version.logs[LogKind::Large.index()];
-    version.log_refs.keys().all(|number| {
+    version.log_uses.iter().all(|(number, used)| {
         version.medium.contains_key(number)
-            || version.is_evacuated(*number)
+            || version.is_evacuated(*number) && used.live() > 0
             || large.iter().any(|entry| entry.segment.number == *number)
     })
 }

@@ -11,11 +11,16 @@
 //! 1. level segments are removed, clipped, added; runs stay sorted and empty ones vanish. A tree goes
 //!    with the last of its leaf segments, and its index segments with it;
 //!    Segments of the medium log are added and removed beside them;
-//! 2. log segments are sealed, added, removed; the last of a chain always stays;
-//! 3. numbers that only rise are raised;
-//! 4. what was touched is checked: order, overlap, and that no level points into a log segment
+//! 2. pointers that came into the levels and left them are counted, by log segment ([`LogUse`]);
+//! 3. log segments are sealed, added, removed; the last of a chain always stays;
+//! 4. numbers that only rise are raised;
+//! 5. what was touched is checked: order, overlap, and that no level points into a log segment
 //!    that is gone, unless it was *evacuated*: all that lived in it was written again, and is in the
 //!    levels.
+//!
+//! A version does not know which level segments point into a log segment, only how many bytes their
+//! pointers name: whoever drops a pointer says so in the edit. Parts of level segments that are cut off
+//! unread stay, invisible, as [*uncounted*](Version::uncounted), until somebody has read and counted them.
 //!
 //! Where pointers inside level segments hold places
 //! ([`AddressMode::Rewrite`]), a version also knows its segments by place, and
@@ -26,6 +31,7 @@
 
 mod apply;
 mod check;
+mod counts;
 mod numbers;
 mod trees;
 
@@ -41,7 +47,7 @@ use argosy_base::{
 };
 
 use crate::addresses;
-use crate::edit::{Edit, LevelSegment, LogSegment, MEDIUM_LOG, RunId};
+use crate::edit::{Edit, LevelSegment, LogSegment, MEDIUM_LOG, Reference, RunId, UNCOUNTED};
 use crate::storage::StoredSegment;
 use numbers::{LogNumbers, Logs};
 
@@ -56,8 +62,36 @@ pub struct LevelEntry {
     pub segment: Arc<LevelSegment>,
     /// Its place on the device, pinned.
     pub stored: Arc<StoredSegment>,
-    /// Bytes of records in segments of the large log that its entries point to, clipped or not.
-    pub large_refs: u64,
+}
+
+/// Bytes of keys and values in one segment of the large or the medium log to which pointers of levels lead.
+///
+/// Invariant, recounted by `inspect verify` and the simulator: `total - dropped` is the sum over all
+/// pointers into the segment that level segments hold inside of the ranges for which they stand, and that
+/// [uncounted](Version::uncounted) parts hold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LogUse {
+    /// Of all pointers that ever came into the levels.
+    pub total: u64,
+    /// Of those that have left them.
+    pub dropped: u64,
+}
+
+impl LogUse {
+    /// Bytes that pointers lead to now.
+    #[must_use]
+    pub const fn live(self) -> u64 {
+        self.total.saturating_sub(self.dropped)
+    }
+}
+
+/// Parts of one level segment that were cut off unread. Their pointers still count.
+#[derive(Clone, Debug)]
+pub struct Uncounted {
+    /// One for each part, in the order in which they were cut off.
+    pub parts: Vec<LevelEntry>,
+    /// Other parts of the segment are still in a level.
+    pub in_level: bool,
 }
 
 /// A log segment in a version.
@@ -178,8 +212,10 @@ pub struct Version {
     log_numbers: LogNumbers,
     /// Segments of the medium log, each with a value that a level segment points to.
     medium: Arc<BTreeMap<SegmentNumber, LevelEntry>>,
-    /// Bytes of records that level segments point to, by segment of the large or the medium log.
-    log_refs: Arc<BTreeMap<SegmentNumber, u64>>,
+    /// By segment of the large or the medium log. 24 bytes each, and one for each 2 MiB of large values.
+    log_uses: Arc<BTreeMap<SegmentNumber, LogUse>>,
+    /// See [`Version::uncounted`].
+    uncounted: Arc<BTreeMap<SegmentNumber, Uncounted>>,
     /// Segments of the large log that are gone, and that levels point into still. See
     /// [`Version::is_evacuated`].
     evacuated: Arc<BTreeSet<SegmentNumber>>,
@@ -209,7 +245,8 @@ impl Version {
             logs: [Arc::default(), Arc::default()],
             log_numbers: LogNumbers::default(),
             medium: Arc::default(),
-            log_refs: Arc::default(),
+            log_uses: Arc::default(),
+            uncounted: Arc::default(),
             evacuated: Arc::default(),
             table: Arc::default(),
             addresses,
@@ -321,17 +358,49 @@ impl Version {
         &self.medium
     }
 
-    /// Segments of levels, index segments of trees among them, and of the medium log.
+    /// Segments of levels, index segments of trees among them, and of the medium log; and those of which
+    /// only uncounted parts are left, once.
     pub fn finished(&self) -> impl Iterator<Item = &LevelEntry> {
         let levels = self.levels.iter().flat_map(|level| level.entries());
-        self.medium.values().chain(levels)
+        let rest = self.uncounted.values().filter(|rest| !rest.in_level);
+        let rest = rest.map(|rest| &rest.parts[0]);
+        self.medium.values().chain(levels).chain(rest)
     }
 
-    /// Bytes of records in large-log or medium segment `number` that level segments point to. Never too
-    /// low; too high while segments that were clipped still count in full.
+    /// Parts of level segments that removed ranges cut off, by segment: nobody read them, so the pointers
+    /// in them still count. No reader sees them. They go by an edit that drops their pointers.
+    #[must_use]
+    pub fn uncounted(&self) -> &BTreeMap<SegmentNumber, Uncounted> {
+        &self.uncounted
+    }
+
+    /// The keys of level segment `number` whose pointers count: those for which it stands, and those of
+    /// its uncounted parts. Walks all levels.
+    #[must_use]
+    pub fn counted_ranges(&self, number: SegmentNumber) -> Vec<&KeyRange> {
+        let levels = self.levels.iter().flat_map(|level| level.entries());
+        let parts = self.uncounted.get(&number).into_iter();
+        let all = levels.chain(parts.flat_map(|rest| &rest.parts));
+        let own = all.filter(|entry| entry.segment.number == number);
+        own.map(|entry| &entry.segment.range).collect()
+    }
+
+    /// The pointers into large-log or medium segment `number`.
+    #[must_use]
+    pub fn log_use(&self, number: SegmentNumber) -> LogUse {
+        self.log_uses.get(&number).copied().unwrap_or_default()
+    }
+
+    /// The pointers into logs, by segment of the large or the medium log, as far as there ever were any.
+    #[must_use]
+    pub fn log_uses(&self) -> &BTreeMap<SegmentNumber, LogUse> {
+        &self.log_uses
+    }
+
+    /// Bytes of keys and values in large-log or medium segment `number` to which pointers of levels lead.
     #[must_use]
     pub fn log_refs(&self, number: SegmentNumber) -> u64 {
-        self.log_refs.get(&number).copied().unwrap_or(0)
+        self.log_use(number).live()
     }
 
     /// Bytes of records in the medium log that level segments point to.
@@ -409,11 +478,13 @@ impl Version {
     }
 
     /// The level segment `number`, if it belongs to the version, index segments of trees among them: its
-    /// first piece, where it was clipped into several.
+    /// first piece, where it was clipped into several; an uncounted part, where nothing else is left of it.
     #[must_use]
     pub fn level_segment(&self, number: SegmentNumber) -> Option<&LevelEntry> {
         let mut all = self.levels.iter().flat_map(|level| level.entries());
-        all.find(|entry| entry.segment.number == number)
+        let found = all.find(|entry| entry.segment.number == number);
+        let rest = || self.uncounted.get(&number).map(|rest| &rest.parts[0]);
+        found.or_else(rest)
     }
 
     /// The sorted runs from the newest to the oldest: L1's, then the levels below. A key's newest
@@ -433,13 +504,19 @@ impl Version {
     }
 
     /// What the levels hold, in one number: equal where the same segments, with the same bytes,
-    /// stand for the same keys in the same places.
+    /// stand for the same keys in the same places, and the same pointers are counted.
     #[must_use]
     pub fn levels_digest(&self) -> u64 {
-        let Edit { added, trees, .. } = self.checkpoint();
+        let Edit {
+            added,
+            trees,
+            references,
+            ..
+        } = self.checkpoint();
         let levels = Edit {
             added,
             trees,
+            references,
             ..Edit::default()
         };
         xxhash_rust::xxh3::xxh3_64(&levels.encode())
@@ -460,6 +537,14 @@ impl Version {
                 trees.extend(run.tree.iter().map(|tree| (number, run.id, tree.tree)));
             }
         }
+        let uncounted = self.uncounted.values().flat_map(|entry| &entry.parts);
+        let uncounted = uncounted.map(|part| LevelSegment::clone(&part.segment));
+        added.extend(uncounted.map(|segment| (UNCOUNTED, RunId(0), segment)));
+        let reference = |(number, used): (&SegmentNumber, &LogUse)| Reference {
+            number: *number,
+            added: used.total,
+            dropped: used.dropped,
+        };
         Edit {
             seq: self.seq,
             epoch: self.epoch,
@@ -473,6 +558,7 @@ impl Version {
             added,
             trees,
             evacuated: self.evacuated.iter().copied().collect(),
+            references: self.log_uses.iter().map(reference).collect(),
             logs_added: self
                 .logs
                 .iter()
@@ -483,15 +569,11 @@ impl Version {
     }
 }
 
-/// The version as its checkpoint shows it, with the sums of references behind.
+/// The version as its checkpoint shows it.
 impl fmt::Display for Version {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = self.checkpoint().to_string();
-        f.write_str(&text.replacen("checkpoint", "version", 1))?;
-        for (number, bytes) in &*self.log_refs {
-            write!(f, "\n  referenced {}: {bytes}", number.0)?;
-        }
-        Ok(())
+        f.write_str(&text.replacen("checkpoint", "version", 1))
     }
 }
 

@@ -72,9 +72,13 @@ fn parse_point(word: &str) -> LogPoint {
 }
 
 fn parse_place(word: &str) -> Place {
-    if let Some(number) = word.strip_prefix("medium:") {
+    let outside = [("medium:", MEDIUM_LOG), ("uncounted:", UNCOUNTED)];
+    let mut outside = outside.into_iter();
+    if let Some((number, level)) =
+        outside.find_map(|(name, level)| Some((word.strip_prefix(name)?, level)))
+    {
         return Place {
-            level: MEDIUM_LOG,
+            level,
             run: RunId(0),
             number: SegmentNumber(number.parse().unwrap()),
         };
@@ -102,14 +106,6 @@ fn after<T: std::str::FromStr>(words: &[&str], name: &str, default: T) -> T {
 }
 
 fn parse_level_segment(number: SegmentNumber, words: &[&str]) -> LevelSegment {
-    let refs = words.windows(2).filter(|pair| pair[0] == "ref");
-    let refs = refs.map(|pair| {
-        let (number, bytes) = pair[1].split_once('=').unwrap();
-        (
-            SegmentNumber(number.parse().unwrap()),
-            bytes.parse().unwrap(),
-        )
-    });
     LevelSegment {
         number,
         epoch: Epoch(after(words, "epoch", 1)),
@@ -118,7 +114,8 @@ fn parse_level_segment(number: SegmentNumber, words: &[&str]) -> LevelSegment {
         entries: after(words, "entries", 1),
         tombstones: after(words, "tombstones", 0),
         range: parse_range(words),
-        log_refs: refs.collect(),
+        large_bytes: after(words, "large", 0),
+        medium_bytes: after(words, "medium", 0),
         form: match words
             .iter()
             .position(|word| ["leaves", "index"].contains(word))
@@ -175,7 +172,9 @@ fn parse_edit(next: EditSeq, text: &str) -> Edit {
                 edit.durable = get("durable").map(Lsn);
                 edit.mark = get("mark").map(SegmentNumber);
             }
-            ["-", place] if place.starts_with(['L', 'm']) => edit.removed.push(parse_place(place)),
+            ["-", place] if place.starts_with(['L', 'm', 'u']) => {
+                edit.removed.push(parse_place(place))
+            }
             ["-", log] => {
                 let (log, number) = parse_log(log);
                 let number = SegmentNumber(number.parse().unwrap());
@@ -184,7 +183,7 @@ fn parse_edit(next: EditSeq, text: &str) -> Edit {
             ["clip", place, ref range @ ..] => {
                 edit.clipped.push((parse_place(place), parse_range(range)));
             }
-            ["+", place, ref rest @ ..] if place.starts_with(['L', 'm']) => {
+            ["+", place, ref rest @ ..] if place.starts_with(['L', 'm', 'u']) => {
                 let place = parse_place(place);
                 let mut segment = parse_level_segment(place.number, rest);
                 if place.level == MEDIUM_LOG {
@@ -197,6 +196,13 @@ fn parse_edit(next: EditSeq, text: &str) -> Edit {
             ["seal", at] => edit.logs_sealed.push(parse_point(at)),
             ["evacuated", number] => edit.evacuated.push(SegmentNumber(number.parse().unwrap())),
             ["need", at] => edit.log_points.push(parse_point(at)),
+            ["references", number, added, "added,", dropped, "dropped"] => {
+                edit.references.push(Reference {
+                    number: SegmentNumber(number.trim_end_matches(':').parse().unwrap()),
+                    added: added.parse().unwrap(),
+                    dropped: dropped.parse().unwrap(),
+                });
+            }
             _ => panic!("not a line of an edit: {line}"),
         }
     }
@@ -291,8 +297,20 @@ struct Model {
     trees: BTreeMap<(u8, u64), (u64, Vec<u64>)>,
     next_number: u64,
     next_run: u64,
-    /// Which large-log segment a level segment points into.
-    refs: BTreeMap<u64, u64>,
+    /// The pointer of a level segment, as long as it counts: into which large-log segment it leads, and
+    /// its key.
+    refs: BTreeMap<u64, Pointed>,
+    /// Level segments of which a removed range cut parts off, and the large-log segment to which a pointer
+    /// in these leads.
+    uncounted: BTreeMap<u64, Option<u64>>,
+    /// What the edit in the making drops, by large-log segment.
+    dropped: Vec<u64>,
+}
+
+/// A pointer of 10 bytes.
+struct Pointed {
+    log: u64,
+    key: u64,
 }
 
 fn key(n: u64) -> Vec<u8> {
@@ -305,12 +323,13 @@ impl Model {
     fn segment(&mut self, from: u64, to: u64) -> LevelSegment {
         self.next_number += 1;
         let number = SegmentNumber(self.next_number);
-        let log_refs = match self.chain.first() {
+        let large_bytes = match self.chain.first() {
             Some((_, log, _)) if !number.0.is_multiple_of(3) => {
-                self.refs.insert(number.0, *log);
-                vec![(SegmentNumber(*log), 10)]
+                let (log, key) = (*log, from);
+                self.refs.insert(number.0, Pointed { log, key });
+                10
             }
-            _ => vec![],
+            _ => 0,
         };
         LevelSegment {
             number,
@@ -320,8 +339,42 @@ impl Model {
             entries: 1,
             tombstones: 0,
             range: KeyRange::new(key(from), Some(key(to))),
-            log_refs,
+            large_bytes,
+            medium_bytes: 0,
             form: Form::SelfContained,
+        }
+    }
+
+    /// Has `edit` count the pointers that it adds, and those that were dropped.
+    fn count(&mut self, edit: &mut Edit) {
+        let mut counts: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
+        let added = edit.added.iter();
+        let added =
+            added.filter(|(level, _, segment)| *level != UNCOUNTED && segment.large_bytes > 0);
+        for (_, _, segment) in added {
+            let log = self.refs[&segment.number.0].log;
+            counts.entry(log).or_default().0 += 10;
+        }
+        for log in self.dropped.drain(..) {
+            counts.entry(log).or_default().1 += 10;
+        }
+        let reference = |(number, (added, dropped))| Reference {
+            number: SegmentNumber(number),
+            added,
+            dropped,
+        };
+        edit.references = counts.into_iter().map(reference).collect();
+    }
+
+    /// Lets the uncounted parts of a segment go.
+    fn count_uncounted(&mut self, edit: &mut Edit) {
+        if let Some((number, log)) = self.uncounted.pop_first() {
+            self.dropped.extend(log);
+            edit.removed.push(Place {
+                level: UNCOUNTED,
+                run: RunId(0),
+                number: SegmentNumber(number),
+            });
         }
     }
 
@@ -337,7 +390,7 @@ impl Model {
         }
         let mut index = self.segment(0, KEYS);
         index.form = Form::Index(1);
-        (index.entries, index.log_refs) = (0, vec![]);
+        (index.entries, index.large_bytes) = (0, 0);
         self.refs.remove(&index.number.0);
         let tree = Tree {
             root: Pointer::new(index.number, 0),
@@ -397,16 +450,19 @@ impl Model {
                 (from, to) = (from.min(*low), to.max(*high));
             }
         }
-        let touched = |p: &&(u8, u64, u64, u64, u64)| {
-            (p.0 == level || p.0 == level + 1) && p.2 < to && from < p.3
-        };
-        let numbers: Vec<_> = self.pieces.iter().filter(touched).map(|p| p.4).collect();
         let mut pieces = Vec::new();
         for piece in std::mem::take(&mut self.pieces) {
             let (l, run, low, high, number) = piece;
             if !(l == level || l == level + 1) || high <= from || to <= low {
                 pieces.push(piece);
                 continue;
+            }
+            let read = low.max(from)..high.min(to);
+            if let Some(pointed) = self.refs.remove(&number) {
+                match read.contains(&pointed.key) {
+                    true => self.dropped.push(pointed.log),
+                    false => drop(self.refs.insert(number, pointed)),
+                }
             }
             for (low, high) in [(low, high.min(from)), (low.max(to), high)] {
                 if low < high {
@@ -433,11 +489,6 @@ impl Model {
             }
             edit.clipped.len() == before
         });
-        for number in numbers {
-            if !self.pieces.iter().any(|p| p.4 == number) {
-                self.refs.remove(&number);
-            }
-        }
         self.fell_trees(edit);
         let segment = self.segment(from, to);
         self.pieces.push((level + 1, 0, from, to, segment.number.0));
@@ -456,9 +507,7 @@ impl Model {
             KeyRange::new(key(from), (to < KEYS).then(|| key(to)))
         });
         let union = union(ranges.collect::<Vec<_>>().iter());
-        let cut = Cut::new(version, &union);
-        cut.take_away(edit);
-        assert!(cut.removed().all(|segment| !segment.form.is_index()));
+        Cut::new(version, &union).take_away(edit);
         let pieces = std::mem::take(&mut self.pieces);
         for (level, run, low, high, number) in pieces {
             let left = left_of(&KeyRange::new(key(low), Some(key(high))), &union);
@@ -468,9 +517,15 @@ impl Model {
             let left = left.map(|(low, high)| (level, run, low, high, number));
             self.pieces.extend(left);
         }
-        let pieces = &self.pieces;
-        self.refs
-            .retain(|number, _| pieces.iter().any(|piece| piece.4 == *number));
+        for (level, _, segment) in &edit.added {
+            assert_eq!(*level, UNCOUNTED);
+            let number = segment.number.0;
+            let found = self.uncounted.entry(number).or_default();
+            let pointed = self.refs.get(&number);
+            if pointed.is_some_and(|pointed| segment.range.contains(&key(pointed.key))) {
+                *found = self.refs.remove(&number).map(|pointed| pointed.log);
+            }
+        }
         // The cut has told of the trees itself.
         self.fell_trees(&mut Edit::default());
     }
@@ -497,7 +552,9 @@ impl Model {
             base_lsn: Lsn(1),
             end: None,
         });
-        let refs: Vec<u64> = self.refs.values().copied().collect();
+        let uncounted = self.uncounted.values().flatten().copied();
+        let refs = self.refs.values().map(|pointed| pointed.log);
+        let refs: Vec<u64> = refs.chain(uncounted).collect();
         self.chain.retain(|(_, number, sealed)| {
             let keep = !sealed || refs.contains(number);
             if !keep {
@@ -534,7 +591,9 @@ impl Model {
             .collect();
         assert_eq!(chain, self.chain);
         for (_, number, _) in &self.chain {
-            let sum = 10 * self.refs.values().filter(|log| *log == number).count() as u64;
+            let counted = self.refs.values().map(|pointed| pointed.log);
+            let all = counted.chain(self.uncounted.values().flatten().copied());
+            let sum = 10 * all.filter(|log| log == number).count() as u64;
             assert_eq!(version.log_refs(SegmentNumber(*number)), sum);
         }
     }
@@ -549,12 +608,14 @@ fn versions_are_what_a_model_says() {
         let mut version = Version::empty(RegionId(1), AddressMode::Rewrite);
         for _ in 0..40 {
             let mut edit = Edit::new(EditSeq(version.seq().0 + 1), Epoch(1));
-            match random.below(6) {
+            match random.below(7) {
+                6 => model.count_uncounted(&mut edit),
                 5 => model.cut(&mut random, &version, &mut edit),
                 0 | 1 => model.flush(&mut random, &mut edit),
                 2 | 3 => model.compact(&mut random, &mut edit),
                 _ => model.turn_log(&mut edit),
             }
+            model.count(&mut edit);
             edit.mark = Some(SegmentNumber(model.next_number + 1));
             let new = stored_for(&store, &edit);
             version = version.apply(&edit, &new).unwrap();

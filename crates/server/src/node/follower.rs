@@ -348,12 +348,8 @@ impl Follower {
                 return context.reset_link(from, "a fetch has failed there");
             }
             FetchStatus::Gone => {
-                if self.adoption.is_some() {
-                    return context.reset_link(from, "what is to be adopted is gone there");
-                }
                 context.link(from).free_fetch_slot(slot);
-                self.unwant_fetches();
-                return self.step_machine(Event::Gone { part }, context);
+                return self.gone(from, part, context);
             }
         }
         let bytes = {
@@ -376,16 +372,24 @@ impl Follower {
         self.put(from, part, bytes, context);
     }
 
+    /// Whoever was asked for `part` has it no more, or not what it points to.
+    fn gone(&mut self, from: ServerId, part: Part, context: &Context<'_>) {
+        if self.adoption.is_some() {
+            return context.reset_link(from, "what is to be adopted is gone there");
+        }
+        self.unwant_fetches();
+        self.step_machine(Event::Gone { part }, context);
+    }
+
     /// Takes a part that was fetched, now or when the device has room.
     fn put(&mut self, from: ServerId, part: Part, bytes: Arc<Buffer>, context: &Context<'_>) {
         match self.replica.put_part(part.segment, part.from, &bytes) {
-            Ok(()) if self.adoption.is_some() => self.adopt_on(context),
-            Ok(()) => self.step_machine(Event::Fetched { part }, context),
-            // What it points to has not come: it is missing still when the edit is examined again.
-            Err(ReplicaError::Unplaced { .. }) if self.adoption.is_some() => self.adopt_on(context),
-            Err(ReplicaError::Unplaced { .. }) => {
-                self.step_machine(Event::Fetched { part }, context);
-            }
+            // Where what it points to has not come, it is still missing when the edit is examined again.
+            Ok(()) | Err(ReplicaError::Unplaced { .. }) => match self.adoption {
+                Some(_) => self.adopt_on(context),
+                None => self.step_machine(Event::Fetched { part }, context),
+            },
+            Err(ReplicaError::Gone { .. }) => self.gone(from, part, context),
             Err(error) if is_full(&error) => {
                 self.postponed.push(Postponed::Put(from, part, bytes));
             }

@@ -1,12 +1,14 @@
 //! What tests and the simulator may see of a node beyond its answers: snapshots of its regions,
 //! the versions that its copies stand at, their bytes, and what it has counted.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use argosy_base::{RegionId, SegmentNumber, ServerId};
 use argosy_engine::{Engine, Snapshot};
 use argosy_lsm::db::Stats;
 use argosy_lsm::edit::Edit;
+use argosy_lsm::inspect::{Miscount, recount};
 
 use super::Node;
 use super::context::Context;
@@ -98,6 +100,21 @@ impl Node {
                 .unwrap_or_else(|| "it opens".into())),
             Driver::Failed(why) => Err(why.clone()),
         }
+    }
+
+    /// The log segments of which this server's copy of `region` counts other pointers than its levels hold:
+    /// none. Reads all levels, and blocks for the device.
+    ///
+    /// # Errors
+    /// This server is no member, the copy has failed or is not open, or a leaf cannot be read, in words.
+    pub fn recount(&self, region: RegionId) -> Result<Vec<Miscount>, String> {
+        let region = self.region(region).ok_or("this server is not a member")?;
+        let version = match (engine_of(region), &*region.driver()) {
+            (Some(engine), _) => engine.version(),
+            (None, Driver::Backup(copy)) => Arc::clone(copy.replica().version()),
+            (None, _) => return Err("it is not open".to_owned()),
+        };
+        recount(&version).map_err(|error| error.to_string())
     }
 
     /// What this server's copy of a region holds: of the primary everything that is committed, of a

@@ -1,0 +1,102 @@
+//! What a build makes segments of: their sizes, what they make up, and what their pointers hold.
+
+use argosy_base::{AddressMode, Epoch, Moment, Pointer, RegionId, SegmentNumber};
+
+use super::values::Values;
+use crate::filter::BitsPerKey;
+use crate::level::builder::Geometry;
+use crate::level::{SegmentBuilder, SegmentName};
+use crate::version::Version;
+
+/// What a build makes of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shape {
+    /// Segments with an index each.
+    SelfContained,
+    /// A tree.
+    Tree,
+}
+
+/// What a build makes segments of.
+#[derive(Clone, Copy, Debug)]
+pub struct Target {
+    /// The region.
+    pub region: RegionId,
+    /// The epoch in which they are written.
+    pub epoch: Epoch,
+    /// Their sizes.
+    pub geometry: Geometry,
+    /// How the pointers of the source become those of the segments.
+    pub pointers: Pointers,
+    /// What they make up.
+    pub shape: Shape,
+    /// What each key gets of their filters.
+    pub filter_bits: BitsPerKey,
+    /// The region's time: committed, so that no primary to come is behind it.
+    pub time: Moment,
+}
+
+/// How the pointers of a build's source become those of its outputs; see
+/// [`addresses`](crate::addresses).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pointers {
+    /// Both hold segment numbers.
+    Numbers,
+    /// The source, a memtable, holds numbers, and the outputs places.
+    ToPlaces,
+    /// Both hold places.
+    Places,
+}
+
+impl Pointers {
+    /// How a memtable's pointers become those of its run.
+    #[must_use]
+    pub const fn of_flush(addresses: AddressMode) -> Self {
+        match addresses {
+            AddressMode::Logical => Self::Numbers,
+            AddressMode::Rewrite => Self::ToPlaces,
+        }
+    }
+
+    /// How the pointers of levels become those of other levels.
+    #[must_use]
+    pub const fn of_compaction(addresses: AddressMode) -> Self {
+        match addresses {
+            AddressMode::Logical => Self::Numbers,
+            AddressMode::Rewrite => Self::Places,
+        }
+    }
+}
+
+impl Target {
+    /// The next segment with pairs; `below` is the last key of the one before.
+    pub(super) fn builder(self, number: SegmentNumber, below: Option<&[u8]>) -> SegmentBuilder {
+        let name = SegmentName {
+            region: self.region,
+            number,
+            epoch: self.epoch,
+        };
+        let builder = match self.shape {
+            Shape::SelfContained => SegmentBuilder::new(name, self.geometry),
+            Shape::Tree => SegmentBuilder::of_tree(name, self.geometry, below.map(<[u8]>::to_vec)),
+        };
+        builder
+            .with_filter(self.filter_bits)
+            .listing(self.pointers != Pointers::Numbers)
+    }
+}
+
+/// The number of the log segment to which pointers have these high bits.
+pub(super) fn number_of(
+    high: SegmentNumber,
+    target: Target,
+    values: &Values,
+    head: &Version,
+) -> Option<SegmentNumber> {
+    match target.pointers {
+        Pointers::Numbers => Some(high),
+        Pointers::ToPlaces | Pointers::Places => values
+            .number_of(high)
+            .or_else(|| head.resolve(Pointer::new(high, 0)).map(Pointer::segment)),
+    }
+}

@@ -1,0 +1,77 @@
+//! Looks up what is about to be freed on the count.
+//!
+//! A segment of the large log goes when as many bytes of pointers into it were dropped as ever came into the
+//! levels ([`LogUse`](crate::version::LogUse)). A pointer that was dropped twice would free what lives. So in
+//! debug builds and in the simulator ([`Settings::check_frees`](crate::Settings::check_frees)) each record of
+//! such a segment is looked for in every run of the version without the segment: none may point to it. This
+//! reads the segment and a leaf for each record in each run, so production does without.
+
+use std::sync::Arc;
+
+use argosy_base::range::successor;
+use argosy_base::{KeyRange, LogKind, Pointer};
+
+use crate::compaction::plan::{Input, RunInput};
+use crate::compaction::sources::{RunReading, RunSource};
+use crate::edit::{Edit, LogSegment};
+use crate::level::{LevelError, ReadAhead};
+use crate::log::Geometry;
+use crate::log::sweep::Sweep;
+use crate::merge::Source as _;
+use crate::settings::Settings;
+use crate::version::{Run, Version};
+
+/// A record that levels point to, in a segment that `edit`, the step from `before` to `after`, frees on the
+/// count: its key, and where it is. `None`: there is none, as far as it can be read.
+pub(crate) fn pointed_to(
+    before: &Version,
+    after: &Arc<Version>,
+    edit: &Edit,
+    settings: &Settings,
+) -> Option<(Vec<u8>, Pointer)> {
+    let freed = edit.logs_removed.iter();
+    let mut freed = freed
+        .filter(|(log, number)| *log == LogKind::Large && !edit.evacuated.contains(number))
+        .filter_map(|(_, number)| before.log_segment(*number));
+    freed.find_map(|entry| {
+        let mut read = |_: &LogSegment, offset: u32, out: &mut [u8]| entry.stored.read(offset, out);
+        let mut sweep = Sweep::new(before.region(), Geometry::of(settings), entry.segment);
+        while let Ok(Some(swept)) = sweep.next(&mut read) {
+            let mut runs = after.runs().map(|(_, run)| run);
+            if runs.any(|run| points_to(after, run, swept.key, swept.at).unwrap_or(false)) {
+                return Some((swept.key.to_vec(), swept.at));
+            }
+        }
+        None
+    })
+}
+
+/// Whether `run` of `version` binds `key` to the record at `at`.
+fn points_to(
+    version: &Arc<Version>,
+    run: &Run,
+    key: &[u8],
+    at: Pointer,
+) -> Result<bool, LevelError> {
+    let Some(entry) = run.find(key).filter(|entry| entry.segment.large_bytes > 0) else {
+        return Ok(false);
+    };
+    let reading = RunReading {
+        region: version.region(),
+        ahead: ReadAhead::SCAN,
+        cache: None,
+        resolve: Some(Arc::clone(version)),
+        counts: false,
+    };
+    let piece = Input {
+        entry: entry.clone(),
+        range: KeyRange::new(key, Some(successor(key))),
+    };
+    let input = RunInput {
+        pieces: vec![piece],
+        tree: run.tree.clone(),
+    };
+    let source = RunSource::new(reading, input)?;
+    let found = source.key().and_then(|_| source.entry().pointer());
+    Ok(found.is_some_and(|(found, _)| found == at))
+}

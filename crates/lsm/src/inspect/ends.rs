@@ -1,0 +1,93 @@
+//! Where a region's logs end, and what of them is in no level yet.
+
+use std::collections::BTreeMap;
+
+use argosy_base::limits::SEGMENT_SIZE;
+use argosy_base::{LogKind, Lsn, SegmentNumber};
+
+use super::Windows;
+use super::verify::recover_logs;
+use crate::edit::LogSegment;
+use crate::log::segment::{Geometry, Position};
+use crate::log::{Replayed, Unflushed};
+use crate::settings::Settings;
+use crate::version::Version;
+
+/// Where a region's logs end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogEnds {
+    /// The last LSN of the history without a gap.
+    pub last: Lsn,
+    /// The highest LSN that is declared durable.
+    pub durable: Lsn,
+    /// By [`LogKind::index`]: behind the last record; `None` where there is none.
+    pub ends: [Option<Position>; LogKind::ALL.len()],
+    /// Bytes of the history that are in windows only.
+    pub unflushed: Vec<Unflushed>,
+    /// Bytes of pairs in segments of the large log that are not in the levels yet: opening binds them.
+    pub unsettled: BTreeMap<SegmentNumber, u64>,
+}
+
+impl LogEnds {
+    /// How many bytes of `segment` belong to the history.
+    #[must_use]
+    pub fn held(&self, segment: &LogSegment) -> u32 {
+        let behind = match self.ends[segment.log.index()] {
+            Some(end) if end.ordinal == segment.ordinal => end.offset,
+            Some(end) if end.ordinal > segment.ordinal => u32::MAX,
+            _ => 0,
+        };
+        segment.end.unwrap_or(behind)
+    }
+
+    /// Bytes of a segment of the large log that nothing leads to in `version`: values that were overwritten
+    /// or deleted, as garbage collection counts them, with headers and padding. `None` for other logs.
+    #[must_use]
+    pub fn dead(&self, version: &Version, segment: &LogSegment) -> Option<u64> {
+        let unsettled = self.unsettled.get(&segment.number);
+        let lives = version.log_refs(segment.number) + unsettled.unwrap_or(&0);
+        let held = u64::from(self.held(segment)).min(SEGMENT_SIZE as u64);
+        (segment.log == LogKind::Large).then(|| held.saturating_sub(lives))
+    }
+
+    /// Puts what only windows have of segment `number` into `bytes`, which begin it.
+    pub(super) fn overlay(&self, number: SegmentNumber, bytes: &mut [u8]) {
+        for part in self
+            .unflushed
+            .iter()
+            .filter(|part| part.segment.number == number)
+        {
+            let from = (part.from as usize).min(bytes.len());
+            let len = part.bytes.len().min(bytes.len() - from);
+            bytes[from..from + len].copy_from_slice(&part.bytes[..len]);
+        }
+    }
+}
+
+/// Where the logs of `version` end: what a server would find that opens it.
+///
+/// # Errors
+/// What is wrong with them, in words.
+pub fn log_ends(
+    version: &Version,
+    windows: &Windows,
+    settings: &Settings,
+) -> Result<LogEnds, String> {
+    let mut unsettled: BTreeMap<SegmentNumber, u64> = BTreeMap::new();
+    let visit = |replayed: Replayed<'_>| {
+        if let Some((_, value_len)) = replayed.entry.pointer() {
+            let bytes = replayed.key.len() as u64 + u64::from(value_len);
+            *unsettled.entry(replayed.at.segment()).or_default() += bytes;
+        }
+    };
+    let recovered = recover_logs(version, Geometry::of(settings), windows, visit);
+    let recovered = recovered.map_err(|error| error.to_string())?;
+    let [recovery, large] = recovered.logs;
+    Ok(LogEnds {
+        last: recovered.last,
+        durable: recovered.durable,
+        ends: [recovery.end, large.end],
+        unflushed: [recovery.unflushed, large.unflushed].concat(),
+        unsettled,
+    })
+}

@@ -1,0 +1,84 @@
+//! Counts the pointers of levels again, from the leaves.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use argosy_base::{KeyRange, LogKind, SegmentNumber};
+
+use super::ProblemKind;
+use super::verify::Verifier;
+use crate::compaction::uncounted::count;
+use crate::level::{Form, LevelError};
+use crate::version::{LevelEntry, Version};
+
+/// A log segment of which a version counts other pointers than its levels hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Miscount {
+    /// The segment of the large or the medium log.
+    pub number: SegmentNumber,
+    /// Bytes of keys and values to which pointers lead, as the version counts them.
+    pub counted: u64,
+    /// The same, as the leaves have them.
+    pub found: u64,
+}
+
+/// Counts the pointers in the leaves of `version` and in its uncounted parts, and compares
+/// [its own counts](Version::log_uses) with that. Reads every level segment that has pointers, and blocks for
+/// the device.
+///
+/// # Errors
+/// A leaf cannot be read.
+pub fn recount(version: &Version) -> Result<Vec<Miscount>, LevelError> {
+    let runs = version.runs().flat_map(|(_, run)| &run.segments);
+    let parts = version.uncounted().values().flat_map(|rest| &rest.parts);
+    let mut pieces: BTreeMap<SegmentNumber, Vec<&LevelEntry>> = BTreeMap::new();
+    for entry in runs.chain(parts) {
+        let has_leaves = matches!(entry.segment.form, Form::SelfContained | Form::Leaves);
+        if has_leaves && entry.segment.points_into_logs() {
+            pieces.entry(entry.segment.number).or_default().push(entry);
+        }
+    }
+    let mut found = BTreeMap::new();
+    for pieces in pieces.values() {
+        let ranges: Vec<&KeyRange> = pieces.iter().map(|piece| &piece.segment.range).collect();
+        count(version, pieces[0], &ranges, &mut found)?;
+    }
+    let counted = version.log_uses();
+    let numbers: BTreeSet<_> = counted.keys().chain(found.keys()).copied().collect();
+    let all = numbers.into_iter().map(|number| Miscount {
+        number,
+        counted: version.log_refs(number),
+        found: found.get(&number).copied().unwrap_or_default(),
+    });
+    Ok(all.filter(|m| m.counted != m.found).collect())
+}
+
+/// What pointers count, as part of a region.
+const COUNTS: &str = "references";
+impl Verifier<'_> {
+    /// Whether as many pointers count as there are. Where a leaf cannot be read, nobody knows.
+    pub(super) fn references(&mut self) {
+        let damaged = self.problems.iter().any(|problem| {
+            let is_log = |log: &LogKind| problem.part == log.to_string();
+            !LogKind::ALL.iter().any(is_log)
+        });
+        let mut all = self.version.finished();
+        if damaged || !all.all(|entry| self.is_inside(entry.segment.number)) {
+            return;
+        }
+        let counted = self.version.log_uses();
+        let counted = counted.iter().map(|(number, used)| (*number, used.live()));
+        let counted: BTreeMap<_, _> = counted.filter(|(_, live)| *live > 0).collect();
+        let recounted = std::mem::take(&mut self.recounted);
+        let numbers: BTreeSet<_> = counted.keys().chain(recounted.keys()).collect();
+        for number in numbers {
+            let said = counted.get(number).copied().unwrap_or_default();
+            let found = recounted.get(number).copied().unwrap_or_default();
+            if said != found {
+                let what = format!(
+                    "the manifest counts {said} bytes to which levels point, the levels have {found}"
+                );
+                self.report(ProblemKind::Reference, COUNTS, (*number, 0), what);
+            }
+        }
+    }
+}
