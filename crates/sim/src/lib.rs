@@ -8,8 +8,8 @@
 //! Reading order: [`plan`] (what a seed decides), [`run`](mod@run) and `finish` (what happens), [`small`]
 //! and `full` (devices that have no room), `failing` (devices that fail), [`cluster`] and [`mortal`]
 //! (servers, and how they die), [`planted`] (mistakes that have to be found), [`objects`], [`asks`],
-//! [`load`], [`long`], [`bulk`], [`changes`], [`leases`], [`maintain`] and [`judge`] (what clients do), [`check`] (what is possible), [`coverage`] (that it was not for
-//! nothing).
+//! [`load`], [`long`], [`bulk`], [`changes`], [`leases`], [`maintain`] and [`judge`] (what clients do),
+//! [`check`] (what is possible), [`coverage`] (that it was not for nothing).
 
 #![forbid(unsafe_code)]
 

@@ -390,9 +390,7 @@ impl Follower {
                 None => self.step_machine(Event::Fetched { part }, context),
             },
             Err(ReplicaError::Gone { .. }) => self.gone(from, part, context),
-            Err(error) if is_full(&error) => {
-                self.postponed.push(Postponed::Put(from, part, bytes));
-            }
+            Err(error) if is_full(&error) => self.postponed.push(Postponed::Put(from, part, bytes)),
             Err(error) => {
                 tracing::warn!(region = self.region.0, %error, "a fetched part was not taken");
                 context.reset_link(from, "a fetched part does not fit");
