@@ -66,7 +66,7 @@ fn without_a_backup_writes_go_on_until_its_windows_are_full() {
 
 /// Whether an error that answers a write says what became of it.
 fn tells_the_outcome(line: &str) -> bool {
-    line.contains("not applied") || line.starts_with("NOREPLICAS") && line.contains("unknown")
+    line.contains("not applied") || line.starts_with("UNCERTAIN") && line.contains("unknown")
 }
 
 #[test]

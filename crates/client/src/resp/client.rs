@@ -334,7 +334,7 @@ fn refusal(line: String) -> ClientError {
     });
     let what = what.to_owned();
     match word {
-        "TRYAGAIN" | "NOREPLICAS" | "LOADING" => ClientError::Unavailable {
+        "TRYAGAIN" | "UNCERTAIN" | "LOADING" => ClientError::Unavailable {
             what,
             outcome: outcome.unwrap_or(Outcome::NotApplied),
         },

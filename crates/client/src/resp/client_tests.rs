@@ -29,7 +29,7 @@ fn scripted(answers: &'static [&'static str]) -> (RespClient, std::sync::mpsc::R
 fn errors_say_what_became_of_a_write() {
     let (mut client, _) = scripted(&[
         "-TRYAGAIN no room; retry (not applied)\r\n",
-        "-NOREPLICAS lost (outcome unknown: it may have been applied)\r\n",
+        "-UNCERTAIN lost (outcome unknown: it may have been applied)\r\n",
         "-ERR too long (not applied)\r\n",
         "-MISCONF device 0 failed (applied)\r\n",
     ]);

@@ -256,7 +256,7 @@ fn what_fails_before_the_head_is_not_applied() {
             let out = harness.read();
             let undecided = unknown == Outcome::Unknown && (fails == 0 || fails == 8);
             let expected = match undecided {
-                true => "-NOREPLICAS no room in time (outcome unknown",
+                true => "-UNCERTAIN no room in time (outcome unknown",
                 false => "-TRYAGAIN no room in time (not applied)",
             };
             assert!(
