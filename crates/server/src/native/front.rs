@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use argosy_base::range::Starts;
-use argosy_base::{Epoch, Incarnation, RegionId, ServerId, info};
+use argosy_base::{Epoch, Incarnation, Instant, RegionId, ServerId, info};
 use argosy_coordinator::ClusterMap;
 use argosy_engine::long::Versions;
 use argosy_wire::native::{MapRegion, MapServer, RegionMap};
@@ -17,6 +17,7 @@ use argosy_wire::native::{MapRegion, MapServer, RegionMap};
 use super::share::Shares;
 use super::tally;
 use super::tasks::{TaskCounts, Tasks};
+use crate::line_rate::LineRate;
 use crate::meter::Meter;
 use crate::service::InfoSection;
 
@@ -176,6 +177,8 @@ pub struct Front {
     refused: AtomicU64,
     /// Clients that were let go to make room for others.
     evicted: AtomicU64,
+    /// Lines of the log about clients that are ended or refused.
+    lines: Mutex<LineRate>,
     /// What waits for workers, once there are any.
     tasks: OnceLock<Arc<Tasks>>,
     /// Answers by what was asked for and result, and how long calls take.
@@ -202,6 +205,7 @@ impl Front {
             taken_in: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             evicted: AtomicU64::new(0),
+            lines: Mutex::default(),
             tasks: OnceLock::new(),
             meter: tally::meter(),
         }
@@ -260,6 +264,12 @@ impl Front {
 
     pub(super) fn count_evicted(&self) {
         self.evicted.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Whether the log is to be told of a client that is ended or refused, as [`LineRate::line`].
+    pub(super) fn line(&self, now: Instant) -> Option<u64> {
+        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        lines.line(now)
     }
 
     pub(super) fn count_garbled(&self) {

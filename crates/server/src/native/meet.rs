@@ -99,11 +99,14 @@ impl Guest {
         hello: &Hello,
         front: &Arc<Front>,
         bell: BorrowedFd<'_>,
+        now: Instant,
     ) -> io::Result<Arrival> {
         let (share, memory, shape) = match prepare(hello, front) {
             Ok(prepared) => prepared,
             Err(refusal) => {
-                tracing::warn!("native: a client was refused: {refusal}");
+                if let Some(left_out) = front.line(now) {
+                    tracing::warn!(left_out, "native: a client was refused: {refusal}");
+                }
                 front.count_guest(false);
                 // It may be gone; it is not waited for.
                 let _ = self.socket.write_all(&refusal.encode());

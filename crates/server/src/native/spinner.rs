@@ -22,6 +22,8 @@ pub struct Spinner {
     free: Vec<usize>,
     /// Clients that have to be woken.
     answered: Vec<usize>,
+    /// When the present step began.
+    now: Instant,
 }
 
 impl Spinner {
@@ -43,6 +45,7 @@ impl Spinner {
             clients: Vec::new(),
             free: Vec::new(),
             answered: Vec::new(),
+            now: Instant::default(),
         }
     }
 
@@ -91,6 +94,7 @@ impl Spinner {
 
     /// Takes and carries out requests. Returns whether there were any.
     pub fn step(&mut self, now: Instant) -> bool {
+        self.now = now;
         self.desk.tally.begin(now);
         let mut any = self.retry_stalled();
         let mut called = false;
@@ -154,7 +158,10 @@ impl Spinner {
                 Ok(None) => break,
                 Err(garbage) => {
                     self.desk.front.count_garbled();
-                    tracing::warn!(client = number, "native: a client was ended: {garbage}");
+                    if let Some(left_out) = self.desk.front.line(self.now) {
+                        let client = number;
+                        tracing::warn!(client, left_out, "native: a client was ended: {garbage}");
+                    }
                     self.desk.hand_over_gets(client, number);
                     self.leave(number);
                     return (true, called);

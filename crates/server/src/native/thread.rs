@@ -254,7 +254,9 @@ impl Thread {
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
                 Err(error) => {
-                    tracing::warn!("native: no client can be taken in for now: {error}");
+                    if let Some(left_out) = self.parts.front.line(now) {
+                        tracing::warn!(left_out, "native: no client can be taken in: {error}");
+                    }
                     return;
                 }
             };
@@ -300,7 +302,8 @@ impl Thread {
         }
         let turn = self.taken_in % self.parts.mailboxes.len();
         let mailbox = Arc::clone(&self.parts.mailboxes[turn]);
-        match guest.take_in(&hello, &self.parts.front, mailbox.bell().as_fd()) {
+        let now = self.parts.clock.now();
+        match guest.take_in(&hello, &self.parts.front, mailbox.bell().as_fd(), now) {
             Ok(arrival) => {
                 self.taken_in += 1;
                 if turn == self.parts.index {

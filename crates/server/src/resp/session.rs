@@ -459,8 +459,8 @@ impl Session {
 
 impl Core {
     fn new(id: u64, limits: Limits) -> Self {
-        /// Most answers are short; those that are not teach otherwise.
-        const RESERVE_BYTES: usize = 1 << 10;
+        /// So many calls may be under way before the first answer has shown how long they are.
+        const FIRST_CALLS: usize = 16;
         Self {
             id,
             protocol: Protocol::Resp2,
@@ -475,7 +475,7 @@ impl Core {
             in_flight: 0,
             asked: 0,
             held: 0,
-            reserve: RESERVE_BYTES,
+            reserve: limits.output_bytes_max / FIRST_CALLS,
             next_pages: Vec::new(),
             changing: Changing::default(),
             part_under_way: None,

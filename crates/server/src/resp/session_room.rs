@@ -38,6 +38,11 @@ impl Session {
         }
     }
 
+    /// Bytes that answers are expected to bring that are under way.
+    pub(in crate::resp) const fn expected_bytes(&self) -> usize {
+        self.core.in_flight.saturating_mul(self.core.reserve)
+    }
+
     /// Whether no request is under way, so that the client has to send something.
     #[must_use]
     pub fn is_idle(&self) -> bool {

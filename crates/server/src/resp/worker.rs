@@ -503,7 +503,7 @@ impl Worker {
             connection.session.return_buffers(&mut self.pool, pressed);
         }
         let (input, output) = connection.session.memory_bytes();
-        connection.is_small = input + output <= FAIR_BYTES;
+        connection.is_small = input + output + connection.session.expected_bytes() <= FAIR_BYTES;
         connection.waits = !self.pace.may_go_on(slot, connection.is_small, pressed);
         let waits = connection.waits;
         if waits {
