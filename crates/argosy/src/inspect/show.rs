@@ -105,7 +105,7 @@ pub(super) fn show(dir: &Path, sections: &[Section], common: &Common) -> Result<
 }
 
 /// Where the logs of a region end; `None` where that cannot be told, which is for `verify` to say.
-fn ends_of(opened: &Opened, region: &Region) -> Option<LogEnds> {
+pub(super) fn ends_of(opened: &Opened, region: &Region) -> Option<LogEnds> {
     let version = region.version.as_ref()?;
     if !version.table().values().all(|stored| stored.is_on_device()) {
         return None;

@@ -11,8 +11,9 @@ use argosy_lsm::pins::PinError;
 use clap::Args;
 use serde::Serialize;
 
+use super::show::ends_of;
 use super::view::ProblemView;
-use super::{Common, Opened, print_json, say};
+use super::{Common, Opened, Region, print_json, say};
 use crate::cli::OutputFormat;
 use crate::failure::Failure;
 
@@ -51,6 +52,8 @@ struct Report<'a> {
     records: u64,
     bytes: u64,
     problems: Vec<ProblemView>,
+    /// Bytes of the history that are in windows only.
+    window_bytes: u64,
     notes: &'a [String],
 }
 
@@ -113,6 +116,7 @@ impl Verify {
             log_segments: checked.log_segments,
             records: checked.records,
             bytes: checked.bytes,
+            window_bytes: regions.iter().map(|of| bytes_in_windows(&opened, of)).sum(),
             problems: problems.iter().map(ProblemView::from).collect(),
             notes: &notes,
         };
@@ -128,6 +132,14 @@ impl Verify {
             ))),
         }
     }
+}
+
+/// Bytes of the history of `region` that are in windows only; none where its logs do not end as they
+/// should, which is told otherwise.
+fn bytes_in_windows(opened: &Opened, region: &Region) -> u64 {
+    let ends = ends_of(opened, region);
+    let unflushed = ends.iter().flat_map(|ends| &ends.unflushed);
+    unflushed.map(|part| part.bytes.len() as u64).sum()
 }
 
 pub(super) fn pin_problem(entry: &RegionEntry, error: &PinError) -> Problem {
@@ -161,6 +173,12 @@ fn print_text(report: &Report<'_>, problems: &[Problem]) {
         report.records,
         report.bytes >> 20,
     ));
+    if report.window_bytes > 0 {
+        say(&format!(
+            "and the ends of the logs in shared memory: {} KiB of records that are in no sealed segment yet",
+            report.window_bytes.div_ceil(1 << 10),
+        ));
+    }
     match problems.len() {
         0 => say("everything is what was written"),
         1 => say("1 problem"),
