@@ -20,6 +20,8 @@ argosy_base::mutants! {
         trust_shipments,
         /// However much waits for a peer, a link takes more (breaks I9).
         unbounded_backlog,
+        /// A request is sent to a server that shows no sign of life, and it is told that nothing was applied.
+        refuse_what_was_sent,
     }
 }
 

@@ -199,6 +199,18 @@ impl Node {
                 outcome,
             }))
         };
+        let away = self.link(region.primary).is_away(self.now());
+        // Planted: it is sent all the same, so what is told of it need not be true.
+        let sends = self.settings.mutants.refuse_what_was_sent();
+        let refusal = || {
+            refuse(format!(
+                "{}, the primary of {}, shows no sign of life; retry when it is back",
+                region.primary, region.id
+            ))
+        };
+        if away && !sends {
+            return refusal();
+        }
         // The primary gives the request up first, and knows better what became of it.
         let deadline = self.deadline() + self.settings.deadline / 4;
         let Some(number) = self.calls().begin(region.primary, reply, deadline, write) else {
@@ -213,6 +225,10 @@ impl Node {
             request: number,
         };
         match self.link(region.primary).send(header, &payload) {
+            Ok(()) if away => {
+                self.calls().end(region.primary, number);
+                refusal()
+            }
             Ok(()) => None,
             Err(error) => {
                 // Where the answer was given up meanwhile, it has been delivered.

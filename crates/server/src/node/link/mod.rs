@@ -245,6 +245,11 @@ impl Link {
         !self.is_open() || now.since(self.heard_at) > SILENT_AFTER
     }
 
+    /// Whether what is sent to the peer would arrive in its memory, and wait there for a sign of life.
+    pub(crate) fn is_away(&self, now: Instant) -> bool {
+        self.is_open() && self.is_silent(now)
+    }
+
     /// Has the link break, and open anew, at the next step, because of `why`.
     pub(crate) fn reset(&mut self, why: &'static str) {
         self.reset_wanted = Some(why);
