@@ -354,6 +354,19 @@ pub trait Service: Send + Sync {
     /// What the server knows of itself, by section; the first is `argosy`.
     fn info(&self) -> Vec<InfoSection>;
 
-    /// Whether every region that this server holds is open, or what it waits for.
-    fn ready(&self) -> Result<(), String>;
+    /// Whether the server does what it is there for.
+    fn ready(&self) -> Readiness;
+}
+
+/// Whether a server does what it is there for; by default it does.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Readiness {
+    /// Why reads of a region that it is primary of are not answered; `None`: they are.
+    pub reads: Option<String>,
+    /// Why writes to such a region are not acknowledged; `None`: they are, and reads are answered.
+    pub writes: Option<String>,
+    /// What a region that it is primary of lacks; `None`: all of them serve with every member.
+    pub lacks: Option<String>,
+    /// Whatever is not as it should be, though reads and writes may go on all the same.
+    pub degraded: Vec<String>,
 }

@@ -16,7 +16,7 @@ use argosy_coordinator::{ClusterId, ClusterMap, Region, Replication, Server};
 use argosy_server::native::{Front, Listener, Place, Routes, Settings, Start};
 use argosy_server::resp::fake::Fake;
 use argosy_server::service::{
-    Begun, InfoSection, ReplySink, Request, Response, Service, ServiceError,
+    Begun, InfoSection, Readiness, ReplySink, Request, Response, Service, ServiceError,
 };
 use argosy_wire::native::VERSION;
 
@@ -679,8 +679,8 @@ impl Service for Gated {
         Vec::new()
     }
 
-    fn ready(&self) -> Result<(), String> {
-        Ok(())
+    fn ready(&self) -> Readiness {
+        Readiness::default()
     }
 }
 

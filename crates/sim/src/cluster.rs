@@ -207,10 +207,10 @@ impl Cluster {
         use argosy_server::service::Service;
         (0..SERVERS).find_map(|server| match self.active(server) {
             None => Some(format!("server {server} is not up")),
-            Some(up) => match (up.node.ready(), up.node.peer_apart()) {
-                (Err(why), _) => Some(format!("server {server}: {why}")),
-                (Ok(()), Some(peer)) => Some(format!("server {server} has no link to {peer}")),
-                (Ok(()), None) => None,
+            Some(up) => match (up.node.ready().lacks, up.node.peer_apart()) {
+                (Some(why), _) => Some(format!("server {server}: {why}")),
+                (None, Some(peer)) => Some(format!("server {server} has no link to {peer}")),
+                (None, None) => None,
             },
         })
     }

@@ -4,6 +4,7 @@ use argosy_base::info;
 use argosy_bench::resp::{Connection, Reply};
 use rustix::process::Signal;
 
+use crate::admin::{ask, status};
 use crate::support::{
     ByHand, Playground, Server, bulk, call, connect, info as info_of, keep_ports, lives, ok,
     signal, until, until_ready,
@@ -48,6 +49,26 @@ fn without_a_backup_writes_go_on_until_its_windows_are_full() {
     assert!(taken > 10, "{taken} writes were taken, then: {told}");
     assert!(tells_the_outcome(&told), "{told}");
     assert_eq!(call(&mut client, &[b"GET", b"old"]), bulk("1"));
+    // Both of the others serve what they are asked for; writes wait, and everybody is told why.
+    let (reads, told) = ask(servers[0].admin, "/readyz?verbose");
+    assert_eq!(reads, "200", "{told}");
+    assert!(
+        told.contains("degraded: server 2 shows no sign of life"),
+        "{told}"
+    );
+    assert_eq!(ask(servers[1].admin, "/readyz").0, "200");
+    let (writes, told) = ask(servers[0].admin, "/readyz?writes");
+    assert_eq!(writes, "503", "{told}");
+    assert!(told.contains("given up at their deadline"), "{told}");
+    let status = status(servers[0].admin);
+    let degraded = status["server"]["degraded"].to_string();
+    assert!(
+        degraded.contains("server 2 shows no sign of life"),
+        "{degraded}"
+    );
+    let warned = warnings(&servers[0], "server 2 shows no sign of life");
+    assert_eq!(warned, 1);
+
     // The other server forwards, and is told the same.
     let mut other = connect(servers[1].resp);
     assert_eq!(call(&mut other, &[b"GET", b"old"]), bulk("1"));
@@ -56,12 +77,24 @@ fn without_a_backup_writes_go_on_until_its_windows_are_full() {
     until_ready(servers[2].admin);
     drop(ports);
     until_ready(servers[0].admin);
+    until("nothing is degraded", || {
+        ask(servers[0].admin, "/readyz?verbose").1 == "ready\n"
+    });
     assert_eq!(call(&mut client, &[b"SET", b"old", b"2"]), ok());
     for number in 0..taken {
         let key = format!("key-{number}");
         let found = call(&mut other, &[b"GET", key.as_bytes()]);
         assert_eq!(found, bulk([b'v'; 60 << 10]), "{key}");
     }
+}
+
+/// How many warnings of a server's log hold `what`.
+fn warnings(server: &Server, what: &str) -> usize {
+    let log = std::fs::read_to_string(server.config.with_file_name("log")).expect("a log");
+    let lines = log.lines();
+    lines
+        .filter(|line| line.contains("WARN") && line.contains(what))
+        .count()
 }
 
 /// Whether an error that answers a write says what became of it.
@@ -81,6 +114,20 @@ fn without_its_primary_a_region_is_not_available() {
     assert!(tells_the_outcome(&told), "{told}");
     let told = error(call(&mut client, &[b"GET", b"k"]));
     assert!(told.starts_with("TRYAGAIN"), "{told}");
+    // Once the primary is known to be away nothing is sent to it any more.
+    let away = "server 0, the primary of region 1, shows no sign of life";
+    until("it is known to be away", || {
+        error(call(&mut client, &[b"GET", b"k"])).contains(away)
+    });
+    let told = error(call(&mut client, &[b"SET", b"k", b"2"]));
+    assert!(told.contains(away), "{told}");
+    assert!(
+        told.starts_with("TRYAGAIN ") && told.ends_with("(not applied)"),
+        "{told}"
+    );
+    // The others are primary of nothing, and do what they are there for.
+    assert_eq!(ask(servers[1].admin, "/readyz").0, "200");
+    assert_eq!(ask(servers[1].admin, "/readyz?writes").0, "200");
     assert_eq!(
         call(&mut client, &[b"PING"]),
         Reply::Simple("PONG".to_owned())

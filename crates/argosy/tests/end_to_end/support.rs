@@ -236,12 +236,15 @@ pub(crate) fn until(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// Waits until a server's admin port says that it is ready.
+/// Waits until a server's admin port says that it is ready, and that no member of its regions is missing.
 pub(crate) fn until_ready(admin: SocketAddr) {
     let mut last = Ok(());
     until("the server gets ready", || {
         last = argosy::cluster::ready::ask(admin);
         last.is_ok()
+            && !crate::admin::ask(admin, "/readyz?verbose")
+                .1
+                .contains("waiting for")
     });
 }
 

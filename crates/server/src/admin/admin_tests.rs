@@ -19,11 +19,11 @@ impl Clock for Hand {
 }
 
 #[derive(Default)]
-struct Answer(Mutex<Option<String>>);
+struct Answer(Mutex<Readiness>);
 
 impl Source for Answer {
-    fn ready(&self) -> Result<(), String> {
-        self.0.lock().unwrap().clone().map_or(Ok(()), Err)
+    fn ready(&self) -> Readiness {
+        self.0.lock().unwrap().clone()
     }
 
     fn metrics(&self) -> String {
@@ -71,7 +71,29 @@ fn health_is_told() {
     let ready = exchange(&admin, "GET /readyz?verbose HTTP/1.1\r\n\r\n");
     assert!(ready.starts_with("HTTP/1.1 200 "), "{ready}");
 
-    *answer.0.lock().unwrap() = Some("region 3 waits for server 2".to_owned());
+    // What is degraded is told, and does not keep anybody from being sent here.
+    let ready = |what: &str| exchange(&admin, &format!("GET {what} HTTP/1.1\r\n\r\n"));
+    let waits = || Some("region 3 waits for server 2".to_owned());
+    *answer.0.lock().unwrap() = Readiness {
+        writes: waits(),
+        degraded: waits().into_iter().collect(),
+        ..Readiness::default()
+    };
+    let reads = ready("/readyz");
+    assert!(reads.starts_with("HTTP/1.1 200 "), "{reads}");
+    assert!(reads.ends_with("\r\n\r\nready\n"), "{reads}");
+    let reads = ready("/readyz?verbose");
+    assert!(reads.starts_with("HTTP/1.1 200 "), "{reads}");
+    let told = "\r\n\r\nready\ndegraded: region 3 waits for server 2\n";
+    assert!(reads.ends_with(told), "{reads}");
+    let writes = ready("/readyz?writes");
+    assert!(writes.starts_with("HTTP/1.1 503 "), "{writes}");
+    assert!(
+        writes.ends_with("not ready: region 3 waits for server 2\n"),
+        "{writes}"
+    );
+
+    answer.0.lock().unwrap().reads = waits();
     let ready = exchange(&admin, "GET /readyz HTTP/1.1\r\n\r\n");
     assert!(ready.starts_with("HTTP/1.1 503 "), "{ready}");
     assert!(

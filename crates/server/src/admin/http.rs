@@ -29,8 +29,10 @@ pub enum Method {
 pub struct Head<'a> {
     /// What is wanted.
     pub method: Method,
-    /// Of what, without what stands behind a question mark.
+    /// Of what, without what comes behind a question mark.
     pub path: &'a str,
+    /// What comes behind the question mark; empty without one.
+    pub query: &'a str,
 }
 
 /// A response's status. The numbers are those of HTTP.
@@ -99,13 +101,15 @@ pub fn parse(bytes: &[u8]) -> Result<Option<Head<'_>>, Status> {
     if !version.starts_with("HTTP/1.") {
         return Err(Status::Version);
     }
+    let (path, query) = target.split_once('?').unwrap_or((target, ""));
     Ok(Some(Head {
         method: match method {
             "GET" => Method::Get,
             "HEAD" => Method::Head,
             _ => Method::Other,
         },
-        path: target.split('?').next().unwrap_or(target),
+        path,
+        query,
     }))
 }
 
@@ -166,6 +170,7 @@ mod tests {
         }
         let read = parse(head).unwrap().unwrap();
         assert_eq!((read.method, read.path), (Method::Get, "/readyz"));
+        assert_eq!(read.query, "verbose");
         let old = parse(b"HEAD / HTTP/1.0\n\n").unwrap().unwrap();
         assert_eq!((old.method, old.path), (Method::Head, "/"));
         let other = parse(b"POST / HTTP/1.1\r\n\r\n").unwrap().unwrap();

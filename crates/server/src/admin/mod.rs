@@ -1,7 +1,9 @@
 //! The admin port: HTTP for whoever watches the server. Its pages:
 //!
 //! - `/livez`: 200 while the process serves this port at all.
-//! - `/readyz`: 200 when all regions of the server are open; otherwise 503, and what is waited for.
+//! - `/readyz`: 200 while reads of all regions that the server is primary of are answered, and
+//!   `/readyz?writes` while writes, too, are acknowledged; otherwise 503, and what is waited for.
+//!   `/readyz?verbose` is `/readyz`, and names in further lines what is degraded all the same.
 //! - `/metrics`: counters and gauges of the whole server, for Prometheus; `/metrics/regions`: such as
 //!   are told for each region.
 //! - `/status`: all that the server knows of itself, as JSON.
@@ -24,6 +26,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 
 use self::http::{Body, Method, Status};
+use crate::service::Readiness;
 
 /// Most connections that are served at a time.
 pub const CONNECTIONS_MAX: usize = 64;
@@ -37,10 +40,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Where the pages come from. Called from the admin thread, one at a time.
 pub trait Source: Send + Sync {
     /// Whether the server does what it is there for.
-    ///
-    /// # Errors
-    /// What is waited for, in words.
-    fn ready(&self) -> Result<(), String>;
+    fn ready(&self) -> Readiness;
 
     /// The metrics of the server, in the text format of Prometheus.
     fn metrics(&self) -> String;
@@ -326,11 +326,33 @@ fn answer(input: &[u8], source: &dyn Source) -> Option<Vec<u8>> {
             let status = source.status();
             Some(http::response(Status::Ok, Body::Json(&status), head_only))
         }
-        _ => match source.ready() {
-            Ok(()) => text(Status::Ok, "ready\n"),
-            Err(what) => text(Status::Unavailable, &format!("not ready: {what}\n")),
-        },
+        _ => {
+            let ready = source.ready();
+            let waits_for = match head.query {
+                "writes" => ready.writes,
+                _ => ready.reads,
+            };
+            match waits_for {
+                Some(what) => text(Status::Unavailable, &format!("not ready: {what}\n")),
+                None if head.query == "verbose" => text(Status::Ok, &verbose(&ready.degraded)),
+                None => text(Status::Ok, "ready\n"),
+            }
+        }
     }
+}
+
+/// Troubles that `/readyz?verbose` tells of; `/status` names all.
+const TROUBLES_MAX: usize = 16;
+
+/// That a server is ready, and what is wrong nevertheless, a line each.
+fn verbose(degraded: &[String]) -> String {
+    let mut text = "ready\n".to_owned();
+    for what in degraded.iter().take(TROUBLES_MAX) {
+        text.push_str("degraded: ");
+        text.push_str(what);
+        text.push('\n');
+    }
+    text
 }
 
 /// All pages.

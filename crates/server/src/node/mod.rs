@@ -6,7 +6,8 @@
 //! thread. No step waits for anything but a device read.
 //!
 //! Reading order: this file and `serve` (requests find their region), `waiting`, `forward` and
-//! `gather` (answers that come later), `refuse` and `room` (those that say no), `link` (messages),
+//! `gather` (answers that come later), `refuse` and `room` (those that say no), `ready` and `watch`
+//! (what is not as it should be, and what the log is told of it), `link` (messages),
 //! `primary` with `shipper` and `outbox`, and `follower` (the two sides of replication), `steps`
 //! (what moves all of it).
 //!
@@ -38,6 +39,7 @@ mod now;
 mod outbox;
 mod page;
 mod primary;
+mod ready;
 mod refuse;
 mod region;
 mod report;
@@ -50,6 +52,7 @@ mod snapshots;
 mod steps;
 mod sweeping;
 mod waiting;
+mod watch;
 mod windows;
 
 use std::collections::BTreeMap;
@@ -166,6 +169,8 @@ pub struct Node {
     /// Taken alone, behind all other locks.
     rooms: Mutex<Rooms>,
     snapshot_numbers: snapshots::SnapshotNumbers,
+    /// What the log was told of troubles.
+    watch: Mutex<watch::Watch>,
     /// The front end of native clients, to tell of it.
     native: OnceLock<Arc<native::Front>>,
 }
@@ -272,6 +277,7 @@ impl Node {
             counters: Counters::default(),
             rooms: Mutex::default(),
             snapshot_numbers: snapshots::SnapshotNumbers::default(),
+            watch: Mutex::default(),
             native: OnceLock::new(),
         }))
     }

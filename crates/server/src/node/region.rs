@@ -73,6 +73,9 @@ pub(crate) struct Region {
     pub(super) uses: Arc<Uses>,
     /// When the region was first seen to be full since it was not, in nanoseconds; 0: it is not.
     pub(super) full_since: AtomicU64,
+    /// When writes were last given up that waited, and none has been acknowledged since, in nanoseconds;
+    /// 0: none has.
+    pub(super) gave_up_at: AtomicU64,
 }
 
 impl Region {
@@ -110,6 +113,7 @@ impl Region {
             sweeper: Mutex::new(Sweeper::new(sweep, Arc::clone(&uses))),
             uses,
             full_since: AtomicU64::new(0),
+            gave_up_at: AtomicU64::new(0),
         }
     }
 
@@ -193,6 +197,9 @@ impl Region {
     fn release_up_to(&self, committed: Lsn) {
         let mut due = Vec::new();
         self.waiting().release(committed, &mut due);
+        if !due.is_empty() {
+            self.gave_up_at.store(0, Ordering::Relaxed);
+        }
         send_all(due);
     }
 }

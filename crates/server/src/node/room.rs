@@ -100,6 +100,16 @@ impl Node {
         engine.set_members_room(least);
     }
 
+    /// The other servers whose devices are full, as far as they have told.
+    pub(super) fn full_peers(&self) -> Vec<ServerId> {
+        let rooms = self.rooms();
+        let heard = rooms.heard.iter();
+        heard
+            .filter(|(_, room)| room.is_full())
+            .map(|(id, _)| *id)
+            .collect()
+    }
+
     /// Which members' devices are full, in words; `None` where none is.
     pub(super) fn who_is_full(&self, region: RegionId) -> Option<String> {
         let context = Context { node: self };

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use argosy_base::limits::{BATCH_BYTES_MAX, KEY_BYTES_MAX};
 use argosy_base::{KeyRange, Outcome};
@@ -27,11 +26,10 @@ use super::room::only_deletes;
 use super::waiting::{Entry, Queued, ReplyTo};
 use crate::activity::{Activity, Place};
 use crate::service::{
-    Begun, InfoSection, KeyList, Paging, ReplySink, Request, Response, Service, ServiceError,
+    Begun, InfoSection, KeyList, Paging, Readiness, ReplySink, Request, Response, Service,
+    ServiceError,
 };
 
-/// How long a server that has started is not ready for want of a link to a peer.
-const PEERS_WITHIN: Duration = Duration::from_secs(2);
 /// Bytes of keys and values in one page of a scan, or of values of several keys, at most; a single pair may
 /// be longer.
 pub(super) const PAGE_BYTES_MAX: usize = 512 << 10;
@@ -105,25 +103,8 @@ impl Service for Node {
         self.describe()
     }
 
-    fn ready(&self) -> Result<(), String> {
-        for region in self.regions.values() {
-            let lacks = match &*region.driver() {
-                Driver::Primary(driver) => driver.lacks(&Context { node: self }),
-                Driver::Backup(_) => None,
-                Driver::Failed(why) => Some(why.clone()),
-            };
-            if let Some(lacks) = lacks {
-                return Err(format!("{}: {lacks}", region.id));
-            }
-        }
-        // Requests for other servers' regions are forwarded. A server that starts gives its peers
-        // some time to be there; one that is gone is no reason not to serve.
-        if self.now().since(self.opened) < PEERS_WITHIN
-            && let Some(peer) = self.links.keys().find(|peer| !self.link(**peer).is_open())
-        {
-            return Err(format!("the link to {peer} is being opened"));
-        }
-        Ok(())
+    fn ready(&self) -> Readiness {
+        self.readiness()
     }
 }
 
@@ -552,7 +533,11 @@ impl Node {
                     || why.clone(),
                     |engine| self.busy_text(region, &engine, reason),
                 );
+                let before = due.len();
                 region.waiting().expire(now, (&why, &busy), &mut due);
+                if due.len() > before {
+                    region.gave_up(now);
+                }
             }
         }
         send_all(due);

@@ -51,6 +51,17 @@ fn server(page: &mut Families, status: &Status) {
     page.gauge("argosy_ready", "1 while /readyz answers 200.")
         .is(f64::from(u8::from(status.server.ready)));
     page.gauge(
+        "argosy_ready_for_writes",
+        "1 while /readyz?writes answers 200.",
+    )
+    .is(f64::from(u8::from(status.server.ready_for_writes)));
+    page.gauge(
+        "argosy_degraded",
+        "Things that are not as they should be: a lost peer, a full device, a damaged copy. /status \
+         names them.",
+    )
+    .count(&[], status.server.degraded.len() as u64);
+    page.gauge(
         "argosy_background_pending",
         "Pieces of background work that are known to be left; 0 means drained.",
     )

@@ -23,7 +23,7 @@ use crate::meter::Meter;
 use crate::native;
 use crate::node::Node;
 use crate::resp::FrontEnd;
-use crate::service::Service;
+use crate::service::{Readiness, Service};
 use status::{DoorStatus, NativeStatus, RequestStatus, Status};
 
 /// The name of the Redis protocol among the doors.
@@ -117,7 +117,7 @@ fn requests_of(meter: &Meter) -> Vec<RequestStatus> {
 }
 
 impl Source for Reporter {
-    fn ready(&self) -> Result<(), String> {
+    fn ready(&self) -> Readiness {
         Service::ready(&*self.node)
     }
 

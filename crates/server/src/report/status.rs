@@ -74,6 +74,12 @@ pub struct ServerStatus {
     pub ready: bool,
     /// What it waits for, where it is not ready.
     pub waits_for: Option<String>,
+    /// As `/readyz?writes` says.
+    pub ready_for_writes: bool,
+    /// What that waits for.
+    pub writes_wait_for: Option<String>,
+    /// Whatever is not as it should be.
+    pub degraded: Vec<String>,
     /// Pieces of background work that are known to be left.
     pub background_pending: usize,
 }

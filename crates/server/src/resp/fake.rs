@@ -14,7 +14,7 @@ use argosy_engine::long::check_users;
 use argosy_engine::{Condition, Wanted, Was, WriteBatch, WriteOptions};
 
 use crate::service::{
-    Begun, InfoSection, KeyList, Lease, Paging, ReplySink, Request, Response, Service,
+    Begun, InfoSection, KeyList, Lease, Paging, Readiness, ReplySink, Request, Response, Service,
     ServiceError, SnapshotId,
 };
 
@@ -165,8 +165,13 @@ impl Service for Fake {
         vec![("argosy", vec![("keys".to_owned(), keys)])]
     }
 
-    fn ready(&self) -> Result<(), String> {
-        self.state().not_ready.clone().map_or(Ok(()), Err)
+    fn ready(&self) -> Readiness {
+        let waits_for = self.state().not_ready.clone();
+        Readiness {
+            reads: waits_for.clone(),
+            writes: waits_for,
+            ..Readiness::default()
+        }
     }
 }
 

@@ -176,7 +176,7 @@ fn memory(turn: &Turn<'_>) -> Fields {
 }
 
 fn persistence(turn: &Turn<'_>) -> Fields {
-    let loading = u8::from(turn.context.service.ready().is_err());
+    let loading = u8::from(turn.context.service.ready().reads.is_some());
     vec![field("loading", loading), field("aof_enabled", 0)]
 }
 

@@ -1,0 +1,240 @@
+//! What is not as it should be, and what that keeps the server from: readiness, what is told as
+//! degraded, and what the log warns of are made of one list of [`Trouble`]s.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use argosy_base::{Instant, RegionId, ServerId};
+use argosy_engine::BusyReason;
+
+use super::Node;
+use super::context::Context;
+use super::primary::PrimaryDriver;
+use super::region::{Driver, Region, engine_of};
+use crate::service::Readiness;
+
+/// How long a server that has started is not ready for want of a link to a peer, and warns of nothing.
+const PEERS_WITHIN: Duration = Duration::from_secs(2);
+
+/// What a trouble is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Subject {
+    /// This server's device.
+    Device,
+    /// Another server.
+    Peer(ServerId),
+    /// A region, or this server's copy of it.
+    Region(RegionId),
+}
+
+/// Of what kind a trouble is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Kind {
+    /// A device or a copy takes no more writes, or cannot be used at all.
+    Failed,
+    /// A server shows no sign of life.
+    Lost,
+    /// A region is not open on its primary.
+    Closed,
+    /// A device is full.
+    Full,
+    /// Writes were given up at their deadlines, and none has been acknowledged since.
+    Stalled,
+    /// Something that is stored is not what was written.
+    Damaged,
+    /// A member of a region is not attached, or silent.
+    Missing,
+}
+
+/// What does not go on because of a trouble.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Stops {
+    /// Regions that this server is primary of are read and written.
+    Nothing,
+    /// Writes are not acknowledged in some of them.
+    Writes,
+    /// Reads are not answered in some of them, nor are writes.
+    Reads,
+}
+
+/// Something that is not as it should be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Trouble {
+    pub(super) subject: Subject,
+    pub(super) kind: Kind,
+    pub(super) stops: Stops,
+    /// What it is, for people.
+    pub(super) what: String,
+}
+
+impl Node {
+    /// Whether the server does what it is there for, and what is wrong in any case.
+    pub(super) fn readiness(&self) -> Readiness {
+        let troubles = self.troubles();
+        let first = |from: Stops| {
+            let mut grave = troubles.iter().filter(|trouble| trouble.stops >= from);
+            grave.next().map(|trouble| trouble.what.clone())
+        };
+        let opening = self.opens_links();
+        let reads = first(Stops::Reads).or_else(|| opening.clone());
+        Readiness {
+            writes: reads.clone().or_else(|| first(Stops::Writes)),
+            reads,
+            lacks: self.lacks().or(opening),
+            degraded: troubles.into_iter().map(|trouble| trouble.what).collect(),
+        }
+    }
+
+    /// Which member some region lacks that this server is primary of.
+    fn lacks(&self) -> Option<String> {
+        self.regions.values().find_map(|region| {
+            let lacks = match &*region.driver() {
+                Driver::Primary(driver) => driver.lacks(&Context { node: self }),
+                Driver::Backup(_) => None,
+                Driver::Failed(why) => Some(why.clone()),
+            };
+            lacks.map(|lacks| format!("{}: {lacks}", region.id))
+        })
+    }
+
+    /// Requests for other servers' regions are forwarded. A server that starts gives its peers some
+    /// time to be there; one that is gone is no reason not to serve.
+    fn opens_links(&self) -> Option<String> {
+        if !self.has_just_started(self.now()) {
+            return None;
+        }
+        let mut peers = self.links.keys();
+        let closed = peers.find(|peer| !self.link(**peer).is_open())?;
+        Some(format!("the link to {closed} is being opened"))
+    }
+
+    /// Whether what is missing may just not be there yet.
+    pub(super) fn has_just_started(&self, now: Instant) -> bool {
+        now.since(self.opened) < PEERS_WITHIN
+    }
+
+    /// Everything that is not as it should be, the gravest of each region first.
+    pub(super) fn troubles(&self) -> Vec<Trouble> {
+        let mut troubles = Vec::new();
+        let mut add = |subject, kind, stops, what| {
+            troubles.push(Trouble {
+                subject,
+                kind,
+                stops,
+                what,
+            });
+        };
+        let store = &self.world.store;
+        if let Some(error) = store.failure() {
+            let what = format!("the device of this server takes no more writes: {error}");
+            add(Subject::Device, Kind::Failed, Stops::Writes, what);
+        }
+        if store.room().is_full() {
+            let what = "the device of this server is full: delete keys".to_owned();
+            add(Subject::Device, Kind::Full, Stops::Nothing, what);
+        }
+        let now = self.now();
+        for (peer, link) in &self.links {
+            let link = link
+                .lock()
+                .unwrap_or_else(std::sync::PoisonError::into_inner);
+            if link.is_silent(now) {
+                let what = format!("{peer} shows no sign of life");
+                add(Subject::Peer(*peer), Kind::Lost, Stops::Nothing, what);
+            }
+        }
+        for peer in self.full_peers() {
+            let what = format!("the device of {peer} is full");
+            add(Subject::Peer(peer), Kind::Full, Stops::Nothing, what);
+        }
+        for region in self.regions.values() {
+            self.troubles_of(region, &mut |kind, stops, what| {
+                let what = format!("{}: {what}", region.id);
+                add(Subject::Region(region.id), kind, stops, what);
+            });
+        }
+        troubles
+    }
+
+    fn troubles_of(&self, region: &Region, add: &mut impl FnMut(Kind, Stops, String)) {
+        match &*region.driver() {
+            Driver::Primary(driver) => self.troubles_of_primary(region, driver, add),
+            Driver::Backup(copy) => {
+                if let Some(why) = copy.failed() {
+                    let what = format!("this server's copy has failed: {why}");
+                    add(Kind::Failed, Stops::Nothing, what);
+                }
+            }
+            Driver::Failed(why) if region.primary == self.id => {
+                add(Kind::Failed, Stops::Reads, why.clone());
+            }
+            Driver::Failed(why) => add(Kind::Failed, Stops::Nothing, why.clone()),
+        }
+        let damages = region.scrubber().damages().len();
+        if damages > 0 {
+            let what = format!("{damages} damaged places; scrub.damages of /status names them");
+            add(Kind::Damaged, Stops::Nothing, what);
+        }
+    }
+
+    fn troubles_of_primary(
+        &self,
+        region: &Region,
+        driver: &PrimaryDriver,
+        add: &mut impl FnMut(Kind, Stops, String),
+    ) {
+        let context = Context { node: self };
+        if let Some(why) = driver.failed() {
+            return add(Kind::Failed, Stops::Reads, why.to_owned());
+        }
+        let lacks = driver.lacks(&context);
+        let Some(engine) = engine_of(region) else {
+            let why = lacks.unwrap_or_else(|| "it is being opened".to_owned());
+            return add(Kind::Closed, Stops::Reads, format!("not open: {why}"));
+        };
+        if let Some(error) = region.failure() {
+            let what = format!("its engine takes no more writes: {error}");
+            add(Kind::Failed, Stops::Writes, what);
+        }
+        if !region.has_recommitted(&engine) {
+            let why = lacks.clone();
+            let why = why.unwrap_or_else(|| "members have just been attached".to_owned());
+            let what = format!("not everything that was acknowledged is shown yet: {why}");
+            add(Kind::Closed, Stops::Reads, what);
+        }
+        if engine.is_full()
+            && let Some(who) = self.who_is_full(region.id)
+        {
+            add(Kind::Full, Stops::Writes, who);
+        }
+        if region.is_stalled(self.now(), self.settings.deadline) {
+            let reason = region.waiting().busy;
+            let why = lacks.clone();
+            let why = why.unwrap_or_else(|| reason.unwrap_or(BusyReason::LogWindows).to_string());
+            let what = format!("writes were given up at their deadline: {why}");
+            add(Kind::Stalled, Stops::Writes, what);
+        }
+        if let Some(lacks) = lacks {
+            // What a silent member's memory takes is acknowledged, as long as there is room.
+            let stops = match driver.machine().absent().next() {
+                Some(_) => Stops::Writes,
+                None => Stops::Nothing,
+            };
+            add(Kind::Missing, stops, lacks);
+        }
+    }
+}
+
+impl Region {
+    /// Writes that waited have been given up.
+    pub(super) fn gave_up(&self, now: Instant) {
+        self.gave_up_at
+            .store(now.as_nanos().max(1), Ordering::Relaxed);
+    }
+
+    /// Whether writes were given up lately, two of their deadlines at most, and none was acknowledged since.
+    fn is_stalled(&self, now: Instant, deadline: Duration) -> bool {
+        let at = self.gave_up_at.load(Ordering::Relaxed);
+        at > 0 && now.since(Instant::from_nanos(at)) <= 2 * deadline
+    }
+}
