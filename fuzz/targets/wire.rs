@@ -211,9 +211,19 @@ fn messages() -> Vec<Message<'static>> {
         Message::Offer {
             attempt: 1,
             seq: EditSeq(4),
-            part: 1,
-            parts: 3,
+            len: 9,
             bytes: b"edit",
+        },
+        Message::More {
+            attempt: 1,
+            seq: EditSeq(4),
+            from: 4,
+            bytes: b"parts",
+        },
+        Message::MoreWanted {
+            attempt: 1,
+            seq: EditSeq(4),
+            to: 9,
         },
         Message::Fetch {
             segment: SegmentNumber(1),

@@ -22,13 +22,14 @@ use argosy_lsm::Settings;
 use argosy_server::native::Settings as NativeSettings;
 use argosy_server::node::{LinkSettings, MemoryParts, NodeSettings};
 use argosy_server::resp::Settings as RespSettings;
+use argosy_wire::ring::MESSAGE_BYTES_MAX;
 
 use crate::config::ServerConfig;
 use crate::failure::Failure;
 use crate::units::Size;
 
-/// Bytes of the message ring in each direction between two servers: four times the longest
-/// message, which is a batch.
+/// Bytes of the message ring in each direction between two servers: 128 of the longest messages, so that a
+/// peer that is slow for a moment holds nobody up.
 const RING_BYTES: usize = 8 << 20;
 /// The smallest memtable.
 const L0_BYTES_MIN: usize = 64 << 10;
@@ -73,6 +74,7 @@ pub fn node_settings(
     let link = LinkSettings {
         ring_bytes: RING_BYTES,
         slot_bytes: SEGMENT_SIZE,
+        part_bytes: MESSAGE_BYTES_MAX,
     };
     let fixed = MemoryParts {
         memtables: builders * engine.l0_bytes * engine.memtables_max,

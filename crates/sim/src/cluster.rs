@@ -33,8 +33,6 @@ pub(crate) use damaged::REFUSED;
 
 /// Segments of a device.
 const SEGMENTS: u64 = 4096;
-/// Bytes of a message ring: messages are far shorter.
-const RING_BYTES: usize = 512 << 10;
 
 /// Memory for memtables: more than a run can fill.
 const MEMTABLE_BYTES: usize = 256 << 20;
@@ -124,8 +122,9 @@ impl Cluster {
             ..plan.engine.clone()
         };
         let link = LinkSettings {
-            ring_bytes: RING_BYTES,
+            ring_bytes: plan.ring_bytes,
             slot_bytes: engine.segment_bytes,
+            part_bytes: plan.part_bytes,
         };
         let settings = NodeSettings {
             engine,
@@ -448,6 +447,7 @@ impl Cluster {
         coverage.add("links lost", counts.links_lost);
         coverage.add("shipments", counts.shipments);
         coverage.add("offers of checkpoints", counts.offers);
+        coverage.add("parts of edits", counts.parts);
         coverage.add("bytes caught up", counts.catch_up_bytes);
         coverage.add("fetches refused", counts.fetches_refused);
         coverage.add("adoptions", counts.adoptions);

@@ -10,7 +10,7 @@ use argosy_lsm::settings::Compaction;
 use crate::plan::WorldKind;
 
 /// What must have happened at least once in a run of many seeds.
-pub const NEEDED: [&str; 69] = [
+pub const NEEDED: [&str; 70] = [
     "operations",
     "forwarded operations",
     "clocks set back",
@@ -57,6 +57,7 @@ pub const NEEDED: [&str; 69] = [
     "trees with several heights",
     "shipments",
     "offers of checkpoints",
+    "parts of edits",
     "bytes caught up",
     "fetches refused",
     "segments compared",

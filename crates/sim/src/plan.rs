@@ -124,6 +124,10 @@ pub struct Plan {
     pub sweep: SweepPace,
     /// The fabric.
     pub fabric: SimSettings,
+    /// Bytes of a message ring: few, so that calls and answers are longer than a message.
+    pub ring_bytes: usize,
+    /// Most bytes of an edit or a checkpoint in one message: few, since stores are small.
+    pub part_bytes: usize,
     /// The load.
     pub mix: Mix,
     /// Operations under way, at most.
@@ -195,6 +199,8 @@ impl Plan {
             scrub: scrub(&mut Random::new(seed, 15)),
             sweep: sweep(&mut Random::new(seed, 17)),
             fabric,
+            ring_bytes: Random::new(seed, 41).pick(&RING_BYTES),
+            part_bytes: Random::new(seed, 42).pick(&[40, 150, 600, 64 * KIB]),
             mix: mix(&mut random),
             in_flight_max: random.between(4, 64),
             direct_percent: if kind == WorldKind::Powerless {
@@ -278,6 +284,16 @@ fn engine(random: &mut Random) -> Settings {
 }
 
 const KIB: usize = 1 << 10;
+
+/// Bytes of the rings that there are, of which a message has a quarter at most.
+const RING_BYTES: [usize; 6] = [
+    16 * KIB,
+    32 * KIB,
+    64 * KIB,
+    128 * KIB,
+    256 * KIB,
+    512 * KIB,
+];
 
 /// In two of five seeds most pairs are medium, and there are levels enough to put them apart.
 fn with_medium_pairs(engine: Settings, random: &mut Random) -> Settings {

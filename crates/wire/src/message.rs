@@ -6,8 +6,8 @@
 //!    1  Prepare            attempt addresses: u8
 //!    2  Report             attempt position
 //!    3  CaughtUp           attempt position
-//!    4  Offer              attempt seq part parts bytes
-//!    5  Edit               attempt seq bytes
+//!    4  Offer              attempt seq len bytes
+//!    5  Edit               attempt seq len bytes
 //!    6  Applied            seq
 //!    7  CheckpointWanted   attempt
 //!    8  Flush              attempt range commit
@@ -24,6 +24,8 @@
 //!   19  Compacted          upto
 //!   20  Call               call
 //!   21  Answer             answer
+//!   22  More               attempt seq from bytes
+//!   23  MoreWanted         attempt seq to
 //!
 //! position := edit lsn log log                  log := 0 | 1 ordinal segment end flushed
 //! range    := log: u8  ordinal segment from to
@@ -42,18 +44,51 @@
 //! backup under an attempt, and ahead of each Edit those that the edit adds. In fetched bytes
 //! pointers hold segment numbers in any case.
 //!
+//! Edits and checkpoints have no bound, and messages have one
+//! ([`MESSAGE_BYTES_MAX`](crate::ring::MESSAGE_BYTES_MAX)). Edit and Offer carry the first bytes, and `len`, the
+//! length of the whole. The receiver asks for what follows: MoreWanted allows
+//! bytes up to `to`, at most [`WINDOW_MESSAGES`] ahead of what it has, or says with 0 that it wants nothing of it. More
+//! carries bytes from `from` on, without a gap. Of one region a sender has one such transfer under way, and what
+//! comes behind it waits; a new Offer takes the place of a transfer that has not ended.
+//!
+//! Calls and answers are of bounded length ([`LONG_BYTES_MAX`]), and longer than a message may be. They go as several
+//! ring messages, one directly behind the other, with the same header but that the kind of all but the last has
+//! the bit [`CONTINUED`]. Their payloads together are the payload.
+//!
 //! Unknown kinds, and payloads that end early or late, are refused. What messages may say is part of the
 //! ring's version: a server never gets to see one of another version.
+
+mod read;
 
 use alloc::vec::Vec;
 
 use argosy_base::codec::{Malformed, Reader, put_string, put_varint};
-use argosy_base::{AddressMode, DeviceSegment, EditSeq, LogKind, Lsn, SEGMENT_SIZE, SegmentNumber};
+use argosy_base::{AddressMode, DeviceSegment, EditSeq, LogKind, Lsn, SegmentNumber};
 
+use self::read::{
+    fetched, offset, part_of_edit, places, position, range, room, segment, ship, up_to,
+};
 use crate::call::{Answer, Call};
 
 /// Most segments of one [`Message::Places`].
 pub const PLACES_MAX: usize = 4096;
+
+/// Most bytes of one segment and its place in a [`Message::Places`]: two variable-length integers.
+pub const PLACE_BYTES_MAX: usize = 10 + 5;
+
+/// Most bytes of a payload beside the bytes of an edit that it carries: attempt, number, length or place, and
+/// the length of the byte string, as variable-length integers; in [`Message::Places`] attempt and count.
+pub const PART_FRAME_BYTES: usize = 4 * 10;
+
+/// How many of the longest messages of their ring an edit may be asked for in at one time.
+pub const WINDOW_MESSAGES: usize = 4;
+
+/// Set in the kind of a ring message whose payload goes on in the next one. DO NOT CHANGE.
+pub const CONTINUED: u8 = 0x80;
+
+/// Longest payload that goes as several ring messages, in bytes: of a batch with all that is said of each of its
+/// operations, or of an answer with the longest value behind a full page.
+pub const LONG_BYTES_MAX: usize = 2 << 20;
 
 /// Where a member's copy of one log ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,27 +165,47 @@ pub enum Message<'a> {
         /// Where it stands.
         position: Position,
     },
-    /// Primary to backup: one of several parts of a checkpoint edit, in order.
+    /// Primary to backup: a checkpoint edit, or its first bytes.
     Offer {
-        /// Of the prepare.
+        /// Of the prepare; 0 to a primary that adopts.
         attempt: u64,
         /// The edit that the checkpoint stands for.
         seq: EditSeq,
-        /// Which part, from 0.
-        part: u64,
-        /// How many parts there are.
-        parts: u64,
-        /// The part's bytes.
+        /// Bytes of the whole checkpoint.
+        len: u64,
+        /// The first of them.
         bytes: &'a [u8],
     },
-    /// Primary to backup: a committed edit.
+    /// Primary to backup: a committed edit, or its first bytes.
     Edit {
         /// Of the prepare.
         attempt: u64,
         /// The edit.
         seq: EditSeq,
-        /// The edit, encoded.
+        /// Bytes of the whole edit, encoded.
+        len: u64,
+        /// The first of them.
         bytes: &'a [u8],
+    },
+    /// More bytes of the edit or checkpoint that was begun last.
+    More {
+        /// As it was begun.
+        attempt: u64,
+        /// As it was begun.
+        seq: EditSeq,
+        /// How many bytes of it were sent before.
+        from: u64,
+        /// The next.
+        bytes: &'a [u8],
+    },
+    /// Send on what you have begun.
+    MoreWanted {
+        /// As it was begun.
+        attempt: u64,
+        /// As it was begun.
+        seq: EditSeq,
+        /// Up to this byte; 0: it is of no use.
+        to: u64,
     },
     /// Backup to primary: every edit up to this one is applied.
     Applied {
@@ -281,6 +336,8 @@ impl<'a> Message<'a> {
             Self::Compacted { .. } => 19,
             Self::Call(_) => 20,
             Self::Answer(_) => 21,
+            Self::More { .. } => 22,
+            Self::MoreWanted { .. } => 23,
         }
     }
 
@@ -299,21 +356,25 @@ impl<'a> Message<'a> {
             Self::Offer {
                 attempt,
                 seq,
-                part,
-                parts,
+                len: at,
                 bytes,
-            } => {
-                put_all(out, &[*attempt, seq.0, *part, *parts]);
-                put_string(out, bytes);
             }
-            Self::Edit {
+            | Self::Edit {
                 attempt,
                 seq,
+                len: at,
+                bytes,
+            }
+            | Self::More {
+                attempt,
+                seq,
+                from: at,
                 bytes,
             } => {
-                put_all(out, &[*attempt, seq.0]);
+                put_all(out, &[*attempt, seq.0, *at]);
                 put_string(out, bytes);
             }
+            Self::MoreWanted { attempt, seq, to } => put_all(out, &[*attempt, seq.0, *to]),
             Self::Applied { seq } => put_varint(out, seq.0),
             Self::Flush {
                 attempt,
@@ -326,7 +387,21 @@ impl<'a> Message<'a> {
             }
             Self::Flushed { range } => put_range(out, range),
             Self::Ship { .. } | Self::Places { .. } => self.encode_shipping(out),
+            Self::Fetch { .. } | Self::Fetched { .. } => self.encode_fetching(out),
             Self::Stored { slot } => out.push(*slot),
+            Self::Adopt => {}
+            Self::Room { free, reserve } => put_all(out, &[(*free).into(), (*reserve).into()]),
+            Self::Commit { commit: lsn }
+            | Self::Compact { upto: lsn }
+            | Self::Compacted { upto: lsn } => put_varint(out, lsn.0),
+            Self::Call(call) => call.encode(out),
+            Self::Answer(answer) => answer.encode(out),
+        }
+    }
+
+    /// Appends the payload of a message about parts of segments that are fetched.
+    fn encode_fetching(&self, out: &mut Vec<u8>) {
+        match self {
             Self::Fetch {
                 segment,
                 from,
@@ -347,13 +422,7 @@ impl<'a> Message<'a> {
                 put_varint(out, u64::from(*len));
                 out.extend_from_slice(&checksum.to_le_bytes());
             }
-            Self::Adopt => {}
-            Self::Room { free, reserve } => put_all(out, &[(*free).into(), (*reserve).into()]),
-            Self::Commit { commit: lsn }
-            | Self::Compact { upto: lsn }
-            | Self::Compacted { upto: lsn } => put_varint(out, lsn.0),
-            Self::Call(call) => call.encode(out),
-            Self::Answer(answer) => answer.encode(out),
+            _ => {}
         }
     }
 
@@ -403,18 +472,7 @@ impl<'a> Message<'a> {
                 attempt: r.varint()?,
                 position: position(r)?,
             },
-            4 => Self::Offer {
-                attempt: r.varint()?,
-                seq: EditSeq(r.varint()?),
-                part: r.varint()?,
-                parts: r.varint()?,
-                bytes: r.string(payload.len())?,
-            },
-            5 => Self::Edit {
-                attempt: r.varint()?,
-                seq: EditSeq(r.varint()?),
-                bytes: r.string(payload.len())?,
-            },
+            4 | 5 | 22 => part_of_edit(kind, r)?,
             6 => Self::Applied {
                 seq: EditSeq(r.varint()?),
             },
@@ -442,6 +500,11 @@ impl<'a> Message<'a> {
             17..=19 => up_to(kind, Lsn(r.varint()?)),
             20 => Self::Call(Call::decode(r)?),
             21 => Self::Answer(Answer::decode(r)?),
+            23 => Self::MoreWanted {
+                attempt: r.varint()?,
+                seq: EditSeq(r.varint()?),
+                to: r.varint()?,
+            },
             _ => return Err(r.malformed()),
         };
         reader.finish()?;
@@ -479,108 +542,4 @@ fn put_range(out: &mut Vec<u8>, range: &Range) {
             u64::from(range.to),
         ],
     );
-}
-
-fn segment(r: &mut Reader<'_>) -> Result<SegmentNumber, Malformed> {
-    let number = SegmentNumber(r.varint()?);
-    if number > SegmentNumber::MAX {
-        Err(r.malformed())
-    } else {
-        Ok(number)
-    }
-}
-
-fn room<'a>(r: &mut Reader<'_>) -> Result<Message<'a>, Malformed> {
-    let mut count = || u32::try_from(r.varint()?).map_err(|_| r.malformed());
-    Ok(Message::Room {
-        free: count()?,
-        reserve: count()?,
-    })
-}
-
-fn place(r: &mut Reader<'_>) -> Result<DeviceSegment, Malformed> {
-    let place = u32::try_from(r.varint()?).map_err(|_| r.malformed())?;
-    Ok(DeviceSegment(place))
-}
-
-fn ship<'a>(r: &mut Reader<'_>) -> Result<Message<'a>, Malformed> {
-    Ok(Message::Ship {
-        attempt: r.varint()?,
-        segment: segment(r)?,
-        len: offset(r)?,
-        checksum: r.u32()?,
-        slot: r.u8()?,
-        place: place(r)?,
-    })
-}
-
-fn fetched<'a>(r: &mut Reader<'_>) -> Result<Message<'a>, Malformed> {
-    Ok(Message::Fetched {
-        slot: r.u8()?,
-        status: match r.u8()? {
-            0 => FetchStatus::Ok,
-            1 => FetchStatus::Gone,
-            2 => FetchStatus::Failed,
-            _ => return Err(r.malformed()),
-        },
-        len: offset(r)?,
-        checksum: r.u32()?,
-    })
-}
-
-/// The message of `kind` that has nothing but an LSN.
-const fn up_to<'a>(kind: u8, lsn: Lsn) -> Message<'a> {
-    match kind {
-        17 => Message::Commit { commit: lsn },
-        18 => Message::Compact { upto: lsn },
-        _ => Message::Compacted { upto: lsn },
-    }
-}
-
-fn places<'a>(r: &mut Reader<'_>) -> Result<Message<'a>, Malformed> {
-    let attempt = r.varint()?;
-    let count = r.length(PLACES_MAX)?;
-    let each = (0..count).map(|_| Ok((segment(r)?, place(r)?)));
-    Ok(Message::Places {
-        attempt,
-        places: each.collect::<Result<_, Malformed>>()?,
-    })
-}
-
-/// A byte in a segment, or its end.
-fn offset(r: &mut Reader<'_>) -> Result<u32, Malformed> {
-    let offset = r.length(SEGMENT_SIZE)?;
-    u32::try_from(offset).map_err(|_| r.malformed())
-}
-
-fn position(r: &mut Reader<'_>) -> Result<Position, Malformed> {
-    let mut position = Position {
-        edit: EditSeq(r.varint()?),
-        lsn: Lsn(r.varint()?),
-        ..Position::default()
-    };
-    for log in &mut position.logs {
-        *log = match r.varint()? {
-            0 => None,
-            1 => Some(LogEnd {
-                ordinal: r.varint()?,
-                segment: segment(r)?,
-                end: offset(r)?,
-                flushed: offset(r)?,
-            }),
-            _ => return Err(r.malformed()),
-        };
-    }
-    Ok(position)
-}
-
-fn range(r: &mut Reader<'_>) -> Result<Range, Malformed> {
-    let log = LogKind::from_raw(r.u8()?).ok_or_else(|| r.malformed())?;
-    Ok(Range {
-        log,
-        ordinal: r.varint()?,
-        segment: segment(r)?,
-        from: offset(r)?,
-        to: offset(r)?,
-    })
 }

@@ -9,7 +9,9 @@ use argosy_base::{
 };
 
 use crate::call::{Answer, Call, ERASE, FailureKind, Leasing, Maintenance, Told, When};
-use crate::message::{FetchStatus, LogEnd, Message, Position, Range};
+use crate::message::{
+    FetchStatus, LogEnd, Message, PART_FRAME_BYTES, PLACE_BYTES_MAX, Position, Range,
+};
 
 #[expect(clippy::too_many_lines, reason = "a list with one sample a line")]
 fn samples() -> Vec<Message<'static>> {
@@ -47,14 +49,31 @@ fn samples() -> Vec<Message<'static>> {
         Message::Offer {
             attempt: 1,
             seq: EditSeq(4),
-            part: 1,
-            parts: 3,
+            len: 1 << 40,
             bytes: b"edit",
         },
         Message::Edit {
             attempt: 1,
             seq: EditSeq(4),
+            len: 4,
+            bytes: b"edit",
+        },
+        Message::Edit {
+            attempt: 1,
+            seq: EditSeq(4),
+            len: 0,
             bytes: b"",
+        },
+        Message::More {
+            attempt: 1,
+            seq: EditSeq(4),
+            from: u64::MAX,
+            bytes: b"on",
+        },
+        Message::MoreWanted {
+            attempt: u64::MAX,
+            seq: EditSeq(4),
+            to: u64::MAX,
         },
         Message::Applied { seq: EditSeq(4) },
         Message::CheckpointWanted { attempt: 9 },
@@ -273,6 +292,67 @@ fn cut_and_padded_payloads_are_refused() {
             "{message:?} padded"
         );
     }
+}
+
+#[test]
+fn the_first_bytes_of_an_edit_are_not_more_than_all_of_it() {
+    for (len, good) in [(3, false), (4, true), (5, true)] {
+        let (attempt, seq, bytes) = (1, EditSeq(4), b"edit".as_slice());
+        let edit = Message::Edit {
+            attempt,
+            seq,
+            len,
+            bytes,
+        };
+        let offer = Message::Offer {
+            attempt,
+            seq,
+            len,
+            bytes,
+        };
+        for message in [edit, offer] {
+            let mut payload = Vec::new();
+            message.encode(&mut payload);
+            let decoded = Message::decode(message.kind(), &payload);
+            assert_eq!(decoded.is_ok(), good, "{message:?}");
+        }
+    }
+}
+
+#[test]
+fn what_frames_a_part_is_bounded() {
+    let bytes = vec![7; 1000];
+    let (attempt, seq, len) = (u64::MAX, EditSeq(u64::MAX), u64::MAX);
+    let parts = [
+        Message::Edit {
+            attempt,
+            seq,
+            len,
+            bytes: &bytes,
+        },
+        Message::Offer {
+            attempt,
+            seq,
+            len,
+            bytes: &bytes,
+        },
+        Message::More {
+            attempt,
+            seq,
+            from: len,
+            bytes: &bytes,
+        },
+    ];
+    for message in parts {
+        let mut payload = Vec::new();
+        message.encode(&mut payload);
+        assert!(payload.len() <= bytes.len() + PART_FRAME_BYTES);
+    }
+    let place = (SegmentNumber::MAX, DeviceSegment(u32::MAX));
+    let places = vec![place; 10];
+    let mut payload = Vec::new();
+    Message::Places { attempt, places }.encode(&mut payload);
+    assert!(payload.len() <= 10 * PLACE_BYTES_MAX + PART_FRAME_BYTES);
 }
 
 #[test]

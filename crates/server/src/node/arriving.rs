@@ -82,7 +82,8 @@ impl Follower {
 
     /// Gives up what has arrived and was not named for long.
     pub(super) fn forget_arrivals(&mut self, now: Instant) {
-        if self.machine.is_behind() || self.adoption.is_some() || !self.replica.holds_unnamed() {
+        let named_soon = self.machine.is_behind() || self.arriving.is_some();
+        if named_soon || self.adoption.is_some() || !self.replica.holds_unnamed() {
             self.arrivals_rest = None;
             return;
         }

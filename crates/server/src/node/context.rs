@@ -7,7 +7,7 @@ use argosy_base::{RegionId, ServerId};
 use argosy_fabric::Fabric;
 use argosy_lsm::Lsm;
 use argosy_lsm::cache::NodeCache;
-use argosy_wire::message::Message;
+use argosy_wire::message::{Message, PART_FRAME_BYTES, WINDOW_MESSAGES};
 use argosy_wire::ring::Header;
 
 use super::Node;
@@ -96,7 +96,27 @@ impl<'a> Context<'a> {
         match sent {
             Ok(()) | Err(SendError::Down) => {}
             Err(SendError::Full) => link.reset("too many messages wait for the peer"),
+            Err(error @ SendError::TooLong { .. }) => {
+                tracing::error!(peer = peer.0, region = region.0, %error, "cannot send");
+                link.reset("a message is too long");
+            }
         }
+    }
+
+    /// Most bytes of an edit in one message to `peer`.
+    pub(crate) fn part_bytes(&self, peer: ServerId) -> usize {
+        let payload_max = self.link(peer).payload_max();
+        (payload_max - PART_FRAME_BYTES).min(self.node.settings.link.part_bytes)
+    }
+
+    /// Most bytes of an edit that are on their way to `peer`, or from it, at one time.
+    pub(crate) fn window_bytes(&self, peer: ServerId) -> usize {
+        WINDOW_MESSAGES * self.part_bytes(peer)
+    }
+
+    /// Whether `peer` can be sent what may as well wait.
+    pub(crate) fn has_room(&self, peer: ServerId) -> bool {
+        self.link(peer).has_room()
     }
 
     /// Whether `peer` shows no sign of life.

@@ -4,7 +4,8 @@
 //! done, and carries out what the machine says. Edits are kept here, by number, from their arrival
 //! until they are applied.
 //!
-//! How shipped segments are taken is in [`arriving`](super::arriving), how the copy of a primary that
+//! How shipped segments are taken is in [`arriving`](super::arriving), how edits are put together in
+//! [`assembling`](super::assembling), how the copy of a primary that
 //! opens takes over another member's history is in
 //! [`adopt`](super::adopt).
 
@@ -26,23 +27,17 @@ use argosy_wire::message::{FetchStatus, Message};
 
 use super::adopt::Adoption;
 use super::arriving::Shipped;
+use super::assembling::{Arriving, Kept};
 use super::context::Context;
 use super::fetching::{is_full, part};
 use super::link::SHIP_SLOTS;
+use super::sending::{Sending, Wanted};
 use super::windows::{fresh_windows, keep_windows, survivors, window_keys};
 use super::{NodeSettings, World, convert, keys};
 use crate::activity::Activity;
 
 /// Between two looks at levels that are being built and cannot go on.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
-
-/// A checkpoint that arrives in parts.
-struct Arriving {
-    attempt: u64,
-    seq: EditSeq,
-    next_part: u64,
-    bytes: Vec<u8>,
-}
 
 /// A part that is being fetched.
 #[derive(Clone, Copy, Debug)]
@@ -69,8 +64,13 @@ pub(crate) struct Follower {
     pub(super) machine: Backup,
     actions: Vec<Action>,
     /// Edits that have arrived and are not applied, encoded; and whether each is a checkpoint.
-    pub(super) edits: BTreeMap<EditSeq, Vec<u8>>,
-    arriving: Option<Arriving>,
+    pub(super) edits: BTreeMap<EditSeq, Kept>,
+    /// The next one, of which not all has arrived.
+    pub(super) arriving: Option<Arriving>,
+    /// An opening primary that wants this copy's checkpoint.
+    pub(super) offer_wanted: Option<ServerId>,
+    /// The checkpoint that it is being sent.
+    pub(super) offering: Option<(ServerId, Sending)>,
     /// What is being fetched, by slot.
     pub(super) fetches: BTreeMap<u8, Fetch>,
     /// What is to be fetched when a slot is free, and from whom.
@@ -119,6 +119,8 @@ impl Follower {
             actions: Vec::new(),
             edits: BTreeMap::new(),
             arriving: None,
+            offer_wanted: None,
+            offering: None,
             fetches: BTreeMap::new(),
             to_fetch: VecDeque::new(),
             storing: BTreeMap::new(),
@@ -151,7 +153,9 @@ impl Follower {
 
     /// Edits that wait to be applied, and levels that are being built.
     pub(crate) fn pending(&self) -> usize {
-        self.edits.len() + self.storing.len() + usize::from(self.replica.is_building())
+        let arriving = usize::from(self.arriving.is_some());
+        let building = usize::from(self.replica.is_building());
+        self.edits.len() + arriving + self.storing.len() + building
     }
 
     /// Part of a segment, for a member that fetches it; `None` where it is not here.
@@ -187,6 +191,7 @@ impl Follower {
     /// The link to the primary is gone.
     pub(crate) fn link_down(&mut self, context: &Context<'_>) {
         self.forget_fetches();
+        (self.offer_wanted, self.offering) = (None, None);
         self.step_machine(Event::LinkDown, context);
     }
 
@@ -203,6 +208,7 @@ impl Follower {
     /// what is on its way has come; what has come is given back.
     fn begin_again(&mut self, context: &Context<'_>) {
         self.arriving = None;
+        (self.offer_wanted, self.offering) = (None, None);
         self.postponed
             .retain(|postponed| matches!(postponed, Postponed::Apply(_)));
         self.unwant_fetches();
@@ -221,21 +227,11 @@ impl Follower {
                 self.begin_again(context);
                 self.step_machine(Event::Prepare { attempt }, context);
             }
-            Message::Adopt => {
-                let edit = self.replica.checkpoint();
-                let (seq, bytes) = (edit.seq, edit.encode());
-                super::sending::send_checkpoint(self.region, from, 0, (seq, &bytes), context);
-            }
-            Message::Offer { .. } => self.offered(from, message, context),
-            Message::Edit {
-                attempt,
-                seq,
-                bytes,
-            } => {
-                if self.machine.takes(attempt, seq) {
-                    self.edits.insert(seq, bytes.to_vec());
-                }
-                self.step_machine(Event::Edit { attempt, seq }, context);
+            Message::Adopt => self.offer_to(from, context),
+            Message::Offer { .. } | Message::Edit { .. } => self.begun(from, message, context),
+            Message::More { .. } => self.more(from, message, context),
+            Message::MoreWanted { attempt, seq, to } => {
+                self.more_wanted(from, Wanted { attempt, seq, to }, context);
             }
             Message::Flush {
                 attempt,
@@ -280,48 +276,6 @@ impl Follower {
             }
             Message::Fetched { .. } => self.fetched(from, message, context),
             _ => tracing::warn!(from = from.0, region = self.region.0, "unexpected message"),
-        }
-    }
-
-    /// A part of a checkpoint. The last one completes it.
-    fn offered(&mut self, from: ServerId, message: &Message<'_>, context: &Context<'_>) {
-        let Message::Offer {
-            attempt,
-            seq,
-            part,
-            parts,
-            bytes,
-        } = *message
-        else {
-            return;
-        };
-        if part == 0 {
-            self.arriving = Some(Arriving {
-                attempt,
-                seq,
-                next_part: 0,
-                bytes: Vec::new(),
-            });
-        }
-        let Some(arriving) = &mut self.arriving else {
-            return;
-        };
-        if (arriving.attempt, arriving.seq, arriving.next_part) != (attempt, seq, part) {
-            return context.reset_link(from, "a checkpoint is not whole");
-        }
-        arriving.bytes.extend_from_slice(bytes);
-        arriving.next_part += 1;
-        if arriving.next_part < parts {
-            return;
-        }
-        let whole = self.arriving.take().expect("it is arriving").bytes;
-        if let Some(Adoption::Asked { from }) = self.adoption {
-            self.adopt_checkpoint(from, &whole, context);
-        } else if self.machine.attempt() == Some(attempt) {
-            self.edits.insert(seq, whole);
-            self.unwant_fetches();
-            self.replica.expect_checkpoint();
-            self.step_machine(Event::Offer { attempt, seq }, context);
         }
     }
 
@@ -400,8 +354,8 @@ impl Follower {
 
     /// Applies an edit of which nothing is missing, now or when the device has room.
     fn apply(&mut self, seq: EditSeq, context: &Context<'_>) {
-        let bytes = self.edits.get(&seq).cloned().unwrap_or_default();
-        match self.replica.submit_edit(&bytes) {
+        let bytes = self.edits.get(&seq).map_or(&[][..], |kept| &kept.bytes);
+        match self.replica.submit_edit(bytes) {
             Ok(_) => {}
             Err(error) if is_full(&error) => self.postponed.push(Postponed::Apply(seq)),
             Err(error) => {
@@ -430,6 +384,8 @@ impl Follower {
             self.fail(&error);
             return true;
         }
+        self.ask_on(context);
+        self.offer_on(context);
         self.start_fetches(context);
         self.try_postponed(context);
         self.forget_arrivals(context.node.now());
@@ -504,12 +460,12 @@ impl Follower {
         }
     }
 
-    fn fail(&mut self, error: &dyn std::error::Error) {
+    pub(super) fn fail(&mut self, error: &dyn std::error::Error) {
         tracing::error!(region = self.region.0, %error, "this copy stops following");
         self.failed = Some(error.to_string());
     }
 
-    fn step_machine(&mut self, event: Event, context: &Context<'_>) {
+    pub(super) fn step_machine(&mut self, event: Event, context: &Context<'_>) {
         self.machine.step(event, &mut self.actions);
         while !self.actions.is_empty() {
             for action in std::mem::take(&mut self.actions) {
@@ -595,6 +551,6 @@ impl Follower {
     }
 
     fn edit(&self, seq: EditSeq) -> Option<Edit> {
-        Edit::decode(self.edits.get(&seq)?).ok()
+        Edit::decode(&self.edits.get(&seq)?.bytes).ok()
     }
 }

@@ -33,6 +33,8 @@ pub struct NodeCounts {
     pub shipments: u64,
     /// Checkpoints offered to a backup that had to catch up.
     pub offers: u64,
+    /// Parts of edits and checkpoints that were sent behind the first: what is longer than a message.
+    pub parts: u64,
     /// Histories adopted from another member.
     pub adoptions: u64,
     /// Regions that were opened here.
@@ -175,6 +177,7 @@ impl Node {
             fetches_refused: counters.fetches_refused.load(Ordering::Relaxed),
             shipments: counters.shipments.load(Ordering::Relaxed),
             offers: counters.offers.load(Ordering::Relaxed),
+            parts: counters.parts.load(Ordering::Relaxed),
             promotions: counters.promotions.load(Ordering::Relaxed),
             adoptions: counters.adoptions.load(Ordering::Relaxed),
             links_lost: counters.links_lost.load(Ordering::Relaxed),

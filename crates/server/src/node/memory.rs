@@ -6,7 +6,7 @@
 use std::cell::Cell;
 use std::sync::atomic::Ordering;
 
-use argosy_base::{Instant, LogKind};
+use argosy_base::{Instant, LogKind, ServerId};
 use argosy_device::buffer;
 use argosy_lsm::db::bulk;
 use argosy_lsm::excess::Excess;
@@ -28,7 +28,8 @@ pub struct MemoryParts {
     pub memtables: usize,
     /// The log windows of all regions that the server is a member of.
     pub windows: usize,
-    /// Message rings and landing slots of the links to the other servers.
+    /// Message rings and landing slots of the links to the other servers. Messages that wait, and edits that arrive
+    /// or are sent in parts, come on top while there are such: of long edits the cache gives as much.
     pub links: usize,
     /// Input and output of clients.
     pub clients: usize,
@@ -100,10 +101,13 @@ impl Node {
         let cache = self.cache.stats();
         let engine = &self.settings.engine;
         let logs = self.regions.len() * LogKind::ALL.len();
+        let messages = |peer: &ServerId| self.link(*peer).held_bytes();
+        let edits = self.edits_arriving.held_bytes() + self.edits_sending.held_bytes();
+        let held = edits + self.links.keys().map(messages).sum::<usize>();
         MemoryParts {
             memtables: allocated::bytes(),
             windows: logs * engine.window_slots * engine.window_bytes,
-            links: self.links.len() * self.settings.link.memory_bytes(),
+            links: self.links.len() * self.settings.link.memory_bytes() + held,
             clients: 0,
             native: self.native.get().map_or(0, |front| front.memory_bytes()),
             answers: self.answers.taken(),

@@ -17,9 +17,11 @@
 
 mod adopt;
 mod arriving;
+mod assembling;
 mod context;
 mod convert;
 mod describe;
+mod edit_memory;
 
 mod fetching;
 mod follower;
@@ -36,6 +38,7 @@ mod many;
 mod memory;
 mod mutants;
 mod now;
+mod offering;
 mod outbox;
 mod page;
 mod primary;
@@ -79,6 +82,7 @@ pub use memory::MemoryParts;
 pub use mutants::Mutants;
 pub use windows::left_windows;
 
+use edit_memory::EditMemory;
 use follower::Follower;
 use forward::Calls;
 use link::Link;
@@ -159,6 +163,10 @@ pub struct Node {
     swept: AtomicU64,
     /// Leaves and values in memory, of all regions.
     cache: Arc<NodeCache>,
+    /// Memory of edits and checkpoints that arrive in parts, and are not applied.
+    edits_arriving: Arc<EditMemory>,
+    /// Memory of checkpoints that are sent.
+    edits_sending: Arc<EditMemory>,
     /// By what is resident beyond the budget that cache is smaller.
     excess: Excess,
     /// When it was last looked what is resident.
@@ -184,6 +192,7 @@ pub(crate) struct Counters {
     pub(crate) fetches_refused: AtomicU64,
     pub(crate) shipments: AtomicU64,
     pub(crate) offers: AtomicU64,
+    pub(crate) parts: AtomicU64,
     pub(crate) adoptions: AtomicU64,
     pub(crate) promotions: AtomicU64,
     pub(crate) links_lost: AtomicU64,
@@ -271,6 +280,8 @@ impl Node {
             swept: AtomicU64::new(0),
             opened,
             cache,
+            edits_arriving: Arc::default(),
+            edits_sending: Arc::default(),
             excess,
             looked: AtomicU64::new(0),
             own,
@@ -350,6 +361,8 @@ impl Node {
     }
 }
 
+#[cfg(test)]
+mod parts_tests;
 #[cfg(test)]
 mod readers_tests;
 

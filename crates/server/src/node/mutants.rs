@@ -18,6 +18,9 @@ argosy_base::mutants! {
         keep_link_memory,
         /// Segments are taken as they were shipped, whatever their checksum (breaks I2).
         trust_shipments,
+        /// What follows of an edit that is longer than a message is sent without being asked for: a backup that keeps
+        /// to what it asked for never catches up.
+        send_unasked,
         /// However much waits for a peer, a link takes more (breaks I9).
         unbounded_backlog,
         /// A request is sent to a server that shows no sign of life, and it is told that nothing was applied.

@@ -8,29 +8,29 @@
 //! 1. what the engine told ([`Outbox`]) is taken,
 //! 2. flushes are announced and everything appended is shipped to every attached backup,
 //! 3. completed ships raise the commit LSN,
-//! 4. finished segments go into free landing slots, and edits behind them.
+//! 4. finished segments go into free landing slots, and edits behind them ([`offering`](super::offering)).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use argosy_base::{DeviceSegment, EditSeq, LogKind, Lsn, RegionId, SegmentNumber, ServerId};
+use argosy_base::{EditSeq, LogKind, Lsn, RegionId, SegmentNumber, ServerId};
 use argosy_engine::{EditNotice, Engine, LogEnd, Observer};
 use argosy_lsm::Lsm;
 use argosy_lsm::db::Pinned;
 use argosy_replication::primary::{Action, Event};
 use argosy_replication::{FlushRange, Position, Primary};
-use argosy_wire::message::{Message, PLACES_MAX};
+use argosy_wire::message::Message;
 
 use super::context::Context;
 use super::convert;
 use super::follower::Follower;
 use super::outbox::Outbox;
-use super::sending::{send_checkpoint, to_wire};
+use super::sending::{Stream, to_wire};
 use super::shipper::{Attachment, Sent, ShipError, send_segment};
 use crate::activity::Activity;
 
-enum Stage {
+pub(super) enum Stage {
     /// Waiting for reports, or adopting.
     Opening(Box<Follower>),
     /// Open.
@@ -41,10 +41,10 @@ enum Stage {
 
 /// See the module documentation.
 pub(crate) struct PrimaryDriver {
-    region: RegionId,
+    pub(super) region: RegionId,
     machine: Primary,
     actions: Vec<Action>,
-    stage: Stage,
+    pub(super) stage: Stage,
     outbox: Arc<Outbox>,
     /// How far each log is written, and the highest LSN in it; taken together from the outbox.
     ends: [Option<LogEnd>; LogKind::ALL.len()],
@@ -53,13 +53,15 @@ pub(crate) struct PrimaryDriver {
     /// The last ship to each backup, attached or not.
     ships: BTreeMap<ServerId, u64>,
     /// Edits that a backup may still have to be sent.
-    edits: BTreeMap<EditSeq, EditNotice>,
+    pub(super) edits: BTreeMap<EditSeq, EditNotice>,
+    /// What each attached or catching-up backup is still to be sent of them.
+    pub(super) streams: BTreeMap<ServerId, Stream>,
     /// The attempt under which a backup was told where the log lies here.
-    told: BTreeMap<ServerId, u64>,
+    pub(super) told: BTreeMap<ServerId, u64>,
     /// Checkpoints to be offered once they cover what is flushed everywhere: member and attempt.
-    offers: BTreeMap<ServerId, u64>,
+    pub(super) offers: BTreeMap<ServerId, u64>,
     /// Versions that backups are catching up to.
-    pins: BTreeMap<ServerId, (EditSeq, Pinned)>,
+    pub(super) pins: BTreeMap<ServerId, (EditSeq, Pinned)>,
     /// Who has been sent the oldest segment of the outbox.
     shipped_to: BTreeSet<ServerId>,
     /// Bytes of the log written to backups while they were attached earlier.
@@ -94,6 +96,7 @@ impl PrimaryDriver {
             attached: BTreeMap::new(),
             ships: BTreeMap::new(),
             edits: BTreeMap::new(),
+            streams: BTreeMap::new(),
             told: BTreeMap::new(),
             offers: BTreeMap::new(),
             pins: BTreeMap::new(),
@@ -164,13 +167,8 @@ impl PrimaryDriver {
 
     /// Something happened.
     pub(crate) fn handle(&mut self, event: Event, context: &Context<'_>) {
-        if let Event::EditApplied { member, seq } = &event
-            && self
-                .pins
-                .get(member)
-                .is_some_and(|(pinned, _)| seq >= pinned)
-        {
-            self.pins.remove(member);
+        if let Event::EditApplied { member, seq } = &event {
+            self.applied_at(*member, *seq, context);
         }
         if let (Event::LinkDown { member }, Stage::Opening(copy)) = (&event, &mut self.stage) {
             copy.source_lost(*member);
@@ -252,7 +250,7 @@ impl PrimaryDriver {
                 .step(Event::EditCommitted { seq }, &mut self.actions);
         }
         self.act(context);
-        made
+        made | self.send_on(context)
     }
 
     /// Writes everything appended to every attached backup.
@@ -381,6 +379,8 @@ impl PrimaryDriver {
             Action::Promote => self.promote(context),
             Action::Offer { member, attempt } => {
                 self.tell_places(member, attempt, context);
+                // The checkpoint stands for what is still to be sent.
+                self.streams.remove(&member);
                 self.offers.insert(member, attempt);
                 self.offer_all(context);
             }
@@ -405,6 +405,7 @@ impl PrimaryDriver {
                     *self.log_bytes.entry(member).or_default() += attachment.bytes_written();
                 }
                 self.offers.remove(&member);
+                self.streams.remove(&member);
                 self.pins.remove(&member);
                 self.shipped_to.remove(&member);
             }
@@ -460,46 +461,6 @@ impl PrimaryDriver {
         self.owed = None;
         for member in self.attached.keys() {
             context.send(*member, self.region, &Message::Commit { commit });
-        }
-    }
-
-    fn send_edit(&self, member: ServerId, attempt: u64, seq: EditSeq, context: &Context<'_>) {
-        let Some(edit) = self.edits.get(&seq) else {
-            return;
-        };
-        self.send_places(member, attempt, &edit.log_places, context);
-        // A checkpoint that is still to be offered stands for it.
-        if self.offers.contains_key(&member) {
-            return;
-        }
-        let edit = Message::Edit {
-            attempt,
-            seq,
-            bytes: &edit.bytes,
-        };
-        context.send(member, self.region, &edit);
-    }
-
-    /// Tells `member` where all of the large log lies here, once an attempt.
-    fn tell_places(&mut self, member: ServerId, attempt: u64, context: &Context<'_>) {
-        let Stage::Serving(engine) = &self.stage else {
-            return;
-        };
-        if self.told.insert(member, attempt) != Some(attempt) {
-            self.send_places(member, attempt, &engine.log_places(), context);
-        }
-    }
-
-    fn send_places(
-        &self,
-        member: ServerId,
-        attempt: u64,
-        places: &[(SegmentNumber, DeviceSegment)],
-        context: &Context<'_>,
-    ) {
-        for places in places.chunks(PLACES_MAX) {
-            let places = places.to_vec();
-            context.send(member, self.region, &Message::Places { attempt, places });
         }
     }
 
@@ -561,22 +522,6 @@ impl PrimaryDriver {
                 tracing::error!(region = self.region.0, %error, "the region cannot be opened");
                 self.stage = Stage::Closed(format!("the region cannot be opened: {error}"));
             }
-        }
-    }
-
-    /// Offers checkpoints to those who need one, as soon as one covers what was flushed everywhere.
-    fn offer_all(&mut self, context: &Context<'_>) {
-        let Stage::Serving(engine) = &self.stage else {
-            return;
-        };
-        if self.offers.is_empty() || !engine.covers_flushed() {
-            return;
-        }
-        for (member, attempt) in std::mem::take(&mut self.offers) {
-            context.node.counters.offers.fetch_add(1, Ordering::Relaxed);
-            let (seq, bytes, pin) = engine.checkpoint();
-            send_checkpoint(self.region, member, attempt, (seq, &bytes), context);
-            self.pins.insert(member, (seq, pin));
         }
     }
 }

@@ -31,7 +31,7 @@ std::thread_local! {
 }
 
 /// It is always the same time, until a test says otherwise.
-struct StoppedClock;
+pub(super) struct StoppedClock;
 
 /// So many nanoseconds have passed, for this thread.
 pub(super) fn set_clock(nanos: u64) {
@@ -172,6 +172,7 @@ pub(super) fn alone_with(
         link: LinkSettings {
             ring_bytes: 64 << 10,
             slot_bytes: SEGMENT_SIZE,
+            part_bytes: 1024,
         },
         memory: MemoryParts {
             answers: MemoryParts::answers_of(0),
@@ -201,7 +202,7 @@ pub(super) fn alone_with(
 
 /// Answers, in the order in which they came.
 #[derive(Default)]
-struct Answers(Mutex<Vec<(u64, Response)>>);
+pub(super) struct Answers(pub(super) Mutex<Vec<(u64, Response)>>);
 
 impl ReplySink for Answers {
     fn deliver(&self, token: u64, response: Response) {

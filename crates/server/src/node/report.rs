@@ -190,6 +190,7 @@ impl Node {
                 open: link.is_open(),
                 silent: link.is_silent(now),
                 sent_bytes_total: kinds.map(|(kind, bytes)| SentStatus { kind, bytes }).into(),
+                longest_message_bytes: sent.longest,
             }
         };
         self.links.keys().copied().map(status).collect()

@@ -221,6 +221,10 @@ impl Node {
                         region.id
                     ),
                     SendError::Full => format!("{primary} does not keep up; retry"),
+                    SendError::TooLong { .. } => format!(
+                        "it cannot be forwarded to {primary}, the primary of {}: {error}; send less at a time",
+                        region.id
+                    ),
                 })
             }
         }

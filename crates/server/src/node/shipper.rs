@@ -268,6 +268,6 @@ pub(crate) fn send_segment(
     ) {
         Ok(()) => Sent::Yes,
         Err(SendError::Full) => Sent::NoRoom,
-        Err(SendError::Down) => Sent::Down,
+        Err(SendError::Down | SendError::TooLong { .. }) => Sent::Down,
     }
 }

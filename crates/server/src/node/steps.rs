@@ -16,6 +16,7 @@ use super::context::Context;
 use super::forward::{Forwarded, decode_response, encode_response};
 use super::link::{Admission, FETCH_SLOTS, LinkEvent, SHIP_SLOTS, SendError};
 use super::region::{Driver, engine_of, send_all};
+use super::sending::Wanted;
 use super::{Node, convert};
 use crate::activity::Activity;
 use crate::service::{ReplySink, Response, ServiceError};
@@ -303,6 +304,9 @@ impl Node {
             return;
         }
         match &mut *driver {
+            Driver::Primary(driver) if let Message::MoreWanted { attempt, seq, to } = *message => {
+                driver.more_wanted(peer, Wanted { attempt, seq, to }, &context);
+            }
             Driver::Primary(driver) => match primary_event(peer, message) {
                 Some(event) => driver.handle(event, &context),
                 None => driver.handle_as_follower(peer, message, &context),
@@ -400,6 +404,8 @@ const fn activity_of(message: &Message<'_>) -> Activity {
         Message::CaughtUp { .. }
         | Message::Offer { .. }
         | Message::Edit { .. }
+        | Message::More { .. }
+        | Message::MoreWanted { .. }
         | Message::Applied { .. }
         | Message::CheckpointWanted { .. }
         | Message::Ship { .. }
@@ -420,6 +426,16 @@ fn earlier(a: Option<Duration>, b: Option<Duration>) -> Option<Duration> {
 /// In place of `response`, for which there is no room.
 fn no_room(server: ServerId, response: &Response) -> Response {
     let what = format!("too many long answers of {server} wait to be read; retry");
+    unanswered(what, response)
+}
+
+/// In place of `response`, which no link carries.
+fn too_long(error: &SendError, response: &Response) -> Response {
+    let what = format!("the answer cannot be sent: {error}; ask for less at a time");
+    unanswered(what, response)
+}
+
+fn unanswered(what: String, response: &Response) -> Response {
     let outcome = match response {
         Response::Written { applied: true, .. } => Outcome::Unknown,
         _ => Outcome::NotApplied,
@@ -449,12 +465,17 @@ impl ReplySink for Answerer {
         };
         let mut link = node.link(self.peer);
         // A call of an earlier link was given up when that link broke, and its number may be taken.
-        if link.session() != self.session || link.send(header, &payload) != Err(SendError::Full) {
+        if link.session() != self.session {
             return;
         }
-        // There is room for short answers when there is none for long ones.
+        let instead = match link.send(header, &payload) {
+            Ok(()) | Err(SendError::Down) => return,
+            // There is room for short answers when there is none for long ones.
+            Err(SendError::Full) => no_room(node.id, &response),
+            Err(error @ SendError::TooLong { .. }) => too_long(&error, &response),
+        };
         payload.clear();
-        encode_response(&no_room(node.id, &response), &mut payload);
+        encode_response(&instead, &mut payload);
         if link.send(header, &payload) == Err(SendError::Full) {
             link.reset("an answer cannot be sent");
         }

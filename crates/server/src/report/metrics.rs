@@ -556,6 +556,14 @@ fn links(page: &mut Families, status: &Status) {
             shipped.count(&labels, sent.bytes);
         }
     }
+    let mut longest = page.gauge(
+        "argosy_longest_message_bytes",
+        "Bytes of the longest message that was sent to the peer, shipped segments aside.",
+    );
+    for link in &status.links {
+        let bytes = link.longest_message_bytes;
+        longest.count(&[("peer", &link.peer.to_string())], bytes);
+    }
 }
 
 fn lags(page: &mut Families, status: &Status) {

@@ -243,6 +243,8 @@ pub struct LinkStatus {
     /// Bytes written into the peer's memory, by kind: `log`, `segments`, `fetched`, `edits`,
     /// `calls`, `control`.
     pub sent_bytes_total: Vec<SentStatus>,
+    /// Bytes of the longest message that was sent, with its frame: at most 64 KiB, whatever is stored.
+    pub longest_message_bytes: u64,
 }
 
 /// Bytes of one kind.

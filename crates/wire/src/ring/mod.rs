@@ -60,6 +60,10 @@ use argosy_base::{Epoch, Incarnation, RegionId, SegmentNumber};
 /// Bytes of a message's header; every message is a multiple of it, and begins at a multiple of it.
 pub const HEADER_SIZE: usize = 32;
 
+/// Most bytes of a message, with its frame, however large the ring is: so that none holds up those behind it
+/// for long. What is longer goes in parts.
+pub const MESSAGE_BYTES_MAX: usize = 64 << 10;
+
 /// Bytes of the mark at the end of a message.
 const END_SIZE: usize = 8;
 
@@ -69,7 +73,8 @@ const END_SIZE: usize = 8;
 /// 4: writes may depend on values. 5: pairs may expire. 6: several keys may be asked for together, and
 /// how long a value is. 7: snapshots. 8: ranges of keys may be removed. 9: versions may be asked for.
 /// 10: sorted pairs may be ingested. 11: regions may be flushed and compacted when somebody asks.
-const VERSION: u8 = 11;
+/// 12: edits and checkpoints go in parts that are asked for, calls and answers as several messages.
+const VERSION: u8 = 12;
 
 /// The first two bytes of every header. Not zero, so that free space is not a message.
 const MARK: u16 = 0xa650;
@@ -157,11 +162,17 @@ impl RingShape {
         self.capacity
     }
 
-    /// Longest payload, in bytes. With its frame it takes a quarter of the ring, so that in an
-    /// empty ring there is always room for it, even behind a skip.
+    /// Longest payload, in bytes. With its frame it takes at most a quarter of the ring, so that in an
+    /// empty ring there is always room for it, even behind a skip; and at most [`MESSAGE_BYTES_MAX`].
     #[must_use]
     pub const fn payload_max(self) -> usize {
-        self.capacity / 4 - HEADER_SIZE - END_SIZE
+        let quarter = self.capacity / 4;
+        let message = if quarter < MESSAGE_BYTES_MAX {
+            quarter
+        } else {
+            MESSAGE_BYTES_MAX
+        };
+        message - HEADER_SIZE - END_SIZE
     }
 
     /// Where in the ring `position` lies.

@@ -11,7 +11,7 @@ use argosy_wire::ring::Header;
 use super::{Link, State};
 
 /// From so many bytes of messages that wait for the peer to read on, its calls wait.
-const CONGESTED_BYTES: usize = 4 << 20;
+pub(super) const CONGESTED_BYTES: usize = 4 << 20;
 /// Calls that wait, at most, and their bytes.
 const CALLS_MAX: usize = 1 << 16;
 const CALL_BYTES_MAX: usize = 16 << 20;

@@ -20,9 +20,15 @@
 //! about to open finds fresh memory for the session that it wished for. Both sides therefore agree
 //! on when a link was reset, and no message of an earlier link is ever read on a later one. Messages
 //! arrive in order, each once, until the link is down.
+//!
+//! A ring message is short (`RingShape::payload_max`). A longer payload, of a call or an answer, goes as several
+//! ring messages, and is put together by the reader; see `long`. What has no bound does not come
+//! here: edits and checkpoints are sent in parts.
 
 mod deferred;
+mod long;
 mod opening;
+mod queue;
 mod sent;
 
 use std::collections::VecDeque;
@@ -33,10 +39,11 @@ use argosy_base::{Incarnation, Instant, ServerId};
 use argosy_device::{DeviceError, SharedMemory, WindowStore};
 use argosy_fabric::{Fabric, FabricError, RemoteMemory};
 use argosy_wire::message::Message;
-use argosy_wire::ring::{Header, PushError, RingError, RingReader, RingShape, RingWriter};
+use argosy_wire::ring::{Header, RingError, RingReader, RingShape, RingWriter};
 
 pub(crate) use self::deferred::Admission;
 use self::deferred::Deferred;
+use self::long::{Joined, Joiner};
 pub(crate) use self::sent::SentBytes;
 use super::Mutants;
 use super::inbox::{BEAT, HEAD, Inbox, RING};
@@ -46,10 +53,6 @@ pub const SHIP_SLOTS: u8 = 2;
 /// Slots into which the peer writes what was fetched from it; numbered behind the ship slots.
 pub const FETCH_SLOTS: u8 = 2;
 
-/// Messages that wait for room in the ring, in bytes of payload; over it, the link refuses.
-const BACKLOG_BYTES_MAX: usize = 16 << 20;
-/// A message of at most so many bytes finds room where longer ones do not any more: refusals do.
-const SHORT_BYTES: usize = 4 << 10;
 /// How long a message may take to arrive, once its first bytes are there: its writer has died in
 /// the middle, or the bytes are damaged.
 const ARRIVAL_MAX: Duration = Duration::from_secs(2);
@@ -61,10 +64,12 @@ const BEAT_EVERY: Duration = Duration::from_millis(100);
 /// Sizes that all servers of a cluster share.
 #[derive(Clone, Copy, Debug)]
 pub struct LinkSettings {
-    /// Bytes of a message ring: a power of two, at least 4 times the longest message.
+    /// Bytes of a message ring: a power of two. A message has at most a quarter of it, and at most 64 KiB.
     pub ring_bytes: usize,
     /// Bytes of a landing slot: those of a segment.
     pub slot_bytes: usize,
+    /// Most bytes of an edit or a checkpoint in one message; fewer where the ring takes fewer. At least 16.
+    pub part_bytes: usize,
 }
 
 impl LinkSettings {
@@ -84,6 +89,14 @@ pub(crate) enum SendError {
     /// Too much waits for the peer to read.
     #[error("the peer does not keep up")]
     Full,
+    /// It would never find room: nothing of it was sent.
+    #[error("a message of {len} bytes is too long; {max} is the most")]
+    TooLong {
+        /// Bytes of the payload.
+        len: usize,
+        /// Most bytes of one.
+        max: usize,
+    },
 }
 
 /// What a link tells its node.
@@ -110,6 +123,8 @@ enum Broken {
     Reset(&'static str),
     #[error("a message has been arriving for too long")]
     Stuck,
+    #[error("the peer sent a message in parts that do not fit each other")]
+    Parts,
 }
 
 /// A message whose bytes in a landing slot have to arrive first.
@@ -127,7 +142,9 @@ struct Open {
     /// Messages that found no room in the ring, oldest first, and their bytes.
     backlog: VecDeque<(Header, Vec<u8>)>,
     backlog_bytes: usize,
+    /// Messages that wait for what is landing, and their bytes.
     behind: VecDeque<Behind>,
+    behind_bytes: usize,
     /// Calls of the peer that wait.
     deferred: Deferred,
     /// Ship slots that the peer has not given back.
@@ -157,8 +174,10 @@ pub(crate) struct Link {
     inbox: Inbox,
     landing: Arc<SharedMemory>,
     reader: RingReader,
+    /// A message of which not all has arrived.
+    joiner: Joiner,
     /// What made the last read fail.
-    garbage: Option<RingError>,
+    garbage: Option<Broken>,
     /// Since when the same message has been arriving, and where in the ring.
     partial: Option<(u64, Instant)>,
     reset_wanted: Option<&'static str>,
@@ -199,6 +218,7 @@ impl Link {
             inbox: Inbox(Arc::new(SharedMemory::anonymous(RING))),
             landing: Arc::new(SharedMemory::anonymous(RING)),
             reader: RingReader::new(shape, Incarnation(0)),
+            joiner: Joiner::default(),
             garbage: None,
             partial: None,
             reset_wanted: None,
@@ -258,52 +278,6 @@ impl Link {
     /// Bytes written into the peer's memory by this link.
     pub(crate) const fn sent(&self) -> &SentBytes {
         &self.sent
-    }
-
-    /// Queues a message. It is sent with the next [`flush`](Self::flush).
-    pub(crate) fn send(&mut self, header: Header, payload: &[u8]) -> Result<(), SendError> {
-        let State::Open(open) = &mut self.state else {
-            return Err(SendError::Down);
-        };
-        if open.backlog.is_empty() {
-            match open.out.push(header, &[payload]) {
-                Ok(()) => {
-                    self.sent.queued(header.kind, payload.len());
-                    return Ok(());
-                }
-                Err(PushError::Full) => {}
-                Err(PushError::TooLarge { len, max }) => {
-                    panic!("a message of {len} bytes was built, over the ring's {max}")
-                }
-            }
-        }
-        let max = match payload.len() {
-            ..=SHORT_BYTES => 2 * BACKLOG_BYTES_MAX,
-            _ => BACKLOG_BYTES_MAX,
-        };
-        if open.backlog_bytes + payload.len() > max && !self.mutants.unbounded_backlog() {
-            return Err(SendError::Full);
-        }
-        open.backlog_bytes += payload.len();
-        open.backlog.push_back((header, payload.to_vec()));
-        Ok(())
-    }
-
-    /// Queues a message behind those of everything that is landing: what refers to a segment does
-    /// not arrive before it.
-    pub(crate) fn send_behind(&mut self, header: Header, payload: &[u8]) -> Result<(), SendError> {
-        match &mut self.state {
-            State::Open(open) if !open.behind.is_empty() => {
-                let payload = payload.to_vec();
-                open.behind.push_back(Behind {
-                    write: 0,
-                    header,
-                    payload,
-                });
-                Ok(())
-            }
-            _ => self.send(header, payload),
-        }
     }
 
     /// A ship slot that is free, or `None` while the peer stores what was shipped before.
@@ -370,43 +344,13 @@ impl Link {
         }
         let mut payload = Vec::new();
         message.encode(&mut payload);
+        open.behind_bytes += payload.len();
         open.behind.push_back(Behind {
             write: self.write,
             header,
             payload,
         });
         Ok(())
-    }
-
-    /// Sends what was queued. Failures are noticed by the next [`step`](Self::step).
-    pub(crate) fn flush(&mut self) {
-        let State::Open(open) = &mut self.state else {
-            return;
-        };
-        let mut wrote = false;
-        loop {
-            while let Some((header, payload)) = open.backlog.front() {
-                if open.out.push(*header, &[payload]).is_err() {
-                    break;
-                }
-                self.sent.queued(header.kind, payload.len());
-                open.backlog_bytes -= payload.len();
-                open.backlog.pop_front();
-            }
-            let Some((offset, bytes)) = open.out.next_write() else {
-                break;
-            };
-            self.write += 1;
-            if open.inbox.write(RING + offset, bytes, self.write).is_err() {
-                break;
-            }
-            self.sent.wrote(bytes.len());
-            open.out.wrote();
-            wrote = true;
-        }
-        if wrote {
-            self.fabric.notify(self.peer);
-        }
     }
 
     /// Moves the link on. Call often; `events` receives what changed. Returns whether anything
@@ -423,16 +367,22 @@ impl Link {
 
     /// The next message that has arrived, its payload in `payload`.
     pub(crate) fn next(&mut self, payload: &mut Vec<u8>) -> Option<Header> {
-        if !self.is_open() {
+        if !self.is_open() || self.garbage.is_some() {
             return None;
         }
-        match self.reader.next(&self.inbox, payload) {
-            Ok(header) => header,
-            Err(error) => {
-                // Dealt with in the next step.
-                self.garbage = Some(error);
-                None
-            }
+        loop {
+            let broken = match self.reader.next(&self.inbox, payload) {
+                Ok(None) => return None,
+                Ok(Some(header)) => match self.joiner.take(header, payload) {
+                    Joined::Whole => return Some(header),
+                    Joined::Part => continue,
+                    Joined::Nonsense => Broken::Parts,
+                },
+                Err(error) => error.into(),
+            };
+            // Dealt with in the next step.
+            self.garbage = Some(broken);
+            return None;
         }
     }
 
@@ -473,6 +423,7 @@ impl Link {
         }
         while open.behind.front().is_some_and(|behind| behind.write == 0) {
             let behind = open.behind.pop_front().expect("there is a first one");
+            open.behind_bytes -= behind.payload.len();
             open.backlog_bytes += behind.payload.len();
             open.backlog.push_back((behind.header, behind.payload));
         }
@@ -484,7 +435,7 @@ impl Link {
             self.heard_at = now;
         }
         if let Some(error) = self.garbage.take() {
-            return Err(error.into());
+            return Err(error);
         }
         self.partial = match self.partial {
             _ if !self.reader.is_partial() => None,

@@ -8,7 +8,9 @@ use argosy_device::{DeviceError, SharedMemory};
 use argosy_fabric::{FabricError, MemoryKey};
 use argosy_wire::ring::{RingReader, RingShape, RingWriter};
 
-use super::{BEAT_EVERY, Broken, Deferred, FETCH_SLOTS, Link, LinkEvent, Open, SHIP_SLOTS, State};
+use super::{
+    BEAT_EVERY, Broken, Deferred, FETCH_SLOTS, Joiner, Link, LinkEvent, Open, SHIP_SLOTS, State,
+};
 use crate::node::inbox::{HELLO, Hello, Inbox, RING};
 use crate::node::keys;
 
@@ -18,6 +20,7 @@ impl Link {
         let shape = RingShape::new(self.settings.ring_bytes);
         if self.mutants.keep_link_memory() {
             self.reader = RingReader::new(shape, Incarnation(self.accepted.into()));
+            self.joiner = Joiner::default();
             (self.garbage, self.partial) = (None, None);
             return Ok(());
         }
@@ -31,6 +34,7 @@ impl Link {
         self.fabric.register(landing_key, Arc::clone(&landing))?;
         self.fabric.register(inbox_key, Arc::clone(&inbox))?;
         self.reader = RingReader::new(shape, Incarnation(self.accepted.into()));
+        self.joiner = Joiner::default();
         (self.garbage, self.partial) = (None, None);
         self.inbox = Inbox(inbox);
         self.landing = landing;
@@ -124,6 +128,7 @@ impl Link {
             backlog: VecDeque::new(),
             backlog_bytes: 0,
             behind: VecDeque::new(),
+            behind_bytes: 0,
             deferred: Deferred::default(),
             slots_busy: 0,
             fetches_busy: 0,

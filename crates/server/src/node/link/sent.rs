@@ -2,26 +2,34 @@
 
 use argosy_base::EditSeq;
 use argosy_wire::call::{Answer, Call};
-use argosy_wire::message::Message;
+use argosy_wire::message::{CONTINUED, Message};
+use argosy_wire::ring::message_size;
 
 const CALL: u8 = Message::Call(Call::Count).kind();
 const ANSWER: u8 = Message::Answer(Answer::Count(0)).kind();
 const EDIT: u8 = Message::Edit {
     attempt: 0,
     seq: EditSeq(0),
+    len: 0,
     bytes: &[],
 }
 .kind();
 const OFFER: u8 = Message::Offer {
     attempt: 0,
     seq: EditSeq(0),
-    part: 0,
-    parts: 1,
+    len: 0,
+    bytes: &[],
+}
+.kind();
+const MORE: u8 = Message::More {
+    attempt: 0,
+    seq: EditSeq(0),
+    from: 0,
     bytes: &[],
 }
 .kind();
 
-/// See the module documentation. All of it only rises.
+/// See the module documentation. All of it only rises, and outlives sessions of the link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SentBytes {
     /// Finished segments that were shipped.
@@ -34,6 +42,8 @@ pub(crate) struct SentBytes {
     pub(crate) calls: u64,
     /// Everything that went through the message ring: edits, calls, and what frames them.
     ring: u64,
+    /// The longest ring message, with its frame; 0 before the first.
+    pub(crate) longest: u64,
 }
 
 impl SentBytes {
@@ -50,8 +60,9 @@ impl SentBytes {
 
     /// A message of this kind found its place in the ring.
     pub(super) fn queued(&mut self, kind: u8, payload_bytes: usize) {
-        match kind {
-            EDIT | OFFER => self.edits += payload_bytes as u64,
+        self.longest = self.longest.max(message_size(payload_bytes) as u64);
+        match kind & !CONTINUED {
+            EDIT | OFFER | MORE => self.edits += payload_bytes as u64,
             CALL | ANSWER => self.calls += payload_bytes as u64,
             _ => {}
         }
@@ -82,8 +93,10 @@ mod tests {
         sent.landed(true, 1000);
         sent.landed(false, 200);
         sent.queued(EDIT, 30);
-        sent.queued(OFFER, 10);
-        sent.queued(CALL, 5);
+        sent.queued(OFFER, 6);
+        sent.queued(MORE, 4);
+        sent.queued(CALL | CONTINUED, 3);
+        sent.queued(CALL, 2);
         sent.queued(ANSWER, 4);
         sent.queued(u8::MAX, 7);
         sent.wrote(120);
@@ -92,5 +105,6 @@ mod tests {
         assert_eq!(sent.all(), 1320);
         let parts = sent.segments + sent.fetched + sent.edits + sent.calls + sent.control();
         assert_eq!(parts, sent.all());
+        assert_eq!(sent.longest, 96, "30 bytes and 40 of its frame");
     }
 }

@@ -7,14 +7,15 @@ use std::time::Duration;
 use argosy_base::{Epoch, Incarnation, Instant, RegionId, ServerId};
 use argosy_device::AnonymousWindows;
 use argosy_fabric::sim::SimWorld;
-use argosy_wire::message::Message;
+use argosy_wire::message::{CONTINUED, LONG_BYTES_MAX, Message};
 use argosy_wire::ring::Header;
 
-use super::{Link, LinkEvent, LinkSettings};
+use super::{Link, LinkEvent, LinkSettings, SendError};
 
 const SETTINGS: LinkSettings = LinkSettings {
     ring_bytes: 4096,
     slot_bytes: 8192,
+    part_bytes: 1024,
 };
 const IDS: [ServerId; 2] = [ServerId(0), ServerId(1)];
 
@@ -280,7 +281,7 @@ fn calls_wait_while_the_peer_does_not_read() {
     pair.run(1000);
     let link = &mut pair.sides[0].link;
     assert_eq!(link.admit(header(1), b"call"), Now);
-    let answer = vec![7; 1000 + super::SHORT_BYTES];
+    let answer = vec![7; 1000 + super::queue::SHORT_BYTES];
     let mut answers = 0;
     while link.admit(header(2), b"first") == Now {
         assert_eq!(link.send(header(0), &answer[..900]), Ok(()));
@@ -329,4 +330,122 @@ fn calls_that_waited_come_in_order() {
     }
     assert_eq!(link.next_deferred(), None);
     assert_eq!(link.admit(header(4), b"fourth"), Now);
+}
+
+/// Lets time pass until `side` has got a message, and returns it.
+fn receive(pair: &mut Pair, side: usize) -> Option<(Header, Vec<u8>)> {
+    for _ in 0..20_000 {
+        pair.now = pair.now + Duration::from_micros(250);
+        pair.world.step(pair.now);
+        for side in &mut pair.sides {
+            side.link.step(pair.now, &mut Vec::new());
+        }
+        let mut payload = Vec::new();
+        if let Some(header) = pair.sides[side].link.next(&mut payload) {
+            return Some((header, payload));
+        }
+    }
+    None
+}
+
+#[test]
+fn payloads_of_any_length_arrive_whole_and_in_order() {
+    let mut pair = Pair::new(2);
+    pair.run(500);
+    let payload_max = pair.sides[0].link.payload_max();
+    let lens = [
+        0,
+        1,
+        payload_max,
+        payload_max + 1,
+        7,
+        100_000,
+        LONG_BYTES_MAX,
+        3,
+    ];
+    let payload = |number: usize| -> Vec<u8> {
+        let bytes = (number as u64 + 1).to_le_bytes().into_iter().cycle();
+        bytes.take(lens[number]).collect()
+    };
+    for number in 0..lens.len() {
+        let link = &mut pair.sides[0].link;
+        let sent = link.send(header(number as u64), &payload(number));
+        assert_eq!(sent, Ok(()), "message {number}");
+    }
+    for number in 0..lens.len() {
+        let (got, bytes) = receive(&mut pair, 1).expect("it arrives");
+        assert_eq!(got, header(number as u64));
+        assert!(bytes == payload(number), "message {number}");
+    }
+    let longest = pair.sides[0].link.sent().longest;
+    assert_eq!(longest, SETTINGS.ring_bytes as u64 / 4);
+    assert_eq!(pair.sides[0].link.held_bytes(), 0);
+    assert_eq!(pair.sides[1].link.held_bytes(), 0);
+}
+
+/// Neither at the head of an empty link nor behind what is landing.
+#[test]
+fn a_message_that_is_too_long_is_refused_and_stops_nothing() {
+    let mut pair = Pair::new(5);
+    pair.run(500);
+    let link = &mut pair.sides[0].link;
+    let (len, max) = (LONG_BYTES_MAX + 1, LONG_BYTES_MAX);
+    let long = vec![1; len];
+    let refused = Err(SendError::TooLong { len, max });
+    assert_eq!(link.send(header(1), &long), refused);
+    let slot = link.free_ship_slot().expect("nothing was shipped");
+    let stored = Message::Stored { slot: 0 };
+    link.land(slot, &[5; 100], header(2), &stored)
+        .expect("an open link");
+    let (len, max) = (link.payload_max() + 1, link.payload_max());
+    let refused = Err(SendError::TooLong { len, max });
+    assert_eq!(link.send_behind(header(3), &long[..len]), refused);
+    assert_eq!(link.send_behind(header(4), b"behind"), Ok(()));
+    for number in [2, 4] {
+        let (got, _) = receive(&mut pair, 1).expect("it arrives");
+        assert_eq!(got.request, number);
+    }
+    assert!(pair.is_open());
+}
+
+#[test]
+fn what_waits_for_a_segment_that_lands_is_bounded() {
+    let mut pair = Pair::new(6);
+    pair.run(500);
+    let link = &mut pair.sides[0].link;
+    let stored = Message::Stored { slot: 0 };
+    link.land(0, &[5; 100], header(1), &stored)
+        .expect("an open link");
+    let payload = vec![3; link.payload_max()];
+    let mut sent = 0;
+    while link.send_behind(header(2), &payload) == Ok(()) {
+        sent += payload.len();
+        assert!(sent <= 16 << 20, "{sent} bytes wait");
+        assert_eq!(link.has_room(), sent < 4 << 20);
+    }
+    assert_eq!(link.send_behind(header(2), &payload), Err(SendError::Full));
+    assert!(
+        link.held_bytes() > (16 << 20) - 2000,
+        "{}",
+        link.held_bytes()
+    );
+}
+
+/// A message goes on in another one: the link begins anew, and works.
+#[test]
+fn parts_that_do_not_fit_each_other_reset_the_link() {
+    let mut pair = Pair::new(7);
+    pair.run(500);
+    let session = pair.sides[1].link.session();
+    let mut begun = header(1);
+    begun.kind |= CONTINUED;
+    let link = &mut pair.sides[0].link;
+    assert_eq!(link.send(begun, b"the first part"), Ok(()));
+    assert_eq!(link.send(header(2), b"another message"), Ok(()));
+    assert_eq!(receive(&mut pair, 1), None);
+    assert_ne!(pair.sides[1].link.session(), session);
+    assert!(pair.is_open());
+    assert_eq!(pair.sides[0].link.send(header(3), b"whole"), Ok(()));
+    let (got, bytes) = receive(&mut pair, 1).expect("it arrives");
+    assert_eq!((got, &bytes[..]), (header(3), &b"whole"[..]));
 }

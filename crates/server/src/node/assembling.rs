@@ -1,0 +1,235 @@
+//! Edits and checkpoints that arrive in parts, and the checkpoint that a backup sends to a primary that opens.
+//!
+//! Of one region one arrives at a time. When there is memory for it ([`EditMemory`](super::edit_memory)) it is
+//! asked for, a window at a time: the next half when the last half has come. What does not fit is the other
+//! side's fault, and resets the link.
+
+use std::sync::Arc;
+
+use argosy_base::{EditSeq, ServerId};
+use argosy_replication::backup::Event;
+use argosy_wire::message::Message;
+
+use super::adopt::Adoption;
+use super::context::Context;
+use super::edit_memory::{EDIT_BYTES_MAX, EditTooLong, Share};
+use super::follower::Follower;
+use super::sending::{Kind, Sending, Wanted};
+
+/// An edit or a checkpoint of which not all has come.
+pub(super) struct Arriving {
+    from: ServerId,
+    kind: Kind,
+    attempt: u64,
+    seq: EditSeq,
+    bytes: Vec<u8>,
+    len: usize,
+    /// Up to where it was asked for. Invariant: `bytes.len() <= asked <= len`.
+    asked: usize,
+    /// Memory for all of it, once there is.
+    share: Option<Share>,
+}
+
+/// One that has come, and is not applied.
+pub(super) struct Kept {
+    pub(super) bytes: Vec<u8>,
+    _share: Option<Share>,
+}
+
+impl Follower {
+    /// An edit, a checkpoint, or the first bytes of one.
+    pub(super) fn begun(&mut self, from: ServerId, message: &Message<'_>, context: &Context<'_>) {
+        let (kind, attempt, seq, len, bytes) = match *message {
+            Message::Offer {
+                attempt,
+                seq,
+                len,
+                bytes,
+            } => (Kind::Offer, attempt, seq, len, bytes),
+            Message::Edit {
+                attempt,
+                seq,
+                len,
+                bytes,
+            } => (Kind::Edit, attempt, seq, len, bytes),
+            _ => return,
+        };
+        let whole = bytes.len() as u64 == len;
+        if !self.is_of_use(from, kind, attempt, seq) {
+            if !whole {
+                let message = Message::MoreWanted {
+                    attempt,
+                    seq,
+                    to: 0,
+                };
+                context.send(from, self.region, &message);
+            }
+            if kind == Kind::Edit {
+                self.step_machine(Event::Edit { attempt, seq }, context);
+            }
+            return;
+        }
+        // A checkpoint takes the place of what has not ended.
+        if kind == Kind::Edit && self.arriving.is_some() {
+            return context.reset_link(from, "an edit came inside another one");
+        }
+        self.arriving = None;
+        let size = usize::try_from(len)
+            .ok()
+            .filter(|len| *len <= EDIT_BYTES_MAX);
+        let Some(len) = size else {
+            return self.fail(&EditTooLong { seq, from, len });
+        };
+        let arriving = Arriving {
+            from,
+            kind,
+            attempt,
+            seq,
+            bytes: bytes.to_vec(),
+            len,
+            asked: bytes.len(),
+            share: None,
+        };
+        if whole {
+            return self.arrived(arriving, context);
+        }
+        self.arriving = Some(arriving);
+        self.ask_on(context);
+    }
+
+    /// Whether what begins is to be kept: it was asked for under an attempt that is not over.
+    fn is_of_use(&self, from: ServerId, kind: Kind, attempt: u64, seq: EditSeq) -> bool {
+        let adopted =
+            matches!(self.adoption, Some(Adoption::Asked { from: asked }) if asked == from);
+        match kind {
+            Kind::Offer => adopted || self.machine.attempt() == Some(attempt),
+            Kind::Edit => self.machine.takes(attempt, seq),
+        }
+    }
+
+    /// More bytes of what is arriving. They may be of an attempt that is over.
+    pub(super) fn more(&mut self, from: ServerId, message: &Message<'_>, context: &Context<'_>) {
+        let Message::More {
+            attempt,
+            seq,
+            from: at,
+            bytes,
+        } = *message
+        else {
+            return;
+        };
+        let Some(arriving) = &mut self.arriving else {
+            return;
+        };
+        if (arriving.from, arriving.attempt) != (from, attempt) {
+            return;
+        }
+        let (have, left) = (arriving.bytes.len(), arriving.asked - arriving.bytes.len());
+        if arriving.seq != seq || at != have as u64 || bytes.is_empty() || bytes.len() > left {
+            return context.reset_link(from, "a part of an edit does not fit");
+        }
+        arriving.bytes.extend_from_slice(bytes);
+        if arriving.bytes.len() < arriving.len {
+            return self.ask_on(context);
+        }
+        if let Some(arriving) = self.arriving.take() {
+            self.arrived(arriving, context);
+        }
+    }
+
+    /// Asks for more of what is arriving, when there is memory for it.
+    pub(super) fn ask_on(&mut self, context: &Context<'_>) {
+        let Some(arriving) = &mut self.arriving else {
+            return;
+        };
+        if arriving.share.is_none() {
+            let memory = &context.node.edits_arriving;
+            arriving.share = memory.try_take(arriving.len, &context.node.cache);
+            if arriving.share.is_none() {
+                return;
+            }
+            arriving
+                .bytes
+                .reserve_exact(arriving.len - arriving.bytes.len());
+        }
+        let have = arriving.bytes.len();
+        let window = context.window_bytes(arriving.from);
+        if arriving.asked == arriving.len || arriving.asked - have > window / 2 {
+            return;
+        }
+        arriving.asked = arriving.len.min(have + window);
+        let wanted = Message::MoreWanted {
+            attempt: arriving.attempt,
+            seq: arriving.seq,
+            to: arriving.asked as u64,
+        };
+        context.send(arriving.from, self.region, &wanted);
+    }
+
+    /// All of it has come.
+    fn arrived(&mut self, arriving: Arriving, context: &Context<'_>) {
+        let Arriving {
+            kind,
+            attempt,
+            seq,
+            bytes,
+            mut share,
+            ..
+        } = arriving;
+        if let Some(share) = &mut share {
+            share.arrived();
+        }
+        if let (Kind::Offer, Some(Adoption::Asked { from })) = (kind, &self.adoption) {
+            let from = *from;
+            return self.adopt_checkpoint(from, &bytes, context);
+        }
+        let kept = Kept {
+            bytes,
+            _share: share,
+        };
+        self.edits.insert(seq, kept);
+        if kind == Kind::Offer {
+            self.unwant_fetches();
+            self.replica.expect_checkpoint();
+            self.step_machine(Event::Offer { attempt, seq }, context);
+        } else {
+            self.step_machine(Event::Edit { attempt, seq }, context);
+        }
+    }
+
+    /// The primary, which opens, wants this copy's version and the ends of its logs.
+    pub(super) fn offer_to(&mut self, primary: ServerId, context: &Context<'_>) {
+        self.offering = None;
+        self.offer_wanted = Some(primary);
+        self.offer_on(context);
+    }
+
+    /// Sends on what an opening primary is offered.
+    pub(super) fn offer_on(&mut self, context: &Context<'_>) {
+        let memory = &context.node.edits_sending;
+        if let Some(to) = self.offer_wanted.take_if(|_| !memory.is_full()) {
+            let edit = self.replica.checkpoint();
+            let (seq, bytes) = (edit.seq, edit.encode());
+            let share = memory.take(bytes.len(), &context.node.cache);
+            let sending = Sending::new(Kind::Offer, 0, seq, Arc::from(bytes), Some(share));
+            self.offering = Some((to, sending));
+        }
+        if let Some((to, sending)) = &mut self.offering {
+            sending.go_on(self.region, *to, context);
+            if sending.is_over() {
+                self.offering = None;
+            }
+        }
+    }
+
+    /// The primary, which opens, asks for more of what it is offered.
+    pub(super) fn more_wanted(&mut self, from: ServerId, wanted: Wanted, context: &Context<'_>) {
+        if let Some((_, sending)) = self.offering.as_mut().filter(|(member, _)| *member == from)
+            && let Err(error) = sending.wanted(wanted, context.window_bytes(from))
+        {
+            tracing::warn!(from = from.0, region = self.region.0, %error, "a wrong request");
+            return context.reset_link(from, "more of an edit was asked for than there is");
+        }
+        self.offer_on(context);
+    }
+}
