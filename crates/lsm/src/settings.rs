@@ -81,6 +81,8 @@ argosy_base::mutants! {
         number_early,
         /// A log goes on in a segment whose edit not every member has.
         provide_early,
+        /// Logs do not end in marks, and flushes are told without.
+        forget_mark,
     }
 }
 

@@ -409,7 +409,9 @@ impl Db {
 
     // --- The store as a whole ---
 
-    /// Makes everything durable that was written before, and waits for it.
+    /// Makes everything durable that was written before, and waits for it and for a mark on the device that says
+    /// so: damage to what a flush confirmed is an error, at the next opening at the latest, and never taken for the end
+    /// of what was written.
     ///
     /// # Errors
     /// [`Error::NotDurable`]; [`Error::Closed`].
@@ -417,7 +419,9 @@ impl Db {
         let shared = &*self.shared;
         shared.check_open()?;
         let last = shared.engine.last_lsn();
-        shared.until_durable(last).map_err(Error::NotDurable)
+        let full = || shared.engine.is_full();
+        let marked = shared.pace.until_marked(last, shared.patience, full);
+        marked.map_err(Error::NotDurable)
     }
 
     /// Merges everything into one level, drops what is overwritten or deleted, and waits for it. Worth

@@ -3,7 +3,8 @@
 //! Callers ring for the thread, which sleeps while there is nothing to do, and wait for it in two cases,
 //! both counted in `waiting`, so that it tells nobody where nobody asks: for *room*, when the engine is busy,
 //! and for *durability*. The latter is group commit: one flush is under way at a time, whoever writes
-//! meanwhile is made durable by the next one, all with one sync.
+//! meanwhile is made durable by the next one, all with one sync. Who asks for a flush of everything waits for the mark
+//! behind it, too.
 
 use std::time::Duration;
 
@@ -61,6 +62,25 @@ struct Told {
     ended: Option<EngineError>,
 }
 
+/// How far something has come that callers wait for.
+#[derive(Debug, Default)]
+struct Reached {
+    /// The highest LSN that somebody wants it to reach.
+    wanted: AtomicU64,
+    /// The highest that it is known to have reached.
+    lsn: AtomicU64,
+}
+
+impl Reached {
+    fn lsn(&self) -> u64 {
+        self.lsn.load(Ordering::Acquire)
+    }
+
+    fn wanted(&self) -> u64 {
+        self.wanted.load(Ordering::Acquire)
+    }
+}
+
 /// See the module documentation.
 #[derive(Debug, Default)]
 pub(crate) struct Pace {
@@ -70,9 +90,10 @@ pub(crate) struct Pace {
     changed: Condvar,
     /// How many callers wait.
     waiting: AtomicUsize,
-    /// The highest LSN that somebody wants to be durable, and the highest that is known to be.
-    wanted: AtomicU64,
-    durable: AtomicU64,
+    /// What is durable.
+    durable: Reached,
+    /// What is durable, with a mark on the device that says so.
+    marked: Reached,
     /// The thread sleeps until somebody rings.
     asleep: AtomicBool,
     stopping: AtomicBool,
@@ -212,6 +233,16 @@ impl Pace {
         self.until_durable_by(&SystemClock, (lsn, patience), is_full)
     }
 
+    /// The same until everything up to `lsn` is durable, and the device says so.
+    pub(crate) fn until_marked(
+        &self,
+        lsn: Lsn,
+        patience: Duration,
+        is_full: impl Fn() -> bool,
+    ) -> Result<(), EngineError> {
+        self.until_reached(&SystemClock, &self.marked, (lsn, patience), is_full)
+    }
+
     /// [`until_durable`](Self::until_durable), by this clock.
     pub(super) fn until_durable_by(
         &self,
@@ -219,18 +250,28 @@ impl Pace {
         (lsn, patience): (Lsn, Duration),
         is_full: impl Fn() -> bool,
     ) -> Result<(), EngineError> {
-        if self.durable() >= lsn.0 {
+        self.until_reached(clock, &self.durable, (lsn, patience), is_full)
+    }
+
+    fn until_reached(
+        &self,
+        clock: &impl Clock,
+        what: &Reached,
+        (lsn, patience): (Lsn, Duration),
+        is_full: impl Fn() -> bool,
+    ) -> Result<(), EngineError> {
+        if what.lsn() >= lsn.0 {
             return Ok(());
         }
         let _waiting = Waiting::among(&self.waiting);
         // A sync that is under way ends as a rule within that.
         let patience = patience.max(SLEEP_MAX);
         let began = clock.now();
-        self.wanted.fetch_max(lsn.0, Ordering::AcqRel);
+        what.wanted.fetch_max(lsn.0, Ordering::AcqRel);
         self.ring();
         let mut told = self.told();
         loop {
-            if self.durable() >= lsn.0 {
+            if what.lsn() >= lsn.0 {
                 return Ok(());
             }
             if let Some(ended) = &told.ended {
@@ -249,12 +290,22 @@ impl Pace {
 
     /// Up to where somebody wants everything to be durable.
     pub(crate) fn wanted(&self) -> u64 {
-        self.wanted.load(Ordering::Acquire)
+        self.durable.wanted()
     }
 
     /// Up to where everything is known to be durable.
     pub(crate) fn durable(&self) -> u64 {
-        self.durable.load(Ordering::Acquire)
+        self.durable.lsn()
+    }
+
+    /// Up to where somebody wants the device to say that everything is durable.
+    pub(crate) fn wanted_mark(&self) -> u64 {
+        self.marked.wanted()
+    }
+
+    /// Up to where it is known to say so.
+    pub(crate) fn marked(&self) -> u64 {
+        self.marked.lsn()
     }
 
     /// Something was done: tells those who wait, if anyone does.
@@ -266,8 +317,14 @@ impl Pace {
 
     /// Everything up to `lsn` is durable.
     pub(crate) fn note_durable(&self, lsn: Lsn) {
-        self.durable.fetch_max(lsn.0, Ordering::AcqRel);
+        self.durable.lsn.fetch_max(lsn.0, Ordering::AcqRel);
         self.tell(|_| ());
+    }
+
+    /// Everything up to `lsn` is durable, and the device says so.
+    pub(crate) fn note_marked(&self, lsn: Lsn) {
+        self.marked.lsn.fetch_max(lsn.0, Ordering::AcqRel);
+        self.note_durable(lsn);
     }
 
     /// Why there are no more steps, if there are none.
@@ -286,10 +343,13 @@ impl Pace {
         self.over.store(true, Ordering::Release);
     }
 
-    /// The engine was closed, with this end: everything up to `durable` is durable, and nothing more will
-    /// be done.
+    /// The engine was closed, with this end: everything up to `durable` is durable, which the device says where it
+    /// was closed without an error, and nothing more will be done.
     pub(crate) fn end(&self, durable: Lsn, closed: &Result<(), EngineError>) {
-        self.note_durable(durable);
+        match closed {
+            Ok(()) => self.note_marked(durable),
+            Err(_) => self.note_durable(durable),
+        }
         let why = closed.clone().err();
         self.tell_end(why.unwrap_or(EngineError::Closed("it was closed")));
     }

@@ -3,8 +3,8 @@
 //! It steps the engine for as long as a step makes progress. Then it sleeps:
 //!
 //! - for as long as the engine says, while anything may be left to do: the next flush, a merge;
-//! - until somebody calls, or the next segment is scrubbed, once all that was written is durable, nothing is
-//!   under way, and a whole sleep has passed in which nobody rang.
+//! - until somebody calls, or the next segment is scrubbed, once all that was written is durable, the device says so
+//!   (the logs end in marks), nothing is under way, and a whole sleep has passed in which nobody rang.
 
 use std::sync::{Arc, Mutex, PoisonError, RwLock, TryLockError};
 use std::time::Duration;
@@ -67,6 +67,7 @@ pub(super) fn background(engine: &Lsm, pace: &Pace, chores: &Chores) {
         chores,
         sweeper: Sweeper::new(SweepPace::alone(), Arc::clone(&chores.uses)),
         asked: Lsn(0),
+        asked_mark: Lsn(0),
         quiet: false,
         looked: SystemClock.now(),
     };
@@ -85,6 +86,8 @@ struct Stepper<'a> {
     sweeper: Sweeper,
     /// The last flush that was asked for covers everything up to here.
     asked: Lsn,
+    /// The same for the last one with a mark behind it.
+    asked_mark: Lsn,
     /// A whole sleep has passed in which nobody rang.
     quiet: bool,
     /// When it was last looked what is resident.
@@ -127,9 +130,20 @@ impl Stepper<'_> {
             self.asked = self.engine.last_lsn();
             self.engine.flush_now();
         }
+        let marked = self.pace.marked();
+        if self.pace.wanted_mark() > marked && self.asked_mark.0 <= marked {
+            self.asked_mark = self.engine.last_lsn();
+            self.engine.flush_and_mark();
+        }
     }
 
     fn end_flush(&self) {
+        if self.pace.wanted_mark() > self.pace.marked() {
+            let marked = self.engine.marked_lsn();
+            if marked.0 > self.pace.marked() {
+                self.pace.note_marked(marked);
+            }
+        }
         if self.pace.wanted() <= self.pace.durable() {
             return;
         }
@@ -184,6 +198,6 @@ impl Stepper<'_> {
 
     /// Whether nothing is left to do, whatever time passes.
     fn is_settled(&self) -> bool {
-        self.engine.background_pending() == 0 && self.engine.durable_lsn() >= self.engine.last_lsn()
+        self.engine.background_pending() == 0 && self.engine.marked_lsn() >= self.engine.last_lsn()
     }
 }

@@ -4,7 +4,8 @@
 //! without waiting for a write:
 //!
 //! 1. *Logs*: full windows, and every `flush_interval` what is filled of the present ones, go to the
-//!    device ([`LogFlusher`]).
+//!    device ([`LogFlusher`]). A log that was flushed and does not go on for an interval ends in a mark that says
+//!    so; whoever asks for it has it at once.
 //! 2. *Commits*: edits that became durable take effect: the new version is shown to readers, the
 //!    retired memtable leaves, log segments may be written, the observer hears of it.
 //! 3. *Space*: where the device is full, what may free some is begun ([`space`](super::space)).
@@ -225,8 +226,11 @@ impl Background {
         let mut made = false;
         if asked || now >= due || self.waits_for_log() {
             made |= lsm.force_flushes(&mut lsm.lock());
+            let is_idle = now >= due && !made;
+            made |= is_idle && lsm.mark_idle();
             self.next_flush = Some(now + interval);
         }
+        made |= lsm.mark_as_asked();
         made |= self.submit_flushes(lsm);
         let (done, moved) = self.logs.step(self.storage.store())?;
         self.flushed(lsm, &done);
@@ -266,6 +270,7 @@ impl Background {
                 log.flushed_everywhere(range.segment, range.to);
             }
         }
+        writer.note_durable();
     }
 
     /// Whether a flush job is finished but for the log bytes that it points to.

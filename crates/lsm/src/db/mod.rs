@@ -127,6 +127,8 @@ pub struct Lsm {
     /// Why no more writes are taken.
     closed: OnceLock<&'static str>,
     flush_asked: AtomicBool,
+    /// Somebody waits until a mark says that everything up to this LSN is durable.
+    mark_asked: AtomicU64,
     asked: asked::Asked,
     /// Sorted pairs that wait to be ingested.
     bulk: bulk::Bulk,
@@ -208,6 +210,7 @@ impl Lsm {
             time,
             closed: OnceLock::new(),
             flush_asked: AtomicBool::new(false),
+            mark_asked: AtomicU64::new(0),
             asked: asked::Asked::default(),
             bulk: bulk::Bulk::default(),
             device_full: AtomicBool::new(full),
@@ -244,6 +247,15 @@ impl Lsm {
     pub fn flush_now(&self) {
         self.flush_asked.store(true, Ordering::Release);
         self.wake();
+    }
+
+    /// Has the next steps make everything durable that was appended before, and then say so on the device:
+    /// [`marked_lsn`](Self::marked_lsn) goes on to the last LSN. Where a log does not go on for a flush interval
+    /// that happens by itself.
+    pub fn flush_and_mark(&self) {
+        self.mark_asked
+            .fetch_max(self.visible().0, Ordering::AcqRel);
+        self.flush_now();
     }
 
     /// The least room that the devices of the other members have: where one is full, so is the
@@ -288,6 +300,22 @@ impl Lsm {
     pub fn durable_lsn(&self) -> Lsn {
         let writer = self.lock();
         writer.logs.durable(writer.last())
+    }
+
+    /// The highest LSN up to which everything is durable on every member, and is known to have been: where a
+    /// record up to here is damaged, whoever reads the logs after a loss of power finds that it was durable. Behind it a
+    /// damaged record may look like one that was never written. Not above [`durable_lsn`](Self::durable_lsn).
+    #[must_use]
+    pub fn marked_lsn(&self) -> Lsn {
+        if self.settings.mutants.forget_mark() {
+            return self.durable_lsn();
+        }
+        self.lock().marked(self.everywhere())
+    }
+
+    /// Every member has applied the edits up to this one.
+    fn everywhere(&self) -> EditSeq {
+        EditSeq(self.edits_everywhere.load(Ordering::Acquire))
     }
 
     /// Has the active memtable flushed to L1 although it is not full. Returns false where it is
@@ -492,10 +520,17 @@ impl Engine for Lsm {
     }
 
     fn flushed_everywhere(&self, log: LogKind, segment: SegmentNumber, to: u32) {
-        self.lock()
-            .logs
-            .log_mut(log)
-            .flushed_everywhere(segment, to);
+        let mut writer = self.lock();
+        let log = writer.logs.log_mut(log);
+        log.flushed_everywhere(segment, to);
+        writer.note_durable();
+        let asked = self.mark_asked.load(Ordering::Acquire);
+        let waits = writer.marked(self.everywhere()).0 < asked;
+        drop(writer);
+        if waits {
+            // What is durable everywhere now is marked by the next step.
+            self.wake();
+        }
     }
 
     fn edit_applied_everywhere(&self, seq: EditSeq) {

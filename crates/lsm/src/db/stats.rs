@@ -75,6 +75,8 @@ pub struct Stats {
     pub log_write_bytes: u64,
     /// … of the recovery log, from which nothing but recovery reads.
     pub recovery_log_write_bytes: u64,
+    /// Marks that were appended by themselves: where a log went idle, or a flush was asked to be marked.
+    pub log_marks: u64,
     /// Log segments that exist.
     pub log_segments: usize,
     /// The logs.
@@ -153,6 +155,7 @@ pub(crate) struct Counts {
     pub(crate) segment_write_bytes: AtomicU64,
     pub(crate) log_write_bytes: AtomicU64,
     pub(crate) recovery_log_write_bytes: AtomicU64,
+    pub(crate) log_marks: AtomicU64,
     pub(crate) medium_segments: AtomicU64,
     pub(crate) medium_write_bytes: AtomicU64,
     pub(crate) medium_written: AtomicU64,
@@ -192,6 +195,7 @@ impl Counts {
             segment_write_bytes: read(&self.segment_write_bytes),
             log_write_bytes: read(&self.log_write_bytes),
             recovery_log_write_bytes: read(&self.recovery_log_write_bytes),
+            log_marks: read(&self.log_marks),
             medium_segments: read(&self.medium_segments),
             medium_write_bytes: read(&self.medium_write_bytes),
             medium_written: read(&self.medium_written),

@@ -9,6 +9,7 @@ use argosy_engine::{
 
 use super::Lsm;
 use super::condition::{self, Looked};
+use super::stats::Counts;
 use super::writer::{Touched, Writer};
 
 impl Lsm {
@@ -179,6 +180,35 @@ impl Lsm {
             flushes.iter().for_each(|range| observer.flush(*range));
         }
         !flushes.is_empty()
+    }
+
+    /// Ends logs that did not go on since they were flushed in a mark. Returns whether any lacked it.
+    pub(super) fn mark_idle(&self) -> bool {
+        let mut writer = self.lock();
+        writer.lacks_mark() && self.append_marks(&mut writer)
+    }
+
+    /// Appends the marks that somebody waits for, once what they are to say is so.
+    pub(super) fn mark_as_asked(&self) -> bool {
+        let asked = Lsn(self.mark_asked.load(Ordering::Acquire));
+        if asked == Lsn(0) {
+            return false;
+        }
+        let mut writer = self.lock();
+        let said = writer
+            .marked(self.everywhere())
+            .max(writer.logs.last_mark());
+        let is_due = asked > said && writer.logs.durable(writer.last()) >= asked;
+        is_due && self.append_marks(&mut writer)
+    }
+
+    /// Appends marks, and has them flushed. Under the writer lock.
+    fn append_marks(&self, writer: &mut Writer) -> bool {
+        if self.settings.mutants.forget_mark() {
+            return false;
+        }
+        Counts::add(&self.counts.log_marks, writer.append_marks());
+        self.force_flushes(writer)
     }
 
     /// Counts why a writer was sent away, and says so when the true reason is a full device.

@@ -15,7 +15,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use argosy_base::{EditSeq, KeyRange, LogKind, Lsn, Moment, Pointer, SegmentNumber};
+use argosy_base::{BLOCK_SIZE, EditSeq, KeyRange, LogKind, Lsn, Moment, Pointer, SegmentNumber};
 use argosy_engine::{BatchError, BusyReason, EngineError, FlushRange, LogEnd, Op, WriteBatch};
 
 use super::admission::{Admission, Owed, Share};
@@ -70,6 +70,8 @@ pub(super) struct Writer {
     held: Option<KeyRange>,
     /// The last LSN that was appended.
     last: Lsn,
+    /// The last LSN of what was found: all of that lies in segments that are sealed.
+    found: Lsn,
     /// The region's time, as it was appended.
     time: Moment,
     /// Ranges that no one has begun to flush yet.
@@ -113,6 +115,7 @@ impl Writer {
             ingests: 0,
             held: None,
             last,
+            found: last,
             time: Moment(0),
             flushes: VecDeque::new(),
             ended: VecDeque::new(),
@@ -308,14 +311,57 @@ impl Writer {
                 ranges.push(range);
             }
         }
-        if !ranges.is_empty() {
-            let durable = self.logs.durable(self.last);
-            for log in LogKind::ALL {
-                self.logs.log_mut(log).set_durable(durable);
-            }
-        }
         self.flushes.extend(&ranges);
         ranges
+    }
+
+    /// Up to where a mark or an edit that every member has durable says so: no record up to there can be
+    /// damaged and be taken for one that was never written.
+    pub(super) fn marked(&self, everywhere: EditSeq) -> Lsn {
+        let by_edit = match self.version.seq() <= everywhere {
+            true => self.version.durable(),
+            false => Lsn(0),
+        };
+        self.found.max(self.logs.marked()).max(by_edit)
+    }
+
+    /// Something became durable on every member: the marks to come say so.
+    pub(super) fn note_durable(&mut self) {
+        let durable = self.logs.durable(self.last);
+        for log in LogKind::ALL {
+            self.logs.log_mut(log).set_durable(durable);
+        }
+    }
+
+    /// Whether everything that was appended is durable on every member, and a log does not end in a mark that
+    /// says so.
+    pub(super) fn lacks_mark(&self) -> bool {
+        let lacks = LogKind::ALL.map(|log| self.logs.log(log).lacks_mark());
+        lacks.contains(&true) && self.logs.durable(self.last) == self.last
+    }
+
+    /// Appends a mark to each log that goes on behind its last one. Where there is no segment for it, the edit that
+    /// seals the last one says the same. Returns how many were appended.
+    pub(super) fn append_marks(&mut self) -> u64 {
+        if self.logs.durable(self.last) == Lsn(0) {
+            return 0;
+        }
+        self.note_durable();
+        let mut appended = 0;
+        for log in LogKind::ALL {
+            let log = self.logs.log_mut(log);
+            if !log.lacks_mark() {
+                continue;
+            }
+            match log.append_mark() {
+                Ok(()) => appended += 1,
+                Err(_) if !log.has_segment() => log.seal(),
+                Err(_) => {}
+            }
+        }
+        self.active_log_bytes += appended * BLOCK_SIZE as u64;
+        self.note_ended();
+        appended
     }
 
     /// The next range to flush.

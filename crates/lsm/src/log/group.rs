@@ -76,6 +76,18 @@ impl Logs {
         first.map_or(last, |first| Lsn(first.0 - 1))
     }
 
+    /// What the last mark says that was appended to either log.
+    #[must_use]
+    pub fn last_mark(&self) -> Lsn {
+        self.recovery.last_mark().max(self.large.last_mark())
+    }
+
+    /// What the last mark of either log says that is durable on every member.
+    #[must_use]
+    pub fn marked(&self) -> Lsn {
+        self.recovery.marked().max(self.large.marked())
+    }
+
     /// Whether [`append_group`](Self::append_group) would append this group.
     ///
     /// # Errors

@@ -20,19 +20,23 @@
 //! 4. [`take_flush`](LogWriter::take_flush) hands out closed ranges in order; with `force` it closes
 //!    the open one at the next block. A range never crosses the end of a window.
 //! 5. A range is done when this device and every member have made it durable.
+//! 6. Where a log goes idle, and where it is asked for, a mark is appended by itself
+//!    ([`append_mark`](LogWriter::append_mark)): without it nothing on the device would say that the last
+//!    flush happened, and a damaged record of that flush would look like a torn end.
 //!
 //! Invariants: `done <= range_from <= at <= entered <= free_end`; bytes below `range_from` never
 //! change (what a flush wrote is not written again); a record lies in one window.
+
+mod marks;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use argosy_base::{Kind, Lsn, Pointer, SegmentNumber};
-use argosy_device::Buffer;
 use argosy_engine::{FlushRange, LogEnd};
 
 use super::probe::{Bounds, Cursor, Probe};
-use super::record::Record;
+use super::record::{Record, RecordKind};
 use super::segment::{BLOCK_BYTES, Writer, encode_segment_header, identity};
 use super::windows::LogWindows;
 use crate::edit::{LogPoint, LogSegment};
@@ -58,7 +62,7 @@ pub struct LogWriter {
     cursor: Cursor,
     /// The segment that was entered last.
     current: Option<LogSegment>,
-    /// Behind the last record, without padding.
+    /// Behind the last record, without marks and padding behind it.
     record_end: u64,
     /// Behind the last byte written, padding included.
     written_end: u64,
@@ -75,6 +79,14 @@ pub struct LogWriter {
     /// Segments that have ended and were not asked for yet.
     sealed: VecDeque<LogPoint>,
     durable: Lsn,
+    /// The last record's LSN; 0 before the first.
+    last_lsn: Lsn,
+    /// What the last mark says; 0 before the first.
+    last_mark: Lsn,
+    /// What the mark in the open range says; 0 where there is none.
+    range_mark: Lsn,
+    /// What the last mark says that is durable on every member.
+    marked: Lsn,
     scratch: Vec<u8>,
     mutants: Mutants,
 }
@@ -86,6 +98,8 @@ struct ClosedRange {
     first_lsn: Option<Lsn>,
     /// Where the log goes on: the range's end, or the next segment where this one was sealed.
     next: u64,
+    /// What the mark in it says; 0 where there is none.
+    mark: Lsn,
 }
 
 impl LogWriter {
@@ -113,6 +127,10 @@ impl LogWriter {
             flushed_everywhere: 0,
             sealed: VecDeque::new(),
             durable: Lsn(0),
+            last_lsn: Lsn(0),
+            last_mark: Lsn(0),
+            range_mark: Lsn(0),
+            marked: Lsn(0),
             scratch: Vec::new(),
             mutants: Mutants::default(),
         }
@@ -269,30 +287,6 @@ impl LogWriter {
         })
     }
 
-    /// A block that says behind the log's end that everything up to `durable` is, and its place. It is not
-    /// appended: windows have none of it, and nobody is told. `None` where there is no segment for it.
-    #[must_use]
-    pub fn closing_mark(&self, durable: Lsn) -> Option<(SegmentNumber, u32, Buffer)> {
-        let at = self.cursor.at;
-        let inside = at.is_multiple_of(u64::from(BLOCK_BYTES))
-            && !at.is_multiple_of(self.segment_bytes())
-            && self.flushed_locally >= at;
-        let open = self.current.filter(|current| self.is_open(current));
-        let mut bytes = Vec::new();
-        let (segment, offset) = if let Some(open) = open.filter(|_| inside) {
-            (open, self.offset_in(&open, at))
-        } else {
-            let next = self.segments.iter().find(|next| Some(**next) != open)?;
-            bytes.extend_from_slice(&encode_segment_header(self.windows.region(), next));
-            (*next, 0)
-        };
-        let behind = offset + u32::try_from(bytes.len()).expect("a header is short");
-        let here = identity(Kind::LogRecord, self.windows.region(), &segment, behind);
-        Record::mark(durable).encode(here, segment.base_lsn, &mut bytes);
-        bytes.resize(BLOCK_BYTES as usize, 0);
-        Some((segment.number, offset, Buffer::from_slice(&bytes)))
-    }
-
     /// Up to which byte `segment` of this log is durable on this device; whole blocks.
     #[must_use]
     pub fn flushed_here(&self, segment: &LogSegment) -> u32 {
@@ -402,6 +396,7 @@ impl LogWriter {
             let header = encode_segment_header(self.windows.region(), &segment);
             self.windows.write(&segment, 0, &header);
             self.cursor.at += header.len() as u64;
+            self.record_end = self.cursor.at;
         }
     }
 
@@ -414,7 +409,14 @@ impl LogWriter {
         self.cursor.at += self.scratch.len() as u64;
         assert!(self.cursor.at <= self.cursor.entered, "the record fits");
         self.cursor.fresh = false;
-        self.record_end = self.cursor.at;
+        // A segment ends behind its last record: a mark behind that is for as long as it goes on.
+        if record.kind == RecordKind::Mark {
+            self.last_mark = record.lsn;
+            self.range_mark = record.lsn;
+        } else {
+            self.last_lsn = record.lsn;
+            self.record_end = self.cursor.at;
+        }
         self.written_end = self.cursor.at;
         Pointer::new(segment.number, offset)
     }
@@ -457,6 +459,7 @@ impl LogWriter {
             range,
             first_lsn: self.range_lsn.take(),
             next: end,
+            mark: std::mem::take(&mut self.range_mark),
         });
         self.range_from = end;
         self.cursor.fresh = true;
@@ -498,8 +501,8 @@ impl LogWriter {
 
     fn forget_done(&mut self) {
         let done = self.flushed_locally.min(self.flushed_everywhere);
-        while self.ranges.front().is_some_and(|range| range.next <= done) {
-            self.ranges.pop_front();
+        while let Some(range) = self.ranges.pop_front_if(|range| range.next <= done) {
+            self.marked = self.marked.max(range.mark);
             self.taken -= 1;
         }
     }

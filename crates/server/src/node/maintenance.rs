@@ -96,7 +96,7 @@ impl Waiter {
     /// Whether `engine`, of which it was asked, and the backups are done with it.
     fn is_done(&mut self, engine: &Lsm, backups: impl FnOnce(Lsn) -> bool) -> bool {
         match &mut self.goal {
-            Goal::Durable(upto) => engine.durable_lsn() >= *upto,
+            Goal::Durable(upto) => engine.marked_lsn() >= *upto,
             Goal::Merged(Merged { number, edit, upto }) => {
                 *edit = edit.or_else(|| engine.compacted(*number));
                 edit.is_some_and(|edit| engine.is_everywhere(edit)) && upto.is_none_or(backups)
@@ -224,7 +224,7 @@ impl Node {
         reply: (ReplyTo, Instant),
     ) -> Option<Response> {
         let goal = Goal::Durable(engine.last_lsn());
-        engine.flush_now();
+        engine.flush_and_mark();
         self.wait_for(region, engine, goal, reply)
     }
 
