@@ -46,7 +46,8 @@ fn settings(forget_mark: bool) -> Settings {
 
 fn put(engine: &Lsm, model: &mut Pairs, number: usize) {
     // Every third goes to the large log.
-    let value = vec![number as u8 | 1; if number % 3 == 0 { 1200 } else { 30 }];
+    let len = if number.is_multiple_of(3) { 1200 } else { 30 };
+    let value = vec![u8::try_from(number % 250).unwrap() | 1; len];
     let key = format!("key {number:03}").into_bytes();
     let mut batch = WriteBatch::new();
     batch.put(&key, &value).unwrap();
@@ -124,12 +125,16 @@ fn hurt(stopped: &Stopped, record: &Range<u64>, zero: bool) -> Arc<MemoryDevice>
     Arc::new(device)
 }
 
-/// The last LSN of what is found on `device`; `None` where it is refused.
-fn found(device: &Arc<MemoryDevice>, settings: &Settings) -> Option<Lsn> {
+/// The engine on `device`, without windows; `None` where it is refused.
+fn open(device: &Arc<MemoryDevice>, settings: &Settings) -> Option<Lsm> {
     let device: Arc<dyn Device> = Arc::<MemoryDevice>::clone(device);
     let store = Store::open(device, &StoreSettings::default()).unwrap();
-    let opened = Lsm::open(&store, REGION, &AnonymousWindows::new(), settings, None);
-    opened.ok().map(|engine| engine.last_lsn())
+    Lsm::open(&store, REGION, &AnonymousWindows::new(), settings, None).ok()
+}
+
+/// The last LSN of what is found on `device`; `None` where it is refused.
+fn found(device: &Arc<MemoryDevice>, settings: &Settings) -> Option<Lsn> {
+    open(device, settings).map(|engine| engine.last_lsn())
 }
 
 #[test]
@@ -223,6 +228,60 @@ fn a_log_that_goes_idle_ends_in_one_mark() {
     assert!(marks == 3 && next > 300);
 }
 
+/// Where nothing says that a record was durable it may be torn, and the history ends there. What lies whole behind it
+/// is counted and told, on the device as by who opens it, whichever the record and the log.
+#[test]
+fn records_behind_the_end_are_counted() {
+    let settings = settings(true);
+    let mut machine = Machine::new(settings.clone(), 256, 2);
+    let engine = machine.open();
+    let mut model = Pairs::new();
+    // No edit follows the flush, which would tell of it.
+    steps(&mut machine, &engine, INTERVAL_STEPS);
+    (0..30).for_each(|number| put(&engine, &mut model, number));
+    engine.flush_now();
+    while engine.durable_lsn() < engine.last_lsn() {
+        machine.step(&engine);
+    }
+    let last = engine.last_lsn();
+    machine.end(engine, Crash::PowerLoss);
+    let device = machine.device;
+    let stopped = Stopped {
+        settings,
+        device,
+        model,
+        last,
+    };
+    let whole = open(&stopped.device, &stopped.settings).unwrap();
+    assert_eq!((whole.last_lsn(), whole.cut()), (last, None));
+    let mut counts = Vec::new();
+    for record in records(&stopped) {
+        for zero in [false, true] {
+            let device = hurt(&stopped, &record, zero);
+            let notes = problems(&device, &stopped.settings).concat();
+            let engine = open(&device, &stopped.settings).unwrap();
+            let behind = last.0 - engine.last_lsn().0 - 1;
+            counts.push(behind);
+            assert_eq!(
+                engine.stats().cut_records,
+                behind,
+                "{record:?}, zero: {zero}"
+            );
+            let words = format!("{behind} whole records behind the end");
+            let told = engine.cut().map(|cut| cut.words.contains(&words));
+            assert_eq!(told, (behind > 0).then_some(true), "{:?}", engine.cut());
+            assert_eq!(notes.contains(&words), behind > 0, "{notes}");
+            // It is told once: what goes on is cut.
+            drop(engine);
+            let again = open(&device, &stopped.settings).unwrap();
+            assert_eq!(again.cut(), None);
+        }
+    }
+    counts.sort_unstable();
+    counts.dedup();
+    assert_eq!(counts, Vec::from_iter(0..30));
+}
+
 /// Sync writes are answered by their own sync: marks go with the next one.
 #[test]
 fn flushes_without_a_mark_cost_no_mark() {
@@ -259,7 +318,7 @@ fn marks_at_any_place_of_a_segment_are_passed_over() {
     let mut model = Pairs::new();
     for number in 0..300 {
         put(&engine, &mut model, number);
-        if number % 2 == 0 {
+        if number.is_multiple_of(2) {
             confirm(&mut machine, &engine, Confirmed::Asked);
         }
         if number % 50 == 49 {

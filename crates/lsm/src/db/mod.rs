@@ -68,7 +68,7 @@ use crate::storage::{Committed, Storage};
 
 use background::Background;
 use condition::Looked;
-pub use promote::Service;
+pub use promote::{Cut, Service};
 pub use replay::Tables;
 pub use source::Pinned;
 pub(crate) use space::FULL_PART_MAX;
@@ -95,6 +95,8 @@ pub struct Parts {
     pub tables: Tables,
     /// The last LSN of the history.
     pub last: Lsn,
+    /// What the history was cut off from.
+    pub cut: Option<Cut>,
     /// The tails: log segments without a record, at most one for each log to begin with, and the
     /// edit that added them.
     pub tails: Vec<(EditSeq, LogSegment)>,
@@ -111,6 +113,7 @@ pub struct Lsm {
     settings: Settings,
     epoch: Epoch,
     observer: Option<Arc<dyn Observer>>,
+    cut: Option<Cut>,
     reading: Arc<Reading>,
     /// What readers see. Replaced under the writer lock only.
     view: ArcSwap<ReadView>,
@@ -203,6 +206,7 @@ impl Lsm {
             writer: Mutex::new(writer),
             epoch: parts.epoch,
             observer: parts.observer,
+            cut: parts.cut,
             reading,
             last: AtomicU64::new(parts.last.0),
             committed: AtomicU64::new(committed.0),
@@ -302,8 +306,8 @@ impl Lsm {
         writer.logs.durable(writer.last())
     }
 
-    /// The highest LSN up to which everything is durable on every member, and is known to have been: where a
-    /// record up to here is damaged, whoever reads the logs after a loss of power finds that it was durable. Behind it a
+    /// The highest LSN up to which everything is durable on every member, and is known to have been: where a record
+    /// up to here is damaged, whoever reads the logs after a loss of power finds that it was durable. Behind it a
     /// damaged record may look like one that was never written. Not above [`durable_lsn`](Self::durable_lsn).
     #[must_use]
     pub fn marked_lsn(&self) -> Lsn {

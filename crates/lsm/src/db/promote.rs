@@ -40,7 +40,23 @@ pub struct Service {
     pub observer: Option<Arc<dyn Observer>>,
 }
 
+/// Records that were found behind the end of the history when the engine was opened: whole, and not part of it,
+/// because one before them is missing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cut {
+    /// How many.
+    pub records: u64,
+    /// What is told of them.
+    pub words: String,
+}
+
 impl Lsm {
+    /// What the history was cut off from when this engine was opened, if it was.
+    #[must_use]
+    pub const fn cut(&self) -> Option<&Cut> {
+        self.cut.as_ref()
+    }
+
     /// Makes an engine of a replica. Blocks.
     ///
     /// # Errors
@@ -75,6 +91,10 @@ impl Lsm {
             },
             tables,
             last: recovered.last,
+            cut: recovered.cut_in_words().map(|words| Cut {
+                records: recovered.cut.iter().map(|cut| cut.records).sum(),
+                words,
+            }),
             tails,
             edits,
             cache: service.cache,

@@ -77,6 +77,8 @@ pub struct Stats {
     pub recovery_log_write_bytes: u64,
     /// Marks that were appended by themselves: where a log went idle, or a flush was asked to be marked.
     pub log_marks: u64,
+    /// Whole records that were found behind the end of the history when the region was opened.
+    pub cut_records: u64,
     /// Log segments that exist.
     pub log_segments: usize,
     /// The logs.
@@ -332,6 +334,7 @@ impl super::Lsm {
             gc_debt_bytes: logs.iter().map(|log| log.dead_bytes).sum(),
             allocated_bytes: census.allocated,
             live_bytes: census.live(),
+            cut_records: self.cut().map_or(0, |cut| cut.records),
             compaction_debt_bytes: debt_bytes(&levels, &self.settings),
             levels,
             logs,

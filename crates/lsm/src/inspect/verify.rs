@@ -451,7 +451,7 @@ impl Verifier<'_> {
     /// Whether everything that was declared durable is there.
     fn tails(&mut self, windows: &Windows) {
         match recover_logs(self.version, self.geometry, windows, |_| {}) {
-            Ok(_) => {}
+            Ok(recovered) => self.notes.extend(recovered.cut_in_words()),
             Err(RecoverError::Read { log, source }) => {
                 let what = source.to_string();
                 let number = SegmentNumber(0);

@@ -42,7 +42,9 @@ mod testing;
 
 pub use group::{Appended, GroupOp, Logs};
 pub use record::{Client, Record, RecordKind};
-pub use recover::{LogTail, RecoverError, Recovered, Recovery, Replayed, Unflushed, recover};
+pub use recover::{
+    CutSegment, LogTail, RecoverError, Recovered, Recovery, Replayed, Unflushed, recover,
+};
 pub use segment::{Geometry, Position, WindowName, Writer};
 pub use value::{LogSource, ReadError, ValueRef, read_value};
 pub use windows::LogWindows;

@@ -19,6 +19,9 @@
 //! 4. At the end, a group that is not complete is as if it had not been written. Each log ends
 //!    behind its last record of the history, which may be in an earlier segment than its last one.
 //!
+//! 5. Records behind the end that are whole are counted ([`CutSegment`]): they are normal after a loss of power, and
+//!    nothing follows from them, but whoever opens the region is told.
+//!
 //! Reading beyond the end must never happen again: whoever goes on writing cuts first (an edit that
 //! seals the logs where they end) and continues in new segments.
 
@@ -34,7 +37,7 @@ use super::segment::{Geometry, Position};
 use crate::edit::{LogPoint, LogSegment};
 use crate::level::Entry;
 
-pub use super::scan::Unflushed;
+pub use super::scan::{CutSegment, Unflushed};
 
 /// What is known before the logs are read.
 pub struct Recovery<'a> {
@@ -119,6 +122,29 @@ pub struct Recovered {
     pub durable: Lsn,
     /// Per log ([`LogKind::index`]).
     pub logs: [LogTail; 2],
+    /// Segments with records behind the end, of the recovery log first.
+    pub cut: Vec<CutSegment>,
+}
+
+impl Recovered {
+    /// What is told of records behind the end, if there are any.
+    #[must_use]
+    pub fn cut_in_words(&self) -> Option<String> {
+        let records: u64 = self.cut.iter().map(|cut| cut.records).sum();
+        let first = self.cut.iter().map(|cut| cut.first).min()?;
+        let last = self.cut.iter().map(|cut| cut.last).max()?;
+        let segments = self
+            .cut
+            .iter()
+            .map(|cut| format!("{} of the {}", cut.number, cut.log));
+        let segments: Vec<_> = segments.collect();
+        Some(format!(
+            "{records} whole records behind the end of the history, {first} to {last}, count for nothing, since {} is \
+             missing: they lie in {}; after a loss of power that is normal for what was not flushed",
+            self.last.next(),
+            segments.join(", ")
+        ))
+    }
 }
 
 /// Why the history could not be established.
@@ -168,7 +194,10 @@ pub fn recover<E>(
             return Err(history.corrupt(log));
         }
     }
-    Ok(history.into_recovered(durable))
+    let cut = history.cut(&mut read)?;
+    let mut recovered = history.into_recovered(durable);
+    recovered.cut = cut;
+    Ok(recovered)
 }
 
 /// How a log looks where an LSN is missing.
@@ -331,6 +360,16 @@ impl<'a> History<'a> {
         Ok(durable)
     }
 
+    /// What lies behind the end.
+    fn cut<E>(&self, read: &mut ReadDevice<'_, E>) -> Result<Vec<CutSegment>, RecoverError<E>> {
+        let mut cut = Vec::new();
+        for log in LogKind::ALL {
+            let found = self.scans[log.index()].cut_segments(self.next, read);
+            cut.extend(found.map_err(|source| RecoverError::Read { log, source })?);
+        }
+        Ok(cut)
+    }
+
     fn log_end(&self, log: usize) -> LogEnd {
         let scan = &self.scans[log];
         match (scan.head(), scan.stop()) {
@@ -392,6 +431,7 @@ impl<'a> History<'a> {
             last: self.last,
             durable,
             logs,
+            cut: Vec::new(),
         }
     }
 }

@@ -24,6 +24,8 @@
 //! Whether a stop is an end, a torn tail or corruption is not decided here but in
 //! [`recover`](mod@super::recover).
 
+mod cut;
+
 use std::sync::Arc;
 
 use argosy_base::{Identity, Kind, Lsn, Pointer, RegionId, SegmentNumber};
@@ -35,6 +37,8 @@ use super::segment::{
     WindowName, check_segment_header, decode_window_header, identity,
 };
 use crate::edit::LogSegment;
+
+pub use cut::CutSegment;
 
 /// Reads device bytes of a segment at an offset, whole blocks.
 pub type ReadDevice<'a, E> = dyn FnMut(&LogSegment, u32, &mut [u8]) -> Result<(), E> + 'a;

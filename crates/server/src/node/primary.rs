@@ -512,6 +512,14 @@ impl PrimaryDriver {
                 self.last = lsn;
                 let counters = &context.node.counters;
                 counters.promotions.fetch_add(1, Ordering::Relaxed);
+                if let Some(cut) = engine.cut() {
+                    tracing::warn!(
+                        region = self.region.0,
+                        records = cut.records,
+                        "{}",
+                        cut.words
+                    );
+                }
                 self.stage = Stage::Serving(Arc::clone(&engine));
                 context.serve(self.region, engine);
                 tracing::info!(region = self.region.0, lsn = position.lsn.0, "region open");

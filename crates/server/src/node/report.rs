@@ -387,6 +387,7 @@ fn engine_status(stats: &Stats, durable: Lsn, region: &Region) -> EngineStatus {
         compaction_read_bytes_total: stats.compaction_read_bytes,
         compaction_write_bytes_total: stats.segment_write_bytes,
         log_write_bytes_total: stats.log_write_bytes,
+        recovery_cut_records: stats.cut_records,
         allocated_bytes: stats.allocated_bytes,
         live_bytes: stats.live_bytes,
         medium_log_segments: stats.medium_log_segments,

@@ -262,6 +262,7 @@ fn engines(page: &mut Families, status: &Status) {
     compactions.count(&[("kind", "move")], sum(|engine| engine.moves_total));
     engine_counters(page, status);
     medium_log(page, status);
+    recovery(page, status);
     collecting(page, status);
     engine_gauges(page, status);
     stalls(page, status);
@@ -307,6 +308,16 @@ fn engine_counters(page: &mut Families, status: &Status) {
     for (name, help, of) in counters {
         page.counter(name, help).count(&[], sum_of(status, of));
     }
+}
+
+/// What was found when regions were opened.
+fn recovery(page: &mut Families, status: &Status) {
+    let cut = sum_of(status, |engine| engine.recovery_cut_records);
+    page.gauge(
+        "argosy_recovery_cut_records",
+        "Whole records behind the end of the history, when the regions that are served here were opened.",
+    )
+    .count(&[], cut);
 }
 
 /// The medium log: what it holds, and what goes in and out.

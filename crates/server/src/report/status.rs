@@ -451,6 +451,8 @@ pub struct EngineStatus {
     pub compaction_write_bytes_total: u64,
     /// Bytes of logs written to the device.
     pub log_write_bytes_total: u64,
+    /// Whole records behind the end of the history that was found when the region was opened: they count for nothing.
+    pub recovery_cut_records: u64,
     /// Bytes of all segments of the region's logs and levels.
     pub allocated_bytes: u64,
     /// Bytes of pairs that live, at least, as far as the levels know.

@@ -1,0 +1,133 @@
+//! Records behind the end of a history: whole, and yet not part of it, since one before them is missing.
+//!
+//! They are normal after a loss of power: what no flush had made durable reaches the device in any order. They may
+//! also lie behind a record that was durable and is damaged, where nothing says that it was. So they are counted and
+//! told, and nothing follows from them.
+//!
+//! They are looked for on the device alone, from the place at which a log stops: there at every byte up to the end of
+//! the window, since a damaged record need not tell how long it was; in later windows, which begin with a record, one
+//! behind the other, and from the next block on where there is none.
+
+use argosy_base::{Kind, LogKind, Lsn, RegionId, SegmentNumber};
+
+use super::super::record::{Decoded, RecordKind, decode};
+use super::super::segment::{BLOCK_BYTES, SEGMENT_HEADER_BYTES, identity};
+use super::{ReadDevice, Scan};
+use crate::edit::LogSegment;
+
+/// What one log segment holds behind the end of the history.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CutSegment {
+    /// The log.
+    pub log: LogKind,
+    /// The segment.
+    pub number: SegmentNumber,
+    /// How many records.
+    pub records: u64,
+    /// The lowest LSN among them.
+    pub first: Lsn,
+    /// The highest.
+    pub last: Lsn,
+}
+
+impl CutSegment {
+    const fn new(segment: &LogSegment) -> Self {
+        Self {
+            log: segment.log,
+            number: segment.number,
+            records: 0,
+            first: Lsn(u64::MAX),
+            last: Lsn(0),
+        }
+    }
+
+    fn add(&mut self, lsn: Lsn) {
+        self.records += 1;
+        self.first = self.first.min(lsn);
+        self.last = self.last.max(lsn);
+    }
+}
+
+impl Scan<'_> {
+    /// The segments with records of higher LSNs than `missing`, in the order of the chain, from the place on at which
+    /// the scan met what is no record, or stands.
+    pub(in super::super) fn cut_segments<E>(
+        &self,
+        missing: Lsn,
+        read: &mut ReadDevice<'_, E>,
+    ) -> Result<Vec<CutSegment>, E> {
+        let here = self.head.map_or(self.offset, |head| head.start);
+        let passed = self.passed.map(|passed| (passed.index, passed.offset));
+        let (first, from) = passed.unwrap_or((self.index, here));
+        let geometry = self.source.geometry;
+        let mut window = vec![0; geometry.window_bytes() as usize];
+        let mut found = Vec::new();
+        for (index, segment) in self.source.chain.iter().enumerate().skip(first) {
+            let limit = segment.end.unwrap_or(geometry.segment_bytes());
+            let mut at = if index == first { from } else { 0 };
+            let mut cut = CutSegment::new(segment);
+            // Within the window of the stop.
+            let mut at_each_byte = index == first;
+            while at < limit {
+                let start = at / geometry.window_bytes() * geometry.window_bytes();
+                let end = start + geometry.window_bytes();
+                read(segment, start, &mut window)?;
+                let bytes = &window[..(end.min(limit) - start) as usize];
+                let mut look = Look {
+                    region: self.source.region,
+                    segment,
+                    window: (start, bytes),
+                    at_each_byte,
+                };
+                look.for_records(at.max(SEGMENT_HEADER_BYTES), |lsn| {
+                    if lsn > missing {
+                        cut.add(lsn);
+                    }
+                });
+                at_each_byte = false;
+                at = end;
+            }
+            found.extend(Some(cut).filter(|cut| cut.records > 0));
+        }
+        Ok(found)
+    }
+}
+
+/// A window in which records are looked for.
+struct Look<'a> {
+    region: RegionId,
+    segment: &'a LogSegment,
+    /// Its first byte in the segment, and its bytes.
+    window: (u32, &'a [u8]),
+    at_each_byte: bool,
+}
+
+impl Look<'_> {
+    fn for_records(&mut self, from: u32, mut visit: impl FnMut(Lsn)) {
+        let (start, bytes) = self.window;
+        let mut at = from;
+        while let Some(rest) = bytes
+            .get((at - start) as usize..)
+            .filter(|rest| !rest.is_empty())
+        {
+            let here = identity(Kind::LogRecord, self.region, self.segment, at);
+            let next_block = (at + 1).next_multiple_of(BLOCK_BYTES);
+            at = match decode(rest, here, self.segment.base_lsn) {
+                Decoded::Record(record, len) => {
+                    if record.kind != RecordKind::Mark {
+                        visit(record.lsn);
+                    }
+                    at + u32::try_from(len).expect("less than a window")
+                }
+                Decoded::Invalid if self.at_each_byte => at + 1,
+                // Zeros may be what became of a record.
+                Decoded::Pad if self.at_each_byte => {
+                    let in_block = &rest[..rest.len().min((next_block - at) as usize)];
+                    let zeros = in_block.iter().take_while(|byte| **byte == 0).count();
+                    at + u32::try_from(zeros).expect("at most a block")
+                }
+                Decoded::Invalid | Decoded::Pad => next_block,
+            };
+        }
+    }
+}
