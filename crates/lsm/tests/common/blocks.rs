@@ -130,8 +130,8 @@ fn manifest(device: &MemoryDevice, entry: &RegionEntry, settings: &Settings, fou
             at += len.next_multiple_of(4096);
         }
     }
-    let of_edits = appends.iter().filter(|(_, witness, _)| witness.is_none());
-    let last = of_edits.map(|(append, ..)| *append).last();
+    let mut of_edits = appends.iter().filter(|(_, witness, _)| witness.is_none());
+    let last = of_edits.next_back().map(|(append, ..)| *append);
     let first = appends[0].0;
     for (append, witness, range) in appends {
         // Of a witness that has an append behind it nothing depends but that that is found.

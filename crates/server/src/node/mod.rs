@@ -220,20 +220,7 @@ impl Node {
     ) -> Result<Arc<Self>, DeviceError> {
         assert!(map.server(id).is_some(), "{id} is in the region map");
         let own = memory::own_bytes(&world);
-        // Another one at each start; only neighbouring sessions are ever compared.
-        let session = u32::from(start_number(&world.store)) << 16;
-        let mut links = BTreeMap::new();
-        for peer in map
-            .servers()
-            .iter()
-            .map(|server| server.id)
-            .filter(|peer| *peer != id)
-        {
-            let (fabric, windows) = (Arc::clone(&world.fabric), Arc::clone(&world.windows));
-            let mut link = Link::new((id, peer), settings.link, fabric, windows, session + 1)?;
-            link.plant(settings.mutants);
-            links.insert(peer, Mutex::new(link));
-        }
+        let links = open_links(id, &settings, &world, &map)?;
         // Nothing is allocated before everything that the catalog names has been claimed.
         let known: Vec<RegionId> = world
             .store
@@ -420,6 +407,26 @@ pub(crate) fn names_within(id: ServerId, map: &ClusterMap) -> Vec<RangeInclusive
         .filter(|region| region.members == [id])
         .map(|region| keys::windows_of(region.id))
         .collect()
+}
+
+/// A link to every other server of `map`.
+fn open_links(
+    id: ServerId,
+    settings: &NodeSettings,
+    world: &World,
+    map: &ClusterMap,
+) -> Result<BTreeMap<ServerId, Mutex<Link>>, DeviceError> {
+    // Another one at each start; only neighbouring sessions are ever compared.
+    let session = u32::from(start_number(&world.store)) << 16;
+    let servers = map.servers().iter().map(|server| server.id);
+    let mut links = BTreeMap::new();
+    for peer in servers.filter(|peer| *peer != id) {
+        let (fabric, windows) = (Arc::clone(&world.fabric), Arc::clone(&world.windows));
+        let mut link = Link::new((id, peer), settings.link, fabric, windows, session + 1)?;
+        link.plant(settings.mutants);
+        links.insert(peer, Mutex::new(link));
+    }
+    Ok(links)
 }
 
 /// Forgets windows of regions that this server is no longer a member of.

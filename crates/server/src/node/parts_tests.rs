@@ -233,7 +233,7 @@ fn removed_ranges_with_long_bounds_reach_a_backup() {
     const PAIRS: usize = 60_000;
     let mut pair = Pair::new(4 << 20, SEGMENT_SIZE, link(8 << 20, MESSAGE_BYTES_MAX));
     pair.until("the region opens", |pair| {
-        Service::ready(&*pair.nodes[0]).is_ok()
+        Service::ready(&*pair.nodes[0]).lacks.is_none()
     });
     pair.load(PAIRS);
     for round in 0..4 {
@@ -264,7 +264,7 @@ fn removed_ranges_with_long_bounds_reach_a_backup() {
 fn checkpoints_go_through_the_smallest_ring() {
     let mut pair = Pair::new(128 << 10, 32 << 10, link(16 << 10, 300));
     pair.until("the region opens", |pair| {
-        Service::ready(&*pair.nodes[0]).is_ok()
+        Service::ready(&*pair.nodes[0]).lacks.is_none()
     });
     pair.load(4000);
     pair.until("the backup has all", Pair::is_settled);
