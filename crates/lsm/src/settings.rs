@@ -83,9 +83,6 @@ argosy_base::mutants! {
         provide_early,
         /// Logs do not end in marks, and flushes are told without.
         forget_mark,
-        /// An edit is committed as soon as it is durable in the manifest, without an append behind it: what it
-        /// frees is used.
-        forget_witness,
     }
 }
 

@@ -9,10 +9,9 @@
 //!
 //! fragment := header  len bytes of a record  zeros
 //! record   := fragment (first) fragment* fragment (last)    -- one fragment may be both
-//! append   := record+ | witness                             -- written in one go, then synced
-//! witness  := fragment without payload                      -- the append before it was durable
+//! append   := record+                                       -- written in one go, then synced
 //! payload  := edit: string  count  (number: varint  place: u32)*
-//! flags    := 1 first | 2 last | 4 last of its append | 8 witness
+//! flags    := 1 first | 2 last | 4 last of its append
 //! ```
 //!
 //! Integers are little-endian. A fragment begins at a block and ends at or before the end of its
@@ -30,7 +29,7 @@ use argosy_base::limits::BLOCK_SIZE;
 use argosy_base::{DeviceSegment, Epoch, Identity, Kind, RegionId, SegmentNumber};
 
 /// The format that is written, and the only one that is read.
-pub(super) const VERSION: u16 = 2;
+pub(super) const VERSION: u16 = 1;
 /// Bytes in front of a fragment's payload.
 pub(super) const HEADER_BYTES: usize = 32;
 /// Longest record: far above any version that fits a device, far below what exhausts memory.
@@ -39,8 +38,7 @@ pub(super) const RECORD_BYTES_MAX: usize = 1 << 30;
 pub(super) const FIRST: u8 = 1;
 pub(super) const LAST: u8 = 2;
 pub(super) const LAST_OF_APPEND: u8 = 4;
-pub(super) const WITNESS: u8 = 8;
-const FLAGS: u8 = FIRST | LAST | LAST_OF_APPEND | WITNESS;
+const FLAGS: u8 = FIRST | LAST | LAST_OF_APPEND;
 
 const FLAGS_AT: usize = 6;
 const PREVIOUS_AT: usize = 28;
@@ -185,15 +183,6 @@ impl Writer {
             rest = later;
             flags = 0;
         }
-    }
-
-    /// Adds that the append before was durable.
-    pub(super) fn put_witness(&mut self) {
-        if self.cursor.offset >= self.segment_bytes {
-            self.cursor.segment += 1;
-            self.cursor.offset = 0;
-        }
-        self.put_fragment(FIRST | LAST | WITNESS, &[]);
     }
 
     fn put_fragment(&mut self, flags: u8, payload: &[u8]) {

@@ -10,9 +10,7 @@
 //!    segments and has the catalog name them, under generation 1. The catalog's two words of the
 //!    region are the generation and the region's [`Shape`](crate::shape::Shape).
 //! 2. [`Manifest::append`] begins to add records: the chain grows by way of the catalog where it is
-//!    too short; then the records are written in one go, then synced. [`Manifest::step`] moves it. What they say
-//!    takes effect once a later append is durable behind them; where none comes, [`Manifest::witness`] appends one
-//!    without records. Only so is a damaged last append no torn one.
+//!    too short; then the records are written in one go, then synced. [`Manifest::step`] moves it.
 //! 3. Grown past twice the size of its checkpoint, and past one segment, the manifest is begun
 //!    anew: [`Manifest::checkpoint`] writes the next generation into fresh segments, syncs them,
 //!    and switches the catalog; only then is the old chain given back.
@@ -50,8 +48,6 @@ pub struct Manifest {
     cursor: Cursor,
     /// Bytes of the checkpoint that this generation began with.
     checkpoint_bytes: u64,
-    /// The last append has a later one behind it that is durable, or is the checkpoint.
-    is_witnessed: bool,
     work: Work,
     /// The planted mistake `commit_before_durable`: appends are taken for durable once written.
     skip_sync: bool,
@@ -68,12 +64,10 @@ enum Work {
     Writing {
         writes: Vec<Ticket>,
         then: Cursor,
-        is_witness: bool,
     },
     Syncing {
         sync: Ticket,
         then: Cursor,
-        is_witness: bool,
     },
     /// The next generation is being written beside the present one.
     Beginning(Box<Generation>),
@@ -128,7 +122,6 @@ impl Manifest {
             chain: Vec::new(),
             cursor: Cursor::new(generation - 1),
             checkpoint_bytes: 0,
-            is_witnessed: true,
             work: Work::Nothing,
             skip_sync: false,
         };
@@ -161,7 +154,6 @@ impl Manifest {
             chain,
             cursor: replayed.cursor,
             checkpoint_bytes: replayed.checkpoint_bytes,
-            is_witnessed: replayed.is_witnessed,
             work: Work::Nothing,
             skip_sync: false,
         };
@@ -197,39 +189,8 @@ impl Manifest {
         self.cursor.bytes(self.segment_bytes) >= bound
     }
 
-    /// Whether what the last append says may take effect: a later one is durable behind it.
-    #[must_use]
-    pub const fn is_witnessed(&self) -> bool {
-        self.is_witnessed
-    }
-
-    /// Begins to append that the last append was durable.
-    ///
-    /// # Errors
-    /// As [`append`](Self::append).
-    ///
-    /// # Panics
-    /// Unless the manifest is idle.
-    pub fn witness(&mut self) -> Result<(), DeviceError> {
-        self.append(Vec::new())
-    }
-
-    /// The same, and waits for it, where the chain has room for it: for an opening, in which nothing may be
-    /// allocated yet. Without room nothing is done.
-    ///
-    /// # Errors
-    /// As the device's.
-    pub fn witness_within(&mut self) -> Result<(), DeviceError> {
-        let writer = self.writer_of(&[]);
-        if self.is_witnessed || writer.segments() > self.chain.len() {
-            return Ok(());
-        }
-        self.begin_write(writer, true);
-        self.wait()
-    }
-
-    /// Begins to append `records`, in order. They are durable when [`step`](Self::step) says that it is done, and
-    /// so is everything before; they are committed once the append behind them is ([`witness`](Self::witness)).
+    /// Begins to append `records`, in order. They are committed when [`step`](Self::step) says
+    /// that it is done.
     ///
     /// # Errors
     /// [`DeviceError::Full`] when the chain would have to grow and cannot: nothing was begun.
@@ -238,10 +199,11 @@ impl Manifest {
     /// Unless the manifest is idle.
     pub fn append(&mut self, records: Vec<Record>) -> Result<(), DeviceError> {
         assert!(self.is_idle(), "one append is under way at a time");
-        let writer = self.writer_of(&records);
+        let mut writer = Writer::new(self.region, self.cursor, self.segment_bytes);
+        records.iter().for_each(|record| writer.put(record));
         let needed = writer.segments();
         if needed <= self.chain.len() {
-            self.begin_write(writer, records.is_empty());
+            self.begin_write(writer);
             return Ok(());
         }
         let mut chain = self.chain.clone();
@@ -254,31 +216,10 @@ impl Manifest {
         Ok(())
     }
 
-    /// An append of `records`, or, without any, of a witness.
-    fn writer_of(&self, records: &[Record]) -> Writer {
-        let mut writer = Writer::new(self.region, self.cursor, self.segment_bytes);
-        records.iter().for_each(|record| writer.put(record));
-        if records.is_empty() {
-            writer.put_witness();
-        }
-        writer
-    }
-
-    fn begin_write(&mut self, writer: Writer, is_witness: bool) {
+    fn begin_write(&mut self, writer: Writer) {
         let (parts, then) = writer.finish();
         let writes = submit(&self.store, &self.chain, parts);
-        self.work = Work::Writing {
-            writes,
-            then,
-            is_witness,
-        };
-    }
-
-    /// An append is durable.
-    fn appended(&mut self, then: Cursor, is_witness: bool) -> Moved {
-        self.cursor = then;
-        self.is_witnessed = is_witness;
-        Moved::Done
+        self.work = Work::Writing { writes, then };
     }
 
     /// Begins the next generation with `checkpoint`.
@@ -326,44 +267,32 @@ impl Manifest {
                 None => self.put_back(Work::Growing { change, records }),
                 Some(Err(error)) => self.fail(error),
                 Some(Ok(())) => {
-                    let writer = self.writer_of(&records);
-                    self.begin_write(writer, records.is_empty());
+                    let mut writer = Writer::new(self.region, self.cursor, self.segment_bytes);
+                    records.iter().for_each(|record| writer.put(record));
+                    self.begin_write(writer);
                     self.step()
                 }
             },
-            Work::Writing {
-                writes,
-                then,
-                is_witness,
-            } => match ended(&writes) {
-                None => self.put_back(Work::Writing {
-                    writes,
-                    then,
-                    is_witness,
-                }),
+            Work::Writing { writes, then } => match ended(&writes) {
+                None => self.put_back(Work::Writing { writes, then }),
                 Some(Err(error)) => self.fail(error),
-                Some(Ok(())) if self.skip_sync => Ok(self.appended(then, is_witness)),
+                Some(Ok(())) if self.skip_sync => {
+                    self.cursor = then;
+                    Ok(Moved::Done)
+                }
                 Some(Ok(())) => {
-                    self.work = Work::Syncing {
-                        sync: self.store.sync(),
-                        then,
-                        is_witness,
-                    };
+                    let sync = self.store.sync();
+                    self.work = Work::Syncing { sync, then };
                     self.step()
                 }
             },
-            Work::Syncing {
-                sync,
-                then,
-                is_witness,
-            } => match sync.poll() {
-                None => self.put_back(Work::Syncing {
-                    sync,
-                    then,
-                    is_witness,
-                }),
+            Work::Syncing { sync, then } => match sync.poll() {
+                None => self.put_back(Work::Syncing { sync, then }),
                 Some(Err(error)) => self.fail(error),
-                Some(Ok(())) => Ok(self.appended(then, is_witness)),
+                Some(Ok(())) => {
+                    self.cursor = then;
+                    Ok(Moved::Done)
+                }
             },
             Work::Beginning(next) => self.step_generation(next),
         }
@@ -391,7 +320,6 @@ impl Manifest {
                     // The old chain is dropped here: the catalog no longer names it.
                     self.chain = next.chain;
                     self.cursor = next.cursor;
-                    self.is_witnessed = true;
                     self.checkpoint_bytes = next.cursor.bytes(self.segment_bytes);
                     return Ok(Moved::Done);
                 }

@@ -7,10 +7,6 @@
 //! handed out whole: the beginning of one that was torn counts for nothing, and the next append
 //! goes where it began.
 //!
-//! Nothing that an append says takes effect before a later append is durable behind it: one with records, or a
-//! *witness*, which has none. So what is cut off as torn was never told, used or freed by; and damage to an append that
-//! has taken effect is told from a torn tail, although it be the last.
-//!
 //! A leftover of an append that was torn earlier is never taken for a later append: the next one
 //! continues under its number.
 //!
@@ -25,7 +21,7 @@ use argosy_base::limits::BLOCK_SIZE;
 use argosy_base::{DeviceSegment, RegionId, Remedy};
 use argosy_device::{Buffer, DeviceError, RegionEntry, Store};
 
-use super::format::{Cursor, FIRST, Fragment, LAST, LAST_OF_APPEND, Record, VERSION, WITNESS};
+use super::format::{Cursor, FIRST, Fragment, LAST, LAST_OF_APPEND, Record, VERSION};
 
 /// Why a manifest could not be read. Variants differ in what the caller does next.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -78,8 +74,6 @@ pub struct Replayed {
     /// What behind the last record looks as if it had been one. A server cuts it off: a crash may
     /// have torn it.
     pub torn: Option<Torn>,
-    /// Whether the last record's append has a later one behind it.
-    pub(super) is_witnessed: bool,
 }
 
 /// The rest of an append that is not whole: torn by a crash, or damaged.
@@ -136,17 +130,10 @@ impl Reader<'_> {
         let mut checkpoint_bytes = 0;
         let mut payload: Option<Vec<u8>> = None;
         let mut open_append = false;
-        // The checkpoint needs none: damage to it is no torn tail.
-        let mut is_witnessed = true;
         // Behind the last whole record.
         let mut end = self.at;
         while let Some(fragment) = self.next()? {
             open_append = fragment.flags & LAST_OF_APPEND == 0;
-            if fragment.flags & WITNESS != 0 {
-                is_witnessed = true;
-                end = self.at;
-                continue;
-            }
             if fragment.flags & FIRST != 0 {
                 payload = Some(Vec::new());
             }
@@ -160,7 +147,6 @@ impl Reader<'_> {
             let record = Record::decode(bytes);
             let record = record.map_err(|_| self.corrupt(end, "not a record"))?;
             payload = None;
-            is_witnessed = records.is_empty();
             records.push(record);
             end = self.at;
             if records.len() == 1 {
@@ -177,7 +163,6 @@ impl Reader<'_> {
             cursor: end,
             checkpoint_bytes,
             torn,
-            is_witnessed,
         })
     }
 

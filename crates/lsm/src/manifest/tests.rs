@@ -319,7 +319,7 @@ fn a_later_format_is_refused_by_name() {
     bytes[..4].copy_from_slice(&crc.to_le_bytes());
     device.poke(at, &bytes);
     let error = reopen(&device).map(|_| ()).unwrap_err();
-    assert!(error.to_string().contains("format 3"), "{error}");
+    assert!(error.to_string().contains("format 2"), "{error}");
 }
 
 /// A generation that was written and never named by the catalog is as if it had not been.

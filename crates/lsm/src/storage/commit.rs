@@ -3,18 +3,11 @@
 //! ```text
 //!            all writes of the front's segments have ended
 //! Nothing ──────────────────────────────────────────────────▶ Syncing ──▶ Ready ──▶ Appending
-//!  │ │ ▲          (or straight to Ready where there is no data)             │ ▲         │
-//!  │ │ │                                                                    └─┘ no room yet
-//!  │ │ └──── durable: what was appended before is current ─────────────────────────────┤
-//!  │ └────── nothing is there to be appended behind the last append ──▶ Witnessing ─────┤
-//!  └──────── the manifest has grown too long ──▶ Checkpointing ────────────────────────┘
+//!  │   ▲ ▲        (or straight to Ready where there is no data)             │ ▲         │
+//!  │   │ └──────────────────── durable: the versions are current ──────────┼─┼─────────┘
+//!  ▼   │                                                                    └─┘ no room yet
+//! Checkpointing (where the manifest has grown too long)
 //! ```
-//!
-//! An edit is committed when it is durable in the manifest *and* the append behind it is. Then damage to it is told
-//! from a torn tail ([`replay`](crate::manifest::replay)), and nothing took effect that a damaged last append could
-//! take back: no segment was freed, no log segment written, nobody told. Where edits follow each other, each append is
-//! the witness of the one before and costs nothing; behind the last one an append without records is made. A checkpoint
-//! is a witness, too: the catalog names it, and damage to it is no torn tail.
 //!
 //! The order of data, manifest and release of what was removed (I3, I1) is kept here and nowhere
 //! else.
@@ -56,8 +49,6 @@ pub(super) enum Work {
     Appending {
         count: usize,
     },
-    /// What was appended last is getting its witness.
-    Witnessing,
     /// The manifest is begun anew.
     Checkpointing,
 }
@@ -118,7 +109,7 @@ impl Storage {
     /// Whether every edit is committed and nothing is under way.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        self.queue.is_empty() && self.appended.is_empty() && matches!(self.work, Work::Nothing)
+        self.queue.is_empty() && matches!(self.work, Work::Nothing)
     }
 
     /// Goes on with commits and checkpoints as far as that is possible without waiting, and tells
@@ -136,10 +127,7 @@ impl Storage {
     /// One stage of what is under way. Whether there may be more to do at once.
     fn advance(&mut self, committed: &mut Vec<Committed>) -> Result<bool, StorageError> {
         match &self.work {
-            Work::Nothing => {
-                let follows = self.begin_checkpoint()? || self.begin_commit()?;
-                Ok(follows || self.begin_witness()?)
-            }
+            Work::Nothing => Ok(self.begin_checkpoint()? || self.begin_commit()?),
             Work::Syncing { sync, count } => match sync.poll() {
                 None => Ok(false),
                 Some(Err(error)) => Err(error.into()),
@@ -167,60 +155,25 @@ impl Storage {
                     return Ok(false);
                 }
                 self.work = Work::Nothing;
-                self.witnessed(committed);
-                self.appended.extend(self.queue.drain(..count));
-                if self.settings.mutants.forget_witness() {
-                    self.witnessed(committed);
+                for queued in self.queue.drain(..count) {
+                    if self.settings.mutants.free_under_snapshot() {
+                        release_removed(&self.current, &queued.version);
+                    }
+                    self.current = Arc::clone(&queued.version);
+                    committed.push(Committed {
+                        notice: queued.notice,
+                        version: queued.version,
+                    });
                 }
-                Ok(true)
-            }
-            Work::Witnessing => {
-                if self.manifest.step()? == Moved::Waiting {
-                    return Ok(false);
-                }
-                self.work = Work::Nothing;
-                self.witnessed(committed);
                 Ok(true)
             }
             Work::Checkpointing => {
-                if self.manifest.step()? == Moved::Waiting {
-                    return Ok(false);
+                let waiting = self.manifest.step()? == Moved::Waiting;
+                if !waiting {
+                    self.work = Work::Nothing;
                 }
-                self.work = Work::Nothing;
-                // The catalog names what states them.
-                self.witnessed(committed);
-                Ok(true)
+                Ok(!waiting)
             }
-        }
-    }
-
-    /// What was appended before has a durable append behind it: it is committed.
-    fn witnessed(&mut self, committed: &mut Vec<Committed>) {
-        for queued in self.appended.drain(..) {
-            if self.settings.mutants.free_under_snapshot() {
-                release_removed(&self.current, &queued.version);
-            }
-            self.current = Arc::clone(&queued.version);
-            committed.push(Committed {
-                notice: queued.notice,
-                version: queued.version,
-            });
-        }
-    }
-
-    /// Begins to witness what was appended last, or was found as the last append, unless the device has no room:
-    /// then it waits.
-    fn begin_witness(&mut self) -> Result<bool, StorageError> {
-        if self.manifest.is_witnessed() || self.settings.mutants.forget_witness() {
-            return Ok(false);
-        }
-        match self.manifest.witness() {
-            Ok(()) => {
-                self.work = Work::Witnessing;
-                Ok(true)
-            }
-            Err(error) if error.is_full() => Ok(false),
-            Err(error) => Err(error.into()),
         }
     }
 
@@ -230,9 +183,7 @@ impl Storage {
         if !self.manifest.wants_checkpoint() {
             return Ok(false);
         }
-        let last = self.appended.last().map(|queued| &queued.version);
-        let version = last.unwrap_or(&self.current);
-        match self.manifest.checkpoint(&checkpoint_record(version)) {
+        match self.manifest.checkpoint(&checkpoint_record(&self.current)) {
             Ok(()) => {
                 self.work = Work::Checkpointing;
                 Ok(true)
@@ -278,30 +229,22 @@ impl Storage {
         loop {
             committed.extend(self.step()?);
             match &self.work {
-                Work::Nothing if self.queue.is_empty() && self.appended.is_empty() => {
-                    return Ok(committed);
-                }
-                Work::Nothing if !self.appended.is_empty() => return Err(self.full()),
+                Work::Nothing if self.queue.is_empty() => return Ok(committed),
                 Work::Nothing => {
                     for stored in self.queue.iter().flat_map(|queued| &queued.needs) {
                         stored.wait()?;
                     }
                 }
                 Work::Syncing { sync, .. } => self.store.wait(sync)?,
-                Work::Ready { .. } => return Err(self.full()),
-                Work::Appending { .. } | Work::Witnessing | Work::Checkpointing => {
-                    self.manifest.wait_for_device();
+                Work::Ready { .. } => {
+                    return Err(StorageError::Device(DeviceError::Full {
+                        used: self.store.used(),
+                        total: self.store.total(),
+                    }));
                 }
+                Work::Appending { .. } | Work::Checkpointing => self.manifest.wait_for_device(),
             }
         }
-    }
-
-    /// The manifest has no room.
-    fn full(&self) -> StorageError {
-        StorageError::Device(DeviceError::Full {
-            used: self.store.used(),
-            total: self.store.total(),
-        })
     }
 }
 

@@ -12,8 +12,7 @@
 //!
 //! ```text
 //! writes of all segments that the edits name have ended
-//!   → sync of the device → manifest append → sync → the next append, or a witness → sync
-//!   → the version is current
+//!   → sync of the device → manifest append → sync → the version is current
 //! ```
 //!
 //! 4. What an edit removed is free once nobody holds a version with it (I1): versions keep their
@@ -159,15 +158,13 @@ pub struct Storage {
     region: RegionId,
     settings: Settings,
     manifest: Manifest,
-    /// After the last committed edit.
+    /// After the last durable edit.
     current: Arc<Version>,
     /// After the last edit of the queue.
     head: Arc<Version>,
     /// Segments that no edit names yet.
     pending: BTreeMap<SegmentNumber, Arc<StoredSegment>>,
     queue: VecDeque<Queued>,
-    /// Edits that are durable in the manifest, and wait for the append behind them.
-    appended: Vec<Queued>,
     work: Work,
     /// The next number to give out, and the first that may not be.
     next_number: SegmentNumber,
@@ -209,10 +206,6 @@ impl Storage {
         manifest.set_shape(Shape::of(settings).to_word());
         let empty = Version::empty(entry.region, settings.addresses);
         let version = replay_edits(store, empty, &manifest, &records)?;
-        if !settings.mutants.forget_witness() {
-            // What is free by the last append may be used from now on.
-            manifest.witness_within()?;
-        }
         // The last append may have been read from the device's cache, and edits and segments will
         // depend on it: it is durable, because the store synced the device when it was opened.
         Ok(Self::new(store, settings, manifest, version))
@@ -236,7 +229,6 @@ impl Storage {
             current,
             pending: BTreeMap::new(),
             queue: VecDeque::new(),
-            appended: Vec::new(),
             work: Work::Nothing,
         }
     }
@@ -424,8 +416,7 @@ impl Storage {
 impl Drop for Storage {
     fn drop(&mut self) {
         // Any edit of the queue may be the last that reached the device.
-        let queued = self.appended.iter().chain(&self.queue);
-        let queued = queued.map(|queued| &queued.version);
+        let queued = self.queue.iter().map(|queued| &queued.version);
         for version in queued.chain([&self.current]) {
             version.table().values().for_each(|stored| stored.keep());
         }
