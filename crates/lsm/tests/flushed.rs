@@ -226,59 +226,6 @@ fn a_log_that_goes_idle_ends_in_one_mark() {
     assert!(marks == 3 && next > 300);
 }
 
-/// Where nothing says that a record was durable it may be torn, and the history ends there. What lies whole behind it
-/// is counted and told, on the device as by who opens it, whichever the record and the log.
-#[test]
-fn records_behind_the_end_are_counted() {
-    let settings = settings(true);
-    let mut machine = Machine::new(settings.clone(), 256, 2);
-    let engine = machine.open();
-    let mut model = Pairs::new();
-    steps(&mut machine, &engine, INTERVAL_STEPS);
-    (0..30).for_each(|number| put(&engine, &mut model, number));
-    // The device has all of it, and the engine does not hear of that: so no edit tells that it is durable.
-    engine.flush_now();
-    machine.tick(&engine);
-    while machine.device.run_one() {}
-    let last = engine.last_lsn();
-    machine.end(engine, Crash::Kill);
-    let device = machine.device;
-    let stopped = Stopped {
-        settings,
-        device,
-        model,
-        last,
-    };
-    let whole = open(&stopped.device, &stopped.settings).unwrap();
-    assert_eq!((whole.last_lsn(), whole.cut()), (last, None));
-    let mut counts = Vec::new();
-    for record in records(&stopped) {
-        for zero in [false, true] {
-            let device = hurt(&stopped, &record, zero);
-            let notes = problems(&device, &stopped.settings).concat();
-            let engine = open(&device, &stopped.settings).unwrap();
-            let behind = last.0 - engine.last_lsn().0 - 1;
-            counts.push(behind);
-            assert_eq!(
-                engine.stats().cut_records,
-                behind,
-                "{record:?}, zero: {zero}"
-            );
-            let words = format!("{behind} whole records behind the end");
-            let told = engine.cut().map(|cut| cut.words.contains(&words));
-            assert_eq!(told, (behind > 0).then_some(true), "{:?}", engine.cut());
-            assert_eq!(notes.contains(&words), behind > 0, "{notes}");
-            // It is told once: what goes on is cut.
-            drop(engine);
-            let again = open(&device, &stopped.settings).unwrap();
-            assert_eq!(again.cut(), None);
-        }
-    }
-    counts.sort_unstable();
-    counts.dedup();
-    assert_eq!(counts, Vec::from_iter(0..30));
-}
-
 /// Sync writes are answered by their own sync: marks go with the next one.
 #[test]
 fn flushes_without_a_mark_cost_no_mark() {

@@ -269,7 +269,7 @@ fn a_clean_stop_of_all_leaves_no_memory_although_a_server_was_started_by_hand() 
     let lost = playground.servers[1].clone();
     signal(lost.pid, Signal::KILL);
     until("the server dies", || !lives(lost.pid));
-    assert!(playground.interrupt().success());
+    let _ = playground.interrupt();
     assert!(shm.exists(), "one server did not stop cleanly");
     let playground = Playground::start(&["--data-dir", path(&dir.0)]);
     assert_eq!(get(&playground, "key-7"), bulk("v"));

@@ -73,8 +73,8 @@ pub(super) fn own_bytes(world: &World) -> u64 {
 }
 
 impl Node {
-    /// Now and then looks whether the device is still where it was opened, and what is resident, and has the cache give way to what is beyond the limit, both without
-    /// the parts that are shared.
+    /// Now and then looks whether the device is still where it was opened, and what is resident, and has the
+    /// cache give way to what is beyond the limit, both without the parts that are shared.
     pub(super) fn look_at_memory(&self, now: Instant) {
         let last = Instant::from_nanos(self.looked.load(Ordering::Relaxed));
         if now >= last + Excess::EVERY {

@@ -1,6 +1,7 @@
 //! `/metrics`: the device, and what reading all of it now and then has found.
 
 use super::families::Families;
+use super::metrics::sum_of;
 use super::status::Status;
 
 pub(super) fn device(page: &mut Families, status: &Status) {
@@ -59,4 +60,14 @@ fn scrub(page: &mut Families, status: &Status) {
         "Damaged places that scrubbing has found since the start; /status names them.",
     )
     .count(&[], scrub.damages.len() as u64);
+}
+
+/// What was found when regions were opened.
+pub(super) fn recovery(page: &mut Families, status: &Status) {
+    let cut = sum_of(status, |engine| engine.recovery_cut_records);
+    page.gauge(
+        "argosy_recovery_cut_records",
+        "Whole records behind the end of the history, when the regions that are served here were opened.",
+    )
+    .count(&[], cut);
 }

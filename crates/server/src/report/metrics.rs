@@ -6,7 +6,7 @@
 
 use argosy_base::SEGMENT_SIZE;
 
-use super::device_metrics::device;
+use super::device_metrics::{device, recovery};
 use super::families::{Families, float};
 use super::status::{RegionStatus, Status};
 use crate::activity::Activity;
@@ -268,10 +268,10 @@ fn engines(page: &mut Families, status: &Status) {
     stalls(page, status);
 }
 
-type OfEngine = fn(&super::status::EngineStatus) -> u64;
+pub(super) type OfEngine = fn(&super::status::EngineStatus) -> u64;
 
 /// The sum of a number over all engines.
-fn sum_of(status: &Status, of: OfEngine) -> u64 {
+pub(super) fn sum_of(status: &Status, of: OfEngine) -> u64 {
     let engines = status
         .regions
         .iter()
@@ -308,16 +308,6 @@ fn engine_counters(page: &mut Families, status: &Status) {
     for (name, help, of) in counters {
         page.counter(name, help).count(&[], sum_of(status, of));
     }
-}
-
-/// What was found when regions were opened.
-fn recovery(page: &mut Families, status: &Status) {
-    let cut = sum_of(status, |engine| engine.recovery_cut_records);
-    page.gauge(
-        "argosy_recovery_cut_records",
-        "Whole records behind the end of the history, when the regions that are served here were opened.",
-    )
-    .count(&[], cut);
 }
 
 /// The medium log: what it holds, and what goes in and out.
