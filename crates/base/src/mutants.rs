@@ -1,6 +1,6 @@
 //! Planted mistakes: switches that the simulator sets to prove that its checkers find what they are for.
 //!
-//! A crate declares its own with [`mutants!`](crate::mutants). Each is a field, which can be set, and a
+//! A crate declares its own with [`mutants!`](crate::mutants!). Each is a field, which can be set, and a
 //! method of the same name, which the code asks. The fields are there only where the crate's feature
 //! `mutants` is on; without it every method is a constant `false`, and the compiler leaves the mistake
 //! out. Only the simulator, and tests, turn the feature on.

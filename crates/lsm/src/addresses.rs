@@ -33,7 +33,7 @@
 //!
 //! A place is only believed while the segment whose place it is lives: no pointer counts that leads into a log
 //! segment that is gone. Entries outside of the keys for which a level segment stands do not count, and their
-//! pointers may lead anywhere: in neutral form they are [`DEAD`]. Index segments of a tree may outlive leaf
+//! pointers may lead anywhere: in neutral form they are 0. Index segments of a tree may outlive leaf
 //! segments that they lead to; their footers list the numbers.
 
 use argosy_base::{AddressMode, DeviceSegment, KeyRange, Pointer, SegmentNumber};

@@ -153,7 +153,7 @@ pub(super) unsafe fn write(to: *mut u8, bytes: &[u8]) {
 /// Makes `len` bytes at `to` zero.
 ///
 /// # Safety
-/// As for [`write`].
+/// As for [`write()`].
 #[inline]
 pub(super) unsafe fn zero(to: *mut u8, len: usize) {
     // SAFETY: as the caller says.
