@@ -24,6 +24,7 @@
 //!   19  Compacted          upto
 //!   20  Call               call
 //!   21  Answer             answer
+//!   25  Failed             attempt why
 //!
 //! position := edit lsn log log                  log := 0 | 1 ordinal segment end flushed
 //! range    := log: u8  ordinal segment from to
@@ -48,51 +49,20 @@
 use alloc::vec::Vec;
 
 use argosy_base::codec::{Malformed, Reader, put_string, put_varint};
-use argosy_base::{AddressMode, DeviceSegment, EditSeq, LogKind, Lsn, SEGMENT_SIZE, SegmentNumber};
+use argosy_base::{AddressMode, DeviceSegment, EditSeq, Lsn, SEGMENT_SIZE, SegmentNumber};
 
 use crate::call::{Answer, Call};
+
+mod position;
+
+pub use position::{LogEnd, Position, Range};
+use position::{position, put_position, put_range, range};
 
 /// Most segments of one [`Message::Places`].
 pub const PLACES_MAX: usize = 4096;
 
-/// Where a member's copy of one log ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LogEnd {
-    /// The segment's place in the chain of the log.
-    pub ordinal: u64,
-    /// The segment in which the log ends.
-    pub segment: SegmentNumber,
-    /// Behind the last valid byte.
-    pub end: u32,
-    /// Behind the last durable byte.
-    pub flushed: u32,
-}
-
-/// How far a member is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Position {
-    /// The last edit of its version.
-    pub edit: EditSeq,
-    /// The last LSN of its gapless history.
-    pub lsn: Lsn,
-    /// Where its logs end, by [`LogKind::index`].
-    pub logs: [Option<LogEnd>; LogKind::ALL.len()],
-}
-
-/// Part of a log segment that is to become durable.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Range {
-    /// Which log.
-    pub log: LogKind,
-    /// The segment's place in the chain of the log.
-    pub ordinal: u64,
-    /// The log segment.
-    pub segment: SegmentNumber,
-    /// First byte.
-    pub from: u32,
-    /// Byte behind the last.
-    pub to: u32,
-}
+/// Longest `why` of a [`Message::Failed`], in bytes.
+pub const WHY_BYTES_MAX: usize = 1024;
 
 /// How a fetch ended. DO NOT CHANGE THE VALUES.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -249,6 +219,14 @@ pub enum Message<'a> {
         /// The last LSN that was among it.
         upto: Lsn,
     },
+    /// Backup to primary: my copy has failed and follows no more; its windows are revoked. Also the
+    /// answer to [`Prepare`](Self::Prepare), until the backup's process is started again.
+    Failed {
+        /// Of the prepare.
+        attempt: u64,
+        /// Why, for people: UTF-8, at most [`WHY_BYTES_MAX`].
+        why: &'a str,
+    },
     /// A client's request, forwarded to the region's primary.
     Call(Call<'a>),
     /// Its answer.
@@ -281,6 +259,7 @@ impl<'a> Message<'a> {
             Self::Compacted { .. } => 19,
             Self::Call(_) => 20,
             Self::Answer(_) => 21,
+            Self::Failed { .. } => 25,
         }
     }
 
@@ -325,7 +304,9 @@ impl<'a> Message<'a> {
                 put_varint(out, commit.0);
             }
             Self::Flushed { range } => put_range(out, range),
-            Self::Ship { .. } | Self::Places { .. } => self.encode_shipping(out),
+            Self::Ship { .. } | Self::Places { .. } | Self::Failed { .. } => {
+                self.encode_more(out);
+            }
             Self::Stored { slot } => out.push(*slot),
             Self::Fetch {
                 segment,
@@ -357,8 +338,8 @@ impl<'a> Message<'a> {
         }
     }
 
-    /// Appends the payload of a message about finished segments.
-    fn encode_shipping(&self, out: &mut Vec<u8>) {
+    /// The same, for a message about finished segments, or a copy that has failed.
+    fn encode_more(&self, out: &mut Vec<u8>) {
         match self {
             Self::Ship {
                 attempt,
@@ -378,6 +359,10 @@ impl<'a> Message<'a> {
                 for (segment, place) in places {
                     put_all(out, &[segment.0, u64::from(place.0)]);
                 }
+            }
+            Self::Failed { attempt, why } => {
+                put_varint(out, *attempt);
+                put_string(out, why.as_bytes());
             }
             _ => {}
         }
@@ -442,6 +427,7 @@ impl<'a> Message<'a> {
             17..=19 => up_to(kind, Lsn(r.varint()?)),
             20 => Self::Call(Call::decode(r)?),
             21 => Self::Answer(Answer::decode(r)?),
+            25 => failed(r)?,
             _ => return Err(r.malformed()),
         };
         reader.finish()?;
@@ -453,32 +439,6 @@ fn put_all(out: &mut Vec<u8>, numbers: &[u64]) {
     for number in numbers {
         put_varint(out, *number);
     }
-}
-
-fn put_position(out: &mut Vec<u8>, position: &Position) {
-    put_all(out, &[position.edit.0, position.lsn.0]);
-    for log in &position.logs {
-        match log {
-            None => put_varint(out, 0),
-            Some(at) => {
-                let (end, flushed) = (u64::from(at.end), u64::from(at.flushed));
-                put_all(out, &[1, at.ordinal, at.segment.0, end, flushed]);
-            }
-        }
-    }
-}
-
-fn put_range(out: &mut Vec<u8>, range: &Range) {
-    out.push(range.log as u8);
-    put_all(
-        out,
-        &[
-            range.ordinal,
-            range.segment.0,
-            u64::from(range.from),
-            u64::from(range.to),
-        ],
-    );
 }
 
 fn segment(r: &mut Reader<'_>) -> Result<SegmentNumber, Malformed> {
@@ -528,6 +488,12 @@ fn fetched<'a>(r: &mut Reader<'_>) -> Result<Message<'a>, Malformed> {
     })
 }
 
+fn failed<'a>(r: &mut Reader<'a>) -> Result<Message<'a>, Malformed> {
+    let (attempt, why) = (r.varint()?, r.string(WHY_BYTES_MAX)?);
+    let why = core::str::from_utf8(why).map_err(|_| r.malformed())?;
+    Ok(Message::Failed { attempt, why })
+}
+
 /// The message of `kind` that has nothing but an LSN.
 const fn up_to<'a>(kind: u8, lsn: Lsn) -> Message<'a> {
     match kind {
@@ -551,36 +517,4 @@ fn places<'a>(r: &mut Reader<'_>) -> Result<Message<'a>, Malformed> {
 fn offset(r: &mut Reader<'_>) -> Result<u32, Malformed> {
     let offset = r.length(SEGMENT_SIZE)?;
     u32::try_from(offset).map_err(|_| r.malformed())
-}
-
-fn position(r: &mut Reader<'_>) -> Result<Position, Malformed> {
-    let mut position = Position {
-        edit: EditSeq(r.varint()?),
-        lsn: Lsn(r.varint()?),
-        ..Position::default()
-    };
-    for log in &mut position.logs {
-        *log = match r.varint()? {
-            0 => None,
-            1 => Some(LogEnd {
-                ordinal: r.varint()?,
-                segment: segment(r)?,
-                end: offset(r)?,
-                flushed: offset(r)?,
-            }),
-            _ => return Err(r.malformed()),
-        };
-    }
-    Ok(position)
-}
-
-fn range(r: &mut Reader<'_>) -> Result<Range, Malformed> {
-    let log = LogKind::from_raw(r.u8()?).ok_or_else(|| r.malformed())?;
-    Ok(Range {
-        log,
-        ordinal: r.varint()?,
-        segment: segment(r)?,
-        from: offset(r)?,
-        to: offset(r)?,
-    })
 }

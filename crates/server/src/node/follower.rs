@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use argosy_base::{EditSeq, Epoch, Instant, LogKind, RegionId, SegmentNumber, ServerId};
+use argosy_base::{EditSeq, Epoch, Instant, RegionId, SegmentNumber, ServerId};
 use argosy_device::Buffer;
 use argosy_engine::{Observer, Progress};
 use argosy_lsm::edit::Edit;
@@ -29,8 +29,9 @@ use super::arriving::Shipped;
 use super::context::Context;
 use super::fetching::{is_full, part};
 use super::link::SHIP_SLOTS;
-use super::windows::{fresh_windows, keep_windows, survivors, window_keys};
-use super::{NodeSettings, World, convert, keys};
+use super::renewing::OwedReport;
+use super::windows::{fresh_windows, keep_windows, survivors};
+use super::{NodeSettings, World, convert};
 use crate::activity::Activity;
 
 /// Between two looks at levels that are being built and cannot go on.
@@ -64,10 +65,10 @@ pub(super) enum Postponed {
 pub(crate) struct Follower {
     pub(super) region: RegionId,
     pub(super) epoch: Epoch,
-    primary: ServerId,
+    pub(super) primary: ServerId,
     pub(super) replica: Replica,
     pub(super) machine: Backup,
-    actions: Vec<Action>,
+    pub(super) actions: Vec<Action>,
     /// Edits that have arrived and are not applied, encoded; and whether each is a checkpoint.
     pub(super) edits: BTreeMap<EditSeq, Vec<u8>>,
     arriving: Option<Arriving>,
@@ -82,6 +83,8 @@ pub(crate) struct Follower {
     pub(super) postponed: Vec<Postponed>,
     /// Since when nothing has become of segments that have arrived.
     pub(super) arrivals_rest: Option<Instant>,
+    /// The report that waits for memory for fresh windows.
+    pub(super) owed: Option<OwedReport>,
     /// Why this copy has stopped following.
     pub(super) failed: Option<String>,
 }
@@ -125,6 +128,7 @@ impl Follower {
             adoption: None,
             postponed: Vec::new(),
             arrivals_rest: None,
+            owed: None,
             failed: None,
         })
     }
@@ -192,6 +196,7 @@ impl Follower {
 
     pub(super) fn forget_fetches(&mut self) {
         self.arriving = None;
+        self.owed = None;
         self.postponed
             .retain(|postponed| matches!(postponed, Postponed::Apply(_)));
         self.fetches.clear();
@@ -201,8 +206,9 @@ impl Follower {
 
     /// The primary begins a new attempt over the same link: slots that are in use stay in use until
     /// what is on its way has come; what has come is given back.
-    fn begin_again(&mut self, context: &Context<'_>) {
+    pub(super) fn begin_again(&mut self, context: &Context<'_>) {
         self.arriving = None;
+        self.owed = None;
         self.postponed
             .retain(|postponed| matches!(postponed, Postponed::Apply(_)));
         self.unwant_fetches();
@@ -211,11 +217,26 @@ impl Follower {
         }
     }
 
+    /// Forgets what is still to be done: edits, and what waits for room.
+    pub(super) fn forget_work(&mut self) {
+        self.edits.clear();
+        self.postponed.clear();
+        self.adoption = None;
+    }
+
     /// A message of another member about this region.
     pub(crate) fn handle(&mut self, from: ServerId, message: &Message<'_>, context: &Context<'_>) {
+        if self.failed.is_some() && !context.node.settings.mutants.fail_silently() {
+            return self.handle_failed(from, message, context);
+        }
+        self.handle_well(from, message, context);
+    }
+
+    /// The same, of a copy that has not failed.
+    fn handle_well(&mut self, from: ServerId, message: &Message<'_>, context: &Context<'_>) {
         match *message {
-            Message::Prepare { addresses, .. } if addresses != self.replica.addresses() => {
-                self.refuse_addresses(from, addresses);
+            Message::Prepare { attempt, addresses } if addresses != self.replica.addresses() => {
+                self.refuse_addresses(from, attempt, addresses, context);
             }
             Message::Prepare { attempt, .. } if from == self.primary => {
                 self.begin_again(context);
@@ -405,8 +426,7 @@ impl Follower {
             Ok(_) => {}
             Err(error) if is_full(&error) => self.postponed.push(Postponed::Apply(seq)),
             Err(error) => {
-                self.fail(&error);
-                context.reset_link(self.primary, "an edit cannot be applied");
+                self.fail(&error, context);
             }
         }
     }
@@ -427,17 +447,18 @@ impl Follower {
             return false;
         }
         if let Some(error) = context.node.world.store.failure() {
-            self.fail(&error);
+            self.fail(&error, context);
             return true;
         }
         self.start_fetches(context);
         self.try_postponed(context);
+        self.try_adopted(context);
         self.forget_arrivals(context.node.now());
         self.count_rewritten(context);
         let events = match self.replica.step() {
             Ok(events) => events,
             Err(error) => {
-                self.fail(&error);
+                self.fail(&error, context);
                 return true;
             }
         };
@@ -475,7 +496,7 @@ impl Follower {
         }
         let _span = context.ledger().during(Activity::Compaction);
         let made = self.replica.build(now).unwrap_or_else(|error| {
-            self.fail(&error);
+            self.fail(&error, context);
             true
         });
         if let Some(upto) = self.replica.take_compacted() {
@@ -504,11 +525,6 @@ impl Follower {
         }
     }
 
-    fn fail(&mut self, error: &dyn std::error::Error) {
-        tracing::error!(region = self.region.0, %error, "this copy stops following");
-        self.failed = Some(error.to_string());
-    }
-
     fn step_machine(&mut self, event: Event, context: &Context<'_>) {
         self.machine.step(event, &mut self.actions);
         while !self.actions.is_empty() {
@@ -519,6 +535,9 @@ impl Follower {
     }
 
     fn carry_out(&mut self, action: Action, context: &Context<'_>) {
+        if self.failed.is_some() {
+            return;
+        }
         let (primary, region) = (self.primary, self.region);
         match action {
             Action::Report { attempt } => self.report(attempt, context),
@@ -555,43 +574,6 @@ impl Follower {
                 context.send(primary, region, &Message::Flushed { range });
             }
         }
-    }
-
-    /// Takes the windows back, finds where the log ends, and tells the primary.
-    fn report(&mut self, attempt: u64, context: &Context<'_>) {
-        let geometry = Geometry::of(&context.node.settings.engine);
-        let world = &context.node.world;
-        if self.keeps_grant(context) {
-            return self.send_report(attempt, context);
-        }
-        for key in window_keys(self.region, &geometry) {
-            context.fabric().revoke(key);
-        }
-        let renewed = fresh_windows(self.region, &geometry, world)
-            .map_err(ReplicaError::from)
-            .and_then(|windows| self.replica.detach(windows))
-            .and_then(|_| Ok(keep_windows(self.region, &geometry, world)?));
-        if let Err(error) = renewed {
-            tracing::error!(region = self.region.0, %error, "the windows cannot be renewed");
-            self.failed = Some(error.to_string());
-            return;
-        }
-        for (log, slots) in LogKind::ALL.into_iter().zip(self.replica.windows()) {
-            for (slot, memory) in slots.iter().enumerate() {
-                let key = keys::window(self.region, log, slot);
-                if let Err(error) = context.fabric().register(key, Arc::clone(memory)) {
-                    tracing::error!(region = self.region.0, %error, "a window cannot be offered");
-                    return context.reset_link(self.primary, "a window cannot be offered");
-                }
-            }
-        }
-        self.send_report(attempt, context);
-    }
-
-    fn send_report(&self, attempt: u64, context: &Context<'_>) {
-        let position = convert::position_to_send(&self.position());
-        let report = Message::Report { attempt, position };
-        context.send(self.primary, self.region, &report);
     }
 
     fn edit(&self, seq: EditSeq) -> Option<Edit> {

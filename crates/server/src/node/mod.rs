@@ -19,11 +19,12 @@ mod arriving;
 mod context;
 mod convert;
 mod describe;
-
+mod failing;
 mod fetching;
 mod follower;
 mod forward;
 mod gather;
+mod held;
 mod homes;
 mod inbox;
 mod ingest;
@@ -38,8 +39,10 @@ mod now;
 mod outbox;
 mod page;
 mod primary;
+mod reading;
 mod refuse;
 mod region;
+mod renewing;
 mod report;
 mod room;
 mod scrubbing;
@@ -52,7 +55,7 @@ mod sweeping;
 mod waiting;
 mod windows;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
@@ -70,7 +73,7 @@ use argosy_lsm::scrub::Pace as ScrubPace;
 use argosy_lsm::storage::StorageError;
 
 pub(crate) use forward::{Forwarded, encode_response, snapshot_of, write_of};
-pub use inspect::{CopyState, NodeCounts};
+pub use inspect::{CopyState, MADE_TO_FAIL, NodeCounts};
 pub use link::{FETCH_SLOTS, LinkSettings, SHIP_SLOTS};
 pub use memory::MemoryParts;
 pub use mutants::Mutants;
@@ -163,6 +166,8 @@ pub struct Node {
     /// Bytes of memory that the process had to itself before regions were opened.
     own: u64,
     counters: Counters,
+    /// What other members fetch. Taken alone, behind all other locks.
+    fetches: Mutex<VecDeque<reading::Fetched>>,
     /// Taken alone, behind all other locks.
     rooms: Mutex<Rooms>,
     snapshot_numbers: snapshots::SnapshotNumbers,
@@ -270,6 +275,7 @@ impl Node {
             looked: AtomicU64::new(0),
             own,
             counters: Counters::default(),
+            fetches: Mutex::default(),
             rooms: Mutex::default(),
             snapshot_numbers: snapshots::SnapshotNumbers::default(),
             native: OnceLock::new(),
@@ -344,6 +350,8 @@ impl Node {
     }
 }
 
+#[cfg(test)]
+mod copies_tests;
 #[cfg(test)]
 mod readers_tests;
 

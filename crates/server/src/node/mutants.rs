@@ -18,6 +18,9 @@ argosy_base::mutants! {
         keep_link_memory,
         /// Segments are taken as they were shipped, whatever their checksum (breaks I2).
         trust_shipments,
+        /// A copy that fails neither says so nor gives landing slots back, which other regions of the
+        /// same two servers need.
+        fail_silently,
         /// However much waits for a peer, a link takes more (breaks I9).
         unbounded_backlog,
     }

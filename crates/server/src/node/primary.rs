@@ -26,11 +26,12 @@ use super::context::Context;
 use super::convert;
 use super::follower::Follower;
 use super::outbox::Outbox;
+use super::reading::Source;
 use super::sending::{send_checkpoint, to_wire};
 use super::shipper::{Attachment, Sent, ShipError, send_segment};
 use crate::activity::Activity;
 
-enum Stage {
+pub(super) enum Stage {
     /// Waiting for reports, or adopting.
     Opening(Box<Follower>),
     /// Open.
@@ -41,10 +42,10 @@ enum Stage {
 
 /// See the module documentation.
 pub(crate) struct PrimaryDriver {
-    region: RegionId,
-    machine: Primary,
-    actions: Vec<Action>,
-    stage: Stage,
+    pub(super) region: RegionId,
+    pub(super) machine: Primary,
+    pub(super) actions: Vec<Action>,
+    pub(super) stage: Stage,
     outbox: Arc<Outbox>,
     /// How far each log is written, and the highest LSN in it; taken together from the outbox.
     ends: [Option<LogEnd>; LogKind::ALL.len()],
@@ -68,6 +69,10 @@ pub(crate) struct PrimaryDriver {
     builds: bool,
     /// Backups are to be told once this is committed: they were asked to flush it before.
     owed: Option<Lsn>,
+    /// The own copy is to be promoted, which the background thread does.
+    promotion_due: bool,
+    /// Backups that have said that their copy has failed, and why, until they report again.
+    pub(super) failures: BTreeMap<ServerId, String>,
 }
 
 impl PrimaryDriver {
@@ -101,25 +106,9 @@ impl PrimaryDriver {
             log_bytes: BTreeMap::new(),
             builds,
             owed: None,
+            promotion_due: false,
+            failures: BTreeMap::new(),
         }
-    }
-
-    /// What this region is waiting for, in words; `None` where it serves with every member.
-    pub(crate) fn lacks(&self, context: &Context<'_>) -> Option<String> {
-        if let Stage::Closed(why) = &self.stage {
-            return Some(why.clone());
-        }
-        let mut absent: BTreeSet<ServerId> = self.machine.absent().collect();
-        absent.extend(
-            context
-                .backups(self.region)
-                .filter(|id| context.is_silent(*id)),
-        );
-        let absent: Vec<String> = absent.iter().map(ToString::to_string).collect();
-        if absent.is_empty() && !self.is_serving() {
-            return Some("it is being opened".into());
-        }
-        (!absent.is_empty()).then(|| format!("waiting for {}", absent.join(" and ")))
     }
 
     /// Why the region can never open here, if that is so.
@@ -175,6 +164,9 @@ impl PrimaryDriver {
         if let (Event::LinkDown { member }, Stage::Opening(copy)) = (&event, &mut self.stage) {
             copy.source_lost(*member);
         }
+        if let Event::Report { member, .. } = &event {
+            self.failures.remove(member);
+        }
         self.machine.step(event, &mut self.actions);
         self.act(context);
     }
@@ -188,8 +180,22 @@ impl PrimaryDriver {
     ) {
         if let Stage::Opening(copy) = &mut self.stage {
             copy.handle(from, message, context);
+        } else if let (Stage::Closed(_), Message::Fetched { slot, .. }) = (&self.stage, message) {
+            // The copy that asked for it has failed since.
+            context.link(from).free_fetch_slot(*slot);
         }
         self.adopt_on(context);
+    }
+
+    /// What segments are read from while the region is open here; it holds what backups fetch.
+    pub(crate) fn source(&self) -> Option<Source> {
+        let Stage::Serving(engine) = &self.stage else {
+            return None;
+        };
+        Some(Source {
+            engine: Arc::clone(engine),
+            pinned: self.pins.values().map(|(_, pin)| pin.clone()).collect(),
+        })
     }
 
     /// Reads part of a segment for a member that fetches it; `None` where it is gone.
@@ -201,15 +207,7 @@ impl PrimaryDriver {
     ) -> Option<Result<Vec<u8>, String>> {
         match &self.stage {
             Stage::Opening(copy) => copy.read(segment, from, to),
-            Stage::Serving(engine) => {
-                let pinned = self.pins.values().map(|(_, pin)| pin);
-                let bytes = engine.read_segment(segment, (from, to), pinned)?;
-                Some(
-                    bytes
-                        .map(|bytes| bytes.to_vec())
-                        .map_err(|error| error.to_string()),
-                )
-            }
+            Stage::Serving(_) => self.source()?.read(segment, from, to),
             Stage::Closed(_) => None,
         }
     }
@@ -220,6 +218,9 @@ impl PrimaryDriver {
         self.act(context);
         if let Stage::Opening(copy) = &mut self.stage {
             made |= copy.step(context);
+            if let Some(why) = copy.failed() {
+                self.stage = Stage::Closed(format!("this server's copy has failed: {why}"));
+            }
             self.adopt_on(context);
             return made;
         }
@@ -234,7 +235,8 @@ impl PrimaryDriver {
             self.machine.step(Event::Flush { range }, &mut self.actions);
         }
         self.act(context);
-        let appended = news.last.is_some() || !news.flushes.is_empty();
+        let waits = self.attached.values().any(Attachment::is_behind);
+        let appended = waits || news.last.is_some() || !news.flushes.is_empty();
         let span = appended.then(|| context.ledger().during(Activity::LogReplication));
         if appended {
             self.ship_all(context);
@@ -280,7 +282,9 @@ impl PrimaryDriver {
             self.ends,
         );
         match result {
-            Ok(ship) => {
+            // The fabric takes no more for now.
+            Ok(None) => {}
+            Ok(Some(ship)) => {
                 self.ships.insert(member, ship);
                 self.machine
                     .step(Event::Shipped { member, ship, last }, &mut self.actions);
@@ -313,15 +317,6 @@ impl PrimaryDriver {
         }
         self.act(context);
         made
-    }
-
-    /// A backup cannot be written to. Its link is reset, so that it reports anew.
-    fn lost(&mut self, member: ServerId, error: &ShipError, context: &Context<'_>) {
-        tracing::info!(region = self.region.0, member = member.0, why = %error, "backup lost");
-        self.machine
-            .step(Event::LinkDown { member }, &mut self.actions);
-        context.reset_link(member, "its windows cannot be written");
-        self.act(context);
     }
 
     /// Ships the oldest finished segment to every backup that takes segments and has a free slot.
@@ -361,7 +356,7 @@ impl PrimaryDriver {
     }
 
     /// Carries out what the machine says.
-    fn act(&mut self, context: &Context<'_>) {
+    pub(super) fn act(&mut self, context: &Context<'_>) {
         while !self.actions.is_empty() {
             for action in std::mem::take(&mut self.actions) {
                 self.carry_out(action, context);
@@ -378,7 +373,10 @@ impl PrimaryDriver {
                 context.send(member, region, &prepare);
             }
             Action::Adopt { from } => self.adopt(from, context),
-            Action::Promote => self.promote(context),
+            Action::Promote => {
+                self.promotion_due = true;
+                (context.node.world.waker)();
+            }
             Action::Offer { member, attempt } => {
                 self.tell_places(member, attempt, context);
                 self.offers.insert(member, attempt);
@@ -505,7 +503,7 @@ impl PrimaryDriver {
 
     fn adopt(&mut self, from: ServerId, context: &Context<'_>) {
         let Stage::Opening(copy) = &mut self.stage else {
-            panic!("only an opening region adopts")
+            return;
         };
         tracing::info!(
             region = self.region.0,
@@ -532,10 +530,25 @@ impl PrimaryDriver {
         }
     }
 
+    /// Whether the own copy is to be promoted.
+    pub(crate) const fn promotion_is_due(&self) -> bool {
+        self.promotion_due
+    }
+
+    /// Promotes the own copy. Reads its logs, and waits for the device.
+    pub(crate) fn promote_now(&mut self, context: &Context<'_>) {
+        self.promotion_due = false;
+        self.promote(context);
+        self.act(context);
+    }
+
     fn promote(&mut self, context: &Context<'_>) {
+        if !matches!(self.stage, Stage::Opening(_)) {
+            return;
+        }
         let closed = Stage::Closed("the region is being opened".into());
         let Stage::Opening(copy) = std::mem::replace(&mut self.stage, closed) else {
-            panic!("only an opening region is promoted");
+            return;
         };
         let outbox = Arc::clone(&self.outbox) as Arc<dyn Observer>;
         let observer = context.is_replicated(self.region).then_some(outbox);

@@ -12,6 +12,7 @@ use argosy_lsm::Lsm;
 use argosy_lsm::scrub::{Pace as ScrubPace, Scrubber};
 
 use super::follower::Follower;
+use super::held::Holding;
 use super::ingest::Ingests;
 use super::maintenance::Maintained;
 use super::primary::PrimaryDriver;
@@ -53,6 +54,8 @@ pub(crate) struct Region {
     /// is known to be committed, the commit LSN does not show all that was once acknowledged.
     opened: AtomicU64,
     driver: Mutex<Driver>,
+    /// What waits for it while it is at the device.
+    pub(super) holding: Holding,
     /// Why there is no engine, as the driver has said last: whoever asks does not wait for its step.
     closed: ArcSwap<Closed>,
     waiting: Mutex<Waiting>,
@@ -99,6 +102,7 @@ impl Region {
             engine: ArcSwapOption::empty(),
             opened: AtomicU64::new(0),
             driver: Mutex::new(driver),
+            holding: Holding::default(),
             closed: ArcSwap::from_pointee(closed),
             waiting: Mutex::new(Waiting::new(Arc::clone(allowance), Arc::clone(&uses))),
             ingests: Ingests::default(),

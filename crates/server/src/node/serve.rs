@@ -109,7 +109,9 @@ impl Service for Node {
         for region in self.regions.values() {
             let lacks = match &*region.driver() {
                 Driver::Primary(driver) => driver.lacks(&Context { node: self }),
-                Driver::Backup(_) => None,
+                Driver::Backup(copy) => copy
+                    .failed()
+                    .map(|why| format!("this server's copy has failed: {why}")),
                 Driver::Failed(why) => Some(why.clone()),
             };
             if let Some(lacks) = lacks {

@@ -4,18 +4,21 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError, Weak};
 use std::time::Duration;
 
-use argosy_base::{Instant, Outcome, RegionId, SegmentNumber, ServerId};
+use argosy_base::{Instant, Outcome, RegionId, ServerId};
 use argosy_device::Room;
 use argosy_engine::{Engine, EngineError, Progress};
 use argosy_lsm::Lsm;
 use argosy_replication::primary::Event;
-use argosy_wire::message::{FetchStatus, Message};
+use argosy_wire::message::Message;
 use argosy_wire::ring::Header;
 
 use super::context::Context;
+use super::failing::tell_failed;
 use super::forward::{Forwarded, decode_response, encode_response};
-use super::link::{Admission, FETCH_SLOTS, LinkEvent, SHIP_SLOTS, SendError};
-use super::region::{Driver, engine_of, send_all};
+use super::held::Held;
+use super::link::{Admission, LinkEvent, SendError};
+use super::reading::Asked;
+use super::region::{Driver, Region, engine_of, send_all};
 use super::{Node, convert};
 use crate::activity::Activity;
 use crate::service::{ReplySink, Response, ServiceError};
@@ -46,6 +49,10 @@ impl Node {
             }
         }
         for region in self.regions.values() {
+            if region.holding.is_at_device() {
+                continue;
+            }
+            made |= self.handle_held(region);
             region.take_dirty();
             made |= self.pump(region);
             if region.waiting().is_queueing() && self.retry_queued(region) {
@@ -66,7 +73,7 @@ impl Node {
     /// Moves engines and backups' storage on. For one thread.
     pub fn step_background(&self, now: Instant) -> Progress {
         self.set_now(now);
-        let mut progress = Progress::default();
+        let mut progress = self.serve_fetches();
         for region in self.regions.values() {
             if let Some(engine) = engine_of(region) {
                 let before = self.world.ledger.at(region.place);
@@ -81,6 +88,7 @@ impl Node {
                     Err(error) => region.failed(&error),
                 }
             }
+            progress.made |= self.work_at_device(region, now);
             if let Driver::Backup(copy) = &mut *region.driver() {
                 let step = copy.build(now, &Context { node: self });
                 progress.made |= step.made;
@@ -152,26 +160,33 @@ impl Node {
 
     /// Tells every region that `peer` is a member of.
     fn tell_regions(&self, peer: ServerId, event: &LinkEvent) {
-        let context = Context { node: self };
+        let is_up = *event == LinkEvent::Up;
         for region in self.regions.values() {
-            match &mut *region.driver() {
-                Driver::Primary(driver) => {
-                    let member = peer;
-                    let event = match event {
-                        LinkEvent::Up => Event::LinkUp { member },
-                        LinkEvent::Down => Event::LinkDown { member },
-                    };
-                    driver.handle(event, &context);
-                }
-                Driver::Backup(copy) if region.primary == peer => {
-                    if *event == LinkEvent::Down {
-                        copy.link_down(&context);
-                    }
-                }
-                Driver::Backup(_) | Driver::Failed(_) => {}
+            if let Some(now) = region.holding.hold(Held::Link(peer, is_up)) {
+                self.handle_behind_held(region, now);
             }
-            region.release();
         }
+    }
+
+    /// Tells one region that the link to `member` is up, or down.
+    pub(super) fn tell_region(&self, region: &Region, member: ServerId, is_up: bool) {
+        let context = Context { node: self };
+        match &mut *region.driver() {
+            Driver::Primary(driver) => {
+                let event = match is_up {
+                    true => Event::LinkUp { member },
+                    false => Event::LinkDown { member },
+                };
+                driver.handle(event, &context);
+            }
+            Driver::Backup(copy) if region.primary == member => {
+                if !is_up {
+                    copy.link_down(&context);
+                }
+            }
+            Driver::Backup(_) | Driver::Failed(_) => {}
+        }
+        region.release();
     }
 
     /// One message of `peer`. What cannot be understood resets the link.
@@ -199,7 +214,7 @@ impl Node {
             },
             Message::Stored { slot } => self.link(peer).ship_slot_freed(slot),
             Message::Room { free, reserve } => self.heard_room(peer, Room { free, reserve }),
-            message => self.receive_for_region(peer, header, &message),
+            message => self.receive_for_region(peer, header, &message, payload),
         }
     }
 
@@ -266,8 +281,13 @@ impl Node {
     }
 
     /// A message about a region, between its members.
-    fn receive_for_region(&self, peer: ServerId, header: Header, message: &Message<'_>) {
-        let context = Context { node: self };
+    fn receive_for_region(
+        &self,
+        peer: ServerId,
+        header: Header,
+        message: &Message<'_>,
+        payload: &[u8],
+    ) {
         let Some(region) = self.region(header.region) else {
             return;
         };
@@ -284,7 +304,6 @@ impl Node {
         if let Message::Compacted { upto } = *message {
             return self.backup_has_compacted(region, peer, upto);
         }
-        let mut driver = region.driver();
         if let Message::Fetch {
             segment,
             from,
@@ -292,69 +311,47 @@ impl Node {
             slot,
         } = *message
         {
-            let bytes = match &*driver {
-                Driver::Primary(driver) => driver.read(segment, from, to),
-                Driver::Backup(copy) => copy.read(segment, from, to),
-                Driver::Failed(_) => None,
+            let asked = Asked {
+                region: region.id,
+                segment,
+                from,
+                to,
+                slot,
             };
-            drop(driver);
-            self.send_fetched(peer, region.id, (slot, segment, from), bytes);
+            return self.asked_to_read(peer, asked);
+        }
+        if region.holding.is_at_device() {
+            let what = Held::Message(peer, header, payload.to_vec());
+            if let Some(now) = region.holding.hold(what) {
+                self.handle_behind_held(region, now);
+            }
             return;
         }
+        self.handle_held(region);
+        self.handle_message(region, peer, message);
+    }
+
+    /// A message about a region, for its driver.
+    pub(super) fn handle_message(&self, region: &Region, peer: ServerId, message: &Message<'_>) {
+        let context = Context { node: self };
+        let mut driver = region.driver();
         match &mut *driver {
-            Driver::Primary(driver) => match primary_event(peer, message) {
-                Some(event) => driver.handle(event, &context),
-                None => driver.handle_as_follower(peer, message, &context),
+            Driver::Primary(driver) => match (primary_event(peer, message), message) {
+                (Some(event), _) => driver.handle(event, &context),
+                (None, Message::Failed { attempt, why }) => {
+                    driver.member_failed(peer, *attempt, why, &context);
+                }
+                (None, _) => driver.handle_as_follower(peer, message, &context),
             },
             Driver::Backup(copy) => copy.handle(peer, message, &context),
-            Driver::Failed(_) => {}
+            Driver::Failed(why) => {
+                if let Message::Prepare { attempt, .. } = *message {
+                    tell_failed(peer, region.id, attempt, why, &context);
+                }
+            }
         }
         drop(driver);
         region.release();
-    }
-
-    /// Writes what was fetched into the asker's slot.
-    fn send_fetched(
-        &self,
-        peer: ServerId,
-        region: RegionId,
-        (slot, segment, from): (u8, SegmentNumber, u32),
-        bytes: Option<Result<Vec<u8>, String>>,
-    ) {
-        let context = Context { node: self };
-        let refuse = |status| Message::Fetched {
-            slot,
-            status,
-            len: 0,
-            checksum: 0,
-        };
-        let bytes = match bytes {
-            Some(Ok(bytes)) if slot < FETCH_SLOTS => bytes,
-            Some(Ok(_)) => return self.link(peer).reset("a fetch names no slot"),
-            Some(Err(error)) => {
-                tracing::error!(region = region.0, %error, "cannot serve a fetch");
-                let refused = &self.counters.fetches_refused;
-                refused.fetch_add(1, Ordering::Relaxed);
-                return context.send(peer, region, &refuse(FetchStatus::Failed));
-            }
-            None => return context.send(peer, region, &refuse(FetchStatus::Gone)),
-        };
-        let len = u32::try_from(bytes.len()).expect("a segment has at most 2 MiB");
-        let checksum = convert::fetched_checksum(region, segment, from, &bytes);
-        let message = Message::Fetched {
-            slot,
-            status: FetchStatus::Ok,
-            len,
-            checksum,
-        };
-        let header = context.header(region, message.kind());
-        let mut link = self.link(peer);
-        if link
-            .land(SHIP_SLOTS + slot, &bytes, header, &message)
-            .is_err()
-        {
-            link.reset("what was fetched cannot be sent");
-        }
     }
 }
 
@@ -395,6 +392,7 @@ const fn activity_of(message: &Message<'_>) -> Activity {
         | Message::Report { .. }
         | Message::Adopt
         | Message::Commit { .. }
+        | Message::Failed { .. }
         | Message::Room { .. } => Activity::Other,
         Message::CaughtUp { .. }
         | Message::Offer { .. }

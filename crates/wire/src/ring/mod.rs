@@ -69,7 +69,8 @@ const END_SIZE: usize = 8;
 /// 4: writes may depend on values. 5: pairs may expire. 6: several keys may be asked for together, and
 /// how long a value is. 7: snapshots. 8: ranges of keys may be removed. 9: versions may be asked for.
 /// 10: sorted pairs may be ingested. 11: regions may be flushed and compacted when somebody asks.
-const VERSION: u8 = 11;
+/// 12: a backup tells that its copy has failed.
+const VERSION: u8 = 12;
 
 /// The first two bytes of every header. Not zero, so that free space is not a message.
 const MARK: u16 = 0xa650;

@@ -20,6 +20,10 @@
 //! about to open finds fresh memory for the session that it wished for. Both sides therefore agree
 //! on when a link was reset, and no message of an earlier link is ever read on a later one. Messages
 //! arrive in order, each once, until the link is down.
+//!
+//! Where there is no room for fresh memory, the old is revoked all the same, and the link stays down:
+//! memory is asked for again at growing intervals (`opening`). A wish counts as accepted only once the
+//! memory for it is there, and a peer that finds no inbox looks for it again.
 
 mod deferred;
 mod opening;
@@ -37,6 +41,7 @@ use argosy_wire::ring::{Header, PushError, RingError, RingReader, RingShape, Rin
 
 pub(crate) use self::deferred::Admission;
 use self::deferred::Deferred;
+use self::opening::MemoryWanted;
 pub(crate) use self::sent::SentBytes;
 use super::Mutants;
 use super::inbox::{BEAT, HEAD, Inbox, RING};
@@ -57,6 +62,8 @@ const ARRIVAL_MAX: Duration = Duration::from_secs(2);
 const SILENT_AFTER: Duration = Duration::from_secs(2);
 /// How often a peer is looked for that offers no inbox, and an idle link is tried.
 const BEAT_EVERY: Duration = Duration::from_millis(100);
+/// When a write is tried again that the fabric did not take, if nothing happens before.
+const AGAIN: Duration = Duration::from_millis(1);
 
 /// Sizes that all servers of a cluster share.
 #[derive(Clone, Copy, Debug)]
@@ -166,6 +173,10 @@ pub(crate) struct Link {
     session: u32,
     /// The peer's session that inbox and landing slots were made for; 0 at first.
     accepted: u32,
+    /// Inbox and landing slots are revoked, and there was no memory for fresh ones.
+    memory_wanted: Option<MemoryWanted>,
+    /// How far the inbox has been read, where the fabric did not take the write that tells it.
+    head_owed: Option<u64>,
     state: State,
     /// Numbers the writes to the peer.
     write: u64,
@@ -204,6 +215,8 @@ impl Link {
             reset_wanted: None,
             session,
             accepted: 0,
+            memory_wanted: None,
+            head_owed: None,
             state: State::Closed {
                 inbox: None,
                 hello: None,
@@ -370,6 +383,8 @@ impl Link {
             header,
             payload,
         });
+        // Whoever lands it, the fabric thread sends the message when the bytes are there.
+        self.fabric.notify(self.me);
         Ok(())
     }
 
@@ -435,14 +450,19 @@ impl Link {
         if let Some(why) = self.reset_wanted.take().filter(|_| self.is_open()) {
             return Err(Broken::Reset(why));
         }
+        if let Some(wanted) = self.memory_wanted {
+            return Ok(wanted.is_due(now) && self.try_renew(now));
+        }
         let wish = self.inbox.hello().wish;
         if wish != 0 && wish != self.accepted {
             if self.is_open() {
                 self.break_down(now, &Broken::NewSession, events);
+            } else {
+                self.try_renew(now);
             }
-            self.accepted = wish;
-            self.renew_memory()?;
-            self.say_hello();
+            if self.memory_wanted.is_some() {
+                return Ok(true);
+            }
         }
         match &self.state {
             State::Closed { .. } => self.try_open(now, events),
@@ -491,16 +511,18 @@ impl Link {
             }
             _ => Some((self.reader.head(), now)),
         };
-        if let Some(head) = self.reader.head_to_publish(true) {
+        if let Some(head) = self.reader.head_to_publish(true).or(self.head_owed) {
             self.write += 1;
-            open.inbox.write(HEAD, &head.to_le_bytes(), self.write)?;
-            self.beat_at = now + BEAT_EVERY;
+            let told = taken(open.inbox.write(HEAD, &head.to_le_bytes(), self.write))?;
+            self.head_owed = (!told).then_some(head);
+            self.beat_at = now + if told { BEAT_EVERY } else { AGAIN };
         } else if now >= self.beat_at {
-            self.beats += 1;
             self.write += 1;
-            open.inbox
-                .write(BEAT, &self.beats.to_le_bytes(), self.write)?;
-            self.beat_at = now + BEAT_EVERY;
+            let beat = (self.beats + 1).to_le_bytes();
+            if taken(open.inbox.write(BEAT, &beat, self.write))? {
+                self.beats += 1;
+                self.beat_at = now + BEAT_EVERY;
+            }
         }
         self.flush();
         Ok(made)
@@ -519,13 +541,14 @@ impl Link {
             hello: None,
             next_try: now,
         };
-        if let Err(broken) = self.renew_memory() {
-            tracing::error!(me = self.me.0, peer = self.peer.0, why = %broken, "no memory for a link");
-        }
+        self.try_renew(now);
     }
 
     /// When the link wants its next step, if nothing else happens.
     pub(crate) fn next_step(&self) -> Instant {
+        if let Some(wanted) = &self.memory_wanted {
+            return wanted.at();
+        }
         match &self.state {
             State::Closed { hello: Some(_), .. } => Instant::default(),
             State::Closed { next_try, .. } => *next_try,
@@ -545,6 +568,16 @@ impl Link {
             &mut self.scratch,
         );
         &self.scratch
+    }
+}
+
+/// Whether the fabric took a write. While too many are under way it does not, which is no failure:
+/// nothing was written, and it is tried again.
+fn taken(written: Result<(), FabricError>) -> Result<bool, FabricError> {
+    match written {
+        Ok(()) => Ok(true),
+        Err(FabricError::Full) => Ok(false),
+        Err(error) => Err(error),
     }
 }
 

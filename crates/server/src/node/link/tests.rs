@@ -2,11 +2,12 @@
 //! and never show a message of an earlier link on a later one.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use argosy_base::{Epoch, Incarnation, Instant, RegionId, ServerId};
-use argosy_device::AnonymousWindows;
-use argosy_fabric::sim::SimWorld;
+use argosy_device::{AnonymousWindows, DeviceError, SharedMemory, WindowStore};
+use argosy_fabric::sim::{SimSettings, SimWorld};
 use argosy_wire::message::Message;
 use argosy_wire::ring::Header;
 
@@ -18,9 +19,44 @@ const SETTINGS: LinkSettings = LinkSettings {
 };
 const IDS: [ServerId; 2] = [ServerId(0), ServerId(1)];
 
+/// Memory for one side, which is refused so many times.
+#[derive(Default)]
+struct Scarce {
+    inner: AnonymousWindows,
+    refusals: AtomicUsize,
+}
+
+impl WindowStore for Scarce {
+    fn survivor_names(&self) -> Vec<u64> {
+        self.inner.survivor_names()
+    }
+
+    fn survivors(&self, name: u64) -> Option<Arc<SharedMemory>> {
+        self.inner.survivors(name)
+    }
+
+    fn create(&self, name: u64, len: usize) -> Result<Arc<SharedMemory>, DeviceError> {
+        let left = self.refusals.load(Ordering::Relaxed);
+        if left == 0 {
+            return self.inner.create(name, len);
+        }
+        self.refusals.store(left - 1, Ordering::Relaxed);
+        Err(DeviceError::Refused {
+            what: "create",
+            path: "memory".to_owned(),
+            source: Arc::new(std::io::ErrorKind::StorageFull.into()),
+        })
+    }
+
+    fn forget_survivors(&self, name: u64) -> Result<(), DeviceError> {
+        self.inner.forget_survivors(name)
+    }
+}
+
 /// One side, and what it has seen.
 struct Side {
     link: Link,
+    memory: Arc<Scarce>,
     incarnation: u64,
     /// Events and the numbers of messages, in order.
     seen: Vec<Result<u64, LinkEvent>>,
@@ -34,9 +70,8 @@ struct Pair {
     sides: [Side; 2],
 }
 
-fn link(world: &SimWorld, side: usize, incarnation: u64) -> Link {
+fn link(world: &SimWorld, side: usize, incarnation: u64, windows: Arc<Scarce>) -> Link {
     let fabric = world.fabric(IDS[side], Incarnation(incarnation));
-    let windows = Arc::new(AnonymousWindows::new());
     let ids = (IDS[side], IDS[1 - side]);
     Link::new(
         ids,
@@ -50,12 +85,19 @@ fn link(world: &SimWorld, side: usize, incarnation: u64) -> Link {
 
 impl Pair {
     fn new(seed: u64) -> Self {
-        let world = SimWorld::new(seed);
-        let side = |n| Side {
-            link: link(&world, n, 1),
-            incarnation: 1,
-            seen: vec![],
-            next: 0,
+        Self::over(SimWorld::new(seed))
+    }
+
+    fn over(world: SimWorld) -> Self {
+        let side = |n| {
+            let memory = Arc::<Scarce>::default();
+            Side {
+                link: link(&world, n, 1, Arc::clone(&memory)),
+                memory,
+                incarnation: 1,
+                seen: vec![],
+                next: 0,
+            }
         };
         let sides = [side(0), side(1)];
         Self {
@@ -97,10 +139,12 @@ impl Pair {
     fn restart(&mut self, side: usize) {
         self.world.kill(IDS[side]);
         let incarnation = self.sides[side].incarnation + 1;
-        let link = link(&self.world, side, incarnation);
+        let memory = Arc::<Scarce>::default();
+        let link = link(&self.world, side, incarnation, Arc::clone(&memory));
         let seen = std::mem::take(&mut self.sides[side].seen);
         self.sides[side] = Side {
             link,
+            memory,
             incarnation,
             seen,
             next: 0,
@@ -329,4 +373,70 @@ fn calls_that_waited_come_in_order() {
     }
     assert_eq!(link.next_deferred(), None);
     assert_eq!(link.admit(header(4), b"fourth"), Now);
+}
+
+/// Memory for a link is refused when the link breaks, or when the peer is another process: on either side,
+/// for one of two pieces or for both, several times. The link is down meanwhile, and no longer.
+#[test]
+fn a_link_opens_again_once_there_is_memory() {
+    for (case, (side, refusals, restarts)) in (0..2)
+        .flat_map(|side| (1..=4).map(move |refusals| (side, refusals)))
+        .flat_map(|(side, refusals)| [false, true].map(|restarts| (side, refusals, restarts)))
+        .enumerate()
+    {
+        let mut pair = Pair::new(case as u64);
+        pair.run(500);
+        assert!(pair.is_open());
+        pair.send(0);
+        pair.send(1);
+        pair.run(20);
+        let memory = Arc::clone(&pair.sides[side].memory);
+        memory.refusals.store(refusals, Ordering::Relaxed);
+        if restarts {
+            pair.restart(1 - side);
+        } else {
+            pair.sides[side].link.reset("the test wants it");
+        }
+        pair.run(50);
+        assert!(!pair.is_open(), "case {case}: there is no memory yet");
+        pair.run(6000);
+        assert_eq!(memory.refusals.load(Ordering::Relaxed), 0, "case {case}");
+        assert!(pair.is_open(), "case {case}: the link stays down");
+        let before = [count(&pair.sides[0]), count(&pair.sides[1])];
+        pair.send(0);
+        pair.send(1);
+        pair.run(20);
+        for (side, before) in pair.sides.iter().zip(before) {
+            assert_eq!(count(side), before + 1, "case {case}");
+            check(&side.seen);
+        }
+    }
+}
+
+/// A fabric that takes few writes at a time is no reason for a link to break.
+#[test]
+fn a_full_fabric_is_waited_for() {
+    let settings = SimSettings {
+        in_flight_max: 2,
+        ..SimSettings::default()
+    };
+    let mut pair = Pair::over(SimWorld::with_settings(4, settings));
+    pair.run(500);
+    assert!(pair.is_open());
+    for _ in 0..400 {
+        for _ in 0..5 {
+            pair.send(0);
+            pair.send(1);
+        }
+        pair.run(1);
+    }
+    pair.run(1000);
+    assert!(pair.world.counters().refused > 100, "the fabric was full");
+    for side in &pair.sides {
+        let downs = side.seen.iter();
+        let downs = downs.filter(|what| **what == Err(LinkEvent::Down));
+        assert_eq!(downs.count(), 0, "the link broke");
+        assert_eq!(count(side), 2000);
+        check(&side.seen);
+    }
 }

@@ -1,0 +1,411 @@
+//! Two servers and what becomes of their copies when one fails, has no memory, or is slow: stepped by the
+//! test, over a simulated fabric.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use argosy_base::limits::SEGMENT_SIZE;
+use argosy_base::{Clock, Epoch, Instant, KeyRange, RegionId, ServerId};
+use argosy_coordinator::{ClusterId, ClusterMap, Replication, Server};
+use argosy_device::{
+    AnonymousWindows, DeviceError, SharedMemory, Store, StoreSettings, WindowStore,
+};
+use argosy_engine::{WriteBatch, WriteOptions};
+use argosy_fabric::sim::{SimSettings, SimWorld};
+use argosy_replication::primary::Event;
+
+use super::context::Context;
+use super::readers_tests::{Gate, StoppedClock};
+use super::region::Driver;
+use super::{LinkSettings, MemoryParts, Mutants, Node, NodeSettings, World};
+use crate::activity::Ledger;
+use crate::service::{ReplySink, Request, Response, Service};
+
+const REGIONS: [RegionId; 2] = [RegionId(1), RegionId(2)];
+/// The first key of the second region.
+const BORDER: &[u8] = b"m";
+
+/// Memory that is refused so many times.
+#[derive(Default)]
+struct Scarce {
+    inner: AnonymousWindows,
+    refusals: AtomicUsize,
+}
+
+impl WindowStore for Scarce {
+    fn survivor_names(&self) -> Vec<u64> {
+        self.inner.survivor_names()
+    }
+
+    fn survivors(&self, name: u64) -> Option<Arc<SharedMemory>> {
+        self.inner.survivors(name)
+    }
+
+    fn create(&self, name: u64, len: usize) -> Result<Arc<SharedMemory>, DeviceError> {
+        let left = self.refusals.load(Ordering::Relaxed);
+        if left == 0 {
+            return self.inner.create(name, len);
+        }
+        self.refusals.store(left - 1, Ordering::Relaxed);
+        Err(DeviceError::Refused {
+            what: "create",
+            path: "memory".to_owned(),
+            source: Arc::new(std::io::ErrorKind::StorageFull.into()),
+        })
+    }
+
+    fn forget_survivors(&self, name: u64) -> Result<(), DeviceError> {
+        self.inner.forget_survivors(name)
+    }
+}
+
+#[derive(Default)]
+struct Answers(Mutex<Vec<(u64, Response)>>);
+
+impl ReplySink for Answers {
+    fn deliver(&self, token: u64, response: Response) {
+        self.0.lock().expect("no panic").push((token, response));
+    }
+}
+
+/// Two servers with two regions; the first is primary of both.
+struct Pair {
+    world: SimWorld,
+    nodes: [Arc<Node>; 2],
+    memory: [Arc<Scarce>; 2],
+    devices: [Arc<Gate>; 2],
+    answers: Arc<Answers>,
+    asked: u64,
+    now: Instant,
+}
+
+fn map() -> ClusterMap {
+    let members = vec![ServerId(0), ServerId(1)];
+    let servers = members.iter().map(|id| Server {
+        id: *id,
+        resp: format!("127.0.0.1:700{}", id.0),
+        admin: format!("127.0.0.1:800{}", id.0),
+    });
+    let ranges = [
+        KeyRange::new(b"".to_vec(), Some(BORDER.to_vec())),
+        KeyRange::new(BORDER.to_vec(), None),
+    ];
+    let regions = REGIONS.into_iter().zip(ranges);
+    let regions = regions.map(|(id, range)| argosy_coordinator::Region {
+        id,
+        range,
+        epoch: Epoch(1),
+        primary: ServerId(0),
+        members: members.clone(),
+    });
+    let (servers, regions) = (servers.collect(), regions.collect());
+    ClusterMap::new(ClusterId(1), Replication::SendIndex, servers, regions).expect("it is valid")
+}
+
+fn settings(mutants: Mutants) -> NodeSettings {
+    NodeSettings {
+        scrub: Default::default(),
+        sweep: Default::default(),
+        engine: argosy_lsm::Settings {
+            l0_bytes: 64 << 10,
+            memtables_max: 2,
+            cache_bytes: 0,
+            ..Default::default()
+        },
+        link: LinkSettings {
+            ring_bytes: 256 << 10,
+            slot_bytes: SEGMENT_SIZE,
+        },
+        memory: MemoryParts {
+            answers: MemoryParts::answers_of(0),
+            ..MemoryParts::default()
+        },
+        deadline: Duration::from_millis(100),
+        mutants,
+        replication_mutants: Default::default(),
+    }
+}
+
+impl Pair {
+    fn new(fabric: SimSettings, mutants: Mutants) -> Self {
+        let world = SimWorld::with_settings(7, fabric);
+        let devices = [Gate::new(), Gate::new()];
+        let memory = [Arc::<Scarce>::default(), Arc::<Scarce>::default()];
+        let nodes = std::array::from_fn(|index| {
+            let id = ServerId(u32::try_from(index).expect("two"));
+            let clock: Arc<dyn Clock> = Arc::new(StoppedClock);
+            let device = Arc::<Gate>::clone(&devices[index]);
+            let store = Store::open(device, &StoreSettings::default()).expect("it was formatted");
+            let surroundings = World {
+                ledger: Arc::new(Ledger::new(Arc::clone(&clock), [])),
+                fabric: world.fabric(id, store.incarnation()),
+                windows: Arc::<Scarce>::clone(&memory[index]),
+                waker: Arc::new(|| {}),
+                clock,
+                store,
+                resident: || None,
+                collect: || {},
+            };
+            Node::open(id, settings(mutants), surroundings, map()).expect("it opens")
+        });
+        Self {
+            world,
+            nodes,
+            memory,
+            devices,
+            answers: Arc::default(),
+            asked: 0,
+            now: Instant::from_nanos(1),
+        }
+    }
+
+    /// Lets so much time pass.
+    fn run(&mut self, millis: u64) {
+        for _ in 0..millis * 4 {
+            self.now = self.now + Duration::from_micros(250);
+            self.world.step(self.now);
+            for node in &self.nodes {
+                node.step_fabric(self.now);
+                node.step_background(self.now);
+            }
+        }
+    }
+
+    /// Has the backup of the first region asked to report anew.
+    fn prepare_anew(&self) {
+        let node = &self.nodes[0];
+        let region = node.region(REGIONS[0]).expect("a member");
+        if let Driver::Primary(driver) = &mut *region.driver() {
+            let member = ServerId(1);
+            driver.handle(Event::LinkUp { member }, &Context { node });
+        }
+    }
+
+    /// Until both servers are ready.
+    fn open(&mut self) {
+        for _ in 0..200 {
+            if self.nodes.iter().all(|node| node.ready().is_ok()) {
+                return;
+            }
+            self.run(10);
+        }
+        panic!("{:?}", self.nodes[0].ready());
+    }
+
+    /// Writes four pairs, a kilobyte in all; the answer comes in its time.
+    fn put(&mut self, region: usize, key: u64) {
+        let mut batch = WriteBatch::new();
+        for part in 0..4 {
+            let key = format!("{}{key:08}{part}", ["a", "z"][region]);
+            batch
+                .put(key.as_bytes(), &[b'v'; 240])
+                .expect("it is short");
+        }
+        let options = WriteOptions::default();
+        let sink: Arc<dyn ReplySink> = Arc::clone(&self.answers) as _;
+        self.asked += 1;
+        let request = Request::Write {
+            batch: &batch,
+            options,
+        };
+        if let Some(now) = self.nodes[0].call(request, &sink, self.asked) {
+            sink.deliver(self.asked, now);
+        }
+        self.nodes[0].flush();
+    }
+
+    /// How many writes were acknowledged since this was asked last, of how many answers.
+    fn acknowledged(&self) -> (usize, usize) {
+        let answers = std::mem::take(&mut *self.answers.0.lock().expect("no panic"));
+        let applied = answers
+            .iter()
+            .filter(|(_, answer)| matches!(answer, Response::Written { applied: true, .. }));
+        (applied.count(), answers.len())
+    }
+
+    fn shipments(&self) -> u64 {
+        self.nodes[0].counts().shipments
+    }
+}
+
+/// Writes to both regions until the copy of the first fails, and then to the second.
+fn beside_a_failed_copy(mutants: Mutants) -> (Pair, usize, u64) {
+    let mut pair = Pair::new(SimSettings::default(), mutants);
+    pair.open();
+    for key in 0..400 {
+        pair.put(0, key % 200);
+        pair.put(1, key % 200);
+        pair.run(1);
+    }
+    pair.run(200);
+    assert!(pair.shipments() > 0, "segments are shipped");
+    assert!(pair.nodes[1].fail_copy(REGIONS[0]));
+    // What the first region has in its memtables still goes to its levels, and is shipped to nobody.
+    for key in 0..200 {
+        pair.put(0, key);
+        pair.run(1);
+    }
+    pair.run(300);
+    pair.acknowledged();
+    let before = pair.shipments();
+    let mut acknowledged = 0;
+    for key in 0..1200 {
+        pair.put(1, key % 300);
+        pair.run(1);
+        acknowledged += pair.acknowledged().0;
+    }
+    pair.run(500);
+    acknowledged += pair.acknowledged().0;
+    let shipped = pair.shipments() - before;
+    (pair, acknowledged, shipped)
+}
+
+#[test]
+fn other_regions_go_on_beside_a_failed_copy() {
+    let (mut pair, acknowledged, shipped) = beside_a_failed_copy(Mutants::default());
+    assert!(acknowledged > 900, "{acknowledged} of 1200 writes");
+    assert!(shipped > 8, "{shipped} segments");
+
+    // Both servers say what is the matter, and the copy refuses to take part again.
+    for round in 0..2 {
+        let primary = pair.nodes[0].ready().expect_err("a copy has failed");
+        assert!(
+            primary.contains("whose copy has failed (it was made"),
+            "{primary}"
+        );
+        let backup = pair.nodes[1].ready().expect_err("a copy has failed");
+        assert!(backup.contains("copy has failed: it was made"), "{backup}");
+        let region = &pair.nodes[0].status(Default::default()).regions[0];
+        assert_eq!(region.state, "degraded");
+        assert_eq!(region.backups[0].state, "failed");
+        let copy = &pair.nodes[1].status(Default::default()).regions[0];
+        assert_eq!((copy.role, copy.state), ("backup", "failed"));
+        if round == 0 {
+            let lost = pair.nodes[0].counts().links_lost;
+            pair.nodes[0].link(ServerId(1)).reset("the test wants it");
+            pair.run(1000);
+            assert_eq!(pair.nodes[0].counts().links_lost, lost + 1, "once");
+            assert!(pair.nodes[0].link(ServerId(1)).is_open());
+        }
+    }
+
+    // Nothing is acknowledged that the failed copy lacks.
+    pair.acknowledged();
+    pair.put(0, 0);
+    pair.run(300);
+    assert_eq!(pair.acknowledged().0, 0);
+}
+
+/// What the rule above is for: a copy that fails silently stops all regions of the two servers.
+#[test]
+fn a_copy_that_fails_silently_stops_other_regions() {
+    let mutants = Mutants {
+        fail_silently: true,
+        ..Mutants::default()
+    };
+    let (pair, acknowledged, shipped) = beside_a_failed_copy(mutants);
+    assert!(acknowledged < 600, "{acknowledged} of 1200 writes");
+    assert!(shipped < 5, "{shipped} segments");
+    assert_eq!(pair.nodes[0].ready(), Ok(()), "and nobody says so");
+}
+
+/// There is no memory for fresh windows when a copy is to report: it reports later.
+#[test]
+fn a_report_waits_for_memory() {
+    for refusals in [1, 2, 5] {
+        let mut pair = Pair::new(SimSettings::default(), Mutants::default());
+        pair.open();
+        pair.put(0, 1);
+        pair.run(20);
+        assert_eq!(pair.acknowledged(), (1, 1));
+        let memory = Arc::clone(&pair.memory[1]);
+        memory.refusals.store(refusals, Ordering::Relaxed);
+        pair.prepare_anew();
+        pair.run(50);
+        assert!(pair.nodes[0].ready().is_err(), "it has not reported");
+        pair.run(8000);
+        assert_eq!(memory.refusals.load(Ordering::Relaxed), 0);
+        assert_eq!(pair.nodes[0].counts().links_lost, 0);
+        assert_eq!(pair.nodes[0].ready(), Ok(()), "{refusals} refusals");
+        pair.put(0, 2);
+        pair.put(1, 3);
+        pair.run(20);
+        assert_eq!(pair.acknowledged(), (2, 2));
+    }
+}
+
+/// A fabric that takes few writes at a time loses nobody.
+#[test]
+fn a_full_fabric_loses_no_backup() {
+    let fabric = SimSettings {
+        in_flight_max: 2,
+        ..SimSettings::default()
+    };
+    let mut pair = Pair::new(fabric, Mutants::default());
+    pair.open();
+    let offers = pair.nodes[0].counts().offers;
+    for key in 0..600 {
+        pair.put(0, key % 100);
+        pair.put(1, key % 100);
+        if key % 4 == 0 {
+            pair.run(1);
+        }
+    }
+    pair.run(500);
+    let (acknowledged, answers) = pair.acknowledged();
+    assert!(acknowledged > 1000, "{acknowledged} of {answers}");
+    assert!(pair.world.counters().refused > 50, "the fabric was full");
+    assert_eq!(pair.nodes[0].counts().links_lost, 0);
+    assert_eq!(
+        pair.nodes[0].counts().offers,
+        offers,
+        "nobody had to catch up"
+    );
+}
+
+/// While a member's fetch waits for a slow device, writes are acknowledged and links live.
+#[test]
+fn a_fetch_from_a_slow_device_holds_up_nobody() {
+    let mut pair = Pair::new(SimSettings::default(), Mutants::default());
+    pair.open();
+    for key in 0..400 {
+        pair.put(0, key % 200);
+        pair.run(1);
+    }
+    pair.run(300);
+    pair.acknowledged();
+    let engine = super::region::engine_of(pair.nodes[0].region(REGIONS[0]).expect("a member"));
+    let (_, bytes, _) = engine.expect("it is open").checkpoint();
+    let checkpoint = argosy_lsm::edit::Edit::decode(&bytes).expect("it is whole");
+    let added = checkpoint.added.first().expect("there are levels");
+    let asked = super::reading::Asked {
+        region: REGIONS[0],
+        segment: added.2.number,
+        from: 0,
+        to: 4096,
+        slot: 0,
+    };
+    pair.devices[0].shut(true);
+    pair.nodes[0].asked_to_read(ServerId(1), asked);
+    let slow = Arc::clone(&pair.nodes[0]);
+    let now = pair.now;
+    let background = std::thread::Builder::new().spawn(move || slow.step_background(now));
+    pair.devices[0].wait_for_read();
+    for key in 0..5 {
+        pair.put(0, key);
+        pair.put(1, key);
+        for _ in 0..20 {
+            pair.now = pair.now + Duration::from_micros(250);
+            pair.world.step(pair.now);
+            for node in &pair.nodes {
+                node.step_fabric(pair.now);
+            }
+        }
+    }
+    assert_eq!(pair.acknowledged(), (10, 10));
+    assert_eq!(pair.nodes[0].counts().links_lost, 0);
+    pair.devices[0].shut(false);
+    let background = background.expect("it was started");
+    background.join().expect("no panic");
+}
