@@ -87,6 +87,7 @@ pub use argosy_engine::{
     BatchError, BusyReason, Change, Changed, Condition, EngineError, Expiry, Only, Refusal,
     WriteBatch, Written,
 };
+pub use argosy_lsm::damage::DamagedSegment;
 pub use argosy_lsm::db::ingest::IngestError;
 pub use argosy_lsm::pins::PinError;
 pub use argosy_lsm::scrub::{Damage, Pace as ScrubPace, ScrubStats};
@@ -463,6 +464,12 @@ impl Db {
     #[must_use]
     pub fn damages(&self) -> Vec<Damage> {
         self.shared.scrubber().damages().to_vec()
+    }
+
+    /// Segments that reads and merges found damaged: reads of them fail, and merges pass over their keys.
+    #[must_use]
+    pub fn damaged_segments(&self) -> Vec<DamagedSegment> {
+        self.shared.engine.damages().list()
     }
 
     /// Stops the store: makes everything durable and ends the background thread. Clones neither write nor

@@ -130,6 +130,9 @@ impl Background {
     pub(super) fn step(&mut self, lsm: &Lsm, now: Instant) -> Result<Progress, EngineError> {
         let mut made = self.step_logs(lsm, now)?;
         made |= self.step_commits(lsm)?;
+        if self.storage.damages().step(self.storage.head(), now) {
+            self.jobs.at_rest = false;
+        }
         self.look_for_space(lsm, now);
         self.look_for_payment(lsm);
         made |= self.merge_as_asked(lsm);
@@ -386,7 +389,7 @@ impl Background {
 
     // --- Jobs ---
 
-    fn step_jobs(&mut self, lsm: &Lsm) -> Result<bool, EngineError> {
+    pub(super) fn step_jobs(&mut self, lsm: &Lsm) -> Result<bool, EngineError> {
         let frozen = lsm.lock().oldest_frozen().cloned();
         let committed = lsm.committed.load(Ordering::Acquire);
         let logs = &self.logs;

@@ -32,7 +32,8 @@ impl Jobs {
         match uncounted::edit_of(&head, *number, beyond, &mut edit) {
             Ok(()) => {}
             Err(LevelError::Device(error)) => return Err(error.into()),
-            Err(_) => {
+            Err(error) => {
+                site.storage.damages().note(&head, &error.into());
                 self.uncountable.insert(*number);
                 return Ok(None);
             }

@@ -61,6 +61,7 @@ use crate::log::sweep::{Sweep, SweepError, begins_inside_value};
 use crate::read::ReadView;
 use crate::settings::Settings;
 use crate::storage::{Storage, StoredSegment};
+use crate::version::Version;
 
 /// What a backup that builds its own levels does about dead values: it merges where much of what its
 /// levels point to may be overwritten above, and finds out which segments are free.
@@ -74,8 +75,8 @@ impl Watch {
     /// Looks at the version, if it is another one. Returns whether there is more to be looked at.
     ///
     /// # Errors
-    /// The device's.
-    pub(crate) fn look(&mut self, storage: &Storage, jobs: &mut Jobs) -> Result<bool, DeviceError> {
+    /// The device's, but for a read that failed.
+    pub(crate) fn look(&mut self, storage: &Storage, jobs: &mut Jobs) -> Result<bool, EngineError> {
         let version = storage.current();
         if self.seen == Some(version.seq()) {
             return Ok(false);
@@ -86,7 +87,8 @@ impl Watch {
         {
             let stored = version.stored(segment.number);
             let stored = stored.expect("the version names it");
-            let inside = look_at_beginning(version.region(), settings, &segment, stored)?;
+            let read = look_at_beginning(version.region(), settings, &segment, stored);
+            let inside = or_damaged(read, storage, version)?;
             jobs.lasts.set_inside_value(segment.number, inside);
             return Ok(true);
         }
@@ -205,9 +207,17 @@ impl Gc {
     }
 
     /// Leaves the victim as it is where what was `looked` at is damaged.
-    fn skip_damaged(&mut self, looked: Result<(), EngineError>) -> Result<bool, EngineError> {
+    fn skip_damaged(
+        &mut self,
+        looked: Result<(), EngineError>,
+        storage: &Storage,
+    ) -> Result<bool, EngineError> {
         match looked {
             Ok(()) => {}
+            // What memtables point to may be damaged in a segment that the version does not have yet.
+            Err(error) if storage.damages().note(storage.current(), &error).is_some() => {
+                self.skip()
+            }
             Err(EngineError::Corrupt { .. }) => self.skip(),
             Err(error) => return Err(error),
         }
@@ -248,7 +258,8 @@ impl Background {
         };
         let stored = current.stored(segment.number);
         let stored = stored.expect("the version names it");
-        let inside = look_at_beginning(lsm.region(), &lsm.settings, &segment, stored)?;
+        let read = look_at_beginning(lsm.region(), &lsm.settings, &segment, stored);
+        let inside = or_damaged(read, &self.storage, current)?;
         self.jobs.lasts.set_inside_value(segment.number, inside);
         self.gc.trims |= !inside;
         Ok(true)
@@ -405,14 +416,14 @@ impl Background {
         }
         if victim.moves.is_empty() {
             let swept = lsm.sweep(victim);
-            return self.gc.skip_damaged(swept);
+            return self.gc.skip_damaged(swept, &self.storage);
         }
         match lsm.rewrite(victim)? {
             Rewritten::Done => Ok(true),
             Rewritten::Busy => Ok(false),
             Rewritten::Again => {
                 let looked = lsm.look_again(victim);
-                self.gc.skip_damaged(looked)
+                self.gc.skip_damaged(looked, &self.storage)
             }
             Rewritten::TooLarge if !victim.one_by_one => {
                 victim.one_by_one = true;
@@ -550,6 +561,19 @@ impl Lsm {
         victim.moves.drain(..taken);
         Ok(Rewritten::Done)
     }
+}
+
+/// What was `read` of a segment's beginning; where it cannot be read, that it begins with the rest of a value, so
+/// that it stays.
+fn or_damaged(
+    read: Result<bool, DeviceError>,
+    storage: &Storage,
+    version: &Version,
+) -> Result<bool, EngineError> {
+    read.map_err(EngineError::from).or_else(|error| {
+        let damaged = storage.damages().note(version, &error);
+        damaged.map(|_| true).ok_or(error)
+    })
 }
 
 /// Whether `segment` begins with the rest of a value.
