@@ -450,6 +450,7 @@ impl Cluster {
         coverage.add("offers of checkpoints", counts.offers);
         coverage.add("bytes caught up", counts.catch_up_bytes);
         coverage.add("fetches refused", counts.fetches_refused);
+        coverage.add("segments repaired", counts.repaired_segments);
         coverage.add("adoptions", counts.adoptions);
         coverage.add("promotions", counts.promotions);
         coverage.add("pointers rewritten", counts.rewritten_pointers);

@@ -80,6 +80,8 @@ pub const NEEDED: [&str; 69] = [
     "reads on a device that has failed",
     "copies that damage closed",
     "reads that named damage",
+    "bits of levels that flipped",
+    "segments repaired",
 ];
 
 /// The modes that regions may be kept in, which [`Mode`] counts: how copies come to be, how levels are compacted

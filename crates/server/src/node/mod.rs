@@ -40,6 +40,7 @@ mod page;
 mod primary;
 mod refuse;
 mod region;
+mod repairing;
 mod report;
 mod room;
 mod scrubbing;
@@ -177,6 +178,8 @@ pub(crate) struct Counters {
     pub(crate) catch_up_bytes: AtomicU64,
     /// See [`NodeCounts`].
     pub(crate) fetches_refused: AtomicU64,
+    /// Damaged segments that were written again with what another member had.
+    pub(crate) repaired_segments: AtomicU64,
     pub(crate) shipments: AtomicU64,
     pub(crate) offers: AtomicU64,
     pub(crate) adoptions: AtomicU64,

@@ -91,6 +91,9 @@ impl Node {
                 progress.made |= self.pump(region);
             }
             progress.idle_for = earlier(progress.idle_for, self.scrub(region, now));
+            let (repaired, idle) = self.repair(region, now);
+            progress.made |= repaired;
+            progress.idle_for = earlier(progress.idle_for, idle);
             progress.idle_for = earlier(progress.idle_for, self.sweep_parts(region, now));
         }
         self.tell_room();
@@ -283,6 +286,9 @@ impl Node {
         self.world.ledger.at(region.place);
         if let Message::Compacted { upto } = *message {
             return self.backup_has_compacted(region, peer, upto);
+        }
+        if self.take_repair(region, peer, message) {
+            return;
         }
         let mut driver = region.driver();
         if let Message::Fetch {
