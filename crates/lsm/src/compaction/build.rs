@@ -391,15 +391,9 @@ impl<S: Source> Build<S> {
             if entry == Entry::Tombstone && !self.below.may_hold(key) {
                 self.dropped += 1;
             } else {
-                let builder = match &mut self.builder {
-                    Some(builder) => builder,
-                    empty => {
-                        let Some(number) = tools.storage.allocate_number() else {
-                            break;
-                        };
-                        let target = self.target;
-                        empty.insert(target.builder(number, self.last_key.as_deref()))
-                    }
+                let behind = self.last_key.as_deref();
+                let Some(builder) = begun(&mut self.builder, (self.target, behind), tools) else {
+                    break;
                 };
                 if !builder.add(key, entry) {
                     let full = self.builder.take().expect("it was there a moment ago");
@@ -550,6 +544,20 @@ fn value_bytes(entry: &Entry<'_>) -> usize {
         Entry::Pointer { .. } => 12,
         Entry::Tombstone | Entry::Until(..) => 0,
     }
+}
+
+/// The segment that is being filled, in `builder`: one of `target`, behind the key `behind`, is begun where there is none.
+/// `None` where no number is left for it.
+fn begun<'b>(
+    builder: &'b mut Option<SegmentBuilder>,
+    (target, behind): (Target, Option<&[u8]>),
+    tools: &mut Tools<'_>,
+) -> Option<&'b mut SegmentBuilder> {
+    if builder.is_none() {
+        let number = tools.storage.allocate_number()?;
+        *builder = Some(target.builder(number, behind));
+    }
+    builder.as_mut()
 }
 
 /// What an edit says of a segment.
