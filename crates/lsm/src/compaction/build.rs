@@ -402,14 +402,8 @@ impl<S: Source> Build<S> {
                     }
                 };
                 if !builder.add(key, entry) {
-                    let full = self.builder.take().expect("it was there a moment ago");
-                    if self.target.pointers != Pointers::Numbers {
-                        self.end_medium();
-                    }
-                    self.unplaced = Some(self.finish(full, tools)?);
-                    self.place(tools)?;
                     // The pair that did not fit begins the next segment, in the next step.
-                    return Ok(true);
+                    return self.end_full(tools);
                 }
                 passed.after = entry.pointer();
             }
@@ -420,6 +414,17 @@ impl<S: Source> Build<S> {
         }
         self.merged_bytes += bytes as u64;
         Ok(bytes > 0)
+    }
+
+    /// The segment is full.
+    fn end_full(&mut self, tools: &mut Tools<'_>) -> Result<bool, EngineError> {
+        let full = self.builder.take().expect("it was there a moment ago");
+        if self.target.pointers != Pointers::Numbers {
+            self.end_medium();
+        }
+        self.unplaced = Some(self.finish(full, tools)?);
+        self.place(tools)?;
+        Ok(true)
     }
 
     /// Closes a segment. Where its pointers hold places, its footer lists the log segments by number.
