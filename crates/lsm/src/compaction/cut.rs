@@ -23,7 +23,7 @@ use crate::edit::{Edit, LevelSegment, Place};
 use crate::level::Form;
 use crate::memtable::erased::left_of;
 use crate::read::passing_reader;
-use crate::version::{LevelEntry, Run, Version};
+use crate::version::{Run, Version};
 
 /// Most segments that are known to be worth a merge since ranges of their keys were removed.
 const SPARSE_MAX: usize = 1024;
@@ -67,10 +67,9 @@ impl<'v> Cut<'v> {
         let before = self.removed.len();
         // Other segments may have come between the pieces of one.
         let mut pieces: BTreeMap<_, Vec<&'v LevelSegment>> = BTreeMap::new();
-        for LevelEntry { segment, .. } in &run.segments {
-            if touched.contains(&segment.number) {
-                pieces.entry(segment.number).or_default().push(segment);
-            }
+        for number in touched {
+            let own = run.pieces(number).map(|entry| &*entry.segment);
+            pieces.insert(number, own.collect());
         }
         for pieces in pieces.values() {
             let segment = pieces[0];
@@ -94,7 +93,7 @@ impl<'v> Cut<'v> {
             segment.form == Form::Leaves && !goes.contains(&segment.number)
         };
         // The index goes with the last leaves.
-        if !run.segments.iter().any(|entry| stays(&entry.segment)) {
+        if run.tree.is_some() && !run.segments.iter().any(|entry| stays(&entry.segment)) {
             self.index.extend(index_places(level, run));
         }
     }

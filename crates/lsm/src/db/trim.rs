@@ -118,8 +118,8 @@ pub(crate) fn unknown_beginning(
 ) -> Option<LogSegment> {
     let mut reached = Reach::default();
     let chain = version.log(LogKind::Large);
-    let mut sealed = chain[..chain.len().saturating_sub(1)]
-        .iter()
+    let mut sealed = chain
+        .range(0..chain.len().saturating_sub(1))
         .map(|entry| entry.segment)
         .filter(|segment| segment.end.is_some());
     sealed.find(|segment| {
@@ -157,7 +157,7 @@ pub(crate) fn trim<'a>(
     for log in LogKind::ALL {
         let mut reached = Reach::default();
         let chain = version.log(log);
-        for entry in &chain[..chain.len().saturating_sub(1)] {
+        for entry in chain.range(0..chain.len().saturating_sub(1)) {
             let segment = entry.segment;
             let number = segment.number;
             let (lost, gained) = change.get(&number).copied().unwrap_or_default();

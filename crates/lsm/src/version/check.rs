@@ -17,7 +17,7 @@ pub struct Violation(pub &'static str);
 type Rule = (&'static str, fn(&Version) -> bool);
 
 /// The rules, in the order in which they are checked.
-const RULES: [Rule; 13] = [
+const RULES: [Rule; 14] = [
     (
         "levels are bounded and the last is not empty",
         levels_bounded,
@@ -29,6 +29,10 @@ const RULES: [Rule; 13] = [
     (
         "runs are sorted, without overlap or empty ranges",
         runs_sorted,
+    ),
+    (
+        "runs know their segments by number, and their sums",
+        runs_counted,
     ),
     (
         "a run has a tree with its index as long as it has leaves of one",
@@ -107,6 +111,10 @@ fn runs_sorted(version: &Version) -> bool {
     })
 }
 
+fn runs_counted(version: &Version) -> bool {
+    all_runs(version).all(Run::is_counted)
+}
+
 fn trees_whole(version: &Version) -> bool {
     all_runs(version).all(|run| {
         let numbers = run.index().iter().map(|entry| entry.segment.number);
@@ -183,17 +191,18 @@ fn refs_exact(version: &Version) -> bool {
 }
 
 fn refs_held(version: &Version) -> bool {
-    let large = &version.logs[LogKind::Large.index()];
+    let large = version.log(LogKind::Large).iter();
+    let held: BTreeSet<_> = large.map(|entry| entry.segment.number).collect();
     version.log_refs.keys().all(|number| {
         version.medium.contains_key(number)
             || version.is_evacuated(*number)
-            || large.iter().any(|entry| entry.segment.number == *number)
+            || held.contains(number)
     })
 }
 
 fn evacuated_exact(version: &Version) -> bool {
     let fits = version.addresses == AddressMode::Logical || version.evacuated.is_empty();
-    let mut all = version.evacuated.iter();
+    let mut all = version.evacuated.keys();
     fits && all.all(|number| version.stored(*number).is_none() && version.log_refs(*number) > 0)
 }
 
