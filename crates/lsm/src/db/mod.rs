@@ -148,7 +148,8 @@ impl Lsm {
     /// # Panics
     /// When the settings are not valid ([`Settings::validate`]).
     #[must_use]
-    pub fn start(parts: Parts) -> Self {
+    pub fn start(mut parts: Parts) -> Self {
+        parts.storage.charge_to(&parts.cache);
         let mut settings = parts.storage.settings().clone();
         assert_eq!(settings.validate(), Ok(()), "settings are validated before");
         settings.fit_device(parts.storage.store().total());

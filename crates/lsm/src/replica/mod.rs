@@ -43,6 +43,7 @@ use argosy_base::{DeviceSegment, EditSeq, Epoch, LogKind, Lsn, RegionId, Remedy,
 use argosy_device::{DeviceError, SharedMemory, Store, Ticket};
 use argosy_engine::FlushRange;
 
+use crate::cache::NodeCache;
 use crate::edit::{Edit, LogPoint, LogSegment};
 use crate::level::LevelError;
 use crate::log::behind::Behind;
@@ -482,6 +483,11 @@ impl Replica {
         self.feed()?;
         self.step_flushes()?;
         Ok(std::mem::take(&mut self.events))
+    }
+
+    /// Has `cache` give way to what the copy's versions take of memory.
+    pub fn charge_to(&mut self, cache: &Arc<NodeCache>) {
+        self.storage.charge_to(cache);
     }
 
     /// Whether nothing is under way.

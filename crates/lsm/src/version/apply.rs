@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use argosy_base::{AddressMode, EditSeq, KeyRange, LogKind, SegmentNumber};
 
+use super::memory::piece_bytes;
 use super::{Level, LevelEntry, LogEntry, RunTree, Version};
 use crate::edit::{Edit, LEVELS_MAX, LevelSegment, LogPoint, LogSegment, MEDIUM_LOG, Place, RunId};
 use crate::level::{Form, Tree};
@@ -231,7 +232,8 @@ impl Step<'_> {
         if place.level == MEDIUM_LOG {
             let removed = self.next.medium.remove(&place.number);
             let missing = self.unfit("no such segment of the medium log", place.number);
-            removed.ok_or(missing)?;
+            let removed = removed.ok_or(missing)?;
+            self.next.medium_memory -= piece_bytes(&removed.segment);
             self.leave(place.number);
             return Ok(());
         }
@@ -394,6 +396,7 @@ impl Step<'_> {
             stored,
             large_refs: 0,
         };
+        self.next.medium_memory += piece_bytes(&entry.segment);
         self.next.medium.insert(number, entry);
         self.unpointed.insert(number);
         Ok(())
@@ -455,7 +458,26 @@ impl Step<'_> {
         for (log, number) in &self.edit.logs_removed {
             self.remove_log(*log, *number)?;
         }
+        self.note_unreferenced();
         self.evacuate()
+    }
+
+    /// Keeps up which segments of the large log nothing points into, of those that the edit concerns.
+    fn note_unreferenced(&mut self) {
+        let added = self.edit.added.iter();
+        let pointed = added.flat_map(|(_, _, segment)| &segment.log_refs);
+        let pointed = pointed.map(|(number, _)| number);
+        let logs = self.edit.logs_added.iter().map(|log| &log.number);
+        let gone = self.edit.logs_removed.iter().map(|(_, number)| number);
+        for number in pointed.chain(logs).chain(gone).chain(&self.unpointed) {
+            let log = self.next.log_segment(*number);
+            let is_large = log.is_some_and(|entry| entry.segment.log == LogKind::Large);
+            if is_large && self.next.log_refs(*number) == 0 {
+                self.next.unreferenced.insert(*number, ());
+            } else {
+                self.next.unreferenced.remove(number);
+            }
+        }
     }
 
     const fn log_mut(&mut self, log: LogKind) -> &mut List<LogEntry> {

@@ -17,7 +17,7 @@ pub struct Violation(pub &'static str);
 type Rule = (&'static str, fn(&Version) -> bool);
 
 /// The rules, in the order in which they are checked.
-const RULES: [Rule; 14] = [
+const RULES: [Rule; 15] = [
     (
         "levels are bounded and the last is not empty",
         levels_bounded,
@@ -46,6 +46,10 @@ const RULES: [Rule; 14] = [
     (
         "levels point into segments of the large or medium log",
         refs_held,
+    ),
+    (
+        "segments of the large log are known into which nothing points",
+        unreferenced_exact,
     ),
     (
         "evacuated segments are gone, and pointed to",
@@ -198,6 +202,15 @@ fn refs_held(version: &Version) -> bool {
             || version.is_evacuated(*number)
             || held.contains(number)
     })
+}
+
+fn unreferenced_exact(version: &Version) -> bool {
+    let large = version.log(LogKind::Large).iter();
+    let numbers = large.map(|entry| entry.segment.number);
+    let wanted: BTreeSet<_> = numbers
+        .filter(|number| version.log_refs(*number) == 0)
+        .collect();
+    version.unreferenced().eq(wanted)
 }
 
 fn evacuated_exact(version: &Version) -> bool {

@@ -8,6 +8,7 @@ use argosy_base::{KeyRange, ServerId};
 use argosy_device::{FormatOptions, MemoryDevice, Store, StoreSettings};
 
 use super::*;
+use crate::db::trim::{LastLsns, trim, unknown_beginning};
 use crate::edit::{LogPoint, Place};
 use crate::level::Form;
 use crate::shared::work;
@@ -182,4 +183,44 @@ fn what_an_edit_costs_does_not_grow_with_the_version() {
     }
     // An edit that walks a list of the larger version once costs more.
     assert!(many.iter().all(|cost| *cost < 4000), "{many:?}");
+}
+
+/// What trimming such edits costs, and finding a segment whose beginning has to be known.
+#[test]
+fn what_trimming_costs_does_not_grow_with_the_version() {
+    let of = |segments: u64| {
+        let mut bench = Bench::new(segments);
+        let mut lasts = LastLsns::new(Lsn(0));
+        [Bench::compaction, Bench::flush, Bench::upkeep].map(|edit| {
+            let mut edit = edit(&bench);
+            edit.logs_removed.clear();
+            let gone = edit.removed.iter().filter_map(|place| {
+                let entry = bench.version.level_segment(place.number)?;
+                Some(&*entry.segment)
+            });
+            let gone: Vec<_> = gone.cloned().collect();
+            let version = bench.version.clone();
+            let ((), work) = work::of(|| {
+                trim(&version, gone.iter(), 18, &mut lasts, &mut edit);
+                unknown_beginning(&version, 18, &lasts);
+            });
+            bench.apply(&edit);
+            assert_eq!(bench.version.check(), Ok(()));
+            work
+        })
+    };
+    let (few, many) = (of(FEW), of(MANY));
+    for (which, (few, many)) in few.iter().zip(many).enumerate() {
+        assert!(2 * many <= 3 * few, "edit {which}: {few} and {many}");
+    }
+    assert!(many.iter().all(|cost| *cost < 4000), "{many:?}");
+}
+
+#[test]
+fn what_a_segment_takes_of_memory_does_not_grow_with_the_version() {
+    let of = |segments: u64| Bench::new(segments).version.memory_bytes() as u64 / segments;
+    let (few, many) = (of(FEW), of(MANY));
+    assert!(few.abs_diff(many) <= 1, "{few} and {many} bytes");
+    assert!((200..500).contains(&many), "{many} bytes a segment");
+    assert_eq!(Version::empty(RegionId(1), AddressMode::Logical).memory_bytes(), 0);
 }

@@ -29,6 +29,7 @@
 
 mod apply;
 mod check;
+mod memory;
 mod numbers;
 mod run;
 mod trees;
@@ -49,6 +50,8 @@ use numbers::{LogNumbers, Logs};
 
 pub use apply::EditError;
 pub use check::Violation;
+pub(crate) use memory::VersionCharge;
+pub use memory::held_bytes;
 pub use run::{Level, Run};
 pub use trees::RunTree;
 
@@ -105,8 +108,12 @@ pub struct Version {
     log_numbers: LogNumbers,
     /// Segments of the medium log, each with a value that a level segment points to.
     medium: Map<SegmentNumber, LevelEntry>,
+    /// Bytes of memory that these take.
+    medium_memory: usize,
     /// Bytes of records that level segments point to, by segment of the large or the medium log.
     log_refs: Map<SegmentNumber, u64>,
+    /// Segments of the large log into which no level points.
+    unreferenced: Map<SegmentNumber, ()>,
     /// Segments of the large log that are gone, and that levels point into still. See
     /// [`Version::is_evacuated`].
     evacuated: Map<SegmentNumber, ()>,
@@ -136,7 +143,9 @@ impl Version {
             logs: Logs::default(),
             log_numbers: LogNumbers::default(),
             medium: Map::default(),
+            medium_memory: 0,
             log_refs: Map::default(),
+            unreferenced: Map::default(),
             evacuated: Map::default(),
             table: Map::default(),
             addresses,
@@ -262,6 +271,11 @@ impl Version {
     #[must_use]
     pub fn log_refs(&self, number: SegmentNumber) -> u64 {
         self.log_refs.get(&number).copied().unwrap_or(0)
+    }
+
+    /// Segments of the large log into which no level points, by number.
+    pub fn unreferenced(&self) -> impl Iterator<Item = SegmentNumber> {
+        self.unreferenced.keys().copied()
     }
 
     /// Bytes of records in the medium log that level segments point to.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use argosy_base::range::Starts;
 use argosy_base::{KeyRange, SegmentNumber};
 
+use super::memory::piece_bytes;
 use super::{LevelEntry, RunTree};
 use crate::edit::{LevelSegment, RunId};
 use crate::level::Form;
@@ -59,6 +60,8 @@ pub struct Run {
     leaves: usize,
     /// Bytes of all segments with pairs, each counted once.
     bytes: u64,
+    /// Bytes of memory that its pieces take.
+    memory: usize,
 }
 
 impl Run {
@@ -71,6 +74,7 @@ impl Run {
             numbers: List::new(),
             leaves: 0,
             bytes: 0,
+            memory: 0,
         }
     }
 
@@ -166,6 +170,13 @@ impl Run {
         self.bytes + index.map(|entry| u64::from(entry.segment.len)).sum::<u64>()
     }
 
+    /// Bytes of memory that it takes.
+    pub(super) fn memory_bytes(&self) -> usize {
+        let index = self.index().iter();
+        let index: usize = index.map(|entry| piece_bytes(&entry.segment)).sum();
+        self.memory + index
+    }
+
     /// Whether it has leaf segments of a tree.
     pub(super) const fn has_leaves(&self) -> bool {
         self.leaves > 0
@@ -197,6 +208,7 @@ impl Run {
             self.bytes += u64::from(segment.len);
         }
         self.leaves += usize::from(segment.form == Form::Leaves);
+        self.memory += piece_bytes(&segment);
         let named = self.numbers.partition_point(|other| {
             (other.number, &other.range.from) < (segment.number, &segment.range.from)
         });
@@ -212,6 +224,7 @@ impl Run {
             let piece = self.numbers.remove(named.start);
             let entry = self.segments.remove(self.place_of(&piece.0));
             self.leaves -= usize::from(entry.segment.form == Form::Leaves);
+            self.memory -= piece_bytes(&entry.segment);
             taken.push(entry);
         }
         let len = taken.first().map_or(0, |entry| entry.segment.len);
@@ -224,6 +237,7 @@ impl Run {
         let mut pieces: Vec<_> = self.segments.iter().map(|entry| &entry.segment).collect();
         let leaves = pieces.iter().filter(|piece| piece.form == Form::Leaves);
         let leaves = leaves.count();
+        let memory: usize = pieces.iter().map(|piece| piece_bytes(piece)).sum();
         pieces.sort_by_key(|piece| (piece.number, &piece.range.from));
         let mut numbers = self.numbers.iter().map(|piece| &piece.0);
         let named = numbers.len() == pieces.len()
@@ -233,7 +247,7 @@ impl Run {
             });
         pieces.dedup_by_key(|piece| piece.number);
         let bytes: u64 = pieces.iter().map(|piece| u64::from(piece.len)).sum();
-        named && (leaves, bytes) == (self.leaves, self.bytes)
+        named && (leaves, bytes, memory) == (self.leaves, self.bytes, self.memory)
     }
 }
 
