@@ -10,7 +10,7 @@ use argosy_lsm::settings::Compaction;
 use crate::plan::WorldKind;
 
 /// What must have happened at least once in a run of many seeds.
-pub const NEEDED: [&str; 69] = [
+pub const NEEDED: [&str; 73] = [
     "operations",
     "forwarded operations",
     "clocks set back",
@@ -80,6 +80,10 @@ pub const NEEDED: [&str; 69] = [
     "reads on a device that has failed",
     "copies that damage closed",
     "reads that named damage",
+    "members left alone",
+    "bits flipped on the way",
+    "windows of another boot",
+    "slow devices",
 ];
 
 /// The modes that regions may be kept in, which [`Mode`] counts: how copies come to be, how levels are compacted

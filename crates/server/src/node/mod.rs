@@ -71,6 +71,7 @@ use argosy_lsm::storage::StorageError;
 
 pub(crate) use forward::{Forwarded, encode_response, snapshot_of, write_of};
 pub use inspect::{CopyState, NodeCounts};
+pub use keys::checked_from;
 pub use link::{FETCH_SLOTS, LinkSettings, SHIP_SLOTS};
 pub use memory::MemoryParts;
 pub use mutants::Mutants;
