@@ -59,6 +59,13 @@ pub struct Playground {
     /// Keep the data here
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
+    /// This server has lost its device: make another, which is filled from the other members. Repeat it for
+    /// more servers
+    #[arg(long, value_name = "SERVER")]
+    new_device: Vec<usize>,
+    /// Where --data-dir is empty, but shared memory holds records of a cluster that was there: remove these
+    #[arg(long)]
+    discard_windows: bool,
     /// Memory of each server
     #[arg(long, value_name = "SIZE", default_value_t = MEMORY)]
     memory: Size,
@@ -150,6 +157,8 @@ impl Playground {
             scratch_root: std::env::temp_dir(),
             memory: MemorySection { limit: self.memory },
             storage: self.storage(),
+            new_devices: self.new_device.clone(),
+            discard_windows: self.discard_windows,
         }
     }
 }

@@ -10,13 +10,13 @@ use argosy_base::ServerId;
 use argosy_base::limits::SEGMENT_SIZE;
 use argosy_bench::clock::ProcessClock;
 use argosy_coordinator::ClusterMap;
-use argosy_server::runtime::{Server, ServerOptions};
+use argosy_server::runtime::{Server, ServerOptions, StartError};
 use clap::Args;
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 
 use crate::budget::node_settings;
 use crate::cli::log_to_stderr;
-use crate::cluster::layout::read_map;
+use crate::cluster::layout::{read_map, record_device};
 use crate::cluster::lock::DirLock;
 use crate::config::ServerConfig;
 use crate::failure::{Failure, chain};
@@ -46,6 +46,10 @@ pub struct ServerArgs {
     /// A value that goes before those of environment and file
     #[arg(long, value_name = "SECTION.KEY=VALUE")]
     set: Vec<String>,
+    /// Make this server's device where there is none, or take the one that is there in place of the one that
+    /// the region map names
+    #[arg(long)]
+    new_device: bool,
     /// Stop when this process, which is the parent, ends
     #[arg(long, value_name = "PID", hide = true)]
     parent: Option<i32>,
@@ -63,7 +67,7 @@ impl ServerArgs {
         let dir = &config.server.data_dir;
         std::fs::create_dir_all(dir).map_err(|error| Failure::io("make", dir, &error))?;
         let _lock = DirLock::take(dir)?;
-        serve(&config, &signals)
+        serve(&config, self.new_device, &signals)
     }
 
     /// Asks the kernel to stop this process when its parent ends.
@@ -82,7 +86,7 @@ impl ServerArgs {
 }
 
 /// Serves until a signal comes.
-fn serve(config: &ServerConfig, signals: &Signals) -> Result<(), Failure> {
+fn serve(config: &ServerConfig, new_device: bool, signals: &Signals) -> Result<(), Failure> {
     let id = ServerId(config.server.id);
     let coordinator = &config.coordinator.dir;
     let map = read_map(coordinator)?.ok_or_else(|| {
@@ -95,9 +99,12 @@ fn serve(config: &ServerConfig, signals: &Signals) -> Result<(), Failure> {
         )));
     }
     let node = node_settings(config, &map, RESP_THREADS.get())?;
+    let coordinator = coordinator.clone();
     let options = ServerOptions {
         id,
         device: config.server.data_dir.join("device"),
+        new_device,
+        record_device: Box::new(move |device| record_device(&coordinator, id, device)),
         device_bytes: config.storage.device_bytes.0,
         device_id: random::number().map_err(Failure::no_random)?,
         random: random::number().map_err(Failure::no_random)?,
@@ -116,7 +123,7 @@ fn serve(config: &ServerConfig, signals: &Signals) -> Result<(), Failure> {
         clock: Arc::new(ProcessClock),
         map,
     };
-    let server = Server::start(options).map_err(|error| Failure::Failed(chain(&error)))?;
+    let server = Server::start(options).map_err(refused)?;
     tracing::info!(resp = %config.resp.addr, admin = %config.admin.addr, "server: started");
     signals
         .wait()
@@ -128,6 +135,15 @@ fn serve(config: &ServerConfig, signals: &Signals) -> Result<(), Failure> {
         Err(Failure::Failed(
             "not every log could be flushed; shared memory has what is missing".to_owned(),
         ))
+    }
+}
+
+/// Why a server did not start. That its device is not the one of the region map has an exit code of its own.
+#[expect(clippy::needless_pass_by_value, reason = "errors are mapped to it")]
+fn refused(error: StartError) -> Failure {
+    match error {
+        StartError::NotItsDevice { .. } => Failure::NotFound(chain(&error)),
+        _ => Failure::Failed(chain(&error)),
     }
 }
 

@@ -19,7 +19,7 @@ pub mod split;
 pub use contract::{Coordinator, CoordinatorError, Entry, Request, RequestId, Version};
 pub use embedded::Embedded;
 pub use in_memory::InMemory;
-pub use map::{ClusterId, ClusterMap, MapError, Region, Replication, Server};
+pub use map::{ClusterId, ClusterMap, DeviceId, MapError, Region, Replication, Server};
 
 /// The key of the region map.
 pub const CLUSTER_KEY: &str = "cluster";

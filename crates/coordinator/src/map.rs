@@ -4,23 +4,27 @@
 //!
 //! ```json
 //! {
-//!   "schema": "argosy.cluster.v1",
+//!   "schema": "argosy.cluster.v2",
 //!   "cluster": "00112233445566778899aabbccddeeff",
 //!   "replication": "send-index",
 //!   "addresses": "rewrite",
-//!   "servers": [{ "id": 0, "resp": "127.0.0.1:7379", "admin": "127.0.0.1:7480" }],
+//!   "servers": [{ "id": 0, "resp": "127.0.0.1:7379", "admin": "127.0.0.1:7480",
+//!                 "device": "8899aabbccddeeff0011223344556677" }],
 //!   "regions": [{ "id": 1, "from": "", "to": null, "epoch": 1, "primary": 0, "members": [0] }]
 //! }
 //! ```
 //!
 //! `addresses` is what pointers inside level segments name; it is left out where that is "logical".
+//! `device` is the id of the device that has the server's data; it is left out until the server has
+//! one. A server that finds another device, or none, does not start as if it were new. Version 1 had no
+//! `device`; it is refused.
 //!
 //! A [`ClusterMap`] that exists is valid: its regions are in the order of their keys and cover all
 //! keys without gap or overlap; names are used once; each region's members are distinct servers of
 //! the map, its primary among them. [`ClusterMap::new`] and [`ClusterMap::parse`] are the only
 //! ways to one.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use argosy_base::range::Starts;
@@ -28,13 +32,23 @@ use argosy_base::{AddressMode, Direction, Epoch, KeyRange, RegionId, ServerId};
 use serde::{Deserialize, Serialize};
 
 /// What the only layout so far calls itself.
-pub const SCHEMA: &str = "argosy.cluster.v1";
+pub const SCHEMA: &str = "argosy.cluster.v2";
 
 /// Names a cluster. Random; written as 32 hexadecimal digits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClusterId(pub u128);
 
 impl fmt::Display for ClusterId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+/// Names a device: a random number in its superblock; written as 32 hexadecimal digits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DeviceId(pub u128);
+
+impl fmt::Display for DeviceId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:032x}", self.0)
     }
@@ -168,6 +182,7 @@ pub struct ClusterMap {
     replication: Replication,
     addresses: AddressMode,
     servers: Vec<Server>,
+    devices: BTreeMap<ServerId, DeviceId>,
     regions: Vec<Region>,
     starts: Starts,
 }
@@ -188,6 +203,7 @@ impl ClusterMap {
             replication,
             addresses: AddressMode::default(),
             servers,
+            devices: BTreeMap::new(),
             starts: Starts::new(regions.iter().map(|region| &*region.range.from)),
             regions,
         };
@@ -203,6 +219,14 @@ impl ClusterMap {
     #[must_use]
     pub fn with_addresses(mut self, addresses: AddressMode) -> Self {
         self.addresses = addresses;
+        self
+    }
+
+    /// The same map where the data of `server`, which the map names, is on `device` alone.
+    #[must_use]
+    pub fn with_device(mut self, server: ServerId, device: DeviceId) -> Self {
+        debug_assert!(self.server(server).is_some(), "{server} is in the map");
+        self.devices.insert(server, device);
         self
     }
 
@@ -259,6 +283,12 @@ impl ClusterMap {
     #[must_use]
     pub fn server(&self, id: ServerId) -> Option<&Server> {
         self.servers.iter().find(|server| server.id == id)
+    }
+
+    /// The device that has the data of `server`; `None` until the server has one.
+    #[must_use]
+    pub fn device(&self, server: ServerId) -> Option<DeviceId> {
+        self.devices.get(&server).copied()
     }
 
     /// All regions, in the order of their keys. Never empty.
@@ -423,6 +453,8 @@ struct RawServer {
     id: u32,
     resp: String,
     admin: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    device: Option<String>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -442,6 +474,7 @@ impl RawMap {
             id: s.id.0,
             resp: s.resp.clone(),
             admin: s.admin.clone(),
+            device: map.device(s.id).map(|device| device.to_string()),
         };
         let region = |r: &Region| RawRegion {
             id: r.id.0,
@@ -465,12 +498,12 @@ impl RawMap {
     }
 
     fn decode(self) -> Result<ClusterMap, MapError> {
-        let cluster = from_hex(&self.cluster)?;
-        let cluster: [u8; 16] = cluster.try_into().map_err(|_| not_hex(&self.cluster))?;
-        // Written most significant digit first, as a person reads it.
-        let cluster = cluster
-            .iter()
-            .fold(0, |id, byte| id << 8 | u128::from(*byte));
+        let cluster = number(&self.cluster)?;
+        let devices = self.servers.iter().filter_map(|server| {
+            let device = number(server.device.as_ref()?).map(DeviceId);
+            Some(device.map(|device| (ServerId(server.id), device)))
+        });
+        let devices = devices.collect::<Result<_, _>>()?;
         let server = |s: RawServer| Server {
             id: ServerId(s.id),
             resp: s.resp,
@@ -483,12 +516,13 @@ impl RawMap {
             })?,
         };
         let regions: Result<Vec<_>, _> = self.regions.into_iter().map(RawRegion::decode).collect();
-        let map = ClusterMap::new(
+        let mut map = ClusterMap::new(
             ClusterId(cluster),
             self.replication,
             self.servers.into_iter().map(server).collect(),
             regions?,
         )?;
+        map.devices = devices;
         Ok(map.with_addresses(addresses))
     }
 }
@@ -523,6 +557,14 @@ fn from_hex(digits: &str) -> Result<Vec<u8>, MapError> {
     };
     let bytes: Option<Vec<u8>> = digits.as_bytes().chunks(2).map(byte).collect();
     bytes.ok_or_else(|| not_hex(digits))
+}
+
+/// A number of 128 bits, written most significant digit first, as a person reads it.
+fn number(digits: &str) -> Result<u128, MapError> {
+    let bytes: [u8; 16] = from_hex(digits)?.try_into().map_err(|_| not_hex(digits))?;
+    Ok(bytes
+        .iter()
+        .fold(0, |number, byte| number << 8 | u128::from(*byte)))
 }
 
 fn not_hex(digits: &str) -> MapError {

@@ -55,18 +55,21 @@ fn a_map_returns_from_its_json() {
 #[test]
 fn the_json_never_changes() {
     let stored = r#"{
-        "schema": "argosy.cluster.v1",
+        "schema": "argosy.cluster.v2",
         "cluster": "000000000000000000000000000000fe",
         "replication": "send-index",
         "servers": [
             {"id": 0, "resp": "127.0.0.1:7379", "admin": "127.0.0.1:7480"},
-            {"id": 1, "resp": "127.0.0.1:7389", "admin": "127.0.0.1:7490"},
+            {"id": 1, "resp": "127.0.0.1:7389", "admin": "127.0.0.1:7490",
+             "device": "8000000000000000000000000000000f"},
             {"id": 2, "resp": "127.0.0.1:7399", "admin": "127.0.0.1:7500"}],
         "regions": [
             {"id": 1, "from": "", "to": "69", "epoch": 1, "primary": 1, "members": [0, 1, 2]},
             {"id": 2, "from": "69", "to": null, "epoch": 1, "primary": 2, "members": [0, 1, 2]}]
     }"#;
     let map = build(regions(2)).unwrap();
+    let map = map.with_device(ServerId(1), DeviceId(1 << 127 | 15));
+    assert_eq!(map.device(ServerId(0)), None);
     assert_eq!(ClusterMap::parse(stored.as_bytes()), Ok(map.clone()));
     let text: serde_json::Value = serde_json::from_str(stored).unwrap();
     assert_eq!(
@@ -200,13 +203,11 @@ fn groups_have_distinct_known_members_with_the_primary() {
 fn other_schemas_and_other_texts_are_refused() {
     let good = String::from_utf8(build(regions(1)).unwrap().to_json()).unwrap();
     let parse = |text: &str| ClusterMap::parse(text.as_bytes()).unwrap_err();
-    let later = parse(&good.replace("cluster.v1", "cluster.v2"));
-    assert_eq!(
-        later,
-        MapError::UnknownSchema {
-            found: "argosy.cluster.v2".into()
-        }
-    );
+    for other in ["argosy.cluster.v1", "argosy.cluster.v3"] {
+        let found = other.to_owned();
+        let refused = parse(&good.replace("argosy.cluster.v2", other));
+        assert_eq!(refused, MapError::UnknownSchema { found });
+    }
     // A later schema is refused as that, whatever else it has.
     let other = parse(r#"{"schema": "argosy.cluster.v9", "shards": []}"#);
     assert!(matches!(other, MapError::UnknownSchema { .. }), "{other}");

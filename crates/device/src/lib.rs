@@ -51,5 +51,5 @@ pub use read_only::ReadOnlyFile;
 pub use ring::IoMethod;
 pub use store::{CatalogChange, Dump, FormatOptions, Room, SegmentHandle, Store, StoreSettings};
 pub use superblock::{CREATED_BY_BYTES_MAX, Superblock};
-pub use window_files::{Fallback, WindowFiles, WindowFilesOptions, lock_windows};
+pub use window_files::{Fallback, Others, SetAside, WindowFiles, WindowFilesOptions, lock_windows};
 pub use windows::{AnonymousWindows, WindowStore};

@@ -4,12 +4,16 @@
 //! ```text
 //! NAME.window      what a restart finds; NAME is 16 hexadecimal digits
 //! NAME.new         new memory, while NAME.window is still needed
+//! NAME.of-DEVICE   what was NAME.window, of another device; DEVICE is 32 hexadecimal digits, with -1, -2,
+//!                  and so on behind them where that name was taken
 //! ```
 //!
 //! Each file's stamp has a boot id, an incarnation, a serial number, and the id of the device whose logs
 //! are filled in it (the control block of [`memory`](crate::memory)). At opening:
 //!
-//! 0. If a `NAME.window` belongs to another device, that is an error, and nothing is changed. One that does
+//! 0. If a `NAME.window` belongs to another device, that is an error, and nothing is changed; or it is *set
+//!    aside*, where the opener asks for that ([`Others`]): it gets its third name, and nobody looks at it
+//!    any more, nor removes it: it may hold what is on no device. One that does
 //!    not say, or any where the opener does not say which device it has, is taken.
 //! 1. Every `NAME.new` is removed: whoever made it did not finish.
 //! 2. Every `NAME.window` is opened and *revoked*, so that a peer which still writes into it
@@ -23,6 +27,7 @@
 //! other devices could be given the same directory, that of the directory ([`lock_windows`]).
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::fs::File;
 use std::io;
 use std::ops::RangeInclusive;
@@ -39,6 +44,11 @@ use crate::windows::{Named, WindowStore};
 
 const WINDOW: &str = "window";
 const NEW: &str = "new";
+/// What the extension of a window begins with that was set aside.
+const ASIDE: &str = "of-";
+
+/// How often windows of one name and one device are set aside, at most.
+const ASIDE_MAX: u32 = 1000;
 
 /// Where windows are kept, and who keeps them.
 #[derive(Clone, Debug)]
@@ -53,9 +63,27 @@ pub struct WindowFilesOptions {
     pub incarnation: Incarnation,
     /// The device whose logs are filled; 0 where windows are not told apart by it.
     pub device: u128,
+    /// What becomes of windows of other devices.
+    pub others: Others,
+}
+
+/// What becomes of windows of other devices than that whose windows are opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Others {
+    /// They are an error, and stay as they are.
+    Refuse,
+    /// They are renamed, and stay.
+    SetAside,
 }
 
 impl WindowFilesOptions {
+    /// Where windows are looked for.
+    fn directories(&self) -> impl Iterator<Item = &Path> {
+        let fallback = self.fallback.as_ref();
+        let second = fallback.map(|fallback| fallback.directory.as_path());
+        std::iter::once(self.directory.as_path()).chain(second)
+    }
+
     /// Where the memory of `name` may lie if there is no room in the first directory.
     fn fallback_of(&self, name: u64) -> Option<&Path> {
         let fallback = self.fallback.as_ref()?;
@@ -78,6 +106,30 @@ pub struct WindowFiles {
     options: WindowFilesOptions,
     state: Mutex<State>,
     findings: Vec<String>,
+    set_aside: Vec<SetAside>,
+}
+
+/// Windows of another device, in one directory, that were renamed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SetAside {
+    /// Where they lie.
+    pub directory: PathBuf,
+    /// The device that they belong to.
+    pub device: u128,
+    /// How many.
+    pub windows: usize,
+}
+
+impl fmt::Display for SetAside {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (windows, device) = (self.windows, self.device);
+        let directory = self.directory.display();
+        write!(
+            f,
+            "{windows} of device {device:032x} were set aside in {directory}, as *.of-{device:032x}: they may hold \
+             writes that are on no device; remove them when that device is gone for good"
+        )
+    }
 }
 
 #[derive(Default)]
@@ -103,21 +155,18 @@ impl WindowFiles {
     /// # Errors
     /// [`DeviceError::OtherWindows`]; [`DeviceError::Refused`] where a directory cannot be made, read or cleaned.
     pub fn open(options: WindowFilesOptions) -> Result<Self, DeviceError> {
-        Self::refuse_others(&options)?;
+        let set_aside = match options.others {
+            Others::Refuse => Self::refuse_others(&options).map(|()| Vec::new())?,
+            Others::SetAside => set_others_aside(&options)?,
+        };
+        let directories: Vec<_> = options.directories().map(Path::to_path_buf).collect();
         let mut windows = Self {
             options,
             state: Mutex::default(),
             findings: Vec::new(),
+            set_aside,
         };
-        let directories = [
-            Some(windows.options.directory.clone()),
-            windows
-                .options
-                .fallback
-                .as_ref()
-                .map(|fallback| fallback.directory.clone()),
-        ];
-        for directory in directories.iter().flatten() {
+        for directory in &directories {
             let refused = |e| DeviceError::refused("use the windows in", directory, e);
             std::fs::create_dir_all(directory).map_err(refused)?;
             for file in std::fs::read_dir(directory).map_err(refused)? {
@@ -139,17 +188,25 @@ impl WindowFiles {
         &self.findings
     }
 
+    /// The windows of other devices that opening has renamed.
+    #[must_use]
+    pub fn set_aside(&self) -> &[SetAside] {
+        &self.set_aside
+    }
+
     /// Makes sure that no window that is there belongs to another device. Changes nothing.
     ///
     /// # Errors
     /// [`DeviceError::OtherWindows`]; [`DeviceError::Refused`] where a directory cannot be read.
     pub fn refuse_others(options: &WindowFilesOptions) -> Result<(), DeviceError> {
-        let fallback = options.fallback.as_ref();
-        let second = fallback.map(|fallback| fallback.directory.as_path());
-        let mut directories = [Some(options.directory.as_path()), second]
-            .into_iter()
-            .flatten();
-        directories.try_for_each(|directory| refuse_others_in(directory, options.device))
+        for (_, path, found) in windows_of_others(options)? {
+            return Err(DeviceError::OtherWindows {
+                path: path.display().to_string(),
+                found,
+                device: options.device,
+            });
+        }
+        Ok(())
     }
 
     /// Keeps the file at `path` as a survivor, or removes it.
@@ -159,6 +216,9 @@ impl WindowFiles {
             .file_stem()
             .and_then(|stem| stem.to_str())
             .and_then(|digits| u64::from_str_radix(digits, 16).ok());
+        if extension.is_some_and(|extension| extension.starts_with(ASIDE)) {
+            return Ok(());
+        }
         let (Some(name), Some(extension @ (WINDOW | NEW))) = (name, extension) else {
             // Not ours to remove: somebody put it here.
             self.findings
@@ -203,33 +263,63 @@ impl WindowFiles {
     }
 }
 
-/// Makes sure that no window in `directory` belongs to another device than `device`.
-fn refuse_others_in(directory: &Path, device: u128) -> Result<(), DeviceError> {
-    let refused = |e| DeviceError::refused("use the windows in", directory, e);
-    let files = match std::fs::read_dir(directory) {
-        Ok(files) if device != 0 => files,
-        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(refused(e)),
-        _ => return Ok(()),
-    };
-    for file in files {
-        let path = file.map_err(refused)?.path();
-        if path.extension().is_none_or(|extension| extension != WINDOW) {
-            continue;
-        }
-        // What cannot be understood says nothing about a device.
-        let Ok(memory) = SharedMemory::open(&path) else {
-            continue;
+/// The windows that belong to other devices, each with its directory and its device. Changes nothing.
+fn windows_of_others(
+    options: &WindowFilesOptions,
+) -> Result<Vec<(&Path, PathBuf, u128)>, DeviceError> {
+    let mut others = Vec::new();
+    for directory in options.directories().filter(|_| options.device != 0) {
+        let refused = |e| DeviceError::refused("use the windows in", directory, e);
+        let files = match std::fs::read_dir(directory) {
+            Ok(files) => files,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
+            Err(e) => return Err(refused(e)),
         };
-        let found = memory.stamp().device;
-        if found != 0 && found != device {
-            return Err(DeviceError::OtherWindows {
-                path: path.display().to_string(),
-                found,
-                device,
-            });
+        for file in files {
+            let path = file.map_err(refused)?.path();
+            if path.extension().is_none_or(|extension| extension != WINDOW) {
+                continue;
+            }
+            // What cannot be understood says nothing about a device.
+            let Ok(memory) = SharedMemory::open(&path) else {
+                continue;
+            };
+            let found = memory.stamp().device;
+            if found != 0 && found != options.device {
+                others.push((directory, path, found));
+            }
         }
     }
-    Ok(())
+    Ok(others)
+}
+
+/// Renames the windows of other devices, so that whoever still writes into one by its name finds none.
+fn set_others_aside(options: &WindowFilesOptions) -> Result<Vec<SetAside>, DeviceError> {
+    let mut all: Vec<SetAside> = Vec::new();
+    for (directory, path, device) in windows_of_others(options)? {
+        let refused = |e| DeviceError::refused("set aside the window", &path, e);
+        // Peers learn that nobody takes what they write there.
+        if let Ok(memory) = SharedMemory::open(&path) {
+            memory.revoke();
+        }
+        let name = |number: u32| match number {
+            0 => path.with_extension(format!("{ASIDE}{device:032x}")),
+            _ => path.with_extension(format!("{ASIDE}{device:032x}-{number}")),
+        };
+        let free = (0..ASIDE_MAX).map(name).find(|name| !name.exists());
+        let free = free.ok_or_else(|| refused(io::ErrorKind::AlreadyExists.into()))?;
+        std::fs::rename(&path, free).map_err(refused)?;
+        let known = |other: &&mut SetAside| other.directory == directory && other.device == device;
+        match all.iter_mut().find(known) {
+            Some(known) => known.windows += 1,
+            None => all.push(SetAside {
+                directory: directory.to_path_buf(),
+                device,
+                windows: 1,
+            }),
+        }
+    }
+    Ok(all)
 }
 
 /// Takes the lock of a directory for windows, which is made where there is none, for as long as the file
@@ -364,6 +454,7 @@ mod tests {
             boot: BootId(1),
             incarnation: Incarnation(1),
             device: 0,
+            others: Others::Refuse,
         };
         let listed = (0..12).filter(|name| options.fallback_of(*name).is_some());
         assert_eq!(listed.collect::<Vec<_>>(), [3, 4, 5, 9]);

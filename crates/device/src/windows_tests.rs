@@ -5,7 +5,7 @@ use argosy_base::Incarnation;
 use super::*;
 use crate::memory::BootId;
 use crate::testing::TempDir;
-use crate::window_files::{Fallback, WindowFiles, WindowFilesOptions, lock_windows};
+use crate::window_files::{Fallback, Others, WindowFiles, WindowFilesOptions, lock_windows};
 
 /// A store, and what happens to its process and its machine.
 trait World {
@@ -46,6 +46,7 @@ impl Files {
             boot: BootId(7),
             incarnation: Incarnation(1),
             device: 5,
+            others: Others::Refuse,
         });
         let store = store.unwrap();
         Self { store, dir }
@@ -323,4 +324,40 @@ fn a_directory_has_one_user() {
     assert!(matches!(error, DeviceError::WindowsInUse { .. }), "{error}");
     drop(held);
     assert!(lock_windows(&at).is_ok());
+}
+
+#[test]
+fn windows_of_another_device_are_set_aside_and_stay() {
+    let world = Files::new();
+    let content_of = |path: std::path::PathBuf| content(&SharedMemory::open(&path).unwrap());
+    let open = |device: u128, incarnation: u64| {
+        let options = WindowFilesOptions {
+            device,
+            incarnation: Incarnation(incarnation),
+            others: Others::SetAside,
+            ..world.store.options().clone()
+        };
+        WindowFiles::open(options).unwrap()
+    };
+    let at = |name: &str| world.dir.join("windows").join(name);
+    let (window, aside) = ("0000000000000001.window", format!("{:032x}", 5));
+    // Of device 5, then 6, then 5 and 6 once more.
+    for (turn, device) in [5, 6, 5, 6].into_iter().enumerate() {
+        let store = open(device, turn as u64 + 2);
+        assert!(store.survivors(1).is_none(), "none of this device");
+        assert_eq!(store.set_aside().len(), usize::from(turn > 0));
+        let memory = store.create(1, 64).unwrap();
+        memory.grant(Incarnation(1));
+        memory.store_u64(8, turn as u64);
+        assert!(store.findings().is_empty(), "{:?}", store.findings());
+    }
+    let first = at(&format!("0000000000000001.of-{aside}"));
+    let second = at(&format!("0000000000000001.of-{aside}-1"));
+    assert_eq!([first, second, at(window)].map(content_of), [0, 2, 3]);
+    let refused = WindowFiles::open(WindowFilesOptions {
+        device: 5,
+        others: Others::Refuse,
+        ..world.store.options().clone()
+    });
+    assert!(matches!(refused, Err(DeviceError::OtherWindows { .. })));
 }

@@ -15,8 +15,8 @@ use std::time::Duration;
 
 use argosy_base::{Instant, SEGMENT_SIZE, ServerId};
 use argosy_device::{
-    BootId, Device, FileDevice, FileSettings, FormatOptions, IoMethod, Store, StoreSettings,
-    WindowFiles, WindowFilesOptions,
+    BootId, Device, FileDevice, FileSettings, FormatOptions, IoMethod, Others, Store,
+    StoreSettings, WindowFiles, WindowFilesOptions,
 };
 use argosy_engine::conformance::{self, Host};
 use argosy_engine::{Engine, WriteBatch, WriteOptions};
@@ -80,6 +80,7 @@ impl Host for Directory {
             boot: BootId(1),
             incarnation: store.incarnation(),
             device: store.superblock().device_id,
+            others: Others::Refuse,
         };
         let windows = WindowFiles::open(options).unwrap();
         let engine = Lsm::open(&store, REGION, &windows, &self.settings, None)

@@ -21,6 +21,7 @@ mod mailbox;
 pub mod meter;
 pub mod native;
 pub mod node;
+pub mod ownership;
 pub mod report;
 pub mod resp;
 pub mod runtime;

@@ -23,10 +23,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use argosy_base::{Clock, Incarnation, ServerId};
-use argosy_coordinator::ClusterMap;
+use argosy_coordinator::{ClusterMap, CoordinatorError, DeviceId};
 use argosy_device::{
-    Accounts, BootId, Device as _, DeviceError, Fallback, FileDevice, FileSettings, FormatOptions,
-    Store, StoreSettings, Waker, WindowFiles, WindowFilesOptions, buffer,
+    BootId, DeviceError, Fallback, Others, Store, Waker, WindowFiles, WindowFilesOptions,
 };
 use argosy_fabric::{Fabric, FabricError, ShmFabric};
 
@@ -34,9 +33,15 @@ use crate::activity::Ledger;
 use crate::admin::{Admin, Source};
 use crate::native;
 use crate::node::{Node, NodeSettings, World, names_within};
+use crate::ownership::Refusal;
 use crate::report::Reporter;
 use crate::resp::{Listener, Settings as RespSettings, Threads};
 use crate::service::Service;
+
+mod store;
+
+/// Puts the id of a server's device into the region map that all servers read.
+pub type RecordDevice = Box<dyn FnMut(DeviceId) -> Result<(), CoordinatorError> + Send>;
 
 /// Longest sleep of the background thread: an engine's timers are looked at as often.
 const BACKGROUND_SLEEP_MAX: Duration = Duration::from_millis(200);
@@ -47,8 +52,13 @@ pub struct ServerOptions {
     pub id: ServerId,
     /// Which servers and regions there are.
     pub map: ClusterMap,
-    /// The device: a file, made where there is none, or a raw block device.
+    /// The device: a file or a raw block device.
     pub device: PathBuf,
+    /// The device is one that the region map does not name: one is made where there is none. Otherwise only the
+    /// device that the map names is opened ([`ownership`](crate::ownership)).
+    pub new_device: bool,
+    /// Puts the id of a device that is new into the region map.
+    pub record_device: RecordDevice,
     /// Bytes of a device file that is made.
     pub device_bytes: u64,
     /// A random number that names a device that is made.
@@ -91,6 +101,17 @@ pub enum StartError {
     /// The device or the shared memory.
     #[error(transparent)]
     Device(#[from] DeviceError),
+    /// The device is not the one that the region map names.
+    #[error("{path}: {refusal}", path = path.display())]
+    NotItsDevice {
+        /// Where the device is looked for.
+        path: PathBuf,
+        /// What is wrong with it.
+        refusal: Refusal,
+    },
+    /// The region map could not be changed.
+    #[error(transparent)]
+    Coordinator(#[from] CoordinatorError),
     /// The way to the other servers.
     #[error(transparent)]
     Fabric(#[from] FabricError),
@@ -153,13 +174,12 @@ impl Server {
     ///
     /// # Errors
     /// See [`StartError`].
-    pub fn start(options: ServerOptions) -> Result<Self, StartError> {
+    pub fn start(mut options: ServerOptions) -> Result<Self, StartError> {
         let ledger = Arc::new(ledger(&options));
-        let store = open_store(&options, &ledger)?;
+        let store = store::open_store(&mut options, &ledger)?;
         let incarnation = store.incarnation();
-        let boot = boot_id()?;
         let shared_memory = shared_memory(&options)?;
-        let windows = open_windows(&options, &shared_memory, incarnation, boot)?;
+        let windows = open_windows(&options, &shared_memory, &store)?;
         let fabric = ShmFabric::open(&shared_memory, options.id, incarnation)?;
         let fabric: Arc<dyn Fabric> = Arc::new(fabric);
         let background = Arc::new(Parker::default());
@@ -364,37 +384,6 @@ fn ledger(options: &ServerOptions) -> Ledger {
     Ledger::new(Arc::clone(&options.clock), mine.map(|region| region.id))
 }
 
-fn open_store(options: &ServerOptions, ledger: &Arc<Ledger>) -> Result<Arc<Store>, StartError> {
-    buffer::keep_at_most(buffer::share_of(options.node.memory.limit()));
-    let settings = FileSettings {
-        accounts: Some(Arc::clone(ledger) as Arc<dyn Accounts>),
-        ..FileSettings::default()
-    };
-    let device = FileDevice::open_or_create(&options.device, options.device_bytes, &settings)?;
-    if !device.is_direct() {
-        tracing::warn!("this file system does no direct I/O: the page cache is used as well");
-    }
-    tracing::info!("device: reads go by {}", device.io_method());
-    if !Store::is_formatted(&device)? {
-        let format = FormatOptions {
-            device_id: options.device_id,
-            cluster_id: options.map.cluster().0,
-            server: options.id,
-            created_by: concat!("argosy ", env!("CARGO_PKG_VERSION")).to_owned(),
-        };
-        Store::format(&device, &format)?;
-    }
-    let settings = StoreSettings {
-        reserve_segments: options.reserve_segments,
-    };
-    let store = Store::open(Arc::new(device), &settings)?;
-    check_owner(&store, options)?;
-    for finding in store.findings() {
-        tracing::warn!("device: {finding}");
-    }
-    Ok(store)
-}
-
 /// Serves the Redis clients that come to a socket, on so many threads.
 fn start_resp(
     service: &Arc<dyn Service>,
@@ -458,37 +447,6 @@ fn start_native(
     Ok(Some(listener))
 }
 
-/// Whether the device is this server's, and holds only regions that the map gives to it: data of
-/// another cluster, or of a region that went elsewhere, is never taken for free space.
-fn check_owner(store: &Store, options: &ServerOptions) -> Result<(), StartError> {
-    let refuse = |what: String| {
-        let path = options.device.display().to_string();
-        Err(StartError::Device(DeviceError::Unusable { path, what }))
-    };
-    let owner = store.superblock();
-    if owner.cluster_id != options.map.cluster().0 || owner.server != options.id {
-        return refuse(format!(
-            "this device belongs to {} of cluster {:032x}, not to {} of cluster {}; \
-             point server.data-dir at the right directory",
-            owner.server,
-            owner.cluster_id,
-            options.id,
-            options.map.cluster(),
-        ));
-    }
-    for entry in store.regions() {
-        let region = options.map.region(entry.region);
-        if region.is_none_or(|region| !region.members.contains(&options.id)) {
-            return refuse(format!(
-                "it holds {}, which the region map does not give to {}; \
-                 restore the region map that this device was written under",
-                entry.region, options.id,
-            ));
-        }
-    }
-    Ok(())
-}
-
 /// The directory of shared memory. A server without others needs none, and uses its data directory
 /// where there is none.
 fn shared_memory(options: &ServerOptions) -> Result<PathBuf, StartError> {
@@ -526,8 +484,7 @@ fn data_directory(options: &ServerOptions) -> &Path {
 fn open_windows(
     options: &ServerOptions,
     shared_memory: &Path,
-    incarnation: Incarnation,
-    boot: BootId,
+    store: &Store,
 ) -> Result<WindowFiles, StartError> {
     let server = shared_memory.join(format!("server-{}", options.id.0));
     let windows = WindowFiles::open(WindowFilesOptions {
@@ -536,13 +493,16 @@ fn open_windows(
             directory: data_directory(options).join("windows"),
             names: names_within(options.id, &options.map),
         }),
-        boot,
-        incarnation,
-        // The directory has the server's number, and a device that was replaced fetches its regions anew.
-        device: 0,
+        boot: boot_id()?,
+        incarnation: store.incarnation(),
+        device: store.superblock().device_id,
+        others: Others::SetAside,
     })?;
     for finding in windows.findings() {
         tracing::info!("windows: {finding}");
+    }
+    for aside in windows.set_aside() {
+        tracing::warn!("windows: {aside}");
     }
     Ok(windows)
 }

@@ -84,6 +84,8 @@ struct Server {
     device: Arc<MemoryDevice>,
     windows: AnonymousWindows,
     clock: Arc<ServerClock>,
+    /// An operator says that the device is not the one that the map names, but takes its place.
+    new_device: bool,
     stalled: bool,
     up: Option<Up>,
 }
@@ -152,6 +154,7 @@ impl Cluster {
                 device: Arc::new(damaged::empty(bytes, random)),
                 windows: AnonymousWindows::new(),
                 clock: Arc::new(ServerClock::new(Arc::clone(&clock))),
+                new_device: false,
                 stalled: false,
                 up: None,
             }
@@ -244,7 +247,7 @@ impl Cluster {
         if let Some(effects) = die_after {
             mortal.die_after(effects);
         }
-        let opened = self.open(server, &mortal);
+        let opened = self.own(server).and_then(|()| self.open(server, &mortal));
         if mortal.is_dead() {
             self.coverage.add("deaths while starting", 1);
             drop(opened);

@@ -43,6 +43,8 @@ impl Bench {
                 large_bytes: self.large_bytes,
                 ..StorageSection::default()
             },
+            new_devices: Vec::new(),
+            discard_windows: false,
         }
     }
 }

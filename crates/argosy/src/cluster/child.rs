@@ -27,8 +27,8 @@ pub struct Child {
 }
 
 impl Child {
-    /// Starts `argosy server --config config`; what it says is appended to `log`.
-    pub fn start(config: &Path, log: PathBuf) -> Result<Self, Failure> {
+    /// Starts `argosy server --config config` with `options`; what it says is appended to `log`.
+    pub fn start(config: &Path, log: PathBuf, options: &[&str]) -> Result<Self, Failure> {
         let failed = |what: &str, error: std::io::Error| Failure::io(what, config, &error);
         let output = File::options()
             .create(true)
@@ -40,6 +40,7 @@ impl Child {
             .arg("server")
             .arg("--config")
             .arg(config)
+            .args(options)
             .arg("--parent")
             .arg(std::process::id().to_string())
             .stdin(Stdio::null())

@@ -17,7 +17,9 @@ use std::path::{Path, PathBuf};
 
 use argosy_base::{AddressMode, Epoch, KeyRange, RegionId, ServerId};
 use argosy_coordinator::split::{SPLIT_MAX, split_hex, split_text};
-use argosy_coordinator::{CLUSTER_KEY, ClusterId, ClusterMap, Embedded, Region, Server};
+use argosy_coordinator::{
+    CLUSTER_KEY, ClusterId, ClusterMap, CoordinatorError, DeviceId, Embedded, Region, Server,
+};
 use clap::ValueEnum;
 
 use crate::cluster::ports::Ports;
@@ -156,6 +158,34 @@ pub fn write_map(coordinator: &Path, map: &ClusterMap) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Says in the map in `coordinator` that the data of `server` is on `device`. Others may change the map meanwhile.
+///
+/// # Errors
+/// The coordinator's; of a map that cannot be read, or does not name the server, that it is damaged.
+pub fn record_device(
+    coordinator: &Path,
+    server: ServerId,
+    device: DeviceId,
+) -> Result<(), CoordinatorError> {
+    let embedded = Embedded::open(coordinator)?;
+    loop {
+        let found = embedded.read_now(CLUSTER_KEY)?;
+        let map = ClusterMap::parse(&found.value).ok();
+        let map = map.filter(|map| map.server(server).is_some());
+        let map = map.ok_or_else(|| CoordinatorError::Damaged {
+            path: coordinator.display().to_string(),
+            what: "the region map is gone, or does not name this server any more",
+        })?;
+        let value = map.with_device(server, device).to_json();
+        match embedded.set_now(CLUSTER_KEY, found.version, value) {
+            Ok(_) => return Ok(()),
+            // Each time somebody else's change has succeeded: one for each server that starts.
+            Err(CoordinatorError::Conflict { .. }) => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
 fn open(coordinator: &Path) -> Result<Embedded, Failure> {
     Embedded::open(coordinator).map_err(|error| Failure::Failed(chain(&error)))
 }
@@ -185,9 +215,14 @@ pub fn new_map(shape: &Shape, split: Split, ports: &[Ports]) -> Result<ClusterMa
 /// `map` with its servers at `ports`.
 pub fn moved(map: &ClusterMap, ports: &[Ports]) -> Result<ClusterMap, Failure> {
     let regions = map.regions().to_vec();
-    ClusterMap::new(map.cluster(), map.replication(), servers_at(ports), regions)
-        .map(|moved| moved.with_addresses(map.addresses()))
-        .map_err(|error| Failure::Failed(chain(&error)))
+    let moved = ClusterMap::new(map.cluster(), map.replication(), servers_at(ports), regions)
+        .map_err(|error| Failure::Failed(chain(&error)))?;
+    let devices = map.servers().iter().filter_map(|server| {
+        let device = map.device(server.id)?;
+        Some((server.id, device))
+    });
+    let moved = moved.with_addresses(map.addresses());
+    Ok(devices.fold(moved, |moved, (id, device)| moved.with_device(id, device)))
 }
 
 fn region(shape: &Shape, index: usize, range: KeyRange) -> Region {
@@ -374,8 +409,9 @@ mod tests {
                 ..shape(3, 2, 6)
             }
         );
+        let map = map.with_device(ServerId(1), DeviceId(7));
         let moved = moved(&map, &ports(3)[..]).unwrap();
-        assert_eq!(moved, map);
+        assert_eq!(moved, map, "devices stay");
     }
 
     #[test]

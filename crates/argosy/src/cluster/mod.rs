@@ -16,6 +16,7 @@
 pub mod child;
 pub mod layout;
 pub mod lock;
+pub mod memory;
 pub mod ports;
 pub mod ready;
 pub mod scratch;
@@ -23,7 +24,7 @@ pub mod scratch;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use argosy_base::Clock;
+use argosy_base::{Clock, ServerId};
 use argosy_bench::clock::ProcessClock;
 use argosy_coordinator::ClusterMap;
 use rustix::process::{Signal, kill_process};
@@ -63,6 +64,10 @@ pub struct Spec {
     pub memory: MemorySection,
     /// Storage of each server.
     pub storage: StorageSection,
+    /// The servers that get a device in place of the one that the region map names.
+    pub new_devices: Vec<usize>,
+    /// Whether a new cluster takes the place of one that is gone, but for windows with its records.
+    pub discard_windows: bool,
 }
 
 /// A server of the cluster.
@@ -246,7 +251,13 @@ impl Cluster {
         let path = self.layout.config(id);
         std::fs::write(&path, config.to_toml())
             .map_err(|error| Failure::io("write", &path, &error))?;
-        let child = Child::start(&path, dir.join("log"))?;
+        // One that never had a device gets its first.
+        let is_known = self.map.device(ServerId(config.server.id)).is_some();
+        let options: &[&str] = match is_known && !spec.new_devices.contains(&id) {
+            true => &[],
+            false => &["--new-device"],
+        };
+        let child = Child::start(&path, dir.join("log"), options)?;
         Ok(Member {
             id,
             config: path,
@@ -316,17 +327,36 @@ fn make_places(spec: &Spec) -> Result<(Layout, Places), Failure> {
     Ok((layout, Places::Scratch(vec![data, shm])))
 }
 
+/// Whether the servers that are to get a device are of the cluster's `servers`.
+fn check_new_devices(spec: &Spec, servers: usize) -> Result<(), Failure> {
+    match spec.new_devices.iter().find(|id| **id >= servers) {
+        None => Ok(()),
+        Some(id) => Err(Failure::Usage(format!(
+            "--new-device {id}: there are servers 0 to {}",
+            servers - 1
+        ))),
+    }
+}
+
 /// The map that is there, at ports that are free now; or a new one.
 fn settle_map(spec: &Spec, layout: &Layout, claim: &Claim) -> Result<(ClusterMap, Held), Failure> {
     let coordinator = layout.coordinator();
     let (map, held) = match layout::read_map(&coordinator)? {
         Some(map) => {
             spec.shape.agrees_with(&Shape::of(&map))?;
+            check_new_devices(spec, map.servers().len())?;
+            if spec.discard_windows {
+                return Err(Failure::Usage(format!(
+                    "--discard-windows: the cluster in {} is there, and its windows are its own",
+                    layout.dir.display()
+                )));
+            }
             let wanted = ports_in(&map)?;
             let (ports, held) = claim.choose(wanted.len(), &wanted)?;
             (layout::moved(&map, &ports)?, held)
         }
         None => {
+            memory::check_new(&layout.dir, &layout.shm, spec.discard_windows)?;
             let (ports, held) = claim.choose(spec.shape.servers_or_default(), &[])?;
             (layout::new_map(&spec.shape, spec.split, &ports)?, held)
         }

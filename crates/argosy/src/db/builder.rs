@@ -28,7 +28,8 @@ use std::time::Duration;
 use argosy_base::SEGMENT_SIZE;
 use argosy_device::buffer::{keep_at_most, share_of};
 use argosy_device::{
-    BootId, Device, FileDevice, FileSettings, Store, WindowFiles, WindowFilesOptions, lock_windows,
+    BootId, Device, FileDevice, FileSettings, Others, Store, WindowFiles, WindowFilesOptions,
+    lock_windows,
 };
 use argosy_lsm::pins::Pins;
 use argosy_lsm::scrub::Pace as ScrubPace;
@@ -424,6 +425,7 @@ impl Builder {
             boot,
             incarnation: store.incarnation(),
             device: store.superblock().device_id,
+            others: Others::Refuse,
         };
         let failed = |error| Error::opening(path, &error);
         let lock = lock_windows(&options.directory).map_err(failed)?;

@@ -158,9 +158,9 @@ impl Repair {
             let members = map.region(id).map_or(0, |region| region.members.len());
             if members > 1 {
                 return Err(Failure::Failed(format!(
-                    "{id} has {members} members: do not repair this copy; stop all servers, remove this \
-                     server's device and its shared memory, start all, and it fetches the region from \
-                     another member (docs/operations.md)"
+                    "{id} has {members} members: do not repair this copy; remove this server's device, start \
+                     the server with --new-device, and it fetches the region from another member \
+                     (docs/operations.md)"
                 )));
             }
         }

@@ -192,7 +192,9 @@ fn a_full_backup_is_named_and_recovers() {
     assert_ne!(config, smaller, "{config}");
     std::fs::write(&small.config, smaller).unwrap();
     std::fs::remove_file(data_file(small, "device")).unwrap();
-    let _started = start_all(&servers);
+    let _small = ByHand::start_with(&small.config, &["--new-device"]);
+    let _started = start_all(&servers[..2]);
+    until_ready(small.admin);
     drop(ports);
 
     let mut client = connect(servers[0].resp);

@@ -21,6 +21,7 @@ mod lost_member;
 mod maintenance;
 mod malformed;
 mod memory;
+mod missing_device;
 mod native;
 mod native_calls;
 mod package_index;

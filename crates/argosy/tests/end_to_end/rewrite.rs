@@ -90,7 +90,8 @@ fn members_come_back_from_each_others_places() {
     assert_whole_and_equal(&dir);
 
     std::fs::remove_file(dir.0.join("server-0/device")).unwrap();
-    let playground = start(&dir);
+    let data = ["--data-dir", path(&dir.0), "--new-device", "0"];
+    let playground = Playground::start(&[&MODE[..], &data[..]].concat());
     assert!(number(&playground, 0, info::CATCH_UP_BYTES) > 0);
     assert!(number(&playground, 0, info::REWRITTEN_POINTERS) > 0);
     assert!(pairs(&playground) == before, "the same pairs");

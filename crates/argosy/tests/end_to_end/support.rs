@@ -125,6 +125,11 @@ pub(crate) struct ByHand {
 impl ByHand {
     /// `argosy server --config config`; what it says goes to the server's log.
     pub(crate) fn start(config: &Path) -> Self {
+        Self::start_with(config, &[])
+    }
+
+    /// The same, with more options.
+    pub(crate) fn start_with(config: &Path, options: &[&str]) -> Self {
         let log = std::fs::File::options()
             .append(true)
             .create(true)
@@ -134,6 +139,7 @@ impl ByHand {
             .arg("server")
             .arg("--config")
             .arg(config)
+            .args(options)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log)

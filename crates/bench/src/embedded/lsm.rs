@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use argosy_base::{Clock, Direction, KeyRange, RegionId, SEGMENT_SIZE, ServerId};
 use argosy_device::{
-    BootId, FileDevice, FileSettings, FormatOptions, Store as DeviceStore, StoreSettings,
+    BootId, FileDevice, FileSettings, FormatOptions, Others, Store as DeviceStore, StoreSettings,
     WindowFiles, WindowFilesOptions,
 };
 use argosy_engine::{Engine, EngineError, WriteBatch, WriteOptions};
@@ -55,6 +55,7 @@ pub fn run(
         boot: BootId(1),
         incarnation: store.incarnation(),
         device: store.superblock().device_id,
+        others: Others::Refuse,
     })?;
     let engine = Lsm::open(&store, RegionId(1), &windows, &embedded.settings, None)?;
     let excess = embedded.budget.map(|budget| engine.excess(budget));

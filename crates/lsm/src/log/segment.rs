@@ -34,7 +34,7 @@
 use argosy_base::codec::Reader;
 use argosy_base::limits::{BLOCK_SIZE, KEY_BYTES_MAX, SEGMENT_SIZE};
 use argosy_base::{Epoch, Identity, Incarnation, Kind, LogKind, RegionId, SegmentNumber};
-use argosy_device::BootId;
+use argosy_device::{BootId, SharedMemory};
 
 use crate::edit::LogSegment;
 use crate::settings::Settings;
@@ -316,6 +316,29 @@ pub fn decode_window_header(bytes: &[u8]) -> Result<(WindowName, Writer), Header
         Some(parse_window_header(bytes)?.0.identity())
     })?;
     parse_window_header(bytes).ok_or(HeaderError::Invalid)
+}
+
+/// Whether the window slot in `memory` holds anything behind its headers: records, which may be on a device, too, or
+/// not. Of a window that cannot be understood it is assumed; memory that holds something else, or nothing, has
+/// none.
+#[must_use]
+pub fn holds_records(memory: &SharedMemory) -> bool {
+    if memory.len() < WINDOW_HEADER_BYTES {
+        return false;
+    }
+    let header = memory.read_vec(0, HEADER_BYTES);
+    if header[..8] != WINDOW_MAGIC.to_le_bytes() {
+        return false;
+    }
+    let of_segment = match decode_window_header(&header) {
+        Ok((name, _)) if name.index == 0 => SEGMENT_HEADER_BYTES as usize,
+        _ => 0,
+    };
+    let from = WINDOW_HEADER_BYTES + of_segment;
+    (from..memory.len()).step_by(BLOCK_SIZE).any(|at| {
+        let len = BLOCK_SIZE.min(memory.len() - at);
+        memory.read_vec(at, len).iter().any(|byte| *byte != 0)
+    })
 }
 
 impl WindowName {

@@ -20,6 +20,8 @@ argosy_base::mutants! {
         trust_shipments,
         /// However much waits for a peer, a link takes more (breaks I9).
         unbounded_backlog,
+        /// A server opens whatever device it finds. Asked by whoever starts a node on a device.
+        take_any_device,
     }
 }
 

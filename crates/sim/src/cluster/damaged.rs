@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use argosy_base::limits::BLOCK_SIZE;
+use argosy_coordinator::DeviceId;
 use argosy_device::{Device, FormatOptions, MemoryDevice, Store};
+use argosy_server::ownership::{self, Found};
 
 use super::{Cluster, id};
 use crate::damaging::Damage;
@@ -40,8 +42,34 @@ impl Cluster {
         let machine = &mut self.servers[server];
         machine.windows.lose();
         machine.device = Arc::new(empty(machine.device.len(), random));
+        machine.new_device = false;
         self.coverage.add("devices replaced", 1);
         up.map(|up| up.session)
+    }
+
+    /// An operator says that the device of a server takes the place of the one that the map names. Whether
+    /// the server would have started on it before, which is wrong.
+    pub fn allow_new_device(&mut self, server: usize) -> bool {
+        let taken = self.own(server).is_ok();
+        self.servers[server].new_device = true;
+        taken
+    }
+
+    /// Whether a server may start on the device that it has; if so, the map names that one.
+    pub(super) fn own(&mut self, server: usize) -> Result<(), String> {
+        let machine = &mut self.servers[server];
+        let superblock = Store::inspect(&*machine.device).map_err(|error| error.to_string())?;
+        let found = DeviceId(superblock.superblock.device_id);
+        let known = self.map.device(id(server));
+        let told = machine.new_device && known != Some(found);
+        let decided = ownership::decide(id(server), known, Found::Device(found), told);
+        match decided {
+            Ok(_) => {}
+            Err(_) if self.settings.mutants.take_any_device() => {}
+            Err(refusal) => return Err(refusal.to_string()),
+        }
+        self.map = self.map.clone().with_device(id(server), found);
+        Ok(())
     }
 
     /// Counts what was noticed of the damage on a device.

@@ -85,13 +85,13 @@ impl Run {
                     self.say(format_args!("the device of server {server} has {what}"));
                 }
             }
-            Event::Damage(..) | Event::Replace(_) => self.lose(event),
+            Event::Damage(..) | Event::Replace(_) => self.lose(event)?,
         }
         Ok(())
     }
 
     /// A device is damaged, or replaced, where that leaves a member of each region what it had.
-    fn lose(&mut self, event: Event) {
+    fn lose(&mut self, event: Event) -> Result<(), Wrong> {
         match event {
             Event::Damage(server, damage) if self.may_lose_device(server) => {
                 self.damaged.insert(server);
@@ -99,9 +99,12 @@ impl Run {
                 self.cluster.damage(server, damage, &mut self.damaging);
                 self.say(format_args!("the device of server {server}: {damage:?}"));
             }
-            Event::Replace(server) if self.may_lose_device(server) => self.replace(server),
+            Event::Replace(server) if self.may_lose_device(server) => {
+                return self.replace(server);
+            }
             _ => {}
         }
+        Ok(())
     }
 
     /// Whether a server may lose power, so that a member of each region keeps what it had; if so, it does.
@@ -205,17 +208,24 @@ impl Run {
         }
         // Who began with nothing beside a damaged member may have its damage.
         for server in self.emptied.clone() {
-            self.replace(server);
+            self.replace(server)?;
         }
         self.start_all()
     }
 
-    /// A device is lost for good, and an empty one put in its place.
-    fn replace(&mut self, server: usize) {
+    /// A device is lost for good, and an empty one put in its place. The server takes it only when an operator
+    /// says so.
+    fn replace(&mut self, server: usize) -> Result<(), Wrong> {
         self.damaged.remove(&server);
         let ended = self.cluster.replace_device(server, &mut self.damaging);
         self.ended(server, ended, "ends");
         self.say(format_args!("the device of server {server} is replaced"));
+        match self.cluster.allow_new_device(server) {
+            false => Ok(()),
+            true => Err(format!(
+                "server {server} takes an empty device for its own, and nobody said that it is new"
+            )),
+        }
     }
 
     /// Whether a device fails or is damaged.

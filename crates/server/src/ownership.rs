@@ -1,0 +1,178 @@
+//! Whether a server may start on the device that it finds.
+//!
+//! The region map says which device has a server's data. So a disk that is not mounted, or a file that somebody
+//! removed, is not taken for a server that has no data yet:
+//!
+//! | the map names | found | by itself | with `--new-device` |
+//! |---|---|---|---|
+//! | none | nothing, or empty | refused | one is made, and recorded |
+//! | none | a device of this server | it is recorded | it is recorded |
+//! | a device | nothing, or empty | refused | one is made, and recorded |
+//! | a device | that one | opened | refused: it is not new |
+//! | a device | another one of this server | refused | it is recorded |
+//!
+//! A device is made before it is recorded. A crash between the two leaves a device that the map does not name, and
+//! the same command works again. `--new-device` is refused where the device is the one that the map names: a
+//! server that is always started with it would make a new device when its disk is not mounted.
+
+use argosy_base::ServerId;
+use argosy_coordinator::DeviceId;
+
+/// What is at the place of a server's device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// No file.
+    Nothing,
+    /// A file or block device that holds no store.
+    Empty,
+    /// A device of this server.
+    Device(DeviceId),
+}
+
+/// What a server does first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Begin {
+    /// It opens the device.
+    Open,
+    /// It makes a device, and puts its id into the region map.
+    Make,
+    /// It puts the id of the device that is there into the region map, and opens it.
+    Record(DeviceId),
+}
+
+/// Why a server does not start on what it found. Nothing was changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// The device that the map names is not there.
+    #[error(
+        "the device of {server} is missing: the region map names device {known}, and here is {}; \
+         if its disk is not mounted, mount it and start again; if the device is lost, start this server \
+         with --new-device, and it fetches from other members what they have of its regions",
+        match is_empty {
+            true => "an empty one",
+            false => "none",
+        }
+    )]
+    Missing {
+        /// The server.
+        server: ServerId,
+        /// The device that the map names.
+        known: DeviceId,
+        /// There is a file or block device, but nothing in it.
+        is_empty: bool,
+    },
+    /// The device is another one of the same server.
+    #[error(
+        "this is device {found} of {server}, but the region map names device {known}; point \
+         server.data-dir at that one; if it is lost, and this one takes its place, start this server \
+         with --new-device"
+    )]
+    Other {
+        /// The server.
+        server: ServerId,
+        /// The device that the map names.
+        known: DeviceId,
+        /// The device that is there.
+        found: DeviceId,
+    },
+    /// The server never had a device.
+    #[error(
+        "{server} has no device yet, and makes none by itself; start it with --new-device if it never \
+         had any"
+    )]
+    NeverMade {
+        /// The server.
+        server: ServerId,
+    },
+    /// `--new-device` was given where nothing is new.
+    #[error(
+        "--new-device: this is device {known} of {server} already, as the region map says; start the \
+         server without that option"
+    )]
+    NotNew {
+        /// The server.
+        server: ServerId,
+        /// The device that the map names, and that is there.
+        known: DeviceId,
+    },
+}
+
+/// What `server` does that finds `found` where the map names `known`, and which was told, or not, that the
+/// device is a new one. A table; see the module documentation.
+///
+/// # Errors
+/// Why it does not start.
+pub const fn decide(
+    server: ServerId,
+    known: Option<DeviceId>,
+    found: Found,
+    new_device: bool,
+) -> Result<Begin, Refusal> {
+    match (known, found, new_device) {
+        (_, Found::Nothing | Found::Empty, true) => Ok(Begin::Make),
+        (None, Found::Nothing | Found::Empty, false) => Err(Refusal::NeverMade { server }),
+        (None, Found::Device(device), _) => Ok(Begin::Record(device)),
+        (Some(known), Found::Nothing | Found::Empty, false) => Err(Refusal::Missing {
+            server,
+            known,
+            is_empty: matches!(found, Found::Empty),
+        }),
+        (Some(known), Found::Device(found), new_device) => match (known.0 == found.0, new_device) {
+            (true, false) => Ok(Begin::Open),
+            (true, true) => Err(Refusal::NotNew { server, known }),
+            (false, true) => Ok(Begin::Record(found)),
+            (false, false) => Err(Refusal::Other {
+                server,
+                known,
+                found,
+            }),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_known_device_is_opened_by_itself() {
+        let (server, one, two) = (ServerId(2), DeviceId(1), DeviceId(2));
+        let all = [
+            Found::Nothing,
+            Found::Empty,
+            Found::Device(one),
+            Found::Device(two),
+        ];
+        for known in [None, Some(one), Some(two)] {
+            for found in all {
+                let by_itself = decide(server, known, found, false);
+                let told = decide(server, known, found, true);
+                let is_there = matches!((known, found), (Some(a), Found::Device(b)) if a == b);
+                match (known, found) {
+                    (_, Found::Nothing | Found::Empty) => {
+                        assert!(by_itself.is_err(), "{known:?} {found:?}");
+                        assert_eq!(told, Ok(Begin::Make));
+                    }
+                    (None, Found::Device(device)) => {
+                        assert_eq!(by_itself, Ok(Begin::Record(device)));
+                        assert_eq!(told, Ok(Begin::Record(device)));
+                    }
+                    (Some(_), Found::Device(_)) if is_there => {
+                        assert_eq!(by_itself, Ok(Begin::Open));
+                        assert!(told.is_err());
+                    }
+                    (Some(_), Found::Device(device)) => {
+                        assert!(by_itself.is_err());
+                        assert_eq!(told, Ok(Begin::Record(device)));
+                    }
+                }
+            }
+        }
+        let missing = decide(server, Some(one), Found::Nothing, false).unwrap_err();
+        let text = missing.to_string();
+        for what in ["server 2", &one.to_string(), "mount", "--new-device"] {
+            assert!(text.contains(what), "{text}");
+        }
+    }
+}
