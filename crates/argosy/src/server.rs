@@ -10,6 +10,7 @@ use argosy_base::ServerId;
 use argosy_base::limits::SEGMENT_SIZE;
 use argosy_bench::clock::ProcessClock;
 use argosy_coordinator::ClusterMap;
+use argosy_device::make_directory;
 use argosy_server::runtime::{Server, ServerOptions, StartError};
 use clap::Args;
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
@@ -65,9 +66,11 @@ impl ServerArgs {
         let signals = Signals::catch()
             .map_err(|error| Failure::Failed(format!("cannot catch signals: {error}")))?;
         let dir = &config.server.data_dir;
-        std::fs::create_dir_all(dir).map_err(|error| Failure::io("make", dir, &error))?;
-        let _lock = DirLock::take(dir)?;
-        serve(&config, self.new_device, &signals)
+        make_directory(dir).map_err(|error| Failure::io("make", dir, &error))?;
+        let lock = DirLock::take(dir)?;
+        serve(&config, self.new_device, &signals)?;
+        lock.ended_well();
+        Ok(())
     }
 
     /// Asks the kernel to stop this process when its parent ends.

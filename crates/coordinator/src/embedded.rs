@@ -20,6 +20,7 @@
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -53,7 +54,10 @@ impl Embedded {
     /// [`CoordinatorError::Refused`].
     pub fn open(directory: &Path) -> Result<Self, CoordinatorError> {
         let refused = |e| refused("open the coordinator in", directory, e);
-        std::fs::create_dir_all(directory).map_err(refused)?;
+        // For one user alone, as all directories with data.
+        let mut make = std::fs::DirBuilder::new();
+        let made = make.recursive(true).mode(0o700).create(directory);
+        made.map_err(refused)?;
         let lock = File::options()
             .write(true)
             .create(true)

@@ -51,7 +51,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 use argosy_base::Incarnation;
 use argosy_base::limits::BLOCK_SIZE;
-use rustix::fs::{AtFlags, CWD, FallocateFlags, fallocate, linkat};
+use rustix::fs::{AtFlags, CWD, FallocateFlags, OFlags, fallocate, linkat};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
@@ -72,6 +72,9 @@ const MAGIC: u64 = u64::from_le_bytes(*b"argosymm");
 const VERSION: u64 = 2;
 /// The earliest layout that is read.
 const VERSION_MIN: u64 = 1;
+
+/// Memory is a file of its name, not where a link leads.
+const NOFOLLOW: i32 = OFlags::NOFOLLOW.bits().cast_signed();
 
 /// Where the words of the control block lie, in bytes.
 mod at {
@@ -219,6 +222,7 @@ impl SharedMemory {
         let file = OpenOptions::new()
             .read(true)
             .write(true)
+            .custom_flags(NOFOLLOW)
             .open(path)
             .map_err(refused)?;
         Self::map_checked(file, path)

@@ -39,6 +39,7 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
 use crate::DeviceError;
+use crate::directory::make_directory;
 use crate::memory::{BootId, SharedMemory, Stamp};
 use crate::windows::{Named, WindowStore};
 
@@ -168,7 +169,7 @@ impl WindowFiles {
         };
         for directory in &directories {
             let refused = |e| DeviceError::refused("use the windows in", directory, e);
-            std::fs::create_dir_all(directory).map_err(refused)?;
+            make_directory(directory).map_err(refused)?;
             for file in std::fs::read_dir(directory).map_err(refused)? {
                 windows.find(directory, &file.map_err(refused)?.path())?;
             }
@@ -329,7 +330,7 @@ fn set_others_aside(options: &WindowFilesOptions) -> Result<Vec<SetAside>, Devic
 /// [`DeviceError::WindowsInUse`]; [`DeviceError::Refused`] where the system refuses.
 pub fn lock_windows(directory: &Path) -> Result<File, DeviceError> {
     let refused = |e| DeviceError::refused("lock the windows in", directory, e);
-    std::fs::create_dir_all(directory).map_err(refused)?;
+    make_directory(directory).map_err(refused)?;
     let file = File::open(directory).map_err(refused)?;
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(file),

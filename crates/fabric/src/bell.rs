@@ -30,7 +30,7 @@ use std::path::Path;
 use std::ptr::NonNull;
 use std::time::Duration;
 
-use rustix::fs::Timespec;
+use rustix::fs::{OFlags, Timespec};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use rustix::thread::futex;
 
@@ -47,6 +47,8 @@ const FILE_BYTES: usize = 4096;
 /// "argosyab", read as a little-endian number.
 const MAGIC: u64 = u64::from_le_bytes(*b"argosyab");
 const VERSION: u32 = 1;
+/// A bell is a file of its name, not where a link leads.
+const NOFOLLOW: i32 = OFlags::NOFOLLOW.bits().cast_signed();
 /// Bytes of the header: magic and version.
 const HEADER_BYTES: usize = 12;
 const RINGS_AT: usize = 64;
@@ -93,7 +95,11 @@ impl BellFile {
     /// `NotFound` where there is none, `InvalidData` where the file is something else, or what the
     /// system says.
     pub fn open(path: &Path) -> io::Result<Self> {
-        let file = OpenOptions::new().read(true).write(true).open(path)?;
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .custom_flags(NOFOLLOW)
+            .open(path)?;
         let mut header = [0; HEADER_BYTES];
         let len = file.metadata()?.len();
         if len != FILE_BYTES as u64 {
@@ -109,10 +115,13 @@ impl BellFile {
     /// Puts a whole new bell at `path`, at once.
     fn make(path: &Path) -> io::Result<()> {
         let temporary = path.with_extension("new");
+        match std::fs::remove_file(&temporary) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+            _ => {}
+        }
         let file = OpenOptions::new()
             .write(true)
-            .create(true)
-            .truncate(true)
+            .create_new(true)
             .mode(0o600)
             .open(&temporary)?;
         let mut bytes = vec![0; FILE_BYTES];

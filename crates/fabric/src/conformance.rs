@@ -74,7 +74,7 @@ impl Pair {
     }
 
     fn connect(&self) -> Box<dyn RemoteMemory> {
-        let connected = self.writer.connect(TARGET, KEY);
+        let connected = self.writer.connect(TARGET, KEY, 0);
         connected.expect("registered memory can be connected to")
     }
 
@@ -90,9 +90,10 @@ impl Pair {
 /// # Panics
 /// When the provider breaks the contract.
 pub fn run(make: &mut dyn FnMut() -> Box<dyn Harness>) {
-    let cases: [fn(Pair); 13] = [
+    let cases: [fn(Pair); 14] = [
         idle_target,
         nothing_offered,
+        too_short,
         stopped_target,
         killed_target,
         revoked_memory,
@@ -142,17 +143,35 @@ fn idle_target(mut pair: Pair) {
 fn nothing_offered(mut pair: Pair) {
     let not_there = |peer, key| FabricError::NotThere { peer, key };
     let other = MemoryKey(7);
-    let result = pair.writer.connect(TARGET, other).map(|_| ());
+    let result = pair.writer.connect(TARGET, other, 0).map(|_| ());
     assert_eq!(result, Err(not_there(TARGET, other)));
     let nobody = ServerId(77);
-    let result = pair.writer.connect(nobody, KEY).map(|_| ());
+    let result = pair.writer.connect(nobody, KEY, 0).map(|_| ());
     assert_eq!(result, Err(not_there(nobody, KEY)));
 
     let memory = pair.world.memory(TARGET, 4096);
     pair.target.register(other, memory).expect("it is new");
-    let remote = pair.writer.connect(TARGET, other).expect("it is offered");
+    let remote = pair
+        .writer
+        .connect(TARGET, other, 0)
+        .expect("it is offered");
     assert_eq!(remote.len(), 4096);
     pair.target.revoke(MemoryKey(1234)); // Nothing is offered there: nothing happens.
+}
+
+/// Memory that is one byte too short is not connected to, so that nobody writes behind its end.
+fn too_short(pair: Pair) {
+    let (peer, key, len, least) = (TARGET, KEY, LEN, LEN + 1);
+    let result = pair.writer.connect(peer, key, least).map(|_| ());
+    let too_short = FabricError::TooShort {
+        peer,
+        key,
+        len,
+        least,
+    };
+    assert_eq!(result, Err(too_short));
+    let remote = pair.writer.connect(peer, key, LEN);
+    assert_eq!(remote.expect("it is long enough").len(), LEN);
 }
 
 /// The target owes no progress: a stopped one takes writes and completes them.
@@ -190,7 +209,7 @@ fn revoked_memory(mut pair: Pair) {
     pair.target.revoke(KEY);
     assert_eq!(pair.memory.access(), 0, "the memory knows it too");
     let copy = pair.memory.read_vec(0, LEN);
-    let result = pair.writer.connect(TARGET, KEY).map(|_| ());
+    let result = pair.writer.connect(TARGET, KEY, 0).map(|_| ());
     assert!(result.is_err(), "revoked memory is not offered");
 
     write_numbers(&mut *remote, 6..=10);
@@ -259,7 +278,7 @@ fn restarted_target(mut pair: Pair) {
     write_numbers(&mut *remote, 11..=20);
     pair.target = pair.world.start(TARGET, SECOND);
     let copy = pair.memory.read_vec(0, LEN);
-    let result = pair.writer.connect(TARGET, KEY).map(|_| ());
+    let result = pair.writer.connect(TARGET, KEY, 0).map(|_| ());
     assert!(result.is_err(), "the new start has offered nothing yet");
 
     write_numbers(&mut *remote, 21..=30);
@@ -289,7 +308,7 @@ fn cut_link(mut pair: Pair) {
     let ended = pair.ended(&mut *remote);
     assert_eq!(successes(&ended), [0; 0]);
     assert_eq!(ended.len(), 5, "in the end all are given up");
-    let result = pair.writer.connect(TARGET, KEY).map(|_| ());
+    let result = pair.writer.connect(TARGET, KEY, 0).map(|_| ());
     assert_eq!(result, Err(FabricError::Broken));
 
     pair.world.heal(WRITER, TARGET);

@@ -51,6 +51,22 @@ pub enum FabricError {
         /// What it does not offer.
         key: MemoryKey,
     },
+    /// The peer offers less memory than its user writes. Try again later: it has other settings, or another
+    /// version.
+    #[error(
+        "{peer} offers {len} bytes of memory as {key:?}, and {least} are needed: what must be equal on all \
+         servers is not, or it runs another version"
+    )]
+    TooShort {
+        /// The peer that was asked.
+        peer: ServerId,
+        /// What it offers.
+        key: MemoryKey,
+        /// Bytes of that.
+        len: usize,
+        /// Bytes that are needed.
+        least: usize,
+    },
     /// The peer took the memory back. Connect anew.
     #[error("the peer revoked this memory")]
     Revoked,
@@ -121,9 +137,16 @@ pub trait Fabric: Send + Sync {
     /// Takes back what is offered under `key`, if anything. See the contract.
     fn revoke(&self, key: MemoryKey);
 
-    /// Connects to a peer's memory.
-    fn connect(&self, peer: ServerId, key: MemoryKey)
-    -> Result<Box<dyn RemoteMemory>, FabricError>;
+    /// Connects to a peer's memory, into the first `least` bytes of which the caller will write.
+    ///
+    /// # Errors
+    /// [`FabricError::NotThere`]; [`FabricError::TooShort`] where the memory is shorter; or the provider's.
+    fn connect(
+        &self,
+        peer: ServerId,
+        key: MemoryKey,
+        least: usize,
+    ) -> Result<Box<dyn RemoteMemory>, FabricError>;
 
     /// Wakes `peer` if it is parked. Cheap where it is not.
     fn notify(&self, peer: ServerId);

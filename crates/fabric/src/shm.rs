@@ -26,7 +26,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use argosy_base::{Incarnation, ServerId};
-use argosy_device::SharedMemory;
+use argosy_device::{SharedMemory, own_directory};
 
 use crate::bell::BellFile;
 use crate::{Bell, Completion, Fabric, FabricError, MemoryKey, RemoteMemory};
@@ -61,7 +61,8 @@ impl ShmFabric {
     ) -> Result<Self, FabricError> {
         let own = server_dir(root, server);
         let memory = own.join("memory");
-        std::fs::create_dir_all(&memory)
+        own_directory(&own)
+            .and_then(|()| own_directory(&memory))
             .map_err(|e| system("making the fabric's directory", &e))?;
         withdraw_all(&memory).map_err(|e| system("withdrawing old memory", &e))?;
         let bell =
@@ -135,6 +136,7 @@ impl Fabric for ShmFabric {
         &self,
         peer: ServerId,
         key: MemoryKey,
+        least: usize,
     ) -> Result<Box<dyn RemoteMemory>, FabricError> {
         let memory = match SharedMemory::open(&self.path_for(peer, key)) {
             Ok(memory) => memory,
@@ -144,6 +146,15 @@ impl Fabric for ShmFabric {
         let access = memory.access();
         if access == 0 {
             return Err(FabricError::NotThere { peer, key });
+        }
+        let len = memory.len();
+        if len < least {
+            return Err(FabricError::TooShort {
+                peer,
+                key,
+                len,
+                least,
+            });
         }
         let incarnation = memory.incarnation();
         // The peer may have made a new bell since: look for it at the next ring.

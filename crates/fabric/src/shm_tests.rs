@@ -103,7 +103,7 @@ fn memory_may_be_made_under_the_name_of_its_key() {
     let path = b.path_for(B, KEY);
     let made = SharedMemory::create(&path, 4096, Incarnation(1)).expect("room");
     b.register(KEY, Arc::new(made)).expect("it is in place");
-    a.connect(B, KEY).expect("it is offered");
+    a.connect(B, KEY, 0).expect("it is offered");
     b.revoke(KEY);
     assert!(!path.exists());
     let left = std::fs::read_dir(path.parent().expect("a directory")).expect("it exists");
@@ -129,7 +129,7 @@ fn garbage_in_the_directory_is_an_error_or_is_withdrawn() {
     let path = b.path_for(B, KEY);
     for garbage in [&b""[..], b"short", &[7; 5000], &[0; 4096]] {
         std::fs::write(&path, garbage).expect("room");
-        let result = a.connect(B, KEY).map(|_| ());
+        let result = a.connect(B, KEY, 0).map(|_| ());
         assert!(
             matches!(result, Err(FabricError::System { .. })),
             "{result:?}"
@@ -165,7 +165,7 @@ fn what_succeeds_is_in_the_copy() {
                     continue;
                 }
                 done += 1;
-                let mut remote = a.connect(B, KEY).expect("it is offered");
+                let mut remote = a.connect(B, KEY, 0).expect("it is offered");
                 ready.store(done, Ordering::Release);
                 for seq in 1u64.. {
                     let _ = remote.write(0, &seq.to_le_bytes(), seq);
@@ -357,7 +357,7 @@ fn other_process() {
             let a = root.fabric(A, 1);
             say("ready");
             hear();
-            let mut remote = a.connect(B, KEY).expect("the parent offers it");
+            let mut remote = a.connect(B, KEY, 0).expect("the parent offers it");
             let mut best = 0;
             for seq in 1u64.. {
                 let _ = remote.write(
@@ -404,7 +404,7 @@ fn another_process_is_written_idle_stopped_and_killed() {
     let root = Root::new();
     let a = root.fabric(A, 1);
     let mut other = Other::start(&root, "target");
-    let mut remote = a.connect(B, KEY).expect("it is offered");
+    let mut remote = a.connect(B, KEY, 0).expect("it is offered");
     assert_eq!(remote.incarnation(), Incarnation(7));
     let mut seq = 0;
     let mut write = |remote: &mut dyn RemoteMemory| {
@@ -431,11 +431,11 @@ fn another_process_is_written_idle_stopped_and_killed() {
     assert_eq!(write(&mut *remote), Err(FabricError::Revoked));
     let left = SharedMemory::open(&root.0.join("window")).expect("it was left");
     assert_eq!(left.load_u64(0), 3);
-    let result = a.connect(B, KEY).map(|_| ());
+    let result = a.connect(B, KEY, 0).map(|_| ());
     assert_eq!(result, Err(FabricError::NotThere { peer: B, key: KEY }));
     let memory = root.memory("window-2", 4096);
     b.register(KEY, Arc::clone(&memory)).expect("it is new");
-    let mut fresh = a.connect(B, KEY).expect("it is offered");
+    let mut fresh = a.connect(B, KEY, 0).expect("it is offered");
     assert_eq!(fresh.incarnation(), Incarnation(8));
     assert_eq!(write(&mut *fresh), Ok(()));
     assert_eq!(memory.load_u64(0), 5);
@@ -479,7 +479,7 @@ fn a_writer_that_is_killed_harms_nobody() {
     }
     other.kill();
     let a = root.fabric(A, 2);
-    let mut remote = a.connect(B, KEY).expect("it is still offered");
+    let mut remote = a.connect(B, KEY, 0).expect("it is still offered");
     remote.write(0, &[0xff; 8], 1).expect("taken");
     assert_eq!(memory.load_u64(0), u64::MAX);
     b.revoke(KEY);
@@ -510,7 +510,7 @@ fn another_process_is_woken() {
     let root = Root::new();
     let a = root.fabric(A, 1);
     let other = Other::start(&root, "sleeper");
-    let mut remote = a.connect(B, KEY).expect("it is offered");
+    let mut remote = a.connect(B, KEY, 0).expect("it is offered");
     let answers = SharedMemory::open(&root.0.join("window")).expect("it was made");
     for number in (1..=3_000u64).chain([u64::MAX]) {
         let seen = a.bell();

@@ -13,9 +13,11 @@
 //! Stopping goes the other way round: no more clients, then the threads, then every region's log
 //! is made durable.
 
+use std::fs::File;
 use std::io;
 use std::net::TcpListener;
 use std::num::NonZeroUsize;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -26,6 +28,7 @@ use argosy_base::{Clock, Incarnation, ServerId};
 use argosy_coordinator::{ClusterMap, CoordinatorError, DeviceId};
 use argosy_device::{
     BootId, DeviceError, Fallback, Others, Store, Waker, WindowFiles, WindowFilesOptions,
+    lock_windows, make_directory, own_directory,
 };
 use argosy_fabric::{Fabric, FabricError, ShmFabric};
 
@@ -159,6 +162,8 @@ pub struct Server {
     native: Option<native::Listener>,
     admin: Option<Admin>,
     threads: Threading,
+    /// Says, until the process ends, that a server uses the windows.
+    _windows_lock: File,
 }
 
 struct Threading {
@@ -179,7 +184,7 @@ impl Server {
         let store = store::open_store(&mut options, &ledger)?;
         let incarnation = store.incarnation();
         let shared_memory = shared_memory(&options)?;
-        let windows = open_windows(&options, &shared_memory, &store)?;
+        let (windows, windows_lock) = open_windows(&options, &shared_memory, &store)?;
         let fabric = ShmFabric::open(&shared_memory, options.id, incarnation)?;
         let fabric: Arc<dyn Fabric> = Arc::new(fabric);
         let background = Arc::new(Parker::default());
@@ -238,6 +243,7 @@ impl Server {
             native,
             admin: Some(admin),
             threads,
+            _windows_lock: windows_lock,
         })
     }
 
@@ -452,7 +458,7 @@ fn start_native(
 fn shared_memory(options: &ServerOptions) -> Result<PathBuf, StartError> {
     let directory = &options.shared_memory;
     let server = directory.join(format!("server-{}", options.id.0));
-    match std::fs::create_dir_all(&server) {
+    match owned(directory).and_then(|()| own_directory(&server)) {
         Ok(()) => Ok(directory.clone()),
         Err(source) if options.map.servers().len() > 1 => Err(StartError::NoSharedMemory {
             directory: directory.clone(),
@@ -462,6 +468,29 @@ fn shared_memory(options: &ServerOptions) -> Result<PathBuf, StartError> {
             tracing::warn!("there is no shared memory ({error}): the data directory is used");
             Ok(data_directory(options).join("shared-memory"))
         }
+    }
+}
+
+/// Makes the directory of all servers' shared memory, or makes sure that nobody else can exchange what lies in the one
+/// that is there.
+fn owned(directory: &Path) -> io::Result<()> {
+    make_directory(directory)?;
+    let user = rustix::process::geteuid().as_raw();
+    // It may be a link, and then it counts whose link that is, too.
+    let owners = [
+        std::fs::symlink_metadata(directory)?,
+        std::fs::metadata(directory)?,
+    ];
+    match owners
+        .iter()
+        .map(MetadataExt::uid)
+        .find(|owner| ![0, user].contains(owner))
+    {
+        None => Ok(()),
+        Some(owner) => Err(io::Error::new(
+            io::ErrorKind::PermissionDenied,
+            format!("it belongs to user {owner}, and this is user {user}: name another directory"),
+        )),
     }
 }
 
@@ -485,10 +514,13 @@ fn open_windows(
     options: &ServerOptions,
     shared_memory: &Path,
     store: &Store,
-) -> Result<WindowFiles, StartError> {
-    let server = shared_memory.join(format!("server-{}", options.id.0));
+) -> Result<(WindowFiles, File), StartError> {
+    let directory = shared_memory
+        .join(format!("server-{}", options.id.0))
+        .join("windows");
+    let lock = lock_windows(&directory)?;
     let windows = WindowFiles::open(WindowFilesOptions {
-        directory: server.join("windows"),
+        directory,
         fallback: Some(Fallback {
             directory: data_directory(options).join("windows"),
             names: names_within(options.id, &options.map),
@@ -504,7 +536,7 @@ fn open_windows(
     for aside in windows.set_aside() {
         tracing::warn!("windows: {aside}");
     }
-    Ok(windows)
+    Ok((windows, lock))
 }
 
 /// The machine's present boot.

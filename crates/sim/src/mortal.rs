@@ -237,8 +237,9 @@ impl Fabric for MortalFabric {
         &self,
         peer: ServerId,
         key: MemoryKey,
+        least: usize,
     ) -> Result<Box<dyn RemoteMemory>, FabricError> {
-        let inner = self.inner.connect(peer, key)?;
+        let inner = self.inner.connect(peer, key, least)?;
         Ok(Box::new(MortalRemote {
             inner,
             mortal: Arc::clone(&self.mortal),

@@ -1,7 +1,8 @@
 //! The lock on a data directory: one process serves from it at a time, and everyone can tell which.
 //!
 //! The file `lock` in the directory is locked for as long as the process lives, however it ends,
-//! and holds its process id in decimal. A killed process is seen to be dead a moment before its last
+//! and holds its process id in decimal. It is empty when the last process has ended well: nothing of its work lies in
+//! shared memory alone. A killed process is seen to be dead a moment before its last
 //! thread has let go of its files, so whoever starts the next one at once is made to wait for that.
 
 use std::fs::File;
@@ -30,7 +31,7 @@ const POLL: Duration = Duration::from_millis(5);
 const NAME: &str = "lock";
 
 /// A lock that this process holds.
-pub struct DirLock(#[expect(dead_code, reason = "closing the file gives up its lock")] File);
+pub struct DirLock(File);
 
 impl DirLock {
     /// Takes the lock on `dir`, or says who has it.
@@ -55,6 +56,12 @@ impl DirLock {
         file.rewind().map_err(failed)?;
         write!(file, "{}", std::process::id()).map_err(failed)?;
         Ok(Self(file))
+    }
+
+    /// Gives up the lock, and says in its file that all of this process's work is on devices. Best effort: where
+    /// it cannot be said, the process counts as one that was killed.
+    pub fn ended_well(self) {
+        let _ = self.0.set_len(0);
     }
 }
 
@@ -111,6 +118,12 @@ pub fn holder(dir: &Path) -> Option<Pid> {
     holder_in(&mut File::open(dir.join(NAME)).ok()?)
 }
 
+/// Whether no process serves from `dir`, and the last one that did has ended well.
+pub fn all_is_well(dir: &Path) -> bool {
+    let empty = std::fs::metadata(dir.join(NAME)).is_ok_and(|meta| meta.len() == 0);
+    empty && !held(dir)
+}
+
 fn number(pid: Pid) -> i32 {
     pid.as_raw_nonzero().get()
 }
@@ -163,7 +176,13 @@ mod tests {
         assert!(refused.to_string().contains(&pid), "{refused}");
         drop(lock);
         assert_eq!(holder(&dir), None);
+        assert!(!all_is_well(&dir), "it was not said");
+        let lock = DirLock::take(&dir).unwrap();
+        assert!(!all_is_well(&dir));
+        lock.ended_well();
+        assert!(all_is_well(&dir));
         DirLock::take(&dir).unwrap();
+        assert!(!all_is_well(&dir));
         std::fs::remove_dir_all(&dir).unwrap();
     }
 }

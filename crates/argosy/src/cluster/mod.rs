@@ -21,12 +21,13 @@ pub mod ports;
 pub mod ready;
 pub mod scratch;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use argosy_base::{Clock, ServerId};
 use argosy_bench::clock::ProcessClock;
 use argosy_coordinator::ClusterMap;
+use argosy_device::make_directory;
 use rustix::process::{Signal, kill_process};
 
 use crate::config::{
@@ -37,6 +38,7 @@ use crate::failure::Failure;
 use child::Child;
 use layout::{Layout, Shape, Split};
 use lock::DirLock;
+use memory::ClusterMemory;
 use ports::{Claim, Held, Ports};
 use scratch::Scratch;
 
@@ -107,17 +109,27 @@ enum Places {
     Kept {
         #[expect(dead_code, reason = "dropping it gives it up")]
         lock: DirLock,
-        shm: PathBuf,
+        memory: ClusterMemory,
     },
 }
 
 impl Places {
-    /// Every server has stopped as it should: whatever is in shared memory is on devices, too.
-    fn memory_is_durable(&self) {
-        if let Self::Kept { shm, .. } = self
-            && let Err(error) = std::fs::remove_dir_all(shm)
-        {
-            tracing::warn!("cannot remove {}: {error}", shm.display());
+    /// Every server has stopped. Where all of them stopped as they should, whatever is in shared memory is on
+    /// devices, too.
+    fn servers_have_stopped(self, not_well: &[usize]) {
+        let Self::Kept { memory, .. } = self else {
+            return;
+        };
+        if not_well.is_empty() {
+            memory.remove();
+        } else {
+            let which: Vec<_> = not_well.iter().map(ToString::to_string).collect();
+            eprintln!(
+                "{} stays: server {} did not stop cleanly, and what it acknowledged last may lie there alone; \
+                 the next start finds it",
+                memory.path().display(),
+                which.join(", ")
+            );
         }
     }
 }
@@ -177,7 +189,7 @@ impl Cluster {
         for member in &mut self.members {
             member.child.terminate();
         }
-        let (mut clean, mut durable) = (true, true);
+        let mut clean = true;
         for member in &mut self.members {
             let status = loop {
                 if let Some(status) = member.child.exited() {
@@ -193,13 +205,15 @@ impl Cluster {
                 member.child.kill();
             }
             let success = status.is_some_and(|status| status.success());
-            durable &= success && !member.ended;
             clean &= success || member.ended;
         }
         clean &= self.stop_restarted();
-        if durable {
-            self.places.memory_is_durable();
-        }
+        // Whoever had been killed, or restarted by hand, is judged by its lock, as all others are.
+        let members = self.members.iter().map(|member| member.id);
+        let not_well: Vec<_> = members
+            .filter(|id| !lock::all_is_well(&self.layout.server(*id)))
+            .collect();
+        self.places.servers_have_stopped(&not_well);
         clean
     }
 
@@ -227,7 +241,7 @@ impl Cluster {
 
     fn start_member(&self, id: usize, spec: &Spec) -> Result<Member, Failure> {
         let dir = self.layout.server(id);
-        std::fs::create_dir_all(&dir).map_err(|error| Failure::io("make", &dir, &error))?;
+        make_directory(&dir).map_err(|error| Failure::io("make", &dir, &error))?;
         let ports = ports_in(&self.map)?[id];
         let config = ServerConfig {
             server: ServerSection {
@@ -306,17 +320,18 @@ impl Cluster {
 /// The directories, and what keeps them.
 fn make_places(spec: &Spec) -> Result<(Layout, Places), Failure> {
     if let Some(dir) = &spec.data_dir {
-        std::fs::create_dir_all(dir).map_err(|error| Failure::io("make", dir, &error))?;
+        make_directory(dir).map_err(|error| Failure::io("make", dir, &error))?;
         let dir = dir
             .canonicalize()
             .map_err(|error| Failure::io("find", dir, &error))?;
+        check_is_for_clusters(&dir)?;
         let lock = DirLock::take(&dir)?;
-        let shm = scratch::memory_of(&dir)?;
+        let memory = ClusterMemory::of(&dir)?;
         let layout = Layout {
             dir,
-            shm: shm.clone(),
+            shm: memory.path().to_path_buf(),
         };
-        return Ok((layout, Places::Kept { lock, shm }));
+        return Ok((layout, Places::Kept { lock, memory }));
     }
     let data = Scratch::new(&spec.scratch_root)?;
     let shm = Scratch::new(&scratch::shared_memory_root(&spec.scratch_root))?;
@@ -334,6 +349,36 @@ fn check_new_devices(spec: &Spec, servers: usize) -> Result<(), Failure> {
         Some(id) => Err(Failure::Usage(format!(
             "--new-device {id}: there are servers 0 to {}",
             servers - 1
+        ))),
+    }
+}
+
+/// Refuses a directory that holds something else than a cluster: a store of one program, or anybody's files.
+fn check_is_for_clusters(dir: &Path) -> Result<(), Failure> {
+    if dir.join("coordinator").exists() {
+        return Ok(());
+    }
+    let failed = |error| Failure::io("look into", dir, &error);
+    // What a start that was ended early, and the making of a file system, leave.
+    let known = ["lock", "lost+found"];
+    let mut what = None;
+    for entry in std::fs::read_dir(dir).map_err(failed)? {
+        let name = entry.map_err(failed)?.file_name();
+        let name = name.to_string_lossy();
+        if name == "device" {
+            what = Some("the store of a program, or of a single server".to_owned());
+            break;
+        }
+        if !known.contains(&&*name) {
+            what = Some(format!("{name}, and no cluster"));
+        }
+    }
+    match what {
+        None => Ok(()),
+        Some(what) => Err(Failure::Usage(format!(
+            "--data-dir {}: it holds {what}; name an empty directory, one that does not exist yet, or that of a \
+             cluster",
+            dir.display()
         ))),
     }
 }

@@ -7,9 +7,10 @@
 
 use std::fs::File;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
 
 use crate::failure::Failure;
@@ -127,8 +128,10 @@ fn hold_first(
 
 fn open(path: &Path) -> Result<File, Failure> {
     let mut options = File::options();
-    let options = options.create(true).truncate(false).write(true);
+    let options = options.create(true).truncate(false).write(true).mode(0o600);
+    // The name can be guessed: somebody's link there is not followed.
     options
+        .custom_flags(OFlags::NOFOLLOW.bits().cast_signed())
         .open(path)
         .map_err(|error| Failure::io("lock", path, &error))
 }

@@ -5,24 +5,19 @@
 //! gets its final name, `argosy-scratch-<number>`. So whoever finds a directory of that name whose
 //! file is not locked knows that its owner died without cleaning up, and removes it.
 //!
-//! The shared memory of a data directory that stays is `argosy-<hash of its name>`, and says in its
-//! file `data-dir` whose it is. It outlives a killed playground, since what was acknowledged may be
-//! nowhere else; it is removed after a clean stop, and when the data directory is gone.
+//! The shared memory of a data directory that stays is no such directory; see [`memory`].
 
-use std::ffi::OsStr;
-use std::fs::File;
-use std::os::unix::ffi::OsStrExt;
+use std::fs::{DirBuilder, File};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{Access, FlockOperation, access, flock};
 
-use crate::cluster::lock;
+use crate::cluster::{lock, memory};
 use crate::failure::Failure;
 
 const PREFIX: &str = "argosy-scratch-";
 const OWNER: &str = "owner";
-const MEMORY_PREFIX: &str = "argosy-memory-";
-const DATA_DIR: &str = "data-dir";
 
 /// A directory of this process, removed when dropped.
 #[derive(Debug)]
@@ -44,12 +39,12 @@ impl Scratch {
             if path.exists() {
                 continue;
             }
-            match std::fs::create_dir(&hidden) {
+            match DirBuilder::new().mode(0o700).create(&hidden) {
                 Ok(()) => {}
                 Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => continue,
                 Err(error) => return Err(failed(error)),
             }
-            let owner = File::create(hidden.join(OWNER)).map_err(failed)?;
+            let owner = File::create_new(hidden.join(OWNER)).map_err(failed)?;
             flock(&owner, FlockOperation::NonBlockingLockExclusive)
                 .map_err(|error| failed(error.into()))?;
             std::fs::rename(&hidden, &path).map_err(failed)?;
@@ -84,9 +79,6 @@ fn sweep(root: &Path) {
     for entry in entries.flatten() {
         let name = entry.file_name();
         let (name, path) = (name.to_string_lossy(), entry.path());
-        if name.starts_with(MEMORY_PREFIX) {
-            sweep_memory(&path);
-        }
         if !name.starts_with(PREFIX) {
             continue;
         }
@@ -97,34 +89,9 @@ fn sweep(root: &Path) {
             && !in_use(&path)
             && std::fs::remove_dir_all(&path).is_ok()
         {
-            tracing::info!("removed {}, left by a process that died", path.display());
+            eprintln!("removed {}, left by a process that died", path.display());
         }
     }
-}
-
-/// Removes shared memory whose data directory is gone.
-fn sweep_memory(path: &Path) {
-    let Ok(dir) = std::fs::read(path.join(DATA_DIR)) else {
-        return;
-    };
-    if !Path::new(OsStr::from_bytes(&dir)).exists() && std::fs::remove_dir_all(path).is_ok() {
-        tracing::info!("removed {}: its data is gone", path.display());
-    }
-}
-
-/// The directory of shared memory that belongs to the data in `dir`, an absolute path.
-pub fn memory_of(dir: &Path) -> Result<PathBuf, Failure> {
-    let root = shared_memory_root(dir);
-    sweep(&root);
-    let bytes = dir.as_os_str().as_bytes();
-    let hash = bytes.iter().fold(0, |hash, &byte| {
-        argosy_bench::rng::mix(hash ^ u64::from(byte)).wrapping_add(1)
-    });
-    let path = root.join(format!("{MEMORY_PREFIX}{hash:016x}"));
-    std::fs::create_dir_all(&path)
-        .and_then(|()| std::fs::write(path.join(DATA_DIR), bytes))
-        .map_err(|error| Failure::io("make", &path, &error))?;
-    Ok(path)
 }
 
 /// Whether a server that someone restarted by hand still serves from a directory in `path`.
@@ -132,17 +99,17 @@ fn in_use(path: &Path) -> bool {
     let Ok(entries) = std::fs::read_dir(path) else {
         return false;
     };
-    entries.flatten().any(|entry| lock::held(&entry.path()))
+    entries
+        .flatten()
+        .any(|entry| lock::held(&entry.path()) || memory::serves(&entry.path()))
 }
 
 /// Where shared memory of the machine lies, where it can be used; else `fallback`.
 pub fn shared_memory_root(fallback: &Path) -> PathBuf {
     let shm = Path::new("/dev/shm");
-    let probe = shm.join(format!(".argosy-probe-{}", std::process::id()));
-    if File::create(&probe).is_ok() && std::fs::remove_file(&probe).is_ok() {
-        shm.to_path_buf()
-    } else {
-        fallback.to_path_buf()
+    match access(shm, Access::WRITE_OK | Access::EXEC_OK) {
+        Ok(()) => shm.to_path_buf(),
+        Err(_) => fallback.to_path_buf(),
     }
 }
 
@@ -171,24 +138,5 @@ mod tests {
         assert!(!path.exists());
         drop(living);
         std::fs::remove_dir_all(&root).unwrap();
-    }
-
-    #[test]
-    fn shared_memory_goes_with_its_data() {
-        let root = std::env::temp_dir().join(format!("argosy-memory-test-{}", std::process::id()));
-        let data = root.join("data");
-        std::fs::create_dir_all(&data).unwrap();
-        let memory = memory_of(&data).unwrap();
-        assert_eq!(
-            memory_of(&data).unwrap(),
-            memory,
-            "the name follows from the data's"
-        );
-        let other = memory_of(&root).unwrap();
-        assert_ne!(other, memory);
-        assert!(memory.exists(), "its data is there");
-        std::fs::remove_dir_all(&root).unwrap();
-        sweep(memory.parent().unwrap());
-        assert!(!memory.exists() && !other.exists());
     }
 }

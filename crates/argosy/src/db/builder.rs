@@ -29,7 +29,7 @@ use argosy_base::SEGMENT_SIZE;
 use argosy_device::buffer::{keep_at_most, share_of};
 use argosy_device::{
     BootId, Device, FileDevice, FileSettings, Others, Store, WindowFiles, WindowFilesOptions,
-    lock_windows,
+    lock_windows, make_directory,
 };
 use argosy_lsm::pins::Pins;
 use argosy_lsm::scrub::Pace as ScrubPace;
@@ -259,7 +259,7 @@ impl Builder {
         let path = path.as_ref();
         if self.create {
             let refused = |e| Error::system("make the directory", path, &e);
-            std::fs::create_dir_all(path).map_err(refused)?;
+            make_directory(path).map_err(refused)?;
         }
         let lock = take_lock(path)?;
         keep_at_most(kept_bytes(&self.engine, self.budget()));

@@ -1,6 +1,7 @@
 //! `argosy inspect repair`: a new copy of everything that verifies. Nothing is edited in place.
 
 use std::fs::File;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -96,13 +97,16 @@ impl Repair {
         let opened = Opened::open(&self.dir)?;
         let regions = opened.regions(None)?;
         self.refuse_copies(&opened, &regions)?;
-        std::fs::create_dir(&self.to).map_err(|error| match error.kind() {
-            std::io::ErrorKind::AlreadyExists => Failure::Usage(format!(
-                "{} exists; name a directory that does not: nothing is overwritten",
-                self.to.display()
-            )),
-            _ => Failure::io("make", &self.to, &error),
-        })?;
+        let mut new = std::fs::DirBuilder::new();
+        new.mode(0o700)
+            .create(&self.to)
+            .map_err(|error| match error.kind() {
+                std::io::ErrorKind::AlreadyExists => Failure::Usage(format!(
+                    "{} exists; name a directory that does not: nothing is overwritten",
+                    self.to.display()
+                )),
+                _ => Failure::io("make", &self.to, &error),
+            })?;
         let reports = self.copy(&opened, &regions)?;
         let pins = opened.pins();
         let name = |(entry, pin): &super::Pinned| match pin {

@@ -8,7 +8,8 @@ use rustix::process::Signal;
 
 use crate::inspect_command::{Dir, path};
 use crate::support::{
-    Playground, argosy, bulk, call, connect, empty_dir, lives, ok, signal, text, until,
+    ByHand, Playground, argosy, bulk, call, connect, empty_dir, keep_ports, lives, ok, signal,
+    text, until, until_ready,
 };
 
 /// Runs `argosy` with `args` to its end, which is a refusal: its exit code, and what it said.
@@ -185,4 +186,107 @@ fn a_directory_that_is_not_mounted_is_not_taken_for_a_new_one() {
     let playground = Playground::start(&[&place[..], &["--discard-windows"]].concat());
     assert_eq!(get(&playground, "key-7"), Reply::Bulk(None));
     assert!(playground.interrupt().success());
+}
+
+/// Another playground, with a directory of its own, starts and stops; what it said.
+fn another(dir: &Dir) {
+    std::fs::create_dir_all(&dir.0).unwrap();
+    let other = Playground::start(&["--servers", "1", "--data-dir", path(&dir.0)]);
+    assert!(other.interrupt().success());
+}
+
+#[test]
+fn another_playground_leaves_the_memory_of_a_cluster_that_cannot_be_seen() {
+    let dir = Dir(empty_dir("unseen"));
+    let data = Dir(dir.0.join("data"));
+    std::fs::create_dir(&data.0).unwrap();
+    let playground = written(&data, "3");
+    let shm = shared_memory(&playground.servers[0].config);
+    kill_all(playground);
+    let away = dir.0.join("away");
+    std::fs::rename(&data.0, &away).unwrap();
+    another(&Dir(dir.0.join("other")));
+    assert!(shm.exists(), "what was acknowledged may lie there alone");
+    std::fs::rename(&away, &data.0).unwrap();
+    let playground = Playground::start(&["--data-dir", path(&data.0)]);
+    for n in 0..100 {
+        assert_eq!(get(&playground, &format!("key-{n}")), bulk("v"));
+    }
+    assert!(playground.interrupt().success());
+    assert!(!shm.exists(), "all of it is on devices now");
+}
+
+#[test]
+fn a_clean_stop_of_all_leaves_no_memory_although_a_server_was_started_by_hand() {
+    let dir = Dir(empty_dir("by-hand"));
+    let playground = written(&dir, "3");
+    let shm = shared_memory(&playground.servers[0].config);
+    let lost = playground.servers[1].clone();
+    let ports = keep_ports();
+    signal(lost.pid, Signal::KILL);
+    until("the server dies", || !lives(lost.pid));
+    let mut back = ByHand::start(&lost.config);
+    until_ready(lost.admin);
+    drop(ports);
+    assert!(playground.interrupt().success());
+    assert!(back.wait().success());
+    assert!(!shm.exists(), "all of it is on devices now");
+
+    // One that is dead at the end may have left records.
+    let playground = Playground::start(&["--data-dir", path(&dir.0)]);
+    let lost = playground.servers[1].clone();
+    signal(lost.pid, Signal::KILL);
+    until("the server dies", || !lives(lost.pid));
+    assert!(playground.interrupt().success());
+    assert!(shm.exists(), "one server did not stop cleanly");
+    let playground = Playground::start(&["--data-dir", path(&dir.0)]);
+    assert_eq!(get(&playground, "key-7"), bulk("v"));
+    assert!(playground.interrupt().success());
+    assert!(!shm.exists());
+}
+
+#[test]
+fn directories_are_closed_to_other_users() {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = Dir(empty_dir("closed"));
+    let data = Dir(dir.0.join("data"));
+    let playground = Playground::start(&["--servers", "2", "--data-dir", path(&data.0)]);
+    let shm = shared_memory(&playground.servers[0].config);
+    let mut left = vec![data.0.clone(), shm];
+    let mut seen = 0;
+    while let Some(at) = left.pop() {
+        let mode = std::fs::metadata(&at).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o700, "{}", at.display());
+        seen += 1;
+        let entries = std::fs::read_dir(&at).unwrap().flatten();
+        let directories = entries.filter(|entry| entry.file_type().unwrap().is_dir());
+        left.extend(directories.map(|entry| entry.path()));
+    }
+    assert!(seen >= 10, "two servers, their windows and memory: {seen}");
+    assert!(playground.interrupt().success());
+}
+
+#[test]
+fn a_playground_takes_no_directory_that_is_not_one() {
+    let dir = Dir(empty_dir("foreign"));
+    std::fs::write(dir.0.join("letter.txt"), "dear").unwrap();
+    let data = ["playground", "--data-dir", path(&dir.0)];
+    let (code, said) = refused(&data);
+    assert!(code == Some(2) && said.contains("letter.txt"), "{said}");
+    std::fs::rename(dir.0.join("letter.txt"), dir.0.join("device")).unwrap();
+    let (code, said) = refused(&data);
+    assert!(
+        code == Some(2) && said.contains("the store of a program"),
+        "{said}"
+    );
+    assert_eq!(
+        std::fs::read_dir(&dir.0).unwrap().count(),
+        1,
+        "nothing was made"
+    );
+
+    // A new file system has a directory already.
+    std::fs::remove_file(dir.0.join("device")).unwrap();
+    std::fs::create_dir(dir.0.join("lost+found")).unwrap();
+    another(&dir);
 }

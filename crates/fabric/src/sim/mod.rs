@@ -286,8 +286,9 @@ impl Fabric for SimFabric {
         &self,
         peer: ServerId,
         key: MemoryKey,
+        least: usize,
     ) -> Result<Box<dyn RemoteMemory>, FabricError> {
-        let opened = self.alive()?.connect(self.server, peer, key)?;
+        let opened = self.alive()?.connect((self.server, peer), key, least)?;
         Ok(Box::new(SimRemote {
             world: self.world.clone(),
             id: opened.id,

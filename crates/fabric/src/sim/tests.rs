@@ -88,7 +88,7 @@ fn link(seed: u64) -> Link {
 
 impl Link {
     fn connect(&self) -> Box<dyn RemoteMemory> {
-        self.a.connect(B, KEY).expect("it is offered")
+        self.a.connect(B, KEY, 0).expect("it is offered")
     }
 }
 
@@ -241,7 +241,7 @@ fn a_short_cut_breaks_nothing() {
     let b = world.fabric(B, Incarnation(1));
     let memory = Arc::new(SharedMemory::anonymous(LEN));
     b.register(KEY, Arc::clone(&memory)).expect("it is new");
-    let mut remote = a.connect(B, KEY).expect("it is offered");
+    let mut remote = a.connect(B, KEY, 0).expect("it is offered");
     world.cut(A, B);
     for seq in 1..=20u64 {
         remote
@@ -281,7 +281,10 @@ fn without_power_memory_is_gone() {
     let ended: Vec<_> = std::iter::from_fn(|| remote.poll()).collect();
     assert_eq!(ended.len(), 2);
     assert!(ended.iter().all(|e| e.result == Err(FabricError::Broken)));
-    assert_eq!(link.a.connect(B, KEY).map(|_| ()), Err(FabricError::Broken));
+    assert_eq!(
+        link.a.connect(B, KEY, 0).map(|_| ()),
+        Err(FabricError::Broken)
+    );
     let result = link.b.register(KEY, Arc::clone(&link.memory));
     assert_eq!(result, Err(FabricError::Broken), "its process is gone too");
     let again = link.world.fabric(B, Incarnation(2));

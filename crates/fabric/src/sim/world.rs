@@ -217,9 +217,9 @@ impl World {
 impl World {
     pub(super) fn connect(
         &mut self,
-        from: ServerId,
-        to: ServerId,
+        (from, to): (ServerId, ServerId),
         key: MemoryKey,
+        least: usize,
     ) -> Result<Opened, FabricError> {
         let not_there = FabricError::NotThere { peer: to, key };
         if self.is_cut(from, to) || self.is_cut(to, from) {
@@ -232,6 +232,16 @@ impl World {
             return Err(FabricError::Broken);
         }
         let memory = Arc::clone(peer.offered.get(&key).ok_or(not_there)?);
+        let len = memory.len();
+        if len < least {
+            let peer = to;
+            return Err(FabricError::TooShort {
+                peer,
+                key,
+                len,
+                least,
+            });
+        }
         let opened = Opened {
             id: ConnectionId(self.enter()),
             incarnation: memory.incarnation(),

@@ -181,7 +181,7 @@ impl Attachment {
         let remote = &mut self.windows[own.log().index()][slot];
         if remote.is_none() {
             let key = keys::window(self.region, own.log(), slot);
-            *remote = Some(fabric.connect(self.member, key)?);
+            *remote = Some(fabric.connect(self.member, key, geometry.slot_bytes())?);
         }
         let remote = remote.as_mut().expect("connected above");
         let start = if index == 0 {

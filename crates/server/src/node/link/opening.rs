@@ -77,7 +77,11 @@ impl Link {
             if !due {
                 return Ok(false);
             }
-            match self.fabric.connect(self.peer, keys::inbox(self.me)) {
+            match self.fabric.connect(
+                self.peer,
+                keys::inbox(self.me),
+                RING + self.settings.ring_bytes,
+            ) {
                 Ok(remote) => *inbox = Some(remote),
                 Err(FabricError::NotThere { .. } | FabricError::Broken) => return Ok(false),
                 Err(error) => return Err(error.into()),
@@ -109,10 +113,12 @@ impl Link {
         now: Instant,
         events: &mut Vec<LinkEvent>,
     ) -> Result<bool, Broken> {
-        let connect = |key| self.fabric.connect(self.peer, key);
+        let inbox_bytes = RING + self.settings.ring_bytes;
+        let landing_bytes = usize::from(SHIP_SLOTS + FETCH_SLOTS) * self.settings.slot_bytes;
+        let connect = |key, least| self.fabric.connect(self.peer, key, least);
         let (Ok(inbox), Ok(landing)) = (
-            connect(keys::inbox(self.me)),
-            connect(keys::landing(self.me)),
+            connect(keys::inbox(self.me), inbox_bytes),
+            connect(keys::landing(self.me), landing_bytes),
         ) else {
             return Ok(false);
         };
