@@ -58,6 +58,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use crate::io::DeviceError;
 
 mod access;
+mod copy;
 mod passed;
 mod sync;
 
@@ -343,10 +344,10 @@ impl SharedMemory {
             return;
         }
         let to = self.payload(offset, bytes.len());
-        // SAFETY: `to` has room for `bytes.len()` bytes, and a borrowed slice does not overlap
-        // memory to which no reference exists. Others may write or read the same bytes at the
-        // same time: readers take what they copied as raw bytes and check it (see the module).
-        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) }
+        // SAFETY: `to` has room for `bytes.len()` bytes, to which no reference exists. Others may write or
+        // read the same bytes at the same time: readers take what they copied as raw bytes and check it
+        // (see the module).
+        unsafe { copy::write(to, bytes) }
     }
 
     /// Copies the bytes at `offset` to `out`. They may be half of one write and half of another.
@@ -354,7 +355,7 @@ impl SharedMemory {
     pub fn read(&self, offset: usize, out: &mut [u8]) {
         let from = self.payload(offset, out.len());
         // SAFETY: as in `write`, in the other direction.
-        unsafe { std::ptr::copy_nonoverlapping(from.cast_const(), out.as_mut_ptr(), out.len()) }
+        unsafe { copy::read(from.cast_const(), out) }
     }
 
     /// A copy of `len` bytes at `offset`; see [`read`](Self::read).
@@ -390,7 +391,7 @@ impl SharedMemory {
         let len = range.end - range.start;
         let to = self.payload(range.start, len);
         // SAFETY: `to` has room for `len` bytes; for other writers see `write`.
-        unsafe { std::ptr::write_bytes(to, 0, len) }
+        unsafe { copy::zero(to, len) }
     }
 
     /// From now on the methods with which an owner writes have no effect; peers write on. Stands
