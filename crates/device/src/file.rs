@@ -13,15 +13,16 @@
 //!   wait when it begins; while it runs, later ones gather for the next.
 //! - A failed sync is never tried again: the kernel may have dropped what it could not write, and
 //!   would report success. After a sync or a write that failed every later one fails; reads go on.
+//! - A device whose file was removed or moved fails in the same way, when it is next looked for.
 //! - A write for which the file system has no room did nothing, and is *held*: it is tried again when a
 //!   segment has been discarded, and a few times a second. Who blocks on it, or drops the device, gets
 //!   the error instead.
 
 use std::cell::Cell;
 use std::fmt;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
-use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
@@ -30,7 +31,7 @@ use std::time::Duration;
 
 use argosy_base::DeviceSegment;
 use argosy_base::limits::SEGMENT_SIZE;
-use rustix::fs::{FallocateFlags, OFlags, SeekFrom as Seeking, fallocate, fdatasync, seek};
+use rustix::fs::{FallocateFlags, SeekFrom as Seeking, fallocate, fdatasync, seek};
 use rustix::io::Errno;
 
 use crate::ahead::{Ahead, BegunRead};
@@ -40,6 +41,10 @@ use crate::io::{Counters, Device, DeviceError, Io, Read, Ticket, Waker, check_ra
 use crate::lock::{OpenHere, lock_device, open_device};
 use crate::queue::{Job, Queue, Work};
 use crate::ring::{self, IoMethod, Source};
+
+mod name;
+
+use name::{is_empty_file, is_in_place, open_file, sync_directory_of};
 
 /// How often a write that found no room is tried again.
 const TRY_AGAIN: Duration = Duration::from_millis(200);
@@ -171,7 +176,7 @@ impl FileDevice {
         let shared = Arc::new(Shared {
             file,
             _here: here,
-            path: path.to_path_buf(),
+            path: std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf()),
             len,
             direct,
             method: match settings.io_method {
@@ -338,6 +343,10 @@ impl Device for FileDevice {
 
     fn failure(&self) -> Option<DeviceError> {
         self.shared.broken.get().cloned()
+    }
+
+    fn look_for_place(&self) {
+        self.shared.look_for_place();
     }
 
     fn written_from(&self, at: u64) -> Option<(u64, u64)> {
@@ -522,6 +531,14 @@ impl Shared {
         }
     }
 
+    /// See [`Device::look_for_place`].
+    fn look_for_place(&self) {
+        if !is_in_place(&self.file, &self.path) && self.broken.get().is_none() {
+            let path = self.path.display().to_string();
+            self.broke(DeviceError::Gone { path });
+        }
+    }
+
     /// Ends all writing because of `error`.
     fn broke(&self, error: DeviceError) -> DeviceError {
         let _ = self.broken.set(error.clone());
@@ -557,35 +574,6 @@ fn full_or(error: io::Error) -> io::Error {
         io::ErrorKind::QuotaExceeded => io::ErrorKind::StorageFull.into(),
         _ => error,
     }
-}
-
-fn open_file(path: &Path, create_new: bool, direct: bool) -> io::Result<File> {
-    let mut flags = OFlags::empty();
-    flags.set(OFlags::DIRECT, direct);
-    // Of a block device this means: not if the system has it in use.
-    let is_block = std::fs::metadata(path).is_ok_and(|meta| meta.file_type().is_block_device());
-    flags.set(OFlags::EXCL, is_block && !create_new);
-    OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create_new(create_new)
-        .mode(0o600)
-        .custom_flags(i32::try_from(flags.bits()).expect("flags of open"))
-        .open(path)
-}
-
-/// Whether there is a file without a byte, as its making may have left it.
-fn is_empty_file(path: &Path) -> bool {
-    std::fs::metadata(path).is_ok_and(|meta| meta.is_file() && meta.len() == 0)
-}
-
-/// Makes a new file's name durable.
-fn sync_directory_of(path: &Path) -> io::Result<()> {
-    let directory = match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
-    File::open(directory)?.sync_all()
 }
 
 #[cfg(test)]

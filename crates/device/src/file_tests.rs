@@ -265,7 +265,7 @@ fn an_error_of_the_system_is_reported() {
     let dir = TempDir::new();
     let device = create(&dir);
     // The file ends before the device does.
-    let file = OpenOptions::new().write(true).open(device.path()).unwrap();
+    let file = File::options().write(true).open(device.path()).unwrap();
     file.set_len(SEGMENT_SIZE as u64).unwrap();
     let error = device
         .read(SEGMENT_SIZE as u64, &mut vec![0; 4096])
@@ -418,4 +418,38 @@ fn who_submits_is_charged() {
     let mut charged = charges.0.lock().unwrap().clone();
     charged.sort_unstable();
     assert_eq!(charged, [1, 3, 4]);
+}
+
+#[test]
+fn a_device_whose_file_is_gone_takes_no_more_writes() {
+    let at = |dir: &TempDir| dir.join("device");
+    let harms: [fn(&TempDir); 4] = [
+        |dir| std::fs::remove_file(dir.join("device")).unwrap(),
+        |dir| std::fs::rename(dir.join("device"), dir.join("other")).unwrap(),
+        // Another one in its place.
+        |dir| {
+            std::fs::rename(dir.join("device"), dir.join("other")).unwrap();
+            std::fs::copy(dir.join("other"), dir.join("device")).unwrap();
+        },
+        |dir| std::fs::remove_dir_all(dir.join("")).unwrap(),
+    ];
+    for harm in harms {
+        let dir = TempDir::new();
+        let device = FileDevice::open_or_create(&at(&dir), LEN, &FileSettings::default()).unwrap();
+        let write = || write(&device, 0, 1, BLOCK_SIZE);
+        device.look_for_place();
+        device.wait(&write()).unwrap();
+        harm(&dir);
+        assert!(device.failure().is_none(), "nobody has looked");
+        device.look_for_place();
+        let failure = device.failure();
+        assert!(
+            matches!(failure, Some(DeviceError::Gone { .. })),
+            "{failure:?}"
+        );
+        for ticket in [write(), device.submit(Io::Sync)] {
+            let refused = device.wait(&ticket).unwrap_err();
+            assert!(refused.to_string().contains("is gone"), "{refused}");
+        }
+    }
 }

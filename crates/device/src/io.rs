@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use argosy_base::limits::BLOCK_SIZE;
 use argosy_base::{DeviceSegment, Remedy};
@@ -10,6 +11,9 @@ use argosy_base::{DeviceSegment, Remedy};
 use crate::ahead::BegunRead;
 use crate::buffer::Buffer;
 use crate::ring::IoMethod;
+
+/// How often it is looked whether a device is still in its place.
+pub const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// What was asked of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,6 +123,15 @@ pub enum DeviceError {
         /// The device that is being opened.
         device: u128,
     },
+    /// What is written cannot be found by whoever opens the device the next time. Nothing is written any more.
+    #[error(
+        "the device {path} is gone: its file was removed or moved, or another one is in its place; nothing is \
+         written any more; put it back, or mount what has it, and start again"
+    )]
+    Gone {
+        /// Where the device was opened.
+        path: String,
+    },
     /// Somebody else has the directory of the windows open. Nothing was changed.
     #[error(
         "the log windows in {path} are in use by another store: close that one, or name another directory for \
@@ -160,7 +173,8 @@ impl DeviceError {
             Self::CatalogFull { .. }
             | Self::Refused { .. }
             | Self::Unusable { .. }
-            | Self::OtherWindows { .. } => Remedy::Correct,
+            | Self::OtherWindows { .. }
+            | Self::Gone { .. } => Remedy::Correct,
         }
     }
 
@@ -421,6 +435,11 @@ pub trait Device: Send + Sync {
     fn failure(&self) -> Option<DeviceError> {
         None
     }
+
+    /// Looks whether whoever opens the device the next time finds what is written here. Where not, that counts
+    /// as a write that failed: see [`failure`](Self::failure). A look at the file system; for a background
+    /// thread, once a second ([`LOOK_EVERY`]).
+    fn look_for_place(&self) {}
 
     /// Bytes that can be stored at present where nothing is stored yet, while `used` bytes are in use;
     /// `None` where that is everything else: there is no file system beneath, or it has the room.

@@ -44,7 +44,7 @@ pub use buffer::Buffer;
 pub use catalog::RegionEntry;
 pub use directory::{make_directory, own_directory};
 pub use file::{Accounts, FileDevice, FileSettings};
-pub use io::{Counters, Device, DeviceError, Io, OpKind, Read, Ticket, Waker};
+pub use io::{Counters, Device, DeviceError, Io, LOOK_EVERY, OpKind, Read, Ticket, Waker};
 pub use mem_device::{Crash, FaultCounters, MemoryDevice, Misdirected};
 pub use memory::{BootId, Revoked, SharedMemory, Stamp};
 pub use opening::{HeadBlock, check_blank};

@@ -153,6 +153,10 @@ impl Device for MortalDevice {
         self.inner.failure()
     }
 
+    fn look_for_place(&self) {
+        self.inner.look_for_place();
+    }
+
     fn room_beneath(&self, used: u64) -> Option<u64> {
         self.inner.room_beneath(used)
     }

@@ -87,7 +87,7 @@ struct Stepper<'a> {
     asked: Lsn,
     /// A whole sleep has passed in which nobody rang.
     quiet: bool,
-    /// When it was last looked what is resident.
+    /// When it was last looked what is resident, and where the device is.
     looked: Instant,
 }
 
@@ -98,7 +98,7 @@ impl Stepper<'_> {
             let now = SystemClock.now();
             let progress = self.engine.step(now)?;
             self.end_flush();
-            self.look_at_memory(now);
+            self.look_around(now);
             if progress.made {
                 self.quiet = false;
                 self.pace.note_progress();
@@ -139,11 +139,14 @@ impl Stepper<'_> {
         }
     }
 
-    fn look_at_memory(&mut self, now: Instant) {
-        if let Some((excess, resident)) = &self.chores.memory
-            && now >= self.looked + Excess::EVERY
-        {
-            self.looked = now;
+    /// Now and then looks whether the device is still in its place, and what is resident.
+    fn look_around(&mut self, now: Instant) {
+        if now < self.looked + Excess::EVERY {
+            return;
+        }
+        self.looked = now;
+        self.chores.store.device().look_for_place();
+        if let Some((excess, resident)) = &self.chores.memory {
             excess.look((resident.0)());
         }
     }

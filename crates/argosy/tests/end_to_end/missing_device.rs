@@ -8,8 +8,8 @@ use rustix::process::Signal;
 
 use crate::inspect_command::{Dir, path};
 use crate::support::{
-    ByHand, Playground, argosy, bulk, call, connect, empty_dir, keep_ports, lives, ok, signal,
-    text, until, until_ready,
+    ByHand, Playground, argosy, bulk, call, connect, empty_dir, info, keep_ports, lives, ok,
+    signal, text, until, until_ready,
 };
 
 /// Runs `argosy` with `args` to its end, which is a refusal: its exit code, and what it said.
@@ -109,6 +109,38 @@ fn a_missing_or_empty_device_is_not_made_anew() {
     std::fs::rename(&aside, &device).unwrap();
     let (code, said) = refused(&["server", "--config", path(&config)]);
     assert!(code == Some(3) && said.contains("this is device"), "{said}");
+}
+
+#[test]
+fn a_server_whose_directory_is_removed_confirms_no_more_writes() {
+    let dir = Dir(empty_dir("removed"));
+    let playground = written(&dir, "1");
+    let server = playground.servers[0].clone();
+    let mut client = connect(server.resp);
+    assert_eq!(call(&mut client, &[b"KV.FLUSH"]), ok());
+    std::fs::remove_dir_all(dir.0.join("server-0")).unwrap();
+    let refusal = |reply| match reply {
+        Reply::Error(line) => Some(line),
+        _ => None,
+    };
+    let mut last = None;
+    until("writes are refused", || {
+        last = refusal(call(&mut client, &[b"SET", b"k", b"w"]));
+        last.is_some()
+    });
+    let said = last.unwrap();
+    assert!(
+        said.starts_with("MISCONF") && said.contains("not applied"),
+        "{said}"
+    );
+    let flushed = refusal(call(&mut client, &[b"KV.FLUSH"]));
+    assert!(
+        flushed.is_some_and(|line| !line.is_empty()),
+        "a flush is not confirmed"
+    );
+    assert_eq!(info(server.resp, "argosy")["device_failed"], "1");
+    assert_eq!(call(&mut client, &[b"GET", b"key-7"]), bulk("v"));
+    kill_all(playground);
 }
 
 #[test]

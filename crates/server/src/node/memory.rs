@@ -72,12 +72,13 @@ pub(super) fn own_bytes(world: &World) -> u64 {
 }
 
 impl Node {
-    /// Now and then looks what is resident, and has the cache give way to what is beyond the limit, both without
+    /// Now and then looks whether the device is still where it was opened, and what is resident, and has the cache give way to what is beyond the limit, both without
     /// the parts that are shared.
     pub(super) fn look_at_memory(&self, now: Instant) {
         let last = Instant::from_nanos(self.looked.load(Ordering::Relaxed));
         if now >= last + Excess::EVERY {
             self.looked.store(now.as_nanos(), Ordering::Relaxed);
+            self.world.store.device().look_for_place();
             self.collect();
             if let Some(resident) = (self.world.resident)() {
                 self.excess.look(resident);

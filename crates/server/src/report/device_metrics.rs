@@ -20,7 +20,8 @@ pub(super) fn device(page: &mut Families, status: &Status) {
     .is(f64::from(u8::from(device.full)));
     page.gauge(
         "argosy_device_failed",
-        "1 after a write or a sync of the device has failed: none is done until the server is restarted.",
+        "1 after a write or a sync of the device has failed, or its file is gone: nothing is written until the \
+         server is restarted.",
     )
     .is(f64::from(u8::from(device.failed)));
     page.counter("argosy_device_syncs_total", "Syncs of the device.")
