@@ -200,7 +200,7 @@ impl WindowFiles {
     /// # Errors
     /// [`DeviceError::OtherWindows`]; [`DeviceError::Refused`] where a directory cannot be read.
     pub fn refuse_others(options: &WindowFilesOptions) -> Result<(), DeviceError> {
-        for (_, path, found) in windows_of_others(options)? {
+        if let Some((_, path, found)) = windows_of_others(options)?.into_iter().next() {
             return Err(DeviceError::OtherWindows {
                 path: path.display().to_string(),
                 found,
