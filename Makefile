@@ -70,8 +70,8 @@ simulate-many:
 	$(CARGO) run --release --locked -p argosy-sim -- --first $(FIRST) --seeds $(SEEDS)
 
 MUTANTS := acknowledge-early commit-before-durable free-under-snapshot recover-past-hole commit-before-arrival skip-rewrite \
-	move-unconditionally skip-packing drop-expired forget-time drop-ranges evacuate-early count-twice count-clipped count-unwritten ingest-over change-committed \
-	forget-version snapshot-of-now read-uncommitted fail-uncommitted commit-live-only take-any-device
+	move-unconditionally skip-packing drop-expired forget-time drop-ranges evacuate-early count-clipped count-unwritten ingest-over change-committed \
+	forget-version snapshot-of-now read-uncommitted fail-uncommitted take-any-device
 
 mutants:
 	@scripts/setup.sh rust
