@@ -5,8 +5,8 @@
 //! cargo run --release -p argosy --example opening -- DIR [GIB] [LARGE-LOG-PERCENT]
 //! ```
 //!
-//! `DIR` must not exist. Of the data, so many percent (default 50) lie in the large log, half of which is
-//! garbage. The device is a sparse file: nothing is written to segments.
+//! `DIR` must not exist. LARGE-LOG-PERCENT of the data (default 50) lie in the large log, and half of the
+//! log is garbage. The device is a sparse file: nothing is written to segments.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

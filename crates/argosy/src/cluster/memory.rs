@@ -9,8 +9,8 @@
 //!     server-N/windows/NAME.of-DEVICE    of another one, set aside
 //! ```
 //!
-//! Windows of logs that hold records are what makes a kill harmless: what was acknowledged may lie there
-//! alone. Whether a record is on a device, too, is not known here, so a window with any record counts. So:
+//! Windows of logs make a kill harmless: an acknowledged write may lie in a window and nowhere else.
+//! Whether a record is on a device, too, is not known here, so a window with any record counts. So:
 //!
 //! - After a clean stop of all servers the memory goes.
 //! - Memory of another cluster goes when nobody uses it, its data directory is not there, and no window holds a
@@ -124,7 +124,8 @@ fn is(meta: &std::fs::Metadata, file: &File) -> bool {
     opened.is_ok_and(|opened| (opened.dev(), opened.ino()) == (meta.dev(), meta.ino()))
 }
 
-/// Removes what clusters have left whose data is gone, if nothing of it can be missed, and says what is left.
+/// Removes the memory of clusters that are over, unless a window in it holds records. Logs what it removes and
+/// what it leaves.
 pub fn sweep(root: &Path) {
     for path in entries(root).unwrap_or_default() {
         let name = path.file_name().unwrap_or_default().as_bytes();

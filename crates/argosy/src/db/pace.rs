@@ -90,9 +90,9 @@ pub(crate) struct Pace {
     changed: Condvar,
     /// How many callers wait.
     waiting: AtomicUsize,
-    /// What is durable.
+    /// The highest LSN that is durable.
     durable: Reached,
-    /// What is durable, with a mark on the device that says so.
+    /// The highest LSN that is durable and that a mark on the device declares durable.
     marked: Reached,
     /// The thread sleeps until somebody rings.
     asleep: AtomicBool,

@@ -67,7 +67,7 @@ pub(super) fn recovery(page: &mut Families, status: &Status) {
     let cut = sum_of(status, |engine| engine.recovery_cut_records);
     page.gauge(
         "argosy_recovery_cut_records",
-        "Whole records behind the end of the history, when the regions that are served here were opened.",
+        "At least so many whole records lay behind the end of the history when the regions served here were opened.",
     )
     .count(&[], cut);
 }
