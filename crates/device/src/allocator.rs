@@ -1,12 +1,14 @@
 //! Who is using which segment: a count of references each, and a list of the free ones.
 //!
-//! A segment is *free* (on the list), *used* (referred to), or *leaving*: nobody refers to it any
-//! more, and it will be free once its space has been given back. During recovery references are
+//! A segment is *used* (referred to), *freed* (nobody refers to it any more, and it still takes room beneath), *free*
+//! (it takes none), or *leaving*: its space is being given back, and then it is free. During recovery references are
 //! counted as they are found; [`Allocator::finish_recovery`] makes everything else free. Segment 0
 //! is always used.
 //!
-//! The list is a stack: what was freed last is used first, so that a file stays compact, and so
-//! that whoever still reads a freed segment finds out soon.
+//! Freed and free segments are handed out, the freed ones first, and of them what was freed last: so a file stays
+//! compact, what is written needs no new room beneath, and whoever still reads a freed segment finds out soon.
+
+use std::collections::VecDeque;
 
 use argosy_base::DeviceSegment;
 
@@ -58,8 +60,11 @@ impl Purpose {
 pub(crate) struct Allocator {
     references: Vec<u32>,
     free: Vec<DeviceSegment>,
+    /// What was freed first in front.
+    freed: VecDeque<DeviceSegment>,
+    /// How often a segment was freed or taken.
+    changes: u64,
     recovering: bool,
-    /// Segments that are used or leaving.
     used: u32,
     reserve: u32,
 }
@@ -73,6 +78,8 @@ impl Allocator {
         Self {
             references,
             free: Vec::new(),
+            freed: VecDeque::new(),
+            changes: 0,
             recovering: true,
             used: 1,
             reserve,
@@ -113,7 +120,8 @@ impl Allocator {
         if self.free().min(beneath) <= purpose.keeps(self.reserve) {
             return None;
         }
-        let segment = self.free.pop()?;
+        let segment = self.freed.pop_back().or_else(|| self.free.pop())?;
+        self.changes += 1;
         let count = &mut self.references[segment.0 as usize];
         assert_eq!(*count, 0, "a free segment is not referred to");
         *count = 1;
@@ -128,19 +136,26 @@ impl Allocator {
         *count += 1;
     }
 
-    /// One reference less. True if it was the last one and the segment is leaving: the caller
-    /// gives its space back, then calls [`give_back`](Self::give_back).
-    #[must_use]
-    pub(crate) fn release(&mut self, segment: DeviceSegment) -> bool {
+    /// One reference less. If it was the last one the segment is freed.
+    pub(crate) fn release(&mut self, segment: DeviceSegment) {
         assert!(segment.0 != 0, "segment 0 is always used");
         let count = &mut self.references[segment.0 as usize];
         assert!(*count > 0, "{segment} is not in use");
         *count -= 1;
-        let last = *count == 0;
-        if last && self.recovering {
+        if *count == 0 {
             self.used -= 1;
+            self.changes += 1;
+            // What recovery frees is found at its end.
+            if !self.recovering {
+                self.freed.push_back(segment);
+            }
         }
-        last && !self.recovering
+    }
+
+    /// Takes the segment that was freed first: it is leaving, and nobody's until it is
+    /// [given back](Self::give_back).
+    pub(crate) fn take_freed(&mut self) -> Option<DeviceSegment> {
+        self.freed.pop_front()
     }
 
     /// Makes a leaving segment free.
@@ -149,8 +164,26 @@ impl Allocator {
             self.references[segment.0 as usize], 0,
             "{segment} is in use"
         );
-        self.used -= 1;
         self.free.push(segment);
+    }
+
+    /// These segments, by rising number, take room beneath: the free ones among them count as freed.
+    pub(crate) fn are_written(&mut self, written: &[DeviceSegment]) {
+        let is_written = |segment: &DeviceSegment| written.binary_search(segment).is_ok();
+        let (freed, free) = self.free.iter().partition(|segment| is_written(segment));
+        self.free = free;
+        let freed: Vec<DeviceSegment> = freed;
+        self.freed.extend(freed);
+    }
+
+    /// Segments that nobody uses, but that take room beneath.
+    pub(crate) fn freed(&self) -> usize {
+        self.freed.len()
+    }
+
+    /// How often a segment was freed or taken.
+    pub(crate) const fn changes(&self) -> u64 {
+        self.changes
     }
 
     /// References to `segment`; 0 where it is free or does not exist.
@@ -164,9 +197,10 @@ impl Allocator {
         self.used
     }
 
-    /// Segments that nobody uses.
+    /// Segments that may be taken.
     pub(crate) fn free(&self) -> u32 {
-        u32::try_from(self.free.len()).expect("no more than there are segments")
+        let free = self.free.len() + self.freed.len();
+        u32::try_from(free).expect("no more than there are segments")
     }
 
     /// The free segments that are kept back.

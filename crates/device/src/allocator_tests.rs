@@ -22,9 +22,11 @@ fn recovery_frees_what_nobody_claims() {
         "nobody's but the store's"
     );
     assert!(!allocator.claim(DeviceSegment(6)), "behind the end");
-    assert!(
-        !allocator.release(DeviceSegment(2)),
-        "nothing leaves before recovery ends"
+    allocator.release(DeviceSegment(2));
+    assert_eq!(
+        allocator.freed(),
+        0,
+        "nothing is freed before recovery ends"
     );
     assert_eq!(allocator.used(), 2);
     allocator.finish_recovery();
@@ -38,12 +40,14 @@ fn a_leaving_segment_is_nobodys() {
     let mut allocator = ready(2, 0);
     let segment = allocator.allocate(Purpose::Write, u32::MAX).unwrap();
     allocator.retain(segment);
-    assert!(!allocator.release(segment));
-    assert!(allocator.release(segment));
+    allocator.release(segment);
+    assert_eq!((allocator.used(), allocator.freed()), (2, 0));
+    allocator.release(segment);
+    assert_eq!((allocator.used(), allocator.freed()), (1, 1));
+    assert_eq!(allocator.take_freed(), Some(segment));
     assert_eq!(allocator.allocate(Purpose::Write, u32::MAX), None);
-    assert_eq!(allocator.used(), 2);
     allocator.give_back(segment);
-    assert_eq!(allocator.used(), 1);
+    assert_eq!((allocator.used(), allocator.freed()), (1, 0));
     assert_eq!(allocator.allocate(Purpose::Write, u32::MAX), Some(segment));
 }
 
@@ -68,8 +72,27 @@ fn each_purpose_leaves_the_reserve_to_those_behind_it() {
 fn a_free_segment_cannot_be_released() {
     let mut allocator = ready(4, 0);
     let segment = allocator.allocate(Purpose::Write, u32::MAX).unwrap();
-    let _ = allocator.release(segment);
-    let _ = allocator.release(segment);
+    allocator.release(segment);
+    allocator.release(segment);
+}
+
+#[test]
+fn what_was_freed_last_is_used_first_and_goes_back_last() {
+    let mut allocator = Allocator::recovering(8, 0);
+    allocator.finish_recovery();
+    let mut take = || allocator.allocate(Purpose::Write, u32::MAX).unwrap();
+    let taken = [take(), take(), take()];
+    for segment in taken {
+        allocator.release(segment);
+    }
+    assert_eq!(allocator.take_freed(), Some(taken[0]));
+    allocator.give_back(taken[0]);
+    assert_eq!(allocator.allocate(Purpose::Write, u32::MAX), Some(taken[2]));
+    // What is found to take room counts as freed, what is in use does not.
+    let written = [taken[0], taken[2], DeviceSegment(7)];
+    allocator.are_written(&written);
+    assert_eq!(allocator.freed(), 3);
+    assert_eq!(allocator.free(), 6);
 }
 
 /// Random use against a map of counts.
@@ -89,6 +112,12 @@ fn counts_agree_with_a_model() {
         let held: Vec<_> = model.keys().copied().collect();
         let some = held.get(rng.below(held.len().max(1))).copied();
         match (rng.below(4), some) {
+            (_, _) if rng.below(10) == 0 => {
+                if let Some(segment) = allocator.take_freed() {
+                    assert!(!model.contains_key(&segment), "{segment}");
+                    allocator.give_back(segment);
+                }
+            }
             (0 | 1, _) => match allocator.allocate(Purpose::Write, u32::MAX) {
                 Some(segment) => assert_eq!(model.insert(segment, 1), None, "{segment}"),
                 None => {
@@ -104,10 +133,11 @@ fn counts_agree_with_a_model() {
                 let count = model.get_mut(&segment).unwrap();
                 *count -= 1;
                 let last = *count == 0;
-                assert_eq!(allocator.release(segment), last);
+                let before = allocator.freed();
+                allocator.release(segment);
+                assert_eq!(allocator.freed(), before + usize::from(last));
                 if last {
                     model.remove(&segment);
-                    allocator.give_back(segment);
                 }
             }
             (_, None) => {}

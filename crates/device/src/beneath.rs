@@ -19,14 +19,14 @@ pub(crate) struct Beneath {
 
 impl Beneath {
     /// See [`Device::room_beneath`](crate::Device::room_beneath): of `file` with `len` bytes, to which
-    /// `written` bytes were written so far. `used` bytes are in use, and freed ones may keep their room. The
+    /// `written` bytes were written so far. `used` bytes are in use, and `freed` ones keep their room. The
     /// file system is asked once for each so many bytes written, and each time while it has too little.
     pub(crate) fn left(
         &mut self,
         file: &File,
         len: u64,
         written: u64,
-        (used, keeps_freed): (u64, bool),
+        (used, freed): (u64, u64),
     ) -> Option<u64> {
         let due = self.scarce.is_some() || written >= self.at + ASK_AGAIN_BYTES;
         if due || !self.known {
@@ -37,11 +37,8 @@ impl Beneath {
             };
         }
         let (taken, left) = self.scarce?;
-        let freed = match keeps_freed {
-            true => taken.saturating_sub(used),
-            false => 0,
-        };
-        Some(left + freed)
+        // What is in use may have parts that take no room either.
+        Some(left + freed.min(taken.saturating_sub(used)))
     }
 }
 

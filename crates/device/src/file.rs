@@ -196,6 +196,7 @@ impl FileDevice {
             ring_reads: AtomicU64::new(0),
             fixed_reads: AtomicU64::new(0),
             ahead_reads: AtomicU64::new(0),
+            discards: AtomicU64::new(0),
             ahead: OnceLock::new(),
         });
         let mut device = Self {
@@ -313,6 +314,7 @@ impl Device for FileDevice {
         if matches!(done, Err(Errno::OPNOTSUPP | Errno::NOSYS)) {
             self.shared.no_discard.store(true, Ordering::Relaxed);
         }
+        self.shared.discards.fetch_add(1, Ordering::Relaxed);
         let mut queue = self.shared.queue();
         if !queue.held.is_empty() {
             queue.try_held();
@@ -334,6 +336,7 @@ impl Device for FileDevice {
             ring_reads: get(&self.shared.ring_reads),
             fixed_reads: get(&self.shared.fixed_reads),
             ahead_reads: get(&self.shared.ahead_reads),
+            discards: get(&self.shared.discards),
         }
     }
 
@@ -356,12 +359,25 @@ impl Device for FileDevice {
         (end > from).then_some((from, end))
     }
 
-    fn room_beneath(&self, used: u64) -> Option<u64> {
+    fn is_sparse(&self) -> bool {
+        let meta = self.shared.file.metadata();
+        meta.is_ok_and(|meta| meta.is_file())
+    }
+
+    fn wants_room(&self) -> bool {
+        !self.shared.queue().held.is_empty()
+    }
+
+    fn room_beneath(&self, used: u64, freed: u64) -> Option<u64> {
         let shared = &self.shared;
         let written = shared.write_bytes.load(Ordering::Relaxed);
-        let keeps = shared.no_discard.load(Ordering::Relaxed);
+        // Where nothing can be given back, all that was ever written keeps its room.
+        let freed = match shared.no_discard.load(Ordering::Relaxed) {
+            true => u64::MAX,
+            false => freed,
+        };
         let mut room = shared.room.lock().expect("no holder panics");
-        room.left(&shared.file, shared.len, written, (used, keeps))
+        room.left(&shared.file, shared.len, written, (used, freed))
     }
 }
 
@@ -387,6 +403,7 @@ struct Shared {
     ring_reads: AtomicU64,
     fixed_reads: AtomicU64,
     ahead_reads: AtomicU64,
+    discards: AtomicU64,
     /// Made when the first read is begun; `None`: none can be.
     ahead: OnceLock<Option<Arc<Ahead>>>,
 }

@@ -253,7 +253,7 @@ fn a_write_without_room_waits_for_some() {
 fn a_file_system_with_room_limits_nothing() {
     let dir = TempDir::new();
     let device = create(&dir);
-    assert_eq!(device.room_beneath(0), None);
+    assert_eq!(device.room_beneath(0, 0), None);
     // A file that is longer than its file system.
     let file = open_file(device.path(), false, false).unwrap();
     let (taken, left) = scarce_room(&file, 1 << 60).unwrap();

@@ -338,6 +338,8 @@ pub struct Counters {
     pub fixed_reads: u64,
     /// And those that were begun while something else went on.
     pub ahead_reads: u64,
+    /// Segments whose space was given back.
+    pub discards: u64,
 }
 
 /// One of several reads that are asked for together.
@@ -441,10 +443,21 @@ pub trait Device: Send + Sync {
     /// thread, once a second ([`LOOK_EVERY`]).
     fn look_for_place(&self) {}
 
-    /// Bytes that can be stored at present where nothing is stored yet, while `used` bytes are in use;
+    /// Whether space that was never written, or was discarded, takes no room beneath.
+    fn is_sparse(&self) -> bool {
+        false
+    }
+
+    /// Whether a write waits for room beneath.
+    fn wants_room(&self) -> bool {
+        false
+    }
+
+    /// Bytes that can be stored at present where nothing is in use, while `used` bytes are, and `freed` ones, which
+    /// are not in use any more, were not discarded yet;
     /// `None` where that is everything else: there is no file system beneath, or it has the room.
-    fn room_beneath(&self, used: u64) -> Option<u64> {
-        let _ = used;
+    fn room_beneath(&self, used: u64, freed: u64) -> Option<u64> {
+        let _ = (used, freed);
         None
     }
 }

@@ -544,6 +544,7 @@ impl Device for MemoryDevice {
         let first = segment.start() / BLOCK_SIZE as u64;
         let behind = first + (SEGMENT_SIZE / BLOCK_SIZE) as u64;
         let mut state = self.state();
+        state.counters.discards += 1;
         let mut rest = state.blocks.split_off(&first);
         state.blocks.append(&mut rest.split_off(&behind));
         let mut rest = state.dirty.split_off(&first);
@@ -562,7 +563,7 @@ impl Device for MemoryDevice {
         self.state().faults.broken.clone()
     }
 
-    fn room_beneath(&self, _used: u64) -> Option<u64> {
+    fn room_beneath(&self, _used: u64, _freed: u64) -> Option<u64> {
         self.state().faults.room
     }
 }

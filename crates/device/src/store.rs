@@ -9,8 +9,8 @@
 //! 3. [`Store::finish_recovery`]: what nobody claimed is free, and [`Store::allocate`] works. A
 //!    region that could not be read has claimed nothing: then recovery must not be finished.
 //! 4. A [`SegmentHandle`] is one reference to a segment. When the last one is dropped the segment
-//!    is given back to the file system and is free. The catalog holds references of its own to
-//!    the manifest chains that it names: an owner may drop its handles of the old chain as soon as
+//!    is free; its space goes back to the file system later ([`background`]). The catalog holds references of its own
+//!    to the manifest chains that it names: an owner may drop its handles of the old chain as soon as
 //!    the change of the catalog has ended.
 //! 5. A write that is under way is a reference too: a segment that is dropped in the middle of it
 //!    becomes free when it has ended.
@@ -33,6 +33,8 @@ use crate::io::{Device, DeviceError, Io, Read, Ticket, Waker};
 use crate::opening::{self, HeadBlock, Opened};
 use crate::superblock::Superblock;
 use crate::switch::CatalogSwitch;
+
+pub mod background;
 
 /// What a new store is told about itself.
 #[derive(Clone, Debug, Default)]
@@ -87,6 +89,7 @@ pub struct Store {
     catalog: Mutex<CatalogSwitch>,
     in_flight: Mutex<Vec<(Ticket, DeviceSegment)>>,
     allocator: Mutex<Allocator>,
+    quiet: Mutex<background::Quiet>,
 }
 
 impl Store {
@@ -145,6 +148,7 @@ impl Store {
             catalog: Mutex::new(CatalogSwitch::new(opened.catalog)),
             in_flight: Mutex::default(),
             allocator: Mutex::new(allocator),
+            quiet: Mutex::default(),
         })
     }
 
@@ -287,6 +291,7 @@ impl Store {
     /// Ends recovery: what nobody has claimed is free.
     pub fn finish_recovery(&self) {
         self.lock_allocator().finish_recovery();
+        self.find_freed();
     }
 
     /// A free segment. What is stored in it is unknown.
@@ -304,13 +309,6 @@ impl Store {
                 total: allocator.total(),
             }),
         }
-    }
-
-    /// Segments for which there is room beneath the device, as far as that is known.
-    fn segments_beneath(&self) -> u32 {
-        let used = u64::from(self.lock_allocator().used()) * SEGMENT_SIZE as u64;
-        let bytes = self.device.room_beneath(used).unwrap_or(u64::MAX);
-        u32::try_from(bytes / SEGMENT_SIZE as u64).unwrap_or(u32::MAX)
     }
 
     /// The write or sync that failed and ended all writing on the device.
@@ -360,11 +358,7 @@ impl Store {
 
     /// One reference less; the last one frees the segment.
     fn release(&self, segment: DeviceSegment) {
-        if self.lock_allocator().release(segment) {
-            // Nobody can be given the segment before its space has been.
-            self.device.discard(segment);
-            self.lock_allocator().give_back(segment);
-        }
+        self.lock_allocator().release(segment);
     }
 
     // --- Bytes ---

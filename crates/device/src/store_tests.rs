@@ -3,10 +3,12 @@
 use std::sync::Arc;
 
 use argosy_base::limits::{BLOCK_SIZE, SEGMENT_SIZE};
-use argosy_base::{DeviceSegment, Incarnation, RegionId};
+use argosy_base::{DeviceSegment, Incarnation, Instant, RegionId};
 
+use super::background::{FREED_KEPT, IDLE, STEP_MAX};
 use super::*;
-use crate::{Crash, MemoryDevice};
+use crate::testing::TempDir;
+use crate::{Crash, FileDevice, FileSettings, MemoryDevice};
 
 const SEGMENTS: u64 = 16;
 
@@ -116,9 +118,7 @@ fn a_segment_is_free_when_its_last_handle_is_dropped() {
     assert_eq!(store.used(), 1);
     let next = store.allocate(Purpose::Write).unwrap();
     assert_eq!(next.segment(), segment, "what was freed last is used first");
-    let mut bytes = vec![1; BLOCK_SIZE];
-    store.read(segment, 0, &mut bytes).unwrap();
-    assert_eq!(bytes, [0; BLOCK_SIZE], "its space was given back");
+    assert_eq!(device.counters().discards, 0, "its space is used again");
 }
 
 #[test]
@@ -436,4 +436,115 @@ fn random_damage_of_segment_0_does_not_panic() {
         }
     }
     assert!(good > 100 && bad > 100, "{good} {bad}");
+}
+
+/// A store in a file, and what of that takes room.
+struct Sparse {
+    dir: TempDir,
+    store: Arc<Store>,
+}
+
+impl Sparse {
+    /// So many segments as go back in one and a half steps, beside those that are kept.
+    const COUNT: usize = FREED_KEPT + 3 * STEP_MAX / 2;
+
+    fn device(dir: &TempDir) -> Arc<dyn Device> {
+        let bytes = (Self::COUNT as u64 + 100) * SEGMENT_SIZE as u64;
+        let settings = FileSettings::default();
+        let device = FileDevice::open_or_create(&dir.join("device"), bytes, &settings);
+        Arc::new(device.unwrap())
+    }
+
+    fn new() -> Self {
+        let dir = TempDir::new();
+        let device = Self::device(&dir);
+        Store::format(&*device, &FormatOptions::default()).unwrap();
+        let store = Store::open(device, &StoreSettings::default()).unwrap();
+        store.finish_recovery();
+        Self { dir, store }
+    }
+
+    fn reopen(self) -> Self {
+        drop(self.store);
+        let device = Self::device(&self.dir);
+        let store = Store::open(device, &StoreSettings::default()).unwrap();
+        store.finish_recovery();
+        Self {
+            dir: self.dir,
+            store,
+        }
+    }
+
+    /// Writes a block of as many segments.
+    fn fill(&self) -> Vec<SegmentHandle> {
+        let taken: Vec<_> = (0..Self::COUNT)
+            .map(|_| self.store.allocate(Purpose::Write).unwrap())
+            .collect();
+        for handle in &taken {
+            let block = Arc::new(Buffer::zeroed(BLOCK_SIZE));
+            let ticket = self
+                .store
+                .submit_write(handle.segment(), 0, block, 0..BLOCK_SIZE);
+            self.store.wait(&ticket).unwrap();
+        }
+        taken
+    }
+
+    fn room_taken(&self) -> u64 {
+        let meta = self.dir.join("device").metadata().unwrap();
+        std::os::unix::fs::MetadataExt::blocks(&meta) * 512
+    }
+
+    fn discards(&self) -> usize {
+        usize::try_from(self.store.device().counters().discards).unwrap()
+    }
+}
+
+/// Space goes back in the background: in batches above a mark, all of it once the store is idle.
+#[test]
+fn whoever_drops_a_segment_gives_no_space_back_and_an_idle_store_does() {
+    let sparse = Sparse::new();
+    let store = &sparse.store;
+    let before = sparse.room_taken();
+    let taken = sparse.fill();
+    let last = taken.last().unwrap().segment();
+    let held = sparse.room_taken();
+    assert!(held >= before + (Sparse::COUNT * BLOCK_SIZE) as u64);
+    let mut now = Instant::from_nanos(5);
+    drop(taken);
+    assert_eq!(store.used(), 1, "they are free");
+    assert_eq!((sparse.discards(), sparse.room_taken()), (0, held));
+
+    // Above the mark, a batch a step.
+    for expected in [STEP_MAX, 3 * STEP_MAX / 2] {
+        assert!(store.give_back_freed(now));
+        assert_eq!(sparse.discards(), expected);
+    }
+    assert!(!store.give_back_freed(now));
+    // What was freed last is used first, and keeps its room.
+    let again = store.allocate(Purpose::Write).unwrap();
+    assert_eq!(again.segment(), last);
+    drop(again);
+    assert!(!store.give_back_freed(now));
+
+    now = now + IDLE;
+    let steps = std::iter::from_fn(|| store.give_back_freed(now).then_some(()));
+    assert_eq!(steps.count(), FREED_KEPT / STEP_MAX);
+    assert_eq!(sparse.discards(), Sparse::COUNT);
+    // The file system may keep a block of its own index of the file.
+    assert!(sparse.room_taken() <= before + BLOCK_SIZE as u64);
+}
+
+#[test]
+fn what_keeps_its_room_at_the_end_goes_back_after_the_next_opening() {
+    let sparse = Sparse::new();
+    let before = sparse.room_taken();
+    drop(sparse.fill());
+    let sparse = sparse.reopen();
+    let now = Instant::from_nanos(5);
+    while sparse.store.give_back_freed(now) {}
+    assert!(sparse.room_taken() > before + (FREED_KEPT * BLOCK_SIZE) as u64);
+    while sparse.store.give_back_freed(now + IDLE) {}
+    // Opening writes both copies of the superblock anew.
+    assert!(sparse.room_taken() < before + 10 * BLOCK_SIZE as u64);
 }

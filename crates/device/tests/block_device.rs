@@ -70,7 +70,7 @@ fn a_store_lies_on_a_block_device() {
     let path = made.device.as_path();
     let device = open(path).unwrap();
     assert_eq!(device.len(), SEGMENTS * SEGMENT_SIZE as u64, "its own size");
-    assert_eq!(device.room_beneath(0), None, "there is no file system");
+    assert_eq!(device.room_beneath(0, 0), None, "there is no file system");
     let again = open(path).err().unwrap();
     assert!(matches!(again, DeviceError::InUse { .. }), "{again}");
 

@@ -157,8 +157,16 @@ impl Device for MortalDevice {
         self.inner.look_for_place();
     }
 
-    fn room_beneath(&self, used: u64) -> Option<u64> {
-        self.inner.room_beneath(used)
+    fn is_sparse(&self) -> bool {
+        self.inner.is_sparse()
+    }
+
+    fn wants_room(&self) -> bool {
+        self.inner.wants_room()
+    }
+
+    fn room_beneath(&self, used: u64, freed: u64) -> Option<u64> {
+        self.inner.room_beneath(used, freed)
     }
 }
 

@@ -102,7 +102,7 @@ impl Stepper<'_> {
             let progress = self.engine.step(now)?;
             self.end_flush();
             self.look_around(now);
-            if progress.made {
+            if progress.made | self.chores.store.give_back_freed(now) {
                 self.quiet = false;
                 self.pace.note_progress();
                 // Writers of long values may wait for the space of what they replace.
@@ -159,7 +159,7 @@ impl Stepper<'_> {
             return;
         }
         self.looked = now;
-        self.chores.store.device().look_for_place();
+        self.chores.store.look_for_place();
         if let Some((excess, resident)) = &self.chores.memory {
             excess.look((resident.0)());
         }

@@ -79,7 +79,7 @@ impl Node {
         let last = Instant::from_nanos(self.looked.load(Ordering::Relaxed));
         if now >= last + Excess::EVERY {
             self.looked.store(now.as_nanos(), Ordering::Relaxed);
-            self.world.store.device().look_for_place();
+            self.world.store.look_for_place();
             self.collect();
             if let Some(resident) = (self.world.resident)() {
                 self.excess.look(resident);

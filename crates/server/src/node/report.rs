@@ -161,6 +161,7 @@ impl Node {
             io: store.device().io_method().name(),
             ring_reads_total: counters.ring_reads,
             fixed_reads_total: counters.fixed_reads,
+            discards_total: counters.discards,
         }
     }
 

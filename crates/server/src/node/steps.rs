@@ -94,6 +94,7 @@ impl Node {
             progress.idle_for = earlier(progress.idle_for, self.scrub(region, now));
             progress.idle_for = earlier(progress.idle_for, self.sweep_parts(region, now));
         }
+        progress.made |= self.world.store.give_back_freed(now);
         self.tell_room();
         self.tell_troubles(now);
         self.look_at_memory(now);

@@ -27,6 +27,11 @@ pub(super) fn device(page: &mut Families, status: &Status) {
     .is(f64::from(u8::from(device.failed)));
     page.counter("argosy_device_syncs_total", "Syncs of the device.")
         .count(&[], device.syncs_total);
+    page.counter(
+        "argosy_device_discards_total",
+        "Segments that were freed and whose space was given back to the file system, in the background.",
+    )
+    .count(&[], device.discards_total);
     let reads =
         "Reads of the device through io_uring, into memory that was registered with it or not.";
     let mut reads = page.counter("argosy_device_ring_reads_total", reads);

@@ -214,6 +214,8 @@ pub struct DeviceStatus {
     pub ring_reads_total: u64,
     /// Those of them into registered memory.
     pub fixed_reads_total: u64,
+    /// Segments whose space was given back to the file system.
+    pub discards_total: u64,
 }
 
 /// What reading everything now and then has found.

@@ -1,0 +1,106 @@
+//! What a background thread does for a store now and then.
+//!
+//! **Space of freed segments goes back to the file system** here, and nowhere else: whoever drops the last reference
+//! to a segment, a reader too, makes no system call. What was freed last is used first, and needs no room beneath.
+//!
+//! 1. More than [`FREED_KEPT`] freed segments are never kept for that: those freed first go back.
+//! 2. When none was freed or taken for [`IDLE`], all go back: an idle store takes no more than it holds.
+//! 3. While a write waits for room beneath, all go back.
+//! 4. A step gives back [`STEP_MAX`] at most, so that nobody waits behind it for long.
+//!
+//! What was free when the store was opened, and still takes room, is found out then, and counts as freed.
+
+use std::time::Duration;
+
+use argosy_base::limits::SEGMENT_SIZE;
+use argosy_base::{DeviceSegment, Instant};
+
+use super::Store;
+
+/// Freed segments that keep their space, to be used again: 512 MiB.
+pub const FREED_KEPT: usize = 256;
+
+/// Segments whose space a step gives back: some 10 to 50 µs each.
+pub const STEP_MAX: usize = 16;
+
+/// How long nobody frees or takes a segment in a store that counts as idle.
+pub const IDLE: Duration = Duration::from_secs(1);
+
+/// Parts of a device that are looked at when it is opened: two system calls, some µs, for each. What lies
+/// behind them keeps its space until it is used again.
+const PARTS_MAX: usize = 1 << 16;
+
+/// When segments were freed or taken last.
+#[derive(Default)]
+pub(super) struct Quiet {
+    /// How often that had happened when it was looked last.
+    changes: Option<u64>,
+    since: Instant,
+}
+
+impl Store {
+    /// See [`Device::look_for_place`](crate::Device::look_for_place).
+    pub fn look_for_place(&self) {
+        self.device.look_for_place();
+    }
+
+    /// One step of giving space of freed segments back, as the module documentation says. Returns whether
+    /// anything was done: then there may be more.
+    pub fn give_back_freed(&self, now: Instant) -> bool {
+        let (changes, freed) = {
+            let allocator = self.lock_allocator();
+            (allocator.changes(), allocator.freed())
+        };
+        let idle = {
+            let mut quiet = self.quiet.lock().expect("no holder of the lock panics");
+            if quiet.changes != Some(changes) {
+                (quiet.changes, quiet.since) = (Some(changes), now);
+            }
+            now >= quiet.since + IDLE
+        };
+        let keep = match idle || freed > 0 && self.device.wants_room() {
+            true => 0,
+            false => FREED_KEPT,
+        };
+        let due = freed.saturating_sub(keep).min(STEP_MAX);
+        for _ in 0..due {
+            // Nobody can be given the segment before its space has been.
+            let Some(segment) = self.lock_allocator().take_freed() else {
+                break;
+            };
+            self.device.discard(segment);
+            self.lock_allocator().give_back(segment);
+        }
+        due > 0
+    }
+
+    /// Segments for which there is room beneath the device, as far as that is known.
+    pub(super) fn segments_beneath(&self) -> u32 {
+        let allocator = self.lock_allocator();
+        let bytes = |segments: u64| segments * SEGMENT_SIZE as u64;
+        let (used, freed) = (u64::from(allocator.used()), allocator.freed() as u64);
+        drop(allocator);
+        let room = self.device.room_beneath(bytes(used), bytes(freed));
+        let bytes = room.unwrap_or(u64::MAX);
+        u32::try_from(bytes / SEGMENT_SIZE as u64).unwrap_or(u32::MAX)
+    }
+
+    /// Which free segments take room beneath, as far as the file system says.
+    pub(super) fn find_freed(&self) {
+        if !self.device.is_sparse() {
+            return;
+        }
+        let (size, mut at) = (SEGMENT_SIZE as u64, 0);
+        let mut written = Vec::new();
+        for _ in 0..PARTS_MAX {
+            let Some((from, end)) = self.device.written_from(at) else {
+                break;
+            };
+            let segments = (from / size)..end.div_ceil(size);
+            let segments = segments.filter_map(|segment| u32::try_from(segment).ok());
+            written.extend(segments.map(DeviceSegment));
+            at = end.next_multiple_of(size);
+        }
+        self.lock_allocator().are_written(&written);
+    }
+}
