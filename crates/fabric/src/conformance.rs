@@ -90,7 +90,7 @@ impl Pair {
 /// # Panics
 /// When the provider breaks the contract.
 pub fn run(make: &mut dyn FnMut() -> Box<dyn Harness>) {
-    let cases: [fn(Pair); 14] = [
+    let cases: [fn(Pair); 15] = [
         idle_target,
         nothing_offered,
         too_short,
@@ -101,6 +101,7 @@ pub fn run(make: &mut dyn FnMut() -> Box<dyn Harness>) {
         replaced_memory,
         restarted_target,
         cut_link,
+        completion_rings,
         full_connection,
         whole_words,
         overlapping_writes,
@@ -316,6 +317,32 @@ fn cut_link(mut pair: Pair) {
     let mut fresh = pair.connect();
     write_numbers(&mut *fresh, 1..=5);
     assert_eq!(successes(&pair.ended(&mut *fresh)), [1, 2, 3, 4, 5]);
+}
+
+/// A write that ends later rings the bell of its own writer.
+fn completion_rings(mut pair: Pair) {
+    let mut remote = pair.connect();
+    for seq in 1..=3 {
+        let seen = pair.writer.bell();
+        remote
+            .write(0, &pattern(seq, 64), seq)
+            .expect("there is room");
+        if remote.poll().is_some() {
+            // It had ended before the call returned: nobody has to be woken.
+            continue;
+        }
+        pair.world.settle();
+        assert_ne!(pair.writer.bell(), seen, "write {seq} ended unheard");
+        assert!(remote.poll().is_some());
+    }
+    let seen = pair.writer.bell();
+    remote.write(0, &pattern(4, 64), 4).expect("there is room");
+    pair.target.revoke(KEY);
+    if let Some(ended) = remote.poll() {
+        return assert_eq!(ended.seq, 4);
+    }
+    pair.world.settle();
+    assert_ne!(pair.writer.bell(), seen, "a failure is heard, too");
 }
 
 /// Writes that nobody polls are bounded; what is refused leaves no trace and can be tried again.

@@ -13,6 +13,9 @@
 //!   The owner believes that copy, never the memory itself: what an interrupted write still puts
 //!   there is observed by nobody.
 //! - The target owes no progress: writes complete while it does nothing.
+//! - A write that ends after [`RemoteMemory::write`] has returned rings the writer's own bell, well
+//!   ended or not: a thread that parks while writes are under way is woken when there is something to
+//!   poll.
 //! - A server that starts again under a new incarnation revokes all that it offered before.
 //!
 //! Two providers: [`shm`] for servers on one host, and [`sim`], a world of servers in one thread

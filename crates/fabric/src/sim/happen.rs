@@ -95,9 +95,11 @@ impl World {
 
     fn acknowledge(&mut self, id: ConnectionId, seq: u64) {
         let connection = self.connection(id);
+        let writer = connection.from;
         if connection.writes.remove(&seq).is_some() {
             let result = Ok(());
             connection.ended.push_back(Completion { seq, result });
+            self.happen_ring(writer, writer);
         }
     }
 
@@ -138,6 +140,7 @@ impl World {
             return;
         }
         connection.failed = Some(error.clone());
+        let writer = connection.from;
         let mut landed = 0;
         let mut failed = 0;
         for (seq, write) in std::mem::take(&mut connection.writes) {
@@ -150,5 +153,6 @@ impl World {
         if *error == FabricError::Revoked {
             self.counters.revoked += failed;
         }
+        self.happen_ring(writer, writer);
     }
 }

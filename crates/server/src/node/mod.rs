@@ -349,6 +349,8 @@ impl Node {
 }
 
 #[cfg(test)]
+mod copies_tests;
+#[cfg(test)]
 mod parts_tests;
 #[cfg(test)]
 mod readers_tests;

@@ -232,7 +232,8 @@ impl PrimaryDriver {
             self.machine.step(Event::Flush { range }, &mut self.actions);
         }
         self.act(context);
-        let appended = news.last.is_some() || !news.flushes.is_empty();
+        let held_up = self.attached.values().any(Attachment::goes_on);
+        let appended = held_up || news.last.is_some() || !news.flushes.is_empty();
         let span = appended.then(|| context.ledger().during(Activity::LogReplication));
         if appended {
             self.ship_all(context);
@@ -278,7 +279,9 @@ impl PrimaryDriver {
             self.ends,
         );
         match result {
-            Ok(ship) => {
+            // The fabric takes no more for now.
+            Ok(None) => {}
+            Ok(Some(ship)) => {
                 self.ships.insert(member, ship);
                 self.machine
                     .step(Event::Shipped { member, ship, last }, &mut self.actions);
@@ -310,7 +313,7 @@ impl PrimaryDriver {
             }
         }
         self.act(context);
-        made
+        made || self.attached.values().any(Attachment::goes_on)
     }
 
     /// A backup cannot be written to. Its link is reset, so that it reports anew.

@@ -4,7 +4,9 @@
 //! An [`Attachment`] remembers up to where each log has been written to the backup. A *ship*
 //! writes everything behind that, window by window: for each piece the bytes from the primary's
 //! own window, at the same place of the backup's, and in front of the first piece of a window the
-//! window's header. A ship is complete when all writes up to its last have ended well.
+//! window's header. A ship is complete when all writes up to its last have ended well. While the
+//! fabric takes no more writes, what is left waits, and is part of the next ship: no ship is counted
+//! before all that it is to cover has been taken.
 //!
 //! ```text
 //! own windows     ▓▓▓▓▓▓▓▓▓▓▓▓▒▒▒▒      ▓ written to the backup   ▒ this ship
@@ -17,7 +19,7 @@ use argosy_base::{LogKind, RegionId, ServerId};
 use argosy_engine::{LogEnd, SealedSegment};
 use argosy_fabric::{Fabric, FabricError, RemoteMemory};
 use argosy_lsm::edit::LogSegment;
-use argosy_lsm::log::segment::WINDOW_HEADER_BYTES;
+use argosy_lsm::log::segment::{WINDOW_HEADER_BYTES, Writer, encode_window_header};
 use argosy_lsm::log::{Geometry, LogWindows};
 use argosy_replication::Position;
 use argosy_wire::message::Message;
@@ -61,6 +63,10 @@ pub(crate) struct Attachment {
     /// Ships under way: number, and last write.
     ships: VecDeque<(u64, u64)>,
     ship: u64,
+    /// The fabric did not take all that was to be shipped.
+    behind: bool,
+    /// A write has ended since, so that it may take more.
+    has_room: bool,
     bytes: Vec<u8>,
     bytes_written: u64,
 }
@@ -86,6 +92,8 @@ impl Attachment {
             under_way: BTreeSet::new(),
             ships: VecDeque::new(),
             ship,
+            behind: false,
+            has_room: false,
             bytes: Vec::new(),
             bytes_written: 0,
         }
@@ -96,23 +104,36 @@ impl Attachment {
         self.bytes_written
     }
 
+    /// Whether something waits that the fabric did not take, and may take now: ship again.
+    pub(crate) const fn goes_on(&self) -> bool {
+        self.behind && self.has_room
+    }
+
     /// Writes everything of `own` up to `ends`; `chain` names the segments of a log from the one
-    /// on in which the backup's copy ends. Returns the ship's number.
+    /// on in which the backup's copy ends. Returns the ship's number; `None` where the fabric did not
+    /// take all of it, and the rest waits until it [goes on](Self::goes_on).
     pub(crate) fn ship(
         &mut self,
         fabric: &dyn Fabric,
         own: [&LogWindows; LogKind::ALL.len()],
         chains: [&[LogSegment]; LogKind::ALL.len()],
         ends: [Option<LogEnd>; LogKind::ALL.len()],
-    ) -> Result<u64, ShipError> {
+    ) -> Result<Option<u64>, ShipError> {
+        (self.behind, self.has_room) = (false, false);
         for log in LogKind::ALL {
             if let Some(end) = ends[log.index()] {
-                self.ship_log(fabric, own[log.index()], chains[log.index()], end)?;
+                match self.ship_log(fabric, own[log.index()], chains[log.index()], end) {
+                    Err(ShipError::Fabric(FabricError::Full)) => {
+                        self.behind = true;
+                        return Ok(None);
+                    }
+                    result => result?,
+                }
             }
         }
         self.ship += 1;
         self.ships.push_back((self.ship, self.write));
-        Ok(self.ship)
+        Ok(Some(self.ship))
     }
 
     fn ship_log(
@@ -190,10 +211,17 @@ impl Attachment {
             geometry.window_end(index - 1)
         };
         if from == start {
-            let mut header = [0; WINDOW_HEADER_BYTES];
-            own.memory(slot).read(0, &mut header);
+            // Made of what is known: the own slot may hold another window by now.
+            let stamp = own.memory(slot).stamp();
+            let writer = Writer {
+                boot: stamp.boot,
+                incarnation: stamp.incarnation,
+            };
+            let mut block = [0; WINDOW_HEADER_BYTES];
+            let header = encode_window_header(self.region, segment, index, writer);
+            block[..header.len()].copy_from_slice(&header);
             self.write += 1;
-            remote.write(0, &header, self.write)?;
+            remote.write(0, &block, self.write)?;
             self.under_way.insert(self.write);
         }
         self.write += 1;
@@ -209,6 +237,7 @@ impl Attachment {
         for remote in self.windows.iter_mut().flatten().flatten() {
             while let Some(done) = remote.poll() {
                 done.result?;
+                self.has_room = true;
                 self.under_way.remove(&done.seq);
             }
         }
@@ -271,3 +300,7 @@ pub(crate) fn send_segment(
         Err(SendError::Down | SendError::TooLong { .. }) => Sent::Down,
     }
 }
+
+#[cfg(test)]
+#[path = "shipper_tests.rs"]
+mod tests;

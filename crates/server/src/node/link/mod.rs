@@ -151,6 +151,8 @@ struct Open {
     slots_busy: u8,
     /// Own fetch slots into which the peer was asked to write.
     fetches_busy: u8,
+    /// A write that was not waited for has failed: for the next step.
+    failed: Option<FabricError>,
 }
 
 enum State {
@@ -185,6 +187,8 @@ pub(crate) struct Link {
     session: u32,
     /// The peer's session that inbox and landing slots were made for; 0 at first.
     accepted: u32,
+    /// How far the inbox has been read, where the fabric did not take the write that tells it.
+    head_owed: Option<u64>,
     state: State,
     /// Numbers the writes to the peer.
     write: u64,
@@ -224,6 +228,7 @@ impl Link {
             reset_wanted: None,
             session,
             accepted: 0,
+            head_owed: None,
             state: State::Closed {
                 inbox: None,
                 hello: None,
@@ -350,6 +355,8 @@ impl Link {
             header,
             payload,
         });
+        // Whoever lands it: the fabric thread sends the message when the bytes are there.
+        self.fabric.notify(self.me);
         Ok(())
     }
 
@@ -409,6 +416,9 @@ impl Link {
         let State::Open(open) = &mut self.state else {
             return Ok(false);
         };
+        if let Some(error) = open.failed.take() {
+            return Err(error.into());
+        }
         let mut made = false;
         while let Some(done) = open.inbox.poll() {
             done.result?;
@@ -447,15 +457,18 @@ impl Link {
             }
             _ => Some((self.reader.head(), now)),
         };
-        if let Some(head) = self.reader.head_to_publish(true) {
+        if let Some(head) = self.reader.head_to_publish(true).or(self.head_owed) {
             self.write += 1;
-            open.inbox.write(HEAD, &head.to_le_bytes(), self.write)?;
+            let told = write_to(&mut *open.inbox, HEAD, &head.to_le_bytes(), self.write)?;
+            self.head_owed = (!told).then_some(head);
             self.beat_at = now + BEAT_EVERY;
         } else if now >= self.beat_at {
-            self.beats += 1;
             self.write += 1;
-            open.inbox
-                .write(BEAT, &self.beats.to_le_bytes(), self.write)?;
+            let beat = self.beats + 1;
+            // Where it is not taken, other writes are under way, which are signs of life, too.
+            if write_to(&mut *open.inbox, BEAT, &beat.to_le_bytes(), self.write)? {
+                self.beats = beat;
+            }
             self.beat_at = now + BEAT_EVERY;
         }
         self.flush();
@@ -485,10 +498,8 @@ impl Link {
         match &self.state {
             State::Closed { hello: Some(_), .. } => Instant::default(),
             State::Closed { next_try, .. } => *next_try,
-            // The peer makes room, or the fabric completes, without ringing the bell.
-            State::Open(open) if !open.backlog.is_empty() || !open.behind.is_empty() => {
-                Instant::default()
-            }
+            // The peer makes room without ringing the bell. Writes that end ring it.
+            State::Open(open) if !open.backlog.is_empty() => Instant::default(),
             State::Open(_) => self.beat_at,
         }
     }
@@ -501,6 +512,31 @@ impl Link {
             &mut self.scratch,
         );
         &self.scratch
+    }
+}
+
+/// Writes into a peer's memory. Returns whether the fabric took it: while too many writes are under way it does
+/// not, which is no failure. Nothing was written then, and it is tried again when one has ended.
+fn write_to(
+    remote: &mut dyn RemoteMemory,
+    at: usize,
+    bytes: &[u8],
+    seq: u64,
+) -> Result<bool, FabricError> {
+    loop {
+        match remote.write(at, bytes, seq) {
+            Ok(()) => return Ok(true),
+            Err(FabricError::Full) => {}
+            Err(error) => return Err(error),
+        }
+        let mut any = false;
+        while let Some(done) = remote.poll() {
+            done.result?;
+            any = true;
+        }
+        if !any {
+            return Ok(false);
+        }
     }
 }
 

@@ -21,7 +21,7 @@ impl Link {
         if self.mutants.keep_link_memory() {
             self.reader = RingReader::new(shape, Incarnation(self.accepted.into()));
             self.joiner = Joiner::default();
-            (self.garbage, self.partial) = (None, None);
+            (self.garbage, self.partial, self.head_owed) = (None, None, None);
             return Ok(());
         }
         let (inbox_key, landing_key) = (keys::inbox(self.peer), keys::landing(self.peer));
@@ -35,7 +35,7 @@ impl Link {
         self.fabric.register(inbox_key, Arc::clone(&inbox))?;
         self.reader = RingReader::new(shape, Incarnation(self.accepted.into()));
         self.joiner = Joiner::default();
-        (self.garbage, self.partial) = (None, None);
+        (self.garbage, self.partial, self.head_owed) = (None, None, None);
         self.inbox = Inbox(inbox);
         self.landing = landing;
         Ok(())
@@ -138,6 +138,7 @@ impl Link {
             deferred: Deferred::default(),
             slots_busy: 0,
             fetches_busy: 0,
+            failed: None,
         }));
         self.heard_at = now;
         self.say_hello();

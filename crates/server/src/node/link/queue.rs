@@ -7,7 +7,7 @@ use argosy_wire::message::LONG_BYTES_MAX;
 use argosy_wire::ring::{Header, PushError, RingShape};
 
 use super::deferred::CONGESTED_BYTES;
-use super::{Behind, Link, RING, SendError, State, long};
+use super::{Behind, Link, RING, SendError, State, long, write_to};
 
 /// Messages that wait for room in the ring, or for what is landing, in bytes of payload; over it, the link
 /// refuses.
@@ -121,8 +121,14 @@ impl Link {
                 break;
             };
             self.write += 1;
-            if open.inbox.write(RING + offset, bytes, self.write).is_err() {
-                break;
+            match write_to(&mut *open.inbox, RING + offset, bytes, self.write) {
+                Ok(true) => {}
+                // It goes on when a write has ended.
+                Ok(false) => break,
+                Err(error) => {
+                    open.failed = Some(error);
+                    break;
+                }
             }
             self.sent.wrote(bytes.len());
             open.out.wrote();

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use argosy_base::{Epoch, Incarnation, Instant, RegionId, ServerId};
 use argosy_device::AnonymousWindows;
-use argosy_fabric::sim::SimWorld;
+use argosy_fabric::sim::{SimSettings, SimWorld};
 use argosy_wire::message::{CONTINUED, LONG_BYTES_MAX, Message};
 use argosy_wire::ring::Header;
 
@@ -51,7 +51,10 @@ fn link(world: &SimWorld, side: usize, incarnation: u64) -> Link {
 
 impl Pair {
     fn new(seed: u64) -> Self {
-        let world = SimWorld::new(seed);
+        Self::over(SimWorld::new(seed))
+    }
+
+    fn over(world: SimWorld) -> Self {
         let side = |n| Side {
             link: link(&world, n, 1),
             incarnation: 1,
@@ -448,4 +451,32 @@ fn parts_that_do_not_fit_each_other_reset_the_link() {
     assert_eq!(pair.sides[0].link.send(header(3), b"whole"), Ok(()));
     let (got, bytes) = receive(&mut pair, 1).expect("it arrives");
     assert_eq!((got, &bytes[..]), (header(3), &b"whole"[..]));
+}
+
+/// A fabric that takes few writes at a time is no reason for a link to break.
+#[test]
+fn a_full_fabric_is_waited_for() {
+    let settings = SimSettings {
+        in_flight_max: 2,
+        ..SimSettings::default()
+    };
+    let mut pair = Pair::over(SimWorld::with_settings(4, settings));
+    pair.run(500);
+    assert!(pair.is_open());
+    for _ in 0..400 {
+        for _ in 0..5 {
+            pair.send(0);
+            pair.send(1);
+        }
+        pair.run(1);
+    }
+    pair.run(1000);
+    assert!(pair.world.counters().refused > 100, "the fabric was full");
+    for side in &pair.sides {
+        let downs = side.seen.iter();
+        let downs = downs.filter(|what| **what == Err(LinkEvent::Down));
+        assert_eq!(downs.count(), 0, "the link broke");
+        assert_eq!(count(side), 2000);
+        check(&side.seen);
+    }
 }
