@@ -58,8 +58,10 @@ impl Replica {
         self.rescan(&survivors)
     }
 
-    /// See the module documentation.
+    /// See the module documentation. Of the old windows one private copy is made, by which everything
+    /// is judged: a write that was interrupted when they were revoked may still change them.
     pub(super) fn rescan(&mut self, survivors: &Survivors) -> Result<(), ReplicaError> {
+        let survivors: &Survivors = &std::array::from_fn(|log| private_copies(&survivors[log]));
         let version = Arc::clone(self.storage.head());
         let chain = |log: LogKind| -> Vec<LogSegment> {
             version.log(log).iter().map(|entry| entry.segment).collect()
@@ -297,6 +299,19 @@ fn overlay(out: &mut [u8], from: u32, at: u32, bytes: &[u8]) {
     let bytes = &bytes[skip..];
     let len = out.len().min(bytes.len());
     out[..len].copy_from_slice(&bytes[..len]);
+}
+
+/// Memory of this process with what `windows` hold at this moment.
+fn private_copies(windows: &[Option<Arc<SharedMemory>>]) -> Vec<Option<Arc<SharedMemory>>> {
+    let copy = |memory: &Arc<SharedMemory>| {
+        let private = SharedMemory::anonymous(memory.len());
+        private.write(0, &memory.read_vec(0, memory.len()));
+        Arc::new(private)
+    };
+    windows
+        .iter()
+        .map(|window| window.as_ref().map(copy))
+        .collect()
 }
 
 /// Whose window `memory` was.

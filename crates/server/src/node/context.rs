@@ -12,6 +12,7 @@ use argosy_wire::ring::Header;
 
 use super::Node;
 use super::link::{Link, SendError};
+use super::region::Region;
 use crate::activity::Ledger;
 
 /// A node, as its drivers see it.
@@ -127,6 +128,14 @@ impl<'a> Context<'a> {
     /// Has the link to `peer` break and open anew, because of `why`.
     pub(crate) fn reset_link(&self, peer: ServerId, why: &'static str) {
         self.link(peer).reset(why);
+    }
+
+    /// Role and state of a copy whose driver is at the device.
+    pub(crate) fn at_device(&self, region: &Region) -> (&'static str, &'static str) {
+        match region.primary == self.node.id {
+            true => ("primary", "opening"),
+            false => ("backup", "following"),
+        }
     }
 
     /// The region is open here.

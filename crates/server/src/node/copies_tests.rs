@@ -1,7 +1,8 @@
-//! Two servers and what becomes of their copies when the fabric is slow: stepped by the
+//! Two servers and what becomes of their copies when the fabric, or a device, is slow: stepped by the
 //! test, over a simulated fabric.
 
 use std::sync::Arc;
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use argosy_base::limits::SEGMENT_SIZE;
@@ -10,8 +11,13 @@ use argosy_coordinator::{ClusterId, ClusterMap, Replication, Server};
 use argosy_device::{AnonymousWindows, Store, StoreSettings};
 use argosy_engine::{WriteBatch, WriteOptions};
 use argosy_fabric::sim::{SimSettings, SimWorld};
+use argosy_lsm::edit::Edit;
+use argosy_replication::primary::Event;
 
+use super::context::Context;
 use super::readers_tests::{Answers, Gate, StoppedClock, set_clock};
+use super::reading::Asked;
+use super::region::{Driver, engine_of};
 use super::{LinkSettings, MemoryParts, Mutants, Node, NodeSettings, World};
 use crate::activity::Ledger;
 use crate::service::{ReplySink, Request, Response, Service};
@@ -20,10 +26,38 @@ const REGIONS: [RegionId; 2] = [RegionId(1), RegionId(2)];
 /// The first key of the second region.
 const BORDER: &[u8] = b"m";
 
+fn id(server: usize) -> ServerId {
+    ServerId(u32::try_from(server).expect("two"))
+}
+
+fn surroundings(
+    world: &SimWorld,
+    server: usize,
+    device: &Arc<Gate>,
+    windows: &AnonymousWindows,
+) -> World {
+    let clock: Arc<dyn Clock> = Arc::new(StoppedClock);
+    let store = Store::open(Arc::<Gate>::clone(device), &StoreSettings::default());
+    let store = store.expect("it was formatted");
+    World {
+        ledger: Arc::new(Ledger::new(Arc::clone(&clock), [])),
+        fabric: world.fabric(id(server), store.incarnation()),
+        windows: Arc::new(windows.clone()),
+        waker: Arc::new(|| {}),
+        clock,
+        store,
+        resident: || None,
+        collect: || {},
+    }
+}
+
 /// Two servers with two regions; the first is primary of both.
 struct Pair {
     world: SimWorld,
     nodes: [Arc<Node>; 2],
+    windows: [AnonymousWindows; 2],
+    devices: [Arc<Gate>; 2],
+    settings: NodeSettings,
     answers: Arc<Answers>,
     asked: u64,
     now: Instant,
@@ -79,43 +113,83 @@ fn settings(mutants: Mutants) -> NodeSettings {
 
 impl Pair {
     fn new(fabric: SimSettings, mutants: Mutants) -> Self {
+        set_clock(1);
         let world = SimWorld::with_settings(7, fabric);
-        let nodes = std::array::from_fn(|index| {
-            let id = ServerId(u32::try_from(index).expect("two"));
-            let clock: Arc<dyn Clock> = Arc::new(StoppedClock);
-            let store =
-                Store::open(Gate::new(), &StoreSettings::default()).expect("it was formatted");
-            let surroundings = World {
-                ledger: Arc::new(Ledger::new(Arc::clone(&clock), [])),
-                fabric: world.fabric(id, store.incarnation()),
-                windows: Arc::new(AnonymousWindows::new()),
-                waker: Arc::new(|| {}),
-                clock,
-                store,
-                resident: || None,
-                collect: || {},
-            };
-            Node::open(id, settings(mutants), surroundings, map()).expect("it opens")
+        let devices = [Gate::new(), Gate::new()];
+        let windows = [AnonymousWindows::new(), AnonymousWindows::new()];
+        let settings = settings(mutants);
+        let nodes = std::array::from_fn(|server| {
+            let surroundings = surroundings(&world, server, &devices[server], &windows[server]);
+            let id = id(server);
+            Node::open(id, settings.clone(), surroundings, map()).expect("it opens")
         });
         Self {
             world,
             nodes,
+            windows,
+            devices,
+            settings,
             answers: Arc::default(),
             asked: 0,
             now: Instant::from_nanos(1),
         }
     }
 
+    /// Kills the process of a server and starts it again.
+    fn restart(&mut self, server: usize) {
+        self.world.kill(id(server));
+        self.windows[server] = self.windows[server].restart();
+        let (device, windows) = (&self.devices[server], &self.windows[server]);
+        let surroundings = surroundings(&self.world, server, device, windows);
+        let node = Node::open(id(server), self.settings.clone(), surroundings, map());
+        self.nodes[server] = node.expect("it opens");
+    }
+
     /// Lets so much time pass.
     fn run(&mut self, millis: u64) {
         for _ in 0..millis * 4 {
-            self.now = self.now + Duration::from_micros(250);
-            self.world.step(self.now);
-            set_clock(self.now.as_nanos());
+            self.step_fabric();
             for node in &self.nodes {
-                node.step_fabric(self.now);
                 node.step_background(self.now);
             }
+        }
+    }
+
+    /// Lets a quarter of a millisecond pass for those who serve, and not for the background.
+    fn step_fabric(&mut self) {
+        self.now = self.now + Duration::from_micros(250);
+        self.world.step(self.now);
+        set_clock(self.now.as_nanos());
+        for node in &self.nodes {
+            node.step_fabric(self.now);
+        }
+    }
+
+    /// Shuts the device of `server` and has its background run against it, on a thread of its own. Returns once that
+    /// waits for the device.
+    fn shut(&self, server: usize) -> JoinHandle<()> {
+        self.devices[server].shut(true);
+        let (node, now) = (Arc::clone(&self.nodes[server]), self.now);
+        let background = thread::Builder::new().spawn(move || {
+            node.step_background(now);
+        });
+        self.devices[server].wait_for_read();
+        background.expect("it was started")
+    }
+
+    /// The background of `server` gets what it waits for.
+    fn open_device(&self, server: usize, background: JoinHandle<()>) {
+        self.devices[server].shut(false);
+        background.join().expect("no panic");
+    }
+
+    /// Has the backup of the first region asked to report anew.
+    fn prepare_anew(&self) {
+        let node = &self.nodes[0];
+        let region = node.region(REGIONS[0]).expect("a member");
+        if let Driver::Primary(driver) = &mut *region.driver() {
+            let member = ServerId(1);
+            driver.handle(Event::LinkUp { member }, &Context { node });
         }
     }
 
@@ -189,4 +263,130 @@ fn a_full_fabric_loses_no_backup() {
         offers,
         "nobody had to catch up"
     );
+}
+
+/// Four writes to the second region, and five milliseconds, while a background waits for its device: how many were
+/// acknowledged.
+fn beside_a_slow_device(pair: &mut Pair) -> (usize, usize) {
+    pair.acknowledged();
+    for key in 0..4 {
+        pair.put(1, key);
+        for _ in 0..20 {
+            pair.step_fabric();
+        }
+    }
+    pair.acknowledged()
+}
+
+/// While a member's fetch waits for a slow device, writes are acknowledged, of that region, too, and links live.
+#[test]
+fn a_fetch_from_a_slow_device_holds_up_nobody() {
+    let mut pair = Pair::new(SimSettings::default(), Mutants::default());
+    pair.open();
+    for key in 0..400 {
+        pair.put(0, key % 200);
+        pair.run(1);
+    }
+    pair.run(300);
+    pair.acknowledged();
+    let engine = engine_of(pair.nodes[0].region(REGIONS[0]).expect("a member"));
+    let (_, bytes, _) = engine.expect("it is open").checkpoint();
+    let checkpoint = Edit::decode(&bytes).expect("it is whole");
+    let added = checkpoint.added.first().expect("there are levels");
+    let asked = Asked {
+        region: REGIONS[0],
+        segment: added.2.number,
+        from: 0,
+        to: 4096,
+        slot: 0,
+    };
+    pair.nodes[0].asked_to_read(ServerId(1), asked);
+    let background = pair.shut(0);
+    for key in 0..4 {
+        pair.put(0, key);
+        pair.step_fabric();
+    }
+    for _ in 0..20 {
+        pair.step_fabric();
+    }
+    assert_eq!(pair.acknowledged(), (4, 4));
+    assert_eq!(beside_a_slow_device(&mut pair), (4, 4));
+    assert_eq!(pair.nodes[0].counts().links_lost, 0);
+    pair.open_device(0, background);
+}
+
+/// While a copy that was asked to report reads its logs from a slow device, other regions of the two servers go on.
+/// What comes for the copy meanwhile is handled afterwards.
+#[test]
+fn a_report_from_a_slow_device_holds_up_nobody() {
+    for relinks in [false, true] {
+        let mut pair = Pair::new(SimSettings::default(), Mutants::default());
+        pair.open();
+        for key in 0..20 {
+            pair.put(0, key);
+            pair.run(100);
+        }
+        pair.acknowledged();
+        pair.prepare_anew();
+        for _ in 0..20 {
+            pair.step_fabric();
+        }
+        let background = pair.shut(1);
+        assert_eq!(beside_a_slow_device(&mut pair), (4, 4));
+        if relinks {
+            pair.nodes[0].link(ServerId(1)).reset("the test wants it");
+            for _ in 0..2000 {
+                pair.step_fabric();
+            }
+            assert!(pair.nodes[0].link(ServerId(1)).is_open());
+        }
+        let lacks = pair.nodes[0].ready().lacks.expect("it has not reported");
+        assert!(lacks.contains("waiting for server 1"), "{lacks}");
+        let lost = pair.nodes[0].counts().links_lost;
+        assert_eq!(lost, u64::from(relinks));
+        pair.open_device(1, background);
+        pair.run(500);
+        assert_eq!(pair.nodes[0].counts().links_lost, lost);
+        assert_eq!(pair.nodes[0].ready().lacks, None);
+        pair.put(0, 1);
+        pair.run(20);
+        assert_eq!(pair.acknowledged(), (1, 1));
+    }
+}
+
+/// While a primary is promoted, and reads its logs from a slow device, its links live, and what comes for the region
+/// is handled afterwards.
+#[test]
+fn a_promotion_from_a_slow_device_holds_up_nobody() {
+    let mut pair = Pair::new(SimSettings::default(), Mutants::default());
+    pair.open();
+    for key in 0..20 {
+        pair.put(0, key);
+        pair.run(100);
+    }
+    pair.restart(0);
+    // Nothing is promoted before the background has its turn.
+    for _ in 0..4000 {
+        pair.step_fabric();
+        pair.nodes[1].step_background(pair.now);
+    }
+    let background = pair.shut(0);
+    for _ in 0..4000 {
+        pair.step_fabric();
+        pair.nodes[1].step_background(pair.now);
+    }
+    let [primary, backup] = &pair.nodes;
+    let lacks = primary.ready().lacks.expect("it is not open");
+    assert!(lacks.contains("it is being opened"), "{lacks}");
+    assert!(primary.link(ServerId(1)).is_open());
+    assert!(!primary.link(ServerId(1)).is_silent(pair.now));
+    assert!(!backup.link(ServerId(0)).is_silent(pair.now));
+    pair.open_device(0, background);
+    pair.run(500);
+    assert_eq!(pair.nodes[0].ready().lacks, None);
+    assert_eq!(pair.nodes[0].counts().links_lost, 0);
+    pair.acknowledged();
+    pair.put(0, 1);
+    pair.run(20);
+    assert_eq!(pair.acknowledged(), (1, 1));
 }

@@ -52,7 +52,7 @@ impl Node {
                         compactions += stats.flushes + stats.compactions;
                     }
                 }
-                Driver::Failed(_) => {}
+                Driver::AtDevice(_) | Driver::Failed(_) => {}
             }
         }
         let space = u64::from(self.world.store.used()) * SEGMENT_SIZE as u64;
@@ -96,6 +96,7 @@ impl Node {
             let driver = match &*region.driver() {
                 Driver::Primary(driver) => driver.pending(),
                 Driver::Backup(copy) => copy.pending(),
+                Driver::AtDevice(_) => 1,
                 Driver::Failed(_) => 0,
             };
             engine + waiting + driver
@@ -128,6 +129,10 @@ fn describe_region(region: &Region, context: &Context<'_>) -> (String, String) {
                 at.edit,
                 copy.replica().version().levels_digest(),
             )
+        }
+        Driver::AtDevice(_) => {
+            let (role, state) = context.at_device(region);
+            (role, state, 0, Default::default(), 0)
         }
         Driver::Failed(_) => ("member", "failed", 0, Default::default(), 0),
     };

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use argosy_base::{EditSeq, Epoch, Instant, LogKind, RegionId, SegmentNumber, ServerId};
+use argosy_base::{EditSeq, Epoch, Instant, RegionId, SegmentNumber, ServerId};
 use argosy_device::Buffer;
 use argosy_engine::{Observer, Progress};
 use argosy_lsm::edit::Edit;
@@ -31,9 +31,10 @@ use super::assembling::{Arriving, Kept};
 use super::context::Context;
 use super::fetching::{is_full, part};
 use super::link::SHIP_SLOTS;
+use super::renewing::OwedReport;
 use super::sending::{Sending, Wanted};
-use super::windows::{fresh_windows, keep_windows, survivors, window_keys};
-use super::{NodeSettings, World, convert, keys};
+use super::windows::{fresh_windows, keep_windows, survivors};
+use super::{NodeSettings, World, convert};
 use crate::activity::Activity;
 
 /// Between two looks at levels that are being built and cannot go on.
@@ -59,7 +60,7 @@ pub(super) enum Postponed {
 pub(crate) struct Follower {
     pub(super) region: RegionId,
     pub(super) epoch: Epoch,
-    primary: ServerId,
+    pub(super) primary: ServerId,
     pub(super) replica: Replica,
     pub(super) machine: Backup,
     actions: Vec<Action>,
@@ -82,6 +83,8 @@ pub(crate) struct Follower {
     pub(super) postponed: Vec<Postponed>,
     /// Since when nothing has become of segments that have arrived.
     pub(super) arrivals_rest: Option<Instant>,
+    /// The report that is to be made.
+    pub(super) owed: Option<OwedReport>,
     /// Why this copy has stopped following.
     pub(super) failed: Option<String>,
 }
@@ -127,6 +130,7 @@ impl Follower {
             adoption: None,
             postponed: Vec::new(),
             arrivals_rest: None,
+            owed: None,
             failed: None,
         })
     }
@@ -196,7 +200,7 @@ impl Follower {
     }
 
     pub(super) fn forget_fetches(&mut self) {
-        self.arriving = None;
+        (self.arriving, self.owed) = (None, None);
         self.postponed
             .retain(|postponed| matches!(postponed, Postponed::Apply(_)));
         self.fetches.clear();
@@ -207,7 +211,7 @@ impl Follower {
     /// The primary begins a new attempt over the same link: slots that are in use stay in use until
     /// what is on its way has come; what has come is given back.
     fn begin_again(&mut self, context: &Context<'_>) {
-        self.arriving = None;
+        (self.arriving, self.owed) = (None, None);
         (self.offer_wanted, self.offering) = (None, None);
         self.postponed
             .retain(|postponed| matches!(postponed, Postponed::Apply(_)));
@@ -511,43 +515,6 @@ impl Follower {
                 context.send(primary, region, &Message::Flushed { range });
             }
         }
-    }
-
-    /// Takes the windows back, finds where the log ends, and tells the primary.
-    fn report(&mut self, attempt: u64, context: &Context<'_>) {
-        let geometry = Geometry::of(&context.node.settings.engine);
-        let world = &context.node.world;
-        if self.keeps_grant(context) {
-            return self.send_report(attempt, context);
-        }
-        for key in window_keys(self.region, &geometry) {
-            context.fabric().revoke(key);
-        }
-        let renewed = fresh_windows(self.region, &geometry, world)
-            .map_err(ReplicaError::from)
-            .and_then(|windows| self.replica.detach(windows))
-            .and_then(|_| Ok(keep_windows(self.region, &geometry, world)?));
-        if let Err(error) = renewed {
-            tracing::error!(region = self.region.0, %error, "the windows cannot be renewed");
-            self.failed = Some(error.to_string());
-            return;
-        }
-        for (log, slots) in LogKind::ALL.into_iter().zip(self.replica.windows()) {
-            for (slot, memory) in slots.iter().enumerate() {
-                let key = keys::window(self.region, log, slot);
-                if let Err(error) = context.fabric().register(key, Arc::clone(memory)) {
-                    tracing::error!(region = self.region.0, %error, "a window cannot be offered");
-                    return context.reset_link(self.primary, "a window cannot be offered");
-                }
-            }
-        }
-        self.send_report(attempt, context);
-    }
-
-    fn send_report(&self, attempt: u64, context: &Context<'_>) {
-        let position = convert::position_to_send(&self.position());
-        let report = Message::Report { attempt, position };
-        context.send(self.primary, self.region, &report);
     }
 
     fn edit(&self, seq: EditSeq) -> Option<Edit> {

@@ -72,7 +72,7 @@ impl Node {
         match &*region.driver() {
             Driver::Backup(copy) => Some(copy.space_in_words()),
             Driver::Primary(_) => Some(engine_of(region)?.space_in_words()),
-            Driver::Failed(_) => None,
+            Driver::AtDevice(_) | Driver::Failed(_) => None,
         }
     }
 
@@ -100,6 +100,7 @@ impl Node {
             Driver::Primary(driver) => Err(driver
                 .lacks(&Context { node: self })
                 .unwrap_or_else(|| "it opens".into())),
+            Driver::AtDevice(what) => Err((*what).into()),
             Driver::Failed(why) => Err(why.clone()),
         }
     }
@@ -129,7 +130,7 @@ impl Node {
         }
         match &*region.driver() {
             Driver::Backup(copy) => copy.replica().snapshot(&self.cache),
-            Driver::Primary(_) | Driver::Failed(_) => None,
+            Driver::Primary(_) | Driver::AtDevice(_) | Driver::Failed(_) => None,
         }
     }
 
@@ -138,7 +139,7 @@ impl Node {
     pub fn builder_stats(&self, region: RegionId) -> Option<Stats> {
         match &*self.region(region)?.driver() {
             Driver::Backup(copy) => copy.replica().stats(),
-            Driver::Primary(_) | Driver::Failed(_) => None,
+            Driver::Primary(_) | Driver::AtDevice(_) | Driver::Failed(_) => None,
         }
     }
 
@@ -156,6 +157,7 @@ impl Node {
         let bytes = match &*region.driver() {
             Driver::Primary(driver) => driver.read(number, from, to),
             Driver::Backup(copy) => copy.read(number, from, to),
+            Driver::AtDevice(what) => Some(Err((*what).into())),
             Driver::Failed(why) => Some(Err(why.clone())),
         };
         bytes.unwrap_or_else(|| Err(format!("{number} is not held up to byte {to}")))

@@ -322,7 +322,7 @@ impl Node {
         }
         let lacks = match &*region.driver() {
             Driver::Primary(driver) => driver.lacks(&Context { node: self }),
-            Driver::Backup(_) | Driver::Failed(_) => None,
+            Driver::Backup(_) | Driver::AtDevice(_) | Driver::Failed(_) => None,
         };
         due.extend(late.into_iter().map(|waiter| {
             let what = waiter.too_late(region, lacks.as_deref());

@@ -35,6 +35,7 @@ impl Bench {
         let (node, region) = alone(&gate);
         while !region.is_open() {
             node.step_fabric(START);
+            node.step_background(START);
         }
         Self {
             gate,

@@ -27,6 +27,7 @@ mod fetching;
 mod follower;
 mod forward;
 mod gather;
+mod held;
 mod homes;
 mod inbox;
 mod ingest;
@@ -42,9 +43,11 @@ mod offering;
 mod outbox;
 mod page;
 mod primary;
+mod reading;
 mod ready;
 mod refuse;
 mod region;
+mod renewing;
 mod report;
 mod room;
 mod scrubbing;
@@ -58,7 +61,7 @@ mod waiting;
 mod watch;
 mod windows;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
@@ -174,6 +177,8 @@ pub struct Node {
     /// Bytes of memory that the process had to itself before regions were opened.
     own: u64,
     counters: Counters,
+    /// What other members fetch. Taken alone, behind all other locks.
+    fetches: Mutex<VecDeque<reading::Fetched>>,
     /// Taken alone, behind all other locks.
     rooms: Mutex<Rooms>,
     snapshot_numbers: snapshots::SnapshotNumbers,
@@ -273,6 +278,7 @@ impl Node {
             looked: AtomicU64::new(0),
             own,
             counters: Counters::default(),
+            fetches: Mutex::default(),
             rooms: Mutex::default(),
             snapshot_numbers: snapshots::SnapshotNumbers::default(),
             watch: Mutex::default(),

@@ -26,6 +26,7 @@ use super::context::Context;
 use super::convert;
 use super::follower::Follower;
 use super::outbox::Outbox;
+use super::reading::Source;
 use super::sending::{Stream, to_wire};
 use super::shipper::{Attachment, Sent, ShipError, send_segment};
 use crate::activity::Activity;
@@ -70,6 +71,8 @@ pub(crate) struct PrimaryDriver {
     builds: bool,
     /// Backups are to be told once this is committed: they were asked to flush it before.
     owed: Option<Lsn>,
+    /// The own copy is to be promoted, which the background thread does.
+    promotion_due: bool,
 }
 
 impl PrimaryDriver {
@@ -104,6 +107,7 @@ impl PrimaryDriver {
             log_bytes: BTreeMap::new(),
             builds,
             owed: None,
+            promotion_due: false,
         }
     }
 
@@ -190,6 +194,17 @@ impl PrimaryDriver {
         self.adopt_on(context);
     }
 
+    /// What segments are read from while the region is open here; it holds what backups fetch.
+    pub(crate) fn source(&self) -> Option<Source> {
+        let Stage::Serving(engine) = &self.stage else {
+            return None;
+        };
+        Some(Source {
+            engine: Arc::clone(engine),
+            pinned: self.pins.values().map(|(_, pin)| pin.clone()).collect(),
+        })
+    }
+
     /// Reads part of a segment for a member that fetches it; `None` where it is gone.
     pub(crate) fn read(
         &self,
@@ -199,15 +214,7 @@ impl PrimaryDriver {
     ) -> Option<Result<Vec<u8>, String>> {
         match &self.stage {
             Stage::Opening(copy) => copy.read(segment, from, to),
-            Stage::Serving(engine) => {
-                let pinned = self.pins.values().map(|(_, pin)| pin);
-                let bytes = engine.read_segment(segment, (from, to), pinned)?;
-                Some(
-                    bytes
-                        .map(|bytes| bytes.to_vec())
-                        .map_err(|error| error.to_string()),
-                )
-            }
+            Stage::Serving(_) => self.source()?.read(segment, from, to),
             Stage::Closed(_) => None,
         }
     }
@@ -379,7 +386,7 @@ impl PrimaryDriver {
                 context.send(member, region, &prepare);
             }
             Action::Adopt { from } => self.adopt(from, context),
-            Action::Promote => self.promote(context),
+            Action::Promote => self.promote_soon(context),
             Action::Offer { member, attempt } => {
                 self.tell_places(member, attempt, context);
                 // The checkpoint stands for what is still to be sent.
@@ -494,6 +501,23 @@ impl PrimaryDriver {
                 .step(Event::Adopted { position }, &mut self.actions);
             self.act(context);
         }
+    }
+
+    fn promote_soon(&mut self, context: &Context<'_>) {
+        self.promotion_due = true;
+        (context.node.world.waker)();
+    }
+
+    /// Whether the own copy is to be promoted.
+    pub(crate) const fn promotion_is_due(&self) -> bool {
+        self.promotion_due
+    }
+
+    /// Promotes the own copy. Reads its logs, and waits for the device.
+    pub(crate) fn promote_now(&mut self, context: &Context<'_>) {
+        self.promotion_due = false;
+        self.promote(context);
+        self.act(context);
     }
 
     fn promote(&mut self, context: &Context<'_>) {

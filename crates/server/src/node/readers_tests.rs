@@ -72,13 +72,13 @@ impl Gate {
         &self.inner
     }
 
-    fn shut(&self, shut: bool) {
+    pub(super) fn shut(&self, shut: bool) {
         self.state.lock().expect("no panic").0 = shut;
         self.changed.notify_all();
     }
 
     /// Returns once a read waits.
-    fn wait_for_read(&self) {
+    pub(super) fn wait_for_read(&self) {
         let state = self.state.lock().expect("no panic");
         let waited = self
             .changed
@@ -238,6 +238,7 @@ fn readers_do_not_wait_for_what_a_queued_write_reads() {
     let (node, region) = alone(&device);
     while !region.is_open() {
         node.step_fabric(Instant::from_nanos(1));
+        node.step_background(Instant::from_nanos(1));
     }
     let engine = engine_of(&region).expect("it is open");
     let answers = Arc::new(Answers::default());
@@ -304,6 +305,7 @@ fn readers_do_not_wait_for_the_driver_of_a_region_that_is_not_open() {
     drop(driver);
     while !region.is_open() {
         node.step_fabric(Instant::from_nanos(1));
+        node.step_background(Instant::from_nanos(1));
     }
     assert_eq!(get(&node, "a"), Some(Response::Value(None)));
 }
@@ -332,6 +334,7 @@ fn gets_that_are_carried_out_together_are_answered_one_by_one() {
     );
     while !region.is_open() {
         node.step_fabric(Instant::from_nanos(1));
+        node.step_background(Instant::from_nanos(1));
     }
     let sink: Arc<dyn ReplySink> = Arc::new(Answers::default());
     // Longer together than one answer about several keys may be.

@@ -91,10 +91,15 @@ impl Node {
             let lacks = match &*region.driver() {
                 Driver::Primary(driver) => driver.lacks(&Context { node: self }),
                 Driver::Backup(_) => None,
+                Driver::AtDevice(what) => self.is_primary_of(region).then(|| (*what).into()),
                 Driver::Failed(why) => Some(why.clone()),
             };
             lacks.map(|lacks| format!("{}: {lacks}", region.id))
         })
+    }
+
+    fn is_primary_of(&self, region: &Region) -> bool {
+        region.primary == self.id
     }
 
     /// Requests for other servers' regions are forwarded. A server that starts gives its peers some
@@ -165,7 +170,12 @@ impl Node {
                     add(Kind::Failed, Stops::Nothing, what);
                 }
             }
-            Driver::Failed(why) if region.primary == self.id => {
+            Driver::AtDevice(what) => {
+                if self.is_primary_of(region) {
+                    add(Kind::Closed, Stops::Reads, format!("not open: {what}"));
+                }
+            }
+            Driver::Failed(why) if self.is_primary_of(region) => {
                 add(Kind::Failed, Stops::Reads, why.clone());
             }
             Driver::Failed(why) => add(Kind::Failed, Stops::Nothing, why.clone()),

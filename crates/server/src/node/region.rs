@@ -12,6 +12,7 @@ use argosy_lsm::Lsm;
 use argosy_lsm::scrub::{Pace as ScrubPace, Scrubber};
 
 use super::follower::Follower;
+use super::held::Holding;
 use super::ingest::Ingests;
 use super::maintenance::Maintained;
 use super::primary::PrimaryDriver;
@@ -26,6 +27,8 @@ pub(crate) enum Driver {
     Primary(Box<PrimaryDriver>),
     /// It is a backup.
     Backup(Box<Follower>),
+    /// It does something at the device, which the text names, and comes back: see [`held`](super::held).
+    AtDevice(&'static str),
     /// Its copy cannot be used; the text says why.
     Failed(String),
 }
@@ -53,6 +56,8 @@ pub(crate) struct Region {
     /// is known to be committed, the commit LSN does not show all that was once acknowledged.
     opened: AtomicU64,
     driver: Mutex<Driver>,
+    /// What has come for the driver while it was at the device.
+    holding: Mutex<Holding>,
     /// Why there is no engine, as the driver has said last: whoever asks does not wait for its step.
     closed: ArcSwap<Closed>,
     waiting: Mutex<Waiting>,
@@ -90,6 +95,7 @@ impl Region {
         let closed = match &driver {
             Driver::Primary(_) => Closed::Yet("it is being opened".into()),
             Driver::Backup(_) => Closed::Yet("this server is not its primary".into()),
+            Driver::AtDevice(what) => Closed::Yet((*what).into()),
             Driver::Failed(why) => Closed::ForGood(why.clone()),
         };
         let uses: Arc<Uses> = Arc::default();
@@ -102,6 +108,7 @@ impl Region {
             engine: ArcSwapOption::empty(),
             opened: AtomicU64::new(0),
             driver: Mutex::new(driver),
+            holding: Mutex::default(),
             closed: ArcSwap::from_pointee(closed),
             waiting: Mutex::new(Waiting::new(Arc::clone(allowance), Arc::clone(&uses))),
             ingests: Ingests::default(),
@@ -120,6 +127,16 @@ impl Region {
     /// The driver. Taken before [`waiting`](Self::waiting) where both are needed.
     pub(crate) fn driver(&self) -> MutexGuard<'_, Driver> {
         self.driver.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What has come for the driver while it was at the device. Taken with no other lock held but the driver's.
+    pub(super) fn holding(&self) -> MutexGuard<'_, Holding> {
+        self.holding.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether there is any of that.
+    pub(super) fn holds(&self) -> bool {
+        !self.holding().is_empty()
     }
 
     /// What reads this copy now and then. Taken with no other lock held but the driver's.

@@ -274,6 +274,10 @@ impl Node {
                 status.levels = level_stats(version).iter().map(level_status).collect();
                 status.logs = log_stats(version).iter().map(log_status).collect();
             }
+            Driver::AtDevice(what) => {
+                (status.role, status.state) = context.at_device(region);
+                status.waits_for = Some((*what).into());
+            }
             Driver::Failed(why) => status.waits_for = Some(why.clone()),
         }
         status

@@ -143,7 +143,7 @@ impl Node {
         }
         let lacks = match &*region.driver() {
             Driver::Primary(driver) => driver.lacks(&Context { node: self }),
-            Driver::Backup(_) | Driver::Failed(_) => None,
+            Driver::Backup(_) | Driver::AtDevice(_) | Driver::Failed(_) => None,
         };
         let lacks = lacks.map_or_else(String::new, |lacks| format!(" ({lacks})"));
         format!("{}: {reason}{lacks}; retry", region.id)

@@ -87,6 +87,6 @@ fn version_of(region: &Region) -> Option<Arc<Version>> {
     }
     match &*region.driver() {
         Driver::Backup(copy) => Some(Arc::clone(copy.replica().version())),
-        Driver::Primary(_) | Driver::Failed(_) => None,
+        Driver::Primary(_) | Driver::AtDevice(_) | Driver::Failed(_) => None,
     }
 }

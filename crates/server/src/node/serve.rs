@@ -136,7 +136,7 @@ impl Node {
                 made
             }
             Driver::Backup(copy) => copy.step(&context),
-            Driver::Failed(_) => false,
+            Driver::AtDevice(_) | Driver::Failed(_) => false,
         };
         if !made {
             self.world.ledger.at(before);

@@ -33,6 +33,7 @@ impl Bench {
         let (node, region) = alone(&Gate::new());
         while !region.is_open() {
             node.step_fabric(Instant::from_nanos(1));
+            node.step_background(Instant::from_nanos(1));
         }
         Self {
             node,

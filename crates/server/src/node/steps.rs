@@ -4,17 +4,18 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError, Weak};
 use std::time::Duration;
 
-use argosy_base::{Instant, Outcome, RegionId, SegmentNumber, ServerId};
+use argosy_base::{Instant, Outcome, RegionId, ServerId};
 use argosy_device::Room;
 use argosy_engine::{Engine, EngineError, Progress};
 use argosy_lsm::Lsm;
 use argosy_replication::primary::Event;
-use argosy_wire::message::{FetchStatus, Message};
+use argosy_wire::message::Message;
 use argosy_wire::ring::Header;
 
 use super::context::Context;
 use super::forward::{Forwarded, decode_response, encode_response};
-use super::link::{Admission, FETCH_SLOTS, LinkEvent, SHIP_SLOTS, SendError};
+use super::link::{Admission, LinkEvent, SendError};
+use super::reading::Asked;
 use super::region::{Driver, engine_of, send_all};
 use super::sending::Wanted;
 use super::{Node, convert};
@@ -47,6 +48,9 @@ impl Node {
             }
         }
         for region in self.regions.values() {
+            if region.holds() {
+                made |= self.handle_held(region, &mut region.driver());
+            }
             region.take_dirty();
             made |= self.pump(region);
             if region.waiting().is_queueing() && self.retry_queued(region) {
@@ -67,7 +71,7 @@ impl Node {
     /// Moves engines and backups' storage on. For one thread.
     pub fn step_background(&self, now: Instant) -> Progress {
         self.set_now(now);
-        let mut progress = Progress::default();
+        let mut progress = self.serve_fetches();
         for region in self.regions.values() {
             if let Some(engine) = engine_of(region) {
                 let before = self.world.ledger.at(region.place);
@@ -82,7 +86,9 @@ impl Node {
                     Err(error) => region.failed(&error),
                 }
             }
+            progress.made |= self.work_at_device(region, now);
             if let Driver::Backup(copy) = &mut *region.driver() {
+                progress.idle_for = earlier(progress.idle_for, copy.report_is_due_in(now));
                 let step = copy.build(now, &Context { node: self });
                 progress.made |= step.made;
                 progress.idle_for = earlier(progress.idle_for, step.idle_for);
@@ -155,25 +161,26 @@ impl Node {
 
     /// Tells every region that `peer` is a member of.
     fn tell_regions(&self, peer: ServerId, event: &LinkEvent) {
-        let context = Context { node: self };
         for region in self.regions.values() {
-            match &mut *region.driver() {
-                Driver::Primary(driver) => {
-                    let member = peer;
-                    let event = match event {
-                        LinkEvent::Up => Event::LinkUp { member },
-                        LinkEvent::Down => Event::LinkDown { member },
-                    };
-                    driver.handle(event, &context);
-                }
-                Driver::Backup(copy) if region.primary == peer => {
-                    if *event == LinkEvent::Down {
-                        copy.link_down(&context);
-                    }
-                }
-                Driver::Backup(_) | Driver::Failed(_) => {}
-            }
-            region.release();
+            self.link_changed(region, peer, *event == LinkEvent::Up);
+        }
+    }
+
+    /// Tells the driver of a region with this `primary` that the link to `peer` is up, or down.
+    pub(super) fn tell_driver(
+        &self,
+        driver: &mut Driver,
+        primary: ServerId,
+        peer: ServerId,
+        is_up: bool,
+    ) {
+        let context = Context { node: self };
+        let member = peer;
+        match driver {
+            Driver::Primary(driver) if is_up => driver.handle(Event::LinkUp { member }, &context),
+            Driver::Primary(driver) => driver.handle(Event::LinkDown { member }, &context),
+            Driver::Backup(copy) if primary == peer && !is_up => copy.link_down(&context),
+            Driver::Backup(_) | Driver::AtDevice(_) | Driver::Failed(_) => {}
         }
     }
 
@@ -202,7 +209,7 @@ impl Node {
             },
             Message::Stored { slot } => self.link(peer).ship_slot_freed(slot),
             Message::Room { free, reserve } => self.heard_room(peer, Room { free, reserve }),
-            message => self.receive_for_region(peer, header, &message),
+            message => self.receive_for_region(peer, header, &message, payload),
         }
     }
 
@@ -269,8 +276,13 @@ impl Node {
     }
 
     /// A message about a region, between its members.
-    fn receive_for_region(&self, peer: ServerId, header: Header, message: &Message<'_>) {
-        let context = Context { node: self };
+    fn receive_for_region(
+        &self,
+        peer: ServerId,
+        header: Header,
+        message: &Message<'_>,
+        payload: &[u8],
+    ) {
         let Some(region) = self.region(header.region) else {
             return;
         };
@@ -287,7 +299,6 @@ impl Node {
         if let Message::Compacted { upto } = *message {
             return self.backup_has_compacted(region, peer, upto);
         }
-        let mut driver = region.driver();
         if let Message::Fetch {
             segment,
             from,
@@ -295,16 +306,27 @@ impl Node {
             slot,
         } = *message
         {
-            let bytes = match &*driver {
-                Driver::Primary(driver) => driver.read(segment, from, to),
-                Driver::Backup(copy) => copy.read(segment, from, to),
-                Driver::Failed(_) => None,
+            let asked = Asked {
+                region: region.id,
+                segment,
+                from,
+                to,
+                slot,
             };
-            drop(driver);
-            self.send_fetched(peer, region.id, (slot, segment, from), bytes);
-            return;
+            return self.asked_to_read(peer, asked);
         }
-        match &mut *driver {
+        self.message_came(region, (peer, header), message, payload);
+    }
+
+    /// A message about a region, for its driver.
+    pub(super) fn handle_message(
+        &self,
+        driver: &mut Driver,
+        peer: ServerId,
+        message: &Message<'_>,
+    ) {
+        let context = Context { node: self };
+        match driver {
             Driver::Primary(driver) if let Message::MoreWanted { attempt, seq, to } = *message => {
                 driver.more_wanted(peer, Wanted { attempt, seq, to }, &context);
             }
@@ -313,53 +335,7 @@ impl Node {
                 None => driver.handle_as_follower(peer, message, &context),
             },
             Driver::Backup(copy) => copy.handle(peer, message, &context),
-            Driver::Failed(_) => {}
-        }
-        drop(driver);
-        region.release();
-    }
-
-    /// Writes what was fetched into the asker's slot.
-    fn send_fetched(
-        &self,
-        peer: ServerId,
-        region: RegionId,
-        (slot, segment, from): (u8, SegmentNumber, u32),
-        bytes: Option<Result<Vec<u8>, String>>,
-    ) {
-        let context = Context { node: self };
-        let refuse = |status| Message::Fetched {
-            slot,
-            status,
-            len: 0,
-            checksum: 0,
-        };
-        let bytes = match bytes {
-            Some(Ok(bytes)) if slot < FETCH_SLOTS => bytes,
-            Some(Ok(_)) => return self.link(peer).reset("a fetch names no slot"),
-            Some(Err(error)) => {
-                tracing::error!(region = region.0, %error, "cannot serve a fetch");
-                let refused = &self.counters.fetches_refused;
-                refused.fetch_add(1, Ordering::Relaxed);
-                return context.send(peer, region, &refuse(FetchStatus::Failed));
-            }
-            None => return context.send(peer, region, &refuse(FetchStatus::Gone)),
-        };
-        let len = u32::try_from(bytes.len()).expect("a segment has at most 2 MiB");
-        let checksum = convert::fetched_checksum(region, segment, from, &bytes);
-        let message = Message::Fetched {
-            slot,
-            status: FetchStatus::Ok,
-            len,
-            checksum,
-        };
-        let header = context.header(region, message.kind());
-        let mut link = self.link(peer);
-        if link
-            .land(SHIP_SLOTS + slot, &bytes, header, &message)
-            .is_err()
-        {
-            link.reset("what was fetched cannot be sent");
+            Driver::AtDevice(_) | Driver::Failed(_) => {}
         }
     }
 }

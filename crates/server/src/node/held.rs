@@ -1,0 +1,168 @@
+//! Work of a region's driver that waits for the device, and what comes for the region meanwhile.
+//!
+//! A backup that reports and a primary that is promoted read whole logs, and what others fetch may be read from a
+//! copy that is not open. The background thread does that, with the driver taken out of its region
+//! ([`Driver::AtDevice`]): nobody waits for the device at the region's lock. The fabric thread goes on with links,
+//! beats and other regions. What is for this one, messages and changes of links, it keeps, in order, and handles
+//! once the driver is back.
+//!
+//! Little comes at such a time: a primary says nothing to a backup before that has reported, and a region that opens
+//! has no load. Over [`HELD_BYTES_MAX`] the link is reset.
+
+use std::collections::VecDeque;
+
+use argosy_base::{Instant, ServerId};
+use argosy_wire::message::Message;
+use argosy_wire::ring::Header;
+
+use super::Node;
+use super::context::Context;
+use super::region::{Driver, Region};
+
+/// Bytes of messages that are kept for one region, at most: 64 of the longest that a ring takes.
+const HELD_BYTES_MAX: usize = 4 << 20;
+/// What a message takes beside its payload, in bytes, rounded up.
+const ENTRY_BYTES: usize = 128;
+
+/// What waits for a driver.
+#[derive(Debug)]
+enum Held {
+    /// A message of a member.
+    Message(ServerId, Header, Vec<u8>),
+    /// The link to a member is up, or down.
+    Link(ServerId, bool),
+}
+
+impl Held {
+    const fn bytes(&self) -> usize {
+        match self {
+            Self::Message(_, _, payload) => payload.len() + ENTRY_BYTES,
+            Self::Link(..) => ENTRY_BYTES,
+        }
+    }
+}
+
+/// What has come for a driver that was at the device, in order. Of the fabric thread. See the module documentation.
+#[derive(Debug, Default)]
+pub(crate) struct Holding {
+    held: VecDeque<Held>,
+    bytes: usize,
+}
+
+impl Holding {
+    /// Whether nothing waits.
+    pub(super) fn is_empty(&self) -> bool {
+        self.held.is_empty()
+    }
+
+    /// Whether there is room for a message with such a payload.
+    const fn has_room(&self, payload: &[u8]) -> bool {
+        self.bytes + payload.len() + ENTRY_BYTES <= HELD_BYTES_MAX
+    }
+
+    fn push(&mut self, held: Held) {
+        if let Held::Link(peer, false) = held {
+            // What the link has brought is of no use any more.
+            let is_of = |held: &Held| match held {
+                Held::Message(from, ..) | Held::Link(from, _) => *from == peer,
+            };
+            self.held.retain(|held| !is_of(held));
+            self.bytes = self.held.iter().map(Held::bytes).sum();
+        }
+        self.bytes += held.bytes();
+        self.held.push_back(held);
+    }
+}
+
+impl Node {
+    /// Has the driver of `region` do what it has to do at the device, if anything. Returns whether it had.
+    /// For the background thread.
+    pub(super) fn work_at_device(&self, region: &Region, now: Instant) -> bool {
+        let what = match &*region.driver() {
+            Driver::Primary(driver) if driver.promotion_is_due() => "it is being opened",
+            Driver::Backup(copy) if copy.report_is_due(now) => "it finds where its logs end",
+            _ => return false,
+        };
+        let context = Context { node: self };
+        self.at_device(region, what, |driver| match driver {
+            Driver::Primary(driver) => driver.promote_now(&context),
+            Driver::Backup(copy) => copy.report_if_due(&context),
+            Driver::AtDevice(_) | Driver::Failed(_) => {}
+        });
+        true
+    }
+
+    /// Has the driver of `region` do something at the device; `what` says what, for people. For the background thread.
+    pub(super) fn at_device<T>(
+        &self,
+        region: &Region,
+        what: &'static str,
+        work: impl FnOnce(&mut Driver) -> T,
+    ) -> T {
+        let mut driver = std::mem::replace(&mut *region.driver(), Driver::AtDevice(what));
+        let done = work(&mut driver);
+        let away = std::mem::replace(&mut *region.driver(), driver);
+        assert!(
+            matches!(away, Driver::AtDevice(_)),
+            "one thread takes drivers to the device"
+        );
+        region.release();
+        self.world.fabric.notify(self.id);
+        done
+    }
+
+    /// A message of `peer` about `region` has come. For the fabric thread.
+    pub(super) fn message_came(
+        &self,
+        region: &Region,
+        (peer, header): (ServerId, Header),
+        message: &Message<'_>,
+        payload: &[u8],
+    ) {
+        let mut driver = region.driver();
+        if matches!(*driver, Driver::AtDevice(_)) {
+            let mut holding = region.holding();
+            if !holding.has_room(payload) {
+                return self.link(peer).reset("too much waits for a slow device");
+            }
+            return holding.push(Held::Message(peer, header, payload.to_vec()));
+        }
+        self.handle_held(region, &mut driver);
+        self.handle_message(&mut driver, peer, message);
+        drop(driver);
+        region.release();
+    }
+
+    /// The link to `peer` is up, or down. For the fabric thread.
+    pub(super) fn link_changed(&self, region: &Region, peer: ServerId, is_up: bool) {
+        let mut driver = region.driver();
+        if matches!(*driver, Driver::AtDevice(_)) {
+            return region.holding().push(Held::Link(peer, is_up));
+        }
+        self.handle_held(region, &mut driver);
+        self.tell_driver(&mut driver, region.primary, peer, is_up);
+        drop(driver);
+        region.release();
+    }
+
+    /// Handles what has waited for the driver, if that is back. Returns whether anything had. For the fabric thread.
+    pub(super) fn handle_held(&self, region: &Region, driver: &mut Driver) -> bool {
+        if matches!(driver, Driver::AtDevice(_)) {
+            return false;
+        }
+        let Holding { held, .. } = std::mem::take(&mut *region.holding());
+        let any = !held.is_empty();
+        for held in held {
+            match held {
+                Held::Link(peer, is_up) => self.tell_driver(driver, region.primary, peer, is_up),
+                Held::Message(peer, header, payload) => {
+                    // It was understood when it came.
+                    if let Ok(message) = Message::decode(header.kind, &payload) {
+                        self.handle_message(driver, peer, &message);
+                    }
+                }
+            }
+        }
+        any
+    }
+}

@@ -1,0 +1,119 @@
+//! How a passive copy takes its windows back and reports where it stands.
+//!
+//! The windows are revoked at once. The rest reads the logs, and is done on the background thread:
+//! fresh memory is made, filled with what was in the old windows and is not durable, offered, and the
+//! report is sent. Where there is no memory for fresh windows the report is owed: it is tried again, at
+//! growing intervals, until the attempt is over. Nobody can write to the copy meanwhile, and the old
+//! windows stay what a restart finds.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use argosy_base::{Instant, LogKind};
+use argosy_device::DeviceError;
+use argosy_lsm::log::Geometry;
+use argosy_wire::message::Message;
+
+use super::context::Context;
+use super::follower::Follower;
+use super::windows::{fresh_windows, keep_windows, window_keys};
+use super::{convert, keys};
+
+/// First and longest pause before memory is asked for again.
+const PAUSE_MIN: Duration = Duration::from_millis(100);
+const PAUSE_MAX: Duration = Duration::from_secs(2);
+
+/// A report for which there was no memory.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct OwedReport {
+    attempt: u64,
+    /// When it is due.
+    at: Instant,
+    /// How long that is after the last time, where there was one.
+    pause: Option<Duration>,
+}
+
+impl Follower {
+    /// Takes the windows back. Where the log ends is found, and told to the primary, in the background.
+    pub(super) fn report(&mut self, attempt: u64, context: &Context<'_>) {
+        if self.keeps_grant(context) {
+            return self.send_report(attempt, context);
+        }
+        let geometry = Geometry::of(&context.node.settings.engine);
+        for key in window_keys(self.region, &geometry) {
+            context.fabric().revoke(key);
+        }
+        let at = context.node.now();
+        let pause = None;
+        self.owed = Some(OwedReport { attempt, at, pause });
+        (context.node.world.waker)();
+    }
+
+    /// Whether a report is due at `now`.
+    pub(crate) fn report_is_due(&self, now: Instant) -> bool {
+        self.failed.is_none() && self.owed.is_some_and(|owed| now >= owed.at)
+    }
+
+    /// How long it is until a report is due, if one is owed.
+    pub(crate) fn report_is_due_in(&self, now: Instant) -> Option<Duration> {
+        let owed = self.owed.filter(|_| self.failed.is_none())?;
+        Some(owed.at.since(now))
+    }
+
+    /// Fills fresh windows, finds where the log ends, and tells the primary, if that is due. Blocks.
+    pub(crate) fn report_if_due(&mut self, context: &Context<'_>) {
+        if !self.report_is_due(context.node.now()) {
+            return;
+        }
+        let Some(OwedReport { attempt, .. }) = self.owed else {
+            return;
+        };
+        let geometry = Geometry::of(&context.node.settings.engine);
+        let world = &context.node.world;
+        let fresh = match fresh_windows(self.region, &geometry, world) {
+            Ok(fresh) => fresh,
+            Err(error) => return self.report_later(attempt, &error, context),
+        };
+        if let Err(error) = self.replica.detach(fresh) {
+            return self.fail(&error);
+        }
+        if let Err(error) = keep_windows(self.region, &geometry, world) {
+            return self.report_later(attempt, &error, context);
+        }
+        self.owed = None;
+        for (log, slots) in LogKind::ALL.into_iter().zip(self.replica.windows()) {
+            for (slot, memory) in slots.iter().enumerate() {
+                let key = keys::window(self.region, log, slot);
+                if let Err(error) = context.fabric().register(key, Arc::clone(memory)) {
+                    tracing::error!(region = self.region.0, %error, "a window cannot be offered");
+                    return context.reset_link(self.primary, "a window cannot be offered");
+                }
+            }
+        }
+        self.send_report(attempt, context);
+    }
+
+    fn send_report(&self, attempt: u64, context: &Context<'_>) {
+        let position = convert::position_to_send(&self.position());
+        let report = Message::Report { attempt, position };
+        context.send(self.primary, self.region, &report);
+    }
+
+    /// There is no memory for fresh windows.
+    fn report_later(&mut self, attempt: u64, error: &DeviceError, context: &Context<'_>) {
+        let before = self.owed.and_then(|owed| owed.pause);
+        if before.is_none() {
+            tracing::warn!(
+                region = self.region.0,
+                %error,
+                "the windows cannot be renewed now: the report waits, and is tried again"
+            );
+        }
+        let pause = before.map_or(PAUSE_MIN, |pause| (2 * pause).min(PAUSE_MAX));
+        self.owed = Some(OwedReport {
+            attempt,
+            at: context.node.now() + pause,
+            pause: Some(pause),
+        });
+    }
+}
