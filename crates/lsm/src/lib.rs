@@ -51,6 +51,7 @@ mod scan;
 pub mod scrub;
 pub mod settings;
 pub mod shape;
+pub mod shared;
 pub mod snapshot;
 pub mod storage;
 pub mod version;

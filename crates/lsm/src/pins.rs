@@ -216,7 +216,9 @@ impl Pins {
         let id = ids.find(|id| !taken.contains(id)).expect("pins are few");
         let mut edit = self.edit_of(version);
         edit.time = edit.time.max(Some(time).filter(|time| *time > Moment(0)));
-        let kept = pinned(self.region, self.shape.addresses, &edit, version.table());
+        let table = version.table().iter();
+        let stored = table.map(|(number, stored)| (*number, Arc::clone(stored)));
+        let kept = pinned(self.region, self.shape.addresses, &edit, &stored.collect());
         let version = kept.map_err(|what| PinError::Corrupt(id, what))?;
         let record = Record {
             edit: encode(name, &edit),

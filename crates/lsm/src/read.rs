@@ -543,7 +543,7 @@ where
 
     fn after(&self, segment: &LogSegment) -> Option<LogSegment> {
         let chain = self.version.log(segment.log);
-        let at = chain.partition_point(|entry| entry.segment.ordinal <= segment.ordinal);
+        let at = chain.partition_point(|other| other.ordinal <= segment.ordinal);
         chain.get(at).map(|entry| entry.segment)
     }
 

@@ -124,7 +124,7 @@ impl Pass {
     pub fn step(&mut self, version: &Version, settings: &Settings) -> Option<Scrubbed> {
         loop {
             let from = self.last.map_or(Bound::Unbounded, Bound::Excluded);
-            let (number, _) = version.table().range((from, Bound::Unbounded)).next()?;
+            let (number, _) = version.table().range(from).next()?;
             self.last = Some(*number);
             if let Some(target) = target(version, *number) {
                 return Some(check(version, &target, settings));
@@ -142,8 +142,7 @@ fn target(version: &Version, number: SegmentNumber) -> Option<Target<'_>> {
         return Some(Target::Finished(MEDIUM_LOG.to_owned(), entry));
     }
     version.runs().find_map(|(level, run)| {
-        let mut entries = run.entries();
-        let entry = entries.find(|entry| entry.segment.number == number)?;
+        let entry = run.entry(number)?;
         Some(Target::Finished(format!("L{level}"), entry))
     })
 }

@@ -24,7 +24,7 @@ use crate::edit::{Edit, LevelSegment, Place, RunId, UNCOUNTED};
 use crate::level::Form;
 use crate::memtable::erased::left_of;
 use crate::read::passing_reader;
-use crate::version::{LevelEntry, Run, Version};
+use crate::version::{Run, Version};
 
 /// Most segments that are known to be worth a merge since ranges of their keys were removed.
 const SPARSE_MAX: usize = 1024;
@@ -70,10 +70,9 @@ impl Cut {
         let before = self.removed.len();
         // Other segments may have come between the pieces of one.
         let mut pieces: BTreeMap<_, Vec<&LevelSegment>> = BTreeMap::new();
-        for LevelEntry { segment, .. } in &run.segments {
-            if touched.contains(&segment.number) {
-                pieces.entry(segment.number).or_default().push(segment);
-            }
+        for number in touched {
+            let own = run.pieces(number).map(|entry| &*entry.segment);
+            pieces.insert(number, own.collect());
         }
         for pieces in pieces.values() {
             let segment = pieces[0];
@@ -101,7 +100,7 @@ impl Cut {
             segment.form == Form::Leaves && !goes.contains(&segment.number)
         };
         // The index goes with the last leaves.
-        if !run.segments.iter().any(|entry| stays(&entry.segment)) {
+        if run.tree.is_some() && !run.segments.iter().any(|entry| stays(&entry.segment)) {
             self.index.extend(index_places(level, run));
         }
     }

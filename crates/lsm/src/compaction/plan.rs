@@ -130,10 +130,10 @@ impl Plan {
 
     fn consume(&mut self, level: u8, run: &Run, range: &KeyRange) {
         let touched = run.overlapping(range);
-        if touched.is_empty() {
+        if touched.len() == 0 {
             return;
         }
-        let pieces_read = touched.iter().map(|entry| Input {
+        let pieces_read = touched.clone().map(|entry| Input {
             entry: entry.clone(),
             range: entry.segment.range.intersection(range),
         });
@@ -153,7 +153,8 @@ impl Plan {
                 run: run.id,
                 number,
             };
-            let left: Vec<_> = pieces(run, entry)
+            let left: Vec<_> = run
+                .pieces(number)
                 .flat_map(|piece| without(&piece.segment.range, range))
                 .collect();
             if left.is_empty() {
@@ -171,7 +172,7 @@ impl Plan {
             entry.segment.form != Form::Leaves || removed.contains(&entry.segment.number)
         };
         // The index goes with the last leaves.
-        if run.segments.iter().all(goes) {
+        if run.tree.is_some() && run.segments.iter().all(goes) {
             self.removed.extend(index_places(level, run));
         }
     }
@@ -252,14 +253,6 @@ pub fn move_down(version: &Version, level: u8, segments: &[At], edit: &mut Edit)
         edit.trees
             .extend(run.tree.iter().map(|tree| (to.0, to.1, tree.tree)));
     }
-}
-
-/// All pieces of the segment of `entry` in its run.
-fn pieces<'a>(run: &'a Run, entry: &LevelEntry) -> impl Iterator<Item = &'a LevelEntry> {
-    let number = entry.segment.number;
-    run.segments
-        .iter()
-        .filter(move |other| other.segment.number == number)
 }
 
 /// What is left of `range` without `part`: nothing, one range, or two.

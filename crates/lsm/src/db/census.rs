@@ -69,7 +69,7 @@ impl Census {
         let refs = |entry: &crate::version::LogEntry| version.log_refs(entry.segment.number);
         let medium_refs = version.medium_refs();
         let all_refs = chain.iter().map(refs).sum::<u64>() + medium_refs;
-        let settled = chain[..chain.len().saturating_sub(1)].iter();
+        let settled = chain.range(0..chain.len().saturating_sub(1));
         let settled: Vec<_> = settled.filter(|entry| old(&entry.segment)).collect();
         let logs = chain.len() + version.log(LogKind::Recovery).len();
         let levels = version.levels().iter();

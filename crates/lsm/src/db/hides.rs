@@ -167,7 +167,7 @@ impl Hides {
         let medium = version.medium_log().values();
         let medium: u128 = medium.map(|entry| u128::from(entry.segment.len)).sum();
         let garbage = medium.saturating_sub(all) * own / all.max(1);
-        let below = last.overlapping(&entry.segment.range).iter();
+        let below = last.overlapping(&entry.segment.range);
         let read = below.chain([entry]);
         let read: u128 = read.map(|entry| u128::from(entry.segment.len)).sum();
         let narrow = |bytes: u128| u64::try_from(bytes).unwrap_or(u64::MAX);
@@ -232,7 +232,7 @@ fn look_at(
         let range = KeyRange::new(from, span.to.clone());
         let mut pieces = run.places_overlapping(&range);
         pieces.end = pieces.end.min(pieces.start + 1);
-        let own = run.segments[pieces.clone()].iter();
+        let own = run.segments.range(pieces.clone());
         // Between its pieces there may be others.
         if own.map(|entry| entry.segment.number).ne([number]) {
             continue;
@@ -312,8 +312,7 @@ fn places(
 /// The share of its entries for which the segment of `entry` stands in `run`.
 fn stands(run: &Run, entry: &LevelEntry, reading: &Reading) -> Result<u64, LevelError> {
     let segment = reader(entry, reading.region, &reading.cache)?;
-    let pieces = run.segments.iter();
-    let pieces = pieces.filter(|piece| piece.segment.number == entry.segment.number);
+    let pieces = run.pieces(entry.segment.number);
     let leaves = pieces.map(|piece| segment.leaves_in(&piece.segment.range));
     let (held, all) = (leaves.sum::<usize>() as u64, segment.leaves() as u64);
     // Of a tree the index lies elsewhere.

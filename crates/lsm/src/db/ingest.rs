@@ -304,7 +304,7 @@ impl Drop for Ingest<'_> {
 /// Where segments go that stand for keys of `range`.
 pub(super) fn place(head: &Version, range: &KeyRange, jobs: &mut Jobs) -> (u8, RunId) {
     let mut runs = head.runs();
-    if runs.any(|(_, run)| !run.overlapping(range).is_empty()) {
+    if runs.any(|(_, run)| run.overlapping(range).len() > 0) {
         return (1, jobs.take_run());
     }
     (head.deepest().max(2), RunId(0))

@@ -156,8 +156,8 @@ impl Background {
             self.jobs.at_rest = false;
         }
         let medium = head.medium_log();
-        let first = medium.first_key_value().map(|(number, _)| *number);
-        let last = medium.last_key_value().map(|(number, _)| *number);
+        let first = medium.keys().next().copied();
+        let last = medium.keys().next_back().copied();
         let looks = lsm.reading.filters.followed.load(Ordering::Relaxed);
         let due = self.jobs.paid.values.note(looks, first.zip(last), || {
             let levels = head.levels().iter().map(|level| level.bytes());

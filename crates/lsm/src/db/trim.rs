@@ -119,8 +119,8 @@ pub(crate) fn unknown_beginning(
 ) -> Option<LogSegment> {
     let mut reached = Reach::default();
     let chain = version.log(LogKind::Large);
-    let mut sealed = chain[..chain.len().saturating_sub(1)]
-        .iter()
+    let mut sealed = chain
+        .range(0..chain.len().saturating_sub(1))
         .map(|entry| entry.segment)
         .filter(|segment| segment.end.is_some());
     sealed.find(|segment| {
@@ -151,7 +151,7 @@ pub(crate) fn trim(version: &Version, reach: u64, lasts: &mut LastLsns, edit: &m
     for log in LogKind::ALL {
         let mut reached = Reach::default();
         let chain = version.log(log);
-        for entry in &chain[..chain.len().saturating_sub(1)] {
+        for entry in chain.range(0..chain.len().saturating_sub(1)) {
             let segment = entry.segment;
             let number = segment.number;
             let inside_value = lasts.inside_value.get(&number).copied();

@@ -234,8 +234,8 @@ impl LogSource for Source<'_> {
 
     fn after(&self, segment: &LogSegment) -> Option<LogSegment> {
         let chain = self.version.log(segment.log);
-        let mut later = chain.iter().map(|entry| entry.segment);
-        later.find(|other| other.ordinal > segment.ordinal)
+        let later = chain.partition_point(|other| other.ordinal <= segment.ordinal);
+        chain.get(later).map(|entry| entry.segment)
     }
 
     fn read(&self, segment: &LogSegment, offset: u32, out: &mut [u8]) -> Result<(), DeviceError> {

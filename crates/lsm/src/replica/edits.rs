@@ -112,12 +112,10 @@ impl Replica {
         let belongs =
             |number: &SegmentNumber| added.contains(number) || !self.arrivals.contains_key(number);
         let head = self.storage.head();
-        for entry in head.finished() {
-            let number = entry.segment.number;
-            if named.get(&number).is_some_and(|s| same(s, &entry.segment)) {
-                named.remove(&number);
-            }
-        }
+        named.retain(|number, segment| {
+            let here = head.finished_segment(*number);
+            !here.is_some_and(|here| same(segment, &here.segment))
+        });
         named.retain(|number, segment| {
             let arrival = self.arrivals.get(number);
             !arrival.is_some_and(|arrival| {
@@ -352,8 +350,9 @@ impl Replica {
 
     /// Whether the version names a level segment of this number, epoch, length and checksum.
     fn has_level_segment(&self, wanted: (SegmentNumber, Epoch, u32, u32)) -> bool {
-        let mut segments = self.storage.head().finished().map(|entry| &entry.segment);
-        segments.any(|s| (s.number, s.epoch, s.len, s.checksum) == wanted)
+        let entry = self.storage.head().finished_segment(wanted.0);
+        let segment = entry.map(|entry| &entry.segment);
+        segment.is_some_and(|s| (s.number, s.epoch, s.len, s.checksum) == wanted)
     }
 
     /// Takes log bytes from another member, behind those that are held: whole blocks.

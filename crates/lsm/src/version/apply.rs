@@ -9,11 +9,12 @@ use std::sync::Arc;
 use argosy_base::{AddressMode, EditSeq, KeyRange, LogKind, SegmentNumber};
 
 use super::counts::{CutOff, cut_off};
-use super::{Level, LevelEntry, LogEntry, Run, RunTree, Version};
+use super::{Level, LevelEntry, LogEntry, RunTree, Uncounted, Version};
 use crate::edit::{
     Edit, LEVELS_MAX, LevelSegment, LogPoint, LogSegment, MEDIUM_LOG, Place, RunId, UNCOUNTED,
 };
 use crate::level::{Form, Tree};
+use crate::shared::List;
 use crate::storage::StoredSegment;
 
 /// Segments that are not in the version yet, by number.
@@ -57,6 +58,13 @@ impl Version {
     /// # Errors
     /// [`EditError`], whenever the edit is not one that a version like this can have led to.
     pub fn apply(&self, edit: &Edit, new: &Stored) -> Result<Self, EditError> {
+        let next = self.after(edit, new)?;
+        debug_assert_eq!(next.check(), Ok(()), "after {edit}");
+        Ok(next)
+    }
+
+    /// [`apply`](Self::apply), without a look at all that the version has.
+    pub(super) fn after(&self, edit: &Edit, new: &Stored) -> Result<Self, EditError> {
         if !edit.checkpoint && Some(edit.seq.0) != self.seq.0.checked_add(1) {
             return Err(EditError::OutOfOrder {
                 edit: edit.seq,
@@ -77,15 +85,14 @@ impl Version {
             placed: BTreeMap::new(),
             cut: cut_off(edit),
             taken: BTreeMap::new(),
+            overlap: None,
         };
         step.numbers()?;
         step.levels()?;
         step.references()?;
         step.logs()?;
         step.finish()?;
-        let next = step.next;
-        debug_assert_eq!(next.check(), Ok(()), "after {edit}");
-        Ok(next)
+        Ok(step.next)
     }
 }
 
@@ -103,6 +110,8 @@ pub(super) struct Step<'a> {
     pub(super) cut: BTreeMap<SegmentNumber, CutOff>,
     /// The pieces of segments that are removed or clipped, until they are.
     taken: BTreeMap<Place, Vec<LevelEntry>>,
+    /// A segment that begins before the one in front of it ends.
+    overlap: Option<SegmentNumber>,
 }
 
 impl Step<'_> {
@@ -198,7 +207,7 @@ impl Step<'_> {
         Ok(pieces)
     }
 
-    /// Takes what is removed or clipped out of the runs, each of which is gone through once.
+    /// Takes what is removed or clipped out of the runs.
     fn take_all(&mut self) -> Result<(), EditError> {
         let clipped = self.edit.clipped.iter().map(|(place, _)| place);
         let mut named: BTreeMap<(u8, RunId), BTreeSet<SegmentNumber>> = BTreeMap::new();
@@ -209,31 +218,29 @@ impl Step<'_> {
             }
         }
         for ((level, run), numbers) in named {
-            let mut runs = self.level_mut(level)?.runs.iter_mut();
-            let Some(found) = runs.find(|found| found.id == run) else {
+            let Some(found) = self.level_mut(level)?.run_mut(run) else {
                 continue;
             };
-            let is_named = |entry: &mut LevelEntry| numbers.contains(&entry.segment.number);
-            let taken: Vec<_> = found.segments.extract_if(.., is_named).collect();
-            for entry in taken {
-                let number = entry.segment.number;
+            let taken = numbers.into_iter().map(|number| {
                 let place = Place { level, run, number };
-                self.taken.entry(place).or_default().push(entry);
-            }
+                (place, found.take(number))
+            });
+            let taken: Vec<_> = taken.filter(|(_, pieces)| !pieces.is_empty()).collect();
+            self.taken.extend(taken);
         }
         Ok(())
     }
 
     fn remove(&mut self, place: Place) -> Result<(), EditError> {
         if place.level == MEDIUM_LOG {
-            let removed = Arc::make_mut(&mut self.next.medium).remove(&place.number);
+            let removed = self.next.medium.remove(&place.number);
             let missing = self.unfit("no such segment of the medium log", place.number);
             removed.ok_or(missing)?;
             self.leave(place.number);
             return Ok(());
         }
         if place.level == UNCOUNTED {
-            let removed = Arc::make_mut(&mut self.next.uncounted).remove(&place.number);
+            let removed = self.next.uncounted.remove(&place.number);
             let missing = self.unfit("nothing of this segment is uncounted", place.number);
             if !removed.ok_or(missing)?.in_level {
                 self.leave(place.number);
@@ -248,11 +255,12 @@ impl Step<'_> {
             return Ok(());
         }
         self.take_pieces(place)?;
-        if self.next.uncounted.contains_key(&place.number) {
-            let uncounted = Arc::make_mut(&mut self.next.uncounted);
-            uncounted
-                .entry(place.number)
-                .and_modify(|rest| rest.in_level = false);
+        if let Some(rest) = self.next.uncounted.get(&place.number) {
+            let rest = Uncounted {
+                in_level: false,
+                ..rest.clone()
+            };
+            self.next.uncounted.insert(place.number, rest);
         } else {
             self.leave(place.number);
         }
@@ -366,7 +374,7 @@ impl Step<'_> {
         let stored = self.take(number)?;
         let segment = Arc::new(segment.clone());
         let entry = LevelEntry { segment, stored };
-        Arc::make_mut(&mut self.next.medium).insert(number, entry);
+        self.next.medium.insert(number, entry);
         Ok(())
     }
 
@@ -384,10 +392,8 @@ impl Step<'_> {
         let mut parts = rest.into_iter().flat_map(|rest| &rest.parts);
         let seen = parts.any(|part| part.segment.range.overlaps(&entry.segment.range));
         self.ensure(!seen, "a part that was cut off is seen again", number)?;
-        let segments = &mut self.level_mut(level)?.run_or_new(run).segments;
-        let from = &entry.segment.range.from;
-        let at = segments.partition_point(|e| e.segment.range.from < *from);
-        segments.insert(at, entry);
+        let overlap = self.level_mut(level)?.run_or_new(run).put(entry);
+        self.overlap = self.overlap.or(overlap);
         Ok(())
     }
 
@@ -400,23 +406,22 @@ impl Step<'_> {
             edit: self.edit.seq,
             number,
         })?;
-        let table = Arc::make_mut(&mut self.next.table);
-        let before = table.insert(number, Arc::clone(&stored));
+        let before = self.next.table.insert(number, Arc::clone(&stored));
         self.ensure(before.is_none(), "a segment is there already", number)?;
         if self.next.addresses == AddressMode::Rewrite {
-            Arc::make_mut(&mut self.next.places).insert(stored.place(), number);
+            self.next.places.insert(stored.place(), number);
         }
         Ok(stored)
     }
 
     /// The version no longer names segment `number`.
     fn leave(&mut self, number: SegmentNumber) {
-        let gone = Arc::make_mut(&mut self.next.table).remove(&number);
+        let gone = self.next.table.remove(&number);
         let Some(place) = gone.map(|stored| stored.place()) else {
             return;
         };
         if self.next.number_at(place) == Some(number) {
-            Arc::make_mut(&mut self.next.places).remove(&place);
+            self.next.places.remove(&place);
         }
     }
 
@@ -439,21 +444,20 @@ impl Step<'_> {
         self.evacuate()
     }
 
-    fn log_mut(&mut self, log: LogKind) -> &mut Vec<LogEntry> {
-        Arc::make_mut(&mut self.next.logs[log.index()])
+    const fn log_mut(&mut self, log: LogKind) -> &mut List<LogEntry> {
+        &mut self.next.logs[log.index()]
     }
 
     fn seal(&mut self, at: LogPoint) -> Result<(), EditError> {
         let missing = self.unfit("no such tail to seal", at.number);
-        let mut open = self
-            .log_mut(at.log)
-            .iter_mut()
-            .filter(|entry| entry.segment.end.is_none());
-        let first = open.next().ok_or(missing)?;
-        if first.segment.number != at.number {
+        let chain = self.log_mut(at.log);
+        let first = chain.partition_point(|segment| segment.end.is_some());
+        let mut entry = chain.get(first).cloned().ok_or(missing)?;
+        if entry.segment.number != at.number {
             return Err(missing);
         }
-        first.segment.end = Some(at.to);
+        entry.segment.end = Some(at.to);
+        chain.replace(first, entry);
         Ok(())
     }
 
@@ -487,11 +491,11 @@ impl Step<'_> {
 
     fn remove_log(&mut self, log: LogKind, number: SegmentNumber) -> Result<(), EditError> {
         let missing = self.unfit("no such sealed log segment to remove", number);
+        let found = self.next.log_segment(number).map(|entry| entry.segment);
+        let found = found.filter(|segment| segment.log == log && segment.end.is_some());
+        let ordinal = found.ok_or(missing)?.ordinal;
         let chain = self.log_mut(log);
-        let found = chain
-            .iter()
-            .position(|entry| entry.segment.number == number && entry.segment.end.is_some());
-        let index = found.ok_or(missing)?;
+        let index = chain.partition_point(|segment| segment.ordinal < ordinal);
         let is_last = index + 1 == chain.len();
         chain.remove(index);
         self.next.log_numbers.removed(number);
@@ -512,18 +516,16 @@ impl Step<'_> {
             self.ensure(fits, "evacuated where pointers hold places", *number)?;
         }
         let next = &mut self.next;
-        let touched = self.edit.references.iter().map(|touched| touched.number);
-        let ended: Vec<_> = touched
-            .filter(|number| next.is_evacuated(*number) && next.log_refs(*number) == 0)
-            .collect();
-        if self.edit.evacuated.is_empty() && ended.is_empty() {
-            return Ok(());
+        for number in &self.edit.evacuated {
+            if next.log_refs(*number) > 0 {
+                next.evacuated.insert(*number, ());
+            }
         }
-        let mut all = BTreeSet::clone(&next.evacuated);
-        let pointed = self.edit.evacuated.iter();
-        all.extend(pointed.filter(|number| next.log_refs(**number) > 0));
-        all.retain(|number| !ended.contains(number));
-        next.evacuated = Arc::new(all);
+        for touched in &self.edit.references {
+            if next.log_refs(touched.number) == 0 {
+                next.evacuated.remove(&touched.number);
+            }
+        }
         Ok(())
     }
 
@@ -542,25 +544,13 @@ impl Step<'_> {
                 let number = root.unwrap_or(SegmentNumber(0));
                 return Err(self.unfit("a tree is not whole", number));
             }
-            let overlap = level.runs.iter().find_map(first_overlap);
-            level.runs.iter_mut().for_each(Run::settle);
-            if let Some(number) = overlap {
-                return Err(self.unfit("segments of a run overlap", number));
-            }
+        }
+        if let Some(number) = self.overlap {
+            return Err(self.unfit("segments of a run overlap", number));
         }
         while self.next.levels.last().is_some_and(|l| l.runs.is_empty()) {
             self.next.levels.pop();
         }
         self.check_references()
     }
-}
-
-/// The first segment that begins before the one in front of it ends.
-fn first_overlap(run: &Run) -> Option<SegmentNumber> {
-    run.segments.windows(2).find_map(|pair| {
-        let [before, after] = pair else { return None };
-        let end = before.segment.range.to.as_ref();
-        let apart = end.is_some_and(|end| *end <= after.segment.range.from);
-        (!apart).then_some(after.segment.number)
-    })
 }

@@ -1,6 +1,6 @@
 //! What holds of every version, by name.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use argosy_base::{AddressMode, LogKind};
 
@@ -17,7 +17,7 @@ pub struct Violation(pub &'static str);
 type Rule = (&'static str, fn(&Version) -> bool);
 
 /// The rules, in the order in which they are checked.
-const RULES: [Rule; 14] = [
+const RULES: [Rule; 15] = [
     (
         "levels are bounded and the last is not empty",
         levels_bounded,
@@ -29,6 +29,10 @@ const RULES: [Rule; 14] = [
     (
         "runs are sorted, without overlap or empty ranges",
         runs_sorted,
+    ),
+    (
+        "runs know their segments by number, and their sums",
+        runs_counted,
     ),
     (
         "a run has a tree with its index as long as it has leaves of one",
@@ -112,6 +116,10 @@ fn runs_sorted(version: &Version) -> bool {
             && ranges.clone().all(|range| !range.is_empty())
             && ranges.is_sorted_by(|a, b| a.to.as_ref().is_some_and(|to| *to <= b.from))
     })
+}
+
+fn runs_counted(version: &Version) -> bool {
+    all_runs(version).all(Run::is_counted)
 }
 
 fn trees_whole(version: &Version) -> bool {
@@ -212,17 +220,18 @@ fn uncounted_apart(version: &Version) -> bool {
 }
 
 fn refs_held(version: &Version) -> bool {
-    let large = &version.logs[LogKind::Large.index()];
+    let large = version.log(LogKind::Large).iter();
+    let held: BTreeSet<_> = large.map(|entry| entry.segment.number).collect();
     version.log_uses.iter().all(|(number, used)| {
         version.medium.contains_key(number)
             || version.is_evacuated(*number) && used.live() > 0
-            || large.iter().any(|entry| entry.segment.number == *number)
+            || held.contains(number)
     })
 }
 
 fn evacuated_exact(version: &Version) -> bool {
     let fits = version.addresses == AddressMode::Logical || version.evacuated.is_empty();
-    let mut all = version.evacuated.iter();
+    let mut all = version.evacuated.keys();
     fits && all.all(|number| version.stored(*number).is_none() && version.log_refs(*number) > 0)
 }
 

@@ -36,13 +36,14 @@ impl Step<'_> {
         number: SegmentNumber,
     ) -> Result<Arc<StoredSegment>, EditError> {
         let apart = self.next.uncounted.get(&number);
-        if apart.is_none_or(|rest| rest.in_level) {
+        let Some(rest) = apart.filter(|rest| !rest.in_level) else {
             return self.take(number);
-        }
-        let uncounted = Arc::make_mut(&mut self.next.uncounted);
-        let rest = uncounted.get_mut(&number).expect("it was there");
+        };
+        let mut rest = rest.clone();
         rest.in_level = true;
-        Ok(Arc::clone(&rest.parts[0].stored))
+        let stored = Arc::clone(&rest.parts[0].stored);
+        self.next.uncounted.insert(number, rest);
+        Ok(stored)
     }
 
     /// Keeps a part of a level segment that the edit removes or clips, or that a checkpoint states, until
@@ -81,12 +82,13 @@ impl Step<'_> {
             segment: Arc::new(segment.clone()),
             stored,
         };
-        let rest = Arc::make_mut(&mut self.next.uncounted).entry(number);
-        let rest = rest.or_insert_with(|| Uncounted {
+        let rest = self.next.uncounted.get(&number).cloned();
+        let mut rest = rest.unwrap_or(Uncounted {
             parts: Vec::new(),
             in_level,
         });
         rest.parts.push(part);
+        self.next.uncounted.insert(number, rest);
         Ok(())
     }
 
@@ -107,7 +109,7 @@ impl Step<'_> {
                 .filter(|(total, dropped)| dropped <= total);
             let error = self.unfit("more pointers are dropped than there are", number);
             (used.total, used.dropped) = sums.ok_or(error)?;
-            Arc::make_mut(&mut self.next.log_uses).insert(number, used);
+            self.next.log_uses.insert(number, used);
         }
         Ok(())
     }
@@ -136,8 +138,8 @@ impl Step<'_> {
                 "a level points into a log segment that is gone",
                 number,
             )?;
-            if live == 0 && !held && self.next.log_uses.contains_key(&number) {
-                Arc::make_mut(&mut self.next.log_uses).remove(&number);
+            if live == 0 && !held {
+                self.next.log_uses.remove(&number);
             }
         }
         Ok(())

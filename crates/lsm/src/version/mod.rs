@@ -26,6 +26,9 @@
 //! ([`AddressMode::Rewrite`]), a version also knows its segments by place, and
 //! [`Version::resolve`] leads from a pointer to the segment that it means.
 //!
+//! Versions share what they have in common ([`shared`](crate::shared)): an edit costs work by what it names, however
+//! much the version has. What would have to be gone through otherwise, such as the bytes of a run, is kept with it.
+//!
 //! [`Version::check`] states what holds of every version, by name; tests and debug builds check it
 //! after every edit.
 
@@ -33,14 +36,12 @@ mod apply;
 mod check;
 mod counts;
 mod numbers;
+mod run;
 mod trees;
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::ops::Range;
 use std::sync::Arc;
 
-use argosy_base::range::Starts;
 use argosy_base::{
     AddressMode, DeviceSegment, EditSeq, Epoch, KeyRange, LogKind, Lsn, Moment, Pointer, RegionId,
     SegmentNumber,
@@ -48,11 +49,13 @@ use argosy_base::{
 
 use crate::addresses;
 use crate::edit::{Edit, LevelSegment, LogSegment, MEDIUM_LOG, Reference, RunId, UNCOUNTED};
+use crate::shared::{Entry, List, Map};
 use crate::storage::StoredSegment;
 use numbers::{LogNumbers, Logs};
 
 pub use apply::EditError;
 pub use check::Violation;
+pub use run::{Level, Run};
 pub use trees::RunTree;
 
 /// A level segment in a version.
@@ -103,91 +106,15 @@ pub struct LogEntry {
     pub stored: Arc<StoredSegment>,
 }
 
-/// Level segments in key order, without overlap; never empty.
-///
-/// A run that was built whole is a tree: its segments hold leaves, and the index over them is in
-/// segments beside them. A part of it may have been consumed since, and self-contained segments may
-/// stand between what is left.
-#[derive(Clone, Debug)]
-pub struct Run {
-    /// Its number.
-    pub id: RunId,
-    /// In key order; all that have pairs.
-    pub segments: Vec<LevelEntry>,
-    /// The tree over those of them that are leaf segments of one. There is one as long as there
-    /// are such segments.
-    pub tree: Option<Arc<RunTree>>,
-    /// Where the segments begin, to be searched.
-    starts: Starts,
-}
+impl Entry for LogEntry {
+    type Key = LogSegment;
+    type Aid = ();
 
-impl Run {
-    /// The segment that stands for `key`, if any does.
-    #[must_use]
-    pub fn find(&self, key: &[u8]) -> Option<&LevelEntry> {
-        let from = |place: usize| &*self.segments[place].segment.range.from;
-        let entry = self.segments.get(self.starts.index_of(key, from))?;
-        entry.segment.range.contains(key).then_some(entry)
+    fn key(&self) -> &LogSegment {
+        &self.segment
     }
 
-    /// The segments that stand for some key of `range`, in key order.
-    #[must_use]
-    pub fn overlapping(&self, range: &KeyRange) -> &[LevelEntry] {
-        &self.segments[self.places_overlapping(range)]
-    }
-
-    /// The places in `segments` of [`overlapping`](Self::overlapping).
-    #[must_use]
-    pub fn places_overlapping(&self, range: &KeyRange) -> Range<usize> {
-        if range.is_empty() {
-            return 0..0;
-        }
-        let ends_before = |entry: &LevelEntry| {
-            let to = entry.segment.range.to.as_ref();
-            to.is_some_and(|to| *to <= range.from)
-        };
-        let begins_inside = |entry: &LevelEntry| {
-            let from = &entry.segment.range.from;
-            range.to.as_ref().is_none_or(|to| from < to)
-        };
-        let first = self.segments.partition_point(ends_before);
-        let behind = self.segments.partition_point(begins_inside);
-        first..behind.max(first)
-    }
-
-    /// Its segments, those in several pieces once.
-    pub fn whole_segments(&self) -> impl Iterator<Item = &LevelEntry> {
-        let mut seen = BTreeSet::new();
-        let first = move |entry: &&LevelEntry| seen.insert(entry.segment.number);
-        self.entries().filter(first)
-    }
-
-    /// Bytes of all its segments.
-    #[must_use]
-    pub fn bytes(&self) -> u64 {
-        let segments = self.whole_segments();
-        segments.map(|entry| u64::from(entry.segment.len)).sum()
-    }
-}
-
-/// A level: several runs in L1, newest last; at most one below.
-#[derive(Clone, Debug, Default)]
-pub struct Level {
-    /// Oldest first.
-    pub runs: Vec<Run>,
-}
-
-impl Level {
-    /// Bytes of all its segments.
-    #[must_use]
-    pub fn bytes(&self) -> u64 {
-        self.runs.iter().map(Run::bytes).sum()
-    }
-
-    /// All its segments, run by run, index segments of trees among them.
-    pub fn entries(&self) -> impl Iterator<Item = &LevelEntry> {
-        self.runs.iter().flat_map(Run::entries)
-    }
+    fn aid<'k>(_: impl Iterator<Item = &'k LogSegment> + Clone) {}
 }
 
 /// Everything that a region consists of. See the module documentation.
@@ -211,19 +138,19 @@ pub struct Version {
     /// Which of them has a number.
     log_numbers: LogNumbers,
     /// Segments of the medium log, each with a value that a level segment points to.
-    medium: Arc<BTreeMap<SegmentNumber, LevelEntry>>,
+    medium: Map<SegmentNumber, LevelEntry>,
     /// By segment of the large or the medium log. 24 bytes each, and one for each 2 MiB of large values.
-    log_uses: Arc<BTreeMap<SegmentNumber, LogUse>>,
+    log_uses: Map<SegmentNumber, LogUse>,
     /// See [`Version::uncounted`].
-    uncounted: Arc<BTreeMap<SegmentNumber, Uncounted>>,
+    uncounted: Map<SegmentNumber, Uncounted>,
     /// Segments of the large log that are gone, and that levels point into still. See
     /// [`Version::is_evacuated`].
-    evacuated: Arc<BTreeSet<SegmentNumber>>,
+    evacuated: Map<SegmentNumber, ()>,
     /// Every segment of levels and logs.
-    table: Arc<BTreeMap<SegmentNumber, Arc<StoredSegment>>>,
+    table: Map<SegmentNumber, Arc<StoredSegment>>,
     addresses: AddressMode,
     /// The same by place, in [`AddressMode::Rewrite`]; otherwise empty.
-    places: Arc<BTreeMap<DeviceSegment, SegmentNumber>>,
+    places: Map<DeviceSegment, SegmentNumber>,
 }
 
 impl Version {
@@ -242,15 +169,15 @@ impl Version {
             follows: None,
             own_mark: SegmentNumber(0),
             levels: Vec::new(),
-            logs: [Arc::default(), Arc::default()],
+            logs: Logs::default(),
             log_numbers: LogNumbers::default(),
-            medium: Arc::default(),
-            log_uses: Arc::default(),
-            uncounted: Arc::default(),
-            evacuated: Arc::default(),
-            table: Arc::default(),
+            medium: Map::default(),
+            log_uses: Map::default(),
+            uncounted: Map::default(),
+            evacuated: Map::default(),
+            table: Map::default(),
             addresses,
-            places: Arc::default(),
+            places: Map::default(),
         }
     }
 
@@ -330,20 +257,23 @@ impl Version {
 
     /// The chain of `log`, oldest first.
     #[must_use]
-    pub fn log(&self, log: LogKind) -> &[LogEntry] {
+    pub const fn log(&self, log: LogKind) -> &List<LogEntry> {
         &self.logs[log.index()]
     }
 
     /// The first segment of `log` that is not sealed.
     #[must_use]
     pub fn tail(&self, log: LogKind) -> Option<&LogEntry> {
-        self.log(log).iter().find(|e| e.segment.end.is_none())
+        let chain = self.log(log);
+        chain.get(chain.partition_point(|segment| segment.end.is_some()))
     }
 
     /// The segments of all logs that are not sealed.
     pub fn open_logs(&self) -> impl Iterator<Item = &LogEntry> {
-        let all = self.logs.iter().flat_map(|log| log.iter());
-        all.filter(|entry| entry.segment.end.is_none())
+        self.logs.iter().flat_map(|chain| {
+            let sealed = chain.partition_point(|segment| segment.end.is_some());
+            chain.range(sealed..chain.len())
+        })
     }
 
     /// The log segment `number`, if it belongs to the version.
@@ -354,7 +284,7 @@ impl Version {
 
     /// The medium log: all of its segments, by number.
     #[must_use]
-    pub fn medium_log(&self) -> &BTreeMap<SegmentNumber, LevelEntry> {
+    pub const fn medium_log(&self) -> &Map<SegmentNumber, LevelEntry> {
         &self.medium
     }
 
@@ -370,18 +300,17 @@ impl Version {
     /// Parts of level segments that removed ranges cut off, by segment: nobody read them, so the pointers
     /// in them still count. No reader sees them. They go by an edit that drops their pointers.
     #[must_use]
-    pub fn uncounted(&self) -> &BTreeMap<SegmentNumber, Uncounted> {
+    pub const fn uncounted(&self) -> &Map<SegmentNumber, Uncounted> {
         &self.uncounted
     }
 
     /// The keys of level segment `number` whose pointers count: those for which it stands, and those of
-    /// its uncounted parts. Walks all levels.
+    /// its uncounted parts.
     #[must_use]
     pub fn counted_ranges(&self, number: SegmentNumber) -> Vec<&KeyRange> {
-        let levels = self.levels.iter().flat_map(|level| level.entries());
+        let levels = self.runs().flat_map(|(_, run)| run.pieces(number));
         let parts = self.uncounted.get(&number).into_iter();
-        let all = levels.chain(parts.flat_map(|rest| &rest.parts));
-        let own = all.filter(|entry| entry.segment.number == number);
+        let own = levels.chain(parts.flat_map(|rest| &rest.parts));
         own.map(|entry| &entry.segment.range).collect()
     }
 
@@ -393,7 +322,7 @@ impl Version {
 
     /// The pointers into logs, by segment of the large or the medium log, as far as there ever were any.
     #[must_use]
-    pub fn log_uses(&self) -> &BTreeMap<SegmentNumber, LogUse> {
+    pub const fn log_uses(&self) -> &Map<SegmentNumber, LogUse> {
         &self.log_uses
     }
 
@@ -419,13 +348,13 @@ impl Version {
     /// meets what hides it.
     #[must_use]
     pub fn is_evacuated(&self, number: SegmentNumber) -> bool {
-        self.evacuated.contains(&number)
+        self.evacuated.contains_key(&number)
     }
 
     /// Bytes of records in evacuated segments that level segments point to: all of them are hidden.
     #[must_use]
     pub fn evacuated_refs(&self) -> u64 {
-        self.refs_of(self.evacuated.iter())
+        self.refs_of(self.evacuated.keys())
     }
 
     /// Where segment `number` lies on this member's device, if it belongs to the version.
@@ -436,7 +365,7 @@ impl Version {
 
     /// Every segment of levels and logs, by number.
     #[must_use]
-    pub fn table(&self) -> &BTreeMap<SegmentNumber, Arc<StoredSegment>> {
+    pub const fn table(&self) -> &Map<SegmentNumber, Arc<StoredSegment>> {
         &self.table
     }
 
@@ -481,10 +410,16 @@ impl Version {
     /// first piece, where it was clipped into several; an uncounted part, where nothing else is left of it.
     #[must_use]
     pub fn level_segment(&self, number: SegmentNumber) -> Option<&LevelEntry> {
-        let mut all = self.levels.iter().flat_map(|level| level.entries());
-        let found = all.find(|entry| entry.segment.number == number);
+        let found = self.runs().find_map(|(_, run)| run.entry(number));
         let rest = || self.uncounted.get(&number).map(|rest| &rest.parts[0]);
         found.or_else(rest)
+    }
+
+    /// Segment `number` of the levels or of the medium log, if it belongs to the version.
+    #[must_use]
+    pub fn finished_segment(&self, number: SegmentNumber) -> Option<&LevelEntry> {
+        let medium = self.medium.get(&number);
+        medium.or_else(|| self.level_segment(number))
     }
 
     /// The sorted runs from the newest to the oldest: L1's, then the levels below. A key's newest
@@ -557,7 +492,7 @@ impl Version {
             time: Some(self.time).filter(|time| time.0 > 0),
             added,
             trees,
-            evacuated: self.evacuated.iter().copied().collect(),
+            evacuated: self.evacuated.keys().copied().collect(),
             references: self.log_uses.iter().map(reference).collect(),
             logs_added: self
                 .logs
@@ -577,5 +512,7 @@ impl fmt::Display for Version {
     }
 }
 
+#[cfg(test)]
+mod growth_tests;
 #[cfg(test)]
 mod tests;

@@ -4,36 +4,34 @@
 //! has to be kept: a search in the log finds one. Once a segment came whose number is below that of the last in its
 //! log, every number is kept with the log and the ordinal, from then on.
 
-use std::sync::Arc;
-
 use argosy_base::{LogKind, SegmentNumber};
 
 use super::LogEntry;
 use crate::edit::LogSegment;
+use crate::shared::{List, Map};
 
 /// All logs of a version, by [`LogKind::index`], each by ordinal.
-pub(super) type Logs = [Arc<Vec<LogEntry>>; LogKind::ALL.len()];
+pub(super) type Logs = [List<LogEntry>; LogKind::ALL.len()];
 
-/// See the module documentation. Belongs to the logs of one version. Clones share. Sorted, and in one piece: an
-/// edit copies it, as it does the log.
+/// See the module documentation. Belongs to the logs of one version. Clones share.
 #[derive(Clone, Debug, Default)]
-pub(super) struct LogNumbers(Arc<Vec<Named>>);
+pub(super) struct LogNumbers(Map<SegmentNumber, Named>);
 
-/// A number, and the log and the ordinal of the segment that has it.
-type Named = (SegmentNumber, LogKind, u64);
+/// The log and the ordinal of a segment.
+type Named = (LogKind, u64);
 
 impl LogNumbers {
     /// The segment `number` in `logs`, if it is in one.
     pub(super) fn find<'l>(&self, logs: &'l Logs, number: SegmentNumber) -> Option<&'l LogEntry> {
         if self.0.is_empty() {
-            return logs.iter().find_map(|log| {
-                let at = log.partition_point(|entry| entry.segment.number < number);
-                log.get(at).filter(|entry| entry.segment.number == number)
-            });
+            let found = |log: &'l List<LogEntry>| {
+                let last = log.last_of(|segment| segment.number <= number);
+                last.filter(|entry| entry.segment.number == number)
+            };
+            return logs.iter().find_map(found);
         }
-        let (_, log, ordinal) = self.0[self.place(number).ok()?];
-        let log = &logs[log.index()];
-        log.get(log.partition_point(|entry| entry.segment.ordinal < ordinal))
+        let (log, ordinal) = *self.0.get(&number)?;
+        logs[log.index()].last_of(|segment| segment.ordinal <= ordinal)
     }
 
     /// `segment` became the last one of its log in `logs`; `before` was that.
@@ -43,33 +41,27 @@ impl LogNumbers {
         segment: LogSegment,
         before: Option<SegmentNumber>,
     ) {
-        let named = |log: LogSegment| (log.number, log.log, log.ordinal);
         if !self.0.is_empty() {
-            let (Ok(at) | Err(at)) = self.place(segment.number);
-            Arc::make_mut(&mut self.0).insert(at, named(segment));
+            self.0
+                .insert(segment.number, (segment.log, segment.ordinal));
         } else if before.is_some_and(|before| before > segment.number) {
             let all = logs.iter().flat_map(|log| log.iter());
-            let mut all: Vec<_> = all.map(|entry| named(entry.segment)).collect();
-            all.sort_unstable_by_key(|(number, ..)| *number);
-            self.0 = Arc::new(all);
+            let named = all
+                .map(|LogEntry { segment, .. }| (segment.number, (segment.log, segment.ordinal)));
+            self.0 = named.collect();
         }
     }
 
     /// The segment `number` was taken out of its log, which keeps its last one.
     pub(super) fn removed(&mut self, number: SegmentNumber) {
-        if let Ok(at) = self.place(number) {
-            Arc::make_mut(&mut self.0).remove(at);
-        }
-    }
-
-    /// Where `number` is, or would be.
-    fn place(&self, number: SegmentNumber) -> Result<usize, usize> {
-        self.0.binary_search_by_key(&number, |(number, ..)| *number)
+        self.0.remove(&number);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use argosy_base::{Epoch, Lsn};
     use argosy_device::Purpose;
 
@@ -103,7 +95,7 @@ mod tests {
                 };
                 let handle = store.allocate(Purpose::Write).unwrap();
                 let stored = StoredSegment::new(segment.number, Arc::clone(&store), handle);
-                let log = Arc::make_mut(&mut logs[kind.index()]);
+                let log = &mut logs[kind.index()];
                 let before = log.last().map(|last| last.segment.number);
                 log.push(LogEntry { segment, stored });
                 numbers.added(&logs, segment, before);
@@ -112,7 +104,8 @@ mod tests {
         }
         for number in removed.iter().map(|number| SegmentNumber(*number)) {
             for log in &mut logs {
-                Arc::make_mut(log).retain(|entry| entry.segment.number != number);
+                let at = log.iter().position(|entry| entry.segment.number == number);
+                at.map(|at| log.remove(at));
             }
             numbers.removed(number);
             check(&logs, &numbers);

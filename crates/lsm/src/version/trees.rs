@@ -6,7 +6,6 @@
 
 use std::sync::Arc;
 
-use argosy_base::range::Starts;
 use argosy_base::{AddressMode, Pointer, RegionId, SegmentNumber};
 
 use super::{Level, LevelEntry, Run};
@@ -84,22 +83,6 @@ impl TreeSegments for RunTree {
 }
 
 impl Run {
-    /// A run that has nothing yet.
-    pub(super) fn empty(id: RunId) -> Self {
-        Self {
-            id,
-            segments: Vec::new(),
-            tree: None,
-            starts: Starts::default(),
-        }
-    }
-
-    /// Makes the run searchable, once its segments are those that it has from now on.
-    pub(super) fn settle(&mut self) {
-        let segments = self.segments.iter();
-        self.starts = Starts::new(segments.map(|entry| &*entry.segment.range.from));
-    }
-
     /// The index segments of its tree, where it has one.
     #[must_use]
     pub fn index(&self) -> &[LevelEntry] {
@@ -109,11 +92,6 @@ impl Run {
     /// All its segments: those with pairs, in key order, then index segments.
     pub fn entries(&self) -> impl Iterator<Item = &LevelEntry> {
         self.segments.iter().chain(self.index())
-    }
-
-    fn has_leaves(&self) -> bool {
-        let mut forms = self.segments.iter().map(|entry| entry.segment.form);
-        forms.any(|form| form == Form::Leaves)
     }
 
     /// Whether the tree and what it leads to belong together. See the module documentation.
@@ -127,10 +105,9 @@ impl Run {
             Form::Index(own) => own >= 1 && own <= height,
             _ => false,
         });
-        let at_root = |entry: &&LevelEntry| entry.segment.number == root.segment();
         let holds_root = match height {
-            0 => self.segments.iter().find(at_root),
-            _ => of.index.iter().find(at_root),
+            0 => self.pieces(root.segment()).next(),
+            _ => of.index_segment(root.segment()),
         };
         let is_there = holds_root.is_some_and(|entry| {
             let form = match height {
@@ -160,7 +137,7 @@ impl Run {
 }
 
 impl Level {
-    fn run_mut(&mut self, id: RunId) -> Option<&mut Run> {
+    pub(super) fn run_mut(&mut self, id: RunId) -> Option<&mut Run> {
         self.runs.iter_mut().find(|run| run.id == id)
     }
 
