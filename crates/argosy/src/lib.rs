@@ -63,10 +63,10 @@ pub mod units;
 /// so for the rest, or not. `docs/embedding.md` has more.
 pub use argosy_device::pages::ask_for_huge as ask_for_huge_pages;
 pub use db::{
-    BatchError, Builder, BusyReason, Change, Changed, Checkpoint, Condition, Damage, Db,
-    Durability, EngineError, Error, Expiry, IngestError, KeyRange, Moment, Only, Outcome, PinError,
-    Placement, Refusal, Remedy, Result, Scan, ScrubStats, Snapshot, Stats, WriteBatch,
-    WriteOptions, Written,
+    BatchError, Builder, BusyReason, Change, Changed, Checkpoint, Condition, Damage,
+    DamagedSegment, Db, Durability, EngineError, Error, Expiry, IngestError, KeyRange, Moment,
+    Only, Outcome, PinError, Placement, Refusal, Remedy, Result, Scan, ScrubStats, Snapshot, Stats,
+    WriteBatch, WriteOptions, Written,
 };
 
 /// The examples of the documents, run as tests.

@@ -19,6 +19,7 @@
 //!   made durable.
 //! - [`pins`]: versions that are kept under a name.
 //! - [`replica`]: the passive member, which a backup is and every engine begins as.
+//! - [`damage`]: segments that were found damaged, and what merges do about them.
 //! - [`inspect`]: a region of a stopped server, looked at, verified and compared.
 //! - [`addresses`]: pointers that hold places on a device instead of segment numbers.
 //! - [`shape`]: what stays as it was when a region was made.
@@ -29,6 +30,7 @@
 pub mod addresses;
 pub mod cache;
 pub mod compaction;
+pub mod damage;
 pub mod db;
 pub mod edit;
 pub mod excess;

@@ -27,6 +27,7 @@ use crate::cache::{CacheKey, NodeCache};
 use crate::compaction::sources::{
     MemtableDownSource, MemtableSource, NO_TREE, RunReading, RunSource,
 };
+use crate::damage::Damages;
 use crate::edit::LogSegment;
 use crate::filter::KeyHash;
 use crate::level::medium;
@@ -149,6 +150,8 @@ pub struct Reading {
     pub windows: Arc<LogWindows>,
     /// What filters did.
     pub filters: FilterCounts,
+    /// What was found damaged.
+    pub damages: Arc<Damages>,
 }
 
 impl Reading {

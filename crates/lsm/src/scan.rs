@@ -143,6 +143,13 @@ impl<const DOWN: bool> Scan for RangeScan<DOWN> {
     }
 
     fn next(&mut self) -> Result<Option<Pair>, EngineError> {
+        let next = self.next_pair();
+        self.reading.damages.noting(&self.view.version, next)
+    }
+}
+
+impl<const DOWN: bool> RangeScan<DOWN> {
+    fn next_pair(&mut self) -> Result<Option<Pair>, EngineError> {
         loop {
             if let Some(pair) = self.ready.pop_front() {
                 self.expected = self.expected.map(|left| left.saturating_sub(1));

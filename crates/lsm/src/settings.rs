@@ -67,6 +67,8 @@ argosy_base::mutants! {
         count_clipped,
         /// A pointer of a memtable counts as added although it is not written.
         count_unwritten,
+        /// Merges leave out what they found damaged, and consume it all the same.
+        lose_damaged,
         /// Parts are ingested although keys of their range are bound.
         ingest_over,
         /// A change is made of what is committed, not of what was written last.

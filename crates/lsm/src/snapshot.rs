@@ -101,11 +101,14 @@ impl Snapshot for LsmSnapshot {
 
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, EngineError> {
         check_key(key)?;
-        match self.view.locate(key, self.lsn, &self.reading)?.entry {
-            Some(entry) if !self.time.hides(&entry.as_entry()) => {
-                self.view.value(key, entry, &self.reading)
+        let noting = |found| self.reading.damages.noting(&self.view.version, found);
+        let located = self.view.locate(key, self.lsn, &self.reading);
+        match located.map(|located| located.entry) {
+            Ok(Some(entry)) if !self.time.hides(&entry.as_entry()) => {
+                noting(self.view.value(key, entry, &self.reading))
             }
-            _ => Ok(None),
+            Ok(_) => Ok(None),
+            Err(error) => noting(Err(error)),
         }
     }
 
@@ -115,9 +118,8 @@ impl Snapshot for LsmSnapshot {
         wanted: Wanted,
     ) -> Result<Vec<Option<Vec<u8>>>, EngineError> {
         keys.iter().try_for_each(|key| check_key(key))?;
-        let found = self
-            .view
-            .get_some((keys, wanted), self.lsn, &self.reading)?;
+        let found = self.view.get_some((keys, wanted), self.lsn, &self.reading);
+        let found = self.reading.damages.noting(&self.view.version, found)?;
         let shown = |(value, _, expiry): (Option<Vec<u8>>, Lsn, Option<Moment>)| {
             value.filter(|_| !expiry.is_some_and(|expiry| self.time.is_past(expiry)))
         };

@@ -19,6 +19,7 @@ use argosy_engine::conformance::{Choices, Host};
 use argosy_engine::{BusyReason, Engine, EngineError, WriteBatch, WriteOptions};
 use argosy_lsm::compaction::pick::{Policy, score};
 use argosy_lsm::compaction::plan::shape;
+use argosy_lsm::damage::Shut;
 use argosy_lsm::db::bulk::Taken;
 use argosy_lsm::edit::LEVELS_MAX;
 use argosy_lsm::level::Form;
@@ -159,6 +160,7 @@ fn kinds(before: &Version, after: &Version, why: Kind) -> BTreeSet<Kind> {
 /// The level that is fullest, if one is full.
 fn full(version: &Version, settings: &Settings) -> Option<u8> {
     let policy = Policy {
+        moves: true,
         sparse: BTreeSet::new(),
         l1_runs: settings.l1_runs,
         l1_paid: false,
@@ -174,7 +176,7 @@ fn full(version: &Version, settings: &Settings) -> Option<u8> {
         lowers: false,
         behind: None,
     };
-    let shape = shape(version);
+    let shape = shape(version, &Shut::default());
     let scores = (1..LEVELS_MAX).map(|level| (score(&shape, &policy, level), u8::MAX - level));
     let fullest = scores.filter(|(score, _)| *score >= 100).max();
     fullest.map(|(_, level)| u8::MAX - level)

@@ -52,6 +52,7 @@
 mod builder;
 mod checkpoint;
 mod clock;
+mod damage;
 mod error;
 mod ingest;
 mod long;
@@ -89,10 +90,11 @@ pub use argosy_engine::{
 };
 pub use argosy_lsm::db::ingest::IngestError;
 pub use argosy_lsm::pins::PinError;
-pub use argosy_lsm::scrub::{Damage, Pace as ScrubPace, ScrubStats};
+pub use argosy_lsm::scrub::{Pace as ScrubPace, ScrubStats};
 pub use argosy_lsm::{Memory, Placement, Settings};
 pub use builder::{Builder, Durability};
 pub use checkpoint::Checkpoint;
+pub use damage::{Damage, DamagedSegment};
 pub use error::{Error, Result};
 pub use scan::{Scan, Snapshot};
 pub use write::WriteOptions;
@@ -459,14 +461,6 @@ impl Db {
             failed: store.failure().map(|error| error.to_string()),
             durable: engine.durable_lsn() >= engine.last_lsn(),
         }
-    }
-
-    /// What [scrubbing](Builder::scrub_period) has found to be damaged since the store was opened, with the
-    /// keys that it concerns. Reads of them fail; all others are as they were. `argosy inspect repair` makes
-    /// a new store of what is whole.
-    #[must_use]
-    pub fn damages(&self) -> Vec<Damage> {
-        self.shared.scrubber().damages().to_vec()
     }
 
     /// Stops the store: makes everything durable and ends the background thread. Clones neither write nor

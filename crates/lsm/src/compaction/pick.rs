@@ -23,6 +23,7 @@
 //! runs (a part of L1 is one key range of *all* its runs), so that below a key there are only older
 //! bindings of it.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use argosy_base::{KeyRange, SegmentNumber};
@@ -36,10 +37,10 @@ const PIECES_MAX: u32 = 16;
 const MOVES_MAX: usize = 64;
 
 /// One segment of a level, as far as picking is concerned.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Piece<'a> {
-    /// The keys that it stands for.
-    pub range: &'a KeyRange,
+    /// The keys that it stands for, as far as merges may read it.
+    pub range: Cow<'a, KeyRange>,
     /// Its bytes; of a segment in several pieces, its share of them.
     pub bytes: u64,
     /// How many of these have keys for which it stands, as far as that is known.
@@ -94,6 +95,8 @@ pub struct Policy {
     pub pack_bytes: u64,
     /// How many of them at a time.
     pub pack_segments: usize,
+    /// Segments may go down as they are.
+    pub moves: bool,
     /// The medium log is to become shorter, by merges that write so many bytes at most.
     pub drain: Option<u64>,
     /// The level above the last is merged into that, although it is not full: where L1 is that level, no.
@@ -154,7 +157,7 @@ pub fn pick(shape: &Shape<'_>, policy: &Policy) -> Choice {
             None => Choice::Rest,
         };
     };
-    match moves(shape, level) {
+    match moves(shape, policy, level) {
         segments if segments.is_empty() => {
             let range = part(shape, policy, level);
             Choice::Merge {
@@ -365,7 +368,7 @@ pub fn input_bytes(shape: &Shape<'_>, level: u8, range: &KeyRange) -> u64 {
 /// The segments of a sorted `run` that have keys in `range`.
 #[must_use]
 pub fn overlapping<'p, 'a>(run: &'p [Piece<'a>], range: &KeyRange) -> &'p [Piece<'a>] {
-    let first = run.partition_point(|piece| ends_before(piece.range, &range.from));
+    let first = run.partition_point(|piece| ends_before(&piece.range, &range.from));
     let count = match &range.to {
         None => run.len() - first,
         Some(to) => run[first..].partition_point(|piece| piece.range.from < *to),
@@ -387,9 +390,10 @@ fn runs<'s, 'a>(shape: &'s Shape<'a>, level: u8) -> &'s [Vec<Piece<'a>>] {
 /// The segments of `level` that can be moved down: nothing older is in their own level, and they
 /// overlap nothing in the level below. Tombstones are not moved to where a merge would drop them, pointers
 /// into the medium log not to where one would put values in place, and leaves of a tree not without it.
-fn moves(shape: &Shape<'_>, level: u8) -> Vec<At> {
+fn moves(shape: &Shape<'_>, policy: &Policy, level: u8) -> Vec<At> {
     let own = runs(shape, level);
-    let Some(run) = own.iter().position(|run| !run.is_empty()) else {
+    let first = own.iter().position(|run| !run.is_empty());
+    let Some(run) = first.filter(|_| policy.moves) else {
         return Vec::new();
     };
     let deeper = shape.levels.get(usize::from(level) + 1..).unwrap_or(&[]);
@@ -400,7 +404,7 @@ fn moves(shape: &Shape<'_>, level: u8) -> Vec<At> {
     for (index, piece) in own[run].iter().enumerate() {
         let alone = runs(shape, level + 1)
             .iter()
-            .all(|other| overlapping(other, piece.range).is_empty());
+            .all(|other| overlapping(other, &piece.range).is_empty());
         // A segment whose middle was consumed is there several times, and moves only as a whole.
         let in_pieces = piece.siblings > 1;
         if !alone
@@ -424,7 +428,7 @@ fn part(shape: &Shape<'_>, policy: &Policy, level: u8) -> KeyRange {
         .find(|run| !run.is_empty())
         .expect("a level with a score has a segment");
     let behind = policy.behind(level).and_then(|key| {
-        let first = run.iter().position(|piece| !ends_before(piece.range, key));
+        let first = run.iter().position(|piece| !ends_before(&piece.range, key));
         first.map(|first| (first, key))
     });
     let first = match behind {

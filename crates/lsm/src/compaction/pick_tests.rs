@@ -100,6 +100,7 @@ fn scripts() {
                 whole_segments_max: usize::try_from(number("room", 1000)).unwrap(),
                 reclaim: number("reclaim", 0) == 1,
                 pack_bytes: number("pack", 0),
+                moves: true,
                 pack_segments: usize::try_from(number("segments", 1000)).unwrap(),
                 drain: case.args.contains_key("drain").then(|| number("drain", 0)),
                 lowers: number("lowers", 0) == 1,
@@ -116,7 +117,7 @@ fn scripts() {
                             .map(|run| {
                                 run.iter()
                                     .map(|g| Piece {
-                                        range: &g.range,
+                                        range: Cow::Borrowed(&g.range),
                                         bytes: g.bytes,
                                         number: g.number,
                                         tombstones: g.tombstones,
@@ -176,7 +177,7 @@ fn overlapping_below<'a>(
     shape: &Shape<'a>,
     level: u8,
     range: &KeyRange,
-) -> impl Iterator<Item = &'a KeyRange> {
+) -> impl Iterator<Item = Cow<'a, KeyRange>> {
     let below = shape
         .levels
         .get(usize::from(level))
@@ -184,7 +185,11 @@ fn overlapping_below<'a>(
         .unwrap_or_default();
     let found: Vec<_> = below
         .iter()
-        .flat_map(|run| overlapping(run, range).iter().map(|piece| piece.range))
+        .flat_map(|run| {
+            overlapping(run, range)
+                .iter()
+                .map(|piece| piece.range.clone())
+        })
         .collect();
     found.into_iter()
 }

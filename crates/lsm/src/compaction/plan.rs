@@ -11,52 +11,75 @@
 //! Invariant: what a segment stands for after the edit is what it stood for before, without the
 //! part. Nothing is lost between a clip and the outputs, and no key is in both.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use argosy_base::{KeyRange, SegmentNumber};
 
 use super::pick::{At, Piece, Shape};
+use crate::damage::Shut;
 use crate::edit::{Edit, LevelSegment, Place, RunId};
 use crate::level::Form;
 use crate::version::{LevelEntry, Run, RunTree, Version};
 
-/// A version's levels, as picking sees them.
+/// Most segments of a run that [`Plan::gather`] reads: bounds the edit.
+const GATHERED_MAX: usize = 32;
+
+/// A version's levels, as picking sees them: without what merges pass over. Where that is something, the places
+/// of segments and runs are not the version's.
 #[must_use]
-pub fn shape(version: &Version) -> Shape<'_> {
-    let levels = version
-        .levels()
-        .iter()
-        .map(|level| {
-            let runs = level.runs.iter();
-            runs.map(|run| {
-                let mut siblings: BTreeMap<SegmentNumber, u32> = BTreeMap::new();
-                for entry in &run.segments {
-                    *siblings.entry(entry.segment.number).or_default() += 1;
-                }
-                let segments = run.segments.iter();
-                let pieces = segments.map(|entry| piece(entry, siblings[&entry.segment.number]));
-                pieces.collect()
-            })
+pub fn shape<'v>(version: &'v Version, shut: &Shut) -> Shape<'v> {
+    let levels = version.levels().iter().map(|level| {
+        let runs = level.runs.iter().map(|run| pieces_of(run, shut));
+        runs.filter(|run: &Vec<_>| shut.is_empty() || !run.is_empty())
             .collect()
-        })
-        .collect();
-    Shape { levels }
+    });
+    Shape {
+        levels: levels.collect(),
+    }
+}
+
+fn pieces_of<'v>(run: &'v Run, shut: &Shut) -> Vec<Piece<'v>> {
+    let mut siblings: BTreeMap<SegmentNumber, u32> = BTreeMap::new();
+    for entry in &run.segments {
+        *siblings.entry(entry.segment.number).or_default() += 1;
+    }
+    let mut found = Vec::with_capacity(run.segments.len());
+    for entry in &run.segments {
+        let siblings = siblings[&entry.segment.number];
+        let range = &entry.segment.range;
+        if !shut.ranges().iter().any(|shut| shut.overlaps(range)) {
+            found.push(piece(entry, siblings, shut));
+            continue;
+        }
+        for open in shut.open_parts(range) {
+            // What is shut is one more piece, without which the segment stays.
+            let piece = piece(entry, siblings + 1, shut);
+            let range = Cow::Owned(open);
+            found.push(Piece { range, ..piece });
+        }
+    }
+    found
 }
 
 /// One of the `siblings` pieces of a segment in its run, which share its bytes.
-fn piece(entry: &LevelEntry, siblings: u32) -> Piece<'_> {
+fn piece<'v>(entry: &'v LevelEntry, siblings: u32, shut: &Shut) -> Piece<'v> {
     let segment = &entry.segment;
     let bytes = u64::from(segment.len.div_ceil(siblings));
     Piece {
-        range: &segment.range,
+        range: Cow::Borrowed(&segment.range),
         bytes,
         live: live_bytes(entry).unwrap_or(bytes),
         siblings,
         number: segment.number.get(),
         tombstones: segment.tombstones > 0,
         in_tree: segment.form == Form::Leaves,
-        medium: segment.medium_bytes.div_ceil(siblings.into()),
+        // Which of them what is read points to is known only when it is.
+        medium: match shut.has_medium() {
+            true => 0,
+            false => segment.medium_bytes.div_ceil(siblings.into()),
+        },
     }
 }
 
@@ -99,8 +122,10 @@ pub struct RunInput {
 /// What a merge of a part reads and consumes.
 #[derive(Debug)]
 pub struct Plan {
-    /// The level into which it merges.
+    /// The level into which it merges, and the run of it.
     pub target: u8,
+    /// The run of that level.
+    pub run: RunId,
     /// Its inputs, run by run, the newest run first.
     pub inputs: Vec<RunInput>,
     /// Segments that are consumed whole.
@@ -115,6 +140,7 @@ impl Plan {
     pub fn new(version: &Version, level: u8, range: &KeyRange) -> Self {
         let mut plan = Self {
             target: level + 1,
+            run: RunId(0),
             inputs: Vec::new(),
             removed: Vec::new(),
             clipped: Vec::new(),
@@ -126,6 +152,43 @@ impl Plan {
             }
         }
         plan
+    }
+
+    /// The plan of making one run of what several runs of L1 hold above something that merges pass over, so that
+    /// they do not become ever more: where at least `runs_min` hold keys that are shut. At most
+    /// [`GATHERED_MAX`] segments of each are read.
+    #[must_use]
+    pub fn gather(version: &Version, shut: &Shut, runs_min: usize) -> Option<(Self, KeyRange)> {
+        let runs = version.level(1).map_or(&[][..], |level| &level.runs);
+        shut.ranges().iter().find_map(|range| {
+            let above = runs.iter().rposition(|run| shut.damages(run, range));
+            let above = &runs[above.map_or(0, |at| at + 1)..];
+            let holds = |run: &&Run| run.overlapping(range).next().is_some();
+            let above: Vec<_> = above.iter().filter(holds).collect();
+            if above.len() < runs_min.max(2) {
+                return None;
+            }
+            let mut rest = range.clone();
+            while !rest.is_empty() {
+                let part = gathered_part(&above, &rest);
+                let mut plan = Self {
+                    target: 1,
+                    // The oldest of them: all above it are newer, all below it older.
+                    run: above[0].id,
+                    inputs: Vec::new(),
+                    removed: Vec::new(),
+                    clipped: Vec::new(),
+                };
+                for run in above.iter().rev() {
+                    plan.consume(1, run, &part);
+                }
+                if plan.inputs.len() > 1 {
+                    return Some((plan, part));
+                }
+                rest.from = part.to?;
+            }
+            None
+        })
     }
 
     fn consume(&mut self, level: u8, run: &Run, range: &KeyRange) {
@@ -204,11 +267,32 @@ impl Plan {
         inputs.map(|input| input.entry.segment.medium_bytes).sum()
     }
 
+    /// Whether what it reads may point into medium segments that are shut.
+    #[must_use]
+    pub fn points_into(&self, shut: &Shut) -> bool {
+        shut.has_medium() && self.medium_bytes() > 0
+    }
+
     /// Writes removals and clips into `edit`.
     pub fn take_away(&self, edit: &mut Edit) {
         edit.removed.extend_from_slice(&self.removed);
         edit.clipped.extend_from_slice(&self.clipped);
     }
+}
+
+/// The beginning of `range` of which none of `runs` has more than [`GATHERED_MAX`] segments.
+fn gathered_part(runs: &[&Run], range: &KeyRange) -> KeyRange {
+    let mut part = range.clone();
+    for run in runs {
+        if let Some(next) = run.overlapping(range).nth(GATHERED_MAX) {
+            let from = next.segment.range.from.clone();
+            part.to = Some(
+                part.to
+                    .map_or_else(|| from.clone(), |to| to.min(from.clone())),
+            );
+        }
+    }
+    part
 }
 
 /// The places of the index segments of `run`.

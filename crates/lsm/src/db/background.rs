@@ -131,6 +131,9 @@ impl Background {
     pub(super) fn step(&mut self, lsm: &Lsm, now: Instant) -> Result<Progress, EngineError> {
         let mut made = self.step_logs(lsm, now)?;
         made |= self.step_commits(lsm)?;
+        if self.storage.damages().step(self.storage.head(), now) {
+            self.jobs.try_again();
+        }
         self.look_for_space(lsm, now);
         self.look_for_payment(lsm);
         made |= self.merge_as_asked(lsm);

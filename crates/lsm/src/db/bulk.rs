@@ -292,8 +292,7 @@ impl Background {
             lsm.bulk.end(&[part.ticket], Taken::Full, EditSeq(0));
             return Ok(true);
         }
-        let runs = self.storage.head().level(1);
-        let behind = runs.map_or(0, |level| level.runs.len()) >= lsm.settings.l1_runs_max;
+        let behind = self.storage.l1_runs() >= lsm.settings.l1_runs_max;
         if behind || !lsm.bulk.waits() || !self.jobs.lets_bulk_begin() {
             return Ok(false);
         }

@@ -13,7 +13,6 @@ use super::stats::Counts;
 use super::trim::{reach, trim};
 use crate::compaction::uncounted;
 use crate::edit::{Edit, Reference};
-use crate::level::LevelError;
 
 impl Jobs {
     /// Counts the pointers of a segment of which a removed range cut parts off. What is damaged stays as it
@@ -29,13 +28,13 @@ impl Jobs {
         };
         let mut edit = site.storage.next_edit(site.epoch);
         let beyond = site.settings.mutants.count_clipped();
-        match uncounted::edit_of(&head, *number, beyond, &mut edit) {
-            Ok(()) => {}
-            Err(LevelError::Device(error)) => return Err(error.into()),
-            Err(_) => {
-                self.uncountable.insert(*number);
-                return Ok(None);
+        if let Err(error) = uncounted::edit_of(&head, *number, beyond, &mut edit) {
+            let error = error.into();
+            if site.storage.damages().note(&head, &error).is_none() {
+                return Err(error);
             }
+            self.uncountable.insert(*number);
+            return Ok(None);
         }
         self.last_edit = edit.seq;
         let reach = reach(site.settings.segment_bytes);

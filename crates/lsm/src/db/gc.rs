@@ -74,8 +74,8 @@ impl Watch {
     /// Looks at the version, if it is another one. Returns whether there is more to be looked at.
     ///
     /// # Errors
-    /// The device's.
-    pub(crate) fn look(&mut self, storage: &Storage, jobs: &mut Jobs) -> Result<bool, DeviceError> {
+    /// The device's, but for a read that failed.
+    pub(crate) fn look(&mut self, storage: &Storage, jobs: &mut Jobs) -> Result<bool, EngineError> {
         let version = storage.current();
         if self.seen == Some(version.seq()) {
             return Ok(false);
@@ -86,8 +86,8 @@ impl Watch {
         {
             let stored = version.stored(segment.number);
             let stored = stored.expect("the version names it");
-            let inside = look_at_beginning(version.region(), settings, &segment, stored)?;
-            jobs.lasts.set_inside_value(segment.number, inside);
+            let read = look_at_beginning(version.region(), settings, &segment, stored);
+            jobs.note_beginning(storage, version, segment.number, read)?;
             return Ok(true);
         }
         self.seen = Some(version.seq());
@@ -205,9 +205,17 @@ impl Gc {
     }
 
     /// Leaves the victim as it is where what was `looked` at is damaged.
-    fn skip_damaged(&mut self, looked: Result<(), EngineError>) -> Result<bool, EngineError> {
+    fn skip_damaged(
+        &mut self,
+        looked: Result<(), EngineError>,
+        storage: &Storage,
+    ) -> Result<bool, EngineError> {
         match looked {
             Ok(()) => {}
+            // What memtables point to may be damaged in a segment that the version does not have yet.
+            Err(error) if storage.damages().note(storage.current(), &error).is_some() => {
+                self.skip()
+            }
             Err(EngineError::Corrupt { .. }) => self.skip(),
             Err(error) => return Err(error),
         }
@@ -248,8 +256,9 @@ impl Background {
         };
         let stored = current.stored(segment.number);
         let stored = stored.expect("the version names it");
-        let inside = look_at_beginning(lsm.region(), &lsm.settings, &segment, stored)?;
-        self.jobs.lasts.set_inside_value(segment.number, inside);
+        let read = look_at_beginning(lsm.region(), &lsm.settings, &segment, stored);
+        let jobs = &mut self.jobs;
+        let inside = jobs.note_beginning(&self.storage, current, segment.number, read)?;
         self.gc.trims |= !inside;
         Ok(true)
     }
@@ -405,14 +414,14 @@ impl Background {
         }
         if victim.moves.is_empty() {
             let swept = lsm.sweep(victim);
-            return self.gc.skip_damaged(swept);
+            return self.gc.skip_damaged(swept, &self.storage);
         }
         match lsm.rewrite(victim)? {
             Rewritten::Done => Ok(true),
             Rewritten::Busy => Ok(false),
             Rewritten::Again => {
                 let looked = lsm.look_again(victim);
-                self.gc.skip_damaged(looked)
+                self.gc.skip_damaged(looked, &self.storage)
             }
             Rewritten::TooLarge if !victim.one_by_one => {
                 victim.one_by_one = true;

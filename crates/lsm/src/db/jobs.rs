@@ -26,6 +26,7 @@ use argosy_engine::{EngineError, LogEnd};
 use super::bulk::Ingesting;
 use super::counting::count_again;
 use super::paid::Paid;
+use super::passing::{lose_damaged, open_part, shut_in};
 use super::site::Site;
 use super::space::Space;
 use super::stats::Counts;
@@ -34,12 +35,13 @@ use super::writer::Frozen;
 use crate::compaction::below::Below;
 use crate::compaction::build::{Build, Pointers, Shape, Stepped};
 use crate::compaction::cut::Cut;
-use crate::compaction::medium::{MediumReads, Standing, is_apart, is_in_place};
+use crate::compaction::medium::{Standing, is_apart};
 use crate::compaction::pick::{Choice, Policy, l1_price, pick};
 use crate::compaction::plan::{Plan, is_cut, move_down, shape};
 use crate::compaction::sources::{MemtableSource, RunReading, RunSource};
 use crate::compaction::values::{Apart, Values};
 use crate::compaction::whole::pick_whole;
+use crate::damage::Shut;
 use crate::edit::{Edit, LogPoint, MEDIUM_LOG, Reference, RunId};
 use crate::level::ReadAhead;
 use crate::merge::Merge;
@@ -264,8 +266,7 @@ impl Jobs {
     /// # Errors
     /// The device's; damage to what is read.
     pub(crate) fn step(&mut self, site: &mut Site<'_>, now: &Now<'_>) -> Result<Made, EngineError> {
-        let l1 = site.storage.head().level(1);
-        let behind = l1.map_or(0, |level| level.runs.len()) >= site.settings.l1_runs_max;
+        let behind = site.storage.l1_runs() >= site.settings.l1_runs_max;
         self.compaction_first = (behind || self.space.is_full()) && !self.compaction_first;
         if self.compaction_first {
             let made = self.step_compaction(site, now)?;
@@ -329,19 +330,6 @@ impl Jobs {
         let over = Standing::of(site.storage.head(), site.settings).is_over();
         let wanted = over || self.collects || self.space.is_full() || self.paid.values_are_due();
         wanted.then(|| self.space.write_bytes(site.settings.segment_bytes))
-    }
-
-    /// Where the merge of `plan` puts them.
-    fn merged_values(&self, site: &Site<'_>, plan: &Plan) -> Values {
-        let head = site.storage.head();
-        let standing = Standing::of(head, site.settings);
-        let bytes = plan.bytes() + plan.medium_bytes();
-        let in_place = is_in_place(plan.target, &standing)
-            && bytes <= self.space.write_bytes(site.settings.segment_bytes);
-        match in_place.then(|| MediumReads::of(head, plan)).flatten() {
-            Some(reads) => Values::InPlace(reads),
-            None => Values::Stay,
-        }
     }
 
     fn step_flush(&mut self, site: &mut Site<'_>, now: &Now<'_>) -> Result<Made, EngineError> {
@@ -410,6 +398,11 @@ impl Jobs {
     fn begin_compaction(&mut self, site: &Site<'_>) -> Result<Made, EngineError> {
         let head = Arc::clone(site.storage.head());
         let settings = site.settings;
+        let shut = shut_in(site);
+        if let Some((plan, range)) = Plan::gather(&head, &shut, settings.l1_runs) {
+            self.begin_plan(site, (1, &range), plan, &shut)?;
+            return Ok(Made::Progress);
+        }
         self.sparse.retain(|number| head.stored(*number).is_some());
         let policy = Policy {
             sparse: self.sparse.clone(),
@@ -426,14 +419,15 @@ impl Jobs {
                 false => 0,
             },
             pack_segments: self.space.pack_segments(),
+            moves: shut.is_empty(),
             drain: self.drain_bytes(site),
             lowers: self.lowers,
             behind: self.space.behind(),
         };
-        let shape = shape(&head);
+        let shape = shape(&head, &shut);
         let choice = match settings.compaction {
-            Way::Partial => pick(&shape, &policy),
-            Way::WholeLevel => pick_whole(&shape, &policy),
+            Way::WholeLevel if shut.is_empty() => pick_whole(&shape, &policy),
+            Way::Partial | Way::WholeLevel => pick(&shape, &policy),
         };
         match choice {
             Choice::Rest => {
@@ -449,20 +443,24 @@ impl Jobs {
                 Ok(Made::Compacted(edit))
             }
             Choice::Merge { level, range } => {
-                self.begin_merge(site, level, &range)?;
+                let range = open_part(&shape, level, range, &shut);
+                let plan = Plan::new(&head, level, &range);
+                self.begin_plan(site, (level, &range), plan, &shut)?;
                 Ok(Made::Progress)
             }
         }
     }
 
-    fn begin_merge(
+    /// Begins the merge of `plan`, of a part of a level, which passes over what is `shut`.
+    fn begin_plan(
         &mut self,
         site: &Site<'_>,
-        level: u8,
-        range: &KeyRange,
+        (level, range): (u8, &KeyRange),
+        mut plan: Plan,
+        shut: &Shut,
     ) -> Result<(), EngineError> {
         let head = site.storage.head();
-        let plan = Plan::new(head, level, range);
+        lose_damaged(site, &mut plan);
         let reading = RunReading {
             region: site.storage.region(),
             ahead: ReadAhead::COMPACTION,
@@ -475,19 +473,24 @@ impl Jobs {
             .iter()
             .map(|input| RunSource::new(reading.clone(), input.clone()))
             .collect::<Result<_, _>>()?;
-        let below = Below::new(head, plan.target + 1, range);
+        // What is gathered in a level lies on older runs of that.
+        let deeper = match plan.target > level {
+            true => plan.target + 1,
+            false => level,
+        };
+        let below = Below::new(head, deeper, range);
         let upper = head.level(level);
         let mut read = plan.inputs.iter().flat_map(|run| &run.pieces);
         let whole = !read.any(|piece| is_cut(&piece.entry));
         let packs = whole && upper.is_none_or(|level| level.entries().next().is_none());
         // A part becomes part of a run, and a run has one tree at most.
-        let shape = match *range == KeyRange::all() {
+        let shape = match *range == KeyRange::all() && plan.target > level {
             true => self.run_shape(site),
             false => Shape::SelfContained,
         };
         let pointers = Pointers::of_compaction(site.settings.addresses);
         let target = site.target(plan.target, shape, pointers);
-        let values = self.merged_values(site, &plan);
+        let values = self.merged_values(site, &plan, shut);
         Counts::add(&site.counts.compactions, 1);
         Counts::add(&site.counts.compaction_read_bytes, plan.bytes());
         self.compaction = Some(Compaction {
@@ -525,10 +528,16 @@ impl Jobs {
             return if self.at_rest || waits || !self.space.may_begin() {
                 Ok(Made::Nothing)
             } else {
-                self.begin_compaction(site)
+                match self.begin_compaction(site) {
+                    Ok(made) => Ok(made),
+                    Err(error) => self.pass_over(site.storage, error),
+                }
             };
         };
-        let stepped = compaction.build.step(&mut site.tools(Purpose::Merge))?;
+        let stepped = match compaction.build.step(&mut site.tools(Purpose::Merge)) {
+            Ok(stepped) => stepped,
+            Err(error) => return self.pass_over(site.storage, error),
+        };
         Counts::add(&site.counts.worked_bytes, compaction.build.take_worked());
         match stepped {
             Stepped::DeviceFull => {
@@ -558,14 +567,14 @@ impl Jobs {
         plan.take_away(&mut edit);
         for segment in build.outputs() {
             edit.added
-                .push(site.placed(segment, (plan.target, RunId(0))));
+                .push(site.placed(segment, (plan.target, plan.run)));
         }
         let (values, read_bytes) = build.medium_values();
         Counts::add(&site.counts.medium_placed, values);
         Counts::add(&site.counts.compaction_read_bytes, read_bytes);
         let tree = build.tree();
         edit.trees
-            .extend(tree.map(|tree| (plan.target, RunId(0), tree)));
+            .extend(tree.map(|tree| (plan.target, plan.run, tree)));
         let head = Arc::clone(site.storage.head());
         edit.references = build.references(&head)?;
         count_again(&mut edit.references, self.counted_before.drain(..));

@@ -14,7 +14,8 @@
 //! ends, replayed what is not in the levels ([`Tables`]), and hands everything over as [`Parts`].
 //!
 //! An error in the background is final: what is on the device is then unknown. The engine takes no
-//! more writes and goes on answering reads.
+//! more writes and goes on answering reads. Stored bytes that cannot be read are no such error: merges and
+//! collecting pass over them ([`damage`](crate::damage)).
 
 mod admission;
 mod asked;
@@ -32,6 +33,7 @@ pub(crate) mod jobs;
 mod kept;
 mod logflush;
 mod paid;
+mod passing;
 pub mod promote;
 pub(crate) mod replay;
 pub(crate) mod site;
@@ -168,6 +170,7 @@ impl Lsm {
             cache: parts.cache,
             windows: Arc::clone(&large),
             filters: FilterCounts::default(),
+            damages: Arc::clone(parts.storage.damages()),
         });
         let logs = Logs {
             recovery: LogWriter::new(recovery, parts.writer).with_mutants(settings.mutants),
@@ -181,6 +184,7 @@ impl Lsm {
         let now = version.time().max(of_logs.0);
         let mut writer = Writer::new(logs, version, frozen, parts.last, &settings);
         writer.set_time(now);
+        writer.damages = Arc::clone(parts.storage.damages());
         for (seq, tail) in parts.tails {
             writer.add_spare(seq, tail);
         }
@@ -398,10 +402,10 @@ impl Engine for Lsm {
     fn get(&self, key: &[u8]) -> Result<Found, EngineError> {
         check_key(key)?;
         let look = |view: &ReadView, lsn| view.locate(key, lsn, &self.reading);
-        let (view, located) = self.look(look)?;
+        let (view, located) = self.noting(self.look(look))?;
         let expiry = located.entry.as_ref().and_then(|entry| entry.expiry());
         let value = match located.entry {
-            Some(entry) => view.value(key, entry, &self.reading)?,
+            Some(entry) => self.noting(view.value(key, entry, &self.reading))?,
             None => None,
         };
         Ok(Found {
@@ -417,7 +421,7 @@ impl Engine for Lsm {
         let (now, told) = self.told();
         let lsn = self.visible();
         let view = self.view.load_full();
-        let found = view.get_some((keys, wanted), lsn, &self.reading)?;
+        let found = self.noting(view.get_some((keys, wanted), lsn, &self.reading))?;
         let found = found
             .into_iter()
             .zip(keys)
@@ -447,7 +451,7 @@ impl Engine for Lsm {
     fn outline(&self, key: &[u8]) -> Result<Outline, EngineError> {
         check_key(key)?;
         let look = |view: &ReadView, lsn| view.locate(key, lsn, &self.reading);
-        let (_, located) = self.look(look)?;
+        let (_, located) = self.noting(self.look(look))?;
         Ok(located.outline())
     }
 
@@ -479,7 +483,7 @@ impl Engine for Lsm {
 
     fn write(&self, batch: &WriteBatch, options: WriteOptions) -> Result<Written, EngineError> {
         self.check_open()?;
-        let looked = Looked::before(self, batch, options)?;
+        let looked = self.noting(Looked::before(self, batch, options))?;
         self.write_looked(batch, options, looked)
     }
 

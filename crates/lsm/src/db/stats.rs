@@ -12,6 +12,7 @@ use super::census::Census;
 use super::hides::{Hidden, Hides, Lowering};
 use super::trim::LastLsns;
 use crate::cache::{CacheKey, CacheStats};
+use crate::damage::DamageStats;
 use crate::excess::Excess;
 use crate::read::Reading;
 use crate::settings::Settings;
@@ -67,6 +68,8 @@ pub struct Stats {
     pub compactions: u64,
     /// Segments that went down without being rewritten.
     pub moves: u64,
+    /// Segments that were found damaged, and merges that passed over some.
+    pub damage: DamageStats,
     /// Bytes of segments that compactions read.
     pub compaction_read_bytes: u64,
     /// Bytes of segments that flushes and compactions wrote.
@@ -351,6 +354,7 @@ impl super::Lsm {
             filter_spared: self.reading.filters.spared.load(Ordering::Relaxed),
             filter_misled: self.reading.filters.misled.load(Ordering::Relaxed),
             filter_bytes: filter_bytes(&view.version, &self.reading),
+            damage: self.reading.damages.stats(),
             ..self.counts.read()
         }
     }

@@ -11,7 +11,7 @@
 //! not sealed. An edit is written first and trimmed afterwards, so that the pointers that it drops
 //! and adds are counted. A segment of the medium log goes with the last pointer into it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use argosy_base::limits::VALUE_BYTES_MAX;
 use argosy_base::{AddressMode, LogKind, Lsn, SegmentNumber};
@@ -27,6 +27,8 @@ pub(crate) struct LastLsns {
     before: Lsn,
     /// Whether a segment of the large log begins with the rest of a value, where that was read.
     inside_value: BTreeMap<SegmentNumber, bool>,
+    /// Of these, those that could not be read.
+    unread: BTreeSet<SegmentNumber>,
     /// Segments of the large log of which all that lived was written again, and the LSN up to which
     /// writes took it out of them.
     moved: BTreeMap<SegmentNumber, Lsn>,
@@ -39,6 +41,7 @@ impl LastLsns {
             known: BTreeMap::new(),
             before,
             inside_value: BTreeMap::new(),
+            unread: BTreeSet::new(),
             moved: BTreeMap::new(),
         }
     }
@@ -56,6 +59,20 @@ impl LastLsns {
     /// Whether large-log segment `number` begins with the rest of a value.
     pub(crate) fn set_inside_value(&mut self, number: SegmentNumber, inside: bool) {
         self.inside_value.insert(number, inside);
+    }
+
+    /// The beginning of large-log segment `number` cannot be read. It counts as the rest of a value, so that the
+    /// segment stays, until [`look_again`](Self::look_again).
+    pub(crate) fn set_unread(&mut self, number: SegmentNumber) {
+        self.inside_value.insert(number, true);
+        self.unread.insert(number);
+    }
+
+    /// What could not be read is unknown again.
+    pub(crate) fn look_again(&mut self) {
+        for number in std::mem::take(&mut self.unread) {
+            self.inside_value.remove(&number);
+        }
     }
 
     /// Nothing in large-log segment `number` lives any more, by writes up to `last`.
@@ -81,6 +98,7 @@ impl LastLsns {
         self.moved.remove(&number);
         self.known.remove(&number);
         self.inside_value.remove(&number);
+        self.unread.remove(&number);
     }
 }
 

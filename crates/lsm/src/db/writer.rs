@@ -19,6 +19,7 @@ use argosy_base::{BLOCK_SIZE, EditSeq, KeyRange, LogKind, Lsn, Moment, Pointer, 
 use argosy_engine::{BatchError, BusyReason, EngineError, FlushRange, LogEnd, Op, WriteBatch};
 
 use super::admission::{Admission, Owed, Share};
+use crate::damage::Damages;
 use crate::edit::{LogPoint, LogSegment};
 use crate::level::Entry;
 use crate::log::group::moment_of;
@@ -82,6 +83,8 @@ pub(super) struct Writer {
     spare: VecDeque<(EditSeq, LogSegment)>,
     /// Which writes are taken while the background is behind.
     pub(super) admission: Admission,
+    /// What of the region is damaged: runs that merges cannot take down do not count.
+    pub(super) damages: Arc<Damages>,
 }
 
 /// What a write did to the logs, for the observer.
@@ -121,6 +124,7 @@ impl Writer {
             ended: VecDeque::new(),
             spare: VecDeque::new(),
             admission: Admission::default(),
+            damages: Arc::default(),
         }
     }
 
@@ -252,7 +256,7 @@ impl Writer {
 
     /// Sorted runs in L1.
     pub(super) fn l1_runs(&self) -> usize {
-        self.version.level(1).map_or(0, |level| level.runs.len())
+        self.damages.l1_runs(&self.version)
     }
 
     /// Appends `batch` and inserts it. The caller publishes the last LSN.

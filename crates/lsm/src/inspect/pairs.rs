@@ -93,6 +93,7 @@ impl Copy {
                 cache: Arc::new(NodeCache::new(CACHE_BYTES)),
                 windows: Arc::new(windows),
                 filters: FilterCounts::default(),
+                damages: Arc::default(),
             }),
             last: levels_lsn,
         }

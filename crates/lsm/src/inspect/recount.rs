@@ -54,8 +54,12 @@ pub fn recount(version: &Version) -> Result<Vec<Miscount>, LevelError> {
 
 /// What pointers count, as part of a region.
 const COUNTS: &str = "references";
+
+/// Most log segments that a note names.
+const NAMED_MAX: usize = 16;
+
 impl Verifier<'_> {
-    /// Whether as many pointers count as there are. Where a leaf cannot be read, nobody knows.
+    /// Whether as many pointers count as there are. Where a leaf cannot be read nobody knows, and a note says so.
     pub(super) fn references(&mut self) {
         let damaged = self.problems.iter().any(|problem| {
             let is_log = |log: &LogKind| problem.part == log.to_string();
@@ -63,7 +67,7 @@ impl Verifier<'_> {
         });
         let mut all = self.version.finished();
         if damaged || !all.all(|entry| self.is_inside(entry.segment.number)) {
-            return;
+            return self.note_unknown();
         }
         let counted = self.version.log_uses();
         let counted = counted.iter().map(|(number, used)| (*number, used.live()));
@@ -80,5 +84,29 @@ impl Verifier<'_> {
                 self.report(ProblemKind::Reference, COUNTS, (*number, 0), what);
             }
         }
+    }
+
+    /// Says of which log segments the pointers cannot be counted again: those to which more pointers count than were
+    /// found in what can be read.
+    fn note_unknown(&mut self) {
+        let found = |number| self.recounted.get(number).copied().unwrap_or_default();
+        let counted = self.version.log_uses();
+        let unknown = counted
+            .iter()
+            .filter(|(number, used)| used.live() > found(*number));
+        let numbers: Vec<String> = unknown.map(|(number, _)| number.to_string()).collect();
+        if numbers.is_empty() {
+            return;
+        }
+        let named = numbers[..numbers.len().min(NAMED_MAX)].join(", ");
+        let more = match numbers.len().saturating_sub(NAMED_MAX) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        self.notes.push(format!(
+            "{}: not all pointers into {named}{more} could be counted again, since segments with pointers are \
+             damaged; what these point to stays",
+            self.region
+        ));
     }
 }

@@ -41,7 +41,7 @@ pub(super) struct Verifier<'a> {
     pub(super) told: BTreeSet<(SegmentNumber, u32)>,
     /// Bytes of keys and values behind the pointers that count, by log segment, as leaves have them.
     pub(super) recounted: BTreeMap<SegmentNumber, u64>,
-    notes: Vec<String>,
+    pub(super) notes: Vec<String>,
 }
 
 /// Checks every segment of `version`, a region's. Returns what was checked,

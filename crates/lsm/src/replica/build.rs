@@ -36,6 +36,7 @@ use argosy_engine::{EngineError, Snapshot};
 use super::tables::Tables;
 use super::{Replica, ReplicaError};
 use crate::cache::NodeCache;
+use crate::damage::Damages;
 use crate::db::gc::Watch;
 use crate::db::jobs::{Jobs, Made, Now};
 use crate::db::site::Site;
@@ -48,7 +49,6 @@ use crate::log::{Geometry, LogWindows, Recovered, Replayed};
 use crate::read::{FilterCounts, ReadView, Reading, ScanTime};
 use crate::snapshot::LsmSnapshot;
 use crate::storage::Storage;
-use crate::version::Version;
 
 /// An edit that this member made by itself and that is not durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -246,6 +246,12 @@ impl Replica {
         self.refresh()
     }
 
+    /// What of the region was found damaged here.
+    #[must_use]
+    pub const fn damages(&self) -> &Arc<Damages> {
+        self.storage.damages()
+    }
+
     /// Whether it builds levels of its own.
     #[must_use]
     pub const fn builds_levels(&self) -> bool {
@@ -314,6 +320,7 @@ impl Replica {
             cache: Arc::clone(cache),
             windows: Arc::new(windows),
             filters: FilterCounts::default(),
+            damages: Arc::clone(self.storage.damages()),
         };
         let time = ScanTime {
             now: tables.time.max(version.time()),
@@ -393,6 +400,9 @@ impl Replica {
         // What a checkpoint brings to the logs is looked at only when it is applied.
         if self.is_catching_up() || !self.storage.takes_edits() {
             return Ok(false);
+        }
+        if self.storage.damages().step(self.storage.head(), now) {
+            builder.jobs.try_again();
         }
         let mut made = builder.watch.look(&self.storage, &mut builder.jobs)?;
         made |= self.reserve_numbers(builder)?;
@@ -477,8 +487,7 @@ impl Replica {
 
 impl Builder {
     /// Whether memtables have to become runs, or runs a level, before more is fed.
-    pub(super) fn is_full(&self, head: &Version) -> bool {
-        let runs = head.level(1).map_or(0, |level| level.runs.len());
-        self.tables.is_full(runs)
+    pub(super) fn is_full(&self, storage: &Storage) -> bool {
+        self.tables.is_full(storage.l1_runs())
     }
 }

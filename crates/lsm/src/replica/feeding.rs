@@ -51,7 +51,7 @@ impl Replica {
             if flight.fed {
                 continue;
             }
-            if builder.is_full(self.storage.head()) {
+            if builder.is_full(&self.storage) {
                 return Ok(());
             }
             let (segment, range) = (flight.segment, flight.range);
@@ -64,7 +64,7 @@ impl Replica {
             }
         }
         while let Some(due) = builder.due.front().copied() {
-            if builder.is_full(self.storage.head()) {
+            if builder.is_full(&self.storage) {
                 return Ok(());
             }
             // What is gone from the logs is in the levels.

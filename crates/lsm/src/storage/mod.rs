@@ -36,6 +36,7 @@ use argosy_base::{AddressMode, DeviceSegment, Epoch, RegionId, Remedy, SegmentNu
 use argosy_device::{DeviceError, Purpose, RegionEntry, Store};
 use argosy_engine::{EditNotice, EngineError};
 
+use crate::damage::Damages;
 use crate::edit::Edit;
 use crate::manifest::{Manifest, ManifestError, Record};
 use crate::settings::Settings;
@@ -171,6 +172,7 @@ pub struct Storage {
     number_limit: SegmentNumber,
     /// The first number of the range that it numbers its segments from, where that is its own.
     own: Option<SegmentNumber>,
+    damages: Arc<Damages>,
 }
 
 impl Storage {
@@ -225,6 +227,7 @@ impl Storage {
             next_number: current.mark(),
             number_limit: current.mark(),
             own: None,
+            damages: Arc::default(),
             head: Arc::clone(&current),
             current,
             pending: BTreeMap::new(),
@@ -249,6 +252,17 @@ impl Storage {
     #[must_use]
     pub const fn settings(&self) -> &Settings {
         &self.settings
+    }
+
+    /// What of the region was found damaged here.
+    #[must_use]
+    pub const fn damages(&self) -> &Arc<Damages> {
+        &self.damages
+    }
+
+    /// Sorted runs of L1, without those that merges pass over.
+    pub(crate) fn l1_runs(&self) -> usize {
+        self.damages.l1_runs(&self.head)
     }
 
     /// The version after the last durable edit.

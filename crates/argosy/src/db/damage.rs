@@ -1,0 +1,25 @@
+//! What of a store is damaged, as far as anybody has found out.
+//!
+//! A store without other copies cannot mend itself: it says what it cannot read, and goes on with everything else.
+//! `argosy inspect repair` makes a new store of what is whole.
+
+pub use argosy_lsm::damage::DamagedSegment;
+pub use argosy_lsm::scrub::Damage;
+
+use super::Db;
+
+impl Db {
+    /// What [scrubbing](super::Builder::scrub_period) has found to be damaged since the store was opened, with the
+    /// keys that it concerns. Reads of them fail; all others are as they were.
+    #[must_use]
+    pub fn damages(&self) -> Vec<Damage> {
+        self.shared.scrubber().damages().to_vec()
+    }
+
+    /// Segments that reads and merges have found damaged since the store was opened: reads of them fail, and merges
+    /// pass over their keys. At most [`DAMAGES_MAX`](argosy_lsm::damage::DAMAGES_MAX).
+    #[must_use]
+    pub fn damaged_segments(&self) -> Vec<DamagedSegment> {
+        self.shared.engine.damages().list()
+    }
+}

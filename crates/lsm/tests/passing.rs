@@ -1,0 +1,283 @@
+//! Levels of which something cannot be read: merges pass over it and say so, writing goes on, and all that can be
+//! read stays right.
+
+#![allow(clippy::unwrap_used, reason = "a test may stop there")]
+
+mod common;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use argosy_base::{AddressMode, KeyRange, LogKind, SegmentNumber};
+use argosy_device::{Crash, Device, Store};
+use argosy_engine::conformance::Host;
+use argosy_engine::{Engine, EngineError, WriteBatch, WriteOptions};
+use argosy_lsm::inspect::{ProblemKind, Region, Windows, recount, verify_region};
+use argosy_lsm::{Lsm, Mutants, Placement, Settings};
+use common::{Machine, mixed, tiny, tiny_whole};
+
+type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+
+fn worlds() -> impl Iterator<Item = (u64, Settings)> {
+    let modes = AddressMode::ALL.into_iter().enumerate();
+    modes.flat_map(|(at, addresses)| {
+        let seed = 2 * at as u64;
+        [(seed, tiny()), (seed + 1, tiny_whole())].map(|(seed, settings)| {
+            let settings = Settings {
+                addresses,
+                cache_bytes: 0,
+                ..mixed(settings)
+            };
+            (seed, settings)
+        })
+    })
+}
+
+/// Puts pair `number`, of one of four sizes.
+fn write(machine: &mut Machine, engine: &Lsm, model: &mut Model, number: u64) {
+    let key = format!("{:06}", number * 7919 % 3000).into_bytes();
+    let len = [20, 80, 100, 1500][usize::try_from(number % 4).unwrap()];
+    let mut value = format!("{number}-").into_bytes();
+    value.resize(len, b'v');
+    let mut batch = WriteBatch::new();
+    batch.put(&key, &value).unwrap();
+    loop {
+        match engine.write(&batch, WriteOptions::default()) {
+            Ok(_) => break,
+            Err(EngineError::Busy(_)) => {
+                machine.step(engine);
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+    model.insert(key, value);
+    machine.step(engine);
+}
+
+/// Flips a bit in every 256 bytes of the segment at byte `start` of the device: damages it, or mends it again.
+fn flip(machine: &Machine, start: u64) {
+    for at in (0..machine.settings.segment_bytes as u64).step_by(256) {
+        machine.device.flip_bit(start + at + 30, 3);
+    }
+}
+
+/// Damages every block of a segment of each level, of one of the medium log, and of one of the large log. Returns
+/// them.
+fn hurt(machine: &Machine, engine: &Lsm) -> BTreeSet<SegmentNumber> {
+    let version = engine.version();
+    let mut hurt = BTreeSet::new();
+    let levels = version.runs().map(|(level, run)| (level, &run.segments));
+    let mut chosen = BTreeMap::new();
+    for (level, segments) in levels {
+        let middle = &segments[segments.len() / 2];
+        chosen.entry(level).or_insert(middle);
+    }
+    let medium = version.medium_log().values().next();
+    let finished = chosen.into_values().chain(medium);
+    let log = version.log(LogKind::Large).iter();
+    let log = log.filter(|entry| entry.segment.end.is_some_and(|end| end > 4096));
+    let numbers = finished.map(|entry| entry.segment.number);
+    let numbers = numbers.chain(log.take(1).map(|entry| entry.segment.number));
+    for number in numbers {
+        let start = version.stored(number).unwrap().place().start();
+        flip(machine, start);
+        hurt.insert(number);
+    }
+    hurt
+}
+
+#[test]
+fn merges_pass_over_what_cannot_be_read() {
+    for (seed, settings) in worlds() {
+        let mut machine = Machine::new(settings.clone(), 2048, seed);
+        let engine = machine.open();
+        let mut model = Model::new();
+        for number in 0..1500 {
+            write(&mut machine, &engine, &mut model, number);
+        }
+        machine.settle(&engine);
+        let hurt = hurt(&machine, &engine);
+        let before = engine.stats();
+        // Every write is taken, and levels are merged as before.
+        for number in 1500..6000 {
+            write(&mut machine, &engine, &mut model, number);
+        }
+        machine.settle(&engine);
+        let stats = engine.stats();
+        assert!(stats.flushes > before.flushes + 20, "seed {seed}");
+        assert!(stats.compactions > before.compactions + 5, "seed {seed}");
+        assert!(stats.damage.merges_passed > 0, "seed {seed}");
+        assert!(stats.damage.merges_passed < 20, "{:?}", stats.damage);
+        let runs = stats.levels.first().map_or(0, |level| level.runs);
+        assert!(runs <= 3 * settings.l1_runs_max, "seed {seed}: {runs} runs");
+        let found: BTreeSet<_> = engine
+            .damages()
+            .take_new()
+            .iter()
+            .map(|d| d.number)
+            .collect();
+        assert!(
+            !found.is_empty() && found.iter().all(|number| hurt.contains(number)),
+            "{found:?}, {hurt:?}"
+        );
+        assert!(engine.damages().take_new().is_empty());
+        let errors = assert_right(&engine, &model, &format!("seed {seed}"));
+        assert!(errors < 1500, "seed {seed}: {errors} errors");
+        // And again, after it was opened anew.
+        machine.end(engine, Crash::Kill);
+        let engine = machine.open();
+        assert_right(&engine, &model, &format!("seed {seed}, again"));
+        for number in 6000..6500 {
+            write(&mut machine, &engine, &mut model, number);
+        }
+        assert_right(&engine, &model, &format!("seed {seed}, on"));
+        machine.close(engine);
+    }
+}
+
+/// Each key of `model` has its value, or an error. Returns how many have an error.
+fn assert_right(engine: &Lsm, model: &Model, what: &str) -> usize {
+    let mut errors = 0;
+    for number in 0..3000 {
+        let key = format!("{number:06}").into_bytes();
+        match engine.get(&key) {
+            Ok(found) => assert_eq!(found.value.as_ref(), model.get(&key), "{what}: {number}"),
+            Err(EngineError::Corrupt { .. } | EngineError::Device(_)) => errors += 1,
+            Err(error) => panic!("{what}: {error}"),
+        }
+    }
+    errors
+}
+
+/// Writes while something is damaged, also over ranges that are removed, has dead values collected, and mends what was
+/// damaged. Returns what is wrong then, and how many log segments could not be counted again meanwhile.
+fn wrong_once_mended(seed: u64, settings: &Settings) -> (Vec<String>, usize) {
+    let mut machine = Machine::new(settings.clone(), 2048, seed);
+    let engine = machine.open();
+    let mut model = Model::new();
+    for number in 0..1500 {
+        write(&mut machine, &engine, &mut model, number);
+    }
+    machine.settle(&engine);
+    let hurt = hurt(&machine, &engine);
+    let places: BTreeMap<_, _> = {
+        let version = engine.version();
+        let place = |number| version.stored(number).unwrap().place();
+        hurt.iter()
+            .map(|number| (*number, place(*number)))
+            .collect()
+    };
+    for number in 1500..3500 {
+        write(&mut machine, &engine, &mut model, number);
+        if number.is_multiple_of(300) {
+            remove_range(&mut machine, &engine, &mut model, number);
+        }
+    }
+    rest(&mut machine, &engine);
+    let unknown = notes_on_counts(&machine, &engine);
+    for number in &hurt {
+        let version = engine.version();
+        let stored = version.stored(*number);
+        if let Some(stored) = stored.filter(|stored| stored.place() == places[number]) {
+            flip(&machine, stored.place().start());
+        }
+        drop(version);
+        engine.damages().repaired(*number);
+    }
+    rest(&mut machine, &engine);
+    let mut wrong = Vec::new();
+    match recount(&engine.version()) {
+        Ok(miscounts) => wrong.extend(miscounts.iter().map(|found| format!("{found:?}"))),
+        Err(error) => wrong.push(error.to_string()),
+    }
+    if !engine.version().uncounted().is_empty() {
+        wrong.push("something that was cut off is uncounted".to_owned());
+    }
+    for number in 0..3000 {
+        let key = format!("{number:06}").into_bytes();
+        match engine.get(&key) {
+            Ok(found) if found.value.as_ref() == model.get(&key) => {}
+            Ok(_) => wrong.push(format!("{number} has another value")),
+            Err(error) => wrong.push(format!("{number}: {error}")),
+        }
+    }
+    (wrong, unknown)
+}
+
+/// Merges what is in levels until nothing is due.
+fn rest(machine: &mut Machine, engine: &Lsm) {
+    engine.freeze_now();
+    machine.step(engine);
+    while engine.background_pending() > 0 {
+        machine.step(engine);
+    }
+}
+
+/// Removes 40 keys.
+fn remove_range(machine: &mut Machine, engine: &Lsm, model: &mut Model, number: u64) {
+    let from = number * 7919 % 2900;
+    let key = |number: u64| format!("{number:06}").into_bytes();
+    let range = KeyRange::new(key(from), Some(key(from + 40)));
+    let mut batch = WriteBatch::new();
+    batch.delete_range(&range).unwrap();
+    while let Err(error) = engine.write(&batch, WriteOptions::default()) {
+        assert!(matches!(error, EngineError::Busy(_)), "{error}");
+        machine.step(engine);
+    }
+    model.retain(|key, _| !range.contains(key));
+}
+
+/// How often `inspect verify` says of what is on the device that pointers could not be counted again. It finds damage,
+/// and no wrong counts.
+fn notes_on_counts(machine: &Machine, engine: &Lsm) -> usize {
+    let device: Arc<dyn Device> = Arc::<argosy_device::MemoryDevice>::clone(&machine.device);
+    let store = Store::open_read_only(device).unwrap();
+    let region = Region::read(&store, &store.regions()[0], engine.settings());
+    let version = region.version.unwrap();
+    let (_, problems, notes) = verify_region(&version, &Windows::default(), engine.settings());
+    for problem in problems {
+        assert!(problem.kind != ProblemKind::Reference, "{problem}");
+    }
+    let notes = notes.iter();
+    notes
+        .filter(|note| note.contains("could be counted again"))
+        .count()
+}
+
+/// [`worlds`] in which dead values are collected.
+fn collected() -> impl Iterator<Item = (u64, Settings)> {
+    worlds().map(|(seed, settings)| {
+        let settings = Settings {
+            space_floor_bytes: None,
+            max_space_amplification: 120,
+            ..settings
+        };
+        (seed, settings)
+    })
+}
+
+#[test]
+fn what_is_passed_over_keeps_what_it_points_to() {
+    let mut unknown = 0;
+    for (seed, settings) in collected() {
+        let (wrong, notes) = wrong_once_mended(seed, &settings);
+        assert_eq!(wrong, Vec::<String>::new(), "seed {seed}");
+        unknown += notes;
+    }
+    assert!(unknown > 0, "all pointers could be counted");
+}
+
+/// The same, with merges that leave out what they cannot read. Without pointers: their counts end it sooner.
+#[test]
+fn a_merge_that_loses_what_is_damaged_is_found() {
+    for (seed, mut settings) in collected() {
+        settings.placement = Placement::InPlace;
+        settings.node_bytes = 8 << 10;
+        settings.mutants = Mutants {
+            lose_damaged: true,
+            ..Mutants::default()
+        };
+        let (wrong, _) = wrong_once_mended(seed, &settings);
+        assert!(!wrong.is_empty(), "seed {seed}: nothing is wrong");
+    }
+}
