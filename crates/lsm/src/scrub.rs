@@ -103,6 +103,9 @@ pub struct Scrubbed {
 pub struct Pass {
     /// The last segment that was looked at.
     last: Option<SegmentNumber>,
+    /// The last one that there was when it began, of those that the group numbers and of those that a member numbers
+    /// for itself; `None`: it ends when nothing is left.
+    upto: Option<[SegmentNumber; 2]>,
 }
 
 /// A segment that can be checked.
@@ -119,6 +122,25 @@ impl Pass {
         Self::default()
     }
 
+    /// A pass over what `version` has, and nothing that comes later: it ends, however much is written meanwhile.
+    #[must_use]
+    pub fn over(version: &Version) -> Self {
+        let mut upto = [SegmentNumber(0); 2];
+        for (number, _) in version.table().iter() {
+            upto[usize::from(number.is_own())] = *number;
+        }
+        Self {
+            last: None,
+            upto: Some(upto),
+        }
+    }
+
+    /// Whether there was no such segment when it began.
+    fn is_later(&self, number: SegmentNumber) -> bool {
+        let upto = self.upto.map(|upto| upto[usize::from(number.is_own())]);
+        upto.is_some_and(|upto| number > upto)
+    }
+
     /// Reads and checks the next segment of `version`, which is one of the region now; `None` when there is
     /// none. Blocks for the device.
     pub fn step(&mut self, version: &Version, settings: &Settings) -> Option<Scrubbed> {
@@ -126,6 +148,9 @@ impl Pass {
             let from = self.last.map_or(Bound::Unbounded, Bound::Excluded);
             let (number, _) = version.table().range(from).next()?;
             self.last = Some(*number);
+            if self.is_later(*number) {
+                continue;
+            }
             if let Some(target) = target(version, *number) {
                 return Some(check(version, &target, settings));
             }
@@ -403,7 +428,10 @@ impl Scrubber {
     pub const fn new(pace: Pace) -> Self {
         Self {
             pace,
-            pass: Pass { last: None },
+            pass: Pass {
+                last: None,
+                upto: None,
+            },
             due: None,
             all: 0,
             stats: ScrubStats {
@@ -490,7 +518,7 @@ impl Scrubber {
 
     /// Begins a pass, and tells when its first segment is read.
     fn begin_pass(&mut self, version: &Version, now: Instant) -> Instant {
-        self.pass = Pass::new();
+        self.pass = Pass::over(version);
         self.all = finished_bytes(version);
         let first = match self.all {
             0 => self.pace.period.min(NOTHING_YET),

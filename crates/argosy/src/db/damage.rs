@@ -16,8 +16,8 @@ impl Db {
         self.shared.scrubber().damages().to_vec()
     }
 
-    /// Segments that reads and merges have found damaged since the store was opened: reads of them fail, and merges
-    /// pass over their keys. At most [`DAMAGES_MAX`](argosy_lsm::damage::DAMAGES_MAX).
+    /// Segments that reads, merges and scrubs have found damaged since the store was opened: reads of them fail, and
+    /// merges pass over their keys. At most [`DAMAGES_MAX`](argosy_lsm::damage::DAMAGES_MAX).
     #[must_use]
     pub fn damaged_segments(&self) -> Vec<DamagedSegment> {
         self.shared.engine.damages().list()

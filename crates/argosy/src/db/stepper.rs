@@ -1,6 +1,8 @@
 //! The background thread of a store.
 //!
-//! It steps the engine for as long as a step makes progress. Then it sleeps:
+//! It steps the engine for as long as a step makes progress. Between two steps it reads a segment for the scrubber
+//! when one is due, whether the engine has more to do or not: by time, no more than the scrubber's rate. When nothing
+//! is left it sleeps:
 //!
 //! - for as long as the engine says, while anything may be left to do: the next flush, a merge;
 //! - until somebody calls, or the next segment is scrubbed, once all that was written is durable, the device says so
@@ -61,22 +63,20 @@ impl std::fmt::Debug for Resident {
 pub(super) fn background(engine: &Lsm, pace: &Pace, chores: &Chores) {
     let panicked = EngineError::Closed("the background thread panicked");
     let mut ending = Ending(pace, Err(panicked));
-    let mut stepper = Stepper {
-        engine,
-        pace,
-        chores,
-        sweeper: Sweeper::new(SweepPace::alone(), Arc::clone(&chores.uses)),
-        asked: Lsn(0),
-        asked_mark: Lsn(0),
-        quiet: false,
-        looked: SystemClock.now(),
-    };
-    ending.1 = stepper.run();
+    ending.1 = Stepper::new(engine, pace, chores, SystemClock.now()).run();
 }
 
 /// Whether a quarter of the device is left, or less.
 fn is_mostly_used(store: &Store) -> bool {
     u64::from(store.used()) * 4 >= u64::from(store.total()) * 3
+}
+
+/// How long the thread has nothing to do.
+struct Rest {
+    /// For the engine.
+    timeout: Duration,
+    /// For the chores.
+    chore_in: Option<Duration>,
 }
 
 struct Stepper<'a> {
@@ -94,32 +94,57 @@ struct Stepper<'a> {
     looked: Instant,
 }
 
-impl Stepper<'_> {
+impl<'a> Stepper<'a> {
+    fn new(engine: &'a Lsm, pace: &'a Pace, chores: &'a Chores, now: Instant) -> Self {
+        Self {
+            engine,
+            pace,
+            chores,
+            sweeper: Sweeper::new(SweepPace::alone(), Arc::clone(&chores.uses)),
+            asked: Lsn(0),
+            asked_mark: Lsn(0),
+            quiet: false,
+            looked: now,
+        }
+    }
+
     fn run(&mut self) -> Result<(), EngineError> {
         while !self.pace.is_stopping() {
-            self.begin_flush();
-            let now = SystemClock.now();
-            let progress = self.engine.step(now)?;
-            self.end_flush();
-            self.look_around(now);
-            if progress.made | self.chores.store.give_back_freed(now) {
-                self.quiet = false;
-                self.pace.note_progress();
-                // Writers of long values may wait for the space of what they replace.
-                self.sweep();
-                continue;
+            if let Some(rest) = self.turn(SystemClock.now())? {
+                self.sleep(rest.timeout, rest.chore_in);
             }
-            let most = match self.engine.background_pending() {
-                0 => REST_MAX,
-                _ => SLEEP_MAX,
-            };
-            let chore_in = match (self.scrub(), self.sweep()) {
-                (Some(scrub), Some(sweep)) => Some(scrub.min(sweep)),
-                (scrub, sweep) => scrub.or(sweep),
-            };
-            self.sleep(progress.idle_for.unwrap_or(most).min(most), chore_in);
         }
         Ok(())
+    }
+
+    /// One step of the engine, and of the chores that are due. Returns how long there is nothing to do, if there
+    /// is not.
+    fn turn(&mut self, now: Instant) -> Result<Option<Rest>, EngineError> {
+        self.begin_flush();
+        let progress = self.engine.step(now)?;
+        self.end_flush();
+        self.look_around(now);
+        // Not only when the engine rests: one that is written all the time never does.
+        let scrub_in = self.scrub(now);
+        // Writers of long values may wait for the space of what they replace.
+        let sweep_in = self.sweep();
+        if progress.made | self.chores.store.give_back_freed(now) {
+            self.quiet = false;
+            self.pace.note_progress();
+            return Ok(None);
+        }
+        let most = match self.engine.background_pending() {
+            0 => REST_MAX,
+            _ => SLEEP_MAX,
+        };
+        let chore_in = match (scrub_in, sweep_in) {
+            (Some(scrub), Some(sweep)) => Some(scrub.min(sweep)),
+            (scrub, sweep) => scrub.or(sweep),
+        };
+        Ok(Some(Rest {
+            timeout: progress.idle_for.unwrap_or(most).min(most),
+            chore_in,
+        }))
     }
 
     /// Begins a flush of what somebody waits for, unless one is under way: what is written while one
@@ -166,12 +191,20 @@ impl Stepper<'_> {
     }
 
     /// Reads the next segment if it is due, and says how long no other one is.
-    fn scrub(&self) -> Option<Duration> {
+    fn scrub(&self, now: Instant) -> Option<Duration> {
         let scrubber = self.chores.scrubber.lock();
         let mut scrubber = scrubber.unwrap_or_else(PoisonError::into_inner);
+        let left = scrubber.idle(now)?;
+        if !left.is_zero() {
+            return Some(left);
+        }
         let (version, settings) = (self.engine.version(), self.engine.settings());
         // What is found is kept where whoever asks finds it.
-        let (_, idle) = scrubber.step(&version, settings, SystemClock.now());
+        let (found, idle) = scrubber.step(&version, settings, now);
+        for damage in found {
+            let damages = self.engine.damages();
+            damages.note_segment(&version, damage.number, &damage.what);
+        }
         idle
     }
 
@@ -204,3 +237,7 @@ impl Stepper<'_> {
         self.engine.background_pending() == 0 && self.engine.marked_lsn() >= self.engine.last_lsn()
     }
 }
+
+#[cfg(test)]
+#[path = "stepper_tests.rs"]
+mod tests;
