@@ -125,6 +125,33 @@ pub fn name_of(version: &Version, segment: &LevelSegment) -> SegmentName {
     }
 }
 
+/// [Translates](translate_out) `bytes`, which go to another member, and checks them where they are all of a finished
+/// segment whose bytes are equal on all members: who finds out here that they are damaged can have them mended.
+///
+/// # Errors
+/// As [`translate_out`]'s.
+pub(crate) fn send_out(
+    version: &Version,
+    number: SegmentNumber,
+    bytes: &mut [u8],
+) -> Result<(), LevelError> {
+    translate_out(version, number, bytes)?;
+    let medium = version.medium_log().get(&number);
+    let Some(entry) = medium.or_else(|| version.level_segment(number)) else {
+        return Ok(());
+    };
+    let segment = &entry.segment;
+    let equal = version.addresses() == AddressMode::Logical || !has_pointers(segment);
+    let name = name_of(version, segment);
+    if !equal || bytes.len() != segment.len as usize || name.checksum(bytes) == segment.checksum {
+        return Ok(());
+    }
+    Err(name.corrupt(
+        0,
+        "the segment does not have the checksum that the manifest states",
+    ))
+}
+
 /// Puts segment numbers in place of this member's places in `bytes`, which are all bytes of segment
 /// `number` of `version` as they lie on the device: the form in which they go to other members, and
 /// in which members' bytes are equal. Nothing is done where pointers hold numbers already, or where

@@ -20,6 +20,7 @@
 //! - [`pins`]: versions that are kept under a name.
 //! - [`replica`]: the passive member, which a backup is and every engine begins as.
 //! - [`damage`]: segments that were found damaged, and what merges do about them.
+//! - [`repair`]: how one of these is written again, with what another member has.
 //! - [`inspect`]: a region of a stopped server, looked at, verified and compared.
 //! - [`addresses`]: pointers that hold places on a device instead of segment numbers.
 //! - [`shape`]: what stays as it was when a region was made.
@@ -48,6 +49,7 @@ pub mod merge;
 pub mod pins;
 pub mod probe;
 pub mod read;
+pub mod repair;
 pub mod replica;
 mod scan;
 pub mod scrub;

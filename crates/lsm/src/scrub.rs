@@ -158,6 +158,16 @@ impl Pass {
     }
 }
 
+/// Reads and checks segment `number` of `version`; `None` where it is not a finished one of that. Blocks for the
+/// device.
+pub(crate) fn check_segment(
+    version: &Version,
+    number: SegmentNumber,
+    settings: &Settings,
+) -> Option<Scrubbed> {
+    target(version, number).map(|target| check(version, &target, settings))
+}
+
 /// What segment `number` is, if it is finished.
 fn target(version: &Version, number: SegmentNumber) -> Option<Target<'_>> {
     if let Some(entry) = version.log_segment(number) {
@@ -180,7 +190,14 @@ fn check(version: &Version, target: &Target<'_>, settings: &Settings) -> Scrubbe
 }
 
 /// A fault, how it counts, and the keys that it concerns.
-struct Found(ProblemKind, Fault, Vec<KeyRange>);
+pub(crate) struct Found(ProblemKind, Fault, Vec<KeyRange>);
+
+impl Found {
+    /// What is wrong.
+    pub(crate) fn what(&self) -> &str {
+        &self.1.what
+    }
+}
 
 fn check_finished(version: &Version, part: &str, entry: &LevelEntry) -> Scrubbed {
     let segment = &entry.segment;
@@ -199,7 +216,8 @@ fn check_finished(version: &Version, part: &str, entry: &LevelEntry) -> Scrubbed
     scrubbed(version, part, (segment.number, len as u64), found)
 }
 
-fn faults_of(version: &Version, entry: &LevelEntry, bytes: &Buffer) -> Vec<Found> {
+/// What is wrong with `bytes`, all of the segment of `entry`.
+pub(crate) fn faults_of(version: &Version, entry: &LevelEntry, bytes: &Buffer) -> Vec<Found> {
     let segment = &entry.segment;
     let name = SegmentName {
         region: version.region(),
@@ -456,6 +474,12 @@ impl Scrubber {
     #[must_use]
     pub fn damages(&self) -> &[Damage] {
         &self.damages
+    }
+
+    /// Segment `number` was damaged and is whole again.
+    pub fn repaired(&mut self, number: SegmentNumber) {
+        self.known.retain(|(known, _)| *known != number);
+        self.damages.retain(|damage| damage.number != number);
     }
 
     /// Whether it ever does anything.

@@ -9,10 +9,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use argosy_base::{AddressMode, KeyRange, LogKind, SegmentNumber};
-use argosy_device::{Crash, Device, Store};
+use argosy_device::{Buffer, Crash, Device, Store};
 use argosy_engine::conformance::Host;
 use argosy_engine::{Engine, EngineError, WriteBatch, WriteOptions};
 use argosy_lsm::inspect::{ProblemKind, Region, Windows, recount, verify_region};
+use argosy_lsm::repair::{Repair, RepairError, wanted};
 use argosy_lsm::{Lsm, Mutants, Placement, Settings};
 use common::{Machine, mixed, tiny, tiny_whole};
 
@@ -62,10 +63,10 @@ fn flip(machine: &Machine, start: u64) {
 }
 
 /// Damages every block of a segment of each level, of one of the medium log, and of one of the large log. Returns
-/// them.
-fn hurt(machine: &Machine, engine: &Lsm) -> BTreeSet<SegmentNumber> {
+/// them, each with what another member would send of it.
+fn hurt(machine: &Machine, engine: &Lsm) -> BTreeMap<SegmentNumber, Buffer> {
     let version = engine.version();
-    let mut hurt = BTreeSet::new();
+    let mut hurt = BTreeMap::new();
     let levels = version.runs().map(|(level, run)| (level, &run.segments));
     let mut chosen = BTreeMap::new();
     for (level, segments) in levels {
@@ -79,9 +80,11 @@ fn hurt(machine: &Machine, engine: &Lsm) -> BTreeSet<SegmentNumber> {
     let numbers = finished.map(|entry| entry.segment.number);
     let numbers = numbers.chain(log.take(1).map(|entry| entry.segment.number));
     for number in numbers {
+        let part = wanted(&version, number).unwrap();
+        let bytes = engine.read_segment(number, (part.from, part.to), std::iter::empty());
         let start = version.stored(number).unwrap().place().start();
         flip(machine, start);
-        hurt.insert(number);
+        hurt.insert(number, bytes.unwrap().unwrap());
     }
     hurt
 }
@@ -117,8 +120,9 @@ fn merges_pass_over_what_cannot_be_read() {
             .map(|d| d.number)
             .collect();
         assert!(
-            !found.is_empty() && found.iter().all(|number| hurt.contains(number)),
-            "{found:?}, {hurt:?}"
+            !found.is_empty() && found.iter().all(|number| hurt.contains_key(number)),
+            "{found:?}, {:?}",
+            hurt.keys()
         );
         assert!(engine.damages().take_new().is_empty());
         let errors = assert_right(&engine, &model, &format!("seed {seed}"));
@@ -163,7 +167,7 @@ fn wrong_once_mended(seed: u64, settings: &Settings) -> (Vec<String>, usize) {
     let places: BTreeMap<_, _> = {
         let version = engine.version();
         let place = |number| version.stored(number).unwrap().place();
-        hurt.iter()
+        hurt.keys()
             .map(|number| (*number, place(*number)))
             .collect()
     };
@@ -175,7 +179,7 @@ fn wrong_once_mended(seed: u64, settings: &Settings) -> (Vec<String>, usize) {
     }
     rest(&mut machine, &engine);
     let unknown = notes_on_counts(&machine, &engine);
-    for number in &hurt {
+    for number in hurt.keys() {
         let version = engine.version();
         let stored = version.stored(*number);
         if let Some(stored) = stored.filter(|stored| stored.place() == places[number]) {
@@ -280,4 +284,109 @@ fn a_merge_that_loses_what_is_damaged_is_found() {
         let (wrong, _) = wrong_once_mended(seed, &settings);
         assert!(!wrong.is_empty(), "seed {seed}: nothing is wrong");
     }
+}
+
+/// A store in which something is damaged that reads have met.
+fn damaged(
+    settings: &Settings,
+    seed: u64,
+) -> (Machine, Lsm, Model, BTreeMap<SegmentNumber, Buffer>) {
+    let mut machine = Machine::new(settings.clone(), 2048, seed);
+    let engine = machine.open();
+    let mut model = Model::new();
+    for number in 0..1500 {
+        write(&mut machine, &engine, &mut model, number);
+    }
+    machine.settle(&engine);
+    let hurt = hurt(&machine, &engine);
+    assert_right(&engine, &model, "damaged");
+    assert!(!engine.damages().is_empty());
+    (machine, engine, model, hurt)
+}
+
+fn repair(machine: &mut Machine, engine: &Lsm, number: SegmentNumber, bytes: &Buffer) {
+    let (version, settings) = (engine.version(), engine.settings());
+    let Some(part) = wanted(&version, number) else {
+        return;
+    };
+    assert_eq!((part.from, part.to as usize), (0, bytes.len()));
+    let repair = Repair::begin(&version, settings, number, Buffer::from_slice(bytes)).unwrap();
+    loop {
+        machine.step(engine);
+        if let Some(done) = repair.poll(&engine.version(), settings, engine.damages()) {
+            return done.unwrap();
+        }
+    }
+}
+
+#[test]
+fn what_is_damaged_is_written_again_with_what_another_member_has() {
+    for (seed, settings) in worlds() {
+        let (mut machine, engine, mut model, hurt) = damaged(&settings, seed);
+        for (number, bytes) in &hurt {
+            // What is not the segment is refused, whatever it is.
+            let (version, settings) = (engine.version(), engine.settings());
+            let mut flipped = Buffer::from_slice(bytes);
+            flipped[40] ^= 8;
+            let others = hurt.values().filter(|other| !std::ptr::eq(*other, bytes));
+            for wrong in std::iter::once(&flipped).chain(others) {
+                let begun = Repair::begin(&version, settings, *number, Buffer::from_slice(wrong));
+                let refused = matches!(begun, Err(RepairError::Wrong { .. }));
+                assert!(refused, "seed {seed}: {number}");
+            }
+            repair(&mut machine, &engine, *number, bytes);
+        }
+        assert!(engine.damages().is_empty(), "{:?}", engine.damages());
+        for number in 0..3000 {
+            let key = format!("{number:06}").into_bytes();
+            assert_eq!(engine.get(&key).unwrap().value.as_ref(), model.get(&key));
+        }
+        // Merges read it again.
+        for number in 1500..3000 {
+            write(&mut machine, &engine, &mut model, number);
+        }
+        machine.settle(&engine);
+        assert_eq!(engine.stats().damage.merges_passed, 0, "seed {seed}");
+        machine.close(engine);
+    }
+}
+
+/// A loss of power at any request while segments are written again leaves each damaged or whole, and everything else
+/// as it was.
+#[test]
+fn a_crash_while_something_is_written_again_harms_nothing() {
+    let (mut ended, mut mended) = (0, 0);
+    for (seed, settings) in worlds() {
+        for requests in 0..3 {
+            let (mut machine, engine, model, hurt) = damaged(&settings, seed);
+            let version = engine.version();
+            for (number, bytes) in &hurt {
+                let bytes = Buffer::from_slice(bytes);
+                drop(Repair::begin(&version, &settings, *number, bytes).unwrap());
+            }
+            for _ in 0..requests {
+                ended += u32::from(machine.device.run_one());
+            }
+            drop(version);
+            machine.end(engine, Crash::PowerLoss);
+            let engine = machine.open();
+            assert_right(
+                &engine,
+                &model,
+                &format!("seed {seed}, {requests} requests"),
+            );
+            for (number, bytes) in &hurt {
+                mended += u32::from(!engine.damages().list().iter().any(|d| d.number == *number));
+                repair(&mut machine, &engine, *number, bytes);
+            }
+            for number in 0..3000 {
+                let key = format!("{number:06}").into_bytes();
+                assert_eq!(engine.get(&key).unwrap().value.as_ref(), model.get(&key));
+            }
+            while machine.step(&engine) || engine.background_pending() > 0 {}
+            machine.assert_no_leak(&engine);
+            machine.end(engine, Crash::Kill);
+        }
+    }
+    assert!(ended > 4 && mended > 0, "{ended} requests, {mended} mended");
 }

@@ -453,6 +453,7 @@ impl Cluster {
         coverage.add("parts of edits", counts.parts);
         coverage.add("bytes caught up", counts.catch_up_bytes);
         coverage.add("fetches refused", counts.fetches_refused);
+        coverage.add("segments repaired", counts.repaired_segments);
         coverage.add("adoptions", counts.adoptions);
         coverage.add("promotions", counts.promotions);
         coverage.add("pointers rewritten", counts.rewritten_pointers);

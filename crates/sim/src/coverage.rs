@@ -10,7 +10,7 @@ use argosy_lsm::settings::Compaction;
 use crate::plan::WorldKind;
 
 /// What must have happened at least once in a run of many seeds.
-pub const NEEDED: [&str; 70] = [
+pub const NEEDED: [&str; 72] = [
     "operations",
     "forwarded operations",
     "clocks set back",
@@ -81,6 +81,8 @@ pub const NEEDED: [&str; 70] = [
     "reads on a device that has failed",
     "copies that damage closed",
     "reads that named damage",
+    "bits of levels that flipped",
+    "segments repaired",
 ];
 
 /// The modes that regions may be kept in, which [`Mode`] counts: how copies come to be, how levels are compacted

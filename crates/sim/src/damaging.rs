@@ -2,13 +2,16 @@
 //!
 //! Nobody is told. The server goes on, as primary of some regions and backup of others, and is killed and
 //! loses power like any other; while it does, another server may lose its device for good, and take what
-//! the damaged one has for its own. Whoever meets the damage has to name it: a read fails, a merge fails
-//! and its region takes no more writes, a copy is not opened, a device is refused. No answer is ever wrong.
+//! the damaged one has for its own. Whoever meets the damage has to name it: a read fails, a merge passes
+//! over it, a copy is not opened, a device is refused. No answer is ever wrong.
 //!
 //! At the end of the episode an operator does what `docs/operations.md` says: the damaged device is
 //! *replaced* by an empty one, and its copies are made anew from the other members. Until then that server
 //! counts as one that has lost what it had, so one member is always whole. Whoever began with nothing beside a
 //! damaged member may have its damage, and is replaced, too. Where there is one copy, nothing is damaged.
+//!
+//! Where only levels are damaged, and the other members have the same segments, nothing is replaced: the members have
+//! to mend it by themselves, and all has to be right then.
 
 use crate::plan::{Episode, Event, Plan, SERVERS, WorldKind};
 use crate::random::Random;
@@ -18,6 +21,8 @@ use crate::random::Random;
 const SEEDS_PERCENT: usize = 35;
 const EPISODES_PERCENT: usize = 50;
 const ALONE_PERCENT: usize = 50;
+/// Of 100 episodes with a damaged device, how many have damaged levels only.
+const LEVELS_PERCENT: usize = 40;
 
 /// What happens to a device without anybody's noticing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +31,9 @@ pub enum Damage {
     Flip(usize),
     /// After so many more writes, one lands where something else is stored, and not where it should.
     Misdirect(u64),
+    /// So many bits flip, in segments of levels that all other members have, too: they mend it, and nobody replaces
+    /// the device.
+    Levels(usize),
 }
 
 impl Plan {
@@ -49,11 +57,13 @@ fn damage(episode: &mut Episode, random: &mut Random) {
         episode.events.clear();
     }
     let server = random.below(SERVERS);
+    let levels = random.chance(LEVELS_PERCENT);
     let from = random.micros(0, 30_000);
     for _ in 0..random.between(1, 3) {
-        let damage = match random.chance(50) {
-            true => Damage::Flip(random.pick(&[1, 1, 2, 4, 16])),
-            false => Damage::Misdirect(random.below(12) as u64),
+        let damage = match (levels, random.chance(50)) {
+            (true, _) => Damage::Levels(random.pick(&[1, 1, 2, 4, 16])),
+            (false, true) => Damage::Flip(random.pick(&[1, 1, 2, 4, 16])),
+            (false, false) => Damage::Misdirect(random.below(12) as u64),
         };
         let at = from + random.micros(0, 20_000);
         episode.events.push((at, Event::Damage(server, damage)));

@@ -9,7 +9,7 @@ use argosy_device::Buffer;
 use argosy_engine::Engine;
 
 use super::Lsm;
-use crate::addresses::{goes_out, translate_out};
+use crate::addresses::{goes_out, send_out};
 use crate::edit::{Edit, LogPoint, LogSegment};
 use crate::level::LevelError;
 use crate::log::verify::{LogFault, check_sent};
@@ -161,7 +161,7 @@ impl Lsm {
     }
 
     /// Bytes `from..to`, whole blocks, of segment `number`, in the form in which they go to other
-    /// members ([`translate_out`]); from the present version or from one of `pinned`, which goes first where
+    /// members ([`send_out`]); from the present version or from one of `pinned`, which goes first where
     /// pointers hold places: it has what its pointers lead to. `None` where none of them has it. A
     /// segment of a log goes out only if all its records are whole that are durable here: who fetches it could
     /// not tell before it reads them.
@@ -187,8 +187,11 @@ impl Lsm {
         let mut bytes = Buffer::zeroed(to.checked_sub(from)? as usize);
         let read = stored.read(from, &mut bytes).map_err(LevelError::from);
         let read = read.and_then(|()| match version.log_segment(number) {
-            None => translate_out(version, number, &mut bytes),
+            None => send_out(version, number, &mut bytes),
             Some(entry) => self.check_log(&entry.segment, stored, (from, &bytes)),
+        });
+        let read = read.inspect_err(|error| {
+            self.damages().note(version, &error.clone().into());
         });
         Some(read.map(|()| bytes))
     }

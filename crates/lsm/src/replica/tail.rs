@@ -19,7 +19,7 @@ use argosy_base::{LogKind, SegmentNumber};
 use argosy_device::{Buffer, SharedMemory};
 
 use super::{Fill, Position, Replica, ReplicaError, Slots, Survivors, block_down, block_up};
-use crate::addresses::{goes_out, translate_out};
+use crate::addresses::{goes_out, send_out};
 use crate::edit::LogSegment;
 use crate::log::segment::{
     WINDOW_HEADER_BYTES, Writer, decode_window_header, encode_window_header,
@@ -241,7 +241,7 @@ impl Replica {
                 return Err(gone);
             }
             stored.read(from, &mut bytes)?;
-            translate_out(version, number, &mut bytes)?;
+            send_out(version, number, &mut bytes)?;
             return Ok(bytes);
         };
         let fill = self.fills.get(&number);

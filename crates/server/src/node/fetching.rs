@@ -1,6 +1,6 @@
 //! What a passive copy fetches from other members: parts of segments, a slot each.
 
-use argosy_base::ServerId;
+use argosy_base::{SegmentNumber, ServerId};
 use argosy_lsm::StorageError;
 use argosy_lsm::replica::{MissingPart, ReplicaError};
 use argosy_replication::backup::Part;
@@ -31,6 +31,14 @@ impl Follower {
             };
             context.send(from, self.region, &message);
         }
+    }
+
+    /// Takes note that `segment`, which another member asked for, cannot be read here. Returns why, in words.
+    pub(super) fn note_damage(&self, segment: SegmentNumber, error: &ReplicaError) -> String {
+        let why = error.to_string();
+        let damages = self.replica.damages();
+        damages.note_segment(self.replica.version(), segment, &why);
+        why
     }
 
     /// What is being fetched is of no use any more; its slots are free when it has come.

@@ -172,7 +172,7 @@ impl Follower {
         match self.replica.read(segment, from, to.checked_sub(from)?) {
             Ok(bytes) => Some(Ok(bytes.to_vec())),
             Err(ReplicaError::Gone { .. }) => None,
-            Err(error) => Some(Err(error.to_string())),
+            Err(error) => Some(Err(self.note_damage(segment, &error))),
         }
     }
 

@@ -29,6 +29,8 @@ pub struct NodeCounts {
     pub catch_up_bytes: u64,
     /// Fetches of other members that were refused: what they asked for is damaged here, or cannot be read.
     pub fetches_refused: u64,
+    /// Damaged segments that were written again with what another member had.
+    pub repaired_segments: u64,
     /// Finished segments shipped to a backup.
     pub shipments: u64,
     /// Checkpoints offered to a backup that had to catch up.
@@ -177,6 +179,7 @@ impl Node {
         NodeCounts {
             catch_up_bytes: counters.catch_up_bytes.load(Ordering::Relaxed),
             fetches_refused: counters.fetches_refused.load(Ordering::Relaxed),
+            repaired_segments: counters.repaired_segments.load(Ordering::Relaxed),
             shipments: counters.shipments.load(Ordering::Relaxed),
             offers: counters.offers.load(Ordering::Relaxed),
             parts: counters.parts.load(Ordering::Relaxed),

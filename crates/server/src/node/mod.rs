@@ -48,6 +48,7 @@ mod ready;
 mod refuse;
 mod region;
 mod renewing;
+mod repairing;
 mod report;
 mod room;
 mod scrubbing;
@@ -195,6 +196,8 @@ pub(crate) struct Counters {
     pub(crate) catch_up_bytes: AtomicU64,
     /// See [`NodeCounts`].
     pub(crate) fetches_refused: AtomicU64,
+    /// Damaged segments that were written again with what another member had.
+    pub(crate) repaired_segments: AtomicU64,
     pub(crate) shipments: AtomicU64,
     pub(crate) offers: AtomicU64,
     pub(crate) parts: AtomicU64,

@@ -25,6 +25,8 @@ argosy_base::mutants! {
         unbounded_backlog,
         /// A request is sent to a server that shows no sign of life, and it is told that nothing was applied.
         refuse_what_was_sent,
+        /// A damaged segment counts as repaired once bytes of it have come, which are not written (breaks I2).
+        claim_repair,
         /// A server opens whatever device it finds. Asked by whoever starts a node on a device.
         take_any_device,
     }

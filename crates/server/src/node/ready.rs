@@ -10,7 +10,7 @@ use argosy_engine::BusyReason;
 use super::Node;
 use super::context::Context;
 use super::primary::PrimaryDriver;
-use super::region::{Driver, Region, engine_of};
+use super::region::{Driver, Region, copy_of, engine_of};
 use crate::service::Readiness;
 
 /// How long a server that has started is not ready for want of a link to a peer, and warns of nothing.
@@ -180,9 +180,13 @@ impl Node {
             }
             Driver::Failed(why) => add(Kind::Failed, Stops::Nothing, why.clone()),
         }
-        let damages = region.scrubber().damages().len();
-        if damages > 0 {
-            let what = format!("{damages} damaged places; scrub.damages of /status names them");
+        let places = region.scrubber().damages().len();
+        let segments = copy_of(region).map_or(0, |(_, damages)| damages.stats().damaged);
+        if places > 0 {
+            let what = format!("{places} damaged places; scrub.damages of /status names them");
+            add(Kind::Damaged, Stops::Nothing, what);
+        } else if segments > 0 {
+            let what = format!("{segments} damaged segments; the log names them");
             add(Kind::Damaged, Stops::Nothing, what);
         }
     }

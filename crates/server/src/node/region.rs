@@ -8,14 +8,16 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 use argosy_base::{Epoch, KeyRange, Lsn, RegionId, ServerId};
 use argosy_engine::long::{SweepPace, Sweeper, Uses};
 use argosy_engine::{Engine, EngineError};
-use argosy_lsm::Lsm;
+use argosy_lsm::damage::Damages;
 use argosy_lsm::scrub::{Pace as ScrubPace, Scrubber};
+use argosy_lsm::{Lsm, Version};
 
 use super::follower::Follower;
 use super::held::Holding;
 use super::ingest::Ingests;
 use super::maintenance::Maintained;
 use super::primary::PrimaryDriver;
+use super::repairing::Repairing;
 use super::snapshots::Snapshots;
 use super::waiting::{Allowance, ReplyTo, Waiting};
 use crate::activity::Place;
@@ -72,6 +74,7 @@ pub(crate) struct Region {
     /// The error that the engine met and cannot survive, once that was told.
     broken: OnceLock<String>,
     scrubber: Mutex<Scrubber>,
+    repairing: Mutex<Repairing>,
     /// Of parts of long values.
     sweeper: Mutex<Sweeper>,
     /// Who is at which of them.
@@ -117,6 +120,7 @@ impl Region {
             dirty: AtomicBool::new(false),
             broken: OnceLock::new(),
             scrubber: Mutex::new(Scrubber::new(scrub)),
+            repairing: Mutex::default(),
             sweeper: Mutex::new(Sweeper::new(sweep, Arc::clone(&uses))),
             uses,
             full_since: AtomicU64::new(0),
@@ -142,6 +146,12 @@ impl Region {
     /// What reads this copy now and then. Taken with no other lock held but the driver's.
     pub(crate) fn scrubber(&self) -> MutexGuard<'_, Scrubber> {
         self.scrubber.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What mends this copy. Taken with no other lock held.
+    pub(super) fn repairing(&self) -> MutexGuard<'_, Repairing> {
+        let repairing = self.repairing.lock();
+        repairing.unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What removes parts of long values. Taken with no other lock held but the driver's.
@@ -231,4 +241,18 @@ pub(crate) fn send_all(due: Vec<(ReplyTo, Response)>) {
 /// The engine of a region that is open here.
 pub(crate) fn engine_of(region: &Region) -> Option<Arc<Lsm>> {
     region.engine.load_full()
+}
+
+/// What this copy consists of now, and what of it is damaged.
+pub(crate) fn copy_of(region: &Region) -> Option<(Arc<Version>, Arc<Damages>)> {
+    if let Some(engine) = engine_of(region) {
+        return Some((engine.version(), Arc::clone(engine.damages())));
+    }
+    match &*region.driver() {
+        Driver::Backup(copy) => {
+            let replica = copy.replica();
+            Some((Arc::clone(replica.version()), Arc::clone(replica.damages())))
+        }
+        Driver::Primary(_) | Driver::AtDevice(_) | Driver::Failed(_) => None,
+    }
 }

@@ -1,15 +1,15 @@
 //! Reads every copy of a region now and then, so that what nobody asks for is known to be whole, or not.
 
-use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use argosy_base::{Instant, ServerId};
+use argosy_base::{DeviceSegment, Instant, RegionId, SegmentNumber, ServerId};
 use argosy_coordinator::ClusterMap;
-use argosy_lsm::Version;
-use argosy_lsm::scrub::{Damage, Pace};
+use argosy_lsm::repair::wanted;
+use argosy_lsm::scrub::{Damage, Pace, Pass};
 
 use super::Node;
-use super::region::{Driver, Region, engine_of};
+use super::region::{Region, copy_of};
 use crate::activity::Activity;
 use crate::report::status::ScrubStatus;
 
@@ -31,12 +31,13 @@ impl Node {
         if !left.is_zero() {
             return Some(left);
         }
-        let version = version_of(region)?;
+        let (version, damages) = copy_of(region)?;
         let _span = self.world.ledger.during(Activity::Other);
         let mut scrubber = region.scrubber();
         let (found, idle) = scrubber.step(&version, &self.settings.engine, now);
         drop(scrubber);
         for damage in &found {
+            damages.note_segment(&version, damage.number, &damage.what);
             tracing::error!(region = region.id.0, "{}", self.advice(region, damage));
         }
         idle
@@ -51,11 +52,46 @@ impl Node {
                  `argosy inspect repair`"
             }
             _ => {
-                "other members have copies: stop this server, remove its device and its shared memory, and \
-                 start it again: it fetches everything from them"
+                "it is fetched from another member, unless that has none like it; where it stays damaged, stop this \
+                 server, remove its device, and start it with --new-device: it fetches everything"
             }
         };
         format!("scrubbing found damage: {damage}; {next}")
+    }
+
+    /// Reads and checks everything that is finished of this server's copy of a region, at once; what is damaged is
+    /// mended as if a scrub had found it. For tests. Blocks for the device. Returns what is damaged.
+    #[must_use]
+    pub fn look_through(&self, region: RegionId) -> Vec<Damage> {
+        let Some(region) = self.region(region) else {
+            return Vec::new();
+        };
+        let Some((version, damages)) = copy_of(region) else {
+            return Vec::new();
+        };
+        let (mut pass, mut found) = (Pass::new(), Vec::new());
+        while let Some(scrubbed) = pass.step(&version, &self.settings.engine) {
+            for damage in scrubbed.damages {
+                damages.note_segment(&version, damage.number, &damage.what);
+                found.push(damage);
+            }
+        }
+        found
+    }
+
+    /// Where the finished level segments of this server's copy of a region lie that other members can have, each with
+    /// its number and its length. For tests.
+    #[must_use]
+    pub fn level_places(&self, region: RegionId) -> Vec<(SegmentNumber, DeviceSegment, u32)> {
+        let copy = self.region(region).and_then(|region| copy_of(region));
+        let Some((version, _)) = copy else {
+            return Vec::new();
+        };
+        let finished = version.finished().filter_map(|entry| {
+            let part = wanted(&version, entry.segment.number)?;
+            Some((part.number, entry.stored.place(), part.to))
+        });
+        finished.collect()
     }
 
     /// What scrubbing has done, over all regions.
@@ -63,9 +99,12 @@ impl Node {
     pub fn scrub_status(&self) -> ScrubStatus {
         let mut status = ScrubStatus {
             period_seconds: self.settings.scrub.period.as_secs_f64(),
+            repaired_segments_total: self.counters.repaired_segments.load(Ordering::Relaxed),
             ..ScrubStatus::default()
         };
         for region in self.regions.values() {
+            let known = copy_of(region).map(|(_, damages)| damages.stats().damaged);
+            status.damaged_segments += known.unwrap_or(0);
             let scrubber = region.scrubber();
             let stats = scrubber.stats();
             status.bytes_total += stats.bytes;
@@ -77,16 +116,5 @@ impl Node {
                 .extend(damages.map(|damage| damage.to_string()));
         }
         status
-    }
-}
-
-/// What this copy consists of now.
-fn version_of(region: &Region) -> Option<Arc<Version>> {
-    if let Some(engine) = engine_of(region) {
-        return Some(engine.version());
-    }
-    match &*region.driver() {
-        Driver::Backup(copy) => Some(Arc::clone(copy.replica().version())),
-        Driver::Primary(_) | Driver::AtDevice(_) | Driver::Failed(_) => None,
     }
 }

@@ -98,6 +98,9 @@ impl Node {
                 progress.made |= self.pump(region);
             }
             progress.idle_for = earlier(progress.idle_for, self.scrub(region, now));
+            let (repaired, idle) = self.repair(region, now);
+            progress.made |= repaired;
+            progress.idle_for = earlier(progress.idle_for, idle);
             progress.idle_for = earlier(progress.idle_for, self.sweep_parts(region, now));
         }
         progress.made |= self.world.store.give_back_freed(now);
@@ -298,6 +301,9 @@ impl Node {
         self.world.ledger.at(region.place);
         if let Message::Compacted { upto } = *message {
             return self.backup_has_compacted(region, peer, upto);
+        }
+        if self.take_repair(region, peer, message) {
+            return;
         }
         if let Message::Fetch {
             segment,

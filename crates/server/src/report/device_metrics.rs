@@ -57,14 +57,24 @@ fn scrub(page: &mut Families, status: &Status) {
             "Times that everything of a region was read in that way.",
             scrub.passes_total,
         ),
+        (
+            "argosy_repaired_segments_total",
+            "Damaged segments that were written again with what another member had.",
+            scrub.repaired_segments_total,
+        ),
     ] {
         page.counter(name, help).count(&[], count);
     }
     page.gauge(
         "argosy_scrub_damages",
-        "Damaged places that scrubbing has found since the start; /status names them.",
+        "Damaged places that scrubbing has found and nobody has mended; /status names them.",
     )
     .count(&[], scrub.damages.len() as u64);
+    page.gauge(
+        "argosy_damaged_segments",
+        "Segments that are damaged now, as far as scrubs, reads and merges have found out.",
+    )
+    .count(&[], scrub.damaged_segments);
 }
 
 /// What was found when regions were opened.

@@ -229,8 +229,12 @@ pub struct ScrubStatus {
     pub segments_total: u64,
     /// Passes over a region that were finished.
     pub passes_total: u64,
-    /// What is damaged, in words, with the keys that it concerns.
+    /// What scrubs found damaged and nobody has mended, in words, with the keys that it concerns.
     pub damages: Vec<String>,
+    /// Segments that are damaged now, as far as scrubs, reads and merges have found out.
+    pub damaged_segments: u64,
+    /// Damaged segments that were written again with what another member had.
+    pub repaired_segments_total: u64,
 }
 
 /// The link to another server.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use argosy_base::SegmentNumber;
 use argosy_base::limits::BLOCK_SIZE;
 use argosy_coordinator::DeviceId;
 use argosy_device::{Device, FormatOptions, MemoryDevice, Store};
@@ -13,6 +14,8 @@ use crate::random::Random;
 
 /// Copies that cannot be used.
 const CLOSED: &str = "copies that damage closed";
+/// Bits that flipped in levels and have to be mended.
+pub(crate) const LEVELS_DAMAGED: &str = "bits of levels that flipped";
 /// Servers that do not start.
 pub(crate) const REFUSED: &str = "starts refused for damage";
 
@@ -29,7 +32,48 @@ impl Cluster {
                 }
             }
             Damage::Misdirect(after) => device.misdirect_to_after(after, random.pick(&stored)),
+            Damage::Levels(bits) => self.damage_levels(server, bits, random),
         }
+    }
+
+    /// Damages level segments of a server that all other members have.
+    fn damage_levels(&mut self, server: usize, bits: usize, random: &mut Random) {
+        let mut shared = Vec::new();
+        for region in self.map.regions() {
+            let of = |member: usize| {
+                let node = self.up(member).map(|up| &up.node);
+                node.map_or(Vec::new(), |node| node.level_places(region.id))
+            };
+            let members = std::iter::once(region.primary).chain(region.backups());
+            let others = members.map(|member| member.0 as usize);
+            let others: Vec<_> = others.filter(|member| *member != server).map(of).collect();
+            let held = |number: SegmentNumber| {
+                let mut others = others.iter();
+                others.all(|other| other.iter().any(|(there, _, _)| *there == number))
+            };
+            let own = of(server).into_iter();
+            shared.extend(own.filter(|(number, _, _)| held(*number)));
+        }
+        if shared.is_empty() {
+            return;
+        }
+        for _ in 0..bits {
+            let (_, place, len) = random.pick(&shared);
+            let at = place.start() + random.below(len as usize) as u64;
+            let bit = u32::try_from(random.below(8)).expect("of a byte");
+            self.servers[server].device.flip_bit(at, bit);
+        }
+        self.coverage.add(LEVELS_DAMAGED, bits as u64);
+    }
+
+    /// Has a server read all that it has. Returns what is damaged.
+    pub fn look_through(&mut self, server: usize) -> Vec<String> {
+        let Some(up) = self.up(server) else {
+            return Vec::new();
+        };
+        let regions = self.map.regions().iter();
+        let found = regions.flat_map(|region| up.node.look_through(region.id));
+        found.map(|damage| damage.to_string()).collect()
     }
 
     /// Ends the process of a server, if there is one, and gives the machine an empty device of the same

@@ -8,12 +8,19 @@ use super::{Pace, Run};
 use crate::asks::Ask;
 use crate::cluster::{REFUSED, Started};
 use crate::coverage;
+use crate::damaging::Damage;
 use crate::load::Wrong;
 use crate::plan::{Event, SERVERS, WorldKind};
 
 /// How long ago a write has to be for its loss with the power not to be excused by the time that a
 /// flush takes.
 const FLUSH_SLACK: Duration = Duration::from_millis(300);
+
+/// Within so long members have mended each other's levels.
+const HEALED_WITHIN: Duration = Duration::from_secs(120);
+
+/// Between two looks whether they have.
+const HEALING_TICKS: usize = 200;
 
 /// Requests of all kinds while a device is damaged and all else is well, and so many reads besides.
 const LOOKS_MAX: usize = 60;
@@ -94,7 +101,10 @@ impl Run {
     fn lose(&mut self, event: Event) -> Result<(), Wrong> {
         match event {
             Event::Damage(server, damage) if self.may_lose_device(server) => {
-                self.damaged.insert(server);
+                match damage {
+                    Damage::Levels(_) => self.healing.insert(server),
+                    _ => self.damaged.insert(server),
+                };
                 self.load.damage();
                 self.cluster.damage(server, damage, &mut self.damaging);
                 self.say(format_args!("the device of server {server}: {damage:?}"));
@@ -189,7 +199,7 @@ impl Run {
 
     /// Has damaged devices used for a while, and then replaced.
     fn end_damage(&mut self) -> Result<(), Wrong> {
-        if self.damaged.is_empty() {
+        if self.damaged.is_empty() && self.healing.is_empty() {
             return Ok(());
         }
         self.troubled_ops = self.troubled_ops.max(LOOKS_MAX);
@@ -203,20 +213,45 @@ impl Run {
             self.tick(Pace::None)?;
         }
         self.answers()?;
-        for server in std::mem::take(&mut self.damaged) {
+        let hurt = std::mem::take(&mut self.damaged);
+        for server in hurt.iter().copied() {
             self.cluster.count_noticed(server);
         }
         // Who began with nothing beside a damaged member may have its damage.
         for server in self.emptied.clone() {
-            self.replace(server)?;
+            if !self.healing.contains(&server) || hurt.contains(&server) {
+                self.replace(server)?;
+            }
         }
         self.start_all()
+    }
+
+    /// Waits until the members have mended each other. All regions are open.
+    pub(super) fn heal(&mut self) -> Result<(), Wrong> {
+        if std::mem::take(&mut self.healing).is_empty() {
+            return Ok(());
+        }
+        let until = self.cluster.now() + HEALED_WITHIN;
+        loop {
+            let mut servers = 0..SERVERS;
+            let found = servers.find_map(|server| self.cluster.look_through(server).pop());
+            let Some(damage) = found else {
+                return Ok(());
+            };
+            if self.cluster.now() > until {
+                return Err(format!("this was not mended: {damage}"));
+            }
+            for _ in 0..HEALING_TICKS {
+                self.tick(Pace::None)?;
+            }
+        }
     }
 
     /// A device is lost for good, and an empty one put in its place. The server takes it only when an operator
     /// says so.
     fn replace(&mut self, server: usize) -> Result<(), Wrong> {
         self.damaged.remove(&server);
+        self.healing.remove(&server);
         let ended = self.cluster.replace_device(server, &mut self.damaging);
         self.ended(server, ended, "ends");
         self.say(format_args!("the device of server {server} is replaced"));
@@ -230,7 +265,8 @@ impl Run {
 
     /// Whether a device fails or is damaged.
     pub(super) fn is_hurt(&self, server: usize) -> bool {
-        self.faulted.contains(&server) || self.damaged.contains(&server)
+        let damaged = self.damaged.contains(&server) || self.healing.contains(&server);
+        self.faulted.contains(&server) || damaged
     }
 
     /// Whether what a server reads from its device may be damaged: it may have it from a damaged one.

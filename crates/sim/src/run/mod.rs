@@ -125,6 +125,8 @@ pub struct Run {
     failing: Random,
     /// Servers whose device is damaged, and where.
     damaged: BTreeSet<usize>,
+    /// Servers of which levels are damaged, which the others have to mend.
+    healing: BTreeSet<usize>,
     damaging: Random,
     ticks: u64,
     /// How long nothing has happened.
@@ -193,6 +195,7 @@ impl Run {
             faulted: BTreeSet::new(),
             failing: Random::new(seed, 19),
             damaged: BTreeSet::new(),
+            healing: BTreeSet::new(),
             damaging: Random::new(seed, 23),
             ticks: 0,
             idle: 0,
@@ -276,6 +279,7 @@ impl Run {
         }
         let took = self.cluster.now().since(begin);
         self.say(format_args!("every region is whole, after {took:?}"));
+        self.heal()?;
         self.lost.clear();
         self.emptied.clear();
         self.load.damaged = false;

@@ -1,0 +1,196 @@
+//! A damaged segment is written again with the bytes that another member has.
+//!
+//! 1. [`wanted`] says what to ask another member for: all of the segment, by its number. Levels that a member
+//!    built for itself have no equal copy, and a log segment that is not sealed is left to the recovery
+//!    that reads it next.
+//! 2. [`Repair::begin`] checks what has come as whatever comes from a device is checked, puts this member's
+//!    places into its pointers where those hold places, and writes it where the segment lies.
+//! 3. [`Repair::poll`] reads the segment when it is written. If all of it is right it counts as damaged no more, and
+//!    merges read it again.
+//!
+//! It is written in its own place, in either address mode. That needs no record in the manifest, and is safe at
+//! any instant: whatever of the segment was right is written with the same bytes, so that a write which is torn, or
+//! read while it is under way, harms nothing, and what was not right is either mended or found damaged again (I1: what
+//! a segment says never changes). Pins and snapshots that keep the segment are mended with it. The segment's
+//! place is kept while it is written, whatever becomes of the region's version.
+
+use std::sync::Arc;
+
+use argosy_base::limits::BLOCK_SIZE;
+use argosy_base::{AddressMode, SegmentNumber};
+use argosy_device::{Buffer, DeviceError, Ticket};
+
+use crate::addresses::{Translation, has_pointers, level_error, name_of};
+use crate::damage::Damages;
+use crate::edit::LogSegment;
+use crate::log::Geometry;
+use crate::log::verify::verify_sealed;
+use crate::replica::MissingPart;
+use crate::scrub::{check_segment, faults_of};
+use crate::settings::Settings;
+use crate::storage::StoredSegment;
+use crate::version::Version;
+
+/// Why a segment was not repaired.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum RepairError {
+    /// What came is not the segment. Ask another member.
+    #[error("what came for {number} is not what was written: {what}")]
+    Wrong {
+        /// The segment.
+        number: SegmentNumber,
+        /// What is wrong.
+        what: String,
+    },
+    /// It was written and is damaged still. Replace the device.
+    #[error("{number} was written again and is damaged still: {what}")]
+    StillDamaged {
+        /// The segment.
+        number: SegmentNumber,
+        /// What is wrong.
+        what: String,
+    },
+    /// The device failed; see the error's own remedy.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+}
+
+/// What another member has to be asked for, to repair segment `number` of `version`: all of it. `None` where no
+/// other member can have it, or it is not part of the version any more.
+#[must_use]
+pub fn wanted(version: &Version, number: SegmentNumber) -> Option<MissingPart> {
+    let len = match version.log_segment(number) {
+        Some(entry) => {
+            let block = u32::try_from(BLOCK_SIZE).ok()?;
+            entry.segment.end?.next_multiple_of(block)
+        }
+        None if number.is_own() => return None,
+        None => level_entry(version, number)?.segment.len,
+    };
+    (len > 0).then_some(MissingPart {
+        number,
+        from: 0,
+        to: len,
+    })
+}
+
+fn level_entry(version: &Version, number: SegmentNumber) -> Option<&crate::version::LevelEntry> {
+    let medium = version.medium_log().get(&number);
+    medium.or_else(|| version.level_segment(number))
+}
+
+/// A segment that is being written again.
+pub struct Repair {
+    number: SegmentNumber,
+    written: Ticket,
+    /// Keeps the place.
+    _stored: Arc<StoredSegment>,
+}
+
+impl Repair {
+    /// Begins to write `bytes` over segment `number` of `version`, if they are right.
+    ///
+    /// # Errors
+    /// [`RepairError::Wrong`].
+    pub fn begin(
+        version: &Version,
+        settings: &Settings,
+        number: SegmentNumber,
+        mut bytes: Buffer,
+    ) -> Result<Self, RepairError> {
+        let wrong = |what: String| RepairError::Wrong { number, what };
+        let stored = version.stored(number);
+        let stored = stored.ok_or_else(|| wrong("it is not part of the region".to_owned()))?;
+        match version.log_segment(number) {
+            Some(entry) => check_log(version, settings, &entry.segment, &bytes).map_err(wrong)?,
+            None => check_level(version, number, &mut bytes).map_err(wrong)?,
+        }
+        let range = 0..bytes.len();
+        Ok(Self {
+            number,
+            written: stored.write(0, Arc::new(bytes), range),
+            _stored: Arc::clone(stored),
+        })
+    }
+
+    /// The segment.
+    #[must_use]
+    pub const fn number(&self) -> SegmentNumber {
+        self.number
+    }
+
+    /// Whether it is done; `None` while it is being written. Blocks for reads of the device when it is.
+    ///
+    /// # Errors
+    /// [`RepairError::StillDamaged`]; the device's.
+    pub fn poll(
+        &self,
+        version: &Version,
+        settings: &Settings,
+        damages: &Damages,
+    ) -> Option<Result<(), RepairError>> {
+        let number = self.number;
+        if let Err(error) = self.written.poll()? {
+            return Some(Err(error.into()));
+        }
+        let found = check_segment(version, number, settings);
+        if let Some(damage) = found.into_iter().flat_map(|found| found.damages).next() {
+            let what = damage.what;
+            return Some(Err(RepairError::StillDamaged { number, what }));
+        }
+        damages.repaired(number);
+        Some(Ok(()))
+    }
+}
+
+fn check_level(version: &Version, number: SegmentNumber, bytes: &mut Buffer) -> Result<(), String> {
+    let entry = level_entry(version, number).ok_or("it is no finished segment")?;
+    if bytes.len() != entry.segment.len as usize {
+        return Err("it has another length".to_owned());
+    }
+    if version.addresses() == AddressMode::Rewrite && has_pointers(&entry.segment) {
+        let name = name_of(version, &entry.segment);
+        let pairs = |numbers: Vec<SegmentNumber>| {
+            let pairs = numbers.into_iter();
+            let pairs = pairs.filter_map(|number| Some((number, version.high_bits_of(number)?)));
+            pairs.collect::<Vec<_>>()
+        };
+        let log = argosy_base::LogKind::Large;
+        let logs = version.log(log).iter().map(|entry| entry.segment.number);
+        let logs = logs.chain(version.medium_log().keys().copied()).collect();
+        let nodes = version.finished().map(|entry| entry.segment.number);
+        let translation = Translation::new(pairs(logs), pairs(nodes.collect()));
+        let rewritten = translation.rewrite(name, bytes, |_, _| false);
+        rewritten.map_err(|error| level_error(name, error).to_string())?;
+    }
+    match faults_of(version, entry, bytes).into_iter().next() {
+        Some(fault) => Err(fault.what().to_owned()),
+        None => Ok(()),
+    }
+}
+
+fn check_log(
+    version: &Version,
+    settings: &Settings,
+    segment: &LogSegment,
+    bytes: &Buffer,
+) -> Result<(), String> {
+    let mut read = |_: &LogSegment, offset: u32, out: &mut [u8]| {
+        // A scan reads whole windows, and looks at nothing behind the end.
+        let from = (offset as usize).min(bytes.len());
+        let there = &bytes[from..(from + out.len()).min(bytes.len())];
+        out[..there.len()].copy_from_slice(there);
+        out[there.len()..].fill(0);
+        Ok::<(), std::convert::Infallible>(())
+    };
+    let end = segment.end.ok_or("it is not sealed")?;
+    if bytes.len() < end as usize {
+        return Err("it is too short".to_owned());
+    }
+    let chain = std::slice::from_ref(segment);
+    let Ok(found) = verify_sealed(version.region(), Geometry::of(settings), chain, &mut read);
+    match found.faults.into_iter().next() {
+        Some(fault) => Err(fault.what.to_owned()),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,318 @@
+//! Damage to this copy that another member can mend: the segment is fetched from there by its number, checked, and
+//! written again ([`repair`](argosy_lsm::repair)).
+//!
+//! 1. Reads, merges and scrubs note what is damaged ([`damage`](argosy_lsm::damage)), on a primary and on backups
+//!    alike.
+//! 2. One segment of a region at a time is asked for, of one member, over one slot of the link to it: the other
+//!    members have their turns. What fails is tried again after [`WAIT_MIN`], then twice as long each time, up to
+//!    [`WAIT_MAX`].
+//! 3. What comes is copied out of the slot on the thread of the fabric, and checked, written and read again by the
+//!    background, which holds no lock meanwhile.
+//!
+//! Once it is mended, a read that failed succeeds, and merges read it again. What is found damaged and what is
+//! repaired is a line of the log each, as far as [`LineRate`] has it. Bounded: one fetch of a region is under
+//! way, and as many segments wait as damage is known of
+//! ([`DAMAGES_MAX`](argosy_lsm::damage::DAMAGES_MAX)).
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use argosy_base::{Instant, RegionId, SegmentNumber, ServerId};
+use argosy_device::Buffer;
+use argosy_lsm::Version;
+use argosy_lsm::damage::Damages;
+use argosy_lsm::repair::{Repair, RepairError, wanted};
+use argosy_lsm::replica::MissingPart;
+use argosy_wire::message::{FetchStatus, Message};
+
+use super::Node;
+use super::context::Context;
+use super::convert;
+use super::link::SHIP_SLOTS;
+use super::region::{Region, copy_of};
+use crate::line_rate::LineRate;
+
+/// How long a segment waits that could not be mended, at first and at most.
+const WAIT_MIN: Duration = Duration::from_secs(1);
+const WAIT_MAX: Duration = Duration::from_secs(30);
+
+/// A segment that another member was asked for.
+struct Asked {
+    part: MissingPart,
+    from: ServerId,
+    /// The number of the link's session: the slot is given back with that.
+    session: u32,
+    slot: u8,
+}
+
+/// When a segment is tried again.
+struct Wait {
+    until: Instant,
+    next: Duration,
+}
+
+/// How far repairing is.
+enum Stage {
+    Asked(Asked),
+    /// It came, and has yet to be checked.
+    Came(SegmentNumber, ServerId, Buffer),
+    Writing(ServerId, Repair),
+}
+
+/// See the module documentation.
+#[derive(Default)]
+pub(super) struct Repairing {
+    stage: Option<Stage>,
+    waits: BTreeMap<SegmentNumber, Wait>,
+    /// How many members have been asked.
+    turns: usize,
+    /// Lines of the log: about what was found damaged, what was repaired, and what could not be.
+    found_lines: LineRate,
+    repaired_lines: LineRate,
+    failed_lines: LineRate,
+}
+
+impl Repairing {
+    /// Segment `number` could not be mended now.
+    fn wait(&mut self, number: SegmentNumber, now: Instant) {
+        let wait = self.waits.entry(number).or_insert(Wait {
+            until: now,
+            next: WAIT_MIN,
+        });
+        wait.until = now + wait.next;
+        wait.next = (wait.next * 2).min(WAIT_MAX);
+        self.stage = None;
+    }
+
+    /// Writes to the log which segments of the copy were found damaged: each once, and not too many at a time.
+    fn warn_of(&mut self, region: RegionId, damages: &Damages, now: Instant) {
+        for damaged in damages.take_new() {
+            if let Some(left_out) = self.found_lines.line(now) {
+                tracing::warn!(
+                    region = region.0,
+                    left_out,
+                    "{damaged}; merges pass over it, and what else can be read is not concerned"
+                );
+            }
+        }
+    }
+}
+
+impl Node {
+    /// Moves the repair of this copy on. Returns whether anything was done, and how long there is nothing to do. For
+    /// the background's thread.
+    pub(super) fn repair(&self, region: &Region, now: Instant) -> (bool, Option<Duration>) {
+        let Some((version, damages)) = copy_of(region) else {
+            return (false, None);
+        };
+        let stage = {
+            let mut repairing = region.repairing();
+            if damages.is_empty() && repairing.stage.is_none() {
+                repairing.waits.clear();
+                return (false, None);
+            }
+            repairing.warn_of(region.id, &damages, now);
+            match repairing.stage.take() {
+                None => return self.ask(region, (&version, &damages), &mut repairing, now),
+                Some(Stage::Asked(asked)) => return self.is_asked(asked, &mut repairing, now),
+                // What follows reads the device. Nothing is asked for meanwhile, and nothing comes.
+                Some(stage) => stage,
+            }
+        };
+        let settings = &self.settings.engine;
+        let ended = match stage {
+            Stage::Asked(_) => return (false, None),
+            Stage::Came(number, from, bytes) if !self.settings.mutants.claim_repair() => {
+                match Repair::begin(&version, settings, number, bytes) {
+                    Ok(repair) => {
+                        region.repairing().stage = Some(Stage::Writing(from, repair));
+                        return (true, None);
+                    }
+                    Err(error) => (number, from, Err(error)),
+                }
+            }
+            Stage::Came(number, from, _) => {
+                damages.repaired(number);
+                (number, from, Ok(()))
+            }
+            Stage::Writing(from, repair) => match repair.poll(&version, settings, &damages) {
+                Some(done) => (repair.number(), from, done),
+                None => {
+                    region.repairing().stage = Some(Stage::Writing(from, repair));
+                    return (false, None);
+                }
+            },
+        };
+        self.end_repair(region, ended, now);
+        (true, None)
+    }
+
+    /// Whether what was `asked` for may still come.
+    fn is_asked(
+        &self,
+        asked: Asked,
+        repairing: &mut Repairing,
+        now: Instant,
+    ) -> (bool, Option<Duration>) {
+        let lives = {
+            let link = self.link(asked.from);
+            link.session() == asked.session && !link.is_silent(now)
+        };
+        match lives {
+            true => repairing.stage = Some(Stage::Asked(asked)),
+            false => repairing.wait(asked.part.number, now),
+        }
+        (!lives, Some(WAIT_MIN))
+    }
+
+    /// The repair of a segment with what a member has sent is done, or was given up. The log is told, and not too
+    /// often.
+    fn end_repair(
+        &self,
+        region: &Region,
+        (number, from, done): (SegmentNumber, ServerId, Result<(), RepairError>),
+        now: Instant,
+    ) {
+        let (region_id, from) = (region.id.0, from.0);
+        let mut repairing = region.repairing();
+        match done {
+            Ok(()) => {
+                repairing.waits.remove(&number);
+                if let Some(left_out) = repairing.repaired_lines.line(now) {
+                    tracing::warn!(
+                        region = region_id,
+                        from,
+                        left_out,
+                        "{number} was damaged and is repaired: it is whole again"
+                    );
+                }
+                drop(repairing);
+                region.scrubber().repaired(number);
+                let repaired = &self.counters.repaired_segments;
+                repaired.fetch_add(1, Ordering::Relaxed);
+            }
+            Err(error) => {
+                repairing.wait(number, now);
+                if let Some(left_out) = repairing.failed_lines.line(now) {
+                    tracing::warn!(region = region_id, from, left_out, %error, "not repaired");
+                }
+            }
+        }
+    }
+
+    /// Asks another member for the next segment that is due.
+    fn ask(
+        &self,
+        region: &Region,
+        (version, damages): (&Version, &Damages),
+        repairing: &mut Repairing,
+        now: Instant,
+    ) -> (bool, Option<Duration>) {
+        let mut damaged = damages.list();
+        damaged.retain(|damaged| {
+            let is_here = version.stored(damaged.number).is_some();
+            if !is_here {
+                damages.repaired(damaged.number);
+            }
+            is_here
+        });
+        repairing
+            .waits
+            .retain(|number, _| damaged.iter().any(|damaged| damaged.number == *number));
+        let members = self.map.region(region.id).map(|of| of.members.clone());
+        let mut others = members.unwrap_or_default();
+        others.retain(|member| *member != self.id);
+        if others.is_empty() {
+            return (false, None);
+        }
+        let waits = &repairing.waits;
+        let left = |number: &SegmentNumber| {
+            let wait = waits.get(number);
+            wait.map_or(Duration::ZERO, |wait| wait.until.since(now))
+        };
+        let parts = damaged.iter().filter_map(|d| wanted(version, d.number));
+        let Some(part) = parts.min_by_key(|part| left(&part.number)) else {
+            return (false, None);
+        };
+        let left = left(&part.number);
+        if !left.is_zero() {
+            return (false, Some(left));
+        }
+        let from = others[repairing.turns % others.len()];
+        repairing.turns += 1;
+        let context = Context { node: self };
+        let (slot, session) = {
+            let mut link = context.link(from);
+            let slot = match link.is_silent(now) {
+                true => None,
+                false => link.take_fetch_slot(),
+            };
+            (slot, link.session())
+        };
+        let Some(slot) = slot else {
+            if repairing.turns.is_multiple_of(others.len()) {
+                repairing.wait(part.number, now);
+            }
+            return (true, None);
+        };
+        repairing.stage = Some(Stage::Asked(Asked {
+            part,
+            from,
+            session,
+            slot,
+        }));
+        let message = Message::Fetch {
+            segment: part.number,
+            from: part.from,
+            to: part.to,
+            slot,
+        };
+        context.send(from, region.id, &message);
+        (true, None)
+    }
+
+    /// Whether `message` of `from` brings what was asked for here; it is taken then.
+    pub(super) fn take_repair(
+        &self,
+        region: &Region,
+        from: ServerId,
+        message: &Message<'_>,
+    ) -> bool {
+        let Message::Fetched {
+            slot,
+            status,
+            len,
+            checksum,
+        } = *message
+        else {
+            return false;
+        };
+        let mut repairing = region.repairing();
+        let is_it = |stage: &mut Stage| match stage {
+            Stage::Asked(asked) => (asked.from, asked.slot) == (from, slot),
+            Stage::Came(..) | Stage::Writing(..) => false,
+        };
+        let Some(Stage::Asked(asked)) = repairing.stage.take_if(is_it) else {
+            return false;
+        };
+        let part = asked.part;
+        let bytes = {
+            let mut link = self.link(from);
+            let whole = status == FetchStatus::Ok && len == part.to - part.from;
+            let bytes = whole.then(|| {
+                let bytes = link.read_slot(SHIP_SLOTS + slot, len as usize);
+                let sum = convert::fetched_checksum(region.id, part.number, part.from, bytes);
+                (sum == checksum).then(|| Buffer::from_slice(bytes))
+            });
+            link.free_fetch_slot(slot);
+            bytes.flatten()
+        };
+        match bytes {
+            Some(bytes) => repairing.stage = Some(Stage::Came(part.number, from, bytes)),
+            None => repairing.wait(part.number, self.now()),
+        }
+        (self.world.waker)();
+        true
+    }
+}
