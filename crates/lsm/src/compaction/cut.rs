@@ -12,6 +12,11 @@
 //! space of what went is free with the edit. Where a segment points into logs, what is cut off of it stays
 //! until its pointers are counted ([`uncounted`](super::uncounted)).
 //!
+//! An edit names all pieces of each segment that it cuts, of those cut before, too. So one flush after another
+//! could make it as long as it likes: above [`CUT_BYTES_MAX`] a flush waits until merges have made fewer pieces
+//! and runs. Then one segment of a run is one piece, and the 256 ranges of a memtable, whose bounds take 4 KiB
+//! each at most, cut it in 257.
+//!
 //! Invariants: what the version binds outside of the ranges stays, and nothing inside does. Whoever made a
 //! plan from an earlier version must not commit it afterwards: it would bring back what it has read.
 
@@ -22,9 +27,13 @@ use argosy_base::{KeyRange, SegmentNumber};
 use super::plan::index_places;
 use crate::edit::{Edit, LevelSegment, Place, RunId, UNCOUNTED};
 use crate::level::Form;
-use crate::memtable::erased::left_of;
+use crate::memtable::erased::{bound_bytes, left_of};
 use crate::read::passing_reader;
 use crate::version::{Run, Version};
+
+/// Bytes of bounds that an edit names before merges make fewer pieces: an eighth of the longest edit that another
+/// member takes.
+pub const CUT_BYTES_MAX: usize = 8 << 20;
 
 /// Most segments that are known to be worth a merge since ranges of their keys were removed.
 const SPARSE_MAX: usize = 1024;
@@ -118,6 +127,14 @@ impl Cut {
             let leaves: usize = left.iter().map(|(_, range)| reader.leaves_in(range)).sum();
             (2 * leaves < reader.leaves()).then_some(number)
         }));
+    }
+
+    /// Bytes of the bounds of all pieces.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        let clipped = self.clipped.iter().map(|(_, range)| range);
+        let uncounted = self.uncounted.iter().map(|part| &part.range);
+        clipped.chain(uncounted).map(bound_bytes).sum()
     }
 
     /// Writes removals and clips into `edit`.

@@ -67,11 +67,22 @@ pub struct Shape<'a> {
     pub levels: Vec<Runs<'a>>,
 }
 
+/// What a merge is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Aim {
+    /// Levels that are as large as they should be.
+    Levels,
+    /// Fewer runs, and segments in one piece, so that an edit that cuts them is short.
+    ShortCut,
+}
+
 /// What the choice depends on besides the shape.
 #[derive(Clone, Debug)]
 pub struct Policy {
     /// Segments of which ranges that were removed left little.
     pub sparse: BTreeSet<SegmentNumber>,
+    /// What a merge is for.
+    pub aim: Aim,
     /// Sorted runs of L1 that start a compaction.
     pub l1_runs: usize,
     /// Reads have paid for merging them, however many they are.
@@ -229,8 +240,12 @@ pub(super) fn lowered(shape: &Shape<'_>, policy: &Policy) -> Option<(u8, KeyRang
 /// from the level above into itself. Other segments may have come between the pieces: where these are too many, some
 /// pieces, and at least one.
 pub(super) fn loose(shape: &Shape<'_>, policy: &Policy) -> Option<(u8, KeyRange)> {
+    let pieces_max = match policy.aim {
+        Aim::Levels => PIECES_MAX,
+        Aim::ShortCut => 2,
+    };
     let is_loose = |piece: &Piece<'_>| {
-        piece.siblings >= PIECES_MAX || policy.sparse.contains(&SegmentNumber(piece.number))
+        piece.siblings >= pieces_max || policy.sparse.contains(&SegmentNumber(piece.number))
     };
     for (level, runs) in (1u8..).zip(&shape.levels) {
         let is_last = usize::from(level) == shape.levels.len();

@@ -90,6 +90,7 @@ fn scripts() {
             let given = parse(&case.input);
             let sparse = given.iter().flatten().flatten().filter(|g| g.sparse);
             let policy = Policy {
+                aim: Aim::Levels,
                 sparse: sparse.map(|g| SegmentNumber(g.number)).collect(),
                 l1_runs: usize::try_from(number("runs", 2)).unwrap(),
                 l1_paid: number("paid", 0) == 1,

@@ -1,4 +1,4 @@
-//! A job that counts the pointers of what removed ranges cut off.
+//! What removed ranges cut off: a job that counts its pointers, and merges that keep it short.
 //!
 //! One segment at a time, whenever no merge is under way: the edit lets the parts go and drops their pointers
 //! ([`uncounted`]), so that log segments to which nothing else points go with it.
@@ -7,10 +7,12 @@ use std::sync::Arc;
 
 use argosy_engine::EngineError;
 
-use super::jobs::Jobs;
+use super::jobs::{Jobs, Made, Now};
 use super::site::Site;
 use super::stats::Counts;
 use super::trim::{reach, trim};
+use crate::compaction::cut::{CUT_BYTES_MAX, Cut};
+use crate::compaction::pick::Aim;
 use crate::compaction::uncounted;
 use crate::edit::{Edit, Reference};
 
@@ -41,6 +43,25 @@ impl Jobs {
         trim(&head, reach, &mut self.lasts, &mut edit);
         Counts::add(&site.counts.segments_counted, 1);
         Ok(Some(edit))
+    }
+
+    /// Begins a merge where the edit of the flush would name too many pieces of segments, if there is any that
+    /// makes fewer.
+    pub(super) fn shorten_cut(
+        &mut self,
+        site: &mut Site<'_>,
+        now: &Now<'_>,
+    ) -> Result<Made, EngineError> {
+        let erased = self.flush.as_ref().map_or(&[][..], |flush| &flush.erased);
+        let may_merge = !now.compaction_committing && self.bulk.is_none() && self.space.may_begin();
+        let cut = (!erased.is_empty() && may_merge).then(|| Cut::new(site.storage.head(), erased));
+        if cut.is_none_or(|cut| cut.bytes() <= CUT_BYTES_MAX) {
+            return Ok(Made::Nothing);
+        }
+        match self.begin_compaction(site, Aim::ShortCut) {
+            Ok(made) => Ok(made),
+            Err(error) => self.pass_over(site.storage, error),
+        }
     }
 }
 

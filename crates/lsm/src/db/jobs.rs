@@ -36,7 +36,7 @@ use crate::compaction::below::Below;
 use crate::compaction::build::{Build, Pointers, Shape, Stepped};
 use crate::compaction::cut::Cut;
 use crate::compaction::medium::{Standing, is_apart};
-use crate::compaction::pick::{Choice, Policy, l1_price, pick};
+use crate::compaction::pick::{Aim, Choice, Policy, l1_price, pick};
 use crate::compaction::plan::{Plan, is_cut, move_down, shape};
 use crate::compaction::sources::{MemtableSource, RunReading, RunSource};
 use crate::compaction::values::{Apart, Values};
@@ -69,7 +69,7 @@ pub(crate) struct Flush {
     /// The region's time when it was frozen.
     time: Moment,
     /// The keys that it removes from all older runs.
-    erased: Vec<KeyRange>,
+    pub(super) erased: Vec<KeyRange>,
 }
 
 impl Flush {
@@ -150,7 +150,7 @@ impl Jobs {
             paid: Paid::default(),
             last_edit: storage.head().seq(),
             lasts: LastLsns::new(last),
-            next_run: next_run(storage),
+            next_run: storage.next_run(),
             sparse: BTreeSet::new(),
             counted_before: Vec::new(),
             uncountable: BTreeSet::new(),
@@ -191,7 +191,7 @@ impl Jobs {
     pub(crate) fn levels_replaced(&mut self, storage: &mut Storage) {
         self.abandon_flush(storage);
         self.abandon_compaction(storage);
-        self.next_run = next_run(storage);
+        self.next_run = storage.next_run();
         self.at_rest = false;
     }
 
@@ -354,7 +354,10 @@ impl Jobs {
                 Ok(Made::Nothing)
             }
             Stepped::Done if flush.is_to_cut() && self.compaction.is_some() => Ok(Made::Nothing),
-            Stepped::Done => Ok(Made::Flushed(self.flush_edit(site)?)),
+            Stepped::Done => match self.shorten_cut(site, now)? {
+                Made::Nothing => Ok(Made::Flushed(self.flush_edit(site)?)),
+                made => Ok(made),
+            },
         }
     }
 
@@ -395,7 +398,11 @@ impl Jobs {
         Ok(edit)
     }
 
-    fn begin_compaction(&mut self, site: &Site<'_>) -> Result<Made, EngineError> {
+    pub(super) fn begin_compaction(
+        &mut self,
+        site: &Site<'_>,
+        aim: Aim,
+    ) -> Result<Made, EngineError> {
         let head = Arc::clone(site.storage.head());
         let settings = site.settings;
         let shut = shut_in(site);
@@ -406,6 +413,7 @@ impl Jobs {
         self.sparse.retain(|number| head.stored(*number).is_some());
         let policy = Policy {
             sparse: self.sparse.clone(),
+            aim,
             l1_runs: settings.l1_runs,
             l1_paid: self.paid.is_due(),
             growth_factor: settings.growth_factor,
@@ -528,7 +536,7 @@ impl Jobs {
             return if self.at_rest || waits || !self.space.may_begin() {
                 Ok(Made::Nothing)
             } else {
-                match self.begin_compaction(site) {
+                match self.begin_compaction(site, Aim::Levels) {
                     Ok(made) => Ok(made),
                     Err(error) => self.pass_over(site.storage, error),
                 }
@@ -585,11 +593,4 @@ impl Jobs {
         Counts::add(&site.counts.medium_freed, freed as u64);
         Ok(edit)
     }
-}
-
-/// A number for a run that is newer than all that are there.
-fn next_run(storage: &Storage) -> u64 {
-    let level = storage.head().level(1);
-    let runs = level.map_or(&[][..], |level| &level.runs);
-    runs.iter().map(|run| run.id.0 + 1).max().unwrap_or(1)
 }

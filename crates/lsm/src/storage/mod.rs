@@ -265,6 +265,13 @@ impl Storage {
         self.damages.l1_runs(&self.head)
     }
 
+    /// A number for a run of L1 that is newer than all that are there.
+    pub(crate) fn next_run(&self) -> u64 {
+        let level = self.head.level(1);
+        let runs = level.map_or(&[][..], |level| &level.runs);
+        runs.iter().map(|run| run.id.0 + 1).max().unwrap_or(1)
+    }
+
     /// The version after the last durable edit.
     #[must_use]
     pub const fn current(&self) -> &Arc<Version> {

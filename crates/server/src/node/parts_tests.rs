@@ -17,6 +17,7 @@ use argosy_wire::ring::{Header, MESSAGE_BYTES_MAX};
 
 use super::edit_memory::EDIT_BYTES_MAX;
 use super::link::Link;
+use super::region::engine_of;
 use super::readers_tests::{Answers, StoppedClock, set_clock};
 use super::{LinkSettings, MemoryParts, Node, NodeSettings, World};
 use crate::activity::Ledger;
@@ -66,6 +67,8 @@ struct Pair {
     settings: NodeSettings,
     now: u64,
     answers: Arc<Answers>,
+    /// Most bytes of edits that the backup put together.
+    edits_held: usize,
 }
 
 impl Pair {
@@ -99,6 +102,7 @@ impl Pair {
             settings,
             now: 1,
             answers: Arc::default(),
+            edits_held: 0,
         };
         pair.nodes = IDS.map(|id| pair.open(id)).to_vec();
         pair
@@ -139,6 +143,8 @@ impl Pair {
             node.step_fabric(now);
             node.step_background(now);
         }
+        let held = self.nodes.last().expect("one is there").edits_arriving.held_bytes();
+        self.edits_held = self.edits_held.max(held);
     }
 
     /// Steps until `done`.
@@ -167,11 +173,23 @@ impl Pair {
         assert!(matches!(answer, Response::Written { .. }), "{answer:?}");
     }
 
+    /// Makes a run of what was written last.
+    fn freeze(&mut self) {
+        let region = self.nodes[0].region(REGION).expect("it is there");
+        assert!(engine_of(region).expect("it is open").freeze_now());
+        self.until("the run", |pair| pair.nodes[0].background_pending() == 0);
+    }
+
     /// `count` pairs of 400 bytes.
     fn load(&mut self, count: usize) {
+        self.load_some(0..count);
+    }
+
+    /// Pairs of 400 bytes with these keys.
+    fn load_some(&mut self, keys: impl Iterator<Item = usize>) {
         let value = [7; 390];
         let mut batch = WriteBatch::new();
-        for n in 0..count {
+        for n in keys {
             batch.put(&key(n), &value).expect("it is short");
             // It has to fit a log window.
             if 1000 * batch.len() > self.settings.engine.window_bytes {
@@ -257,6 +275,28 @@ fn removed_ranges_with_long_bounds_reach_a_backup() {
             0
         );
     }
+}
+
+/// Each batch cuts every run in 256 places more, and an edit names all pieces of the segments that it cuts.
+#[test]
+fn removed_ranges_make_no_edit_too_long_however_many_came_before() {
+    const PAIRS: usize = 40_000;
+    const RUNS: usize = 15;
+    let mut pair = Pair::new(4 << 20, SEGMENT_SIZE, link(8 << 20, MESSAGE_BYTES_MAX));
+    pair.until("the region opens", |pair| {
+        Service::ready(&*pair.nodes[0]).lacks.is_none()
+    });
+    // Every run has keys from all over.
+    for run in 0..RUNS {
+        pair.load_some((run..PAIRS).step_by(RUNS));
+        pair.freeze();
+    }
+    for round in 0..8 {
+        pair.write(&ranges(PAIRS, 3 * round));
+    }
+    pair.until("the backup has all", Pair::is_settled);
+    let held = pair.edits_held;
+    assert!(held <= 8 << 20, "an edit of {held} bytes");
 }
 
 /// With the smallest ring: everything goes in parts.
