@@ -7,17 +7,20 @@
 //!
 //! Cases: `basics` (what one engine does while it runs), `changes` (writes that depend on values),
 //! `ranges` (many keys removed at once), `reopening` (what survives a clean end and a kill), [`random()`]
-//! (everything together).
+//! (everything together, with pairs that expire, versions and sorted pairs).
 
 mod basics;
 mod changes;
+mod model;
 mod random;
 mod ranges;
 mod reopening;
 
 pub use random::Mixture;
 
-use argosy_base::{Direction, KeyRange};
+use std::collections::BTreeMap;
+
+use argosy_base::{Direction, KeyRange, Moment};
 
 use crate::{
     BusyReason, Engine, EngineError, Expiry, Op, Scan, Snapshot, WriteBatch, WriteOptions, Written,
@@ -42,6 +45,15 @@ pub trait Host {
     fn kill(&mut self, engine: Self::Engine);
 }
 
+/// One whose clock the suite sets, and that takes sorted pairs.
+pub trait FullHost: Host {
+    /// What the clock on the wall shows from now on, to this engine and those that are opened later.
+    fn set_time(&mut self, now: Moment);
+
+    /// Hands in sorted pairs, and steps until they are in the engine.
+    fn ingest(&mut self, engine: &Self::Engine, pairs: &BTreeMap<Vec<u8>, Vec<u8>>);
+}
+
 /// Most steps that a case waits for room, or for the engine to come to rest.
 const STEPS_MAX: usize = 200_000;
 
@@ -50,7 +62,7 @@ const STEPS_MAX: usize = 200_000;
 ///
 /// # Panics
 /// Where the engine breaks the contract.
-pub fn run<H: Host>(mut make: impl FnMut() -> H, operations: usize, seed: u64) {
+pub fn run<H: FullHost>(mut make: impl FnMut() -> H, operations: usize, seed: u64) {
     basics::run(&mut make);
     changes::run(&mut make);
     ranges::run(&mut make);
@@ -64,7 +76,7 @@ pub fn run<H: Host>(mut make: impl FnMut() -> H, operations: usize, seed: u64) {
 ///
 /// # Panics
 /// Where the engine and the map disagree; the message names the operation's number.
-pub fn random<H: Host>(host: &mut H, mixture: Mixture, operations: usize, seed: u64) {
+pub fn random<H: FullHost>(host: &mut H, mixture: Mixture, operations: usize, seed: u64) {
     random::history(host, mixture, operations, seed);
 }
 

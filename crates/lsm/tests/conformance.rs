@@ -4,13 +4,65 @@
 
 mod common;
 
-use argosy_base::AddressMode;
-use argosy_engine::conformance::{self, Choices, Mixture};
-use argosy_lsm::{Placement, Settings};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use argosy_base::{AddressMode, Clock, Moment};
+use argosy_engine::conformance::{self, Choices, FullHost, Host, Mixture};
+use argosy_lsm::{Lsm, Placement, Settings};
+use common::sorted::ingest;
+use common::wall::Wall;
 use common::{Machine, random_settings, tiny, tiny_whole};
 
 /// Segments of the test's device: enough that nothing is ever full.
 const SEGMENTS: u64 = 4096;
+
+/// A machine with a clock.
+struct Clocked {
+    machine: Machine,
+    wall: Arc<Wall>,
+}
+
+impl Clocked {
+    fn new(settings: Settings, seed: u64) -> Self {
+        Self {
+            machine: Machine::new(settings, SEGMENTS, seed),
+            wall: Arc::default(),
+        }
+    }
+}
+
+impl Host for Clocked {
+    type Engine = Lsm;
+
+    fn open(&mut self) -> Lsm {
+        let engine = self.machine.open();
+        engine.set_clock(Arc::clone(&self.wall) as Arc<dyn Clock>);
+        engine
+    }
+
+    fn step(&mut self, engine: &Lsm) -> bool {
+        self.machine.step(engine)
+    }
+
+    fn close(&mut self, engine: Lsm) {
+        self.machine.close(engine);
+    }
+
+    fn kill(&mut self, engine: Lsm) {
+        self.machine.kill(engine);
+    }
+}
+
+impl FullHost for Clocked {
+    fn set_time(&mut self, now: Moment) {
+        self.wall.set(now.0);
+    }
+
+    fn ingest(&mut self, engine: &Lsm, pairs: &BTreeMap<Vec<u8>, Vec<u8>>) {
+        ingest(engine, pairs, || _ = self.machine.step(engine));
+    }
+}
 
 fn suite(placement: Placement, addresses: AddressMode) {
     suite_with(Settings {
@@ -24,7 +76,7 @@ fn suite_with(settings: Settings) {
     let mut seed = 0;
     let make = || {
         seed += 1;
-        Machine::new(settings.clone(), SEGMENTS, seed)
+        Clocked::new(settings.clone(), seed)
     };
     conformance::run(make, 6000, 11);
 }
@@ -61,7 +113,7 @@ fn random_settings_and_histories() {
         let settings = random_settings(&mut choices);
         let mixtures = [Mixture::SMALL, Mixture::MIXED, Mixture::OVERWRITES];
         let mixture = mixtures[usize::try_from(choices.below(3)).unwrap()];
-        let mut machine = Machine::new(settings, SEGMENTS, seed);
+        let mut machine = Clocked::new(settings, seed);
         conformance::random(&mut machine, mixture, 2500, seed);
     }
 }

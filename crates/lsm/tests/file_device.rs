@@ -7,20 +7,23 @@
 
 mod common;
 
+use std::collections::BTreeMap;
 use std::io::{Write as _, stderr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use argosy_base::{Instant, SEGMENT_SIZE, ServerId};
+use argosy_base::{Clock, Instant, Moment, SEGMENT_SIZE, ServerId};
 use argosy_device::{
     BootId, Device, FileDevice, FileSettings, FormatOptions, IoMethod, Others, Store,
     StoreSettings, WindowFiles, WindowFilesOptions,
 };
-use argosy_engine::conformance::{self, Host};
+use argosy_engine::conformance::{self, FullHost, Host};
 use argosy_engine::{Engine, WriteBatch, WriteOptions};
 use argosy_lsm::{Lsm, Settings};
+use common::sorted::ingest;
+use common::wall::Wall;
 use common::{REGION, tiny};
 
 const SEGMENTS: u64 = 4096;
@@ -30,6 +33,7 @@ struct Directory {
     path: PathBuf,
     settings: Settings,
     now: u64,
+    wall: Arc<Wall>,
     store: Option<Arc<Store>>,
 }
 
@@ -52,6 +56,7 @@ impl Directory {
             path,
             settings: tiny(),
             now: 0,
+            wall: Arc::default(),
             store: None,
         }
     }
@@ -85,6 +90,7 @@ impl Host for Directory {
         let windows = WindowFiles::open(options).unwrap();
         let engine = Lsm::open(&store, REGION, &windows, &self.settings, None)
             .unwrap_or_else(|error| panic!("the engine does not open: {error}"));
+        engine.set_clock(Arc::clone(&self.wall) as Arc<dyn Clock>);
         self.store = Some(store);
         engine
     }
@@ -114,6 +120,16 @@ impl Host for Directory {
     fn kill(&mut self, engine: Lsm) {
         drop(engine);
         self.store = None;
+    }
+}
+
+impl FullHost for Directory {
+    fn set_time(&mut self, now: Moment) {
+        self.wall.set(now.0);
+    }
+
+    fn ingest(&mut self, engine: &Lsm, pairs: &BTreeMap<Vec<u8>, Vec<u8>>) {
+        ingest(engine, pairs, || _ = self.step(engine));
     }
 }
 

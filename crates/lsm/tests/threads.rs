@@ -1,8 +1,8 @@
-//! Readers, a writer and the background in threads of their own.
+//! Readers, two writers and the background in threads of their own.
 //!
-//! Every value says which write it is from, and the writer tells how far it is, so that a reader
-//! knows what it must find at least. Batches write two keys together, which no snapshot may see
-//! apart.
+//! Every value says which write it is from, and each writer, which has every second key, says how far it is, so that
+//! a reader knows what it must find at least. Batches write two keys together, which no snapshot may see apart. Both
+//! writers add to one number.
 
 #![allow(clippy::unwrap_used, reason = "a test may stop there")]
 
@@ -14,12 +14,16 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use argosy_base::{Direction, Instant, KeyRange, RegionId, SEGMENT_SIZE, ServerId};
 use argosy_device::{AnonymousWindows, Device, FormatOptions, MemoryDevice, Store, StoreSettings};
 use argosy_engine::conformance::Choices;
-use argosy_engine::{Engine, EngineError, Snapshot, WriteBatch, WriteOptions};
+use argosy_engine::{Change, Engine, EngineError, Snapshot, WriteBatch, WriteOptions};
 use argosy_lsm::{Lsm, Settings};
 use common::tiny;
 
 const KEYS: u64 = 500;
 const ROUNDS: u64 = 60;
+const WRITERS: u64 = 2;
+
+/// The number to which both writers add one after each round.
+const SUM: &[u8] = b"c";
 
 fn engine(settings: &Settings) -> (Arc<Store>, Lsm) {
     let device = MemoryDevice::eager(1024 * SEGMENT_SIZE as u64, 1);
@@ -58,8 +62,8 @@ fn write_of(found: &[u8]) -> u64 {
 #[test]
 fn readers_see_whole_batches_while_everything_moves() {
     let (store, engine) = engine(&tiny());
-    // How many rounds are over: key n then holds at least write `round * KEYS + n`.
-    let rounds = AtomicU64::new(0);
+    // How many rounds of each writer are over: its key n then holds at least write `round * KEYS + n`.
+    let rounds: [AtomicU64; 2] = Default::default();
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -76,8 +80,8 @@ fn readers_see_whole_batches_while_everything_moves() {
             scope.spawn(move || {
                 let mut choices = Choices::new(reader);
                 while !done.load(Ordering::Acquire) {
-                    let before = rounds.load(Ordering::Acquire);
                     let number = choices.below(KEYS);
+                    let before = rounds[of_writer(number)].load(Ordering::Acquire);
                     let found = engine.get(&key('a', number)).unwrap().value;
                     if before > 0 {
                         let write = write_of(&found.expect("it was written"));
@@ -85,7 +89,7 @@ fn readers_see_whole_batches_while_everything_moves() {
                         assert!(write / KEYS + 1 >= before, "nothing goes back");
                     }
                     if choices.chance(5) {
-                        pairs_agree(engine, before);
+                        pairs_agree(engine, all_rounds(rounds));
                     }
                 }
             });
@@ -94,22 +98,20 @@ fn readers_see_whole_batches_while_everything_moves() {
             let (engine, rounds, done) = (&engine, &rounds, &done);
             scope.spawn(move || a_snapshot_stays(engine, rounds, done));
         }
-        for round in 0..ROUNDS {
-            for number in 0..KEYS {
-                let mut batch = WriteBatch::new();
-                let value = value(round * KEYS + number);
-                batch.put(&key('a', number), &value).unwrap();
-                batch.put(&key('b', number), &value).unwrap();
-                while let Err(error) = engine.write(&batch, WriteOptions::default()) {
-                    assert!(matches!(error, EngineError::Busy(_)), "{error}");
-                    std::thread::yield_now();
-                }
-            }
-            rounds.store(round + 1, Ordering::Release);
+        let writers: Vec<_> = (0..WRITERS)
+            .map(|writer| {
+                let (engine, rounds) = (&engine, &rounds);
+                scope.spawn(move || write_all(engine, rounds, writer))
+            })
+            .collect();
+        for writer in writers {
+            writer.join().expect("a writer");
         }
         done.store(true, Ordering::Release);
     });
     pairs_agree(&engine, ROUNDS);
+    let sum = engine.get(SUM).unwrap().value;
+    assert_eq!(sum, Some((WRITERS * ROUNDS).to_string().into_bytes()));
     // What the readers met of the levels was for the scheduler to say. Now keys that are not there are
     // between others, and leaves are read twice.
     for number in 0..KEYS {
@@ -131,10 +133,45 @@ fn readers_see_whole_batches_while_everything_moves() {
     drop(store);
 }
 
+/// Which writer has key `number`.
+fn of_writer(number: u64) -> usize {
+    usize::from(number % WRITERS == 1)
+}
+
+/// The rounds that both have ended.
+fn all_rounds(rounds: &[AtomicU64; 2]) -> u64 {
+    let each = rounds.iter().map(|rounds| rounds.load(Ordering::Acquire));
+    each.min().expect("there are two")
+}
+
+/// Every round of a writer.
+fn write_all(engine: &Lsm, rounds: &[AtomicU64; 2], writer: u64) {
+    for round in 0..ROUNDS {
+        for number in (0..KEYS).filter(|number| number % WRITERS == writer) {
+            let mut batch = WriteBatch::new();
+            let value = value(round * KEYS + number);
+            batch.put(&key('a', number), &value).unwrap();
+            batch.put(&key('b', number), &value).unwrap();
+            write(engine, &batch);
+        }
+        let mut batch = WriteBatch::new();
+        batch.change(SUM, Change::Add(1), b"").unwrap();
+        write(engine, &batch);
+        rounds[of_writer(writer)].store(round + 1, Ordering::Release);
+    }
+}
+
+fn write(engine: &Lsm, batch: &WriteBatch) {
+    while let Err(error) = engine.write(batch, WriteOptions::default()) {
+        assert!(matches!(error, EngineError::Busy(_)), "{error}");
+        std::thread::yield_now();
+    }
+}
+
 /// What a snapshot showed when it was taken, it shows from the highest key down while everything it
 /// saw is overwritten, flushed and compacted. One scan of it goes on all the while.
-fn a_snapshot_stays(engine: &Lsm, rounds: &AtomicU64, done: &AtomicBool) {
-    while rounds.load(Ordering::Acquire) < 2 {
+fn a_snapshot_stays(engine: &Lsm, rounds: &[AtomicU64; 2], done: &AtomicBool) {
+    while all_rounds(rounds) < 2 {
         std::thread::yield_now();
     }
     let snapshot = engine.snapshot();
@@ -143,12 +180,11 @@ fn a_snapshot_stays(engine: &Lsm, rounds: &AtomicU64, done: &AtomicBool) {
     let mut slowly = Vec::new();
     while !done.load(Ordering::Acquire) {
         assert_eq!(writes_of(&*snapshot, Direction::Down), taken);
-        for (_, value) in (0..5).map_while(|_| slow.next().unwrap()) {
-            slowly.push(write_of(&value));
-        }
+        let next = (0..5).map_while(|_| slow.next().unwrap());
+        slowly.extend(next.filter_map(|(key, value)| (key != SUM).then(|| write_of(&value))));
     }
-    while let Some((_, value)) = slow.next().unwrap() {
-        slowly.push(write_of(&value));
+    while let Some((key, value)) = slow.next().unwrap() {
+        slowly.extend((key != SUM).then(|| write_of(&value)));
     }
     slowly.reverse();
     assert_eq!(slowly, taken.concat());
@@ -159,7 +195,9 @@ fn writes_of(snapshot: &dyn Snapshot, direction: Direction) -> [Vec<u64>; 2] {
     let mut scan = snapshot.scan(&KeyRange::all(), direction).unwrap();
     let mut writes = [Vec::new(), Vec::new()];
     while let Some((key, value)) = scan.next().unwrap() {
-        writes[usize::from(key[0] - b'a')].push(write_of(&value));
+        if key != SUM {
+            writes[usize::from(key[0] - b'a')].push(write_of(&value));
+        }
     }
     if direction == Direction::Down {
         writes.iter_mut().for_each(|writes| writes.reverse());

@@ -3,14 +3,20 @@
 
 use std::collections::BTreeMap;
 
-use argosy_base::KeyRange;
 use argosy_base::limits::KEY_BYTES_MAX;
 use argosy_base::range::successor;
+use argosy_base::{KeyRange, Moment};
 
-use super::{Choices, Host, batch, collect, get, key_of, settle, value_of, write};
-use crate::{Change, Condition, Engine, Expiry, Op, Snapshot, Was, WriteBatch, WriteOptions};
+use super::model::Model;
+use super::{Choices, FullHost, STEPS_MAX, batch, collect, get, key_of, settle, value_of, write};
+use crate::{Change, Condition, Engine, Expiry, Only, Op, Snapshot, Was, WriteBatch, WriteOptions};
 
-type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+/// Bytes of the longest value that is handed in sorted.
+const INGESTED_BYTES_MAX: u64 = 4000;
+
+/// How often in a row a write on condition of a version may fail for no other reason than that its key went to
+/// the levels.
+const VERSION_TRIES: usize = 20;
 
 /// What a random history consists of.
 #[derive(Clone, Copy, Debug)]
@@ -84,21 +90,28 @@ struct Held {
 }
 
 /// See [`super::random()`].
-pub(super) fn history<H: Host>(host: &mut H, mixture: Mixture, operations: usize, seed: u64) {
+pub(super) fn history<H: FullHost>(host: &mut H, mixture: Mixture, operations: usize, seed: u64) {
     let mut choices = Choices::new(seed);
-    let mut model = Model::new();
+    let mut model = Model::default();
+    let mut met = Met::default();
     let mut held: Vec<Held> = Vec::new();
+    host.set_time(model.now);
     let mut engine = host.open();
     for number in 0..operations {
         match choices.below(1000) {
             0..15 => one_range(host, &engine, &mixture, &mut choices, &mut model),
-            15..650 => one_write(host, &engine, &mixture, &mut choices, &mut model),
+            15..600 => one_write(host, &engine, &mixture, &mut choices, &mut model),
+            600..635 => match one_version(host, &engine, &mixture, &mut choices, &mut model) {
+                true => met.versions_kept += 1,
+                false => met.versions_lost += 1,
+            },
+            635..640 => met.ingested += ingest(host, &engine, &mixture, &mut choices, &mut model),
+            640..650 => host.set_time(model.pass(choices.below(1500))),
             650..850 => {
                 let key = mixture.key(&mut choices);
-                assert!(
-                    get(&engine, &key).as_ref() == model.get(&key),
-                    "operation {number} of seed {seed}: get {key:?}"
-                );
+                met.expired += usize::from(model.has_expired(&key));
+                let what = format!("operation {number} of seed {seed}");
+                reads(host, &engine, &key, &model, &what);
             }
             850..880 => {
                 let range = a_range(&mixture, &mut choices);
@@ -141,15 +154,127 @@ pub(super) fn history<H: Host>(host: &mut H, mixture: Mixture, operations: usize
         &KeyRange::all(),
         operations,
     );
-    for (key, value) in &model {
+    for pair in model.all_in(&KeyRange::all()) {
+        reads(host, &engine, pair.key, &model, "at the end");
+    }
+    met.judge(operations);
+}
+
+/// How often a history met what it is to meet.
+#[derive(Debug, Default)]
+struct Met {
+    /// Gets of pairs that had expired.
+    expired: usize,
+    /// Writes on condition of a version that nobody had overwritten, and of one that was.
+    versions_kept: usize,
+    versions_lost: usize,
+    /// Pairs that were handed in sorted.
+    ingested: usize,
+}
+
+impl Met {
+    /// A history of thousands of operations meets everything.
+    fn judge(&self, operations: usize) {
+        let least = [
+            self.expired,
+            self.versions_kept,
+            self.versions_lost,
+            self.ingested,
+        ];
+        let all = least.into_iter().all(|count| count > 0);
         assert!(
-            get(&engine, key).as_ref() == Some(value),
-            "{key:?} at the end"
+            operations < 5000 || all,
+            "{operations} operations met {self:?}"
         );
     }
 }
 
-fn one_write<H: Host>(
+/// Compares what `key` is bound to. A pair that has expired may be shown until there is room in the log to note the
+/// time.
+fn reads<H: FullHost>(host: &mut H, engine: &H::Engine, key: &[u8], model: &Model, what: &str) {
+    for _ in 0..STEPS_MAX {
+        let found = get(engine, key);
+        if found.as_ref() == model.get(key) {
+            return;
+        }
+        assert!(
+            model.has_expired(key),
+            "{what}: get {key:?} found {found:?}"
+        );
+        host.step(engine);
+    }
+    panic!("{what}: {key:?} does not expire");
+}
+
+/// Writes a key on condition that nobody has since it was read. Returns whether nobody had.
+fn one_version<H: FullHost>(
+    host: &mut H,
+    engine: &H::Engine,
+    mixture: &Mixture,
+    choices: &mut Choices,
+    model: &mut Model,
+) -> bool {
+    let key = mixture.key(choices);
+    let read = |engine: &H::Engine| engine.get(&key).expect("a get").version;
+    let mut version = read(engine);
+    let overwritten = choices.chance(50);
+    if overwritten {
+        let value = mixture.value(choices);
+        super::put(host, engine, &key, &value);
+        model.insert(key.clone(), value, None);
+    }
+    for _ in 0..choices.below(20) {
+        host.step(engine);
+    }
+    let value = mixture.value(choices);
+    for _ in 0..VERSION_TRIES {
+        let options = WriteOptions {
+            condition: Condition::Version(version),
+            return_previous: false,
+        };
+        let mut batch = WriteBatch::new();
+        batch.put(&key, &value).expect("within the limits");
+        let applied = write(host, engine, &batch, options).applied;
+        assert!(
+            !(applied && overwritten),
+            "{key:?} was written since {version:?}"
+        );
+        if overwritten {
+            return false;
+        }
+        if applied {
+            model.insert(key, value, None);
+            return true;
+        }
+        version = read(engine);
+    }
+    panic!("nobody has written {key:?}, and it has another version each time");
+}
+
+/// Hands in up to 40 sorted pairs; returns how many.
+fn ingest<H: FullHost>(
+    host: &mut H,
+    engine: &H::Engine,
+    mixture: &Mixture,
+    choices: &mut Choices,
+    model: &mut Model,
+) -> usize {
+    let shorter = Mixture {
+        value_bytes_max: mixture.value_bytes_max.min(INGESTED_BYTES_MAX),
+        ..*mixture
+    };
+    let count = 1 + choices.below(40);
+    let pairs = (0..count).map(|_| (shorter.key(choices), shorter.value(choices)));
+    let pairs: BTreeMap<_, _> = pairs.collect();
+    host.ingest(engine, &pairs);
+    let count = pairs.len();
+    for (key, value) in pairs {
+        model.insert(key, value, None);
+    }
+    count
+}
+
+fn one_write<H: FullHost>(
     host: &mut H,
     engine: &H::Engine,
     mixture: &Mixture,
@@ -161,6 +286,7 @@ fn one_write<H: Host>(
     } else {
         1
     };
+    let expiry = an_expiry(choices, model, pairs);
     let made: Vec<(Vec<u8>, Option<Vec<u8>>)> = (0..pairs)
         .map(|_| {
             let key = mixture.key(choices);
@@ -171,11 +297,7 @@ fn one_write<H: Host>(
     let ops: Vec<_> = made
         .iter()
         .map(|(key, value)| match value {
-            Some(value) => Op::Put {
-                key,
-                value,
-                expiry: Expiry::Never,
-            },
+            Some(value) => Op::Put { key, value, expiry },
             None => Op::Delete { key },
         })
         .collect();
@@ -219,14 +341,29 @@ fn one_write<H: Host>(
             );
         }
         match value {
-            Some(value) => model.insert(key, value),
+            Some(value) => {
+                let expiry = expiry.resolve(model.now, model.expiry(&key));
+                model.insert(key, value, expiry);
+            }
             None => model.remove(&key),
-        };
+        }
     }
 }
 
-/// Appends to the first key of `made`, or overwrites a part of its value.
-fn one_change<H: Host>(
+/// When what a batch of `pairs` puts is to expire.
+fn an_expiry(choices: &mut Choices, model: &Model, pairs: u64) -> Expiry {
+    match choices.below(20) {
+        0 => Expiry::After(1 + choices.below(6000)),
+        // Some of these are over.
+        1 => Expiry::At(Moment(model.now.0.saturating_sub(500)).after(choices.below(3000))),
+        // A batch may have a key twice, and what it would keep then is not what the model has.
+        2 if pairs == 1 => Expiry::Keep,
+        _ => Expiry::Never,
+    }
+}
+
+/// Appends to the first key of `made`, overwrites a part of its value, or has it expire.
+fn one_change<H: FullHost>(
     host: &mut H,
     engine: &H::Engine,
     made: Vec<(Vec<u8>, Option<Vec<u8>>)>,
@@ -235,8 +372,12 @@ fn one_change<H: Host>(
 ) {
     let (key, operand) = made.into_iter().next().expect("there is one");
     let operand = operand.unwrap_or_default();
-    let change = match from % 2 {
+    let change = match from % 3 {
         0 => Change::Append,
+        1 => Change::Expire(
+            Expiry::After(1 + 4 * from),
+            [Only::Any, Only::Later][usize::from(from > 500)],
+        ),
         _ => Change::Overwrite(u32::try_from(from).expect("it is short")),
     };
     let mut batch = WriteBatch::new();
@@ -245,19 +386,20 @@ fn one_change<H: Host>(
         .expect("within the limits");
     let was = Was {
         value: model.get(&key).map(Vec::as_slice),
-        ..Was::default()
+        expiry: model.expiry(&key),
+        now: model.now,
     };
     let effect = change.of(&operand, was);
     let written = write(host, engine, &batch, WriteOptions::default());
     assert_eq!(written.changed, Some(effect.told), "{change:?} of {key:?}");
     assert_eq!(written.applied, effect.value.is_some());
     if let Some(value) = effect.value {
-        model.insert(key, value);
+        model.insert(key, value, effect.expiry);
     }
 }
 
 /// Removes a range in which there are some keys, or everything, between puts of keys in it.
-fn one_range<H: Host>(
+fn one_range<H: FullHost>(
     host: &mut H,
     engine: &H::Engine,
     mixture: &Mixture,
@@ -266,11 +408,11 @@ fn one_range<H: Host>(
 ) {
     let from = mixture.key(choices);
     let keys = usize::try_from(choices.below(40)).expect("it is small");
-    let behind = model.range(from.clone()..).nth(keys);
+    let behind = model.nth_from(&from, keys).cloned();
     let range = match (choices.below(40), behind) {
         (0, _) => KeyRange::all(),
         (1, _) => KeyRange::prefix(&from[..1]),
-        (_, Some((to, _))) => KeyRange::new(from.clone(), Some(to.clone())),
+        (_, Some(to)) => KeyRange::new(from.clone(), Some(to)),
         (_, None) => KeyRange::new(from.clone(), Some(successor(&from))),
     };
     let before = choices.chance(30).then(|| mixture.value(choices));
@@ -280,16 +422,16 @@ fn one_range<H: Host>(
     let within = "within the limits";
     if let Some(value) = &before {
         batch.put(&from, value).expect(within);
-        expected.push(model.insert(from.clone(), value.clone()));
+        expected.push(model.insert(from.clone(), value.clone(), None));
     }
     batch.delete_range(&range).expect(within);
     if !range.is_empty() {
         expected.push(None);
     }
-    model.retain(|key, _| !range.contains(key));
+    model.remove_range(&range);
     if let Some(value) = &behind {
         batch.put(&from, value).expect(within);
-        expected.push(model.insert(from.clone(), value.clone()));
+        expected.push(model.insert(from.clone(), value.clone(), None));
     }
     let options = WriteOptions {
         condition: Condition::Always,
@@ -306,9 +448,12 @@ fn one_range<H: Host>(
     let (first, last) = (range.from.clone(), range.to.clone());
     for key in [Some(first), last].into_iter().flatten() {
         if (1..=KEY_BYTES_MAX).contains(&key.len()) {
-            assert!(
-                get(engine, &key).as_ref() == model.get(&key),
-                "{key:?}, a bound of {range} that was removed"
+            reads(
+                host,
+                engine,
+                &key,
+                model,
+                &format!("a bound of {range} that was removed"),
             );
         }
     }
@@ -324,21 +469,35 @@ fn a_range(mixture: &Mixture, choices: &mut Choices) -> KeyRange {
     KeyRange::new(from, to)
 }
 
+/// Compares what `snapshot` shows of `range`. What had expired when it was taken it may show, but says so.
 fn same(snapshot: &dyn Snapshot, model: &Model, range: &KeyRange, number: usize) {
     let seen = collect(snapshot, range);
-    let mut expected = model.iter().filter(|(key, _)| range.contains(key));
+    let mut expected = model.all_in(range).peekable();
+    let mut overdue = false;
     for (key, value) in &seen {
+        while expected
+            .next_if(|pair| pair.expired && pair.key < key)
+            .is_some()
+        {}
         match expected.next() {
-            Some((k, v)) => assert!(
-                k == key && v == value,
-                "operation {number}: a scan of {range} saw {key:?}, expected {k:?}"
-            ),
+            Some(pair) => {
+                assert!(
+                    pair.key == key && pair.value == value,
+                    "operation {number}: a scan of {range} saw {key:?}, expected {:?}",
+                    pair.key
+                );
+                overdue |= pair.expired;
+            }
             None => panic!("operation {number}: a scan of {range} saw {key:?} behind the end"),
         }
     }
-    let missed = expected.next();
+    let missed = expected.find(|pair| !pair.expired).map(|pair| pair.key);
     assert!(
         missed.is_none(),
         "operation {number}: a scan of {range} missed {missed:?}"
+    );
+    assert!(
+        !overdue || snapshot.shows_overdue(),
+        "operation {number}: a scan of {range} shows what has expired, and does not say so"
     );
 }

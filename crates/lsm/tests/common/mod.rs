@@ -10,6 +10,7 @@ pub(crate) mod blocks;
 pub(crate) mod counting;
 pub(crate) mod history;
 pub(crate) mod judge;
+pub(crate) mod sorted;
 pub(crate) mod wall;
 pub(crate) mod watched;
 

@@ -17,8 +17,8 @@ use argosy_wire::ring::{Header, MESSAGE_BYTES_MAX};
 
 use super::edit_memory::EDIT_BYTES_MAX;
 use super::link::Link;
-use super::region::engine_of;
 use super::readers_tests::{Answers, StoppedClock, set_clock};
+use super::region::engine_of;
 use super::{LinkSettings, MemoryParts, Node, NodeSettings, World};
 use crate::activity::Ledger;
 use crate::service::{ReplySink, Request, Response, Service};
@@ -143,7 +143,12 @@ impl Pair {
             node.step_fabric(now);
             node.step_background(now);
         }
-        let held = self.nodes.last().expect("one is there").edits_arriving.held_bytes();
+        let held = self
+            .nodes
+            .last()
+            .expect("one is there")
+            .edits_arriving
+            .held_bytes();
         self.edits_held = self.edits_held.max(held);
     }
 
