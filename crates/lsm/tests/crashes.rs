@@ -203,7 +203,11 @@ fn run(mut machine: Machine, writes: usize, every: u64, seed: u64) -> Stats {
     let engine = machine.open();
     let mut requests = 0;
     let mut asked = None;
-    for number in 0..writes {
+    for number in 0.. {
+        if history.batches.len() == writes {
+            break;
+        }
+        assert!(number < 20 * writes, "there is hardly any room");
         write(&engine, &mut choices, &mut history);
         if choices.chance(3) {
             engine.flush_now();
@@ -236,6 +240,11 @@ fn run(mut machine: Machine, writes: usize, every: u64, seed: u64) -> Stats {
     }
     let stats = engine.stats();
     assert!(stats.flushes > 0, "the history is long enough: {stats:?}");
+    let taken = history.batches.len();
+    assert!(
+        4 * taken >= 3 * writes,
+        "there was room for {taken} of {writes} writes"
+    );
     stats
 }
 
@@ -260,7 +269,7 @@ fn crashes_under_random_settings() {
     for seed in 10..34 {
         let settings = random_settings(&mut Choices::new(seed));
         let machine = Machine::new(settings, SEGMENTS, seed);
-        run(machine, 500, 11, seed);
+        run(machine, 500, 41, seed);
     }
 }
 
@@ -297,6 +306,7 @@ fn a_crash_while_opening_is_survived() {
     }
     history.last = engine.last_lsn();
     for op in [OpKind::Write, OpKind::Sync, OpKind::Read] {
+        let mut failed = 0;
         for count in 0..30 {
             for crash in [Crash::Kill, Crash::PowerLoss] {
                 let mut copy = fork(&machine, &engine, crash, count);
@@ -309,6 +319,7 @@ fn a_crash_while_opening_is_survived() {
                         drop(engine);
                     }
                     Err(_) => {
+                        failed += 1;
                         copy.store = None;
                         copy.device = Arc::new(copy.device.crash(Crash::Kill));
                         copy.windows = copy.windows.restart();
@@ -317,6 +328,7 @@ fn a_crash_while_opening_is_survived() {
                 }
             }
         }
+        assert!(failed >= 4, "opening failed {failed} times by a {op}");
     }
 }
 

@@ -77,6 +77,7 @@ fn a_write_under_way_sees_what_is_ingested() {
 fn a_crash_leaves_all_of_it_or_nothing() {
     for crash in [Crash::Kill, Crash::PowerLoss] {
         for op in [OpKind::Write, OpKind::Sync] {
+            let (mut all, mut nothing) = (0, 0);
             for at in 0..16 {
                 let mut machine = Machine::new(tiny(), 256, at + 1);
                 let engine = machine.open();
@@ -92,9 +93,14 @@ fn a_crash_leaves_all_of_it_or_nothing() {
                 let engine = machine.open();
                 let found = count(&engine);
                 assert!(found == PAIRS || !done && found == 0, "{found} {op} {at}");
+                *if found == 0 { &mut nothing } else { &mut all } += 1;
                 while machine.step(&engine) || engine.background_pending() > 0 {}
                 machine.assert_no_leak(&engine);
             }
+            assert!(
+                all > 0 && nothing > 0,
+                "{crash:?}, {op}: {all} and {nothing}"
+            );
         }
     }
 }
