@@ -5,8 +5,9 @@
 //! counted as they are found; [`Allocator::finish_recovery`] makes everything else free. Segment 0
 //! is always used.
 //!
-//! Freed and free segments are handed out, the freed ones first, and of them what was freed last: so a file stays
-//! compact, what is written needs no new room beneath, and whoever still reads a freed segment finds out soon.
+//! Only free segments are handed out, so that what is written in one stands before zeros, and nobody takes what a
+//! former owner left behind it for damage. They are a stack: what came back last is used first, so a file stays
+//! compact. Where there are none, the [store](crate::Store) gives the space of a freed one back at once.
 
 use std::collections::VecDeque;
 
@@ -111,7 +112,7 @@ impl Allocator {
     }
 
     /// A free segment with one reference, if there is one that may be used for `purpose`. No more than
-    /// `beneath` of the free ones count: for the others the file system has no room.
+    /// `beneath` of the free and freed ones count: for the others the file system has no room.
     pub(crate) fn allocate(&mut self, purpose: Purpose, beneath: u32) -> Option<DeviceSegment> {
         assert!(
             !self.recovering,
@@ -120,7 +121,7 @@ impl Allocator {
         if self.free().min(beneath) <= purpose.keeps(self.reserve) {
             return None;
         }
-        let segment = self.freed.pop_back().or_else(|| self.free.pop())?;
+        let segment = self.free.pop()?;
         self.changes += 1;
         let count = &mut self.references[segment.0 as usize];
         assert_eq!(*count, 0, "a free segment is not referred to");
@@ -179,6 +180,11 @@ impl Allocator {
     /// Segments that nobody uses, but that take room beneath.
     pub(crate) fn freed(&self) -> usize {
         self.freed.len()
+    }
+
+    /// Whether only freed segments are left.
+    pub(crate) fn lacks_free(&self) -> bool {
+        self.free.is_empty() && !self.freed.is_empty()
     }
 
     /// How often a segment was freed or taken.

@@ -294,20 +294,27 @@ impl Store {
         self.find_freed();
     }
 
-    /// A free segment. What is stored in it is unknown.
+    /// A free segment: zeros, unless the system beneath cannot discard what was stored.
     ///
     /// # Errors
     /// [`DeviceError::Full`] where there is none that may be used for `purpose`.
     pub fn allocate(self: &Arc<Self>, purpose: Purpose) -> Result<SegmentHandle, DeviceError> {
         self.release_written();
         let beneath = self.segments_beneath();
-        let mut allocator = self.lock_allocator();
-        match allocator.allocate(purpose, beneath) {
-            Some(segment) => Ok(self.handle(segment)),
-            None => Err(DeviceError::Full {
+        loop {
+            let mut allocator = self.lock_allocator();
+            if let Some(segment) = allocator.allocate(purpose, beneath) {
+                return Ok(self.handle(segment));
+            }
+            let lacks_free = allocator.lacks_free();
+            let full = DeviceError::Full {
                 used: allocator.used(),
                 total: allocator.total(),
-            }),
+            };
+            drop(allocator);
+            if !lacks_free || !self.give_back_one() {
+                return Err(full);
+            }
         }
     }
 

@@ -1,9 +1,9 @@
 //! What a background thread does for a store now and then.
 //!
-//! **Space of freed segments goes back to the file system** here, and nowhere else: whoever drops the last reference
-//! to a segment, a reader too, makes no system call. What was freed last is used first, and needs no room beneath.
+//! **Space of freed segments goes back to the file system** here: whoever drops the last reference to a segment, a
+//! reader too, makes no system call. Only who takes a segment where nothing else is free waits for one.
 //!
-//! 1. More than [`FREED_KEPT`] freed segments are never kept for that: those freed first go back.
+//! 1. Up to [`FREED_KEPT`] freed segments wait for a quieter moment. Of more than that those freed first go back.
 //! 2. When none was freed or taken for [`IDLE`], all go back: an idle store takes no more than it holds.
 //! 3. While a write waits for room beneath, all go back.
 //! 4. A step gives back [`STEP_MAX`] at most, so that nobody waits behind it for long.
@@ -17,8 +17,8 @@ use argosy_base::{DeviceSegment, Instant};
 
 use super::Store;
 
-/// Freed segments that keep their space, to be used again: 512 MiB.
-pub const FREED_KEPT: usize = 256;
+/// Freed segments that keep their space for a while: 128 MiB.
+pub const FREED_KEPT: usize = 64;
 
 /// Segments whose space a step gives back: some 10 to 50 µs each.
 pub const STEP_MAX: usize = 16;
@@ -64,14 +64,20 @@ impl Store {
         };
         let due = freed.saturating_sub(keep).min(STEP_MAX);
         for _ in 0..due {
-            // Nobody can be given the segment before its space has been.
-            let Some(segment) = self.lock_allocator().take_freed() else {
-                break;
-            };
-            self.device.discard(segment);
-            self.lock_allocator().give_back(segment);
+            self.give_back_one();
         }
         due > 0
+    }
+
+    /// Gives the space of the segment back that was freed first. False where none is.
+    pub(super) fn give_back_one(&self) -> bool {
+        // Nobody can be given the segment before its space has been.
+        let Some(segment) = self.lock_allocator().take_freed() else {
+            return false;
+        };
+        self.device.discard(segment);
+        self.lock_allocator().give_back(segment);
+        true
     }
 
     /// Segments for which there is room beneath the device, as far as that is known.
