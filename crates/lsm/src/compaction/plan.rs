@@ -156,7 +156,7 @@ impl Plan {
 
     /// The plan of making one run of what several runs of L1 hold above something that merges pass over, so that
     /// they do not become ever more: where at least `runs_min` hold keys that are shut. At most
-    /// [`GATHERED_MAX`] segments of each are read.
+    /// `GATHERED_MAX` segments of each are read.
     #[must_use]
     pub fn gather(version: &Version, shut: &Shut, runs_min: usize) -> Option<(Self, KeyRange)> {
         let runs = version.level(1).map_or(&[][..], |level| &level.runs);

@@ -161,7 +161,7 @@ impl Lsm {
     }
 
     /// Bytes `from..to`, whole blocks, of segment `number`, in the form in which they go to other
-    /// members ([`send_out`]); from the present version or from one of `pinned`, which goes first where
+    /// members (`send_out`); from the present version or from one of `pinned`, which goes first where
     /// pointers hold places: it has what its pointers lead to. `None` where none of them has it. A
     /// segment of a log goes out only if all its records are whole that are durable here: who fetches it could
     /// not tell before it reads them.

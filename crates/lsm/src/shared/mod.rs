@@ -1,7 +1,7 @@
 //! Sorted lists and maps of which old and new states share what they have in common.
 //!
-//! A [`List`] is a tree, all leaves at one depth: of up to [`LEAF_MAX`] entries each. An upper node has up to
-//! [`UPPER_MAX`] slots, of which each has the first key and the number of entries of what is below it. So an entry
+//! A [`List`] is a tree, all leaves at one depth: of up to `LEAF_MAX` entries each. An upper node has up to
+//! `UPPER_MAX` slots, of which each has the first key and the number of entries of what is below it. So an entry
 //! is found by its place and by its key.
 //!
 //! 1. A clone is one reference to the root.
