@@ -340,7 +340,8 @@ pub fn score(shape: &Shape<'_>, policy: &Policy, level: u8) -> u64 {
     let runs = runs(shape, level);
     if level == 1 {
         let by_runs = runs.len() as u64 * 100 / policy.l1_runs as u64;
-        let is_due = policy.l1_paid && runs.len() > 1;
+        let is_paid = policy.l1_paid || policy.aim == Aim::ShortCut;
+        let is_due = is_paid && runs.len() > 1;
         return if is_due { by_runs.max(100) } else { by_runs };
     }
     let bytes: u64 = runs.iter().flatten().map(|piece| piece.bytes).sum();
