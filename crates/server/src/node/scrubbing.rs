@@ -103,14 +103,22 @@ impl Node {
             ..ScrubStatus::default()
         };
         for region in self.regions.values() {
-            let known = copy_of(region).map(|(_, damages)| damages.stats().damaged);
+            let copy = copy_of(region);
+            let known = copy.as_ref().map(|(_, damages)| damages.stats().damaged);
             status.damaged_segments += known.unwrap_or(0);
+            // What merges or another copy's edits have replaced since is no damage any more.
+            let is_here = |damage: &&Damage| {
+                let stored = copy
+                    .as_ref()
+                    .map(|(version, _)| version.stored(damage.number));
+                stored.is_none_or(|stored| stored.is_some())
+            };
             let scrubber = region.scrubber();
             let stats = scrubber.stats();
             status.bytes_total += stats.bytes;
             status.segments_total += stats.segments;
             status.passes_total += stats.passes;
-            let damages = scrubber.damages().iter();
+            let damages = scrubber.damages().iter().filter(is_here);
             status
                 .damages
                 .extend(damages.map(|damage| damage.to_string()));
