@@ -418,7 +418,12 @@ impl Load {
         );
         match outcome {
             Outcome::Applied => return Err(format!("op {op} failed, yet was applied: {error}")),
-            Outcome::Unknown => coverage.add("unknown outcomes", u64::from(write)),
+            Outcome::Unknown => {
+                coverage.add("unknown outcomes", u64::from(write));
+                if pending.several_regions {
+                    self.forget_order(pending);
+                }
+            }
             Outcome::NotApplied => {
                 if let Ask::Add { counter } = pending.ask {
                     self.counters[counter].retain(|request| request.op != op);
@@ -434,6 +439,16 @@ impl Load {
             }
         }
         Ok(())
+    }
+
+    /// A write over several regions has failed. One of them may have refused its part, which tells nobody: that a
+    /// later write of the session took effect proves nothing of it.
+    fn forget_order(&mut self, pending: &Pending) {
+        for ((session, _), handed) in &mut self.sessions {
+            if *session == pending.session {
+                handed.retain(|one| !pending.accesses.contains(&(one.object, one.access)));
+            }
+        }
     }
 
     #[expect(clippy::too_many_arguments, reason = "what is known of one answer")]
