@@ -114,7 +114,8 @@ fn scripts() {
                     .map(|runs| {
                         runs.iter()
                             .map(|run| {
-                                run.iter()
+                                let pieces = run
+                                    .iter()
                                     .map(|g| Piece {
                                         range: &g.range,
                                         bytes: g.bytes,
@@ -123,9 +124,9 @@ fn scripts() {
                                         in_tree: g.in_tree,
                                         medium: g.medium,
                                         siblings: 1,
-                                        live: g.bytes,
                                     })
-                                    .collect()
+                                    .collect();
+                                Pieces::given(pieces)
                             })
                             .collect()
                     })
@@ -158,7 +159,7 @@ fn describe(shape: &Shape<'_>, policy: &Policy, choice: &Choice) -> String {
         Choice::Move { level, segments } => {
             write!(out, "move L{level}").unwrap();
             for at in segments {
-                let piece = &shape.levels[usize::from(*level) - 1][at.run][at.piece];
+                let piece = shape.levels[usize::from(*level) - 1][at.run].get(at.piece);
                 write!(out, " {}", piece.range).unwrap();
             }
             out.push('\n');
@@ -184,7 +185,7 @@ fn overlapping_below<'a>(
         .unwrap_or_default();
     let found: Vec<_> = below
         .iter()
-        .flat_map(|run| overlapping(run, range).iter().map(|piece| piece.range))
+        .flat_map(|run| run.within(range).map(|piece| piece.range))
         .collect();
     found.into_iter()
 }

@@ -11,12 +11,13 @@
 //! Invariant: what a segment stands for after the edit is what it stood for before, without the
 //! part. Nothing is lost between a clip and the outputs, and no key is in both.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use argosy_base::{KeyRange, SegmentNumber};
+use argosy_base::KeyRange;
 
-use super::pick::{At, Piece, Shape};
+use super::pick::{At, Shape};
+use super::pieces::Pieces;
 use crate::edit::{Edit, LevelSegment, Place, RunId};
 use crate::level::Form;
 use crate::version::{LevelEntry, Run, RunTree, Version};
@@ -24,39 +25,10 @@ use crate::version::{LevelEntry, Run, RunTree, Version};
 /// A version's levels, as picking sees them.
 #[must_use]
 pub fn shape(version: &Version) -> Shape<'_> {
-    let levels = version
-        .levels()
-        .iter()
-        .map(|level| {
-            let runs = level.runs.iter();
-            runs.map(|run| {
-                let mut siblings: BTreeMap<SegmentNumber, u32> = BTreeMap::new();
-                for entry in &run.segments {
-                    *siblings.entry(entry.segment.number).or_default() += 1;
-                }
-                let segments = run.segments.iter();
-                let pieces = segments.map(|entry| piece(entry, siblings[&entry.segment.number]));
-                pieces.collect()
-            })
-            .collect()
-        })
-        .collect();
-    Shape { levels }
-}
-
-/// One of the `siblings` pieces of a segment in its run, which share its bytes.
-fn piece(entry: &LevelEntry, siblings: u32) -> Piece<'_> {
-    let segment = &entry.segment;
-    let bytes = u64::from(segment.len.div_ceil(siblings));
-    Piece {
-        range: &segment.range,
-        bytes,
-        live: live_bytes(entry).unwrap_or(bytes),
-        siblings,
-        number: segment.number.get(),
-        tombstones: segment.tombstones > 0,
-        in_tree: segment.form == Form::Leaves,
-        medium: segment.medium_bytes.div_ceil(siblings.into()),
+    let levels = version.levels().iter();
+    let levels = levels.map(|level| level.runs.iter().map(Pieces::of).collect());
+    Shape {
+        levels: levels.collect(),
     }
 }
 
@@ -72,7 +44,7 @@ pub(crate) fn is_cut(entry: &LevelEntry) -> bool {
 }
 
 /// Bytes of the leaves that may have keys for which `entry` stands, if its index is in memory.
-fn live_bytes(entry: &LevelEntry) -> Option<u64> {
+pub(super) fn live_bytes(entry: &LevelEntry) -> Option<u64> {
     let reader = entry.stored.pinned_reader()?;
     let (all, own) = (reader.leaves(), reader.leaves_in(&entry.segment.range));
     Some(u64::from(entry.segment.len) * own as u64 / all.max(1) as u64)

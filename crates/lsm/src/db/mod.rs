@@ -34,6 +34,7 @@ mod logflush;
 mod paid;
 pub mod promote;
 pub(crate) mod replay;
+mod settled;
 pub(crate) mod site;
 mod source;
 pub(crate) mod space;
@@ -155,7 +156,8 @@ impl Lsm {
     /// # Panics
     /// When the settings are not valid ([`Settings::validate`]).
     #[must_use]
-    pub fn start(parts: Parts) -> Self {
+    pub fn start(mut parts: Parts) -> Self {
+        parts.storage.charge_to(&parts.cache);
         let mut settings = parts.storage.settings().clone();
         assert_eq!(settings.validate(), Ok(()), "settings are validated before");
         settings.fit_device(parts.storage.store().total());
@@ -586,3 +588,6 @@ impl Lsm {
         stepped.map(Some)
     }
 }
+
+#[cfg(test)]
+mod passes_tests;
