@@ -80,6 +80,8 @@ pub(super) struct Writer {
     ended: VecDeque<Ended>,
     /// Log segments whose edit is durable here, by the edit that declared them.
     spare: VecDeque<(EditSeq, LogSegment)>,
+    /// By log: what is known of how fast it goes through its segments.
+    demand: [Demand; LogKind::ALL.len()],
     /// Which writes are taken while the background is behind.
     pub(super) admission: Admission,
 }
@@ -120,6 +122,7 @@ impl Writer {
             flushes: VecDeque::new(),
             ended: VecDeque::new(),
             spare: VecDeque::new(),
+            demand: [Demand::default(); LogKind::ALL.len()],
             admission: Admission::default(),
         }
     }
@@ -446,7 +449,9 @@ impl Writer {
             && seq <= everywhere
         {
             self.spare.pop_front();
-            self.logs.log_mut(segment.log).provide_segment(segment);
+            let log = self.logs.log_mut(segment.log);
+            self.demand[segment.log.index()].provided(log.at());
+            log.provide_segment(segment);
             any = true;
         }
         any
@@ -462,10 +467,45 @@ impl Writer {
         self.spare.iter().any(|(_, spare)| spare.log == log) || self.logs.log(log).has_segment()
     }
 
-    /// Whether `log` needs another segment beyond those that are on their way.
-    pub(super) fn wants_segment(&self, log: LogKind) -> bool {
+    /// How many segments `log` needs, where none are on their way to it: at most [`TAILS_MAX`]. They are asked for
+    /// with that.
+    pub(super) fn ask_for_segments(&mut self, log: LogKind, segment_bytes: usize) -> usize {
         let coming = self.spare.iter().any(|(_, spare)| spare.log == log);
-        !coming && self.logs.log(log).wants_segment()
+        let writer = self.logs.log(log);
+        if coming || !writer.wants_segment() {
+            return 0;
+        }
+        self.demand[log.index()].ask(writer.at(), segment_bytes as u64)
+    }
+}
+
+/// Most segments of a log that one edit declares: 16 MiB for each time that it takes to make one durable.
+const TAILS_MAX: u64 = 8;
+
+/// How fast a log goes through its segments: how much of it is written from when some are asked for until they are
+/// there, which is as long as it takes to make an edit durable everywhere.
+#[derive(Clone, Copy, Debug, Default)]
+struct Demand {
+    /// Where the log was when segments were asked for that are not there yet.
+    asked_at: Option<u64>,
+    /// Bytes that were written meanwhile, the last time.
+    used: u64,
+}
+
+impl Demand {
+    /// Asks for segments where the log is `at`. Returns how many: for twice as much as was used the last time, since
+    /// whoever had too few could use no more.
+    fn ask(&mut self, at: u64, segment_bytes: u64) -> usize {
+        self.asked_at.get_or_insert(at);
+        let wanted = (2 * self.used).div_ceil(segment_bytes).clamp(1, TAILS_MAX);
+        usize::try_from(wanted).expect("they are few")
+    }
+
+    /// One of them is there, where the log is `at`.
+    fn provided(&mut self, at: u64) {
+        if let Some(asked) = self.asked_at.take() {
+            self.used = at - asked;
+        }
     }
 }
 
