@@ -5,9 +5,9 @@
 //! counted as they are found; [`Allocator::finish_recovery`] makes everything else free. Segment 0
 //! is always used.
 //!
-//! Only free segments are handed out, so that what is written in one stands before zeros, and nobody takes what a
-//! former owner left behind it for damage. They are a stack: what came back last is used first, so a file stays
-//! compact. Where there are none, the [store](crate::Store) gives the space of a freed one back at once.
+//! Only free segments are handed out. They read as zeros, so nobody takes bytes of a former owner for the damaged end
+//! of a log. They are a stack: the segment that came back last is used first, so a file stays compact. If only freed
+//! segments are left, the [store](crate::Store) gives back the space of one at once.
 
 use std::collections::VecDeque;
 

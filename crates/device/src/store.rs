@@ -294,7 +294,7 @@ impl Store {
         self.find_freed();
     }
 
-    /// A free segment: zeros, unless the system beneath cannot discard what was stored.
+    /// Takes a free segment. It reads as zeros where the system beneath can discard what was stored.
     ///
     /// # Errors
     /// [`DeviceError::Full`] where there is none that may be used for `purpose`.

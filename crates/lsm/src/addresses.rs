@@ -126,7 +126,7 @@ pub fn name_of(version: &Version, segment: &LevelSegment) -> SegmentName {
 }
 
 /// [Translates](translate_out) `bytes`, which go to another member, and checks them where they are all of a finished
-/// segment whose bytes are equal on all members: who finds out here that they are damaged can have them mended.
+/// segment whose bytes are equal on all members: who finds out here that they are damaged can have them repaired.
 ///
 /// # Errors
 /// As [`translate_out`]'s.
@@ -136,8 +136,7 @@ pub(crate) fn send_out(
     bytes: &mut [u8],
 ) -> Result<(), LevelError> {
     translate_out(version, number, bytes)?;
-    let medium = version.medium_log().get(&number);
-    let Some(entry) = medium.or_else(|| version.level_segment(number)) else {
+    let Some(entry) = version.finished_segment(number) else {
         return Ok(());
     };
     let segment = &entry.segment;

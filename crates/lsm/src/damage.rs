@@ -24,6 +24,7 @@ use argosy_base::{DeviceSegment, Instant, KeyRange, SegmentNumber};
 use argosy_device::{DeviceError, OpKind};
 use argosy_engine::EngineError;
 
+use crate::memtable::erased::{left_of, union};
 use crate::version::{Run, Version};
 
 /// Most damaged segments that are known at a time: about 64 KiB of memory.
@@ -296,30 +297,16 @@ impl Shut {
     /// What merges of `version` pass over where `segments` are not to be read.
     #[must_use]
     pub fn new(version: &Version, segments: BTreeSet<SegmentNumber>) -> Self {
-        let mut ranges: Vec<KeyRange> = Vec::new();
-        if !segments.is_empty() {
-            for (_, run) in version.runs() {
-                ranges.extend(shut_ranges(run, &segments).cloned());
-            }
+        if segments.is_empty() {
+            return Self::default();
         }
-        ranges.sort_by(|a, b| a.from.cmp(&b.from));
-        let mut apart: Vec<KeyRange> = Vec::new();
-        for range in ranges {
-            match apart.last_mut() {
-                Some(last) if last.to.as_ref().is_none_or(|to| *to >= range.from) => {
-                    last.to = match (last.to.take(), range.to) {
-                        (Some(a), Some(b)) => Some(a.max(b)),
-                        _ => None,
-                    };
-                }
-                _ => apart.push(range),
-            }
-        }
+        let shut = |run| shut_ranges(run, &segments);
+        let ranges = union(version.runs().flat_map(|(_, run)| shut(run)));
         let medium = version.medium_log();
         Self {
             medium: segments.iter().any(|number| medium.contains_key(number)),
             segments,
-            ranges: apart,
+            ranges,
         }
     }
 
@@ -361,20 +348,7 @@ impl Shut {
     /// What is left of `range`: the parts of it that are open, in order.
     #[must_use]
     pub fn open_parts(&self, range: &KeyRange) -> Vec<KeyRange> {
-        let mut parts = Vec::new();
-        let mut rest = range.clone();
-        for shut in self.ranges.iter().filter(|shut| shut.overlaps(range)) {
-            let before = KeyRange::new(rest.from.clone(), Some(shut.from.clone()));
-            if before.from < shut.from {
-                parts.push(before);
-            }
-            let Some(to) = &shut.to else { return parts };
-            rest.from.clone_from(to);
-        }
-        if !rest.is_empty() {
-            parts.push(rest);
-        }
-        parts
+        left_of(range, &self.ranges).collect()
     }
 
     /// The open part of `range` that has `key`, which is open.

@@ -9,9 +9,9 @@
 //!    merges read it again.
 //!
 //! It is written in its own place, in either address mode. That needs no record in the manifest, and is safe at
-//! any instant: whatever of the segment was right is written with the same bytes, so that a write which is torn, or
-//! read while it is under way, harms nothing, and what was not right is either mended or found damaged again (I1: what
-//! a segment says never changes). Pins and snapshots that keep the segment are mended with it. The segment's
+//! any instant: the parts of the segment that were right are written with the same bytes, so a write that is torn, or
+//! read while it is under way, harms nothing. The other parts are either repaired or found damaged again (I1: what a
+//! segment says never changes). Pins and snapshots that keep the segment are repaired with it. The segment's
 //! place is kept while it is written, whatever becomes of the region's version.
 
 use std::sync::Arc;
@@ -65,18 +65,13 @@ pub fn wanted(version: &Version, number: SegmentNumber) -> Option<MissingPart> {
             entry.segment.end?.next_multiple_of(block)
         }
         None if number.is_own() => return None,
-        None => level_entry(version, number)?.segment.len,
+        None => version.finished_segment(number)?.segment.len,
     };
     (len > 0).then_some(MissingPart {
         number,
         from: 0,
         to: len,
     })
-}
-
-fn level_entry(version: &Version, number: SegmentNumber) -> Option<&crate::version::LevelEntry> {
-    let medium = version.medium_log().get(&number);
-    medium.or_else(|| version.level_segment(number))
 }
 
 /// A segment that is being written again.
@@ -144,7 +139,8 @@ impl Repair {
 }
 
 fn check_level(version: &Version, number: SegmentNumber, bytes: &mut Buffer) -> Result<(), String> {
-    let entry = level_entry(version, number).ok_or("it is no finished segment")?;
+    let entry = version.finished_segment(number);
+    let entry = entry.ok_or("it is no finished segment")?;
     if bytes.len() != entry.segment.len as usize {
         return Err("it has another length".to_owned());
     }

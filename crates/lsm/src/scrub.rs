@@ -470,10 +470,11 @@ impl Scrubber {
         self.stats
     }
 
-    /// What is damaged, as far as it has found that: at most [`DAMAGES_MAX`].
-    #[must_use]
-    pub fn damages(&self) -> &[Damage] {
-        &self.damages
+    /// What of `version`, the region's present one, is damaged, as far as it has found that: at most
+    /// [`DAMAGES_MAX`]. What it found in segments that are gone since is left out.
+    pub fn damages_in(&self, version: &Version) -> impl Iterator<Item = &Damage> {
+        let damages = self.damages.iter();
+        damages.filter(|damage| version.stored(damage.number).is_some())
     }
 
     /// Segment `number` was damaged and is whole again.
@@ -513,6 +514,10 @@ impl Scrubber {
         if now < due {
             return (Vec::new(), Some(due.since(now)));
         }
+        self.known
+            .retain(|(number, _)| version.stored(*number).is_some());
+        self.damages
+            .retain(|damage| version.stored(damage.number).is_some());
         let Some(scrubbed) = self.pass.step(version, settings) else {
             self.stats.passes += 1;
             self.stats.last_pass = Some(now);

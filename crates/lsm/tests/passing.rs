@@ -89,9 +89,17 @@ fn hurt(machine: &Machine, engine: &Lsm) -> BTreeMap<SegmentNumber, Buffer> {
     hurt
 }
 
-#[test]
-fn merges_pass_over_what_cannot_be_read() {
-    for (seed, settings) in worlds() {
+/// A machine whose levels are damaged.
+struct Hurt {
+    machine: Machine,
+    engine: Lsm,
+    model: Model,
+    /// What is damaged, each with what another member would send of it.
+    hurt: BTreeMap<SegmentNumber, Buffer>,
+}
+
+impl Hurt {
+    fn new(seed: u64, settings: &Settings) -> Self {
         let mut machine = Machine::new(settings.clone(), 2048, seed);
         let engine = machine.open();
         let mut model = Model::new();
@@ -100,6 +108,24 @@ fn merges_pass_over_what_cannot_be_read() {
         }
         machine.settle(&engine);
         let hurt = hurt(&machine, &engine);
+        Self {
+            machine,
+            engine,
+            model,
+            hurt,
+        }
+    }
+}
+
+#[test]
+fn merges_pass_over_what_cannot_be_read() {
+    for (seed, settings) in worlds() {
+        let Hurt {
+            mut machine,
+            engine,
+            mut model,
+            hurt,
+        } = Hurt::new(seed, &settings);
         let before = engine.stats();
         // Every write is taken, and levels are merged as before.
         for number in 1500..6000 {
@@ -156,14 +182,12 @@ fn assert_right(engine: &Lsm, model: &Model, what: &str) -> usize {
 /// Writes while something is damaged, also over ranges that are removed, has dead values collected, and mends what was
 /// damaged. Returns what is wrong then, and how many log segments could not be counted again meanwhile.
 fn wrong_once_mended(seed: u64, settings: &Settings) -> (Vec<String>, usize) {
-    let mut machine = Machine::new(settings.clone(), 2048, seed);
-    let engine = machine.open();
-    let mut model = Model::new();
-    for number in 0..1500 {
-        write(&mut machine, &engine, &mut model, number);
-    }
-    machine.settle(&engine);
-    let hurt = hurt(&machine, &engine);
+    let Hurt {
+        mut machine,
+        engine,
+        mut model,
+        hurt,
+    } = Hurt::new(seed, settings);
     let places: BTreeMap<_, _> = {
         let version = engine.version();
         let place = |number| version.stored(number).unwrap().place();
@@ -291,14 +315,12 @@ fn damaged(
     settings: &Settings,
     seed: u64,
 ) -> (Machine, Lsm, Model, BTreeMap<SegmentNumber, Buffer>) {
-    let mut machine = Machine::new(settings.clone(), 2048, seed);
-    let engine = machine.open();
-    let mut model = Model::new();
-    for number in 0..1500 {
-        write(&mut machine, &engine, &mut model, number);
-    }
-    machine.settle(&engine);
-    let hurt = hurt(&machine, &engine);
+    let Hurt {
+        machine,
+        engine,
+        model,
+        hurt,
+    } = Hurt::new(seed, settings);
     assert_right(&engine, &model, "damaged");
     assert!(!engine.damages().is_empty());
     (machine, engine, model, hurt)

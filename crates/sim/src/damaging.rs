@@ -11,7 +11,7 @@
 //! damaged member may have its damage, and is replaced, too. Where there is one copy, nothing is damaged.
 //!
 //! Where only levels are damaged, and the other members have the same segments, nothing is replaced: the members have
-//! to mend it by themselves, and all has to be right then.
+//! to repair it by themselves, and all has to be right then.
 
 use crate::plan::{Episode, Event, Plan, SERVERS, WorldKind};
 use crate::random::Random;
@@ -31,7 +31,7 @@ pub enum Damage {
     Flip(usize),
     /// After so many more writes, one lands where something else is stored, and not where it should.
     Misdirect(u64),
-    /// So many bits flip, in segments of levels that all other members have, too: they mend it, and nobody replaces
+    /// So many bits flip, in segments of levels that all other members have, too: they repair it, and nobody replaces
     /// the device.
     Levels(usize),
 }

@@ -1,6 +1,6 @@
 //! What of a store is damaged, as far as anybody has found out.
 //!
-//! A store without other copies cannot mend itself: it says what it cannot read, and goes on with everything else.
+//! The store has no other copy to repair itself from. It reports what it cannot read and serves everything else.
 //! `argosy inspect repair` makes a new store of what is whole.
 
 pub use argosy_lsm::damage::DamagedSegment;
@@ -13,7 +13,9 @@ impl Db {
     /// keys that it concerns. Reads of them fail; all others are as they were.
     #[must_use]
     pub fn damages(&self) -> Vec<Damage> {
-        self.shared.scrubber().damages().to_vec()
+        let version = self.shared.engine.version();
+        let scrubber = self.shared.scrubber();
+        scrubber.damages_in(&version).cloned().collect()
     }
 
     /// Segments that reads, merges and scrubs have found damaged since the store was opened: reads of them fail, and

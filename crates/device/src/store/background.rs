@@ -1,9 +1,9 @@
 //! What a background thread does for a store now and then.
 //!
-//! **Space of freed segments goes back to the file system** here: whoever drops the last reference to a segment, a
-//! reader too, makes no system call. Only who takes a segment where nothing else is free waits for one.
+//! This module **gives space of freed segments back to the file system**. Dropping the last reference to a segment
+//! makes no system call, on a reader's thread either. Taking a segment makes one only if no other segment is free.
 //!
-//! 1. Up to [`FREED_KEPT`] freed segments wait for a quieter moment. Of more than that those freed first go back.
+//! 1. Up to [`FREED_KEPT`] freed segments keep their space. Beyond that the segment that was freed first goes back.
 //! 2. When none was freed or taken for [`IDLE`], all go back: an idle store takes no more than it holds.
 //! 3. While a write waits for room beneath, all go back.
 //! 4. A step gives back [`STEP_MAX`] at most, so that nobody waits behind it for long.

@@ -12,10 +12,10 @@
 //! space of what went is free with the edit. Where a segment points into logs, what is cut off of it stays
 //! until its pointers are counted ([`uncounted`](super::uncounted)).
 //!
-//! An edit names all pieces of each segment that it cuts, of those cut before, too. So one flush after another
-//! could make it as long as it likes: above [`CUT_BYTES_MAX`] a flush waits until merges have made fewer pieces
-//! and runs. Then one segment of a run is one piece, and the 256 ranges of a memtable, whose bounds take 4 KiB
-//! each at most, cut it in 257.
+//! An edit names all pieces of each segment that it cuts, those of earlier cuts included, so it grows with each flush
+//! that cuts the same segments. If its bounds take more than [`CUT_BYTES_MAX`], the flush waits until merges have made
+//! fewer pieces and runs. At the end of that each level is one run of segments in one piece. The bounds of a
+//! memtable's ranges take little more than one batch, 1 MiB, and an edit names each of them twice a run: a few MiB.
 //!
 //! Invariants: what the version binds outside of the ranges stays, and nothing inside does. Whoever made a
 //! plan from an earlier version must not commit it afterwards: it would bring back what it has read.

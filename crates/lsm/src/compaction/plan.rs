@@ -280,7 +280,7 @@ impl Plan {
     }
 }
 
-/// The beginning of `range` of which none of `runs` has more than [`GATHERED_MAX`] segments.
+/// The longest beginning of `range` in which each of `runs` has at most [`GATHERED_MAX`] segments.
 fn gathered_part(runs: &[&Run], range: &KeyRange) -> KeyRange {
     let mut part = range.clone();
     for run in runs {

@@ -45,17 +45,16 @@ impl Jobs {
         Ok(Some(edit))
     }
 
-    /// Begins a merge where the edit of the flush would name too many pieces of segments, if there is any that
+    /// Begins a merge where an edit with `cut` would name too many pieces of segments, if there is any merge that
     /// makes fewer.
-    pub(super) fn shorten_cut(
+    pub(super) fn shorten(
         &mut self,
+        cut: &Cut,
         site: &mut Site<'_>,
         now: &Now<'_>,
     ) -> Result<Made, EngineError> {
-        let erased = self.flush.as_ref().map_or(&[][..], |flush| &flush.erased);
         let may_merge = !now.compaction_committing && self.bulk.is_none() && self.space.may_begin();
-        let cut = (!erased.is_empty() && may_merge).then(|| Cut::new(site.storage.head(), erased));
-        if cut.is_none_or(|cut| cut.bytes() <= CUT_BYTES_MAX) {
+        if !may_merge || cut.bytes() <= CUT_BYTES_MAX {
             return Ok(Made::Nothing);
         }
         match self.begin_compaction(site, Aim::ShortCut) {

@@ -69,7 +69,7 @@ pub(crate) struct Flush {
     /// The region's time when it was frozen.
     time: Moment,
     /// The keys that it removes from all older runs.
-    pub(super) erased: Vec<KeyRange>,
+    erased: Vec<KeyRange>,
 }
 
 impl Flush {
@@ -354,14 +354,17 @@ impl Jobs {
                 Ok(Made::Nothing)
             }
             Stepped::Done if flush.is_to_cut() && self.compaction.is_some() => Ok(Made::Nothing),
-            Stepped::Done => match self.shorten_cut(site, now)? {
-                Made::Nothing => Ok(Made::Flushed(self.flush_edit(site)?)),
-                made => Ok(made),
-            },
+            Stepped::Done => {
+                let cut = Cut::new(site.storage.head(), &flush.erased);
+                match self.shorten(&cut, site, now)? {
+                    Made::Nothing => Ok(Made::Flushed(self.flush_edit(site, &cut)?)),
+                    made => Ok(made),
+                }
+            }
         }
     }
 
-    fn flush_edit(&mut self, site: &Site<'_>) -> Result<Edit, EngineError> {
+    fn flush_edit(&mut self, site: &Site<'_>, cut: &Cut) -> Result<Edit, EngineError> {
         let flush = self.flush.as_mut().expect("it is done");
         let mut edit = site.storage.next_edit(site.epoch);
         self.last_edit = edit.seq;
@@ -388,7 +391,6 @@ impl Jobs {
             entry.is_some_and(|entry| entry.segment.end.is_none())
         };
         edit.log_points.retain(|point| is_open(point.number));
-        let cut = Cut::new(&head, &flush.erased);
         cut.take_away(&mut edit);
         cut.note_sparse(&head, &mut self.sparse);
         edit.references = flush.build.references(&head)?;

@@ -63,9 +63,7 @@ impl Jobs {
         error: EngineError,
     ) -> Result<Made, EngineError> {
         let head = storage.head();
-        let is_read = |number: &SegmentNumber| {
-            head.medium_log().contains_key(number) || head.level_segment(*number).is_some()
-        };
+        let is_read = |number: &SegmentNumber| head.finished_segment(*number).is_some();
         let damages = storage.damages();
         let Some(number) = damages.note(head, &error).filter(is_read) else {
             return Err(error);

@@ -180,8 +180,11 @@ impl Node {
             }
             Driver::Failed(why) => add(Kind::Failed, Stops::Nothing, why.clone()),
         }
-        let places = region.scrubber().damages().len();
-        let segments = copy_of(region).map_or(0, |(_, damages)| damages.stats().damaged);
+        let Some((version, damages)) = copy_of(region) else {
+            return;
+        };
+        let places = region.scrubber().damages_in(&version).count();
+        let segments = damages.stats().damaged;
         if places > 0 {
             let what = format!("{places} damaged places; scrub.damages of /status names them");
             add(Kind::Damaged, Stops::Nothing, what);

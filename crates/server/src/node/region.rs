@@ -148,7 +148,7 @@ impl Region {
         self.scrubber.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What mends this copy. Taken with no other lock held.
+    /// What repairs this copy. Taken with no other lock held.
     pub(super) fn repairing(&self) -> MutexGuard<'_, Repairing> {
         let repairing = self.repairing.lock();
         repairing.unwrap_or_else(PoisonError::into_inner)

@@ -1,4 +1,4 @@
-//! Damage to this copy that another member can mend: the segment is fetched from there by its number, checked, and
+//! Damage to this copy that another member can repair: the segment is fetched from there by its number, checked, and
 //! written again ([`repair`](argosy_lsm::repair)).
 //!
 //! 1. Reads, merges and scrubs note what is damaged ([`damage`](argosy_lsm::damage)), on a primary and on backups
@@ -9,7 +9,7 @@
 //! 3. What comes is copied out of the slot on the thread of the fabric, and checked, written and read again by the
 //!    background, which holds no lock meanwhile.
 //!
-//! Once it is mended, a read that failed succeeds, and merges read it again. What is found damaged and what is
+//! Once it is repaired, a read that failed succeeds, and merges read it again. What is found damaged and what is
 //! repaired is a line of the log each, as far as [`LineRate`] has it. Bounded: one fetch of a region is under
 //! way, and as many segments wait as damage is known of
 //! ([`DAMAGES_MAX`](argosy_lsm::damage::DAMAGES_MAX)).
@@ -33,7 +33,7 @@ use super::link::SHIP_SLOTS;
 use super::region::{Region, copy_of};
 use crate::line_rate::LineRate;
 
-/// How long a segment waits that could not be mended, at first and at most.
+/// How long a segment waits that could not be repaired, at first and at most.
 const WAIT_MIN: Duration = Duration::from_secs(1);
 const WAIT_MAX: Duration = Duration::from_secs(30);
 
@@ -74,7 +74,7 @@ pub(super) struct Repairing {
 }
 
 impl Repairing {
-    /// Segment `number` could not be mended now.
+    /// Segment `number` could not be repaired now.
     fn wait(&mut self, number: SegmentNumber, now: Instant) {
         let wait = self.waits.entry(number).or_insert(Wait {
             until: now,

@@ -60,7 +60,7 @@ impl Node {
     }
 
     /// Reads and checks everything that is finished of this server's copy of a region, at once; what is damaged is
-    /// mended as if a scrub had found it. For tests. Blocks for the device. Returns what is damaged.
+    /// repaired as if a scrub had found it. For tests. Blocks for the device. Returns what is damaged.
     #[must_use]
     pub fn look_through(&self, region: RegionId) -> Vec<Damage> {
         let Some(region) = self.region(region) else {
@@ -104,24 +104,17 @@ impl Node {
         };
         for region in self.regions.values() {
             let copy = copy_of(region);
-            let known = copy.as_ref().map(|(_, damages)| damages.stats().damaged);
-            status.damaged_segments += known.unwrap_or(0);
-            // What merges or another copy's edits have replaced since is no damage any more.
-            let is_here = |damage: &&Damage| {
-                let stored = copy
-                    .as_ref()
-                    .map(|(version, _)| version.stored(damage.number));
-                stored.is_none_or(|stored| stored.is_some())
-            };
             let scrubber = region.scrubber();
             let stats = scrubber.stats();
             status.bytes_total += stats.bytes;
             status.segments_total += stats.segments;
             status.passes_total += stats.passes;
-            let damages = scrubber.damages().iter().filter(is_here);
-            status
-                .damages
-                .extend(damages.map(|damage| damage.to_string()));
+            let Some((version, damages)) = copy else {
+                continue;
+            };
+            status.damaged_segments += damages.stats().damaged;
+            let found = scrubber.damages_in(&version);
+            status.damages.extend(found.map(ToString::to_string));
         }
         status
     }

@@ -67,7 +67,7 @@ fn scrub(page: &mut Families, status: &Status) {
     }
     page.gauge(
         "argosy_scrub_damages",
-        "Damaged places that scrubbing has found and nobody has mended; /status names them.",
+        "Damaged places that scrubbing has found and nobody has repaired; /status names them.",
     )
     .count(&[], scrub.damages.len() as u64);
     page.gauge(

@@ -229,7 +229,7 @@ pub struct ScrubStatus {
     pub segments_total: u64,
     /// Passes over a region that were finished.
     pub passes_total: u64,
-    /// What scrubs found damaged and nobody has mended, in words, with the keys that it concerns.
+    /// What scrubs found damaged and nobody has repaired, in words, with the keys that it concerns.
     pub damages: Vec<String>,
     /// Segments that are damaged now, as far as scrubs, reads and merges have found out.
     pub damaged_segments: u64,

@@ -14,7 +14,7 @@ use crate::random::Random;
 
 /// Copies that cannot be used.
 const CLOSED: &str = "copies that damage closed";
-/// Bits that flipped in levels and have to be mended.
+/// Bits that flipped in levels and have to be repaired.
 pub(crate) const LEVELS_DAMAGED: &str = "bits of levels that flipped";
 /// Servers that do not start.
 pub(crate) const REFUSED: &str = "starts refused for damage";

@@ -16,7 +16,7 @@ use crate::plan::{Event, SERVERS, WorldKind};
 /// flush takes.
 const FLUSH_SLACK: Duration = Duration::from_millis(300);
 
-/// Within so long members have mended each other's levels.
+/// Within so long members have repaired each other's levels.
 const HEALED_WITHIN: Duration = Duration::from_secs(120);
 
 /// Between two looks whether they have.
@@ -226,7 +226,7 @@ impl Run {
         self.start_all()
     }
 
-    /// Waits until the members have mended each other. All regions are open.
+    /// Waits until the members have repaired each other. All regions are open.
     pub(super) fn heal(&mut self) -> Result<(), Wrong> {
         if std::mem::take(&mut self.healing).is_empty() {
             return Ok(());
@@ -239,7 +239,7 @@ impl Run {
                 return Ok(());
             };
             if self.cluster.now() > until {
-                return Err(format!("this was not mended: {damage}"));
+                return Err(format!("this was not repaired: {damage}"));
             }
             for _ in 0..HEALING_TICKS {
                 self.tick(Pace::None)?;

@@ -125,7 +125,7 @@ pub struct Run {
     failing: Random,
     /// Servers whose device is damaged, and where.
     damaged: BTreeSet<usize>,
-    /// Servers of which levels are damaged, which the others have to mend.
+    /// Servers of which levels are damaged, which the others have to repair.
     healing: BTreeSet<usize>,
     damaging: Random,
     ticks: u64,
