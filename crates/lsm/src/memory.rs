@@ -16,6 +16,8 @@ pub struct Memory {
     pub cache: u64,
     /// Indexes and filters of segments, which stay with them.
     pub pinned: u64,
+    /// What the region consists of: some 400 bytes a segment, and its bounds. The cache gives way to it.
+    pub versions: u64,
     /// Buffers of merges, flushes, reads, logs and garbage collection, and those that are kept for the next,
     /// without what stayed when it was flushed; and parts that wait to be ingested. Of all stores of the process.
     pub buffers: u64,
@@ -24,12 +26,13 @@ pub struct Memory {
 impl Memory {
     /// The parts with their names.
     #[must_use]
-    pub const fn parts(&self) -> [(&'static str, u64); 5] {
+    pub const fn parts(&self) -> [(&'static str, u64); 6] {
         [
             ("memtables", self.memtables),
             ("windows", self.windows),
             ("cache", self.cache),
             ("pinned", self.pinned),
+            ("versions", self.versions),
             ("buffers", self.buffers),
         ]
     }

@@ -12,6 +12,7 @@ pub mod build;
 pub mod cut;
 pub mod medium;
 pub mod pick;
+pub mod pieces;
 pub mod plan;
 mod references;
 pub mod sources;

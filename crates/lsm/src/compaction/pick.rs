@@ -23,42 +23,18 @@
 //! runs (a part of L1 is one key range of *all* its runs), so that below a key there are only older
 //! bindings of it.
 
-use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use argosy_base::{KeyRange, SegmentNumber};
 
+use super::pieces::{PIECES_MAX, Piece, Pieces};
 use crate::edit::LEVELS_MAX;
-
-/// Pieces of a segment at which it is merged, although its level is not full.
-const PIECES_MAX: u32 = 16;
 
 /// Most segments that one move takes down: bounds the edit.
 const MOVES_MAX: usize = 64;
 
-/// One segment of a level, as far as picking is concerned.
-#[derive(Clone, Debug)]
-pub struct Piece<'a> {
-    /// The keys that it stands for, as far as merges may read it.
-    pub range: Cow<'a, KeyRange>,
-    /// Its bytes; of a segment in several pieces, its share of them.
-    pub bytes: u64,
-    /// How many of these have keys for which it stands, as far as that is known.
-    pub live: u64,
-    /// How many pieces of its segment there are in the run, itself among them.
-    pub siblings: u32,
-    /// How old it is: its number, since numbers only rise.
-    pub number: u64,
-    /// Whether it holds tombstones, which only a merge can drop.
-    pub tombstones: bool,
-    /// Whether it is part of a tree, which cannot be moved in parts.
-    pub in_tree: bool,
-    /// Bytes of pairs that it points to in the medium log.
-    pub medium: u64,
-}
-
 /// The sorted runs of a level, oldest first, each sorted by range.
-pub type Runs<'a> = Vec<Vec<Piece<'a>>>;
+pub type Runs<'a> = Vec<Pieces<'a>>;
 
 /// All levels of a version; the first is L1.
 #[derive(Clone, Debug, Default)]
@@ -194,11 +170,11 @@ pub(super) fn fullest(shape: &Shape<'_>, policy: &Policy) -> Option<u8> {
 /// Once none is wasteful, everything lies in one level and nothing in it is hidden.
 pub(super) fn is_wasteful(shape: &Shape<'_>, level: u8) -> bool {
     let own = runs(shape, level);
-    let holds = |runs: &[Vec<Piece<'_>>]| runs.iter().any(|run| !run.is_empty());
+    let holds = |runs: &[Pieces<'_>]| runs.iter().any(|run| !run.is_empty());
     let deeper = shape.levels.get(usize::from(level)..).unwrap_or(&[]);
     holds(own)
         && (own.iter().filter(|run| !run.is_empty()).count() > 1
-            || own.iter().flatten().any(|piece| piece.tombstones)
+            || own.iter().any(Pieces::holds_tombstones)
             || deeper.iter().any(|runs| holds(runs)))
 }
 
@@ -208,15 +184,14 @@ pub(super) fn is_wasteful(shape: &Shape<'_>, level: u8) -> bool {
 pub(super) fn drained(shape: &Shape<'_>, policy: &Policy) -> Option<(u8, KeyRange)> {
     let most = policy.drain?;
     let last = u8::try_from(shape.levels.len()).expect("there are few levels");
-    let points = |piece: &&Piece<'_>| piece.medium > 0;
-    let holds = |level: &u8| runs(shape, *level).iter().flatten().any(|p| points(&p));
+    let holds = |level: &u8| runs(shape, *level).iter().any(Pieces::points_to_medium);
     let above = (1..last).rev().find(holds);
     let level = above.or_else(|| (1..=last).find(holds))?;
     let range = if level == last && last > 1 {
         let [run] = runs(shape, last) else {
             return None;
         };
-        let at = run.iter().position(|piece| piece.medium > 0)?;
+        let at = run.first_to_medium()?;
         return fits(shape, last - 1, reach(run, at, at), most);
     } else {
         part(shape, policy, level)
@@ -244,9 +219,6 @@ pub(super) fn loose(shape: &Shape<'_>, policy: &Policy) -> Option<(u8, KeyRange)
         Aim::Levels => PIECES_MAX,
         Aim::ShortCut => 2,
     };
-    let is_loose = |piece: &Piece<'_>| {
-        piece.siblings >= pieces_max || policy.sparse.contains(&SegmentNumber(piece.number))
-    };
     for (level, runs) in (1u8..).zip(&shape.levels) {
         let is_last = usize::from(level) == shape.levels.len();
         let upper = if is_last && level > 1 {
@@ -256,15 +228,12 @@ pub(super) fn loose(shape: &Shape<'_>, policy: &Policy) -> Option<(u8, KeyRange)
         };
         let behind = policy.behind(upper).unwrap_or_default();
         for run in runs {
-            let begins = |piece: &Piece<'_>| piece.range.from.as_slice() >= behind;
-            let Some(first) = run
-                .iter()
-                .position(|piece| begins(piece) && is_loose(piece))
-            else {
+            let Some(first) = run.first_loose(behind, pieces_max, &policy.sparse) else {
                 continue;
             };
             let last = last_of(run, first, policy.segments_max);
-            let span = KeyRange::new(run[first].range.from.clone(), run[last].range.to.clone());
+            let (first, last) = (run.get(first).range, run.get(last).range);
+            let span = KeyRange::new(first.from.clone(), last.to.clone());
             return Some(match upper == level {
                 true => (level, widened(shape, level, &span)),
                 false => (upper, span),
@@ -275,10 +244,10 @@ pub(super) fn loose(shape: &Shape<'_>, policy: &Policy) -> Option<(u8, KeyRange)
 }
 
 /// The last piece of the segment of which `first` is one, but of `most` segments at most, or one.
-fn last_of(run: &[Piece<'_>], first: usize, most: usize) -> usize {
-    let number = run[first].number;
+fn last_of(run: &Pieces<'_>, first: usize, most: usize) -> usize {
+    let number = run.get(first).number;
     let mut met = BTreeSet::new();
-    let near = run[first..].iter().take_while(|piece| {
+    let near = run.range(first..run.len()).take_while(|piece| {
         met.insert(piece.number);
         met.len() <= most.max(1)
     });
@@ -295,7 +264,7 @@ fn fits(shape: &Shape<'_>, level: u8, range: KeyRange, most: u64) -> Option<(u8,
 fn output_bytes(shape: &Shape<'_>, level: u8, range: &KeyRange) -> u64 {
     let both = [runs(shape, level), runs(shape, level + 1)];
     let pieces = both.iter().flat_map(|runs| runs.iter());
-    let pieces = pieces.flat_map(|run| overlapping(run, range));
+    let pieces = pieces.flat_map(|run| run.within(range));
     pieces.map(|piece| piece.bytes + piece.medium).sum()
 }
 
@@ -314,22 +283,26 @@ fn packed(shape: &Shape<'_>, policy: &Policy) -> Option<(u8, KeyRange)> {
     }
     let level = u8::try_from(lowest).expect("there are few levels");
     let count = run.len().min(policy.pack_segments);
-    let needed = |pieces: &[Piece<'_>]| {
-        let bytes: u64 = pieces.iter().map(|piece| piece.live).sum();
+    // The device is full: all of the level is gone through.
+    let all: Vec<_> = (0..run.len())
+        .map(|at| (run.get(at), run.live(at)))
+        .collect();
+    let needed = |pieces: &[(Piece<'_>, u64)]| {
+        let bytes: u64 = pieces.iter().map(|(_, live)| live).sum();
         bytes.div_ceil(policy.pack_bytes)
     };
     // Those of which all pieces are among them.
-    let freed = |pieces: &[Piece<'_>]| {
+    let freed = |pieces: &[(Piece<'_>, u64)]| {
         let mut found: BTreeMap<u64, u32> = BTreeMap::new();
-        for piece in pieces {
+        for (piece, _) in pieces {
             *found.entry(piece.number).or_insert(piece.siblings) -= 1;
         }
         found.values().filter(|missing| **missing == 0).count() as u64
     };
     let behind = policy.behind(level).unwrap_or_default();
-    let first = run.windows(count.max(2)).position(|pieces| {
+    let first = all.windows(count.max(2)).position(|pieces| {
         let wins = needed(pieces) * 8 <= freed(pieces) * 7;
-        wins && pieces[0].range.from.as_slice() >= behind
+        wins && pieces[0].0.range.from.as_slice() >= behind
     })?;
     Some((level, reach(run, first, first + count.max(2) - 1)))
 }
@@ -344,7 +317,7 @@ pub fn score(shape: &Shape<'_>, policy: &Policy, level: u8) -> u64 {
         let is_due = is_paid && runs.len() > 1;
         return if is_due { by_runs.max(100) } else { by_runs };
     }
-    let bytes: u64 = runs.iter().flatten().map(|piece| piece.bytes).sum();
+    let bytes: u64 = runs.iter().map(Pieces::bytes).sum();
     let target = target_bytes(policy, level);
     // Exactly at its target a level is full, not over it.
     if bytes <= target {
@@ -359,8 +332,8 @@ pub fn score(shape: &Shape<'_>, policy: &Policy, level: u8) -> u64 {
 #[must_use]
 pub fn l1_price(shape: &Shape<'_>) -> Option<u64> {
     let both = [runs(shape, 1), runs(shape, 2)];
-    let pieces = both.iter().flat_map(|runs| runs.iter().flatten());
-    (both[0].len() > 1).then(|| pieces.map(|piece| piece.bytes).sum())
+    let all = both.iter().flat_map(|runs| runs.iter());
+    (both[0].len() > 1).then(|| all.map(Pieces::bytes).sum())
 }
 
 /// Bytes that `level`, 2 or below, may hold.
@@ -376,27 +349,12 @@ pub fn input_bytes(shape: &Shape<'_>, level: u8, range: &KeyRange) -> u64 {
     let both = [runs(shape, level), runs(shape, level + 1)];
     both.iter()
         .flat_map(|runs| runs.iter())
-        .flat_map(|run| overlapping(run, range))
+        .flat_map(|run| run.within(range))
         .map(|piece| piece.bytes)
         .sum()
 }
 
-/// The segments of a sorted `run` that have keys in `range`.
-#[must_use]
-pub fn overlapping<'p, 'a>(run: &'p [Piece<'a>], range: &KeyRange) -> &'p [Piece<'a>] {
-    let first = run.partition_point(|piece| ends_before(&piece.range, &range.from));
-    let count = match &range.to {
-        None => run.len() - first,
-        Some(to) => run[first..].partition_point(|piece| piece.range.from < *to),
-    };
-    &run[first..first + count]
-}
-
-fn ends_before(range: &KeyRange, key: &[u8]) -> bool {
-    range.to.as_ref().is_some_and(|to| to.as_slice() <= key)
-}
-
-fn runs<'s, 'a>(shape: &'s Shape<'a>, level: u8) -> &'s [Vec<Piece<'a>>] {
+fn runs<'s, 'a>(shape: &'s Shape<'a>, level: u8) -> &'s [Pieces<'a>] {
     shape
         .levels
         .get(usize::from(level) - 1)
@@ -413,14 +371,15 @@ fn moves(shape: &Shape<'_>, policy: &Policy, level: u8) -> Vec<At> {
         return Vec::new();
     };
     let deeper = shape.levels.get(usize::from(level) + 1..).unwrap_or(&[]);
-    let bottom = deeper.iter().flatten().all(Vec::is_empty);
+    let bottom = deeper.iter().flatten().all(Pieces::is_empty);
     let mut found = Vec::new();
     // Only from the oldest run: what a segment of a newer one hides may be in an older one. And
     // only from its front, so that what stays is merged in order.
-    for (index, piece) in own[run].iter().enumerate() {
+    for index in 0..own[run].len() {
+        let piece = own[run].get(index);
         let alone = runs(shape, level + 1)
             .iter()
-            .all(|other| overlapping(other, &piece.range).is_empty());
+            .all(|other| other.overlapping(piece.range).is_empty());
         // A segment whose middle was consumed is there several times, and moves only as a whole.
         let in_pieces = piece.siblings > 1;
         if !alone
@@ -443,16 +402,12 @@ fn part(shape: &Shape<'_>, policy: &Policy, level: u8) -> KeyRange {
         .iter()
         .find(|run| !run.is_empty())
         .expect("a level with a score has a segment");
-    let behind = policy.behind(level).and_then(|key| {
-        let first = run.iter().position(|piece| !ends_before(&piece.range, key));
-        first.map(|first| (first, key))
-    });
+    let behind = policy.behind(level);
+    let behind = behind.and_then(|key| Some((run.first_behind(key)?, key)));
     let first = match behind {
         Some((first, _)) => first,
         None if level == 1 => 0,
-        None => (0..run.len())
-            .min_by_key(|index| run[*index].number)
-            .expect("the run is not empty"),
+        None => run.oldest().expect("the run is not empty"),
     };
     let reach = |first, last| {
         let mut range = reach(run, first, last);
@@ -506,8 +461,10 @@ fn narrowed(shape: &Shape<'_>, level: u8, range: KeyRange, segments_max: usize) 
     if segments(shape, level, &range) <= segments_max {
         return range;
     }
-    let below = || runs(shape, level + 1).iter().flatten();
-    let starts = runs(shape, level).iter().flatten().chain(below());
+    // None of the others has an end inside, or is cut there.
+    let within = |level| runs(shape, level).iter().flat_map(|run| run.within(&range));
+    let below = || within(level + 1);
+    let starts = within(level).chain(below());
     let starts = starts.map(|piece| &piece.range.from);
     let ends = below().filter_map(|piece| piece.range.to.as_ref());
     let inside = |at: &&Vec<u8>| range.from < **at && range.to.as_ref().is_none_or(|to| *at < to);
@@ -524,7 +481,7 @@ fn narrowed(shape: &Shape<'_>, level: u8, range: KeyRange, segments_max: usize) 
         .collect();
     let own = runs(shape, level)
         .iter()
-        .filter_map(|run| overlapping(run, &range).first());
+        .filter_map(|run| run.within(&range).next());
     let first = own.map(|piece| &piece.range.from).min();
     cuts.retain(|at| first.is_some_and(|first| first < *at));
     cuts.sort_unstable();
@@ -542,7 +499,7 @@ fn narrowed(shape: &Shape<'_>, level: u8, range: KeyRange, segments_max: usize) 
 fn segments(shape: &Shape<'_>, level: u8, range: &KeyRange) -> usize {
     let both = [runs(shape, level), runs(shape, level + 1)];
     let pieces = both.iter().flat_map(|runs| runs.iter());
-    let pieces = pieces.flat_map(|run| overlapping(run, range));
+    let pieces = pieces.flat_map(|run| run.within(range));
     let parts: usize = pieces
         .map(|piece| WHOLE.div_ceil(piece.siblings as usize))
         .sum();
@@ -553,20 +510,21 @@ fn segments(shape: &Shape<'_>, level: u8, range: &KeyRange) -> usize {
 const WHOLE: usize = 5040;
 
 /// From the start of segment `first` of a run to the start of the one behind `last`.
-fn reach(run: &[Piece<'_>], first: usize, last: usize) -> KeyRange {
-    let to = match run.get(last + 1) {
-        Some(next) => Some(next.range.from.clone()),
-        None => run[last].range.to.clone(),
+fn reach(run: &Pieces<'_>, first: usize, last: usize) -> KeyRange {
+    let to = match last + 1 < run.len() {
+        true => Some(run.get(last + 1).range.from.clone()),
+        false => run.get(last).range.to.clone(),
     };
-    KeyRange::new(run[first].range.from.clone(), to)
+    KeyRange::new(run.get(first).range.from.clone(), to)
 }
 
 /// `range`, widened to the bounds of the segments that it overlaps in the level below `level`.
 fn widened(shape: &Shape<'_>, level: u8, range: &KeyRange) -> KeyRange {
     let mut wide = range.clone();
     for run in runs(shape, level + 1) {
-        let below = overlapping(run, range);
-        if let (Some(first), Some(last)) = (below.first(), below.last()) {
+        let below = run.overlapping(range);
+        if !below.is_empty() {
+            let (first, last) = (run.get(below.start), run.get(below.end - 1));
             if first.range.from < wide.from {
                 wide.from.clone_from(&first.range.from);
             }

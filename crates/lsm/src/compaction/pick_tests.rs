@@ -116,18 +116,19 @@ fn scripts() {
                     .map(|runs| {
                         runs.iter()
                             .map(|run| {
-                                run.iter()
+                                let pieces = run
+                                    .iter()
                                     .map(|g| Piece {
-                                        range: Cow::Borrowed(&g.range),
+                                        range: &g.range,
                                         bytes: g.bytes,
                                         number: g.number,
                                         tombstones: g.tombstones,
                                         in_tree: g.in_tree,
                                         medium: g.medium,
                                         siblings: 1,
-                                        live: g.bytes,
                                     })
-                                    .collect()
+                                    .collect();
+                                Pieces::given(pieces)
                             })
                             .collect()
                     })
@@ -160,7 +161,7 @@ fn describe(shape: &Shape<'_>, policy: &Policy, choice: &Choice) -> String {
         Choice::Move { level, segments } => {
             write!(out, "move L{level}").unwrap();
             for at in segments {
-                let piece = &shape.levels[usize::from(*level) - 1][at.run][at.piece];
+                let piece = shape.levels[usize::from(*level) - 1][at.run].get(at.piece);
                 write!(out, " {}", piece.range).unwrap();
             }
             out.push('\n');
@@ -174,11 +175,11 @@ fn describe(shape: &Shape<'_>, policy: &Policy, choice: &Choice) -> String {
     out
 }
 
-fn overlapping_below<'a>(
-    shape: &Shape<'a>,
+fn overlapping_below(
+    shape: &Shape<'_>,
     level: u8,
     range: &KeyRange,
-) -> impl Iterator<Item = Cow<'a, KeyRange>> {
+) -> impl Iterator<Item = KeyRange> {
     let below = shape
         .levels
         .get(usize::from(level))
@@ -186,11 +187,7 @@ fn overlapping_below<'a>(
         .unwrap_or_default();
     let found: Vec<_> = below
         .iter()
-        .flat_map(|run| {
-            overlapping(run, range)
-                .iter()
-                .map(|piece| piece.range.clone())
-        })
+        .flat_map(|run| run.within(range).map(|piece| piece.range.clone()))
         .collect();
     found.into_iter()
 }

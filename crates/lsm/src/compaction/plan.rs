@@ -11,13 +11,13 @@
 //! Invariant: what a segment stands for after the edit is what it stood for before, without the
 //! part. Nothing is lost between a clip and the outputs, and no key is in both.
 
-use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use argosy_base::{KeyRange, SegmentNumber};
+use argosy_base::KeyRange;
 
-use super::pick::{At, Piece, Shape};
+use super::pick::{At, Shape};
+use super::pieces::Pieces;
 use crate::damage::Shut;
 use crate::edit::{Edit, LevelSegment, Place, RunId};
 use crate::level::Form;
@@ -31,55 +31,12 @@ const GATHERED_MAX: usize = 32;
 #[must_use]
 pub fn shape<'v>(version: &'v Version, shut: &Shut) -> Shape<'v> {
     let levels = version.levels().iter().map(|level| {
-        let runs = level.runs.iter().map(|run| pieces_of(run, shut));
-        runs.filter(|run: &Vec<_>| shut.is_empty() || !run.is_empty())
+        let runs = level.runs.iter().map(|run| Pieces::open(run, shut));
+        runs.filter(|run| shut.is_empty() || !run.is_empty())
             .collect()
     });
     Shape {
         levels: levels.collect(),
-    }
-}
-
-fn pieces_of<'v>(run: &'v Run, shut: &Shut) -> Vec<Piece<'v>> {
-    let mut siblings: BTreeMap<SegmentNumber, u32> = BTreeMap::new();
-    for entry in &run.segments {
-        *siblings.entry(entry.segment.number).or_default() += 1;
-    }
-    let mut found = Vec::with_capacity(run.segments.len());
-    for entry in &run.segments {
-        let siblings = siblings[&entry.segment.number];
-        let range = &entry.segment.range;
-        if !shut.ranges().iter().any(|shut| shut.overlaps(range)) {
-            found.push(piece(entry, siblings, shut));
-            continue;
-        }
-        for open in shut.open_parts(range) {
-            // What is shut is one more piece, without which the segment stays.
-            let piece = piece(entry, siblings + 1, shut);
-            let range = Cow::Owned(open);
-            found.push(Piece { range, ..piece });
-        }
-    }
-    found
-}
-
-/// One of the `siblings` pieces of a segment in its run, which share its bytes.
-fn piece<'v>(entry: &'v LevelEntry, siblings: u32, shut: &Shut) -> Piece<'v> {
-    let segment = &entry.segment;
-    let bytes = u64::from(segment.len.div_ceil(siblings));
-    Piece {
-        range: Cow::Borrowed(&segment.range),
-        bytes,
-        live: live_bytes(entry).unwrap_or(bytes),
-        siblings,
-        number: segment.number.get(),
-        tombstones: segment.tombstones > 0,
-        in_tree: segment.form == Form::Leaves,
-        // Which of them what is read points to is known only when it is.
-        medium: match shut.has_medium() {
-            true => 0,
-            false => segment.medium_bytes.div_ceil(siblings.into()),
-        },
     }
 }
 
@@ -95,7 +52,7 @@ pub(crate) fn is_cut(entry: &LevelEntry) -> bool {
 }
 
 /// Bytes of the leaves that may have keys for which `entry` stands, if its index is in memory.
-fn live_bytes(entry: &LevelEntry) -> Option<u64> {
+pub(super) fn live_bytes(entry: &LevelEntry) -> Option<u64> {
     let reader = entry.stored.pinned_reader()?;
     let (all, own) = (reader.leaves(), reader.leaves_in(&entry.segment.range));
     Some(u64::from(entry.segment.len) * own as u64 / all.max(1) as u64)

@@ -16,9 +16,8 @@
 
 use argosy_base::KeyRange;
 
-use super::pick::{
-    At, Choice, Piece, Policy, Shape, drained, fullest, is_wasteful, loose, lowered, pick,
-};
+use super::pick::{At, Choice, Policy, Shape, drained, fullest, is_wasteful, loose, lowered, pick};
+use super::pieces::Pieces;
 use crate::edit::LEVELS_MAX;
 
 /// Chooses. See the module documentation.
@@ -38,7 +37,7 @@ pub fn pick_whole(shape: &Shape<'_>, policy: &Policy) -> Choice {
         runs(level)
             .into_iter()
             .flatten()
-            .map(Vec::len)
+            .map(Pieces::len)
             .sum::<usize>()
     };
     let segments = count(level) + count(level + 1);
@@ -63,11 +62,10 @@ pub fn pick_whole(shape: &Shape<'_>, policy: &Policy) -> Choice {
 
 /// Whether a run of `level` may go where nothing is: a merge would drop no tombstone of it, and put no
 /// medium value in place.
-fn may_sink(shape: &Shape<'_>, level: u8, run: &[Piece<'_>]) -> bool {
+fn may_sink(shape: &Shape<'_>, level: u8, run: &Pieces<'_>) -> bool {
     let deeper = shape.levels.get(usize::from(level) + 1..).unwrap_or(&[]);
-    let bottom = deeper.iter().flatten().all(Vec::is_empty);
-    let stays = |piece: &Piece<'_>| piece.tombstones || piece.medium > 0;
-    !bottom || !run.iter().any(stays)
+    let bottom = deeper.iter().flatten().all(Pieces::is_empty);
+    !bottom || !(run.holds_tombstones() || run.points_to_medium())
 }
 
 /// Index segments that a tree over so many leaf segments has, at most, where keys are not longer than a

@@ -100,11 +100,12 @@ impl Background {
         // one reserves its own.
         let marks = VecDeque::from([(version.seq(), version.mark())]);
         let jobs = Jobs::new(&storage, last);
+        let gc = Gc::new(storage.settings().segment_bytes);
         Self {
             storage,
             logs: LogFlusher::default(),
             jobs,
-            gc: Gc::default(),
+            gc,
             effects: VecDeque::new(),
             marks,
             unused_number: None,
@@ -371,6 +372,7 @@ impl Background {
         Counts::add(&lsm.counts.gc_evacuated, edit.evacuated.len() as u64);
         let before = Arc::clone(self.storage.head());
         self.storage.commit(&edit)?;
+        self.gc.follow(&edit, self.storage.head(), &self.jobs.lasts);
         if lsm.settings.check_frees {
             let found = pointed_to(&before, self.storage.head(), &edit, &lsm.settings);
             assert!(found.is_none(), "I1: {} frees {found:?}", edit.seq);

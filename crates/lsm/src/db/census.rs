@@ -2,13 +2,14 @@
 //! of [garbage collection](super::gc), made of a version alone.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use argosy_base::{AddressMode, LogKind, SegmentNumber};
 
 use super::admission::Share;
 use super::hides::{Hidden, Hides, Lowering};
+use super::settled::{Settled, SettledLogs, unsettled};
 use super::trim::LastLsns;
-use crate::edit::LogSegment;
 use crate::settings::Settings;
 use crate::version::Version;
 
@@ -38,61 +39,40 @@ pub(crate) struct Census {
     pub(crate) hides: u64,
     /// What a merge into the last level would do.
     pub(crate) merge: Lowering,
-    /// Sealed segments of the large log all of whose values are in the levels.
-    pub(crate) settled: Vec<Settled>,
+    /// Sealed segments of the large log all of whose values are in the levels, where somebody keeps them up.
+    pub(crate) settled: Arc<SettledLogs>,
     /// A segment out of which all was moved goes when what was moved is in the levels; otherwise when merges
     /// have dropped the last pointer into it.
     pub(crate) evacuates: bool,
 }
 
-/// A segment of the large log that may be collected.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Settled {
-    pub(crate) number: SegmentNumber,
-    pub(crate) ordinal: u64,
-    /// Bytes that levels point to.
-    pub(crate) refs: u64,
-}
-
 impl Census {
-    /// That of `version`, of which so much is `hidden`.
+    /// That of `version`, of which so much is `hidden`. `settled` belongs to it, or is empty where nothing is moved.
+    /// Takes time by what is in memtables, not by what the version has.
     pub(crate) fn of(
         version: &Version,
         (lasts, hidden): (&LastLsns, Hidden),
+        settled: Arc<SettledLogs>,
         settings: &Settings,
     ) -> Self {
         let segment_bytes = settings.segment_bytes as u64;
-        let old = |segment: &LogSegment| {
-            segment.end.is_some() && lasts.get(segment.number) < version.replay_from()
-        };
-        let chain = version.log(LogKind::Large);
-        let refs = |entry: &crate::version::LogEntry| version.log_refs(entry.segment.number);
         let medium_refs = version.medium_refs();
-        let all_refs = chain.iter().map(refs).sum::<u64>() + medium_refs;
-        let settled = chain.range(0..chain.len().saturating_sub(1));
-        let settled: Vec<_> = settled.filter(|entry| old(&entry.segment)).collect();
-        let logs = chain.len() + version.log(LogKind::Recovery).len();
+        let refs = version.large_refs() + medium_refs;
+        let unsettled = unsettled(version, lasts) + version.log(LogKind::Recovery).len();
         let levels = version.levels().iter();
         Self {
             segment_bytes,
             allocated: version.table().len() as u64 * segment_bytes,
-            unsettled: (logs - settled.len()) as u64 * segment_bytes,
+            unsettled: unsettled as u64 * segment_bytes,
             level_bytes: levels.map(|level| level.bytes()).sum(),
-            refs: all_refs,
+            refs,
             medium_refs,
             medium_bytes: version.medium_log().len() as u64 * segment_bytes,
-            stale: hidden.bytes.min(all_refs),
+            stale: hidden.bytes.min(refs),
             hides: hidden.newest,
             merge: hidden.merge,
             evacuates: version.addresses() == AddressMode::Logical,
-            settled: settled
-                .into_iter()
-                .map(|entry| Settled {
-                    number: entry.segment.number,
-                    ordinal: entry.segment.ordinal,
-                    refs: refs(entry),
-                })
-                .collect(),
+            settled,
         }
     }
 
@@ -123,8 +103,7 @@ impl Census {
     /// Whether a merge into the last level finds or frees a byte for less than it costs to move what lives in
     /// `victim`; where there is none, one of which seven eighths live.
     pub(crate) fn lowers(&self, victim: Option<SegmentNumber>) -> bool {
-        let mut settled = self.settled.iter();
-        let victim = settled.find(|settled| Some(settled.number) == victim);
+        let victim = victim.and_then(|victim| self.settled.get(victim));
         let segment = u128::from(self.segment_bytes);
         let refs = victim.map_or(segment / 8 * 7, |victim| u128::from(victim.refs));
         let (costs, frees) = (u128::from(self.merge.costs), u128::from(self.merge.frees));
@@ -133,8 +112,7 @@ impl Census {
 
     /// Bytes of settled segments that no level points to.
     pub(crate) fn debt(&self) -> u64 {
-        let dead = |settled: &Settled| self.segment_bytes.saturating_sub(settled.refs);
-        self.settled.iter().map(dead).sum()
+        self.settled.dead()
     }
 }
 
@@ -206,8 +184,8 @@ fn choose_evacuating(census: &Census, wanted: &Wanted<'_>, episode: &mut Episode
 
 /// Chooses where segments wait for merges that drop the last pointer into them.
 fn choose_merging(census: &Census, wanted: &Wanted<'_>, episode: &mut Episode) -> Choice {
-    let settled = census.settled.iter();
-    let moved = settled.filter(|segment| wanted.moved.contains(&segment.number));
+    let settled = |number: &&SegmentNumber| census.settled.get(**number).is_some();
+    let moved = wanted.moved.iter().filter(settled);
     let moved = moved.count() as u64 * census.segment_bytes;
     let waiting = moved + census.medium_debt();
     if waiting >= wanted.goal || census.is_vague() {
@@ -226,14 +204,14 @@ fn choose_merging(census: &Census, wanted: &Wanted<'_>, episode: &mut Episode) -
 /// The segment in which least lives, of those that may be moved.
 fn victim(census: &Census, wanted: &Wanted<'_>, episode: &mut Episode) -> Option<Settled> {
     let limit = episode.limit(census);
-    let candidates = census.settled.iter().filter(|segment| {
+    let mut candidates = census.settled.pointed_to(wanted.refs_max);
+    // Those that are passed over came during the episode, or go with the next flush or merge.
+    let chosen = candidates.find(|segment| {
         let number = segment.number;
         let known = wanted.moved.contains(&number) || wanted.skipped.contains(&number);
-        (1..=wanted.refs_max).contains(&segment.refs) && segment.ordinal < limit && !known
+        segment.ordinal < limit && !known
     });
-    candidates
-        .min_by_key(|segment| (segment.refs, segment.number))
-        .copied()
+    chosen.copied()
 }
 
 /// Which segments may be moved: those that were there when it began.
@@ -250,8 +228,7 @@ impl Episode {
     fn limit(&mut self, census: &Census) -> u64 {
         let debt = census.debt();
         if self.limit.is_none() && debt >= self.debt + census.segment_bytes {
-            let last = census.settled.last();
-            self.limit = last.map(|last| last.ordinal + 1);
+            self.limit = Some(census.settled.end());
         }
         self.debt = self.debt.min(debt);
         self.limit.unwrap_or(0)

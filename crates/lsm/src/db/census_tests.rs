@@ -3,12 +3,14 @@
 use super::*;
 
 fn census(settled: &[u64]) -> Census {
-    let numbered = (1..).zip(settled.iter().copied());
-    let settled_of = |(ordinal, refs)| Settled {
-        number: SegmentNumber(ordinal),
-        ordinal,
-        refs,
-    };
+    let mut logs = SettledLogs::new(100);
+    for (ordinal, refs) in (1..).zip(settled.iter().copied()) {
+        logs.put(Settled {
+            number: SegmentNumber(ordinal),
+            ordinal,
+            refs,
+        });
+    }
     Census {
         segment_bytes: 100,
         allocated: 1000,
@@ -18,7 +20,7 @@ fn census(settled: &[u64]) -> Census {
         medium_refs: 0,
         medium_bytes: 0,
         stale: 0,
-        settled: numbered.map(settled_of).collect(),
+        settled: Arc::new(logs),
         evacuates: false,
         hides: Hides::ALL,
         merge: Lowering::default(),

@@ -52,15 +52,17 @@ use super::background::Background;
 use super::census::{Census, Choice, Episode, Pressure, Wanted, choose};
 use super::hides::Hides;
 use super::jobs::Jobs;
+use super::settled::SettledLogs;
 use super::stats::Counts;
-use super::trim::{reach, unknown_beginning};
-use crate::edit::LogSegment;
+use super::trim::{LastLsns, reach, unknown_beginning};
+use crate::edit::{Edit, LogSegment};
 use crate::level::OwnedEntry;
 use crate::log::Geometry;
 use crate::log::sweep::{Sweep, SweepError, begins_inside_value};
 use crate::read::ReadView;
 use crate::settings::Settings;
 use crate::storage::{Storage, StoredSegment};
+use crate::version::Version;
 
 /// What a backup that builds its own levels does about dead values: it merges where much of what its
 /// levels point to may be overwritten above, and finds out which segments are free.
@@ -96,7 +98,7 @@ impl Watch {
         let census = Census {
             // Segments go with the edits of those who serve.
             evacuates: false,
-            ..Census::of(version, (&jobs.lasts, hidden), settings)
+            ..Census::of(version, (&jobs.lasts, hidden), Arc::default(), settings)
         };
         let goal = self.pressure.goal(&census, 0, settings);
         jobs.collect(goal > 0 && census.is_vague());
@@ -165,6 +167,8 @@ pub(super) struct Gc {
     /// The version in which all segments' beginnings are known that matter.
     known_at: Option<EditSeq>,
     hides: Hides,
+    /// What may be moved.
+    settled: Arc<SettledLogs>,
     /// Merges into the last level are worth while.
     lowers: bool,
     /// It became known that segments are free.
@@ -172,6 +176,20 @@ pub(super) struct Gc {
 }
 
 impl Gc {
+    /// Of a region whose segments have so many bytes.
+    pub(super) fn new(segment_bytes: usize) -> Self {
+        Self {
+            settled: Arc::new(SettledLogs::new(segment_bytes as u64)),
+            ..Self::default()
+        }
+    }
+
+    /// Follows `edit`, which led to `version`.
+    pub(super) fn follow(&mut self, edit: &Edit, version: &Version, lasts: &LastLsns) {
+        Arc::make_mut(&mut self.settled).follow(edit, version, lasts);
+        self.hides.follow(edit, version);
+    }
+
     /// Steps that are due in one step of the background.
     pub(super) fn steps(&self) -> usize {
         self.pressure.steps()
@@ -278,10 +296,13 @@ impl Background {
         self.gc.skipped.retain(here);
         let hidden = self.gc.hides.hidden(&head);
         lsm.hidden_bytes.store(hidden.bytes, Ordering::Relaxed);
-        let census = Census::of(&head, (&self.jobs.lasts, hidden), &lsm.settings);
+        let lasts = &self.jobs.lasts;
+        let settled = Arc::make_mut(&mut self.gc.settled);
+        settled.catch_up(&head, lasts);
+        let settled = Arc::clone(&self.gc.settled);
+        let census = Census::of(&head, (lasts, hidden), settled, &lsm.settings);
         if census.evacuates {
             // What would be gone by now is kept by a value that reaches into it.
-            let lasts = &self.jobs.lasts;
             let flushed = |number: &SegmentNumber| lasts.moved(*number) < Some(head.replay_from());
             self.gc
                 .skipped

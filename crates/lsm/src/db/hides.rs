@@ -12,11 +12,13 @@ use argosy_base::{EditSeq, KeyRange, SegmentNumber};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::compaction::sources::{RunReading, RunSource};
+use crate::edit::{Edit, LEVELS_MAX, RunId};
 use crate::filter::KeyHash;
 use crate::level::{LevelError, ReadAhead};
 use crate::merge::Source;
 use crate::read::{Reading, reader};
 use crate::scan::Begun;
+use crate::shared::work;
 use crate::version::{LevelEntry, Run, Version};
 
 /// Keys of a segment that are asked for.
@@ -25,7 +27,7 @@ const KEYS: usize = 64;
 const PLACES: usize = 4;
 
 /// What is known of a segment.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Known {
     /// For which keys it stood.
     pieces: Pieces,
@@ -59,14 +61,67 @@ pub(crate) struct Lowering {
     pub(crate) frees: u64,
 }
 
+/// What a segment adds to a run's [`Sums`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Sums {
+    /// Bytes of values in the large log.
+    large: u128,
+    entries: u128,
+    /// Tombstones and bytes, each times the share of entries that hide something.
+    tombstones_hiding: u128,
+    large_hidden: u128,
+    /// Entries times that share.
+    hiding: u128,
+}
+
+impl Sums {
+    /// Of the segment of `entry`, of which so much stands and hides.
+    fn of(entry: &LevelEntry, (stands, hides): (u64, u64)) -> Self {
+        let hides = u128::from(stands * hides / Hides::ALL);
+        let segment = &entry.segment;
+        Self {
+            large: u128::from(segment.large_bytes),
+            entries: u128::from(segment.entries),
+            tombstones_hiding: u128::from(segment.tombstones) * hides,
+            large_hidden: u128::from(segment.large_bytes) * hides,
+            hiding: u128::from(segment.entries) * hides,
+        }
+    }
+
+    fn each(&mut self, other: &Self, change: impl Fn(u128, u128) -> u128) {
+        self.large = change(self.large, other.large);
+        self.entries = change(self.entries, other.entries);
+        self.tombstones_hiding = change(self.tombstones_hiding, other.tombstones_hiding);
+        self.large_hidden = change(self.large_hidden, other.large_hidden);
+        self.hiding = change(self.hiding, other.hiding);
+    }
+}
+
+/// A level and a run of it.
+type InRun = (u8, RunId);
+
+/// A segment above the lowest run.
+#[derive(Debug, PartialEq, Eq)]
+struct Listed {
+    run: InRun,
+    /// For which keys it stands.
+    pieces: Pieces,
+    /// What it adds to the sums of its run.
+    sums: Sums,
+}
+
 /// See the module documentation.
 #[derive(Debug, Default)]
 pub(crate) struct Hides {
     known: BTreeMap<SegmentNumber, Known>,
-    /// Segments that are to be looked at: in which run, and where in it.
-    unknown: Vec<(usize, Span)>,
-    /// In which version.
-    listed: Option<EditSeq>,
+    /// All segments above the lowest run.
+    listed: BTreeMap<SegmentNumber, Listed>,
+    /// By run, what they add up to.
+    sums: BTreeMap<InRun, Sums>,
+    /// Those that are to be looked at.
+    unknown: BTreeSet<(InRun, SegmentNumber)>,
+    /// Of which version they are, and what its lowest run is.
+    of: Option<(EditSeq, Option<InRun>)>,
 }
 
 impl Hides {
@@ -76,14 +131,17 @@ impl Hides {
     /// Looks at a segment of `version` that was not looked at, if there is one. Where something cannot be read
     /// it counts as if everything were hidden: whoever has to read there will report it.
     pub(crate) fn look(&mut self, version: &Arc<Version>, reading: &Reading) -> bool {
-        if self.listed != Some(version.seq()) {
-            self.list(version);
-        }
-        let Some((place, span)) = self.unknown.pop() else {
+        self.catch_up(version);
+        let Some((run, number)) = self.unknown.pop_last() else {
             return false;
         };
-        let runs: Vec<_> = version.runs().map(|(_, run)| run).collect();
-        let number = runs[place].segments[span.first].segment.number;
+        let runs: Vec<_> = version.runs().collect();
+        let place = runs
+            .iter()
+            .position(|(level, other)| (*level, other.id) == run);
+        let place = place.expect("the run is listed");
+        let runs: Vec<_> = runs.into_iter().map(|(_, run)| run).collect();
+        let span = span(runs[place], number).expect("the segment is listed");
         let looked = look_at(version, &runs, (place, span.first), &span.keys, reading);
         let (stands, hides) = looked.unwrap_or((Self::ALL, Self::ALL));
         let known = Known {
@@ -92,51 +150,135 @@ impl Hides {
             hides,
         };
         self.known.insert(number, known);
+        self.unlist(number);
+        self.list(run, runs[place], number);
         true
     }
 
-    /// Finds out which segments of `version` are to be looked at, and forgets those that are gone.
-    fn list(&mut self, version: &Version) {
-        let runs: Vec<_> = version.runs().map(|(_, run)| run).collect();
-        self.unknown.clear();
-        let mut here = BTreeSet::new();
-        for (place, run) in runs[..runs.len().saturating_sub(1)].iter().enumerate() {
-            for span in spans(run) {
-                let number = run.segments[span.first].segment.number;
-                here.insert(number);
-                let known = self.known.get(&number);
-                if known.is_none_or(|known| known.pieces != span.pieces) {
-                    self.unknown.push((place, span));
-                }
+    /// Follows `edit`, which led to `version`, where it belongs to the version before.
+    pub(super) fn follow(&mut self, edit: &Edit, version: &Version) {
+        let lowest = lowest(version);
+        let before = self.of.map(|(seq, lowest)| (seq.next(), lowest));
+        // Where another run is the lowest, all of it is listed, or no more.
+        if edit.checkpoint || before != Some((version.seq(), lowest)) {
+            return;
+        }
+        let gone = edit.removed.iter();
+        let clipped = edit.clipped.iter().map(|(place, _)| place);
+        let places = gone
+            .chain(clipped)
+            .map(|place| ((place.level, place.run), place.number));
+        let added = edit.added.iter();
+        let added = added.map(|(level, run, segment)| ((*level, *run), segment.number));
+        // Parts that are uncounted are seen by nobody, and the medium log is in no run.
+        let in_levels = |((level, _), _): &(InRun, SegmentNumber)| *level <= LEVELS_MAX;
+        let touched: BTreeSet<_> = places.chain(added).filter(in_levels).collect();
+        for (_, number) in &touched {
+            self.unlist(*number);
+        }
+        for (place, number) in touched {
+            let level = version.level(place.0);
+            let mut runs = level.iter().flat_map(|level| &level.runs);
+            if Some(place) != lowest
+                && let Some(run) = runs.find(|run| run.id == place.1)
+            {
+                self.list(place, run, number);
             }
         }
-        self.known.retain(|number, _| here.contains(number));
-        self.listed = Some(version.seq());
+        let removed = edit.removed.iter().map(|place| place.number);
+        for number in removed.filter(|number| !self.listed.contains_key(number)) {
+            self.known.remove(&number);
+        }
+        self.of = Some((version.seq(), lowest));
+    }
+
+    /// Makes sure that it belongs to `version`.
+    fn catch_up(&mut self, version: &Version) {
+        if self.of.map(|(seq, _)| seq) == Some(version.seq()) {
+            debug_assert!(
+                work::apart(|| self.is_exact(version)),
+                "of {}",
+                version.seq()
+            );
+            return;
+        }
+        self.list_all(version);
+        self.known
+            .retain(|number, _| self.listed.contains_key(number));
+    }
+
+    fn list_all(&mut self, version: &Version) {
+        let lowest = lowest(version);
+        self.listed.clear();
+        self.sums.clear();
+        self.unknown.clear();
+        for (level, run) in version
+            .runs()
+            .filter(|(level, run)| Some((*level, run.id)) != lowest)
+        {
+            for entry in run.whole_segments() {
+                self.list((level, run.id), run, entry.segment.number);
+            }
+        }
+        self.of = Some((version.seq(), lowest));
+    }
+
+    /// Lists segment `number` of `run`, if it has pairs there.
+    fn list(&mut self, place: InRun, run: &Run, number: SegmentNumber) {
+        let (Some(span), Some(entry)) = (span(run, number), run.entry(number)) else {
+            return;
+        };
+        let known = self.known.get(&number);
+        if known.is_none_or(|known| known.pieces != span.pieces) {
+            self.unknown.insert((place, number));
+        }
+        let sums = Sums::of(entry, self.known(entry));
+        let of_run = self.sums.entry(place).or_default();
+        of_run.each(&sums, |all, own| all + own);
+        let listed = Listed {
+            run: place,
+            pieces: span.pieces,
+            sums,
+        };
+        self.listed.insert(number, listed);
+    }
+
+    fn unlist(&mut self, number: SegmentNumber) {
+        let Some(Listed { run, sums, .. }) = self.listed.remove(&number) else {
+            return;
+        };
+        self.unknown.remove(&(run, number));
+        let of_run = self.sums.get_mut(&run).expect("it is of a listed run");
+        of_run.each(&sums, |all, own| all - own);
+        if *of_run == Sums::default() {
+            self.sums.remove(&run);
+        }
+    }
+
+    /// Whether it is what it would be if it were made anew.
+    fn is_exact(&self, version: &Version) -> bool {
+        let mut anew = Self {
+            known: self.known.clone(),
+            ..Self::default()
+        };
+        anew.list_all(version);
+        anew.listed == self.listed && anew.sums == self.sums && anew.unknown == self.unknown
     }
 
     /// What is hidden in `version`: of a value as long as those of the entry that hides it, mostly; a tombstone
     /// hides one as long as values above the last run are. What is in segments that are gone is hidden for
     /// certain, and does not count.
-    pub(crate) fn hidden(&self, version: &Version) -> Hidden {
-        let runs: Vec<_> = version.runs().map(|(_, run)| run).collect();
-        let all = u128::from(Self::ALL);
-        let (mut refs, mut entries, mut tombstones) = (0, 0, 0);
-        let (mut hidden, mut newest) = (0, (0, 0));
-        for (place, run) in runs[..runs.len().saturating_sub(1)].iter().enumerate() {
-            for entry in run.whole_segments() {
-                let (stands, hides) = self.known(entry);
-                let hides = u128::from(stands * hides / Self::ALL);
-                let own = u128::from(entry.segment.entries);
-                refs += u128::from(entry.segment.large_bytes);
-                entries += own;
-                tombstones += u128::from(entry.segment.tombstones) * hides;
-                hidden += u128::from(entry.segment.large_bytes) * hides;
-                if place == 0 {
-                    newest = (newest.0 + hides * own, newest.1 + own);
-                }
-            }
+    pub(crate) fn hidden(&mut self, version: &Version) -> Hidden {
+        self.catch_up(version);
+        let mut all = Sums::default();
+        for sums in self.sums.values() {
+            all.each(sums, |all, own| all + own);
         }
-        let hidden = (hidden + tombstones * (refs / entries.max(1))) / all;
+        let newest = version.runs().next().map(|(level, run)| (level, run.id));
+        let newest = newest.and_then(|newest| self.sums.get(&newest));
+        let newest = newest.map_or((0, 0), |newest| (newest.hiding, newest.entries));
+        let length = all.large / all.entries.max(1);
+        let hidden = (all.large_hidden + all.tombstones_hiding * length) / u128::from(Self::ALL);
         let hidden = u64::try_from(hidden).unwrap_or(u64::MAX);
         Hidden {
             merge: self.lowering(version),
@@ -155,8 +297,7 @@ impl Hides {
         let ([last], [above]) = (last.runs.as_slice(), above.runs.as_slice()) else {
             return Lowering::default();
         };
-        let pieces = above.segments.iter();
-        let Some(entry) = pieces.min_by_key(|entry| entry.segment.number) else {
+        let Some(entry) = above.oldest() else {
             return Lowering::default();
         };
         let (_, hides) = self.known(entry);
@@ -164,8 +305,7 @@ impl Hides {
             u128::from(entry.segment.large_bytes) * u128::from(hides) / u128::from(Self::ALL);
         let own = u128::from(entry.segment.medium_bytes);
         let all = u128::from(version.medium_refs());
-        let medium = version.medium_log().values();
-        let medium: u128 = medium.map(|entry| u128::from(entry.segment.len)).sum();
+        let medium = u128::from(version.medium_bytes());
         let garbage = medium.saturating_sub(all) * own / all.max(1);
         let below = last.overlapping(&entry.segment.range);
         let read = below.chain([entry]);
@@ -184,6 +324,11 @@ impl Hides {
     }
 }
 
+/// The lowest run, in which nothing hides anything.
+fn lowest(version: &Version) -> Option<InRun> {
+    version.runs().last().map(|(level, run)| (level, run.id))
+}
+
 /// Where a segment lies in a run.
 #[derive(Debug)]
 struct Span {
@@ -195,24 +340,27 @@ struct Span {
     keys: KeyRange,
 }
 
-/// Where the segments of `run` lie in it.
-fn spans(run: &Run) -> impl Iterator<Item = Span> {
-    let mut places: BTreeMap<SegmentNumber, Span> = BTreeMap::new();
-    for (place, entry) in run.segments.iter().enumerate() {
-        let range = &entry.segment.range;
-        let span = places.entry(entry.segment.number).or_insert_with(|| Span {
-            first: place,
-            pieces: 0,
-            keys: KeyRange::new(range.from.clone(), None),
-        });
-        let sum = |key: &[u8], seed| xxh3_64_with_seed(key, seed);
-        span.pieces = sum(
+/// Where segment `number` lies in `run`, if it has pairs there.
+fn span(run: &Run, number: SegmentNumber) -> Option<Span> {
+    let mut pieces = run.pieces(number).map(|piece| &piece.segment.range);
+    let first = pieces.next()?;
+    let sum = |sum: Pieces, range: &KeyRange| {
+        let of = |key: &[u8], seed| xxh3_64_with_seed(key, seed);
+        of(
             range.to.as_deref().unwrap_or_default(),
-            sum(&range.from, span.pieces),
-        );
+            of(&range.from, sum),
+        )
+    };
+    let mut span = Span {
+        first: run.place_of_first(number)?,
+        pieces: sum(0, first),
+        keys: first.clone(),
+    };
+    for range in pieces {
+        span.pieces = sum(span.pieces, range);
         span.keys.to.clone_from(&range.to);
     }
-    places.into_values()
+    Some(span)
 }
 
 /// Of the segment that begins at `segments[first]` of run number `place` and reaches over `span`, the share of its

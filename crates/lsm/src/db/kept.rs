@@ -81,6 +81,7 @@ impl super::Lsm {
             windows: self.settings.windows_bytes() as u64,
             cache: cache.bytes,
             pinned: cache.pinned_bytes,
+            versions: self.view.load().version.memory_bytes() as u64,
             buffers: (buffer::allocated_bytes().saturating_sub(flushed::kept_bytes())
                 + super::bulk::held_bytes()) as u64,
         }

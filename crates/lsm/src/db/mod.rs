@@ -36,6 +36,7 @@ mod paid;
 mod passing;
 pub mod promote;
 pub(crate) mod replay;
+mod settled;
 pub(crate) mod site;
 mod source;
 pub(crate) mod space;
@@ -157,13 +158,14 @@ impl Lsm {
     /// # Panics
     /// When the settings are not valid ([`Settings::validate`]).
     #[must_use]
-    pub fn start(parts: Parts) -> Self {
+    pub fn start(mut parts: Parts) -> Self {
+        parts.storage.charge_to(&parts.cache);
         let mut settings = parts.storage.settings().clone();
         assert_eq!(settings.validate(), Ok(()), "settings are validated before");
         settings.fit_device(parts.storage.store().total());
         let [recovery, large] = parts.windows;
-        let all = settings.memtables_max * settings.l0_bytes;
-        let share = settings.memtable_share_bytes.unwrap_or(all);
+        let share = settings.memtable_share_bytes;
+        let share = share.unwrap_or(settings.memtables_max * settings.l0_bytes);
         let kept = kept::KeptTables::new(&parts.cache, share);
         let reading = Arc::new(Reading {
             region: parts.storage.region(),
@@ -176,10 +178,10 @@ impl Lsm {
             recovery: LogWriter::new(recovery, parts.writer).with_mutants(settings.mutants),
             large: LogWriter::new(large, parts.writer).with_mutants(settings.mutants),
         };
-        let of_logs = parts.tables.time();
-        let time = RegionTime::new(parts.storage.current().time(), of_logs);
-        let frozen: VecDeque<_> = parts.tables.into_frozen();
         let version = Arc::clone(parts.storage.current());
+        let of_logs = parts.tables.time();
+        let time = RegionTime::new(version.time(), of_logs);
+        let frozen: VecDeque<_> = parts.tables.into_frozen();
         let levels_lsn = Lsn(version.replay_from().0.saturating_sub(1));
         let now = version.time().max(of_logs.0);
         let mut writer = Writer::new(logs, version, frozen, parts.last, &settings);
@@ -189,10 +191,9 @@ impl Lsm {
             writer.add_spare(seq, tail);
         }
         let alone = parts.observer.is_none();
-        let known = if alone {
-            parts.storage.current().seq()
-        } else {
-            EditSeq(0)
+        let known = match alone {
+            true => parts.storage.current().seq(),
+            false => EditSeq(0),
         };
         let full = parts.storage.store().room().is_full();
         // What was replayed is on this device alone; with other members the driver says when it
@@ -590,3 +591,6 @@ impl Lsm {
         stepped.map(Some)
     }
 }
+
+#[cfg(test)]
+mod passes_tests;

@@ -15,7 +15,7 @@ use super::Lsm;
 use super::jobs::{Jobs, Made};
 use super::site::Site;
 use crate::compaction::medium::{MediumReads, Standing, is_in_place};
-use crate::compaction::pick::{Shape, overlapping};
+use crate::compaction::pick::Shape;
 use crate::compaction::plan::Plan;
 use crate::compaction::values::Values;
 use crate::damage::{Damages, Shut};
@@ -112,9 +112,7 @@ pub(super) fn open_part(shape: &Shape<'_>, level: u8, range: KeyRange, shut: &Sh
     }
     let both = [level, level + 1].map(|level| shape.levels.get(usize::from(level) - 1));
     let firsts = both.into_iter().flatten().filter_map(|runs| {
-        let firsts = runs
-            .iter()
-            .filter_map(|run| overlapping(run, &range).first());
+        let firsts = runs.iter().filter_map(|run| run.within(&range).next());
         firsts
             .map(|piece| piece.range.from.clone().max(range.from.clone()))
             .min()

@@ -3,6 +3,7 @@
 //! Counters are relaxed atomics: nothing is ordered by them, and a reader sees each of them at some
 //! recent moment. Sizes are read from the current version.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use argosy_base::{LogKind, Lsn};
@@ -332,7 +333,12 @@ impl super::Lsm {
             merge: Lowering::default(),
         };
         let lasts = LastLsns::new(Lsn(0));
-        let census = Census::of(&view.version, (&lasts, hidden), &self.settings);
+        let census = Census::of(
+            &view.version,
+            (&lasts, hidden),
+            Arc::default(),
+            &self.settings,
+        );
         Stats {
             gc_debt_bytes: logs.iter().map(|log| log.dead_bytes).sum(),
             allocated_bytes: census.allocated,

@@ -17,7 +17,7 @@ use argosy_base::limits::VALUE_BYTES_MAX;
 use argosy_base::{AddressMode, LogKind, Lsn, SegmentNumber};
 
 use crate::edit::{Edit, LogSegment, MEDIUM_LOG, Place, Reference, RunId};
-use crate::version::Version;
+use crate::version::{LogEntry, Version};
 
 /// The highest LSN in each sealed log segment, as far as it is known.
 #[derive(Debug)]
@@ -102,29 +102,58 @@ impl LastLsns {
     }
 }
 
-/// Follows a chain from front to back, and knows how far values reach into later segments.
-#[derive(Default)]
-struct Reach {
-    /// The last segment into which a value that is referenced may reach.
-    to: Option<u64>,
-    /// The segment before.
-    before: Option<u64>,
+/// What keeps segments of the large log of a version.
+struct Kept<'a> {
+    version: &'a Version,
+    lasts: &'a LastLsns,
+    /// See [`reach`].
+    reach: u64,
+    /// The levels hold everything below.
+    replay_from: Lsn,
 }
 
-impl Reach {
-    /// Goes on to the next segment. Whether a value that is referenced reaches into it.
-    fn enters(&mut self, ordinal: u64, inside_value: Option<bool>) -> bool {
-        let follows = self.before.is_some_and(|before| before + 1 == ordinal);
-        self.before = Some(ordinal);
-        if !follows || inside_value == Some(false) {
-            self.to = None;
-        }
-        self.to >= Some(ordinal)
+impl<'a> Kept<'a> {
+    /// Those of the segments that `more` names, and of all that levels may not keep, that are sealed and not the
+    /// last of the large log; in its order.
+    fn candidates(&self, more: impl Iterator<Item = SegmentNumber>) -> Vec<LogSegment> {
+        let chain = self.version.log(LogKind::Large);
+        let last = chain.last().map(|last| last.segment.number);
+        let moved = self.lasts.moved.keys().copied();
+        let all = self.version.unreferenced().chain(moved).chain(more);
+        let mut found: Vec<_> = all
+            .filter_map(|number| Some(self.version.log_segment(number)?.segment))
+            .filter(|segment| segment.log == LogKind::Large && segment.end.is_some())
+            .filter(|segment| Some(segment.number) != last)
+            .collect();
+        found.sort_unstable_by_key(|segment| segment.ordinal);
+        found.dedup();
+        found
     }
 
-    /// The present segment is referenced.
-    const fn begins(&mut self, ordinal: u64, reach: u64) {
-        self.to = Some(ordinal + reach);
+    /// Whether levels keep segment `number`, into which so many bytes of pointers lead.
+    fn is_referenced(&self, number: SegmentNumber, refs: u64) -> bool {
+        refs > 0 && !self.lasts.is_hidden(number, self.version, self.replay_from)
+    }
+
+    /// Whether a value that begins in a segment that levels keep may reach into `segment`: those between are there,
+    /// and none of them begins with a record.
+    fn is_entered(&self, segment: &LogSegment, refs: impl Fn(SegmentNumber) -> u64) -> bool {
+        let chain = self.version.log(LogKind::Large);
+        let place = chain.partition_point(|other| other.ordinal < segment.ordinal);
+        let reach = usize::try_from(self.reach).unwrap_or(usize::MAX);
+        let before = chain.range(place.saturating_sub(reach)..place).rev();
+        let mut behind = *segment;
+        for entry in before {
+            let begins = self.lasts.inside_value.get(&behind.number) == Some(&false);
+            if begins || entry.segment.ordinal + 1 != behind.ordinal {
+                return false;
+            }
+            behind = entry.segment;
+            if self.is_referenced(behind.number, refs(behind.number)) {
+                return true;
+            }
+        }
+        false
     }
 }
 
@@ -135,24 +164,21 @@ pub(crate) fn unknown_beginning(
     reach: u64,
     lasts: &LastLsns,
 ) -> Option<LogSegment> {
-    let mut reached = Reach::default();
-    let chain = version.log(LogKind::Large);
-    let mut sealed = chain
-        .range(0..chain.len().saturating_sub(1))
-        .map(|entry| entry.segment)
-        .filter(|segment| segment.end.is_some());
-    sealed.find(|segment| {
+    let replay_from = version.replay_from();
+    let kept = Kept {
+        version,
+        lasts,
+        reach,
+        replay_from,
+    };
+    let refs = |number| version.log_refs(number);
+    let mut candidates = kept.candidates(std::iter::empty()).into_iter();
+    candidates.find(|segment| {
         let number = segment.number;
-        let known = lasts.inside_value.get(&number).copied();
-        let entered = reached.enters(segment.ordinal, known);
-        let replay_from = version.replay_from();
-        let hidden = lasts.is_hidden(number, version, replay_from);
-        let referenced = version.log_refs(number) > 0 && !hidden;
-        if referenced {
-            reached.begins(segment.ordinal, reach);
-        }
-        let old = lasts.get(number) < version.replay_from();
-        entered && !referenced && old && known.is_none()
+        !lasts.inside_value.contains_key(&number)
+            && lasts.get(number) < replay_from
+            && !kept.is_referenced(number, refs(number))
+            && kept.is_entered(segment, refs)
     })
 }
 
@@ -166,35 +192,47 @@ pub(crate) const fn reach(segment_bytes: usize) -> u64 {
 /// that it makes possible. `reach` is [`reach`] of the geometry.
 pub(crate) fn trim(version: &Version, reach: u64, lasts: &mut LastLsns, edit: &mut Edit) {
     let replay_from = edit.replay_from.unwrap_or(version.replay_from());
-    for log in LogKind::ALL {
-        let mut reached = Reach::default();
-        let chain = version.log(log);
-        for entry in chain.range(0..chain.len().saturating_sub(1)) {
-            let segment = entry.segment;
-            let number = segment.number;
-            let inside_value = lasts.inside_value.get(&number).copied();
-            let mut referenced = reached.enters(segment.ordinal, inside_value);
-            let pointed = log == LogKind::Large && refs_after(version, edit, number) > 0;
-            if pointed && !lasts.is_hidden(number, version, replay_from) {
-                reached.begins(segment.ordinal, reach);
-                referenced = true;
-            }
-            if segment.end.is_some() && lasts.get(number) < replay_from && !referenced {
-                edit.logs_removed.push((log, number));
-                edit.evacuated.extend(pointed.then_some(number));
-                lasts.forget(number);
-            }
+    let refs = |number| refs_after(version, edit, number);
+    let (mut gone, mut evacuated, mut medium) = (Vec::new(), Vec::new(), Vec::new());
+    // It is as long as memtables need it.
+    let chain = version.log(LogKind::Recovery);
+    for LogEntry { segment, .. } in chain.range(0..chain.len().saturating_sub(1)) {
+        if segment.end.is_some() && lasts.get(segment.number) < replay_from {
+            gone.push((LogKind::Recovery, segment.number));
         }
     }
-    for number in version.medium_log().keys() {
-        if refs_after(version, edit, *number) == 0 {
-            edit.removed.push(Place {
-                level: MEDIUM_LOG,
-                run: RunId(0),
-                number: *number,
-            });
+    let kept = Kept {
+        version,
+        lasts,
+        reach,
+        replay_from,
+    };
+    let touched = edit.references.iter().map(|touched| touched.number);
+    for segment in kept.candidates(touched.clone()) {
+        let number = segment.number;
+        let referenced = kept.is_referenced(number, refs(number));
+        if lasts.get(number) < replay_from && !referenced && !kept.is_entered(&segment, refs) {
+            gone.push((LogKind::Large, number));
+            evacuated.extend((refs(number) > 0).then_some(number));
         }
     }
+    // What nothing pointed to before went before.
+    for number in touched {
+        if version.medium_log().contains_key(&number) && refs(number) == 0 {
+            medium.push(number);
+        }
+    }
+    for (_, number) in &gone {
+        lasts.forget(*number);
+    }
+    edit.logs_removed.extend(gone);
+    edit.evacuated.extend(evacuated);
+    let place = |number| Place {
+        level: MEDIUM_LOG,
+        run: RunId(0),
+        number,
+    };
+    edit.removed.extend(medium.into_iter().map(place));
 }
 
 /// Bytes to which pointers lead in segment `number` once `edit` is applied to `version`.
@@ -205,3 +243,7 @@ fn refs_after(version: &Version, edit: &Edit, number: SegmentNumber) -> u64 {
     let (added, dropped) = change.map_or((0, 0), |change| (change.added, change.dropped));
     (version.log_refs(number) + added).saturating_sub(dropped)
 }
+
+#[cfg(test)]
+#[path = "trim_tests.rs"]
+mod tests;

@@ -45,6 +45,7 @@ use argosy_base::{
 use argosy_device::{DeviceError, SharedMemory, Store, Ticket};
 use argosy_engine::FlushRange;
 
+use crate::cache::NodeCache;
 use crate::edit::{Edit, LogPoint, LogSegment};
 use crate::level::LevelError;
 use crate::log::behind::Behind;
@@ -488,6 +489,11 @@ impl Replica {
         self.feed()?;
         self.step_flushes()?;
         Ok(std::mem::take(&mut self.events))
+    }
+
+    /// Has `cache` give way to what the copy's versions take of memory.
+    pub fn charge_to(&mut self, cache: &Arc<NodeCache>) {
+        self.storage.charge_to(cache);
     }
 
     /// Whether nothing is under way.

@@ -39,6 +39,12 @@ const UPPER_MAX: usize = 16;
 /// Room that a copied node has for more slots, and how much it grows by.
 const SPARE: usize = 4;
 
+/// Bytes that an entry of type `T` takes in a list whose leaves are three quarters full, as they are on average
+/// where entries come and go: 8 of them for the node and what is above it.
+pub(crate) const fn slot_bytes<T>() -> usize {
+    (size_of::<T>() + 8) * 4 / 3
+}
+
 /// What a list consists of.
 pub trait Entry: Clone {
     /// What stands for an entry in upper nodes. Cheap to clone.

@@ -103,6 +103,9 @@ impl Storage {
             version: Arc::clone(&version),
         });
         self.head = version;
+        if let Some(charge) = &mut self.charge {
+            charge.set(&self.head);
+        }
         Ok(())
     }
 

@@ -36,12 +36,13 @@ use argosy_base::{AddressMode, DeviceSegment, Epoch, RegionId, Remedy, SegmentNu
 use argosy_device::{DeviceError, Purpose, RegionEntry, Store};
 use argosy_engine::{EditNotice, EngineError};
 
+use crate::cache::NodeCache;
 use crate::damage::Damages;
 use crate::edit::Edit;
 use crate::manifest::{Manifest, ManifestError, Record};
 use crate::settings::Settings;
 use crate::shape::{self, Shape};
-use crate::version::{EditError, Version};
+use crate::version::{EditError, Version, VersionCharge};
 
 use commit::{Queued, Work};
 pub use segment::StoredSegment;
@@ -173,6 +174,8 @@ pub struct Storage {
     /// The first number of the range that it numbers its segments from, where that is its own.
     own: Option<SegmentNumber>,
     damages: Arc<Damages>,
+    /// What the head version takes of memory.
+    charge: Option<VersionCharge>,
 }
 
 impl Storage {
@@ -233,7 +236,15 @@ impl Storage {
             pending: BTreeMap::new(),
             queue: VecDeque::new(),
             work: Work::Nothing,
+            charge: None,
         }
+    }
+
+    /// Has `cache` give way to what the versions take of memory.
+    pub(crate) fn charge_to(&mut self, cache: &Arc<NodeCache>) {
+        let mut charge = VersionCharge::new(cache);
+        charge.set(&self.head);
+        self.charge = Some(charge);
     }
 
     /// The device beneath.

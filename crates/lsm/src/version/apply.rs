@@ -9,6 +9,7 @@ use std::sync::Arc;
 use argosy_base::{AddressMode, EditSeq, KeyRange, LogKind, SegmentNumber};
 
 use super::counts::{CutOff, cut_off};
+use super::memory::piece_bytes;
 use super::{Level, LevelEntry, LogEntry, RunTree, Uncounted, Version};
 use crate::edit::{
     Edit, LEVELS_MAX, LevelSegment, LogPoint, LogSegment, MEDIUM_LOG, Place, RunId, UNCOUNTED,
@@ -235,7 +236,9 @@ impl Step<'_> {
         if place.level == MEDIUM_LOG {
             let removed = self.next.medium.remove(&place.number);
             let missing = self.unfit("no such segment of the medium log", place.number);
-            removed.ok_or(missing)?;
+            let removed = removed.ok_or(missing)?;
+            self.next.medium_memory -= piece_bytes(&removed.segment);
+            self.next.medium_bytes -= u64::from(removed.segment.len);
             self.leave(place.number);
             return Ok(());
         }
@@ -374,6 +377,8 @@ impl Step<'_> {
         let stored = self.take(number)?;
         let segment = Arc::new(segment.clone());
         let entry = LevelEntry { segment, stored };
+        self.next.medium_memory += piece_bytes(&entry.segment);
+        self.next.medium_bytes += u64::from(entry.segment.len);
         self.next.medium.insert(number, entry);
         Ok(())
     }

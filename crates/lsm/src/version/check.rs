@@ -17,7 +17,7 @@ pub struct Violation(pub &'static str);
 type Rule = (&'static str, fn(&Version) -> bool);
 
 /// The rules, in the order in which they are checked.
-const RULES: [Rule; 15] = [
+const RULES: [Rule; 17] = [
     (
         "levels are bounded and the last is not empty",
         levels_bounded,
@@ -53,6 +53,11 @@ const RULES: [Rule; 15] = [
     (
         "levels point into segments of the large or medium log",
         refs_held,
+    ),
+    ("what levels point to is added up", refs_added_up),
+    (
+        "segments of the large log are known into which nothing points",
+        unreferenced_exact,
     ),
     (
         "evacuated segments are gone, and pointed to",
@@ -227,6 +232,21 @@ fn refs_held(version: &Version) -> bool {
             || version.is_evacuated(*number) && used.live() > 0
             || held.contains(number)
     })
+}
+
+fn refs_added_up(version: &Version) -> bool {
+    let medium = version.medium.values();
+    let medium: u64 = medium.map(|entry| u64::from(entry.segment.len)).sum();
+    version.refs == version.refs_of_all() && version.medium_bytes == medium
+}
+
+fn unreferenced_exact(version: &Version) -> bool {
+    let large = version.log(LogKind::Large).iter();
+    let numbers = large.map(|entry| entry.segment.number);
+    let wanted: BTreeSet<_> = numbers
+        .filter(|number| version.log_refs(*number) == 0)
+        .collect();
+    version.unreferenced().eq(wanted)
 }
 
 fn evacuated_exact(version: &Version) -> bool {

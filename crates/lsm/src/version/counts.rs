@@ -6,7 +6,7 @@ use std::sync::Arc;
 use argosy_base::{KeyRange, LogKind, SegmentNumber};
 
 use super::apply::{EditError, Step};
-use super::{LevelEntry, Uncounted};
+use super::{LevelEntry, Uncounted, Version};
 use crate::edit::{Edit, LevelSegment, MEDIUM_LOG, UNCOUNTED};
 use crate::level::Form;
 use crate::storage::StoredSegment;
@@ -27,6 +27,58 @@ pub(super) fn cut_off(edit: &Edit) -> BTreeMap<SegmentNumber, CutOff> {
     parts
         .map(|(_, _, part)| (part.number, CutOff::default()))
         .collect()
+}
+
+/// Bytes of keys and values to which pointers of levels lead, by what they lead into.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct LogRefs {
+    /// Segments of the large log.
+    pub(super) large: u64,
+    /// Segments of the medium log.
+    pub(super) medium: u64,
+    /// Segments that are gone.
+    pub(super) evacuated: u64,
+}
+
+/// Sums wrap around: an edit may say anything.
+impl LogRefs {
+    const fn with(self, other: Self) -> Self {
+        Self {
+            large: self.large.wrapping_add(other.large),
+            medium: self.medium.wrapping_add(other.medium),
+            evacuated: self.evacuated.wrapping_add(other.evacuated),
+        }
+    }
+
+    const fn without(self, other: Self) -> Self {
+        Self {
+            large: self.large.wrapping_sub(other.large),
+            medium: self.medium.wrapping_sub(other.medium),
+            evacuated: self.evacuated.wrapping_sub(other.evacuated),
+        }
+    }
+}
+
+impl Version {
+    /// Those into segment `number`.
+    pub(super) fn refs_into(&self, number: SegmentNumber) -> LogRefs {
+        let live = self.log_refs(number);
+        let mut refs = LogRefs::default();
+        if self.medium.contains_key(&number) {
+            refs.medium = live;
+        } else if self.is_evacuated(number) {
+            refs.evacuated = live;
+        } else {
+            refs.large = live;
+        }
+        refs
+    }
+
+    /// All of them, gone through.
+    pub(super) fn refs_of_all(&self) -> LogRefs {
+        let all = self.log_uses.keys().map(|number| self.refs_into(*number));
+        all.fold(LogRefs::default(), LogRefs::with)
+    }
 }
 
 impl Step<'_> {
@@ -123,8 +175,10 @@ impl Step<'_> {
         let removed = removed.filter(|place| place.level == MEDIUM_LOG);
         let removed = removed.map(|place| place.number);
         let logs = self.edit.logs_removed.iter().map(|(_, number)| *number);
+        let new = self.edit.logs_added.iter().map(|log| log.number);
         let counted = self.edit.references.iter().map(|touched| touched.number);
-        let touched: BTreeSet<_> = counted.chain(added).chain(removed).chain(logs).collect();
+        let touched = counted.chain(added).chain(removed).chain(logs).chain(new);
+        let touched: BTreeSet<_> = touched.collect();
         for number in touched {
             let live = self.next.log_refs(number);
             let log = self.next.log_segment(number).map(|entry| entry.segment.log);
@@ -141,7 +195,25 @@ impl Step<'_> {
             if live == 0 && !held {
                 self.next.log_uses.remove(&number);
             }
+            self.sum_up(number);
         }
         Ok(())
+    }
+
+    /// Keeps what is known of all log segments in step with segment `number`, which the edit concerns.
+    fn sum_up(&mut self, number: SegmentNumber) {
+        let before = match self.edit.checkpoint {
+            true => LogRefs::default(),
+            false => self.old.refs_into(number),
+        };
+        let after = self.next.refs_into(number);
+        self.next.refs = self.next.refs.without(before).with(after);
+        let log = self.next.log_segment(number);
+        let is_large = log.is_some_and(|entry| entry.segment.log == LogKind::Large);
+        if is_large && after.large == 0 {
+            self.next.unreferenced.insert(number, ());
+        } else {
+            self.next.unreferenced.remove(&number);
+        }
     }
 }

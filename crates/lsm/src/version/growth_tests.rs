@@ -8,16 +8,20 @@ use argosy_base::{KeyRange, ServerId};
 use argosy_device::{FormatOptions, MemoryDevice, Store, StoreSettings};
 
 use super::*;
+use crate::db::trim::{LastLsns, trim, unknown_beginning};
 use crate::edit::{LogPoint, Place};
 use crate::level::Form;
 use crate::shared::work::{self, Work};
 
 /// Segments of the two versions.
-const FEW: u64 = 2000;
-const MANY: u64 = 60_000;
+pub(crate) const FEW: u64 = 2000;
+pub(crate) const MANY: u64 = 60_000;
 
 /// The deepest level.
 const LEVEL: u8 = 5;
+
+/// The first number of segments of the level above, of which there is one for eight of the deepest.
+const ABOVE: u64 = 8 * MANY;
 
 /// A segment of a run of which segment `n` begins `n * step` behind the first key.
 fn segment(number: u64, n: u64, step: u64) -> LevelSegment {
@@ -56,16 +60,17 @@ fn pointed(log: u64, added: u64, dropped: u64) -> Reference {
 }
 
 /// A version, and what makes segments for its edits.
-struct Bench {
-    version: Version,
+pub(crate) struct Bench {
+    pub(crate) version: Version,
     store: Arc<Store>,
     /// Level segments, and as many of the large log, whose numbers begin behind 10.
     half: u64,
 }
 
 impl Bench {
-    /// Half of `segments` are of a level, the others of the large log, into which the former point.
-    fn new(segments: u64) -> Self {
+    /// Half of `segments` are of a level, with some of the level above, the others of the large log, into which the
+    /// former point.
+    pub(crate) fn new(segments: u64) -> Self {
         let device = MemoryDevice::eager(16 * SEGMENT_SIZE as u64, 1);
         let options = FormatOptions {
             device_id: 1,
@@ -78,13 +83,14 @@ impl Bench {
         let half = segments / 2;
         let mut edit = Edit::new(EditSeq(1), Epoch(1));
         edit.checkpoint = true;
-        edit.mark = Some(SegmentNumber(10 * MANY));
+        edit.mark = Some(SegmentNumber(10 * ABOVE));
         edit.logs_added.push(log(LogKind::Recovery, 0, 1, None));
         let large = (0..half).map(|n| log(LogKind::Large, n, 10 + n, Some(1 << 20)));
         edit.logs_added.extend(large);
         edit.logs_added.push(log(LogKind::Large, half, 2, None));
         edit.added = (0..half)
             .map(|n| (LEVEL, RunId(0), segment(10 + half + n, n, 1000)))
+            .chain((0..half / 8).map(|n| (LEVEL - 1, RunId(0), segment(ABOVE + n, n, 8000))))
             .collect();
         // Into all but the first.
         edit.references = (11..10 + half).map(|log| pointed(log, 2000, 0)).collect();
@@ -99,7 +105,7 @@ impl Bench {
     }
 
     /// Applies `edit`. Returns the work.
-    fn apply(&mut self, edit: &Edit) -> Work {
+    pub(crate) fn apply(&mut self, edit: &Edit) -> Work {
         let levels = edit.added.iter().map(|(_, _, segment)| segment.number);
         let logs = edit.logs_added.iter().map(|log| log.number);
         let stored = |number: SegmentNumber| {
@@ -119,7 +125,7 @@ impl Bench {
     }
 
     /// Ten segments go and one is cut, in the middle; twenty come in their place.
-    fn compaction(&self) -> Edit {
+    pub(crate) fn compaction(&self) -> Edit {
         let mut edit = self.next();
         let first = self.half / 3;
         let place = |n: u64| Place {
@@ -128,6 +134,11 @@ impl Bench {
             number: SegmentNumber(10 + self.half + n),
         };
         edit.removed = (first..first + 10).map(place).collect();
+        edit.removed.push(Place {
+            level: LEVEL - 1,
+            run: RunId(0),
+            number: SegmentNumber(ABOVE + first / 8),
+        });
         let mut left = segment(0, first + 10, 1000).range;
         left.from = segment(0, 2 * (first + 10) + 1, 500).range.from;
         edit.clipped = vec![(place(first + 10), left)];
@@ -146,7 +157,7 @@ impl Bench {
     }
 
     /// Pointers into segments all over the log go.
-    fn drops(&self) -> Edit {
+    pub(crate) fn drops(&self) -> Edit {
         let mut edit = self.next();
         let step = (self.half - 20) / 42;
         edit.references = (0..42).map(|n| pointed(11 + n * step, 0, 1000)).collect();
@@ -154,7 +165,7 @@ impl Bench {
     }
 
     /// A run of twenty segments comes to L1.
-    fn flush(&self) -> Edit {
+    pub(crate) fn flush(&self) -> Edit {
         let mut edit = self.next();
         edit.replay_from = Some(Lsn(7));
         let step = self.half * 1000 / 20;
@@ -167,7 +178,7 @@ impl Bench {
     }
 
     /// A log segment is sealed, four are declared, one to which nothing points goes.
-    fn upkeep(&self) -> Edit {
+    pub(crate) fn upkeep(&self) -> Edit {
         let mut edit = self.next();
         edit.logs_sealed = vec![LogPoint {
             log: LogKind::Large,
@@ -197,7 +208,6 @@ fn costs<const N: usize>(segments: u64, edits: [fn(&Bench) -> Edit; N]) -> [Work
 fn what_an_edit_costs_does_not_grow_with_the_version() {
     let edits = [Bench::compaction, Bench::flush, Bench::upkeep];
     let (few, many) = (costs(FEW, edits), costs(MANY, edits));
-    println!("few: {few:?}, many: {many:?}");
     for (which, (few, many)) in few.iter().zip(many).enumerate() {
         let grows = 2 * many.steps > 3 * few.steps || 2 * many.bytes > 3 * few.bytes;
         assert!(!grows, "edit {which}: {few:?} and {many:?}");
@@ -212,8 +222,44 @@ fn what_an_edit_costs_does_not_grow_with_the_version() {
 fn what_pointers_all_over_the_log_cost_goes_by_their_number() {
     let (few, many) = (costs(FEW, [Bench::drops]), costs(MANY, [Bench::drops]));
     let ([few], [many]) = (few, many);
-    println!("few: {few:?}, many: {many:?}");
     assert!(2 * many.steps <= 5 * few.steps, "{few:?} and {many:?}");
     assert!(2 * many.bytes <= 5 * few.bytes, "{few:?} and {many:?}");
     assert!(many.steps <= 42 * 90 && many.bytes <= 42 * 1500, "{many:?}");
+}
+
+/// What trimming such edits costs, and finding a segment whose beginning has to be known.
+#[test]
+fn what_trimming_costs_does_not_grow_with_the_version() {
+    let of = |segments: u64| {
+        let mut bench = Bench::new(segments);
+        let mut lasts = LastLsns::new(Lsn(0));
+        [Bench::compaction, Bench::flush, Bench::upkeep].map(|edit| {
+            let mut edit = edit(&bench);
+            edit.logs_removed.clear();
+            let version = bench.version.clone();
+            let ((), work) = work::of(|| {
+                trim(&version, 18, &mut lasts, &mut edit);
+                unknown_beginning(&version, 18, &lasts);
+            });
+            bench.apply(&edit);
+            assert_eq!(bench.version.check(), Ok(()));
+            work
+        })
+    };
+    let (few, many) = (of(FEW), of(MANY));
+    for (which, (few, many)) in few.iter().zip(many).enumerate() {
+        let grows = 2 * many.steps > 3 * few.steps;
+        assert!(!grows, "edit {which}: {few:?} and {many:?}");
+    }
+    assert!(many.iter().all(|cost| cost.steps < 4000), "{many:?}");
+}
+
+#[test]
+fn what_a_segment_takes_of_memory_does_not_grow_with_the_version() {
+    let of = |segments: u64| Bench::new(segments).version.memory_bytes() as u64 / segments;
+    let (few, many) = (of(FEW), of(MANY));
+    assert!(few.abs_diff(many) <= 1, "{few} and {many} bytes");
+    assert!((200..500).contains(&many), "{many} bytes a segment");
+    let empty = Version::empty(RegionId(1), AddressMode::Logical);
+    assert_eq!(empty.memory_bytes(), 0);
 }

@@ -35,6 +35,7 @@
 mod apply;
 mod check;
 mod counts;
+mod memory;
 mod numbers;
 mod run;
 mod trees;
@@ -51,10 +52,13 @@ use crate::addresses;
 use crate::edit::{Edit, LevelSegment, LogSegment, MEDIUM_LOG, Reference, RunId, UNCOUNTED};
 use crate::shared::{Entry, List, Map};
 use crate::storage::StoredSegment;
+use counts::LogRefs;
 use numbers::{LogNumbers, Logs};
 
 pub use apply::EditError;
 pub use check::Violation;
+pub(crate) use memory::VersionCharge;
+pub use memory::held_bytes;
 pub use run::{Level, Run};
 pub use trees::RunTree;
 
@@ -139,10 +143,18 @@ pub struct Version {
     log_numbers: LogNumbers,
     /// Segments of the medium log, each with a value that a level segment points to.
     medium: Map<SegmentNumber, LevelEntry>,
+    /// Bytes of these segments.
+    medium_bytes: u64,
+    /// Bytes of memory that they take.
+    medium_memory: usize,
     /// By segment of the large or the medium log. 24 bytes each, and one for each 2 MiB of large values.
     log_uses: Map<SegmentNumber, LogUse>,
     /// See [`Version::uncounted`].
     uncounted: Map<SegmentNumber, Uncounted>,
+    /// What these add up to.
+    refs: LogRefs,
+    /// Segments of the large log into which no level points.
+    unreferenced: Map<SegmentNumber, ()>,
     /// Segments of the large log that are gone, and that levels point into still. See
     /// [`Version::is_evacuated`].
     evacuated: Map<SegmentNumber, ()>,
@@ -172,8 +184,12 @@ impl Version {
             logs: Logs::default(),
             log_numbers: LogNumbers::default(),
             medium: Map::default(),
+            medium_bytes: 0,
+            medium_memory: 0,
             log_uses: Map::default(),
             uncounted: Map::default(),
+            refs: LogRefs::default(),
+            unreferenced: Map::default(),
             evacuated: Map::default(),
             table: Map::default(),
             addresses,
@@ -332,15 +348,27 @@ impl Version {
         self.log_use(number).live()
     }
 
-    /// Bytes of records in the medium log that level segments point to.
-    #[must_use]
-    pub fn medium_refs(&self) -> u64 {
-        self.refs_of(self.medium.keys())
+    /// Segments of the large log into which no level points, by number.
+    pub fn unreferenced(&self) -> impl Iterator<Item = SegmentNumber> {
+        self.unreferenced.keys().copied()
     }
 
-    fn refs_of<'a>(&self, numbers: impl Iterator<Item = &'a SegmentNumber>) -> u64 {
-        let refs = numbers.map(|number| self.log_refs(*number));
-        refs.fold(0, u64::saturating_add)
+    /// Bytes of records in the medium log that level segments point to.
+    #[must_use]
+    pub const fn medium_refs(&self) -> u64 {
+        self.refs.medium
+    }
+
+    /// Bytes of the segments of the medium log.
+    #[must_use]
+    pub const fn medium_bytes(&self) -> u64 {
+        self.medium_bytes
+    }
+
+    /// Bytes of records in the large log that level segments point to, without those in segments that are gone.
+    #[must_use]
+    pub const fn large_refs(&self) -> u64 {
+        self.refs.large
     }
 
     /// Whether segment `number` of the large log was evacuated: it is gone, and the pointers into it that
@@ -353,8 +381,8 @@ impl Version {
 
     /// Bytes of records in evacuated segments that level segments point to: all of them are hidden.
     #[must_use]
-    pub fn evacuated_refs(&self) -> u64 {
-        self.refs_of(self.evacuated.keys())
+    pub const fn evacuated_refs(&self) -> u64 {
+        self.refs.evacuated
     }
 
     /// Where segment `number` lies on this member's device, if it belongs to the version.
@@ -513,6 +541,6 @@ impl fmt::Display for Version {
 }
 
 #[cfg(test)]
-mod growth_tests;
+pub(crate) mod growth_tests;
 #[cfg(test)]
 mod tests;

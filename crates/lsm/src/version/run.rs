@@ -6,10 +6,12 @@ use std::sync::Arc;
 use argosy_base::range::Starts;
 use argosy_base::{KeyRange, SegmentNumber};
 
+use super::memory::piece_bytes;
 use super::{LevelEntry, RunTree};
+use crate::compaction::pieces::PIECES_MAX;
 use crate::edit::{LevelSegment, RunId};
 use crate::level::Form;
-use crate::shared::{Entry, Iter, List};
+use crate::shared::{Entry, Iter, List, Map};
 
 impl Entry for LevelEntry {
     type Key = Arc<LevelSegment>;
@@ -59,11 +61,19 @@ pub struct Run {
     leaves: usize,
     /// Bytes of all segments with pairs, each counted once.
     bytes: u64,
+    /// Bytes of memory that its pieces take.
+    memory: usize,
+    /// How many pieces are of segments with tombstones.
+    tombstoned: usize,
+    /// How many are of segments that point into the medium log.
+    to_medium: usize,
+    /// Segments in so many pieces that they are to be merged.
+    crumbled: Map<SegmentNumber, ()>,
 }
 
 impl Run {
     /// A run that has nothing yet.
-    pub(super) const fn empty(id: RunId) -> Self {
+    pub(super) fn empty(id: RunId) -> Self {
         Self {
             id,
             segments: List::new(),
@@ -71,6 +81,10 @@ impl Run {
             numbers: List::new(),
             leaves: 0,
             bytes: 0,
+            memory: 0,
+            tombstoned: 0,
+            to_medium: 0,
+            crumbled: Map::default(),
         }
     }
 
@@ -140,6 +154,20 @@ impl Run {
         named.map(|piece| &self.segments[self.place_of(&piece.0)])
     }
 
+    /// The place in `segments` of the first piece of segment `number`.
+    #[must_use]
+    pub fn place_of_first(&self, number: SegmentNumber) -> Option<usize> {
+        let first = self.numbers.range(self.named(number)).next()?;
+        Some(self.place_of(&first.0))
+    }
+
+    /// The first piece of the segment with the lowest number, of those with pairs.
+    #[must_use]
+    pub fn oldest(&self) -> Option<&LevelEntry> {
+        let oldest = self.numbers.first()?;
+        Some(&self.segments[self.place_of(&oldest.0)])
+    }
+
     /// Segment `number`, index segments of the tree among them: its first piece.
     #[must_use]
     pub fn entry(&self, number: SegmentNumber) -> Option<&LevelEntry> {
@@ -159,11 +187,47 @@ impl Run {
         self.segments.iter().filter(is_first).chain(self.index())
     }
 
+    /// The places in `segments` of the pieces of segment `number`, which rise.
+    pub fn places_of(&self, number: SegmentNumber) -> impl Iterator<Item = usize> {
+        let named = self.numbers.range(self.named(number));
+        named.map(|piece| self.place_of(&piece.0))
+    }
+
+    /// Segments in `PIECES_MAX` pieces or more.
+    pub fn crumbled(&self) -> impl Iterator<Item = SegmentNumber> {
+        self.crumbled.keys().copied()
+    }
+
+    /// Whether one of its segments has tombstones.
+    #[must_use]
+    pub const fn holds_tombstones(&self) -> bool {
+        self.tombstoned > 0
+    }
+
+    /// Whether one of its segments points into the medium log.
+    #[must_use]
+    pub const fn points_to_medium(&self) -> bool {
+        self.to_medium > 0
+    }
+
+    /// Bytes of its segments with pairs.
+    #[must_use]
+    pub const fn pairs_bytes(&self) -> u64 {
+        self.bytes
+    }
+
     /// Bytes of all its segments.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         let index = self.index().iter();
         self.bytes + index.map(|entry| u64::from(entry.segment.len)).sum::<u64>()
+    }
+
+    /// Bytes of memory that it takes.
+    pub(super) fn memory_bytes(&self) -> usize {
+        let index = self.index().iter();
+        let index: usize = index.map(|entry| piece_bytes(&entry.segment)).sum();
+        self.memory + index
     }
 
     /// Whether it has leaf segments of a tree.
@@ -197,10 +261,17 @@ impl Run {
             self.bytes += u64::from(segment.len);
         }
         self.leaves += usize::from(segment.form == Form::Leaves);
+        self.memory += piece_bytes(&segment);
+        self.tombstoned += usize::from(segment.tombstones > 0);
+        self.to_medium += usize::from(segment.medium_bytes > 0);
+        let number = segment.number;
         let named = self.numbers.partition_point(|other| {
             (other.number, &other.range.from) < (segment.number, &segment.range.from)
         });
         self.numbers.insert(named, Numbered(segment));
+        if self.pieces_count(number) >= PIECES_MAX as usize {
+            self.crumbled.insert(number, ());
+        }
         overlap
     }
 
@@ -212,8 +283,12 @@ impl Run {
             let piece = self.numbers.remove(named.start);
             let entry = self.segments.remove(self.place_of(&piece.0));
             self.leaves -= usize::from(entry.segment.form == Form::Leaves);
+            self.memory -= piece_bytes(&entry.segment);
+            self.tombstoned -= usize::from(entry.segment.tombstones > 0);
+            self.to_medium -= usize::from(entry.segment.medium_bytes > 0);
             taken.push(entry);
         }
+        self.crumbled.remove(&number);
         let len = taken.first().map_or(0, |entry| entry.segment.len);
         self.bytes -= u64::from(len);
         taken
@@ -224,6 +299,7 @@ impl Run {
         let mut pieces: Vec<_> = self.segments.iter().map(|entry| &entry.segment).collect();
         let leaves = pieces.iter().filter(|piece| piece.form == Form::Leaves);
         let leaves = leaves.count();
+        let memory: usize = pieces.iter().map(|piece| piece_bytes(piece)).sum();
         pieces.sort_by_key(|piece| (piece.number, &piece.range.from));
         let mut numbers = self.numbers.iter().map(|piece| &piece.0);
         let named = numbers.len() == pieces.len()
@@ -231,9 +307,19 @@ impl Run {
                 let number = numbers.next();
                 number.is_some_and(|number| Arc::ptr_eq(number, piece))
             });
+        let tombstoned = pieces.iter().filter(|piece| piece.tombstones > 0).count();
+        let to_medium = pieces.iter().filter(|piece| piece.medium_bytes > 0).count();
         pieces.dedup_by_key(|piece| piece.number);
+        let many =
+            |piece: &&&Arc<LevelSegment>| self.pieces_count(piece.number) >= PIECES_MAX as usize;
+        let crumbled = pieces.iter().filter(many).map(|piece| piece.number);
+        let crumbles = crumbled.eq(self.crumbled());
         let bytes: u64 = pieces.iter().map(|piece| u64::from(piece.len)).sum();
-        named && (leaves, bytes) == (self.leaves, self.bytes)
+        let kinds = (tombstoned, to_medium) == (self.tombstoned, self.to_medium);
+        named
+            && crumbles
+            && kinds
+            && (leaves, bytes, memory) == (self.leaves, self.bytes, self.memory)
     }
 }
 

@@ -12,6 +12,7 @@ use argosy_lsm::db::bulk;
 use argosy_lsm::excess::Excess;
 use argosy_lsm::flushed;
 use argosy_lsm::memtable::allocated;
+use argosy_lsm::version;
 
 use super::{Node, World};
 
@@ -39,7 +40,7 @@ pub struct MemoryParts {
     pub answers: usize,
     /// Memory for whole segments, in use or kept for the next.
     pub buffers: usize,
-    /// Leaves, values, indexes and filters.
+    /// Leaves, values, indexes and filters; and what regions consist of, to which these give way.
     pub cache: usize,
 }
 
@@ -114,7 +115,8 @@ impl Node {
             answers: self.answers.taken(),
             buffers: buffer::allocated_bytes().saturating_sub(flushed::kept_bytes())
                 + bulk::held_bytes(),
-            cache: usize::try_from(cache.bytes + cache.pinned_bytes).unwrap_or(usize::MAX),
+            cache: usize::try_from(cache.bytes + cache.pinned_bytes).unwrap_or(usize::MAX)
+                + version::held_bytes(),
         }
     }
 
@@ -145,6 +147,7 @@ impl Node {
             ("memory_cache", taken.cache as u64),
             ("memory_cache_flushed", cache.flushed_bytes),
             ("memory_cache_pinned", cache.pinned_bytes),
+            ("memory_cache_versions", version::held_bytes() as u64),
             ("memory_cache_pins_refused", cache.pins_refused),
             ("memory_cache_given", self.excess.charged() as u64),
         ]);

@@ -239,6 +239,7 @@ impl Node {
         let builds = map.replication() == Replication::BuildIndex;
         let answers = Arc::new(Allowance::new(settings.memory.answers));
         let scrub = scrubbing::pace_of_each(settings.scrub, &map, id);
+        let cache = Arc::new(NodeCache::new(settings.engine.cache_bytes));
         let mut regions = BTreeMap::new();
         for old in [true, false] {
             let mine = map
@@ -246,7 +247,7 @@ impl Node {
                 .iter()
                 .filter(|region| region.members.contains(&id));
             for region in mine.filter(|region| known.contains(&region.id) == old) {
-                let driver = open_driver(id, region, builds, &settings, &world)?;
+                let driver = open_driver(id, region, (builds, &cache), &settings, &world)?;
                 let place = world.ledger.place_of(region.id);
                 let region = Region::new(region, driver, (place, scrub, settings.sweep), &answers);
                 regions.insert(region.id, Arc::new(region));
@@ -256,7 +257,6 @@ impl Node {
             }
         }
         remove_orphans(&map, &world)?;
-        let cache = Arc::new(NodeCache::new(settings.engine.cache_bytes));
         let excess = Excess::new(&cache, settings.memory.unshared());
         let opened = world.clock.now();
         let now = AtomicU64::new(opened.as_nanos());
@@ -364,16 +364,17 @@ mod parts_tests;
 #[cfg(test)]
 mod readers_tests;
 
-/// The driver of one region's copy; backups build their own levels where `builds` says so.
+/// The driver of one region's copy; backups build their own levels where `builds` says so. `cache` gives way to what
+/// the copy consists of.
 fn open_driver(
     id: ServerId,
     region: &argosy_coordinator::Region,
-    builds: bool,
+    (builds, cache): (bool, &Arc<NodeCache>),
     settings: &NodeSettings,
     world: &World,
 ) -> Result<Driver, DeviceError> {
     let own_levels = (builds && region.primary != id).then_some(id);
-    let copy = match Follower::open(region, own_levels, settings, world) {
+    let mut copy = match Follower::open(region, own_levels, settings, world) {
         Ok(copy) => copy,
         // The copy is as good as before: there is no room for its windows.
         Err(ReplicaError::Storage(StorageError::Device(error @ DeviceError::Refused { .. })))
@@ -388,6 +389,7 @@ fn open_driver(
             )));
         }
     };
+    copy.replica.charge_to(cache);
     if region.primary != id {
         return Ok(Driver::Backup(Box::new(copy)));
     }
