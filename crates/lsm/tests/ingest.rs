@@ -104,3 +104,29 @@ fn a_crash_leaves_all_of_it_or_nothing() {
         }
     }
 }
+
+/// Many small ingests of keys that are there already, one right after the other, each of which gives up what is under
+/// way of a merge.
+#[test]
+fn many_small_ingests_leave_l1_as_short_as_it_may_be() {
+    let settings = tiny();
+    let mut machine = Machine::new(settings.clone(), 512, 3);
+    let engine = machine.open();
+    assert_eq!(ingest(&engine).unwrap(), u64::from(PAIRS));
+    for round in 0..60u32 {
+        let mut ingest = engine.ingest().unwrap();
+        for n in (0..PAIRS).step_by(30) {
+            ingest.add(key(n), round.to_le_bytes().repeat(20)).unwrap();
+        }
+        assert!(ingest.finish().unwrap().is_some());
+        // The background gets as far as it does between two of them.
+        machine.step(&engine);
+        let runs = engine.stats().levels.first().map_or(0, |level| level.runs);
+        assert!(runs <= settings.l1_runs_max, "round {round}: {runs} runs");
+    }
+    assert_eq!(count(&engine), PAIRS);
+    for n in (0..PAIRS).step_by(30) {
+        let found = engine.get(&key(n)).unwrap();
+        assert_eq!(found.value, Some(59u32.to_le_bytes().repeat(20)));
+    }
+}

@@ -396,7 +396,7 @@ impl Background {
 
     // --- Jobs ---
 
-    fn step_jobs(&mut self, lsm: &Lsm) -> Result<bool, EngineError> {
+    pub(super) fn step_jobs(&mut self, lsm: &Lsm) -> Result<bool, EngineError> {
         let frozen = lsm.lock().oldest_frozen().cloned();
         let committed = lsm.committed.load(Ordering::Acquire);
         let logs = &self.logs;

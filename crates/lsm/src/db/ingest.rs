@@ -5,6 +5,7 @@
 //!    on in between. A segment is *pending* until an edit names it: a crash forgets all of them (I3).
 //! 2. [`Ingest::finish`] commits them by one edit. What is under way of flushes and merges is given up for
 //!    that, since it was planned without them.
+//!    Where L1 has as many runs as it may, merges end first ([`Settings::l1_runs_max`]).
 //! 3. Where no level has a key in the range from the first pair to the last, they go to the lowest level.
 //!    Otherwise they become the newest run of L1, and are merged like any other.
 //!
@@ -42,6 +43,9 @@ use crate::version::Version;
 
 /// Bytes that one step merges.
 const STEP_BYTES: usize = 256 << 10;
+
+/// After so many steps in which no merge goes on, none can.
+const IDLE_STEPS_MAX: usize = 8;
 
 /// What a pair costs beside its bytes; not below what a build counts.
 const PAIR_OVERHEAD: usize = 16;
@@ -226,6 +230,7 @@ impl Ingest<'_> {
         lsm.check_open()?;
         let mut background = lsm.background()?;
         background.settle(lsm)?;
+        background.make_room_in_l1(lsm)?;
         if background.jobs.is_ingesting() {
             return Ok(None);
         }
@@ -287,6 +292,23 @@ impl Ingest<'_> {
         drop(background);
         // The background may have found the lock taken, and sleep.
         lsm.wake();
+        Ok(())
+    }
+}
+
+impl Background {
+    /// Where L1 has as many runs as it may, merges some of them: those who ingest often would give up each merge
+    /// before its end, and L1 would become ever longer. Blocks.
+    fn make_room_in_l1(&mut self, lsm: &Lsm) -> Result<(), EngineError> {
+        let mut idle = 0;
+        while self.storage.l1_runs() >= lsm.settings.l1_runs_max && idle < IDLE_STEPS_MAX {
+            idle += 1;
+            if self.step_jobs(lsm)? || self.jobs.wait_for_device()? {
+                idle = 0;
+            }
+            self.upkeep(lsm)?;
+            self.settle(lsm)?;
+        }
         Ok(())
     }
 }

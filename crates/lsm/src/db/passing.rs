@@ -97,6 +97,16 @@ impl Jobs {
         Ok(true)
     }
 
+    /// Blocks until a write of a job under way has ended. `false`: there is none.
+    pub(super) fn wait_for_device(&self) -> Result<bool, EngineError> {
+        let compaction = self.compaction.as_ref();
+        if compaction.map_or(Ok(false), |it| it.build.wait_for_device())? {
+            return Ok(true);
+        }
+        let flush = self.flush.as_ref();
+        flush.map_or(Ok(false), |it| it.build.wait_for_device())
+    }
+
     /// Segments that were damaged may be whole again: what was passed over is due.
     pub(crate) fn try_again(&mut self) {
         self.at_rest = false;
