@@ -1,6 +1,10 @@
 //! How long a store with much in it takes to open: the manifest of so many gibibytes of live data is made,
 //! without the data, and opened.
 //!
+//! The manifest is a checkpoint and edits behind it, as many as there can be before it is begun anew: nearly as many
+//! bytes as the checkpoint has. Each is that of a merge: ten segments go, ten come in their place, and pointers into
+//! twenty segments of the large log are dropped.
+//!
 //! ```sh
 //! cargo run --release -p argosy --example opening -- DIR [GIB] [LARGE-LOG-PERCENT]
 //! ```
@@ -8,6 +12,7 @@
 //! `DIR` must not exist. LARGE-LOG-PERCENT of the data (default 50) lie in the large log, and half of the
 //! log is garbage. The device is a sparse file: nothing is written to segments.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -20,7 +25,7 @@ use argosy_device::{
     AnonymousWindows, Buffer, Device, FileDevice, FileSettings, FormatOptions, Purpose, Store,
     StoreSettings,
 };
-use argosy_lsm::edit::{Edit, LevelSegment, LogSegment, Reference, RunId};
+use argosy_lsm::edit::{Edit, LevelSegment, LogSegment, Place, Reference, RunId};
 use argosy_lsm::inspect::Region;
 use argosy_lsm::log::Record;
 use argosy_lsm::log::segment::encode_segment_header;
@@ -35,6 +40,23 @@ const REGION: RegionId = RegionId(1);
 struct Shape {
     level_segments: u64,
     log_segments: u64,
+}
+
+/// The level that has the segments.
+const LEVEL: u8 = 5;
+
+/// Segments that a merge takes away and brings.
+const MERGED: u64 = 10;
+
+/// Segments of the large log into which it drops pointers.
+const DROPPED: u64 = 20;
+
+/// The manifest that was made.
+#[derive(Default)]
+struct Made {
+    checkpoint_bytes: usize,
+    edits: u64,
+    edit_bytes: usize,
 }
 
 fn main() -> Result<(), Error> {
@@ -53,12 +75,14 @@ fn main() -> Result<(), Error> {
     std::fs::create_dir(&dir)?;
     let path = PathBuf::from(dir).join("device");
     let bytes = (gib << 30) + (4 << 30);
-    let manifest = make(&path, bytes, &shape)?;
+    let made = make(&path, bytes, &shape)?;
     println!(
-        "{gib} GiB: {} level segments, {} of the large log; a manifest of {} KiB",
+        "{gib} GiB: {} level segments, {} of the large log; a checkpoint of {} KiB, {} edits of {} KiB behind it",
         shape.level_segments,
         shape.log_segments,
-        manifest >> 10
+        made.checkpoint_bytes >> 10,
+        made.edits,
+        made.edit_bytes >> 10,
     );
     for round in 1..=5 {
         let began = ProcessClock.now();
@@ -83,8 +107,8 @@ fn open(path: &Path) -> Result<Arc<Store>, Error> {
     Ok(Store::open(device, &StoreSettings::default())?)
 }
 
-/// Makes the store. Returns how many bytes its manifest's first record has.
-fn make(path: &Path, bytes: u64, shape: &Shape) -> Result<usize, Error> {
+/// Makes the store.
+fn make(path: &Path, bytes: u64, shape: &Shape) -> Result<Made, Error> {
     let settings = Settings::default();
     let device = FileDevice::open_or_create(path, bytes, &FileSettings::default())?;
     Store::format(&device, &FormatOptions::default())?;
@@ -122,11 +146,91 @@ fn make(path: &Path, bytes: u64, shape: &Shape) -> Result<usize, Error> {
         place.keep();
     }
     edit.seq = EditSeq(edit.seq.0 + 1);
-    let edit = edit.encode();
-    let len = edit.len();
-    manifest.checkpoint(&manifest::Record { edit, places })?;
+    let record = manifest::Record {
+        edit: edit.encode(),
+        places,
+    };
+    manifest.checkpoint(&record)?;
     manifest.wait()?;
-    Ok(len)
+    let mut made = Made {
+        checkpoint_bytes: record.edit.len() + PLACE_BYTES * record.places.len(),
+        ..Made::default()
+    };
+    merge(
+        &mut manifest,
+        &edit,
+        (first, shape),
+        record.places,
+        &mut made,
+    )?;
+    Ok(made)
+}
+
+/// Bytes of a place in a record, roughly.
+const PLACE_BYTES: usize = 8;
+
+/// Appends edits of merges, up to a sixteenth before the manifest would be begun anew.
+fn merge(
+    manifest: &mut Manifest,
+    checkpoint: &Edit,
+    (first, shape): (u64, &Shape),
+    places: Vec<(SegmentNumber, DeviceSegment)>,
+    made: &mut Made,
+) -> Result<(), Error> {
+    let most = made.checkpoint_bytes.max(SEGMENT_SIZE / 2) / 16 * 15;
+    let mut places: BTreeMap<_, _> = places.into_iter().collect();
+    let mut segments: Vec<_> = checkpoint
+        .added
+        .iter()
+        .map(|(_, _, segment)| segment.clone())
+        .collect();
+    let mut next = checkpoint.mark.unwrap_or(SegmentNumber(1)).0;
+    let mut batch = Vec::new();
+    while made.edit_bytes < most && !manifest.wants_checkpoint() {
+        let mut edit = Edit::new(EditSeq(checkpoint.seq.0 + 1 + made.edits), checkpoint.epoch);
+        edit.mark = Some(SegmentNumber(next + MERGED));
+        let mut record = manifest::Record {
+            edit: Vec::new(),
+            places: Vec::new(),
+        };
+        // All over the level, as merges of parts of many levels are.
+        let begin = made.edits * 7919 * MERGED % (shape.level_segments - MERGED);
+        for segment in &mut segments[usize::try_from(begin)?..][..usize::try_from(MERGED)?] {
+            edit.removed.push(Place {
+                level: LEVEL,
+                run: RunId(0),
+                number: segment.number,
+            });
+            // What went is where the next comes.
+            let place = places.remove(&segment.number).ok_or("it has a place")?;
+            segment.number = SegmentNumber(next);
+            next += 1;
+            places.insert(segment.number, place);
+            record.places.push((segment.number, place));
+            edit.added.push((LEVEL, RunId(0), segment.clone()));
+        }
+        let step = (shape.log_segments / DROPPED).max(1);
+        let dropped = (0..DROPPED.min(shape.log_segments)).map(|n| Reference {
+            number: SegmentNumber(first + (n * step + made.edits) % shape.log_segments),
+            added: 0,
+            dropped: 100,
+        });
+        edit.references = dropped.collect();
+        edit.references.sort_by_key(|dropped| dropped.number);
+        record.edit = edit.encode();
+        made.edits += 1;
+        made.edit_bytes += record.edit.len() + PLACE_BYTES * record.places.len();
+        batch.push(record);
+        if batch.len() == 64 {
+            manifest.append(std::mem::take(&mut batch))?;
+            manifest.wait()?;
+        }
+    }
+    if !batch.is_empty() {
+        manifest.append(batch)?;
+        manifest.wait()?;
+    }
+    Ok(())
 }
 
 /// Writes header and a record of the last segment of the large log in front of its tail: opening looks there
@@ -202,7 +306,7 @@ fn fill(edit: &mut Edit, first: u64, shape: &Shape) {
             medium_bytes: 0,
             form: argosy_lsm::level::Form::SelfContained,
         };
-        edit.added.push((5, RunId(0), segment));
+        edit.added.push((LEVEL, RunId(0), segment));
     }
     let live = u64::from(whole) / 2;
     let reference = |n| Reference {
