@@ -24,6 +24,7 @@ use crate::objects::Objects;
 mod expiring;
 mod looks;
 mod pages;
+mod parts;
 
 pub use looks::Fate;
 pub(crate) use looks::no_space;
@@ -207,8 +208,7 @@ impl Load {
         } = &pending.ask
         {
             len = targets.iter().map(|target| target.len).max().unwrap_or(0);
-            let region = |target: &Target| objects.get(target.object).region;
-            pending.several_regions = targets.iter().any(|t| region(t) != region(&targets[0]));
+            pending.several_regions = self.has_parts(objects, op, targets);
             for target in targets {
                 let kind = Kind::Write {
                     to: target.to,
@@ -291,6 +291,7 @@ impl Load {
             .collect();
         for op in gone {
             let pending = self.take(op).expect("it was just there");
+            self.forget_order(&pending);
             coverage.add("unknown outcomes", u64::from(!pending.accesses.is_empty()));
         }
     }
@@ -418,7 +419,10 @@ impl Load {
         );
         match outcome {
             Outcome::Applied => return Err(format!("op {op} failed, yet was applied: {error}")),
-            Outcome::Unknown => coverage.add("unknown outcomes", u64::from(write)),
+            Outcome::Unknown => {
+                coverage.add("unknown outcomes", u64::from(write));
+                self.forget_order(pending);
+            }
             Outcome::NotApplied => {
                 if let Ask::Add { counter } = pending.ask {
                     self.counters[counter].retain(|request| request.op != op);

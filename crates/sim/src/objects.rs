@@ -123,6 +123,16 @@ impl Objects {
             .collect()
     }
 
+    /// Whether the range from `object` up to the first key of the next object has keys of the next region: where that
+    /// begins with a group, whose first key is not the lowest key of the region.
+    #[must_use]
+    pub fn reaches_next_region(&self, object: usize) -> bool {
+        let next = self.all.get(object + 1);
+        next.is_some_and(|next| {
+            next.region != self.all[object].region && next.keys[0] > self.begins[next.region]
+        })
+    }
+
     /// The objects that have keys in `range`, in order, each with the first of these keys.
     pub fn within(&self, range: &KeyRange) -> impl Iterator<Item = (usize, usize)> + '_ {
         let to = range.to.clone();

@@ -2,7 +2,8 @@
 //!
 //! A *session* is one process's primary of one region: it appends every write that a client hands
 //! it to the region's log before it looks at the next. So if a write of a session is known to have
-//! taken effect, all earlier ones of the session have, unless they were reported as not applied.
+//! taken effect, all earlier ones of the session have, unless they were reported as not applied. Parts of a write over
+//! several regions whose outcome stayed unknown are left out: one region may have refused its part.
 //! [`prove`] turns this into ends: an unknown write ends at the latest when a later one of its
 //! session was seen. A log that is recovered past a hole then breaks the history of a key.
 

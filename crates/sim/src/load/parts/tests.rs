@@ -1,0 +1,175 @@
+//! What later writes prove of parts of writes, and of writes that have none.
+
+use argosy_base::{Instant, Outcome};
+use argosy_server::service::{Response, ServiceError};
+
+use crate::asks::Ask;
+use crate::check::{Bound, When};
+use crate::coverage::Coverage;
+use crate::load::{Expect, Load};
+use crate::objects::{Objects, VALUE_BYTES_MIN};
+use crate::random::Random;
+
+use super::Target;
+
+const SESSION: u32 = 1;
+
+struct World {
+    objects: Objects,
+    load: Load,
+    coverage: Coverage,
+}
+
+/// How a write of unknown outcome ends.
+#[derive(Clone, Copy, Debug)]
+enum End {
+    Answered,
+    ProcessLost,
+}
+
+impl World {
+    fn new() -> Self {
+        let objects = Objects::new(60, 3, &mut Random::new(3, 0));
+        let load = Load::new(objects.len(), 3, false);
+        let coverage = Coverage::default();
+        Self {
+            objects,
+            load,
+            coverage,
+        }
+    }
+
+    /// The first object of the second region.
+    fn second(&self) -> usize {
+        let mut all = 0..self.objects.len();
+        all.find(|object| self.objects.get(*object).region == 1)
+            .expect("each region has some")
+    }
+
+    fn ask(&mut self, objects: &[usize], deleted: bool) -> u32 {
+        let op = self.load.next_op();
+        let target = |object: &usize| Target {
+            object: *object,
+            to: if deleted {
+                Bound::Absent
+            } else {
+                Bound::To(op)
+            },
+            len: if deleted { 0 } else { VALUE_BYTES_MIN },
+        };
+        let ask = Ask::Write {
+            targets: objects.iter().map(target).collect(),
+            condition: When::Always,
+            previous: false,
+        };
+        let whom = (0, SESSION, true);
+        let when = (Instant::default(), Expect::Anything);
+        self.load.ask(&self.objects, ask, whom, when);
+        op
+    }
+
+    fn answer(&mut self, op: u32, response: Response) {
+        let at = (op, Instant::default());
+        let Self {
+            objects,
+            load,
+            coverage,
+        } = self;
+        load.answer(objects, at, response, coverage)
+            .expect("nothing is wrong with the answer by itself");
+    }
+
+    fn write(&mut self, object: usize) -> u32 {
+        let op = self.ask(&[object], false);
+        let applied = Response::Written {
+            applied: true,
+            existed: Vec::new(),
+            previous: Vec::new(),
+            changed: None,
+        };
+        self.answer(op, applied);
+        op
+    }
+
+    fn read(&mut self, object: usize, op: u32) {
+        let ask = Ask::Get { key: (object, 0) };
+        let get = self.load.next_op();
+        let whom = (0, SESSION, true);
+        let when = (Instant::default(), Expect::Anything);
+        self.load.ask(&self.objects, ask, whom, when);
+        let value = self.objects.value(op, (object, 0), VALUE_BYTES_MIN);
+        self.answer(get, Response::Value(Some(value)));
+    }
+
+    /// Writes `object`, deletes it and `others`, or removes its range if there are none, with an outcome that
+    /// stays unknown, writes another object of its region, and reads the first value of `object` again. Returns
+    /// whether that is possible.
+    fn is_possible(&mut self, object: usize, others: &[usize], end: End) -> bool {
+        let first = self.write(object);
+        let mut all = vec![object];
+        all.extend(others);
+        let op = self.load.next_op();
+        if others.is_empty() {
+            self.load.erasures.insert(op);
+        }
+        self.ask(&all, true);
+        self.write(object - 1);
+        match end {
+            End::Answered => {
+                let what = "part of it took effect".into();
+                let outcome = Outcome::Unknown;
+                let failed = ServiceError::Unavailable { what, outcome };
+                self.answer(op, Response::Failed(failed));
+            }
+            End::ProcessLost => self.load.lost(SESSION, &mut self.coverage),
+        }
+        self.read(object, first);
+        self.load.judge(&self.objects).is_ok()
+    }
+}
+
+#[test]
+fn a_later_write_proves_nothing_of_a_part() {
+    for end in [End::Answered, End::ProcessLost] {
+        let mut world = World::new();
+        let second = world.second();
+        assert!(!world.objects.reaches_next_region(second - 2));
+        assert!(
+            !world.is_possible(second - 2, &[], end),
+            "{end:?}: a write of one region took effect before the later one"
+        );
+        let mut world = World::new();
+        assert!(
+            world.is_possible(second - 2, &[second], end),
+            "{end:?}: its region may have refused its part"
+        );
+    }
+}
+
+#[test]
+fn a_range_may_have_a_part_in_a_region_of_which_it_has_no_object() {
+    let reaching = |world: &World| {
+        let mut all = 2..world.objects.len();
+        let of = |object: usize| world.objects.get(object).region;
+        all.find(|object| {
+            world.objects.reaches_next_region(*object) && of(*object) == of(*object - 2)
+        })
+    };
+    let (mut world, object) = (0..100)
+        .find_map(|seed| {
+            let mut world = World::new();
+            world.objects = Objects::new(60, 3, &mut Random::new(seed, 0));
+            let object = reaching(&world)?;
+            Some((world, object))
+        })
+        .expect("some region begins with a group");
+    assert!(world.is_possible(object, &[], End::Answered));
+    let mut world = World {
+        objects: world.objects,
+        ..World::new()
+    };
+    assert!(
+        !world.is_possible(object - 1, &[], End::Answered),
+        "a range that ends before has no such part"
+    );
+}
