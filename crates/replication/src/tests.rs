@@ -136,6 +136,10 @@ fn primary_event(case: &mut TestCase) -> primary::Event {
             member: member(case),
             attempt: arg(case, "attempt"),
         },
+        "failed" => Event::Failed {
+            member: member(case),
+            attempt: arg(case, "attempt"),
+        },
         unknown => panic!("unknown event: {unknown}"),
     }
 }

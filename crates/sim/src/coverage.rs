@@ -10,7 +10,7 @@ use argosy_lsm::settings::Compaction;
 use crate::plan::WorldKind;
 
 /// What must have happened at least once in a run of many seeds.
-pub const NEEDED: [&str; 72] = [
+pub const NEEDED: [&str; 75] = [
     "operations",
     "forwarded operations",
     "clocks set back",
@@ -49,6 +49,9 @@ pub const NEEDED: [&str; 72] = [
     "revoked one-sided writes",
     "broken connections",
     "links lost",
+    "memory refused",
+    "copies left failed",
+    "regions that went on beside one",
     "flushes",
     "compactions",
     "moves",

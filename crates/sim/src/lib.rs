@@ -13,6 +13,7 @@
 
 #![forbid(unsafe_code)]
 
+mod alone;
 pub mod asks;
 pub mod bulk;
 pub mod changes;

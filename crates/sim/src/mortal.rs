@@ -30,6 +30,9 @@ pub struct Mortal {
     dead: AtomicBool,
     /// The fabric knows of it.
     started: AtomicBool,
+    /// How many times more it gets no memory, and how many times it got none.
+    refusals: AtomicU64,
+    refused: AtomicU64,
 }
 
 impl Mortal {
@@ -43,12 +46,35 @@ impl Mortal {
             left: AtomicU64::new(u64::MAX),
             dead: AtomicBool::new(false),
             started: AtomicBool::new(false),
+            refusals: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
         })
     }
 
     /// Lets it have `effects` more.
     pub fn die_after(&self, effects: u64) {
         self.left.store(effects, Ordering::Relaxed);
+    }
+
+    /// Has it get no shared memory the next `count` times.
+    pub fn refuse_memory(&self, count: u64) {
+        self.refusals.store(count, Ordering::Relaxed);
+    }
+
+    /// From now on it gets memory. Returns how many times it got none.
+    pub fn end_refusals(&self) -> u64 {
+        self.refusals.store(0, Ordering::Relaxed);
+        self.refused.swap(0, Ordering::Relaxed)
+    }
+
+    /// Whether it gets no memory this time.
+    fn gets_no_memory(&self) -> bool {
+        let left = self.refusals.load(Ordering::Relaxed);
+        if left > 0 {
+            self.refusals.store(left - 1, Ordering::Relaxed);
+            self.refused.fetch_add(1, Ordering::Relaxed);
+        }
+        left > 0
     }
 
     /// Whether it has died.
@@ -196,7 +222,13 @@ impl WindowStore for MortalWindows {
     }
 
     fn create(&self, name: u64, len: usize) -> Result<Arc<SharedMemory>, DeviceError> {
-        if self.mortal.acts() {
+        if self.mortal.gets_no_memory() {
+            Err(DeviceError::Refused {
+                what: "create",
+                path: "a window".to_owned(),
+                source: Arc::new(std::io::ErrorKind::StorageFull.into()),
+            })
+        } else if self.mortal.acts() {
             self.inner.create(name, len)
         } else {
             Err(refused("create"))

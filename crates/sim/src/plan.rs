@@ -65,6 +65,10 @@ pub enum Event {
     Unstall(usize),
     /// After so many more requests of a kind, one of a server's device fails (see `failing.rs`).
     Fail(usize, OpKind, u64),
+    /// A server's copy of a region fails by itself, all else being well (see `alone.rs`).
+    FailCopy(usize, usize),
+    /// So many times, from now on, a server gets no shared memory (see `alone.rs`).
+    Scarce(usize, u64),
     /// A server's device finds no room beneath.
     Full(usize),
     /// It has room again.
@@ -150,7 +154,7 @@ pub struct Plan {
 }
 
 /// One-sided writes, each as late as can be, for which a request that nothing hinders has time.
-const LATE_WRITES: u32 = 20;
+pub(crate) const LATE_WRITES: u32 = 20;
 
 /// Operations of a run, at least.
 pub const OPS_MIN: usize = 2000;
@@ -217,7 +221,9 @@ impl Plan {
         };
         let plan = plan.with_small_devices(&mut Random::new(seed, 10));
         let plan = plan.with_failing_devices(&mut Random::new(seed, 18));
-        plan.with_damaged_devices(&mut Random::new(seed, 22))
+        let plan = plan.with_damaged_devices(&mut Random::new(seed, 22));
+        let plan = plan.with_failed_copies(&mut Random::new(seed, 26));
+        plan.with_scarce_memory(&mut Random::new(seed, 25))
     }
 }
 
@@ -546,6 +552,6 @@ mod tests {
         };
         let name = |event: &Event| format!("{event:?}").split('(').next().map(str::to_owned);
         let names: std::collections::BTreeSet<_> = events().map(|(_, e)| name(e)).collect();
-        assert_eq!(names.len(), 16, "{names:?}");
+        assert_eq!(names.len(), 18, "{names:?}");
     }
 }

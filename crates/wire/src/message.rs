@@ -26,6 +26,7 @@
 //!   21  Answer             answer
 //!   22  More               attempt seq from bytes
 //!   23  MoreWanted         attempt seq to
+//!   25  Failed             attempt why
 //!
 //! position := edit lsn log log                  log := 0 | 1 ordinal segment end flushed
 //! range    := log: u8  ordinal segment from to
@@ -66,9 +67,12 @@ use argosy_base::codec::{Malformed, Reader, put_string, put_varint};
 use argosy_base::{AddressMode, DeviceSegment, EditSeq, LogKind, Lsn, SegmentNumber};
 
 use self::read::{
-    fetched, offset, part_of_edit, places, position, range, room, segment, ship, up_to,
+    failed, fetched, offset, part_of_edit, places, position, range, room, segment, ship, up_to,
 };
 use crate::call::{Answer, Call};
+
+/// Longest `why` of a [`Message::Failed`], in bytes.
+pub const WHY_BYTES_MAX: usize = 1024;
 
 /// Most segments of one [`Message::Places`].
 pub const PLACES_MAX: usize = 4096;
@@ -304,6 +308,14 @@ pub enum Message<'a> {
         /// The last LSN that was among it.
         upto: Lsn,
     },
+    /// Backup to primary: my copy has failed and follows no more; its windows are revoked. Also the answer to
+    /// [`Prepare`](Self::Prepare), until the backup's process is started again.
+    Failed {
+        /// Of the prepare.
+        attempt: u64,
+        /// Why, for people: UTF-8, at most [`WHY_BYTES_MAX`].
+        why: &'a str,
+    },
     /// A client's request, forwarded to the region's primary.
     Call(Call<'a>),
     /// Its answer.
@@ -338,6 +350,7 @@ impl<'a> Message<'a> {
             Self::Answer(_) => 21,
             Self::More { .. } => 22,
             Self::MoreWanted { .. } => 23,
+            Self::Failed { .. } => 25,
         }
     }
 
@@ -387,6 +400,10 @@ impl<'a> Message<'a> {
             }
             Self::Flushed { range } => put_range(out, range),
             Self::Ship { .. } | Self::Places { .. } => self.encode_shipping(out),
+            Self::Failed { attempt, why } => {
+                put_varint(out, *attempt);
+                put_string(out, why.as_bytes());
+            }
             Self::Fetch { .. } | Self::Fetched { .. } => self.encode_fetching(out),
             Self::Stored { slot } => out.push(*slot),
             Self::Adopt => {}
@@ -505,6 +522,7 @@ impl<'a> Message<'a> {
                 seq: EditSeq(r.varint()?),
                 to: r.varint()?,
             },
+            25 => failed(r)?,
             _ => return Err(r.malformed()),
         };
         reader.finish()?;

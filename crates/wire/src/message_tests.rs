@@ -77,6 +77,10 @@ fn samples() -> Vec<Message<'static>> {
         },
         Message::Applied { seq: EditSeq(4) },
         Message::CheckpointWanted { attempt: 9 },
+        Message::Failed {
+            attempt: 4,
+            why: "a read failed",
+        },
         Message::Flush {
             attempt: 1,
             range,

@@ -99,6 +99,13 @@ pub enum Event {
         /// Which [`Action::Prepare`] it belongs to.
         attempt: u64,
     },
+    /// `member`'s copy has failed: it has revoked its windows and follows no more.
+    Failed {
+        /// The backup.
+        member: ServerId,
+        /// Which [`Action::Prepare`] it belongs to, or answers.
+        attempt: u64,
+    },
 }
 
 /// What the driver has to do, in the order given.

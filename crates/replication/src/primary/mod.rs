@@ -12,7 +12,13 @@
 //!   Down ───────────────▶ Prepared ─────────▶ Reported ───────────────▶ Syncing ───▶ Live
 //!    ▲                                                     offer            caught up   │
 //!    └────────────────────────── link down, from anywhere ──────────────────────────────┘
+//!
+//!   anywhere but Down ──▶ Failed (the member says that its copy has failed) ──▶ Down, Prepared
 //! ```
+//!
+//! *Failed*: the member has revoked its windows and follows no more. Nothing is sent to it, and
+//! nothing that it does not hold is committed, until it reports again: a process that is started
+//! anew on that member does, when it is prepared over a new link.
 //!
 //! A live member that wants a checkpoint, because what an edit names is gone, is prepared anew.
 //!
@@ -56,6 +62,8 @@ enum Phase {
     Reported(Position),
     Syncing,
     Live,
+    /// Its copy has failed.
+    Failed,
 }
 
 /// What the primary knows of one backup.
@@ -224,6 +232,7 @@ impl Primary {
             Event::CheckpointWanted { member, attempt } => {
                 self.checkpoint_wanted(member, attempt, actions);
             }
+            Event::Failed { member, attempt } => self.failed(member, attempt, actions),
         }
     }
 
@@ -261,20 +270,34 @@ impl Primary {
                     attempt,
                 }),
                 Phase::Live => self.link_up(id, actions),
-                Phase::Down | Phase::Prepared | Phase::Reported(_) => {}
+                Phase::Down | Phase::Prepared | Phase::Reported(_) | Phase::Failed => {}
             },
             _ => {}
         }
     }
 
+    /// The member's copy has failed. What was sent under an attempt that is over is repeated under
+    /// the present one.
+    fn failed(&mut self, id: ServerId, attempt: u64, actions: &mut Vec<Action>) {
+        match self.members.get(&id) {
+            Some(member) if member.attempt == attempt => self.leave(id, Phase::Failed, actions),
+            _ => {}
+        }
+    }
+
     fn link_down(&mut self, id: ServerId, actions: &mut Vec<Action>) {
+        self.leave(id, Phase::Down, actions);
+    }
+
+    /// The member can be spoken to no more: it is down, or has failed.
+    fn leave(&mut self, id: ServerId, phase: Phase, actions: &mut Vec<Action>) {
         let Some(member) = self.members.get_mut(&id) else {
             return;
         };
-        if member.phase == Phase::Down {
+        if member.phase == Phase::Down || member.phase == phase {
             return;
         }
-        member.phase = Phase::Down;
+        member.phase = phase;
         member.ships.clear();
         member.flushes.clear();
         actions.push(Action::Detach { member: id });

@@ -15,8 +15,8 @@ use argosy_replication::backup::{FETCHES_MAX, Part};
 use argosy_wire::message::Message;
 
 use super::context::Context;
-use super::fetching::part;
-use super::follower::Follower;
+use super::fetching::{is_full, part};
+use super::follower::{Follower, Postponed};
 
 /// How far an adoption is.
 pub(crate) enum Adoption {
@@ -34,6 +34,13 @@ pub(crate) enum Adoption {
         /// What is still to ask for.
         waiting: VecDeque<Part>,
     },
+    /// There is no room on the device for its edit, encoded: it is tried again.
+    Waiting {
+        /// Who has it.
+        from: ServerId,
+        /// The checkpoint.
+        bytes: Vec<u8>,
+    },
     /// It is being applied.
     Applying,
     /// The own copy now stands here.
@@ -47,10 +54,29 @@ impl Follower {
         context.send(from, self.region, &Message::Adopt);
     }
 
+    /// The copy of `member` has failed. What it was asked for may still come, and is of no use.
+    pub(crate) fn source_failed(&mut self, member: ServerId) {
+        if let Some(
+            Adoption::Asked { from }
+            | Adoption::Fetching { from, .. }
+            | Adoption::Waiting { from, .. },
+        ) = self.adoption
+            && from == member
+        {
+            self.adoption = None;
+            self.arriving = None;
+            self.unwant_fetches();
+        }
+    }
+
     /// The link to `member` is gone, and with it the slots into which it was to write what is being
     /// adopted from it. An edit that is being applied is of use all the same.
     pub(crate) fn source_lost(&mut self, member: ServerId) {
-        if let Some(Adoption::Asked { from } | Adoption::Fetching { from, .. }) = self.adoption
+        if let Some(
+            Adoption::Asked { from }
+            | Adoption::Fetching { from, .. }
+            | Adoption::Waiting { from, .. },
+        ) = self.adoption
             && from == member
         {
             self.forget_fetches();
@@ -91,7 +117,10 @@ impl Follower {
     /// Asks for more, or applies the checkpoint when nothing is missing any more.
     pub(super) fn adopt_on(&mut self, context: &Context<'_>) {
         loop {
-            let under_way = self.fetches.len() + self.to_fetch.len();
+            // What came and waits for room is not asked for again.
+            let held_up = self.postponed.iter();
+            let held_up = held_up.filter(|what| matches!(what, Postponed::Put(..)));
+            let under_way = self.fetches.len() + self.to_fetch.len() + held_up.count();
             let (free, idle) = (under_way < FETCHES_MAX, under_way == 0);
             let Some(Adoption::Fetching {
                 from,
@@ -108,16 +137,36 @@ impl Follower {
                 waiting.push_back(part);
             } else if idle {
                 let bytes = edit.encode();
-                self.adoption = Some(Adoption::Applying);
-                if let Err(error) = self.replica.submit_adopted(&bytes) {
-                    tracing::error!(region = self.region.0, %error, "cannot adopt");
-                    self.adoption = None;
-                    context.reset_link(from, "its checkpoint cannot be adopted");
-                }
-                return;
+                return self.apply_adopted(from, bytes, context);
             } else {
                 return;
             }
+        }
+    }
+
+    /// Applies the checkpoint, now or when the device has room.
+    fn apply_adopted(&mut self, from: ServerId, bytes: Vec<u8>, context: &Context<'_>) {
+        self.adoption = Some(Adoption::Applying);
+        match self.replica.submit_adopted(&bytes) {
+            Ok(_) => {}
+            Err(error) if is_full(&error) => {
+                self.adoption = Some(Adoption::Waiting { from, bytes });
+            }
+            Err(error) => {
+                tracing::error!(region = self.region.0, %error, "cannot adopt");
+                self.adoption = None;
+                context.reset_link(from, "its checkpoint cannot be adopted");
+            }
+        }
+    }
+
+    /// Tries a checkpoint again for which the device had no room.
+    pub(super) fn try_adopted(&mut self, context: &Context<'_>) {
+        if let Some(Adoption::Waiting { from, bytes }) = self
+            .adoption
+            .take_if(|adoption| matches!(adoption, Adoption::Waiting { .. }))
+        {
+            self.apply_adopted(from, bytes, context);
         }
     }
 }

@@ -18,6 +18,7 @@ use argosy_lsm::replica::{ReplicaError, Shipment};
 use argosy_wire::message::Message;
 
 use super::context::Context;
+use super::failing::tell_failed;
 use super::follower::{Follower, Postponed};
 use super::link::SHIP_SLOTS;
 use crate::activity::Activity;
@@ -130,13 +131,19 @@ impl Follower {
     }
 
     /// The primary's pointers name something else than this copy's: nothing of it can be taken.
-    pub(super) fn refuse_addresses(&mut self, primary: ServerId, theirs: AddressMode) {
+    pub(super) fn refuse_addresses(
+        &mut self,
+        primary: ServerId,
+        attempt: u64,
+        theirs: AddressMode,
+        context: &Context<'_>,
+    ) {
         let own = self.replica.addresses();
         let why = format!(
             "{primary}, the primary, has address mode {theirs}, and this server {own}: all members \
              of a cluster have the same"
         );
-        tracing::error!(region = self.region.0, %why, "this copy stops following");
-        self.failed = Some(why);
+        self.fail(&why, context);
+        tell_failed(primary, self.region, attempt, &why, context);
     }
 }

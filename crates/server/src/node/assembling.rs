@@ -78,7 +78,7 @@ impl Follower {
             .ok()
             .filter(|len| *len <= EDIT_BYTES_MAX);
         let Some(len) = size else {
-            return self.fail(&EditTooLong { seq, from, len });
+            return self.fail(&EditTooLong { seq, from, len }, context);
         };
         let arriving = Arriving {
             from,

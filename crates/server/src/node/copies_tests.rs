@@ -1,14 +1,17 @@
-//! Two servers and what becomes of their copies when the fabric, or a device, is slow: stepped by the
-//! test, over a simulated fabric.
+//! Two servers and what becomes of their copies when one fails, there is no memory, or the fabric or a device is slow:
+//! stepped by the test, over a simulated fabric.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use argosy_base::limits::SEGMENT_SIZE;
 use argosy_base::{Clock, Epoch, Instant, KeyRange, RegionId, ServerId};
 use argosy_coordinator::{ClusterId, ClusterMap, Replication, Server};
-use argosy_device::{AnonymousWindows, Store, StoreSettings};
+use argosy_device::{
+    AnonymousWindows, DeviceError, Purpose, SharedMemory, Store, StoreSettings, WindowStore,
+};
 use argosy_engine::{WriteBatch, WriteOptions};
 use argosy_fabric::sim::{SimSettings, SimWorld};
 use argosy_lsm::edit::Edit;
@@ -26,6 +29,40 @@ const REGIONS: [RegionId; 2] = [RegionId(1), RegionId(2)];
 /// The first key of the second region.
 const BORDER: &[u8] = b"m";
 
+/// Memory that is refused so many times.
+#[derive(Default)]
+struct Scarce {
+    inner: AnonymousWindows,
+    refusals: AtomicUsize,
+}
+
+impl WindowStore for Scarce {
+    fn survivor_names(&self) -> Vec<u64> {
+        self.inner.survivor_names()
+    }
+
+    fn survivors(&self, name: u64) -> Option<Arc<SharedMemory>> {
+        self.inner.survivors(name)
+    }
+
+    fn create(&self, name: u64, len: usize) -> Result<Arc<SharedMemory>, DeviceError> {
+        let left = self.refusals.load(Ordering::Relaxed);
+        if left == 0 {
+            return self.inner.create(name, len);
+        }
+        self.refusals.store(left - 1, Ordering::Relaxed);
+        Err(DeviceError::Refused {
+            what: "create",
+            path: "memory".to_owned(),
+            source: Arc::new(std::io::ErrorKind::StorageFull.into()),
+        })
+    }
+
+    fn forget_survivors(&self, name: u64) -> Result<(), DeviceError> {
+        self.inner.forget_survivors(name)
+    }
+}
+
 fn id(server: usize) -> ServerId {
     ServerId(u32::try_from(server).expect("two"))
 }
@@ -34,7 +71,7 @@ fn surroundings(
     world: &SimWorld,
     server: usize,
     device: &Arc<Gate>,
-    windows: &AnonymousWindows,
+    windows: &Arc<Scarce>,
 ) -> World {
     let clock: Arc<dyn Clock> = Arc::new(StoppedClock);
     let store = Store::open(Arc::<Gate>::clone(device), &StoreSettings::default());
@@ -42,7 +79,7 @@ fn surroundings(
     World {
         ledger: Arc::new(Ledger::new(Arc::clone(&clock), [])),
         fabric: world.fabric(id(server), store.incarnation()),
-        windows: Arc::new(windows.clone()),
+        windows: Arc::<Scarce>::clone(windows),
         waker: Arc::new(|| {}),
         clock,
         store,
@@ -55,7 +92,7 @@ fn surroundings(
 struct Pair {
     world: SimWorld,
     nodes: [Arc<Node>; 2],
-    windows: [AnonymousWindows; 2],
+    windows: [Arc<Scarce>; 2],
     devices: [Arc<Gate>; 2],
     settings: NodeSettings,
     answers: Arc<Answers>,
@@ -116,7 +153,7 @@ impl Pair {
         set_clock(1);
         let world = SimWorld::with_settings(7, fabric);
         let devices = [Gate::new(), Gate::new()];
-        let windows = [AnonymousWindows::new(), AnonymousWindows::new()];
+        let windows = [Arc::<Scarce>::default(), Arc::<Scarce>::default()];
         let settings = settings(mutants);
         let nodes = std::array::from_fn(|server| {
             let surroundings = surroundings(&world, server, &devices[server], &windows[server]);
@@ -138,11 +175,22 @@ impl Pair {
     /// Kills the process of a server and starts it again.
     fn restart(&mut self, server: usize) {
         self.world.kill(id(server));
-        self.windows[server] = self.windows[server].restart();
+        self.windows[server] = Arc::new(Scarce {
+            inner: self.windows[server].inner.restart(),
+            ..Scarce::default()
+        });
         let (device, windows) = (&self.devices[server], &self.windows[server]);
         let surroundings = surroundings(&self.world, server, device, windows);
         let node = Node::open(id(server), self.settings.clone(), surroundings, map());
         self.nodes[server] = node.expect("it opens");
+    }
+
+    /// The same, with an empty device in place of its own.
+    fn replace(&mut self, server: usize) {
+        self.devices[server] = Gate::new();
+        self.windows[server] = Arc::default();
+        self.world.forget_incarnation(id(server));
+        self.restart(server);
     }
 
     /// Lets so much time pass.
@@ -193,6 +241,10 @@ impl Pair {
         }
     }
 
+    fn shipments(&self) -> u64 {
+        self.nodes[0].counts().shipments
+    }
+
     /// Until both servers are ready.
     fn open(&mut self) {
         for _ in 0..200 {
@@ -233,6 +285,120 @@ impl Pair {
             .iter()
             .filter(|(_, answer)| matches!(answer, Response::Written { applied: true, .. }));
         (applied.count(), answers.len())
+    }
+}
+
+/// Writes to both regions until the copy of the first fails, and then to the second.
+fn beside_a_failed_copy(mutants: Mutants) -> (Pair, usize, u64) {
+    let mut pair = Pair::new(SimSettings::default(), mutants);
+    pair.open();
+    for key in 0..400 {
+        pair.put(0, key % 200);
+        pair.put(1, key % 200);
+        pair.run(1);
+    }
+    pair.run(200);
+    assert!(pair.shipments() > 0, "segments are shipped");
+    assert!(pair.nodes[1].fail_copy(REGIONS[0]));
+    // What the first region has in its memtables still goes to its levels, and is shipped to nobody.
+    for key in 0..200 {
+        pair.put(0, key);
+        pair.run(1);
+    }
+    pair.run(300);
+    pair.acknowledged();
+    let before = pair.shipments();
+    let mut acknowledged = 0;
+    for key in 0..1200 {
+        pair.put(1, key % 300);
+        pair.run(1);
+        acknowledged += pair.acknowledged().0;
+    }
+    pair.run(500);
+    acknowledged += pair.acknowledged().0;
+    let shipped = pair.shipments() - before;
+    (pair, acknowledged, shipped)
+}
+
+#[test]
+fn other_regions_go_on_beside_a_failed_copy() {
+    let (mut pair, acknowledged, shipped) = beside_a_failed_copy(Mutants::default());
+    assert!(acknowledged > 900, "{acknowledged} of 1200 writes");
+    assert!(shipped > 8, "{shipped} segments");
+
+    // Both servers say what is the matter, and the copy refuses to take part again.
+    for round in 0..2 {
+        let primary = pair.nodes[0].ready();
+        for why in [primary.writes, primary.lacks] {
+            let why = why.expect("a copy has failed");
+            assert!(why.contains("whose copy has failed (it was made"), "{why}");
+        }
+        let backup = pair.nodes[1].ready().degraded;
+        let told = |why: &String| why.contains("copy has failed: it was made");
+        assert!(backup.iter().any(told), "{backup:?}");
+        let region = &pair.nodes[0].status(Default::default()).regions[0];
+        assert_eq!(region.state, "degraded");
+        assert_eq!(region.backups[0].state, "failed");
+        let copy = &pair.nodes[1].status(Default::default()).regions[0];
+        assert_eq!((copy.role, copy.state), ("backup", "failed"));
+        if round == 0 {
+            let lost = pair.nodes[0].counts().links_lost;
+            pair.nodes[0].link(ServerId(1)).reset("the test wants it");
+            pair.run(1000);
+            assert_eq!(pair.nodes[0].counts().links_lost, lost + 1, "once");
+            assert!(pair.nodes[0].link(ServerId(1)).is_open());
+        }
+    }
+
+    // Nothing is acknowledged that the failed copy lacks.
+    pair.acknowledged();
+    pair.put(0, 0);
+    pair.run(300);
+    assert_eq!(pair.acknowledged().0, 0);
+
+    // Its server is started again: it is brought up to what was written.
+    pair.restart(1);
+    pair.open();
+    pair.put(0, 1);
+    pair.run(20);
+    assert_eq!(pair.acknowledged().0, 1);
+}
+
+/// What the rule above is for: a copy that fails silently stops all regions of the two servers.
+#[test]
+fn a_copy_that_fails_silently_stops_other_regions() {
+    let mutants = Mutants {
+        fail_silently: true,
+        ..Mutants::default()
+    };
+    let (pair, acknowledged, shipped) = beside_a_failed_copy(mutants);
+    assert!(acknowledged < 600, "{acknowledged} of 1200 writes");
+    assert!(shipped < 5, "{shipped} segments");
+    assert_eq!(pair.nodes[0].ready().lacks, None, "and nobody says so");
+}
+
+/// There is no memory for fresh windows when a copy is to report: it reports later.
+#[test]
+fn a_report_waits_for_memory() {
+    for refusals in [1, 2, 5] {
+        let mut pair = Pair::new(SimSettings::default(), Mutants::default());
+        pair.open();
+        pair.put(0, 1);
+        pair.run(20);
+        assert_eq!(pair.acknowledged(), (1, 1));
+        let memory = Arc::<Scarce>::clone(&pair.windows[1]);
+        memory.refusals.store(refusals, Ordering::Relaxed);
+        pair.prepare_anew();
+        pair.run(50);
+        assert!(pair.nodes[0].ready().lacks.is_some(), "it has not reported");
+        pair.run(8000);
+        assert_eq!(memory.refusals.load(Ordering::Relaxed), 0);
+        assert_eq!(pair.nodes[0].counts().links_lost, 0);
+        assert_eq!(pair.nodes[0].ready().lacks, None, "{refusals} refusals");
+        pair.put(0, 2);
+        pair.put(1, 3);
+        pair.run(20);
+        assert_eq!(pair.acknowledged(), (2, 2));
     }
 }
 
@@ -385,6 +551,38 @@ fn a_promotion_from_a_slow_device_holds_up_nobody() {
     pair.run(500);
     assert_eq!(pair.nodes[0].ready().lacks, None);
     assert_eq!(pair.nodes[0].counts().links_lost, 0);
+    pair.acknowledged();
+    pair.put(0, 1);
+    pair.run(20);
+    assert_eq!(pair.acknowledged(), (1, 1));
+}
+
+/// A primary that adopts another member's history on a device that is full goes on, a bit at a time, as there is room.
+/// No link is reset for that.
+#[test]
+fn an_adoption_waits_for_room() {
+    let mut pair = Pair::new(SimSettings::default(), Mutants::default());
+    pair.open();
+    for key in 0..200 {
+        pair.put(0, key);
+        pair.put(1, key);
+        pair.run(1);
+    }
+    pair.run(300);
+    pair.replace(0);
+    let store = Arc::clone(&pair.nodes[0].world.store);
+    let all = std::iter::from_fn(|| store.allocate(Purpose::Metadata).ok());
+    let mut taken: Vec<_> = all.collect();
+    let mut waited = 0;
+    while pair.nodes[0].ready().lacks.is_some() {
+        pair.run(300);
+        waited += 1;
+        drop(taken.pop().expect("it opens with the room that there is"));
+    }
+    assert!(waited > 4, "{waited}");
+    assert_eq!(pair.nodes[0].counts().links_lost, 0);
+    assert_eq!(pair.nodes[0].counts().adoptions, 2, "once in each region");
+    taken.clear();
     pair.acknowledged();
     pair.put(0, 1);
     pair.run(20);

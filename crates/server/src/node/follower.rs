@@ -63,7 +63,7 @@ pub(crate) struct Follower {
     pub(super) primary: ServerId,
     pub(super) replica: Replica,
     pub(super) machine: Backup,
-    actions: Vec<Action>,
+    pub(super) actions: Vec<Action>,
     /// Edits that have arrived and are not applied, encoded; and whether each is a checkpoint.
     pub(super) edits: BTreeMap<EditSeq, Kept>,
     /// The next one, of which not all has arrived.
@@ -210,7 +210,7 @@ impl Follower {
 
     /// The primary begins a new attempt over the same link: slots that are in use stay in use until
     /// what is on its way has come; what has come is given back.
-    fn begin_again(&mut self, context: &Context<'_>) {
+    pub(super) fn begin_again(&mut self, context: &Context<'_>) {
         (self.arriving, self.owed) = (None, None);
         (self.offer_wanted, self.offering) = (None, None);
         self.postponed
@@ -221,11 +221,21 @@ impl Follower {
         }
     }
 
+    /// Forgets what is still to be done: edits, and what waits for room.
+    pub(super) fn forget_work(&mut self) {
+        self.edits.clear();
+        self.postponed.clear();
+        self.adoption = None;
+    }
+
     /// A message of another member about this region.
     pub(crate) fn handle(&mut self, from: ServerId, message: &Message<'_>, context: &Context<'_>) {
+        if self.failed.is_some() && !context.node.settings.mutants.fail_silently() {
+            return self.handle_failed(from, message, context);
+        }
         match *message {
-            Message::Prepare { addresses, .. } if addresses != self.replica.addresses() => {
-                self.refuse_addresses(from, addresses);
+            Message::Prepare { attempt, addresses } if addresses != self.replica.addresses() => {
+                self.refuse_addresses(from, attempt, addresses, context);
             }
             Message::Prepare { attempt, .. } if from == self.primary => {
                 self.begin_again(context);
@@ -362,17 +372,17 @@ impl Follower {
         match self.replica.submit_edit(bytes) {
             Ok(_) => {}
             Err(error) if is_full(&error) => self.postponed.push(Postponed::Apply(seq)),
-            Err(error) => {
-                self.fail(&error);
-                context.reset_link(self.primary, "an edit cannot be applied");
-            }
+            Err(error) => self.fail(&error, context),
         }
     }
 
     /// Tries again what found the device full.
     fn try_postponed(&mut self, context: &Context<'_>) {
-        for postponed in std::mem::take(&mut self.postponed) {
-            match postponed {
+        for _ in 0..self.postponed.len() {
+            if self.postponed.is_empty() {
+                return;
+            }
+            match self.postponed.remove(0) {
                 Postponed::Apply(seq) => self.apply(seq, context),
                 Postponed::Put(from, part, bytes) => self.put(from, part, bytes, context),
             }
@@ -385,19 +395,20 @@ impl Follower {
             return false;
         }
         if let Some(error) = context.node.world.store.failure() {
-            self.fail(&error);
+            self.fail(&error, context);
             return true;
         }
         self.ask_on(context);
         self.offer_on(context);
         self.start_fetches(context);
         self.try_postponed(context);
+        self.try_adopted(context);
         self.forget_arrivals(context.node.now());
         self.count_rewritten(context);
         let events = match self.replica.step() {
             Ok(events) => events,
             Err(error) => {
-                self.fail(&error);
+                self.fail(&error, context);
                 return true;
             }
         };
@@ -435,7 +446,7 @@ impl Follower {
         }
         let _span = context.ledger().during(Activity::Compaction);
         let made = self.replica.build(now).unwrap_or_else(|error| {
-            self.fail(&error);
+            self.fail(&error, context);
             true
         });
         if let Some(upto) = self.replica.take_compacted() {
@@ -464,11 +475,6 @@ impl Follower {
         }
     }
 
-    pub(super) fn fail(&mut self, error: &dyn std::error::Error) {
-        tracing::error!(region = self.region.0, %error, "this copy stops following");
-        self.failed = Some(error.to_string());
-    }
-
     pub(super) fn step_machine(&mut self, event: Event, context: &Context<'_>) {
         self.machine.step(event, &mut self.actions);
         while !self.actions.is_empty() {
@@ -479,6 +485,9 @@ impl Follower {
     }
 
     fn carry_out(&mut self, action: Action, context: &Context<'_>) {
+        if self.failed.is_some() {
+            return;
+        }
         let (primary, region) = (self.primary, self.region);
         match action {
             Action::Report { attempt } => self.report(attempt, context),

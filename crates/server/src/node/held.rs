@@ -128,7 +128,7 @@ impl Node {
             return holding.push(Held::Message(peer, header, payload.to_vec()));
         }
         self.handle_held(region, &mut driver);
-        self.handle_message(&mut driver, peer, message);
+        self.handle_message(region, &mut driver, peer, message);
         drop(driver);
         region.release();
     }
@@ -158,7 +158,7 @@ impl Node {
                 Held::Message(peer, header, payload) => {
                     // It was understood when it came.
                     if let Ok(message) = Message::decode(header.kind, &payload) {
-                        self.handle_message(driver, peer, &message);
+                        self.handle_message(region, driver, peer, &message);
                     }
                 }
             }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use argosy_base::{RegionId, SegmentNumber, ServerId};
+use argosy_base::{Lsn, RegionId, SegmentNumber, ServerId};
 use argosy_engine::{Engine, Snapshot};
 use argosy_lsm::db::Stats;
 use argosy_lsm::edit::Edit;
@@ -13,6 +13,9 @@ use argosy_lsm::inspect::{Miscount, recount};
 use super::Node;
 use super::context::Context;
 use super::region::{Driver, engine_of};
+
+/// Why a copy has failed that was [made to](Node::fail_copy).
+pub const MADE_TO_FAIL: &str = "it was made to fail";
 
 /// One copy of a region.
 #[derive(Clone, Debug)]
@@ -65,6 +68,12 @@ impl Node {
     #[must_use]
     pub fn engine_stats(&self, region: RegionId) -> Option<Stats> {
         Some(engine_of(self.region(region)?)?.stats())
+    }
+
+    /// Up to where a region is committed that is open here.
+    #[must_use]
+    pub fn committed(&self, region: RegionId) -> Option<Lsn> {
+        Some(engine_of(self.region(region)?)?.committed_lsn())
     }
 
     /// What this server's copy does about a device that is full, in words for a report.
@@ -163,6 +172,30 @@ impl Node {
             Driver::Failed(why) => Some(Err(why.clone())),
         };
         bytes.unwrap_or_else(|| Err(format!("{number} is not held up to byte {to}")))
+    }
+
+    /// Has this server's copy of a region fail as if something that it was sent could not be applied,
+    /// where it is a backup's. Returns whether it was one that had not failed.
+    pub fn fail_copy(&self, region: RegionId) -> bool {
+        let Some(region) = self.region(region) else {
+            return false;
+        };
+        match &mut *region.driver() {
+            Driver::Backup(copy) if copy.failed().is_none() => {
+                copy.fail(&MADE_TO_FAIL, &Context { node: self });
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Why this server's copy of a region has failed, where it is a backup's.
+    #[must_use]
+    pub fn copy_failure(&self, region: RegionId) -> Option<String> {
+        match &*self.region(region)?.driver() {
+            Driver::Backup(copy) => copy.failed().map(str::to_owned),
+            _ => None,
+        }
     }
 
     /// A peer to which there is no open link at present.

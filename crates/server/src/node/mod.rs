@@ -22,6 +22,7 @@ mod context;
 mod convert;
 mod describe;
 mod edit_memory;
+mod failing;
 
 mod fetching;
 mod follower;
@@ -80,7 +81,7 @@ use argosy_lsm::scrub::Pace as ScrubPace;
 use argosy_lsm::storage::StorageError;
 
 pub(crate) use forward::{Forwarded, encode_response, snapshot_of, write_of};
-pub use inspect::{CopyState, NodeCounts};
+pub use inspect::{CopyState, MADE_TO_FAIL, NodeCounts};
 pub use link::{FETCH_SLOTS, LinkSettings, SHIP_SLOTS};
 pub use memory::MemoryParts;
 pub use mutants::Mutants;

@@ -21,6 +21,9 @@ argosy_base::mutants! {
         /// What follows of an edit that is longer than a message is sent without being asked for: a backup that keeps
         /// to what it asked for never catches up.
         send_unasked,
+        /// A copy that fails neither says so nor gives landing slots back, which other regions of the same two servers
+        /// need.
+        fail_silently,
         /// However much waits for a peer, a link takes more (breaks I9).
         unbounded_backlog,
         /// A request is sent to a server that shows no sign of life, and it is told that nothing was applied.

@@ -43,8 +43,8 @@ pub(super) enum Stage {
 /// See the module documentation.
 pub(crate) struct PrimaryDriver {
     pub(super) region: RegionId,
-    machine: Primary,
-    actions: Vec<Action>,
+    pub(super) machine: Primary,
+    pub(super) actions: Vec<Action>,
     pub(super) stage: Stage,
     outbox: Arc<Outbox>,
     /// How far each log is written, and the highest LSN in it; taken together from the outbox.
@@ -73,6 +73,8 @@ pub(crate) struct PrimaryDriver {
     owed: Option<Lsn>,
     /// The own copy is to be promoted, which the background thread does.
     promotion_due: bool,
+    /// Backups that have said that their copy has failed, and why, until they report again.
+    pub(super) failures: BTreeMap<ServerId, String>,
 }
 
 impl PrimaryDriver {
@@ -108,25 +110,8 @@ impl PrimaryDriver {
             builds,
             owed: None,
             promotion_due: false,
+            failures: BTreeMap::new(),
         }
-    }
-
-    /// What this region is waiting for, in words; `None` where it serves with every member.
-    pub(crate) fn lacks(&self, context: &Context<'_>) -> Option<String> {
-        if let Stage::Closed(why) = &self.stage {
-            return Some(why.clone());
-        }
-        let mut absent: BTreeSet<ServerId> = self.machine.absent().collect();
-        absent.extend(
-            context
-                .backups(self.region)
-                .filter(|id| context.is_silent(*id)),
-        );
-        let absent: Vec<String> = absent.iter().map(ToString::to_string).collect();
-        if absent.is_empty() && !self.is_serving() {
-            return Some("it is being opened".into());
-        }
-        (!absent.is_empty()).then(|| format!("waiting for {}", absent.join(" and ")))
     }
 
     /// Why the region can never open here, if that is so.
@@ -177,6 +162,12 @@ impl PrimaryDriver {
         if let (Event::LinkDown { member }, Stage::Opening(copy)) = (&event, &mut self.stage) {
             copy.source_lost(*member);
         }
+        if let (Event::Failed { member, .. }, Stage::Opening(copy)) = (&event, &mut self.stage) {
+            copy.source_failed(*member);
+        }
+        if let Event::Report { member, .. } = &event {
+            self.failures.remove(member);
+        }
         self.machine.step(event, &mut self.actions);
         self.act(context);
     }
@@ -190,6 +181,9 @@ impl PrimaryDriver {
     ) {
         if let Stage::Opening(copy) = &mut self.stage {
             copy.handle(from, message, context);
+        } else if let (Stage::Closed(_), Message::Fetched { slot, .. }) = (&self.stage, message) {
+            // The copy that asked for it has failed since.
+            context.link(from).free_fetch_slot(*slot);
         }
         self.adopt_on(context);
     }
@@ -225,6 +219,9 @@ impl PrimaryDriver {
         self.act(context);
         if let Stage::Opening(copy) = &mut self.stage {
             made |= copy.step(context);
+            if let Some(why) = copy.failed() {
+                self.stage = Stage::Closed(format!("this server's copy has failed: {why}"));
+            }
             self.adopt_on(context);
             return made;
         }
@@ -323,15 +320,6 @@ impl PrimaryDriver {
         made || self.attached.values().any(Attachment::goes_on)
     }
 
-    /// A backup cannot be written to. Its link is reset, so that it reports anew.
-    fn lost(&mut self, member: ServerId, error: &ShipError, context: &Context<'_>) {
-        tracing::info!(region = self.region.0, member = member.0, why = %error, "backup lost");
-        self.machine
-            .step(Event::LinkDown { member }, &mut self.actions);
-        context.reset_link(member, "its windows cannot be written");
-        self.act(context);
-    }
-
     /// Ships the oldest finished segment to every backup that takes segments and has a free slot.
     fn ship_segment(&mut self, context: &Context<'_>) -> bool {
         let Some(segment) = self.outbox.segment() else {
@@ -369,7 +357,7 @@ impl PrimaryDriver {
     }
 
     /// Carries out what the machine says.
-    fn act(&mut self, context: &Context<'_>) {
+    pub(super) fn act(&mut self, context: &Context<'_>) {
         while !self.actions.is_empty() {
             for action in std::mem::take(&mut self.actions) {
                 self.carry_out(action, context);
@@ -476,7 +464,8 @@ impl PrimaryDriver {
 
     fn adopt(&mut self, from: ServerId, context: &Context<'_>) {
         let Stage::Opening(copy) = &mut self.stage else {
-            panic!("only an opening region adopts")
+            // Its copy has failed.
+            return;
         };
         tracing::info!(
             region = self.region.0,
@@ -521,9 +510,13 @@ impl PrimaryDriver {
     }
 
     fn promote(&mut self, context: &Context<'_>) {
+        if !matches!(self.stage, Stage::Opening(_)) {
+            // Its copy has failed.
+            return;
+        }
         let closed = Stage::Closed("the region is being opened".into());
         let Stage::Opening(copy) = std::mem::replace(&mut self.stage, closed) else {
-            panic!("only an opening region is promoted");
+            return;
         };
         let outbox = Arc::clone(&self.outbox) as Arc<dyn Observer>;
         let observer = context.is_replicated(self.region).then_some(outbox);

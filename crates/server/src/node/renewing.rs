@@ -75,7 +75,7 @@ impl Follower {
             Err(error) => return self.report_later(attempt, &error, context),
         };
         if let Err(error) = self.replica.detach(fresh) {
-            return self.fail(&error);
+            return self.fail(&error, context);
         }
         if let Err(error) = keep_windows(self.region, &geometry, world) {
             return self.report_later(attempt, &error, context);

@@ -13,10 +13,11 @@ use argosy_wire::message::Message;
 use argosy_wire::ring::Header;
 
 use super::context::Context;
+use super::failing::tell_failed;
 use super::forward::{Forwarded, decode_response, encode_response};
 use super::link::{Admission, LinkEvent, SendError};
 use super::reading::Asked;
-use super::region::{Driver, engine_of, send_all};
+use super::region::{Driver, Region, engine_of, send_all};
 use super::sending::Wanted;
 use super::{Node, convert};
 use crate::activity::Activity;
@@ -327,6 +328,7 @@ impl Node {
     /// A message about a region, for its driver.
     pub(super) fn handle_message(
         &self,
+        region: &Region,
         driver: &mut Driver,
         peer: ServerId,
         message: &Message<'_>,
@@ -336,12 +338,20 @@ impl Node {
             Driver::Primary(driver) if let Message::MoreWanted { attempt, seq, to } = *message => {
                 driver.more_wanted(peer, Wanted { attempt, seq, to }, &context);
             }
+            Driver::Primary(driver) if let Message::Failed { attempt, why } = *message => {
+                driver.member_failed(peer, attempt, why, &context);
+            }
             Driver::Primary(driver) => match primary_event(peer, message) {
                 Some(event) => driver.handle(event, &context),
                 None => driver.handle_as_follower(peer, message, &context),
             },
             Driver::Backup(copy) => copy.handle(peer, message, &context),
-            Driver::AtDevice(_) | Driver::Failed(_) => {}
+            Driver::Failed(why) => {
+                if let Message::Prepare { attempt, .. } = *message {
+                    tell_failed(peer, region.id, attempt, why, &context);
+                }
+            }
+            Driver::AtDevice(_) => {}
         }
     }
 }
@@ -383,6 +393,7 @@ const fn activity_of(message: &Message<'_>) -> Activity {
         | Message::Report { .. }
         | Message::Adopt
         | Message::Commit { .. }
+        | Message::Failed { .. }
         | Message::Room { .. } => Activity::Other,
         Message::CaughtUp { .. }
         | Message::Offer { .. }

@@ -569,7 +569,7 @@ fn links(page: &mut Families, status: &Status) {
 
 fn lags(page: &mut Families, status: &Status) {
     type Of = fn(&super::status::BackupStatus) -> u64;
-    let lags: [(&str, &str, Of); 2] = [
+    let lags: [(&str, &str, Of); 3] = [
         (
             "argosy_replication_lag_writes",
             "Writes that the peer's memory lacks, in the region that lacks most.",
@@ -579,6 +579,11 @@ fn lags(page: &mut Families, status: &Status) {
             "argosy_replication_lag_edits",
             "Version edits that the peer has not applied, in the region that lacks most.",
             |backup| backup.edit_lag,
+        ),
+        (
+            "argosy_backup_failed",
+            "1 while the peer's copy of a region of which this server is the primary has failed.",
+            |backup| u64::from(backup.state == "failed"),
         ),
     ];
     for (name, help, of) in lags {

@@ -392,7 +392,7 @@ impl KeyStatus {
 pub struct BackupStatus {
     /// The server.
     pub server: u32,
-    /// `down`, `prepared`, `reported`, `syncing` or `live`.
+    /// `down`, `prepared`, `reported`, `syncing`, `live` or `failed`.
     pub state: &'static str,
     /// Its memory holds the history up to here.
     pub lsn: u64,

@@ -84,6 +84,8 @@ impl Run {
                     ));
                 }
             }
+            Event::FailCopy(server, region) => self.fail_copy(server, region),
+            Event::Scarce(server, count) => self.refuse_memory(server, count),
             Event::Full(server) | Event::Room(server) => {
                 let full = matches!(event, Event::Full(_));
                 if self.cluster.up(server).is_some() {
@@ -165,7 +167,7 @@ impl Run {
     }
 
     /// The process of a server has ended without loss of power.
-    pub(super) fn ended(&mut self, server: usize, session: Option<u32>, how: &str) {
+    pub(crate) fn ended(&mut self, server: usize, session: Option<u32>, how: &str) {
         if let Some(session) = session {
             self.say(format_args!("server {server} {how}"));
             self.expect_to_hold(server, self.cluster.now());
@@ -270,7 +272,7 @@ impl Run {
     }
 
     /// Whether what a server reads from its device may be damaged: it may have it from a damaged one.
-    pub(super) fn may_be_damaged(&self, server: usize) -> bool {
+    pub(crate) fn may_be_damaged(&self, server: usize) -> bool {
         self.is_hurt(server) || self.load.damaged && self.emptied.contains(&server)
     }
 
@@ -328,11 +330,14 @@ impl Run {
             self.cluster.set_full(server, false);
             if let Some(up) = self.cluster.up(server) {
                 up.mortal.die_after(u64::MAX);
+                let refused = up.mortal.end_refusals();
+                self.cluster.coverage.add("memory refused", refused);
             }
         }
         self.stalled = false;
         self.end_faulted()?;
         self.start_all()?;
+        self.live_with_failed_copies()?;
         self.end_damage()?;
         self.say(format_args!("everything is mended"));
         Ok(())

@@ -404,7 +404,7 @@ impl Run {
     }
 
     /// Takes late answers. Returns whether there were any.
-    fn answers(&mut self) -> Result<bool, Wrong> {
+    pub(crate) fn answers(&mut self) -> Result<bool, Wrong> {
         let mut any = false;
         for server in 0..SERVERS {
             any |= self.hear(server)?;

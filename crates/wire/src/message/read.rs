@@ -3,7 +3,7 @@
 use argosy_base::codec::{Malformed, Reader};
 use argosy_base::{DeviceSegment, EditSeq, LogKind, Lsn, SEGMENT_SIZE, SegmentNumber};
 
-use super::{FetchStatus, LogEnd, Message, PLACES_MAX, Position, Range};
+use super::{FetchStatus, LogEnd, Message, PLACES_MAX, Position, Range, WHY_BYTES_MAX};
 use crate::ring::MESSAGE_BYTES_MAX;
 
 pub(super) fn segment(r: &mut Reader<'_>) -> Result<SegmentNumber, Malformed> {
@@ -140,4 +140,10 @@ pub(super) fn range(r: &mut Reader<'_>) -> Result<Range, Malformed> {
         from: offset(r)?,
         to: offset(r)?,
     })
+}
+
+pub(super) fn failed<'a>(r: &mut Reader<'a>) -> Result<Message<'a>, Malformed> {
+    let (attempt, why) = (r.varint()?, r.string(WHY_BYTES_MAX)?);
+    let why = core::str::from_utf8(why).map_err(|_| r.malformed())?;
+    Ok(Message::Failed { attempt, why })
 }

@@ -21,6 +21,12 @@
 //! on when a link was reset, and no message of an earlier link is ever read on a later one. Messages
 //! arrive in order, each once, until the link is down.
 //!
+//! Where there is no room for fresh memory, the old is revoked all the same, and the link stays down: memory is asked
+//! for again at growing intervals (`opening`). A wish counts as accepted only once the memory for it is there, and a
+//! peer that finds no inbox looks for it again. Memory that was revoked is never offered again. Of what the peer has
+//! said last in it, one private copy is made, by which everything is judged: what a late write still puts there is
+//! seen by nobody.
+//!
 //! A ring message is short (`RingShape::payload_max`). A longer payload, of a call or an answer, goes as several
 //! ring messages, and is put together by the reader; see `long`. What has no bound does not come
 //! here: edits and checkpoints are sent in parts.
@@ -44,6 +50,7 @@ use argosy_wire::ring::{Header, RingError, RingReader, RingShape, RingWriter};
 pub(crate) use self::deferred::Admission;
 use self::deferred::Deferred;
 use self::long::{Joined, Joiner};
+use self::opening::MemoryWanted;
 pub(crate) use self::sent::SentBytes;
 use super::Mutants;
 use super::inbox::{BEAT, HEAD, Inbox, RING};
@@ -187,6 +194,8 @@ pub(crate) struct Link {
     session: u32,
     /// The peer's session that inbox and landing slots were made for; 0 at first.
     accepted: u32,
+    /// Inbox and landing slots are revoked, and there was no memory for fresh ones.
+    memory_wanted: Option<MemoryWanted>,
     /// How far the inbox has been read, where the fabric did not take the write that tells it.
     head_owed: Option<u64>,
     state: State,
@@ -228,6 +237,7 @@ impl Link {
             reset_wanted: None,
             session,
             accepted: 0,
+            memory_wanted: None,
             head_owed: None,
             state: State::Closed {
                 inbox: None,
@@ -397,14 +407,19 @@ impl Link {
         if let Some(why) = self.reset_wanted.take().filter(|_| self.is_open()) {
             return Err(Broken::Reset(why));
         }
+        if let Some(wanted) = self.memory_wanted {
+            return Ok(wanted.is_due(now) && self.try_renew(now));
+        }
         let wish = self.inbox.hello().wish;
         if wish != 0 && wish != self.accepted {
             if self.is_open() {
                 self.break_down(now, &Broken::NewSession, events);
+            } else {
+                self.try_renew(now);
             }
-            self.accepted = wish;
-            self.renew_memory()?;
-            self.say_hello();
+            if self.memory_wanted.is_some() {
+                return Ok(true);
+            }
         }
         match &self.state {
             State::Closed { .. } => self.try_open(now, events),
@@ -488,13 +503,14 @@ impl Link {
             hello: None,
             next_try: now,
         };
-        if let Err(broken) = self.renew_memory() {
-            tracing::error!(me = self.me.0, peer = self.peer.0, why = %broken, "no memory for a link");
-        }
+        self.try_renew(now);
     }
 
     /// When the link wants its next step, if nothing else happens.
     pub(crate) fn next_step(&self) -> Instant {
+        if let Some(wanted) = &self.memory_wanted {
+            return wanted.at();
+        }
         match &self.state {
             State::Closed { hello: Some(_), .. } => Instant::default(),
             State::Closed { next_try, .. } => *next_try,

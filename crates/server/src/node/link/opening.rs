@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use argosy_base::{Incarnation, Instant};
 use argosy_device::{DeviceError, SharedMemory};
@@ -14,31 +15,100 @@ use super::{
 use crate::node::inbox::{HELLO, Hello, Inbox, RING};
 use crate::node::keys;
 
+/// Longest pause before memory is asked for again; the first is [`BEAT_EVERY`].
+const PAUSE_MAX: Duration = Duration::from_secs(2);
+
+/// When memory is asked for again, and how long that is after the last time.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct MemoryWanted {
+    at: Instant,
+    pause: Duration,
+}
+
+impl MemoryWanted {
+    /// There is none at `now`, and was none `before`.
+    fn again(before: Option<Self>, now: Instant) -> Self {
+        let pause = before.map_or(BEAT_EVERY, |wanted| (2 * wanted.pause).min(PAUSE_MAX));
+        let at = now + pause;
+        Self { at, pause }
+    }
+
+    pub(super) fn is_due(&self, now: Instant) -> bool {
+        now >= self.at
+    }
+
+    pub(super) const fn at(&self) -> Instant {
+        self.at
+    }
+}
+
 impl Link {
-    /// Replaces inbox and landing slots by fresh memory. What the peer said last stays.
+    /// Takes inbox and landing slots back. What the peer has said last is copied once.
+    fn revoke_memory(&mut self) {
+        self.fabric.revoke(keys::inbox(self.peer));
+        self.fabric.revoke(keys::landing(self.peer));
+        let said = SharedMemory::anonymous(RING);
+        said.store_u64(HELLO, self.inbox.hello().word());
+        self.inbox = Inbox(Arc::new(said));
+        self.landing = Arc::new(SharedMemory::anonymous(RING));
+    }
+
+    /// Replaces inbox and landing slots by fresh memory, made for the session that the peer wished for last. What
+    /// the peer said last stays.
     pub(super) fn renew_memory(&mut self) -> Result<(), Broken> {
-        let shape = RingShape::new(self.settings.ring_bytes);
         if self.mutants.keep_link_memory() {
-            self.reader = RingReader::new(shape, Incarnation(self.accepted.into()));
-            self.joiner = Joiner::default();
-            (self.garbage, self.partial, self.head_owed) = (None, None, None);
+            self.begin_reading(self.inbox.hello().wish);
             return Ok(());
         }
+        self.revoke_memory();
         let (inbox_key, landing_key) = (keys::inbox(self.peer), keys::landing(self.peer));
-        self.fabric.revoke(inbox_key);
-        self.fabric.revoke(landing_key);
+        let said = self.inbox.hello();
         let inbox = self.create(inbox_key, RING + self.settings.ring_bytes)?;
         let slots = usize::from(SHIP_SLOTS + FETCH_SLOTS);
         let landing = self.create(landing_key, slots * self.settings.slot_bytes)?;
-        inbox.store_u64(HELLO, self.inbox.hello().word());
+        inbox.store_u64(HELLO, said.word());
         self.fabric.register(landing_key, Arc::clone(&landing))?;
         self.fabric.register(inbox_key, Arc::clone(&inbox))?;
-        self.reader = RingReader::new(shape, Incarnation(self.accepted.into()));
-        self.joiner = Joiner::default();
-        (self.garbage, self.partial, self.head_owed) = (None, None, None);
         self.inbox = Inbox(inbox);
         self.landing = landing;
+        self.begin_reading(said.wish);
         Ok(())
+    }
+
+    /// There is memory for `session` of the peer, and nothing in it has been read.
+    fn begin_reading(&mut self, session: u32) {
+        self.accepted = session;
+        let shape = RingShape::new(self.settings.ring_bytes);
+        self.reader = RingReader::new(shape, Incarnation(session.into()));
+        self.joiner = Joiner::default();
+        (self.garbage, self.partial, self.head_owed) = (None, None, None);
+    }
+
+    /// Makes fresh memory, or sees to it that it is asked for again. Returns whether there is some.
+    pub(super) fn try_renew(&mut self, now: Instant) -> bool {
+        let before = self.memory_wanted.take();
+        let (me, peer) = (self.me.0, self.peer.0);
+        match self.renew_memory() {
+            Ok(()) => {
+                if before.is_some() {
+                    tracing::info!(me, peer, "there is memory for the link again");
+                }
+                self.say_hello();
+                true
+            }
+            Err(broken) => {
+                if before.is_none() {
+                    tracing::warn!(
+                        me,
+                        peer,
+                        why = %broken,
+                        "there is no memory for a link, which stays down: it is asked for again"
+                    );
+                }
+                self.memory_wanted = Some(MemoryWanted::again(before, now));
+                false
+            }
+        }
     }
 
     fn create(&self, key: MemoryKey, len: usize) -> Result<Arc<SharedMemory>, DeviceError> {

@@ -2,10 +2,11 @@
 //! and never show a message of an earlier link on a later one.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use argosy_base::{Epoch, Incarnation, Instant, RegionId, ServerId};
-use argosy_device::AnonymousWindows;
+use argosy_device::{AnonymousWindows, DeviceError, SharedMemory, WindowStore};
 use argosy_fabric::sim::{SimSettings, SimWorld};
 use argosy_wire::message::{CONTINUED, LONG_BYTES_MAX, Message};
 use argosy_wire::ring::Header;
@@ -19,9 +20,44 @@ const SETTINGS: LinkSettings = LinkSettings {
 };
 const IDS: [ServerId; 2] = [ServerId(0), ServerId(1)];
 
+/// Memory for one side, which is refused so many times.
+#[derive(Default)]
+struct Scarce {
+    inner: AnonymousWindows,
+    refusals: AtomicUsize,
+}
+
+impl WindowStore for Scarce {
+    fn survivor_names(&self) -> Vec<u64> {
+        self.inner.survivor_names()
+    }
+
+    fn survivors(&self, name: u64) -> Option<Arc<SharedMemory>> {
+        self.inner.survivors(name)
+    }
+
+    fn create(&self, name: u64, len: usize) -> Result<Arc<SharedMemory>, DeviceError> {
+        let left = self.refusals.load(Ordering::Relaxed);
+        if left == 0 {
+            return self.inner.create(name, len);
+        }
+        self.refusals.store(left - 1, Ordering::Relaxed);
+        Err(DeviceError::Refused {
+            what: "create",
+            path: "memory".to_owned(),
+            source: Arc::new(std::io::ErrorKind::StorageFull.into()),
+        })
+    }
+
+    fn forget_survivors(&self, name: u64) -> Result<(), DeviceError> {
+        self.inner.forget_survivors(name)
+    }
+}
+
 /// One side, and what it has seen.
 struct Side {
     link: Link,
+    memory: Arc<Scarce>,
     incarnation: u64,
     /// Events and the numbers of messages, in order.
     seen: Vec<Result<u64, LinkEvent>>,
@@ -35,9 +71,8 @@ struct Pair {
     sides: [Side; 2],
 }
 
-fn link(world: &SimWorld, side: usize, incarnation: u64) -> Link {
+fn link(world: &SimWorld, side: usize, incarnation: u64, windows: Arc<Scarce>) -> Link {
     let fabric = world.fabric(IDS[side], Incarnation(incarnation));
-    let windows = Arc::new(AnonymousWindows::new());
     let ids = (IDS[side], IDS[1 - side]);
     Link::new(
         ids,
@@ -55,11 +90,15 @@ impl Pair {
     }
 
     fn over(world: SimWorld) -> Self {
-        let side = |n| Side {
-            link: link(&world, n, 1),
-            incarnation: 1,
-            seen: vec![],
-            next: 0,
+        let side = |n| {
+            let memory = Arc::<Scarce>::default();
+            Side {
+                link: link(&world, n, 1, Arc::<Scarce>::clone(&memory)),
+                memory,
+                incarnation: 1,
+                seen: vec![],
+                next: 0,
+            }
         };
         let sides = [side(0), side(1)];
         Self {
@@ -101,10 +140,17 @@ impl Pair {
     fn restart(&mut self, side: usize) {
         self.world.kill(IDS[side]);
         let incarnation = self.sides[side].incarnation + 1;
-        let link = link(&self.world, side, incarnation);
+        let memory = Arc::<Scarce>::default();
+        let link = link(
+            &self.world,
+            side,
+            incarnation,
+            Arc::<Scarce>::clone(&memory),
+        );
         let seen = std::mem::take(&mut self.sides[side].seen);
         self.sides[side] = Side {
             link,
+            memory,
             incarnation,
             seen,
             next: 0,
@@ -451,6 +497,44 @@ fn parts_that_do_not_fit_each_other_reset_the_link() {
     assert_eq!(pair.sides[0].link.send(header(3), b"whole"), Ok(()));
     let (got, bytes) = receive(&mut pair, 1).expect("it arrives");
     assert_eq!((got, &bytes[..]), (header(3), &b"whole"[..]));
+}
+
+/// Memory for a link is refused when the link breaks, or when the peer is another process: on either side,
+/// for one of two pieces or for both, several times. The link is down meanwhile, and no longer.
+#[test]
+fn a_link_opens_again_once_there_is_memory() {
+    for (case, (side, refusals, restarts)) in (0..2)
+        .flat_map(|side| (1..=4).map(move |refusals| (side, refusals)))
+        .flat_map(|(side, refusals)| [false, true].map(|restarts| (side, refusals, restarts)))
+        .enumerate()
+    {
+        let mut pair = Pair::new(case as u64);
+        pair.run(500);
+        assert!(pair.is_open());
+        pair.send(0);
+        pair.send(1);
+        pair.run(20);
+        let memory = Arc::clone(&pair.sides[side].memory);
+        memory.refusals.store(refusals, Ordering::Relaxed);
+        if restarts {
+            pair.restart(1 - side);
+        } else {
+            pair.sides[side].link.reset("the test wants it");
+        }
+        pair.run(50);
+        assert!(!pair.is_open(), "case {case}: there is no memory yet");
+        pair.run(6000);
+        assert_eq!(memory.refusals.load(Ordering::Relaxed), 0, "case {case}");
+        assert!(pair.is_open(), "case {case}: the link stays down");
+        let before = [count(&pair.sides[0]), count(&pair.sides[1])];
+        pair.send(0);
+        pair.send(1);
+        pair.run(20);
+        for (side, before) in pair.sides.iter().zip(before) {
+            assert_eq!(count(side), before + 1, "case {case}");
+            check(&side.seen);
+        }
+    }
 }
 
 /// A fabric that takes few writes at a time is no reason for a link to break.
