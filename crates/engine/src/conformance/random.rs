@@ -16,7 +16,7 @@ const INGESTED_BYTES_MAX: u64 = 4000;
 
 /// How often in a row a write on condition of a version may fail for no other reason than that its key went to
 /// the levels.
-const VERSION_TRIES: usize = 20;
+const VERSION_TRIES: usize = 200;
 
 /// What a random history consists of.
 #[derive(Clone, Copy, Debug)]

@@ -44,6 +44,13 @@ impl Lsm {
         done.then(|| self.edit())
     }
 
+    /// The last edit whose log segments and numbers may be used: every member has it, and none can lose it unseen.
+    pub(super) fn usable_edits(&self) -> EditSeq {
+        let everywhere = self.edits_everywhere.load(Ordering::Acquire);
+        let witnessed = self.edits_witnessed.load(Ordering::Acquire);
+        EditSeq(everywhere.min(witnessed))
+    }
+
     /// Whether every member is known to have applied `edit`, and all before.
     #[must_use]
     pub fn is_everywhere(&self, edit: EditSeq) -> bool {

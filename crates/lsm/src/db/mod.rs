@@ -129,6 +129,8 @@ pub struct Lsm {
     committed: AtomicU64,
     /// Every member has applied the edits up to this one.
     edits_everywhere: AtomicU64,
+    /// Damage to the edits up to this one on this device would be told. See [`Storage::witnessed`].
+    edits_witnessed: AtomicU64,
     time: RegionTime,
     /// Why no more writes are taken.
     closed: OnceLock<&'static str>,
@@ -201,11 +203,11 @@ impl Lsm {
         let committed = if alone { parts.last } else { levels_lsn };
         writer.provide_spares(known);
         if let Some(observer) = &parts.observer {
-            for edit in &parts.edits {
-                observer.edit_committed(&edit.notice);
-            }
+            let notices = parts.edits.iter().map(|edit| &edit.notice);
+            notices.for_each(|notice| observer.edit_committed(notice));
         }
         Self {
+            edits_witnessed: AtomicU64::new(parts.storage.witnessed().0),
             view: ArcSwap::from_pointee(writer.view()),
             background: Mutex::new(Background::new(parts.storage, parts.last)),
             writer: Mutex::new(writer),
@@ -544,7 +546,8 @@ impl Engine for Lsm {
 
     fn edit_applied_everywhere(&self, seq: EditSeq) {
         self.edits_everywhere.fetch_max(seq.0, Ordering::AcqRel);
-        self.lock().provide_spares(seq);
+        let usable = self.usable_edits();
+        self.lock().provide_spares(usable);
         self.wake();
     }
 

@@ -9,9 +9,10 @@
 //!
 //! fragment := header  len bytes of a record  zeros
 //! record   := fragment (first) fragment* fragment (last)    -- one fragment may be both
-//! append   := record+                                       -- written in one go, then synced
+//! append   := record+ | witness                             -- written in one go, then synced
+//! witness  := fragment without payload                      -- the append before it was durable
 //! payload  := edit: string  count  (number: varint  place: u32)*
-//! flags    := 1 first | 2 last | 4 last of its append
+//! flags    := 1 first | 2 last | 4 last of its append | 8 witness
 //! ```
 //!
 //! Integers are little-endian. A fragment begins at a block and ends at or before the end of its
@@ -29,7 +30,7 @@ use argosy_base::limits::BLOCK_SIZE;
 use argosy_base::{DeviceSegment, Epoch, Identity, Kind, RegionId, SegmentNumber};
 
 /// The format that is written, and the only one that is read.
-pub(super) const VERSION: u16 = 1;
+pub(super) const VERSION: u16 = 2;
 /// Bytes in front of a fragment's payload.
 pub(super) const HEADER_BYTES: usize = 32;
 /// Longest record: far above any version that fits a device, far below what exhausts memory.
@@ -38,7 +39,8 @@ pub(super) const RECORD_BYTES_MAX: usize = 1 << 30;
 pub(super) const FIRST: u8 = 1;
 pub(super) const LAST: u8 = 2;
 pub(super) const LAST_OF_APPEND: u8 = 4;
-const FLAGS: u8 = FIRST | LAST | LAST_OF_APPEND;
+pub(super) const WITNESS: u8 = 8;
+const FLAGS: u8 = FIRST | LAST | LAST_OF_APPEND | WITNESS;
 
 const FLAGS_AT: usize = 6;
 const PREVIOUS_AT: usize = 28;
@@ -185,6 +187,18 @@ impl Writer {
         }
     }
 
+    /// Adds that the append before was durable.
+    pub(super) fn put_witness(&mut self) {
+        if self.cursor.offset >= self.segment_bytes {
+            self.cursor.segment += 1;
+            self.cursor.offset = 0;
+        }
+        // A number of its own, where it follows the whole records of an append that was torn, too: only so is it
+        // later than they are. It is one block, so no rest of it is ever left behind.
+        self.cursor.append += 1;
+        self.put_fragment(FIRST | LAST | WITNESS, &[]);
+    }
+
     fn put_fragment(&mut self, flags: u8, payload: &[u8]) {
         let len = u32::try_from(payload.len()).expect("at most a segment");
         let mut bytes = Vec::with_capacity(payload.len() + BLOCK_SIZE);
@@ -211,6 +225,11 @@ impl Writer {
     /// How many segments the chain needs for what was put.
     pub(super) const fn segments(&self) -> usize {
         self.cursor.segment + 1
+    }
+
+    /// How many it needs for that and for a witness behind it.
+    pub(super) const fn segments_and_witness(&self) -> usize {
+        self.segments() + (self.cursor.offset >= self.segment_bytes) as usize
     }
 
     /// Seals the append: what to write, at most one part for each segment of the chain, and where

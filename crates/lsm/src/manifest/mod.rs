@@ -11,6 +11,8 @@
 //!    region are the generation and the region's [`Shape`](crate::shape::Shape).
 //! 2. [`Manifest::append`] begins to add records: the chain grows by way of the catalog where it is
 //!    too short; then the records are written in one go, then synced. [`Manifest::step`] moves it.
+//!    What the last append took away has to be kept until a later one is durable behind it; where none
+//!    comes, one without records is made, a *witness*. Then damage to it is told from a torn one.
 //! 3. Grown past twice the size of its checkpoint, and past one segment, the manifest is begun
 //!    anew: [`Manifest::checkpoint`] writes the next generation into fresh segments, syncs them,
 //!    and switches the catalog; only then is the old chain given back.
@@ -18,7 +20,8 @@
 //!
 //! Until the catalog is switched the old generation is the whole truth, afterwards the new one. One
 //! append is under way at a time, and the next begins when it is durable: so only the last append
-//! can be torn, and what is damaged in front of a later one is corruption.
+//! can be torn, and what is damaged in front of a later one is corruption. A damaged witness takes
+//! nothing with it.
 
 mod format;
 mod replay;
@@ -48,6 +51,8 @@ pub struct Manifest {
     cursor: Cursor,
     /// Bytes of the checkpoint that this generation began with.
     checkpoint_bytes: u64,
+    /// The last append has a later one behind it that is durable, or is the checkpoint.
+    is_witnessed: bool,
     work: Work,
     /// The planted mistake `commit_before_durable`: appends are taken for durable once written.
     skip_sync: bool,
@@ -64,10 +69,12 @@ enum Work {
     Writing {
         writes: Vec<Ticket>,
         then: Cursor,
+        is_witness: bool,
     },
     Syncing {
         sync: Ticket,
         then: Cursor,
+        is_witness: bool,
     },
     /// The next generation is being written beside the present one.
     Beginning(Box<Generation>),
@@ -122,6 +129,7 @@ impl Manifest {
             chain: Vec::new(),
             cursor: Cursor::new(generation - 1),
             checkpoint_bytes: 0,
+            is_witnessed: true,
             work: Work::Nothing,
             skip_sync: false,
         };
@@ -154,6 +162,7 @@ impl Manifest {
             chain,
             cursor: replayed.cursor,
             checkpoint_bytes: replayed.checkpoint_bytes,
+            is_witnessed: replayed.is_witnessed,
             work: Work::Nothing,
             skip_sync: false,
         };
@@ -189,8 +198,29 @@ impl Manifest {
         self.cursor.bytes(self.segment_bytes) >= bound
     }
 
-    /// Begins to append `records`, in order. They are committed when [`step`](Self::step) says
-    /// that it is done.
+    /// Whether a later append is durable behind the last one with records, so that damage to that is told. Until then
+    /// what it took away has to be kept.
+    #[must_use]
+    pub const fn is_witnessed(&self) -> bool {
+        self.is_witnessed
+    }
+
+    /// Makes up for the witness that a crash prevented, and waits for it: for an opening, which finds room in the
+    /// chain, since [`append`](Self::append) saw to that.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn witness(&mut self) -> Result<(), DeviceError> {
+        let writer = self.writer_of(&[]);
+        if self.is_witnessed || writer.segments() > self.chain.len() {
+            return Ok(());
+        }
+        self.begin_write(writer, true);
+        self.wait()
+    }
+
+    /// Begins to append `records`, in order, or, without any, a witness of the last append. They are committed when
+    /// [`step`](Self::step) says that it is done. The chain then has room for a witness.
     ///
     /// # Errors
     /// [`DeviceError::Full`] when the chain would have to grow and cannot: nothing was begun.
@@ -199,11 +229,13 @@ impl Manifest {
     /// Unless the manifest is idle.
     pub fn append(&mut self, records: Vec<Record>) -> Result<(), DeviceError> {
         assert!(self.is_idle(), "one append is under way at a time");
-        let mut writer = Writer::new(self.region, self.cursor, self.segment_bytes);
-        records.iter().for_each(|record| writer.put(record));
-        let needed = writer.segments();
+        let writer = self.writer_of(&records);
+        let needed = match records.is_empty() {
+            true => writer.segments(),
+            false => writer.segments_and_witness(),
+        };
         if needed <= self.chain.len() {
-            self.begin_write(writer);
+            self.begin_write(writer, records.is_empty());
             return Ok(());
         }
         let mut chain = self.chain.clone();
@@ -216,10 +248,31 @@ impl Manifest {
         Ok(())
     }
 
-    fn begin_write(&mut self, writer: Writer) {
+    /// An append of `records`, or, without any, of a witness.
+    fn writer_of(&self, records: &[Record]) -> Writer {
+        let mut writer = Writer::new(self.region, self.cursor, self.segment_bytes);
+        records.iter().for_each(|record| writer.put(record));
+        if records.is_empty() {
+            writer.put_witness();
+        }
+        writer
+    }
+
+    fn begin_write(&mut self, writer: Writer, is_witness: bool) {
         let (parts, then) = writer.finish();
         let writes = submit(&self.store, &self.chain, parts);
-        self.work = Work::Writing { writes, then };
+        self.work = Work::Writing {
+            writes,
+            then,
+            is_witness,
+        };
+    }
+
+    /// An append is durable.
+    fn appended(&mut self, then: Cursor, is_witness: bool) -> Moved {
+        self.cursor = then;
+        self.is_witnessed = is_witness;
+        Moved::Done
     }
 
     /// Begins the next generation with `checkpoint`.
@@ -267,32 +320,44 @@ impl Manifest {
                 None => self.put_back(Work::Growing { change, records }),
                 Some(Err(error)) => self.fail(error),
                 Some(Ok(())) => {
-                    let mut writer = Writer::new(self.region, self.cursor, self.segment_bytes);
-                    records.iter().for_each(|record| writer.put(record));
-                    self.begin_write(writer);
+                    let writer = self.writer_of(&records);
+                    self.begin_write(writer, records.is_empty());
                     self.step()
                 }
             },
-            Work::Writing { writes, then } => match ended(&writes) {
-                None => self.put_back(Work::Writing { writes, then }),
+            Work::Writing {
+                writes,
+                then,
+                is_witness,
+            } => match ended(&writes) {
+                None => self.put_back(Work::Writing {
+                    writes,
+                    then,
+                    is_witness,
+                }),
                 Some(Err(error)) => self.fail(error),
-                Some(Ok(())) if self.skip_sync => {
-                    self.cursor = then;
-                    Ok(Moved::Done)
-                }
+                Some(Ok(())) if self.skip_sync => Ok(self.appended(then, is_witness)),
                 Some(Ok(())) => {
-                    let sync = self.store.sync();
-                    self.work = Work::Syncing { sync, then };
+                    self.work = Work::Syncing {
+                        sync: self.store.sync(),
+                        then,
+                        is_witness,
+                    };
                     self.step()
                 }
             },
-            Work::Syncing { sync, then } => match sync.poll() {
-                None => self.put_back(Work::Syncing { sync, then }),
+            Work::Syncing {
+                sync,
+                then,
+                is_witness,
+            } => match sync.poll() {
+                None => self.put_back(Work::Syncing {
+                    sync,
+                    then,
+                    is_witness,
+                }),
                 Some(Err(error)) => self.fail(error),
-                Some(Ok(())) => {
-                    self.cursor = then;
-                    Ok(Moved::Done)
-                }
+                Some(Ok(())) => Ok(self.appended(then, is_witness)),
             },
             Work::Beginning(next) => self.step_generation(next),
         }
@@ -320,6 +385,7 @@ impl Manifest {
                     // The old chain is dropped here: the catalog no longer names it.
                     self.chain = next.chain;
                     self.cursor = next.cursor;
+                    self.is_witnessed = true;
                     self.checkpoint_bytes = next.cursor.bytes(self.segment_bytes);
                     return Ok(Moved::Done);
                 }
@@ -387,4 +453,4 @@ fn wait_all(store: &Store, tickets: &[Ticket]) -> Result<(), DeviceError> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -7,6 +7,10 @@
 //! handed out whole: the beginning of one that was torn counts for nothing, and the next append
 //! goes where it began.
 //!
+//! Damage to the last append looks as if a crash had torn it. So an append is followed by another one soon: one with
+//! records, or a *witness*, which has none; and until then nothing that it took away is given to anybody. What is cut
+//! off as torn was never depended on, and damage to what was is found.
+//!
 //! A leftover of an append that was torn earlier is never taken for a later append: the next one
 //! continues under its number.
 //!
@@ -21,7 +25,7 @@ use argosy_base::limits::BLOCK_SIZE;
 use argosy_base::{DeviceSegment, RegionId, Remedy};
 use argosy_device::{Buffer, DeviceError, RegionEntry, Store};
 
-use super::format::{Cursor, FIRST, Fragment, LAST, LAST_OF_APPEND, Record, VERSION};
+use super::format::{Cursor, FIRST, Fragment, LAST, LAST_OF_APPEND, Record, VERSION, WITNESS};
 
 /// Why a manifest could not be read. Variants differ in what the caller does next.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -74,6 +78,8 @@ pub struct Replayed {
     /// What behind the last record looks as if it had been one. A server cuts it off: a crash may
     /// have torn it.
     pub torn: Option<Torn>,
+    /// Whether the last record's append has a later one behind it.
+    pub(super) is_witnessed: bool,
 }
 
 /// The rest of an append that is not whole: torn by a crash, or damaged.
@@ -130,10 +136,17 @@ impl Reader<'_> {
         let mut checkpoint_bytes = 0;
         let mut payload: Option<Vec<u8>> = None;
         let mut open_append = false;
+        // The checkpoint needs none: damage to it is no torn tail.
+        let mut is_witnessed = true;
         // Behind the last whole record.
         let mut end = self.at;
         while let Some(fragment) = self.next()? {
             open_append = fragment.flags & LAST_OF_APPEND == 0;
+            if fragment.flags & WITNESS != 0 {
+                is_witnessed = true;
+                end = self.at;
+                continue;
+            }
             if fragment.flags & FIRST != 0 {
                 payload = Some(Vec::new());
             }
@@ -147,6 +160,7 @@ impl Reader<'_> {
             let record = Record::decode(bytes);
             let record = record.map_err(|_| self.corrupt(end, "not a record"))?;
             payload = None;
+            is_witnessed = records.is_empty();
             records.push(record);
             end = self.at;
             if records.len() == 1 {
@@ -163,6 +177,7 @@ impl Reader<'_> {
             cursor: end,
             checkpoint_bytes,
             torn,
+            is_witnessed,
         })
     }
 

@@ -11,7 +11,7 @@ use argosy_base::{AddressMode, Remedy, SegmentNumber, ServerId};
 use argosy_device::{Crash, Device, FormatOptions, MemoryDevice, StoreSettings};
 use proptest::prelude::*;
 
-use super::format::{Fragment, LAST_OF_APPEND, VERSION};
+use super::format::{Fragment, LAST_OF_APPEND, VERSION, WITNESS};
 use super::*;
 
 const REGION: RegionId = RegionId(7);
@@ -32,6 +32,56 @@ fn new_device() -> Arc<MemoryDevice> {
     };
     Store::format(&device, &options).unwrap();
     Arc::new(device)
+}
+
+/// Flips a bit in the last append with records of the first region of `device`, which `choice` says, unless that is
+/// the checkpoint. Returns whether it did.
+pub(crate) fn damage_last_append(
+    device: &Arc<MemoryDevice>,
+    segment_bytes: u32,
+    choice: u64,
+) -> bool {
+    let opened: Arc<dyn Device> = Arc::<MemoryDevice>::clone(device);
+    let store = Store::open_read_only(opened).unwrap();
+    let entry = store.regions()[0].clone();
+    let mut fragments = Vec::new();
+    let mut index = 0;
+    for place in &entry.manifest {
+        let mut bytes = Buffer::zeroed(segment_bytes as usize);
+        store.read(*place, 0, &mut bytes).unwrap();
+        let mut at = 0;
+        while let Some(found) = Fragment::parse(entry.region, entry.words[0], &bytes, at) {
+            if found.index != index {
+                break;
+            }
+            if found.flags & WITNESS == 0 {
+                let from = place.start() + u64::from(at);
+                fragments.push((found.append, from..from + u64::from(found.blocks)));
+            }
+            index += 1;
+            at += found.blocks;
+        }
+    }
+    let last = fragments.last().map_or(0, |(append, _)| *append);
+    let first = fragments.first().map_or(0, |(append, _)| *append);
+    fragments.retain(|(append, _)| *append == last && *append != first);
+    if fragments.is_empty() {
+        return false;
+    }
+    let (_, range) = &fragments[choice as usize % fragments.len()];
+    let at = range.start + (choice >> 8) % (range.end - range.start);
+    device.flip_bit(at, (choice >> 32) as u32 % 8);
+    true
+}
+
+/// Overwrites what `store` does not keep with something else, in a copy of its device.
+pub(crate) fn overwrite_free(device: &MemoryDevice, store: &Store, segment_bytes: u32) {
+    let junk = vec![0xee; segment_bytes as usize];
+    for segment in (1..store.total()).map(DeviceSegment) {
+        if store.references(segment) == 0 {
+            device.poke(segment.start(), &junk);
+        }
+    }
 }
 
 /// A record of about `len` bytes that no other number has.
@@ -182,6 +232,72 @@ fn damage_in_the_middle_is_reported() {
     }
 }
 
+/// Whatever damage hits the last append with records: a witness behind it says that it was there.
+#[test]
+fn damage_in_front_of_a_witness_is_reported() {
+    for (block, byte) in (2..6).flat_map(|block| [0, 17, 25, 600].map(|byte| (block, byte))) {
+        let device = new_device();
+        let mut manifest = create(&device);
+        append(&mut manifest, &[record(1, 50)]);
+        assert!(!manifest.is_witnessed());
+        append(&mut manifest, &[record(2, 5000), record(3, 50)]);
+        append(&mut manifest, &[]);
+        assert!(manifest.is_witnessed());
+        let whole = records(&device);
+        device.flip_bit(on_device(&manifest, block * BLOCK_SIZE as u32) + byte, 3);
+        let found = reopen(&device).map(|(manifest, records)| (manifest.is_witnessed, records));
+        match found {
+            // The witness itself takes nothing with it.
+            Ok((is_witnessed, records)) => {
+                assert_eq!((block, is_witnessed), (5, false));
+                assert_eq!(records, whole);
+            }
+            Err(error) => assert!(block < 5 && error.remedy() == Remedy::Repair, "{error}"),
+        }
+    }
+}
+
+/// What an opening finds of an append that was torn is no torn tail later on.
+#[test]
+fn what_is_left_of_a_torn_append_gets_a_witness() {
+    let device = new_device();
+    let mut manifest = create(&device);
+    append(
+        &mut manifest,
+        &[record(1, 50), record(2, 50), record(3, 50)],
+    );
+    device.poke(
+        on_device(&manifest, 2 * BLOCK_SIZE as u32),
+        &[0; BLOCK_SIZE],
+    );
+    for torn in [true, false] {
+        let (mut again, found) = reopen(&device).unwrap();
+        assert_eq!(found.len(), 2);
+        assert_eq!(again.is_witnessed(), !torn);
+        again.witness().unwrap();
+        assert!(again.is_witnessed());
+    }
+    device.flip_bit(on_device(&manifest, BLOCK_SIZE as u32) + 50, 1);
+    let error = reopen(&device).map(drop).unwrap_err();
+    assert!(matches!(error, ManifestError::Corrupt { .. }), "{error}");
+}
+
+/// A witness needs no room that the device might not have.
+#[test]
+fn there_is_room_for_a_witness_in_the_chain() {
+    let device = new_device();
+    let mut manifest = create(&device);
+    let mut grown = 0;
+    for number in 1..9 {
+        append(&mut manifest, &[record(number, 50)]);
+        let chain = manifest.chain().count();
+        grown += usize::from(manifest.cursor.offset == SEGMENT);
+        append(&mut manifest, &[]);
+        assert_eq!(manifest.chain().count(), chain, "{number}");
+    }
+    assert!(grown > 0);
+}
+
 /// What may have become of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Block {
@@ -319,7 +435,7 @@ fn a_later_format_is_refused_by_name() {
     bytes[..4].copy_from_slice(&crc.to_le_bytes());
     device.poke(at, &bytes);
     let error = reopen(&device).map(|_| ()).unwrap_err();
-    assert!(error.to_string().contains("format 2"), "{error}");
+    assert!(error.to_string().contains("format 3"), "{error}");
 }
 
 /// A generation that was written and never named by the catalog is as if it had not been.

@@ -269,6 +269,8 @@ pub struct Replica {
     rewritten: Rewritten,
     /// Edits under way, in order.
     submitted: VecDeque<edits::Submitted>,
+    /// Edits that are committed and not told yet, in order; `None` for this member's own.
+    applied: VecDeque<Option<EditSeq>>,
     /// Flushes of segments that are not known yet.
     waiting: VecDeque<FlushRange>,
     /// Flushes whose bytes are on their way.
@@ -384,6 +386,7 @@ impl Replica {
             log_map: places::LogMap::new(),
             rewritten: Rewritten::default(),
             submitted: VecDeque::new(),
+            applied: VecDeque::new(),
             waiting: VecDeque::new(),
             flights: Vec::new(),
             events: Vec::new(),
@@ -485,6 +488,11 @@ impl Replica {
         for edit in committed {
             self.committed(edit.notice.seq)?;
         }
+        // What the others rely on is lost here by no damage that nobody sees.
+        while self.applied.len() > self.storage.unwitnessed() {
+            let told = self.applied.pop_front().flatten();
+            self.events.extend(told.map(ReplicaEvent::EditApplied));
+        }
         self.start_waiting();
         self.feed()?;
         self.step_flushes()?;
@@ -502,6 +510,7 @@ impl Replica {
         self.storage.is_idle()
             && self.flights.is_empty()
             && self.waiting.is_empty()
+            && self.applied.is_empty()
             && self.events.is_empty()
     }
 

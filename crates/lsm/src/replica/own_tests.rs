@@ -77,7 +77,7 @@ fn a_copy_made_anew_gives_no_number_that_it_adopts() {
 /// What it builds is given up where it has the number of something that it is about to adopt.
 #[test]
 fn what_is_built_makes_way_for_what_is_adopted() {
-    let mut met = 0;
+    let (mut met, mut replaced) = (0, 0);
     for seed in 1..16 {
         let mut pair = Pair::with_backup(seed, either(seed), Some(SERVER));
         pair.go_on(100 + 20 * seed);
@@ -118,16 +118,17 @@ fn what_is_built_makes_way_for_what_is_adopted() {
             pair.backup.step().unwrap();
         }
         assert!(pair.backup_is_whole(), "seed {seed}");
+        // Where its logs go on where the primary's begin it may keep its own.
+        let lacks = pair.backup.position().lsn.next() < pair.primary.version().replay_from();
         pair.catch_up();
-        assert_eq!(
-            pair.own_numbers(),
-            theirs,
-            "seed {seed}: its levels are replaced"
-        );
+        let is_replaced = pair.own_numbers() == theirs;
+        assert!(is_replaced || !lacks, "seed {seed}: its levels are kept");
+        replaced += u64::from(is_replaced);
         pair.go_on(300);
         assert!(pair.backup_is_whole(), "seed {seed}");
         pair.ship();
         pair.promote_backup();
     }
     assert!(met > 3, "{met} were building");
+    assert!(replaced > 10, "{replaced} took the primary's levels");
 }

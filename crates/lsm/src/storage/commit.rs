@@ -3,18 +3,26 @@
 //! ```text
 //!            all writes of the front's segments have ended
 //! Nothing ──────────────────────────────────────────────────▶ Syncing ──▶ Ready ──▶ Appending
-//!  │   ▲ ▲        (or straight to Ready where there is no data)             │ ▲         │
-//!  │   │ └──────────────────── durable: the versions are current ──────────┼─┼─────────┘
-//!  ▼   │                                                                    └─┘ no room yet
-//! Checkpointing (where the manifest has grown too long)
+//!  │ ▲ │ ▲ ▲      (or straight to Ready where there is no data)             │ ▲         │
+//!  │ │ │ │ └──────────────────── durable: the versions are current ─────────┼─┼─────────┘
+//!  │ │ ▼ │                                                                  └─┘ no room yet
+//!  │ │ Checkpointing (where the manifest has grown too long)
+//!  ▼ │
+//! Witnessing (where nothing else can be appended behind the last append)
 //! ```
+//!
+//! A damaged last append looks like one that a crash tore ([`replay`](crate::manifest::replay)). So what an append
+//! took away is kept until a later one is durable behind it, its *witness*: the next edits, a checkpoint, or an
+//! append without records. [`Storage::witnessed`] tells how far that is. Where edits follow each other it costs
+//! nothing; behind the last one it is made at once. What is kept for it is at most what one append frees, which is
+//! [`QUEUE_MAX`] edits, for the time of one write and one sync; the manifest has room for it on a full device, too.
 //!
 //! The order of data, manifest and release of what was removed (I3, I1) is kept here and nowhere
 //! else.
 
 use std::sync::Arc;
 
-use argosy_base::{AddressMode, DeviceSegment, LogKind, SegmentNumber};
+use argosy_base::{AddressMode, DeviceSegment, EditSeq, LogKind, SegmentNumber};
 use argosy_device::{DeviceError, Ticket};
 use argosy_engine::EditNotice;
 
@@ -49,6 +57,8 @@ pub(super) enum Work {
     Appending {
         count: usize,
     },
+    /// The last append is getting its witness.
+    Witnessing,
     /// The manifest is begun anew.
     Checkpointing,
 }
@@ -130,7 +140,10 @@ impl Storage {
     /// One stage of what is under way. Whether there may be more to do at once.
     fn advance(&mut self, committed: &mut Vec<Committed>) -> Result<bool, StorageError> {
         match &self.work {
-            Work::Nothing => Ok(self.begin_checkpoint()? || self.begin_commit()?),
+            Work::Nothing => {
+                let begun = self.begin_checkpoint()? || self.begin_commit()?;
+                Ok(begun || self.begin_witness()?)
+            }
             Work::Syncing { sync, count } => match sync.poll() {
                 None => Ok(false),
                 Some(Err(error)) => Err(error.into()),
@@ -144,7 +157,8 @@ impl Storage {
                 let batch = self.queue.iter().take(count);
                 let records = batch.map(|queued| queued.record.clone()).collect();
                 match self.manifest.append(records) {
-                    Err(error) if error.is_full() => Ok(false),
+                    // What the last append freed may be the room.
+                    Err(error) if error.is_full() => self.begin_witness(),
                     Err(error) => Err(error.into()),
                     Ok(()) => {
                         self.work = Work::Appending { count };
@@ -158,26 +172,67 @@ impl Storage {
                     return Ok(false);
                 }
                 self.work = Work::Nothing;
+                self.note_witnessed();
                 for queued in self.queue.drain(..count) {
                     if self.settings.mutants.free_under_snapshot() {
                         release_removed(&self.current, &queued.version);
                     }
                     self.current = Arc::clone(&queued.version);
+                    self.unwitnessed.push(Arc::clone(&queued.version));
                     committed.push(Committed {
                         notice: queued.notice,
                         version: queued.version,
                     });
                 }
+                if self.settings.mutants.forget_witness() {
+                    self.note_witnessed();
+                }
                 Ok(true)
             }
-            Work::Checkpointing => {
+            // Of a checkpoint the catalog says that it is there.
+            Work::Witnessing | Work::Checkpointing => {
                 let waiting = self.manifest.step()? == Moved::Waiting;
                 if !waiting {
                     self.work = Work::Nothing;
+                    self.note_witnessed();
                 }
                 Ok(!waiting)
             }
         }
+    }
+
+    /// The current version has a durable append behind it, or a checkpoint states it.
+    fn note_witnessed(&mut self) {
+        self.witnessed = Arc::clone(&self.current);
+        self.unwitnessed.clear();
+    }
+
+    /// Begins to append that the last append was durable, unless it is known.
+    fn begin_witness(&mut self) -> Result<bool, StorageError> {
+        if self.manifest.is_witnessed() || self.settings.mutants.forget_witness() {
+            return Ok(false);
+        }
+        match self.manifest.append(Vec::new()) {
+            Ok(()) => {
+                self.work = Work::Witnessing;
+                Ok(true)
+            }
+            Err(error) if error.is_full() => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The last edit that has a durable append behind it, so that damage to it is told. Before that no segment is
+    /// given away that it took away, and nobody depends on what it adds: neither log segments nor numbers.
+    #[must_use]
+    pub fn witnessed(&self) -> EditSeq {
+        self.witnessed.seq()
+    }
+
+    /// How many of the last committed edits have none yet.
+    #[must_use]
+    pub const fn unwitnessed(&self) -> usize {
+        self.unwitnessed.len()
     }
 
     /// Begins the next generation of the manifest where it is time for it, unless the device has
@@ -223,7 +278,7 @@ impl Storage {
         Ok(true)
     }
 
-    /// Steps until every edit is committed. Blocks: for opening, closing and tools.
+    /// Steps until every edit is committed and has its witness. Blocks: for opening, closing and tools.
     ///
     /// # Errors
     /// As [`step`](Self::step); [`DeviceError::Full`] when there is no room to go on.
@@ -245,7 +300,9 @@ impl Storage {
                         total: self.store.total(),
                     }));
                 }
-                Work::Appending { .. } | Work::Checkpointing => self.manifest.wait_for_device(),
+                Work::Appending { .. } | Work::Witnessing | Work::Checkpointing => {
+                    self.manifest.wait_for_device();
+                }
             }
         }
     }

@@ -14,12 +14,13 @@ use argosy_lsm::pins::{self, FIRST_PIN};
 use argosy_lsm::{Settings, Version};
 
 /// Every kind of block that a device can have.
-pub(crate) const KINDS: [&str; 19] = [
+pub(crate) const KINDS: [&str; 20] = [
     SUPERBLOCK,
     CATALOG,
     CHECKPOINT,
     EDITS,
     LAST_EDITS,
+    WITNESS,
     PIN,
     "header of a recovery log segment",
     "header of a large log segment",
@@ -42,8 +43,10 @@ pub(crate) const CATALOG: &str = "catalog";
 pub(crate) const CHECKPOINT: &str = "manifest, checkpoint";
 /// What lies between its first and its last append.
 pub(crate) const EDITS: &str = "manifest, edits";
-/// Its last append, which a crash may have torn.
+/// Its last append with edits.
 pub(crate) const LAST_EDITS: &str = "manifest, last append";
+/// The append behind that, which says that it was durable.
+pub(crate) const WITNESS: &str = "manifest, witness";
 /// The manifest of a pin.
 pub(crate) const PIN: &str = "manifest of a pin";
 /// The header of a segment of the large log in front of what an opening replays.
@@ -120,15 +123,21 @@ fn manifest(device: &MemoryDevice, entry: &RegionEntry, settings: &Settings, fou
             }
             let len = 32 + u64::from(u32_at(&head, 24));
             let from = segment.start() + at;
-            appends.push((u32_at(&head, 20), from..from + len));
+            // Flag 8 of byte 6: it has no records.
+            let kind = (head[6] & 8 != 0).then_some(WITNESS);
+            appends.push((u32_at(&head, 20), kind, from..from + len));
             index += 1;
             at += len.next_multiple_of(4096);
         }
     }
-    let last = appends.last().map(|(append, _)| *append);
+    let of_edits = appends.iter().filter(|(_, witness, _)| witness.is_none());
+    let last = of_edits.map(|(append, ..)| *append).next_back();
     let first = appends[0].0;
-    for (append, range) in appends {
+    for (append, witness, range) in appends {
+        // Of a witness that has an append behind it nothing depends but that that is found.
+        let witness = witness.filter(|_| Some(append) > last);
         let kind = match append {
+            _ if witness.is_some() => WITNESS,
             _ if entry.region >= FIRST_PIN => PIN,
             append if append == first => CHECKPOINT,
             append if Some(append) == last => LAST_EDITS,
