@@ -11,8 +11,8 @@
 //!    region are the generation and the region's [`Shape`](crate::shape::Shape).
 //! 2. [`Manifest::append`] begins to add records: the chain grows by way of the catalog where it is
 //!    too short; then the records are written in one go, then synced. [`Manifest::step`] moves it.
-//!    What the last append took away has to be kept until a later one is durable behind it; where none
-//!    comes, one without records is made, a *witness*. Then damage to it is told from a torn one.
+//!    What the last append took away has to be kept until a later one is durable, or a *witness*
+//!    ([`Manifest::begin_witness`]). From then on damage to it is told from a torn end.
 //! 3. Grown past twice the size of its checkpoint, and past one segment, the manifest is begun
 //!    anew: [`Manifest::checkpoint`] writes the next generation into fresh segments, syncs them,
 //!    and switches the catalog; only then is the old chain given back.
@@ -20,8 +20,7 @@
 //!
 //! Until the catalog is switched the old generation is the whole truth, afterwards the new one. One
 //! append is under way at a time, and the next begins when it is durable: so only the last append
-//! can be torn, and what is damaged in front of a later one is corruption. A damaged witness takes
-//! nothing with it.
+//! can be torn, and what is damaged in front of a later one is corruption.
 
 mod format;
 mod replay;
@@ -35,7 +34,7 @@ use argosy_device::{
 };
 
 pub use format::Record;
-use format::{Cursor, Writer};
+use format::{Cursor, WITNESSES, Writer};
 pub use replay::{ManifestError, Replayed, Torn, replay};
 
 /// A region's manifest on this member. See the module documentation.
@@ -51,8 +50,10 @@ pub struct Manifest {
     cursor: Cursor,
     /// Bytes of the checkpoint that this generation began with.
     checkpoint_bytes: u64,
-    /// The last append has a later one behind it that is durable, or is the checkpoint.
+    /// The last append has a durable witness, or is the checkpoint.
     is_witnessed: bool,
+    /// The block in which the next witness goes.
+    witness_place: u32,
     work: Work,
     /// The planted mistake `commit_before_durable`: appends are taken for durable once written.
     skip_sync: bool,
@@ -68,18 +69,25 @@ enum Work {
     },
     Writing {
         writes: Vec<Ticket>,
-        then: Cursor,
-        is_witness: bool,
+        then: Then,
     },
     Syncing {
         sync: Ticket,
-        then: Cursor,
-        is_witness: bool,
+        then: Then,
     },
     /// The next generation is being written beside the present one.
     Beginning(Box<Generation>),
     /// An error that cannot be survived.
     Failed(DeviceError),
+}
+
+/// What is so once what is written is durable.
+#[derive(Clone, Copy)]
+enum Then {
+    /// An append ends at the cursor.
+    Appended(Cursor),
+    /// The last append has a witness.
+    Witnessed,
 }
 
 /// A generation that the catalog does not name yet.
@@ -130,6 +138,7 @@ impl Manifest {
             cursor: Cursor::new(generation - 1),
             checkpoint_bytes: 0,
             is_witnessed: true,
+            witness_place: 0,
             work: Work::Nothing,
             skip_sync: false,
         };
@@ -163,6 +172,7 @@ impl Manifest {
             cursor: replayed.cursor,
             checkpoint_bytes: replayed.checkpoint_bytes,
             is_witnessed: replayed.is_witnessed,
+            witness_place: replayed.witness_place,
             work: Work::Nothing,
             skip_sync: false,
         };
@@ -198,29 +208,28 @@ impl Manifest {
         self.cursor.bytes(self.segment_bytes) >= bound
     }
 
-    /// Whether a later append is durable behind the last one with records, so that damage to that is told. Until then
-    /// what it took away has to be kept.
+    /// Whether damage to the last append would be told from a torn end. Until then what it took away has to be kept.
     #[must_use]
     pub const fn is_witnessed(&self) -> bool {
         self.is_witnessed
     }
 
-    /// Makes up for the witness that a crash prevented, and waits for it: for an opening, which finds room in the
-    /// chain, since [`append`](Self::append) saw to that.
+    /// Begins to write that the last append is durable. Needs no room.
     ///
-    /// # Errors
-    /// The device's.
-    pub fn witness(&mut self) -> Result<(), DeviceError> {
-        let writer = self.writer_of(&[]);
-        if self.is_witnessed || writer.segments() > self.chain.len() {
-            return Ok(());
-        }
-        self.begin_write(writer, true);
-        self.wait()
+    /// # Panics
+    /// Unless the manifest is idle.
+    pub fn begin_witness(&mut self) {
+        assert!(self.is_idle(), "one append is under way at a time");
+        let witness = format::witness(self.region, &self.cursor, self.witness_place);
+        self.witness_place = (self.witness_place + 1) % WITNESSES;
+        self.work = Work::Writing {
+            writes: submit(&self.store, &self.chain, vec![witness]),
+            then: Then::Witnessed,
+        };
     }
 
-    /// Begins to append `records`, in order, or, without any, a witness of the last append. They are committed when
-    /// [`step`](Self::step) says that it is done. The chain then has room for a witness.
+    /// Begins to append `records`, in order. They are committed when [`step`](Self::step) says
+    /// that it is done.
     ///
     /// # Errors
     /// [`DeviceError::Full`] when the chain would have to grow and cannot: nothing was begun.
@@ -229,17 +238,14 @@ impl Manifest {
     /// Unless the manifest is idle.
     pub fn append(&mut self, records: Vec<Record>) -> Result<(), DeviceError> {
         assert!(self.is_idle(), "one append is under way at a time");
-        let writer = self.writer_of(&records);
-        let needed = match records.is_empty() {
-            true => writer.segments(),
-            false => writer.segments_and_witness(),
-        };
-        if needed <= self.chain.len() {
-            self.begin_write(writer, records.is_empty());
+        let mut writer = Writer::new(self.region, self.cursor, self.segment_bytes);
+        records.iter().for_each(|record| writer.put(record));
+        if writer.segments() <= self.chain.len() {
+            self.begin_write(writer);
             return Ok(());
         }
         let mut chain = self.chain.clone();
-        while chain.len() < needed {
+        while chain.len() < writer.segments() {
             chain.push(self.store.allocate(Purpose::Metadata)?);
         }
         let change = self.set_region(&chain, self.cursor.generation());
@@ -248,30 +254,22 @@ impl Manifest {
         Ok(())
     }
 
-    /// An append of `records`, or, without any, of a witness.
-    fn writer_of(&self, records: &[Record]) -> Writer {
-        let mut writer = Writer::new(self.region, self.cursor, self.segment_bytes);
-        records.iter().for_each(|record| writer.put(record));
-        if records.is_empty() {
-            writer.put_witness();
-        }
-        writer
-    }
-
-    fn begin_write(&mut self, writer: Writer, is_witness: bool) {
+    fn begin_write(&mut self, writer: Writer) {
         let (parts, then) = writer.finish();
-        let writes = submit(&self.store, &self.chain, parts);
         self.work = Work::Writing {
-            writes,
-            then,
-            is_witness,
+            writes: submit(&self.store, &self.chain, parts),
+            then: Then::Appended(then),
         };
     }
 
-    /// An append is durable.
-    fn appended(&mut self, then: Cursor, is_witness: bool) -> Moved {
-        self.cursor = then;
-        self.is_witnessed = is_witness;
+    fn reached(&mut self, then: Then) -> Moved {
+        match then {
+            Then::Appended(cursor) => {
+                self.cursor = cursor;
+                self.is_witnessed = false;
+            }
+            Then::Witnessed => self.is_witnessed = true,
+        }
         Moved::Done
     }
 
@@ -320,44 +318,28 @@ impl Manifest {
                 None => self.put_back(Work::Growing { change, records }),
                 Some(Err(error)) => self.fail(error),
                 Some(Ok(())) => {
-                    let writer = self.writer_of(&records);
-                    self.begin_write(writer, records.is_empty());
+                    let mut writer = Writer::new(self.region, self.cursor, self.segment_bytes);
+                    records.iter().for_each(|record| writer.put(record));
+                    self.begin_write(writer);
                     self.step()
                 }
             },
-            Work::Writing {
-                writes,
-                then,
-                is_witness,
-            } => match ended(&writes) {
-                None => self.put_back(Work::Writing {
-                    writes,
-                    then,
-                    is_witness,
-                }),
+            Work::Writing { writes, then } => match ended(&writes) {
+                None => self.put_back(Work::Writing { writes, then }),
                 Some(Err(error)) => self.fail(error),
-                Some(Ok(())) if self.skip_sync => Ok(self.appended(then, is_witness)),
+                Some(Ok(())) if self.skip_sync => Ok(self.reached(then)),
                 Some(Ok(())) => {
                     self.work = Work::Syncing {
                         sync: self.store.sync(),
                         then,
-                        is_witness,
                     };
                     self.step()
                 }
             },
-            Work::Syncing {
-                sync,
-                then,
-                is_witness,
-            } => match sync.poll() {
-                None => self.put_back(Work::Syncing {
-                    sync,
-                    then,
-                    is_witness,
-                }),
+            Work::Syncing { sync, then } => match sync.poll() {
+                None => self.put_back(Work::Syncing { sync, then }),
                 Some(Err(error)) => self.fail(error),
-                Some(Ok(())) => Ok(self.appended(then, is_witness)),
+                Some(Ok(())) => Ok(self.reached(then)),
             },
             Work::Beginning(next) => self.step_generation(next),
         }
@@ -385,7 +367,7 @@ impl Manifest {
                     // The old chain is dropped here: the catalog no longer names it.
                     self.chain = next.chain;
                     self.cursor = next.cursor;
-                    self.is_witnessed = true;
+                    (self.is_witnessed, self.witness_place) = (true, 0);
                     self.checkpoint_bytes = next.cursor.bytes(self.segment_bytes);
                     return Ok(Moved::Done);
                 }

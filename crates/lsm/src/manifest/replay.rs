@@ -7,14 +7,13 @@
 //! handed out whole: the beginning of one that was torn counts for nothing, and the next append
 //! goes where it began.
 //!
-//! Damage to the last append looks as if a crash had torn it. So an append is followed by another one soon: one with
-//! records, or a *witness*, which has none; and until then nothing that it took away is given to anybody. What is cut
-//! off as torn was never depended on, and damage to what was is found.
+//! Damage to the last append looks as if a crash had torn it. So what it took away is kept until a later append or a
+//! *witness* is durable. What is cut off as torn was never depended on, and damage to what was is found.
 //!
 //! A leftover of an append that was torn earlier is never taken for a later append: the next one
 //! continues under its number.
 //!
-//! | the first fragment that is not the one that follows | a valid fragment of a later append behind it | means |
+//! | the first fragment that is not the one that follows | a later append has a valid fragment, or a witness counts it | means |
 //! |---|---|---|
 //! | none: the chain is read to its end | – | all records |
 //! | belongs to the first record, the checkpoint | whether or not | corruption |
@@ -25,7 +24,7 @@ use argosy_base::limits::BLOCK_SIZE;
 use argosy_base::{DeviceSegment, RegionId, Remedy};
 use argosy_device::{Buffer, DeviceError, RegionEntry, Store};
 
-use super::format::{Cursor, FIRST, Fragment, LAST, LAST_OF_APPEND, Record, VERSION, WITNESS};
+use super::format::{Cursor, FIRST, Fragment, LAST, LAST_OF_APPEND, Record, VERSION, WITNESSES};
 
 /// Why a manifest could not be read. Variants differ in what the caller does next.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -78,8 +77,10 @@ pub struct Replayed {
     /// What behind the last record looks as if it had been one. A server cuts it off: a crash may
     /// have torn it.
     pub torn: Option<Torn>,
-    /// Whether the last record's append has a later one behind it.
+    /// Whether a witness counts the last record.
     pub(super) is_witnessed: bool,
+    /// The block in which the next witness goes.
+    pub(super) witness_place: u32,
 }
 
 /// The rest of an append that is not whole: torn by a crash, or damaged.
@@ -136,17 +137,11 @@ impl Reader<'_> {
         let mut checkpoint_bytes = 0;
         let mut payload: Option<Vec<u8>> = None;
         let mut open_append = false;
-        // The checkpoint needs none: damage to it is no torn tail.
-        let mut is_witnessed = true;
+        let (witnessed, witness_place) = self.witnesses()?;
         // Behind the last whole record.
         let mut end = self.at;
         while let Some(fragment) = self.next()? {
             open_append = fragment.flags & LAST_OF_APPEND == 0;
-            if fragment.flags & WITNESS != 0 {
-                is_witnessed = true;
-                end = self.at;
-                continue;
-            }
             if fragment.flags & FIRST != 0 {
                 payload = Some(Vec::new());
             }
@@ -160,12 +155,14 @@ impl Reader<'_> {
             let record = Record::decode(bytes);
             let record = record.map_err(|_| self.corrupt(end, "not a record"))?;
             payload = None;
-            is_witnessed = records.is_empty();
             records.push(record);
             end = self.at;
             if records.len() == 1 {
                 checkpoint_bytes = end.bytes(self.segment_bytes);
             }
+        }
+        if self.at.index < witnessed {
+            return Err(self.corrupt(self.at, "a record is damaged"));
         }
         self.check_torn()?;
         if records.is_empty() {
@@ -177,8 +174,38 @@ impl Reader<'_> {
             cursor: end,
             checkpoint_bytes,
             torn,
-            is_witnessed,
+            // The checkpoint needs none: damage to it is no torn tail.
+            is_witnessed: end.bytes(self.segment_bytes) == checkpoint_bytes
+                || end.index <= witnessed,
+            witness_place,
         })
+    }
+
+    /// How many fragments were durable, as far as a witness says, and where the next witness goes.
+    fn witnesses(&self) -> Result<(u32, u32), ManifestError> {
+        let (mut most, mut next) = (0, 0);
+        let first = self.chain.first().map_or(&[][..], |segment| segment);
+        for place in 0..WITNESSES {
+            let offset = place * BLOCK_SIZE as u32;
+            let Some(found) = Fragment::parse(self.region, self.generation, first, offset) else {
+                continue;
+            };
+            self.check_version(&found)?;
+            if found.index > most {
+                (most, next) = (found.index, (place + 1) % WITNESSES);
+            }
+        }
+        Ok((most, next))
+    }
+
+    const fn check_version(&self, fragment: &Fragment<'_>) -> Result<(), ManifestError> {
+        match fragment.version {
+            VERSION => Ok(()),
+            version => Err(ManifestError::UnknownVersion {
+                region: self.region,
+                version,
+            }),
+        }
     }
 
     /// Whether something behind the last fragment was to be the next one.
@@ -222,12 +249,7 @@ impl Reader<'_> {
         let Some(fragment) = found.filter(follows) else {
             return Ok(None);
         };
-        if fragment.version != VERSION {
-            return Err(ManifestError::UnknownVersion {
-                region: self.region,
-                version: fragment.version,
-            });
-        }
+        self.check_version(&fragment)?;
         at.offset += fragment.blocks;
         at.index += 1;
         at.previous = fragment.crc;

@@ -12,10 +12,10 @@
 //! ```
 //!
 //! A damaged last append looks like one that a crash tore ([`replay`](crate::manifest::replay)). So what an append
-//! took away is kept until a later one is durable behind it, its *witness*: the next edits, a checkpoint, or an
-//! append without records. [`Storage::witnessed`] tells how far that is. Where edits follow each other it costs
-//! nothing; behind the last one it is made at once. What is kept for it is at most what one append frees, which is
-//! [`QUEUE_MAX`] edits, for the time of one write and one sync; the manifest has room for it on a full device, too.
+//! took away is kept until a later append, a checkpoint or a *witness* is durable, a block that says that the append
+//! was. [`Storage::witnessed`] is the last edit of which that is so. While edits follow each other no witness is
+//! written; behind the last one it is written at once. At most what one append frees is kept, of [`QUEUE_MAX`] edits,
+//! for the time of one write and one sync. A witness needs no room: the manifest has two blocks for it.
 //!
 //! The order of data, manifest and release of what was removed (I3, I1) is kept here and nowhere
 //! else.
@@ -142,7 +142,7 @@ impl Storage {
         match &self.work {
             Work::Nothing => {
                 let begun = self.begin_checkpoint()? || self.begin_commit()?;
-                Ok(begun || self.begin_witness()?)
+                Ok(begun || self.begin_witness())
             }
             Work::Syncing { sync, count } => match sync.poll() {
                 None => Ok(false),
@@ -158,7 +158,7 @@ impl Storage {
                 let records = batch.map(|queued| queued.record.clone()).collect();
                 match self.manifest.append(records) {
                     // What the last append freed may be the room.
-                    Err(error) if error.is_full() => self.begin_witness(),
+                    Err(error) if error.is_full() => Ok(self.begin_witness()),
                     Err(error) => Err(error.into()),
                     Ok(()) => {
                         self.work = Work::Appending { count };
@@ -207,19 +207,14 @@ impl Storage {
         self.unwitnessed.clear();
     }
 
-    /// Begins to append that the last append was durable, unless it is known.
-    fn begin_witness(&mut self) -> Result<bool, StorageError> {
+    /// Begins to write a witness of the last append, unless it has one.
+    fn begin_witness(&mut self) -> bool {
         if self.manifest.is_witnessed() || self.settings.mutants.forget_witness() {
-            return Ok(false);
+            return false;
         }
-        match self.manifest.append(Vec::new()) {
-            Ok(()) => {
-                self.work = Work::Witnessing;
-                Ok(true)
-            }
-            Err(error) if error.is_full() => Ok(false),
-            Err(error) => Err(error.into()),
-        }
+        self.manifest.begin_witness();
+        self.work = Work::Witnessing;
+        true
     }
 
     /// The last edit that has a durable append behind it, so that damage to it is told. Before that no segment is

@@ -216,9 +216,10 @@ impl Storage {
         manifest.set_shape(Shape::of(settings).to_word());
         let empty = Version::empty(entry.region, settings.addresses);
         let version = replay_edits(store, empty, &manifest, &records)?;
-        if !settings.mutants.forget_witness() {
+        if !manifest.is_witnessed() && !settings.mutants.forget_witness() {
             // What the last edit took away can be given away from now on.
-            manifest.witness()?;
+            manifest.begin_witness();
+            manifest.wait()?;
         }
         // The last append may have been read from the device's cache, and edits and segments will
         // depend on it: it is durable, because the store synced the device when it was opened.

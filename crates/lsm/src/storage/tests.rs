@@ -372,7 +372,9 @@ fn what_an_append_freed_comes_free_on_a_full_device() {
     }
     assert_eq!(rig.storage.store().references(place), 1);
     rig.settle();
-    assert_eq!(rig.storage.store().references(place), 0);
+    // It is free, or the next checkpoint has taken it.
+    let is_taken = rig.storage.manifest.chain().any(|taken| taken == place);
+    assert!(is_taken || rig.storage.store().references(place) == 0);
 }
 
 /// Commits two edits on what a crash left, and opens it again after a loss of power.

@@ -43,9 +43,9 @@ pub(crate) const CATALOG: &str = "catalog";
 pub(crate) const CHECKPOINT: &str = "manifest, checkpoint";
 /// What lies between its first and its last append.
 pub(crate) const EDITS: &str = "manifest, edits";
-/// Its last append with edits.
+/// Its last append.
 pub(crate) const LAST_EDITS: &str = "manifest, last append";
-/// The append behind that, which says that it was durable.
+/// The blocks that say that it was durable.
 pub(crate) const WITNESS: &str = "manifest, witness";
 /// The manifest of a pin.
 pub(crate) const PIN: &str = "manifest of a pin";
@@ -110,11 +110,14 @@ pub(crate) fn blocks(device: &Arc<MemoryDevice>, settings: &Settings) -> Blocks 
     found
 }
 
+/// Bytes in front of the first append of a chain.
+const WITNESSES_BYTES: u64 = 8192;
+
 /// See `lsm/manifest/format.rs`.
 fn manifest(device: &MemoryDevice, entry: &RegionEntry, settings: &Settings, found: &mut Blocks) {
     let (mut appends, mut index) = (Vec::new(), 0);
+    let mut at = WITNESSES_BYTES;
     'chain: for segment in &entry.manifest {
-        let mut at = 0;
         while at < settings.segment_bytes as u64 {
             let head = bytes_at(device, segment.start() + at, 32);
             let generation = u64::from_le_bytes(head[8..16].try_into().unwrap());
@@ -123,21 +126,24 @@ fn manifest(device: &MemoryDevice, entry: &RegionEntry, settings: &Settings, fou
             }
             let len = 32 + u64::from(u32_at(&head, 24));
             let from = segment.start() + at;
-            // Flag 8 of byte 6: it has no records.
-            let kind = (head[6] & 8 != 0).then_some(WITNESS);
-            appends.push((u32_at(&head, 20), kind, from..from + len));
+            appends.push((u32_at(&head, 20), from..from + len));
             index += 1;
             at += len.next_multiple_of(4096);
         }
+        at = 0;
     }
-    let of_edits = appends.iter().filter(|(_, witness, _)| witness.is_none());
-    let last = of_edits.map(|(append, ..)| *append).next_back();
     let first = appends[0].0;
-    for (append, witness, range) in appends {
-        // Of a witness that has an append behind it nothing depends but that that is found.
-        let witness = witness.filter(|_| Some(append) > last);
+    let last = appends.last().map(|(append, _)| *append);
+    if Some(first) != last {
+        let witnesses = entry.manifest[0].start();
+        let witnesses = [0, 4096].map(|at| witnesses + at..witnesses + at + 32);
+        let generation = entry.words[0].to_le_bytes();
+        let written = |block: &Range<u64>| bytes_at(device, block.start + 8, 8) == generation;
+        let written = witnesses.into_iter().filter(written);
+        found.entry(WITNESS).or_default().extend(written);
+    }
+    for (append, range) in appends {
         let kind = match append {
-            _ if witness.is_some() => WITNESS,
             _ if entry.region >= FIRST_PIN => PIN,
             append if append == first => CHECKPOINT,
             append if Some(append) == last => LAST_EDITS,
