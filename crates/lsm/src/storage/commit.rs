@@ -74,8 +74,10 @@ impl Storage {
         for number in levels.chain(logs) {
             let stored = version.stored(number).expect("the edit added it");
             let moved = self.head.stored(number).filter(|_| !edit.checkpoint);
-            let known = places.iter().any(|(named, _)| *named == number);
-            if moved.is_none() && !known {
+            if moved.is_some() {
+                continue;
+            }
+            if !places.iter().any(|(named, _)| *named == number) {
                 places.push((number, stored.place()));
                 needs.push(Arc::clone(stored));
             }
