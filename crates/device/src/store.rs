@@ -294,7 +294,7 @@ impl Store {
         self.find_freed();
     }
 
-    /// Takes a free segment. It reads as zeros where the system beneath can discard what was stored.
+    /// Allocates a free segment. It reads as zeros if the file system or device supports discarding blocks.
     ///
     /// # Errors
     /// [`DeviceError::Full`] where there is none that may be used for `purpose`.

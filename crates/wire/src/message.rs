@@ -26,7 +26,7 @@
 //!   21  Answer             answer
 //!   22  More               attempt seq from bytes
 //!   23  MoreWanted         attempt seq to
-//!   25  Failed             attempt why
+//!   24  Failed             attempt why
 //!
 //! position := edit lsn log log                  log := 0 | 1 ordinal segment end flushed
 //! range    := log: u8  ordinal segment from to
@@ -350,7 +350,7 @@ impl<'a> Message<'a> {
             Self::Answer(_) => 21,
             Self::More { .. } => 22,
             Self::MoreWanted { .. } => 23,
-            Self::Failed { .. } => 25,
+            Self::Failed { .. } => 24,
         }
     }
 
@@ -522,7 +522,7 @@ impl<'a> Message<'a> {
                 seq: EditSeq(r.varint()?),
                 to: r.varint()?,
             },
-            25 => failed(r)?,
+            24 => failed(r)?,
             _ => return Err(r.malformed()),
         };
         reader.finish()?;

@@ -47,8 +47,8 @@ pub(crate) struct Census {
 }
 
 impl Census {
-    /// That of `version`, of which so much is `hidden`. `settled` belongs to it, or is empty where nothing is moved.
-    /// Takes time by what is in memtables, not by what the version has.
+    /// The census of `version`. `hidden` and `settled` describe the same version; `settled` is empty for a copy that
+    /// moves no values. The cost grows with what is in memtables, not with the version.
     pub(crate) fn of(
         version: &Version,
         (lasts, hidden): (&LastLsns, Hidden),

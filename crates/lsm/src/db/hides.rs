@@ -75,9 +75,10 @@ struct Sums {
 }
 
 impl Sums {
-    /// Of the segment of `entry`, of which so much stands and hides.
-    fn of(entry: &LevelEntry, (stands, hides): (u64, u64)) -> Self {
-        let hides = u128::from(stands * hides / Hides::ALL);
+    /// The sums of the segment of `entry`. `hides` is the share of its entries that stand and hide something, times
+    /// [`Hides::ALL`].
+    fn of(entry: &LevelEntry, hides: u64) -> Self {
+        let hides = u128::from(hides);
         let segment = &entry.segment;
         Self {
             large: u128::from(segment.large_bytes),
@@ -120,7 +121,7 @@ pub(crate) struct Hides {
     sums: BTreeMap<InRun, Sums>,
     /// Those that are to be looked at.
     unknown: BTreeSet<(InRun, SegmentNumber)>,
-    /// Of which version they are, and what its lowest run is.
+    /// The edit of the version that all of this describes, and the lowest run of that version.
     of: Option<(EditSeq, Option<InRun>)>,
 }
 
@@ -232,7 +233,8 @@ impl Hides {
         if known.is_none_or(|known| known.pieces != span.pieces) {
             self.unknown.insert((place, number));
         }
-        let sums = Sums::of(entry, self.known(entry));
+        let (stands, hides) = self.known(entry);
+        let sums = Sums::of(entry, stands * hides / Self::ALL);
         let of_run = self.sums.entry(place).or_default();
         of_run.each(&sums, |all, own| all + own);
         let listed = Listed {

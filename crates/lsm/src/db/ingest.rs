@@ -44,7 +44,7 @@ use crate::version::Version;
 /// Bytes that one step merges.
 const STEP_BYTES: usize = 256 << 10;
 
-/// After so many steps in which no merge goes on, none can.
+/// Steps without progress after which an ingest stops waiting for merges.
 const IDLE_STEPS_MAX: usize = 8;
 
 /// What a pair costs beside its bytes; not below what a build counts.

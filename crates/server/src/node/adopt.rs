@@ -54,15 +54,22 @@ impl Follower {
         context.send(from, self.region, &Message::Adopt);
     }
 
-    /// The copy of `member` has failed. What it was asked for may still come, and is of no use.
-    pub(crate) fn source_failed(&mut self, member: ServerId) {
-        if let Some(
+    /// Whether something is being adopted from `member`, and nothing of it is applied yet.
+    fn adopts_from(&self, member: ServerId) -> bool {
+        let Some(
             Adoption::Asked { from }
             | Adoption::Fetching { from, .. }
             | Adoption::Waiting { from, .. },
         ) = self.adoption
-            && from == member
-        {
+        else {
+            return false;
+        };
+        from == member
+    }
+
+    /// The copy of `member` has failed. What it was asked for may still come, and is of no use.
+    pub(crate) fn source_failed(&mut self, member: ServerId) {
+        if self.adopts_from(member) {
             self.adoption = None;
             self.arriving = None;
             self.unwant_fetches();
@@ -72,13 +79,7 @@ impl Follower {
     /// The link to `member` is gone, and with it the slots into which it was to write what is being
     /// adopted from it. An edit that is being applied is of use all the same.
     pub(crate) fn source_lost(&mut self, member: ServerId) {
-        if let Some(
-            Adoption::Asked { from }
-            | Adoption::Fetching { from, .. }
-            | Adoption::Waiting { from, .. },
-        ) = self.adoption
-            && from == member
-        {
+        if self.adopts_from(member) {
             self.forget_fetches();
             self.adoption = None;
         }

@@ -29,11 +29,12 @@ const REGIONS: [RegionId; 2] = [RegionId(1), RegionId(2)];
 /// The first key of the second region.
 const BORDER: &[u8] = b"m";
 
-/// Memory that is refused so many times.
+/// Memory whose next requests are refused.
 #[derive(Default)]
-struct Scarce {
+pub(super) struct Scarce {
     inner: AnonymousWindows,
-    refusals: AtomicUsize,
+    /// How many requests are still to be refused.
+    pub(super) refusals: AtomicUsize,
 }
 
 impl WindowStore for Scarce {

@@ -2,16 +2,16 @@
 //! and never show a message of an earlier link on a later one.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use argosy_base::{Epoch, Incarnation, Instant, RegionId, ServerId};
-use argosy_device::{AnonymousWindows, DeviceError, SharedMemory, WindowStore};
 use argosy_fabric::sim::{SimSettings, SimWorld};
 use argosy_wire::message::{CONTINUED, LONG_BYTES_MAX, Message};
 use argosy_wire::ring::Header;
 
 use super::{Link, LinkEvent, LinkSettings, SendError};
+use crate::node::copies_tests::Scarce;
 
 const SETTINGS: LinkSettings = LinkSettings {
     ring_bytes: 4096,
@@ -19,40 +19,6 @@ const SETTINGS: LinkSettings = LinkSettings {
     part_bytes: 1024,
 };
 const IDS: [ServerId; 2] = [ServerId(0), ServerId(1)];
-
-/// Memory for one side, which is refused so many times.
-#[derive(Default)]
-struct Scarce {
-    inner: AnonymousWindows,
-    refusals: AtomicUsize,
-}
-
-impl WindowStore for Scarce {
-    fn survivor_names(&self) -> Vec<u64> {
-        self.inner.survivor_names()
-    }
-
-    fn survivors(&self, name: u64) -> Option<Arc<SharedMemory>> {
-        self.inner.survivors(name)
-    }
-
-    fn create(&self, name: u64, len: usize) -> Result<Arc<SharedMemory>, DeviceError> {
-        let left = self.refusals.load(Ordering::Relaxed);
-        if left == 0 {
-            return self.inner.create(name, len);
-        }
-        self.refusals.store(left - 1, Ordering::Relaxed);
-        Err(DeviceError::Refused {
-            what: "create",
-            path: "memory".to_owned(),
-            source: Arc::new(std::io::ErrorKind::StorageFull.into()),
-        })
-    }
-
-    fn forget_survivors(&self, name: u64) -> Result<(), DeviceError> {
-        self.inner.forget_survivors(name)
-    }
-}
 
 /// One side, and what it has seen.
 struct Side {
