@@ -42,6 +42,7 @@ struct State {
     cold: usize,
     calls: u64,
     flushes: u64,
+    at_flush: Option<Box<dyn FnOnce() + Send>>,
     not_ready: Option<String>,
 }
 
@@ -66,6 +67,12 @@ impl Fake {
     #[cfg(test)]
     pub fn change(&self, change: impl FnOnce(&mut BTreeMap<Vec<u8>, Vec<u8>>)) {
         change(&mut self.state().pairs);
+    }
+
+    /// Calls `action` at the next flush, on the thread that flushes.
+    #[cfg(test)]
+    pub fn at_flush(&self, action: impl FnOnce() + Send + 'static) {
+        self.state().at_flush = Some(Box::new(action));
     }
 
     /// From now on, keeps answers until they are released, or not any more.
@@ -157,7 +164,13 @@ impl Service for Fake {
     }
 
     fn flush(&self) {
-        self.state().flushes += 1;
+        let mut state = self.state();
+        state.flushes += 1;
+        let at_flush = state.at_flush.take();
+        drop(state);
+        if let Some(at_flush) = at_flush {
+            at_flush();
+        }
     }
 
     fn info(&self) -> Vec<InfoSection> {

@@ -446,5 +446,30 @@ fn stopping_takes_no_longer_than_it_may() {
     assert_eq!(read_to_end(&mut busy), "");
 }
 
+/// A thread may be told to stop while it makes calls: connections that are idle end all the same, and not only when
+/// the time to drain is over.
+#[test]
+fn a_stop_between_calls_ends_idle_connections() {
+    let socket = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let hand = Arc::new(Hand::default());
+    let served = serve_on(socket, &hand, Threads::default(), Settings::default());
+    let mut idle = served.connect();
+    let patience = Some(Duration::from_secs(5));
+    idle.set_read_timeout(patience).unwrap();
+    exchange(&mut idle, "GET a\r\n", "$-1\r\n");
+    let mailboxes = served.listener.mailboxes.clone();
+    served.fake.at_flush(move || {
+        for mailbox in &mailboxes {
+            mailbox.stop();
+        }
+    });
+    let mut busy = served.connect();
+    exchange(&mut busy, "GET a\r\n", "$-1\r\n");
+    let ended = idle.read(&mut [0]);
+    // What is left ends now in any case.
+    hand.advance(Threads::default().drain);
+    assert_eq!(ended.unwrap(), 0);
+}
+
 #[path = "stalled_tests.rs"]
 mod stalled;

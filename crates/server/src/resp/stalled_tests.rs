@@ -165,6 +165,48 @@ fn a_good_client_is_served_beside_200_that_send_a_part_of_a_value() {
     beside_half_sent_values(200, 40_000);
 }
 
+/// Stopping under pressure: what was sent in half is given up, for nobody sends the rest. Until then it would keep the
+/// others waiting, and itself.
+#[test]
+fn stopping_ends_clients_that_have_sent_half_a_value() {
+    let scene = Scene::new();
+    let half = format!(
+        "*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1000000\r\n{}",
+        "v".repeat(900_000)
+    );
+    let senders: Vec<_> = (0..30)
+        .map(|_| {
+            let sender = scene.served.connect();
+            sender.set_nonblocking(true).unwrap();
+            let _ = (&sender).write(half.as_bytes());
+            sender.set_nonblocking(false).unwrap();
+            let patience = Some(Duration::from_secs(10));
+            sender.set_read_timeout(patience).unwrap();
+            sender
+        })
+        .collect();
+    until(|| scene.front().is_pressed());
+    let hand = Arc::clone(&scene.hand);
+    let reading = std::thread::Builder::new().spawn(move || {
+        let read = |mut sender: TcpStream| {
+            // What was sent and not read makes the end a reset.
+            let read = move || match sender.read_to_end(&mut Vec::new()) {
+                Ok(_) => true,
+                Err(error) => error.kind() == ErrorKind::ConnectionReset,
+            };
+            std::thread::Builder::new().spawn(read).unwrap()
+        };
+        let readers: Vec<_> = senders.into_iter().map(read).collect();
+        let ended = readers.into_iter().map(|reader| reader.join().unwrap());
+        let ended = ended.filter(|ended| *ended).count();
+        // What is left ends now in any case.
+        hand.advance(Threads::default().drain);
+        ended
+    });
+    drop(scene);
+    assert_eq!(reading.unwrap().join().unwrap(), 30);
+}
+
 /// Where clients stand still that have sent all that they sent, two turns end them all.
 #[test]
 fn half_sent_values_are_ended_together() {

@@ -344,6 +344,8 @@ impl Worker {
         {
             connection.ended = Ended::Input;
             connection.session.end_of_input();
+            // The calls of this round may have been made already, and only the next one finds the end.
+            connection.again = true;
             self.touch(slot);
         }
     }

@@ -8,14 +8,16 @@ use argosy_base::Instant;
 
 use super::Worker;
 use crate::resp::pace::{RATE_BYTES, TURN};
-use crate::resp::slots::Connection;
+use crate::resp::slots::{Connection, Ended};
 
 /// Why a connection is ended that a client does not move.
 const STOOD_STILL: &str = "stood still while the others waited for memory";
 
-/// Whether the connection could be read from or make calls, if it may.
+/// Whether the connection could be read from, make calls or find that its input has ended, if it may.
 fn could_go_on(connection: &Connection) -> bool {
-    connection.session.wants_input() || connection.session.can_go_on()
+    let session = &connection.session;
+    let finds_end = connection.ended == Ended::Input && connection.again;
+    session.wants_input() || session.can_go_on() || finds_end
 }
 
 impl Worker {
