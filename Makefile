@@ -71,7 +71,7 @@ simulate-many:
 
 MUTANTS := acknowledge-early commit-before-durable free-under-snapshot recover-past-hole commit-before-arrival skip-rewrite \
 	move-unconditionally skip-packing drop-expired forget-time drop-ranges evacuate-early count-clipped count-unwritten ingest-over change-committed \
-	forget-version snapshot-of-now read-uncommitted fail-uncommitted take-any-device lose-damaged claim-repair fail-silently
+	forget-version snapshot-of-now read-uncommitted fail-uncommitted take-any-device lose-damaged claim-repair fail-silently take-partial
 
 mutants:
 	@scripts/setup.sh rust

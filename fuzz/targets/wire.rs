@@ -207,6 +207,7 @@ fn messages() -> Vec<Message<'static>> {
         Message::Report {
             attempt: 2,
             position,
+            whole: true,
         },
         Message::Offer {
             attempt: 1,

@@ -46,6 +46,8 @@ pub enum Kind {
     Client = 14,
     /// A value in a medium segment, with its key in front.
     Medium = 15,
+    /// The mark of a copy that is whole.
+    Whole = 16,
 }
 
 /// What a checksummed range of bytes is, and where it belongs.

@@ -101,6 +101,11 @@ impl Allocator {
         }
     }
 
+    /// Whether recovery has yet to end.
+    pub(crate) const fn is_recovering(&self) -> bool {
+        self.recovering
+    }
+
     /// Makes everything free that was not claimed.
     pub(crate) fn finish_recovery(&mut self) {
         assert!(self.recovering, "recovery ends once");

@@ -6,8 +6,9 @@
 //! 1. [`Store::open`] reads superblock and catalog, and makes the incarnation durable.
 //! 2. For each of [`Store::regions`], the region reads its manifest chain and calls
 //!    [`Store::claim`] for every device segment that the manifest names.
-//! 3. [`Store::finish_recovery`]: what nobody claimed is free, and [`Store::allocate`] works. A
-//!    region that could not be read has claimed nothing: then recovery must not be finished.
+//! 3. [`Store::finish_recovery`]: what nobody claimed is free, and [`Store::allocate`] works. For a
+//!    region that could not be read, what is known of it is claimed before
+//!    ([`claim_unclaimed`](Store::claim_unclaimed)).
 //! 4. A [`SegmentHandle`] is one reference to a segment. When the last one is dropped the segment
 //!    is free; its space goes back to the file system later ([`background`]). The catalog holds references of its own
 //!    to the manifest chains that it names: an owner may drop its handles of the old chain as soon as
@@ -35,6 +36,9 @@ use crate::superblock::Superblock;
 use crate::switch::CatalogSwitch;
 
 pub mod background;
+mod dump;
+
+pub use dump::Dump;
 
 /// What a new store is told about itself.
 #[derive(Clone, Debug, Default)]
@@ -286,6 +290,31 @@ impl Store {
                 what: "a manifest names this segment, which no region can have",
             })
         }
+    }
+
+    /// [`claim`](Self::claim), unless somebody has claimed it before, or the device has no such segment.
+    #[must_use]
+    pub fn claim_unclaimed(self: &Arc<Self>, segment: DeviceSegment) -> Option<SegmentHandle> {
+        let mut allocator = self.lock_allocator();
+        let free = segment.0 < allocator.total() && allocator.references(segment) == 0;
+        (free && allocator.claim(segment)).then(|| self.handle(segment))
+    }
+
+    /// The reference that an owner has left behind: see [`SegmentHandle::keep`]. It is the caller's now.
+    ///
+    /// # Panics
+    /// When nobody refers to the segment.
+    #[must_use]
+    pub fn take_kept(self: &Arc<Self>, segment: DeviceSegment) -> SegmentHandle {
+        let references = self.lock_allocator().references(segment);
+        assert!(references > 0, "{segment} was kept");
+        self.handle(segment)
+    }
+
+    /// Whether recovery has yet to end.
+    #[must_use]
+    pub fn is_recovering(&self) -> bool {
+        self.lock_allocator().is_recovering()
     }
 
     /// Ends recovery: what nobody has claimed is free.
@@ -548,50 +577,6 @@ impl CatalogChange {
                 let _ = self.store.wait(&ticket);
             }
         }
-    }
-}
-
-/// What a store says of itself; displays as text for people.
-#[derive(Clone, Debug)]
-pub struct Dump {
-    /// The device.
-    pub superblock: Superblock,
-    /// How often the catalog has changed.
-    pub generation: u64,
-    /// Its regions.
-    pub regions: Vec<RegionEntry>,
-    /// Segments in use; `None` where the store is not open.
-    pub used: Option<u32>,
-    /// What is, or was, damaged.
-    pub findings: Vec<String>,
-}
-
-impl fmt::Display for Dump {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let s = &self.superblock;
-        writeln!(f, "device {:032x} of {}", s.device_id, s.server)?;
-        writeln!(f, "cluster {:032x}", s.cluster_id)?;
-        writeln!(f, "made by {}", s.created_by)?;
-        writeln!(f, "opened {} times", s.incarnation.0)?;
-        match self.used {
-            Some(used) => writeln!(f, "segments {used} used of {}", s.segments)?,
-            None => writeln!(f, "segments {}", s.segments)?,
-        }
-        writeln!(f, "catalog generation {}", self.generation)?;
-        for entry in &self.regions {
-            let manifest: Vec<_> = entry.manifest.iter().map(|m| m.0.to_string()).collect();
-            let [a, b] = entry.words;
-            writeln!(
-                f,
-                "  {}: manifest {}, words {a} {b}",
-                entry.region,
-                manifest.join(" ")
-            )?;
-        }
-        for finding in &self.findings {
-            writeln!(f, "note: {finding}")?;
-        }
-        Ok(())
     }
 }
 

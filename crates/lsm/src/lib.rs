@@ -53,6 +53,7 @@ pub mod repair;
 pub mod replica;
 mod scan;
 pub mod scrub;
+pub mod set_aside;
 pub mod settings;
 pub mod shape;
 pub mod shared;

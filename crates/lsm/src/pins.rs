@@ -26,6 +26,7 @@ use argosy_device::{DeviceError, RegionEntry, Store};
 use crate::db::trim::reach;
 use crate::edit::Edit;
 use crate::manifest::{self, Manifest, ManifestError, Record};
+use crate::set_aside::region_of;
 use crate::settings::Settings;
 use crate::shape::Shape;
 use crate::storage::StoredSegment;
@@ -84,7 +85,7 @@ impl From<ManifestError> for PinError {
 /// Whether the catalog's entry is a pin's.
 #[must_use]
 pub fn is_pin(entry: &RegionEntry) -> bool {
-    entry.region >= FIRST_PIN
+    entry.region >= FIRST_PIN && region_of(entry).is_none()
 }
 
 /// A version that is kept.

@@ -42,5 +42,7 @@ argosy_base::mutants! {
         keep_held,
         /// A member that reports lacks nothing of what was flushed everywhere (breaks I3, I7).
         lacks_nothing,
+        /// Where a copy is damaged, any other will do, whole or not (breaks I7).
+        take_partial,
     }
 }

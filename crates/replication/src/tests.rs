@@ -16,7 +16,7 @@ use datadriven::TestCase;
 use crate::backup::{self, Backup, Part};
 use crate::mode::Mutants;
 use crate::position::{FlushRange, LogPosition, Position};
-use crate::primary::{self, Primary};
+use crate::primary::{self, OwnCopy, Primary};
 
 /// The value of argument `name` of a script line.
 fn arg<T: FromStr>(case: &mut TestCase, name: &str) -> T {
@@ -96,6 +96,11 @@ fn primary_event(case: &mut TestCase) -> primary::Event {
             member: member(case),
             attempt: arg(case, "attempt"),
             position: position(case),
+            whole: case.take_flag("whole").expect("a flag"),
+        },
+        "own-damaged" => Event::OwnDamaged,
+        "refilled" => Event::Refilled {
+            position: position(case),
         },
         "adopted" => Event::Adopted {
             position: position(case),
@@ -139,6 +144,7 @@ fn primary_event(case: &mut TestCase) -> primary::Event {
         "failed" => Event::Failed {
             member: member(case),
             attempt: arg(case, "attempt"),
+            damaged: case.take_flag("damaged").expect("a flag"),
         },
         unknown => panic!("unknown event: {unknown}"),
     }
@@ -211,9 +217,16 @@ fn primary_scripts() {
             let mut actions = Vec::new();
             if case.directive == "group" {
                 let backups: Vec<_> = (1..=arg(case, "backups")).map(ServerId).collect();
-                let own = position(case);
+                let own = match case.take_flag("damaged").expect("a flag") {
+                    true => OwnCopy::Damaged,
+                    false => OwnCopy::Opened {
+                        position: position(case),
+                        whole: case.take_flag("whole").expect("a flag"),
+                    },
+                };
                 let mutants = Mutants {
                     acknowledge_early: case.take_flag("acknowledge-early").expect("a flag"),
+                    take_partial: case.take_flag("take-partial").expect("a flag"),
                     ..Mutants::default()
                 };
                 primary = Some(Primary::new(&backups, own, mutants, &mut actions));
@@ -257,7 +270,11 @@ fn the_commit_lsn_is_what_every_backup_holds() {
             lsn: Lsn(0),
             logs: [None; 2],
         };
-        let mut primary = Primary::new(&ids, own, Mutants::default(), &mut actions);
+        let copy = OwnCopy::Opened {
+            position: own,
+            whole: true,
+        };
+        let mut primary = Primary::new(&ids, copy, Mutants::default(), &mut actions);
         for id in ids {
             primary.step(primary::Event::LinkUp { member: id }, &mut actions);
             primary.step(
@@ -265,6 +282,7 @@ fn the_commit_lsn_is_what_every_backup_holds() {
                     member: id,
                     attempt: 1,
                     position: own,
+                    whole: true,
                 },
                 &mut actions,
             );

@@ -25,9 +25,11 @@ use crate::objects::Objects;
 use crate::plan::{Plan, SERVERS, WorldKind};
 use crate::planted::Mutants;
 use crate::random::Random;
+use spoilt::Spoilt;
 
 mod damaged;
 mod failed;
+mod spoilt;
 
 pub(crate) use damaged::REFUSED;
 
@@ -84,6 +86,8 @@ struct Server {
     clock: Arc<ServerClock>,
     /// An operator says that the device is not the one that the map names, but takes its place.
     new_device: bool,
+    /// Bits of its manifests that are flipped for a while.
+    spoilt: Vec<Spoilt>,
     stalled: bool,
     up: Option<Up>,
 }
@@ -154,6 +158,7 @@ impl Cluster {
                 windows: AnonymousWindows::new(),
                 clock: Arc::new(ServerClock::new(Arc::clone(&clock))),
                 new_device: false,
+                spoilt: Vec::new(),
                 stalled: false,
                 up: None,
             }
@@ -454,6 +459,7 @@ impl Cluster {
         coverage.add("bytes caught up", counts.catch_up_bytes);
         coverage.add("fetches refused", counts.fetches_refused);
         coverage.add("segments repaired", counts.repaired_segments);
+        coverage.add("copies filled anew", counts.refilled_copies);
         coverage.add("adoptions", counts.adoptions);
         coverage.add("promotions", counts.promotions);
         coverage.add("pointers rewritten", counts.rewritten_pointers);

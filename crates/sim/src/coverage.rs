@@ -10,7 +10,7 @@ use argosy_lsm::settings::Compaction;
 use crate::plan::WorldKind;
 
 /// What must have happened at least once in a run of many seeds.
-pub const NEEDED: [&str; 75] = [
+pub const NEEDED: [&str; 77] = [
     "operations",
     "forwarded operations",
     "clocks set back",
@@ -86,6 +86,8 @@ pub const NEEDED: [&str; 75] = [
     "reads that named damage",
     "bits of levels that flipped",
     "segments repaired",
+    "manifests that were spoilt",
+    "copies filled anew",
 ];
 
 /// The modes that regions may be kept in, which [`Mode`] counts: how copies come to be, how levels are compacted

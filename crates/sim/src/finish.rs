@@ -18,6 +18,7 @@ use argosy_base::{
 use argosy_engine::EngineError;
 use argosy_lsm::addresses::has_pointers;
 use argosy_lsm::edit::{Edit, MEDIUM_LOG};
+use argosy_lsm::set_aside::region_of;
 use argosy_server::node::CopyState;
 
 use crate::asks::{Ask, Target};
@@ -395,8 +396,12 @@ impl Run {
     fn find_leaks(&mut self, server: usize) -> Result<(), Wrong> {
         let up = self.cluster.up(server).ok_or("a server is down")?;
         // Segment 0 is the store's own.
-        let mut named = 1;
+        let mut named = 1 + up.node.set_aside_segments();
         for entry in up.store.regions() {
+            if region_of(&entry).is_some() {
+                named += entry.manifest.len();
+                continue;
+            }
             let state = self.state(server, entry.region)?;
             let levels = state
                 .checkpoint

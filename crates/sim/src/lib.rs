@@ -39,6 +39,7 @@ pub mod planted;
 pub mod random;
 pub mod run;
 pub mod small;
+mod spoiling;
 pub mod words;
 
 pub use planted::Mutants;

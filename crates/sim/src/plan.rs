@@ -75,6 +75,9 @@ pub enum Event {
     Room(usize),
     /// Something else lies on a server's device than what was written (see `damaging.rs`).
     Damage(usize, Damage),
+    /// A server is killed, and can open none of its copies until the episode ends; the others lose power, unless
+    /// that is all (see `spoiling.rs`).
+    Spoil(usize, bool),
     /// A server's device is lost for good, and an empty one put in its place.
     Replace(usize),
 }
@@ -223,7 +226,8 @@ impl Plan {
         let plan = plan.with_failing_devices(&mut Random::new(seed, 18));
         let plan = plan.with_damaged_devices(&mut Random::new(seed, 22));
         let plan = plan.with_failed_copies(&mut Random::new(seed, 26));
-        plan.with_scarce_memory(&mut Random::new(seed, 25))
+        let plan = plan.with_scarce_memory(&mut Random::new(seed, 25));
+        plan.with_spoilt_copies(&mut Random::new(seed, 43))
     }
 }
 

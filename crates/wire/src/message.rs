@@ -3,8 +3,8 @@
 //!
 //! ```text
 //! kind  message            payload
-//!    1  Prepare            attempt addresses: u8
-//!    2  Report             attempt position
+//!    1  Prepare            attempt addresses: u8 refill: flag
+//!    2  Report             attempt position whole: flag
 //!    3  CaughtUp           attempt position
 //!    4  Offer              attempt seq len bytes
 //!    5  Edit               attempt seq len bytes
@@ -26,10 +26,11 @@
 //!   21  Answer             answer
 //!   22  More               attempt seq from bytes
 //!   23  MoreWanted         attempt seq to
-//!   24  Failed             attempt why
+//!   24  Failed             attempt damaged: flag why
+//!   25  Whole              attempt
 //!
 //! position := edit lsn log log                  log := 0 | 1 ordinal segment end flushed
-//! range    := log: u8  ordinal segment from to
+//! range    := log: u8  ordinal segment from to  flag := 0: u8 | 1: u8
 //! call     := tag: u8 …                         answer := tag: u8 …      (see `call`)
 //! ```
 //!
@@ -60,6 +61,7 @@
 //! ring's version: a server never gets to see one of another version.
 
 mod read;
+mod write;
 
 use alloc::vec::Vec;
 
@@ -67,8 +69,10 @@ use argosy_base::codec::{Malformed, Reader, put_string, put_varint};
 use argosy_base::{AddressMode, DeviceSegment, EditSeq, LogKind, Lsn, SegmentNumber};
 
 use self::read::{
-    failed, fetched, offset, part_of_edit, places, position, range, room, segment, ship, up_to,
+    failed, fetched, flag, offset, part_of_edit, places, position, range, room, segment, ship,
+    up_to, whole,
 };
+use self::write::{put_all, put_position, put_range};
 use crate::call::{Answer, Call};
 
 /// Longest `why` of a [`Message::Failed`], in bytes.
@@ -154,6 +158,8 @@ pub enum Message<'a> {
         attempt: u64,
         /// What pointers inside the primary's level segments name.
         addresses: AddressMode,
+        /// Your copy is damaged: set it aside and begin it anew before you report.
+        refill: bool,
     },
     /// Backup to primary: this is where I stand.
     Report {
@@ -161,6 +167,8 @@ pub enum Message<'a> {
         attempt: u64,
         /// Where it stands.
         position: Position,
+        /// It is certain to hold everything that was acknowledged.
+        whole: bool,
     },
     /// Backup to primary: the checkpoint is applied.
     CaughtUp {
@@ -313,8 +321,15 @@ pub enum Message<'a> {
     Failed {
         /// Of the prepare.
         attempt: u64,
+        /// What is stored is damaged, and the copy can be begun anew.
+        damaged: bool,
         /// Why, for people: UTF-8, at most [`WHY_BYTES_MAX`].
         why: &'a str,
+    },
+    /// Primary to backup: your copy holds everything that was acknowledged.
+    Whole {
+        /// Of the prepare.
+        attempt: u64,
     },
     /// A client's request, forwarded to the region's primary.
     Call(Call<'a>),
@@ -351,21 +366,19 @@ impl<'a> Message<'a> {
             Self::More { .. } => 22,
             Self::MoreWanted { .. } => 23,
             Self::Failed { .. } => 24,
+            Self::Whole { .. } => 25,
         }
     }
 
     /// Appends the payload.
     pub fn encode(&self, out: &mut Vec<u8>) {
         match self {
-            Self::Prepare { attempt, addresses } => {
-                put_varint(out, *attempt);
-                out.push(*addresses as u8);
-            }
-            Self::CheckpointWanted { attempt } => put_varint(out, *attempt),
-            Self::Report { attempt, position } | Self::CaughtUp { attempt, position } => {
-                put_varint(out, *attempt);
-                put_position(out, position);
-            }
+            Self::Prepare { .. }
+            | Self::Report { .. }
+            | Self::CaughtUp { .. }
+            | Self::CheckpointWanted { .. }
+            | Self::Failed { .. }
+            | Self::Whole { .. } => self.encode_state(out),
             Self::Offer {
                 attempt,
                 seq,
@@ -400,10 +413,6 @@ impl<'a> Message<'a> {
             }
             Self::Flushed { range } => put_range(out, range),
             Self::Ship { .. } | Self::Places { .. } => self.encode_shipping(out),
-            Self::Failed { attempt, why } => {
-                put_varint(out, *attempt);
-                put_string(out, why.as_bytes());
-            }
             Self::Fetch { .. } | Self::Fetched { .. } => self.encode_fetching(out),
             Self::Stored { slot } => out.push(*slot),
             Self::Adopt => {}
@@ -413,6 +422,46 @@ impl<'a> Message<'a> {
             | Self::Compacted { upto: lsn } => put_varint(out, lsn.0),
             Self::Call(call) => call.encode(out),
             Self::Answer(answer) => answer.encode(out),
+        }
+    }
+
+    /// Appends the payload of a message about how far a member is.
+    fn encode_state(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Prepare {
+                attempt,
+                addresses,
+                refill,
+            } => {
+                put_varint(out, *attempt);
+                out.extend_from_slice(&[*addresses as u8, u8::from(*refill)]);
+            }
+            Self::CheckpointWanted { attempt } | Self::Whole { attempt } => {
+                put_varint(out, *attempt);
+            }
+            Self::Report {
+                attempt,
+                position,
+                whole,
+            } => {
+                put_varint(out, *attempt);
+                put_position(out, position);
+                out.push(u8::from(*whole));
+            }
+            Self::CaughtUp { attempt, position } => {
+                put_varint(out, *attempt);
+                put_position(out, position);
+            }
+            Self::Failed {
+                attempt,
+                damaged,
+                why,
+            } => {
+                put_varint(out, *attempt);
+                out.push(u8::from(*damaged));
+                put_string(out, why.as_bytes());
+            }
+            _ => {}
         }
     }
 
@@ -480,10 +529,12 @@ impl<'a> Message<'a> {
             1 => Self::Prepare {
                 attempt: r.varint()?,
                 addresses: AddressMode::from_raw(r.u8()?.into()).ok_or_else(|| r.malformed())?,
+                refill: flag(r)?,
             },
             2 => Self::Report {
                 attempt: r.varint()?,
                 position: position(r)?,
+                whole: flag(r)?,
             },
             3 => Self::CaughtUp {
                 attempt: r.varint()?,
@@ -523,41 +574,10 @@ impl<'a> Message<'a> {
                 to: r.varint()?,
             },
             24 => failed(r)?,
+            25 => whole(r)?,
             _ => return Err(r.malformed()),
         };
         reader.finish()?;
         Ok(message)
     }
-}
-
-fn put_all(out: &mut Vec<u8>, numbers: &[u64]) {
-    for number in numbers {
-        put_varint(out, *number);
-    }
-}
-
-fn put_position(out: &mut Vec<u8>, position: &Position) {
-    put_all(out, &[position.edit.0, position.lsn.0]);
-    for log in &position.logs {
-        match log {
-            None => put_varint(out, 0),
-            Some(at) => {
-                let (end, flushed) = (u64::from(at.end), u64::from(at.flushed));
-                put_all(out, &[1, at.ordinal, at.segment.0, end, flushed]);
-            }
-        }
-    }
-}
-
-fn put_range(out: &mut Vec<u8>, range: &Range) {
-    out.push(range.log as u8);
-    put_all(
-        out,
-        &[
-            range.ordinal,
-            range.segment.0,
-            u64::from(range.from),
-            u64::from(range.to),
-        ],
-    );
 }

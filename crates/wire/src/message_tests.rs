@@ -37,11 +37,14 @@ fn samples() -> Vec<Message<'static>> {
         Message::Prepare {
             attempt: 1,
             addresses: AddressMode::Rewrite,
+            refill: true,
         },
         Message::Report {
             attempt: 2,
             position,
+            whole: true,
         },
+        Message::Whole { attempt: 3 },
         Message::CaughtUp {
             attempt: 2,
             position: Position::default(),
@@ -79,6 +82,7 @@ fn samples() -> Vec<Message<'static>> {
         Message::CheckpointWanted { attempt: 9 },
         Message::Failed {
             attempt: 4,
+            damaged: true,
             why: "a read failed",
         },
         Message::Flush {

@@ -2,10 +2,11 @@
 //! two members hold the same.
 //!
 //! Nothing is written in the directory: the device is opened for reading only, counts no opening, and what a crash
-//! left is looked at, not repaired. A shared lock keeps servers from starting meanwhile.
+//! left is looked at, not repaired, but for `put-back`. A lock keeps servers from starting meanwhile.
 
 mod compare;
 mod dump;
+mod put_back;
 mod repair;
 mod scrub;
 mod show;
@@ -22,6 +23,7 @@ use argosy_lsm::db::promote::window_name;
 use argosy_lsm::inspect::{Problem, ProblemKind, Region, Windows, verify_windows};
 use argosy_lsm::log::Geometry;
 use argosy_lsm::pins::{PinError, is_pin};
+use argosy_lsm::set_aside::region_of;
 use argosy_lsm::shape::Shape;
 use argosy_lsm::{Settings, Version};
 use argosy_server::node::left_windows;
@@ -50,6 +52,7 @@ use crate::failure::Failure;
     argosy inspect dump ./data/server-0 --limit 100\n  \
     argosy inspect scrub ./data/server-0 --rate 50MiB\n  \
     argosy inspect repair ./data/server-0 --to ./repaired\n  \
+    argosy inspect put-back ./data/server-0 --region 1\n  \
     argosy inspect compare ./data/server-0 ./data/server-1\n\n\
     Exit codes: 0 whole, 1 failed or in use, 3 no device there, 8 damage or a difference was found"
 )]
@@ -72,6 +75,7 @@ enum Command {
     Dump(dump::Dump),
     Scrub(scrub::Scrub),
     Repair(repair::Repair),
+    PutBack(put_back::PutBack),
     Compare(compare::Compare),
 }
 
@@ -112,6 +116,7 @@ impl Inspect {
             (Some(Command::Dump(dump)), _) => dump.run(),
             (Some(Command::Scrub(scrub)), _) => scrub.run(),
             (Some(Command::Repair(repair)), _) => repair.run(),
+            (Some(Command::PutBack(put_back)), _) => put_back.run(),
             (None, Some(dir)) => show::show(&dir, &self.section, &self.common),
             (None, None) => Err(Failure::Usage("name a data directory".to_owned())),
         }
@@ -190,7 +195,7 @@ impl Opened {
         };
         let regions: Vec<_> = entries
             .iter()
-            .filter(|entry| !is_pin(entry))
+            .filter(|entry| !is_pin(entry) && region_of(entry).is_none())
             .filter(asked)
             .map(|entry| Region::read(&self.store, entry, &self.settings))
             .collect();
@@ -206,7 +211,9 @@ impl Opened {
     /// The checkpoints, each with its name and what it consists of, or why that cannot be read.
     fn pins(&self) -> Vec<Pinned> {
         let entries = self.store.regions();
-        let (pins, regions): (Vec<_>, Vec<_>) = entries.into_iter().partition(is_pin);
+        let entries = entries.into_iter();
+        let entries = entries.filter(|entry| region_of(entry).is_none());
+        let (pins, regions): (Vec<_>, Vec<_>) = entries.partition(is_pin);
         // Only a store with one region has any.
         let region = regions.first().map(|entry| entry.region);
         let region = region.unwrap_or_default();

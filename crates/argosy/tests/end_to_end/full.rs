@@ -212,11 +212,61 @@ fn data_file(server: &Server, name: &str) -> std::path::PathBuf {
     Path::new(&server.config).with_file_name(name)
 }
 
+/// Overwrites the first segment behind the superblock, which the manifest of the only region is in.
+fn damage_manifest(server: &Server) {
+    use std::io::{Seek, SeekFrom, Write};
+    let mut device = std::fs::File::options()
+        .write(true)
+        .open(data_file(server, "device"))
+        .unwrap();
+    device.seek(SeekFrom::Start(2 << 20)).unwrap();
+    device.write_all(&vec![7; 2 << 20]).unwrap();
+}
+
+/// A copy that cannot be opened, where other members are whole: it is set aside and filled anew, of the primary and of
+/// a backup alike, by themselves.
+#[test]
+fn a_damaged_copy_is_filled_anew() {
+    for damaged in [0, 1] {
+        let playground = Playground::start(&["--regions", "1", "--replicas", "2"]);
+        let servers = playground.servers.clone();
+        let mut client = connect(servers[0].resp);
+        for key in 0..100u32 {
+            let key = format!("k{key}");
+            let set = call(&mut client, &[b"SET", key.as_bytes(), b"v"]);
+            assert_eq!(set, crate::support::ok());
+        }
+        let _ports = keep_ports();
+        kill_all(&servers);
+        damage_manifest(&servers[damaged]);
+        let _started: Vec<_> = servers
+            .iter()
+            .map(|server| ByHand::start(&server.config))
+            .collect();
+        until("everything is there", || {
+            let connection = Connection::open(servers[0].resp);
+            connection.is_ok_and(|mut client| {
+                let reply = client.call(&[b"GET", b"k99"]);
+                reply.is_ok_and(|reply| reply == Reply::Bulk(Some(b"v".to_vec())))
+            })
+        });
+        let mut client = connect(servers[0].resp);
+        for key in 0..100u32 {
+            let key = format!("k{key}");
+            let get = call(&mut client, &[b"GET", key.as_bytes()]);
+            assert_eq!(get, Reply::Bulk(Some(b"v".to_vec())));
+        }
+        until("it is whole again", || {
+            let mut client = connect(servers[0].resp);
+            call(&mut client, &[b"SET", b"more", b"v"]) == crate::support::ok()
+        });
+    }
+}
+
 /// A copy that can never open is not worth a retry, and its state says so.
 #[test]
 fn a_damaged_copy_is_said_to_have_failed() {
-    use std::io::{Seek, SeekFrom, Write};
-    let playground = Playground::start(&["--regions", "1"]);
+    let playground = Playground::start(&["--regions", "1", "--replicas", "1"]);
     let servers = playground.servers.clone();
     let mut client = connect(servers[0].resp);
     assert_eq!(
@@ -225,14 +275,7 @@ fn a_damaged_copy_is_said_to_have_failed() {
     );
     let _ports = keep_ports();
     kill_all(&servers);
-    // The first segments behind the superblock: the manifest is among them.
-    let mut device = std::fs::File::options()
-        .write(true)
-        .open(data_file(&servers[0], "device"))
-        .unwrap();
-    device.seek(SeekFrom::Start(2 << 20)).unwrap();
-    device.write_all(&vec![7; 2 << 20]).unwrap();
-    drop(device);
+    damage_manifest(&servers[0]);
     let _started: Vec<_> = servers
         .iter()
         .map(|server| ByHand::start(&server.config))

@@ -21,6 +21,7 @@
 //! can be torn, and what is damaged in front of a later one is corruption.
 
 mod format;
+mod readable;
 mod replay;
 
 use std::sync::Arc;
@@ -31,8 +32,10 @@ use argosy_device::{
     Buffer, CatalogChange, DeviceError, Purpose, RegionEntry, SegmentHandle, Store, Ticket,
 };
 
+use crate::set_aside::region_of;
 pub use format::Record;
 use format::{Cursor, Writer};
+pub(crate) use readable::readable;
 pub use replay::{ManifestError, Replayed, Torn, replay};
 
 /// A region's manifest on this member. See the module documentation.
@@ -231,7 +234,7 @@ impl Manifest {
     /// Unless the manifest is idle.
     pub fn checkpoint(&mut self, checkpoint: &Record) -> Result<(), DeviceError> {
         assert!(self.is_idle(), "one append is under way at a time");
-        let cursor = Cursor::new(self.cursor.generation() + 1);
+        let cursor = Cursor::new(self.next_generation());
         let mut writer = Writer::new(self.region, cursor, self.segment_bytes);
         writer.put(checkpoint);
         let chain = (0..writer.segments())
@@ -245,6 +248,14 @@ impl Manifest {
             stage,
         }));
         Ok(())
+    }
+
+    /// Above all that the region has had on this device, that of a copy that is set aside too.
+    fn next_generation(&self) -> u64 {
+        let regions = self.store.regions().into_iter();
+        let aside = regions.filter(|entry| region_of(entry) == Some(self.region));
+        let highest = aside.map(|entry| entry.words[0]).max().unwrap_or(0);
+        self.cursor.generation().max(highest) + 1
     }
 
     fn set_region(&self, chain: &[SegmentHandle], generation: u64) -> CatalogChange {

@@ -50,6 +50,7 @@ use crate::edit::{Edit, LogPoint, LogSegment};
 use crate::level::LevelError;
 use crate::log::behind::Behind;
 use crate::log::{Geometry, RecoverError};
+use crate::set_aside::SetAside;
 use crate::settings::Settings;
 use crate::storage::{Storage, StorageError, StoredSegment};
 use crate::version::Version;
@@ -403,6 +404,12 @@ impl Replica {
             let fits = |memory: &Arc<SharedMemory>| memory.len() >= self.geometry.slot_bytes();
             assert!(slots.iter().all(fits), "a window fits each slot");
         }
+    }
+
+    /// Ends a copy that is damaged: what is kept of it. `None` where the catalog does not name it.
+    #[must_use]
+    pub fn set_aside(self) -> Option<SetAside> {
+        self.storage.set_aside()
     }
 
     /// The region.

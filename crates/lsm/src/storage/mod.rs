@@ -40,6 +40,7 @@ use crate::cache::NodeCache;
 use crate::damage::Damages;
 use crate::edit::Edit;
 use crate::manifest::{Manifest, ManifestError, Record};
+use crate::set_aside::SetAside;
 use crate::settings::Settings;
 use crate::shape::{self, Shape};
 use crate::version::{EditError, Version, VersionCharge};
@@ -443,10 +444,26 @@ impl Storage {
     }
 }
 
+impl Storage {
+    /// Ends the storage of a copy that is damaged: what is kept of it. `None` where the catalog does not name it.
+    pub(crate) fn set_aside(self) -> Option<SetAside> {
+        let (store, region) = (Arc::clone(&self.store), self.region);
+        let queued = self.queue.iter().map(|queued| &queued.version);
+        let versions = queued.chain([&self.current]);
+        let stored = versions.flat_map(|version| version.table().values());
+        let places: BTreeSet<DeviceSegment> = stored.map(|stored| stored.place()).collect();
+        drop(self);
+        SetAside::of_kept(&store, region, places)
+    }
+}
+
 /// What the region consists of stays on the device when its storage ends: only an edit frees a
-/// segment.
+/// segment. A copy that could not be opened claims nothing: see [`set_aside`](crate::set_aside).
 impl Drop for Storage {
     fn drop(&mut self) {
+        if self.store.is_recovering() {
+            return;
+        }
         // Any edit of the queue may be the last that reached the device.
         let queued = self.queue.iter().map(|queued| &queued.version);
         for version in queued.chain([&self.current]) {

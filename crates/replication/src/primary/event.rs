@@ -25,6 +25,16 @@ pub enum Event {
         attempt: u64,
         /// Where it stands.
         position: Position,
+        /// It is certain to hold everything that was acknowledged: its memory has survived since it was last told
+        /// so.
+        whole: bool,
+    },
+    /// Before the region is open: the primary's own copy has turned out to be too damaged to be used.
+    OwnDamaged,
+    /// The primary's own copy was set aside and begun anew, and stands at this position.
+    Refilled {
+        /// Where the primary's own copy stands.
+        position: Position,
     },
     /// While opening: the primary's own copy now stands at this position.
     Adopted {
@@ -105,6 +115,8 @@ pub enum Event {
         member: ServerId,
         /// Which [`Action::Prepare`] it belongs to, or answers.
         attempt: u64,
+        /// What is stored there is damaged, and the member can refill its copy.
+        damaged: bool,
     },
 }
 
@@ -117,7 +129,19 @@ pub enum Action {
         member: ServerId,
         /// To be repeated in the report.
         attempt: u64,
+        /// Its copy is damaged: it sets that aside and begins anew, empty, before it reports.
+        refill: bool,
     },
+    /// Tell `member` that its copy is whole: it holds everything that was acknowledged, and nothing will be that it
+    /// does not hold.
+    TellWhole {
+        /// The backup.
+        member: ServerId,
+        /// The member's present attempt.
+        attempt: u64,
+    },
+    /// Set the primary's own copy, which is damaged, aside and begin it anew, empty; then tell `Refilled`.
+    RefillOwn,
     /// Bring the primary's own copy to at least `from`'s version and log, then tell `Adopted`.
     Adopt {
         /// Who has more.

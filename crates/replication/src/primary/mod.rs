@@ -5,6 +5,12 @@
 //! is *promoted*: a cut edit ends the old log, and it serves. All reports have to be of the same
 //! opening: a member whose link breaks reports anew, because it may have lost its memory.
 //!
+//! **Damaged copies.** A copy is *whole* while it is certain to hold everything that was acknowledged: it
+//! held it once, and its memory has survived since. A copy that is too damaged to be used is *refilled*, the
+//! primary's own too: it is set aside and begun anew, empty, and fetches what the others have. That is safe
+//! only while another copy is whole. So with a damaged copy the region opens once all other members have
+//! reported and one copy is whole, and waits otherwise.
+//!
 //! **A member's life**, as the primary sees it:
 //!
 //! ```text
@@ -13,12 +19,13 @@
 //!    ▲                                                     offer            caught up   │
 //!    └────────────────────────── link down, from anywhere ──────────────────────────────┘
 //!
-//!   anywhere but Down ──▶ Failed (the member says that its copy has failed) ──▶ Down, Prepared
+//!   anywhere but Down ──▶ Failed, Damaged (the member says that its copy has failed) ──▶ Down, Prepared
 //! ```
 //!
 //! *Failed*: the member has revoked its windows and follows no more. Nothing is sent to it, and
 //! nothing that it does not hold is committed, until it reports again: a process that is started
-//! anew on that member does, when it is prepared over a new link.
+//! anew on that member does, when it is prepared over a new link. *Damaged*: likewise, and the member can
+//! refill its copy. It is asked to once the region is open.
 //!
 //! A live member that wants a checkpoint, because what an edit names is gone, is prepared anew.
 //!
@@ -40,6 +47,7 @@
 
 mod event;
 mod flushing;
+mod opening;
 mod view;
 
 use alloc::collections::{BTreeMap, VecDeque};
@@ -48,9 +56,11 @@ use alloc::vec::Vec;
 use argosy_base::{EditSeq, LogKind, Lsn, ServerId};
 
 pub use event::{Action, Event};
+pub use opening::OwnCopy;
 pub use view::MemberView;
 
 use self::flushing::{Flush, lacks};
+use self::opening::OwnState;
 use crate::mode::Mutants;
 use crate::position::{FlushRange, Position};
 
@@ -59,11 +69,20 @@ use crate::position::{FlushRange, Position};
 enum Phase {
     Down,
     Prepared,
-    Reported(Position),
+    Reported(Report),
     Syncing,
     Live,
     /// Its copy has failed.
     Failed,
+    /// Its copy has failed for damage, and can be refilled.
+    Damaged,
+}
+
+/// What a member has reported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Report {
+    position: Position,
+    whole: bool,
 }
 
 /// What the primary knows of one backup.
@@ -83,6 +102,8 @@ struct Member {
     applied: EditSeq,
     /// Its copy of the log ends in front of what the primary's windows hold.
     lacks_log: bool,
+    /// It was told under this attempt that its copy is whole.
+    told_whole: bool,
     /// How often the link to it broke while its copy was being adopted: what was asked for may be damaged there.
     failures: u32,
 }
@@ -92,6 +113,8 @@ struct Member {
 enum State {
     /// Waiting for every member's report.
     Opening,
+    /// Setting the own copy aside, to begin it anew.
+    Refilling,
     /// Bringing the own copy to a member's.
     Adopting(ServerId),
     /// Cutting the log.
@@ -106,6 +129,7 @@ pub struct Primary {
     members: BTreeMap<ServerId, Member>,
     state: State,
     own: Position,
+    own_state: OwnState,
     commit: Lsn,
     /// The last edit that is durable here.
     committed: EditSeq,
@@ -118,12 +142,12 @@ pub struct Primary {
 }
 
 impl Primary {
-    /// A primary with these `backups` whose own copy stands at `own`. `actions` receives what has
+    /// A primary with these `backups` and its `own` copy. `actions` receives what has
     /// to be done first: with no backups, that is to open.
     #[must_use]
     pub fn new(
         backups: &[ServerId],
-        own: Position,
+        own: OwnCopy,
         mutants: Mutants,
         actions: &mut Vec<Action>,
     ) -> Self {
@@ -137,17 +161,20 @@ impl Primary {
             flushes: VecDeque::new(),
             applied: EditSeq(0),
             lacks_log: false,
+            told_whole: false,
             failures: 0,
         };
+        let position = own.position();
         let mut primary = Self {
             members: backups
                 .iter()
                 .map(|backup| (*backup, member.clone()))
                 .collect(),
             state: State::Opening,
-            own,
+            own: position,
+            own_state: OwnState::of(own),
             commit: Lsn(0),
-            committed: own.edit,
+            committed: position.edit,
             applied: EditSeq(0),
             flushes: VecDeque::new(),
             flushed: [None; LogKind::ALL.len()],
@@ -186,11 +213,32 @@ impl Primary {
     /// The backups that are not live, or do not yet hold what the region opened with and what was
     /// committed since, in order. While there is one, losing all others loses data.
     pub fn absent(&self) -> impl Iterator<Item = ServerId> + '_ {
-        let whole = self.commit.max(self.own.lsn);
         self.members
             .iter()
-            .filter(move |(_, m)| m.phase != Phase::Live || m.held < whole)
+            .filter(|(_, member)| !self.is_whole(member))
             .map(|(id, _)| *id)
+    }
+
+    /// Whether the member holds everything that was ever acknowledged, and takes part in what will be.
+    fn is_whole(&self, member: &Member) -> bool {
+        member.phase == Phase::Live && member.held >= self.commit.max(self.own.lsn)
+    }
+
+    /// Tells members that hold everything now that their copies are whole.
+    fn tell_whole(&mut self, actions: &mut Vec<Action>) {
+        if !self.is_serving() {
+            return;
+        }
+        let all = self.commit.max(self.own.lsn);
+        for (id, member) in &mut self.members {
+            if member.phase == Phase::Live && member.held >= all && !member.told_whole {
+                member.told_whole = true;
+                actions.push(Action::TellWhole {
+                    member: *id,
+                    attempt: member.attempt,
+                });
+            }
+        }
     }
 
     /// One step. Events that name a server outside the group, or an attempt that is over, change
@@ -203,17 +251,14 @@ impl Primary {
                 member,
                 attempt,
                 position,
+                whole,
             } => {
-                self.report(member, attempt, position, actions);
+                let report = Report { position, whole };
+                self.report(member, attempt, report, actions);
             }
-            Event::Adopted { position } => {
-                if let State::Adopting(_) = self.state {
-                    self.own = position;
-                    self.committed = position.edit;
-                    self.state = State::Opening;
-                    self.open(actions);
-                }
-            }
+            Event::Adopted { position } => self.adopted(position, actions),
+            Event::OwnDamaged => self.own_damaged(actions),
+            Event::Refilled { position } => self.refilled(position, actions),
             Event::Opened { position } => self.opened(position, actions),
             Event::CaughtUp {
                 member,
@@ -232,20 +277,31 @@ impl Primary {
             Event::CheckpointWanted { member, attempt } => {
                 self.checkpoint_wanted(member, attempt, actions);
             }
-            Event::Failed { member, attempt } => self.failed(member, attempt, actions),
+            Event::Failed {
+                member,
+                attempt,
+                damaged,
+            } => self.failed(member, attempt, damaged, actions),
         }
     }
 
     fn link_up(&mut self, id: ServerId, actions: &mut Vec<Action>) {
         self.link_down(id, actions);
+        self.prepare(id, false, actions);
+    }
+
+    /// Asks the member to report, and before that to refill its copy if `refill`.
+    fn prepare(&mut self, id: ServerId, refill: bool, actions: &mut Vec<Action>) {
         let Some(member) = self.members.get_mut(&id) else {
             return;
         };
         member.phase = Phase::Prepared;
         member.attempt += 1;
+        member.told_whole = false;
         actions.push(Action::Prepare {
             member: id,
             attempt: member.attempt,
+            refill,
         });
     }
 
@@ -270,17 +326,12 @@ impl Primary {
                     attempt,
                 }),
                 Phase::Live => self.link_up(id, actions),
-                Phase::Down | Phase::Prepared | Phase::Reported(_) | Phase::Failed => {}
+                Phase::Down
+                | Phase::Prepared
+                | Phase::Reported(_)
+                | Phase::Failed
+                | Phase::Damaged => {}
             },
-            _ => {}
-        }
-    }
-
-    /// The member's copy has failed. What was sent under an attempt that is over is repeated under
-    /// the present one.
-    fn failed(&mut self, id: ServerId, attempt: u64, actions: &mut Vec<Action>) {
-        match self.members.get(&id) {
-            Some(member) if member.attempt == attempt => self.leave(id, Phase::Failed, actions),
             _ => {}
         }
     }
@@ -308,14 +359,15 @@ impl Primary {
         }
     }
 
-    fn report(&mut self, id: ServerId, attempt: u64, at: Position, actions: &mut Vec<Action>) {
+    fn report(&mut self, id: ServerId, attempt: u64, report: Report, actions: &mut Vec<Action>) {
         let Some(member) = self.members.get_mut(&id) else {
             return;
         };
         if member.phase != Phase::Prepared || member.attempt != attempt {
             return;
         }
-        member.phase = Phase::Reported(at);
+        let at = report.position;
+        member.phase = Phase::Reported(report);
         member.applied = at.edit;
         // It may have lost memory that it once held; the commit LSN itself never goes back.
         if !self.mutants.keep_held() {
@@ -324,7 +376,7 @@ impl Primary {
         self.forget_lost_flushes(id, &at);
         match self.state {
             State::Opening => self.open(actions),
-            State::Adopting(_) | State::Promoting => {}
+            State::Refilling | State::Adopting(_) | State::Promoting => {}
             State::Serving => {
                 self.sync(id, actions);
                 // It may have applied an edit and lost the link before it could say so.
@@ -333,69 +385,13 @@ impl Primary {
         }
     }
 
-    /// Opens the region once every member has reported: adopts what is higher than its own, or
-    /// is promoted where nothing is.
-    fn open(&mut self, actions: &mut Vec<Action>) {
-        assert_eq!(self.state, State::Opening, "a region opens once");
-        let mut best_edit = (self.own.edit, None);
-        let mut best_lsn = (self.own.lsn, None);
-        // Of members that have the same, the one is asked first that failed least often.
-        let mut members: Vec<_> = self.members.iter().collect();
-        members.sort_by_key(|(_, member)| member.failures);
-        for (id, member) in members {
-            let Phase::Reported(at) = member.phase else {
-                return;
-            };
-            if at.edit > best_edit.0 {
-                best_edit = (at.edit, Some(*id));
-            }
-            if at.lsn > best_lsn.0 {
-                best_lsn = (at.lsn, Some(*id));
-            }
-        }
-        match best_edit.1.or(best_lsn.1) {
-            Some(from) => {
-                self.state = State::Adopting(from);
-                actions.push(Action::Adopt { from });
-            }
-            None => {
-                self.state = State::Promoting;
-                actions.push(Action::Promote);
-            }
-        }
-    }
-
-    fn opened(&mut self, position: Position, actions: &mut Vec<Action>) {
-        assert_eq!(
-            self.state,
-            State::Promoting,
-            "only a promoted primary has opened"
-        );
-        self.state = State::Serving;
-        self.own = position;
-        self.committed = self.committed.max(position.edit);
-        if self.members.is_empty() {
-            self.raise_commit(position.lsn, actions);
-        }
-        let reported: Vec<ServerId> = self
-            .members
-            .iter()
-            .filter(|(_, member)| matches!(member.phase, Phase::Reported(_)))
-            .map(|(id, _)| *id)
-            .collect();
-        for id in reported {
-            self.sync(id, actions);
-        }
-        self.advance_applied(actions);
-    }
-
     /// Begins to catch a member up that has reported.
     fn sync(&mut self, id: ServerId, actions: &mut Vec<Action>) {
         let member = self
             .members
             .get_mut(&id)
             .expect("the caller found it in the group");
-        let Phase::Reported(position) = member.phase else {
+        let Phase::Reported(Report { position, .. }) = member.phase else {
             panic!("{id} has not reported")
         };
         let attempt = member.attempt;
@@ -454,6 +450,7 @@ impl Primary {
             self.flushed(id, range, actions);
         }
         self.advance_commit(actions);
+        self.tell_whole(actions);
     }
 
     fn shipped(&mut self, id: ServerId, ship: u64, last: Lsn) {
@@ -495,7 +492,11 @@ impl Primary {
                 range,
             });
         }
+        let told = member.told_whole;
         self.advance_commit(actions);
+        if !told {
+            self.tell_whole(actions);
+        }
     }
 
     /// I4: what every backup's memory holds is committed.

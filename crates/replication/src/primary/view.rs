@@ -9,7 +9,7 @@ use super::{Phase, Primary};
 pub struct MemberView {
     /// Who.
     pub id: ServerId,
-    /// `down`, `prepared`, `reported`, `syncing`, `live` or `failed`; see the module of the primary.
+    /// `down`, `prepared`, `reported`, `syncing`, `live`, `failed` or `damaged`; see the module of the primary.
     pub state: &'static str,
     /// Its memory holds everything up to here.
     pub held: Lsn,
@@ -29,6 +29,7 @@ impl Primary {
                 Phase::Syncing => "syncing",
                 Phase::Live => "live",
                 Phase::Failed => "failed",
+                Phase::Damaged => "damaged",
             },
             held: member.held,
             applied: member.applied,

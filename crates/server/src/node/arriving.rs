@@ -18,7 +18,7 @@ use argosy_lsm::replica::{ReplicaError, Shipment};
 use argosy_wire::message::Message;
 
 use super::context::Context;
-use super::failing::tell_failed;
+use super::failing::Failed;
 use super::follower::{Follower, Postponed};
 use super::link::SHIP_SLOTS;
 use crate::activity::Activity;
@@ -144,6 +144,11 @@ impl Follower {
              of a cluster have the same"
         );
         self.fail(&why, context);
-        tell_failed(primary, self.region, attempt, &why, context);
+        let failed = Failed {
+            attempt,
+            damaged: false,
+            why: &why,
+        };
+        failed.tell(primary, self.region, context);
     }
 }

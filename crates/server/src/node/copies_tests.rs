@@ -25,7 +25,7 @@ use super::{LinkSettings, MemoryParts, Mutants, Node, NodeSettings, World};
 use crate::activity::Ledger;
 use crate::service::{ReplySink, Request, Response, Service};
 
-const REGIONS: [RegionId; 2] = [RegionId(1), RegionId(2)];
+pub(super) const REGIONS: [RegionId; 2] = [RegionId(1), RegionId(2)];
 /// The first key of the second region.
 const BORDER: &[u8] = b"m";
 
@@ -90,12 +90,12 @@ fn surroundings(
 }
 
 /// Two servers with two regions; the first is primary of both.
-struct Pair {
+pub(super) struct Pair {
     world: SimWorld,
-    nodes: [Arc<Node>; 2],
-    windows: [Arc<Scarce>; 2],
-    devices: [Arc<Gate>; 2],
-    settings: NodeSettings,
+    pub(super) nodes: [Arc<Node>; 2],
+    pub(super) windows: [Arc<Scarce>; 2],
+    pub(super) devices: [Arc<Gate>; 2],
+    pub(super) settings: NodeSettings,
     answers: Arc<Answers>,
     asked: u64,
     now: Instant,
@@ -150,7 +150,7 @@ fn settings(mutants: Mutants) -> NodeSettings {
 }
 
 impl Pair {
-    fn new(fabric: SimSettings, mutants: Mutants) -> Self {
+    pub(super) fn new(fabric: SimSettings, mutants: Mutants) -> Self {
         set_clock(1);
         let world = SimWorld::with_settings(7, fabric);
         let devices = [Gate::new(), Gate::new()];
@@ -174,7 +174,7 @@ impl Pair {
     }
 
     /// Kills the process of a server and starts it again.
-    fn restart(&mut self, server: usize) {
+    pub(super) fn restart(&mut self, server: usize) {
         self.world.kill(id(server));
         self.windows[server] = Arc::new(Scarce {
             inner: self.windows[server].inner.restart(),
@@ -187,7 +187,7 @@ impl Pair {
     }
 
     /// The same, with an empty device in place of its own.
-    fn replace(&mut self, server: usize) {
+    pub(super) fn replace(&mut self, server: usize) {
         self.devices[server] = Gate::new();
         self.windows[server] = Arc::default();
         self.world.forget_incarnation(id(server));
@@ -195,7 +195,7 @@ impl Pair {
     }
 
     /// Lets so much time pass.
-    fn run(&mut self, millis: u64) {
+    pub(super) fn run(&mut self, millis: u64) {
         for _ in 0..millis * 4 {
             self.step_fabric();
             for node in &self.nodes {
@@ -247,7 +247,7 @@ impl Pair {
     }
 
     /// Until both servers are ready.
-    fn open(&mut self) {
+    pub(super) fn open(&mut self) {
         for _ in 0..200 {
             if self.nodes.iter().all(|node| node.ready().lacks.is_none()) {
                 return;
@@ -258,7 +258,7 @@ impl Pair {
     }
 
     /// Writes four pairs, a kilobyte in all; the answer comes in its time.
-    fn put(&mut self, region: usize, key: u64) {
+    pub(super) fn put(&mut self, region: usize, key: u64) {
         let mut batch = WriteBatch::new();
         for part in 0..4 {
             let key = format!("{}{key:08}{part}", ["a", "z"][region]);
@@ -280,7 +280,7 @@ impl Pair {
     }
 
     /// How many writes were acknowledged since this was asked last, of how many answers.
-    fn acknowledged(&self) -> (usize, usize) {
+    pub(super) fn acknowledged(&self) -> (usize, usize) {
         let answers = std::mem::take(&mut *self.answers.0.lock().expect("no panic"));
         let applied = answers
             .iter()

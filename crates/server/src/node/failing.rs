@@ -1,7 +1,8 @@
 //! A copy that has failed: what becomes of it, and how its primary hears of it.
 //!
-//! A copy fails when its device does, or when something that it was sent can neither be applied nor
-//! be sent again. It stays failed until its server is started again:
+//! A copy fails when its device does, when what is stored of it is damaged, or when something that it was sent can
+//! neither be applied nor be sent again. It stays failed until its server is started again, or, where it is damaged,
+//! until it is refilled ([`refilling`](super::refilling)):
 //!
 //! - Its windows are revoked, so that the primary's writes into them fail. Nothing is acknowledged
 //!   that this copy would lack.
@@ -10,22 +11,41 @@
 //! - Its primary is told, at once and whenever it asks the copy to prepare.
 
 use std::collections::BTreeSet;
+use std::fmt::Display;
 
 use argosy_base::{RegionId, ServerId};
 use argosy_fabric::FabricError;
 use argosy_lsm::log::Geometry;
+use argosy_lsm::replica::ReplicaError;
 use argosy_replication::{backup, primary};
 use argosy_wire::message::{Message, WHY_BYTES_MAX};
 
 use super::context::Context;
 use super::follower::Follower;
 use super::primary::{PrimaryDriver, Stage};
+use super::refilling::{Refill, is_damage};
 use super::shipper::ShipError;
 use super::windows::window_keys;
 
 impl Follower {
+    /// The copy fails because of an error of its storage.
+    pub(super) fn fail_by(&mut self, error: &ReplicaError, context: &Context<'_>) {
+        if is_damage(error) {
+            return self.fail_for_damage(error, context);
+        }
+        self.fail(error, context);
+    }
+
+    /// The copy fails because of `error`: what is stored of it is damaged.
+    pub(super) fn fail_for_damage(&mut self, error: &dyn Display, context: &Context<'_>) {
+        if self.failed.is_none() && !self.was_refilled {
+            self.refill = Refill::Possible;
+        }
+        self.fail(error, context);
+    }
+
     /// The copy fails because of `error`. See the module documentation.
-    pub(super) fn fail(&mut self, error: &dyn std::fmt::Display, context: &Context<'_>) {
+    pub(super) fn fail(&mut self, error: &dyn Display, context: &Context<'_>) {
         if self.failed.is_some() {
             return;
         }
@@ -45,7 +65,12 @@ impl Follower {
             .step(backup::Event::LinkDown, &mut self.actions);
         self.actions.clear();
         if let Some(attempt) = attempt {
-            tell_failed(self.primary, self.region, attempt, error, context);
+            let failed = Failed {
+                attempt,
+                damaged: self.is_damaged(),
+                why: error,
+            };
+            failed.tell(self.primary, self.region, context);
         }
     }
 
@@ -58,9 +83,21 @@ impl Follower {
         context: &Context<'_>,
     ) {
         match *message {
+            Message::Prepare {
+                attempt,
+                refill: true,
+                ..
+            } if from == self.primary && self.is_damaged() => {
+                self.refill = Refill::Due(attempt);
+                (context.node.world.waker)();
+            }
             Message::Prepare { attempt, .. } if from == self.primary => {
-                let why = self.failed.as_deref().unwrap_or_default();
-                tell_failed(from, self.region, attempt, &why, context);
+                let failed = Failed {
+                    attempt,
+                    damaged: self.is_damaged(),
+                    why: &self.failed.as_deref().unwrap_or_default(),
+                };
+                failed.tell(from, self.region, context);
             }
             Message::Ship { slot, .. } => {
                 context.send(from, self.region, &Message::Stored { slot });
@@ -76,8 +113,17 @@ impl Follower {
 impl PrimaryDriver {
     /// What this region is waiting for, in words; `None` where it serves with every member.
     pub(crate) fn lacks(&self, context: &Context<'_>) -> Option<String> {
-        if let Stage::Closed(why) = &self.stage {
-            return Some(why.clone());
+        match &self.stage {
+            Stage::Closed(why) => return Some(why.clone()),
+            Stage::Damaged(unusable) if self.machine.wants_whole_copy() => {
+                return Some(wants_whole(&[format!("this server ({})", unusable.why)]));
+            }
+            Stage::Opening(_) if self.machine.wants_whole_copy() => {
+                let failures = self.failures.iter();
+                let damaged: Vec<_> = failures.map(|(id, why)| format!("{id} ({why})")).collect();
+                return Some(wants_whole(&damaged));
+            }
+            Stage::Damaged(_) | Stage::Opening(_) | Stage::Serving(_) => {}
         }
         let mut absent: BTreeSet<ServerId> = self.machine.absent().collect();
         absent.extend(
@@ -104,7 +150,7 @@ impl PrimaryDriver {
         &mut self,
         member: ServerId,
         attempt: u64,
-        why: &str,
+        (damaged, why): (bool, &str),
         context: &Context<'_>,
     ) {
         if self.machine.attempt(member) != attempt {
@@ -116,10 +162,20 @@ impl PrimaryDriver {
                 region = self.region.0,
                 member = member.0,
                 why,
-                "the copy of a backup has failed: its server has to be started again"
+                "the copy of a backup has failed: {}",
+                match damaged {
+                    true =>
+                        "it is damaged, and filled anew as soon as another copy is known to be whole",
+                    false => "its server has to be started again",
+                }
             );
         }
-        self.handle(primary::Event::Failed { member, attempt }, context);
+        let failed = primary::Event::Failed {
+            member,
+            attempt,
+            damaged,
+        };
+        self.handle(failed, context);
     }
 
     /// A backup cannot be written to. Where it took its windows back, it is asked to prepare anew: it
@@ -141,16 +197,34 @@ impl PrimaryDriver {
     }
 }
 
-/// Tells `primary` that this server's copy of `region` has failed because of `error`; `attempt` is
-/// the primary's present one.
-pub(super) fn tell_failed(
-    primary: ServerId,
-    region: RegionId,
-    attempt: u64,
-    error: &dyn std::fmt::Display,
-    context: &Context<'_>,
-) {
-    let text = error.to_string();
-    let why = &text[..text.floor_char_boundary(WHY_BYTES_MAX)];
-    context.send(primary, region, &Message::Failed { attempt, why });
+/// What a region waits for of which these copies are damaged.
+fn wants_whole(damaged: &[String]) -> String {
+    format!(
+        "the copy of {} is damaged, and no other is known to be whole: what was acknowledged last may be in the \
+         damaged one alone; restore its device, or give it up by starting its server with --new-device on an \
+         empty one",
+        damaged.join(" and that of ")
+    )
+}
+
+/// What a primary is told of a copy that has failed.
+pub(super) struct Failed<'a> {
+    /// The primary's present one.
+    pub(super) attempt: u64,
+    /// It is damaged, and may be refilled.
+    pub(super) damaged: bool,
+    pub(super) why: &'a dyn Display,
+}
+
+impl Failed<'_> {
+    /// Tells `primary` of the copy of `region`.
+    pub(super) fn tell(&self, primary: ServerId, region: RegionId, context: &Context<'_>) {
+        let text = self.why.to_string();
+        let failed = Message::Failed {
+            attempt: self.attempt,
+            damaged: self.damaged,
+            why: &text[..text.floor_char_boundary(WHY_BYTES_MAX)],
+        };
+        context.send(primary, region, &failed);
+    }
 }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use argosy_base::{EditSeq, Epoch, Instant, RegionId, SegmentNumber, ServerId};
+use argosy_base::{EditSeq, Epoch, Instant, RegionId, Remedy, SegmentNumber, ServerId};
 use argosy_device::Buffer;
 use argosy_engine::{Observer, Progress};
 use argosy_lsm::edit::Edit;
@@ -31,8 +31,10 @@ use super::assembling::{Arriving, Kept};
 use super::context::Context;
 use super::fetching::{is_full, part};
 use super::link::SHIP_SLOTS;
+use super::refilling::Refill;
 use super::renewing::OwedReport;
 use super::sending::{Sending, Wanted};
+use super::whole::WholeMark;
 use super::windows::{fresh_windows, keep_windows, survivors};
 use super::{NodeSettings, World, convert};
 use crate::activity::Activity;
@@ -87,6 +89,12 @@ pub(crate) struct Follower {
     pub(super) owed: Option<OwedReport>,
     /// Why this copy has stopped following.
     pub(super) failed: Option<String>,
+    /// Whether it may be refilled.
+    pub(super) refill: Refill,
+    /// It was refilled by this process.
+    pub(super) was_refilled: bool,
+    /// Whether it is whole.
+    pub(super) mark: WholeMark,
 }
 
 impl Follower {
@@ -100,6 +108,7 @@ impl Follower {
     ) -> Result<Self, ReplicaError> {
         let geometry = Geometry::of(&settings.engine);
         let survivors = survivors(region.id, &geometry, world);
+        let mark = WholeMark::open(region.id, &survivors, world)?;
         let windows = fresh_windows(region.id, &geometry, world)?;
         let mut replica = Replica::open(
             &world.store,
@@ -112,8 +121,16 @@ impl Follower {
             replica.build_levels(server)?;
         }
         keep_windows(region.id, &geometry, world)?;
+        Ok(Self::of(region, replica, mark))
+    }
+
+    pub(super) fn of(
+        region: &argosy_coordinator::Region,
+        replica: Replica,
+        mark: WholeMark,
+    ) -> Self {
         let machine = Backup::new(replica.version().group_edit());
-        Ok(Self {
+        Self {
             region: region.id,
             epoch: region.epoch,
             primary: region.primary,
@@ -132,7 +149,10 @@ impl Follower {
             arrivals_rest: None,
             owed: None,
             failed: None,
-        })
+            refill: Refill::No,
+            was_refilled: false,
+            mark,
+        }
     }
 
     /// Where the copy stands.
@@ -176,12 +196,12 @@ impl Follower {
         }
     }
 
-    /// Turns the copy into an engine.
-    pub(crate) fn promote(
+    /// Turns the copy into an engine, and the mark of a copy that is whole.
+    pub(super) fn promote(
         self,
         context: &Context<'_>,
         observer: Option<Arc<dyn Observer>>,
-    ) -> Result<Lsm, ReplicaError> {
+    ) -> Result<(Lsm, WholeMark), ReplicaError> {
         let service = Service {
             epoch: self.epoch,
             cache: context.cache(),
@@ -189,7 +209,7 @@ impl Follower {
         };
         let engine = Lsm::promote(self.replica, service)?;
         engine.set_clock(context.clock());
-        Ok(engine)
+        Ok((engine, self.mark))
     }
 
     /// The link to the primary is gone.
@@ -234,12 +254,19 @@ impl Follower {
             return self.handle_failed(from, message, context);
         }
         match *message {
-            Message::Prepare { attempt, addresses } if addresses != self.replica.addresses() => {
+            Message::Prepare {
+                attempt, addresses, ..
+            } if addresses != self.replica.addresses() => {
                 self.refuse_addresses(from, attempt, addresses, context);
             }
             Message::Prepare { attempt, .. } if from == self.primary => {
                 self.begin_again(context);
                 self.step_machine(Event::Prepare { attempt }, context);
+            }
+            Message::Whole { attempt } => {
+                if self.machine.attempt() == Some(attempt) && !self.mark.is_set() {
+                    self.mark.set(&context.node.world.store);
+                }
             }
             Message::Adopt => self.offer_to(from, context),
             Message::Offer { .. } | Message::Edit { .. } => self.begun(from, message, context),
@@ -372,7 +399,7 @@ impl Follower {
         match self.replica.submit_edit(bytes) {
             Ok(_) => {}
             Err(error) if is_full(&error) => self.postponed.push(Postponed::Apply(seq)),
-            Err(error) => self.fail(&error, context),
+            Err(error) => self.fail_by(&error, context),
         }
     }
 
@@ -408,7 +435,7 @@ impl Follower {
         let events = match self.replica.step() {
             Ok(events) => events,
             Err(error) => {
-                self.fail(&error, context);
+                self.fail_by(&error, context);
                 return true;
             }
         };
@@ -445,10 +472,17 @@ impl Follower {
             return Progress::default();
         }
         let _span = context.ledger().during(Activity::Compaction);
-        let made = self.replica.build(now).unwrap_or_else(|error| {
-            self.fail(&error, context);
-            true
-        });
+        let made = match self.replica.build(now) {
+            Ok(made) => made,
+            Err(error) if error.remedy() == Remedy::Repair => {
+                self.fail_for_damage(&error, context);
+                true
+            }
+            Err(error) => {
+                self.fail(&error, context);
+                true
+            }
+        };
         if let Some(upto) = self.replica.take_compacted() {
             context.send(self.primary, self.region, &Message::Compacted { upto });
         }

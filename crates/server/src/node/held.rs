@@ -79,15 +79,18 @@ impl Node {
     /// For the background thread.
     pub(super) fn work_at_device(&self, region: &Region, now: Instant) -> bool {
         let what = match &*region.driver() {
-            Driver::Primary(driver) if driver.promotion_is_due() => "it is being opened",
+            Driver::Primary(driver) if driver.has_work_at_device() => "it is being opened",
+            Driver::Backup(copy) if copy.refill_is_due() => "its copy is begun anew",
+            Driver::Failed(copy) if copy.is_due() => "its copy is begun anew",
             Driver::Backup(copy) if copy.report_is_due(now) => "it finds where its logs end",
             _ => return false,
         };
         let context = Context { node: self };
         self.at_device(region, what, |driver| match driver {
-            Driver::Primary(driver) => driver.promote_now(&context),
-            Driver::Backup(copy) => copy.report_if_due(&context),
-            Driver::AtDevice(_) | Driver::Failed(_) => {}
+            Driver::Primary(driver) => driver.work_at_device(&context),
+            Driver::Backup(copy) if !copy.refill_is_due() => copy.report_if_due(&context),
+            Driver::Backup(_) | Driver::Failed(_) => driver.refill_now(region, &context),
+            Driver::AtDevice(_) => {}
         });
         true
     }

@@ -34,6 +34,8 @@ pub struct NodeCounts {
     pub fetches_refused: u64,
     /// Damaged segments that were written again with what another member had.
     pub repaired_segments: u64,
+    /// Damaged copies that were set aside and begun anew.
+    pub refilled_copies: u64,
     /// Finished segments shipped to a backup.
     pub shipments: u64,
     /// Checkpoints offered to a backup that had to catch up.
@@ -112,7 +114,7 @@ impl Node {
                 .lacks(&Context { node: self })
                 .unwrap_or_else(|| "it opens".into())),
             Driver::AtDevice(what) => Err((*what).into()),
-            Driver::Failed(why) => Err(why.clone()),
+            Driver::Failed(copy) => Err(copy.why.clone()),
         }
     }
 
@@ -169,7 +171,7 @@ impl Node {
             Driver::Primary(driver) => driver.read(number, from, to),
             Driver::Backup(copy) => copy.read(number, from, to),
             Driver::AtDevice(what) => Some(Err((*what).into())),
-            Driver::Failed(why) => Some(Err(why.clone())),
+            Driver::Failed(copy) => Some(Err(copy.why.clone())),
         };
         bytes.unwrap_or_else(|| Err(format!("{number} is not held up to byte {to}")))
     }
@@ -213,6 +215,7 @@ impl Node {
             catch_up_bytes: counters.catch_up_bytes.load(Ordering::Relaxed),
             fetches_refused: counters.fetches_refused.load(Ordering::Relaxed),
             repaired_segments: counters.repaired_segments.load(Ordering::Relaxed),
+            refilled_copies: counters.refilled_copies.load(Ordering::Relaxed),
             shipments: counters.shipments.load(Ordering::Relaxed),
             offers: counters.offers.load(Ordering::Relaxed),
             parts: counters.parts.load(Ordering::Relaxed),

@@ -2,6 +2,8 @@
 //!
 //! ```text
 //! key := kind: u8  region: u32  log or 0: u8  slot or peer: u16      (from the highest byte down)
+//!
+//! The log of the mark that says that a copy is whole is 0xff.
 //! ```
 //!
 //! The same number names a memory in the fabric and in the store of windows.
@@ -39,7 +41,12 @@ pub(crate) fn window(region: RegionId, log: LogKind, slot: usize) -> MemoryKey {
     key(WINDOW, region.0, log as u8, slot)
 }
 
-/// The names of all windows of a region.
+/// What says that this server's copy of a region is whole. It goes the way of the windows.
+pub(crate) const fn whole(region: RegionId) -> MemoryKey {
+    key(WINDOW, region.0, 0xff, 0)
+}
+
+/// The names of all windows of a region, and of the mark beside them.
 pub(crate) const fn windows_of(region: RegionId) -> RangeInclusive<u64> {
     let first = key(WINDOW, region.0, 0, 0).0;
     first..=first | 0xff_ffff

@@ -23,7 +23,6 @@ mod convert;
 mod describe;
 mod edit_memory;
 mod failing;
-
 mod fetching;
 mod follower;
 mod forward;
@@ -41,11 +40,14 @@ mod memory;
 mod mutants;
 mod now;
 mod offering;
+mod opening;
 mod outbox;
 mod page;
 mod primary;
+mod promoting;
 mod reading;
 mod ready;
+mod refilling;
 mod refuse;
 mod region;
 mod renewing;
@@ -61,6 +63,7 @@ mod steps;
 mod sweeping;
 mod waiting;
 mod watch;
+mod whole;
 mod windows;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -70,15 +73,13 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use argosy_base::{Clock, Instant, RegionId, ServerId};
-use argosy_coordinator::{ClusterMap, Replication};
+use argosy_coordinator::ClusterMap;
 use argosy_device::{DeviceError, Store, Waker, WindowStore};
 use argosy_engine::long::SweepPace;
 use argosy_fabric::Fabric;
 use argosy_lsm::cache::NodeCache;
 use argosy_lsm::excess::Excess;
-use argosy_lsm::replica::ReplicaError;
 use argosy_lsm::scrub::Pace as ScrubPace;
-use argosy_lsm::storage::StorageError;
 
 pub(crate) use forward::{Forwarded, encode_response, snapshot_of, write_of};
 pub use inspect::{CopyState, MADE_TO_FAIL, NodeCounts};
@@ -88,11 +89,11 @@ pub use mutants::Mutants;
 pub use windows::left_windows;
 
 use edit_memory::EditMemory;
-use follower::Follower;
 use forward::Calls;
 use link::Link;
-use primary::PrimaryDriver;
-use region::{Driver, Region};
+use opening::{Opened, Opener};
+use refilling::SetAsides;
+use region::Region;
 use room::Rooms;
 use waiting::Allowance;
 
@@ -188,6 +189,8 @@ pub struct Node {
     watch: Mutex<watch::Watch>,
     /// The front end of native clients, to tell of it.
     native: OnceLock<Arc<native::Front>>,
+    /// What is set aside. Taken alone, behind all other locks.
+    set_aside: Mutex<SetAsides>,
 }
 
 /// What a node counts.
@@ -199,6 +202,8 @@ pub(crate) struct Counters {
     pub(crate) fetches_refused: AtomicU64,
     /// Damaged segments that were written again with what another member had.
     pub(crate) repaired_segments: AtomicU64,
+    /// Damaged copies that were set aside and begun anew.
+    pub(crate) refilled_copies: AtomicU64,
     pub(crate) shipments: AtomicU64,
     pub(crate) offers: AtomicU64,
     pub(crate) parts: AtomicU64,
@@ -230,33 +235,24 @@ impl Node {
         assert!(map.server(id).is_some(), "{id} is in the region map");
         let own = memory::own_bytes(&world);
         let links = open_links(id, &settings, &world, &map)?;
-        // Nothing is allocated before everything that the catalog names has been claimed.
-        let known: Vec<RegionId> = world
-            .store
-            .regions()
-            .iter()
-            .map(|entry| entry.region)
-            .collect();
-        let builds = map.replication() == Replication::BuildIndex;
         let answers = Arc::new(Allowance::new(settings.memory.answers));
         let scrub = scrubbing::pace_of_each(settings.scrub, &map, id);
         let cache = Arc::new(NodeCache::new(settings.engine.cache_bytes));
-        let mut regions = BTreeMap::new();
-        for old in [true, false] {
-            let mine = map
-                .regions()
-                .iter()
-                .filter(|region| region.members.contains(&id));
-            for region in mine.filter(|region| known.contains(&region.id) == old) {
-                let driver = open_driver(id, region, (builds, &cache), &settings, &world)?;
-                let place = world.ledger.place_of(region.id);
-                let region = Region::new(region, driver, (place, scrub, settings.sweep), &answers);
-                regions.insert(region.id, Arc::new(region));
-            }
-            if old {
-                world.store.finish_recovery();
-            }
-        }
+        let opener = Opener {
+            id,
+            map: &map,
+            settings: &settings,
+            world: &world,
+            cache: &cache,
+        };
+        let Opened { drivers, set_aside } = opener.open()?;
+        let regions = drivers.into_iter().map(|(region, driver)| {
+            let place = world.ledger.place_of(region);
+            let region = map.region(region).expect("it is in the map");
+            let region = Region::new(region, driver, (place, scrub, settings.sweep), &answers);
+            (region.id, Arc::new(region))
+        });
+        let regions = regions.collect();
         remove_orphans(&map, &world)?;
         let excess = Excess::new(&cache, settings.memory.unshared());
         let opened = world.clock.now();
@@ -287,6 +283,7 @@ impl Node {
             snapshot_numbers: snapshots::SnapshotNumbers::default(),
             watch: Mutex::default(),
             native: OnceLock::new(),
+            set_aside: Mutex::new(set_aside),
         }))
     }
 
@@ -361,49 +358,11 @@ impl Node {
 #[cfg(test)]
 mod copies_tests;
 #[cfg(test)]
+mod damaged_tests;
+#[cfg(test)]
 mod parts_tests;
 #[cfg(test)]
 mod readers_tests;
-
-/// The driver of one region's copy; backups build their own levels where `builds` says so. `cache` gives way to what
-/// the copy consists of.
-fn open_driver(
-    id: ServerId,
-    region: &argosy_coordinator::Region,
-    (builds, cache): (bool, &Arc<NodeCache>),
-    settings: &NodeSettings,
-    world: &World,
-) -> Result<Driver, DeviceError> {
-    let own_levels = (builds && region.primary != id).then_some(id);
-    let mut copy = match Follower::open(region, own_levels, settings, world) {
-        Ok(copy) => copy,
-        // The copy is as good as before: there is no room for its windows.
-        Err(ReplicaError::Storage(StorageError::Device(error @ DeviceError::Refused { .. })))
-            if error.is_full() =>
-        {
-            return Err(error);
-        }
-        Err(error) => {
-            tracing::error!(region = region.id.0, %error, "this copy cannot be used");
-            return Ok(Driver::Failed(format!(
-                "this server's copy cannot be used: {error}"
-            )));
-        }
-    };
-    copy.replica.charge_to(cache);
-    if region.primary != id {
-        return Ok(Driver::Backup(Box::new(copy)));
-    }
-    let backups: Vec<ServerId> = region.backups().collect();
-    let driver = PrimaryDriver::new(
-        region.id,
-        &backups,
-        copy,
-        builds,
-        settings.replication_mutants,
-    );
-    Ok(Driver::Primary(Box::new(driver)))
-}
 
 /// A number of this start of the server: the next one at each start, and on a new device one that has nothing to do
 /// with those of the device before. Peers and clients may know one of those.

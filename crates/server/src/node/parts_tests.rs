@@ -367,6 +367,7 @@ impl Hostile {
         self.send(&Message::Prepare {
             attempt: 1,
             addresses,
+            refill: false,
         });
         self.answer(2).expect("it reports");
     }

@@ -15,9 +15,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use argosy_base::{EditSeq, LogKind, Lsn, RegionId, SegmentNumber, ServerId};
-use argosy_engine::{EditNotice, Engine, LogEnd, Observer};
+use argosy_engine::{EditNotice, Engine, LogEnd};
 use argosy_lsm::Lsm;
 use argosy_lsm::db::Pinned;
+use argosy_replication::primary::OwnCopy;
 use argosy_replication::primary::{Action, Event};
 use argosy_replication::{FlushRange, Position, Primary};
 use argosy_wire::message::Message;
@@ -26,9 +27,12 @@ use super::context::Context;
 use super::convert;
 use super::follower::Follower;
 use super::outbox::Outbox;
+use super::promoting::Due;
 use super::reading::Source;
+use super::refilling::Unusable;
 use super::sending::{Stream, to_wire};
 use super::shipper::{Attachment, Sent, ShipError, send_segment};
+use super::whole::WholeMark;
 use crate::activity::Activity;
 
 pub(super) enum Stage {
@@ -36,7 +40,9 @@ pub(super) enum Stage {
     Opening(Box<Follower>),
     /// Open.
     Serving(Arc<Lsm>),
-    /// Between the two, and after a failure.
+    /// The own copy is too damaged to be used, and waits to be refilled.
+    Damaged(Box<Unusable>),
+    /// Between the others, and after a failure.
     Closed(String),
 }
 
@@ -46,10 +52,10 @@ pub(crate) struct PrimaryDriver {
     pub(super) machine: Primary,
     pub(super) actions: Vec<Action>,
     pub(super) stage: Stage,
-    outbox: Arc<Outbox>,
+    pub(super) outbox: Arc<Outbox>,
     /// How far each log is written, and the highest LSN in it; taken together from the outbox.
     ends: [Option<LogEnd>; LogKind::ALL.len()],
-    last: Lsn,
+    pub(super) last: Lsn,
     attached: BTreeMap<ServerId, Attachment>,
     /// The last ship to each backup, attached or not.
     ships: BTreeMap<ServerId, u64>,
@@ -71,8 +77,12 @@ pub(crate) struct PrimaryDriver {
     builds: bool,
     /// Backups are to be told once this is committed: they were asked to flush it before.
     owed: Option<Lsn>,
-    /// The own copy is to be promoted, which the background thread does.
-    promotion_due: bool,
+    /// What the background thread is to do.
+    pub(super) due: Due,
+    /// The own copy was refilled by this process.
+    pub(super) was_refilled: bool,
+    /// What says that the own copy is whole, once the region is open.
+    pub(super) mark: Option<WholeMark>,
     /// Backups that have said that their copy has failed, and why, until they report again.
     pub(super) failures: BTreeMap<ServerId, String>,
 }
@@ -84,17 +94,25 @@ impl PrimaryDriver {
     pub(crate) fn new(
         region: RegionId,
         backups: &[ServerId],
-        copy: Follower,
+        copy: Result<Follower, Unusable>,
         builds: bool,
         mutants: argosy_replication::Mutants,
     ) -> Self {
         let mut actions = Vec::new();
-        let machine = Primary::new(backups, copy.position(), mutants, &mut actions);
+        let (own, stage) = match copy {
+            Ok(copy) => {
+                let (position, whole) = (copy.position(), copy.mark.is_set());
+                let own = OwnCopy::Opened { position, whole };
+                (own, Stage::Opening(Box::new(copy)))
+            }
+            Err(unusable) => (OwnCopy::Damaged, Stage::Damaged(Box::new(unusable))),
+        };
+        let machine = Primary::new(backups, own, mutants, &mut actions);
         Self {
             region,
             machine,
             actions,
-            stage: Stage::Opening(Box::new(copy)),
+            stage,
             outbox: Arc::new(Outbox::new(!builds)),
             ends: [None; LogKind::ALL.len()],
             last: Lsn(0),
@@ -109,7 +127,9 @@ impl PrimaryDriver {
             log_bytes: BTreeMap::new(),
             builds,
             owed: None,
-            promotion_due: false,
+            due: Due::Nothing,
+            was_refilled: false,
+            mark: None,
             failures: BTreeMap::new(),
         }
     }
@@ -118,7 +138,7 @@ impl PrimaryDriver {
     pub(crate) fn failed(&self) -> Option<&str> {
         match &self.stage {
             Stage::Closed(why) => Some(why),
-            Stage::Opening(_) | Stage::Serving(_) => None,
+            Stage::Opening(_) | Stage::Damaged(_) | Stage::Serving(_) => None,
         }
     }
 
@@ -131,7 +151,7 @@ impl PrimaryDriver {
         match &self.stage {
             Stage::Opening(copy) => copy.position().edit,
             Stage::Serving(engine) => engine.edit(),
-            Stage::Closed(_) => EditSeq(0),
+            Stage::Damaged(_) | Stage::Closed(_) => EditSeq(0),
         }
     }
 
@@ -181,7 +201,9 @@ impl PrimaryDriver {
     ) {
         if let Stage::Opening(copy) = &mut self.stage {
             copy.handle(from, message, context);
-        } else if let (Stage::Closed(_), Message::Fetched { slot, .. }) = (&self.stage, message) {
+        } else if let (Stage::Closed(_) | Stage::Damaged(_), Message::Fetched { slot, .. }) =
+            (&self.stage, message)
+        {
             // The copy that asked for it has failed since.
             context.link(from).free_fetch_slot(*slot);
         }
@@ -209,7 +231,7 @@ impl PrimaryDriver {
         match &self.stage {
             Stage::Opening(copy) => copy.read(segment, from, to),
             Stage::Serving(_) => self.source()?.read(segment, from, to),
-            Stage::Closed(_) => None,
+            Stage::Damaged(_) | Stage::Closed(_) => None,
         }
     }
 
@@ -220,7 +242,13 @@ impl PrimaryDriver {
         if let Stage::Opening(copy) = &mut self.stage {
             made |= copy.step(context);
             if let Some(why) = copy.failed() {
-                self.stage = Stage::Closed(format!("this server's copy has failed: {why}"));
+                let damaged = copy.is_damaged();
+                let closed = Stage::Closed(format!("this server's copy has failed: {why}"));
+                if let Stage::Opening(copy) = std::mem::replace(&mut self.stage, closed)
+                    && damaged
+                {
+                    self.own_damaged(copy.into_unusable(), context);
+                }
             }
             self.adopt_on(context);
             return made;
@@ -368,13 +396,24 @@ impl PrimaryDriver {
     fn carry_out(&mut self, action: Action, context: &Context<'_>) {
         let region = self.region;
         match action {
-            Action::Prepare { member, attempt } => {
-                let addresses = context.node.settings.engine.addresses;
-                let prepare = Message::Prepare { attempt, addresses };
+            Action::Prepare {
+                member,
+                attempt,
+                refill,
+            } => {
+                let prepare = Message::Prepare {
+                    attempt,
+                    addresses: context.node.settings.engine.addresses,
+                    refill,
+                };
                 context.send(member, region, &prepare);
             }
+            Action::TellWhole { member, attempt } => {
+                context.send(member, region, &Message::Whole { attempt });
+            }
+            Action::RefillOwn => self.do_at_device(Due::Refill, context),
             Action::Adopt { from } => self.adopt(from, context),
-            Action::Promote => self.promote_soon(context),
+            Action::Promote => self.do_at_device(Due::Promotion, context),
             Action::Offer { member, attempt } => {
                 self.tell_places(member, attempt, context);
                 // The checkpoint stands for what is still to be sent.
@@ -388,25 +427,9 @@ impl PrimaryDriver {
                 position,
             } => {
                 self.tell_places(member, attempt, context);
-                let ship = self.ships.get(&member).copied().unwrap_or(0);
-                let slots = context.window_slots();
-                let attachment = Attachment::new(region, member, slots, &position, ship);
-                // None is left, unless a mistake is planted.
-                self.attached.entry(member).or_insert(attachment);
-                self.ship(member, context);
-                context.node.ask_to_compact(region, member);
+                self.attach(member, &position, context);
             }
-            Action::Detach { member } => {
-                if !context.node.settings.mutants.keep_attachment()
-                    && let Some(attachment) = self.attached.remove(&member)
-                {
-                    *self.log_bytes.entry(member).or_default() += attachment.bytes_written();
-                }
-                self.offers.remove(&member);
-                self.streams.remove(&member);
-                self.pins.remove(&member);
-                self.shipped_to.remove(&member);
-            }
+            Action::Detach { member } => self.detach(member, context),
             Action::SendEdit {
                 member,
                 attempt,
@@ -439,6 +462,28 @@ impl PrimaryDriver {
                 }
             }
         }
+    }
+
+    fn attach(&mut self, member: ServerId, position: &Position, context: &Context<'_>) {
+        let ship = self.ships.get(&member).copied().unwrap_or(0);
+        let slots = context.window_slots();
+        let attachment = Attachment::new(self.region, member, slots, position, ship);
+        // None is left, unless a mistake is planted.
+        self.attached.entry(member).or_insert(attachment);
+        self.ship(member, context);
+        context.node.ask_to_compact(self.region, member);
+    }
+
+    fn detach(&mut self, member: ServerId, context: &Context<'_>) {
+        if !context.node.settings.mutants.keep_attachment()
+            && let Some(attachment) = self.attached.remove(&member)
+        {
+            *self.log_bytes.entry(member).or_default() += attachment.bytes_written();
+        }
+        self.offers.remove(&member);
+        self.streams.remove(&member);
+        self.pins.remove(&member);
+        self.shipped_to.remove(&member);
     }
 
     fn flush_message(&mut self, attempt: u64, range: FlushRange) -> Message<'static> {
@@ -489,67 +534,6 @@ impl PrimaryDriver {
             self.machine
                 .step(Event::Adopted { position }, &mut self.actions);
             self.act(context);
-        }
-    }
-
-    fn promote_soon(&mut self, context: &Context<'_>) {
-        self.promotion_due = true;
-        (context.node.world.waker)();
-    }
-
-    /// Whether the own copy is to be promoted.
-    pub(crate) const fn promotion_is_due(&self) -> bool {
-        self.promotion_due
-    }
-
-    /// Promotes the own copy. Reads its logs, and waits for the device.
-    pub(crate) fn promote_now(&mut self, context: &Context<'_>) {
-        self.promotion_due = false;
-        self.promote(context);
-        self.act(context);
-    }
-
-    fn promote(&mut self, context: &Context<'_>) {
-        if !matches!(self.stage, Stage::Opening(_)) {
-            // Its copy has failed.
-            return;
-        }
-        let closed = Stage::Closed("the region is being opened".into());
-        let Stage::Opening(copy) = std::mem::replace(&mut self.stage, closed) else {
-            return;
-        };
-        let outbox = Arc::clone(&self.outbox) as Arc<dyn Observer>;
-        let observer = context.is_replicated(self.region).then_some(outbox);
-        match copy.promote(context, observer) {
-            Ok(engine) => {
-                let engine = Arc::new(engine);
-                let (edit, lsn) = (engine.edit(), engine.last_lsn());
-                let position = Position {
-                    edit,
-                    lsn,
-                    ..Position::default()
-                };
-                self.last = lsn;
-                let counters = &context.node.counters;
-                counters.promotions.fetch_add(1, Ordering::Relaxed);
-                if let Some(cut) = engine.cut() {
-                    tracing::warn!(
-                        region = self.region.0,
-                        records = cut.records,
-                        "{}",
-                        cut.words
-                    );
-                }
-                self.stage = Stage::Serving(Arc::clone(&engine));
-                context.serve(self.region, engine);
-                tracing::info!(region = self.region.0, lsn = position.lsn.0, "region open");
-                self.machine
-                    .step(Event::Opened { position }, &mut self.actions);
-            }
-            Err(error) => {
-                tracing::error!(region = self.region.0, %error, "the region cannot be opened");
-                self.stage = Stage::Closed(format!("the region cannot be opened: {error}"));
-            }
         }
     }
 }

@@ -92,7 +92,7 @@ impl Node {
                 Driver::Primary(driver) => driver.lacks(&Context { node: self }),
                 Driver::Backup(_) => None,
                 Driver::AtDevice(what) => self.is_primary_of(region).then(|| (*what).into()),
-                Driver::Failed(why) => Some(why.clone()),
+                Driver::Failed(copy) => Some(copy.why.clone()),
             };
             lacks.map(|lacks| format!("{}: {lacks}", region.id))
         })
@@ -175,10 +175,10 @@ impl Node {
                     add(Kind::Closed, Stops::Reads, format!("not open: {what}"));
                 }
             }
-            Driver::Failed(why) if self.is_primary_of(region) => {
-                add(Kind::Failed, Stops::Reads, why.clone());
+            Driver::Failed(copy) if self.is_primary_of(region) => {
+                add(Kind::Failed, Stops::Reads, copy.why.clone());
             }
-            Driver::Failed(why) => add(Kind::Failed, Stops::Nothing, why.clone()),
+            Driver::Failed(copy) => add(Kind::Failed, Stops::Nothing, copy.why.clone()),
         }
         let Some((version, damages)) = copy_of(region) else {
             return;

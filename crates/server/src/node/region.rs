@@ -17,6 +17,7 @@ use super::held::Holding;
 use super::ingest::Ingests;
 use super::maintenance::Maintained;
 use super::primary::PrimaryDriver;
+use super::refilling::Unusable;
 use super::repairing::Repairing;
 use super::snapshots::Snapshots;
 use super::waiting::{Allowance, ReplyTo, Waiting};
@@ -31,8 +32,8 @@ pub(crate) enum Driver {
     Backup(Box<Follower>),
     /// It does something at the device, which the text names, and comes back: see [`held`](super::held).
     AtDevice(&'static str),
-    /// Its copy cannot be used; the text says why.
-    Failed(String),
+    /// Its copy cannot be used.
+    Failed(Box<Unusable>),
 }
 
 /// Why a region is not open here, as readers are told it.
@@ -99,7 +100,7 @@ impl Region {
             Driver::Primary(_) => Closed::Yet("it is being opened".into()),
             Driver::Backup(_) => Closed::Yet("this server is not its primary".into()),
             Driver::AtDevice(what) => Closed::Yet((*what).into()),
-            Driver::Failed(why) => Closed::ForGood(why.clone()),
+            Driver::Failed(copy) => Closed::ForGood(copy.why.clone()),
         };
         let uses: Arc<Uses> = Arc::default();
         Self {

@@ -75,7 +75,7 @@ impl Follower {
             Err(error) => return self.report_later(attempt, &error, context),
         };
         if let Err(error) = self.replica.detach(fresh) {
-            return self.fail(&error, context);
+            return self.fail_by(&error, context);
         }
         if let Err(error) = keep_windows(self.region, &geometry, world) {
             return self.report_later(attempt, &error, context);
@@ -95,7 +95,11 @@ impl Follower {
 
     fn send_report(&self, attempt: u64, context: &Context<'_>) {
         let position = convert::position_to_send(&self.position());
-        let report = Message::Report { attempt, position };
+        let report = Message::Report {
+            attempt,
+            position,
+            whole: self.mark.is_set(),
+        };
         context.send(self.primary, self.region, &report);
     }
 

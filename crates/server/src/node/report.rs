@@ -278,7 +278,7 @@ impl Node {
                 (status.role, status.state) = context.at_device(region);
                 status.waits_for = Some((*what).into());
             }
-            Driver::Failed(why) => status.waits_for = Some(why.clone()),
+            Driver::Failed(copy) => status.waits_for = Some(copy.why.clone()),
         }
         status
     }

@@ -13,7 +13,6 @@ use argosy_wire::message::Message;
 use argosy_wire::ring::Header;
 
 use super::context::Context;
-use super::failing::tell_failed;
 use super::forward::{Forwarded, decode_response, encode_response};
 use super::link::{Admission, LinkEvent, SendError};
 use super::reading::Asked;
@@ -105,6 +104,7 @@ impl Node {
             progress.idle_for = earlier(progress.idle_for, self.sweep_parts(region, now));
         }
         progress.made |= self.world.store.give_back_freed(now);
+        progress.made |= self.discard_set_aside();
         self.tell_room();
         self.tell_troubles(now);
         self.look_at_memory(now);
@@ -338,19 +338,24 @@ impl Node {
             Driver::Primary(driver) if let Message::MoreWanted { attempt, seq, to } = *message => {
                 driver.more_wanted(peer, Wanted { attempt, seq, to }, &context);
             }
-            Driver::Primary(driver) if let Message::Failed { attempt, why } = *message => {
-                driver.member_failed(peer, attempt, why, &context);
+            Driver::Primary(driver)
+                if let Message::Failed {
+                    attempt,
+                    damaged,
+                    why,
+                } = *message =>
+            {
+                driver.member_failed(peer, attempt, (damaged, why), &context);
             }
             Driver::Primary(driver) => match primary_event(peer, message) {
                 Some(event) => driver.handle(event, &context),
                 None => driver.handle_as_follower(peer, message, &context),
             },
             Driver::Backup(copy) => copy.handle(peer, message, &context),
-            Driver::Failed(why) => {
-                if let Message::Prepare { attempt, .. } = *message {
-                    tell_failed(peer, region.id, attempt, why, &context);
-                }
+            Driver::Failed(unusable) if peer == region.primary => {
+                unusable.handle(region, message, &context);
             }
+            Driver::Failed(_) => {}
             Driver::AtDevice(_) => {}
         }
     }
@@ -360,9 +365,14 @@ impl Node {
 /// of a primary that adopts.
 fn primary_event(member: ServerId, message: &Message<'_>) -> Option<Event> {
     Some(match message {
-        Message::Report { attempt, position } => Event::Report {
+        Message::Report {
+            attempt,
+            position,
+            whole,
+        } => Event::Report {
             member,
             attempt: *attempt,
+            whole: *whole,
             position: convert::received_position(position),
         },
         Message::CaughtUp { attempt, position } => Event::CaughtUp {
@@ -394,6 +404,7 @@ const fn activity_of(message: &Message<'_>) -> Activity {
         | Message::Adopt
         | Message::Commit { .. }
         | Message::Failed { .. }
+        | Message::Whole { .. }
         | Message::Room { .. } => Activity::Other,
         Message::CaughtUp { .. }
         | Message::Offer { .. }

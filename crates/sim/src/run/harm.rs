@@ -95,6 +95,7 @@ impl Run {
                 }
             }
             Event::Damage(..) | Event::Replace(_) => self.lose(event)?,
+            Event::Spoil(server, alone) => self.spoil(server, alone),
         }
         Ok(())
     }
@@ -143,8 +144,18 @@ impl Run {
         gone.filter(|other| **other != server).count()
     }
 
+    /// Whether no server has lost anything yet, or may.
+    pub(crate) fn all_have_what_they_had(&self) -> bool {
+        self.lost.is_empty() && self.emptied.is_empty() && self.faulted.is_empty()
+    }
+
+    /// The copies of a server are filled anew: until then it has lost what it had.
+    pub(crate) fn expects_refill(&mut self, server: usize) {
+        self.emptied.insert(server);
+    }
+
     /// Takes power from servers, as far as that leaves a member of each region what it had.
-    fn power(&mut self, bits: u8) {
+    pub(crate) fn power(&mut self, bits: u8) {
         let mut servers: Vec<usize> = (0..SERVERS)
             .filter(|server| bits & 1 << server != 0)
             .collect();
@@ -336,6 +347,7 @@ impl Run {
         }
         self.stalled = false;
         self.end_faulted()?;
+        self.unspoil()?;
         self.start_all()?;
         self.live_with_failed_copies()?;
         self.end_damage()?;

@@ -128,6 +128,7 @@ pub struct Run {
     /// Servers of which levels are damaged, which the others have to repair.
     healing: BTreeSet<usize>,
     damaging: Random,
+    pub(crate) spoiling: Random,
     ticks: u64,
     /// How long nothing has happened.
     idle: u32,
@@ -197,6 +198,7 @@ impl Run {
             damaged: BTreeSet::new(),
             healing: BTreeSet::new(),
             damaging: Random::new(seed, 23),
+            spoiling: Random::new(seed, 44),
             ticks: 0,
             idle: 0,
             troubled_ops: 0,

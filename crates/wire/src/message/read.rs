@@ -143,7 +143,25 @@ pub(super) fn range(r: &mut Reader<'_>) -> Result<Range, Malformed> {
 }
 
 pub(super) fn failed<'a>(r: &mut Reader<'a>) -> Result<Message<'a>, Malformed> {
-    let (attempt, why) = (r.varint()?, r.string(WHY_BYTES_MAX)?);
+    let (attempt, damaged) = (r.varint()?, flag(r)?);
+    let why = r.string(WHY_BYTES_MAX)?;
     let why = core::str::from_utf8(why).map_err(|_| r.malformed())?;
-    Ok(Message::Failed { attempt, why })
+    Ok(Message::Failed {
+        attempt,
+        damaged,
+        why,
+    })
+}
+
+pub(super) fn flag(r: &mut Reader<'_>) -> Result<bool, Malformed> {
+    match r.u8()? {
+        0 => Ok(false),
+        1 => Ok(true),
+        _ => Err(r.malformed()),
+    }
+}
+
+pub(super) fn whole<'a>(r: &mut Reader<'a>) -> Result<Message<'a>, Malformed> {
+    let attempt = r.varint()?;
+    Ok(Message::Whole { attempt })
 }

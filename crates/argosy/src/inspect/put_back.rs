@@ -1,0 +1,67 @@
+//! `argosy inspect put-back`: a copy that was set aside takes its place again.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use argosy_base::RegionId;
+use argosy_device::{Device, FileDevice, FileSettings, Store, StoreSettings};
+use argosy_lsm::set_aside::{self, region_of};
+use clap::Args;
+
+use super::{of_device, say};
+use crate::cluster::lock;
+use crate::failure::Failure;
+
+/// Put a copy back that was set aside
+///
+/// A server sets a copy aside that is too damaged to be used, and fills another one in its place from the other
+/// members. This puts the old copy back, and sets the new one aside: for a device that could not be read for a
+/// while, and can be now. The server must be stopped. What the old copy lacks, it fetches from the other members.
+/// Without --region, lists the copies that are set aside.
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Examples:\n  argosy inspect put-back ./data/server-0\n  \
+    argosy inspect put-back ./data/server-0 --region 1\n\n\
+    Exit codes: 0 done, 1 failed or in use, 3 no device there, or none is set aside"
+)]
+pub(super) struct PutBack {
+    /// The server's data directory
+    #[arg(value_name = "DIR")]
+    dir: PathBuf,
+    /// Of which region
+    #[arg(long, value_name = "N")]
+    region: Option<u32>,
+}
+
+impl PutBack {
+    pub(super) fn run(self) -> Result<(), Failure> {
+        let path = self.dir.join("device");
+        if !path.exists() {
+            let path = path.display();
+            return Err(Failure::NotFound(format!("there is no {path}")));
+        }
+        // Nobody else has the device: opening it locks it.
+        let _lock = lock::share(&self.dir)?;
+        let device = FileDevice::open(&path, &FileSettings::default()).map_err(of_device)?;
+        let device: Arc<dyn Device> = Arc::new(device);
+        let Some(region) = self.region else {
+            let dump = Store::inspect(&*device).map_err(of_device)?;
+            let regions = dump.regions.iter().filter_map(region_of);
+            regions.for_each(|region| say(&format!("a copy of {region} is set aside")));
+            return Ok(());
+        };
+        let store = Store::open(device, &StoreSettings::default()).map_err(of_device)?;
+        match set_aside::put_back(&store, RegionId(region)).map_err(of_device)? {
+            true => {
+                say(&format!(
+                    "the copy of region {region} that was set aside is in use again, and the other one is set aside"
+                ));
+                Ok(())
+            }
+            false => Err(Failure::NotFound(format!(
+                "no copy of region {region} is set aside in {}",
+                self.dir.display()
+            ))),
+        }
+    }
+}

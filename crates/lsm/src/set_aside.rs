@@ -1,0 +1,182 @@
+//! Copies that are set aside: a copy of a region that is too damaged to be used, kept beside the one that took its
+//! place.
+//!
+//! The catalog goes on naming its manifest, under an id of its own: that of the region, [`SET_ASIDE`] higher. What
+//! the manifest names can only be learned as far as it can be read: the records that are whole tell it, and each
+//! device segment that they name and that no other manifest names is claimed, so that nothing of it is overwritten.
+//!
+//! The life of such a copy:
+//!
+//! 1. [`SetAside::claim`]: a device is being opened, and the copy cannot be. Nobody takes its segments.
+//!    [`SetAside::of_version`], [`Replica::set_aside`](crate::replica::Replica::set_aside): a copy that was opened has
+//!    turned out to be damaged since.
+//! 2. [`SetAside::name`]: the catalog names it as set aside. Then the region may be begun anew.
+//! 3. [`SetAside::claim`] again, at every later opening, by way of [`region_of`].
+//! 4. [`SetAside::discard`]: it is given up, and its segments are free. Or [`put_back`]: the device's copy of the
+//!    region and the one that was set aside change places, in a store that no server has open.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use argosy_base::{DeviceSegment, RegionId, SegmentNumber};
+use argosy_device::{DeviceError, RegionEntry, SegmentHandle, Store};
+
+use crate::edit::Edit;
+use crate::manifest::readable;
+use crate::version::Version;
+
+/// How much higher the catalog's id of a copy that is set aside is than that of its region.
+pub const SET_ASIDE: u32 = 3 << 30;
+
+/// Of which region the catalog's entry is a copy that was set aside; `None` where it is none.
+#[must_use]
+pub fn region_of(entry: &RegionEntry) -> Option<RegionId> {
+    entry.region.0.checked_sub(SET_ASIDE).map(RegionId)
+}
+
+/// The catalog's id of the copy of `region` that is set aside.
+#[must_use]
+pub const fn id_of(region: RegionId) -> RegionId {
+    RegionId(region.0 | SET_ASIDE)
+}
+
+/// A copy that cannot be used, and what is kept of it. See the module documentation.
+pub struct SetAside {
+    store: Arc<Store>,
+    /// As the catalog named it while it was in use.
+    entry: RegionEntry,
+    segments: Vec<SegmentHandle>,
+}
+
+impl SetAside {
+    /// Claims what can be found of the copy that the catalog names in `entry`, in use or set aside, and that no
+    /// other copy has claimed: once all others of the device have been opened, and before its recovery ends. The
+    /// manifest's segments have `segment_bytes` bytes each. Blocks.
+    #[must_use]
+    pub fn claim(store: &Arc<Store>, entry: &RegionEntry, segment_bytes: u32) -> Self {
+        let region = region_of(entry).unwrap_or(entry.region);
+        let entry = RegionEntry {
+            region,
+            ..entry.clone()
+        };
+        let places = places(&readable(store, &entry, segment_bytes));
+        let segments = places.into_iter();
+        let segments = segments.filter_map(|place| store.claim_unclaimed(place));
+        Self {
+            segments: segments.collect(),
+            store: Arc::clone(store),
+            entry,
+        }
+    }
+
+    /// What `version` consists of, after the storage that had it has ended. `None` where the catalog does not name
+    /// its region.
+    #[must_use]
+    pub fn of_version(store: &Arc<Store>, version: &Version) -> Option<Self> {
+        let places = version.table().values().map(|stored| stored.place());
+        Self::of_kept(store, version.region(), places)
+    }
+
+    /// What its storage has left behind in `places`, when it ended.
+    pub(crate) fn of_kept(
+        store: &Arc<Store>,
+        region: RegionId,
+        places: impl IntoIterator<Item = DeviceSegment>,
+    ) -> Option<Self> {
+        let mut regions = store.regions().into_iter();
+        let entry = regions.find(|entry| entry.region == region)?;
+        let places = places.into_iter();
+        Some(Self {
+            segments: places.map(|place| store.take_kept(place)).collect(),
+            store: Arc::clone(store),
+            entry,
+        })
+    }
+
+    /// The region.
+    #[must_use]
+    pub const fn region(&self) -> RegionId {
+        self.entry.region
+    }
+
+    /// Device segments that it takes beside those of its manifest.
+    #[must_use]
+    pub const fn segments(&self) -> usize {
+        self.segments.len()
+    }
+
+    /// Has the catalog name the copy as set aside, in place of one that was before. Blocks until that is durable.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn name(&self) -> Result<(), DeviceError> {
+        let entry = RegionEntry {
+            region: id_of(self.entry.region),
+            ..self.entry.clone()
+        };
+        self.store.set_region(entry).wait()
+    }
+
+    /// Gives the copy up: once that is durable its segments are free. Blocks.
+    ///
+    /// # Errors
+    /// The device's; nothing is free then.
+    pub fn discard(mut self) -> Result<(), DeviceError> {
+        let id = id_of(self.entry.region);
+        self.store.remove_region(id).wait()?;
+        self.segments.clear();
+        Ok(())
+    }
+
+    /// Another copy was set aside under the same name: the segments of this one are free.
+    pub fn forget(mut self) {
+        self.segments.clear();
+    }
+}
+
+/// What it consists of stays on the device when the process ends.
+impl Drop for SetAside {
+    fn drop(&mut self) {
+        self.segments.drain(..).for_each(SegmentHandle::keep);
+    }
+}
+
+/// The places that these records of a manifest name and do not give up again.
+fn places(records: &[crate::manifest::Record]) -> BTreeSet<DeviceSegment> {
+    let mut named: BTreeMap<SegmentNumber, DeviceSegment> = BTreeMap::new();
+    for record in records {
+        if let Ok(edit) = Edit::decode(&record.edit) {
+            let stays: BTreeSet<_> = edit.added.iter().map(|(_, _, new)| new.number).collect();
+            let levels = edit.removed.iter().map(|place| place.number);
+            let logs = edit.logs_removed.iter().map(|(_, number)| *number);
+            for number in levels.chain(logs).filter(|number| !stays.contains(number)) {
+                named.remove(&number);
+            }
+        }
+        named.extend(record.places.iter().copied());
+    }
+    named.into_values().collect()
+}
+
+/// The device's copy of `region` and the one that was set aside change places. Nothing may have the region open.
+/// False where none was set aside, or there is none in use. Blocks until that is durable.
+///
+/// # Errors
+/// The device's.
+pub fn put_back(store: &Arc<Store>, region: RegionId) -> Result<bool, DeviceError> {
+    let entries = store.regions();
+    let find = |id| entries.iter().find(|entry| entry.region == id).cloned();
+    let (Some(used), Some(aside)) = (find(region), find(id_of(region))) else {
+        return Ok(false);
+    };
+    let used = RegionEntry {
+        region: id_of(region),
+        ..used
+    };
+    let aside = RegionEntry { region, ..aside };
+    let aside = store.set_region(aside);
+    let used = store.set_region(used);
+    aside.wait()?;
+    used.wait()?;
+    Ok(true)
+}

@@ -1,0 +1,215 @@
+//! Copies that are too damaged to be used: who is filled anew, from whom, and what is kept.
+
+use std::sync::Arc;
+
+use argosy_base::limits::BLOCK_SIZE;
+use argosy_base::{Lsn, RegionId};
+use argosy_fabric::sim::SimSettings;
+use argosy_lsm::set_aside::id_of;
+
+use super::copies_tests::{Pair, REGIONS};
+use super::{Mutants, Node};
+use crate::service::Service;
+
+const BROKEN: RegionId = REGIONS[0];
+const OTHER: RegionId = REGIONS[1];
+
+/// Two servers that have taken writes to both regions.
+fn pair() -> Pair {
+    let mut pair = Pair::new(SimSettings::default(), Mutants::default());
+    pair.open();
+    for key in 0..300 {
+        pair.put(0, key);
+        pair.put(1, key);
+        pair.run(1);
+    }
+    pair.run(200);
+    assert_eq!(pair.acknowledged(), (600, 600));
+    pair
+}
+
+impl Pair {
+    /// Flips a bit in each of the first blocks of the manifest of the region on `server`: its checkpoint, and edits.
+    fn flip(&self, server: usize, region: RegionId) {
+        self.flip_blocks(server, region, 3);
+    }
+
+    fn flip_blocks(&self, server: usize, region: RegionId, blocks: u64) {
+        let entries = self.nodes[server].world.store.regions();
+        let mut entries = entries.iter();
+        let entry = entries.find(|entry| entry.region == region);
+        let place = entry.expect("it has a copy").manifest[0];
+        for block in 0..blocks {
+            let at = place.start() + block * BLOCK_SIZE as u64;
+            self.devices[server].inner().flip_bit(at + 20, 3);
+        }
+    }
+
+    fn committed(&self, region: RegionId) -> Option<Lsn> {
+        self.nodes[0].committed(region)
+    }
+
+    /// Until the copy of a server is set aside, and all regions are open.
+    fn filled_anew(&mut self, server: usize) {
+        for _ in 0..300 {
+            self.run(10);
+            let lacks = |node: &Arc<Node>| node.ready().lacks.is_some();
+            let set_aside = self.nodes[server].set_aside_regions();
+            if set_aside == [BROKEN] && !self.nodes.iter().any(lacks) {
+                return;
+            }
+        }
+        panic!("{:?}", self.nodes[0].ready());
+    }
+
+    /// Both copies are the same, and take part in writing.
+    fn is_whole(&mut self) {
+        for region in [0, 1] {
+            pair_takes(self, region);
+        }
+        self.run(3000);
+        for region in REGIONS {
+            let copies = self.nodes.each_ref().map(|node| {
+                let copy = node.copy_state(region).expect("it is open");
+                (copy.checkpoint.seq, copy.checkpoint.added)
+            });
+            assert_eq!(copies[0], copies[1]);
+        }
+    }
+}
+
+fn pair_takes(pair: &mut Pair, region: usize) {
+    pair.acknowledged();
+    pair.put(region, 7);
+    pair.run(50);
+    assert_eq!(pair.acknowledged(), (1, 1));
+}
+
+#[test]
+fn a_damaged_copy_is_filled_anew() {
+    for server in [0, 1] {
+        let mut pair = pair();
+        let before = pair.committed(BROKEN);
+        pair.flip(server, BROKEN);
+        pair.restart(server);
+        pair.filled_anew(server);
+        assert!(pair.committed(BROKEN) >= before, "nothing is lost");
+        assert!(pair.nodes[server].set_aside_segments() > 0);
+        pair.is_whole();
+
+        // It is as good as any other, and what was set aside is kept.
+        pair.restart(0);
+        pair.restart(1);
+        pair.open();
+        assert!(pair.committed(BROKEN) >= before);
+        assert_eq!(pair.nodes[server].set_aside_regions(), [BROKEN]);
+        pair.is_whole();
+    }
+}
+
+/// All processes end, and the copies of both servers were whole: their memory says so.
+#[test]
+fn a_damaged_copy_is_filled_anew_after_all_servers_were_killed() {
+    for server in [0, 1] {
+        let mut pair = pair();
+        let before = pair.committed(BROKEN);
+        pair.flip(server, BROKEN);
+        pair.restart(0);
+        pair.restart(1);
+        pair.open();
+        pair.run(50);
+        assert!(pair.committed(BROKEN) >= before);
+        pair.is_whole();
+    }
+}
+
+/// The other server has lost its memory: what was acknowledged last may be in the damaged copy alone. The region waits,
+/// and says for what. Once the damage is undone, it opens with everything.
+#[test]
+fn a_copy_that_is_not_whole_stands_in_for_none() {
+    for server in [0, 1] {
+        let mut pair = pair();
+        let before = pair.committed(BROKEN);
+        pair.flip(server, BROKEN);
+        let other = 1 - server;
+        pair.windows[other] = Arc::default();
+        pair.restart(other);
+        pair.restart(server);
+        pair.run(3000);
+        assert_eq!(pair.committed(BROKEN), None, "it is closed");
+        assert!(pair.committed(OTHER).is_some(), "the other region is open");
+        let why = pair.nodes[0].ready().lacks.expect("a region is closed");
+        assert!(why.contains("no other is known to be whole"), "{why}");
+        assert!(pair.nodes[server].set_aside_regions().is_empty());
+
+        pair.flip(server, BROKEN);
+        pair.restart(server);
+        pair.open();
+        pair.run(50);
+        assert!(pair.committed(BROKEN) >= before);
+        pair.is_whole();
+    }
+}
+
+/// A copy that was filled anew is whole only once it has everything: until then it stands in for none.
+#[test]
+fn a_copy_that_is_being_filled_is_not_whole() {
+    let mut pair = pair();
+    pair.replace(1);
+    // The link opens, and nothing is fetched yet.
+    for _ in 0..200 {
+        pair.run(1);
+        if pair.nodes[1].link(pair.nodes[0].id()).is_open() {
+            break;
+        }
+    }
+    pair.flip(0, BROKEN);
+    pair.restart(1);
+    pair.restart(0);
+    pair.run(3000);
+    assert_eq!(pair.committed(BROKEN), None, "it is closed");
+    let why = pair.nodes[0].ready().lacks.expect("a region is closed");
+    assert!(why.contains("no other is known to be whole"), "{why}");
+    assert!(pair.nodes[0].set_aside_regions().is_empty());
+}
+
+/// Until it is filled anew, nothing is given to anybody else that is known to belong to the damaged copy: here
+/// everything, since its checkpoint is that of an empty region, and all edits are whole.
+#[test]
+fn what_cannot_be_opened_is_not_overwritten() {
+    let mut pair = pair();
+    let used = pair.nodes[1].world.store.used();
+    pair.flip_blocks(1, BROKEN, 1);
+    pair.windows[0] = Arc::default();
+    pair.restart(0);
+    pair.restart(1);
+    pair.run(1000);
+    let now = pair.nodes[1].world.store.used();
+    assert!(now >= used, "{now} segments are in use, of {used}");
+}
+
+/// Where there is no room, what was set aside goes.
+#[test]
+fn what_is_set_aside_goes_before_writers_are_refused() {
+    let mut pair = pair();
+    pair.flip(1, BROKEN);
+    pair.restart(1);
+    pair.filled_anew(1);
+    let store = Arc::clone(&pair.nodes[1].world.store);
+    let used = store.used();
+    let mut taken = Vec::new();
+    while let Ok(segment) = store.allocate(argosy_device::Purpose::Write) {
+        taken.push(segment);
+    }
+    pair.run(50);
+    assert!(pair.nodes[1].set_aside_regions().is_empty());
+    let named = store.regions().into_iter();
+    assert_eq!(
+        named.filter(|entry| entry.region == id_of(BROKEN)).count(),
+        0
+    );
+    taken.clear();
+    pair.run(3000);
+    assert!(store.used() < used, "its segments are free");
+    pair.is_whole();
+}

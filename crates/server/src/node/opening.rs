@@ -1,0 +1,142 @@
+//! Opens this server's copies of all regions, with what is set aside beside them.
+//!
+//! Nothing is allocated before everything that the catalog names has been claimed: first by the copies that can be
+//! opened, then what is known of the others.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use argosy_base::{RegionId, ServerId};
+use argosy_coordinator::{ClusterMap, Replication};
+use argosy_device::DeviceError;
+use argosy_lsm::cache::NodeCache;
+use argosy_lsm::manifest::ManifestError;
+use argosy_lsm::replica::ReplicaError;
+use argosy_lsm::set_aside::{SetAside, region_of};
+use argosy_lsm::storage::StorageError;
+
+use super::follower::Follower;
+use super::primary::PrimaryDriver;
+use super::refilling::{SetAsides, Unusable, is_damage};
+use super::region::Driver;
+use super::{NodeSettings, World};
+
+/// What is needed to open the copies of a server.
+pub(super) struct Opener<'a> {
+    pub(super) id: ServerId,
+    pub(super) map: &'a ClusterMap,
+    pub(super) settings: &'a NodeSettings,
+    pub(super) world: &'a World,
+    pub(super) cache: &'a Arc<NodeCache>,
+}
+
+/// What was opened.
+pub(super) struct Opened {
+    pub(super) drivers: BTreeMap<RegionId, Driver>,
+    pub(super) set_aside: SetAsides,
+}
+
+impl Opener<'_> {
+    /// Opens all copies, and makes those that the device has not. One that is damaged keeps no other from opening.
+    ///
+    /// # Errors
+    /// The device's; a manifest of a later version: nothing may be freed then.
+    pub(super) fn open(&self) -> Result<Opened, DeviceError> {
+        let store = &self.world.store;
+        let entries = store.regions();
+        let regions = self.map.regions().iter();
+        let mine = regions.filter(|region| region.members.contains(&self.id));
+        let entry_of = |id: RegionId| entries.iter().find(|entry| entry.region == id);
+        let (old, new): (Vec<_>, Vec<_>) = mine.partition(|region| entry_of(region.id).is_some());
+        let mut drivers = BTreeMap::new();
+        let mut closed = Vec::new();
+        for region in old {
+            match self.copy(region)? {
+                Ok(copy) => _ = drivers.insert(region.id, self.driver(region, Ok(copy))),
+                Err(error) => closed.push((region, error)),
+            }
+        }
+        let segment_bytes = u32::try_from(self.settings.engine.segment_bytes);
+        let segment_bytes = segment_bytes.expect("settings are validated");
+        for (region, error) in closed {
+            let entry = entry_of(region.id).expect("it is an old one");
+            let left = SetAside::claim(store, entry, segment_bytes);
+            let copy = Err(unusable(region.id, &error, Some(left)));
+            drivers.insert(region.id, self.driver(region, copy));
+        }
+        let mut set_aside = SetAsides::new();
+        for entry in entries.iter().filter(|entry| region_of(entry).is_some()) {
+            let left = SetAside::claim(store, entry, segment_bytes);
+            set_aside.insert(left.region(), left);
+        }
+        store.finish_recovery();
+        for region in new {
+            let copy = self.copy(region)?;
+            let copy = copy.map_err(|error| unusable(region.id, &error, None));
+            drivers.insert(region.id, self.driver(region, copy));
+        }
+        Ok(Opened { drivers, set_aside })
+    }
+
+    /// Opens the copy of `region`, or makes it. An error of the copy is the inner one.
+    fn copy(
+        &self,
+        region: &argosy_coordinator::Region,
+    ) -> Result<Result<Follower, ReplicaError>, DeviceError> {
+        let builds = self.map.replication() == Replication::BuildIndex;
+        let own_levels = (builds && region.primary != self.id).then_some(self.id);
+        match Follower::open(region, own_levels, self.settings, self.world) {
+            Ok(copy) => {
+                let mut copy = copy;
+                copy.replica.charge_to(self.cache);
+                Ok(Ok(copy))
+            }
+            // The copy is as good as before: there is no room for its windows.
+            Err(ReplicaError::Storage(StorageError::Device(
+                error @ DeviceError::Refused { .. },
+            ))) if error.is_full() => Err(error),
+            Err(ReplicaError::Storage(StorageError::Manifest(
+                error @ ManifestError::UnknownVersion { .. },
+            ))) => Err(DeviceError::Unusable {
+                path: "the device".into(),
+                what: error.to_string(),
+            }),
+            Err(error) => Ok(Err(error)),
+        }
+    }
+
+    fn driver(
+        &self,
+        region: &argosy_coordinator::Region,
+        copy: Result<Follower, Unusable>,
+    ) -> Driver {
+        match copy {
+            // Where there is no other copy, none can ever be whole.
+            Err(unusable)
+                if region.primary != self.id
+                    || !unusable.is_damaged()
+                    || region.members.len() == 1 =>
+            {
+                Driver::Failed(Box::new(unusable))
+            }
+            Ok(copy) if region.primary != self.id => Driver::Backup(Box::new(copy)),
+            copy => {
+                let backups: Vec<ServerId> = region.backups().collect();
+                let builds = self.map.replication() == Replication::BuildIndex;
+                let mutants = self.settings.replication_mutants;
+                let driver = PrimaryDriver::new(region.id, &backups, copy, builds, mutants);
+                Driver::Primary(Box::new(driver))
+            }
+        }
+    }
+}
+
+/// A copy that cannot be opened because of `error`.
+fn unusable(region: RegionId, error: &ReplicaError, left: Option<SetAside>) -> Unusable {
+    tracing::error!(region = region.0, %error, "this copy cannot be used");
+    let why = format!("this server's copy cannot be used: {error}");
+    match is_damage(error) {
+        true => Unusable::damaged(why, left),
+        false => Unusable::kept(why, left),
+    }
+}

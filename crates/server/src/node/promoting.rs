@@ -1,0 +1,96 @@
+//! What a primary's driver has the background thread do: to promote its copy, and to refill it.
+
+use std::sync::Arc;
+
+use argosy_engine::{Engine, Observer};
+use argosy_lsm::set_aside::SetAside;
+use argosy_replication::Position;
+use argosy_replication::primary::Event;
+use std::sync::atomic::Ordering;
+
+use super::context::Context;
+use super::primary::{PrimaryDriver, Stage};
+use super::refilling::{Unusable, is_damage};
+
+/// What the background thread is to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Due {
+    Nothing,
+    /// The own copy is to be promoted.
+    Promotion,
+    /// The own copy is to be refilled.
+    Refill,
+}
+
+impl PrimaryDriver {
+    pub(super) fn do_at_device(&mut self, due: Due, context: &Context<'_>) {
+        self.due = due;
+        (context.node.world.waker)();
+    }
+
+    /// Whether there is something for the background thread to do.
+    pub(crate) fn has_work_at_device(&self) -> bool {
+        self.due != Due::Nothing
+    }
+
+    /// Promotes the own copy, or refills it, if that is due. Blocks: it reads logs, and waits for the device.
+    pub(crate) fn work_at_device(&mut self, context: &Context<'_>) {
+        match std::mem::replace(&mut self.due, Due::Nothing) {
+            Due::Nothing => {}
+            Due::Promotion => self.promote(context),
+            Due::Refill => self.refill_now(context),
+        }
+        self.act(context);
+    }
+
+    fn promote(&mut self, context: &Context<'_>) {
+        if !matches!(self.stage, Stage::Opening(_)) {
+            // Its copy has failed.
+            return;
+        }
+        let closed = Stage::Closed("the region is being opened".into());
+        let Stage::Opening(copy) = std::mem::replace(&mut self.stage, closed) else {
+            return;
+        };
+        let outbox = Arc::clone(&self.outbox) as Arc<dyn Observer>;
+        let observer = context.is_replicated(self.region).then_some(outbox);
+        let version = Arc::clone(copy.replica().version());
+        match copy.promote(context, observer) {
+            Ok((engine, mut mark)) => {
+                mark.set(&context.node.world.store);
+                self.mark = Some(mark);
+                let engine = Arc::new(engine);
+                let (edit, lsn) = (engine.edit(), engine.last_lsn());
+                let position = Position {
+                    edit,
+                    lsn,
+                    ..Position::default()
+                };
+                self.last = lsn;
+                let counters = &context.node.counters;
+                counters.promotions.fetch_add(1, Ordering::Relaxed);
+                if let Some(cut) = engine.cut() {
+                    tracing::warn!(
+                        region = self.region.0,
+                        records = cut.records,
+                        "{}",
+                        cut.words
+                    );
+                }
+                self.stage = Stage::Serving(Arc::clone(&engine));
+                context.serve(self.region, engine);
+                tracing::info!(region = self.region.0, lsn = position.lsn.0, "region open");
+                self.machine
+                    .step(Event::Opened { position }, &mut self.actions);
+            }
+            Err(error) if is_damage(&error) => {
+                let left = SetAside::of_version(&context.node.world.store, &version);
+                self.own_damaged(Unusable::damaged(error.to_string(), left), context);
+            }
+            Err(error) => {
+                tracing::error!(region = self.region.0, %error, "the region cannot be opened");
+                self.stage = Stage::Closed(format!("the region cannot be opened: {error}"));
+            }
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! Whether this server's copy of a region is *whole*: certain to hold everything that was acknowledged.
+//!
+//! A copy is whole from when its primary says so, or it is the open primary's, for as long as the memory of its
+//! windows survives: nothing is acknowledged that a member does not hold. So the mark of it is memory that goes the
+//! same way as the windows, and lies beside them:
+//!
+//! ```text
+//! 0              8         12
+//! +--------------+---------+-------
+//! | generation   | crc32c  | zeros             all zeros: not whole
+//! +--------------+---------+-------
+//! ```
+//!
+//! Integers are little-endian; `crc32c` covers the generation, with the identity (whole, region). The *generation* is
+//! that of the copy's manifest when the mark was made. It rises, so a mark that says a higher one was made for
+//! another copy, one that took the place of this one once.
+
+use std::sync::Arc;
+
+use argosy_base::{Epoch, Identity, Kind, RegionId, SegmentNumber};
+use argosy_device::{DeviceError, SharedMemory, Store};
+use argosy_lsm::replica::Survivors;
+
+use super::{World, keys};
+
+/// Bytes of the mark's memory.
+pub(crate) const MARK_BYTES: usize = 4096;
+const CRC_AT: usize = 8;
+
+/// See the module documentation.
+pub(super) struct WholeMark {
+    region: RegionId,
+    memory: Arc<SharedMemory>,
+    is_set: bool,
+}
+
+impl WholeMark {
+    /// What an earlier process has left: set if it was, and if all of the windows, `survivors`, are there.
+    ///
+    /// # Errors
+    /// [`DeviceError::Refused`] where there is no memory.
+    pub(super) fn open(
+        region: RegionId,
+        survivors: &Survivors,
+        world: &World,
+    ) -> Result<Self, DeviceError> {
+        let left = world.windows.survivors(keys::whole(region).0);
+        let all = survivors.iter().flatten().all(Option::is_some);
+        let is_set = all && left.is_some_and(|left| says_whole(&left, region, &world.store));
+        let mut mark = Self::fresh(region, world)?;
+        if is_set {
+            mark.set(&world.store);
+        }
+        world.windows.forget_survivors(keys::whole(region).0)?;
+        Ok(mark)
+    }
+
+    /// One that is not set. A restart finds what was left before until the windows are kept.
+    fn fresh(region: RegionId, world: &World) -> Result<Self, DeviceError> {
+        let name = keys::whole(region).0;
+        Ok(Self {
+            region,
+            memory: world.windows.create(name, MARK_BYTES)?,
+            is_set: false,
+        })
+    }
+
+    /// One that is not set, for a copy that is begun anew. From now on a restart finds no other.
+    ///
+    /// # Errors
+    /// [`DeviceError::Refused`] where there is no memory.
+    pub(super) fn begin_anew(region: RegionId, world: &World) -> Result<Self, DeviceError> {
+        let mark = Self::fresh(region, world)?;
+        world.windows.forget_survivors(keys::whole(region).0)?;
+        Ok(mark)
+    }
+
+    pub(super) const fn is_set(&self) -> bool {
+        self.is_set
+    }
+
+    /// The copy is whole.
+    pub(super) fn set(&mut self, store: &Store) {
+        let Some(generation) = generation(self.region, store) else {
+            return;
+        };
+        let bytes = generation.to_le_bytes();
+        let sum = identity(self.region).checksum(&bytes).to_le_bytes();
+        self.memory.write(CRC_AT, &sum);
+        self.memory.write(0, &bytes);
+        self.is_set = true;
+    }
+}
+
+const fn identity(region: RegionId) -> Identity {
+    Identity {
+        kind: Kind::Whole,
+        region,
+        segment: SegmentNumber(0),
+        epoch: Epoch(0),
+        offset: 0,
+    }
+}
+
+/// The generation of the manifest of this server's copy.
+fn generation(region: RegionId, store: &Store) -> Option<u64> {
+    let regions = store.regions();
+    let mut regions = regions.iter();
+    let entry = regions.find(|entry| entry.region == region)?;
+    Some(entry.words[0])
+}
+
+/// Whether `memory` is the mark of the copy that the device has.
+fn says_whole(memory: &SharedMemory, region: RegionId, store: &Store) -> bool {
+    if memory.len() < MARK_BYTES {
+        return false;
+    }
+    let (bytes, sum) = (memory.read_vec(0, CRC_AT), memory.read_vec(CRC_AT, 4));
+    let marked = bytes.first_chunk().copied().map_or(0, u64::from_le_bytes);
+    marked > 0
+        && sum == identity(region).checksum(&bytes).to_le_bytes()
+        && generation(region, store).is_some_and(|generation| generation >= marked)
+}
+
+#[cfg(test)]
+#[path = "whole_tests.rs"]
+mod tests;

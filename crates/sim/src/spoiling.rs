@@ -1,0 +1,72 @@
+//! Copies whose manifests cannot be read: what a cluster sets aside and fills anew, and when it must not.
+//!
+//! A server is killed, and when it is back, it can open none of its copies. Two things may happen beside:
+//!
+//! - *Nothing*: the other members are whole, and fill the copies anew without anybody's help.
+//! - *The others lose power* at the same moment. What was acknowledged last may be in the copies that cannot be opened
+//!   alone. Their regions have to stay closed until the end of the episode, when the damage is undone.
+
+use crate::load::Wrong;
+use crate::plan::{Event, Plan, SERVERS, WorldKind};
+use crate::random::Random;
+use crate::run::Run;
+
+/// Of 100 seeds with backups, how many have such an episode.
+const SEEDS_PERCENT: usize = 50;
+/// Of 100 of them, in how many the others lose power.
+const POWER_PERCENT: usize = 50;
+
+impl Plan {
+    /// The plan, with copies that cannot be opened where the seed says so.
+    pub(crate) fn with_spoilt_copies(mut self, random: &mut Random) -> Self {
+        let others = self.small.is_some() || self.fails;
+        if self.kind != WorldKind::Replicated || others || !random.chance(SEEDS_PERCENT) {
+            return self;
+        }
+        let episode = random.below(self.episodes.len());
+        let episode = &mut self.episodes[episode];
+        episode.events.clear();
+        let (server, at) = (random.below(SERVERS), random.micros(0, 60_000));
+        let alone = !random.chance(POWER_PERCENT);
+        episode.events.push((at, Event::Spoil(server, alone)));
+        let mut back = at;
+        let first = random.below(SERVERS);
+        for server in 0..SERVERS {
+            back += random.micros(0, 40_000);
+            let server = (first + server) % SERVERS;
+            episode.events.push((back, Event::Start(server, None)));
+        }
+        // Time in which regions open that should not.
+        back += random.micros(50_000, 400_000);
+        episode.events.push((back, Event::Resume(first)));
+        self
+    }
+}
+
+impl Run {
+    /// The copies of a server cannot be opened when it is back. The other servers lose power, unless it is alone.
+    pub(crate) fn spoil(&mut self, server: usize, alone: bool) {
+        if !self.all_have_what_they_had() {
+            return;
+        }
+        match alone {
+            true => self.expects_refill(server),
+            false => self.power(0b111 & !(1 << server)),
+        }
+        let ended = self.cluster.spoil(server, &mut self.spoiling);
+        self.ended(server, ended, "is killed, and its manifests are spoilt");
+    }
+
+    /// Undoes that, where it still can be undone.
+    pub(crate) fn unspoil(&mut self) -> Result<(), Wrong> {
+        for server in 0..SERVERS {
+            let ended = self.cluster.unspoil(server);
+            self.ended(
+                server,
+                ended,
+                "is killed, and its manifests are as they were",
+            );
+        }
+        Ok(())
+    }
+}

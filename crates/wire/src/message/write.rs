@@ -1,0 +1,39 @@
+//! Writes what several messages have in common.
+
+use alloc::vec::Vec;
+
+use argosy_base::codec::put_varint;
+
+use super::{Position, Range};
+
+pub(super) fn put_all(out: &mut Vec<u8>, numbers: &[u64]) {
+    for number in numbers {
+        put_varint(out, *number);
+    }
+}
+
+pub(super) fn put_position(out: &mut Vec<u8>, position: &Position) {
+    put_all(out, &[position.edit.0, position.lsn.0]);
+    for log in &position.logs {
+        match log {
+            None => put_varint(out, 0),
+            Some(at) => {
+                let (end, flushed) = (u64::from(at.end), u64::from(at.flushed));
+                put_all(out, &[1, at.ordinal, at.segment.0, end, flushed]);
+            }
+        }
+    }
+}
+
+pub(super) fn put_range(out: &mut Vec<u8>, range: &Range) {
+    out.push(range.log as u8);
+    put_all(
+        out,
+        &[
+            range.ordinal,
+            range.segment.0,
+            u64::from(range.from),
+            u64::from(range.to),
+        ],
+    );
+}
