@@ -7,10 +7,13 @@
 //! handed out whole: the beginning of one that was torn counts for nothing, and the next append
 //! goes where it began.
 //!
+//! Damage to the last append looks as if a crash had torn it. So what it took away is kept until a later append or a
+//! *witness* is durable. What is cut off as torn was never depended on, and damage to what was is found.
+//!
 //! A leftover of an append that was torn earlier is never taken for a later append: the next one
 //! continues under its number.
 //!
-//! | the first fragment that is not the one that follows | a valid fragment of a later append behind it | means |
+//! | the first fragment that is not the one that follows | a later append or a witness says it was there | means |
 //! |---|---|---|
 //! | none: the chain is read to its end | – | all records |
 //! | belongs to the first record, the checkpoint | whether or not | corruption |
@@ -21,7 +24,9 @@ use argosy_base::limits::BLOCK_SIZE;
 use argosy_base::{DeviceSegment, RegionId, Remedy};
 use argosy_device::{Buffer, DeviceError, RegionEntry, Store};
 
-use super::format::{Cursor, FIRST, Fragment, LAST, LAST_OF_APPEND, Record, VERSION};
+use super::format::{
+    Cursor, FIRST, Fragment, LAST, LAST_OF_APPEND, Record, VERSION, WITNESS, WITNESSES,
+};
 
 /// Why a manifest could not be read. Variants differ in what the caller does next.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -41,7 +46,7 @@ pub enum ManifestError {
         /// What is wrong.
         what: &'static str,
     },
-    /// A later version of Argosy wrote it. Upgrade.
+    /// Another version of Argosy wrote it. Use that one, or make the copy anew.
     #[error("the manifest of {region} has format {version}; this version reads format {VERSION}")]
     UnknownVersion {
         /// The region.
@@ -74,6 +79,10 @@ pub struct Replayed {
     /// What behind the last record looks as if it had been one. A server cuts it off: a crash may
     /// have torn it.
     pub torn: Option<Torn>,
+    /// Whether a witness counts the last record.
+    pub(super) is_witnessed: bool,
+    /// The block in which the next witness goes.
+    pub(super) witness_place: u32,
 }
 
 /// The rest of an append that is not whole: torn by a crash, or damaged.
@@ -130,6 +139,7 @@ impl Reader<'_> {
         let mut checkpoint_bytes = 0;
         let mut payload: Option<Vec<u8>> = None;
         let mut open_append = false;
+        let (witnessed, witness_place) = self.witnesses()?;
         // Behind the last whole record.
         let mut end = self.at;
         while let Some(fragment) = self.next()? {
@@ -153,6 +163,9 @@ impl Reader<'_> {
                 checkpoint_bytes = end.bytes(self.segment_bytes);
             }
         }
+        if self.at.index < witnessed {
+            return Err(self.corrupt(self.at, "a record is damaged"));
+        }
         self.check_torn()?;
         if records.is_empty() {
             return Err(self.corrupt(end, "the checkpoint is damaged"));
@@ -163,7 +176,39 @@ impl Reader<'_> {
             cursor: end,
             checkpoint_bytes,
             torn,
+            // The checkpoint needs none: damage to it is no torn tail.
+            is_witnessed: end.bytes(self.segment_bytes) == checkpoint_bytes
+                || end.index <= witnessed,
+            witness_place,
         })
+    }
+
+    /// How many fragments were durable, as far as a witness says, and where the next witness goes.
+    fn witnesses(&self) -> Result<(u32, u32), ManifestError> {
+        let (mut most, mut next) = (0, 0);
+        let first = self.chain.first().map_or(&[][..], |segment| segment);
+        for place in 0..WITNESSES {
+            let offset = place * BLOCK_SIZE as u32;
+            let Some(found) = Fragment::parse(self.region, self.generation, first, offset) else {
+                continue;
+            };
+            self.check_version(&found)?;
+            // A fragment of an append that was written here by mistake says nothing of those in front of it.
+            if found.flags & WITNESS != 0 && found.index > most {
+                (most, next) = (found.index, (place + 1) % WITNESSES);
+            }
+        }
+        Ok((most, next))
+    }
+
+    const fn check_version(&self, fragment: &Fragment<'_>) -> Result<(), ManifestError> {
+        match fragment.version {
+            VERSION => Ok(()),
+            version => Err(ManifestError::UnknownVersion {
+                region: self.region,
+                version,
+            }),
+        }
     }
 
     /// Whether something behind the last fragment was to be the next one.
@@ -207,12 +252,7 @@ impl Reader<'_> {
         let Some(fragment) = found.filter(follows) else {
             return Ok(None);
         };
-        if fragment.version != VERSION {
-            return Err(ManifestError::UnknownVersion {
-                region: self.region,
-                version: fragment.version,
-            });
-        }
+        self.check_version(&fragment)?;
         at.offset += fragment.blocks;
         at.index += 1;
         at.previous = fragment.crc;
