@@ -83,6 +83,8 @@ impl Follower {
             self.forget_fetches();
             self.adoption = None;
         }
+        // What was asked of it for something that has ended does not come any more, either.
+        self.fetches.retain(|(from, _), _| *from != member);
     }
 
     /// The adoption, once it has ended.

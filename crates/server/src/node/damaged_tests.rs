@@ -3,11 +3,14 @@
 use std::sync::Arc;
 
 use argosy_base::limits::BLOCK_SIZE;
-use argosy_base::{Lsn, RegionId};
+use argosy_base::{Lsn, RegionId, SegmentNumber, ServerId};
 use argosy_fabric::sim::SimSettings;
 use argosy_lsm::set_aside::id_of;
 
 use super::copies_tests::{Pair, REGIONS};
+use super::follower::Fetch;
+use super::primary::Stage;
+use super::region::Driver;
 use super::{Mutants, Node};
 use crate::service::Service;
 
@@ -212,4 +215,31 @@ fn what_is_set_aside_goes_before_writers_are_refused() {
     pair.run(3000);
     assert!(store.used() < used, "its segments are free");
     pair.is_whole();
+}
+
+/// What was asked of a member for an adoption that has ended does not come once the link is gone. Nothing waits for it.
+#[test]
+fn what_a_lost_member_was_asked_for_is_forgotten() {
+    let mut pair = pair();
+    pair.restart(0);
+    let region = pair.nodes[0].region(BROKEN).expect("a member");
+    let mut driver = region.driver();
+    let Driver::Primary(driver) = &mut *driver else {
+        panic!("it is the primary");
+    };
+    let Stage::Opening(copy) = &mut driver.stage else {
+        panic!("no other has reported");
+    };
+    let part = argosy_replication::backup::Part {
+        segment: SegmentNumber(9),
+        from: 0,
+        to: 4096,
+    };
+    let wanted = false;
+    for member in [ServerId(1), ServerId(2)] {
+        copy.fetches.insert((member, 0), Fetch { part, wanted });
+    }
+    copy.source_lost(ServerId(1));
+    let left: Vec<_> = copy.fetches.keys().copied().collect();
+    assert_eq!(left, [(ServerId(2), 0)]);
 }

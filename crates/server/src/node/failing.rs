@@ -102,7 +102,7 @@ impl Follower {
             Message::Ship { slot, .. } => {
                 context.send(from, self.region, &Message::Stored { slot });
             }
-            Message::Fetched { slot, .. } if self.fetches.remove(&slot).is_some() => {
+            Message::Fetched { slot, .. } if self.fetches.remove(&(from, slot)).is_some() => {
                 context.link(from).free_fetch_slot(slot);
             }
             _ => {}

@@ -22,7 +22,8 @@ impl Follower {
                 return;
             };
             self.to_fetch.pop_front();
-            self.fetches.insert(slot, Fetch { part, wanted: true });
+            self.fetches
+                .insert((from, slot), Fetch { part, wanted: true });
             let message = Message::Fetch {
                 segment: part.segment,
                 from: part.from,

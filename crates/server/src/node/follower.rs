@@ -50,6 +50,9 @@ pub(super) struct Fetch {
     pub(super) wanted: bool,
 }
 
+/// Parts that are being fetched, by who was asked and the slot of the link to it.
+pub(super) type Fetches = BTreeMap<(ServerId, u8), Fetch>;
+
 /// What found the device full.
 pub(super) enum Postponed {
     /// The edit that is to be applied.
@@ -74,8 +77,8 @@ pub(crate) struct Follower {
     pub(super) offer_wanted: Option<ServerId>,
     /// The checkpoint that it is being sent.
     pub(super) offering: Option<(ServerId, Sending)>,
-    /// What is being fetched, by slot.
-    pub(super) fetches: BTreeMap<u8, Fetch>,
+    /// What is being fetched, by who was asked and the slot of the link to it.
+    pub(super) fetches: Fetches,
     /// What is to be fetched when a slot is free, and from whom.
     pub(super) to_fetch: VecDeque<(ServerId, Part)>,
     /// Ship slots whose segments are being written, to be given back when they are.
@@ -330,7 +333,7 @@ impl Follower {
         else {
             return;
         };
-        let Some(Fetch { part, wanted }) = self.fetches.remove(&slot) else {
+        let Some(Fetch { part, wanted }) = self.fetches.remove(&(from, slot)) else {
             return;
         };
         if !wanted {
