@@ -1,9 +1,8 @@
-//! Copies that are set aside: a copy of a region that is too damaged to be used, kept beside the one that took its
-//! place.
+//! A copy that is set aside: it is too damaged to be used, and is kept beside the copy that took its place.
 //!
-//! The catalog goes on naming its manifest, under an id of its own: that of the region, [`SET_ASIDE`] higher. What
-//! the manifest names can only be learned as far as it can be read: the records that are whole tell it, and each
-//! device segment that they name and that no other manifest names is claimed, so that nothing of it is overwritten.
+//! The catalog keeps its manifest under another id: that of the region plus [`SET_ASIDE`]. The intact records of the
+//! manifest tell which device segments belong to the copy. Those that no other manifest names are claimed, so that
+//! they are not overwritten. Segments that only damaged records name are not known, and may be.
 //!
 //! The life of such a copy:
 //!
@@ -28,7 +27,7 @@ use crate::version::Version;
 /// How much higher the catalog's id of a copy that is set aside is than that of its region.
 pub const SET_ASIDE: u32 = 3 << 30;
 
-/// Of which region the catalog's entry is a copy that was set aside; `None` where it is none.
+/// The region of a copy that was set aside; `None` if the catalog's entry is of something else.
 #[must_use]
 pub fn region_of(entry: &RegionEntry) -> Option<RegionId> {
     entry.region.0.checked_sub(SET_ASIDE).map(RegionId)
@@ -49,9 +48,9 @@ pub struct SetAside {
 }
 
 impl SetAside {
-    /// Claims what can be found of the copy that the catalog names in `entry`, in use or set aside, and that no
-    /// other copy has claimed: once all others of the device have been opened, and before its recovery ends. The
-    /// manifest's segments have `segment_bytes` bytes each. Blocks.
+    /// Claims what can be found of the copy in `entry`, in use or set aside, unless another copy has claimed it. To be
+    /// called when all other copies have been opened and recovery has not ended. Each segment of the manifest has
+    /// `segment_bytes` bytes. Blocks.
     #[must_use]
     pub fn claim(store: &Arc<Store>, entry: &RegionEntry, segment_bytes: u32) -> Self {
         let region = region_of(entry).unwrap_or(entry.region);
@@ -77,7 +76,7 @@ impl SetAside {
         Self::of_kept(store, version.region(), places)
     }
 
-    /// What its storage has left behind in `places`, when it ended.
+    /// The segments in `places`, which the storage of `region` kept when it was closed.
     pub(crate) fn of_kept(
         store: &Arc<Store>,
         region: RegionId,
@@ -128,7 +127,7 @@ impl SetAside {
         Ok(())
     }
 
-    /// Another copy was set aside under the same name: the segments of this one are free.
+    /// Frees the segments of a copy whose name another one has taken.
     pub fn forget(mut self) {
         self.segments.clear();
     }
@@ -141,7 +140,7 @@ impl Drop for SetAside {
     }
 }
 
-/// The places that these records of a manifest name and do not give up again.
+/// The places that these records of a manifest name, without those that later records remove.
 fn places(records: &[crate::manifest::Record]) -> BTreeSet<DeviceSegment> {
     let mut named: BTreeMap<SegmentNumber, DeviceSegment> = BTreeMap::new();
     for record in records {
@@ -158,8 +157,8 @@ fn places(records: &[crate::manifest::Record]) -> BTreeSet<DeviceSegment> {
     named.into_values().collect()
 }
 
-/// The device's copy of `region` and the one that was set aside change places. Nothing may have the region open.
-/// False where none was set aside, or there is none in use. Blocks until that is durable.
+/// Swaps the copy of `region` that is in use and the one that is set aside. Nobody may have the region open. Returns
+/// false if either is missing. Blocks until that is durable.
 ///
 /// # Errors
 /// The device's.

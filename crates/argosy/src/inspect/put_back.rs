@@ -28,7 +28,7 @@ pub(super) struct PutBack {
     /// The server's data directory
     #[arg(value_name = "DIR")]
     dir: PathBuf,
-    /// Of which region
+    /// The region whose copy is put back
     #[arg(long, value_name = "N")]
     region: Option<u32>,
 }

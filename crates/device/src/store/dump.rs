@@ -16,7 +16,7 @@ pub struct Dump {
     pub regions: Vec<RegionEntry>,
     /// Segments in use; `None` where the store is not open.
     pub used: Option<u32>,
-    /// What is, or was, damaged.
+    /// Damage that was found, a line each; opening repairs it.
     pub findings: Vec<String>,
 }
 

@@ -1,20 +1,17 @@
 //! What can still be read of a manifest that is damaged.
 
-use std::collections::VecDeque;
-
 use argosy_base::limits::BLOCK_SIZE;
 use argosy_device::{Buffer, RegionEntry, Store};
 
 use super::format::{FIRST, Fragment, LAST, Record};
 
-/// The records of the chain that the catalog names in `entry` which are whole, in order, whatever lies between
-/// them. Blocks that cannot be read are passed over. Nothing is claimed. Blocks.
+/// All intact records of the chain that the catalog names in `entry`, in order. Damaged and unreadable blocks are
+/// passed over. Nothing is claimed. Blocks.
 pub(crate) fn readable(store: &Store, entry: &RegionEntry, segment_bytes: u32) -> Vec<Record> {
     let mut records = Vec::new();
     let mut open: Option<Open> = None;
-    let mut places: VecDeque<_> = entry.manifest.iter().copied().collect();
-    while let Some(place) = places.pop_front() {
-        let bytes = read_what_can_be(store, place, segment_bytes);
+    for place in &entry.manifest {
+        let bytes = read_what_can_be(store, *place, segment_bytes);
         let mut offset = 0;
         while offset < segment_bytes {
             let found = Fragment::parse(entry.region, entry.words[0], &bytes, offset);
@@ -35,7 +32,7 @@ pub(crate) fn readable(store: &Store, entry: &RegionEntry, segment_bytes: u32) -
     records
 }
 
-/// A record of which the beginning was found.
+/// A record whose first fragment was found.
 struct Open {
     payload: Vec<u8>,
     /// The index of the fragment that has to follow.
@@ -43,7 +40,7 @@ struct Open {
 }
 
 impl Open {
-    /// What is open behind `fragment`.
+    /// The record that `fragment` begins or continues, if it does either.
     fn with(before: Option<Self>, fragment: &Fragment<'_>) -> Option<Self> {
         let mut open = match before {
             _ if fragment.flags & FIRST != 0 => Self {

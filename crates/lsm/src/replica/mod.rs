@@ -406,7 +406,7 @@ impl Replica {
         }
     }
 
-    /// Ends a copy that is damaged: what is kept of it. `None` where the catalog does not name it.
+    /// Closes a damaged copy and returns what is kept of it; `None` if the catalog does not name the region.
     #[must_use]
     pub fn set_aside(self) -> Option<SetAside> {
         self.storage.set_aside()

@@ -445,7 +445,8 @@ impl Storage {
 }
 
 impl Storage {
-    /// Ends the storage of a copy that is damaged: what is kept of it. `None` where the catalog does not name it.
+    /// Closes the storage of a damaged copy and returns what is kept of it; `None` if the catalog does not name the
+    /// region.
     pub(crate) fn set_aside(self) -> Option<SetAside> {
         let (store, region) = (Arc::clone(&self.store), self.region);
         let queued = self.queue.iter().map(|queued| &queued.version);

@@ -224,20 +224,18 @@ impl Primary {
         member.phase == Phase::Live && member.held >= self.commit.max(self.own.lsn)
     }
 
-    /// Tells members that hold everything now that their copies are whole.
-    fn tell_whole(&mut self, actions: &mut Vec<Action>) {
-        if !self.is_serving() {
+    /// Tells the member that its copy is whole, once under an attempt, if it is.
+    fn tell_whole(&mut self, id: ServerId, actions: &mut Vec<Action>) {
+        let is_news = |member: &Member| !member.told_whole && self.is_whole(member);
+        if !self.members.get(&id).is_some_and(is_news) {
             return;
         }
-        let all = self.commit.max(self.own.lsn);
-        for (id, member) in &mut self.members {
-            if member.phase == Phase::Live && member.held >= all && !member.told_whole {
-                member.told_whole = true;
-                actions.push(Action::TellWhole {
-                    member: *id,
-                    attempt: member.attempt,
-                });
-            }
+        if let Some(member) = self.members.get_mut(&id) {
+            member.told_whole = true;
+            actions.push(Action::TellWhole {
+                member: id,
+                attempt: member.attempt,
+            });
         }
     }
 
@@ -450,7 +448,7 @@ impl Primary {
             self.flushed(id, range, actions);
         }
         self.advance_commit(actions);
-        self.tell_whole(actions);
+        self.tell_whole(id, actions);
     }
 
     fn shipped(&mut self, id: ServerId, ship: u64, last: Lsn) {
@@ -492,11 +490,8 @@ impl Primary {
                 range,
             });
         }
-        let told = member.told_whole;
         self.advance_commit(actions);
-        if !told {
-            self.tell_whole(actions);
-        }
+        self.tell_whole(id, actions);
     }
 
     /// I4: what every backup's memory holds is committed.

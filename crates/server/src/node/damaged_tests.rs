@@ -5,8 +5,9 @@ use std::sync::Arc;
 use argosy_base::limits::BLOCK_SIZE;
 use argosy_base::{Lsn, RegionId, SegmentNumber, ServerId};
 use argosy_fabric::sim::SimSettings;
-use argosy_lsm::set_aside::id_of;
+use argosy_lsm::set_aside::{id_of, put_back};
 
+use super::context::Context;
 use super::copies_tests::{Pair, REGIONS};
 use super::follower::Fetch;
 use super::primary::Stage;
@@ -37,6 +38,7 @@ impl Pair {
         self.flip_blocks(server, region, 3);
     }
 
+    /// The same of the first `blocks`, by the catalog's id of the copy.
     fn flip_blocks(&self, server: usize, region: RegionId, blocks: u64) {
         let entries = self.nodes[server].world.store.regions();
         let mut entries = entries.iter();
@@ -119,8 +121,7 @@ fn a_damaged_copy_is_filled_anew_after_all_servers_were_killed() {
         pair.flip(server, BROKEN);
         pair.restart(0);
         pair.restart(1);
-        pair.open();
-        pair.run(50);
+        pair.filled_anew(server);
         assert!(pair.committed(BROKEN) >= before);
         pair.is_whole();
     }
@@ -214,6 +215,75 @@ fn what_is_set_aside_goes_before_writers_are_refused() {
     taken.clear();
     pair.run(3000);
     assert!(store.used() < used, "its segments are free");
+    pair.is_whole();
+}
+
+impl Pair {
+    /// Has the copy of a backup fail, since it is damaged.
+    fn find_damage(&self, server: usize) {
+        let node = &self.nodes[server];
+        let region = node.region(BROKEN).expect("a member");
+        let Driver::Backup(copy) = &mut *region.driver() else {
+            panic!("it is a backup");
+        };
+        copy.fail_for_damage(&"a block is damaged", &Context { node });
+    }
+}
+
+/// Damage that a copy meets while the region is open: it is filled anew at once, and once only. A copy that is damaged
+/// again waits for somebody to look.
+#[test]
+fn a_copy_that_is_found_damaged_is_filled_anew_once() {
+    let mut pair = pair();
+    pair.find_damage(1);
+    pair.filled_anew(1);
+    pair.is_whole();
+    let segments = pair.nodes[1].set_aside_segments();
+    assert!(segments > 0);
+
+    pair.find_damage(1);
+    pair.run(3000);
+    assert_eq!(pair.nodes[1].set_aside_segments(), segments);
+    let lacks = pair.nodes[0].ready().lacks.expect("a copy has failed");
+    assert!(lacks.contains("whose copy has failed"), "{lacks}");
+    assert_eq!(pair.nodes[1].counts().refilled_copies, 1);
+
+    pair.restart(1);
+    pair.run(3000);
+    pair.open();
+    pair.is_whole();
+}
+
+/// A copy that was set aside can be put back once it can be read. What it lacks it fetches, and until then it is not
+/// whole, whatever the mark of the copy says that took its place.
+#[test]
+fn a_copy_that_was_set_aside_can_be_put_back() {
+    let mut pair = pair();
+    pair.flip(1, BROKEN);
+    pair.restart(1);
+    pair.filled_anew(1);
+    pair.is_whole();
+    for key in 0..300 {
+        pair.put(0, key);
+        pair.run(1);
+    }
+    pair.run(200);
+    let before = pair.committed(BROKEN);
+
+    pair.flip(1, id_of(BROKEN));
+    let store = &pair.nodes[1].world.store;
+    assert!(put_back(store, BROKEN).expect("the device is good"));
+    pair.restart(1);
+    {
+        let region = pair.nodes[1].region(BROKEN).expect("a member");
+        let Driver::Backup(copy) = &*region.driver() else {
+            panic!("it is open");
+        };
+        assert!(!copy.mark.is_set());
+    }
+    pair.filled_anew(1);
+    assert_eq!(pair.nodes[1].counts().refilled_copies, 0);
+    assert!(pair.committed(BROKEN) >= before);
     pair.is_whole();
 }
 

@@ -115,13 +115,8 @@ impl PrimaryDriver {
     pub(crate) fn lacks(&self, context: &Context<'_>) -> Option<String> {
         match &self.stage {
             Stage::Closed(why) => return Some(why.clone()),
-            Stage::Damaged(unusable) if self.machine.wants_whole_copy() => {
-                return Some(wants_whole(&[format!("this server ({})", unusable.why)]));
-            }
-            Stage::Opening(_) if self.machine.wants_whole_copy() => {
-                let failures = self.failures.iter();
-                let damaged: Vec<_> = failures.map(|(id, why)| format!("{id} ({why})")).collect();
-                return Some(wants_whole(&damaged));
+            Stage::Damaged(_) | Stage::Opening(_) if self.machine.wants_whole_copy() => {
+                return Some(self.wants_whole());
             }
             Stage::Damaged(_) | Stage::Opening(_) | Stage::Serving(_) => {}
         }
@@ -145,12 +140,30 @@ impl PrimaryDriver {
         })
     }
 
+    /// What the region waits for while copies are damaged and none is known to be whole.
+    fn wants_whole(&self) -> String {
+        let own = match &self.stage {
+            Stage::Damaged(copy) => Some(format!("this server ({})", copy.why)),
+            _ => None,
+        };
+        let failures = self.failures.iter();
+        let backups = failures.map(|(id, why)| format!("{id} ({why})"));
+        let damaged: Vec<String> = own.into_iter().chain(backups).collect();
+        format!(
+            "the copy of {} is damaged, and no other is known to be whole: what was acknowledged last may be in \
+             the damaged one alone; restore its device, or give it up by starting its server with --new-device \
+             on an empty one",
+            damaged.join(" and that of ")
+        )
+    }
+
     /// `member` says that its copy has failed, and `why`.
     pub(crate) fn member_failed(
         &mut self,
         member: ServerId,
         attempt: u64,
-        (damaged, why): (bool, &str),
+        damaged: bool,
+        why: &str,
         context: &Context<'_>,
     ) {
         if self.machine.attempt(member) != attempt {
@@ -195,16 +208,6 @@ impl PrimaryDriver {
         self.machine.step(event, &mut self.actions);
         self.act(context);
     }
-}
-
-/// What a region waits for of which these copies are damaged.
-fn wants_whole(damaged: &[String]) -> String {
-    format!(
-        "the copy of {} is damaged, and no other is known to be whole: what was acknowledged last may be in the \
-         damaged one alone; restore its device, or give it up by starting its server with --new-device on an \
-         empty one",
-        damaged.join(" and that of ")
-    )
 }
 
 /// What a primary is told of a copy that has failed.

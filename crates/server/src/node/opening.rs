@@ -86,8 +86,7 @@ impl Opener<'_> {
         let builds = self.map.replication() == Replication::BuildIndex;
         let own_levels = (builds && region.primary != self.id).then_some(self.id);
         match Follower::open(region, own_levels, self.settings, self.world) {
-            Ok(copy) => {
-                let mut copy = copy;
+            Ok(mut copy) => {
                 copy.replica.charge_to(self.cache);
                 Ok(Ok(copy))
             }

@@ -179,8 +179,12 @@ impl PrimaryDriver {
         if let Event::EditApplied { member, seq } = &event {
             self.applied_at(*member, *seq, context);
         }
-        if let (Event::LinkDown { member }, Stage::Opening(copy)) = (&event, &mut self.stage) {
-            copy.source_lost(*member);
+        if let Event::LinkDown { member } = &event {
+            match &mut self.stage {
+                Stage::Opening(copy) => copy.source_lost(*member),
+                Stage::Damaged(copy) => copy.fetches.retain(|(from, _), _| from != member),
+                Stage::Serving(_) | Stage::Closed(_) => {}
+            }
         }
         if let (Event::Failed { member, .. }, Stage::Opening(copy)) = (&event, &mut self.stage) {
             copy.source_failed(*member);
@@ -201,11 +205,16 @@ impl PrimaryDriver {
     ) {
         if let Stage::Opening(copy) = &mut self.stage {
             copy.handle(from, message, context);
-        } else if let (Stage::Closed(_) | Stage::Damaged(_), Message::Fetched { slot, .. }) =
-            (&self.stage, message)
-        {
+        } else if let Message::Fetched { slot, .. } = message {
             // The copy that asked for it has failed since.
-            context.link(from).free_fetch_slot(*slot);
+            let asked = match &mut self.stage {
+                Stage::Damaged(copy) => copy.fetches.remove(&(from, *slot)).is_some(),
+                Stage::Closed(_) => true,
+                Stage::Opening(_) | Stage::Serving(_) => false,
+            };
+            if asked {
+                context.link(from).free_fetch_slot(*slot);
+            }
         }
         self.adopt_on(context);
     }

@@ -23,7 +23,7 @@ use argosy_wire::message::Message;
 use super::Node;
 use super::context::Context;
 use super::failing::Failed;
-use super::follower::Follower;
+use super::follower::{Fetches, Follower};
 use super::primary::{PrimaryDriver, Stage};
 use super::region::{Driver, Region};
 use super::whole::WholeMark;
@@ -39,6 +39,8 @@ pub(crate) struct Unusable {
     /// What is kept of it, where the catalog names it.
     left: Option<SetAside>,
     refill: Refill,
+    /// What it had asked for, of no use any more: the slots are given back when it comes.
+    pub(super) fetches: Fetches,
 }
 
 impl Unusable {
@@ -48,13 +50,22 @@ impl Unusable {
             Some(_) => Refill::Possible,
             None => Refill::No,
         };
-        Self { why, left, refill }
+        Self {
+            why,
+            left,
+            refill,
+            fetches: Fetches::new(),
+        }
     }
 
-    /// One that may not be refilled; `left` is not used for anything else meanwhile.
+    /// One that may not be refilled. The space of `left` is not given to others meanwhile.
     pub(super) const fn kept(why: String, left: Option<SetAside>) -> Self {
-        let refill = Refill::No;
-        Self { why, left, refill }
+        Self {
+            why,
+            left,
+            refill: Refill::No,
+            fetches: Fetches::new(),
+        }
     }
 
     /// Whether it may be refilled.
@@ -113,13 +124,17 @@ pub(super) fn is_damage(error: &ReplicaError) -> bool {
 }
 
 impl Follower {
-    /// An empty copy in place of the one of which `left` is kept. Blocks.
-    fn begin_anew(left: SetAside, context: &Context<'_>) -> Result<Self, ReplicaError> {
+    /// An empty copy in place of the unusable one, of which `left` is kept. Blocks.
+    fn begin_anew(
+        left: SetAside,
+        fetches: Fetches,
+        context: &Context<'_>,
+    ) -> Result<Self, ReplicaError> {
         let (node, id) = (context.node, left.region());
         let (settings, world) = (&node.settings, &node.world);
         let region = node.map.region(id).expect("it has a copy of the region");
-        // In this order: never is a mark found beside a copy that does not deserve it.
-        let mark = WholeMark::begin_anew(id, world)?;
+        // The mark goes first: the empty copy must not be found beside it.
+        let mark = WholeMark::renew(id, false, world)?;
         left.name()?;
         tracing::warn!(
             region = id.0,
@@ -140,6 +155,7 @@ impl Follower {
         refilled.fetch_add(1, Ordering::Relaxed);
         let mut copy = Self::of(region, replica, mark);
         copy.was_refilled = true;
+        copy.fetches = fetches;
         Ok(copy)
     }
 
@@ -148,10 +164,12 @@ impl Follower {
         matches!(self.refill, Refill::Due(_))
     }
 
-    /// Ends a copy that has failed for damage: what is kept of it.
+    /// Closes a copy that has failed for damage, and returns what is kept of it.
     pub(super) fn into_unusable(self) -> Unusable {
         let why = self.failed.unwrap_or_default();
-        Unusable::damaged(why, self.replica.set_aside())
+        let mut unusable = Unusable::damaged(why, self.replica.set_aside());
+        unusable.fetches = self.fetches;
+        unusable
     }
 
     /// Whether it has failed for damage, and may be refilled.
@@ -192,7 +210,7 @@ impl PrimaryDriver {
         let Some(left) = unusable.left else {
             return;
         };
-        match Follower::begin_anew(left, context) {
+        match Follower::begin_anew(left, unusable.fetches, context) {
             Ok(copy) => {
                 let position = copy.position();
                 self.stage = Stage::Opening(Box::new(copy));
@@ -212,13 +230,12 @@ impl Driver {
     /// Refills a backup's copy. Blocks.
     pub(super) fn refill_now(&mut self, region: &Region, context: &Context<'_>) {
         let away = Self::AtDevice("its copy is begun anew");
-        let (unusable, attempt, fetches) = match std::mem::replace(self, away) {
+        let (unusable, attempt) = match std::mem::replace(self, away) {
             Self::Failed(unusable) if let Refill::Due(attempt) = unusable.refill => {
-                (*unusable, attempt, BTreeMap::new())
+                (*unusable, attempt)
             }
-            Self::Backup(mut copy) if let Refill::Due(attempt) = copy.refill => {
-                let fetches = std::mem::take(&mut copy.fetches);
-                (copy.into_unusable(), attempt, fetches)
+            Self::Backup(copy) if let Refill::Due(attempt) = copy.refill => {
+                (copy.into_unusable(), attempt)
             }
             other => {
                 *self = other;
@@ -226,12 +243,11 @@ impl Driver {
             }
         };
         let anew = match unusable.left {
-            Some(left) => Follower::begin_anew(left, context),
+            Some(left) => Follower::begin_anew(left, unusable.fetches, context),
             None => return *self = Self::failed(unusable.why),
         };
         match anew {
             Ok(mut copy) => {
-                copy.fetches = fetches;
                 copy.step_machine(backup::Event::Prepare { attempt }, context);
                 *self = Self::Backup(Box::new(copy));
             }

@@ -345,7 +345,7 @@ impl Node {
                     why,
                 } = *message =>
             {
-                driver.member_failed(peer, attempt, (damaged, why), &context);
+                driver.member_failed(peer, attempt, damaged, why, &context);
             }
             Driver::Primary(driver) => match primary_event(peer, message) {
                 Some(event) => driver.handle(event, &context),

@@ -35,7 +35,7 @@ pub(super) struct WholeMark {
 }
 
 impl WholeMark {
-    /// What an earlier process has left: set if it was, and if all of the windows, `survivors`, are there.
+    /// The mark as an earlier process left it. It counts only if all of the windows, `survivors`, are there too.
     ///
     /// # Errors
     /// [`DeviceError::Refused`] where there is no memory.
@@ -47,31 +47,24 @@ impl WholeMark {
         let left = world.windows.survivors(keys::whole(region).0);
         let all = survivors.iter().flatten().all(Option::is_some);
         let is_set = all && left.is_some_and(|left| says_whole(&left, region, &world.store));
-        let mut mark = Self::fresh(region, world)?;
-        if is_set {
-            mark.set(&world.store);
-        }
-        world.windows.forget_survivors(keys::whole(region).0)?;
-        Ok(mark)
+        Self::renew(region, is_set, world)
     }
 
-    /// One that is not set. A restart finds what was left before until the windows are kept.
-    fn fresh(region: RegionId, world: &World) -> Result<Self, DeviceError> {
-        let name = keys::whole(region).0;
-        Ok(Self {
-            region,
-            memory: world.windows.create(name, MARK_BYTES)?,
-            is_set: false,
-        })
-    }
-
-    /// One that is not set, for a copy that is begun anew. From now on a restart finds no other.
+    /// Fresh memory for the mark, set or not. From now on a restart finds no other.
     ///
     /// # Errors
     /// [`DeviceError::Refused`] where there is no memory.
-    pub(super) fn begin_anew(region: RegionId, world: &World) -> Result<Self, DeviceError> {
-        let mark = Self::fresh(region, world)?;
-        world.windows.forget_survivors(keys::whole(region).0)?;
+    pub(super) fn renew(region: RegionId, set: bool, world: &World) -> Result<Self, DeviceError> {
+        let name = keys::whole(region).0;
+        let mut mark = Self {
+            region,
+            memory: world.windows.create(name, MARK_BYTES)?,
+            is_set: false,
+        };
+        if set {
+            mark.set(&world.store);
+        }
+        world.windows.forget_survivors(name)?;
         Ok(mark)
     }
 

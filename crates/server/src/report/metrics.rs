@@ -583,7 +583,7 @@ fn lags(page: &mut Families, status: &Status) {
         (
             "argosy_backup_failed",
             "1 while the peer's copy of a region of which this server is the primary has failed.",
-            |backup| u64::from(backup.state == "failed"),
+            |backup| u64::from(["failed", "damaged"].contains(&backup.state)),
         ),
     ];
     for (name, help, of) in lags {
