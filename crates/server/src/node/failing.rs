@@ -157,20 +157,20 @@ impl PrimaryDriver {
         )
     }
 
-    /// `member` says that its copy has failed, and `why`.
-    pub(crate) fn member_failed(
+    /// `member` says that its copy has failed.
+    pub(super) fn member_failed(
         &mut self,
         member: ServerId,
-        attempt: u64,
-        damaged: bool,
-        why: &str,
+        failed: &Failed<'_>,
         context: &Context<'_>,
     ) {
+        let (attempt, damaged) = (failed.attempt, failed.damaged);
         if self.machine.attempt(member) != attempt {
             return;
         }
-        let known = self.failures.insert(member, why.to_owned());
-        if known.as_deref() != Some(why) {
+        let why = failed.why.to_string();
+        let known = self.failures.insert(member, why.clone());
+        if known.as_ref() != Some(&why) {
             tracing::warn!(
                 region = self.region.0,
                 member = member.0,

@@ -13,6 +13,7 @@ use argosy_wire::message::Message;
 use argosy_wire::ring::Header;
 
 use super::context::Context;
+use super::failing::Failed;
 use super::forward::{Forwarded, decode_response, encode_response};
 use super::link::{Admission, LinkEvent, SendError};
 use super::reading::Asked;
@@ -345,7 +346,12 @@ impl Node {
                     why,
                 } = *message =>
             {
-                driver.member_failed(peer, attempt, damaged, why, &context);
+                let failed = Failed {
+                    attempt,
+                    damaged,
+                    why: &why,
+                };
+                driver.member_failed(peer, &failed, &context);
             }
             Driver::Primary(driver) => match primary_event(peer, message) {
                 Some(event) => driver.handle(event, &context),
