@@ -556,6 +556,6 @@ mod tests {
         };
         let name = |event: &Event| format!("{event:?}").split('(').next().map(str::to_owned);
         let names: std::collections::BTreeSet<_> = events().map(|(_, e)| name(e)).collect();
-        assert_eq!(names.len(), 18, "{names:?}");
+        assert_eq!(names.len(), 19, "{names:?}");
     }
 }
