@@ -85,6 +85,8 @@ argosy_base::mutants! {
         provide_early,
         /// Logs do not end in marks, and flushes are told without.
         forget_mark,
+        /// What an edit frees is used as soon as the edit is durable in the manifest, without a witness.
+        forget_witness,
     }
 }
 

@@ -44,6 +44,14 @@ impl Lsm {
         done.then(|| self.edit())
     }
 
+    /// The last edit that may be relied on: every member has it, and none can lose it unseen. Before that its log
+    /// segments and numbers are not used, and nobody is told that what it alone says is durable.
+    pub(super) fn usable_edits(&self) -> EditSeq {
+        let everywhere = self.edits_everywhere.load(Ordering::Acquire);
+        let witnessed = self.edits_witnessed.load(Ordering::Acquire);
+        EditSeq(everywhere.min(witnessed))
+    }
+
     /// Whether every member is known to have applied `edit`, and all before.
     #[must_use]
     pub fn is_everywhere(&self, edit: EditSeq) -> bool {

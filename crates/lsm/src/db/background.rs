@@ -290,11 +290,13 @@ impl Background {
         for edit in committed {
             self.committed(lsm, edit);
         }
-        let mut everywhere = EditSeq(lsm.edits_everywhere.load(Ordering::Acquire));
+        let witnessed = self.storage.witnessed();
+        lsm.edits_witnessed.store(witnessed.0, Ordering::Release);
+        let mut everywhere = lsm.usable_edits();
+        let mut provided = lsm.lock().provide_spares(everywhere);
         if lsm.settings.mutants.number_early() {
             everywhere = self.storage.current().seq();
         }
-        let mut provided = false;
         while let Some((_, mark)) = self.marks.pop_front_if(|(seq, _)| *seq <= everywhere) {
             self.storage.mark_recorded(mark);
             provided = true;
@@ -343,11 +345,9 @@ impl Background {
         } else {
             lsm.edits_everywhere.store(seq.0, Ordering::Release);
         }
-        let everywhere = match lsm.settings.mutants.provide_early() {
-            true => seq,
-            false => EditSeq(lsm.edits_everywhere.load(Ordering::Acquire)),
-        };
-        lsm.lock().provide_spares(everywhere);
+        if lsm.settings.mutants.provide_early() {
+            lsm.lock().provide_spares(seq);
+        }
         if let Some(parts) = parts {
             lsm.bulk.end(&parts, Taken::Done, seq);
         }

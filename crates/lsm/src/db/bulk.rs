@@ -125,7 +125,7 @@ struct State {
     waiting: VecDeque<Part>,
     /// Of memory that these take.
     bytes: usize,
-    /// What has come to an end, and the edit that every member has to have applied before that is told.
+    /// What has come to an end, and the edit that has to be usable before that is told.
     ended: VecDeque<(Ticket, Taken, EditSeq)>,
 }
 
@@ -213,10 +213,11 @@ impl Lsm {
         if state.ended.is_empty() {
             return Vec::new();
         }
-        let everywhere = EditSeq(self.edits_everywhere.load(Ordering::Acquire));
+        // Nothing but the edit says that the part is there.
+        let usable = self.usable_edits();
         let mut told = Vec::new();
         state.ended.retain(|(ticket, taken, edit)| {
-            let is_over = *edit <= everywhere || !matches!(taken, Taken::Done);
+            let is_over = *edit <= usable || !matches!(taken, Taken::Done);
             told.extend(is_over.then(|| (*ticket, taken.clone())));
             !is_over
         });

@@ -129,6 +129,8 @@ pub struct Lsm {
     committed: AtomicU64,
     /// Every member has applied the edits up to this one.
     edits_everywhere: AtomicU64,
+    /// Damage to the edits up to this one on this device would be told. See [`Storage::witnessed`].
+    edits_witnessed: AtomicU64,
     time: RegionTime,
     /// Why no more writes are taken.
     closed: OnceLock<&'static str>,
@@ -199,13 +201,13 @@ impl Lsm {
         // What was replayed is on this device alone; with other members the driver says when it
         // is on theirs. What is in the levels was committed before it went there.
         let committed = if alone { parts.last } else { levels_lsn };
-        writer.provide_spares(known);
+        writer.provide_spares(known.min(parts.storage.witnessed()));
         if let Some(observer) = &parts.observer {
-            for edit in &parts.edits {
-                observer.edit_committed(&edit.notice);
-            }
+            let notices = parts.edits.iter().map(|edit| &edit.notice);
+            notices.for_each(|notice| observer.edit_committed(notice));
         }
         Self {
+            edits_witnessed: AtomicU64::new(parts.storage.witnessed().0),
             view: ArcSwap::from_pointee(writer.view()),
             background: Mutex::new(Background::new(parts.storage, parts.last)),
             writer: Mutex::new(writer),
@@ -319,7 +321,7 @@ impl Lsm {
         if self.settings.mutants.forget_mark() {
             return self.durable_lsn();
         }
-        self.lock().marked(self.everywhere())
+        self.lock().marked(self.usable_edits())
     }
 
     /// Every member has applied the edits up to this one.
@@ -544,7 +546,8 @@ impl Engine for Lsm {
 
     fn edit_applied_everywhere(&self, seq: EditSeq) {
         self.edits_everywhere.fetch_max(seq.0, Ordering::AcqRel);
-        self.lock().provide_spares(seq);
+        let usable = self.usable_edits();
+        self.lock().provide_spares(usable);
         self.wake();
     }
 

@@ -187,7 +187,10 @@ impl Region {
                 return region;
             }
         };
-        if let Some(torn) = replayed.torn {
+        for torn in [replayed.torn, replayed.damaged_witness]
+            .into_iter()
+            .flatten()
+        {
             region.report(
                 ProblemKind::Damaged,
                 Some((torn.segment, torn.offset)),

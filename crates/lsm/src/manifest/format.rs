@@ -11,8 +11,13 @@
 //! record   := fragment (first) fragment* fragment (last)    -- one fragment may be both
 //! append   := record+                                       -- written in one go, then synced
 //! payload  := edit: string  count  (number: varint  place: u32)*
-//! flags    := 1 first | 2 last | 4 last of its append
+//! flags    := 1 first | 2 last | 4 last of its append | 8 witness
 //! ```
+//!
+//! The first [`WITNESSES_BYTES`] of the first segment of the chain are not part of appends. They are two blocks for
+//! *witnesses*, written in turn, each synced after it is written. A witness is a fragment without payload whose `index`
+//! says how many fragments of the generation were durable before it was written; its `append` and `previous` are 0. The
+//! one with the higher index counts. Since the other is older and whole, a torn witness takes nothing with it.
 //!
 //! Integers are little-endian. A fragment begins at a block and ends at or before the end of its
 //! segment; where a record goes on in the next segment of the chain, so does its next fragment.
@@ -29,7 +34,7 @@ use argosy_base::limits::BLOCK_SIZE;
 use argosy_base::{DeviceSegment, Epoch, Identity, Kind, RegionId, SegmentNumber};
 
 /// The format that is written, and the only one that is read.
-pub(super) const VERSION: u16 = 1;
+pub(super) const VERSION: u16 = 2;
 /// Bytes in front of a fragment's payload.
 pub(super) const HEADER_BYTES: usize = 32;
 /// Longest record: far above any version that fits a device, far below what exhausts memory.
@@ -38,7 +43,13 @@ pub(super) const RECORD_BYTES_MAX: usize = 1 << 30;
 pub(super) const FIRST: u8 = 1;
 pub(super) const LAST: u8 = 2;
 pub(super) const LAST_OF_APPEND: u8 = 4;
-const FLAGS: u8 = FIRST | LAST | LAST_OF_APPEND;
+pub(super) const WITNESS: u8 = 8;
+
+/// Witnesses of a generation.
+pub(super) const WITNESSES: u32 = 2;
+/// Bytes in front of the first fragment of the first segment.
+pub(super) const WITNESSES_BYTES: u32 = WITNESSES * BLOCK_SIZE as u32;
+const FLAGS: u8 = FIRST | LAST | LAST_OF_APPEND | WITNESS;
 
 const FLAGS_AT: usize = 6;
 const PREVIOUS_AT: usize = 28;
@@ -103,7 +114,7 @@ impl Cursor {
         Self {
             generation,
             segment: 0,
-            offset: 0,
+            offset: WITNESSES_BYTES,
             index: 0,
             append: 0,
             previous: 0,
@@ -187,17 +198,9 @@ impl Writer {
 
     fn put_fragment(&mut self, flags: u8, payload: &[u8]) {
         let len = u32::try_from(payload.len()).expect("at most a segment");
-        let mut bytes = Vec::with_capacity(payload.len() + BLOCK_SIZE);
-        bytes.extend_from_slice(&[0; 4]);
-        bytes.extend_from_slice(&VERSION.to_le_bytes());
-        bytes.extend_from_slice(&[flags, 0]);
-        bytes.extend_from_slice(&self.cursor.generation.to_le_bytes());
-        for word in [self.cursor.index, self.cursor.append, len, 0] {
-            bytes.extend_from_slice(&word.to_le_bytes());
-        }
-        debug_assert_eq!(bytes.len(), HEADER_BYTES);
-        bytes.extend_from_slice(payload);
-        bytes.resize(bytes.len().next_multiple_of(BLOCK_SIZE), 0);
+        let at = &self.cursor;
+        let words = [at.index, at.append, len, 0];
+        let bytes = unsealed(flags, at.generation, words, payload);
         let blocks = u32::try_from(bytes.len()).expect("at most a segment");
         self.fragments.push(Part {
             segment: self.cursor.segment,
@@ -222,10 +225,7 @@ impl Writer {
         for mut fragment in self.fragments {
             let previous = self.cursor.previous.to_le_bytes();
             fragment.bytes[PREVIOUS_AT..HEADER_BYTES].copy_from_slice(&previous);
-            let identity = identity(self.region, self.cursor.generation, fragment.offset);
-            let crc = identity.checksum(&fragment.bytes[4..]);
-            fragment.bytes[..4].copy_from_slice(&crc.to_le_bytes());
-            self.cursor.previous = crc;
+            self.cursor.previous = seal(self.region, self.cursor.generation, &mut fragment);
             match parts.last_mut() {
                 Some(part) if part.segment == fragment.segment => {
                     part.bytes.extend_from_slice(&fragment.bytes);
@@ -236,6 +236,42 @@ impl Writer {
         self.cursor.append += 1;
         (parts, self.cursor)
     }
+}
+
+/// The bytes of a fragment, in whole blocks, without its checksum.
+fn unsealed(flags: u8, generation: u64, words: [u32; 4], payload: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(payload.len() + BLOCK_SIZE);
+    bytes.extend_from_slice(&[0; 4]);
+    bytes.extend_from_slice(&VERSION.to_le_bytes());
+    bytes.extend_from_slice(&[flags, 0]);
+    bytes.extend_from_slice(&generation.to_le_bytes());
+    for word in words {
+        bytes.extend_from_slice(&word.to_le_bytes());
+    }
+    debug_assert_eq!(bytes.len(), HEADER_BYTES);
+    bytes.extend_from_slice(payload);
+    bytes.resize(bytes.len().next_multiple_of(BLOCK_SIZE), 0);
+    bytes
+}
+
+/// Writes the checksum into `fragment`, and returns it.
+fn seal(region: RegionId, generation: u64, fragment: &mut Part) -> u32 {
+    let identity = identity(region, generation, fragment.offset);
+    let crc = identity.checksum(&fragment.bytes[4..]);
+    fragment.bytes[..4].copy_from_slice(&crc.to_le_bytes());
+    crc
+}
+
+/// The witness in block `place` that all in front of `cursor` is durable.
+pub(super) fn witness(region: RegionId, cursor: &Cursor, place: u32) -> Part {
+    let words = [cursor.index, 0, 0, 0];
+    let mut part = Part {
+        segment: 0,
+        offset: place * BLOCK_SIZE as u32,
+        bytes: unsealed(WITNESS, cursor.generation, words, &[]),
+    };
+    seal(region, cursor.generation, &mut part);
+    part
 }
 
 /// A fragment whose checksum is right.
@@ -279,14 +315,13 @@ impl<'a> Fragment<'a> {
         if identity(region, generation, offset).checksum(covered) != crc {
             return None;
         }
-        // What is checked now was written by this program or a later one.
-        let known = version == VERSION && flags & !FLAGS == 0 && zero == 0;
+        // What is checked now was written by a program. One of this format sets no other bits.
+        let known = flags & !FLAGS == 0 && zero == 0;
         Some(Self {
             crc,
-            version: if known {
-                VERSION
-            } else {
-                version.max(VERSION + 1)
+            version: match version {
+                VERSION if !known => VERSION + 1,
+                version => version,
             },
             flags,
             index,
@@ -295,6 +330,27 @@ impl<'a> Fragment<'a> {
             payload: &bytes[HEADER_BYTES..HEADER_BYTES + len],
             blocks: u32::try_from(blocks).ok()?,
         })
+    }
+
+    /// Whether the block at `offset` of `segment` was written as a witness of `generation` and is none any more: damage
+    /// may have hit the generation or the flags. What an earlier life left there whole is not meant.
+    pub(super) fn was_witness(
+        region: RegionId,
+        generation: u64,
+        segment: &[u8],
+        offset: u32,
+    ) -> bool {
+        let header = segment.get(offset as usize..).unwrap_or_default();
+        let (Some(kind), Some(own)) = (
+            header.get(4..8),
+            header.get(8..).and_then(|rest| rest.first_chunk()),
+        ) else {
+            return false;
+        };
+        let own = u64::from_le_bytes(*own);
+        let [low, high] = VERSION.to_le_bytes();
+        (own == generation || kind == [low, high, WITNESS, 0])
+            && Fragment::parse(region, own, segment, offset).is_none()
     }
 
     /// Whether what stands at `offset` of `segment` was to be the fragment at cursor `at`, though it

@@ -11,6 +11,8 @@
 //!    region are the generation and the region's [`Shape`](crate::shape::Shape).
 //! 2. [`Manifest::append`] begins to add records: the chain grows by way of the catalog where it is
 //!    too short; then the records are written in one go, then synced. [`Manifest::step`] moves it.
+//!    What the last append took away has to be kept until a later one is durable, or a *witness*
+//!    ([`Manifest::begin_witness`]). From then on damage to it is told from a torn end.
 //! 3. Grown past twice the size of its checkpoint, and past one segment, the manifest is begun
 //!    anew: [`Manifest::checkpoint`] writes the next generation into fresh segments, syncs them,
 //!    and switches the catalog; only then is the old chain given back.
@@ -34,7 +36,7 @@ use argosy_device::{
 
 use crate::set_aside::region_of;
 pub use format::Record;
-use format::{Cursor, Writer};
+use format::{Cursor, WITNESSES, Writer};
 pub(crate) use readable::readable;
 pub use replay::{ManifestError, Replayed, Torn, replay};
 
@@ -51,6 +53,10 @@ pub struct Manifest {
     cursor: Cursor,
     /// Bytes of the checkpoint that this generation began with.
     checkpoint_bytes: u64,
+    /// The last append has a durable witness, or is the checkpoint.
+    is_witnessed: bool,
+    /// The block in which the next witness goes.
+    witness_place: u32,
     work: Work,
     /// The planted mistake `commit_before_durable`: appends are taken for durable once written.
     skip_sync: bool,
@@ -66,16 +72,25 @@ enum Work {
     },
     Writing {
         writes: Vec<Ticket>,
-        then: Cursor,
+        then: Then,
     },
     Syncing {
         sync: Ticket,
-        then: Cursor,
+        then: Then,
     },
     /// The next generation is being written beside the present one.
     Beginning(Box<Generation>),
     /// An error that cannot be survived.
     Failed(DeviceError),
+}
+
+/// What is so once what is written is durable.
+#[derive(Clone, Copy)]
+enum Then {
+    /// An append ends at the cursor.
+    Appended(Cursor),
+    /// The last append has a witness.
+    Witnessed,
 }
 
 /// A generation that the catalog does not name yet.
@@ -125,6 +140,8 @@ impl Manifest {
             chain: Vec::new(),
             cursor: Cursor::new(generation - 1),
             checkpoint_bytes: 0,
+            is_witnessed: true,
+            witness_place: 0,
             work: Work::Nothing,
             skip_sync: false,
         };
@@ -157,6 +174,8 @@ impl Manifest {
             chain,
             cursor: replayed.cursor,
             checkpoint_bytes: replayed.checkpoint_bytes,
+            is_witnessed: replayed.is_witnessed,
+            witness_place: replayed.witness_place,
             work: Work::Nothing,
             skip_sync: false,
         };
@@ -192,6 +211,26 @@ impl Manifest {
         self.cursor.bytes(self.segment_bytes) >= bound
     }
 
+    /// Whether damage to the last append would be told from a torn end. Until then what it took away has to be kept.
+    #[must_use]
+    pub const fn is_witnessed(&self) -> bool {
+        self.is_witnessed
+    }
+
+    /// Begins to write that the last append is durable. Needs no room.
+    ///
+    /// # Panics
+    /// Unless the manifest is idle.
+    pub fn begin_witness(&mut self) {
+        assert!(self.is_idle(), "one append is under way at a time");
+        let witness = format::witness(self.region, &self.cursor, self.witness_place);
+        self.witness_place = (self.witness_place + 1) % WITNESSES;
+        self.work = Work::Writing {
+            writes: submit(&self.store, &self.chain, vec![witness]),
+            then: Then::Witnessed,
+        };
+    }
+
     /// Begins to append `records`, in order. They are committed when [`step`](Self::step) says
     /// that it is done.
     ///
@@ -204,13 +243,12 @@ impl Manifest {
         assert!(self.is_idle(), "one append is under way at a time");
         let mut writer = Writer::new(self.region, self.cursor, self.segment_bytes);
         records.iter().for_each(|record| writer.put(record));
-        let needed = writer.segments();
-        if needed <= self.chain.len() {
+        if writer.segments() <= self.chain.len() {
             self.begin_write(writer);
             return Ok(());
         }
         let mut chain = self.chain.clone();
-        while chain.len() < needed {
+        while chain.len() < writer.segments() {
             chain.push(self.store.allocate(Purpose::Metadata)?);
         }
         let change = self.set_region(&chain, self.cursor.generation());
@@ -221,8 +259,21 @@ impl Manifest {
 
     fn begin_write(&mut self, writer: Writer) {
         let (parts, then) = writer.finish();
-        let writes = submit(&self.store, &self.chain, parts);
-        self.work = Work::Writing { writes, then };
+        self.work = Work::Writing {
+            writes: submit(&self.store, &self.chain, parts),
+            then: Then::Appended(then),
+        };
+    }
+
+    fn reached(&mut self, then: Then) -> Moved {
+        match then {
+            Then::Appended(cursor) => {
+                self.cursor = cursor;
+                self.is_witnessed = false;
+            }
+            Then::Witnessed => self.is_witnessed = true,
+        }
+        Moved::Done
     }
 
     /// Begins the next generation with `checkpoint`.
@@ -287,23 +338,19 @@ impl Manifest {
             Work::Writing { writes, then } => match ended(&writes) {
                 None => self.put_back(Work::Writing { writes, then }),
                 Some(Err(error)) => self.fail(error),
-                Some(Ok(())) if self.skip_sync => {
-                    self.cursor = then;
-                    Ok(Moved::Done)
-                }
+                Some(Ok(())) if self.skip_sync => Ok(self.reached(then)),
                 Some(Ok(())) => {
-                    let sync = self.store.sync();
-                    self.work = Work::Syncing { sync, then };
+                    self.work = Work::Syncing {
+                        sync: self.store.sync(),
+                        then,
+                    };
                     self.step()
                 }
             },
             Work::Syncing { sync, then } => match sync.poll() {
                 None => self.put_back(Work::Syncing { sync, then }),
                 Some(Err(error)) => self.fail(error),
-                Some(Ok(())) => {
-                    self.cursor = then;
-                    Ok(Moved::Done)
-                }
+                Some(Ok(())) => Ok(self.reached(then)),
             },
             Work::Beginning(next) => self.step_generation(next),
         }
@@ -331,6 +378,7 @@ impl Manifest {
                     // The old chain is dropped here: the catalog no longer names it.
                     self.chain = next.chain;
                     self.cursor = next.cursor;
+                    (self.is_witnessed, self.witness_place) = (true, 0);
                     self.checkpoint_bytes = next.cursor.bytes(self.segment_bytes);
                     return Ok(Moved::Done);
                 }
@@ -398,4 +446,4 @@ fn wait_all(store: &Store, tickets: &[Ticket]) -> Result<(), DeviceError> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -7,10 +7,13 @@
 //! handed out whole: the beginning of one that was torn counts for nothing, and the next append
 //! goes where it began.
 //!
+//! Damage to the last append looks as if a crash had torn it. So what it took away is kept until a later append or a
+//! *witness* is durable. What is cut off as torn was never depended on, and damage to what was is found.
+//!
 //! A leftover of an append that was torn earlier is never taken for a later append: the next one
 //! continues under its number.
 //!
-//! | the first fragment that is not the one that follows | a valid fragment of a later append behind it | means |
+//! | the first fragment that is not the one that follows | a later append or a witness says it was there | means |
 //! |---|---|---|
 //! | none: the chain is read to its end | – | all records |
 //! | belongs to the first record, the checkpoint | whether or not | corruption |
@@ -21,7 +24,9 @@ use argosy_base::limits::BLOCK_SIZE;
 use argosy_base::{DeviceSegment, RegionId, Remedy};
 use argosy_device::{Buffer, DeviceError, RegionEntry, Store};
 
-use super::format::{Cursor, FIRST, Fragment, LAST, LAST_OF_APPEND, Record, VERSION};
+use super::format::{
+    Cursor, FIRST, Fragment, LAST, LAST_OF_APPEND, Record, VERSION, WITNESS, WITNESSES,
+};
 
 /// Why a manifest could not be read. Variants differ in what the caller does next.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -41,7 +46,7 @@ pub enum ManifestError {
         /// What is wrong.
         what: &'static str,
     },
-    /// A later version of Argosy wrote it. Upgrade.
+    /// Another version of Argosy wrote it. Use that one, or make the copy anew.
     #[error("the manifest of {region} has format {version}; this version reads format {VERSION}")]
     UnknownVersion {
         /// The region.
@@ -74,6 +79,12 @@ pub struct Replayed {
     /// What behind the last record looks as if it had been one. A server cuts it off: a crash may
     /// have torn it.
     pub torn: Option<Torn>,
+    /// A witness that is damaged. A crash may have torn it; nothing depends on it then.
+    pub damaged_witness: Option<Torn>,
+    /// Whether a witness counts the last record.
+    pub(super) is_witnessed: bool,
+    /// The block in which the next witness goes.
+    pub(super) witness_place: u32,
 }
 
 /// The rest of an append that is not whole: torn by a crash, or damaged.
@@ -114,6 +125,17 @@ pub fn replay(
     .read()
 }
 
+/// What the witnesses of a generation say.
+#[derive(Default)]
+struct Witnesses {
+    /// Fragments that were durable.
+    counted: u32,
+    /// The block in which the next witness goes.
+    next_place: u32,
+    /// The last of their blocks that held one and is damaged.
+    damaged: Option<Torn>,
+}
+
 struct Reader<'a> {
     region: RegionId,
     generation: u64,
@@ -130,6 +152,7 @@ impl Reader<'_> {
         let mut checkpoint_bytes = 0;
         let mut payload: Option<Vec<u8>> = None;
         let mut open_append = false;
+        let witnesses = self.witnesses()?;
         // Behind the last whole record.
         let mut end = self.at;
         while let Some(fragment) = self.next()? {
@@ -153,6 +176,9 @@ impl Reader<'_> {
                 checkpoint_bytes = end.bytes(self.segment_bytes);
             }
         }
+        if self.at.index < witnesses.counted {
+            return Err(self.corrupt(self.at, "a record is damaged"));
+        }
         self.check_torn()?;
         if records.is_empty() {
             return Err(self.corrupt(end, "the checkpoint is damaged"));
@@ -163,7 +189,48 @@ impl Reader<'_> {
             cursor: end,
             checkpoint_bytes,
             torn,
+            damaged_witness: witnesses.damaged,
+            // The checkpoint needs none: damage to it is no torn tail.
+            is_witnessed: end.bytes(self.segment_bytes) == checkpoint_bytes
+                || end.index <= witnesses.counted,
+            witness_place: witnesses.next_place,
         })
+    }
+
+    fn witnesses(&self) -> Result<Witnesses, ManifestError> {
+        let mut found = Witnesses::default();
+        let first = self.chain.first().map_or(&[][..], |segment| segment);
+        for place in 0..WITNESSES {
+            let offset = place * BLOCK_SIZE as u32;
+            let Some(fragment) = Fragment::parse(self.region, self.generation, first, offset)
+            else {
+                if Fragment::was_witness(self.region, self.generation, first, offset) {
+                    found.damaged = self.places.first().map(|segment| Torn {
+                        segment: *segment,
+                        offset,
+                        what: "a witness is damaged",
+                    });
+                }
+                continue;
+            };
+            self.check_version(&fragment)?;
+            // A fragment of an append that was written here by mistake says nothing of those in front of it.
+            if fragment.flags & WITNESS != 0 && fragment.index > found.counted {
+                found.counted = fragment.index;
+                found.next_place = (place + 1) % WITNESSES;
+            }
+        }
+        Ok(found)
+    }
+
+    const fn check_version(&self, fragment: &Fragment<'_>) -> Result<(), ManifestError> {
+        match fragment.version {
+            VERSION => Ok(()),
+            version => Err(ManifestError::UnknownVersion {
+                region: self.region,
+                version,
+            }),
+        }
     }
 
     /// Whether something behind the last fragment was to be the next one.
@@ -207,12 +274,7 @@ impl Reader<'_> {
         let Some(fragment) = found.filter(follows) else {
             return Ok(None);
         };
-        if fragment.version != VERSION {
-            return Err(ManifestError::UnknownVersion {
-                region: self.region,
-                version: fragment.version,
-            });
-        }
+        self.check_version(&fragment)?;
         at.offset += fragment.blocks;
         at.index += 1;
         at.previous = fragment.crc;

@@ -11,7 +11,7 @@ use argosy_base::{AddressMode, Remedy, SegmentNumber, ServerId};
 use argosy_device::{Crash, Device, FormatOptions, MemoryDevice, StoreSettings};
 use proptest::prelude::*;
 
-use super::format::{Fragment, LAST_OF_APPEND, VERSION};
+use super::format::{Fragment, LAST_OF_APPEND, VERSION, WITNESSES_BYTES};
 use super::*;
 
 const REGION: RegionId = RegionId(7);
@@ -32,6 +32,57 @@ fn new_device() -> Arc<MemoryDevice> {
     };
     Store::format(&device, &options).unwrap();
     Arc::new(device)
+}
+
+/// Flips a bit in the last append of the first region of `device`, which `choice` says, unless that is
+/// the checkpoint. Returns whether it did.
+pub(crate) fn damage_last_append(
+    device: &Arc<MemoryDevice>,
+    segment_bytes: u32,
+    choice: u64,
+) -> bool {
+    let opened: Arc<dyn Device> = Arc::<MemoryDevice>::clone(device);
+    let store = Store::open_read_only(opened).unwrap();
+    let entry = store.regions()[0].clone();
+    let mut fragments = Vec::new();
+    let mut index = 0;
+    for place in &entry.manifest {
+        let mut bytes = Buffer::zeroed(segment_bytes as usize);
+        store.read(*place, 0, &mut bytes).unwrap();
+        let mut at = match index {
+            0 => WITNESSES_BYTES,
+            _ => 0,
+        };
+        while let Some(found) = Fragment::parse(entry.region, entry.words[0], &bytes, at) {
+            if found.index != index {
+                break;
+            }
+            let from = place.start() + u64::from(at);
+            fragments.push((found.append, from..from + u64::from(found.blocks)));
+            index += 1;
+            at += found.blocks;
+        }
+    }
+    let last = fragments.last().map_or(0, |(append, _)| *append);
+    let first = fragments.first().map_or(0, |(append, _)| *append);
+    fragments.retain(|(append, _)| *append == last && *append != first);
+    if fragments.is_empty() {
+        return false;
+    }
+    let (_, range) = &fragments[choice as usize % fragments.len()];
+    let at = range.start + (choice >> 8) % (range.end - range.start);
+    device.flip_bit(at, (choice >> 32) as u32 % 8);
+    true
+}
+
+/// Overwrites what `store` does not keep with something else, in a copy of its device.
+pub(crate) fn overwrite_free(device: &MemoryDevice, store: &Store, segment_bytes: u32) {
+    let junk = vec![0xee; segment_bytes as usize];
+    for segment in (1..store.total()).map(DeviceSegment) {
+        if store.references(segment) == 0 {
+            device.poke(segment.start(), &junk);
+        }
+    }
 }
 
 /// A record of about `len` bytes that no other number has.
@@ -70,8 +121,9 @@ fn records(device: &Arc<MemoryDevice>) -> Vec<Record> {
     reopen(device).unwrap().1
 }
 
-/// Where byte `at` of the chain lies on the device.
+/// Where byte `at` of what was appended lies on the device.
 fn on_device(manifest: &Manifest, at: u32) -> u64 {
+    let at = WITNESSES_BYTES + at;
     let segment = manifest.chain().nth((at / SEGMENT) as usize).unwrap();
     segment.start() + u64::from(at % SEGMENT)
 }
@@ -164,7 +216,7 @@ fn damage_in_the_middle_is_reported() {
             append(&mut manifest, &[record(1, 50), record(2, 5000)]);
             append(&mut manifest, &[record(3, 9000)]);
             append(&mut manifest, &[record(4, 50), record(5, 50)]);
-            assert_eq!(manifest.cursor.bytes(SEGMENT) / BLOCK_SIZE as u64, 9);
+            assert_eq!(manifest.cursor.bytes(SEGMENT) / BLOCK_SIZE as u64, 2 + 9);
             let at = on_device(&manifest, block * BLOCK_SIZE as u32);
             device.flip_bit(at + 5 * u64::from(block), bit);
             let found = reopen(&device).map(|(_, records)| records.len());
@@ -180,6 +232,113 @@ fn damage_in_the_middle_is_reported() {
             }
         }
     }
+}
+
+fn witness(manifest: &mut Manifest) {
+    manifest.begin_witness();
+    manifest.wait().unwrap();
+    assert!(manifest.is_witnessed());
+}
+
+/// Whatever damage hits the last append: its witness says that it was there.
+#[test]
+fn damage_to_an_append_with_a_witness_is_reported() {
+    for (block, byte) in (1..5).flat_map(|block| [0, 17, 25, 600].map(|byte| (block, byte))) {
+        let device = new_device();
+        let mut manifest = create(&device);
+        append(&mut manifest, &[record(1, 50)]);
+        assert!(!manifest.is_witnessed());
+        append(&mut manifest, &[record(2, 5000), record(3, 50)]);
+        witness(&mut manifest);
+        assert!(reopen(&device).unwrap().0.is_witnessed());
+        device.flip_bit(on_device(&manifest, block * BLOCK_SIZE as u32) + byte, 3);
+        let error = reopen(&device).map(drop).unwrap_err();
+        assert_eq!(error.remedy(), Remedy::Repair, "{error}");
+    }
+}
+
+/// The later witness may be torn: the one before counts, and the next goes where the torn one is.
+#[test]
+fn a_damaged_witness_takes_nothing_with_it() {
+    for damaged in 0..2u32 {
+        let device = new_device();
+        let mut manifest = create(&device);
+        for number in 1..=2 {
+            append(&mut manifest, &[record(number, 50)]);
+            witness(&mut manifest);
+        }
+        let whole = records(&device);
+        let first = manifest.chain().next().unwrap().start();
+        device.flip_bit(first + u64::from(damaged) * BLOCK_SIZE as u64 + 17, 3);
+        let (mut again, found) = reopen(&device).unwrap();
+        assert_eq!(found, whole);
+        // The second one lies in the second block.
+        assert_eq!(again.is_witnessed(), damaged == 0);
+        if damaged == 1 {
+            witness(&mut again);
+        }
+        device.flip_bit(on_device(&again, 2 * BLOCK_SIZE as u32), 3);
+        assert!(reopen(&device).is_err());
+    }
+}
+
+/// Without either of them the manifest is as it was before them, and gets one anew.
+#[test]
+fn two_damaged_witnesses_take_nothing_with_them() {
+    let device = new_device();
+    let mut manifest = create(&device);
+    for number in 1..=2 {
+        append(&mut manifest, &[record(number, 50)]);
+        witness(&mut manifest);
+    }
+    let whole = records(&device);
+    let first = manifest.chain().next().unwrap().start();
+    for at in [0, BLOCK_SIZE as u64] {
+        device.flip_bit(first + at + 17, 3);
+    }
+    let (mut again, found) = reopen(&device).unwrap();
+    assert_eq!((found, again.is_witnessed()), (whole, false));
+    witness(&mut again);
+    device.flip_bit(on_device(&again, 2 * BLOCK_SIZE as u32), 3);
+    assert!(reopen(&device).is_err());
+}
+
+/// While the next append is written, damage to the one before is told all the same.
+#[test]
+fn a_witness_outlives_the_next_append_that_was_torn() {
+    let device = new_device();
+    let mut manifest = create(&device);
+    append(&mut manifest, &[record(1, 50)]);
+    witness(&mut manifest);
+    append(&mut manifest, &[record(2, 50)]);
+    let torn = on_device(&manifest, 2 * BLOCK_SIZE as u32);
+    device.poke(torn, &[0; BLOCK_SIZE]);
+    assert_eq!(records(&device).len(), 2);
+    device.flip_bit(on_device(&manifest, BLOCK_SIZE as u32) + 50, 1);
+    assert!(reopen(&device).is_err());
+}
+
+/// What an opening finds of an append that was torn is no torn tail later on.
+#[test]
+fn what_is_left_of_a_torn_append_gets_a_witness() {
+    let device = new_device();
+    let mut manifest = create(&device);
+    append(
+        &mut manifest,
+        &[record(1, 50), record(2, 50), record(3, 50)],
+    );
+    device.poke(
+        on_device(&manifest, 2 * BLOCK_SIZE as u32),
+        &[0; BLOCK_SIZE],
+    );
+    let (mut again, found) = reopen(&device).unwrap();
+    assert_eq!((found.len(), again.is_witnessed()), (2, false));
+    witness(&mut again);
+    let (again, found) = reopen(&device).unwrap();
+    assert_eq!((found.len(), again.is_witnessed()), (2, true));
+    device.flip_bit(on_device(&manifest, BLOCK_SIZE as u32) + 50, 1);
+    let error = reopen(&device).map(drop).unwrap_err();
+    assert!(matches!(error, ManifestError::Corrupt { .. }), "{error}");
 }
 
 /// What may have become of a block.
@@ -301,25 +460,54 @@ fn each_row_of_the_table_of_ends() {
     assert_eq!(rows, [2, 4 * 1296, 2 * last, 2 * (5 * 6 + 5) * (36 - 25)]);
 }
 
+/// Puts the block of the first segment at `from`, with another byte, at `to`, with the checksum that it has there.
+fn put_block(
+    device: &MemoryDevice,
+    manifest: &Manifest,
+    (from, to): (u32, u32),
+    byte: (usize, u8),
+) {
+    let mut bytes = Buffer::zeroed(BLOCK_SIZE);
+    let segment = manifest.chain().next().unwrap();
+    manifest.store.read(segment, from, &mut bytes).unwrap();
+    bytes[byte.0] = byte.1;
+    let crc = format::identity(REGION, 1, to).checksum(&bytes[4..]);
+    bytes[..4].copy_from_slice(&crc.to_le_bytes());
+    device.poke(segment.start() + u64::from(to), &bytes);
+}
+
 #[test]
 fn a_later_format_is_refused_by_name() {
     let device = new_device();
     let mut manifest = create(&device);
     append(&mut manifest, &[record(1, 50)]);
-    let at = on_device(&manifest, BLOCK_SIZE as u32);
-    let mut bytes = Buffer::zeroed(BLOCK_SIZE);
-    let segment = manifest.chain().next().unwrap();
-    manifest
-        .store
-        .read(segment, BLOCK_SIZE as u32, &mut bytes)
-        .unwrap();
-    bytes[4] = VERSION as u8 + 1;
-    let identity = format::identity(REGION, 1, BLOCK_SIZE as u32);
-    let crc = identity.checksum(&bytes[4..]);
-    bytes[..4].copy_from_slice(&crc.to_le_bytes());
-    device.poke(at, &bytes);
-    let error = reopen(&device).map(|_| ()).unwrap_err();
-    assert!(error.to_string().contains("format 2"), "{error}");
+    let at = WITNESSES_BYTES + BLOCK_SIZE as u32;
+    put_block(&device, &manifest, (at, at), (4, VERSION as u8 + 1));
+    let error = reopen(&device).map(drop).unwrap_err();
+    assert!(error.to_string().contains("format 3"), "{error}");
+}
+
+/// Format 1 had no witnesses: its checkpoint is where the first of them is now.
+#[test]
+fn the_format_before_is_refused_by_name() {
+    let device = new_device();
+    let manifest = create(&device);
+    put_block(&device, &manifest, (WITNESSES_BYTES, 0), (4, 1));
+    let error = reopen(&device).map(drop).unwrap_err();
+    assert_eq!(error.remedy(), Remedy::Correct);
+    assert!(error.to_string().contains("has format 1;"), "{error}");
+}
+
+/// The checksum of a block says where in its segment it is, not in which one of the chain.
+#[test]
+fn a_fragment_in_the_place_of_a_witness_is_none() {
+    let device = new_device();
+    let mut manifest = create(&device);
+    append(&mut manifest, &[record(1, 50)]);
+    let last = WITNESSES_BYTES + BLOCK_SIZE as u32;
+    put_block(&device, &manifest, (last, 0), (16, 9));
+    let (again, found) = reopen(&device).unwrap();
+    assert_eq!((found.len(), again.is_witnessed()), (2, false));
 }
 
 /// A generation that was written and never named by the catalog is as if it had not been.
@@ -393,15 +581,18 @@ proptest! {
         let mut writer = Writer::new(REGION, Cursor::new(generation), SEGMENT);
         writer.put(&record(1, len));
         let (parts, _) = writer.finish();
+        let at = WITNESSES_BYTES;
+        let mut own = vec![0; at as usize];
+        own.extend_from_slice(&parts[0].bytes);
         let mut segment = vec![0; BLOCK_SIZE];
-        segment.extend_from_slice(&parts[0].bytes);
+        segment.extend_from_slice(&own);
         let parse = |region, generation, bytes, at| {
             Fragment::parse(region, generation, bytes, at).map(|found| found.flags)
         };
-        let flags = parse(REGION, generation, &parts[0].bytes, 0);
+        let flags = parse(REGION, generation, &own, at);
         prop_assert_eq!(flags.map(|flags| flags & LAST_OF_APPEND), Some(LAST_OF_APPEND));
-        prop_assert_eq!(parse(RegionId(8), generation, &parts[0].bytes, 0), None);
-        prop_assert_eq!(parse(REGION, generation + 1, &parts[0].bytes, 0), None);
-        prop_assert_eq!(parse(REGION, generation, &segment, BLOCK_SIZE as u32), None);
+        prop_assert_eq!(parse(RegionId(8), generation, &own, at), None);
+        prop_assert_eq!(parse(REGION, generation + 1, &own, at), None);
+        prop_assert_eq!(parse(REGION, generation, &segment, at + BLOCK_SIZE as u32), None);
     }
 }

@@ -529,6 +529,7 @@ impl Replica {
             (Some(submitted), _) => self.applied(submitted),
             (None, Some(builder)) => {
                 builder.committed(local, &mut self.storage);
+                self.applied.push_back(None);
                 Ok(())
             }
             (None, None) => panic!("{local} was not submitted here"),
@@ -575,7 +576,7 @@ impl Replica {
             }
             self.refresh()?;
         }
-        self.events.push(ReplicaEvent::EditApplied(seq));
+        self.applied.push_back(Some(seq));
         Ok(())
     }
 }

@@ -270,6 +270,8 @@ pub struct Replica {
     rewritten: Rewritten,
     /// Edits under way, in order.
     submitted: VecDeque<edits::Submitted>,
+    /// Edits that are committed and not told yet, in order; `None` for this member's own.
+    applied: VecDeque<Option<EditSeq>>,
     /// Flushes of segments that are not known yet.
     waiting: VecDeque<FlushRange>,
     /// Flushes whose bytes are on their way.
@@ -385,6 +387,7 @@ impl Replica {
             log_map: places::LogMap::new(),
             rewritten: Rewritten::default(),
             submitted: VecDeque::new(),
+            applied: VecDeque::new(),
             waiting: VecDeque::new(),
             flights: Vec::new(),
             events: Vec::new(),
@@ -488,14 +491,23 @@ impl Replica {
     /// The device's, final: open the replica anew. Those of the logs, after a checkpoint.
     pub fn step(&mut self) -> Result<Vec<ReplicaEvent>, ReplicaError> {
         self.tell_arrivals()?;
-        let committed = self.storage.step()?;
-        for edit in committed {
-            self.committed(edit.notice.seq)?;
-        }
+        self.step_storage()?;
         self.start_waiting();
         self.feed()?;
         self.step_flushes()?;
         Ok(std::mem::take(&mut self.events))
+    }
+
+    pub(super) fn step_storage(&mut self) -> Result<(), ReplicaError> {
+        for edit in self.storage.step()? {
+            self.committed(edit.notice.seq)?;
+        }
+        // What the others rely on is lost here by no damage that nobody sees.
+        while self.applied.len() > self.storage.unwitnessed() {
+            let told = self.applied.pop_front().flatten();
+            self.events.extend(told.map(ReplicaEvent::EditApplied));
+        }
+        Ok(())
     }
 
     /// Has `cache` give way to what the copy's versions take of memory.
@@ -509,6 +521,7 @@ impl Replica {
         self.storage.is_idle()
             && self.flights.is_empty()
             && self.waiting.is_empty()
+            && self.applied.is_empty()
             && self.events.is_empty()
     }
 

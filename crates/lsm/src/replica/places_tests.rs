@@ -359,7 +359,7 @@ fn a_pointer_that_was_not_rewritten_is_noticed() {
         ..in_places()
     };
     let mut noticed = 0;
-    for seed in 1..5 {
+    for seed in 1..9 {
         let mut pair = Pair::new(seed, in_places());
         let mut machine = Machine::new(seed + 20);
         pair.backup = machine.open(&planted, false).unwrap();

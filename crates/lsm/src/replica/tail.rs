@@ -36,6 +36,12 @@ impl Replica {
     /// The logs', when what was durable is damaged; the device's.
     pub fn detach(&mut self, fresh: Slots) -> Result<Position, ReplicaError> {
         self.check_windows(&fresh);
+        // The position tells what this member has, too: its last append gets its witness first.
+        self.step_storage()?;
+        while self.storage.unwitnessed() > 0 {
+            self.storage.wait_for_device();
+            self.step_storage()?;
+        }
         let old = std::mem::replace(&mut self.windows, fresh);
         let survivors = old.map(|slots| slots.into_iter().map(Some).collect());
         self.waiting.clear();

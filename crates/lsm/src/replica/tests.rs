@@ -1031,3 +1031,26 @@ mod promotions;
 
 #[path = "sent_tests.rs"]
 mod sent;
+
+/// What a position tells of edits is what [`ReplicaEvent::EditApplied`] does: damage to them is seen.
+#[test]
+fn a_position_tells_of_no_edit_without_a_witness() {
+    let mut met = 0;
+    for seed in 1..9 {
+        let mut pair = Pair::new(seed, settings());
+        for _ in 0..1000 {
+            pair.go_on(1);
+            if pair.backup.storage.unwitnessed() > 0 {
+                met += 1;
+                break;
+            }
+        }
+        pair.detach_backup();
+        assert_eq!(pair.backup.storage.unwitnessed(), 0, "seed {seed}");
+        pair.backup.step().unwrap();
+        pair.catch_up();
+        pair.go_on(100);
+        assert!(pair.backup_is_whole(), "seed {seed}");
+    }
+    assert!(met > 4, "{met}");
+}

@@ -3,18 +3,26 @@
 //! ```text
 //!            all writes of the front's segments have ended
 //! Nothing ──────────────────────────────────────────────────▶ Syncing ──▶ Ready ──▶ Appending
-//!  │   ▲ ▲        (or straight to Ready where there is no data)             │ ▲         │
-//!  │   │ └──────────────────── durable: the versions are current ──────────┼─┼─────────┘
-//!  ▼   │                                                                    └─┘ no room yet
-//! Checkpointing (where the manifest has grown too long)
+//!  │ ▲ │ ▲ ▲      (or straight to Ready where there is no data)             │ ▲         │
+//!  │ │ │ │ └──────────────────── durable: the versions are current ─────────┼─┼─────────┘
+//!  │ │ ▼ │                                                                  └─┘ no room yet
+//!  │ │ Checkpointing (where the manifest has grown too long)
+//!  ▼ │
+//! Witnessing (where nothing else can be appended behind the last append)
 //! ```
+//!
+//! A damaged last append looks like one that a crash tore ([`replay`](crate::manifest::replay)). So what an append
+//! took away is kept until a later append, a checkpoint or a *witness* is durable, a block that says that the append
+//! was. [`Storage::witnessed`] is the last edit of which that is so. While edits follow each other no witness is
+//! written; behind the last one it is written at once. At most what one append frees is kept, of [`QUEUE_MAX`] edits,
+//! for the time of one write and one sync. A witness needs no room: the manifest has two blocks for it.
 //!
 //! The order of data, manifest and release of what was removed (I3, I1) is kept here and nowhere
 //! else.
 
 use std::sync::Arc;
 
-use argosy_base::{AddressMode, DeviceSegment, LogKind, SegmentNumber};
+use argosy_base::{AddressMode, DeviceSegment, EditSeq, LogKind, SegmentNumber};
 use argosy_device::{DeviceError, Ticket};
 use argosy_engine::EditNotice;
 
@@ -49,6 +57,8 @@ pub(super) enum Work {
     Appending {
         count: usize,
     },
+    /// The last append is getting its witness.
+    Witnessing,
     /// The manifest is begun anew.
     Checkpointing,
 }
@@ -74,8 +84,10 @@ impl Storage {
         for number in levels.chain(logs) {
             let stored = version.stored(number).expect("the edit added it");
             let moved = self.head.stored(number).filter(|_| !edit.checkpoint);
-            let known = places.iter().any(|(named, _)| *named == number);
-            if moved.is_none() && !known {
+            if moved.is_some() {
+                continue;
+            }
+            if !places.iter().any(|(named, _)| *named == number) {
                 places.push((number, stored.place()));
                 needs.push(Arc::clone(stored));
             }
@@ -130,7 +142,10 @@ impl Storage {
     /// One stage of what is under way. Whether there may be more to do at once.
     fn advance(&mut self, committed: &mut Vec<Committed>) -> Result<bool, StorageError> {
         match &self.work {
-            Work::Nothing => Ok(self.begin_checkpoint()? || self.begin_commit()?),
+            Work::Nothing => {
+                let begun = self.begin_checkpoint()? || self.begin_commit()?;
+                Ok(begun || self.begin_witness())
+            }
             Work::Syncing { sync, count } => match sync.poll() {
                 None => Ok(false),
                 Some(Err(error)) => Err(error.into()),
@@ -144,7 +159,8 @@ impl Storage {
                 let batch = self.queue.iter().take(count);
                 let records = batch.map(|queued| queued.record.clone()).collect();
                 match self.manifest.append(records) {
-                    Err(error) if error.is_full() => Ok(false),
+                    // What the last append freed may be the room.
+                    Err(error) if error.is_full() => Ok(self.begin_witness()),
                     Err(error) => Err(error.into()),
                     Ok(()) => {
                         self.work = Work::Appending { count };
@@ -158,26 +174,63 @@ impl Storage {
                     return Ok(false);
                 }
                 self.work = Work::Nothing;
+                self.note_witnessed();
                 for queued in self.queue.drain(..count) {
                     if self.settings.mutants.free_under_snapshot() {
                         release_removed(&self.current, &queued.version);
                     }
                     self.current = Arc::clone(&queued.version);
+                    self.unwitnessed.push(Arc::clone(&queued.version));
                     committed.push(Committed {
                         notice: queued.notice,
                         version: queued.version,
                     });
                 }
+                if self.settings.mutants.forget_witness() {
+                    self.note_witnessed();
+                }
                 Ok(true)
             }
-            Work::Checkpointing => {
+            // Of a checkpoint the catalog says that it is there.
+            Work::Witnessing | Work::Checkpointing => {
                 let waiting = self.manifest.step()? == Moved::Waiting;
                 if !waiting {
                     self.work = Work::Nothing;
+                    self.note_witnessed();
                 }
                 Ok(!waiting)
             }
         }
+    }
+
+    /// The current version has its witness, or a later append or a checkpoint behind it.
+    fn note_witnessed(&mut self) {
+        self.witnessed = Arc::clone(&self.current);
+        self.unwitnessed.clear();
+    }
+
+    /// Begins to write a witness of the last append, unless it has one.
+    fn begin_witness(&mut self) -> bool {
+        if self.manifest.is_witnessed() || self.settings.mutants.forget_witness() {
+            return false;
+        }
+        self.manifest.begin_witness();
+        self.work = Work::Witnessing;
+        true
+    }
+
+    /// The last edit that has its witness, or a later append or a checkpoint behind it, so that damage to it is told.
+    /// Before that no segment is given away that it took away, and nobody depends on what it adds: neither log
+    /// segments nor numbers, nor pairs that were ingested.
+    #[must_use]
+    pub fn witnessed(&self) -> EditSeq {
+        self.witnessed.seq()
+    }
+
+    /// How many of the last committed edits have none yet.
+    #[must_use]
+    pub const fn unwitnessed(&self) -> usize {
+        self.unwitnessed.len()
     }
 
     /// Begins the next generation of the manifest where it is time for it, unless the device has
@@ -223,7 +276,7 @@ impl Storage {
         Ok(true)
     }
 
-    /// Steps until every edit is committed. Blocks: for opening, closing and tools.
+    /// Steps until every edit is committed and has its witness. Blocks: for opening, closing and tools.
     ///
     /// # Errors
     /// As [`step`](Self::step); [`DeviceError::Full`] when there is no room to go on.
@@ -238,14 +291,26 @@ impl Storage {
                         stored.wait()?;
                     }
                 }
-                Work::Syncing { sync, .. } => self.store.wait(sync)?,
                 Work::Ready { .. } => {
                     return Err(StorageError::Device(DeviceError::Full {
                         used: self.store.used(),
                         total: self.store.total(),
                     }));
                 }
-                Work::Appending { .. } | Work::Checkpointing => self.manifest.wait_for_device(),
+                _ => self.wait_for_device(),
+            }
+        }
+    }
+
+    /// Blocks until the device has done what the next step waits for. What became of it is for that step to tell.
+    pub fn wait_for_device(&self) {
+        match &self.work {
+            Work::Nothing | Work::Ready { .. } => {}
+            Work::Syncing { sync, .. } => {
+                let _ = self.store.wait(sync);
+            }
+            Work::Appending { .. } | Work::Witnessing | Work::Checkpointing => {
+                self.manifest.wait_for_device();
             }
         }
     }

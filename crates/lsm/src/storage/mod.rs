@@ -13,10 +13,11 @@
 //! ```text
 //! writes of all segments that the edits name have ended
 //!   → sync of the device → manifest append → sync → the version is current
+//!   → the next append, or a witness → sync → what the edits removed can become free
 //! ```
 //!
 //! 4. What an edit removed is free once nobody holds a version with it (I1): versions keep their
-//!    segments through [`StoredSegment`]s.
+//!    segments through [`StoredSegment`]s, and the storage holds the version before the last append.
 //!
 //! When the manifest has grown too long, a checkpoint of the current version replaces it between
 //! two commits.
@@ -163,6 +164,10 @@ pub struct Storage {
     manifest: Manifest,
     /// After the last durable edit.
     current: Arc<Version>,
+    /// After the last edit that has its witness. Keeps what later ones took away.
+    witnessed: Arc<Version>,
+    /// After each later edit up to the current version: of an append that is damaged the records in front may count.
+    unwitnessed: Vec<Arc<Version>>,
     /// After the last edit of the queue.
     head: Arc<Version>,
     /// Segments that no edit names yet.
@@ -212,6 +217,11 @@ impl Storage {
         manifest.set_shape(Shape::of(settings).to_word());
         let empty = Version::empty(entry.region, settings.addresses);
         let version = replay_edits(store, empty, &manifest, &records)?;
+        if !manifest.is_witnessed() && !settings.mutants.forget_witness() {
+            // What the last edit took away can be given away from now on.
+            manifest.begin_witness();
+            manifest.wait()?;
+        }
         // The last append may have been read from the device's cache, and edits and segments will
         // depend on it: it is durable, because the store synced the device when it was opened.
         Ok(Self::new(store, settings, manifest, version))
@@ -233,6 +243,8 @@ impl Storage {
             own: None,
             damages: Arc::default(),
             head: Arc::clone(&current),
+            witnessed: Arc::clone(&current),
+            unwitnessed: Vec::new(),
             current,
             pending: BTreeMap::new(),
             queue: VecDeque::new(),
@@ -438,20 +450,33 @@ impl Storage {
     /// tests and tools that look for leaks.
     #[must_use]
     pub fn device_segments(&self) -> usize {
-        let both = self.current.table().keys().chain(self.head.table().keys());
-        let named: BTreeSet<_> = both.collect();
+        let versions = self
+            .unwitnessed
+            .iter()
+            .chain([&self.witnessed, &self.current, &self.head]);
+        let named: BTreeSet<_> = versions
+            .flat_map(|version| version.table().keys())
+            .collect();
         self.manifest.chain().count() + named.len() + self.pending.len()
     }
 }
 
 impl Storage {
+    /// The versions that an opening may find: any edit of the queue may be the last that reached the device, and of the
+    /// last append none may count.
+    fn perhaps_durable(&self) -> impl Iterator<Item = &Arc<Version>> {
+        let queued = self.queue.iter().map(|queued| &queued.version);
+        let durable = self.unwitnessed.iter();
+        queued.chain(durable.chain([&self.current, &self.witnessed]))
+    }
+
     /// Closes the storage of a damaged copy and returns what is kept of it; `None` if the catalog does not name the
     /// region.
     pub(crate) fn set_aside(self) -> Option<SetAside> {
         let (store, region) = (Arc::clone(&self.store), self.region);
-        let queued = self.queue.iter().map(|queued| &queued.version);
-        let versions = queued.chain([&self.current]);
-        let stored = versions.flat_map(|version| version.table().values());
+        let stored = self
+            .perhaps_durable()
+            .flat_map(|version| version.table().values());
         let places: BTreeSet<DeviceSegment> = stored.map(|stored| stored.place()).collect();
         drop(self);
         SetAside::of_kept(&store, region, places)
@@ -465,9 +490,7 @@ impl Drop for Storage {
         if self.store.is_recovering() {
             return;
         }
-        // Any edit of the queue may be the last that reached the device.
-        let queued = self.queue.iter().map(|queued| &queued.version);
-        for version in queued.chain([&self.current]) {
+        for version in self.perhaps_durable() {
             version.table().values().for_each(|stored| stored.keep());
         }
     }

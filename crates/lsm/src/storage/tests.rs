@@ -13,6 +13,7 @@ use argosy_device::{Buffer, Crash, Device, FormatOptions, MemoryDevice, Purpose,
 
 use super::*;
 use crate::edit::{LevelSegment, LogPoint, LogSegment, Place, RunId};
+use crate::manifest::tests::{damage_last_append, overwrite_free};
 use crate::settings::Mutants;
 
 const REGION: RegionId = RegionId(3);
@@ -273,6 +274,109 @@ fn crash_everywhere(seed: u64, settings: &Settings) -> Result<(u64, u64), String
     Ok((crashes, generations))
 }
 
+/// How often what became of a damaged last append.
+#[derive(Default)]
+struct Damaged {
+    refused: u32,
+    /// The edits before it were found, with all that they need.
+    gone_back: u32,
+}
+
+/// As [`crash_everywhere`], and the last append is damaged, and all that is free by it is overwritten.
+fn damage_everywhere(seed: u64, settings: &Settings, found: &mut Damaged) -> Result<(), String> {
+    let segment_bytes = segment_bytes(settings);
+    let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let mut rig = Rig::create(seed, settings);
+    let mut versions = BTreeMap::from([(EditSeq(0), rig.storage.head().to_string())]);
+    for _ in 0..30 {
+        for _ in 0..1 + random.below(3) {
+            let edit = random_edit(&mut rig, &mut random);
+            rig.storage.commit(&edit).unwrap();
+            versions.insert(edit.seq, rig.storage.head().to_string());
+        }
+        loop {
+            for done in rig.storage.step().unwrap() {
+                rig.storage.mark_recorded(done.version.mark());
+            }
+            for kind in [Crash::Kill, Crash::PowerLoss] {
+                let crashed = rig.device.crash_clone(kind, random.below(u64::MAX));
+                overwrite_free(&crashed, rig.storage.store(), segment_bytes);
+                let crashed = Arc::new(crashed);
+                if !damage_last_append(&crashed, segment_bytes, random.below(u64::MAX)) {
+                    continue;
+                }
+                let crashed = Arc::into_inner(crashed).expect("nobody else has it");
+                let least = rig.storage.witnessed();
+                match check_crashed(crashed, least, &versions) {
+                    Ok(_) => found.gone_back += 1,
+                    Err(what) if what.contains("a record is damaged") => found.refused += 1,
+                    Err(what) => return Err(format!("{kind:?}: {what}")),
+                }
+            }
+            if !rig.device.run_one() {
+                break;
+            }
+        }
+        assert!(rig.storage.is_idle(), "the device has nothing left to do");
+        assert_eq!((rig.storage.unwitnessed(), rig.leaked()), (0, 0));
+    }
+    Ok(())
+}
+
+/// Damage to the last append is told, or nothing depended on that append.
+#[test]
+fn a_damaged_last_append_takes_nothing_away() {
+    let mut found = Damaged::default();
+    for seed in 1..=12 {
+        if let Err(what) = damage_everywhere(seed, &settings(), &mut found) {
+            panic!("seed {seed}: {what}");
+        }
+    }
+    assert!(found.refused > 1000, "{}", found.refused);
+    assert!(found.gone_back > 100, "{}", found.gone_back);
+}
+
+#[test]
+fn a_forgotten_witness_is_found_in_any_history() {
+    let mut settings = settings();
+    settings.mutants.forget_witness = true;
+    let mut found = Damaged::default();
+    let wrong = (1..=12).filter_map(|seed| damage_everywhere(seed, &settings, &mut found).err());
+    assert!(wrong.count() > 6);
+}
+
+/// On a full device what the last append freed is room for the next one.
+#[test]
+fn what_an_append_freed_comes_free_on_a_full_device() {
+    let mut rig = Rig::create(1, &settings());
+    rig.commit_numbers();
+    let mut edit = rig.storage.next_edit(Epoch(1));
+    edit.added.push((1, RunId(1), rig.build(1)));
+    rig.storage.commit(&edit).unwrap();
+    rig.settle();
+    let number = edit.added[0].2.number;
+    let place = rig.storage.current().stored(number).unwrap().place();
+    let mut hoard = Vec::new();
+    while let Ok(handle) = rig.storage.store().allocate(Purpose::Metadata) {
+        hoard.push(handle);
+    }
+    let mut edit = rig.storage.next_edit(Epoch(1));
+    edit.removed.push(Place {
+        level: 1,
+        run: RunId(1),
+        number,
+    });
+    rig.storage.commit(&edit).unwrap();
+    while rig.storage.step().unwrap().is_empty() {
+        rig.device.run_one();
+    }
+    assert_eq!(rig.storage.store().references(place), 1);
+    rig.settle();
+    // It is free, or the next checkpoint has taken it.
+    let is_taken = rig.storage.manifest.chain().any(|taken| taken == place);
+    assert!(is_taken || rig.storage.store().references(place) == 0);
+}
+
 /// Commits two edits on what a crash left, and opens it again after a loss of power.
 fn go_on(found: &mut Rig) -> Result<(), String> {
     let mut versions = BTreeMap::new();
@@ -449,7 +553,7 @@ fn a_snapshot_keeps_its_segments_unless_that_mistake_is_planted() {
 
 /// I1: a segment is given back only when the edit that removed it is durable.
 #[test]
-fn a_removed_segment_stays_until_the_edit_is_durable() {
+fn a_removed_segment_stays_until_the_edit_has_its_witness() {
     let mut rig = Rig::create(1, &Settings::small());
     rig.commit_numbers();
     let mut edit = rig.storage.next_edit(Epoch(1));
@@ -474,7 +578,12 @@ fn a_removed_segment_stays_until_the_edit_is_durable() {
         waited += 1;
     }
     assert!(waited >= 2, "a write and a sync");
-    assert_eq!(references(&rig), 0);
+    assert_eq!(
+        (rig.storage.witnessed(), references(&rig)),
+        (EditSeq(edit.seq.0 - 1), 1)
+    );
+    rig.settle();
+    assert_eq!((rig.storage.witnessed(), references(&rig)), (edit.seq, 0));
 }
 
 #[test]
@@ -509,7 +618,7 @@ fn a_number_never_means_two_things() {
     assert!(again.storage.allocate_number().unwrap() > last);
 }
 
-/// Edits that wait are committed together: one sync of data and one of the manifest for all.
+/// Edits that wait are committed together: one sync of data, one of the manifest, and one of its witness for all.
 #[test]
 fn waiting_edits_share_their_syncs() {
     let mut rig = Rig::create(1, &Settings::small());
@@ -523,7 +632,7 @@ fn waiting_edits_share_their_syncs() {
     let before = rig.device.counters().syncs;
     let done = rig.settle();
     assert_eq!(done.len(), 3);
-    assert_eq!(rig.device.counters().syncs - before, 2);
+    assert_eq!(rig.device.counters().syncs - before, 3);
 }
 
 #[test]

@@ -406,7 +406,13 @@ impl Step<'_> {
     pub(super) fn take(&mut self, number: SegmentNumber) -> Result<Arc<StoredSegment>, EditError> {
         let fits = number < self.next.mark || number.is_own();
         self.ensure(fits, "a segment number is above the mark", number)?;
-        let stored = self.new.get(&number).or_else(|| self.old.stored(number));
+        let (old, new) = (self.old.stored(number), self.new.get(&number));
+        // What a checkpoint names may have arrived under a number that another segment has here. Any other edit that
+        // names what is here moves it.
+        let stored = match self.edit.checkpoint {
+            true => new.or(old),
+            false => old.or(new),
+        };
         let stored = stored.cloned().ok_or(EditError::NotHeld {
             edit: self.edit.seq,
             number,

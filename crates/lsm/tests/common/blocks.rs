@@ -14,12 +14,13 @@ use argosy_lsm::pins::{self, FIRST_PIN};
 use argosy_lsm::{Settings, Version};
 
 /// Every kind of block that a device can have.
-pub(crate) const KINDS: [&str; 19] = [
+pub(crate) const KINDS: [&str; 20] = [
     SUPERBLOCK,
     CATALOG,
     CHECKPOINT,
     EDITS,
     LAST_EDITS,
+    WITNESS,
     PIN,
     "header of a recovery log segment",
     "header of a large log segment",
@@ -42,8 +43,10 @@ pub(crate) const CATALOG: &str = "catalog";
 pub(crate) const CHECKPOINT: &str = "manifest, checkpoint";
 /// What lies between its first and its last append.
 pub(crate) const EDITS: &str = "manifest, edits";
-/// Its last append, which a crash may have torn.
+/// Its last append.
 pub(crate) const LAST_EDITS: &str = "manifest, last append";
+/// The blocks that say that it was durable.
+pub(crate) const WITNESS: &str = "manifest, witness";
 /// The manifest of a pin.
 pub(crate) const PIN: &str = "manifest of a pin";
 /// The header of a segment of the large log in front of what an opening replays.
@@ -107,11 +110,14 @@ pub(crate) fn blocks(device: &Arc<MemoryDevice>, settings: &Settings) -> Blocks 
     found
 }
 
+/// Bytes in front of the first append of a chain.
+const WITNESSES_BYTES: u64 = 8192;
+
 /// See `lsm/manifest/format.rs`.
 fn manifest(device: &MemoryDevice, entry: &RegionEntry, settings: &Settings, found: &mut Blocks) {
     let (mut appends, mut index) = (Vec::new(), 0);
+    let mut at = WITNESSES_BYTES;
     'chain: for segment in &entry.manifest {
-        let mut at = 0;
         while at < settings.segment_bytes as u64 {
             let head = bytes_at(device, segment.start() + at, 32);
             let generation = u64::from_le_bytes(head[8..16].try_into().unwrap());
@@ -124,9 +130,19 @@ fn manifest(device: &MemoryDevice, entry: &RegionEntry, settings: &Settings, fou
             index += 1;
             at += len.next_multiple_of(4096);
         }
+        at = 0;
     }
-    let last = appends.last().map(|(append, _)| *append);
     let first = appends[0].0;
+    let last = appends.last().map(|(append, _)| *append);
+    if Some(first) != last {
+        let witnesses = entry.manifest[0].start();
+        let witnesses = [0, 4096].map(|at| witnesses + at..witnesses + at + 32);
+        let generation = entry.words[0].to_le_bytes();
+        let written = |block: &Range<u64>| bytes_at(device, block.start + 8, 8) == generation;
+        for block in witnesses.into_iter().filter(written) {
+            found.entry(WITNESS).or_default().push(block);
+        }
+    }
     for (append, range) in appends {
         let kind = match append {
             _ if entry.region >= FIRST_PIN => PIN,
