@@ -134,8 +134,9 @@ fn a_page_costs_the_same_from_either_end() {
         let runs: usize = levels.iter().map(|level| level.runs).sum();
         let segments: usize = levels.iter().map(|level| level.segments).sum();
         assert!(segments > 10, "{segments}");
+        // The page may go on in the next segment of a run.
         assert!(
-            cache.reader_misses <= runs as u64,
+            cache.reader_misses <= runs as u64 + 1,
             "{direction:?}: {cache:?}"
         );
         let leaves = cache.leaf_hits + cache.leaf_misses;
