@@ -213,6 +213,8 @@ pub struct ReadView {
     pub version: Arc<Version>,
     /// The highest LSN that has left the memtables.
     pub levels_lsn: Lsn,
+    /// The LSN of a record that tells the time by which merges have removed pairs from the levels.
+    pub expired_lsn: Lsn,
     /// How often pairs came into the levels that no memtable had.
     pub ingests: u64,
 }
@@ -243,6 +245,17 @@ impl ReadView {
     #[must_use]
     pub const fn levels(&self) -> (Lsn, u64) {
         (self.levels_lsn, self.ingests)
+    }
+
+    /// The version of a key that was found at `lsn`, or where that is 0 in the levels.
+    #[must_use]
+    pub(crate) fn version_of(&self, lsn: Lsn, is_bound: bool) -> Lsn {
+        match (lsn, is_bound) {
+            (Lsn(0), true) => self.levels_lsn,
+            // Something may have been there that a merge has removed since, as it was over.
+            (Lsn(0), false) => self.levels_lsn.max(self.expired_lsn),
+            _ => lsn,
+        }
     }
 
     /// The newest binding of `key` in the memtables at or below `lsn`.

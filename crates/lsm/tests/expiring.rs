@@ -131,6 +131,55 @@ fn a_pair_is_gone_from_its_moment_on() {
     assert_eq!((written.applied, written.previous), (true, vec![None]));
 }
 
+/// A pair that is over counts as written, whoever removed it: here merges, by a time that one pair's reader told.
+#[test]
+fn a_version_ends_with_its_pair() {
+    for restarts in [false, true] {
+        let wall = Arc::new(Wall::default());
+        wall.set(1000);
+        let mut machine = Machine::new(tiny(), 1024, 3);
+        let mut engine = open(&mut machine, &wall);
+        let key = |number: u32| format!("{number:04}").into_bytes();
+        let expires = Expiry::At(Moment(1100));
+        for number in 0..3000 {
+            put(
+                &mut machine,
+                &engine,
+                &key(number % 1000),
+                (b"value", expires),
+            );
+        }
+        let versions: Vec<_> = (0..1000)
+            .map(|number| engine.get(&key(number)).unwrap().version)
+            .collect();
+        wall.set(1100);
+        assert_eq!(get(&engine, &key(0)), None);
+        // Not with what is in memory.
+        while engine.background_pending() > 0 {
+            machine.step(&engine);
+        }
+        if restarts {
+            machine.end(engine, Crash::Kill);
+            engine = open(&mut machine, &wall);
+        }
+        let unwritten = |version| WriteOptions {
+            condition: Condition::Version(version),
+            ..WriteOptions::default()
+        };
+        for (number, version) in versions.into_iter().enumerate() {
+            let key = key(u32::try_from(number).unwrap());
+            let mut batch = WriteBatch::new();
+            batch.put(&key, b"new").unwrap();
+            let written = write(&mut machine, &engine, &batch, unwritten(version));
+            assert!(!written.applied, "{number}, {version:?}, {restarts}");
+            let now = engine.get(&key).unwrap();
+            assert_eq!(now.value, None);
+            let written = write(&mut machine, &engine, &batch, unwritten(now.version));
+            assert!(written.applied, "{number}, {now:?}, {restarts}");
+        }
+    }
+}
+
 #[test]
 fn expiries_are_changed_where_the_key_is_written() {
     let wall = Arc::new(Wall::default());

@@ -95,6 +95,7 @@ impl Lsm {
             memtables: Vec::new(),
             version: Arc::clone(version),
             levels_lsn: lsn,
+            expired_lsn: Lsn(0),
             ingests: 0,
         };
         let time = ScanTime {

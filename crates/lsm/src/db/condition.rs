@@ -23,7 +23,8 @@
 //!
 //! Levels do not tell LSNs. A key that no memtable has was not written since the last memtable went to
 //! the levels, so that LSN is its version: it may be told a higher version than before although nobody
-//! wrote, never the same one although somebody did.
+//! wrote, never the same one although somebody did. A key that is not in the levels either may have been removed by a
+//! merge because it had expired, so its version covers the record that tells the time of merges, too.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -169,14 +170,15 @@ impl Looked {
     ) -> Result<Answer, EngineError> {
         let (mut bindings, guard) = self.current(lsm, batch, needs_values(batch, options))?;
         expire(lsm, &mut bindings, (writer, now))?;
-        let levels_lsn = match lsm.settings.mutants.forget_version() {
-            true => Lsn(0),
-            false => lsm.view.load().levels_lsn,
+        let view = lsm.view.load();
+        let version = |binding: &Binding| match lsm.settings.mutants.forget_version() {
+            true => binding.lsn,
+            false => view.version_of(binding.lsn, binding.exists()),
         };
-        let unmet = failed_on((batch, options.condition), &bindings, levels_lsn);
+        let unmet = failed_on((batch, options.condition), &bindings, version);
         // What the keys were bound to may be told all the same, so the answer waits for the newest of all.
         let newest = bindings.iter().map(|binding| binding.lsn).max();
-        let unguarded = guard_failed_on(batch, guard.as_ref(), levels_lsn)
+        let unguarded = guard_failed_on(batch, guard.as_ref(), version)
             .filter(|_| unmet.is_none())
             .map(|lsn| newest.map_or(lsn, |newest| newest.max(lsn)));
         let failed_on = unmet.or(unguarded);
@@ -283,7 +285,7 @@ fn needs_values(batch: &WriteBatch, options: WriteOptions) -> bool {
 fn failed_on(
     (batch, condition): (&WriteBatch, Condition),
     bindings: &[Binding],
-    levels_lsn: Lsn,
+    version_of: impl Fn(&Binding) -> Lsn,
 ) -> Option<Lsn> {
     let expected = batch.expected();
     let holds = |binding: &Binding| match condition {
@@ -291,7 +293,7 @@ fn failed_on(
         Condition::Absent => !binding.exists(),
         Condition::Present => binding.exists(),
         Condition::Equals => binding.value() == Some(expected),
-        Condition::Version(version) => version_of(binding.lsn, levels_lsn) <= version,
+        Condition::Version(version) => version_of(binding) <= version,
     };
     // All of them may be told, so the answer waits for the newest.
     let newest = || bindings.iter().map(|binding| binding.lsn).max();
@@ -304,18 +306,17 @@ fn failed_on(
 }
 
 /// Where what a batch is guarded by does not hold: the LSN of what it failed on.
-fn guard_failed_on(batch: &WriteBatch, binding: Option<&Binding>, levels_lsn: Lsn) -> Option<Lsn> {
+fn guard_failed_on(
+    batch: &WriteBatch,
+    binding: Option<&Binding>,
+    version_of: impl Fn(&Binding) -> Lsn,
+) -> Option<Lsn> {
     let ((_, guard), binding) = (batch.guarded()?, binding?);
     let holds = match guard {
         Guard::Present => binding.exists(),
-        Guard::Unwritten(version) => version_of(binding.lsn, levels_lsn) <= version,
+        Guard::Unwritten(version) => version_of(binding) <= version,
     };
     (!holds).then_some(binding.lsn)
-}
-
-/// The version of a key that was found at `lsn`, or where that is 0 in the levels.
-pub(super) fn version_of(lsn: Lsn, levels_lsn: Lsn) -> Lsn {
-    if lsn == Lsn(0) { levels_lsn } else { lsn }
 }
 
 /// Takes those of `bindings` for none that have expired at `now`, once the history tells the time.

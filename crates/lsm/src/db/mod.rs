@@ -181,13 +181,12 @@ impl Lsm {
             large: LogWriter::new(large, parts.writer).with_mutants(settings.mutants),
         };
         let version = Arc::clone(parts.storage.current());
-        let of_logs = parts.tables.time();
-        let time = RegionTime::new(version.time(), of_logs);
+        let told = time::told_at_opening(version.time(), parts.tables.time(), parts.last);
+        let time = RegionTime::new(version.time(), told);
         let frozen: VecDeque<_> = parts.tables.into_frozen();
         let levels_lsn = Lsn(version.replay_from().0.saturating_sub(1));
-        let now = version.time().max(of_logs.0);
         let mut writer = Writer::new(logs, version, frozen, parts.last, &settings);
-        writer.set_time(now);
+        writer.set_time(told);
         writer.damages = Arc::clone(parts.storage.damages());
         for (seq, tail) in parts.tails {
             writer.add_spare(seq, tail);
@@ -412,9 +411,9 @@ impl Engine for Lsm {
             None => None,
         };
         Ok(Found {
+            version: view.version_of(located.lsn, value.is_some()),
             value,
             lsn: located.lsn,
-            version: condition::version_of(located.lsn, view.levels_lsn),
             expiry,
         })
     }
@@ -422,8 +421,7 @@ impl Engine for Lsm {
     fn get_some(&self, keys: &[&[u8]], wanted: Wanted) -> Result<Vec<Found>, EngineError> {
         keys.iter().try_for_each(|key| check_key(key))?;
         let (now, told) = self.told();
-        let lsn = self.visible();
-        let view = self.view.load_full();
+        let (lsn, view) = self.shown();
         let found = self.noting(view.get_some((keys, wanted), lsn, &self.reading))?;
         let found = found
             .into_iter()
@@ -442,9 +440,9 @@ impl Engine for Lsm {
                     _ => (value, lsn, expiry),
                 };
                 Ok(Found {
+                    version: view.version_of(lsn, value.is_some()),
                     value,
                     lsn,
-                    version: condition::version_of(lsn, view.levels_lsn),
                     expiry,
                 })
             });
@@ -477,9 +475,9 @@ impl Engine for Lsm {
             None => Ok(None),
         };
         Ok(value.ok().map(|value| Found {
+            version: view.version_of(located.lsn, value.is_some()),
             value,
             lsn: located.lsn,
-            version: condition::version_of(located.lsn, view.levels_lsn),
             expiry,
         }))
     }

@@ -47,16 +47,29 @@ pub(super) struct RegionTime {
 }
 
 impl RegionTime {
-    /// The time that edits tell, and that the logs do, in a record with this LSN.
-    pub(super) fn new(of_edits: Moment, of_logs: (Moment, Lsn)) -> Self {
+    /// The time that edits tell, and the region's, which is told by the record with this LSN.
+    pub(super) fn new(of_edits: Moment, told: (Moment, Lsn)) -> Self {
         Self {
             clock: OnceLock::new(),
-            told: Told::new(of_edits, of_logs),
+            told: Told::new(of_edits, told),
         }
     }
 
     fn wall(&self) -> Moment {
         self.clock.get().map_or(Moment(0), |clock| clock.wall())
+    }
+}
+
+/// The region's time where an opening finds that edits and records of the log tell these, and the LSN of the record
+/// by which it is told; `last` where that is not in the log any more.
+pub(super) fn told_at_opening(
+    of_edits: Moment,
+    of_logs: (Moment, Lsn),
+    last: Lsn,
+) -> (Moment, Lsn) {
+    match of_logs.0 >= of_edits {
+        true => of_logs,
+        false => (of_edits, last),
     }
 }
 
@@ -88,6 +101,20 @@ impl Lsm {
         self.time.told.now_and_lsn()
     }
 
+    /// The highest LSN that readers may see, and a view that has it.
+    #[inline]
+    pub(super) fn shown(&self) -> (Lsn, Guard<Arc<ReadView>>) {
+        loop {
+            // The LSN before the view: whatever it covers is in that.
+            let lsn = self.visible();
+            let view = self.view.load();
+            // A key that merges have removed would have a version that covers writes that are not seen.
+            if view.expired_lsn <= lsn {
+                return (lsn, view);
+            }
+        }
+    }
+
     /// What `look` finds in the view and up to the LSN that it is given, without a pair that has expired.
     /// Where the region's time has to go on for that, it is looked up again: a pair that was renewed
     /// meanwhile is there. An answer that nothing is there has an LSN below that of any later write.
@@ -98,9 +125,7 @@ impl Lsm {
     ) -> Result<(Guard<Arc<ReadView>>, Located), E> {
         loop {
             let (now, told) = self.told();
-            // The LSN before the view: whatever it covers is in that.
-            let lsn = self.visible();
-            let view = self.view.load();
+            let (lsn, view) = self.shown();
             let located = look(&view, lsn)?;
             match located.entry.as_ref().and_then(OwnedEntry::expiry) {
                 Some(expiry) if expiry <= now => {

@@ -66,6 +66,8 @@ pub(super) struct Writer {
     version: Arc<Version>,
     /// The highest LSN that has left the memtables.
     levels_lsn: Lsn,
+    /// See [`ReadView::expired_lsn`](crate::read::ReadView).
+    expired_lsn: Lsn,
     ingests: u64,
     /// Writes into it wait.
     held: Option<KeyRange>,
@@ -75,6 +77,8 @@ pub(super) struct Writer {
     found: Lsn,
     /// The region's time, as it was appended.
     time: Moment,
+    /// The LSN of the record that tells it.
+    time_lsn: Lsn,
     /// Ranges that no one has begun to flush yet.
     flushes: VecDeque<FlushRange>,
     /// Log segments that have ended and whose edit has not been made.
@@ -115,11 +119,13 @@ impl Writer {
             frozen,
             version,
             levels_lsn,
+            expired_lsn: Lsn(0),
             ingests: 0,
             held: None,
             last,
             found: last,
             time: Moment(0),
+            time_lsn: Lsn(0),
             flushes: VecDeque::new(),
             ended: VecDeque::new(),
             spare: VecDeque::new(),
@@ -138,9 +144,11 @@ impl Writer {
         self.time
     }
 
-    /// The region's time was found to be `time`.
-    pub(super) const fn set_time(&mut self, time: Moment) {
+    /// The region's time was found to be `time`, told by the record with this LSN.
+    pub(super) const fn set_time(&mut self, (time, lsn): (Moment, Lsn)) {
         self.time = time;
+        self.time_lsn = lsn;
+        self.expired_lsn = lsn;
     }
 
     /// Appends that the region's time is `time`. The caller publishes the last LSN.
@@ -151,6 +159,7 @@ impl Writer {
             .map_err(|_| EngineError::Busy(BusyReason::LogWindows))?;
         self.last = lsn;
         self.time = time;
+        self.time_lsn = lsn;
         self.active_log_bytes += RECORD_OVERHEAD + 8;
         self.note_ended();
         let mut touched = Touched::default();
@@ -168,6 +177,7 @@ impl Writer {
                 .collect(),
             version: Arc::clone(&self.version),
             levels_lsn: self.levels_lsn,
+            expired_lsn: self.expired_lsn,
             ingests: self.ingests,
         }
     }
@@ -407,6 +417,9 @@ impl Writer {
         retired: bool,
     ) -> (Arc<Version>, Option<Frozen>) {
         let before = std::mem::replace(&mut self.version, version);
+        if self.version.time() > before.time() {
+            self.expired_lsn = self.time_lsn;
+        }
         let frozen = retired.then(|| self.frozen.pop_front().expect("the memtable was there"));
         if let Some(frozen) = &frozen {
             self.levels_lsn = frozen.last;

@@ -86,6 +86,7 @@ impl Copy {
                 memtables,
                 version: Arc::new(version.clone()),
                 levels_lsn,
+                expired_lsn: Lsn(0),
                 ingests: 0,
             }),
             reading: Arc::new(Reading {

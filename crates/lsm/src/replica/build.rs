@@ -308,6 +308,7 @@ impl Replica {
                 .collect(),
             version: Arc::clone(version),
             levels_lsn: Lsn(version.replay_from().0.saturating_sub(1)),
+            expired_lsn: Lsn(0),
             ingests: 0,
         };
         let windows = self.windows[LogKind::Large.index()].clone();

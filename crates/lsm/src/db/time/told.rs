@@ -27,17 +27,17 @@ pub(crate) struct Told {
 const NONE: u64 = u64::MAX;
 
 impl Told {
-    /// The time that edits tell, and that the logs do, in a record with this LSN.
-    pub(crate) fn new(of_edits: Moment, (of_logs, lsn): (Moment, Lsn)) -> Self {
+    /// The time that edits tell, and the region's, which is told by the record with this LSN.
+    pub(crate) fn new(of_edits: Moment, (time, lsn): (Moment, Lsn)) -> Self {
         let told = Self {
             now: AtomicU64::new(of_edits.0),
-            lsn: AtomicU64::new(0),
+            lsn: AtomicU64::new(lsn.0),
             committed: AtomicU64::new(of_edits.0),
             pending: Mutex::new(VecDeque::new()),
             first: AtomicU64::new(NONE),
         };
-        if of_logs > of_edits {
-            told.set(of_logs, lsn);
+        if time > of_edits {
+            told.set(time, lsn);
         }
         told
     }
