@@ -40,7 +40,7 @@ pub(crate) fn status(admin: SocketAddr) -> Value {
 }
 
 /// Values of a page of metrics, by name with labels.
-fn metrics(admin: SocketAddr, path: &str) -> BTreeMap<String, f64> {
+pub(crate) fn metrics(admin: SocketAddr, path: &str) -> BTreeMap<String, f64> {
     let page = get(admin, path);
     let lines = page.lines().filter(|line| !line.starts_with('#'));
     let pairs = lines.map(|line| line.rsplit_once(' ').expect("a value"));

@@ -260,6 +260,9 @@ fn a_damaged_copy_is_filled_anew() {
             let mut client = connect(servers[0].resp);
             call(&mut client, &[b"SET", b"more", b"v"]) == crate::support::ok()
         });
+        let page = crate::admin::metrics(servers[damaged].admin, "/metrics");
+        assert_eq!(page["argosy_refilled_copies_total"], 1.0);
+        assert_eq!(page["argosy_set_aside_copies"], 1.0);
     }
 }
 

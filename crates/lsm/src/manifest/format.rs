@@ -48,7 +48,13 @@ pub(super) const WITNESS: u8 = 8;
 /// Witnesses of a generation.
 pub(super) const WITNESSES: u32 = 2;
 /// Bytes in front of the first fragment of the first segment.
-pub(super) const WITNESSES_BYTES: u32 = WITNESSES * BLOCK_SIZE as u32;
+pub(super) const WITNESSES_BYTES: u32 = WITNESSES * WITNESS_BYTES;
+/// Bytes of one of them: a block.
+pub(super) const WITNESS_BYTES: u32 = 4096;
+const _: () = assert!(
+    WITNESS_BYTES as usize == BLOCK_SIZE,
+    "it is torn by itself alone"
+);
 const FLAGS: u8 = FIRST | LAST | LAST_OF_APPEND | WITNESS;
 
 const FLAGS_AT: usize = 6;
@@ -267,7 +273,7 @@ pub(super) fn witness(region: RegionId, cursor: &Cursor, place: u32) -> Part {
     let words = [cursor.index, 0, 0, 0];
     let mut part = Part {
         segment: 0,
-        offset: place * BLOCK_SIZE as u32,
+        offset: place * WITNESS_BYTES,
         bytes: unsealed(WITNESS, cursor.generation, words, &[]),
     };
     seal(region, cursor.generation, &mut part);

@@ -25,7 +25,8 @@ use argosy_base::{DeviceSegment, RegionId, Remedy};
 use argosy_device::{Buffer, DeviceError, RegionEntry, Store};
 
 use super::format::{
-    Cursor, FIRST, Fragment, LAST, LAST_OF_APPEND, Record, VERSION, WITNESS, WITNESSES,
+    Cursor, FIRST, Fragment, LAST, LAST_OF_APPEND, Record, VERSION, WITNESS, WITNESS_BYTES,
+    WITNESSES,
 };
 
 /// Why a manifest could not be read. Variants differ in what the caller does next.
@@ -190,21 +191,23 @@ impl Reader<'_> {
             checkpoint_bytes,
             torn,
             damaged_witness: witnesses.damaged,
-            // The checkpoint needs none: damage to it is no torn tail.
-            is_witnessed: end.bytes(self.segment_bytes) == checkpoint_bytes
-                || end.index <= witnesses.counted,
+            // The checkpoint needs none: damage to it is no torn tail. A damaged witness is written anew.
+            is_witnessed: witnesses.damaged.is_none()
+                && (end.bytes(self.segment_bytes) == checkpoint_bytes
+                    || end.index <= witnesses.counted),
             witness_place: witnesses.next_place,
         })
     }
 
     fn witnesses(&self) -> Result<Witnesses, ManifestError> {
-        let mut found = Witnesses::default();
+        let (mut found, mut damaged_place) = (Witnesses::default(), None);
         let first = self.chain.first().map_or(&[][..], |segment| segment);
         for place in 0..WITNESSES {
-            let offset = place * BLOCK_SIZE as u32;
+            let offset = place * WITNESS_BYTES;
             let Some(fragment) = Fragment::parse(self.region, self.generation, first, offset)
             else {
                 if Fragment::was_witness(self.region, self.generation, first, offset) {
+                    damaged_place = Some(place);
                     found.damaged = self.places.first().map(|segment| Torn {
                         segment: *segment,
                         offset,
@@ -220,6 +223,7 @@ impl Reader<'_> {
                 found.next_place = (place + 1) % WITNESSES;
             }
         }
+        found.next_place = damaged_place.unwrap_or(found.next_place);
         Ok(found)
     }
 

@@ -71,8 +71,11 @@ fn verify(machine: &Machine, windows: &Windows, settings: &Settings) -> Result<(
         .collect();
     let mut problems = verify_owners(&owners(&regions), store.total());
     for region in &regions {
-        // The append that was under way may be torn, anywhere in it.
-        let torn = |problem: &&Problem| !problem.what.starts_with("the last append is ");
+        // The append that was under way may be torn, anywhere in it, and so may a witness.
+        let torn = |problem: &&Problem| {
+            let what = ["the last append is ", "a witness is "];
+            !what.iter().any(|torn| problem.what.starts_with(torn))
+        };
         problems.extend(region.problems.iter().filter(torn).cloned());
         let version = region.version.as_ref().ok_or("it cannot be read")?;
         problems.extend(verify_region(version, windows, settings).1);

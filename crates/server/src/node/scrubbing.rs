@@ -100,6 +100,13 @@ impl Node {
         let mut status = ScrubStatus {
             period_seconds: self.settings.scrub.period.as_secs_f64(),
             repaired_segments_total: self.counters.repaired_segments.load(Ordering::Relaxed),
+            refilled_copies_total: self.counters.refilled_copies.load(Ordering::Relaxed),
+            set_aside_regions: self
+                .set_aside_regions()
+                .iter()
+                .map(|region| region.0)
+                .collect(),
+            set_aside_segments: self.set_aside_segments() as u64,
             ..ScrubStatus::default()
         };
         for region in self.regions.values() {

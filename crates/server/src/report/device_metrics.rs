@@ -62,6 +62,11 @@ fn scrub(page: &mut Families, status: &Status) {
             "Damaged segments that were written again with what another member had.",
             scrub.repaired_segments_total,
         ),
+        (
+            "argosy_refilled_copies_total",
+            "Damaged copies that were set aside and filled anew from another member.",
+            scrub.refilled_copies_total,
+        ),
     ] {
         page.counter(name, help).count(&[], count);
     }
@@ -75,6 +80,11 @@ fn scrub(page: &mut Families, status: &Status) {
         "Segments that are damaged now, as far as scrubs, reads and merges have found out.",
     )
     .count(&[], scrub.damaged_segments);
+    page.gauge(
+        "argosy_set_aside_copies",
+        "Damaged copies that are set aside until the device has no room or they are put back.",
+    )
+    .count(&[], scrub.set_aside_regions.len() as u64);
 }
 
 /// What was found when regions were opened.

@@ -235,6 +235,12 @@ pub struct ScrubStatus {
     pub damaged_segments: u64,
     /// Damaged segments that were written again with what another member had.
     pub repaired_segments_total: u64,
+    /// Damaged copies that were set aside and filled anew from another member.
+    pub refilled_copies_total: u64,
+    /// The regions of which a damaged copy is set aside.
+    pub set_aside_regions: Vec<u32>,
+    /// Device segments that these copies keep.
+    pub set_aside_segments: u64,
 }
 
 /// The link to another server.
