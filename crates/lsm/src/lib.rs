@@ -18,6 +18,7 @@
 //! - [`edit`], [`version`], [`manifest`], [`storage`]: what a region consists of, and how that is
 //!   made durable.
 //! - [`pins`]: versions that are kept under a name.
+//! - [`cut_segments`]: what lay behind the end of a history when it was cut.
 //! - [`replica`]: the passive member, which a backup is and every engine begins as.
 //! - [`damage`]: segments that were found damaged, and what merges do about them.
 //! - [`repair`]: how one of these is written again, with what another member has.
@@ -31,6 +32,7 @@
 pub mod addresses;
 pub mod cache;
 pub mod compaction;
+pub mod cut_segments;
 pub mod damage;
 pub mod db;
 pub mod edit;

@@ -20,6 +20,7 @@ use std::sync::Arc;
 use argosy_base::{DeviceSegment, RegionId, SegmentNumber};
 use argosy_device::{DeviceError, RegionEntry, SegmentHandle, Store};
 
+use crate::cut_segments;
 use crate::edit::Edit;
 use crate::manifest::readable;
 use crate::version::Version;
@@ -59,8 +60,13 @@ impl SetAside {
             ..entry.clone()
         };
         let places = places(&readable(store, &entry, segment_bytes));
+        let cut: BTreeSet<_> = cut_segments::places(store, region).collect();
         let segments = places.into_iter();
-        let segments = segments.filter_map(|place| store.claim_unclaimed(place));
+        // What the catalog keeps of the region's logs is this copy's.
+        let segments = segments.filter_map(|place| match cut.contains(&place) {
+            true if store.references(place) == 1 => store.claim(place).ok(),
+            _ => store.claim_unclaimed(place),
+        });
         Self {
             segments: segments.collect(),
             store: Arc::clone(store),

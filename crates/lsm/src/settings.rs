@@ -87,6 +87,8 @@ argosy_base::mutants! {
         forget_mark,
         /// What an edit frees is used as soon as the edit is durable in the manifest, without a witness.
         forget_witness,
+        /// Cut segments are kept beside those of earlier cuts.
+        keep_every_cut,
     }
 }
 

@@ -17,6 +17,7 @@ use argosy_base::{
 };
 use argosy_engine::EngineError;
 use argosy_lsm::addresses::has_pointers;
+use argosy_lsm::cut_segments::log_of;
 use argosy_lsm::edit::{Edit, MEDIUM_LOG};
 use argosy_lsm::set_aside::region_of;
 use argosy_server::node::CopyState;
@@ -400,6 +401,12 @@ impl Run {
         for entry in up.store.regions() {
             if region_of(&entry).is_some() {
                 named += entry.manifest.len();
+                continue;
+            }
+            if log_of(&entry).is_some() {
+                // Those that no log has any more.
+                let alone = |place: &&argosy_base::DeviceSegment| up.store.references(**place) == 1;
+                named += entry.manifest.iter().filter(alone).count();
                 continue;
             }
             let state = self.state(server, entry.region)?;

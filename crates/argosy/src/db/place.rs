@@ -11,6 +11,7 @@ use std::sync::Arc;
 use argosy_base::{RegionId, Remedy, ServerId};
 use argosy_device::lock::lock_unless;
 use argosy_device::{Device, FormatOptions, Store, StoreSettings, check_blank};
+use argosy_lsm::cut_segments::log_of;
 use argosy_lsm::pins::is_pin;
 use argosy_lsm::{Settings, shape};
 
@@ -60,7 +61,9 @@ impl Place<'_> {
         };
         let store = Store::open(device, &store_settings).map_err(failed)?;
         let regions = store.regions();
-        let mut others = regions.iter().filter(|entry| !is_pin(entry));
+        let mut others = regions
+            .iter()
+            .filter(|entry| !is_pin(entry) && log_of(entry).is_none_or(|(of, _)| of != REGION));
         if others.any(|entry| entry.region != REGION) {
             return Err(foreign("holds regions that a later version has made"));
         }

@@ -6,13 +6,15 @@ use std::path::PathBuf;
 
 use argosy_base::SegmentNumber;
 use argosy_lsm::Version;
+use argosy_lsm::cut_segments;
 use argosy_lsm::inspect::Region;
 use argosy_lsm::inspect::contents::{Content, contents};
 use argosy_lsm::level::{Entry, Lasting};
-use argosy_lsm::log::{Record, RecordKind};
+use argosy_lsm::log::{Geometry, Record, RecordKind};
 use clap::Args;
 use serde::Serialize;
 
+use super::cut::cut_of;
 use super::view::KeyView;
 use super::{Common, Opened, print_json, say};
 use crate::cli::OutputFormat;
@@ -118,6 +120,10 @@ impl Dump {
             let number = SegmentNumber(*number);
             let mut versions = regions.iter().filter_map(|region| region.version.as_ref());
             versions.any(|version| version.stored(number).is_some())
+                || regions.iter().any(|region| {
+                    let mut cut = cut_of(&opened, region).into_iter();
+                    cut.any(|kept| kept.segment.is_ok_and(|segment| segment.number == number))
+                })
         };
         if let Some(none) = self.segment.iter().find(|number| !has(number)) {
             return Err(Failure::NotFound(format!("there is no segment {none}")));
@@ -192,6 +198,41 @@ impl Dump {
             })?;
             let mut visit = |content: Content<'_>| lines.add(self.item(content));
             contents(version, *number, &opened.settings, &mut visit)?;
+        }
+        self.cut(opened, region, lines)
+    }
+
+    /// What was kept of logs that were cut: the records that were cut off.
+    fn cut(&self, opened: &Opened, region: &Region, lines: &mut Lines) -> ControlFlow<()> {
+        let id = region.entry.region;
+        for kept in cut_of(opened, region) {
+            let number = kept.segment.as_ref().ok().map(|segment| segment.number);
+            if !self.segment.is_empty() && !number.is_some_and(|n| self.segment.contains(&n.0)) {
+                continue;
+            }
+            let name = number.map_or_else(|| "a segment".to_owned(), |number| number.to_string());
+            lines.add(Item {
+                kind: "cut segment",
+                region: Some(id.0),
+                number: number.map(|number| number.0),
+                device_segment: Some(kept.place.0),
+                text: format!(
+                    "{id}, {name} at {}: cut segment of the {}, from {} on: {} whole records",
+                    kept.place, kept.log, kept.cut_at, kept.records
+                ),
+                ..Item::default()
+            })?;
+            let of = (id, Geometry::of(&opened.settings));
+            let mut visit = |offset: u32, record: Record<'_>| {
+                lines.add(self.item(Content::Record(offset, record)))
+            };
+            match cut_segments::visit(&opened.store, of, &kept, &mut visit) {
+                Ok(visited) => visited?,
+                Err(error) => lines.add(bad(0, format!("  {error}")))?,
+            }
+            if let Err(trouble) = &kept.segment {
+                lines.add(bad(0, format!("  {trouble}")))?;
+            }
         }
         ControlFlow::Continue(())
     }

@@ -2,9 +2,10 @@
 //! two members hold the same.
 //!
 //! Nothing is written in the directory: the device is opened for reading only, counts no opening, and what a crash
-//! left is looked at, not repaired, but for `put-back`. A lock keeps servers from starting meanwhile.
+//! left is looked at, not repaired, but for `put-back` and `discard-cut`. A lock keeps servers from starting meanwhile.
 
 mod compare;
+mod cut;
 mod dump;
 mod put_back;
 mod repair;
@@ -19,6 +20,7 @@ use std::sync::Arc;
 
 use argosy_base::{LogKind, RegionId};
 use argosy_device::{BootId, Device, DeviceError, ReadOnlyFile, RegionEntry, SharedMemory, Store};
+use argosy_lsm::cut_segments::log_of;
 use argosy_lsm::db::promote::window_name;
 use argosy_lsm::inspect::{Problem, ProblemKind, Region, Windows, verify_windows};
 use argosy_lsm::log::Geometry;
@@ -53,6 +55,7 @@ use crate::failure::Failure;
     argosy inspect scrub ./data/server-0 --rate 50MiB\n  \
     argosy inspect repair ./data/server-0 --to ./repaired\n  \
     argosy inspect put-back ./data/server-0 --region 1\n  \
+    argosy inspect discard-cut ./data/server-0 --region 1\n  \
     argosy inspect compare ./data/server-0 ./data/server-1\n\n\
     Exit codes: 0 whole, 1 failed or in use, 3 no device there, 8 damage or a difference was found"
 )]
@@ -76,6 +79,7 @@ enum Command {
     Scrub(scrub::Scrub),
     Repair(repair::Repair),
     PutBack(put_back::PutBack),
+    DiscardCut(cut::DiscardCut),
     Compare(compare::Compare),
 }
 
@@ -117,6 +121,7 @@ impl Inspect {
             (Some(Command::Scrub(scrub)), _) => scrub.run(),
             (Some(Command::Repair(repair)), _) => repair.run(),
             (Some(Command::PutBack(put_back)), _) => put_back.run(),
+            (Some(Command::DiscardCut(discard)), _) => discard.run(),
             (None, Some(dir)) => show::show(&dir, &self.section, &self.common),
             (None, None) => Err(Failure::Usage("name a data directory".to_owned())),
         }
@@ -195,7 +200,7 @@ impl Opened {
         };
         let regions: Vec<_> = entries
             .iter()
-            .filter(|entry| !is_pin(entry) && region_of(entry).is_none())
+            .filter(|entry| !is_pin(entry) && region_of(entry).is_none() && log_of(entry).is_none())
             .filter(asked)
             .map(|entry| Region::read(&self.store, entry, &self.settings))
             .collect();
@@ -212,7 +217,8 @@ impl Opened {
     fn pins(&self) -> Vec<Pinned> {
         let entries = self.store.regions();
         let entries = entries.into_iter();
-        let entries = entries.filter(|entry| region_of(entry).is_none());
+        let is_other = |entry: &RegionEntry| region_of(entry).is_some() || log_of(entry).is_some();
+        let entries = entries.filter(|entry| !is_other(entry));
         let (pins, regions): (Vec<_>, Vec<_>) = entries.partition(is_pin);
         // Only a store with one region has any.
         let region = regions.first().map(|entry| entry.region);

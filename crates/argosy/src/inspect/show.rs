@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 
 use argosy_base::{DeviceSegment, LogKind, SEGMENT_SIZE};
 use argosy_device::Store;
-use argosy_lsm::inspect::{LogEnds, Owner, Region, add_pin, log_ends, owners};
+use argosy_lsm::inspect::{LogEnds, Owner, Region, add_cut, add_pin, log_ends, owners};
 use serde::Serialize;
 
+use super::cut::{CutView, cut_of, print_cut};
 use super::view::{
     CheckpointView, HeadView, OwnerView, PlaceView, RegionView, SegmentView, SuperblockView,
     VersionView,
@@ -55,7 +56,12 @@ pub(super) fn show(dir: &Path, sections: &[Section], common: &Common) -> Result<
         .iter()
         .map(|region| {
             let ends = ends_of(&opened, region);
-            RegionView::new(region, ends.as_ref())
+            let mut view = RegionView::new(region, ends.as_ref());
+            if asked(Section::Logs) {
+                let cut = cut_of(&opened, region);
+                view.cut_segments = cut.iter().map(CutView::from).collect();
+            }
+            view
         })
         .collect();
     for view in &mut views {
@@ -80,6 +86,8 @@ pub(super) fn show(dir: &Path, sections: &[Section], common: &Common) -> Result<
             add_pin(&mut owners, entry, version);
         }
     }
+    let entries = opened.store.regions();
+    entries.iter().for_each(|entry| add_cut(&mut owners, entry));
     let head = Store::survey(&**opened.store.device()).map_err(super::of_device)?;
     let generations = head.iter().filter(|block| block.what == "catalog");
     let generation = generations.filter_map(|block| block.generation).max();
@@ -265,6 +273,9 @@ fn print_region(region: &RegionView, asked: &dyn Fn(Section) -> bool) {
     }
     if let Some(version) = &region.version {
         print_version(version, asked);
+    }
+    if !region.cut_segments.is_empty() {
+        print_cut(&region.cut_segments);
     }
 }
 

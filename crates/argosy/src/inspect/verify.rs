@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use argosy_base::DeviceSegment;
 use argosy_device::{HeadBlock, RegionEntry, Store};
 use argosy_lsm::inspect::{
-    Checked, Problem, ProblemKind, add_pin, owners, verify_owners, verify_pin, verify_region,
+    Checked, Problem, ProblemKind, add_cut, add_pin, owners, verify_owners, verify_pin,
+    verify_region,
 };
 use argosy_lsm::pins::PinError;
 use clap::Args;
@@ -70,6 +71,8 @@ impl Verify {
                 add_pin(&mut owners, entry, version);
             }
         }
+        let entries = opened.store.regions();
+        entries.iter().for_each(|entry| add_cut(&mut owners, entry));
         let asked = |problem: &Problem| {
             let region = problem.region.map(|region| region.0);
             self.common.region.is_none() || region.is_none() || region == self.common.region

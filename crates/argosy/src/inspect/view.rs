@@ -7,6 +7,7 @@ use argosy_lsm::scrub::Damage;
 use argosy_lsm::shape::Shape;
 use serde::Serialize;
 
+use super::cut::CutView;
 use crate::bytes::to_base64;
 
 /// A copy of superblock or catalog.
@@ -65,6 +66,9 @@ pub(super) struct RegionView {
     pub(super) addresses: Option<&'static str>,
     pub(super) manifest: ManifestView,
     pub(super) version: Option<VersionView>,
+    /// What was kept of logs that were cut.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) cut_segments: Vec<CutView>,
     pub(super) problems: Vec<ProblemView>,
 }
 
@@ -370,6 +374,7 @@ impl RegionView {
                 trees: tree_views(version),
                 logs: log_views(version, ends),
             }),
+            cut_segments: Vec::new(),
             problems: region.problems.iter().map(ProblemView::from).collect(),
         }
     }

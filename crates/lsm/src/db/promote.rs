@@ -4,10 +4,11 @@
 //! 2. What was in windows only is written to the device.
 //! 3. Where the replica built its own levels, its edits become the group's: an edit states its version
 //!    anew, with a number above any of either sequence.
-//! 4. The *cut*: an edit seals every log segment at the end of what was found, so that nothing past
+//! 4. Of what lies behind the end, [a bounded part](cut_segments) is kept, to be looked at.
+//! 5. The *cut*: an edit seals every log segment at the end of what was found, so that nothing past
 //!    it is ever read again, and reserves segment numbers that no one has used. It commits only
 //!    when all of that is durable (I3).
-//! 5. New log segments begin the chains anew. An engine that is alone declares them at once; one
+//! 6. New log segments begin the chains anew. An engine that is alone declares them at once; one
 //!    that has backups waits until all of them have the cut.
 
 use std::sync::Arc;
@@ -21,6 +22,7 @@ use super::trim::{LastLsns, reach, trim};
 use super::upkeep::tail_purpose;
 use super::{Lsm, Parts};
 use crate::cache::NodeCache;
+use crate::cut_segments;
 use crate::edit::{Edit, LogSegment};
 use crate::log::behind::{Behind, Left};
 use crate::log::segment::Writer as WriterName;
@@ -46,6 +48,8 @@ pub struct Service {
 pub struct Cut {
     /// How many.
     pub records: u64,
+    /// Log segments that are [kept](cut_segments) because of them.
+    pub kept: usize,
     /// What is told of them.
     pub words: String,
 }
@@ -70,8 +74,10 @@ impl Lsm {
         let settings = storage.settings().clone();
         let mut tables = Tables::new(&settings);
         let recovered = replay(&storage, &windows, &mut tables)?;
+        let kept = cut_segments::keep(&mut storage, &recovered)?;
         join_group(&mut storage)?;
         let mut edits = cut(&mut storage, service.epoch, &recovered)?;
+        cut_segments::mend(&storage, &kept)?;
         let mut tails = Vec::new();
         if service.observer.is_none() {
             let mark = storage.current().mark();
@@ -93,6 +99,7 @@ impl Lsm {
             last: recovered.last,
             cut: recovered.cut_in_words().map(|words| Cut {
                 records: recovered.cut.iter().map(|cut| cut.records).sum(),
+                kept: kept.len(),
                 words,
             }),
             tails,

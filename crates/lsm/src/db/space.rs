@@ -26,6 +26,7 @@
 //! What is in the large log is freed by whole segments: once no key points into one any more. Where
 //! nothing else is left to be done, what lives in the emptiest of them is moved ([`super::gc`]).
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -35,6 +36,7 @@ use argosy_device::{Purpose, Room};
 use super::Lsm;
 use super::background::Background;
 use super::jobs::Jobs;
+use super::stats::Counts;
 use crate::compaction::whole::index_segments;
 use crate::memtable::Memtable;
 use crate::settings::Compaction;
@@ -304,9 +306,22 @@ impl Jobs {
 }
 
 impl Background {
+    /// On a full device: gives up what an opening has cut off and kept. Whether that is under way.
+    fn gives_up_cut_segments(&mut self, lsm: &Lsm) -> bool {
+        let (store, region) = (Arc::clone(self.storage.store()), self.storage.region());
+        let cut = self.storage.cut_segments();
+        let given_up = cut.give_up(&store, region) as u64;
+        Counts::add(&lsm.counts.cut_segments_given_up, given_up);
+        cut.are_leaving()
+    }
+
     /// Looks how much room there is, and begins what may make some.
     pub(super) fn look_for_space(&mut self, lsm: &Lsm, now: Instant) {
         let own = self.storage.store().room();
+        if own.is_full() && self.gives_up_cut_segments(lsm) {
+            // Writers are not turned away before that has ended.
+            return;
+        }
         let members = lsm.members_room();
         let full = own.is_full() || members.is_some_and(|room| room.is_full());
         let least = members.filter(|room| room.free < own.free);

@@ -83,6 +83,8 @@ pub struct Stats {
     pub log_marks: u64,
     /// Whole records that were found behind the end of the history when the region was opened.
     pub cut_records: u64,
+    /// Log segments with such records that were kept, and are given up since the device was full.
+    pub cut_segments_given_up: u64,
     /// Log segments that exist.
     pub log_segments: usize,
     /// The logs.
@@ -162,6 +164,7 @@ pub(crate) struct Counts {
     pub(crate) log_write_bytes: AtomicU64,
     pub(crate) recovery_log_write_bytes: AtomicU64,
     pub(crate) log_marks: AtomicU64,
+    pub(crate) cut_segments_given_up: AtomicU64,
     pub(crate) medium_segments: AtomicU64,
     pub(crate) medium_write_bytes: AtomicU64,
     pub(crate) medium_written: AtomicU64,
@@ -202,6 +205,7 @@ impl Counts {
             log_write_bytes: read(&self.log_write_bytes),
             recovery_log_write_bytes: read(&self.recovery_log_write_bytes),
             log_marks: read(&self.log_marks),
+            cut_segments_given_up: read(&self.cut_segments_given_up),
             medium_segments: read(&self.medium_segments),
             medium_write_bytes: read(&self.medium_write_bytes),
             medium_written: read(&self.medium_written),

@@ -28,6 +28,7 @@ use std::sync::Arc;
 use argosy_base::{DeviceSegment, LogKind, RegionId, SegmentNumber};
 use argosy_device::{RegionEntry, SharedMemory, Store};
 
+use crate::cut_segments::log_of;
 use crate::edit::{Edit, RunId};
 use crate::manifest::{self, ManifestError};
 use crate::settings::Settings;
@@ -307,6 +308,8 @@ pub enum Owner {
     /// A pinned version, by the id under which the catalog names it: the segment's number. Beside the
     /// region that it is of, or alone.
     Pin(RegionId, SegmentNumber),
+    /// The cut segments of a region's log. Beside the log, or alone.
+    Cut(RegionId, LogKind),
 }
 
 impl Owner {
@@ -318,15 +321,16 @@ impl Owner {
             | Self::Level(region, ..)
             | Self::Medium(region, _)
             | Self::Log(region, ..)
-            | Self::Pin(region, _) => *region,
+            | Self::Pin(region, _)
+            | Self::Cut(region, _) => *region,
         }
     }
 
-    /// The segment's number; a manifest's has none.
+    /// The segment's number; a manifest's has none, and that of a cut segment says its header.
     #[must_use]
     pub const fn number(&self) -> Option<SegmentNumber> {
         match self {
-            Self::Manifest(..) => None,
+            Self::Manifest(..) | Self::Cut(..) => None,
             Self::Level(_, _, _, number)
             | Self::Medium(_, number)
             | Self::Log(_, _, _, number)
@@ -343,6 +347,7 @@ impl Owner {
             Self::Medium(..) => MEDIUM_LOG.to_owned(),
             Self::Log(_, log, ..) => log.to_string(),
             Self::Pin(..) => "checkpoint".to_owned(),
+            Self::Cut(_, log) => format!("cut segments of the {log}"),
         }
     }
 }
@@ -411,7 +416,17 @@ pub fn add_pin(
     }
 }
 
-/// Device segments that have more than one owner beside pins, or that the device does not have for anyone.
+/// Adds what the catalog's `entry` keeps, if that is of cut segments.
+pub fn add_cut(owners: &mut BTreeMap<DeviceSegment, Vec<Owner>>, entry: &RegionEntry) {
+    if let Some((region, log)) = log_of(entry) {
+        for place in &entry.manifest {
+            let owner = Owner::Cut(region, log);
+            owners.entry(*place).or_default().push(owner);
+        }
+    }
+}
+
+/// Device segments that have more than one owner beside pins and cut segments, or that the device does not have for anyone.
 #[must_use]
 pub fn verify_owners(owners: &BTreeMap<DeviceSegment, Vec<Owner>>, segments: u32) -> Vec<Problem> {
     let mut problems = Vec::new();
@@ -434,8 +449,8 @@ pub fn verify_owners(owners: &BTreeMap<DeviceSegment, Vec<Owner>>, segments: u32
             }
             continue;
         }
-        let is_pin = |owner: &&Owner| matches!(owner, Owner::Pin(..));
-        let owners: Vec<_> = owners.iter().filter(|owner| !is_pin(owner)).collect();
+        let shares = |owner: &&Owner| matches!(owner, Owner::Pin(..) | Owner::Cut(..));
+        let owners: Vec<_> = owners.iter().filter(|owner| !shares(owner)).collect();
         if let [first, others @ ..] = owners.as_slice()
             && !others.is_empty()
         {

@@ -364,7 +364,8 @@ impl<'a> History<'a> {
     fn cut<E>(&self, read: &mut ReadDevice<'_, E>) -> Result<Vec<CutSegment>, RecoverError<E>> {
         let mut cut = Vec::new();
         for log in LogKind::ALL {
-            let found = self.scans[log.index()].cut_segments(self.next, read);
+            let end = self.ends[log.index()].last().copied();
+            let found = self.scans[log.index()].cut_segments((end, self.next), read);
             cut.extend(found.map_err(|source| RecoverError::Read { log, source })?);
         }
         Ok(cut)

@@ -38,7 +38,7 @@ use super::segment::{
 };
 use crate::edit::LogSegment;
 
-pub use cut::CutSegment;
+pub use cut::{CutSegment, visit_behind};
 
 /// Reads device bytes of a segment at an offset, whole blocks.
 pub type ReadDevice<'a, E> = dyn FnMut(&LogSegment, u32, &mut [u8]) -> Result<(), E> + 'a;

@@ -33,7 +33,7 @@
 
 use argosy_base::codec::Reader;
 use argosy_base::limits::{BLOCK_SIZE, KEY_BYTES_MAX, SEGMENT_SIZE};
-use argosy_base::{Epoch, Identity, Incarnation, Kind, LogKind, RegionId, SegmentNumber};
+use argosy_base::{Epoch, Identity, Incarnation, Kind, LogKind, Lsn, RegionId, SegmentNumber};
 use argosy_device::{BootId, SharedMemory};
 
 use crate::edit::LogSegment;
@@ -287,6 +287,33 @@ pub fn named_by_header(bytes: &[u8]) -> Option<(RegionId, SegmentNumber)> {
     let header = bytes.get(..HEADER_BYTES)?;
     let crc = here.checksum(&header[..CRC_AT]).to_le_bytes();
     (magic == SEGMENT_MAGIC && header[CRC_AT..] == crc).then_some((name.region, name.number))
+}
+
+/// The segment whose header `bytes` begin with, whatever it should be; for tools. It says nothing of where it ends. The
+/// checksum, which needs number and epoch, is that of those in the header.
+///
+/// # Errors
+/// When they begin with none.
+pub fn decode_segment_header(bytes: &[u8]) -> Result<(RegionId, LogSegment), HeaderError> {
+    let mut named = None;
+    check_version(bytes, SEGMENT_MAGIC, |header| {
+        let mut from = Reader::new("log header", header);
+        from.take(12).ok()?;
+        let log = LogKind::from_raw(from.u8().ok()?)?;
+        from.take(3).ok()?;
+        let region = RegionId(from.u32().ok()?);
+        let segment = LogSegment {
+            log,
+            number: SegmentNumber(from.u64().ok()?),
+            epoch: Epoch(from.u32().ok()?),
+            ordinal: from.u64().ok()?,
+            base_lsn: Lsn(from.u64().ok()?),
+            end: None,
+        };
+        named = Some((region, segment));
+        Some(identity(Kind::LogHeader, region, &segment, 0))
+    })?;
+    named.ok_or(HeaderError::Invalid)
 }
 
 /// The header of window `index` of `segment`, for the first block of its slot.

@@ -38,6 +38,7 @@ use argosy_device::{DeviceError, Purpose, RegionEntry, Store};
 use argosy_engine::{EditNotice, EngineError};
 
 use crate::cache::NodeCache;
+use crate::cut_segments::{self, CutSegments};
 use crate::damage::Damages;
 use crate::edit::Edit;
 use crate::manifest::{Manifest, ManifestError, Record};
@@ -180,6 +181,7 @@ pub struct Storage {
     /// The first number of the range that it numbers its segments from, where that is its own.
     own: Option<SegmentNumber>,
     damages: Arc<Damages>,
+    cut: CutSegments,
     /// What the head version takes of memory.
     charge: Option<VersionCharge>,
 }
@@ -195,6 +197,7 @@ impl Storage {
         region: RegionId,
         settings: &Settings,
     ) -> Result<Self, StorageError> {
+        cut_segments::discard(store, region)?;
         let version = Version::empty(region, settings.addresses);
         let record = checkpoint_record(&version);
         let shape = (segment_bytes(settings), Shape::of(settings).to_word());
@@ -242,6 +245,7 @@ impl Storage {
             number_limit: current.mark(),
             own: None,
             damages: Arc::default(),
+            cut: CutSegments::of(store, current.region()),
             head: Arc::clone(&current),
             witnessed: Arc::clone(&current),
             unwitnessed: Vec::new(),
@@ -276,6 +280,16 @@ impl Storage {
     #[must_use]
     pub const fn settings(&self) -> &Settings {
         &self.settings
+    }
+
+    /// The catalog may name other cut segments than before.
+    pub(crate) fn note_cut_segments(&mut self) {
+        self.cut = CutSegments::of(&self.store, self.region);
+    }
+
+    /// Those of the region.
+    pub(crate) const fn cut_segments(&mut self) -> &mut CutSegments {
+        &mut self.cut
     }
 
     /// What of the region was found damaged here.
@@ -446,7 +460,7 @@ impl Storage {
         self.pending.remove(&number);
     }
 
-    /// Device segments that this region has: its manifest's, its version's, pending ones. For
+    /// Device segments that this region has: its manifest's, its version's, pending ones, cut segments. For
     /// tests and tools that look for leaks.
     #[must_use]
     pub fn device_segments(&self) -> usize {
@@ -454,10 +468,14 @@ impl Storage {
             .unwitnessed
             .iter()
             .chain([&self.witnessed, &self.current, &self.head]);
-        let named: BTreeSet<_> = versions
-            .flat_map(|version| version.table().keys())
+        let named: BTreeMap<_, _> = versions
+            .flat_map(|version| version.table().iter())
+            .map(|(number, stored)| (number, stored.place()))
             .collect();
-        self.manifest.chain().count() + named.len() + self.pending.len()
+        let places: BTreeSet<_> = named.values().copied().collect();
+        let cut = cut_segments::places(&self.store, self.region);
+        let cut = cut.filter(|place| !places.contains(place));
+        self.manifest.chain().count() + named.len() + self.pending.len() + cut.count()
     }
 }
 

@@ -7,8 +7,9 @@ use std::sync::Arc;
 use argosy_base::{Direction, KeyRange, Lsn, Remedy};
 use argosy_device::{AnonymousWindows, Device, DeviceError, MemoryDevice, Store, StoreSettings};
 use argosy_engine::{Engine, EngineError};
+use argosy_lsm::cut_segments::log_of;
 use argosy_lsm::inspect::{
-    Problem, Region, Windows, add_pin, owners, verify_owners, verify_pin, verify_region,
+    Problem, Region, Windows, add_cut, add_pin, owners, verify_owners, verify_pin, verify_region,
 };
 use argosy_lsm::pins::{self, FIRST_PIN, PinError, Pins};
 use argosy_lsm::{Lsm, ReplicaError, Settings};
@@ -179,7 +180,8 @@ pub(crate) fn problems(device: &Arc<MemoryDevice>, settings: &Settings) -> Vec<S
         }
     };
     let entries = store.regions();
-    let own = |entry: &&argosy_device::RegionEntry| entry.region < FIRST_PIN;
+    let own =
+        |entry: &&argosy_device::RegionEntry| entry.region < FIRST_PIN && log_of(entry).is_none();
     let regions: Vec<Region> = entries
         .iter()
         .filter(own)
@@ -196,6 +198,7 @@ pub(crate) fn problems(device: &Arc<MemoryDevice>, settings: &Settings) -> Vec<S
             Err(error) => told.push(error.to_string()),
         }
     }
+    entries.iter().for_each(|entry| add_cut(&mut owned, entry));
     problems.extend(verify_owners(&owned, store.total()));
     for region in &regions {
         problems.extend(region.problems.iter().cloned());

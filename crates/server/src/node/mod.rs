@@ -68,7 +68,7 @@ mod windows;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::RangeInclusive;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
@@ -191,6 +191,8 @@ pub struct Node {
     native: OnceLock<Arc<native::Front>>,
     /// What is set aside. Taken alone, behind all other locks.
     set_aside: Mutex<SetAsides>,
+    /// The device was full when the background thread looked last.
+    was_full: AtomicBool,
 }
 
 /// What a node counts.
@@ -284,6 +286,7 @@ impl Node {
             watch: Mutex::default(),
             native: OnceLock::new(),
             set_aside: Mutex::new(set_aside),
+            was_full: AtomicBool::new(false),
         }))
     }
 

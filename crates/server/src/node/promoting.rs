@@ -73,7 +73,9 @@ impl PrimaryDriver {
                     tracing::warn!(
                         region = self.region.0,
                         records = cut.records,
-                        "{}",
+                        kept = cut.kept,
+                        "{}; `argosy inspect dump` shows what is kept of them while this server is stopped, and \
+                         `argosy inspect discard-cut` frees it",
                         cut.words
                     );
                 }

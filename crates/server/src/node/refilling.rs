@@ -12,6 +12,7 @@ use std::sync::{MutexGuard, PoisonError};
 use argosy_base::{RegionId, Remedy};
 use argosy_coordinator::Replication;
 use argosy_device::{DeviceError, OpKind};
+use argosy_lsm::cut_segments;
 use argosy_lsm::log::Geometry;
 use argosy_lsm::replica::{Replica, ReplicaError};
 use argosy_lsm::set_aside::SetAside;
@@ -294,6 +295,28 @@ impl Node {
     #[must_use]
     pub fn set_aside_regions(&self) -> Vec<RegionId> {
         self.set_asides().keys().copied().collect()
+    }
+
+    /// Where the device has no room, gives up what was kept of logs that were cut, once until there is room. Before the
+    /// engines look, which turn writers away. For the background thread; blocks.
+    pub(super) fn discard_cut_segments(&self) {
+        let store = &self.world.store;
+        let full = store.room().is_full();
+        if self.was_full.swap(full, Ordering::Relaxed) || !full {
+            return;
+        }
+        for region in cut_segments::regions(store) {
+            match cut_segments::discard(store, region) {
+                Ok(segments) => tracing::warn!(
+                    region = region.0,
+                    segments,
+                    "the device is full: what was kept of logs that were cut is given up"
+                ),
+                Err(error) => {
+                    tracing::warn!(region = region.0, %error, "cut segments cannot be given up");
+                }
+            }
+        }
     }
 
     /// Where the device has no room, gives up what is set aside: writing goes first. Returns whether anything

@@ -72,6 +72,7 @@ impl Node {
     /// Moves engines and backups' storage on. For one thread.
     pub fn step_background(&self, now: Instant) -> Progress {
         self.set_now(now);
+        self.discard_cut_segments();
         let mut progress = self.serve_fetches();
         for region in self.regions.values() {
             if let Some(engine) = engine_of(region) {

@@ -13,6 +13,8 @@ use argosy_device::{
     Accounts, Device as _, DeviceError, FileDevice, FileSettings, FormatOptions, Store,
     StoreSettings, buffer, check_blank,
 };
+use argosy_lsm::cut_segments::log_of;
+use argosy_lsm::set_aside;
 
 use super::{ServerOptions, StartError};
 use crate::activity::Ledger;
@@ -132,7 +134,10 @@ fn record(options: &mut ServerOptions, device: DeviceId) -> Result<(), StartErro
 /// is never taken for free space.
 fn check_regions(store: &Store, options: &ServerOptions) -> Result<(), StartError> {
     for entry in store.regions() {
-        let region = options.map.region(entry.region);
+        // What is kept of a region belongs to it.
+        let cut = log_of(&entry).map(|(region, _)| region);
+        let kept = set_aside::region_of(&entry).or(cut);
+        let region = options.map.region(kept.unwrap_or(entry.region));
         if region.is_none_or(|region| !region.members.contains(&options.id)) {
             let what = format!(
                 "it holds {}, which the region map does not give to {}; \

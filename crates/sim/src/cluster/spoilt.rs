@@ -3,6 +3,7 @@
 use argosy_base::RegionId;
 use argosy_base::limits::BLOCK_SIZE;
 use argosy_device::Store;
+use argosy_lsm::cut_segments::log_of;
 use argosy_lsm::set_aside::region_of;
 
 use super::Cluster;
@@ -29,7 +30,7 @@ impl Cluster {
         for entry in dump
             .regions
             .iter()
-            .filter(|entry| region_of(entry).is_none())
+            .filter(|entry| region_of(entry).is_none() && log_of(entry).is_none())
         {
             let first = entry.manifest[0].start();
             // The blocks in which a manifest begins, and its checkpoint.

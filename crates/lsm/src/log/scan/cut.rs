@@ -4,14 +4,16 @@
 //! also lie behind a record that was durable and is damaged, where nothing says that it was. So they are counted and
 //! told, and nothing follows from them.
 //!
-//! They are looked for on the device alone, from the place at which a log stops: there at every byte up to the end of
+//! They are looked for on the device alone, from the place at which a log ends or stops: there at every byte up to the end of
 //! the window, since a damaged record need not tell how long it was; in later windows, which begin with a record, one
 //! behind the other, and from the next block on where there is none.
 
+use std::ops::ControlFlow;
+
 use argosy_base::{Kind, LogKind, Lsn, RegionId, SegmentNumber};
 
-use super::super::record::{Decoded, RecordKind, decode};
-use super::super::segment::{BLOCK_BYTES, SEGMENT_HEADER_BYTES, identity};
+use super::super::record::{Decoded, Record, RecordKind, decode};
+use super::super::segment::{BLOCK_BYTES, Geometry, Position, SEGMENT_HEADER_BYTES, identity};
 use super::{ReadDevice, Scan};
 use crate::edit::LogSegment;
 
@@ -49,16 +51,30 @@ impl CutSegment {
 }
 
 impl Scan<'_> {
-    /// The segments with records of higher LSNs than `missing`, in the order of the chain, from the place on at which
-    /// the scan met what is no record, or stands.
-    pub(in super::super) fn cut_segments<E>(
-        &self,
-        missing: Lsn,
-        read: &mut ReadDevice<'_, E>,
-    ) -> Result<Vec<CutSegment>, E> {
+    /// The segment, by its index in the chain, and the byte in it from which on nothing belongs to the history.
+    fn cut_from(&self, end: Option<Position>) -> (usize, u32) {
+        let chain = self.source.chain;
         let here = self.head.map_or(self.offset, |head| head.start);
         let passed = self.passed.map(|passed| (passed.index, passed.offset));
-        let (first, from) = passed.unwrap_or((self.index, here));
+        let met = passed.unwrap_or((self.index, here));
+        let end = match end {
+            Some(end) => {
+                let index = chain.partition_point(|segment| segment.ordinal < end.ordinal);
+                (index, end.offset)
+            }
+            None => (chain.partition_point(|segment| segment.end.is_some()), 0),
+        };
+        met.min(end)
+    }
+
+    /// The segments with records of higher LSNs than `missing`, in the order of the chain, from the `end` of the log's
+    /// history on: windows that hold nothing behind it may have led the scan over what the device has there.
+    pub(in super::super) fn cut_segments<E>(
+        &self,
+        (end, missing): (Option<Position>, Lsn),
+        read: &mut ReadDevice<'_, E>,
+    ) -> Result<Vec<CutSegment>, E> {
+        let (first, from) = self.cut_from(end);
         let geometry = self.source.geometry;
         let mut window = vec![0; geometry.window_bytes() as usize];
         let mut found = Vec::new();
@@ -73,16 +89,17 @@ impl Scan<'_> {
                 let end = start + geometry.window_bytes();
                 read(segment, start, &mut window)?;
                 let bytes = &window[..(end.min(limit) - start) as usize];
-                let mut look = Look {
+                let look = Look {
                     region: self.source.region,
                     segment,
                     window: (start, bytes),
                     at_each_byte,
                 };
-                look.for_records(at.max(SEGMENT_HEADER_BYTES), |lsn| {
-                    if lsn > missing {
-                        cut.add(lsn);
+                let _ = look.for_records(at.max(SEGMENT_HEADER_BYTES), &mut |_, record| {
+                    if record.lsn > missing {
+                        cut.add(record.lsn);
                     }
+                    ControlFlow::Continue(())
                 });
                 at_each_byte = false;
                 at = end;
@@ -91,6 +108,40 @@ impl Scan<'_> {
         }
         Ok(found)
     }
+}
+
+/// Shows `visit` the whole records of `segment` on the device with LSNs from `first` on, each with the byte at which it
+/// begins, until that has had enough. They are looked for at every byte, whatever lies in between: for tools.
+///
+/// # Errors
+/// Those of `read`.
+pub fn visit_behind<E>(
+    (region, geometry): (RegionId, Geometry),
+    (segment, first): (&LogSegment, Lsn),
+    read: &mut ReadDevice<'_, E>,
+    visit: &mut dyn FnMut(u32, Record<'_>) -> ControlFlow<()>,
+) -> Result<ControlFlow<()>, E> {
+    let mut window = vec![0; geometry.window_bytes() as usize];
+    for index in 0..geometry.windows_per_segment() {
+        let start = index * geometry.window_bytes();
+        read(segment, start, &mut window)?;
+        let look = Look {
+            region,
+            segment,
+            window: (start, &window),
+            at_each_byte: true,
+        };
+        let visited = look.for_records(start.max(SEGMENT_HEADER_BYTES), &mut |at, record| {
+            if record.lsn < first {
+                return ControlFlow::Continue(());
+            }
+            visit(at, record)
+        });
+        if visited.is_break() {
+            return Ok(visited);
+        }
+    }
+    Ok(ControlFlow::Continue(()))
 }
 
 /// A window in which records are looked for.
@@ -103,7 +154,11 @@ struct Look<'a> {
 }
 
 impl Look<'_> {
-    fn for_records(&mut self, from: u32, mut visit: impl FnMut(Lsn)) {
+    fn for_records(
+        &self,
+        from: u32,
+        visit: &mut dyn FnMut(u32, Record<'_>) -> ControlFlow<()>,
+    ) -> ControlFlow<()> {
         let (start, bytes) = self.window;
         let mut at = from;
         while let Some(rest) = bytes
@@ -115,7 +170,7 @@ impl Look<'_> {
             at = match decode(rest, here, self.segment.base_lsn) {
                 Decoded::Record(record, len) => {
                     if record.kind != RecordKind::Mark {
-                        visit(record.lsn);
+                        visit(at, record)?;
                     }
                     at + u32::try_from(len).expect("less than a window")
                 }
@@ -129,5 +184,6 @@ impl Look<'_> {
                 Decoded::Invalid | Decoded::Pad => next_block,
             };
         }
+        ControlFlow::Continue(())
     }
 }

@@ -1,0 +1,134 @@
+//! `argosy inspect discard-cut`: cut segments are given up. What is shown of them.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use argosy_base::RegionId;
+use argosy_device::{Device, FileDevice, FileSettings, Store, StoreSettings};
+use argosy_lsm::cut_segments::{self, Kept, log_of};
+use argosy_lsm::inspect::Region;
+use argosy_lsm::log::Geometry;
+use clap::Args;
+use serde::Serialize;
+
+use super::view::log_name;
+use super::{Opened, of_device, say};
+use crate::cluster::lock;
+use crate::failure::Failure;
+
+/// Give up what was kept of logs that were cut
+///
+/// Where a record is missing or damaged when a region is opened, its history ends there. Of the log segments with whole
+/// records behind it the first and the last of each log are kept, until a later cut of that log, or until the device is
+/// full. `argosy inspect` lists them, and `argosy inspect dump` prints their records. This frees them. The server must
+/// be stopped. Without --region, lists the regions that have some.
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Examples:\n  argosy inspect discard-cut ./data/server-0\n  \
+    argosy inspect discard-cut ./data/server-0 --region 1\n\n\
+    Exit codes: 0 done, 1 failed or in use, 3 no device there, or no such segment"
+)]
+pub(super) struct DiscardCut {
+    /// The server's, or the embedded store's, data directory
+    #[arg(value_name = "DIR")]
+    dir: PathBuf,
+    /// The region whose cut segments are freed
+    #[arg(long, value_name = "N")]
+    region: Option<u32>,
+}
+
+impl DiscardCut {
+    pub(super) fn run(self) -> Result<(), Failure> {
+        let path = self.dir.join("device");
+        if !path.exists() {
+            let path = path.display();
+            return Err(Failure::NotFound(format!("there is no {path}")));
+        }
+        // Nobody else has the device: opening it locks it.
+        let _lock = lock::share(&self.dir)?;
+        let device = FileDevice::open(&path, &FileSettings::default()).map_err(of_device)?;
+        let device: Arc<dyn Device> = Arc::new(device);
+        let Some(region) = self.region else {
+            let dump = Store::inspect(&*device).map_err(of_device)?;
+            for entry in &dump.regions {
+                if let Some((region, log)) = log_of(entry) {
+                    let count = entry.manifest.len();
+                    say(&format!("{region}, {log}: {count} cut segments"));
+                }
+            }
+            return Ok(());
+        };
+        let store = Store::open(device, &StoreSettings::default()).map_err(of_device)?;
+        match cut_segments::discard(&store, RegionId(region)).map_err(of_device)? {
+            0 => Err(Failure::NotFound(format!(
+                "{} keeps no cut segments of region {region}",
+                self.dir.display()
+            ))),
+            count => {
+                say(&format!(
+                    "{count} cut segments of region {region} are given up"
+                ));
+                Ok(())
+            }
+        }
+    }
+}
+
+/// A cut segment.
+#[derive(Serialize)]
+pub(super) struct CutView {
+    log: &'static str,
+    /// `None` where its header cannot be read.
+    number: Option<u64>,
+    device_segment: u32,
+    /// The first LSN that was cut off.
+    cut_at: u64,
+    /// Whole records that were, and their lowest and highest LSN.
+    records: u64,
+    first_lsn: Option<u64>,
+    last_lsn: Option<u64>,
+    /// Why its records cannot be read.
+    trouble: Option<String>,
+}
+
+impl From<&Kept> for CutView {
+    fn from(kept: &Kept) -> Self {
+        Self {
+            log: log_name(kept.log),
+            number: kept.segment.as_ref().ok().map(|segment| segment.number.0),
+            device_segment: kept.place.0,
+            cut_at: kept.cut_at.0,
+            records: kept.records,
+            first_lsn: kept.lsns.map(|(first, _)| first.0),
+            last_lsn: kept.lsns.map(|(_, last)| last.0),
+            trouble: kept.segment.as_ref().err().cloned(),
+        }
+    }
+}
+
+/// The cut segments of `region`.
+pub(super) fn cut_of(opened: &Opened, region: &Region) -> Vec<Kept> {
+    let geometry = Geometry::of(&opened.settings);
+    let version = region.version.as_ref();
+    cut_segments::list(&opened.store, region.entry.region, version, geometry)
+}
+
+pub(super) fn print_cut(views: &[CutView]) {
+    say("  cut segments  number  device  cut at LSN   records  from LSN  to LSN");
+    for cut in views {
+        let number = |n: Option<u64>| n.map_or_else(|| "-".to_owned(), |n| n.to_string());
+        say(&format!(
+            "  {:<12} {:>7} {:>7} {:>11} {:>9} {:>9} {:>7}{}",
+            cut.log,
+            number(cut.number),
+            cut.device_segment,
+            cut.cut_at,
+            cut.records,
+            number(cut.first_lsn),
+            number(cut.last_lsn),
+            cut.trouble
+                .as_ref()
+                .map_or_else(String::new, |trouble| format!("  {trouble}"))
+        ));
+    }
+}

@@ -1,0 +1,322 @@
+//! Cut segments: log segments with whole records behind the place at which an opening ended the history.
+//!
+//! They are normal after a loss of power: what no flush had made durable reaches the device in any order. But they may
+//! also lie behind a record that was durable and is damaged, where nothing says that it was. So of each log that an
+//! opening cuts, the first and the last segment with such records are kept, for whoever wants to look at them. Nothing
+//! reads them but `argosy inspect`, and nothing depends on them: they are kept as long as there is room.
+//!
+//! Of each log that has any, the catalog has an entry beside that of the region:
+//!
+//! ```text
+//! entry := region: u32   bits 0..29 the region | bit 29 the log (its index) | bits 30..32 are 01
+//!          manifest      device segments of the log, at most KEPT_MAX, in the order of the log
+//!          words         the first LSN that was cut off; the shape of the region
+//! ```
+//!
+//! So the store counts one more reference to each of them, and versions and edits know nothing of it: it is a matter of
+//! one member, whatever its logs go on to remove. What a segment is says its own header. Where that is damaged, it is
+//! written anew as soon as the cut is durable: then nobody else reads the segment from there on.
+//!
+//! The life of cut segments:
+//!
+//! 1. [`keep`]: the catalog names them, in place of those that an earlier cut of the log left. Only then is the history
+//!    cut. A crash in between leaves both what is named and what was not cut; the next opening finds the same again.
+//! 2. [`mend`]: damaged headers are written anew.
+//! 3. [`list`], [`visit`]: they are looked at, on a stopped server.
+//! 4. [`discard`]: they are given up, by command, or since the copy is begun anew. [`CutSegments`]: the device is full.
+
+use std::collections::BTreeSet;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use argosy_base::{BLOCK_SIZE, DeviceSegment, LogKind, Lsn, RegionId};
+use argosy_device::{Buffer, CatalogChange, DeviceError, RegionEntry, Store};
+
+use crate::edit::LogSegment;
+use crate::log::scan::visit_behind;
+use crate::log::segment::{HeaderError, decode_segment_header, encode_segment_header};
+use crate::log::{CutSegment, Geometry, Record, Recovered};
+use crate::shape::Shape;
+use crate::storage::{Storage, StoredSegment};
+use crate::version::Version;
+
+/// Most segments of a log that are kept.
+pub const KEPT_MAX: usize = 2;
+
+/// The bits of an entry's id that say what it is, and their value.
+const KIND_BITS: u32 = 3 << 30;
+const KIND: u32 = 1 << 30;
+const LOG_AT: u32 = 29;
+const REGION_BITS: u32 = (1 << LOG_AT) - 1;
+
+/// The catalog's id of the cut segments of `log`; `None` where the id of the region leaves no room.
+fn id_of(region: RegionId, log: LogKind) -> Option<RegionId> {
+    let log = u32::try_from(log.index()).expect("there are two logs");
+    let fits = region.0 & !REGION_BITS == 0;
+    fits.then_some(RegionId(KIND | log << LOG_AT | region.0))
+}
+
+/// Whose cut segments `entry` names; `None` where it is an entry of something else.
+#[must_use]
+pub fn log_of(entry: &RegionEntry) -> Option<(RegionId, LogKind)> {
+    let id = entry.region.0;
+    let log = LogKind::ALL[(id >> LOG_AT & 1) as usize];
+    (id & KIND_BITS == KIND).then_some((RegionId(id & REGION_BITS), log))
+}
+
+/// The catalog's entries of cut segments of `region`.
+fn entries(store: &Store, region: RegionId) -> impl Iterator<Item = RegionEntry> {
+    let all = store.regions().into_iter();
+    all.filter(move |entry| log_of(entry).is_some_and(|(of, _)| of == region))
+}
+
+/// The cut segments of a region that is open, until the device is full.
+#[derive(Default)]
+pub(crate) struct CutSegments {
+    /// There are some.
+    are_kept: bool,
+    /// The catalog forgets them.
+    leaving: Vec<CatalogChange>,
+}
+
+impl CutSegments {
+    /// Those of `region`.
+    pub(crate) fn of(store: &Store, region: RegionId) -> Self {
+        Self {
+            are_kept: entries(store, region).next().is_some(),
+            leaving: Vec::new(),
+        }
+    }
+
+    /// Begins to give them up. Returns how many.
+    pub(crate) fn give_up(&mut self, store: &Arc<Store>, region: RegionId) -> usize {
+        let mut count = 0;
+        if std::mem::take(&mut self.are_kept) {
+            for entry in entries(store, region) {
+                count += entry.manifest.len();
+                self.leaving.push(store.remove_region(entry.region));
+            }
+        }
+        count
+    }
+
+    /// Whether they are being given up: there will be room soon. Of an error the next write hears.
+    pub(crate) fn are_leaving(&mut self) -> bool {
+        self.leaving.retain(|change| change.poll().is_none());
+        !self.leaving.is_empty()
+    }
+}
+
+/// Where the cut segments of `region` lie. Its logs may have them, too.
+pub(crate) fn places(store: &Store, region: RegionId) -> impl Iterator<Item = DeviceSegment> {
+    entries(store, region).flat_map(|entry| entry.manifest)
+}
+
+/// Has the catalog keep what `recovered` found behind the end of the history, before that is cut. Returns the log
+/// segments that are kept. A catalog that is full keeps none. Blocks until that is durable.
+///
+/// # Errors
+/// The device's.
+pub(crate) fn keep(
+    storage: &mut Storage,
+    recovered: &Recovered,
+) -> Result<Vec<(LogSegment, Arc<StoredSegment>)>, DeviceError> {
+    let (store, version) = (Arc::clone(storage.store()), Arc::clone(storage.current()));
+    let shape = Shape::of(storage.settings()).to_word();
+    let mut kept = Vec::new();
+    for log in LogKind::ALL {
+        let Some(id) = id_of(storage.region(), log) else {
+            continue;
+        };
+        let found = recovered.cut.iter().filter(|cut| cut.log == log);
+        let chosen: Vec<_> = first_and_last(found)
+            .filter_map(|cut| version.log_segment(cut.number))
+            .map(|entry| (entry.segment, Arc::clone(&entry.stored)))
+            .collect();
+        if chosen.is_empty() {
+            continue;
+        }
+        let mut places: Vec<_> = chosen.iter().map(|(_, stored)| stored.place()).collect();
+        if storage.settings().mutants.keep_every_cut() {
+            let before = store.regions().into_iter().find(|entry| entry.region == id);
+            places.splice(0..0, before.into_iter().flat_map(|entry| entry.manifest));
+        }
+        let change = store.set_region(RegionEntry {
+            region: id,
+            manifest: places,
+            words: [recovered.last.next().0, shape],
+        });
+        match change.wait() {
+            Ok(()) => kept.extend(chosen),
+            Err(DeviceError::CatalogFull { .. }) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    storage.note_cut_segments();
+    Ok(kept)
+}
+
+fn first_and_last<'c>(
+    mut found: impl DoubleEndedIterator<Item = &'c CutSegment>,
+) -> impl Iterator<Item = &'c CutSegment> {
+    let first = found.next();
+    first.into_iter().chain(found.next_back())
+}
+
+/// Writes the headers of `kept` anew that are damaged: each is sealed in front of its first record now. Blocks until
+/// that is durable.
+///
+/// # Errors
+/// The device's.
+pub(crate) fn mend(
+    storage: &Storage,
+    kept: &[(LogSegment, Arc<StoredSegment>)],
+) -> Result<(), DeviceError> {
+    let mut any = false;
+    for (segment, stored) in kept {
+        let mut block = Buffer::zeroed(BLOCK_SIZE);
+        stored.read(0, &mut block)?;
+        let is_cut = |now: &LogSegment| now.end == Some(0);
+        let entry = storage.current().log_segment(segment.number);
+        if decode_segment_header(&block) == Err(HeaderError::Invalid)
+            && entry.is_some_and(|entry| is_cut(&entry.segment))
+        {
+            let header = encode_segment_header(storage.region(), segment);
+            block[..header.len()].copy_from_slice(&header);
+            let _ = stored.write(0, Arc::new(block), 0..BLOCK_SIZE);
+            stored.wait()?;
+            any = true;
+        }
+    }
+    match any {
+        true => storage.store().wait(&storage.store().sync()),
+        false => Ok(()),
+    }
+}
+
+/// Gives up the cut segments of `region`: by command, for want of room, or since its copy is begun anew.
+/// Returns how many there were. Blocks until that is durable.
+///
+/// # Errors
+/// The device's; they are kept then, or some are.
+pub fn discard(store: &Arc<Store>, region: RegionId) -> Result<usize, DeviceError> {
+    let mut count = 0;
+    for entry in entries(store, region) {
+        store.remove_region(entry.region).wait()?;
+        count += entry.manifest.len();
+    }
+    Ok(count)
+}
+
+/// The regions of which cut segments are kept.
+#[must_use]
+pub fn regions(store: &Store) -> BTreeSet<RegionId> {
+    let entries = store.regions().into_iter();
+    entries
+        .filter_map(|entry| log_of(&entry))
+        .map(|(region, _)| region)
+        .collect()
+}
+
+/// A segment that is kept, and what it holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kept {
+    /// The log.
+    pub log: LogKind,
+    /// Where it lies.
+    pub place: DeviceSegment,
+    /// The first LSN that was cut off.
+    pub cut_at: Lsn,
+    /// What it is; or why that cannot be told.
+    pub segment: Result<LogSegment, String>,
+    /// How many whole records of it were cut off.
+    pub records: u64,
+    /// The lowest and the highest LSN of these.
+    pub lsns: Option<(Lsn, Lsn)>,
+}
+
+/// The cut segments of `region`, of the recovery log first. `version` is the region's, if that can be read. Blocks for
+/// the device.
+#[must_use]
+pub fn list(
+    store: &Store,
+    region: RegionId,
+    version: Option<&Version>,
+    geometry: Geometry,
+) -> Vec<Kept> {
+    let mut list = Vec::new();
+    for entry in entries(store, region) {
+        let Some((_, log)) = log_of(&entry) else {
+            continue;
+        };
+        for place in &entry.manifest {
+            let mut kept = Kept {
+                log,
+                place: *place,
+                cut_at: Lsn(entry.words[0]),
+                segment: named(store, region, version, *place),
+                records: 0,
+                lsns: None,
+            };
+            let mut count = (0, None);
+            let _ = visit(store, (region, geometry), &kept, &mut |_, record| {
+                let (lowest, highest) = count.1.unwrap_or((record.lsn, record.lsn));
+                count.0 += 1;
+                count.1 = Some((record.lsn.min(lowest), record.lsn.max(highest)));
+                ControlFlow::Continue(())
+            });
+            (kept.records, kept.lsns) = count;
+            list.push(kept);
+        }
+    }
+    list
+}
+
+/// Which log segment of `region` lies in `place`.
+fn named(
+    store: &Store,
+    region: RegionId,
+    version: Option<&Version>,
+    place: DeviceSegment,
+) -> Result<LogSegment, String> {
+    let mut block = Buffer::zeroed(BLOCK_SIZE);
+    let read = store.read(place, 0, &mut block);
+    read.map_err(|error| error.to_string())?;
+    match decode_segment_header(&block) {
+        Ok((of, segment)) if of == region => return Ok(segment),
+        Err(error @ HeaderError::Version(_)) => return Err(error.to_string()),
+        _ => {}
+    }
+    // The opening that cut it ended before it wrote the header anew.
+    let logs = LogKind::ALL.iter();
+    let mut chains = logs.flat_map(|log| version.into_iter().flat_map(|of| of.log(*log)));
+    let found = chains.find(|entry| entry.stored.place() == place);
+    let found = found.map(|entry| LogSegment {
+        end: None,
+        ..entry.segment
+    });
+    found.ok_or_else(|| "its header is damaged".to_owned())
+}
+
+/// Shows `visit` the whole records of `kept` that were cut off, each with the byte at which it begins, until that has
+/// had enough. Blocks for the device.
+///
+/// # Errors
+/// The device's.
+pub fn visit(
+    store: &Store,
+    of: (RegionId, Geometry),
+    kept: &Kept,
+    visit: &mut dyn FnMut(u32, Record<'_>) -> ControlFlow<()>,
+) -> Result<ControlFlow<()>, DeviceError> {
+    let Ok(segment) = &kept.segment else {
+        return Ok(ControlFlow::Continue(()));
+    };
+    let mut read = |_: &LogSegment, at: u32, out: &mut [u8]| {
+        let mut bytes = Buffer::zeroed(out.len());
+        store.read(kept.place, at, &mut bytes)?;
+        out.copy_from_slice(&bytes);
+        Ok(())
+    };
+    visit_behind(of, (segment, kept.cut_at), &mut read, visit)
+}
