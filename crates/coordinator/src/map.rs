@@ -27,6 +27,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use argosy_base::limits::REGION_ID_MAX;
 use argosy_base::range::Starts;
 use argosy_base::{AddressMode, Direction, Epoch, KeyRange, RegionId, ServerId};
 use serde::{Deserialize, Serialize};
@@ -146,7 +147,7 @@ pub enum MapError {
         /// What it calls itself.
         found: String,
     },
-    /// Two servers or two regions have one name, or a region is named 0.
+    /// Two servers or two regions have one name, or a region is named 0 or above [`REGION_ID_MAX`].
     #[error("{what} {id} is named twice, or has a name that is kept for no one")]
     BadName {
         /// Servers or regions.
@@ -341,7 +342,7 @@ impl ClusterMap {
         }
         let mut regions = BTreeSet::from([RegionId(0)]);
         for region in &self.regions {
-            if !regions.insert(region.id) {
+            if region.id.0 > REGION_ID_MAX || !regions.insert(region.id) {
                 let id = region.id.0;
                 return Err(MapError::BadName { what: "region", id });
             }

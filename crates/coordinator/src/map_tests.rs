@@ -152,7 +152,7 @@ fn gaps_overlaps_and_disorder_are_refused() {
 
 #[test]
 fn names_are_used_once() {
-    for id in [0, 1] {
+    for id in [0, 1, 1 << 29] {
         let mut bad = regions(3);
         bad[2].id = RegionId(id);
         let error = build(bad).unwrap_err();

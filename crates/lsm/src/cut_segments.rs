@@ -29,6 +29,7 @@ use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use argosy_base::limits::REGION_ID_MAX;
 use argosy_base::{BLOCK_SIZE, DeviceSegment, LogKind, Lsn, RegionId};
 use argosy_device::{Buffer, CatalogChange, DeviceError, RegionEntry, Store};
 
@@ -48,6 +49,7 @@ const KIND_BITS: u32 = 3 << 30;
 const KIND: u32 = 1 << 30;
 const LOG_AT: u32 = 29;
 const REGION_BITS: u32 = (1 << LOG_AT) - 1;
+const _: () = assert!(REGION_ID_MAX == REGION_BITS);
 
 /// The catalog's id of the cut segments of `log`; `None` where the id of the region leaves no room.
 fn id_of(region: RegionId, log: LogKind) -> Option<RegionId> {
@@ -113,7 +115,8 @@ pub(crate) fn places(store: &Store, region: RegionId) -> impl Iterator<Item = De
 }
 
 /// Has the catalog keep what `recovered` found behind the end of the history, before that is cut. Returns the log
-/// segments that are kept. A catalog that is full keeps none. Blocks until that is durable.
+/// segments that are kept: none where device or catalog are full, and then those of earlier cuts go, too, since an
+/// opening may need the room. Blocks until that is durable.
 ///
 /// # Errors
 /// The device's.
@@ -122,6 +125,11 @@ pub(crate) fn keep(
     recovered: &Recovered,
 ) -> Result<Vec<(LogSegment, Arc<StoredSegment>)>, DeviceError> {
     let (store, version) = (Arc::clone(storage.store()), Arc::clone(storage.current()));
+    if store.room().is_full() {
+        discard(&store, storage.region())?;
+        storage.note_cut_segments();
+        return Ok(Vec::new());
+    }
     let shape = Shape::of(storage.settings()).to_word();
     let mut kept = Vec::new();
     for log in LogKind::ALL {

@@ -58,9 +58,9 @@ impl Rig {
         }
     }
 
-    /// One life: `count` pairs are written, or as many as open segments take, and flushed, with values of the lengths of `len` in turn. The power goes
-    /// before anything says so, and a bit of the record of pair `hurt` has flipped. Those in front of it are what has
-    /// to be there.
+    /// One life: `count` pairs are written, or as many as open segments take, and flushed, with values of the lengths of
+    /// `len` in turn. The power goes before anything says so, and a bit of the record of pair `hurt` has flipped. Those
+    /// in front of it are what has to be there.
     fn lose_power(&mut self, count: u64, len: &[usize], hurt: u64) {
         self.life += 1;
         let places = self.write(count, len, hurt);
@@ -419,6 +419,29 @@ fn a_device_that_is_full_keeps_nothing() {
     rig.machine.end(engine, Crash::PowerLoss);
     assert_eq!(rig.kept(), []);
     drop(rig.open("full"));
+}
+
+/// An opening may need the room itself.
+#[test]
+fn a_device_that_is_full_is_opened_without() {
+    let mut rig = Rig::new(settings(), 256);
+    rig.lose_power(300, &[30], 10);
+    rig.reopen("first");
+    assert_eq!(rig.kept().len(), 1);
+    rig.lose_power(300, &[30], 20);
+    let device: Arc<dyn Device> = rig.machine.device.clone();
+    let full = StoreSettings {
+        reserve_segments: 250,
+    };
+    let store = Store::open(device, &full).unwrap();
+    let engine = Lsm::open(&store, REGION, &rig.machine.windows, &settings(), None).unwrap();
+    assert!(store.room().is_full());
+    let cut = engine.cut().unwrap();
+    assert_eq!((cut.records, cut.kept), (279, 0));
+    assert_eq!(errors(&engine, &rig.model, "full"), [""; 0]);
+    drop(store);
+    rig.machine.end(engine, Crash::PowerLoss);
+    assert_eq!(rig.kept(), []);
 }
 
 /// A copy that is set aside has its log segments, and the one that is begun in its place keeps nothing of it.

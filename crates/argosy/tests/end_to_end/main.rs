@@ -12,6 +12,7 @@
 mod admin;
 mod bench_command;
 mod config_command;
+mod cut_command;
 mod first_minutes;
 mod full;
 mod inspect_command;

@@ -426,7 +426,8 @@ pub fn add_cut(owners: &mut BTreeMap<DeviceSegment, Vec<Owner>>, entry: &RegionE
     }
 }
 
-/// Device segments that have more than one owner beside pins and cut segments, or that the device does not have for anyone.
+/// Device segments that have more than one owner beside pins and cut segments, or that the device does not have for
+/// anyone.
 #[must_use]
 pub fn verify_owners(owners: &BTreeMap<DeviceSegment, Vec<Owner>>, segments: u32) -> Vec<Problem> {
     let mut problems = Vec::new();

@@ -85,6 +85,30 @@ fn a_segment_header_is_that_of_its_segment_alone() {
 }
 
 #[test]
+fn a_segment_is_known_by_its_header_alone() {
+    let sealed = LogSegment {
+        end: Some(99),
+        ..segment()
+    };
+    for segment in [segment(), sealed] {
+        let bytes = encode_segment_header(REGION, &segment);
+        let found = decode_segment_header(&bytes);
+        assert_eq!(
+            found,
+            Ok((
+                REGION,
+                LogSegment {
+                    end: None,
+                    ..segment
+                }
+            ))
+        );
+    }
+    let zeros = decode_segment_header(&[0; HEADER_BYTES]);
+    assert_eq!(zeros, Err(HeaderError::Invalid));
+}
+
+#[test]
 fn a_window_header_returns() {
     let writer = Writer {
         boot: BootId(9),
@@ -110,6 +134,7 @@ fn every_flipped_bit_and_every_cut_is_noticed() {
             bytes[byte] ^= 1 << bit;
             let found = check_segment_header(&bytes, REGION, &segment());
             assert!(found.is_err(), "{byte}.{bit}");
+            assert!(decode_segment_header(&bytes).is_err(), "{byte}.{bit}");
         }
         assert!(decode_window_header(&windows[..byte]).is_err());
         assert!(check_segment_header(&segments[..byte], REGION, &segment()).is_err());
