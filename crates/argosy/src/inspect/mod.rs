@@ -14,15 +14,18 @@ mod show;
 mod verify;
 mod view;
 
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use argosy_base::{LogKind, RegionId};
+use argosy_base::{DeviceSegment, LogKind, RegionId};
 use argosy_device::{BootId, Device, DeviceError, ReadOnlyFile, RegionEntry, SharedMemory, Store};
 use argosy_lsm::cut_segments::log_of;
 use argosy_lsm::db::promote::window_name;
-use argosy_lsm::inspect::{Problem, ProblemKind, Region, Windows, verify_windows};
+use argosy_lsm::inspect::{
+    Owner, Problem, ProblemKind, Region, Windows, add_cut, add_pin, owners, verify_windows,
+};
 use argosy_lsm::log::Geometry;
 use argosy_lsm::pins::{PinError, is_pin};
 use argosy_lsm::set_aside::region_of;
@@ -228,6 +231,19 @@ impl Opened {
             (entry, pin)
         };
         pins.into_iter().map(read).collect()
+    }
+
+    /// Who refers to each device segment.
+    fn owners(&self, regions: &[Region], pins: &[Pinned]) -> BTreeMap<DeviceSegment, Vec<Owner>> {
+        let mut owners = owners(regions);
+        for (entry, pin) in pins {
+            if let Ok((_, version)) = pin {
+                add_pin(&mut owners, entry, version);
+            }
+        }
+        let entries = self.store.regions();
+        entries.iter().for_each(|entry| add_cut(&mut owners, entry));
+        owners
     }
 
     /// What is left of a region's log windows.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use argosy_base::{DeviceSegment, LogKind, SEGMENT_SIZE};
 use argosy_device::Store;
-use argosy_lsm::inspect::{LogEnds, Owner, Region, add_cut, add_pin, log_ends, owners};
+use argosy_lsm::inspect::{LogEnds, Owner, Region, log_ends};
 use serde::Serialize;
 
 use super::cut::{CutView, cut_of, print_cut};
@@ -80,14 +80,7 @@ pub(super) fn show(dir: &Path, sections: &[Section], common: &Common) -> Result<
         }
     }
     let pins = opened.pins();
-    let mut owners = owners(&all);
-    for (entry, pin) in &pins {
-        if let Ok((_, version)) = pin {
-            add_pin(&mut owners, entry, version);
-        }
-    }
-    let entries = opened.store.regions();
-    entries.iter().for_each(|entry| add_cut(&mut owners, entry));
+    let owners = opened.owners(&all, &pins);
     let head = Store::survey(&**opened.store.device()).map_err(super::of_device)?;
     let generations = head.iter().filter(|block| block.what == "catalog");
     let generation = generations.filter_map(|block| block.generation).max();

@@ -5,8 +5,7 @@ use std::path::PathBuf;
 use argosy_base::DeviceSegment;
 use argosy_device::{HeadBlock, RegionEntry, Store};
 use argosy_lsm::inspect::{
-    Checked, Problem, ProblemKind, add_cut, add_pin, owners, verify_owners, verify_pin,
-    verify_region,
+    Checked, Problem, ProblemKind, verify_owners, verify_pin, verify_region,
 };
 use argosy_lsm::pins::PinError;
 use clap::Args;
@@ -64,15 +63,8 @@ impl Verify {
         let opened = Opened::open(&self.dir)?;
         // Owners are those of all regions, whichever is looked at.
         let all = opened.regions(None)?;
-        let mut owners = owners(&all);
         let pins = opened.pins();
-        for (entry, pin) in &pins {
-            if let Ok((_, version)) = pin {
-                add_pin(&mut owners, entry, version);
-            }
-        }
-        let entries = opened.store.regions();
-        entries.iter().for_each(|entry| add_cut(&mut owners, entry));
+        let owners = opened.owners(&all, &pins);
         let asked = |problem: &Problem| {
             let region = problem.region.map(|region| region.0);
             self.common.region.is_none() || region.is_none() || region == self.common.region
