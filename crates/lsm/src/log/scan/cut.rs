@@ -4,9 +4,9 @@
 //! also lie behind a record that was durable and is damaged, where nothing says that it was. So they are counted and
 //! told, and nothing follows from them.
 //!
-//! They are looked for on the device alone, from the place at which a log ends or stops: there at every byte up to the
-//! end of the window, since a damaged record need not tell how long it was; in later windows, which begin with a record,
-//! one behind the other, and from the next block on where there is none.
+//! They are looked for on the device alone, from the place at which a log ends or stops: there at every byte up to
+//! the end of the window, since a damaged record need not tell how long it was; in later windows, which begin with a
+//! record, one behind the other, and from the next block on where there is none.
 
 use std::ops::ControlFlow;
 
