@@ -3,7 +3,7 @@
 //! ```text
 //! memtables   up to 3 of each region that the server is primary of; under build-index, of each region
 //!             that it is a member of
-//! windows     of both logs, of each region that it is a member of
+//! windows     of both logs, of each region that it is a member of, and the mark that its copy is whole
 //! links       a message ring and landing slots for each other server
 //! clients     an eighth, and at least what the longest request and reply need
 //! native      a sixteenth, within bounds: memory shared with native clients; nothing without them
@@ -16,7 +16,7 @@
 //! A limit with which the cache would come to less than `CACHE_BYTES_MIN` is refused, and the least
 //! that would do is named.
 
-use argosy_base::{LogKind, SEGMENT_SIZE, ServerId};
+use argosy_base::{SEGMENT_SIZE, ServerId};
 use argosy_coordinator::{ClusterMap, Replication};
 use argosy_lsm::Settings;
 use argosy_server::native::Settings as NativeSettings;
@@ -78,7 +78,7 @@ pub fn node_settings(
     };
     let fixed = MemoryParts {
         memtables: builders * engine.l0_bytes * engine.memtables_max,
-        windows: members * LogKind::ALL.len() * engine.window_slots * engine.window_bytes,
+        windows: MemoryParts::windows_of(members, &engine),
         links: (map.servers().len() - 1) * link.memory_bytes(),
         buffers: engine.work_bytes(),
         ..MemoryParts::default()

@@ -35,10 +35,12 @@ use argosy_device::{Buffer, CatalogChange, DeviceError, RegionEntry, Store};
 
 use crate::edit::LogSegment;
 use crate::log::scan::visit_behind;
-use crate::log::segment::{HeaderError, decode_segment_header, encode_segment_header};
+use crate::log::segment::{
+    HeaderError, check_segment_header, decode_segment_header, encode_segment_header,
+};
 use crate::log::{CutSegment, Geometry, Record, Recovered};
 use crate::shape::Shape;
-use crate::storage::{Storage, StoredSegment};
+use crate::storage::Storage;
 use crate::version::Version;
 
 /// Most segments of a log that are kept.
@@ -114,24 +116,21 @@ pub(crate) fn places(store: &Store, region: RegionId) -> impl Iterator<Item = De
     entries(store, region).flat_map(|entry| entry.manifest)
 }
 
-/// Has the catalog keep what `recovered` found behind the end of the history, before that is cut. Returns the log
-/// segments that are kept: none where device or catalog are full, and then those of earlier cuts go, too, since an
-/// opening may need the room. Blocks until that is durable.
+/// Has the catalog keep what `recovered` found behind the end of the history, before that is cut. Returns how many
+/// log segments are kept: none where the device is full, and then those of earlier cuts go, too, since an opening may
+/// need the room; and none where the catalog is. Blocks until that is durable.
 ///
 /// # Errors
 /// The device's.
-pub(crate) fn keep(
-    storage: &mut Storage,
-    recovered: &Recovered,
-) -> Result<Vec<(LogSegment, Arc<StoredSegment>)>, DeviceError> {
+pub(crate) fn keep(storage: &mut Storage, recovered: &Recovered) -> Result<usize, DeviceError> {
     let (store, version) = (Arc::clone(storage.store()), Arc::clone(storage.current()));
     if store.room().is_full() {
         discard(&store, storage.region())?;
         storage.note_cut_segments();
-        return Ok(Vec::new());
+        return Ok(0);
     }
     let shape = Shape::of(storage.settings()).to_word();
-    let mut kept = Vec::new();
+    let mut kept = 0;
     for log in LogKind::ALL {
         let Some(id) = id_of(storage.region(), log) else {
             continue;
@@ -139,12 +138,12 @@ pub(crate) fn keep(
         let found = recovered.cut.iter().filter(|cut| cut.log == log);
         let chosen: Vec<_> = first_and_last(found)
             .filter_map(|cut| version.log_segment(cut.number))
-            .map(|entry| (entry.segment, Arc::clone(&entry.stored)))
+            .map(|entry| entry.stored.place())
             .collect();
         if chosen.is_empty() {
             continue;
         }
-        let mut places: Vec<_> = chosen.iter().map(|(_, stored)| stored.place()).collect();
+        let mut places = chosen.clone();
         if storage.settings().mutants.keep_every_cut() {
             let before = store.regions().into_iter().find(|entry| entry.region == id);
             places.splice(0..0, before.into_iter().flat_map(|entry| entry.manifest));
@@ -155,7 +154,7 @@ pub(crate) fn keep(
             words: [recovered.last.next().0, shape],
         });
         match change.wait() {
-            Ok(()) => kept.extend(chosen),
+            Ok(()) => kept += chosen.len(),
             Err(DeviceError::CatalogFull { .. }) => {}
             Err(error) => return Err(error),
         }
@@ -171,25 +170,36 @@ fn first_and_last<'c>(
     first.into_iter().chain(found.next_back())
 }
 
-/// Writes the headers of `kept` anew that are damaged: each is sealed in front of its first record now. Blocks until
-/// that is durable.
+/// Writes the headers of cut segments anew that are damaged or of an earlier owner: each is sealed in front of its first
+/// record now. Whatever cannot be read stays as it is. Blocks until that is durable.
 ///
 /// # Errors
-/// The device's.
-pub(crate) fn mend(
-    storage: &Storage,
-    kept: &[(LogSegment, Arc<StoredSegment>)],
-) -> Result<(), DeviceError> {
+/// The device's, of a write.
+pub(crate) fn mend(storage: &Storage) -> Result<(), DeviceError> {
+    let region = storage.region();
+    let places: BTreeSet<_> = places(storage.store(), region).collect();
+    if places.is_empty() {
+        return Ok(());
+    }
     let mut any = false;
-    for (segment, stored) in kept {
+    for entry in LogKind::ALL
+        .into_iter()
+        .flat_map(|log| storage.current().log(log))
+    {
+        let (segment, stored) = (&entry.segment, &entry.stored);
         let mut block = Buffer::zeroed(BLOCK_SIZE);
-        stored.read(0, &mut block)?;
-        let is_cut = |now: &LogSegment| now.end == Some(0);
-        let entry = storage.current().log_segment(segment.number);
-        if decode_segment_header(&block) == Err(HeaderError::Invalid)
-            && entry.is_some_and(|entry| is_cut(&entry.segment))
+        if segment.end != Some(0)
+            || !places.contains(&stored.place())
+            || stored.read(0, &mut block).is_err()
         {
-            let header = encode_segment_header(storage.region(), segment);
+            continue;
+        }
+        let whole = LogSegment {
+            end: None,
+            ..*segment
+        };
+        if check_segment_header(&block, region, &whole) == Err(HeaderError::Invalid) {
+            let header = encode_segment_header(region, &whole);
             block[..header.len()].copy_from_slice(&header);
             let _ = stored.write(0, Arc::new(block), 0..BLOCK_SIZE);
             stored.wait()?;
@@ -202,28 +212,36 @@ pub(crate) fn mend(
     }
 }
 
-/// Gives up the cut segments of `region`: by command, for want of room, or since its copy is begun anew.
-/// Returns how many there were. Blocks until that is durable.
+/// Gives up the cut segments of `region`: by command, or since its copy is begun anew. Returns how many there were.
+/// Blocks until that is durable.
 ///
 /// # Errors
 /// The device's; they are kept then, or some are.
 pub fn discard(store: &Arc<Store>, region: RegionId) -> Result<usize, DeviceError> {
-    let mut count = 0;
-    for entry in entries(store, region) {
-        store.remove_region(entry.region).wait()?;
-        count += entry.manifest.len();
-    }
-    Ok(count)
+    give_up(store, entries(store, region))
 }
 
-/// The regions of which cut segments are kept.
-#[must_use]
-pub fn regions(store: &Store) -> BTreeSet<RegionId> {
-    let entries = store.regions().into_iter();
-    entries
-        .filter_map(|entry| log_of(&entry))
-        .map(|(region, _)| region)
-        .collect()
+/// Gives up the cut segments of all regions, for want of room. As [`discard`].
+///
+/// # Errors
+/// As [`discard`].
+pub fn discard_all(store: &Arc<Store>) -> Result<usize, DeviceError> {
+    let all = store.regions().into_iter();
+    give_up(store, all.filter(|entry| log_of(entry).is_some()))
+}
+
+fn give_up(
+    store: &Arc<Store>,
+    entries: impl Iterator<Item = RegionEntry>,
+) -> Result<usize, DeviceError> {
+    let mut count = 0;
+    // The catalog is written for all of them together.
+    let changes: Vec<_> = entries
+        .inspect(|entry| count += entry.manifest.len())
+        .map(|entry| store.remove_region(entry.region))
+        .collect();
+    changes.iter().try_for_each(CatalogChange::wait)?;
+    Ok(count)
 }
 
 /// A segment that is kept, and what it holds.
@@ -241,6 +259,8 @@ pub struct Kept {
     pub records: u64,
     /// The lowest and the highest LSN of these.
     pub lsns: Option<(Lsn, Lsn)>,
+    /// Why some of it cannot be read.
+    pub unreadable: Option<String>,
 }
 
 /// The cut segments of `region`, of the recovery log first. `version` is the region's, if that can be read. Blocks for
@@ -265,45 +285,46 @@ pub fn list(
                 segment: named(store, region, version, *place),
                 records: 0,
                 lsns: None,
+                unreadable: None,
             };
             let mut count = (0, None);
-            let _ = visit(store, (region, geometry), &kept, &mut |_, record| {
+            let visited = visit(store, (region, geometry), &kept, &mut |_, record| {
                 let (lowest, highest) = count.1.unwrap_or((record.lsn, record.lsn));
                 count.0 += 1;
                 count.1 = Some((record.lsn.min(lowest), record.lsn.max(highest)));
                 ControlFlow::Continue(())
             });
             (kept.records, kept.lsns) = count;
+            kept.unreadable = visited.err().map(|error| error.to_string());
             list.push(kept);
         }
     }
     list
 }
 
-/// Which log segment of `region` lies in `place`.
+/// Which log segment of `region` lies in `place`: as its log says, while that has it; then as its header does.
 fn named(
     store: &Store,
     region: RegionId,
     version: Option<&Version>,
     place: DeviceSegment,
 ) -> Result<LogSegment, String> {
+    let logs = LogKind::ALL.iter();
+    let mut chains = logs.flat_map(|log| version.into_iter().flat_map(|of| of.log(*log)));
+    if let Some(found) = chains.find(|entry| entry.stored.place() == place) {
+        return Ok(LogSegment {
+            end: None,
+            ..found.segment
+        });
+    }
     let mut block = Buffer::zeroed(BLOCK_SIZE);
     let read = store.read(place, 0, &mut block);
     read.map_err(|error| error.to_string())?;
     match decode_segment_header(&block) {
-        Ok((of, segment)) if of == region => return Ok(segment),
-        Err(error @ HeaderError::Version(_)) => return Err(error.to_string()),
-        _ => {}
+        Ok((of, segment)) if of == region => Ok(segment),
+        Err(error @ HeaderError::Version(_)) => Err(error.to_string()),
+        _ => Err("its header is damaged".to_owned()),
     }
-    // The opening that cut it ended before it wrote the header anew.
-    let logs = LogKind::ALL.iter();
-    let mut chains = logs.flat_map(|log| version.into_iter().flat_map(|of| of.log(*log)));
-    let found = chains.find(|entry| entry.stored.place() == place);
-    let found = found.map(|entry| LogSegment {
-        end: None,
-        ..entry.segment
-    });
-    found.ok_or_else(|| "its header is damaged".to_owned())
 }
 
 /// Shows `visit` the whole records of `kept` that were cut off, each with the byte at which it begins, until that has

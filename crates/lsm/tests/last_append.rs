@@ -126,6 +126,14 @@ fn hurt(device: &MemoryDevice, at: &Range<u64>, damage: Damage) -> Option<Arc<Me
     Some(Arc::new(device))
 }
 
+/// Tools go on from the edit before.
+fn has_what_was_before(device: &Arc<MemoryDevice>, settings: &Settings, what: &str) {
+    let device: Arc<dyn Device> = Arc::<MemoryDevice>::clone(device);
+    let store = Store::open_read_only(device).unwrap();
+    let region = Region::read(&store, &store.regions()[0], settings);
+    assert!(region.lacks_last && region.version.is_some(), "{what}");
+}
+
 #[test]
 fn a_damaged_last_append_is_told_and_takes_nothing_away() {
     let settings = settings(false);
@@ -145,6 +153,9 @@ fn a_damaged_last_append_is_told_and_takes_nothing_away() {
                 let unwritten =
                     kind == WITNESS && ranges.contains(&class) && damage == Damage::Zero;
                 assert_eq!(found, !unwritten, "{what}");
+                if kind == LAST_EDITS {
+                    has_what_was_before(&device, &settings, &what);
+                }
                 let left = (&device, &AnonymousWindows::new());
                 match (judge(left, &settings, &|_| model.clone(), &what), kind) {
                     (Verdict::Refused(_), LAST_EDITS) => refused += 1,

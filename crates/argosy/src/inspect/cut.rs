@@ -26,7 +26,7 @@ use crate::failure::Failure;
 #[command(
     after_help = "Examples:\n  argosy inspect discard-cut ./data/server-0\n  \
     argosy inspect discard-cut ./data/server-0 --region 1\n\n\
-    Exit codes: 0 done, 1 failed or in use, 3 no device there, or no such segment"
+    Exit codes: 0 done, 1 failed or in use, 3 no device there, or nothing kept of that region"
 )]
 pub(super) struct DiscardCut {
     /// The server's, or the embedded store's, data directory
@@ -87,7 +87,7 @@ pub(super) struct CutView {
     records: u64,
     first_lsn: Option<u64>,
     last_lsn: Option<u64>,
-    /// Why its records cannot be read.
+    /// Why its records, or some of them, cannot be read.
     trouble: Option<String>,
 }
 
@@ -101,7 +101,12 @@ impl From<&Kept> for CutView {
             records: kept.records,
             first_lsn: kept.lsns.map(|(first, _)| first.0),
             last_lsn: kept.lsns.map(|(_, last)| last.0),
-            trouble: kept.segment.as_ref().err().cloned(),
+            trouble: kept
+                .segment
+                .as_ref()
+                .err()
+                .or(kept.unreadable.as_ref())
+                .cloned(),
         }
     }
 }

@@ -177,10 +177,13 @@ impl Dump {
             let text = problem.to_string();
             lines.add(bad(problem.offset, text))?;
         }
-        let Some(version) = &region.version else {
-            return ControlFlow::Continue(());
-        };
-        for (number, stored) in version.table() {
+        let segments = region.version.iter().flat_map(|version| {
+            version
+                .table()
+                .iter()
+                .map(move |(number, stored)| (version, number, stored))
+        });
+        for (version, number, stored) in segments {
             if !self.segment.is_empty() && !self.segment.contains(&number.0) {
                 continue;
             }

@@ -84,6 +84,8 @@ struct RegionReport {
     region: u32,
     /// Why nothing of it could be taken.
     lost: Option<String>,
+    /// The last edit of its manifest is damaged: what was taken is what there was before it.
+    lacks_last_edit: bool,
     /// Pairs and removals that were taken, older values of a key among them.
     entries: u64,
     values_lost: u64,
@@ -119,7 +121,7 @@ impl Repair {
             to: &self.to,
             ok: reports
                 .iter()
-                .all(|r| r.lost.is_none() && r.damages.is_empty())
+                .all(|r| r.lost.is_none() && !r.lacks_last_edit && r.damages.is_empty())
                 && pins.is_empty(),
             regions: reports,
             checkpoints_left: pins.iter().map(name).collect(),
@@ -189,6 +191,7 @@ impl Repair {
             let mut report = RegionReport {
                 region: region.entry.region.0,
                 lost: None,
+                lacks_last_edit: region.lacks_last,
                 entries: 0,
                 values_lost: 0,
                 damages: Vec::new(),
@@ -365,6 +368,13 @@ fn print_text(report: &Report<'_>) {
                 region.region
             ));
             continue;
+        }
+        if region.lacks_last_edit {
+            say(&format!(
+                "region {}: the last edit of its manifest is damaged; what there was before it is taken, and may have \
+                 been overwritten since",
+                region.region
+            ));
         }
         for damage in &region.damages {
             say(&format!("lost: {}", damage.text()));

@@ -77,7 +77,7 @@ impl Lsm {
         let kept = cut_segments::keep(&mut storage, &recovered)?;
         join_group(&mut storage)?;
         let mut edits = cut(&mut storage, service.epoch, &recovered)?;
-        cut_segments::mend(&storage, &kept)?;
+        cut_segments::mend(&storage)?;
         let mut tails = Vec::new();
         if service.observer.is_none() {
             let mark = storage.current().mark();
@@ -99,7 +99,7 @@ impl Lsm {
             last: recovered.last,
             cut: recovered.cut_in_words().map(|words| Cut {
                 records: recovered.cut.iter().map(|cut| cut.records).sum(),
-                kept: kept.len(),
+                kept,
                 words,
             }),
             tails,

@@ -309,7 +309,7 @@ impl Background {
     /// On a full device: gives up what an opening has cut off and kept. Whether that is under way.
     fn gives_up_cut_segments(&mut self, lsm: &Lsm) -> bool {
         let (store, region) = (Arc::clone(self.storage.store()), self.storage.region());
-        let cut = self.storage.cut_segments();
+        let cut = self.storage.kept_cut();
         let given_up = cut.give_up(&store, region) as u64;
         Counts::add(&lsm.counts.cut_segments_given_up, given_up);
         cut.are_leaving()

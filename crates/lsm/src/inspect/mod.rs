@@ -156,8 +156,10 @@ pub struct Region {
     pub entry: RegionEntry,
     /// Its manifest, as far as it could be read.
     pub edits: Vec<EditRecord>,
-    /// The version after the last edit; `None` where the manifest cannot be read.
+    /// The version after the last edit that could be read; `None` where more than the last append is damaged.
     pub version: Option<Version>,
+    /// The last append of the manifest is damaged, and was whole: `version` is the one before it.
+    pub lacks_last: bool,
     /// What is wrong with the manifest.
     pub problems: Vec<Problem>,
 }
@@ -170,6 +172,7 @@ impl Region {
             entry: entry.clone(),
             edits: Vec::new(),
             version: None,
+            lacks_last: false,
             problems: Vec::new(),
         };
         let Some(shape) = Shape::from_word(entry.words[1]) else {
@@ -181,25 +184,29 @@ impl Region {
             return region;
         };
         let segment_bytes = u32::try_from(settings.segment_bytes).expect("settings are validated");
-        let replayed = match manifest::replay(store, entry, segment_bytes) {
-            Ok(replayed) => replayed,
+        let records = match manifest::replay(store, entry, segment_bytes) {
+            Ok(replayed) => {
+                for torn in [replayed.torn, replayed.damaged_witness]
+                    .into_iter()
+                    .flatten()
+                {
+                    let at = Some((torn.segment, torn.offset));
+                    region.report(ProblemKind::Damaged, at, torn.what);
+                }
+                replayed.records
+            }
             Err(error) => {
                 region.refuse(&error);
-                return region;
+                let records = manifest::replay_without_last(store, entry, segment_bytes);
+                let Some(records) = records else {
+                    return region;
+                };
+                region.lacks_last = true;
+                records
             }
         };
-        for torn in [replayed.torn, replayed.damaged_witness]
-            .into_iter()
-            .flatten()
-        {
-            region.report(
-                ProblemKind::Damaged,
-                Some((torn.segment, torn.offset)),
-                torn.what,
-            );
-        }
         let mut version = Version::empty(entry.region, shape.addresses);
-        for record in replayed.records {
+        for record in records {
             let applied = apply(store, &version, &record);
             let first = region.edits.is_empty();
             match applied {

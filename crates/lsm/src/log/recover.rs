@@ -194,7 +194,7 @@ pub fn recover<E>(
             return Err(history.corrupt(log));
         }
     }
-    let cut = history.cut(&mut read)?;
+    let cut = history.cut(&mut read);
     let mut recovered = history.into_recovered(durable);
     recovered.cut = cut;
     Ok(recovered)
@@ -361,14 +361,13 @@ impl<'a> History<'a> {
     }
 
     /// What lies behind the end.
-    fn cut<E>(&self, read: &mut ReadDevice<'_, E>) -> Result<Vec<CutSegment>, RecoverError<E>> {
+    fn cut<E>(&self, read: &mut ReadDevice<'_, E>) -> Vec<CutSegment> {
         let mut cut = Vec::new();
         for log in LogKind::ALL {
             let end = self.ends[log.index()].last().copied();
-            let found = self.scans[log.index()].cut_segments((end, self.next), read);
-            cut.extend(found.map_err(|source| RecoverError::Read { log, source })?);
+            cut.extend(self.scans[log.index()].cut_segments((end, self.next), read));
         }
-        Ok(cut)
+        cut
     }
 
     fn log_end(&self, log: usize) -> LogEnd {

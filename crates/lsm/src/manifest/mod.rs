@@ -38,7 +38,7 @@ use crate::set_aside::region_of;
 pub use format::Record;
 use format::{Cursor, WITNESSES, Writer};
 pub(crate) use readable::readable;
-pub use replay::{ManifestError, Replayed, Torn, replay};
+pub use replay::{ManifestError, Replayed, Torn, replay, replay_without_last};
 
 /// A region's manifest on this member. See the module documentation.
 pub struct Manifest {
@@ -291,7 +291,9 @@ impl Manifest {
         let chain = (0..writer.segments())
             .map(|_| self.store.allocate(Purpose::Metadata))
             .collect::<Result<Vec<_>, _>>()?;
-        let (parts, cursor) = writer.finish();
+        let (mut parts, cursor) = writer.finish();
+        // The device may have something else there.
+        parts.push(format::no_witnesses());
         let stage = Stage::Writing(submit(&self.store, &chain, parts));
         self.work = Work::Beginning(Box::new(Generation {
             chain,

@@ -108,22 +108,53 @@ pub fn replay(
     entry: &RegionEntry,
     segment_bytes: u32,
 ) -> Result<Replayed, ManifestError> {
+    let chain = read_chain(store, entry, segment_bytes)?;
+    Reader::new(entry, segment_bytes, &chain).read()
+}
+
+/// For tools, where [`replay`] says that the last append is damaged: the records before it. What it took away may have
+/// been overwritten. `None` where more is damaged. Blocks.
+pub fn replay_without_last(
+    store: &Store,
+    entry: &RegionEntry,
+    segment_bytes: u32,
+) -> Option<Vec<Record>> {
+    let chain = read_chain(store, entry, segment_bytes).ok()?;
+    match Reader::new(entry, segment_bytes, &chain).read() {
+        Err(ManifestError::Corrupt { what, .. }) if what == LAST_APPEND_DAMAGED => {
+            let read = Reader::new(entry, segment_bytes, &chain).records();
+            read.ok().map(|read| read.records)
+        }
+        _ => None,
+    }
+}
+
+fn read_chain(
+    store: &Store,
+    entry: &RegionEntry,
+    segment_bytes: u32,
+) -> Result<Vec<Buffer>, ManifestError> {
     let mut chain = Vec::with_capacity(entry.manifest.len());
     for segment in &entry.manifest {
         let mut bytes = Buffer::zeroed(segment_bytes as usize);
         store.read(*segment, 0, &mut bytes)?;
         chain.push(bytes);
     }
-    let generation = entry.words[0];
-    Reader {
-        region: entry.region,
-        generation,
-        segment_bytes,
-        chain: &chain,
-        places: &entry.manifest,
-        at: Cursor::new(generation),
-    }
-    .read()
+    Ok(chain)
+}
+
+/// What [`ManifestError::Corrupt`] says where all records but those of the last append are whole.
+const LAST_APPEND_DAMAGED: &str =
+    "the last append was whole, as its witness says: a record is damaged";
+
+/// The whole records of a chain.
+struct Records {
+    records: Vec<Record>,
+    /// Behind the last of them.
+    end: Cursor,
+    checkpoint_bytes: u64,
+    /// Something of an append follows that is not whole.
+    open_append: bool,
 }
 
 /// What the witnesses of a generation say.
@@ -147,56 +178,77 @@ struct Reader<'a> {
     at: Cursor,
 }
 
+impl<'a> Reader<'a> {
+    const fn new(entry: &'a RegionEntry, segment_bytes: u32, chain: &'a [Buffer]) -> Self {
+        let generation = entry.words[0];
+        Self {
+            region: entry.region,
+            generation,
+            segment_bytes,
+            chain,
+            places: entry.manifest.as_slice(),
+            at: Cursor::new(generation),
+        }
+    }
+}
+
 impl Reader<'_> {
     fn read(mut self) -> Result<Replayed, ManifestError> {
-        let mut records = Vec::new();
-        let mut checkpoint_bytes = 0;
-        let mut payload: Option<Vec<u8>> = None;
-        let mut open_append = false;
         let witnesses = self.witnesses()?;
-        // Behind the last whole record.
-        let mut end = self.at;
+        let read = self.records()?;
+        self.check_torn()?;
+        if read.records.is_empty() {
+            return Err(self.corrupt(read.end, "the checkpoint is damaged"));
+        }
+        if self.at.index < witnesses.counted {
+            return Err(self.corrupt(self.at, LAST_APPEND_DAMAGED));
+        }
+        let torn = self.find_torn(read.open_append);
+        let has_checkpoint_alone = read.records.len() == 1;
+        Ok(Replayed {
+            records: read.records,
+            cursor: read.end,
+            checkpoint_bytes: read.checkpoint_bytes,
+            torn,
+            damaged_witness: witnesses.damaged,
+            // The checkpoint needs none: damage to it is no torn tail. A damaged witness is written anew.
+            is_witnessed: witnesses.damaged.is_none()
+                && (has_checkpoint_alone || read.end.index <= witnesses.counted),
+            witness_place: witnesses.next_place,
+        })
+    }
+
+    /// The whole records, up to the first fragment that does not follow.
+    fn records(&mut self) -> Result<Records, ManifestError> {
+        let mut read = Records {
+            records: Vec::new(),
+            end: self.at,
+            checkpoint_bytes: 0,
+            open_append: false,
+        };
+        let mut payload: Option<Vec<u8>> = None;
         while let Some(fragment) = self.next()? {
-            open_append = fragment.flags & LAST_OF_APPEND == 0;
+            read.open_append = fragment.flags & LAST_OF_APPEND == 0;
             if fragment.flags & FIRST != 0 {
                 payload = Some(Vec::new());
             }
             let Some(bytes) = &mut payload else {
-                return Err(self.corrupt(end, "a record goes on that never began"));
+                return Err(self.corrupt(read.end, "a record goes on that never began"));
             };
             bytes.extend_from_slice(fragment.payload);
             if fragment.flags & LAST == 0 {
                 continue;
             }
             let record = Record::decode(bytes);
-            let record = record.map_err(|_| self.corrupt(end, "not a record"))?;
+            let record = record.map_err(|_| self.corrupt(read.end, "not a record"))?;
             payload = None;
-            records.push(record);
-            end = self.at;
-            if records.len() == 1 {
-                checkpoint_bytes = end.bytes(self.segment_bytes);
+            read.records.push(record);
+            read.end = self.at;
+            if read.records.len() == 1 {
+                read.checkpoint_bytes = read.end.bytes(self.segment_bytes);
             }
         }
-        if self.at.index < witnesses.counted {
-            return Err(self.corrupt(self.at, "a record is damaged"));
-        }
-        self.check_torn()?;
-        if records.is_empty() {
-            return Err(self.corrupt(end, "the checkpoint is damaged"));
-        }
-        let torn = self.find_torn(open_append);
-        Ok(Replayed {
-            records,
-            cursor: end,
-            checkpoint_bytes,
-            torn,
-            damaged_witness: witnesses.damaged,
-            // The checkpoint needs none: damage to it is no torn tail. A damaged witness is written anew.
-            is_witnessed: witnesses.damaged.is_none()
-                && (end.bytes(self.segment_bytes) == checkpoint_bytes
-                    || end.index <= witnesses.counted),
-            witness_place: witnesses.next_place,
-        })
+        Ok(read)
     }
 
     fn witnesses(&self) -> Result<Witnesses, ManifestError> {
@@ -206,7 +258,8 @@ impl Reader<'_> {
             let offset = place * WITNESS_BYTES;
             let Some(fragment) = Fragment::parse(self.region, self.generation, first, offset)
             else {
-                if Fragment::was_witness(self.region, self.generation, first, offset) {
+                let block = first.iter().skip(offset as usize).take(BLOCK_SIZE);
+                if block.copied().any(|byte| byte != 0) {
                     damaged_place = Some(place);
                     found.damaged = self.places.first().map(|segment| Torn {
                         segment: *segment,

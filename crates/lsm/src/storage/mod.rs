@@ -288,7 +288,7 @@ impl Storage {
     }
 
     /// Those of the region.
-    pub(crate) const fn cut_segments(&mut self) -> &mut CutSegments {
+    pub(crate) const fn kept_cut(&mut self) -> &mut CutSegments {
         &mut self.cut
     }
 

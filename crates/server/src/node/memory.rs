@@ -14,6 +14,7 @@ use argosy_lsm::flushed;
 use argosy_lsm::memtable::allocated;
 use argosy_lsm::version;
 
+use super::whole::MARK_BYTES;
 use super::{Node, World};
 
 std::thread_local! {
@@ -27,7 +28,7 @@ pub struct MemoryParts {
     /// All memtables: of the regions that the server is primary of, and of those that it builds
     /// levels of as a backup.
     pub memtables: usize,
-    /// The log windows of all regions that the server is a member of.
+    /// The log windows of all regions that the server is a member of, and the marks of whole copies.
     pub windows: usize,
     /// Message rings and landing slots of the links to the other servers. Messages that wait, and edits that arrive
     /// or are sent in parts, come on top while there are such: of long edits the cache gives as much.
@@ -45,6 +46,13 @@ pub struct MemoryParts {
 }
 
 impl MemoryParts {
+    /// Bytes of shared memory that the copies of `regions` regions take.
+    #[must_use]
+    pub const fn windows_of(regions: usize, engine: &argosy_lsm::Settings) -> usize {
+        let of_log = engine.window_slots * engine.window_bytes;
+        regions * (LogKind::ALL.len() * of_log + MARK_BYTES)
+    }
+
     /// Bytes that answers may take of the `limit` of a server: a 64th, within bounds.
     #[must_use]
     pub fn answers_of(limit: usize) -> usize {
@@ -102,13 +110,12 @@ impl Node {
     pub(super) fn memory_taken(&self) -> MemoryParts {
         let cache = self.cache.stats();
         let engine = &self.settings.engine;
-        let logs = self.regions.len() * LogKind::ALL.len();
         let messages = |peer: &ServerId| self.link(*peer).held_bytes();
         let edits = self.edits_arriving.held_bytes() + self.edits_sending.held_bytes();
         let held = edits + self.links.keys().map(messages).sum::<usize>();
         MemoryParts {
             memtables: allocated::bytes(),
-            windows: logs * engine.window_slots * engine.window_bytes,
+            windows: MemoryParts::windows_of(self.regions.len(), engine),
             links: self.links.len() * self.settings.link.memory_bytes() + held,
             clients: 0,
             native: self.native.get().map_or(0, |front| front.memory_bytes()),

@@ -70,14 +70,15 @@ impl PrimaryDriver {
                 let counters = &context.node.counters;
                 counters.promotions.fetch_add(1, Ordering::Relaxed);
                 if let Some(cut) = engine.cut() {
-                    tracing::warn!(
-                        region = self.region.0,
-                        records = cut.records,
-                        kept = cut.kept,
-                        "{}; `argosy inspect dump` shows what is kept of them while this server is stopped, and \
-                         `argosy inspect discard-cut` frees it",
-                        cut.words
-                    );
+                    let kept = match cut.kept {
+                        0 => "there was no room to keep them",
+                        _ => {
+                            "`argosy inspect dump` shows what is kept of them while this server is stopped, and \
+                             `argosy inspect discard-cut` frees it"
+                        }
+                    };
+                    let (region, records) = (self.region.0, cut.records);
+                    tracing::warn!(region, records, kept = cut.kept, "{}; {kept}", cut.words);
                 }
                 self.stage = Stage::Serving(Arc::clone(&engine));
                 context.serve(self.region, engine);

@@ -305,17 +305,13 @@ impl Node {
         if self.was_full.swap(full, Ordering::Relaxed) || !full {
             return;
         }
-        for region in cut_segments::regions(store) {
-            match cut_segments::discard(store, region) {
-                Ok(segments) => tracing::warn!(
-                    region = region.0,
-                    segments,
-                    "the device is full: what was kept of logs that were cut is given up"
-                ),
-                Err(error) => {
-                    tracing::warn!(region = region.0, %error, "cut segments cannot be given up");
-                }
-            }
+        match cut_segments::discard_all(store) {
+            Ok(0) => {}
+            Ok(segments) => tracing::warn!(
+                segments,
+                "the device is full: what was kept of logs that were cut is given up"
+            ),
+            Err(error) => tracing::warn!(%error, "cut segments cannot be given up"),
         }
     }
 

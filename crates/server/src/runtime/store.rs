@@ -137,12 +137,13 @@ fn check_regions(store: &Store, options: &ServerOptions) -> Result<(), StartErro
         // What is kept of a region belongs to it.
         let cut = log_of(&entry).map(|(region, _)| region);
         let kept = set_aside::region_of(&entry).or(cut);
-        let region = options.map.region(kept.unwrap_or(entry.region));
+        let of = kept.unwrap_or(entry.region);
+        let region = options.map.region(of);
         if region.is_none_or(|region| !region.members.contains(&options.id)) {
             let what = format!(
-                "it holds {}, which the region map does not give to {}; \
+                "it holds {of}, which the region map does not give to {}; \
                  restore the region map that this device was written under",
-                entry.region, options.id,
+                options.id,
             );
             return Err(unusable(&options.device, what));
         }

@@ -68,12 +68,13 @@ impl Scan<'_> {
     }
 
     /// The segments with records of higher LSNs than `missing`, in the order of the chain, from the `end` of the log's
-    /// history on: windows that hold nothing behind it may have led the scan over what the device has there.
+    /// history on: windows that hold nothing behind it may have led the scan over what the device has there. What cannot
+    /// be read holds none.
     pub(in super::super) fn cut_segments<E>(
         &self,
         (end, missing): (Option<Position>, Lsn),
         read: &mut ReadDevice<'_, E>,
-    ) -> Result<Vec<CutSegment>, E> {
+    ) -> Vec<CutSegment> {
         let (first, from) = self.cut_from(end);
         let geometry = self.source.geometry;
         let mut window = vec![0; geometry.window_bytes() as usize];
@@ -87,8 +88,9 @@ impl Scan<'_> {
             while at < limit {
                 let start = at / geometry.window_bytes() * geometry.window_bytes();
                 let end = start + geometry.window_bytes();
-                read(segment, start, &mut window)?;
-                let bytes = &window[..(end.min(limit) - start) as usize];
+                let is_read = read(segment, start, &mut window).is_ok();
+                let len = if is_read { end.min(limit) - start } else { 0 };
+                let bytes = &window[..len as usize];
                 let look = Look {
                     region: self.source.region,
                     segment,
@@ -106,7 +108,7 @@ impl Scan<'_> {
             }
             found.extend(Some(cut).filter(|cut| cut.records > 0));
         }
-        Ok(found)
+        found
     }
 }
 
@@ -114,7 +116,7 @@ impl Scan<'_> {
 /// begins, until that has had enough. They are looked for at every byte, whatever lies in between: for tools.
 ///
 /// # Errors
-/// Those of `read`.
+/// The first of `read`: what can be read is shown all the same.
 pub fn visit_behind<E>(
     (region, geometry): (RegionId, Geometry),
     (segment, first): (&LogSegment, Lsn),
@@ -122,9 +124,13 @@ pub fn visit_behind<E>(
     visit: &mut dyn FnMut(u32, Record<'_>) -> ControlFlow<()>,
 ) -> Result<ControlFlow<()>, E> {
     let mut window = vec![0; geometry.window_bytes() as usize];
+    let mut failed = None;
     for index in 0..geometry.windows_per_segment() {
         let start = index * geometry.window_bytes();
-        read(segment, start, &mut window)?;
+        if let Err(error) = read(segment, start, &mut window) {
+            failed.get_or_insert(error);
+            continue;
+        }
         let look = Look {
             region,
             segment,
@@ -141,7 +147,7 @@ pub fn visit_behind<E>(
             return Ok(visited);
         }
     }
-    Ok(ControlFlow::Continue(()))
+    failed.map_or(Ok(ControlFlow::Continue(())), Err)
 }
 
 /// A window in which records are looked for.
