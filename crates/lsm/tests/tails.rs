@@ -35,7 +35,7 @@ fn one_edit_declares_several_segments_of_a_log_that_is_written_fast() {
     let engine = machine.open();
     machine.step(&engine);
     let value = vec![7; 4 << 10];
-    for number in 0..SEGMENTS * segment_bytes / value.len() {
+    for number in 0..u64::try_from(SEGMENTS * segment_bytes / value.len()).unwrap() {
         let mut batch = WriteBatch::new();
         batch.put(&number.to_le_bytes(), &value).unwrap();
         while engine.write(&batch, WriteOptions::default()).is_err() {
