@@ -38,8 +38,6 @@ argosy_base::mutants! {
         acknowledge_early,
         /// Commit what the members have that are live, and leave the others out (breaks I4, I7).
         commit_live_only,
-        /// A member that reports counts as holding what it once held (breaks I4, I7).
-        keep_held,
         /// A member that reports lacks nothing of what was flushed everywhere (breaks I3, I7).
         lacks_nothing,
         /// Where a copy is damaged, any other will do, whole or not (breaks I7).

@@ -7,10 +7,11 @@
 
 use std::fmt::Write;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use argosy_base::{Clock, Epoch, Instant, Moment, RegionId, ServerId};
 use argosy_coordinator::{ClusterId, ClusterMap, Region, Replication};
-use argosy_device::{AnonymousWindows, Crash, MemoryDevice, Store, StoreSettings};
+use argosy_device::{Crash, MemoryDevice, Store, StoreSettings};
 use argosy_fabric::SimWorld;
 use argosy_lsm::Settings;
 use argosy_lsm::db::Stats;
@@ -25,10 +26,13 @@ use crate::objects::Objects;
 use crate::plan::{Plan, SERVERS, WorldKind};
 use crate::planted::Mutants;
 use crate::random::Random;
+use crate::windows::MachineWindows;
+use crate::wire::Wire;
 use spoilt::Spoilt;
 
 mod damaged;
 mod failed;
+mod paced;
 mod spoilt;
 
 pub(crate) use damaged::REFUSED;
@@ -82,13 +86,15 @@ pub struct Up {
 /// A machine.
 struct Server {
     device: Arc<MemoryDevice>,
-    windows: AnonymousWindows,
+    windows: MachineWindows,
     clock: Arc<ServerClock>,
     /// An operator says that the device is not the one that the map names, but takes its place.
     new_device: bool,
     /// Bits of its manifests that are flipped for a while.
     spoilt: Vec<Spoilt>,
     stalled: bool,
+    /// In how many of 100 moments the device goes on.
+    pace: usize,
     up: Option<Up>,
 }
 
@@ -107,6 +113,8 @@ pub enum Started {
 pub struct Cluster {
     /// The fabric.
     pub world: SimWorld,
+    /// What they write to each other over.
+    pub wire: Arc<Wire>,
     /// The time.
     pub clock: Arc<SimClock>,
     /// Who has what.
@@ -114,6 +122,10 @@ pub struct Cluster {
     /// What has happened.
     pub coverage: Coverage,
     settings: NodeSettings,
+    /// What a read costs whoever waits for it.
+    read_cost: Duration,
+    /// What becomes of files when power is lost.
+    powerless: Random,
     servers: Vec<Server>,
     sessions: u32,
     /// Segments that each server keeps from writers.
@@ -155,21 +167,25 @@ impl Cluster {
             let bytes = segments.unwrap_or(SEGMENTS) * segment;
             Server {
                 device: Arc::new(damaged::empty(bytes, random)),
-                windows: AnonymousWindows::new(),
+                windows: MachineWindows::new(plan.window_files, mutants.world.believe_every_boot()),
                 clock: Arc::new(ServerClock::new(Arc::clone(&clock))),
                 new_device: false,
                 spoilt: Vec::new(),
                 stalled: false,
+                pace: 100,
                 up: None,
             }
         });
         Self {
             servers: servers.collect(),
             world: SimWorld::with_settings(random.next(), plan.fabric.clone()),
+            wire: Arc::new(Wire::new(random.clone())),
             clock,
             map: map(plan, objects),
             coverage: Coverage::of(Mode::of(plan.kind, plan.builds, &plan.engine)),
             settings,
+            read_cost: plan.read_cost,
+            powerless: random.clone(),
             sessions: 0,
             reserves: plan
                 .small
@@ -285,6 +301,8 @@ impl Cluster {
         let device = MortalDevice {
             inner: Arc::clone(&machine.device),
             mortal: Arc::clone(mortal),
+            clock: Arc::clone(&self.clock),
+            cost: self.read_cost,
         };
         let settings = StoreSettings {
             reserve_segments: self.reserves[server],
@@ -292,10 +310,15 @@ impl Cluster {
         let store = Store::open(Arc::new(device), &settings);
         let store = store.map_err(|error| error.to_string())?;
         let windows = MortalWindows {
-            inner: Arc::new(machine.windows.clone()),
+            inner: machine.windows.store(),
             mortal: Arc::clone(mortal),
         };
-        let fabric = MortalFabric::start(&self.world, store.incarnation(), Arc::clone(mortal));
+        let fabric = MortalFabric::start(
+            &self.world,
+            store.incarnation(),
+            Arc::clone(mortal),
+            Arc::clone(&self.wire),
+        );
         let world = World {
             clock: Arc::clone(&machine.clock) as Arc<dyn Clock>,
             ledger: Arc::new(Ledger::new(
@@ -340,7 +363,10 @@ impl Cluster {
         for server in servers {
             ended.extend(self.take_down(*server).map(|up| up.session));
             self.world.cut_power(id(*server));
-            self.servers[*server].windows.lose();
+            let stale = self.servers[*server]
+                .windows
+                .lose_power(&mut self.powerless);
+            self.coverage.add("windows of another boot", stale);
             self.crash(*server, Crash::PowerLoss);
             self.coverage.add("power losses", 1);
         }
@@ -391,12 +417,6 @@ impl Cluster {
         }
     }
 
-    /// Has a device do nothing, or go on.
-    pub fn set_stalled(&mut self, server: usize, stalled: bool) {
-        self.servers[server].stalled = stalled;
-        self.coverage.add("stalls", u64::from(stalled));
-    }
-
     /// Cuts a link in one direction, or heals it.
     pub fn set_cut(&mut self, from: usize, to: usize, cut: bool) {
         if cut {
@@ -434,17 +454,6 @@ impl Cluster {
         self.servers[server].clock.set(began);
         let back = self.wall(server) < before;
         self.coverage.add("clocks set back", u64::from(back));
-    }
-
-    /// Has a device complete up to `requests`. Returns whether some are left.
-    pub fn run_device(&self, server: usize, requests: usize) -> bool {
-        let machine = &self.servers[server];
-        if !machine.stalled {
-            (0..requests)
-                .take_while(|_| machine.device.run_one())
-                .for_each(drop);
-        }
-        machine.device.in_flight() > 0 && !machine.stalled
     }
 
     // --- Counting ---
@@ -516,6 +525,8 @@ impl Cluster {
         self.coverage
             .add("revoked one-sided writes", counters.revoked);
         self.coverage.add("broken connections", counters.broken);
+        self.coverage
+            .add("bits flipped on the way", self.wire.flipped());
     }
 
     /// Counts what was done to a device, once for each device.

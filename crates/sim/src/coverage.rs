@@ -10,7 +10,7 @@ use argosy_lsm::settings::Compaction;
 use crate::plan::WorldKind;
 
 /// What must have happened at least once in a run of many seeds.
-pub const NEEDED: [&str; 77] = [
+pub const NEEDED: [&str; 81] = [
     "operations",
     "forwarded operations",
     "clocks set back",
@@ -88,6 +88,10 @@ pub const NEEDED: [&str; 77] = [
     "segments repaired",
     "manifests that were spoilt",
     "copies filled anew",
+    "members left alone",
+    "bits flipped on the way",
+    "windows of another boot",
+    "slow devices",
 ];
 
 /// The modes that regions may be kept in, which [`Mode`] counts: how copies come to be, how levels are compacted

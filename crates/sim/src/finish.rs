@@ -31,10 +31,14 @@ use crate::run::{Pace, Run};
 /// How long, in simulated time, everything may take to come to rest.
 const REST_WITHIN: Duration = Duration::from_secs(10);
 
+/// How long a link waits for the rest of a message, and a little more.
+const GIVEN_UP_AFTER: Duration = Duration::from_millis(2_500);
+
 impl Run {
     /// See the module documentation.
     pub(crate) fn finish(&mut self) -> Result<(), Wrong> {
         self.mend()?;
+        self.wait_for_damaged_messages()?;
         self.finish_episode()?;
         self.fill_and_recover()?;
         self.expect = Expect::Slowness;
@@ -50,6 +54,7 @@ impl Run {
             self.write_at_last(object)?;
         }
         self.expect = Expect::Success;
+        let links_lost = self.links_lost();
         for object in (0..self.objects.len()).step_by(more) {
             for at in 0..self.objects.get(object).keys.len() {
                 self.ask(Ask::Get { key: (object, at) })?;
@@ -60,6 +65,9 @@ impl Run {
         self.read_longs(REST_WITHIN)?;
         self.drain()?;
         self.compare_at_rest()?;
+        if self.links_lost() > links_lost {
+            return Err("a link went down although nothing was wrong".to_owned());
+        }
         self.judge()?;
         self.let_all_expire()?;
         self.restart_all()?;
@@ -71,6 +79,23 @@ impl Run {
         self.drain()?;
         self.compare_at_rest()?;
         self.judge()
+    }
+
+    /// A message whose length is damaged is given up after a while, and the link with it.
+    fn wait_for_damaged_messages(&mut self) -> Result<(), Wrong> {
+        if self.cluster.wire.flipped() > 0 {
+            let until = self.cluster.now() + GIVEN_UP_AFTER;
+            while self.cluster.now() < until {
+                self.tick(Pace::None)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Links that went down, of all servers' processes.
+    fn links_lost(&self) -> u64 {
+        let up = (0..SERVERS).filter_map(|server| self.cluster.up(server));
+        up.map(|up| up.node.counts().links_lost).sum()
     }
 
     /// Has all clocks go past everything that expires.

@@ -6,7 +6,8 @@
 //! `make simulate SEED=7` replays a seed with a log in words.
 //!
 //! Reading order: [`plan`] (what a seed decides), [`run`](mod@run) and `finish` (what happens), [`small`]
-//! and `full` (devices that have no room), `failing` (devices that fail), [`cluster`] and [`mortal`]
+//! and `full` (devices that have no room), `failing` (devices that fail), `lone` (devices that are lost),
+//! `slow` (devices that take their time), [`wire`] (bits that flip), [`cluster`], [`windows`] and [`mortal`]
 //! (servers, and how they die), [`planted`] (mistakes that have to be found), [`objects`], [`asks`],
 //! [`load`], [`long`], [`bulk`], [`changes`], [`leases`], [`maintain`] and [`judge`] (what clients do),
 //! [`check`] (what is possible), [`coverage`] (that it was not for nothing).
@@ -30,6 +31,7 @@ mod full;
 pub mod judge;
 pub mod leases;
 pub mod load;
+mod lone;
 pub mod long;
 pub mod maintain;
 pub mod mortal;
@@ -38,8 +40,11 @@ pub mod plan;
 pub mod planted;
 pub mod random;
 pub mod run;
+mod slow;
 pub mod small;
 mod spoiling;
+pub mod windows;
+pub mod wire;
 pub mod words;
 
 pub use planted::Mutants;

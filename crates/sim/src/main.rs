@@ -2,11 +2,13 @@
 //!
 //! Ends with 1 when a seed fails, or when a counter that must not be zero is, and with 2 for a
 //! wrong command line. With `--mutant` it is the other way round: it ends with 1 unless a checker
-//! finds the planted mistake.
+//! finds the planted mistake; with `--recorded`, unless each is found by its seed.
 
+mod mutants;
 mod workers;
 
 use std::io::Write;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use argosy_sim::coverage::{self, Coverage};
@@ -44,6 +46,12 @@ struct Args {
     /// Plant a mistake, and stop at the seed that finds it
     #[arg(long)]
     mutant: Option<String>,
+    /// Check that each planted mistake is found by the seed that this file has for it
+    #[arg(long, value_name = "FILE")]
+    recorded: Option<PathBuf>,
+    /// Find a seed for each planted mistake, and write this file
+    #[arg(long, value_name = "FILE", conflicts_with = "recorded")]
+    record: Option<PathBuf>,
     /// Run many seeds in this process, and tell another one how they went
     #[arg(long, hide = true)]
     worker: bool,
@@ -81,6 +89,9 @@ fn main() -> ExitCode {
             .with_max_level(level)
             .init();
     }
+    if let Some(path) = args.recorded.as_ref().or(args.record.as_ref()) {
+        return recorded(path, &args);
+    }
     let options = Options {
         mutants,
         print: args.log,
@@ -95,6 +106,36 @@ fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         None => many(&args),
+    }
+}
+
+/// Checks the table at `path`, or makes it.
+fn recorded(path: &Path, args: &Args) -> ExitCode {
+    let read = std::fs::read_to_string(path).map_err(|error| error.to_string());
+    let mut table = match read.and_then(|text| mutants::Table::parse(&text)) {
+        Ok(table) => table,
+        Err(why) => {
+            say(&format!("{}: {why}\n", path.display()));
+            return ExitCode::from(2);
+        }
+    };
+    let jobs = match args.jobs {
+        0 => std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
+        jobs => jobs,
+    };
+    let all = if args.record.is_some() {
+        let all = table.search(args.seeds, jobs);
+        if let Err(why) = table.write(path) {
+            say(&format!("{}: {why}\n", path.display()));
+            return ExitCode::from(2);
+        }
+        all
+    } else {
+        table.check(jobs)
+    };
+    match all {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
     }
 }
 

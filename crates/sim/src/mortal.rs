@@ -9,22 +9,27 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use argosy_base::{Incarnation, ServerId};
 use argosy_device::{
-    AnonymousWindows, Counters, Device, DeviceError, Io, MemoryDevice, OpKind, SharedMemory,
-    Ticket, Waker, WindowStore,
+    Counters, Device, DeviceError, Io, MemoryDevice, OpKind, SharedMemory, Ticket, Waker,
+    WindowStore,
 };
 use argosy_fabric::{
     Bell, Completion, Fabric, FabricError, MemoryKey, RemoteMemory, SimFabric, SimWorld,
 };
+
+use crate::clock::SimClock;
+use crate::windows::MachineWindows;
+use crate::wire::Wire;
 
 /// See the module documentation.
 pub struct Mortal {
     server: ServerId,
     world: SimWorld,
     /// What it writes by plain stores.
-    windows: AnonymousWindows,
+    windows: MachineWindows,
     /// Effects that are left.
     left: AtomicU64,
     dead: AtomicBool,
@@ -38,7 +43,7 @@ pub struct Mortal {
 impl Mortal {
     /// A process of `server` with these windows that does not die by itself.
     #[must_use]
-    pub fn new(server: ServerId, world: SimWorld, windows: AnonymousWindows) -> Arc<Self> {
+    pub fn new(server: ServerId, world: SimWorld, windows: MachineWindows) -> Arc<Self> {
         Arc::new(Self {
             server,
             world,
@@ -123,6 +128,10 @@ pub struct MortalDevice {
     pub inner: Arc<MemoryDevice>,
     /// Who reaches it.
     pub mortal: Arc<Mortal>,
+    /// What moves while somebody waits.
+    pub clock: Arc<SimClock>,
+    /// How long a read takes, and a wait.
+    pub cost: Duration,
 }
 
 fn failed(op: OpKind, at: u64, len: usize) -> DeviceError {
@@ -143,6 +152,7 @@ impl Device for MortalDevice {
         if self.mortal.is_dead() {
             return Err(failed(OpKind::Read, at, buffer.len()));
         }
+        self.clock.advance(self.cost);
         self.inner.read(at, buffer)
     }
 
@@ -158,6 +168,7 @@ impl Device for MortalDevice {
     }
 
     fn wait(&self, ticket: &Ticket) -> Result<(), DeviceError> {
+        self.clock.advance(self.cost);
         self.inner.wait(ticket)
     }
 
@@ -250,15 +261,26 @@ pub struct MortalFabric {
     pub inner: Arc<SimFabric>,
     /// Who reaches it.
     pub mortal: Arc<Mortal>,
+    /// What it writes over.
+    pub wire: Arc<Wire>,
 }
 
 impl MortalFabric {
     /// Access for `mortal`, whose process begins now.
     #[must_use]
-    pub fn start(world: &SimWorld, incarnation: Incarnation, mortal: Arc<Mortal>) -> Self {
+    pub fn start(
+        world: &SimWorld,
+        incarnation: Incarnation,
+        mortal: Arc<Mortal>,
+        wire: Arc<Wire>,
+    ) -> Self {
         let inner = world.fabric(mortal.server, incarnation);
         mortal.started.store(true, Ordering::Relaxed);
-        Self { inner, mortal }
+        Self {
+            inner,
+            mortal,
+            wire,
+        }
     }
 }
 
@@ -286,7 +308,9 @@ impl Fabric for MortalFabric {
         let inner = self.inner.connect(peer, key, least)?;
         Ok(Box::new(MortalRemote {
             inner,
+            key,
             mortal: Arc::clone(&self.mortal),
+            wire: Arc::clone(&self.wire),
         }))
     }
 
@@ -306,7 +330,9 @@ impl Fabric for MortalFabric {
 /// A connection of a mortal process.
 struct MortalRemote {
     inner: Box<dyn RemoteMemory>,
+    key: MemoryKey,
     mortal: Arc<Mortal>,
+    wire: Arc<Wire>,
 }
 
 impl RemoteMemory for MortalRemote {
@@ -320,6 +346,8 @@ impl RemoteMemory for MortalRemote {
 
     fn write(&mut self, offset: usize, bytes: &[u8], seq: u64) -> Result<(), FabricError> {
         if self.mortal.acts() {
+            let damaged = self.wire.damage(self.key, offset, bytes);
+            let bytes = damaged.as_deref().unwrap_or(bytes);
             return self.inner.write(offset, bytes, seq);
         }
         Err(FabricError::Broken)

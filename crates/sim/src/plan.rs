@@ -80,6 +80,12 @@ pub enum Event {
     Spoil(usize, bool),
     /// A server's device is lost for good, and an empty one put in its place.
     Replace(usize),
+    /// The devices of all others are, in one moment (see `lone.rs`).
+    Lone(usize),
+    /// A server's device goes on in so many of 100 moments (see `slow.rs`).
+    Slow(usize, usize),
+    /// In so many of 1000 writes to another server a bit flips (see `wire.rs`).
+    Flip(u32),
 }
 
 /// See the module documentation.
@@ -152,6 +158,10 @@ pub struct Plan {
     pub last_ops: usize,
     /// Devices that fill.
     pub small: Option<Small>,
+    /// What a read of a device costs whoever waits for it.
+    pub read_cost: Duration,
+    /// Whether windows lie in files, which outlive a loss of power.
+    pub window_files: bool,
     /// Whether devices fail.
     pub fails: bool,
 }
@@ -195,7 +205,12 @@ impl Plan {
         let calm: usize = episodes.iter().map(|episode| episode.calm_ops).sum();
         let objects = random.between(30, 220).max(4 * regions);
         let deadline = random.micros(20_000, 600_000);
-        let fabric = fabric(&mut random);
+        let mut fabric = fabric(&mut random);
+        // In half of the seeds bytes of a process arrive long after its end.
+        let mut lingering = Random::new(seed, 52);
+        if lingering.chance(50) {
+            fabric.linger_max = lingering.micros(1_000, 400_000);
+        }
         let plan = Self {
             kind,
             builds: Random::new(seed, 8).chance(40),
@@ -220,6 +235,8 @@ impl Plan {
             episodes,
             last_ops: OPS_MIN.saturating_sub(calm).max(200),
             small: None,
+            read_cost: Duration::ZERO,
+            window_files: kind != WorldKind::Replicated && Random::new(seed, 53).chance(40),
             fails: false,
         };
         let plan = plan.with_small_devices(&mut Random::new(seed, 10));
@@ -227,7 +244,10 @@ impl Plan {
         let plan = plan.with_damaged_devices(&mut Random::new(seed, 22));
         let plan = plan.with_failed_copies(&mut Random::new(seed, 26));
         let plan = plan.with_scarce_memory(&mut Random::new(seed, 25));
-        plan.with_spoilt_copies(&mut Random::new(seed, 43))
+        let plan = plan.with_spoilt_copies(&mut Random::new(seed, 43));
+        let plan = plan.with_lone_members(&mut Random::new(seed, 50));
+        let plan = plan.with_bad_wires(&mut Random::new(seed, 51));
+        plan.with_slow_devices(&mut Random::new(seed, 54))
     }
 }
 
@@ -331,6 +351,7 @@ fn fabric(random: &mut Random) -> SimSettings {
         pieces_max: u32::try_from(random.between(2, 8)).expect("small"),
         in_flight_max: random.between(64, 512),
         break_max: random.micros(5_000, 200_000),
+        linger_max: Duration::ZERO,
     }
 }
 
@@ -556,6 +577,6 @@ mod tests {
         };
         let name = |event: &Event| format!("{event:?}").split('(').next().map(str::to_owned);
         let names: std::collections::BTreeSet<_> = events().map(|(_, e)| name(e)).collect();
-        assert_eq!(names.len(), 19, "{names:?}");
+        assert_eq!(names.len(), 22, "{names:?}");
     }
 }

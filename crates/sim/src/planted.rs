@@ -9,6 +9,16 @@ pub struct Mutants {
     pub replication: argosy_replication::Mutants,
     /// Of a node.
     pub node: argosy_server::node::Mutants,
+    /// Of how a machine is set up.
+    pub world: World,
+}
+
+argosy_base::mutants! {
+    /// Mistakes in how a machine is set up.
+    pub struct World {
+        /// Windows in files are believed whatever boot they are of (breaks I7).
+        believe_every_boot,
+    }
 }
 
 impl Mutants {
@@ -29,7 +39,8 @@ impl Mutants {
         let (mut mutants, name) = (Self::default(), name.replace('-', "_"));
         let planted = mutants.engine.plant(&name)
             || mutants.replication.plant(&name)
-            || mutants.node.plant(&name);
+            || mutants.node.plant(&name)
+            || mutants.world.plant(&name);
         planted.then_some(mutants)
     }
 }

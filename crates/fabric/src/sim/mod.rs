@@ -17,7 +17,7 @@
 //! - On a cut link nothing moves. Where it lasts, the connection breaks: what had not landed never
 //!   will, and what had landed unacknowledged is reported as failed all the same.
 //! - Memory of a server that was stopped or killed takes writes like any other.
-//! - When a server is killed, what it had begun to write lands in part.
+//! - When a server is killed, what it had begun to write lands in part, perhaps long after.
 //! - Revoking is exact: nothing lands afterwards. A write that had landed whole before may still
 //!   be reported as successful; the owner's copy has it.
 
@@ -51,6 +51,9 @@ pub struct SimSettings {
     pub in_flight_max: usize,
     /// Longest time for which a connection bears a cut.
     pub break_max: Duration,
+    /// How much longer, at most, bytes are on their way once the process that wrote them has ended; zero: no
+    /// longer.
+    pub linger_max: Duration,
 }
 
 impl Default for SimSettings {
@@ -63,6 +66,7 @@ impl Default for SimSettings {
             pieces_max: 6,
             in_flight_max: 256,
             break_max: Duration::from_millis(200),
+            linger_max: Duration::ZERO,
         }
     }
 }

@@ -153,7 +153,7 @@ impl World {
         self.server(server).stopped = false;
         let own = |connection: &Connection| connection.from == server;
         for id in self.connections_where(own) {
-            self.close(id);
+            self.end(id, self.settings.linger_max);
         }
     }
 
@@ -303,6 +303,11 @@ impl World {
 
     /// The writer is gone: what it has begun lands in part, and nobody hears of it.
     pub(super) fn close(&mut self, id: ConnectionId) {
+        self.end(id, Duration::ZERO);
+    }
+
+    /// The same, where bytes that are on their way take up to so much longer.
+    fn end(&mut self, id: ConnectionId, linger_max: Duration) {
         let Some(connection) = self.connections.get_mut(&id) else {
             return;
         };
@@ -319,12 +324,19 @@ impl World {
             .filter(|(_, event)| of_it(event))
             .map(|(key, event)| (*key, matches!(event, Event::Land(..))))
             .collect();
+        // All later by the same span, so that what overlaps keeps its order.
+        let linger = match linger_max {
+            Duration::ZERO => Duration::ZERO,
+            most => self.random.span(most),
+        };
         let mut last = self.now;
         for (key, lands) in due {
+            let event = self.events.remove(&key).expect("it was found there");
             if lands && self.random.percent(50) {
-                last = last.max(key.0);
+                let due = (key.0 + linger, key.1);
+                self.events.insert(due, event);
+                last = last.max(due.0);
             } else {
-                self.events.remove(&key);
                 self.counters.lost += u64::from(lands);
             }
         }

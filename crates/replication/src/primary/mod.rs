@@ -368,9 +368,7 @@ impl Primary {
         member.phase = Phase::Reported(report);
         member.applied = at.edit;
         // It may have lost memory that it once held; the commit LSN itself never goes back.
-        if !self.mutants.keep_held() {
-            member.held = at.lsn;
-        }
+        member.held = at.lsn;
         self.forget_lost_flushes(id, &at);
         match self.state {
             State::Opening => self.open(actions),

@@ -84,7 +84,7 @@ impl Cluster {
         self.world.cut_power(id(server));
         self.world.forget_incarnation(id(server));
         let machine = &mut self.servers[server];
-        machine.windows.lose();
+        machine.windows.forget();
         machine.device = Arc::new(empty(machine.device.len(), random));
         machine.new_device = false;
         self.coverage.add("devices replaced", 1);

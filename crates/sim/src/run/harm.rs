@@ -66,6 +66,28 @@ impl Run {
                 let how = if stop { "does nothing" } else { "goes on" };
                 self.say(format_args!("server {server} {how}"));
             }
+            Event::Stall(_)
+            | Event::Unstall(_)
+            | Event::Slow(..)
+            | Event::Fail(..)
+            | Event::FailCopy(..)
+            | Event::Scarce(..)
+            | Event::Full(_)
+            | Event::Room(_) => self.happen_to_device(event),
+            Event::Damage(..) | Event::Replace(_) => self.lose(event)?,
+            Event::Spoil(server, alone) => self.spoil(server, alone),
+            Event::Lone(server) => self.leave_alone(server)?,
+            Event::Flip(permille) => {
+                self.cluster.wire.set(permille);
+                self.say(format_args!("bits flip in {permille} of 1000 writes"));
+            }
+        }
+        Ok(())
+    }
+
+    /// A device does nothing, or less, for a while; or fails.
+    fn happen_to_device(&mut self, event: Event) {
+        match event {
             Event::Stall(server) | Event::Unstall(server) => {
                 let stall = matches!(event, Event::Stall(_));
                 self.cluster.set_stalled(server, stall);
@@ -94,10 +116,14 @@ impl Run {
                     self.say(format_args!("the device of server {server} has {what}"));
                 }
             }
-            Event::Damage(..) | Event::Replace(_) => self.lose(event)?,
-            Event::Spoil(server, alone) => self.spoil(server, alone),
+            Event::Slow(server, percent) => {
+                self.cluster.set_pace(server, percent);
+                self.say(format_args!(
+                    "the device of server {server} goes on in {percent} of 100 moments"
+                ));
+            }
+            _ => {}
         }
-        Ok(())
     }
 
     /// A device is damaged, or replaced, where that leaves a member of each region what it had.
@@ -117,6 +143,23 @@ impl Run {
             }
             _ => {}
         }
+        Ok(())
+    }
+
+    /// All others lose their devices, where every region is whole at this moment.
+    fn leave_alone(&mut self, server: usize) -> Result<(), Wrong> {
+        if let Some(lacks) = self.cluster.lacks() {
+            self.say(format_args!("server {server} is not left alone: {lacks}"));
+            return Ok(());
+        }
+        // Every member has all of it.
+        self.lost.clear();
+        self.emptied.clear();
+        for other in (0..SERVERS).filter(|other| *other != server) {
+            self.emptied.insert(other);
+            self.replace(other)?;
+        }
+        self.cluster.coverage.add("members left alone", 1);
         Ok(())
     }
 
@@ -335,9 +378,11 @@ impl Run {
     pub(crate) fn mend(&mut self) -> Result<(), Wrong> {
         self.leases.excuse();
         self.cluster.world.heal_all();
+        self.cluster.wire.set(0);
         for server in 0..SERVERS {
             self.cluster.set_stopped(server, false);
             self.cluster.set_stalled(server, false);
+            self.cluster.set_pace(server, 100);
             self.cluster.set_full(server, false);
             if let Some(up) = self.cluster.up(server) {
                 up.mortal.die_after(u64::MAX);

@@ -379,7 +379,11 @@ impl Run {
 
     /// Moves one server on.
     fn step(&mut self, server: usize, now: Instant) -> Result<bool, Wrong> {
-        let requests = self.random.below(5);
+        let mut requests = self.random.below(5);
+        let pace = self.cluster.pace(server);
+        if pace < 100 && !self.failing.chance(pace) {
+            requests = 0;
+        }
         let mut busy = self.cluster.run_device(server, requests);
         let (fabric, background) = (self.random.chance(90), self.random.chance(70));
         if let Some(up) = self.cluster.active(server).filter(|_| fabric) {

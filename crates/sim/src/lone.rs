@@ -1,0 +1,70 @@
+//! One member that is left alone: the devices of all others are lost for good in one moment.
+//!
+//! While every region is whole, each member has all that was acknowledged: in its windows, or on its device. So
+//! one that is left alone holds all of it, whatever its device was doing at that moment. It is left alone in the
+//! calm; while its device does nothing, so that only its windows have the latest; and shortly after it has come
+//! back from a kill or a loss of power, with a log that ended in front of what the others had durable.
+
+use std::time::Duration;
+
+use crate::plan::{Episode, Event, Plan, SERVERS, WorldKind};
+use crate::random::Random;
+
+/// Of 100 seeds with backups, how many leave a member alone; of 100 of their episodes, how many do.
+const SEEDS_PERCENT: usize = 30;
+const EPISODES_PERCENT: usize = 50;
+
+impl Plan {
+    /// The plan, with members that are left alone where the seed says so.
+    pub(crate) fn with_lone_members(mut self, random: &mut Random) -> Self {
+        if self.kind != WorldKind::Replicated || !random.chance(SEEDS_PERCENT) {
+            return self;
+        }
+        if random.chance(50) {
+            self.engine.number_block = 16;
+        }
+        for episode in &mut self.episodes {
+            if random.chance(EPISODES_PERCENT) {
+                leave_alone(episode, random);
+            }
+        }
+        self
+    }
+}
+
+/// Leaves one server alone in an episode in which nothing else goes wrong.
+fn leave_alone(episode: &mut Episode, random: &mut Random) {
+    let server = random.below(SERVERS);
+    let mut events = Vec::new();
+    let mut at = random.micros(0, 20_000);
+    match random.below(4) {
+        0 => {}
+        1 => {
+            events.push((at, Event::Stall(server)));
+            at += random.micros(1_000, 120_000);
+        }
+        more => {
+            let ends = if more == 2 {
+                Event::Power(1 << server)
+            } else {
+                Event::Kill(server)
+            };
+            events.push((at, ends));
+            at += random.micros(0, 60_000);
+            events.push((at, Event::Start(server, None)));
+            at += random.micros(5_000, 300_000);
+        }
+    }
+    events.push((at, Event::Lone(server)));
+    if random.chance(30) {
+        at += random.micros(0, 30_000);
+        events.push((at, Event::Kill(server)));
+    }
+    events.push((at, Event::Unstall(server)));
+    for who in 0..SERVERS {
+        let back = at + random.micros(0, 100_000);
+        events.push((back, Event::Start(who, None)));
+    }
+    events.sort_by_key(|(at, _): &(Duration, Event)| *at);
+    episode.events = events;
+}

@@ -1,0 +1,169 @@
+//! The seeds that are known to find each planted mistake: a table, and how it is checked and made anew.
+//!
+//! ```text
+//! # prose
+//! NAME SEED
+//! ```
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use argosy_sim::Mutants;
+
+use crate::say;
+use crate::workers::{Outcome, Workers};
+
+/// What stands in front of the table.
+const HEAD: &str = "\
+# A seed of the simulator that finds each planted mistake. `make mutants-recorded` checks that each still
+# does; `make mutants` looks for others where one does not, and writes this file.
+";
+
+/// See the module documentation.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Table(BTreeMap<String, u64>);
+
+impl Table {
+    /// The table that `text` is.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        let lines = text.lines().map(str::trim);
+        let lines = lines.filter(|line| !line.is_empty() && !line.starts_with('#'));
+        let mut table = BTreeMap::new();
+        for line in lines {
+            let parts = line.split_once(' ').and_then(|(name, seed)| {
+                let seed = seed.trim().parse().ok()?;
+                Some((name.to_owned(), seed))
+            });
+            let (name, seed) = parts.ok_or_else(|| format!("not a name and a seed: {line}"))?;
+            if !Mutants::names().any(|known| known == name) {
+                return Err(format!("no such mistake: {name}"));
+            }
+            if table.insert(name, seed).is_some() {
+                return Err(format!("listed twice: {line}"));
+            }
+        }
+        Ok(Self(table))
+    }
+
+    /// As it is written.
+    fn to_text(&self) -> String {
+        let lines = self.0.iter().map(|(name, seed)| format!("{name} {seed}\n"));
+        HEAD.to_owned() + &lines.collect::<String>()
+    }
+
+    /// Checks that each mistake is found by its seed, `jobs` at a time. Returns whether all are.
+    pub(crate) fn check(&self, jobs: usize) -> bool {
+        let missed = each(jobs, |name| match self.0.get(name) {
+            Some(seed) if found(name, *seed, 1).is_some() => {
+                say(&format!("{name} was found by seed {seed}\n"));
+                false
+            }
+            Some(seed) => {
+                say(&format!("{name} is not found by seed {seed} any more\n"));
+                true
+            }
+            None => {
+                say(&format!("{name} has no seed that finds it\n"));
+                true
+            }
+        });
+        if missed {
+            say("`make mutants` looks for seeds that find what was missed, and records them\n");
+        }
+        !missed
+    }
+
+    /// Finds a seed for each mistake: the one that is known, or the first of `seeds`. Returns whether all
+    /// were found.
+    pub(crate) fn search(&mut self, seeds: u64, jobs: usize) -> bool {
+        let table = Mutex::new(std::mem::take(&mut self.0));
+        let lock = || table.lock().unwrap_or_else(PoisonError::into_inner);
+        let missed = each(jobs, |name| {
+            let known = lock().get(name).copied();
+            let again = known.and_then(|seed| found(name, seed, 1));
+            if let Some(seed) = again.or_else(|| found(name, 1, seeds)) {
+                say(&format!("{name} was found by seed {seed}\n"));
+                lock().insert(name.to_owned(), seed);
+                return false;
+            }
+            say(&format!("{name} was not found by {seeds} seeds\n"));
+            lock().remove(name);
+            true
+        });
+        self.0 = table.into_inner().unwrap_or_else(PoisonError::into_inner);
+        !missed
+    }
+
+    /// Writes it to `path`.
+    pub(crate) fn write(&self, path: &Path) -> std::io::Result<()> {
+        std::fs::write(path, self.to_text())
+    }
+}
+
+/// The first of `seeds` seeds from `first` that finds the mistake.
+fn found(name: &str, first: u64, seeds: u64) -> Option<u64> {
+    let workers = Workers {
+        first,
+        seeds,
+        jobs: 1,
+        mutant: Some(name.to_owned()),
+    };
+    let mut found = None;
+    workers.run(|seed, outcome| {
+        // An assertion may be faster than a checker; that does not count.
+        if matches!(outcome, Outcome::Wrong(_)) {
+            found.get_or_insert(seed);
+        }
+        found.is_none()
+    });
+    found
+}
+
+/// Does `what` for every mistake, `jobs` at a time. Returns whether it answered true for any.
+fn each(jobs: usize, what: impl Fn(&str) -> bool + Sync) -> bool {
+    let names: Vec<String> = Mutants::names().collect();
+    let (next, any) = (AtomicUsize::new(0), Mutex::new(false));
+    let work = || {
+        while let Some(name) = names.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let is = what(name);
+            *any.lock().unwrap_or_else(PoisonError::into_inner) |= is;
+        }
+    };
+    std::thread::scope(|scope| {
+        for job in 0..jobs {
+            let builder = std::thread::Builder::new().name(format!("mistakes {job}"));
+            let started = builder.spawn_scoped(scope, work);
+            started.expect("a handful of threads can be started");
+        }
+    });
+    any.into_inner().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_recorded_table_names_mistakes_that_are_there() {
+        let table = Table::parse(include_str!("../mutants.txt")).expect("a table");
+        assert!(table.0.len() >= 20, "{table:?}");
+    }
+
+    #[test]
+    fn a_table_is_read_as_it_was_written() {
+        let table = Table::parse("# prose\n\nskip-rewrite 7\nacknowledge-early 12\n");
+        let table = table.expect("a table");
+        assert_eq!(table.0.len(), 2);
+        assert_eq!(Table::parse(&table.to_text()), Ok(table));
+    }
+
+    #[test]
+    fn what_is_no_table_is_refused() {
+        for text in ["skip-rewrite", "skip-rewrite x", "no-such-mistake 1"] {
+            assert!(Table::parse(text).is_err(), "{text}");
+        }
+        assert!(Table::parse("skip-rewrite 1\nskip-rewrite 2").is_err());
+    }
+}

@@ -1,0 +1,44 @@
+//! Devices that take their time: for whoever waits for a read or a sync, and for what is under way.
+//!
+//! - Where a *read* costs time, the clock of the whole run moves while somebody reads, and so does whoever else
+//!   waits: what is read on a thread that others wait for shows in what they wait.
+//! - A *slow* device goes on in few of many moments, and is not asked to stop. Nothing is lost, and nobody may say
+//!   that it has failed.
+
+use std::time::Duration;
+
+use crate::plan::{Episode, Event, Plan, SERVERS};
+use crate::random::Random;
+
+/// Of 100 seeds, in how many reads cost time.
+const COSTLY_PERCENT: usize = 25;
+/// Of 100 seeds, how many have slow devices; of 100 of their episodes, how many have one.
+const SEEDS_PERCENT: usize = 25;
+const EPISODES_PERCENT: usize = 50;
+
+impl Plan {
+    /// The plan, with devices that take their time where the seed says so.
+    pub(crate) fn with_slow_devices(mut self, random: &mut Random) -> Self {
+        if random.chance(COSTLY_PERCENT) {
+            self.read_cost = random.micros(10, 400);
+        }
+        if random.chance(SEEDS_PERCENT) {
+            for episode in &mut self.episodes {
+                if random.chance(EPISODES_PERCENT) {
+                    slow_down(episode, random);
+                }
+            }
+        }
+        self
+    }
+}
+
+/// Has a device be slow in an episode for a while.
+fn slow_down(episode: &mut Episode, random: &mut Random) {
+    let (server, percent) = (random.below(SERVERS), random.pick(&[1, 3, 10]));
+    let from: Duration = random.micros(0, 20_000);
+    let until = from + random.micros(20_000, 600_000);
+    episode.events.push((from, Event::Slow(server, percent)));
+    episode.events.push((until, Event::Slow(server, 100)));
+    episode.events.sort_by_key(|(at, _)| *at);
+}
