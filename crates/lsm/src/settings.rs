@@ -75,6 +75,8 @@ argosy_base::mutants! {
         change_committed,
         /// A key that is found in the levels counts as never written since.
         forget_version,
+        /// A key whose pair a merge has removed, as it was over, counts as written no later than before.
+        keep_version,
         /// Reads of a snapshot show what is committed by now.
         snapshot_of_now,
         /// A window is used again once it is flushed here, whether or not it is elsewhere.

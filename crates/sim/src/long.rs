@@ -13,7 +13,7 @@
 
 use std::collections::BTreeMap;
 
-use argosy_base::Outcome;
+use argosy_base::{Instant, Outcome};
 use argosy_engine::long::{Head, LongReader, LongWriter, Torn, Versions, is_reserved};
 use argosy_engine::{Expiry, WriteBatch};
 use argosy_server::service::{KeyList, Response, ServiceError};
@@ -27,6 +27,8 @@ use crate::random::Random;
 pub const TOKEN: u64 = 1 << 40;
 /// How many keys there are.
 pub const KEYS: usize = 3;
+/// Of 100 parts that are read, after how many a reader lingers: until the value may have been replaced, and swept.
+const LINGER_PERCENT: usize = 15;
 /// Bytes that say which write a value is of.
 const NUMBER_BYTES: usize = 4;
 
@@ -81,12 +83,28 @@ struct Reading {
     found: Option<(u128, LongReader, Vec<u8>)>,
     /// The version of which a part was not there.
     gone: Option<u128>,
+    /// It asks for nothing until then.
+    lingers: Instant,
 }
 
 /// Something under way, and the request that it waits for: its token and the process that was asked.
 struct Flow<T> {
     what: T,
     waits: Option<(u64, u32)>,
+}
+
+impl<T> Flow<T> {
+    /// Whether it waits for no answer.
+    const fn is_free(&self) -> bool {
+        self.waits.is_none()
+    }
+}
+
+impl Flow<Reading> {
+    /// Whether it has something to ask by `now`.
+    fn reads(&self, now: Instant) -> bool {
+        self.is_free() && self.what.lingers <= now
+    }
 }
 
 #[derive(Default)]
@@ -109,6 +127,7 @@ pub struct Longs {
     numbers: u32,
     tokens: u64,
     moments: u64,
+    now: Instant,
 }
 
 impl Longs {
@@ -128,14 +147,21 @@ impl Longs {
             numbers: 0,
             tokens: TOKEN,
             moments: 0,
+            now: Instant::default(),
         }
     }
 
     /// A server to ask, of so many; `None`: nothing is to be asked of key `index` now.
-    pub fn whom(&mut self, index: usize, starts: bool, servers: usize) -> Option<usize> {
+    pub fn whom(
+        &mut self,
+        index: usize,
+        starts: bool,
+        (servers, now): (usize, Instant),
+    ) -> Option<usize> {
         if self.percent == 0 {
             return None;
         }
+        self.now = now;
         let begins = starts && self.random.chance(self.percent);
         let writes = begins && self.random.chance(50);
         let key = &self.keys[index];
@@ -149,15 +175,15 @@ impl Longs {
                 began: 0,
                 found: None,
                 gone: None,
+                lingers: now,
             };
             let waits = None;
             self.keys[index].reader = Some(Flow { what, waits });
         }
         let key = &self.keys[index];
-        let is_free = |waits: Option<Option<(u64, u32)>>| waits == Some(None);
-        let free = is_free(key.writer.as_ref().map(|flow| flow.waits))
-            || is_free(key.reader.as_ref().map(|flow| flow.waits));
-        free.then(|| self.random.below(servers))
+        let writes = key.writer.as_ref().is_some_and(Flow::is_free);
+        let reads = key.reader.as_ref().is_some_and(|flow| flow.reads(now));
+        (writes || reads).then(|| self.random.below(servers))
     }
 
     fn write(&mut self, index: usize) -> Writing {
@@ -187,7 +213,7 @@ impl Longs {
         let mut calls = Vec::new();
         self.moments += 1;
         let key = &mut self.keys[index];
-        if let Some(flow) = key.writer.as_mut().filter(|flow| flow.waits.is_none()) {
+        if let Some(flow) = key.writer.as_mut().filter(|flow| flow.is_free()) {
             let batch = flow.what.next(index);
             if flow.what.last {
                 let (began, ended, void) = (self.moments, None, false);
@@ -198,7 +224,8 @@ impl Longs {
             calls.push((self.tokens, Call::Write(batch)));
             self.tokens += 1;
         }
-        if let Some(flow) = key.reader.as_mut().filter(|flow| flow.waits.is_none()) {
+        let now = self.now;
+        if let Some(flow) = key.reader.as_mut().filter(|flow| flow.reads(now)) {
             let keys = match &flow.what.found {
                 Some((_, reader, _)) => reader.wanted(1),
                 None => {
@@ -272,6 +299,9 @@ impl Longs {
                     u64::from(flow.what.gone != again),
                 );
                 flow.waits = None;
+                if goes_on && flow.what.found.is_some() && self.random.chance(LINGER_PERCENT) {
+                    flow.what.lingers = self.now + self.random.micros(10_000, 400_000);
+                }
                 key.reader = Some(flow).filter(|_| goes_on);
                 return Ok(());
             }

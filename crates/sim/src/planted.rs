@@ -29,7 +29,8 @@ impl Mutants {
         let all = argosy_lsm::Mutants::NAMES
             .iter()
             .chain(replication)
-            .chain(node);
+            .chain(node)
+            .chain(World::NAMES);
         all.map(|name| name.replace('_', "-"))
     }
 

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use argosy_base::Incarnation;
 use argosy_base::limits::BLOCK_SIZE;
 use argosy_device::{
-    AnonymousWindows, BootId, DeviceError, SharedMemory, Others, WindowFiles, WindowFilesOptions,
+    AnonymousWindows, BootId, DeviceError, Others, SharedMemory, WindowFiles, WindowFilesOptions,
     WindowStore,
 };
 

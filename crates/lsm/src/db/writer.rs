@@ -28,7 +28,7 @@ use crate::log::writer::NoRoom;
 use crate::log::{Appended, GroupOp, Logs};
 use crate::memtable::Memtable;
 use crate::memtable::erased::bound_bytes;
-use crate::settings::{Placement, Settings};
+use crate::settings::{Mutants, Placement, Settings};
 use crate::version::Version;
 
 /// Bytes that a record's header takes, for the count of log bytes that a memtable stands for.
@@ -69,6 +69,7 @@ pub(super) struct Writer {
     levels_lsn: Lsn,
     /// See [`ReadView::expired_lsn`](crate::read::ReadView).
     expired_lsn: Lsn,
+    mutants: Mutants,
     ingests: u64,
     /// Writes into it wait.
     held: Option<KeyRange>,
@@ -123,6 +124,7 @@ impl Writer {
             version,
             levels_lsn,
             expired_lsn: Lsn(0),
+            mutants: settings.mutants,
             ingests: 0,
             held: None,
             last,
@@ -181,7 +183,10 @@ impl Writer {
                 .collect(),
             version: Arc::clone(&self.version),
             levels_lsn: self.levels_lsn,
-            expired_lsn: self.expired_lsn,
+            expired_lsn: match self.mutants.keep_version() {
+                true => Lsn(0),
+                false => self.expired_lsn,
+            },
             ingests: self.ingests,
         }
     }

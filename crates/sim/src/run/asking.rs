@@ -231,8 +231,9 @@ impl Run {
     /// was asked.
     pub(super) fn ask_long(&mut self, starts: bool) -> Result<bool, Wrong> {
         let mut asked = false;
+        let now = self.cluster.now();
         for index in 0..long::KEYS {
-            let Some(server) = self.longs.whom(index, starts, SERVERS) else {
+            let Some(server) = self.longs.whom(index, starts, (SERVERS, now)) else {
                 continue;
             };
             let Some(line) = self.line(server) else {

@@ -148,7 +148,9 @@ impl Run {
 
     /// All others lose their devices, where every region is whole at this moment.
     fn leave_alone(&mut self, server: usize) -> Result<(), Wrong> {
-        if let Some(lacks) = self.cluster.lacks() {
+        let hurt = (0..SERVERS).find(|server| self.is_hurt(*server));
+        let hurt = hurt.map(|hurt| format!("the device of server {hurt} may be damaged"));
+        if let Some(lacks) = hurt.or_else(|| self.cluster.lacks()) {
             self.say(format_args!("server {server} is not left alone: {lacks}"));
             return Ok(());
         }
