@@ -105,6 +105,8 @@ pub struct World<'a> {
     pub coverage: &'a mut Coverage,
     /// The time.
     pub now: Instant,
+    /// How long a step of a server may take: it knows the time when that began.
+    pub step: Duration,
 }
 
 impl Leases {
@@ -295,11 +297,11 @@ impl Held {
             (Step::Open, Response::Snapshot(Some(id))) => {
                 self.id = Some(id);
                 (_, self.when.1) = world.load.snapshot_moment();
-                self.lease(waits, world.now);
+                self.lease(waits, world.now + world.step);
                 Ok(true)
             }
             (Step::Renew, Response::Snapshot(Some(_))) => {
-                self.lease(waits, world.now);
+                self.lease(waits, world.now + world.step);
                 world.coverage.add("leases renewed", 1);
                 Ok(true)
             }

@@ -1,7 +1,8 @@
 //! Devices that take their time: for whoever waits for a read or a sync, and for what is under way.
 //!
 //! - Where a *read* costs time, the clock of the whole run moves while somebody reads, and so does whoever else
-//!   waits: what is read on a thread that others wait for shows in what they wait.
+//!   waits: what is read on a thread that others wait for shows in what they wait. Three servers share that clock, so
+//!   deadlines are longer there, and devices are neither small nor do they fail: those read a lot.
 //! - A *slow* device goes on in few of many moments, and is not asked to stop. Nothing is lost, and nobody may say
 //!   that it has failed.
 
@@ -12,6 +13,10 @@ use crate::random::Random;
 
 /// Of 100 seeds, in how many reads cost time.
 const COSTLY_PERCENT: usize = 25;
+/// Reads, at most, for which a request that nothing else hinders waits.
+const READS_MAX: u32 = 10_000;
+/// Reads of a step, at most.
+pub(crate) const STEP_READS: u32 = 500;
 /// Of 100 seeds, how many have slow devices; of 100 of their episodes, how many have one.
 const SEEDS_PERCENT: usize = 25;
 const EPISODES_PERCENT: usize = 50;
@@ -19,8 +24,10 @@ const EPISODES_PERCENT: usize = 50;
 impl Plan {
     /// The plan, with devices that take their time where the seed says so.
     pub(crate) fn with_slow_devices(mut self, random: &mut Random) -> Self {
-        if random.chance(COSTLY_PERCENT) {
-            self.read_cost = random.micros(10, 400);
+        let busy = self.small.is_some() || self.fails;
+        if random.chance(COSTLY_PERCENT) && !busy {
+            self.read_cost = random.micros(10, 200);
+            self.deadline = self.deadline.max(READS_MAX * self.read_cost);
         }
         if random.chance(SEEDS_PERCENT) {
             for episode in &mut self.episodes {

@@ -20,6 +20,7 @@ use crate::long;
 use crate::mortal::Mortal;
 use crate::objects::Objects;
 use crate::plan::{SERVERS, WorldKind};
+use crate::slow;
 
 /// The way to a server that is up.
 struct Line {
@@ -366,6 +367,7 @@ impl Run {
             objects: &self.objects,
             coverage: &mut self.cluster.coverage,
             now,
+            step: slow::STEP_READS * self.plan.read_cost,
         };
         (&mut self.leases, world)
     }

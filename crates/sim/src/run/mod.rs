@@ -211,9 +211,9 @@ impl Run {
     }
 
     fn go(&mut self) -> Result<(), Wrong> {
-        let (kind, regions) = (self.plan.kind, self.plan.regions);
+        let (kind, regions, cost) = (self.plan.kind, self.plan.regions, self.plan.read_cost);
         self.say(format_args!(
-            "{kind:?} world of {regions} regions, {} objects",
+            "{kind:?} world of {regions} regions, {} objects; a read takes {cost:?}",
             self.objects.len()
         ));
         self.start_all()?;
@@ -350,7 +350,7 @@ impl Run {
         let mut order: [usize; SERVERS] = std::array::from_fn(|server| server);
         self.random.shuffle(&mut order);
         for server in order {
-            busy |= self.step(server, now)?;
+            busy |= self.step(server)?;
         }
         busy |= self.answers()?;
         self.overdue()?;
@@ -378,7 +378,7 @@ impl Run {
     }
 
     /// Moves one server on.
-    fn step(&mut self, server: usize, now: Instant) -> Result<bool, Wrong> {
+    fn step(&mut self, server: usize) -> Result<bool, Wrong> {
         let mut requests = self.random.below(5);
         let pace = self.cluster.pace(server);
         if pace < 100 && !self.failing.chance(pace) {
@@ -386,10 +386,13 @@ impl Run {
         }
         let mut busy = self.cluster.run_device(server, requests);
         let (fabric, background) = (self.random.chance(90), self.random.chance(70));
+        // Where reads cost time, it has gone on since the last one.
+        let now = self.cluster.now();
         if let Some(up) = self.cluster.active(server).filter(|_| fabric) {
             busy |= up.node.step_fabric(now).made;
         }
         self.bury(server)?;
+        let now = self.cluster.now();
         if let Some(up) = self.cluster.active(server).filter(|_| background) {
             busy |= up.node.step_background(now).made;
         }
