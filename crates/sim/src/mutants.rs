@@ -4,12 +4,14 @@
 //! # prose
 //! NAME SEED
 //! NAME elsewhere
+//! NAME nowhere
 //! ```
 //!
-//! A mistake that is found *elsewhere* is found by a test of its crate, or by no seed that is near: it is neither
-//! checked nor looked for here.
+//! A mistake that is found *elsewhere* is found by a test of its crate, and neither checked nor looked for here. Of one
+//! that is found *nowhere* no seed is known: that is told, and `make mutants` looks for one.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -22,16 +24,41 @@ use crate::workers::{Outcome, Workers};
 /// What stands in front of the table.
 const HEAD: &str = "\
 # A seed of the simulator that finds each planted mistake. `make mutants-recorded` checks that each still
-# does; `make mutants` looks for others where one does not, and writes this file. What is found elsewhere is found by a
-# test of its crate, or by no seed that is near.
+# does; `make mutants` looks for others where one does not, and writes this file. Elsewhere: a test
+# of its crate finds it. Nowhere: no seed is known that does.
 ";
 
 /// See the module documentation.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Table(BTreeMap<String, Option<u64>>);
+pub(crate) struct Table(BTreeMap<String, Finder>);
 
-/// Where no seed stands.
-const ELSEWHERE: &str = "elsewhere";
+/// What finds a mistake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Finder {
+    Seed(u64),
+    Elsewhere,
+    Nowhere,
+}
+
+impl Finder {
+    fn parse(text: &str) -> Option<Self> {
+        match text {
+            "elsewhere" => Some(Self::Elsewhere),
+            "nowhere" => Some(Self::Nowhere),
+            seed => seed.parse().ok().map(Self::Seed),
+        }
+    }
+}
+
+impl fmt::Display for Finder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Seed(seed) => write!(f, "{seed}"),
+            Self::Elsewhere => f.write_str("elsewhere"),
+            Self::Nowhere => f.write_str("nowhere"),
+        }
+    }
+}
 
 impl Table {
     /// The table that `text` is.
@@ -40,18 +67,14 @@ impl Table {
         let lines = lines.filter(|line| !line.is_empty() && !line.starts_with('#'));
         let mut table = BTreeMap::new();
         for line in lines {
-            let parts = line.split_once(' ').and_then(|(name, seed)| {
-                let seed = match seed.trim() {
-                    ELSEWHERE => None,
-                    seed => Some(seed.parse().ok()?),
-                };
-                Some((name.to_owned(), seed))
-            });
-            let (name, seed) = parts.ok_or_else(|| format!("not a name and a seed: {line}"))?;
+            let parts = line
+                .split_once(' ')
+                .and_then(|(name, finder)| Some((name.to_owned(), Finder::parse(finder.trim())?)));
+            let (name, finder) = parts.ok_or_else(|| format!("not a name and a seed: {line}"))?;
             if !Mutants::names().any(|known| known == name) {
                 return Err(format!("no such mistake: {name}"));
             }
-            if table.insert(name, seed).is_some() {
+            if table.insert(name, finder).is_some() {
                 return Err(format!("listed twice: {line}"));
             }
         }
@@ -60,27 +83,29 @@ impl Table {
 
     /// As it is written.
     fn to_text(&self) -> String {
-        let lines = self.0.iter().map(|(name, seed)| match seed {
-            Some(seed) => format!("{name} {seed}\n"),
-            None => format!("{name} {ELSEWHERE}\n"),
-        });
+        let lines = self.0.iter();
+        let lines = lines.map(|(name, finder)| format!("{name} {finder}\n"));
         HEAD.to_owned() + &lines.collect::<String>()
     }
 
     /// Checks that each mistake is found by its seed, `jobs` at a time. Returns whether all are.
     pub(crate) fn check(&self, jobs: usize) -> bool {
         let missed = each(jobs, |name| match self.0.get(name) {
-            Some(None) => false,
-            Some(Some(seed)) if found(name, *seed, 1).is_some() => {
+            Some(Finder::Elsewhere) => false,
+            Some(Finder::Nowhere) => {
+                say(&format!("{name}: no seed is known that finds it\n"));
+                false
+            }
+            Some(Finder::Seed(seed)) if found(name, *seed, 1).is_some() => {
                 say(&format!("{name} was found by seed {seed}\n"));
                 false
             }
-            Some(Some(seed)) => {
+            Some(Finder::Seed(seed)) => {
                 say(&format!("{name} is not found by seed {seed} any more\n"));
                 true
             }
             None => {
-                say(&format!("{name} has no seed that finds it\n"));
+                say(&format!("{name} is not in the table\n"));
                 true
             }
         });
@@ -91,24 +116,25 @@ impl Table {
     }
 
     /// Finds a seed for each mistake: the one that is known, or the first of `seeds`. Returns whether all
-    /// were found.
+    /// were found that had been before.
     pub(crate) fn search(&mut self, seeds: u64, jobs: usize) -> bool {
         let table = Mutex::new(std::mem::take(&mut self.0));
         let lock = || table.lock().unwrap_or_else(PoisonError::into_inner);
         let missed = each(jobs, |name| {
             let known = lock().get(name).copied();
-            if known == Some(None) {
-                return false;
-            }
-            let again = known.flatten().and_then(|seed| found(name, seed, 1));
+            let again = match known {
+                Some(Finder::Elsewhere) => return false,
+                Some(Finder::Seed(seed)) => found(name, seed, 1),
+                Some(Finder::Nowhere) | None => None,
+            };
             if let Some(seed) = again.or_else(|| found(name, 1, seeds)) {
                 say(&format!("{name} was found by seed {seed}\n"));
-                lock().insert(name.to_owned(), Some(seed));
+                lock().insert(name.to_owned(), Finder::Seed(seed));
                 return false;
             }
             say(&format!("{name} was not found by {seeds} seeds\n"));
-            lock().remove(name);
-            true
+            let before = lock().insert(name.to_owned(), Finder::Nowhere);
+            before != Some(Finder::Nowhere)
         });
         self.0 = table.into_inner().unwrap_or_else(PoisonError::into_inner);
         !missed
@@ -175,10 +201,10 @@ mod tests {
     #[test]
     fn a_table_is_read_as_it_was_written() {
         let table = Table::parse(
-            "# prose\n\nskip-rewrite 7\nacknowledge-early 12\nreuse-early elsewhere\n",
+            "# prose\n\nskip-rewrite 7\nacknowledge-early 12\nreuse-early elsewhere\ncount-twice nowhere\n",
         );
         let table = table.expect("a table");
-        assert_eq!(table.0.len(), 3);
+        assert_eq!(table.0.len(), 4);
         assert_eq!(Table::parse(&table.to_text()), Ok(table));
     }
 
