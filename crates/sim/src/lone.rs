@@ -17,7 +17,9 @@ const EPISODES_PERCENT: usize = 50;
 impl Plan {
     /// The plan, with members that are left alone where the seed says so.
     pub(crate) fn with_lone_members(mut self, random: &mut Random) -> Self {
-        if self.kind != WorldKind::Replicated || !random.chance(SEEDS_PERCENT) {
+        // Small devices have no room for what a member that lost its own is sent.
+        let small = self.small.is_some();
+        if self.kind != WorldKind::Replicated || small || !random.chance(SEEDS_PERCENT) {
             return self;
         }
         if random.chance(50) {
