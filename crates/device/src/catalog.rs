@@ -10,8 +10,8 @@
 //!
 //! Regions are in rising order of their ids. Ids from 2^30 on name cut segments of a region (lsm/src/cut_segments.rs),
 //! from 2^31 on pins: versions of a region that are kept under a name, each with a manifest of its own
-//! (lsm/src/pins.rs), from 3 * 2^30 on copies that are set aside (lsm/src/set_aside.rs). Bytes 0 to 28 and what the checksum covers are the
-//! same in every version.
+//! (lsm/src/pins.rs), from 3 * 2^30 on copies that are set aside (lsm/src/set_aside.rs). Bytes 0 to 28 and what the
+//! checksum covers are the same in every version.
 
 use std::collections::BTreeMap;
 

@@ -170,8 +170,8 @@ fn first_and_last<'c>(
     first.into_iter().chain(found.next_back())
 }
 
-/// Writes the headers of cut segments anew that are damaged or of an earlier owner: each is sealed in front of its first
-/// record now. Whatever cannot be read stays as it is. Blocks until that is durable.
+/// Writes the headers of cut segments anew that are damaged or of an earlier owner: each is sealed in front of its
+/// first record now. Whatever cannot be read stays as it is. Blocks until that is durable.
 ///
 /// # Errors
 /// The device's, of a write.

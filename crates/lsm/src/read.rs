@@ -247,17 +247,6 @@ impl ReadView {
         (self.levels_lsn, self.ingests)
     }
 
-    /// The version of a key that was found at `lsn`, or where that is 0 in the levels.
-    #[must_use]
-    pub(crate) fn version_of(&self, lsn: Lsn, is_bound: bool) -> Lsn {
-        match (lsn, is_bound) {
-            (Lsn(0), true) => self.levels_lsn,
-            // Something may have been there that a merge has removed since, as it was over.
-            (Lsn(0), false) => self.levels_lsn.max(self.expired_lsn),
-            _ => lsn,
-        }
-    }
-
     /// The newest binding of `key` in the memtables at or below `lsn`.
     #[inline]
     #[must_use]

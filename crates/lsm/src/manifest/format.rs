@@ -17,7 +17,8 @@
 //! The first [`WITNESSES_BYTES`] of the first segment of the chain are not part of appends. They are two blocks for
 //! *witnesses*, written in turn, each synced after it is written. A witness is a fragment without payload whose `index`
 //! says how many fragments of the generation were durable before it was written; its `append` and `previous` are 0. The
-//! one with the higher index counts. They are zeros when the generation begins. Since the other is older and whole, a torn witness takes nothing with it.
+//! one with the higher index counts. They are zeros when the generation begins. Since the other is older and whole, a
+//! torn witness takes nothing with it.
 //!
 //! Integers are little-endian. A fragment begins at a block and ends at or before the end of its
 //! segment; where a record goes on in the next segment of the chain, so does its next fragment.

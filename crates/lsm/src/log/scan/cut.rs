@@ -68,8 +68,8 @@ impl Scan<'_> {
     }
 
     /// The segments with records of higher LSNs than `missing`, in the order of the chain, from the `end` of the log's
-    /// history on: windows that hold nothing behind it may have led the scan over what the device has there. What cannot
-    /// be read holds none.
+    /// history on: windows that hold nothing behind it may have led the scan over what the device has there. What
+    /// cannot be read holds none.
     pub(in super::super) fn cut_segments<E>(
         &self,
         (end, missing): (Option<Position>, Lsn),
