@@ -19,11 +19,11 @@
 //!
 //! The life of cut segments:
 //!
-//! 1. [`keep`]: the catalog names them, in place of those that an earlier cut of the log left. Only then is the history
+//! 1. `keep`: the catalog names them, in place of those that an earlier cut of the log left. Only then is the history
 //!    cut. A crash in between leaves both what is named and what was not cut; the next opening finds the same again.
-//! 2. [`mend`]: damaged headers are written anew.
+//! 2. `mend`: damaged headers are written anew.
 //! 3. [`list`], [`visit`]: they are looked at, on a stopped server.
-//! 4. [`discard`]: they are given up, by command, or since the copy is begun anew. [`CutSegments`]: the device is full.
+//! 4. [`discard`]: they are given up, by command, or since the copy is begun anew. `CutSegments`: the device is full.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
