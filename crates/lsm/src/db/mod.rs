@@ -25,7 +25,6 @@ pub(crate) mod census;
 mod condition;
 mod count;
 mod counting;
-mod demand;
 mod freed;
 pub(crate) mod gc;
 mod hides;
