@@ -258,8 +258,7 @@ impl Reader<'_> {
             let offset = place * WITNESS_BYTES;
             let Some(fragment) = Fragment::parse(self.region, self.generation, first, offset)
             else {
-                let block = first.iter().skip(offset as usize).take(BLOCK_SIZE);
-                if block.copied().any(|byte| byte != 0) {
+                if Fragment::was_witness(self.region, self.generation, first, offset) {
                     damaged_place = Some(place);
                     found.damaged = self.places.first().map(|segment| Torn {
                         segment: *segment,
