@@ -18,7 +18,9 @@ use argosy_base::limits::SEGMENT_SIZE;
 use argosy_base::{LogKind, SegmentNumber};
 use argosy_device::{Buffer, SharedMemory};
 
-use super::{Fill, Position, Replica, ReplicaError, Slots, Survivors, block_down, block_up};
+use super::{
+    Fill, Position, Replica, ReplicaError, ReplicaEvent, Slots, Survivors, block_down, block_up,
+};
 use crate::addresses::{goes_out, send_out};
 use crate::edit::LogSegment;
 use crate::log::segment::{
@@ -30,7 +32,8 @@ use crate::log::{LogTail, Recovery, recover};
 impl Replica {
     /// Goes over to `fresh` windows, zero memory, after whoever calls has revoked the old ones:
     /// finds where the logs end, and has the fresh windows hold that end. Level segments that
-    /// arrived stay for the next checkpoint; flushes that waited are forgotten. Blocks.
+    /// arrived stay for the next checkpoint; flushes that waited are forgotten. An edit under way is
+    /// committed, and told by the position alone. Blocks.
     ///
     /// # Errors
     /// The logs', when what was durable is damaged; the device's.
@@ -42,6 +45,9 @@ impl Replica {
             self.storage.wait_for_device();
             self.step_storage()?;
         }
+        // An event that came later would be taken for that of the next checkpoint.
+        self.events
+            .retain(|event| !matches!(event, ReplicaEvent::EditApplied(_)));
         let old = std::mem::replace(&mut self.windows, fresh);
         let survivors = old.map(|slots| slots.into_iter().map(Some).collect());
         self.waiting.clear();

@@ -678,7 +678,7 @@ fn what_is_in_the_windows_survives_the_primary() {
 #[test]
 fn a_backup_comes_back_from_anything() {
     let (mut kills, mut losses, mut detaches) = (0, 0, 0);
-    for seed in 1..16 {
+    for seed in 1..40 {
         let mut pair = Pair::new(
             seed,
             if seed % 2 == 0 {
