@@ -17,7 +17,8 @@
 //! The first [`WITNESSES_BYTES`] of the first segment of the chain are not part of appends. They are two blocks for
 //! *witnesses*, written in turn, each synced after it is written. A witness is a fragment without payload whose `index`
 //! says how many fragments of the generation were durable before it was written; its `append` and `previous` are 0. The
-//! one with the higher index counts. Since the other is older and whole, a torn witness takes nothing with it.
+//! one with the higher index counts. They are zeros when the generation begins. Since the other is older and whole, a
+//! torn witness takes nothing with it.
 //!
 //! Integers are little-endian. A fragment begins at a block and ends at or before the end of its
 //! segment; where a record goes on in the next segment of the chain, so does its next fragment.
@@ -268,6 +269,15 @@ fn seal(region: RegionId, generation: u64, fragment: &mut Part) -> u32 {
     crc
 }
 
+/// The blocks of witnesses of a generation that has none yet.
+pub(super) fn no_witnesses() -> Part {
+    Part {
+        segment: 0,
+        offset: 0,
+        bytes: vec![0; WITNESSES_BYTES as usize],
+    }
+}
+
 /// The witness in block `place` that all in front of `cursor` is durable.
 pub(super) fn witness(region: RegionId, cursor: &Cursor, place: u32) -> Part {
     let words = [cursor.index, 0, 0, 0];
@@ -336,27 +346,6 @@ impl<'a> Fragment<'a> {
             payload: &bytes[HEADER_BYTES..HEADER_BYTES + len],
             blocks: u32::try_from(blocks).ok()?,
         })
-    }
-
-    /// Whether the block at `offset` of `segment` was written as a witness of `generation` and is none any more: damage
-    /// may have hit the generation or the flags. What an earlier life left there whole is not meant.
-    pub(super) fn was_witness(
-        region: RegionId,
-        generation: u64,
-        segment: &[u8],
-        offset: u32,
-    ) -> bool {
-        let header = segment.get(offset as usize..).unwrap_or_default();
-        let (Some(kind), Some(own)) = (
-            header.get(4..8),
-            header.get(8..).and_then(|rest| rest.first_chunk()),
-        ) else {
-            return false;
-        };
-        let own = u64::from_le_bytes(*own);
-        let [low, high] = VERSION.to_le_bytes();
-        (own == generation || kind == [low, high, WITNESS, 0])
-            && Fragment::parse(region, own, segment, offset).is_none()
     }
 
     /// Whether what stands at `offset` of `segment` was to be the fragment at cursor `at`, though it

@@ -291,7 +291,9 @@ impl Manifest {
         let chain = (0..writer.segments())
             .map(|_| self.store.allocate(Purpose::Metadata))
             .collect::<Result<Vec<_>, _>>()?;
-        let (parts, cursor) = writer.finish();
+        let (mut parts, cursor) = writer.finish();
+        // The device may have something else there.
+        parts.push(format::no_witnesses());
         let stage = Stage::Writing(submit(&self.store, &chain, parts));
         self.work = Work::Beginning(Box::new(Generation {
             chain,

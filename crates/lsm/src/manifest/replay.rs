@@ -258,7 +258,8 @@ impl Reader<'_> {
             let offset = place * WITNESS_BYTES;
             let Some(fragment) = Fragment::parse(self.region, self.generation, first, offset)
             else {
-                if Fragment::was_witness(self.region, self.generation, first, offset) {
+                let block = first.iter().skip(offset as usize).take(BLOCK_SIZE);
+                if block.copied().any(|byte| byte != 0) {
                     damaged_place = Some(place);
                     found.damaged = self.places.first().map(|segment| Torn {
                         segment: *segment,
