@@ -25,6 +25,7 @@ pub(crate) mod census;
 mod condition;
 mod count;
 mod counting;
+mod demand;
 mod freed;
 pub(crate) mod gc;
 mod hides;

@@ -1,13 +1,15 @@
 //! Upkeep: what has to be declared before it is needed, and sealed when it is over.
 //!
 //! A writer must never wait for an edit. So the next segment of a log is declared while the windows
-//! still fit the present one, and a block of segment numbers while half of the last one is left. What
+//! still fit the present one, and a block of segment numbers while half of the last one is left. Of a log that
+//! is written faster than edits become durable several segments are declared at a time, so that one segment for
+//! each edit does not bound how fast values are written. What
 //! is declared is used only once every member has the edit ([`Background`] sees to that). Segments
 //! that have ended are sealed in their order.
 
 use std::sync::Arc;
 
-use argosy_base::LogKind;
+use argosy_base::{LogKind, Lsn};
 use argosy_device::Purpose;
 use argosy_engine::EngineError;
 
@@ -80,7 +82,7 @@ impl Background {
         }
     }
 
-    /// Declares the next segment of each log that will need one soon.
+    /// Declares the next segments of each log that will need one soon.
     fn add_tails(
         &mut self,
         lsm: &Lsm,
@@ -88,42 +90,71 @@ impl Background {
         effect: &mut Effect,
     ) -> Result<(), EngineError> {
         for log in LogKind::ALL {
-            let base_lsn = {
-                let writer = lsm.lock();
-                if !writer.wants_segment(log) {
-                    continue;
-                }
-                writer.last().next()
+            let (wanted, base_lsn) = {
+                let mut writer = lsm.lock();
+                let wanted = writer.ask_for_segments(log, lsm.settings.segment_bytes);
+                (wanted, writer.last().next())
             };
-            let kept = self.unused_number.take();
-            let Some(number) = kept.or_else(|| self.storage.allocate_number()) else {
-                continue;
-            };
-            let in_use = {
-                let writer = lsm.lock();
-                writer.has_segment(log) || writer.holds_entries()
-            };
-            let purpose = self.gc.tail_purpose(log, tail_purpose(log, in_use));
-            match self.storage.allocate(number, purpose) {
-                Ok(_) => {}
-                Err(error) if error.is_full() => {
-                    self.unused_number = Some(number);
-                    continue;
-                }
-                Err(error) => return Err(error.into()),
+            for _ in 0..wanted.min(self.tails_max()) {
+                let Some(segment) = self.next_tail(lsm, (log, base_lsn), edit)? else {
+                    break;
+                };
+                edit.logs_added.push(segment);
+                effect.added.push(segment);
             }
-            let last = self.storage.head().log(log).last();
-            let segment = LogSegment {
-                log,
-                ordinal: last.map_or(0, |last| last.segment.ordinal + 1),
-                number,
-                epoch: lsm.epoch,
-                base_lsn,
-                end: None,
-            };
-            edit.logs_added.push(segment);
-            effect.added.push(segment);
         }
         Ok(())
+    }
+
+    /// How many segments of a log may be declared at a time: next to nothing of what the region takes, so that they
+    /// do not count for [`max_space_amplification`](crate::Settings::max_space_amplification), and one where less than
+    /// a quarter of the device is free.
+    fn tails_max(&self) -> usize {
+        let store = self.storage.store();
+        let is_ample = !self.jobs.space.is_full() && store.room().free >= store.total() / 4;
+        match is_ample {
+            true => 1 + self.storage.head().table().len() / 64,
+            false => 1,
+        }
+    }
+
+    /// The segment with which `log` goes on behind its last one and those that `edit` adds to it; `None` where
+    /// there is no number or no room for it.
+    fn next_tail(
+        &mut self,
+        lsm: &Lsm,
+        (log, base_lsn): (LogKind, Lsn),
+        edit: &Edit,
+    ) -> Result<Option<LogSegment>, EngineError> {
+        let kept = self.unused_number.take();
+        let Some(number) = kept.or_else(|| self.storage.allocate_number()) else {
+            return Ok(None);
+        };
+        let in_use = {
+            let writer = lsm.lock();
+            writer.has_segment(log) || writer.holds_entries()
+        };
+        let purpose = self.gc.tail_purpose(log, tail_purpose(log, in_use));
+        match self.storage.allocate(number, purpose) {
+            Ok(_) => {}
+            Err(error) if error.is_full() => {
+                self.unused_number = Some(number);
+                return Ok(None);
+            }
+            Err(error) => return Err(error.into()),
+        }
+        let last = self.storage.head().log(log).last();
+        let last = last.map(|last| last.segment.ordinal);
+        let mut added = edit.logs_added.iter().rev();
+        let added = added.find(|added| added.log == log);
+        let last = added.map(|added| added.ordinal).or(last);
+        Ok(Some(LogSegment {
+            log,
+            ordinal: last.map_or(0, |last| last + 1),
+            number,
+            epoch: lsm.epoch,
+            base_lsn,
+            end: None,
+        }))
     }
 }

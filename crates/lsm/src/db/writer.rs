@@ -19,6 +19,7 @@ use argosy_base::{BLOCK_SIZE, EditSeq, KeyRange, LogKind, Lsn, Moment, Pointer, 
 use argosy_engine::{BatchError, BusyReason, EngineError, FlushRange, LogEnd, Op, WriteBatch};
 
 use super::admission::{Admission, Owed, Share};
+use super::demand::Demand;
 use crate::damage::Damages;
 use crate::edit::{LogPoint, LogSegment};
 use crate::level::Entry;
@@ -86,6 +87,8 @@ pub(super) struct Writer {
     ended: VecDeque<Ended>,
     /// Log segments whose edit is durable here, by the edit that declared them.
     spare: VecDeque<(EditSeq, LogSegment)>,
+    /// By log: what is known of how fast it goes through its segments.
+    demand: [Demand; LogKind::ALL.len()],
     /// Which writes are taken while the background is behind.
     pub(super) admission: Admission,
     /// What of the region is damaged: runs that merges cannot take down do not count.
@@ -131,6 +134,7 @@ impl Writer {
             flushes: VecDeque::new(),
             ended: VecDeque::new(),
             spare: VecDeque::new(),
+            demand: [Demand::default(); LogKind::ALL.len()],
             admission: Admission::default(),
             damages: Arc::default(),
         }
@@ -468,7 +472,9 @@ impl Writer {
             && seq <= everywhere
         {
             self.spare.pop_front();
-            self.logs.log_mut(segment.log).provide_segment(segment);
+            let log = self.logs.log_mut(segment.log);
+            self.demand[segment.log.index()].provided(log.at());
+            log.provide_segment(segment);
             any = true;
         }
         any
@@ -484,10 +490,15 @@ impl Writer {
         self.spare.iter().any(|(_, spare)| spare.log == log) || self.logs.log(log).has_segment()
     }
 
-    /// Whether `log` needs another segment beyond those that are on their way.
-    pub(super) fn wants_segment(&self, log: LogKind) -> bool {
+    /// How many segments `log` needs, where none are on their way to it: at most
+    /// [`TAILS_MAX`](super::demand::TAILS_MAX). They are asked for with that.
+    pub(super) fn ask_for_segments(&mut self, log: LogKind, segment_bytes: usize) -> usize {
         let coming = self.spare.iter().any(|(_, spare)| spare.log == log);
-        !coming && self.logs.log(log).wants_segment()
+        let writer = self.logs.log(log);
+        if coming || !writer.wants_segment() {
+            return 0;
+        }
+        self.demand[log.index()].ask(writer.at(), segment_bytes as u64)
     }
 }
 

@@ -167,6 +167,12 @@ impl LogWriter {
         self.bounds().provided_end < self.cursor.at + ahead
     }
 
+    /// The byte of the log at which the next record goes, or behind which: it rises with every append.
+    #[must_use]
+    pub const fn at(&self) -> u64 {
+        self.cursor.at
+    }
+
     /// Whether a segment is provided that has room left.
     #[must_use]
     pub fn has_segment(&self) -> bool {

@@ -1,0 +1,61 @@
+//! A log that is written faster than edits become durable gets several segments with one edit, in a region that is
+//! large enough for that.
+
+#![allow(clippy::unwrap_used, reason = "a test may stop there")]
+
+mod common;
+
+use std::sync::Arc;
+
+use argosy_base::LogKind;
+use argosy_device::{Crash, Device, Store};
+use argosy_engine::conformance::Host;
+use argosy_engine::{Engine, WriteBatch, WriteOptions};
+use argosy_lsm::Settings;
+use argosy_lsm::inspect::Region;
+use common::{Machine, tiny};
+
+/// Segments that are filled.
+const SEGMENTS: usize = 600;
+
+#[test]
+fn one_edit_declares_several_segments_of_a_log_that_is_written_fast() {
+    // A window is a segment, and a request writes one: an edit takes several requests.
+    let settings = Settings {
+        l0_bytes: 8 << 20,
+        l0_log_bytes: 64 << 20,
+        segment_bytes: 64 << 10,
+        window_bytes: 64 << 10,
+        window_slots: 20,
+        number_block: 1024,
+        ..tiny()
+    };
+    let segment_bytes = settings.segment_bytes;
+    let mut machine = Machine::new(settings, 1024, 1);
+    let engine = machine.open();
+    machine.step(&engine);
+    let value = vec![7; 4 << 10];
+    for number in 0..u64::try_from(SEGMENTS * segment_bytes / value.len()).unwrap() {
+        let mut batch = WriteBatch::new();
+        batch.put(&number.to_le_bytes(), &value).unwrap();
+        while engine.write(&batch, WriteOptions::default()).is_err() {
+            machine.step(&engine);
+        }
+    }
+    engine.close().unwrap();
+    machine.end(engine, Crash::Kill);
+    let device: Arc<dyn Device> = machine.device.clone();
+    let store = Store::open_read_only(device).unwrap();
+    let region = Region::read(&store, &store.regions()[0], &machine.settings);
+    let edits = region.edits.iter().map(|record| &record.edit);
+    let added = edits.filter(|edit| !edit.checkpoint && !edit.logs_added.is_empty());
+    let added: Vec<_> = added.map(|edit| edit.logs_added.len()).collect();
+    let (most, all) = (*added.iter().max().unwrap(), added.iter().sum::<usize>());
+    assert!(most >= 4, "{added:?}");
+    assert!(2 * all >= 3 * added.len(), "{added:?}");
+    // What was declared beside what is used is little: a segment takes 15 records.
+    let used = SEGMENTS * 16 / 15;
+    let version = region.version.unwrap();
+    let declared = version.log(LogKind::Large).len();
+    assert!(declared <= used + 8 + 1, "{declared}");
+}
