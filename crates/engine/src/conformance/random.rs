@@ -9,14 +9,13 @@ use argosy_base::{KeyRange, Moment};
 
 use super::model::Model;
 use super::{Choices, FullHost, STEPS_MAX, batch, collect, get, key_of, settle, value_of, write};
-use crate::{Change, Condition, Engine, Expiry, Only, Op, Snapshot, Was, WriteBatch, WriteOptions};
+use crate::{
+    Change, Condition, Engine, EngineError, Expiry, Only, Op, Snapshot, Was, WriteBatch,
+    WriteOptions,
+};
 
 /// Bytes of the longest value that is handed in sorted.
 const INGESTED_BYTES_MAX: u64 = 4000;
-
-/// How often in a row a write on condition of a version may fail for no other reason than that its key went to
-/// the levels.
-const VERSION_TRIES: usize = 20;
 
 /// What a random history consists of.
 #[derive(Clone, Copy, Debug)]
@@ -227,28 +226,36 @@ fn one_version<H: FullHost>(
         host.step(engine);
     }
     let value = mixture.value(choices);
-    for _ in 0..VERSION_TRIES {
+    let mut batch = WriteBatch::new();
+    batch.put(&key, &value).expect("within the limits");
+    // A version ends when its key goes to the levels; one that was read after the last step has not.
+    let mut is_fresh = false;
+    for _ in 0..STEPS_MAX {
         let options = WriteOptions {
             condition: Condition::Version(version),
             return_previous: false,
         };
-        let mut batch = WriteBatch::new();
-        batch.put(&key, &value).expect("within the limits");
-        let applied = write(host, engine, &batch, options).applied;
-        assert!(
-            !(applied && overwritten),
-            "{key:?} was written since {version:?}"
-        );
-        if overwritten {
-            return false;
+        let before = engine.last_lsn();
+        match engine.write(&batch, options) {
+            Err(EngineError::Busy(_)) => {
+                assert_eq!(engine.last_lsn(), before, "a busy engine appends nothing");
+                host.step(engine);
+            }
+            Err(error) => panic!("a write failed: {error}"),
+            Ok(written) if written.applied => {
+                assert!(!overwritten, "{key:?} was written since {version:?}");
+                model.insert(key, value, None);
+                return true;
+            }
+            Ok(_) if overwritten => return false,
+            Ok(_) => assert!(!is_fresh, "nobody has written {key:?} since {version:?}"),
         }
-        if applied {
-            model.insert(key, value, None);
-            return true;
+        if !overwritten {
+            version = read(engine);
+            is_fresh = true;
         }
-        version = read(engine);
     }
-    panic!("nobody has written {key:?}, and it has another version each time");
+    panic!("the engine stays busy");
 }
 
 /// Hands in up to 40 sorted pairs; returns how many.
