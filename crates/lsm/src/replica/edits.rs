@@ -407,7 +407,18 @@ impl Replica {
 
     /// Gives up the arrivals of which the last checkpoint has decided.
     pub fn give_up_arrivals(&mut self) {
-        for (number, arrival) in self.arrivals.extract_if(.., |_, arrival| arrival.stale) {
+        self.give_up(|_, arrival| arrival.stale);
+    }
+
+    /// Gives up the arrivals under numbers that segments of this copy have.
+    pub(super) fn give_up_doubles(&mut self) {
+        let head = Arc::clone(self.storage.head());
+        self.give_up(|number, _| head.stored(number).is_some());
+    }
+
+    fn give_up(&mut self, is_over: impl Fn(SegmentNumber, &Arrival) -> bool) {
+        let over = |number: &SegmentNumber, arrival: &mut Arrival| is_over(*number, arrival);
+        for (number, arrival) in self.arrivals.extract_if(.., over) {
             self.storage.abandon(number);
             if !arrival.told {
                 // Whoever sent it may send the next.

@@ -112,10 +112,16 @@ impl Replica {
 
     /// Makes way for the levels of `edit`, localized, if it replaces those that are here: what it names with
     /// numbers of this member's own range was built by a copy that was here before, and by this one
-    /// no segment is, nor will be, of such a number.
+    /// no segment is, nor will be, of such a number. If it keeps them, it names what is here, and nothing that has
+    /// arrived under the same numbers.
     pub(super) fn make_way(&mut self, edit: &Edit) {
-        let behind = self.storage.behind_own(edit);
-        let Some(behind) = behind.filter(|_| self.replaces_levels(edit)) else {
+        if !self.replaces_levels(edit) {
+            if self.builder.is_some() && edit.checkpoint {
+                self.give_up_doubles();
+            }
+            return;
+        }
+        let Some(behind) = self.storage.behind_own(edit) else {
             return;
         };
         self.storage.skip_own_numbers(behind);
