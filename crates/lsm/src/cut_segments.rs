@@ -1,9 +1,9 @@
 //! Cut segments: log segments with whole records behind the place at which an opening ended the history.
 //!
 //! They are normal after a loss of power: what no flush had made durable reaches the device in any order. But they may
-//! also lie behind a record that was durable and is damaged, where nothing says that it was. So of each log that an
-//! opening cuts, the first and the last segment with such records are kept, for whoever wants to look at them. Nothing
-//! reads them but `argosy inspect`, and nothing depends on them: they are kept as long as there is room.
+//! also lie behind a record that was durable and is damaged, where nothing says that it was. So an opening that cuts a
+//! log keeps two segments of it: the first and the last one with such records. Only `argosy inspect` reads them. Nothing
+//! depends on them, so they are kept as long as there is room.
 //!
 //! Of each log that has any, the catalog has an entry beside that of the region:
 //!
@@ -13,9 +13,9 @@
 //!          words         the first LSN that was cut off; the shape of the region
 //! ```
 //!
-//! So the store counts one more reference to each of them, and versions and edits know nothing of it: it is a matter of
-//! one member, whatever its logs go on to remove. What a segment is says its own header. Where that is damaged, it is
-//! written anew as soon as the cut is durable: then nobody else reads the segment from there on.
+//! The store counts one more reference to each of them. Versions and edits know nothing of it: it is a matter of one
+//! member. The header of a segment says what the segment is. A damaged header is written anew as soon as the cut is
+//! durable: then nobody else reads the segment from there on.
 //!
 //! The life of cut segments:
 //!
@@ -187,11 +187,11 @@ pub(crate) fn mend(storage: &Storage) -> Result<(), DeviceError> {
         .flat_map(|log| storage.current().log(log))
     {
         let (segment, stored) = (&entry.segment, &entry.stored);
+        if segment.end != Some(0) || !places.contains(&stored.place()) {
+            continue;
+        }
         let mut block = Buffer::zeroed(BLOCK_SIZE);
-        if segment.end != Some(0)
-            || !places.contains(&stored.place())
-            || stored.read(0, &mut block).is_err()
-        {
+        if stored.read(0, &mut block).is_err() {
             continue;
         }
         let whole = LogSegment {

@@ -1,10 +1,9 @@
-//! `argosy inspect discard-cut`: cut segments are given up. What is shown of them.
+//! Cut segments: `argosy inspect discard-cut`, which frees them, and how the other commands show them.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use argosy_base::RegionId;
-use argosy_device::{Device, FileDevice, FileSettings, Store, StoreSettings};
+use argosy_device::{Store, StoreSettings};
 use argosy_lsm::cut_segments::{self, Kept, log_of};
 use argosy_lsm::inspect::Region;
 use argosy_lsm::log::Geometry;
@@ -12,16 +11,15 @@ use clap::Args;
 use serde::Serialize;
 
 use super::view::log_name;
-use super::{Opened, of_device, say};
-use crate::cluster::lock;
+use super::{Opened, of_device, open_to_write, say};
 use crate::failure::Failure;
 
-/// Give up what was kept of logs that were cut
+/// Free the cut segments of a region
 ///
-/// Where a record is missing or damaged when a region is opened, its history ends there. Of the log segments with whole
-/// records behind it the first and the last of each log are kept, until a later cut of that log, or until the device is
-/// full. `argosy inspect` lists them, and `argosy inspect dump` prints their records. This frees them. The server must
-/// be stopped. Without --region, lists the regions that have some.
+/// If a record is missing or damaged when a region is opened, the region's history ends in front of it. Two log segments
+/// with whole records behind that place are kept, the first and the last of each log: its cut segments. A later cut of
+/// the log replaces them, and a full device frees them. `argosy inspect` lists them; `argosy inspect dump` prints their
+/// records; this command frees them. The server must be stopped. Without --region, it lists the regions that have some.
 #[derive(Args, Debug)]
 #[command(
     after_help = "Examples:\n  argosy inspect discard-cut ./data/server-0\n  \
@@ -39,15 +37,7 @@ pub(super) struct DiscardCut {
 
 impl DiscardCut {
     pub(super) fn run(self) -> Result<(), Failure> {
-        let path = self.dir.join("device");
-        if !path.exists() {
-            let path = path.display();
-            return Err(Failure::NotFound(format!("there is no {path}")));
-        }
-        // Nobody else has the device: opening it locks it.
-        let _lock = lock::share(&self.dir)?;
-        let device = FileDevice::open(&path, &FileSettings::default()).map_err(of_device)?;
-        let device: Arc<dyn Device> = Arc::new(device);
+        let (_lock, device) = open_to_write(&self.dir)?;
         let Some(region) = self.region else {
             let dump = Store::inspect(&*device).map_err(of_device)?;
             for entry in &dump.regions {

@@ -1,5 +1,6 @@
 //! `argosy inspect dump`: what is stored, piece by piece: edits, segments, leaves and their pairs, records.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -116,14 +117,15 @@ impl Dump {
     pub(super) fn run(self) -> Result<(), Failure> {
         let opened = Opened::open(&self.dir)?;
         let regions = opened.regions(self.common.region)?;
+        let mut cut = BTreeSet::new();
+        if !self.segment.is_empty() {
+            let kept = regions.iter().flat_map(|region| cut_of(&opened, region));
+            cut.extend(kept.filter_map(|kept| Some(kept.segment.ok()?.number)));
+        }
         let has = |number: &u64| {
             let number = SegmentNumber(*number);
             let mut versions = regions.iter().filter_map(|region| region.version.as_ref());
-            versions.any(|version| version.stored(number).is_some())
-                || regions.iter().any(|region| {
-                    let mut cut = cut_of(&opened, region).into_iter();
-                    cut.any(|kept| kept.segment.is_ok_and(|segment| segment.number == number))
-                })
+            versions.any(|version| version.stored(number).is_some()) || cut.contains(&number)
         };
         if let Some(none) = self.segment.iter().find(|number| !has(number)) {
             return Err(Failure::NotFound(format!("there is no segment {none}")));
@@ -205,7 +207,7 @@ impl Dump {
         self.cut(opened, region, lines)
     }
 
-    /// What was kept of logs that were cut: the records that were cut off.
+    /// The cut segments: the records in them that were cut off.
     fn cut(&self, opened: &Opened, region: &Region, lines: &mut Lines) -> ControlFlow<()> {
         let id = region.entry.region;
         for kept in cut_of(opened, region) {

@@ -20,7 +20,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use argosy_base::{DeviceSegment, LogKind, RegionId};
-use argosy_device::{BootId, Device, DeviceError, ReadOnlyFile, RegionEntry, SharedMemory, Store};
+use argosy_device::{
+    BootId, Device, DeviceError, FileDevice, FileSettings, ReadOnlyFile, RegionEntry, SharedMemory,
+    Store,
+};
 use argosy_lsm::cut_segments::log_of;
 use argosy_lsm::db::promote::window_name;
 use argosy_lsm::inspect::{
@@ -151,11 +154,7 @@ struct Opened {
 impl Opened {
     /// Opens `dir` for reading.
     fn open(dir: &Path) -> Result<Self, Failure> {
-        let path = dir.join("device");
-        if !path.exists() {
-            let path = path.display();
-            return Err(Failure::NotFound(format!("there is no {path}")));
-        }
+        let path = device_path(dir)?;
         let lock = lock::share(dir)?;
         let device = ReadOnlyFile::open(&path).map_err(of_device)?;
         let device: Arc<dyn Device> = Arc::new(device);
@@ -301,6 +300,23 @@ impl Opened {
         let damaged = version.flat_map(|version| verify_windows(version, windows, settings));
         missing.into_iter().chain(damaged).collect()
     }
+}
+
+fn device_path(dir: &Path) -> Result<PathBuf, Failure> {
+    let path = dir.join("device");
+    match path.exists() {
+        true => Ok(path),
+        false => Err(Failure::NotFound(format!("there is no {}", path.display()))),
+    }
+}
+
+/// The device of a stopped server, to be changed, and the lock that keeps the server from starting.
+fn open_to_write(dir: &Path) -> Result<(Option<DirLock>, Arc<dyn Device>), Failure> {
+    let path = device_path(dir)?;
+    let lock = lock::share(dir)?;
+    // Nobody else has the device: opening it locks it.
+    let device = FileDevice::open(&path, &FileSettings::default()).map_err(of_device)?;
+    Ok((lock, Arc::new(device)))
 }
 
 /// A device that cannot be looked at.

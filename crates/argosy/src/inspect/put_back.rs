@@ -1,15 +1,13 @@
 //! `argosy inspect put-back`: a copy that was set aside takes its place again.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use argosy_base::RegionId;
-use argosy_device::{Device, FileDevice, FileSettings, Store, StoreSettings};
+use argosy_device::{Store, StoreSettings};
 use argosy_lsm::set_aside::{self, region_of};
 use clap::Args;
 
-use super::{of_device, say};
-use crate::cluster::lock;
+use super::{of_device, open_to_write, say};
 use crate::failure::Failure;
 
 /// Put a copy back that was set aside
@@ -35,15 +33,7 @@ pub(super) struct PutBack {
 
 impl PutBack {
     pub(super) fn run(self) -> Result<(), Failure> {
-        let path = self.dir.join("device");
-        if !path.exists() {
-            let path = path.display();
-            return Err(Failure::NotFound(format!("there is no {path}")));
-        }
-        // Nobody else has the device: opening it locks it.
-        let _lock = lock::share(&self.dir)?;
-        let device = FileDevice::open(&path, &FileSettings::default()).map_err(of_device)?;
-        let device: Arc<dyn Device> = Arc::new(device);
+        let (_lock, device) = open_to_write(&self.dir)?;
         let Some(region) = self.region else {
             let dump = Store::inspect(&*device).map_err(of_device)?;
             let regions = dump.regions.iter().filter_map(region_of);

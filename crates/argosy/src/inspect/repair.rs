@@ -84,7 +84,7 @@ struct RegionReport {
     region: u32,
     /// Why nothing of it could be taken.
     lost: Option<String>,
-    /// The last edit of its manifest is damaged: what was taken is what there was before it.
+    /// The last edit of its manifest is damaged, so the copy is of the version before it.
     lacks_last_edit: bool,
     /// Pairs and removals that were taken, older values of a key among them.
     entries: u64,

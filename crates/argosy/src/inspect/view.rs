@@ -66,7 +66,7 @@ pub(super) struct RegionView {
     pub(super) addresses: Option<&'static str>,
     pub(super) manifest: ManifestView,
     pub(super) version: Option<VersionView>,
-    /// What was kept of logs that were cut.
+    /// Its cut segments.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) cut_segments: Vec<CutView>,
     pub(super) problems: Vec<ProblemView>,

@@ -6,8 +6,9 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use argosy_base::{KeyRange, Lsn, Moment};
+use argosy_base::{KeyRange, Lsn};
 
+use super::time::ToldTime;
 use super::writer::Frozen;
 use crate::level::Entry;
 use crate::log::Replayed;
@@ -21,8 +22,8 @@ pub struct Tables {
     full: VecDeque<Frozen>,
     open: Option<Memtable>,
     last: Lsn,
-    /// The region's time, and the LSN of the record that tells it.
-    time: (Moment, Lsn),
+    /// The region's time.
+    time: ToldTime,
 }
 
 impl Tables {
@@ -34,14 +35,19 @@ impl Tables {
             full: VecDeque::new(),
             open: None,
             last: Lsn(0),
-            time: (Moment(0), Lsn(0)),
+            time: ToldTime::NONE,
         }
     }
 
     /// Adds what was found in the logs.
     pub(crate) fn replay(&mut self, replayed: &Replayed<'_>) {
         match (replayed.time(), replayed.range()) {
-            (Some(time), _) => self.time = (time.max(self.time.0), replayed.lsn),
+            (Some(time), _) => {
+                self.time = ToldTime {
+                    time: time.max(self.time.time),
+                    lsn: replayed.lsn,
+                };
+            }
             (None, Some(range)) => self.erase(&range, replayed.lsn),
             (None, None) => self.insert(replayed.key, replayed.lsn, replayed.entry),
         }
@@ -64,9 +70,9 @@ impl Tables {
         self.last = lsn;
     }
 
-    /// The region's time as the logs tell it, and the LSN of the record that does.
+    /// The region's time as the logs tell it.
     #[must_use]
-    pub const fn time(&self) -> (Moment, Lsn) {
+    pub(super) const fn time(&self) -> ToldTime {
         self.time
     }
 
@@ -106,7 +112,7 @@ impl Tables {
                 last: self.last,
                 // The old logs were sealed and are durable before an engine starts.
                 large: None,
-                time: self.time.0,
+                time: self.time.time,
             });
         }
     }

@@ -38,6 +38,7 @@ use super::writer::Writer;
 use crate::level::OwnedEntry;
 use crate::read::{Located, ReadView, ScanTime};
 use told::Told;
+pub(super) use told::ToldTime;
 
 /// See the module documentation.
 #[derive(Default)]
@@ -47,8 +48,8 @@ pub(super) struct RegionTime {
 }
 
 impl RegionTime {
-    /// The time that edits tell, and the region's, which is told by the record with this LSN.
-    pub(super) fn new(of_edits: Moment, told: (Moment, Lsn)) -> Self {
+    /// The time that edits tell, and the region's.
+    pub(super) fn new(of_edits: Moment, told: ToldTime) -> Self {
         Self {
             clock: OnceLock::new(),
             told: Told::new(of_edits, told),
@@ -60,16 +61,15 @@ impl RegionTime {
     }
 }
 
-/// The region's time where an opening finds that edits and records of the log tell these, and the LSN of the record
-/// by which it is told; `last` where that is not in the log any more.
-pub(super) fn told_at_opening(
-    of_edits: Moment,
-    of_logs: (Moment, Lsn),
-    last: Lsn,
-) -> (Moment, Lsn) {
-    match of_logs.0 >= of_edits {
+/// The region's time where an opening finds that edits and the log tell these times. If the record of that of the edits
+/// is not in the log any more, `last` stands for its LSN: the highest that the opening found.
+pub(super) fn told_at_opening(of_edits: Moment, of_logs: ToldTime, last: Lsn) -> ToldTime {
+    match of_logs.time >= of_edits {
         true => of_logs,
-        false => (of_edits, last),
+        false => ToldTime {
+            time: of_edits,
+            lsn: last,
+        },
     }
 }
 

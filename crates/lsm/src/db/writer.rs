@@ -20,6 +20,7 @@ use argosy_engine::{BatchError, BusyReason, EngineError, FlushRange, LogEnd, Op,
 
 use super::admission::{Admission, Owed, Share};
 use super::demand::Demand;
+use super::time::ToldTime;
 use crate::damage::Damages;
 use crate::edit::{LogPoint, LogSegment};
 use crate::level::Entry;
@@ -78,9 +79,7 @@ pub(super) struct Writer {
     /// The last LSN of what was found: all of that lies in segments that are sealed.
     found: Lsn,
     /// The region's time, as it was appended.
-    time: Moment,
-    /// The LSN of the record that tells it.
-    time_lsn: Lsn,
+    time: ToldTime,
     /// Ranges that no one has begun to flush yet.
     flushes: VecDeque<FlushRange>,
     /// Log segments that have ended and whose edit has not been made.
@@ -129,8 +128,7 @@ impl Writer {
             held: None,
             last,
             found: last,
-            time: Moment(0),
-            time_lsn: Lsn(0),
+            time: ToldTime::NONE,
             flushes: VecDeque::new(),
             ended: VecDeque::new(),
             spare: VecDeque::new(),
@@ -147,14 +145,13 @@ impl Writer {
 
     /// The region's time, as it was appended.
     pub(super) const fn time(&self) -> Moment {
-        self.time
+        self.time.time
     }
 
-    /// The region's time was found to be `time`, told by the record with this LSN.
-    pub(super) const fn set_time(&mut self, (time, lsn): (Moment, Lsn)) {
-        self.time = time;
-        self.time_lsn = lsn;
-        self.expired_lsn = lsn;
+    /// What the region's time was found to be.
+    pub(super) const fn set_time(&mut self, told: ToldTime) {
+        self.time = told;
+        self.expired_lsn = told.lsn;
     }
 
     /// Appends that the region's time is `time`. The caller publishes the last LSN.
@@ -164,8 +161,7 @@ impl Writer {
             .append_time(lsn, time)
             .map_err(|_| EngineError::Busy(BusyReason::LogWindows))?;
         self.last = lsn;
-        self.time = time;
-        self.time_lsn = lsn;
+        self.time = ToldTime { time, lsn };
         self.active_log_bytes += RECORD_OVERHEAD + 8;
         self.note_ended();
         let mut touched = Touched::default();
@@ -235,7 +231,7 @@ impl Writer {
             table: std::mem::replace(&mut self.active, table),
             last: self.last,
             large: self.logs.large.end(),
-            time: self.time,
+            time: self.time.time,
         });
         self.active_log_bytes = 0;
         Ok(())
@@ -427,7 +423,7 @@ impl Writer {
     ) -> (Arc<Version>, Option<Frozen>) {
         let before = std::mem::replace(&mut self.version, version);
         if self.version.time() > before.time() {
-            self.expired_lsn = self.time_lsn;
+            self.expired_lsn = self.time.lsn;
         }
         let frozen = retired.then(|| self.frozen.pop_front().expect("the memtable was there"));
         if let Some(frozen) = &frozen {

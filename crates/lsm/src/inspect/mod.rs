@@ -333,7 +333,7 @@ impl Owner {
         }
     }
 
-    /// The segment's number; a manifest's has none, and that of a cut segment says its header.
+    /// The segment's number. A manifest's segment has none; a cut segment's is in its header.
     #[must_use]
     pub const fn number(&self) -> Option<SegmentNumber> {
         match self {

@@ -120,13 +120,11 @@ pub fn replay_without_last(
     segment_bytes: u32,
 ) -> Option<Vec<Record>> {
     let chain = read_chain(store, entry, segment_bytes).ok()?;
-    match Reader::new(entry, segment_bytes, &chain).read() {
-        Err(ManifestError::Corrupt { what, .. }) if what == LAST_APPEND_DAMAGED => {
-            let read = Reader::new(entry, segment_bytes, &chain).records();
-            read.ok().map(|read| read.records)
-        }
-        _ => None,
-    }
+    let mut reader = Reader::new(entry, segment_bytes, &chain);
+    let witnesses = reader.witnesses().ok()?;
+    let read = reader.records().ok()?;
+    let lacks_last = reader.at.index < witnesses.counted && reader.check_torn().is_ok();
+    (lacks_last && !read.records.is_empty()).then_some(read.records)
 }
 
 fn read_chain(
@@ -142,10 +140,6 @@ fn read_chain(
     }
     Ok(chain)
 }
-
-/// What [`ManifestError::Corrupt`] says where all records but those of the last append are whole.
-const LAST_APPEND_DAMAGED: &str =
-    "the last append was whole, as its witness says: a record is damaged";
 
 /// The whole records of a chain.
 struct Records {
@@ -201,7 +195,8 @@ impl Reader<'_> {
             return Err(self.corrupt(read.end, "the checkpoint is damaged"));
         }
         if self.at.index < witnesses.counted {
-            return Err(self.corrupt(self.at, LAST_APPEND_DAMAGED));
+            let what = "the last append was whole, as its witness says: a record is damaged";
+            return Err(self.corrupt(self.at, what));
         }
         let torn = self.find_torn(read.open_append);
         let has_checkpoint_alone = read.records.len() == 1;

@@ -238,11 +238,7 @@ fn crash_everywhere(seed: u64, settings: &Settings) -> Result<(u64, u64), String
     let mut chain: Vec<_> = rig.storage.manifest.chain().collect();
     versions.insert(EditSeq(0), rig.storage.head().to_string());
     for _ in 0..30 {
-        for _ in 0..1 + random.below(3) {
-            let edit = random_edit(&mut rig, &mut random);
-            rig.storage.commit(&edit).unwrap();
-            versions.insert(edit.seq, rig.storage.head().to_string());
-        }
+        commit_some(&mut rig, &mut random, &mut versions);
         loop {
             for done in rig.storage.step().unwrap() {
                 committed = done.notice.seq;
@@ -282,6 +278,15 @@ struct Damaged {
     gone_back: u32,
 }
 
+/// Queues one to three edits, and notes the versions that they lead to.
+fn commit_some(rig: &mut Rig, random: &mut Random, versions: &mut BTreeMap<EditSeq, String>) {
+    for _ in 0..1 + random.below(3) {
+        let edit = random_edit(rig, random);
+        rig.storage.commit(&edit).unwrap();
+        versions.insert(edit.seq, rig.storage.head().to_string());
+    }
+}
+
 /// As [`crash_everywhere`], and the last append is damaged, and all that is free by it is overwritten.
 fn damage_everywhere(seed: u64, settings: &Settings, found: &mut Damaged) -> Result<(), String> {
     let segment_bytes = segment_bytes(settings);
@@ -289,11 +294,7 @@ fn damage_everywhere(seed: u64, settings: &Settings, found: &mut Damaged) -> Res
     let mut rig = Rig::create(seed, settings);
     let mut versions = BTreeMap::from([(EditSeq(0), rig.storage.head().to_string())]);
     for _ in 0..30 {
-        for _ in 0..1 + random.below(3) {
-            let edit = random_edit(&mut rig, &mut random);
-            rig.storage.commit(&edit).unwrap();
-            versions.insert(edit.seq, rig.storage.head().to_string());
-        }
+        commit_some(&mut rig, &mut random, &mut versions);
         loop {
             for done in rig.storage.step().unwrap() {
                 rig.storage.mark_recorded(done.version.mark());

@@ -7,6 +7,23 @@ use argosy_base::{Lsn, Moment};
 
 use super::sync::{AtomicU64, Mutex, Ordering, PoisonError};
 
+/// A region's time, and the record that tells it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ToldTime {
+    /// The time.
+    pub(crate) time: Moment,
+    /// The LSN of the record.
+    pub(crate) lsn: Lsn,
+}
+
+impl ToldTime {
+    /// No record tells any.
+    pub(crate) const NONE: Self = Self {
+        time: Moment(0),
+        lsn: Lsn(0),
+    };
+}
+
 /// See the module documentation.
 pub(crate) struct Told {
     /// The region's time. Stored (release) behind `lsn`, so that whoever loads it (acquire) and then
@@ -27,8 +44,9 @@ pub(crate) struct Told {
 const NONE: u64 = u64::MAX;
 
 impl Told {
-    /// The time that edits tell, and the region's, which is told by the record with this LSN.
-    pub(crate) fn new(of_edits: Moment, (time, lsn): (Moment, Lsn)) -> Self {
+    /// The time that edits tell, and the region's.
+    pub(crate) fn new(of_edits: Moment, told_time: ToldTime) -> Self {
+        let ToldTime { time, lsn } = told_time;
         let told = Self {
             now: AtomicU64::new(of_edits.0),
             lsn: AtomicU64::new(lsn.0),
@@ -88,6 +106,6 @@ impl Told {
 
 impl Default for Told {
     fn default() -> Self {
-        Self::new(Moment(0), (Moment(0), Lsn(0)))
+        Self::new(Moment(0), ToldTime::NONE)
     }
 }
