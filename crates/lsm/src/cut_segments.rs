@@ -2,8 +2,8 @@
 //!
 //! They are normal after a loss of power: what no flush had made durable reaches the device in any order. But they may
 //! also lie behind a record that was durable and is damaged, where nothing says that it was. So an opening that cuts a
-//! log keeps two segments of it: the first and the last one with such records. Only `argosy inspect` reads them. Nothing
-//! depends on them, so they are kept as long as there is room.
+//! log keeps two segments of it: the first and the last one with such records. Only `argosy inspect` reads them.
+//! Nothing depends on them, so they are kept as long as there is room.
 //!
 //! Of each log that has any, the catalog has an entry beside that of the region:
 //!

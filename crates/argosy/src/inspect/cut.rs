@@ -16,10 +16,11 @@ use crate::failure::Failure;
 
 /// Free the cut segments of a region
 ///
-/// If a record is missing or damaged when a region is opened, the region's history ends in front of it. Two log segments
-/// with whole records behind that place are kept, the first and the last of each log: its cut segments. A later cut of
-/// the log replaces them, and a full device frees them. `argosy inspect` lists them; `argosy inspect dump` prints their
-/// records; this command frees them. The server must be stopped. Without --region, it lists the regions that have some.
+/// If a record is missing or damaged when a region is opened, the region's history ends in front of it. Two log
+/// segments with whole records behind that place are kept, the first and the last of each log: its cut segments. A
+/// later cut of the log replaces them, and a full device frees them. `argosy inspect` lists them; `argosy inspect dump`
+/// prints their records; this command frees them. The server must be stopped. Without --region, it lists the regions
+/// that have some.
 #[derive(Args, Debug)]
 #[command(
     after_help = "Examples:\n  argosy inspect discard-cut ./data/server-0\n  \

@@ -48,7 +48,7 @@ pub(super) struct Submitted {
     /// It is another member's, whose log may go on in the block in which it ends here.
     adopted: bool,
     /// Log bytes that are durable when it is.
-    needs: Vec<(SegmentNumber, u32)>,
+    needs: Vec<LogNeed>,
 }
 
 impl Replica {
@@ -207,8 +207,7 @@ impl Replica {
         from: u32,
         bytes: &Arc<Buffer>,
     ) -> Result<(), ReplicaError> {
-        let expected = self.expected.get(&number).copied();
-        match expected {
+        match self.expected.get(&number).copied() {
             Some(Expected::Level {
                 epoch,
                 len,
@@ -276,10 +275,8 @@ impl Replica {
             let what = "it is longer than a segment";
             return Err(ReplicaError::Damaged { number, what });
         };
-        let placed = self
-            .arrivals
-            .get(&number)
-            .is_some_and(|arrival| self.is_placed(arrival));
+        let known = self.arrivals.get(&number);
+        let placed = known.is_some_and(|arrival| self.is_placed(arrival));
         if let Some(before) = self.arrivals.get_mut(&number) {
             let same = (before.epoch, before.len, before.checksum) == (epoch, len, checksum);
             if same && placed && before.uses == uses {
@@ -307,8 +304,7 @@ impl Replica {
                     Err(error)
                 }
             })?;
-        let range = 0..bytes.len();
-        let _ = stored.write(0, Arc::new(bytes), range);
+        let _ = stored.write(0, Arc::new(bytes), 0..len as usize);
         let arrival = Arrival {
             epoch,
             len,
@@ -326,25 +322,17 @@ impl Replica {
     /// Whether segments have arrived that the edit which was examined last does not name.
     #[must_use]
     pub fn holds_unnamed(&self) -> bool {
-        let unnamed = |number| !self.named.contains(number);
-        self.arrivals.keys().any(unnamed)
+        let mut numbers = self.arrivals.keys();
+        numbers.any(|number| !self.named.contains(number))
     }
 
     /// Gives up the segments that arrived and that the edit which was examined last does not name:
     /// the primary may have given up the work that they belong to. Whether there were any. One that
     /// an edit names after all is missing then, and fetched.
     pub fn forget_unnamed(&mut self) -> bool {
-        let named = &self.named;
-        let unnamed = |number: &SegmentNumber, _: &mut Arrival| !named.contains(number);
-        let mut any = false;
-        for (number, arrival) in self.arrivals.extract_if(.., unnamed) {
-            any = true;
-            self.storage.abandon(number);
-            if !arrival.told {
-                // Whoever sent it may send the next.
-                self.events.push(ReplicaEvent::SegmentStored(number));
-            }
-        }
+        let named = std::mem::take(&mut self.named);
+        let any = self.give_up(|number, _| !named.contains(&number));
+        self.named = named;
         any
     }
 
@@ -416,15 +404,19 @@ impl Replica {
         self.give_up(|number, _| head.stored(number).is_some());
     }
 
-    fn give_up(&mut self, is_over: impl Fn(SegmentNumber, &Arrival) -> bool) {
+    /// Gives up the arrivals that `is_over` names. Whether there were any.
+    fn give_up(&mut self, is_over: impl Fn(SegmentNumber, &Arrival) -> bool) -> bool {
+        let mut any = false;
         let over = |number: &SegmentNumber, arrival: &mut Arrival| is_over(*number, arrival);
         for (number, arrival) in self.arrivals.extract_if(.., over) {
+            any = true;
             self.storage.abandon(number);
             if !arrival.told {
                 // Whoever sent it may send the next.
                 self.events.push(ReplicaEvent::SegmentStored(number));
             }
         }
+        any
     }
 
     /// Begins to apply `edit`, the bytes of the next edit or of a checkpoint.
@@ -473,8 +465,8 @@ impl Replica {
         let head = Arc::clone(self.storage.head());
         for (level, _, segment) in &edit.added {
             let arrival = self.arrivals.remove(&segment.number);
-            let theirs = arrival.and_then(|arrival| arrival.theirs);
-            if let Some(theirs) = theirs.filter(|_| *level == MEDIUM_LOG) {
+            let medium = arrival.filter(|_| *level == MEDIUM_LOG);
+            if let Some(theirs) = medium.and_then(|arrival| arrival.theirs) {
                 self.learn_places(&[(segment.number, theirs)]);
             }
         }
@@ -503,10 +495,7 @@ impl Replica {
             local: edit.seq,
             checkpoint: edit.checkpoint,
             adopted,
-            needs: needs
-                .iter()
-                .map(|need| (need.segment.number, need.to))
-                .collect(),
+            needs,
         });
         Ok(seq)
     }
@@ -554,8 +543,8 @@ impl Replica {
 
     /// An edit of the group is durable and current.
     fn applied(&mut self, submitted: Submitted) -> Result<(), ReplicaError> {
-        let seq = submitted.seq;
-        for (number, to) in submitted.needs {
+        for LogNeed { segment, to, .. } in submitted.needs {
+            let number = segment.number;
             if let Some(builder) = &mut self.builder {
                 builder.has(number, to);
             }
@@ -587,7 +576,7 @@ impl Replica {
             }
             self.refresh()?;
         }
-        self.applied.push_back(Some(seq));
+        self.applied.push_back(Some(submitted.seq));
         Ok(())
     }
 }
