@@ -142,6 +142,9 @@ pub struct Bench {
     /// among it, as `Builder::memory` is. Else it is memtables and cache, as its peers are told
     #[arg(long, requires = "embedded")]
     budget: bool,
+    /// With --embedded: a write is answered once the device has synced it
+    #[arg(long, requires = "embedded")]
+    sync: bool,
     /// Size of each server's device
     #[arg(long, value_name = "SIZE", default_value = "64GiB")]
     device_bytes: Size,
@@ -261,6 +264,11 @@ impl Bench {
             return refuse("--records, --clients and --repeat are at least 1");
         }
         self.peer.iter().try_for_each(|peer| peer.check())?;
+        if self.sync && self.peer.iter().any(|&peer| peer != Peer::Rocksdb) {
+            return refuse(
+                "--sync is for our store and for RocksDB: of the others the bench syncs nothing",
+            );
+        }
         if !(1..=PIPELINE_MAX).contains(&self.pipeline) {
             return Err(Failure::Usage(format!("--pipeline is 1 to {PIPELINE_MAX}")));
         }

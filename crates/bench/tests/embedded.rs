@@ -26,7 +26,17 @@ impl Drop for Dir {
 }
 
 fn rows(mix: Mix, ops: u64, clients: usize, workloads: &[&str]) -> Vec<Row> {
-    let dir = Dir::new(&format!("{mix}-{clients}-{}", workloads.len()));
+    rows_of((mix, 20_000, false), ops, clients, workloads)
+}
+
+/// The same with so many records, and each write synced or not.
+fn rows_of(
+    (mix, records, sync): (Mix, u64, bool),
+    ops: u64,
+    clients: usize,
+    workloads: &[&str],
+) -> Vec<Row> {
+    let dir = Dir::new(&format!("{mix}-{records}-{clients}-{}", workloads.len()));
     let embedded = Embedded {
         dir: dir.0.clone(),
         windows: dir.0.join("windows"),
@@ -37,6 +47,7 @@ fn rows(mix: Mix, ops: u64, clients: usize, workloads: &[&str]) -> Vec<Row> {
             ..Settings::default()
         },
         budget: None,
+        sync,
         collect: || {},
     };
     let config = Configuration {
@@ -53,7 +64,7 @@ fn rows(mix: Mix, ops: u64, clients: usize, workloads: &[&str]) -> Vec<Row> {
         },
         mix,
         sizes: Sizes::default(),
-        records: 20_000,
+        records,
         ops,
         clients,
         door: argosy_bench::Door::Resp,
@@ -89,6 +100,19 @@ fn what_is_loaded_is_read_and_overwritten() {
     // 20,000 pairs of 296 bytes on average: at least these bytes are in use.
     assert!(load.space_bytes > 20_000 * 290, "{}", load.space_bytes);
     assert_eq!(rows.iter().map(|row| row.errors).sum::<u64>(), 0);
+}
+
+#[test]
+fn a_synced_write_has_a_block_of_the_log_for_itself() {
+    let records = 300;
+    let load = |sync| {
+        let asked = ("s".parse().expect("a mix"), records, sync);
+        let rows = rows_of(asked, 0, 1, &["load-a"]);
+        rows[0].device_log_bytes.expect("ours counts its log")
+    };
+    let (synced, buffered) = (load(true), load(false));
+    assert!(synced >= records * 4096, "{synced} bytes");
+    assert!(buffered < records * 4096 / 4, "{buffered} bytes");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //!
 //! The library is opened as its own guides advise for fast devices: direct I/O
 //! for reads, flushes and compactions, no compression, a Bloom filter in every table, a log that is
-//! written but not synced. What is set is in [`Settings`], which prints itself; all else is the
+//! written, and synced only if [`Settings::sync`] asks for it. What is set is in [`Settings`], which prints itself; all else is the
 //! library's default, indexes and filters beside the block cache among it.
 //!
 //! Handles belong to one [`RocksDb`], which closes them in the opposite order. The C interface
@@ -55,6 +55,8 @@ pub struct Settings {
     pub background_jobs: u8,
     /// Bits of the Bloom filter for each key.
     pub bloom_bits: u8,
+    /// The log is synced before a write returns.
+    pub sync: bool,
 }
 
 impl Settings {
@@ -70,6 +72,7 @@ impl Settings {
             cache_bytes: memory_bytes.saturating_sub(buffers).max(CACHE_BYTES_MIN),
             background_jobs: 2,
             bloom_bits: 10,
+            sync: false,
         }
     }
 
@@ -87,7 +90,7 @@ impl fmt::Display for Settings {
             "write_buffer_size={} max_write_buffer_number={} block_cache={} \
              max_background_jobs={} bloom_bits={} max_bytes_for_level_base={} \
              target_file_size_base={} compression=none use_direct_reads=1 \
-             use_direct_io_for_flush_and_compaction=1 sync=0",
+             use_direct_io_for_flush_and_compaction=1 sync={}",
             self.write_buffer_bytes,
             self.write_buffers,
             self.cache_bytes,
@@ -95,6 +98,7 @@ impl fmt::Display for Settings {
             self.bloom_bits,
             self.level_base_bytes(),
             self.write_buffer_bytes,
+            u8::from(self.sync),
         )
     }
 }
@@ -170,8 +174,10 @@ impl RocksDb {
         })?;
         // SAFETY: a constructor without conditions.
         let reads = unsafe { ffi::rocksdb_readoptions_create() };
-        // SAFETY: as above. Not to sync is the default.
+        // SAFETY: as above.
         let writes = unsafe { ffi::rocksdb_writeoptions_create() };
+        // SAFETY: they are ours, and not in use yet.
+        unsafe { ffi::rocksdb_writeoptions_set_sync(writes, u8::from(settings.sync)) };
         // SAFETY: as above. To wait is the default.
         let flushes = unsafe { ffi::rocksdb_flushoptions_create() };
         Ok(Self {
@@ -186,7 +192,7 @@ impl RocksDb {
         })
     }
 
-    /// Writes a pair. It is in the log when this returns, which is not synced.
+    /// Writes a pair. It is in the log when this returns, synced where [`Settings::sync`] says so.
     #[inline]
     pub fn put(&self, key: &[u8], value: &[u8]) -> Result<(), PeerError> {
         let (db, options) = (self.db.get(), self.writes.get());

@@ -108,7 +108,10 @@ impl Bench {
     fn peer_settings(&self, peer: Peer) -> PeerSettings {
         let (memory, buffer) = (self.memory.bytes(), self.l0_bytes().bytes());
         match peer {
-            Peer::Rocksdb => PeerSettings::Rocksdb(rocksdb::Settings::within(memory, buffer)),
+            Peer::Rocksdb => PeerSettings::Rocksdb(rocksdb::Settings {
+                sync: self.sync,
+                ..rocksdb::Settings::within(memory, buffer)
+            }),
             Peer::Fjall => PeerSettings::Fjall(fjall::Settings::within(memory, buffer)),
             Peer::BfTree => PeerSettings::BfTree(bf_tree::Settings::within(memory)),
         }
@@ -122,7 +125,7 @@ impl Bench {
                 format!(
                     "l0_bytes={} memtables_max={} cache_bytes={} growth_factor={} \
                      medium_log_percent={} node_bytes={} large_bytes={} \
-                     placement={} compaction={} direct I/O, no compression, log synced every {} ms and at the end",
+                     placement={} compaction={} direct I/O, no compression, log synced {}",
                     settings.l0_bytes,
                     settings.memtables_max,
                     settings.cache_bytes,
@@ -132,7 +135,14 @@ impl Bench {
                     settings.large_bytes,
                     system.placement.name(),
                     system.compaction.name(),
-                    settings.flush_interval.as_millis(),
+                    if self.sync {
+                        "before a write is answered".to_owned()
+                    } else {
+                        format!(
+                            "every {} ms and at the end",
+                            settings.flush_interval.as_millis()
+                        )
+                    },
                 )
             }
             #[cfg(feature = "peers")]
@@ -181,6 +191,7 @@ impl Bench {
             device_bytes: self.device_bytes.0,
             settings,
             budget: self.budget.then(|| self.memory.bytes()),
+            sync: self.sync,
             collect: frugal::collect,
         };
         running.begin(Stage::Embedded(vec![data, windows]))?;

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use argosy_base::{Clock, Direction, KeyRange, RegionId, SEGMENT_SIZE, ServerId};
+use argosy_base::{Clock, Direction, KeyRange, Lsn, RegionId, SEGMENT_SIZE, ServerId};
 use argosy_device::{
     BootId, FileDevice, FileSettings, FormatOptions, Others, Store as DeviceStore, StoreSettings,
     WindowFiles, WindowFilesOptions,
@@ -37,6 +37,8 @@ pub struct Embedded {
     pub settings: Settings,
     /// Bytes of memory for all that the store has, gaps and all, where it keeps to that.
     pub budget: Option<usize>,
+    /// A write is answered once it is durable.
+    pub sync: bool,
     /// Has the allocator give back what the calling thread has allocated and others have freed: called once a
     /// second by the store's thread and by each client's where there is a budget.
     pub collect: fn(),
@@ -63,6 +65,7 @@ pub fn run(
         engine,
         excess,
         collect: embedded.collect,
+        sync: embedded.sync,
         store,
         pace: Arc::default(),
         stopping: AtomicBool::new(false),
@@ -176,6 +179,7 @@ struct Stage {
     engine: Lsm,
     excess: Option<Excess>,
     collect: fn(),
+    sync: bool,
     store: Arc<DeviceStore>,
     pace: Arc<Pace>,
     stopping: AtomicBool,
@@ -216,6 +220,7 @@ impl Stage {
         let mut mark = None;
         loop {
             match self.engine.write(batch, WriteOptions::default()) {
+                Ok(written) if self.sync => return self.until_durable(written.lsn),
                 Ok(_) => return Ok(()),
                 Err(EngineError::Busy(_)) => match mark.take() {
                     None => mark = Some(self.pace.room.mark()),
@@ -226,6 +231,21 @@ impl Stage {
                 },
                 Err(error) => return Err(error),
             }
+        }
+    }
+
+    /// Has everything up to `lsn` synced, and waits for it.
+    fn until_durable(&self, lsn: Lsn) -> Result<(), EngineError> {
+        self.engine.flush_now();
+        loop {
+            let mark = self.pace.room.mark();
+            if self.engine.durable_lsn() >= lsn {
+                return Ok(());
+            }
+            if self.pace.failed.load(Ordering::Acquire) {
+                return Err(EngineError::Closed("a background step failed"));
+            }
+            self.pace.room.wait_behind(mark, SLEEP_MAX);
         }
     }
 

@@ -58,7 +58,7 @@ pub trait Store: Sync {
     type Hand: Default;
 
     /// Writes a pair, waiting where the store is busy. A killed process does not lose it; a loss of
-    /// power may.
+    /// power may, unless the store was told to sync what it writes.
     fn put(&self, hand: &mut Self::Hand, key: &[u8], value: &[u8]) -> Result<(), BenchError>;
 
     /// Hands the value of `key` to `found`.

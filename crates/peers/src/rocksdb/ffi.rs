@@ -139,6 +139,7 @@ unsafe extern "C" {
     pub(super) fn rocksdb_readoptions_create() -> *mut ReadOptions;
     pub(super) fn rocksdb_readoptions_destroy(options: *mut ReadOptions);
     pub(super) fn rocksdb_writeoptions_create() -> *mut WriteOptions;
+    pub(super) fn rocksdb_writeoptions_set_sync(options: *mut WriteOptions, sync: c_uchar);
     pub(super) fn rocksdb_writeoptions_destroy(options: *mut WriteOptions);
     pub(super) fn rocksdb_flushoptions_create() -> *mut FlushOptions;
     pub(super) fn rocksdb_flushoptions_destroy(options: *mut FlushOptions);
