@@ -36,7 +36,7 @@ use argosy_engine::{EngineError, Snapshot};
 use super::tables::Tables;
 use super::{Replica, ReplicaError};
 use crate::cache::NodeCache;
-use crate::damage::Damages;
+use crate::damage::{DamagedSegment, Damages};
 use crate::db::gc::Watch;
 use crate::db::jobs::{Jobs, Made, Now};
 use crate::db::site::Site;
@@ -250,6 +250,20 @@ impl Replica {
     #[must_use]
     pub const fn damages(&self) -> &Arc<Damages> {
         self.storage.damages()
+    }
+
+    /// A level segment that was built here and is known to be damaged. No other member has one like it.
+    #[must_use]
+    pub fn damaged_own_level(&self) -> Option<DamagedSegment> {
+        let damages = self.storage.damages();
+        if damages.is_empty() {
+            return None;
+        }
+        let head = self.storage.head();
+        let own = |damaged: &DamagedSegment| {
+            damaged.number.is_own() && head.finished_segment(damaged.number).is_some()
+        };
+        damages.list().into_iter().find(own)
     }
 
     /// Whether it builds levels of its own.

@@ -96,12 +96,13 @@ pub(super) struct Pair {
     pub(super) windows: [Arc<Scarce>; 2],
     pub(super) devices: [Arc<Gate>; 2],
     pub(super) settings: NodeSettings,
+    replication: Replication,
     answers: Arc<Answers>,
     asked: u64,
     now: Instant,
 }
 
-fn map() -> ClusterMap {
+fn map(replication: Replication) -> ClusterMap {
     let members = vec![ServerId(0), ServerId(1)];
     let servers = members.iter().map(|id| Server {
         id: *id,
@@ -121,7 +122,7 @@ fn map() -> ClusterMap {
         members: members.clone(),
     });
     let (servers, regions) = (servers.collect(), regions.collect());
-    ClusterMap::new(ClusterId(1), Replication::SendIndex, servers, regions).expect("it is valid")
+    ClusterMap::new(ClusterId(1), replication, servers, regions).expect("it is valid")
 }
 
 fn settings(mutants: Mutants) -> NodeSettings {
@@ -151,6 +152,10 @@ fn settings(mutants: Mutants) -> NodeSettings {
 
 impl Pair {
     pub(super) fn new(fabric: SimSettings, mutants: Mutants) -> Self {
+        Self::of(Replication::SendIndex, fabric, mutants)
+    }
+
+    pub(super) fn of(replication: Replication, fabric: SimSettings, mutants: Mutants) -> Self {
         set_clock(1);
         let world = SimWorld::with_settings(7, fabric);
         let devices = [Gate::new(), Gate::new()];
@@ -159,9 +164,10 @@ impl Pair {
         let nodes = std::array::from_fn(|server| {
             let surroundings = surroundings(&world, server, &devices[server], &windows[server]);
             let id = id(server);
-            Node::open(id, settings.clone(), surroundings, map()).expect("it opens")
+            Node::open(id, settings.clone(), surroundings, map(replication)).expect("it opens")
         });
         Self {
+            replication,
             world,
             nodes,
             windows,
@@ -182,7 +188,8 @@ impl Pair {
         });
         let (device, windows) = (&self.devices[server], &self.windows[server]);
         let surroundings = surroundings(&self.world, server, device, windows);
-        let node = Node::open(id(server), self.settings.clone(), surroundings, map());
+        let map = map(self.replication);
+        let node = Node::open(id(server), self.settings.clone(), surroundings, map);
         self.nodes[server] = node.expect("it opens");
     }
 

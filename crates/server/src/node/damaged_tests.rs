@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use argosy_base::limits::BLOCK_SIZE;
 use argosy_base::{Lsn, RegionId, SegmentNumber, ServerId};
+use argosy_coordinator::Replication;
 use argosy_fabric::sim::SimSettings;
 use argosy_lsm::set_aside::{id_of, put_back};
 
@@ -11,7 +12,7 @@ use super::context::Context;
 use super::copies_tests::{Pair, REGIONS};
 use super::follower::Fetch;
 use super::primary::Stage;
-use super::region::Driver;
+use super::region::{Driver, copy_of};
 use super::{Mutants, Node};
 use crate::service::Service;
 
@@ -20,7 +21,11 @@ const OTHER: RegionId = REGIONS[1];
 
 /// Two servers that have taken writes to both regions.
 fn pair() -> Pair {
-    let mut pair = Pair::new(SimSettings::default(), Mutants::default());
+    pair_of(Replication::SendIndex)
+}
+
+fn pair_of(replication: Replication) -> Pair {
+    let mut pair = Pair::of(replication, SimSettings::default(), Mutants::default());
     pair.open();
     for key in 0..300 {
         pair.put(0, key);
@@ -252,6 +257,24 @@ fn a_copy_that_is_found_damaged_is_filled_anew_once() {
     pair.run(3000);
     pair.open();
     pair.is_whole();
+}
+
+/// What a backup has built for itself no other member has. Where a scrub meets damage to it, the copy is filled anew.
+#[test]
+fn a_damaged_level_that_a_backup_built_is_built_anew() {
+    let mut pair = pair_of(Replication::BuildIndex);
+    let node = &pair.nodes[1];
+    let (version, _) = copy_of(&node.region(BROKEN).expect("a member")).expect("it is open");
+    let mut levels = version.finished();
+    let built = levels.find(|entry| entry.segment.number.is_own());
+    let place = built.expect("it builds levels").stored.place();
+    drop(version);
+    pair.devices[1].inner().flip_bit(place.start() + 20, 3);
+    assert_eq!(pair.nodes[1].look_through(BROKEN).len(), 1);
+    pair.filled_anew(1);
+    pair_takes(&mut pair, 0);
+    assert_eq!(pair.nodes[1].look_through(BROKEN), []);
+    assert_eq!(pair.nodes[1].counts().refilled_copies, 1);
 }
 
 /// A copy that was set aside can be put back once it can be read. What it lacks it fetches, and until then it is not

@@ -474,6 +474,10 @@ impl Follower {
         if self.failed.is_some() || !self.replica.builds_levels() {
             return Progress::default();
         }
+        if let Some(level) = self.replica.damaged_own_level() {
+            self.fail_for_damage(&level, context);
+            return Progress::default();
+        }
         let _span = context.ledger().during(Activity::Compaction);
         let made = match self.replica.build(now) {
             Ok(made) => made,
