@@ -443,8 +443,10 @@ fn ended(tickets: &[Ticket]) -> Option<Result<(), DeviceError>> {
     ends.map(|ends| ends.into_iter().collect())
 }
 
+/// Waits for all of `tickets`, also behind one that failed.
 fn wait_all(store: &Store, tickets: &[Ticket]) -> Result<(), DeviceError> {
-    tickets.iter().try_for_each(|ticket| store.wait(ticket))
+    let waited = tickets.iter().map(|ticket| store.wait(ticket));
+    waited.fold(Ok(()), Result::and)
 }
 
 #[cfg(test)]

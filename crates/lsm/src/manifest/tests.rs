@@ -8,7 +8,7 @@
 
 use argosy_base::limits::SEGMENT_SIZE;
 use argosy_base::{AddressMode, Remedy, SegmentNumber, ServerId};
-use argosy_device::{Crash, Device, FormatOptions, MemoryDevice, StoreSettings};
+use argosy_device::{Crash, Device, FormatOptions, MemoryDevice, OpKind, StoreSettings};
 use proptest::prelude::*;
 
 use super::format::{Fragment, LAST_OF_APPEND, VERSION, WITNESSES_BYTES};
@@ -528,6 +528,28 @@ fn a_crash_during_a_checkpoint_leaves_a_whole_manifest() {
         assert!(lazy.run_one(), "the device has something to do");
     }
     assert!(old > 0 && new > 0, "{old} {new}");
+}
+
+/// A checkpoint is written in several places. Where the first of them fails, nobody waits for the others for ever.
+#[test]
+fn a_checkpoint_that_cannot_be_written_ends() {
+    let eager = new_device();
+    drop(create(&eager));
+    let eager = Arc::into_inner(eager).expect("nobody else has it");
+    let lazy = Arc::new(eager.lazy());
+    let store = store(&lazy);
+    let entry = store.regions()[0].clone();
+    let (mut manifest, _) = Manifest::open(&store, &entry, SEGMENT).unwrap();
+    store.finish_recovery();
+    lazy.fail_after(OpKind::Write, 0);
+    manifest.checkpoint(&record(9, 20_000)).unwrap();
+    for _ in 0..10 {
+        manifest.wait_for_device();
+        if manifest.step().is_err() {
+            return;
+        }
+    }
+    panic!("it waits for what nobody does");
 }
 
 proptest! {
