@@ -11,6 +11,7 @@ use argosy_wire::message::{CONTINUED, LONG_BYTES_MAX, Message};
 use argosy_wire::ring::Header;
 
 use super::{Link, LinkEvent, LinkSettings, SendError};
+use crate::node::Mutants;
 use crate::node::copies_tests::Scarce;
 
 const SETTINGS: LinkSettings = LinkSettings {
@@ -316,6 +317,44 @@ fn calls_wait_while_the_peer_does_not_read() {
     assert!(link.is_open());
     assert_eq!(link.admit(header(6), b"call"), Now);
     assert_eq!(link.next_deferred(), None);
+}
+
+/// Bytes that wait for a peer that reads nothing, and how many messages were refused: when 40 of a mebibyte were sent,
+/// and when 10,000 of 4 KiB were sent as well.
+fn waits_for_one_who_reads_nothing(mutants: Mutants) -> [(usize, usize); 2] {
+    let mut pair = Pair::new(9);
+    pair.run(1000);
+    let link = &mut pair.sides[0].link;
+    link.plant(mutants);
+    let mut refused = 0;
+    [(40, 1 << 20), (10_000, super::queue::SHORT_BYTES)].map(|(count, len)| {
+        let message = vec![7; len];
+        for number in 0..count {
+            match link.send(header(number), &message) {
+                Ok(()) => {}
+                Err(error) => {
+                    assert_eq!(error, SendError::Full);
+                    refused += 1;
+                }
+            }
+        }
+        (link.held_bytes(), refused)
+    })
+}
+
+/// Who reads nothing costs the sender no more memory than is set aside for that.
+#[test]
+fn what_waits_for_a_peer_is_bounded() {
+    let [long, all] = waits_for_one_who_reads_nothing(Mutants::default());
+    assert!(long.0 <= 16 << 20 && long.1 == 24, "{long:?}");
+    assert!(all.0 <= 32 << 20 && all.1 > 5000, "{all:?}");
+    let mutants = Mutants {
+        unbounded_backlog: true,
+        ..Mutants::default()
+    };
+    let [long, all] = waits_for_one_who_reads_nothing(mutants);
+    assert!(long.0 > 39 << 20 && long.1 == 0, "{long:?}");
+    assert!(all.0 > 78 << 20 && all.1 == 0, "{all:?}");
 }
 
 /// Once the peer has read enough, what has waited is there again, oldest first.
