@@ -18,6 +18,7 @@ use argosy_lsm::edit::Edit;
 use argosy_replication::primary::Event;
 
 use super::context::Context;
+use super::planted_tests::over_bad_wire;
 use super::readers_tests::{Answers, Gate, StoppedClock, set_clock};
 use super::reading::Asked;
 use super::region::{Driver, engine_of};
@@ -79,7 +80,7 @@ fn surroundings(
     let store = store.expect("it was formatted");
     World {
         ledger: Arc::new(Ledger::new(Arc::clone(&clock), [])),
-        fabric: world.fabric(id(server), store.incarnation()),
+        fabric: over_bad_wire(world.fabric(id(server), store.incarnation())),
         windows: Arc::<Scarce>::clone(windows),
         waker: Arc::new(|| {}),
         clock,
@@ -91,7 +92,7 @@ fn surroundings(
 
 /// Two servers with two regions; the first is primary of both.
 pub(super) struct Pair {
-    world: SimWorld,
+    pub(super) world: SimWorld,
     pub(super) nodes: [Arc<Node>; 2],
     pub(super) windows: [Arc<Scarce>; 2],
     pub(super) devices: [Arc<Gate>; 2],
@@ -99,7 +100,7 @@ pub(super) struct Pair {
     replication: Replication,
     answers: Arc<Answers>,
     asked: u64,
-    now: Instant,
+    pub(super) now: Instant,
 }
 
 fn map(replication: Replication) -> ClusterMap {
@@ -125,7 +126,7 @@ fn map(replication: Replication) -> ClusterMap {
     ClusterMap::new(ClusterId(1), replication, servers, regions).expect("it is valid")
 }
 
-fn settings(mutants: Mutants) -> NodeSettings {
+pub(super) fn settings(mutants: Mutants) -> NodeSettings {
     NodeSettings {
         scrub: Default::default(),
         sweep: Default::default(),
@@ -152,15 +153,18 @@ fn settings(mutants: Mutants) -> NodeSettings {
 
 impl Pair {
     pub(super) fn new(fabric: SimSettings, mutants: Mutants) -> Self {
-        Self::of(Replication::SendIndex, fabric, mutants)
+        Self::with(Replication::SendIndex, fabric, settings(mutants))
     }
 
-    pub(super) fn of(replication: Replication, fabric: SimSettings, mutants: Mutants) -> Self {
+    pub(super) fn with(
+        replication: Replication,
+        fabric: SimSettings,
+        settings: NodeSettings,
+    ) -> Self {
         set_clock(1);
         let world = SimWorld::with_settings(7, fabric);
         let devices = [Gate::new(), Gate::new()];
         let windows = [Arc::<Scarce>::default(), Arc::<Scarce>::default()];
-        let settings = settings(mutants);
         let nodes = std::array::from_fn(|server| {
             let surroundings = surroundings(&world, server, &devices[server], &windows[server]);
             let id = id(server);
@@ -212,7 +216,7 @@ impl Pair {
     }
 
     /// Lets a quarter of a millisecond pass for those who serve, and not for the background.
-    fn step_fabric(&mut self) {
+    pub(super) fn step_fabric(&mut self) {
         self.now = self.now + Duration::from_micros(250);
         self.world.step(self.now);
         set_clock(self.now.as_nanos());

@@ -9,7 +9,7 @@ use argosy_fabric::sim::SimSettings;
 use argosy_lsm::set_aside::{id_of, put_back};
 
 use super::context::Context;
-use super::copies_tests::{Pair, REGIONS};
+use super::copies_tests::{Pair, REGIONS, settings};
 use super::follower::Fetch;
 use super::primary::Stage;
 use super::region::{Driver, copy_of};
@@ -25,7 +25,11 @@ fn pair() -> Pair {
 }
 
 fn pair_of(replication: Replication) -> Pair {
-    let mut pair = Pair::of(replication, SimSettings::default(), Mutants::default());
+    let mut pair = Pair::with(
+        replication,
+        SimSettings::default(),
+        settings(Mutants::default()),
+    );
     pair.open();
     for key in 0..300 {
         pair.put(0, key);
@@ -263,12 +267,13 @@ fn a_copy_that_is_found_damaged_is_filled_anew_once() {
 #[test]
 fn a_damaged_level_that_a_backup_built_is_built_anew() {
     let mut pair = pair_of(Replication::BuildIndex);
-    let node = &pair.nodes[1];
-    let (version, _) = copy_of(&node.region(BROKEN).expect("a member")).expect("it is open");
-    let mut levels = version.finished();
-    let built = levels.find(|entry| entry.segment.number.is_own());
-    let place = built.expect("it builds levels").stored.place();
-    drop(version);
+    let place = {
+        let region = pair.nodes[1].region(BROKEN).expect("a member");
+        let (version, _) = copy_of(region).expect("it is open");
+        let mut levels = version.finished();
+        let built = levels.find(|entry| entry.segment.number.is_own());
+        built.expect("it builds levels").stored.place()
+    };
     pair.devices[1].inner().flip_bit(place.start() + 20, 3);
     assert_eq!(pair.nodes[1].look_through(BROKEN).len(), 1);
     pair.filled_anew(1);

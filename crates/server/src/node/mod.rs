@@ -366,6 +366,8 @@ mod damaged_tests;
 #[cfg(test)]
 mod parts_tests;
 #[cfg(test)]
+mod planted_tests;
+#[cfg(test)]
 mod readers_tests;
 
 /// A number of this start of the server: the next one at each start, and on a new device one that has nothing to do

@@ -1,0 +1,328 @@
+//! What planted mistakes of a node do that no seed of the simulator shows. Each story is told twice, without the
+//! mistake and with it, and ends well only without.
+
+use std::cell::Cell;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use argosy_base::{Incarnation, Outcome, ServerId};
+use argosy_coordinator::Replication;
+use argosy_device::SharedMemory;
+use argosy_engine::{WriteBatch, WriteOptions};
+use argosy_fabric::sim::{SimFabric, SimSettings};
+use argosy_fabric::{Bell, Completion, Fabric, FabricError, MemoryKey, RemoteMemory};
+
+use super::copies_tests::{Pair, REGIONS, settings};
+use super::readers_tests::{Answers, set_clock};
+use super::region::engine_of;
+use super::{Mutants, NodeSettings, keys};
+use crate::service::{ReplySink, Request, Response, Service, ServiceError};
+
+std::thread_local! {
+    static TO_DAMAGE: Cell<usize> = const { Cell::new(0) };
+}
+
+/// A fabric that flips a bit in segments on their way, in as many as the test has asked for.
+struct BadWire(Arc<SimFabric>);
+
+pub(super) fn over_bad_wire(fabric: Arc<SimFabric>) -> Arc<dyn Fabric> {
+    Arc::new(BadWire(fabric))
+}
+
+impl Fabric for BadWire {
+    fn register(&self, key: MemoryKey, memory: Arc<SharedMemory>) -> Result<(), FabricError> {
+        self.0.register(key, memory)
+    }
+
+    fn revoke(&self, key: MemoryKey) {
+        self.0.revoke(key);
+    }
+
+    fn connect(
+        &self,
+        peer: ServerId,
+        key: MemoryKey,
+        least: usize,
+    ) -> Result<Box<dyn RemoteMemory>, FabricError> {
+        let inner = self.0.connect(peer, key, least)?;
+        // Landing slots are checked from their first byte on.
+        let lands = keys::checked_from(key) == Some(0);
+        Ok(Box::new(BadRemote { inner, lands }))
+    }
+
+    fn notify(&self, peer: ServerId) {
+        self.0.notify(peer);
+    }
+
+    fn bell(&self) -> Bell {
+        self.0.bell()
+    }
+
+    fn park(&self, seen: Bell, timeout: Duration) {
+        self.0.park(seen, timeout);
+    }
+}
+
+/// A connection over it.
+struct BadRemote {
+    inner: Box<dyn RemoteMemory>,
+    /// What is written are segments.
+    lands: bool,
+}
+
+impl RemoteMemory for BadRemote {
+    fn incarnation(&self) -> Incarnation {
+        self.inner.incarnation()
+    }
+
+    fn len(&self) -> usize {
+        self.inner.len()
+    }
+
+    fn write(&mut self, offset: usize, bytes: &[u8], seq: u64) -> Result<(), FabricError> {
+        let left = TO_DAMAGE.get();
+        if !self.lands || left == 0 {
+            return self.inner.write(offset, bytes, seq);
+        }
+        TO_DAMAGE.set(left - 1);
+        let mut bytes = bytes.to_vec();
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 4;
+        self.inner.write(offset, &bytes, seq)
+    }
+
+    fn poll(&mut self) -> Option<Completion> {
+        self.inner.poll()
+    }
+}
+
+impl Pair {
+    /// Lets so much time pass, in which the first server does nothing.
+    fn run_second(&mut self, millis: u64) {
+        for _ in 0..millis {
+            self.now = self.now + Duration::from_millis(1);
+            self.world.step(self.now);
+            set_clock(self.now.as_nanos());
+            self.nodes[1].step_fabric(self.now);
+            self.nodes[1].step_background(self.now);
+        }
+    }
+
+    /// What `server` answers. A millisecond passes at each `step`.
+    fn ask(&mut self, server: usize, request: Request<'_>, step: fn(&mut Self)) -> Response {
+        let told = Arc::<Answers>::default();
+        let sink: Arc<dyn ReplySink> = Arc::<Answers>::clone(&told);
+        if let Some(now) = self.nodes[server].call(request, &sink, 1) {
+            return now;
+        }
+        self.nodes[server].flush();
+        for _ in 0..1000 {
+            step(self);
+            if let Some((_, later)) = told.0.lock().expect("no panic").pop() {
+                return later;
+            }
+        }
+        panic!("no answer in a second")
+    }
+
+    /// Whether `key` is bound, as its region's primary says.
+    fn is_bound(&mut self, key: &[u8]) -> bool {
+        let answer = self.ask(0, Request::Get { key }, |pair| pair.run(1));
+        matches!(answer, Response::Value(Some(_)))
+    }
+
+    /// How many of the pairs can be read that [`put`](Self::put) wrote into the first region under these keys.
+    fn readable(&mut self, keys: Range<u64>) -> usize {
+        let pairs = keys.flat_map(|key| (0..4).map(move |part| format!("a{key:08}{part}")));
+        pairs.filter(|key| self.is_bound(key.as_bytes())).count()
+    }
+}
+
+fn write_of(key: &[u8], bytes: usize) -> WriteBatch {
+    let mut batch = WriteBatch::new();
+    batch.put(key, &vec![b'v'; bytes]).expect("it is short");
+    batch
+}
+
+/// A killed primary has begun to write to its backup, and these bytes take long. Its next process is acknowledged 24
+/// writes, whose records have the same places in the same window. The late bytes land, and then the primary loses
+/// all that it has. Returns how many of the 96 pairs the backup had.
+fn left_after_late_bytes(mutants: Mutants) -> usize {
+    let fabric = SimSettings {
+        linger_max: Duration::from_secs(2),
+        ..SimSettings::default()
+    };
+    let mut pair = Pair::new(fabric, mutants);
+    pair.open();
+    for key in 0..12 {
+        pair.put(0, key);
+    }
+    pair.restart(0);
+    pair.open();
+    pair.acknowledged();
+    for key in 100..124 {
+        pair.put(0, key);
+        pair.step_fabric();
+    }
+    // The background has no turn, so that nothing is flushed.
+    for _ in 0..200 {
+        pair.step_fabric();
+    }
+    assert_eq!(pair.acknowledged(), (24, 24));
+    for _ in 0..8000 {
+        pair.step_fabric();
+    }
+    pair.replace(0);
+    pair.open();
+    pair.readable(100..124)
+}
+
+/// A backup that reports takes its windows back first: whoever wrote to them before writes to them no more.
+#[test]
+fn late_bytes_of_a_killed_primary_harm_nothing() {
+    assert_eq!(left_after_late_bytes(Mutants::default()), 96);
+    let mutants = Mutants {
+        keep_grant: true,
+        ..Mutants::default()
+    };
+    let left = left_after_late_bytes(mutants);
+    assert!(left < 96, "all that was acknowledged is there");
+}
+
+/// A bit flips in a segment on its way to the backup. Then the primary loses all that it has. Returns how often the
+/// link broke for the segment, and how many of the 160 pairs in it the backup had.
+fn left_after_a_flipped_bit(mutants: Mutants) -> (u64, usize) {
+    let mut pair = Pair::new(SimSettings::default(), mutants);
+    pair.open();
+    for key in 0..40 {
+        pair.put(0, key);
+        pair.run(1);
+    }
+    TO_DAMAGE.set(1);
+    let engine = engine_of(pair.nodes[0].region(REGIONS[0]).expect("a member"));
+    assert!(engine.expect("it is open").freeze_now());
+    pair.run(1000);
+    assert_eq!(TO_DAMAGE.get(), 0, "a segment was shipped");
+    pair.open();
+    let broken = pair.nodes[0].counts().links_lost;
+    pair.replace(0);
+    pair.run(3000);
+    (broken, pair.readable(0..40))
+}
+
+/// What was shipped is checked before it is stored: a backup that stored it as it came would say that it has what
+/// nobody can read.
+#[test]
+fn a_segment_that_was_damaged_on_its_way_is_fetched_anew() {
+    assert_eq!(left_after_a_flipped_bit(Mutants::default()), (1, 160));
+    let mutants = Mutants {
+        trust_shipments: true,
+        ..Mutants::default()
+    };
+    let told = left_after_a_flipped_bit(mutants);
+    assert_eq!(told, (0, 0), "nobody notices, until nothing can be read");
+}
+
+/// A primary does nothing for a while. The other server is asked to write two keys there: before it can know that, and
+/// when it knows. Returns which of them are bound once the primary has gone on.
+fn bound_after_a_stop(mutants: Mutants) -> [bool; 2] {
+    let mut pair = Pair::new(SimSettings::default(), mutants);
+    pair.open();
+    pair.world.stop(ServerId(0));
+    let told: [(&[u8], Outcome); 2] = [
+        (b"a before", Outcome::Unknown),
+        (b"a after", Outcome::NotApplied),
+    ];
+    for (key, known) in told {
+        let batch = write_of(key, 100);
+        let options = WriteOptions::default();
+        let request = Request::Write {
+            batch: &batch,
+            options,
+        };
+        let answer = pair.ask(1, request, |pair| pair.run_second(1));
+        let Response::Failed(ServiceError::Unavailable { outcome, .. }) = answer else {
+            panic!("nobody can have done it: {answer:?}");
+        };
+        assert_eq!(outcome, known);
+        pair.run_second(2500);
+    }
+    pair.world.resume(ServerId(0));
+    pair.run(200);
+    assert_eq!(pair.nodes[0].counts().links_lost, 0);
+    told.map(|(key, _)| pair.is_bound(key))
+}
+
+/// Who is told that nothing was applied can rely on it: what lies in the primary's memory is carried out one day.
+#[test]
+fn what_is_refused_was_not_sent() {
+    assert_eq!(bound_after_a_stop(Mutants::default()), [true, false]);
+    let mutants = Mutants {
+        refuse_what_was_sent: true,
+        ..Mutants::default()
+    };
+    assert_eq!(bound_after_a_stop(mutants), [true, true]);
+}
+
+/// A backup loses power when all members have flushed a window of the recovery log, and not the large value before it:
+/// its log ends in front of that, and it has to be caught up with what all had. Returns how often the link to it broke
+/// once it was back, how many checkpoints it was offered, and how many of 40 more writes were acknowledged.
+fn after_losing_what_was_flushed(mutants: argosy_replication::Mutants) -> (u64, u64, usize) {
+    let usual = settings(Mutants::default());
+    let engine = argosy_lsm::Settings {
+        l0_bytes: 4 << 20,
+        window_bytes: 16 << 10,
+        window_slots: 2,
+        ..usual.engine
+    };
+    let settings = NodeSettings {
+        engine,
+        replication_mutants: mutants,
+        ..usual
+    };
+    let mut pair = Pair::with(Replication::SendIndex, SimSettings::default(), settings);
+    pair.open();
+    let batch = write_of(b"a large one", 2000);
+    let options = WriteOptions::default();
+    let request = Request::Write {
+        batch: &batch,
+        options,
+    };
+    let answer = pair.ask(0, request, |pair| pair.run(1));
+    assert!(matches!(answer, Response::Written { .. }), "{answer:?}");
+    for key in 0..20 {
+        pair.put(0, key);
+        pair.run(1);
+    }
+    pair.run(30);
+    pair.windows[1] = Arc::default();
+    pair.restart(1);
+    let before = pair.nodes[0].counts().offers;
+    pair.open();
+    pair.acknowledged();
+    let back = pair.nodes[0].counts();
+    for key in 20..60 {
+        pair.put(0, key);
+        pair.run(1);
+    }
+    pair.run(200);
+    let broken = pair.nodes[0].counts().links_lost - back.links_lost;
+    (broken, back.offers - before, pair.acknowledged().0)
+}
+
+/// What every member had durable is not flushed again, and its window is used for something else. A member whose log
+/// ends before that is caught up first. It could not follow a later flush otherwise: that begins where its log is
+/// durable, in a window that it has no more.
+#[test]
+fn a_member_fetches_what_all_others_have_flushed() {
+    let usual = argosy_replication::Mutants::default();
+    assert_eq!(after_losing_what_was_flushed(usual), (0, 1, 40));
+    let mutants = argosy_replication::Mutants {
+        lacks_nothing: true,
+        ..usual
+    };
+    let (broken, offered, _) = after_losing_what_was_flushed(mutants);
+    assert_eq!(offered, 0, "it seems to lack nothing");
+    assert!(broken > 0, "it followed every flush");
+}
