@@ -227,6 +227,7 @@ fn primary_scripts() {
                 let mutants = Mutants {
                     acknowledge_early: case.take_flag("acknowledge-early").expect("a flag"),
                     take_partial: case.take_flag("take-partial").expect("a flag"),
+                    lacks_nothing: case.take_flag("lacks-nothing").expect("a flag"),
                     ..Mutants::default()
                 };
                 primary = Some(Primary::new(&backups, own, mutants, &mut actions));
