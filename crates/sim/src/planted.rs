@@ -16,7 +16,8 @@ pub struct Mutants {
 argosy_base::mutants! {
     /// Mistakes in how a machine is set up.
     pub struct World {
-        /// Windows in files are believed whatever boot they are of (breaks I7).
+        /// Windows in files are believed whatever boot they are of. (What lies in them is checked, so no server
+        /// has more than was written; but an embedded store takes what is missing for damage, and does not open.)
         believe_every_boot,
     }
 }

@@ -206,3 +206,87 @@ impl WindowStore for FileWindows {
         self.files.forget_survivors(name)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use argosy_base::{Instant, RegionId, SEGMENT_SIZE};
+    use argosy_device::{Crash, FormatOptions, MemoryDevice, Store, StoreSettings};
+    use argosy_engine::{Engine, WriteBatch, WriteOptions};
+    use argosy_lsm::Lsm;
+    use argosy_lsm::replica::ReplicaError;
+
+    use super::*;
+    use crate::planted::Mutants;
+
+    /// Writes, of which the first half is flushed.
+    const WRITES: u32 = 400;
+    const SEEDS: u64 = 10;
+
+    fn key(n: u32) -> Vec<u8> {
+        format!("key {n:06}").into_bytes()
+    }
+
+    fn open(device: Arc<MemoryDevice>, windows: &MachineWindows) -> Result<Lsm, ReplicaError> {
+        let store = Store::open(device, &StoreSettings::default());
+        let settings = argosy_lsm::Settings {
+            window_bytes: 64 << 10,
+            ..Default::default()
+        };
+        let store = store.expect("it was formatted");
+        Lsm::open(&store, RegionId(1), &*windows.store(), &settings, None)
+    }
+
+    /// What an embedded store holds of its writes after its machine lost power, if it opens.
+    fn held_after_power_loss(seed: u64, mutants: Mutants) -> Result<Vec<u32>, ReplicaError> {
+        let windows = MachineWindows::new(true, mutants.world.believe_every_boot());
+        let device = MemoryDevice::eager(64 * SEGMENT_SIZE as u64, seed);
+        Store::format(&device, &FormatOptions::default()).expect("it is new");
+        let device = Arc::new(device);
+        let engine = open(Arc::clone(&device), &windows).expect("it is empty");
+        for n in 0..WRITES {
+            let mut batch = WriteBatch::new();
+            batch.put(&key(n), &[b'v'; 200]).expect("it is short");
+            let written = engine.write(&batch, WriteOptions::default());
+            assert!(written.expect("there is room").applied);
+            if n == WRITES / 2 {
+                engine.flush_now();
+                (0..100).for_each(|at| {
+                    let step = engine.step_logs(Instant::from_nanos(at * 1_000_000));
+                    step.expect("the device is good");
+                });
+                assert_eq!(engine.durable_lsn(), engine.last_lsn());
+            }
+        }
+        windows.disown();
+        windows.lose_power(&mut Random::new(seed, 1));
+        let device = Arc::new(device.crash(Crash::PowerLoss));
+        drop(engine);
+        let engine = open(device, &windows.restart())?;
+        let is_bound = |n: &u32| engine.get(&key(*n)).expect("it is good").value.is_some();
+        Ok((0..WRITES).filter(is_bound).collect())
+    }
+
+    /// What is left in files after a loss of power is not what a kill leaves. A store that took it for that would find
+    /// writes missing which a kill cannot take, call its windows damaged, and not open.
+    #[test]
+    fn windows_of_another_boot_are_in_nobodys_way() {
+        for seed in 0..SEEDS {
+            let held = held_after_power_loss(seed, Mutants::default()).expect("it opens");
+            assert!(
+                held.len() > WRITES as usize / 2,
+                "what was flushed is there"
+            );
+            assert!(
+                held.iter().copied().eq((0..).take(held.len())),
+                "seed {seed}: a prefix"
+            );
+        }
+        let mutants = Mutants::named("believe-every-boot").expect("there is one");
+        let refused = |seed: u64| {
+            let held = held_after_power_loss(seed, mutants);
+            u64::from(matches!(held, Err(ReplicaError::DamagedWindow { .. })))
+        };
+        let refused: u64 = (0..SEEDS).map(refused).sum();
+        assert!(refused > SEEDS / 2, "{refused} of {SEEDS} seeds");
+    }
+}
