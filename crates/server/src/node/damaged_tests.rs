@@ -267,13 +267,24 @@ fn a_copy_that_is_found_damaged_is_filled_anew_once() {
 #[test]
 fn a_damaged_level_that_a_backup_built_is_built_anew() {
     let mut pair = pair_of(Replication::BuildIndex);
-    let place = {
+    let built = |pair: &Pair| {
         let region = pair.nodes[1].region(BROKEN).expect("a member");
         let (version, _) = copy_of(region).expect("it is open");
         let mut levels = version.finished();
-        let built = levels.find(|entry| entry.segment.number.is_own());
-        built.expect("it builds levels").stored.place()
+        let own = levels.find(|entry| entry.segment.number.is_own());
+        own.map(|entry| entry.stored.place())
     };
+    let mut place = None;
+    for key in 300..3000 {
+        pair.put(0, key);
+        pair.run(1);
+        place = built(&pair);
+        if place.is_some() {
+            break;
+        }
+    }
+    let place = place.expect("it builds levels");
+    pair.run(200);
     pair.devices[1].inner().flip_bit(place.start() + 20, 3);
     assert_eq!(pair.nodes[1].look_through(BROKEN).len(), 1);
     pair.filled_anew(1);
