@@ -1,8 +1,8 @@
 //! RocksDB: open, put, delete, get, scan, flush, wait, close.
 //!
-//! The library is opened as its own guides advise for fast devices: direct I/O
-//! for reads, flushes and compactions, no compression, a Bloom filter in every table, a log that is
-//! written, and synced only if [`Settings::sync`] asks for it. What is set is in [`Settings`], which prints itself; all else is the
+//! The library is opened as its own guides advise for fast devices: direct I/O for reads, flushes and
+//! compactions, no compression, a Bloom filter in every table, a log that is written, and synced only if
+//! [`Settings::sync`] asks for it. What is set is in [`Settings`], which prints itself; all else is the
 //! library's default, indexes and filters beside the block cache among it.
 //!
 //! Handles belong to one [`RocksDb`], which closes them in the opposite order. The C interface
