@@ -4,6 +4,7 @@
 
 mod common;
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -17,6 +18,7 @@ use argosy_lsm::inspect::Region;
 use argosy_lsm::{Lsm, Mutants, Settings};
 use common::blocks::{LAST_EDITS, WITNESS, blocks, bytes_at};
 use common::judge::{Pairs, Verdict, errors, judge, problems};
+use common::watched::fork;
 use common::{Machine, REGION, tiny};
 
 /// Sector that a device writes whole.
@@ -244,7 +246,7 @@ fn lose_power(forget_witness: bool) -> Result<BTreeMap<&'static str, (u32, u32)>
         let range = &last[usize::try_from(number).unwrap() / 16 % last.len()];
         let at = range.start + number * 31 % (range.end - range.start);
         crashed.flip_bit(at, u32::try_from(number % 7).unwrap());
-        let found = std::cell::Cell::new(Lsn(0));
+        let found = Cell::new(Lsn(0));
         let expected = |lsn: Lsn| {
             found.set(lsn);
             let until = history.iter().take_while(|(at, ..)| *at <= lsn);
@@ -350,4 +352,88 @@ fn an_append_that_was_found_is_witnessed_before_it_is_relied_on() {
         drop(storage);
     }
     drop(engine);
+}
+
+/// Kills a copy, and flips a bit of its last append: it is refused, or all that was written is there. Says whether it
+/// was refused; `None` where damage to its last append is always told.
+fn damage_killed(
+    (machine, engine): (&Machine, &Lsm),
+    written: &Pairs,
+) -> Result<Option<bool>, String> {
+    let last = engine.last_lsn();
+    let killed = fork(machine, engine, Crash::Kill, last.0);
+    overwrite_free(machine, &killed.device);
+    let blocks = blocks(&killed.device, &machine.settings);
+    let Some(append) = blocks.get(LAST_EDITS).and_then(|appends| appends.last()) else {
+        return Ok(None);
+    };
+    killed.device.flip_bit(append.start + 40, 1);
+    let found = Cell::new(Lsn(0));
+    let expected = |lsn: Lsn| {
+        found.set(lsn);
+        written.clone()
+    };
+    let left = (&killed.device, &killed.windows);
+    let what = format!("killed at {last}");
+    let judged = catch_unwind(AssertUnwindSafe(|| {
+        judge(left, &machine.settings, &expected, &what)
+    }));
+    match judged {
+        Ok(Verdict::Refused(_)) => Ok(Some(true)),
+        Ok(Verdict::Right) => Ok(Some(false)),
+        Ok(verdict) => Err(format!("{what}: {verdict:?}")),
+        Err(_) => Err(format!("{what}, found up to {}", found.get())),
+    }
+}
+
+/// Writes as much as the logs take, and kills copies with a damaged last append before each request of the device
+/// ends. Tells how many were refused and how many opened, and stops where something that was written was gone.
+fn outrun(provide_early: bool) -> Result<(u32, u32), String> {
+    let settings = Settings {
+        mutants: Mutants {
+            provide_early,
+            ..Mutants::default()
+        },
+        segment_bytes: 32 << 10,
+        window_slots: 4,
+        ..settings(false)
+    };
+    let mut machine = Machine::new(settings, 256, 9);
+    let engine = machine.open();
+    let (mut refused, mut opened) = (0, 0);
+    let mut written = Pairs::new();
+    while written.len() < 600 {
+        let number = written.len();
+        let key = format!("key {:04}", number * 7919 % 1000).into_bytes();
+        let value = format!("value {number}").repeat(60).into_bytes();
+        let mut batch = WriteBatch::new();
+        batch.put(&key, &value).unwrap();
+        if engine.write(&batch, WriteOptions::default()).is_ok() {
+            written.insert(key, value);
+            continue;
+        }
+        machine.tick(&engine);
+        if machine.device.in_flight() > 0 {
+            match damage_killed((&machine, &engine), &written)? {
+                Some(true) => refused += 1,
+                Some(false) => opened += 1,
+                None => {}
+            }
+            machine.device.run_one();
+        }
+    }
+    Ok((refused, opened))
+}
+
+/// Before its edit has a witness, no log goes on in a segment.
+#[test]
+fn a_damaged_last_append_takes_no_log_segment_away_that_was_written() {
+    let (refused, opened) = outrun(false).unwrap();
+    assert!(refused > 30 && opened > 50, "{refused} {opened}");
+}
+
+#[test]
+fn a_log_that_goes_on_early_loses_what_was_written() {
+    let wrong = outrun(true).expect_err("a damaged append shows it");
+    assert!(wrong.contains("found up to"), "{wrong}");
 }

@@ -10,7 +10,8 @@
 //!
 //! - Opened, it has a version that is one of the primary's, no earlier than what the primary was told
 //!   (I3, I6); it holds the pairs of a prefix of the history, whole batches, no shorter than what the
-//!   primary was told is durable, nor, after a kill, than what was shipped (I7).
+//!   primary was told is durable, nor, after a kill, than what was shipped (I7); of every segment number that
+//!   was used it knows that it may be in use.
 //! - Every byte and every reference is right, as `inspect` checks it; what is in use on the device is
 //!   what the manifest names.
 //! - Attached and come to rest, it holds the primary's pairs, now and after one more crash.
@@ -35,7 +36,7 @@ const KINDS: [Crash; 2] = [Crash::Kill, Crash::PowerLoss];
 #[derive(Default)]
 pub(super) struct Forks {
     /// Requests before which it was tried.
-    requests: u64,
+    pub(super) requests: u64,
     crashes: u64,
     /// Forks that were attached again.
     attached: u64,
@@ -44,7 +45,7 @@ pub(super) struct Forks {
     /// Such forks that were opened, and lacked nothing that the primary was told.
     gone_back: u64,
     /// What was wrong first.
-    wrong: Option<String>,
+    pub(super) wrong: Option<String>,
 }
 
 fn words(error: impl std::fmt::Display) -> String {
@@ -162,6 +163,9 @@ impl Pair {
         holds(&told, position.edit >= self.applied)?;
         let told = format!("{} was told as durable, it has {}", self.told, position.lsn);
         holds(&told, position.lsn >= self.told)?;
+        let (used, mark) = (self.given_out, position.mark);
+        let twice = format!("{used} is in use, numbers from {mark} on would be used twice");
+        holds(&twice, used < mark)?;
         let shipped = kind == Crash::PowerLoss || !self.live || position.lsn >= self.shipped;
         holds("a kill loses nothing that was shipped", shipped)?;
         replica.version().check().map_err(words)?;
@@ -453,7 +457,11 @@ fn adopted(own: Edit, theirs: Edit) -> Edit {
 }
 
 /// A history that has everything in it, with crashes before every request.
-fn crash_at_every_request(seed: u64, settings: Settings, builds: Option<ServerId>) -> Forks {
+pub(super) fn crash_at_every_request(
+    seed: u64,
+    settings: Settings,
+    builds: Option<ServerId>,
+) -> Forks {
     let pair = Pair::with_backup(seed, settings, builds);
     live_through(pair)
 }

@@ -148,6 +148,19 @@ enum Heard {
     Edit(EditNotice),
 }
 
+impl Heard {
+    /// The highest segment number that it shows to be in use.
+    fn number(&self) -> SegmentNumber {
+        let edit = match self {
+            Self::Flush(_) => return SegmentNumber(0),
+            Self::Segment(segment) => return segment.number,
+            Self::Edit(edit) => Edit::decode(&edit.bytes).unwrap(),
+        };
+        let logs = edit.logs_added.iter().map(|log| log.number);
+        logs.max().unwrap_or_default()
+    }
+}
+
 /// Writes down what the primary tells.
 #[derive(Default)]
 struct Recorder(Mutex<(Vec<Heard>, Lsn, [Option<LogEnd>; 2])>);
@@ -189,6 +202,8 @@ struct Pair {
     backup: Replica,
     /// The backup gets records and flushes.
     live: bool,
+    /// The backup's device does nothing.
+    stands_still: bool,
     /// Edits that the backup has not been given, encoded, and the one under way.
     edits: VecDeque<(EditSeq, Arc<[u8]>)>,
     applying: Option<EditSeq>,
@@ -202,6 +217,8 @@ struct Pair {
     flushed: u64,
     applied: EditSeq,
     model: BTreeMap<Vec<u8>, Vec<u8>>,
+    /// The highest segment number that a primary has used.
+    given_out: SegmentNumber,
     /// What each batch did, by its first and last LSN.
     history: Vec<(Lsn, Lsn, crashes::Ops)>,
     /// What becomes of the backup in crashes at every request, where that is tried.
@@ -253,6 +270,7 @@ impl Pair {
             backup_machine,
             backup,
             live: false,
+            stands_still: false,
             edits: VecDeque::new(),
             applying: None,
             flushes: Vec::new(),
@@ -261,6 +279,7 @@ impl Pair {
             flushed: 0,
             applied: EditSeq(0),
             model: BTreeMap::new(),
+            given_out: SegmentNumber(0),
             history: Vec::new(),
             forks: None,
             now: 0,
@@ -327,6 +346,7 @@ impl Pair {
     fn listen(&mut self) {
         let (heard, ..) = &mut *self.recorder.0.lock().unwrap();
         for heard in std::mem::take(heard) {
+            self.given_out = self.given_out.max(heard.number());
             match heard {
                 Heard::Flush(range) => self.flushes.push(range),
                 Heard::Edit(edit) => {
@@ -405,7 +425,7 @@ impl Pair {
         }
         self.next_edit();
         for _ in 0..self.random.below(4) {
-            self.run_backup_request();
+            let _ = !self.stands_still && self.run_backup_request();
         }
         self.backup.build(Instant::from_nanos(self.now)).unwrap();
         for event in self.backup.step().unwrap() {
@@ -1019,6 +1039,9 @@ mod places;
 
 #[path = "crash_tests.rs"]
 mod crashes;
+
+#[path = "early_tests.rs"]
+mod early;
 
 #[path = "medium_tests.rs"]
 mod medium;
