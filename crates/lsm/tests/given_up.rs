@@ -132,7 +132,7 @@ impl Rig {
     fn flip_last(&self) -> SegmentNumber {
         let version = self.engine.version();
         let (_, run) = version.runs().last().unwrap();
-        let last = run.segments.iter().last().unwrap();
+        let last = run.segments.iter().next_back().unwrap();
         for at in (0..self.machine.settings.segment_bytes as u64).step_by(256) {
             let start = last.stored.place().start();
             self.machine.device.flip_bit(start + at + 30, 3);
