@@ -11,6 +11,7 @@ const SETTINGS: Settings = Settings {
     cache_bytes: 1 << 20,
     background_jobs: 2,
     bloom_bits: 10,
+    sync: false,
 };
 
 #[test]
