@@ -567,7 +567,7 @@ fn settings(placement: Placement, compaction: Compaction) -> Settings {
 }
 
 fn survives(placement: Placement, compaction: Compaction) {
-    let came = run(settings(placement, compaction), 1);
+    let came = run(settings(placement, compaction), 2);
     assert!(came.merged.len() >= 2 && came.compactions > 5, "{came:?}");
     assert!(came.gc_moved > 10 && came.flushes > 10, "{came:?}");
     let medium = came.medium_written > 0 && came.medium_placed > 0;
