@@ -7,6 +7,7 @@ use argosy_base::AddressMode;
 use argosy_lsm::Settings;
 use argosy_lsm::settings::Compaction;
 
+use crate::many;
 use crate::plan::WorldKind;
 
 /// What must have happened at least once in a run of many seeds.
@@ -229,12 +230,15 @@ pub const NO_ROOM_TO_RETURN: &str = "runs without room to return";
 pub const NO_ROOM_TO_OPEN: &str = "servers without room to open a region";
 
 /// What may happen, and is counted over many seeds all the same.
-const KNOWN: [&str; 5] = [
+const KNOWN: [&str; 8] = [
     "starts refused for damage",
     "damages found by scrubs",
     NO_ROOM_TO_RETURN,
     NO_ROOM_TO_OPEN,
     "small devices that did not fill",
+    many::READ,
+    many::LEVEL_SEGMENTS,
+    many::LOG_SEGMENTS,
 ];
 
 /// Counters by name, and some by mode.

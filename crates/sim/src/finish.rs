@@ -40,6 +40,7 @@ impl Run {
         self.mend()?;
         self.wait_for_damaged_messages()?;
         self.finish_episode()?;
+        self.bring_all()?;
         self.fill_and_recover()?;
         self.expect = Expect::Slowness;
         let until = self.load.next_op() as usize + self.plan.last_ops;
@@ -75,6 +76,7 @@ impl Run {
         self.drain()?;
         self.tell_times()?;
         self.sweep()?;
+        self.look_at_many()?;
         self.read_longs(REST_WITHIN)?;
         self.drain()?;
         self.compare_at_rest()?;

@@ -34,10 +34,12 @@ pub mod load;
 mod lone;
 pub mod long;
 pub mod maintain;
+pub mod many;
 pub mod mortal;
 pub mod objects;
 pub mod plan;
 pub mod planted;
+pub mod profile;
 pub mod random;
 pub mod run;
 mod slow;
@@ -48,4 +50,5 @@ pub mod wire;
 pub mod words;
 
 pub use planted::Mutants;
+pub use profile::Profile;
 pub use run::{Options, Report, run};
