@@ -11,7 +11,7 @@ use crate::many;
 use crate::plan::WorldKind;
 
 /// What must have happened at least once in a run of many seeds.
-pub const NEEDED: [&str; 81] = [
+pub const NEEDED: [&str; 83] = [
     "operations",
     "forwarded operations",
     "clocks set back",
@@ -93,6 +93,8 @@ pub const NEEDED: [&str; 81] = [
     "bits flipped on the way",
     "windows of another boot",
     "slow devices",
+    crate::budget::LOOKS,
+    crate::budget::USED,
 ];
 
 /// The modes that regions may be kept in, which [`Mode`] counts: how copies come to be, how levels are compacted

@@ -209,7 +209,7 @@ impl Run {
             while self.cluster.now() < rest + settle {
                 self.tick(Pace::None)?;
             }
-            let found = self.compare();
+            let found = self.compare().and_then(|()| self.judge_budgets(true));
             match found {
                 Ok(()) => return Ok(()),
                 Err(wrong) if self.cluster.now().since(begin) > REST_WITHIN => return Err(wrong),

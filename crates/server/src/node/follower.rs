@@ -217,6 +217,9 @@ impl Follower {
 
     /// The link to the primary is gone.
     pub(crate) fn link_down(&mut self, context: &Context<'_>) {
+        if context.node.settings.mutants.keep_share() {
+            self.keep_share();
+        }
         self.forget_fetches();
         (self.offer_wanted, self.offering) = (None, None);
         self.step_machine(Event::LinkDown, context);

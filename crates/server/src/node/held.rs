@@ -20,7 +20,7 @@ use super::context::Context;
 use super::region::{Driver, Region};
 
 /// Bytes of messages that are kept for one region, at most: 64 of the longest that a ring takes.
-const HELD_BYTES_MAX: usize = 4 << 20;
+pub(super) const HELD_BYTES_MAX: usize = 4 << 20;
 /// What a message takes beside its payload, in bytes, rounded up.
 const ENTRY_BYTES: usize = 128;
 
@@ -53,6 +53,11 @@ impl Holding {
     /// Whether nothing waits.
     pub(super) fn is_empty(&self) -> bool {
         self.held.is_empty()
+    }
+
+    /// Bytes that are kept.
+    pub(super) const fn bytes(&self) -> usize {
+        self.bytes
     }
 
     /// Whether there is room for a message with such a payload.

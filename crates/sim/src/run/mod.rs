@@ -126,7 +126,7 @@ pub struct Run {
     healing: BTreeSet<usize>,
     damaging: Random,
     pub(crate) spoiling: Random,
-    ticks: u64,
+    pub(crate) ticks: u64,
     /// How long nothing has happened.
     idle: u32,
     troubled_ops: usize,
@@ -356,6 +356,7 @@ impl Run {
         }
         busy |= self.answers()?;
         self.overdue()?;
+        self.look_at_budgets()?;
         self.hold_snapshots()?;
         busy |= self.ask_some(pace, span)?;
         busy |= self.ask_long(pace != Pace::None)?;
