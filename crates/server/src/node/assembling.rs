@@ -109,7 +109,9 @@ impl Follower {
         let adopted =
             matches!(self.adoption, Some(Adoption::Asked { from: asked }) if asked == from);
         match kind {
-            Kind::Offer => adopted || self.machine.attempt() == Some(attempt),
+            Kind::Offer => {
+                adopted || from == self.primary && self.machine.attempt() == Some(attempt)
+            }
             Kind::Edit => self.machine.takes(attempt, seq),
         }
     }

@@ -256,6 +256,9 @@ impl Follower {
 
     /// A message of another member about this region.
     pub(crate) fn handle(&mut self, from: ServerId, message: &Message<'_>, context: &Context<'_>) {
+        if from != self.primary && is_of_primary(message) {
+            return context.reset_link(from, "it speaks as if it were the primary");
+        }
         if self.failed.is_some() && !context.node.settings.mutants.fail_silently() {
             return self.handle_failed(from, message, context);
         }
@@ -265,7 +268,7 @@ impl Follower {
             } if addresses != self.replica.addresses() => {
                 self.refuse_addresses(from, attempt, addresses, context);
             }
-            Message::Prepare { attempt, .. } if from == self.primary => {
+            Message::Prepare { attempt, .. } => {
                 self.begin_again(context);
                 self.step_machine(Event::Prepare { attempt }, context);
             }
@@ -291,8 +294,8 @@ impl Follower {
                 let range = convert::received_range(&range);
                 self.step_machine(Event::Flush { attempt, range }, context);
             }
-            Message::Commit { commit } if from == self.primary => self.replica.commit(commit),
-            Message::Compact { upto } if from == self.primary => self.replica.compact(upto),
+            Message::Commit { commit } => self.replica.commit(commit),
+            Message::Compact { upto } => self.replica.compact(upto),
             // Of an attempt that is over: nothing tells any more whether it is of use.
             Message::Ship { attempt, slot, .. } if self.machine.attempt() != Some(attempt) => {
                 context.send(from, self.region, &Message::Stored { slot });
@@ -304,7 +307,7 @@ impl Follower {
                 slot,
                 place,
                 ..
-            } if from == self.primary => {
+            } => {
                 let shipped = Shipped {
                     segment,
                     len,
@@ -573,4 +576,19 @@ impl Follower {
     fn edit(&self, seq: EditSeq) -> Option<Edit> {
         Edit::decode(&self.edits.get(&seq)?.bytes).ok()
     }
+}
+
+/// Whether nobody but the primary of a region says this of it.
+const fn is_of_primary(message: &Message<'_>) -> bool {
+    matches!(
+        message,
+        Message::Prepare { .. }
+            | Message::Edit { .. }
+            | Message::Flush { .. }
+            | Message::Ship { .. }
+            | Message::Places { .. }
+            | Message::Commit { .. }
+            | Message::Compact { .. }
+            | Message::Whole { .. }
+    )
 }

@@ -366,6 +366,8 @@ mod copies_tests;
 #[cfg(test)]
 mod damaged_tests;
 #[cfg(test)]
+mod hostile_tests;
+#[cfg(test)]
 mod parts_tests;
 #[cfg(test)]
 mod planted_tests;

@@ -301,6 +301,12 @@ impl Node {
             );
             return;
         }
+        let of = self.map.region(region.id);
+        if !of.is_some_and(|of| of.members.contains(&peer)) {
+            return self
+                .link(peer)
+                .reset("it speaks of a region that it is no member of");
+        }
         self.world.ledger.at(region.place);
         if let Message::Compacted { upto } = *message {
             return self.backup_has_compacted(region, peer, upto);
