@@ -28,12 +28,14 @@ use crate::planted::Mutants;
 use crate::random::Random;
 use crate::windows::MachineWindows;
 use crate::wire::Wire;
+use parked::{Alarm, Parked};
 use spoilt::Spoilt;
 
 mod counting;
 mod damaged;
 mod failed;
 mod paced;
+pub mod parked;
 mod spoilt;
 
 pub(crate) use damaged::REFUSED;
@@ -82,6 +84,8 @@ pub struct Up {
     pub stopped: bool,
     /// Since when it has been doing something without a break.
     pub since: Instant,
+    /// When its threads go on that wait.
+    parked: Parked,
 }
 
 /// A machine.
@@ -98,6 +102,9 @@ struct Server {
     pace: usize,
     up: Option<Up>,
 }
+
+/// A node that was opened, its segments, and when its threads go on.
+type Opened = (Arc<Node>, Arc<Store>, Parked);
 
 /// How a start went.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -125,6 +132,8 @@ pub struct Cluster {
     settings: NodeSettings,
     /// What a read costs whoever waits for it.
     read_cost: Duration,
+    /// Threads that wait are stepped when they would be woken, and at no other time.
+    when_due: bool,
     /// What becomes of files when power is lost.
     powerless: Random,
     servers: Vec<Server>,
@@ -187,6 +196,7 @@ impl Cluster {
             coverage: Coverage::of(Mode::of(plan.kind, plan.builds, &plan.engine)),
             settings,
             read_cost: plan.read_cost,
+            when_due: plan.when_due,
             powerless: random.clone(),
             sessions: 0,
             reserves: plan
@@ -278,7 +288,7 @@ impl Cluster {
         }
         mortal.die_after(u64::MAX);
         match opened {
-            Ok((node, store)) => {
+            Ok((node, store, parked)) => {
                 let mailbox = Mailbox {
                     mortal: Arc::clone(&mortal),
                     answers: Mutex::default(),
@@ -291,6 +301,7 @@ impl Cluster {
                     session: self.sessions,
                     stopped: false,
                     since: self.clock.now(),
+                    parked,
                 });
                 Started::Up
             }
@@ -298,7 +309,7 @@ impl Cluster {
         }
     }
 
-    fn open(&self, server: usize, mortal: &Arc<Mortal>) -> Result<(Arc<Node>, Arc<Store>), String> {
+    fn open(&self, server: usize, mortal: &Arc<Mortal>) -> Result<Opened, String> {
         let machine = &self.servers[server];
         let device = MortalDevice {
             inner: Arc::clone(&machine.device),
@@ -315,12 +326,15 @@ impl Cluster {
             inner: machine.windows.store(),
             mortal: Arc::clone(mortal),
         };
-        let fabric = MortalFabric::start(
+        let fabric = Arc::new(MortalFabric::start(
             &self.world,
             store.incarnation(),
             Arc::clone(mortal),
             Arc::clone(&self.wire),
-        );
+        ));
+        let alarm = Alarm::default();
+        store.set_waker(alarm.waker());
+        let parked = Parked::new(Arc::<MortalFabric>::clone(&fabric), alarm.clone());
         let world = World {
             clock: Arc::clone(&machine.clock) as Arc<dyn Clock>,
             ledger: Arc::new(Ledger::new(
@@ -329,13 +343,14 @@ impl Cluster {
             )),
             store: Arc::clone(&store),
             windows: Arc::new(windows),
-            fabric: Arc::new(fabric),
-            waker: Arc::new(|| {}),
+            fabric,
+            waker: alarm.waker(),
             resident: || None,
             collect: || {},
         };
         let node = Node::open(id(server), self.settings.clone(), world, self.map.clone());
-        Ok((node.map_err(|error| error.to_string())?, store))
+        let node = node.map_err(|error| error.to_string())?;
+        Ok((node, store, parked))
     }
 
     /// Ends the process of a server, if there is one, at once. Returns which it was.

@@ -367,7 +367,7 @@ impl Run {
             objects: &self.objects,
             coverage: &mut self.cluster.coverage,
             now,
-            step: slow::STEP_READS * self.plan.read_cost,
+            step: slow::STEP_READS * self.plan.read_cost + self.plan.asleep(),
         };
         (&mut self.leases, world)
     }

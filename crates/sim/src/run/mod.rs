@@ -391,14 +391,12 @@ impl Run {
         let mut busy = self.cluster.run_device(server, requests);
         let (fabric, background) = (self.random.chance(90), self.random.chance(70));
         // Where reads cost time, it has gone on since the last one.
-        let now = self.cluster.now();
-        if let Some(up) = self.cluster.active(server).filter(|_| fabric) {
-            busy |= up.node.step_fabric(now).made;
+        if fabric {
+            busy |= self.cluster.step_fabric(server);
         }
         self.bury(server)?;
-        let now = self.cluster.now();
-        if let Some(up) = self.cluster.active(server).filter(|_| background) {
-            busy |= up.node.step_background(now).made;
+        if background {
+            busy |= self.cluster.step_background(server);
         }
         self.bury(server)?;
         Ok(busy)

@@ -134,7 +134,7 @@ impl Link {
             open.out.wrote();
             wrote = true;
         }
-        if wrote {
+        if wrote && !self.mutants.forget_ring() {
             self.fabric.notify(self.peer);
         }
     }
