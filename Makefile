@@ -5,6 +5,7 @@
 #   make test                    everything that is checked by tests
 #   make simulate SEED=7         one whole cluster from one seed, with a log in words
 #   make simulate-many SEEDS=300 many of them, first seed FIRST (default 1)
+#   make simulate-named          seeds of profiles: very many segments; steps only when they are due
 #   make memory                  an hour within a memory budget (MIX=s MIB=64 OPS=1000000)
 #   make overwrites              a quarter of an hour of overwrites, and what room they take (MIX=l RECORDS=330000 ...)
 #   make mutants                 planted mistakes: a seed that finds each, looked for and recorded
@@ -27,8 +28,9 @@ ARGS ?=
 SEEDS ?= 300
 PEER ?= rocksdb
 FIRST ?= 1
+MANY ?= 4
 
-.PHONY: help run build dist bench test lint doc memory overwrites simulate simulate-many mutants mutants-recorded bench-peers test-peers test-peer-crates ci
+.PHONY: help run build dist bench test lint doc memory overwrites simulate simulate-many simulate-named mutants mutants-recorded bench-peers test-peers test-peer-crates ci
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -69,6 +71,12 @@ simulate:
 simulate-many:
 	@scripts/setup.sh rust
 	$(CARGO) run --release --locked -p argosy-sim -- --first $(FIRST) --seeds $(SEEDS)
+
+# Of the twenty seeds with many segments those that take least.
+simulate-named:
+	@scripts/setup.sh rust
+	$(CARGO) run --release --locked -p argosy-sim -- --profile many-segments --first $(MANY) --seeds 2
+	$(CARGO) run --release --locked -p argosy-sim -- --profile when-due --seeds 60
 
 mutants:
 	@scripts/setup.sh rust

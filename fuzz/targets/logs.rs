@@ -14,7 +14,7 @@ use argosy_lsm::log::segment::{
 };
 use argosy_lsm::log::verify::visit_records;
 use argosy_lsm::log::{Client, Geometry, Record, RecordKind, Recovery, Writer, recover};
-use argosy_lsm::{LogSegment, Settings};
+use argosy_lsm::{LogPoint, LogSegment, Settings};
 
 use super::{Target, input};
 
@@ -148,10 +148,16 @@ fn windows(bytes: &[u8]) -> [Vec<Option<Arc<SharedMemory>>>; 2] {
 fn recovered(which: u8, device: &[u8], windows: [&[Option<Arc<SharedMemory>>]; 2]) -> bool {
     let sealed = which & 8 != 0;
     let chains = LogKind::ALL.map(|log| [segment(log, sealed)]);
+    let points = LogKind::ALL.map(|log| LogPoint {
+        log,
+        number: segment(log, sealed).number,
+        to: 64 * u32::from(which),
+    });
     let recovery = Recovery {
         region: REGION,
         geometry: geometry(),
         chains: [&chains[0], &chains[1]],
+        points: &points,
         windows,
         replay_from: Lsn(1),
         durable: Lsn(u64::from(which >> 5)),

@@ -3,7 +3,7 @@
 
 use argosy_base::codec::Reader;
 use argosy_base::{Direction, EditSeq, Epoch, Incarnation, KeyRange, Lsn, Outcome};
-use argosy_base::{RegionId, SegmentNumber, ServerId};
+use argosy_base::{RegionId, SegmentNumber, ServerId, Standing};
 use argosy_wire::call::{Answer, Call, ERASE, FailureKind, Leasing, Maintenance, Told, When};
 use argosy_wire::message::{LogEnd, Message, Position};
 use argosy_wire::native::{
@@ -207,7 +207,7 @@ fn messages() -> Vec<Message<'static>> {
         Message::Report {
             attempt: 2,
             position,
-            whole: true,
+            standing: Standing::BegunAnew,
         },
         Message::Offer {
             attempt: 1,

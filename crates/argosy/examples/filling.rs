@@ -11,18 +11,32 @@
 use std::time::Duration;
 
 use argosy::{Db, Error};
-use argosy_base::{Clock as _, Instant};
+use argosy_base::{Clock as _, Instant, SEGMENT_SIZE};
 use argosy_bench::clock::ProcessClock;
 
 /// Lines that are printed.
 const LINES: u64 = 20;
 /// Pairs that are read at the end.
 const READS: u64 = 100_000;
-const SEGMENT_BYTES: u64 = 2 << 20;
 
-/// Now, and the CPU time of the process.
-fn now() -> (Instant, Duration) {
-    (ProcessClock.now(), ProcessClock.process_cpu())
+/// When something began.
+struct Began {
+    at: Instant,
+    /// CPU time of the process until then.
+    cpu: Duration,
+}
+
+impl Began {
+    fn now() -> Self {
+        Self {
+            at: ProcessClock.now(),
+            cpu: ProcessClock.process_cpu(),
+        }
+    }
+
+    fn elapsed(&self) -> Duration {
+        ProcessClock.now() - self.at
+    }
 }
 
 fn key(number: u64) -> [u8; 16] {
@@ -36,27 +50,30 @@ fn value(number: u64, bytes: usize) -> Vec<u8> {
 }
 
 /// Prints what `pairs` more pairs took since `began`, and what the store holds.
-fn tell(db: &Db, pairs: u64, (began, cpu_before): (Instant, Duration)) {
-    let (now, cpu) = now();
-    let (stats, elapsed, used) = (db.stats(), now - began, cpu - cpu_before);
-    let segments = stats.device_used_bytes / SEGMENT_BYTES;
-    let memory = stats.memory;
+fn tell(db: &Db, pairs: u64, began: &Began) {
+    let (elapsed, cpu) = (began.elapsed(), ProcessClock.process_cpu() - began.cpu);
+    let stats = db.stats();
+    let segments = stats.device_used_bytes / SEGMENT_SIZE as u64;
+    let (memory, engine) = (stats.memory, stats.engine);
+    let waits = [
+        engine.busy_windows,
+        engine.busy_memtable,
+        engine.busy_debt,
+        engine.busy_space,
+    ];
     #[expect(clippy::cast_precision_loss, reason = "for people")]
-    let each = |what: f64, of: u64| what / of.max(1) as f64;
+    let per_pair = |seconds: f64| seconds / pairs as f64;
     println!(
-        "{:>8} {:>9.0} {:>9.2} {:>9} {:>8} {:>9.0} {:>8} {:>8} {:>8}",
+        "{:>8} {:>9.0} {:>9.2} {:>9} {:>8} {:>9} {:>8} {:>8} {:>8} {waits:?}",
         stats.device_used_bytes >> 20,
-        1e-3 / each(elapsed.as_secs_f64(), pairs),
-        each(used.as_secs_f64() * 1e6, pairs),
+        1e-3 / per_pair(elapsed.as_secs_f64()),
+        1e6 * per_pair(cpu.as_secs_f64()),
         segments,
         memory.versions >> 10,
-        each(
-            f64::from(u32::try_from(memory.versions).unwrap_or(u32::MAX)),
-            segments
-        ),
+        memory.versions / segments.max(1),
         memory.pinned >> 10,
         memory.sum() >> 20,
-        stats.engine.edits,
+        engine.edits,
     );
 }
 
@@ -78,21 +95,22 @@ fn main() -> Result<(), Error> {
     };
     let db = open()?;
     println!(
-        "device/M   kops/s CPU us/op  segments versions/K B/segment pinned/K memory/M    edits"
+        "device/M   kops/s CPU us/op  segments versions/K B/segment pinned/K memory/M    edits \
+         waits for [windows, memtables, merges, space]"
     );
     for line in 0..LINES {
-        let before = now();
+        let began = Began::now();
         for number in line * part..(line + 1) * part {
             db.put(key(number), value(number, value_len))?;
         }
-        tell(&db, part, before);
+        tell(&db, part, &began);
     }
-    let before = now();
+    let began = Began::now();
     db.compact()?;
-    tell(&db, part, before);
+    tell(&db, part, &began);
     println!(
         "the last line: merged as a whole, which took {:?}",
-        now().0 - before.0
+        began.elapsed()
     );
     let (total, mut wrong) = (part * LINES, 0);
     for read in 0..READS {
@@ -102,8 +120,8 @@ fn main() -> Result<(), Error> {
     println!("{wrong} of {READS} pairs are not what was written");
     db.close()?;
     drop(db);
-    let (began, _) = now();
+    let began = Began::now();
     let db = open()?;
-    println!("opened again in {:?}", now().0 - began);
+    println!("opened again in {:?}", began.elapsed());
     db.close()
 }

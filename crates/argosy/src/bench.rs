@@ -266,7 +266,8 @@ impl Bench {
         self.peer.iter().try_for_each(|peer| peer.check())?;
         if self.sync && self.peer.iter().any(|&peer| peer != Peer::Rocksdb) {
             return refuse(
-                "--sync is for our store and for RocksDB: of the others the bench syncs nothing",
+                "--sync: the bench syncs the writes of our store and of RocksDB alone; leave the other peers out, or \
+                 run them without --sync",
             );
         }
         if !(1..=PIPELINE_MAX).contains(&self.pipeline) {

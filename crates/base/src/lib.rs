@@ -23,6 +23,7 @@ pub mod limits;
 pub mod mutants;
 pub mod outcome;
 pub mod range;
+pub mod standing;
 
 pub use addresses::AddressMode;
 pub use checksum::{Identity, Kind};
@@ -34,3 +35,4 @@ pub use ids::{
 pub use limits::{BLOCK_SIZE, SEGMENT_SIZE};
 pub use outcome::{Outcome, Remedy};
 pub use range::{Direction, KeyRange};
+pub use standing::Standing;

@@ -26,16 +26,24 @@ impl Drop for Dir {
 }
 
 fn rows(mix: Mix, ops: u64, clients: usize, workloads: &[&str]) -> Vec<Row> {
-    rows_of((mix, 20_000, false), ops, clients, workloads)
+    let data = Data {
+        mix,
+        records: 20_000,
+        sync: false,
+    };
+    rows_of(&data, ops, clients, workloads)
 }
 
-/// The same with so many records, and each write synced or not.
-fn rows_of(
-    (mix, records, sync): (Mix, u64, bool),
-    ops: u64,
-    clients: usize,
-    workloads: &[&str],
-) -> Vec<Row> {
+/// The pairs that a test loads, and how it writes them.
+struct Data {
+    mix: Mix,
+    records: u64,
+    /// Each write is synced.
+    sync: bool,
+}
+
+fn rows_of(data: &Data, ops: u64, clients: usize, workloads: &[&str]) -> Vec<Row> {
+    let &Data { mix, records, sync } = data;
     let dir = Dir::new(&format!("{mix}-{records}-{clients}-{}", workloads.len()));
     let embedded = Embedded {
         dir: dir.0.clone(),
@@ -106,8 +114,9 @@ fn what_is_loaded_is_read_and_overwritten() {
 fn a_synced_write_has_a_block_of_the_log_for_itself() {
     let records = 300;
     let load = |sync| {
-        let asked = ("s".parse().expect("a mix"), records, sync);
-        let rows = rows_of(asked, 0, 1, &["load-a"]);
+        let mix = "s".parse().expect("a mix");
+        let data = Data { mix, records, sync };
+        let rows = rows_of(&data, 0, 1, &["load-a"]);
         rows[0].device_log_bytes.expect("ours counts its log")
     };
     let (synced, buffered) = (load(true), load(false));

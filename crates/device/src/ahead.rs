@@ -2,9 +2,9 @@
 //!
 //! A merge knows what it will read next. It begins that read and goes on with what it has; when it gets
 //! there, the bytes are mostly there, too. Such reads go through one ring of the device, which those that
-//! begin and fetch share under a lock, into memory of [`fixed`]: so there are never more of
-//! them than pieces. Where there is no such ring, or no free place in it, nothing is begun, and fetching
-//! reads in the usual way. It does so, too, where a read that was begun did not end well: so an error comes
+//! begin and fetch share under a lock. Long reads go into pieces of [`fixed`], which are few; short reads go into
+//! memory of the allocator. Where there is no such ring, or no free place in it, nothing is begun, and
+//! fetching reads in the usual way. It does so, too, where a read that was begun did not end well: so an error comes
 //! out where the bytes are wanted, and is the one that a plain read gets.
 //!
 //! The kernel writes into the buffer of a read until that has ended, whoever has lost interest. So the
@@ -25,8 +25,8 @@ use crate::fixed;
 use crate::ring;
 use crate::store::Store;
 
-/// Most reads under way. There are fewer pieces to read into.
-const UNDER_WAY_MAX: usize = 16;
+/// Most reads under way.
+const UNDER_WAY_MAX: usize = 32;
 
 /// A read that was begun by [`Device::begin_read`](crate::Device::begin_read), or that is done when it is fetched.
 #[derive(Debug)]
@@ -150,9 +150,6 @@ impl Ahead {
         at: u64,
         buffer: Buffer,
     ) -> (BegunRead, bool) {
-        if !fixed::holds(&buffer) {
-            return (BegunRead::later(buffer), false);
-        }
         match self.state().begin(file, at, buffer) {
             Ok(place) => {
                 let (ring, place) = (Arc::clone(self), Some(place));
@@ -172,10 +169,14 @@ impl State {
         let (Some(place), Ok(len), false) = (place, u32::try_from(buffer.len()), self.stuck) else {
             return Err(buffer);
         };
-        let entry = opcode::ReadFixed::new(Fd(file.as_raw_fd()), buffer.as_mut_ptr(), len, 0)
-            .offset(at)
-            .build()
-            .user_data(place as u64);
+        let (file, bytes) = (Fd(file.as_raw_fd()), buffer.as_mut_ptr());
+        let read = match fixed::holds(&buffer) {
+            true => opcode::ReadFixed::new(file, bytes, len, 0)
+                .offset(at)
+                .build(),
+            false => opcode::Read::new(file, bytes, len).offset(at).build(),
+        };
+        let entry = read.user_data(place as u64);
         // SAFETY: the buffer stays with the ring until the read has ended; the kernel keeps the file.
         let pushed = unsafe { self.ring.submission().push(&entry) };
         pushed.expect("each request is taken at once, or is the last");

@@ -1,7 +1,7 @@
 //! Tests of reads that are begun and fetched: see [`super`].
 
 use std::fs::OpenOptions;
-use std::sync::PoisonError;
+use std::sync::{MutexGuard, PoisonError};
 
 use argosy_base::limits::SEGMENT_SIZE;
 
@@ -27,6 +27,29 @@ fn part(n: u8) -> u64 {
     u64::from(n) * LEN as u64
 }
 
+/// What a test has that uses all registered memory of the process.
+struct Alone {
+    dir: TempDir,
+    _pieces: MutexGuard<'static, ()>,
+}
+
+/// `None` where the system has no registered memory.
+fn alone() -> Option<Alone> {
+    let pieces = PIECES.lock().unwrap_or_else(PoisonError::into_inner);
+    can(IoMethod::Registered).then(|| Alone {
+        dir: TempDir::new(),
+        _pieces: pieces,
+    })
+}
+
+impl Alone {
+    fn filled(&self) -> FileDevice {
+        let device = create(&self.dir, IoMethod::Registered);
+        fill(&device);
+        device
+    }
+}
+
 fn fill(device: &FileDevice) {
     for n in 0..32 {
         write(device, part(n), n, LEN);
@@ -35,13 +58,8 @@ fn fill(device: &FileDevice) {
 
 #[test]
 fn what_was_begun_is_fetched_in_any_order_on_any_thread() {
-    let _alone = PIECES.lock().unwrap_or_else(PoisonError::into_inner);
-    if !can(IoMethod::Registered) {
-        return;
-    }
-    let dir = TempDir::new();
-    let device = &create(&dir, IoMethod::Registered);
-    fill(device);
+    let Some(alone) = alone() else { return };
+    let device = &alone.filled();
     let readings: Vec<_> = (0..10).map(|n| (n, begin(device, part(n)))).collect();
     assert_eq!(device.counters().ahead_reads, 10);
     std::thread::scope(|scope| {
@@ -60,14 +78,29 @@ fn what_was_begun_is_fetched_in_any_order_on_any_thread() {
 }
 
 #[test]
-fn what_nobody_fetches_is_let_go() {
-    let _alone = PIECES.lock().unwrap_or_else(PoisonError::into_inner);
-    if !can(IoMethod::Registered) {
-        return;
+fn short_reads_take_no_registered_memory() {
+    let Some(alone) = alone() else { return };
+    let device = alone.filled();
+    let begin = |n: u8| {
+        let mut buffer = Buffer::for_reading_ahead(64 << 10).expect("it is short");
+        buffer.fill(0xff);
+        (n, device.begin_read(part(n), buffer))
+    };
+    // More than there are pieces.
+    let readings: Vec<_> = (0..30).map(begin).collect();
+    let counters = device.counters();
+    assert_eq!((counters.ahead_reads, counters.fixed_reads), (30, 0));
+    for (n, reading) in readings {
+        let bytes = fetch(&device, part(n), reading).unwrap();
+        assert_eq!(bytes.len(), 64 << 10);
+        assert!(bytes.iter().all(|b| *b == n), "part {n}");
     }
-    let dir = TempDir::new();
-    let device = create(&dir, IoMethod::Registered);
-    fill(&device);
+}
+
+#[test]
+fn what_nobody_fetches_is_let_go() {
+    let Some(alone) = alone() else { return };
+    let device = alone.filled();
     for round in 0..10u8 {
         let readings: Vec<_> = (0..12).map(|n| begin(&device, part(n))).collect();
         drop(readings);

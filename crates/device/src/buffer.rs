@@ -112,8 +112,8 @@ impl Buffer {
     }
 
     /// `len` bytes, rounded up as [`zeroed`](Self::zeroed)'s, with anything in them: for what overwrites
-    /// all of it. Of 32 to 264 KiB they are, while there are some left, memory into which io_uring reads at
-    /// less cost.
+    /// all of it. While there is some left, they are memory into which io_uring reads at less cost, if they are more
+    /// than 72 KiB and at most 264.
     #[must_use]
     pub fn for_reading(len: usize) -> Self {
         let len = len.max(1).next_multiple_of(BLOCK_SIZE);
@@ -135,12 +135,15 @@ impl Buffer {
         }
     }
 
-    /// As [`for_reading`](Self::for_reading), of the memory into which io_uring reads, for a read that is
-    /// [begun](crate::Device::begin_read) before its bytes are wanted. `None`: little of it is left, or it is
-    /// not for such a length.
+    /// As [`for_reading`](Self::for_reading), for a read that is [begun](crate::Device::begin_read) before its bytes
+    /// are wanted. `None`: it is long, and little is left of the memory into which io_uring reads, or it is longer
+    /// than that is for.
     #[must_use]
     pub fn for_reading_ahead(len: usize) -> Option<Self> {
-        let len = len.max(1).next_multiple_of(BLOCK_SIZE);
+        if len <= fixed::SHORT_BYTES {
+            return Some(Self::for_reading(len));
+        }
+        let len = len.next_multiple_of(BLOCK_SIZE);
         let start = fixed::take_spare(len)?;
         let bytes = Bytes { start, len };
         Some(Self { bytes })

@@ -49,6 +49,35 @@ pub struct RegionEntry {
     pub words: [u64; 2],
 }
 
+/// A change of the entry of one region.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RegionChange {
+    /// The region has this entry, in place of an earlier one.
+    Set(RegionEntry),
+    /// The region has none.
+    Remove(RegionId),
+}
+
+impl RegionChange {
+    /// The region that is changed.
+    #[must_use]
+    pub const fn region(&self) -> RegionId {
+        match self {
+            Self::Set(entry) => entry.region,
+            Self::Remove(region) => *region,
+        }
+    }
+
+    /// The entry that is set.
+    #[must_use]
+    pub const fn entry(&self) -> Option<&RegionEntry> {
+        match self {
+            Self::Set(entry) => Some(entry),
+            Self::Remove(_) => None,
+        }
+    }
+}
+
 /// All regions of a device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Catalog {

@@ -37,6 +37,7 @@ use rustix::io::Errno;
 use crate::ahead::{Ahead, BegunRead};
 use crate::beneath::Beneath;
 use crate::buffer::Buffer;
+use crate::fixed;
 use crate::io::{Counters, Device, DeviceError, Io, Read, Ticket, Waker, check_range};
 use crate::lock::{OpenHere, lock_device, open_device};
 use crate::queue::{Job, Queue, Work};
@@ -497,13 +498,14 @@ impl Shared {
         let Some(ring) = ring else {
             return BegunRead::later(buffer);
         };
-        let len = buffer.len();
+        let (len, is_fixed) = (buffer.len(), fixed::holds(&buffer));
         let (reading, is_begun) = ring.begin(&self.file, at, buffer);
         if is_begun {
             self.count_read(len);
-            for counter in [&self.ring_reads, &self.fixed_reads, &self.ahead_reads] {
-                counter.fetch_add(1, Ordering::Relaxed);
-            }
+            self.ring_reads.fetch_add(1, Ordering::Relaxed);
+            self.ahead_reads.fetch_add(1, Ordering::Relaxed);
+            self.fixed_reads
+                .fetch_add(u64::from(is_fixed), Ordering::Relaxed);
         }
         reading
     }

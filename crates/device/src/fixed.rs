@@ -20,8 +20,9 @@ use crate::pages::Pages;
 
 /// Bytes of a piece: a read ahead of 256 KiB, with the rest of the blocks in which it begins and ends.
 pub(crate) const PIECE_BYTES: usize = (256 << 10) + 2 * BLOCK_SIZE;
-/// Shorter buffers are kept by threads and by the allocator.
-const LEN_MIN: usize = 32 << 10;
+/// Most bytes of a short read, with the rest of the blocks in which it begins and ends. Buffers of that length are
+/// kept by threads and by the allocator.
+pub(crate) const SHORT_BYTES: usize = (64 << 10) + 2 * BLOCK_SIZE;
 /// Most bytes of all pieces. Twice as much is often the most that a process may lock.
 pub(crate) const BYTES_MAX: usize = 15 * PIECE_BYTES;
 
@@ -62,7 +63,7 @@ impl Pool {
     }
 
     fn take(&self, len: usize) -> Option<NonNull<u8>> {
-        if !(LEN_MIN..=PIECE_BYTES).contains(&len) {
+        if !(SHORT_BYTES + 1..=PIECE_BYTES).contains(&len) {
             return None;
         }
         let place = self.free().pop()?;
@@ -139,7 +140,7 @@ mod tests {
         let pool = Pool::new(3 * PIECE_BYTES + 1).expect("three of them");
         let mut taken: Vec<_> = (0..3).filter_map(|_| pool.take(PIECE_BYTES)).collect();
         assert_eq!(taken.len(), 3);
-        assert!(pool.take(LEN_MIN).is_none(), "there are no more");
+        assert!(pool.take(PIECE_BYTES).is_none(), "there are no more");
         taken.sort_unstable();
         assert!(
             taken
@@ -147,7 +148,7 @@ mod tests {
                 .all(|two| two[1].addr().get() - two[0].addr().get() == PIECE_BYTES)
         );
         assert!(pool.give_back(taken[1]));
-        assert_eq!(pool.take(LEN_MIN), Some(taken[1]));
+        assert_eq!(pool.take(PIECE_BYTES), Some(taken[1]));
         assert!(
             !pool.give_back(NonNull::from(&mut [0; 8]).cast()),
             "it is not of here"
@@ -158,7 +159,7 @@ mod tests {
     fn only_lengths_of_reads_ahead_are_worth_a_piece() {
         let pool = Pool::new(usize::MAX).expect("more than one");
         assert_eq!(pool.pages.len(), BYTES_MAX);
-        assert!(pool.take(LEN_MIN - BLOCK_SIZE).is_none());
+        assert!(pool.take(SHORT_BYTES).is_none());
         assert!(pool.take(PIECE_BYTES + BLOCK_SIZE).is_none());
         assert!(Pool::new(PIECE_BYTES - 1).is_none());
     }

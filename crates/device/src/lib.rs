@@ -41,7 +41,7 @@ pub mod windows;
 pub use ahead::BegunRead;
 pub use allocator::Purpose;
 pub use buffer::Buffer;
-pub use catalog::RegionEntry;
+pub use catalog::{RegionChange, RegionEntry};
 pub use directory::{make_directory, own_directory};
 pub use file::{Accounts, FileDevice, FileSettings};
 pub use io::{Counters, Device, DeviceError, Io, LOOK_EVERY, OpKind, Read, Ticket, Waker};

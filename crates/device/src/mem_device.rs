@@ -545,10 +545,15 @@ impl Device for MemoryDevice {
         let behind = first + (SEGMENT_SIZE / BLOCK_SIZE) as u64;
         let mut state = self.state();
         state.counters.discards += 1;
-        let mut rest = state.blocks.split_off(&first);
-        state.blocks.append(&mut rest.split_off(&behind));
-        let mut rest = state.dirty.split_off(&first);
-        state.dirty.append(&mut rest.split_off(&behind));
+        let gone: Vec<u64> = state
+            .blocks
+            .range(first..behind)
+            .map(|(at, _)| *at)
+            .collect();
+        for at in gone {
+            state.blocks.remove(&at);
+            state.dirty.remove(&at);
+        }
     }
 
     fn set_waker(&self, waker: Waker) {

@@ -80,7 +80,7 @@ fn long_reads_go_into_registered_memory() {
         write(&device, u64::from(n) * PIECE_BYTES as u64, n, PIECE_BYTES);
     }
     for n in 0..20u8 {
-        let len = (8 + usize::from(n) * 3) * BLOCK_SIZE;
+        let len = (19 + usize::from(n) * 2) * BLOCK_SIZE;
         check(&device, u64::from(n) * PIECE_BYTES as u64, len, n);
     }
     assert_eq!(counts(&device), (20, 20));

@@ -28,7 +28,7 @@ use argosy_base::{DeviceSegment, Incarnation, RegionId, ServerId};
 
 use crate::allocator::{Allocator, Purpose};
 use crate::buffer::Buffer;
-use crate::catalog::{CATALOG_BYTES_MAX, RegionEntry};
+use crate::catalog::{CATALOG_BYTES_MAX, RegionChange, RegionEntry};
 use crate::io::{Device, DeviceError, Io, Read, Ticket, Waker};
 use crate::opening::{self, HeadBlock, Opened};
 use crate::superblock::Superblock;
@@ -230,6 +230,12 @@ impl Store {
         catalog.wanted().regions.values().cloned().collect()
     }
 
+    /// One region, as of the last change, durable or not.
+    #[must_use]
+    pub fn region(&self, region: RegionId) -> Option<RegionEntry> {
+        self.lock_catalog().wanted().regions.get(&region).cloned()
+    }
+
     /// Begins to make `entry` durable, in place of the region's earlier entry. The segments of its
     /// manifest are in use, and what was written to them is durable already: so an owner may
     /// switch to a new chain. Changes become durable in the order in which they were begun.
@@ -238,28 +244,34 @@ impl Store {
     /// When the manifest names a segment that is not in use.
     #[must_use]
     pub fn set_region(self: &Arc<Self>, entry: RegionEntry) -> CatalogChange {
-        self.change(entry.region, Some(entry))
+        self.change_regions(vec![RegionChange::Set(entry)])
     }
 
     /// Begins to remove `region`. Its segments are its owner's to drop, once this has ended.
     #[must_use]
     pub fn remove_region(self: &Arc<Self>, region: RegionId) -> CatalogChange {
-        self.change(region, None)
+        self.change_regions(vec![RegionChange::Remove(region)])
     }
 
-    fn change(self: &Arc<Self>, region: RegionId, entry: Option<RegionEntry>) -> CatalogChange {
-        let manifest = entry.as_ref().map_or(vec![], |e| e.manifest.clone());
+    /// Begins to change the entries of several regions, all of them or none.
+    ///
+    /// # Panics
+    /// When a manifest names a segment that is not in use.
+    #[must_use]
+    pub fn change_regions(self: &Arc<Self>, changes: Vec<RegionChange>) -> CatalogChange {
+        let new = changes.iter().filter_map(RegionChange::entry);
+        let manifests: Vec<_> = new.flat_map(|entry| entry.manifest.clone()).collect();
         let number = {
             let mut catalog = self.lock_catalog();
             let mut allocator = self.lock_allocator();
-            manifest.iter().for_each(|s| allocator.retain(*s));
+            manifests.iter().for_each(|s| allocator.retain(*s));
             drop(allocator);
-            catalog.change(region, entry)
+            catalog.change(changes)
         };
         if number.is_some() {
             self.advance_catalog();
         } else {
-            manifest.iter().for_each(|s| self.release(*s));
+            manifests.iter().for_each(|s| self.release(*s));
         }
         CatalogChange {
             store: self.clone(),

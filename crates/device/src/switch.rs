@@ -12,10 +12,12 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use argosy_base::{DeviceSegment, RegionId};
+use argosy_base::DeviceSegment;
 
 use crate::buffer::Buffer;
-use crate::catalog::{CATALOG_BYTES_MAX, Catalog, RegionEntry, SLOTS_AT, encoded_len};
+use crate::catalog::{
+    CATALOG_BYTES_MAX, Catalog, RegionChange, RegionEntry, SLOTS_AT, encoded_len,
+};
 use crate::io::{Device, DeviceError, Io, Ticket};
 
 #[derive(Debug)]
@@ -70,22 +72,26 @@ impl CatalogSwitch {
         &self.wanted
     }
 
-    /// Asks for `entry` in place of whatever the region had; for none where it is `None`. Returns
-    /// the number of the change, or `None` where the catalog has no room for it.
+    /// Asks for `changes`, all of them or none. Returns the number of the change, or `None` where the catalog has no
+    /// room for it.
     ///
-    /// The caller has taken a reference to each segment of `entry`.
-    pub(crate) fn change(&mut self, region: RegionId, entry: Option<RegionEntry>) -> Option<u64> {
-        let others = self.wanted.regions.values().filter(|e| e.region != region);
-        if encoded_len(others.chain(&entry)) > CATALOG_BYTES_MAX {
+    /// The caller has taken a reference to each segment of the new entries.
+    pub(crate) fn change(&mut self, changes: Vec<RegionChange>) -> Option<u64> {
+        let regions = &self.wanted.regions;
+        let stays = |entry: &&RegionEntry| changes.iter().all(|it| it.region() != entry.region);
+        let new = changes.iter().filter_map(RegionChange::entry);
+        if encoded_len(regions.values().filter(stays).chain(new)) > CATALOG_BYTES_MAX {
             return None;
         }
-        let old = match entry {
-            Some(entry) => self.wanted.regions.insert(region, entry),
-            None => self.wanted.regions.remove(&region),
-        };
         self.asked += 1;
-        if let Some(old) = old {
-            self.leaving.push_back((self.asked, old.manifest));
+        for change in changes {
+            let old = match change {
+                RegionChange::Set(entry) => self.wanted.regions.insert(entry.region, entry),
+                RegionChange::Remove(region) => self.wanted.regions.remove(&region),
+            };
+            if let Some(old) = old {
+                self.leaving.push_back((self.asked, old.manifest));
+            }
         }
         Some(self.asked)
     }

@@ -151,7 +151,8 @@ pub trait Fabric: Send + Sync {
         least: usize,
     ) -> Result<Box<dyn RemoteMemory>, FabricError>;
 
-    /// Wakes `peer` if it is parked. Cheap where it is not.
+    /// Wakes `peer` if it is parked, once the bytes of all that was written to it before are there, where nothing
+    /// keeps them away. Cheap where it is not.
     fn notify(&self, peer: ServerId);
 
     /// The present state of this server's own bell. Read it *before* looking for work.

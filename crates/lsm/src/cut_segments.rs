@@ -145,8 +145,8 @@ pub(crate) fn keep(storage: &mut Storage, recovered: &Recovered) -> Result<usize
         }
         let mut places = chosen.clone();
         if storage.settings().mutants.keep_every_cut() {
-            let before = store.regions().into_iter().find(|entry| entry.region == id);
-            places.splice(0..0, before.into_iter().flat_map(|entry| entry.manifest));
+            let before = store.region(id).map(|entry| entry.manifest);
+            places.splice(0..0, before.into_iter().flatten());
         }
         let change = store.set_region(RegionEntry {
             region: id,

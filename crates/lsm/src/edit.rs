@@ -151,6 +151,12 @@ pub struct LogSegment {
     pub end: Option<u32>,
 }
 
+impl AsRef<Self> for LogSegment {
+    fn as_ref(&self) -> &Self {
+        self
+    }
+}
+
 /// A position in a log: byte `to` of segment `number`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LogPoint {
@@ -203,6 +209,7 @@ pub struct Edit {
     pub evacuated: Vec<SegmentNumber>,
     /// Log bytes below these points have to be durable on a member before the edit is applied
     /// there (invariant I3). Seals are such points without being named here.
+    /// The checkpoint that a manifest begins with states up to where records were known to be durable.
     pub log_points: Vec<LogPoint>,
     /// Trees whose segments are added, by the run in which they are. A run has one at most.
     pub trees: Vec<(u8, RunId, Tree)>,

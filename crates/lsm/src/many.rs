@@ -25,13 +25,12 @@ use argosy_engine::{EngineError, Wanted};
 
 use crate::addresses::name_of;
 use crate::cache::CacheKey;
-use crate::edit::LogSegment;
 use crate::filter::KeyHash;
 use crate::level::{Entry, Form, LevelError, OwnedEntry, ReadAt, medium};
 use crate::log::ValueRef;
 use crate::read::{ReadView, Reading, VersionLog, open_reader, read_unaligned};
 use crate::storage::StoredSegment;
-use crate::version::LevelEntry;
+use crate::version::{LevelEntry, LogEntry};
 
 /// Keys that are looked up at a time.
 const GROUP_KEYS: usize = 128;
@@ -440,10 +439,8 @@ impl ReadView {
         }
         reading.cache.count_value(false);
         let version = &*self.version;
-        let read = |segment: &LogSegment, offset, out: &mut [u8]| {
-            let stored = version.stored(segment.number);
-            let stored = stored.expect("the version named it a moment ago");
-            let fill = |at, blocks: &mut [u8]| match gathering.fill(stored, at, blocks) {
+        let read = |entry: &LogEntry, offset, out: &mut [u8]| {
+            let fill = |at, blocks: &mut [u8]| match gathering.fill(&entry.stored, at, blocks) {
                 true => Ok(()),
                 false => Err(not_read_yet()),
             };

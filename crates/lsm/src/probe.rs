@@ -8,11 +8,11 @@
 use argosy_base::{Lsn, Pointer};
 
 use crate::cache::CacheKey;
-use crate::edit::LogSegment;
 use crate::filter::KeyHash;
 use crate::level::{Form, Lasting, OwnedEntry, tree};
 use crate::log::{ValueRef, read_value};
 use crate::read::{Located, ReadView, Reading, VersionLog, leaf_home};
+use crate::version::LogEntry;
 
 /// Something is not in memory: what was asked for is not known without the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,7 +132,7 @@ impl ReadView {
         }
         let source = VersionLog {
             version: &self.version,
-            read: |_: &LogSegment, _, _: &mut [u8]| Err(NotInMemory),
+            read: |_: &LogEntry, _, _: &mut [u8]| Err(NotInMemory),
         };
         let value = read_value(&wanted, &reading.windows, &source).map_err(|_| NotInMemory)?;
         let key = reading.value_key(at);

@@ -28,20 +28,19 @@ use crate::compaction::sources::{
     MemtableDownSource, MemtableSource, NO_TREE, RunReading, RunSource,
 };
 use crate::damage::Damages;
-use crate::edit::LogSegment;
 use crate::filter::KeyHash;
 use crate::level::medium;
 use crate::level::tree::{self, LeafHome};
 use crate::level::{
     Entry, Form, Lasting, LevelError, OwnedEntry, ReadAhead, ReadAt, SegmentName, SegmentReader,
 };
-use crate::log::{LogSource, LogWindows, ReadError, ValueRef, read_value};
+use crate::log::{LogSource, LogWindows, ReadError, ValueRef, read_value, read_value_in};
 use crate::memtable::{Erasures, Memtable};
 use crate::merge::{Merge, Source};
 use crate::probe::NotInMemory;
 use crate::scan::{RangeMerge, RangeScan, begun, warm};
 use crate::storage::StoredSegment;
-use crate::version::{LevelEntry, Run, RunTree, Version};
+use crate::version::{LevelEntry, LogEntry, Run, RunTree, Version};
 
 /// A stored segment as the level code reads it.
 #[derive(Clone)]
@@ -363,8 +362,7 @@ impl ReadView {
         if !entry.stored.has_flushed(wanted.at.offset()) {
             return None;
         }
-        let read = |segment: &LogSegment, offset, out: &mut [u8]| {
-            let entry = version.log_segment(segment.number).ok_or(NotInMemory)?;
+        let read = |entry: &LogEntry, offset, out: &mut [u8]| {
             match entry.stored.read_flushed(offset, out) {
                 0 => Err(NotInMemory),
                 // No record goes on behind what is flushed.
@@ -375,7 +373,7 @@ impl ReadView {
             }
         };
         let source = VersionLog { version, read };
-        let value = read_value(wanted, &reading.windows, &source).ok()?;
+        let value = read_value_in(entry, wanted, &reading.windows, &source).ok()?;
         reading.cache.count_value(true);
         Some(value)
     }
@@ -399,10 +397,11 @@ impl ReadView {
             return Ok(value);
         }
         reading.cache.count_value(false);
-        let version = &*self.version;
-        let read =
-            |segment: &LogSegment, offset, out: &mut [u8]| read_log(version, segment, offset, out);
-        reading.value(&wanted, &VersionLog { version, read })
+        let source = VersionLog {
+            version: &self.version,
+            read: read_log,
+        };
+        reading.value(&wanted, &source)
     }
 
     /// A scan of `range` as of `lsn`, in key order, or with the parameter
@@ -536,37 +535,30 @@ pub(crate) struct VersionLog<'a, R> {
     pub(crate) read: R,
 }
 
-impl<E, R> LogSource for VersionLog<'_, R>
+impl<'v, E, R> LogSource for VersionLog<'v, R>
 where
-    R: Fn(&LogSegment, u32, &mut [u8]) -> Result<(), E>,
+    R: Fn(&LogEntry, u32, &mut [u8]) -> Result<(), E>,
 {
     type Error = E;
+    type Segment = &'v LogEntry;
 
-    fn segment(&self, number: SegmentNumber) -> Option<LogSegment> {
-        self.version.log_segment(number).map(|entry| entry.segment)
+    fn segment(&self, number: SegmentNumber) -> Option<&'v LogEntry> {
+        self.version.log_segment(number)
     }
 
-    fn after(&self, segment: &LogSegment) -> Option<LogSegment> {
+    fn after(&self, LogEntry { segment, .. }: &LogEntry) -> Option<&'v LogEntry> {
         let chain = self.version.log(segment.log);
-        let at = chain.partition_point(|other| other.ordinal <= segment.ordinal);
-        chain.get(at).map(|entry| entry.segment)
+        chain.get(chain.partition_point(|other| other.ordinal <= segment.ordinal))
     }
 
-    fn read(&self, segment: &LogSegment, offset: u32, out: &mut [u8]) -> Result<(), E> {
-        (self.read)(segment, offset, out)
+    fn read(&self, entry: &LogEntry, offset: u32, out: &mut [u8]) -> Result<(), E> {
+        (self.read)(entry, offset, out)
     }
 }
 
-/// Reads bytes of a log segment of `version` from the device.
-pub(crate) fn read_log(
-    version: &Version,
-    segment: &LogSegment,
-    offset: u32,
-    out: &mut [u8],
-) -> Result<(), DeviceError> {
-    let stored = version.stored(segment.number);
-    let stored = stored.expect("the version named it a moment ago");
-    read_unaligned(offset, out, |at, blocks| stored.read(at, blocks))
+/// Reads bytes of a log segment from the device.
+pub(crate) fn read_log(entry: &LogEntry, offset: u32, out: &mut [u8]) -> Result<(), DeviceError> {
+    read_unaligned(offset, out, |at, blocks| entry.stored.read(at, blocks))
 }
 
 /// Reads bytes at any alignment by `read`, which fills whole blocks.

@@ -24,13 +24,12 @@ use argosy_engine::{EngineError, Scan};
 
 use crate::addresses::name_of;
 use crate::cache::NodeCache;
-use crate::edit::LogSegment;
 use crate::level::{Entry, LevelError, SegmentName, SegmentReader, medium};
 use crate::log::ValueRef;
 use crate::merge::{Merge, Source};
 use crate::read::{ReadView, Reading, ScanTime, VersionLog, read_log, reader};
 use crate::storage::Together;
-use crate::version::{LevelEntry, Run, Version};
+use crate::version::{LevelEntry, LogEntry, Run, Version};
 
 /// Pairs that are looked at together the first time, where nobody said how many will be taken.
 const AHEAD_FIRST: usize = 8;
@@ -362,14 +361,14 @@ impl Batch<'_> {
                     key,
                 };
                 let version = &*self.view.version;
-                let read = |segment: &LogSegment, offset, out: &mut [u8]| {
+                let read = |entry: &LogEntry, offset, out: &mut [u8]| {
                     let read = part.and_then(|part| self.together.part(part, offset, out.len()));
-                    match read.filter(|read| read.segment == segment.number) {
+                    match read.filter(|read| read.segment == entry.segment.number) {
                         Some(read) => {
                             out.copy_from_slice(read.bytes.map_err(Clone::clone)?);
                             Ok(())
                         }
-                        None => read_log(version, segment, offset, out),
+                        None => read_log(entry, offset, out),
                     }
                 };
                 self.reading.value(&wanted, &VersionLog { version, read })

@@ -9,7 +9,8 @@
 //! 1. [`SetAside::claim`]: a device is being opened, and the copy cannot be. Nobody takes its segments.
 //!    [`SetAside::of_version`], [`Replica::set_aside`](crate::replica::Replica::set_aside): a copy that was opened has
 //!    turned out to be damaged since.
-//! 2. [`SetAside::name`]: the catalog names it as set aside. Then the region may be begun anew.
+//! 2. [`SetAside::put_aside`]: the catalog names it as set aside, and no copy as in use. Then a new copy is made, which
+//!    counts as begun anew. After a crash in between, the next opening makes it.
 //! 3. [`SetAside::claim`] again, at every later opening, by way of [`region_of`].
 //! 4. [`SetAside::discard`]: it is given up, and its segments are free. Or [`put_back`]: the device's copy of the
 //!    region and the one that was set aside change places, in a store that no server has open.
@@ -17,12 +18,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use argosy_base::{DeviceSegment, RegionId, SegmentNumber};
-use argosy_device::{DeviceError, RegionEntry, SegmentHandle, Store};
+use argosy_base::{DeviceSegment, RegionId, SegmentNumber, Standing};
+use argosy_device::{DeviceError, RegionChange, RegionEntry, SegmentHandle, Store};
 
 use crate::cut_segments;
 use crate::edit::Edit;
 use crate::manifest::readable;
+use crate::shape;
 use crate::version::Version;
 
 /// How much higher the catalog's id of a copy that is set aside is than that of its region.
@@ -88,8 +90,7 @@ impl SetAside {
         region: RegionId,
         places: impl IntoIterator<Item = DeviceSegment>,
     ) -> Option<Self> {
-        let mut regions = store.regions().into_iter();
-        let entry = regions.find(|entry| entry.region == region)?;
+        let entry = store.region(region)?;
         let places = places.into_iter();
         Some(Self {
             segments: places.map(|place| store.take_kept(place)).collect(),
@@ -104,22 +105,36 @@ impl SetAside {
         self.entry.region
     }
 
+    /// Whether the copy that took its place has been whole. This one is then no longer needed.
+    #[must_use]
+    pub fn was_replaced(&self) -> bool {
+        let used = self.store.region(self.entry.region);
+        used.is_some_and(|used| standing_of(&used) == Standing::Ordinary)
+    }
+
     /// Device segments that it takes beside those of its manifest.
     #[must_use]
     pub const fn segments(&self) -> usize {
         self.segments.len()
     }
 
-    /// Has the catalog name the copy as set aside, in place of one that was before. Blocks until that is durable.
+    /// Takes the copy out of use: the catalog names it as set aside, in place of an earlier one. Blocks until that is
+    /// durable. Returns `None` for a copy that was begun anew and never filled: it is given up, and what it took the
+    /// place of stays set aside.
     ///
     /// # Errors
     /// The device's.
-    pub fn name(&self) -> Result<(), DeviceError> {
-        let entry = RegionEntry {
-            region: id_of(self.entry.region),
-            ..self.entry.clone()
-        };
-        self.store.set_region(entry).wait()
+    pub fn put_aside(self) -> Result<Option<Self>, DeviceError> {
+        let (region, id) = (self.entry.region, id_of(self.entry.region));
+        if self.store.region(id).is_some() && standing_of(&self.entry) == Standing::BegunAnew {
+            self.store.remove_region(region).wait()?;
+            self.forget();
+            return Ok(None);
+        }
+        let aside = with(&self.entry, id, Standing::Ordinary);
+        let changes = vec![RegionChange::Remove(region), RegionChange::Set(aside)];
+        self.store.change_regions(changes).wait()?;
+        Ok(Some(self))
     }
 
     /// Gives the copy up: once that is durable its segments are free. Blocks.
@@ -163,25 +178,43 @@ fn places(records: &[crate::manifest::Record]) -> BTreeSet<DeviceSegment> {
     named.into_values().collect()
 }
 
-/// Swaps the copy of `region` that is in use and the one that is set aside. Nobody may have the region open. Returns
-/// false if either is missing. Blocks until that is durable.
+fn standing_of(entry: &RegionEntry) -> Standing {
+    shape::standing(entry.words[1]).unwrap_or_default()
+}
+
+/// Whether the copy was put back, and has not been whole since.
+#[must_use]
+pub fn was_put_back(entry: &RegionEntry) -> bool {
+    standing_of(entry) == Standing::PutBack
+}
+
+/// The entry of the same copy under `id`, with this standing.
+fn with(entry: &RegionEntry, id: RegionId, standing: Standing) -> RegionEntry {
+    let [generation, word] = entry.words;
+    RegionEntry {
+        region: id,
+        manifest: entry.manifest.clone(),
+        words: [generation, shape::with_standing(word, standing)],
+    }
+}
+
+/// Swaps the copy of `region` that is in use and the one that is set aside. Nobody may have the region open. The copy
+/// that is put back counts only where no other copy of the region has anything ([`Standing::PutBack`]). A second swap
+/// before the region is opened undoes the first. Returns false if either is missing.
+/// Blocks until that is durable; after a crash or an error both are swapped, or neither.
 ///
 /// # Errors
 /// The device's.
 pub fn put_back(store: &Arc<Store>, region: RegionId) -> Result<bool, DeviceError> {
-    let entries = store.regions();
-    let find = |id| entries.iter().find(|entry| entry.region == id).cloned();
-    let (Some(used), Some(aside)) = (find(region), find(id_of(region))) else {
+    let id = id_of(region);
+    let (Some(used), Some(aside)) = (store.region(region), store.region(id)) else {
         return Ok(false);
     };
-    let used = RegionEntry {
-        region: id_of(region),
-        ..used
+    let (comes, goes) = match (standing_of(&aside), standing_of(&used)) {
+        (before, Standing::PutBack) => (before, Standing::Ordinary),
+        (_, goes) => (Standing::PutBack, goes),
     };
-    let aside = RegionEntry { region, ..aside };
-    let aside = store.set_region(aside);
-    let used = store.set_region(used);
-    aside.wait()?;
-    used.wait()?;
-    Ok(true)
+    let swapped = [with(&aside, region, comes), with(&used, id, goes)];
+    let changes = swapped.map(RegionChange::Set).to_vec();
+    store.change_regions(changes).wait().map(|()| true)
 }

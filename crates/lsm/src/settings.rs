@@ -89,6 +89,8 @@ argosy_base::mutants! {
         forget_mark,
         /// What an edit frees is used as soon as the edit is durable in the manifest, without a witness.
         forget_witness,
+        /// Recovery ignores log points: it cuts a log at a damaged record although levels point behind that.
+        forget_points,
         /// Cut segments are kept beside those of earlier cuts.
         keep_every_cut,
     }
@@ -118,7 +120,8 @@ pub struct Settings {
     pub window_slots: usize,
     /// How many times larger a level may be than the one above it; at least 2.
     pub growth_factor: u32,
-    /// Sorted runs in L1 that start a compaction into L2; fewer do once reads have paid for it.
+    /// Sorted runs in L1 that start a compaction into L2; fewer do once reads have paid for it. Up to a third more
+    /// are awaited while L2 holds more than four times as much as they do.
     pub l1_runs: usize,
     /// Sorted runs in L1 at which writers wait.
     pub l1_runs_max: usize,
@@ -290,6 +293,13 @@ impl Settings {
     pub fn space_floor(&self) -> u64 {
         let derived = 8 * self.segment_bytes as u64;
         self.space_floor_bytes.unwrap_or(derived)
+    }
+
+    /// The most sorted runs in L1 that are awaited before a compaction starts.
+    pub(crate) fn l1_runs_awaited_max(&self) -> usize {
+        let most = self.l1_runs + self.l1_runs / 3;
+        // Writers are slowed from the midpoint on.
+        most.min(self.l1_runs.midpoint(self.l1_runs_max))
     }
 
     /// Bytes that the medium log may take where the levels take `level_bytes`.

@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! bits   0..8    address mode
-//!        8..16   zero
+//!        8..16   what the copy is certain to hold (`Standing`), never "whole"; it changes
 //!       16..32   bytes of a segment that are used, in blocks of 4096
 //!       32..48   bytes of a log window, in blocks
 //!       48..64   windows of each log
@@ -15,7 +15,7 @@
 //! understood is of a later program, and refused.
 
 use argosy_base::limits::{BLOCK_SIZE, SEGMENT_SIZE};
-use argosy_base::{AddressMode, RegionId};
+use argosy_base::{AddressMode, RegionId, Standing};
 use argosy_device::RegionEntry;
 
 use crate::settings::Settings;
@@ -70,7 +70,8 @@ impl Shape {
     #[must_use]
     pub fn from_word(word: u64) -> Option<Self> {
         let part = |at: u32| usize::try_from(word >> at & 0xffff).expect("16 bits");
-        let addresses = AddressMode::from_raw(word & 0xffff)?;
+        standing(word)?;
+        let addresses = AddressMode::from_raw(word & 0xff)?;
         let sizes = Sizes {
             segment_bytes: part(16) * BLOCK_SIZE,
             window_bytes: part(32) * BLOCK_SIZE,
@@ -112,6 +113,19 @@ impl Shape {
         }
         settings
     }
+}
+
+/// What a copy is certain to hold, as `word` says; `None` where that is of a later program.
+#[must_use]
+pub fn standing(word: u64) -> Option<Standing> {
+    let standing = Standing::from_raw((word >> 8 & 0xff) as u8);
+    standing.filter(|standing| *standing != Standing::Whole)
+}
+
+/// `word`, of a copy with this `standing`.
+#[must_use]
+pub const fn with_standing(word: u64, standing: Standing) -> u64 {
+    word & !0xff00 | (standing as u64) << 8
 }
 
 /// Whether the region that the catalog names in `entry` can be opened with `settings`.
@@ -185,6 +199,7 @@ mod tests {
             0xff,
             1 << 8,
             word | 1 << 8,
+            word | 4 << 8,
             word & !(0xffff << 16),
             1 << 63,
         ] {
@@ -194,7 +209,8 @@ mod tests {
         for bit in 0..64 {
             let flipped = word ^ 1 << bit;
             if let Some(shape) = Shape::from_word(flipped) {
-                assert_eq!(shape.to_word(), flipped);
+                let standing = standing(flipped).unwrap();
+                assert_eq!(with_standing(shape.to_word(), standing), flipped);
             }
         }
     }

@@ -12,6 +12,7 @@ use argosy_base::{AddressMode, Instant, Moment};
 use argosy_device::{AnonymousWindows, Crash, Device, MemoryDevice, Store, StoreSettings};
 use argosy_engine::Engine;
 use argosy_engine::conformance::{Choices, Host};
+use argosy_lsm::inspect::Region;
 use argosy_lsm::pins::Pins;
 use argosy_lsm::{Lsm, Settings};
 use common::blocks::{Blocks, CATALOG, KINDS, OLD_HEADER, SUPERBLOCK, WITNESS, blocks};
@@ -178,4 +179,51 @@ fn a_flipped_bit_in_any_kind_of_block_is_never_a_wrong_answer() {
         .contains(kind);
         assert!(spared == (counts.right == counts.hit), "{kind}: {counts:?}");
     }
+}
+
+/// Levels point into a log that goes on: it may not be cut in front of what they need.
+#[test]
+fn no_log_is_cut_in_front_of_what_the_levels_point_to() {
+    for (seed, settings) in worlds() {
+        let cut = find_cut(seed, loaded(settings, seed + 20));
+        assert_eq!(cut, None, "seed {seed}");
+    }
+}
+
+#[test]
+fn a_log_that_is_cut_in_front_of_it_is_found() {
+    let cuts = worlds().filter_map(|(seed, mut settings)| {
+        settings.mutants.forget_points = true;
+        find_cut(seed, loaded(settings, seed + 20))
+    });
+    assert!(cuts.count() > 0);
+}
+
+/// Flips bits of what is known to be durable of logs that are not sealed. Returns what was opened although keys of
+/// levels are lost, if anything was.
+fn find_cut(seed: u64, loaded: Loaded) -> Option<String> {
+    let device: Arc<dyn Device> = loaded.device.clone();
+    let store = Store::open_read_only(device).unwrap();
+    let mut entries = store.regions().into_iter();
+    let entry = entries.find(|entry| entry.region == REGION).unwrap();
+    let region = Region::read(&store, &entry, &loaded.settings);
+    let version = region.version.unwrap();
+    let mut refused = 0;
+    for point in version.log_points() {
+        let place = version.stored(point.number).unwrap().place();
+        for at in (64..point.to).step_by(997) {
+            let copy = loaded.copy();
+            copy.flip_bit(place.start() + u64::from(at), 3);
+            let what = format!("seed {seed}: byte {at} of {}", point.number);
+            match loaded.judge(&copy, &what) {
+                Verdict::Refused(_) => refused += 1,
+                Verdict::Right => {}
+                Verdict::Told(keys, first) => {
+                    return Some(format!("{what}: {keys} keys are lost: {first}"));
+                }
+            }
+        }
+    }
+    assert!(refused > 0, "seed {seed}: nothing was hit");
+    None
 }

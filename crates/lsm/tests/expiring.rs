@@ -131,8 +131,9 @@ fn a_pair_is_gone_from_its_moment_on() {
     assert_eq!((written.applied, written.previous), (true, vec![None]));
 }
 
-/// How many of 1,000 pairs that are over, and that merges have removed, count as not written since they were there; and
-/// that all of them can be written by the version that is told now.
+/// Lets 1,000 pairs expire and has merges remove them. Then writes each key on condition of the version that its pair
+/// had. Returns how many of these writes were applied. The others are applied on condition of the version that a read
+/// tells now.
 fn versions_kept(mutants: Mutants, restarts: bool) -> usize {
     let wall = Arc::new(Wall::default());
     wall.set(1000);

@@ -105,7 +105,8 @@ impl Rig {
         self.step();
     }
 
-    /// Half of the keys of each log segment that has an even number of them. Whoever drops them twice drops all.
+    /// Of each log segment with an even number of keys, half of the keys. A merge that counts their pointers twice
+    /// takes the whole segment for garbage.
     fn halves(&self) -> Vec<Vec<u8>> {
         let version = self.engine.version();
         let log = version.log(LogKind::Large).iter();
@@ -171,8 +172,7 @@ impl Rig {
     }
 }
 
-/// Has a merge of all keys be given up, half of which were written again, and the next ones end. Returns what is
-/// wrong then.
+/// Overwrites half of the keys. A merge of all keys is given up, and the next merges end. Returns what is wrong then.
 fn wrong_after(because: Because, addresses: AddressMode, count_twice: bool) -> (Rig, Vec<String>) {
     let mut rig = Rig::new(settings(addresses, count_twice));
     let halves = rig.halves();

@@ -108,3 +108,37 @@ fn scans_pay_for_a_merge() {
     );
     assert_eq!(runs(&engine), [1]);
 }
+
+/// A merge writes all of L2 again, so it is worth more runs where L2 is long.
+#[test]
+fn more_runs_are_awaited_while_l2_is_long() {
+    const FLUSHES: u64 = 80;
+    let settings = Settings {
+        l1_runs: 6,
+        l1_runs_max: 12,
+        growth_factor: 16,
+        ..tiny_whole()
+    };
+    let mut machine = Machine::new(settings, 1024, 1);
+    let engine = machine.open();
+    // How many runs L1 had, each time that it was merged.
+    let (mut merged, mut before) = (Vec::new(), 0);
+    for flush in 0..FLUSHES {
+        for number in 0..PAIRS {
+            let mut batch = WriteBatch::new();
+            batch.put(&key(number * FLUSHES + flush), &[7; 20]).unwrap();
+            engine.write(&batch, WriteOptions::default()).unwrap();
+        }
+        assert!(engine.freeze_now());
+        rest(&mut machine, &engine);
+        let runs = engine.stats().levels[0].runs;
+        if runs <= before {
+            assert_eq!(runs, 0);
+            merged.push(before + 1);
+        }
+        before = runs;
+    }
+    assert_eq!(merged[0], 6, "{merged:?}");
+    assert_eq!(merged[merged.len() - 3..], [8; 3], "{merged:?}");
+    assert!(merged.is_sorted(), "{merged:?}");
+}

@@ -43,6 +43,14 @@ pub struct FlushRange {
     pub to: u32,
 }
 
+impl Position {
+    /// Whether there is nothing at all.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        (self.edit, self.lsn) == (EditSeq(0), Lsn(0))
+    }
+}
+
 impl FlushRange {
     /// Whether a member that is at `position` has this range durable already.
     #[must_use]

@@ -10,7 +10,7 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use std::str::FromStr;
 
-use argosy_base::{EditSeq, LogKind, Lsn, SegmentNumber, ServerId};
+use argosy_base::{EditSeq, LogKind, Lsn, SegmentNumber, ServerId, Standing};
 use datadriven::TestCase;
 
 use crate::backup::{self, Backup, Part};
@@ -83,6 +83,16 @@ fn part(text: &str) -> Part {
     }
 }
 
+fn standing(case: &mut TestCase) -> Standing {
+    let mut is = |name| case.take_flag(name).expect("a flag");
+    match [is("whole"), is("begun-anew"), is("put-back")] {
+        [true, _, _] => Standing::Whole,
+        [_, true, _] => Standing::BegunAnew,
+        [_, _, true] => Standing::PutBack,
+        _ => Standing::Ordinary,
+    }
+}
+
 fn primary_event(case: &mut TestCase) -> primary::Event {
     use primary::Event;
     match case.directive.clone().as_str() {
@@ -96,7 +106,7 @@ fn primary_event(case: &mut TestCase) -> primary::Event {
             member: member(case),
             attempt: arg(case, "attempt"),
             position: position(case),
-            whole: case.take_flag("whole").expect("a flag"),
+            standing: standing(case),
         },
         "own-damaged" => Event::OwnDamaged,
         "refilled" => Event::Refilled {
@@ -221,7 +231,7 @@ fn primary_scripts() {
                     true => OwnCopy::Damaged,
                     false => OwnCopy::Opened {
                         position: position(case),
-                        whole: case.take_flag("whole").expect("a flag"),
+                        standing: standing(case),
                     },
                 };
                 let mutants = Mutants {
@@ -273,7 +283,7 @@ fn the_commit_lsn_is_what_every_backup_holds() {
         };
         let copy = OwnCopy::Opened {
             position: own,
-            whole: true,
+            standing: Standing::Whole,
         };
         let mut primary = Primary::new(&ids, copy, Mutants::default(), &mut actions);
         for id in ids {
@@ -283,7 +293,7 @@ fn the_commit_lsn_is_what_every_backup_holds() {
                     member: id,
                     attempt: 1,
                     position: own,
-                    whole: true,
+                    standing: Standing::Whole,
                 },
                 &mut actions,
             );

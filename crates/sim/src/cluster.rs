@@ -14,13 +14,13 @@ use argosy_coordinator::{ClusterId, ClusterMap, Region, Replication};
 use argosy_device::{Crash, MemoryDevice, Store, StoreSettings};
 use argosy_fabric::SimWorld;
 use argosy_lsm::Settings;
-use argosy_lsm::db::Stats;
 use argosy_server::activity::Ledger;
 use argosy_server::node::{LinkSettings, MemoryParts, Node, NodeSettings, World};
 use argosy_server::service::{ReplySink, Response};
 
 use crate::clock::{BEGAN, ServerClock, SimClock};
 use crate::coverage::{Coverage, Mode};
+use crate::many;
 use crate::mortal::{Mortal, MortalDevice, MortalFabric, MortalWindows};
 use crate::objects::Objects;
 use crate::plan::{Plan, SERVERS, WorldKind};
@@ -28,16 +28,19 @@ use crate::planted::Mutants;
 use crate::random::Random;
 use crate::windows::MachineWindows;
 use crate::wire::Wire;
+use parked::{Alarm, Parked};
 use spoilt::Spoilt;
 
+mod counting;
 mod damaged;
 mod failed;
 mod paced;
+pub mod parked;
 mod spoilt;
 
 pub(crate) use damaged::REFUSED;
 
-/// Segments of a device.
+/// Segments of a device that neither fills nor holds many.
 const SEGMENTS: u64 = 4096;
 
 /// Memory for memtables: more than a run can fill.
@@ -81,6 +84,8 @@ pub struct Up {
     pub stopped: bool,
     /// Since when it has been doing something without a break.
     pub since: Instant,
+    /// When its threads go on that wait.
+    parked: Parked,
 }
 
 /// A machine.
@@ -96,6 +101,14 @@ struct Server {
     /// In how many of 100 moments the device goes on.
     pace: usize,
     up: Option<Up>,
+}
+
+/// An open node and the store that it runs on.
+struct Opened {
+    node: Arc<Node>,
+    store: Arc<Store>,
+    /// When its threads go on.
+    parked: Parked,
 }
 
 /// How a start went.
@@ -124,6 +137,8 @@ pub struct Cluster {
     settings: NodeSettings,
     /// What a read costs whoever waits for it.
     read_cost: Duration,
+    /// Threads that wait are stepped when they would be woken, and at no other time.
+    when_due: bool,
     /// What becomes of files when power is lost.
     powerless: Random,
     servers: Vec<Server>,
@@ -164,7 +179,8 @@ impl Cluster {
             let segment = argosy_base::limits::SEGMENT_SIZE as u64;
             let small = plan.small.as_ref();
             let segments = small.and_then(|small| small.segments[server]);
-            let bytes = segments.unwrap_or(SEGMENTS) * segment;
+            let usual = plan.many.map_or(SEGMENTS, |_| many::DEVICE_SEGMENTS);
+            let bytes = segments.unwrap_or(usual) * segment;
             Server {
                 device: Arc::new(damaged::empty(bytes, random)),
                 windows: MachineWindows::new(plan.window_files, mutants.world.believe_every_boot()),
@@ -185,6 +201,7 @@ impl Cluster {
             coverage: Coverage::of(Mode::of(plan.kind, plan.builds, &plan.engine)),
             settings,
             read_cost: plan.read_cost,
+            when_due: plan.when_due,
             powerless: random.clone(),
             sessions: 0,
             reserves: plan
@@ -276,19 +293,20 @@ impl Cluster {
         }
         mortal.die_after(u64::MAX);
         match opened {
-            Ok((node, store)) => {
+            Ok(opened) => {
                 let mailbox = Mailbox {
                     mortal: Arc::clone(&mortal),
                     answers: Mutex::default(),
                 };
                 self.servers[server].up = Some(Up {
-                    node,
-                    store,
+                    node: opened.node,
+                    store: opened.store,
                     mortal,
                     mailbox: Arc::new(mailbox),
                     session: self.sessions,
                     stopped: false,
                     since: self.clock.now(),
+                    parked: opened.parked,
                 });
                 Started::Up
             }
@@ -296,7 +314,7 @@ impl Cluster {
         }
     }
 
-    fn open(&self, server: usize, mortal: &Arc<Mortal>) -> Result<(Arc<Node>, Arc<Store>), String> {
+    fn open(&self, server: usize, mortal: &Arc<Mortal>) -> Result<Opened, String> {
         let machine = &self.servers[server];
         let device = MortalDevice {
             inner: Arc::clone(&machine.device),
@@ -313,12 +331,15 @@ impl Cluster {
             inner: machine.windows.store(),
             mortal: Arc::clone(mortal),
         };
-        let fabric = MortalFabric::start(
+        let fabric = Arc::new(MortalFabric::start(
             &self.world,
             store.incarnation(),
             Arc::clone(mortal),
             Arc::clone(&self.wire),
-        );
+        ));
+        let alarm = Alarm::default();
+        store.set_waker(alarm.waker());
+        let parked = Parked::new(Arc::<MortalFabric>::clone(&fabric), alarm.clone());
         let world = World {
             clock: Arc::clone(&machine.clock) as Arc<dyn Clock>,
             ledger: Arc::new(Ledger::new(
@@ -327,13 +348,18 @@ impl Cluster {
             )),
             store: Arc::clone(&store),
             windows: Arc::new(windows),
-            fabric: Arc::new(fabric),
-            waker: Arc::new(|| {}),
+            fabric,
+            waker: alarm.waker(),
             resident: || None,
             collect: || {},
         };
         let node = Node::open(id(server), self.settings.clone(), world, self.map.clone());
-        Ok((node.map_err(|error| error.to_string())?, store))
+        let node = node.map_err(|error| error.to_string())?;
+        Ok(Opened {
+            node,
+            store,
+            parked,
+        })
     }
 
     /// Ends the process of a server, if there is one, at once. Returns which it was.
@@ -455,90 +481,6 @@ impl Cluster {
         let back = self.wall(server) < before;
         self.coverage.add("clocks set back", u64::from(back));
     }
-
-    // --- Counting ---
-
-    fn count(&mut self, node: &Node) {
-        let counts = node.counts();
-        let coverage = &mut self.coverage;
-        coverage.add("links lost", counts.links_lost);
-        coverage.add("shipments", counts.shipments);
-        coverage.add("offers of checkpoints", counts.offers);
-        coverage.add("parts of edits", counts.parts);
-        coverage.add("bytes caught up", counts.catch_up_bytes);
-        coverage.add("fetches refused", counts.fetches_refused);
-        coverage.add("segments repaired", counts.repaired_segments);
-        coverage.add("copies filled anew", counts.refilled_copies);
-        coverage.add("adoptions", counts.adoptions);
-        coverage.add("promotions", counts.promotions);
-        coverage.add("pointers rewritten", counts.rewritten_pointers);
-        for region in node.map().regions() {
-            if let Some(stats) = node.builder_stats(region.id) {
-                coverage.add("flushes of backups", stats.flushes);
-                coverage.add("compactions of backups", stats.compactions);
-                count_medium(coverage, &stats);
-            }
-            let Some(stats) = node.engine_stats(region.id) else {
-                continue;
-            };
-            count_medium(coverage, &stats);
-            coverage.add("flushes", stats.flushes);
-            coverage.add("compactions", stats.compactions);
-            coverage.add("moves", stats.moves);
-            coverage.add("values collected", stats.gc_moved);
-            coverage.add("segments evacuated", stats.gc_evacuated);
-            coverage.add("level segments counted", stats.segments_counted);
-            coverage.add("requests that waited for garbage", stats.busy_space);
-            coverage.add("values that escaped collection", stats.gc_lost);
-            let busy = [
-                stats.busy_windows,
-                stats.busy_memtable,
-                stats.busy_debt,
-                stats.busy_space,
-                stats.busy_device,
-                stats.busy_ingest,
-            ];
-            coverage.add("requests busy", busy.iter().sum());
-            let deep = stats
-                .levels
-                .iter()
-                .any(|level| level.level >= 3 && level.segments > 0);
-            coverage.add("engines with three levels", u64::from(deep));
-            // A run that is a tree has an index segment for each height.
-            let heights = stats.levels.iter().map(|level| {
-                let more = level.index_segments.saturating_sub(level.trees);
-                u64::from(more > 0)
-            });
-            coverage.add("trees with several heights", heights.sum());
-        }
-    }
-
-    /// Counts what devices and fabric have done. Once, at the end.
-    pub fn count_faults(&mut self) {
-        for server in 0..SERVERS {
-            self.count_device(server);
-        }
-        let counters = self.world.counters();
-        self.coverage.add("one-sided writes", counters.writes);
-        self.coverage.add("torn one-sided writes", counters.torn);
-        self.coverage.add("overtaken pieces", counters.overtaken);
-        self.coverage
-            .add("revoked one-sided writes", counters.revoked);
-        self.coverage.add("broken connections", counters.broken);
-        self.coverage
-            .add("bits flipped on the way", self.wire.flipped());
-    }
-
-    /// Counts what was done to a device, once for each device.
-    fn count_device(&mut self, server: usize) {
-        let faults = self.servers[server].device.fault_counters();
-        let coverage = &mut self.coverage;
-        coverage.add("torn blocks", faults.torn_blocks);
-        coverage.add("lost unsynced blocks", faults.lost_unsynced_blocks);
-        coverage.add("lost writes in flight", faults.lost_in_flight_writes);
-        coverage.add("misdirected writes", faults.misdirected_writes);
-        coverage.add("flipped bits", faults.flipped_bits);
-    }
 }
 
 /// The name of a server.
@@ -584,11 +526,4 @@ fn map(plan: &Plan, objects: &Objects) -> ClusterMap {
     let map = ClusterMap::new(ClusterId(1), replication, servers, regions);
     map.expect("a valid map")
         .with_addresses(plan.engine.addresses)
-}
-
-/// What became of medium pairs where levels are built.
-fn count_medium(coverage: &mut Coverage, stats: &Stats) {
-    coverage.add("medium values put apart", stats.medium_written);
-    coverage.add("medium values put in place", stats.medium_placed);
-    coverage.add("medium segments freed", stats.medium_freed);
 }

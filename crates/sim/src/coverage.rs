@@ -7,10 +7,11 @@ use argosy_base::AddressMode;
 use argosy_lsm::Settings;
 use argosy_lsm::settings::Compaction;
 
+use crate::many;
 use crate::plan::WorldKind;
 
 /// What must have happened at least once in a run of many seeds.
-pub const NEEDED: [&str; 81] = [
+pub const NEEDED: [&str; 83] = [
     "operations",
     "forwarded operations",
     "clocks set back",
@@ -92,6 +93,8 @@ pub const NEEDED: [&str; 81] = [
     "bits flipped on the way",
     "windows of another boot",
     "slow devices",
+    crate::budget::LOOKS,
+    crate::budget::USED,
 ];
 
 /// The modes that regions may be kept in, which [`Mode`] counts: how copies come to be, how levels are compacted
@@ -229,12 +232,15 @@ pub const NO_ROOM_TO_RETURN: &str = "runs without room to return";
 pub const NO_ROOM_TO_OPEN: &str = "servers without room to open a region";
 
 /// What may happen, and is counted over many seeds all the same.
-const KNOWN: [&str; 5] = [
+const KNOWN: [&str; 8] = [
     "starts refused for damage",
     "damages found by scrubs",
     NO_ROOM_TO_RETURN,
     NO_ROOM_TO_OPEN,
     "small devices that did not fill",
+    many::READ,
+    many::LEVEL_SEGMENTS,
+    many::LOG_SEGMENTS,
 ];
 
 /// Counters by name, and some by mode.

@@ -40,6 +40,7 @@ impl Run {
         self.mend()?;
         self.wait_for_damaged_messages()?;
         self.finish_episode()?;
+        self.bring_all()?;
         self.fill_and_recover()?;
         self.expect = Expect::Slowness;
         let until = self.load.next_op() as usize + self.plan.last_ops;
@@ -75,6 +76,7 @@ impl Run {
         self.drain()?;
         self.tell_times()?;
         self.sweep()?;
+        self.look_at_many()?;
         self.read_longs(REST_WITHIN)?;
         self.drain()?;
         self.compare_at_rest()?;
@@ -207,7 +209,7 @@ impl Run {
             while self.cluster.now() < rest + settle {
                 self.tick(Pace::None)?;
             }
-            let found = self.compare();
+            let found = self.compare().and_then(|()| self.judge_budgets(true));
             match found {
                 Ok(()) => return Ok(()),
                 Err(wrong) if self.cluster.now().since(begin) > REST_WITHIN => return Err(wrong),

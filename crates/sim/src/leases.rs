@@ -30,6 +30,9 @@ pub const SLOTS: usize = 2;
 /// Objects that are read together, at most.
 const OBJECTS_MAX: usize = 16;
 
+/// How long ago the last step of a server may be, by whose time it answers.
+const BETWEEN_STEPS: Duration = Duration::from_millis(5);
+
 /// What is to be asked of a server.
 pub enum Call {
     /// What is to become of a snapshot.
@@ -318,7 +321,11 @@ impl Held {
                 self.reading = None;
                 Ok(true)
             }
-            (Step::Keys | Step::Page, _) if self.most.is_some_and(|most| most <= waits.asked) => {
+            (Step::Keys | Step::Page, _)
+                if self
+                    .most
+                    .is_some_and(|most| most + BETWEEN_STEPS <= waits.asked) =>
+            {
                 Err("it is read, though its lease has ended or it was closed".to_owned())
             }
             (Step::Keys, Response::Values(values)) => {

@@ -5,17 +5,18 @@
 //! are asked, many at a time; at the end the answers, the copies and the devices are judged.
 //! `make simulate SEED=7` replays a seed with a log in words.
 //!
-//! Reading order: [`plan`] (what a seed decides), [`run`](mod@run) and `finish` (what happens), [`small`]
-//! and `full` (devices that have no room), `failing` (devices that fail), `lone` (devices that are lost),
-//! `slow` (devices that take their time), [`wire`] (bits that flip), [`cluster`], [`windows`] and [`mortal`]
-//! (servers, and how they die), [`planted`] (mistakes that have to be found), [`objects`], [`asks`],
-//! [`load`], [`long`], [`bulk`], [`changes`], [`leases`], [`maintain`] and [`judge`] (what clients do),
-//! [`check`] (what is possible), [`coverage`] (that it was not for nothing).
+//! Reading order: [`plan`] (what a seed decides) and [`profile`] (what seeds stand for), [`run`](mod@run) and
+//! `finish` (what happens), [`small`] and `full` (devices that have no room), `failing` (devices that fail), `lone`
+//! (devices that are lost), `slow` (devices that take their time), `budget` (memory), [`wire`] (bits that flip),
+//! [`cluster`], [`windows`] and [`mortal`] (servers, and how they die), [`planted`] (mistakes that have to be found),
+//! [`objects`], [`asks`], [`load`], [`long`], [`bulk`], [`changes`], [`leases`], [`maintain`], [`many`] and [`judge`]
+//! (what clients do), [`check`] (what is possible), [`coverage`] (that it was not for nothing).
 
 #![forbid(unsafe_code)]
 
 mod alone;
 pub mod asks;
+mod budget;
 pub mod bulk;
 pub mod changes;
 pub mod check;
@@ -34,10 +35,12 @@ pub mod load;
 mod lone;
 pub mod long;
 pub mod maintain;
+pub mod many;
 pub mod mortal;
 pub mod objects;
 pub mod plan;
 pub mod planted;
+pub mod profile;
 pub mod random;
 pub mod run;
 mod slow;
@@ -48,4 +51,5 @@ pub mod wire;
 pub mod words;
 
 pub use planted::Mutants;
+pub use profile::Profile;
 pub use run::{Options, Report, run};

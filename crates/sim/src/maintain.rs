@@ -45,7 +45,11 @@ impl Maintainer {
         let mut random = Random::new(seed, 24);
         let permille = random.pick(&[0, 0, 2, 8]);
         Self {
-            permille: if plan.small.is_none() { permille } else { 0 },
+            permille: if plan.small.is_none() && plan.many.is_none() {
+                permille
+            } else {
+                0
+            },
             random,
             waits: None,
             tokens: TOKEN,

@@ -3,12 +3,14 @@
 //! ```text
 //! # prose
 //! NAME SEED
+//! NAME SEED PROFILE
 //! NAME elsewhere
 //! NAME nowhere
 //! ```
 //!
-//! A mistake that is found *elsewhere* is found by a test of its crate, and neither checked nor looked for here. Of one
-//! that is found *nowhere* no seed is known: that is told, and `make mutants` looks for one.
+//! Where a profile is named, the seed is one of it. A mistake that is found *elsewhere* is found by a test of its
+//! crate, and neither checked nor looked for here. Of one that is found *nowhere* no seed is known: that is told, and
+//! `make mutants` looks for one.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,7 +18,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use argosy_sim::Mutants;
+use argosy_sim::{Mutants, Profile};
 
 use crate::say;
 use crate::workers::{Outcome, Workers};
@@ -24,8 +26,8 @@ use crate::workers::{Outcome, Workers};
 /// What stands in front of the table.
 const HEAD: &str = "\
 # A seed of the simulator that finds each planted mistake. `make mutants-recorded` checks that each still
-# does; `make mutants` looks for others where one does not, and writes this file. Elsewhere: a test
-# of its crate finds it. Nowhere: no seed is known that does.
+# does; `make mutants` looks for others where one does not, and writes this file. A name behind the seed: it is
+# one of that profile. Elsewhere: a test of its crate finds it. Nowhere: no seed is known that does.
 ";
 
 /// See the module documentation.
@@ -35,7 +37,7 @@ pub(crate) struct Table(BTreeMap<String, Finder>);
 /// What finds a mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Finder {
-    Seed(u64),
+    Seed(u64, Profile),
     Elsewhere,
     Nowhere,
 }
@@ -45,7 +47,11 @@ impl Finder {
         match text {
             "elsewhere" => Some(Self::Elsewhere),
             "nowhere" => Some(Self::Nowhere),
-            seed => seed.parse().ok().map(Self::Seed),
+            seed => {
+                let (seed, profile) = seed.split_once(' ').unwrap_or((seed, "usual"));
+                let profile = Profile::named(profile.trim())?;
+                seed.parse().ok().map(|seed| Self::Seed(seed, profile))
+            }
         }
     }
 }
@@ -53,7 +59,8 @@ impl Finder {
 impl fmt::Display for Finder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Seed(seed) => write!(f, "{seed}"),
+            Self::Seed(seed, Profile::Usual) => write!(f, "{seed}"),
+            Self::Seed(seed, profile) => write!(f, "{seed} {}", profile.name()),
             Self::Elsewhere => f.write_str("elsewhere"),
             Self::Nowhere => f.write_str("nowhere"),
         }
@@ -96,12 +103,14 @@ impl Table {
                 say(&format!("{name}: no seed is known that finds it\n"));
                 false
             }
-            Some(Finder::Seed(seed)) if found(name, *seed, 1).is_some() => {
-                say(&format!("{name} was found by seed {seed}\n"));
+            Some(finder @ Finder::Seed(seed, profile))
+                if found(name, *seed, 1, *profile).is_some() =>
+            {
+                say(&format!("{name} was found by seed {finder}\n"));
                 false
             }
-            Some(Finder::Seed(seed)) => {
-                say(&format!("{name} is not found by seed {seed} any more\n"));
+            Some(finder @ Finder::Seed(..)) => {
+                say(&format!("{name} is not found by seed {finder} any more\n"));
                 true
             }
             None => {
@@ -124,12 +133,21 @@ impl Table {
             let known = lock().get(name).copied();
             let again = match known {
                 Some(Finder::Elsewhere) => return false,
-                Some(Finder::Seed(seed)) => found(name, seed, 1),
+                Some(Finder::Seed(seed, profile)) => found(name, seed, 1, profile),
                 Some(Finder::Nowhere) | None => None,
             };
-            if let Some(seed) = again.or_else(|| found(name, 1, seeds)) {
-                say(&format!("{name} was found by seed {seed}\n"));
-                lock().insert(name.to_owned(), Finder::Seed(seed));
+            // First among the seeds of the profile in which one was known.
+            let profiles = match known {
+                Some(Finder::Seed(_, Profile::WhenDue)) => [Profile::WhenDue, Profile::Usual],
+                _ => [Profile::Usual, Profile::WhenDue],
+            };
+            let mut another = profiles.into_iter().filter_map(|profile| match profile {
+                Profile::Usual => found(name, 1, seeds, profile),
+                _ => found(name, 1, profile.seeds(), profile),
+            });
+            if let Some(finder) = again.or_else(|| another.next()) {
+                say(&format!("{name} was found by seed {finder}\n"));
+                lock().insert(name.to_owned(), finder);
                 return false;
             }
             say(&format!("{name} was not found by {seeds} seeds\n"));
@@ -146,11 +164,12 @@ impl Table {
     }
 }
 
-/// The first of `seeds` seeds from `first` that finds the mistake.
-fn found(name: &str, first: u64, seeds: u64) -> Option<u64> {
+/// The first of `seeds` seeds from `first` that finds the mistake, of this profile.
+fn found(name: &str, first: u64, seeds: u64, profile: Profile) -> Option<Finder> {
     let workers = Workers {
         first,
         seeds,
+        profile,
         jobs: 1,
         mutant: Some(name.to_owned()),
     };
@@ -158,7 +177,7 @@ fn found(name: &str, first: u64, seeds: u64) -> Option<u64> {
     workers.run(|seed, outcome| {
         // An assertion may be faster than a checker; that does not count.
         if matches!(outcome, Outcome::Wrong(_)) {
-            found.get_or_insert(seed);
+            found.get_or_insert(Finder::Seed(seed, profile));
         }
         found.is_none()
     });
@@ -201,7 +220,7 @@ mod tests {
     #[test]
     fn a_table_is_read_as_it_was_written() {
         let table = Table::parse(
-            "# prose\n\nskip-rewrite 7\nacknowledge-early 12\nreuse-early elsewhere\ncount-twice nowhere\n",
+            "# prose\n\nskip-rewrite 7\nacknowledge-early 12 when-due\nreuse-early elsewhere\ncount-twice nowhere\n",
         );
         let table = table.expect("a table");
         assert_eq!(table.0.len(), 4);
@@ -210,7 +229,12 @@ mod tests {
 
     #[test]
     fn what_is_no_table_is_refused() {
-        for text in ["skip-rewrite", "skip-rewrite x", "no-such-mistake 1"] {
+        for text in [
+            "skip-rewrite",
+            "skip-rewrite x",
+            "skip-rewrite 1 no-profile",
+            "no-such-mistake 1",
+        ] {
             assert!(Table::parse(text).is_err(), "{text}");
         }
         assert!(Table::parse("skip-rewrite 1\nskip-rewrite 2").is_err());

@@ -21,6 +21,7 @@ use argosy_lsm::scrub::Pace as ScrubPace;
 use argosy_lsm::{Compaction, Placement, Settings};
 
 use crate::damaging::Damage;
+use crate::many::Many;
 use crate::random::Random;
 use crate::small::Small;
 
@@ -164,6 +165,10 @@ pub struct Plan {
     pub window_files: bool,
     /// Whether devices fail.
     pub fails: bool,
+    /// Regions of very many segments.
+    pub many: Option<Many>,
+    /// Servers are stepped when a step is due or something rang for them, and at no other time.
+    pub when_due: bool,
 }
 
 /// One-sided writes, each as late as can be, for which a request that nothing hinders has time.
@@ -176,6 +181,12 @@ impl Plan {
     /// The plan of `seed`.
     #[must_use]
     pub fn new(seed: u64) -> Self {
+        let plan = Self::beginning(seed).with_small_devices(&mut Random::new(seed, 10));
+        plan.with_troubles(seed)
+    }
+
+    /// The plan of `seed`, without what the seed adds to it from streams of their own.
+    pub(crate) fn beginning(seed: u64) -> Self {
         let mut random = Random::new(seed, 1);
         let kind = match random.below(100) {
             0..70 => WorldKind::Replicated,
@@ -211,7 +222,7 @@ impl Plan {
         if lingering.chance(50) {
             fabric.linger_max = lingering.micros(1_000, 400_000);
         }
-        let plan = Self {
+        Self {
             kind,
             builds: Random::new(seed, 8).chance(40),
             regions,
@@ -238,9 +249,14 @@ impl Plan {
             read_cost: Duration::ZERO,
             window_files: kind != WorldKind::Replicated && Random::new(seed, 53).chance(40),
             fails: false,
-        };
-        let plan = plan.with_small_devices(&mut Random::new(seed, 10));
-        let plan = plan.with_failing_devices(&mut Random::new(seed, 18));
+            many: None,
+            when_due: false,
+        }
+    }
+
+    /// The plan, with what goes wrong in some seeds only.
+    pub(crate) fn with_troubles(self, seed: u64) -> Self {
+        let plan = self.with_failing_devices(&mut Random::new(seed, 18));
         let plan = plan.with_damaged_devices(&mut Random::new(seed, 22));
         let plan = plan.with_failed_copies(&mut Random::new(seed, 26));
         let plan = plan.with_scarce_memory(&mut Random::new(seed, 25));

@@ -14,8 +14,8 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
 
-use argosy_sim::Report;
 use argosy_sim::coverage::Coverage;
+use argosy_sim::{Profile, Report};
 
 /// Seeds that a worker is given at a time.
 const CHUNK: u64 = 8;
@@ -36,6 +36,8 @@ pub(crate) struct Workers {
     pub(crate) first: u64,
     /// How many.
     pub(crate) seeds: u64,
+    /// What they stand for.
+    pub(crate) profile: Profile,
     /// Processes at a time; 0: one for each CPU.
     pub(crate) jobs: usize,
     /// The planted mistake, if there is one.
@@ -115,6 +117,7 @@ impl Workers {
         let mut command = Command::new(program);
         command.args(["--worker", "--first", &from.to_string()]);
         command.args(["--seeds", &(to - from).to_string()]);
+        command.args(["--profile", self.profile.name()]);
         command.args(self.mutant.iter().flat_map(|name| ["--mutant", name]));
         let mut child = command
             .stdout(Stdio::piped())

@@ -4,7 +4,7 @@
 //! ```text
 //! kind  message            payload
 //!    1  Prepare            attempt addresses: u8 refill: flag
-//!    2  Report             attempt position whole: flag
+//!    2  Report             attempt position standing: u8
 //!    3  CaughtUp           attempt position
 //!    4  Offer              attempt seq len bytes
 //!    5  Edit               attempt seq len bytes
@@ -66,7 +66,7 @@ mod write;
 use alloc::vec::Vec;
 
 use argosy_base::codec::{Malformed, Reader, put_string, put_varint};
-use argosy_base::{AddressMode, DeviceSegment, EditSeq, LogKind, Lsn, SegmentNumber};
+use argosy_base::{AddressMode, DeviceSegment, EditSeq, LogKind, Lsn, SegmentNumber, Standing};
 
 use self::read::{
     failed, fetched, flag, offset, part_of_edit, places, position, range, room, segment, ship,
@@ -167,8 +167,8 @@ pub enum Message<'a> {
         attempt: u64,
         /// Where it stands.
         position: Position,
-        /// It is certain to hold everything that was acknowledged.
-        whole: bool,
+        /// What it is certain to hold.
+        standing: Standing,
     },
     /// Backup to primary: the checkpoint is applied.
     CaughtUp {
@@ -442,11 +442,11 @@ impl<'a> Message<'a> {
             Self::Report {
                 attempt,
                 position,
-                whole,
+                standing,
             } => {
                 put_varint(out, *attempt);
                 put_position(out, position);
-                out.push(u8::from(*whole));
+                out.push(*standing as u8);
             }
             Self::CaughtUp { attempt, position } => {
                 put_varint(out, *attempt);
@@ -534,7 +534,7 @@ impl<'a> Message<'a> {
             2 => Self::Report {
                 attempt: r.varint()?,
                 position: position(r)?,
-                whole: flag(r)?,
+                standing: Standing::from_raw(r.u8()?).ok_or_else(|| r.malformed())?,
             },
             3 => Self::CaughtUp {
                 attempt: r.varint()?,

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use argosy_base::codec::Reader;
 use argosy_base::{
-    AddressMode, DeviceSegment, Direction, EditSeq, LogKind, Lsn, Outcome, SegmentNumber,
+    AddressMode, DeviceSegment, Direction, EditSeq, LogKind, Lsn, Outcome, SegmentNumber, Standing,
 };
 
 use crate::call::{Answer, Call, ERASE, FailureKind, Leasing, Maintenance, Told, When};
@@ -42,7 +42,7 @@ fn samples() -> Vec<Message<'static>> {
         Message::Report {
             attempt: 2,
             position,
-            whole: true,
+            standing: Standing::PutBack,
         },
         Message::Whole { attempt: 3 },
         Message::CaughtUp {

@@ -302,6 +302,7 @@ impl Opened {
     }
 }
 
+/// The device in a server's directory. It has to be there.
 fn device_path(dir: &Path) -> Result<PathBuf, Failure> {
     let path = dir.join("device");
     match path.exists() {

@@ -14,8 +14,9 @@ use crate::failure::Failure;
 ///
 /// A server sets a copy aside that is too damaged to be used, and fills another one in its place from the other
 /// members. This puts the old copy back, and sets the new one aside: for a device that could not be read for a
-/// while, and can be now. The server must be stopped. What the old copy lacks, it fetches from the other members.
-/// Without --region, lists the copies that are set aside.
+/// while, and can be now, where the other copies have been lost. The server must be stopped. The old copy counts only
+/// where no other copy of the region has anything; where another one is whole, it is filled anew. Running it again
+/// before the server starts undoes it. Without --region, lists the copies that are set aside.
 #[derive(Args, Debug)]
 #[command(
     after_help = "Examples:\n  argosy inspect put-back ./data/server-0\n  \

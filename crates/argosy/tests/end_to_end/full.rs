@@ -152,7 +152,11 @@ fn fill_kill_delete_and_fill(args: &[&str]) {
     let mut client = connect(servers[0].resp);
     check(&mut client, &model);
     let told = fill(&mut client, 2_000_000, &mut model);
-    assert!(told.contains("is full"), "{told}");
+    // The last write may have run out of time just as room was freed.
+    assert!(
+        told.contains("is full") || told.contains("was full"),
+        "{told}"
+    );
 
     let deleted = delete_half(&mut client, &mut model);
     check(&mut client, &model);

@@ -421,7 +421,10 @@ impl World {
         if from == to {
             self.happen_ring(from, to);
         } else {
-            let due = self.now + self.delay();
+            let between = |c: &&Connection| (c.from, c.to) == (from, to) && !c.closed;
+            let landings = self.connections.values().filter(between);
+            let landed = landings.map(|c| c.last_landing).max();
+            let due = (self.now + self.delay()).max(landed.unwrap_or_default());
             self.schedule(due, Event::Ring(from, to));
         }
     }

@@ -104,17 +104,12 @@ impl Held {
         let key = CacheKey::reader(self.name.region, *number);
         let len = u32::try_from(bytes.len()).expect("a segment has at most 2 MiB");
         let open = |_: &StoredSegment| SegmentReader::open(self.name, len, &**bytes);
-        // What is damaged already is found when it is read.
         let opened = self.stored.reader(key, cache, open);
         let (Ok(_), Some(reader)) = (opened, self.stored.pinned_reader()) else {
             return;
         };
-        for leaf in 0..reader.leaves() {
-            let span = reader.leaf_span(leaf);
-            let span = span.start as usize..span.end as usize;
-            if let Ok(parsed) = reader.parse_leaf(leaf, &bytes[span]) {
-                cache.keep_leaf(reader.cache_key(leaf), parsed);
-            }
+        for (key, leaf) in reader.built_leaves(bytes) {
+            cache.keep_leaf(key, leaf);
         }
     }
 }

@@ -19,7 +19,7 @@
 //!   enough ([`MediumReads`]), and what all of them may take together is bounded (I9).
 //! - A medium segment goes with the last pointer into it, by the edit that takes that away
 //!   ([`trim`](crate::db)): nothing of it is ever collected.
-//! - The medium log has a bound: [`Standing`]. Beyond, flushes leave values in the leaves, and levels are
+//! - The medium log has a bound: [`MediumExtent`]. Beyond, flushes leave values in the leaves, and levels are
 //!   merged although they are not full, until it has become shorter.
 
 use std::sync::Arc;
@@ -43,7 +43,7 @@ const CHUNK_BYTES: (usize, usize) = (16 << 10, 256 << 10);
 
 /// What the choice of a place for medium values depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Standing {
+pub struct MediumExtent {
     /// Levels that there are, the last of which is not empty.
     pub levels: usize,
     /// Bytes of device that the medium log takes.
@@ -52,7 +52,7 @@ pub struct Standing {
     pub bound: u64,
 }
 
-impl Standing {
+impl MediumExtent {
     /// That of `version`.
     #[must_use]
     pub fn of(version: &Version, settings: &Settings) -> Self {
@@ -74,17 +74,17 @@ impl Standing {
 
 /// Whether a flush puts medium values apart.
 #[must_use]
-pub fn is_apart(settings: &Settings, standing: &Standing) -> bool {
+pub fn is_apart(settings: &Settings, extent: &MediumExtent) -> bool {
     settings.placement == Placement::Hybrid
-        && standing.levels >= settings.medium_levels_min
-        && standing.bound > 0
-        && !standing.is_over()
+        && extent.levels >= settings.medium_levels_min
+        && extent.bound > 0
+        && !extent.is_over()
 }
 
 /// Whether a merge into `target` puts medium values in place: it is the last level, or will be.
 #[must_use]
-pub const fn is_in_place(target: u8, standing: &Standing) -> bool {
-    target as usize >= standing.levels
+pub const fn is_in_place(target: u8, extent: &MediumExtent) -> bool {
+    target as usize >= extent.levels
 }
 
 /// A medium segment that a merge reads.

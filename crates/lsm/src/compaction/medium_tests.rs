@@ -2,7 +2,7 @@
 
 use super::*;
 
-const TREE: Standing = Standing {
+const TREE: MediumExtent = MediumExtent {
     levels: 3,
     bytes: 100,
     bound: 100,
@@ -10,24 +10,24 @@ const TREE: Standing = Standing {
 
 #[test]
 fn a_flush_puts_values_apart_where_a_level_between_spares_rewriting_them() {
-    let is_so = |placement, standing: &Standing| {
+    let is_so = |placement, extent: &MediumExtent| {
         let settings = Settings {
             placement,
             ..Settings::default()
         };
-        is_apart(&settings, standing)
+        is_apart(&settings, extent)
     };
     assert!(is_so(Placement::Hybrid, &TREE));
     for levels in 0..3 {
-        let shallow = Standing { levels, ..TREE };
+        let shallow = MediumExtent { levels, ..TREE };
         assert!(!is_so(Placement::Hybrid, &shallow), "{levels} levels");
     }
-    let long = Standing { bytes: 101, ..TREE };
+    let long = MediumExtent { bytes: 101, ..TREE };
     assert!(
         !is_so(Placement::Hybrid, &long),
         "the medium log is too long"
     );
-    let none = Standing {
+    let none = MediumExtent {
         bytes: 0,
         bound: 0,
         ..TREE

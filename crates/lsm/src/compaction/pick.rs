@@ -336,6 +336,14 @@ pub fn l1_price(shape: &Shape<'_>) -> Option<u64> {
     (both[0].len() > 1).then(|| all.map(Pieces::bytes).sum())
 }
 
+/// How many runs of L1, as large as those that it has, hold a fourth of what L2 does. `None` where L1 is empty.
+#[must_use]
+pub fn l1_runs_worth_merging(shape: &Shape<'_>) -> Option<u64> {
+    let bytes = |level| runs(shape, level).iter().map(Pieces::bytes).sum::<u64>();
+    let count = runs(shape, 1).len() as u64;
+    (bytes(2) / 4 * count).checked_div(bytes(1))
+}
+
 /// Bytes that `level`, 2 or below, may hold.
 #[must_use]
 pub fn target_bytes(policy: &Policy, level: u8) -> u64 {

@@ -137,6 +137,7 @@ fn scripts() {
             let choice = match case.directive.as_str() {
                 "pick" => pick(&shape, &policy),
                 "whole" => pick_whole(&shape, &policy),
+                "worth" => return format!("{:?}\n", l1_runs_worth_merging(&shape)),
                 other => panic!("unknown directive: {other}"),
             };
             describe(&shape, &policy, &choice)

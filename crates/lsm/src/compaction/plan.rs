@@ -76,6 +76,16 @@ pub struct RunInput {
     pub tree: Option<Arc<RunTree>>,
 }
 
+impl RunInput {
+    /// Bytes of the segments that the pieces are of.
+    pub(crate) fn bytes(&self) -> u64 {
+        let lengths = self.pieces.iter();
+        lengths
+            .map(|piece| u64::from(piece.entry.segment.len))
+            .sum()
+    }
+}
+
 /// What a merge of a part reads and consumes.
 #[derive(Debug)]
 pub struct Plan {

@@ -17,7 +17,7 @@ use argosy_base::{KeyRange, Lsn, Pointer, RegionId, SegmentNumber};
 use super::plan::{Input, RunInput};
 use crate::cache::NodeCache;
 use crate::level::tree_cursor::{Path, TreeCursor, Way};
-use crate::level::{Entry, Form, LevelCursor, LevelError, ReadAhead, SegmentName};
+use crate::level::{Entry, Form, LevelCursor, LevelError, Opened, ReadAhead, SegmentName};
 use crate::memtable::{DownCursor, Erasures, Memtable, MemtableCursor};
 use crate::merge::Source;
 use crate::read::{SegmentSource, leaf_home, passing_reader, reader};
@@ -219,6 +219,15 @@ impl<const DOWN: bool> PieceCursor<DOWN> {
             Self::Tree(cursor) => cursor.name(),
         }
     }
+
+    /// Whether all that is left of it has been read or is on its way, where reads are begun ahead.
+    #[inline]
+    const fn is_ending(&self) -> bool {
+        match self {
+            Self::Alone(cursor) => cursor.is_ending(),
+            Self::Tree(_) => false,
+        }
+    }
 }
 
 impl<const DOWN: bool> Source for PieceCursor<DOWN> {
@@ -301,6 +310,16 @@ impl Pieces {
     }
 }
 
+/// What comes after the present piece.
+enum Upcoming {
+    /// Nobody has looked.
+    Unknown,
+    /// There is none.
+    Nothing,
+    /// This piece. A read of its first leaves may have begun.
+    Piece(Input, Option<Opened>),
+}
+
 /// The entries of some pieces of a run: in order, or with the parameter
 /// [`DOWN`](crate::level::stand::DOWN) from the highest key down.
 pub struct RunSource<const DOWN: bool = false> {
@@ -308,7 +327,8 @@ pub struct RunSource<const DOWN: bool = false> {
     tree: Option<Arc<RunTree>>,
     /// The way to the last piece of the tree.
     path: Path,
-    /// What comes after the present piece.
+    /// What comes after the present piece, and after that.
+    upcoming: Upcoming,
     pieces: Pieces,
     cursor: Option<PieceCursor<DOWN>>,
     /// The present entry's pointer, if it was resolved.
@@ -368,6 +388,7 @@ impl<const DOWN: bool> RunSource<DOWN> {
             reading,
             tree,
             path: Path::default(),
+            upcoming: Upcoming::Unknown,
             pieces,
             cursor: None,
             resolved: None,
@@ -396,13 +417,19 @@ impl<const DOWN: bool> RunSource<DOWN> {
 
     /// Opens pieces until one has an entry.
     fn open_next(&mut self) -> Result<(), LevelError> {
-        while let Some(piece) = {
+        loop {
             if let Some(PieceCursor::Tree(cursor)) = self.cursor.take() {
                 self.path = cursor.into_path();
             }
-            self.pieces.next::<DOWN>()
-        } {
-            let cursor = self.open(&piece)?;
+            let (piece, opened) = match std::mem::replace(&mut self.upcoming, Upcoming::Unknown) {
+                Upcoming::Unknown => match self.pieces.next::<DOWN>() {
+                    Some(piece) => (piece, None),
+                    None => break,
+                },
+                Upcoming::Nothing => break,
+                Upcoming::Piece(piece, opened) => (piece, opened),
+            };
+            let cursor = self.open(&piece, opened)?;
             let has_entry = cursor.key().is_some();
             self.cursor = Some(cursor);
             if has_entry {
@@ -412,7 +439,27 @@ impl<const DOWN: bool> RunSource<DOWN> {
         Ok(())
     }
 
-    fn open(&mut self, piece: &Input) -> Result<PieceCursor<DOWN>, LevelError> {
+    /// Begins to read the next piece: the present one's last leaves are on their way. Its reader has to be in memory.
+    #[cold]
+    fn look_ahead(&mut self) {
+        let Some(piece) = self.pieces.next::<DOWN>() else {
+            self.upcoming = Upcoming::Nothing;
+            return;
+        };
+        let reader = piece.entry.stored.pinned_reader();
+        let alone = reader.filter(|_| piece.entry.segment.form == Form::SelfContained);
+        let opened = alone.map(|reader| {
+            let (reader, stored) = (Arc::clone(reader), &piece.entry.stored);
+            Opened::begin(reader, stored, &piece.range, self.reading.ahead)
+        });
+        self.upcoming = Upcoming::Piece(piece, opened);
+    }
+
+    fn open(
+        &mut self,
+        piece: &Input,
+        opened: Option<Opened>,
+    ) -> Result<PieceCursor<DOWN>, LevelError> {
         let RunReading {
             region,
             ahead,
@@ -431,12 +478,13 @@ impl<const DOWN: bool> RunSource<DOWN> {
             let cursor = TreeCursor::either_way(way, home, cache, &piece.range, *ahead)?;
             return Ok(PieceCursor::Tree(cursor));
         }
-        let segment = match &cache {
-            Some(cache) => reader(&piece.entry, *region, cache)?.into_owned(),
-            None => passing_reader(&piece.entry, *region)?,
+        let opened = match (opened, &cache) {
+            (Some(opened), _) => opened,
+            (None, Some(cache)) => Opened::of(reader(&piece.entry, *region, cache)?.into_owned()),
+            (None, None) => Opened::of(passing_reader(&piece.entry, *region)?),
         };
         let source = SegmentSource(Arc::clone(&piece.entry.stored));
-        let cursor = LevelCursor::either_way(segment, source, cache, &piece.range, *ahead)?;
+        let cursor = LevelCursor::opened(opened, source, cache, &piece.range, *ahead)?;
         Ok(PieceCursor::Alone(cursor))
     }
 }
@@ -463,6 +511,8 @@ impl<const DOWN: bool> Source for RunSource<DOWN> {
             cursor.advance()?;
             if cursor.key().is_none() {
                 self.open_next()?;
+            } else if cursor.is_ending() && matches!(self.upcoming, Upcoming::Unknown) {
+                self.look_ahead();
             }
             self.resolve()?;
         }

@@ -165,7 +165,8 @@ impl Background {
             return 0;
         }
         // Merges that are behind come first.
-        match lsm.lock().l1_runs() > lsm.settings.l1_runs {
+        let is_behind = lsm.lock().l1_runs() > lsm.settings.l1_runs;
+        match is_behind && self.jobs.paid.is_merging() {
             true => 1,
             false => self.gc.steps(),
         }
@@ -406,9 +407,11 @@ impl Background {
             flush_committing: self.is_committing(|effect| effect.flush),
             compaction_committing: self.is_committing(|effect| effect.compaction),
         };
+        let waited = self.jobs.waits_for_log(now.is_durable);
         let mut site = site(&mut self.storage, lsm);
         let (edit, effect) = match self.jobs.step(&mut site, &now)? {
-            Made::Nothing => return Ok(false),
+            // The next step writes the log that the flush waits for from now on.
+            Made::Nothing => return Ok(!waited && self.waits_for_log()),
             Made::Progress => return Ok(true),
             Made::Flushed(edit) => (
                 edit,

@@ -35,9 +35,9 @@ use super::writer::Frozen;
 use crate::compaction::below::Below;
 use crate::compaction::build::{Build, Pointers, Shape, Stepped};
 use crate::compaction::cut::Cut;
-use crate::compaction::medium::{Standing, is_apart};
+use crate::compaction::medium::{MediumExtent, is_apart};
 use crate::compaction::pick::{Aim, Choice, Policy, l1_price, pick};
-use crate::compaction::plan::{Plan, is_cut, move_down, shape};
+use crate::compaction::plan::{Plan, RunInput, is_cut, move_down, shape};
 use crate::compaction::sources::{MemtableSource, RunReading, RunSource};
 use crate::compaction::values::{Apart, Values};
 use crate::compaction::whole::pick_whole;
@@ -315,8 +315,8 @@ impl Jobs {
     /// Where a flush of `bytes` puts medium values. A device that is nearly full has no room for segments
     /// beside those of the run.
     fn flushed_values(&self, site: &Site<'_>, bytes: usize) -> Values {
-        let standing = Standing::of(site.storage.head(), site.settings);
-        let apart = is_apart(site.settings, &standing)
+        let extent = MediumExtent::of(site.storage.head(), site.settings);
+        let apart = is_apart(site.settings, &extent)
             && self.space.is_ample(bytes, site.settings.segment_bytes);
         match apart {
             true => Values::Apart(Apart::new(site.settings.small_bytes)),
@@ -327,7 +327,7 @@ impl Jobs {
     /// How many bytes a merge may write whose purpose is that the medium log becomes shorter; `None`
     /// while it need not.
     fn drain_bytes(&self, site: &Site<'_>) -> Option<u64> {
-        let over = Standing::of(site.storage.head(), site.settings).is_over();
+        let over = MediumExtent::of(site.storage.head(), site.settings).is_over();
         let wanted = over || self.collects || self.space.is_full() || self.paid.values_are_due();
         wanted.then(|| self.space.write_bytes(site.settings.segment_bytes))
     }
@@ -413,10 +413,11 @@ impl Jobs {
             return Ok(Made::Progress);
         }
         self.sparse.retain(|number| head.stored(*number).is_some());
+        let shape = shape(&head, &shut);
         let policy = Policy {
             sparse: self.sparse.clone(),
             aim,
-            l1_runs: settings.l1_runs,
+            l1_runs: self.paid.runs_due(&shape, settings),
             l1_paid: self.paid.is_due(),
             growth_factor: settings.growth_factor,
             l0_bytes: settings.l0_bytes as u64,
@@ -434,7 +435,6 @@ impl Jobs {
             lowers: self.lowers,
             behind: self.space.behind(),
         };
-        let shape = shape(&head, &shut);
         let choice = match settings.compaction {
             Way::WholeLevel if shut.is_empty() => pick_whole(&shape, &policy),
             Way::Partial | Way::WholeLevel => pick(&shape, &policy),
@@ -471,17 +471,17 @@ impl Jobs {
     ) -> Result<(), EngineError> {
         let head = site.storage.head();
         lose_damaged(site, &mut plan);
-        let reading = RunReading {
+        let bytes: Vec<u64> = plan.inputs.iter().map(RunInput::bytes).collect();
+        let reading = |ahead| RunReading {
             region: site.storage.region(),
-            ahead: ReadAhead::COMPACTION,
+            ahead,
             cache: None,
             resolve: None,
             counts: true,
         };
-        let sources = plan
-            .inputs
-            .iter()
-            .map(|input| RunSource::new(reading.clone(), input.clone()))
+        let inputs = plan.inputs.iter().zip(ReadAhead::of_merge(&bytes));
+        let sources = inputs
+            .map(|(input, ahead)| RunSource::new(reading(ahead), input.clone()))
             .collect::<Result<_, _>>()?;
         // What is gathered in a level lies on older runs of that.
         let deeper = match plan.target > level {

@@ -6,7 +6,10 @@
 //! been merged instead, and once that is what the merge will cost, it is done
 //! ([`score`](crate::compaction::pick::score)). As with skis that are rented until the rent has come
 //! to their price, that costs at most twice what it would for someone who knows the future. Where
-//! nothing reads, [`Settings::l1_runs`](crate::Settings::l1_runs) run up.
+//! nothing reads, [`Settings::l1_runs`](crate::Settings::l1_runs) run up; and up to a third more as long as L2 holds
+//! more than four times what L1 does, since a merge writes all of L2 again. (Runs are short where memtables are
+//! frozen for the bytes of their logs.) L1 is merged in parts, and each part makes the runs shorter. So that a merge
+//! does not stop halfway for that, the number is not raised again before L1 has fewer than `l1_runs`.
 //!
 //! A value in the medium log costs a second look, in the cache or at the device. Those looks pay for the
 //! merges that put all values in place that are in the medium log then, in the same way.
@@ -17,8 +20,10 @@ use argosy_base::SegmentNumber;
 
 use super::Lsm;
 use super::background::Background;
+use crate::compaction::pick::{Shape, l1_runs_worth_merging};
 use crate::edit::RunId;
 use crate::read::FilterCounts;
+use crate::settings::Settings;
 
 /// Bytes that are merged in the time of one look at a filter.
 const LOOK_BYTES: u64 = 16;
@@ -40,6 +45,8 @@ pub(crate) struct Paid {
     price: Option<u64>,
     /// It is paid for, up to the run of this number.
     upto: Option<RunId>,
+    /// L1 had as many runs as start a merge, and has not had fewer than `l1_runs` since.
+    is_merging: bool,
     values: PaidValues,
 }
 
@@ -86,6 +93,30 @@ impl Paid {
     /// Whether L1 is to be merged.
     pub(super) const fn is_due(&self) -> bool {
         self.upto.is_some()
+    }
+
+    /// How many sorted runs L1 must have for a merge to start or go on.
+    pub(super) fn runs_due(&mut self, shape: &Shape<'_>, settings: &Settings) -> usize {
+        let count = shape.levels.first().map_or(0, Vec::len);
+        let worth = l1_runs_worth_merging(shape).unwrap_or(0);
+        let worth = usize::try_from(worth).unwrap_or(usize::MAX);
+        let awaited = worth.clamp(settings.l1_runs, settings.l1_runs_awaited_max());
+        self.runs_due_of(count, settings.l1_runs, awaited)
+    }
+
+    /// The same where L1 has `count` runs: `awaited` for a merge to start, `least` for it to go on.
+    fn runs_due_of(&mut self, count: usize, least: usize, awaited: usize) -> usize {
+        self.is_merging &= count >= least;
+        self.is_merging |= count >= awaited;
+        match self.is_merging {
+            true => least,
+            false => awaited,
+        }
+    }
+
+    /// Whether parts of L1 are being merged because it has many runs.
+    pub(super) const fn is_merging(&self) -> bool {
+        self.is_merging
     }
 
     /// Whether values are to be put in place.
@@ -197,6 +228,16 @@ mod tests {
             "it is merged"
         );
         assert_eq!(paid.bytes, 0);
+    }
+
+    /// Each merged part makes the runs shorter, which raises the number that is awaited.
+    #[test]
+    fn a_merge_that_has_begun_goes_on_until_the_runs_have_become_few() {
+        let mut paid = Paid::default();
+        let mut due = |count, awaited| paid.runs_due_of(count, 12, awaited);
+        assert_eq!([due(12, 14), due(13, 14)], [14, 14]);
+        assert_eq!([due(14, 14), due(14, 16), due(13, 16)], [12, 12, 12]);
+        assert_eq!([due(1, 12), due(12, 16)], [12, 16]);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use super::settled::SettledLogs;
 use super::trim::{LastLsns, trim, unknown_beginning};
 use crate::compaction::below::Below;
 use crate::compaction::cut::Cut;
-use crate::compaction::medium::Standing;
+use crate::compaction::medium::MediumExtent;
 use crate::compaction::pick::{Aim, Policy, l1_price, pick};
 use crate::compaction::plan::{Plan, shape};
 use crate::compaction::{Choice, pick_whole};
@@ -104,7 +104,7 @@ impl Kept {
             skipped: &BTreeSet::new(),
         };
         choose(&census, &wanted, &mut self.episode);
-        let _ = Standing::of(version, &self.settings);
+        let _ = MediumExtent::of(version, &self.settings);
         let _ = Below::new(version, 1, &KeyRange::all());
         let shape = shape(version, &Shut::default());
         let _ = l1_price(&shape);

@@ -14,7 +14,7 @@ use argosy_engine::EngineError;
 use super::Lsm;
 use super::jobs::{Jobs, Made};
 use super::site::Site;
-use crate::compaction::medium::{MediumReads, Standing, is_in_place};
+use crate::compaction::medium::{MediumExtent, MediumReads, is_in_place};
 use crate::compaction::pick::Shape;
 use crate::compaction::plan::Plan;
 use crate::compaction::values::Values;
@@ -45,9 +45,9 @@ impl Jobs {
     /// Where the merge of `plan` puts medium values.
     pub(super) fn merged_values(&self, site: &Site<'_>, plan: &Plan, shut: &Shut) -> Values {
         let head = site.storage.head();
-        let standing = Standing::of(head, site.settings);
+        let extent = MediumExtent::of(head, site.settings);
         let bytes = plan.bytes() + plan.medium_bytes();
-        let in_place = is_in_place(plan.target, &standing)
+        let in_place = is_in_place(plan.target, &extent)
             && !plan.points_into(shut)
             && bytes <= self.space.write_bytes(site.settings.segment_bytes);
         match in_place.then(|| MediumReads::of(head, plan)).flatten() {

@@ -75,8 +75,10 @@ impl Lsm {
         let mut tables = Tables::new(&settings);
         let recovered = replay(&storage, &windows, &mut tables)?;
         let kept = cut_segments::keep(&mut storage, &recovered)?;
+        // From here on the history of the group is this copy's.
+        let mut edits = storage.settle_standing()?;
         join_group(&mut storage)?;
-        let mut edits = cut(&mut storage, service.epoch, &recovered)?;
+        edits.extend(cut(&mut storage, service.epoch, &recovered)?);
         cut_segments::mend(&storage)?;
         let mut tails = Vec::new();
         if service.observer.is_none() {
@@ -127,7 +129,7 @@ impl Lsm {
     ) -> Result<Self, ReplicaError> {
         let survivors = survivors(windows, region, settings);
         let fresh = fresh_windows(windows, region, settings)?;
-        let known = store.regions().iter().any(|entry| entry.region == region);
+        let known = store.region(region).is_some();
         if !known {
             store.finish_recovery();
         }
@@ -243,10 +245,12 @@ fn replay(
     let windows = LogKind::ALL.map(|log| -> Vec<Option<Arc<SharedMemory>>> {
         windows[log.index()].iter().cloned().map(Some).collect()
     });
+    let points = storage.log_points(&version);
     let recovery = Recovery {
         region: storage.region(),
         geometry: Geometry::of(storage.settings()),
         chains: [&chains[0], &chains[1]],
+        points: &points,
         windows: [&windows[0], &windows[1]],
         replay_from: version.replay_from(),
         durable: version.durable(),

@@ -61,8 +61,8 @@ impl RegionTime {
     }
 }
 
-/// The region's time where an opening finds that edits and the log tell these times. If the record of that of the edits
-/// is not in the log any more, `last` stands for its LSN: the highest that the opening found.
+/// The region's time at an opening: the later one of what edits and the log tell. The record that told the time of the
+/// edits may have left the log. Then its LSN is not known, and `last`, the highest LSN that was found, stands for it.
 pub(super) fn told_at_opening(of_edits: Moment, of_logs: ToldTime, last: Lsn) -> ToldTime {
     match of_logs.time >= of_edits {
         true => of_logs,

@@ -15,6 +15,7 @@ use argosy_engine::EngineError;
 
 use super::Lsm;
 use super::background::{Background, Effect};
+use super::demand::TAILS_MAX;
 use super::trim::{reach, trim};
 use super::writer::Ended;
 use crate::edit::{Edit, LogSegment};
@@ -89,13 +90,14 @@ impl Background {
         edit: &mut Edit,
         effect: &mut Effect,
     ) -> Result<(), EngineError> {
+        let (segment_bytes, most) = (lsm.settings.segment_bytes as u64, self.tails_max());
         for log in LogKind::ALL {
             let (wanted, base_lsn) = {
                 let mut writer = lsm.lock();
-                let wanted = writer.ask_for_segments(log, lsm.settings.segment_bytes);
+                let wanted = writer.ask_for_segments(log, segment_bytes, most);
                 (wanted, writer.last().next())
             };
-            for _ in 0..wanted.min(self.tails_max()) {
+            for _ in 0..wanted {
                 let Some(segment) = self.next_tail(lsm, (log, base_lsn), edit)? else {
                     break;
                 };
@@ -109,11 +111,11 @@ impl Background {
     /// How many segments of a log may be declared at a time: next to nothing of what the region takes, so that they
     /// do not count for [`max_space_amplification`](crate::Settings::max_space_amplification), and one where less than
     /// a quarter of the device is free.
-    fn tails_max(&self) -> usize {
+    fn tails_max(&self) -> u64 {
         let store = self.storage.store();
         let is_ample = !self.jobs.space.is_full() && store.room().free >= store.total() / 4;
         match is_ample {
-            true => 1 + self.storage.head().table().len() / 64,
+            true => TAILS_MAX.min(1 + self.storage.head().table().len() as u64 / 64),
             false => 1,
         }
     }

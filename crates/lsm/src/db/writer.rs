@@ -469,7 +469,9 @@ impl Writer {
         {
             self.spare.pop_front();
             let log = self.logs.log_mut(segment.log);
-            self.demand[segment.log.index()].provided(log.at());
+            let segment_bytes = u64::from(log.windows().geometry().segment_bytes());
+            let demand = &mut self.demand[segment.log.index()];
+            demand.provided(log.at(), segment_bytes, log.is_at_its_end());
             log.provide_segment(segment);
             any = true;
         }
@@ -486,15 +488,15 @@ impl Writer {
         self.spare.iter().any(|(_, spare)| spare.log == log) || self.logs.log(log).has_segment()
     }
 
-    /// How many segments `log` needs, where none are on their way to it: at most
-    /// [`TAILS_MAX`](super::demand::TAILS_MAX). They are asked for with that.
-    pub(super) fn ask_for_segments(&mut self, log: LogKind, segment_bytes: usize) -> usize {
+    /// How many segments `log` needs, where none are on their way to it: at most `most`. They are asked for with that.
+    pub(super) fn ask_for_segments(&mut self, log: LogKind, segment_bytes: u64, most: u64) -> u64 {
         let coming = self.spare.iter().any(|(_, spare)| spare.log == log);
         let writer = self.logs.log(log);
-        if coming || !writer.wants_segment() {
+        let demand = &mut self.demand[log.index()];
+        if coming || !writer.wants_segment(demand.ahead(segment_bytes, most)) {
             return 0;
         }
-        self.demand[log.index()].ask(writer.at(), segment_bytes as u64)
+        demand.ask(writer.at(), segment_bytes, most)
     }
 }
 

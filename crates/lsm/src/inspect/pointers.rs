@@ -225,6 +225,7 @@ impl Source<'_> {
 
 impl LogSource for Source<'_> {
     type Error = DeviceError;
+    type Segment = LogSegment;
 
     fn segment(&self, number: SegmentNumber) -> Option<LogSegment> {
         let stored = self.version.stored(number)?;
@@ -232,20 +233,20 @@ impl LogSource for Source<'_> {
         stored.is_on_device().then_some(entry.segment)
     }
 
-    fn after(&self, segment: &LogSegment) -> Option<LogSegment> {
+    fn after(&self, segment: LogSegment) -> Option<LogSegment> {
         let chain = self.version.log(segment.log);
         let later = chain.partition_point(|other| other.ordinal <= segment.ordinal);
         chain.get(later).map(|entry| entry.segment)
     }
 
-    fn read(&self, segment: &LogSegment, offset: u32, out: &mut [u8]) -> Result<(), DeviceError> {
+    fn read(&self, segment: LogSegment, offset: u32, out: &mut [u8]) -> Result<(), DeviceError> {
         let mut last = self.last.borrow_mut();
         if last
             .as_ref()
             .is_none_or(|(number, _)| *number != segment.number)
         {
             let mut bytes = Buffer::zeroed(SEGMENT_SIZE);
-            super::verify::read_log(self.version, segment, 0, &mut bytes)?;
+            super::verify::read_log(self.version, &segment, 0, &mut bytes)?;
             *last = Some((segment.number, bytes));
         }
         let bytes = last.as_ref().map(|(_, bytes)| bytes);

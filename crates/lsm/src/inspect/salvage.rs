@@ -256,6 +256,7 @@ impl<'a> Salvager<'a> {
             region: version.region(),
             geometry: self.geometry,
             chains: [&chains[0], &chains[1]],
+            points: &[],
             windows: [&windows[0], &windows[1]],
             replay_from: version.replay_from(),
             durable: version.durable(),

@@ -540,10 +540,12 @@ pub(super) fn recover_logs(
     visit: impl FnMut(Replayed<'_>),
 ) -> Result<Recovered, RecoverError<DeviceError>> {
     let chains = LogKind::ALL.map(|log| chain_of(version, log));
+    let points: Vec<_> = version.log_points().collect();
     let recovery = Recovery {
         region: version.region(),
         geometry,
         chains: [&chains[0], &chains[1]],
+        points: &points,
         windows: [&windows[0], &windows[1]],
         replay_from: version.replay_from(),
         durable: version.durable(),

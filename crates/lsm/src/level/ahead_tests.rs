@@ -6,7 +6,6 @@ use argosy_base::KeyRange;
 
 use super::testing::{Dice, NAME, Shape, build, model};
 use super::*;
-use crate::cache::NodeCache;
 use crate::merge::Source;
 
 /// A segment that writes down which reads were begun, and which of them had been when one was needed.
@@ -14,6 +13,8 @@ struct Early {
     bytes: Buffer,
     begun: Mutex<Vec<u32>>,
     needed: Mutex<Vec<(u32, bool)>>,
+    /// Most reads that were begun and not yet needed, at any time.
+    most: Mutex<usize>,
     /// From which byte on reads fail.
     damaged: u32,
 }
@@ -30,24 +31,37 @@ impl ReadAt for Early {
 
     fn begin_read(&self, offset: u32, bytes: Buffer) -> BegunRead {
         self.begun.lock().unwrap().push(offset);
+        let (begun, needed) = reads(self);
+        let needed = needed.iter().filter(|(_, begun)| *begun).count();
+        let mut most = self.most.lock().unwrap();
+        *most = most.max(begun.len() - needed);
         BegunRead::later(bytes)
+    }
+}
+
+/// Reads 40 KiB at a time, and begins `begun` such reads ahead.
+fn ahead(begun: usize) -> ReadAhead {
+    ReadAhead {
+        first: 40 << 10,
+        max: 40 << 10,
+        begun,
     }
 }
 
 /// Goes through `range`. Tells how many pairs there were, and why it ended early if it did.
 fn walk(
-    (segment, source): (&Arc<SegmentReader>, &Arc<Early>),
+    segment: &Arc<SegmentReader>,
+    source: &Arc<Early>,
     range: &KeyRange,
-    cache: Option<Arc<NodeCache>>,
+    begun: usize,
 ) -> (usize, Option<LevelError>) {
     source.begun.lock().unwrap().clear();
     source.needed.lock().unwrap().clear();
-    let ahead = ReadAhead {
-        first: 40 << 10,
-        max: 40 << 10,
-    };
-    let cursor = LevelCursor::new(segment.clone(), source.clone(), cache, range, ahead);
-    let mut cursor = cursor.unwrap();
+    let cursor = LevelCursor::new(segment.clone(), source.clone(), None, range, ahead(begun));
+    go_through(cursor.unwrap())
+}
+
+fn go_through(mut cursor: LevelCursor<Arc<Early>>) -> (usize, Option<LevelError>) {
     let mut pairs = 0;
     while cursor.key().is_some() {
         pairs += 1;
@@ -78,6 +92,7 @@ fn segment() -> (Arc<SegmentReader>, Early, usize) {
         bytes: built.bytes,
         begun: Mutex::default(),
         needed: Mutex::default(),
+        most: Mutex::default(),
         damaged: u32::MAX,
     };
     (Arc::new(segment), source, entries)
@@ -87,29 +102,38 @@ fn segment() -> (Arc<SegmentReader>, Early, usize) {
 fn a_walk_through_all_begins_its_long_reads() {
     let (segment, source, entries) = segment();
     let source = Arc::new(source);
-    // Other tests of the process may have the memory that such reads take.
-    let all_begun = (0..1000).any(|_| {
-        let (pairs, error) = walk((&segment, &source), &KeyRange::all(), None);
+    for begun in 1..4 {
+        let (pairs, error) = walk(&segment, &source, &KeyRange::all(), begun);
         assert!(pairs == entries && error.is_none(), "{error:?}");
-        let (begun, needed) = reads(&source);
+        let (reads_begun, needed) = reads(&source);
         assert!(needed.len() > 5, "{needed:?}");
-        let fetched = needed.iter().filter(|(_, begun)| *begun).map(|(at, _)| *at);
-        assert!(
-            fetched.eq(begun),
-            "what was begun was needed, once, in its order"
-        );
-        // The last is too short for that memory.
-        let between = &needed[1..needed.len() - 1];
-        between.iter().all(|(_, begun)| *begun)
-    });
-    assert!(all_begun);
-    // Readers with a cache may end anywhere.
-    let cache = Some(Arc::new(NodeCache::new(1 << 20)));
-    assert_eq!(
-        walk((&segment, &source), &KeyRange::all(), cache).0,
-        entries
-    );
+        assert!(needed[1..].iter().all(|(_, begun)| *begun), "{needed:?}");
+        let fetched = needed[1..].iter().map(|(at, _)| *at);
+        assert!(fetched.eq(reads_begun), "once, in their order");
+        assert_eq!(*source.most.lock().unwrap(), begun);
+    }
+    // Readers that may end anywhere.
+    assert_eq!(walk(&segment, &source, &KeyRange::all(), 0).0, entries);
     assert!(reads(&source).0.is_empty());
+}
+
+#[test]
+fn the_first_leaves_of_a_range_can_be_on_their_way() {
+    let (segment, source, entries) = segment();
+    let source = Arc::new(source);
+    for leaf in [0, 1, 20] {
+        let from = segment.leaf(leaf, &*source, None).unwrap().last_key();
+        let range = KeyRange { from, to: None };
+        let ahead = ahead(1);
+        source.begun.lock().unwrap().clear();
+        source.needed.lock().unwrap().clear();
+        let opened = Opened::begin(segment.clone(), &source, &range, ahead);
+        let cursor = LevelCursor::opened(opened, source.clone(), None, &range, ahead);
+        let (pairs, error) = go_through(cursor.unwrap());
+        assert!(pairs > 0 && pairs < entries && error.is_none(), "{error:?}");
+        let (_, needed) = reads(&source);
+        assert!(needed.iter().all(|(_, begun)| *begun), "{needed:?}");
+    }
 }
 
 #[test]
@@ -126,7 +150,7 @@ fn nothing_is_begun_behind_the_range() {
             from: Vec::new(),
             to: Some(key),
         };
-        assert!(walk((&segment, &source), &range, None).0 > 0);
+        assert!(walk(&segment, &source, &range, 2).0 > 0);
         let (begun, _) = reads(&source);
         let end = segment.leaf_span(leaf).end;
         assert!(begun.iter().all(|at| *at < end), "{begun:?} beyond {end}");
@@ -137,7 +161,7 @@ fn nothing_is_begun_behind_the_range() {
 fn an_error_of_a_read_comes_where_the_walk_gets_there() {
     let (segment, mut source, entries) = segment();
     source.damaged = 200 << 10;
-    let (pairs, error) = walk((&segment, &Arc::new(source)), &KeyRange::all(), None);
+    let (pairs, error) = walk(&segment, &Arc::new(source), &KeyRange::all(), 2);
     assert!(
         pairs > entries / 4 && pairs < entries,
         "{pairs} of {entries}"

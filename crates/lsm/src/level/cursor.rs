@@ -6,6 +6,7 @@
 //! for long enough to read several at a time it no longer disturbs the cache. While a compaction merges
 //! what was read, the device reads what comes next, as far as there is memory for that.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use argosy_base::KeyRange;
@@ -24,6 +25,9 @@ pub struct ReadAhead {
     pub first: usize,
     /// Most bytes of a read.
     pub max: usize,
+    /// Most reads that are begun before their leaves are wanted. Only a walk upwards through all of its range begins
+    /// any.
+    pub begun: usize,
 }
 
 impl ReadAhead {
@@ -31,13 +35,46 @@ impl ReadAhead {
     pub const SCAN: Self = Self {
         first: 0,
         max: 128 << 10,
+        begun: 0,
     };
-    /// For compactions, which read everything.
-    pub const COMPACTION: Self = Self {
-        first: 256 << 10,
-        max: 256 << 10,
+    /// For a reader of all of one run.
+    pub const COMPACTION: Self = Self::long(LONG_BEGUN);
+    /// For runs that are a small part of what a merge reads.
+    const SHORT: Self = Self {
+        first: 64 << 10,
+        max: 64 << 10,
+        begun: 1,
     };
+
+    const fn long(begun: usize) -> Self {
+        Self {
+            first: 256 << 10,
+            max: 256 << 10,
+            begun,
+        }
+    }
+
+    /// How a merge reads its runs, given how many bytes it reads of each. A short run gets short reads, one of them
+    /// begun ahead. The long runs share [`LONG_BEGUN`] long reads that are begun ahead: the merge needs those soon.
+    pub(crate) fn of_merge(bytes: &[u64]) -> impl Iterator<Item = Self> {
+        let most = bytes.iter().copied().max().unwrap_or(0);
+        let is_long = move |bytes: u64| bytes >= most / LONG_SHARE;
+        let long = bytes.iter().filter(|bytes| is_long(**bytes)).count();
+        let way = match LONG_BEGUN / long.max(1) {
+            0 => Self::SHORT,
+            begun => Self::long(begun),
+        };
+        bytes.iter().map(move |bytes| match is_long(*bytes) {
+            true => way,
+            false => Self::SHORT,
+        })
+    }
 }
+
+/// Long reads that a merge begins before it needs them, of all its runs together.
+const LONG_BEGUN: usize = 4;
+/// A run is long if it has at least this part of the bytes of the longest.
+const LONG_SHARE: u64 = 4;
 
 /// A position in a segment, and what is at it. Goes up, or with the parameter
 /// [`DOWN`](super::stand::DOWN) down.
@@ -48,13 +85,48 @@ pub struct LevelCursor<R, const DOWN: bool = false> {
     /// Bytes of the next read, and most bytes of any.
     ahead: ReadAhead,
     chunk: Option<Chunk>,
-    /// The leaves behind those, on their way.
-    next: Option<ChunkAhead>,
+    /// The leaves behind those, on their way, in order.
+    next: VecDeque<ChunkAhead>,
     /// The leaf behind the last that belongs to the range, where reads are begun ahead.
     end: usize,
     stand: Stand<DOWN>,
     /// The place of the leaf that the cursor is in.
     at: usize,
+    /// All leaves that belong to the range have been read, or are on their way.
+    is_ending: bool,
+}
+
+/// A segment that was opened. A read of the first leaves of a range may have begun.
+pub(crate) struct Opened {
+    pub(crate) segment: Arc<SegmentReader>,
+    first: Option<ChunkAhead>,
+}
+
+impl Opened {
+    /// No read has begun.
+    pub(crate) const fn of(segment: Arc<SegmentReader>) -> Self {
+        Self {
+            segment,
+            first: None,
+        }
+    }
+
+    /// Begins to read the first leaves of `range`, as far as there is memory for that.
+    pub(crate) fn begin<R: ReadAt>(
+        segment: Arc<SegmentReader>,
+        source: &R,
+        range: &KeyRange,
+        ahead: ReadAhead,
+    ) -> Self {
+        let leaves = segment.leaves_of(range);
+        let to = segment.leaves_within(leaves.start, ahead.first);
+        let leaves = leaves.start..to.min(leaves.end);
+        let first = match leaves.is_empty() {
+            true => None,
+            false => segment.begin_leaves(leaves, source),
+        };
+        Self { segment, first }
+    }
 }
 
 impl<R: ReadAt> LevelCursor<R> {
@@ -95,6 +167,20 @@ impl<R: ReadAt, const DOWN: bool> LevelCursor<R, DOWN> {
         range: &KeyRange,
         ahead: ReadAhead,
     ) -> Result<Self, LevelError> {
+        Self::opened(Opened::of(segment), source, cache, range, ahead)
+    }
+
+    /// The same, of a segment of which something may be on its way.
+    ///
+    /// # Errors
+    /// As [`either_way`](Self::either_way).
+    pub(crate) fn opened(
+        Opened { segment, first }: Opened,
+        source: R,
+        cache: Option<Arc<NodeCache>>,
+        range: &KeyRange,
+        ahead: ReadAhead,
+    ) -> Result<Self, LevelError> {
         segment.ensure_indexed()?;
         let mut cursor = Self {
             segment,
@@ -102,12 +188,13 @@ impl<R: ReadAt, const DOWN: bool> LevelCursor<R, DOWN> {
             cache,
             ahead,
             chunk: None,
-            next: None,
+            next: first.into_iter().collect(),
             end: 0,
             stand: Stand::new(range),
             at: 0,
+            is_ending: false,
         };
-        if !DOWN && cursor.cache.is_none() {
+        if !DOWN && ahead.begun > 0 {
             cursor.end = cursor.segment.leaves_below(range.to.as_deref());
         }
         if !range.is_empty() {
@@ -153,12 +240,14 @@ impl<R: ReadAt, const DOWN: bool> LevelCursor<R, DOWN> {
         if let Some(leaf) = self.cache.as_ref().and_then(|cache| cache.leaf(key)) {
             return Ok(leaf);
         }
-        if let Some(next) = self.next.take_if(|next| next.holds(at)) {
+        if let Some(next) = self.next.pop_front_if(|next| next.holds(at)) {
             let chunk = next.finish(&self.source)?;
             let leaf = chunk.leaf(&self.segment, at)?;
             self.keep(chunk);
             return Ok(leaf);
         }
+        // What is on its way is wanted no more.
+        self.next.clear();
         let leaves = if DOWN {
             self.segment.leaves_before(at, self.ahead.first)..at + 1
         } else {
@@ -177,16 +266,26 @@ impl<R: ReadAt, const DOWN: bool> LevelCursor<R, DOWN> {
         Ok(leaf)
     }
 
-    /// Keeps what was read ahead. Where all of the range will be read, which is where there is no cache,
-    /// begins to read what comes next.
+    /// Keeps what was read ahead, and begins to read what comes next.
     fn keep(&mut self, chunk: Chunk) {
-        let from = chunk.end();
+        let mut from = self.next.back().map_or(chunk.end(), ChunkAhead::end);
         self.chunk = Some(chunk);
-        if from < self.end {
+        while from < self.end && self.next.len() < self.ahead.begun {
             let to = self.segment.leaves_within(from, self.ahead.max);
             let leaves = from..to.min(self.end);
-            self.next = self.segment.begin_leaves(leaves, &self.source);
+            from = leaves.end;
+            match self.segment.begin_leaves(leaves, &self.source) {
+                Some(next) => self.next.push_back(next),
+                None => return,
+            }
         }
+        self.is_ending = self.ahead.begun > 0 && from >= self.end;
+    }
+
+    /// Whether all leaves that belong to the range have been read or are on their way, where reads are begun ahead.
+    #[inline]
+    pub(crate) const fn is_ending(&self) -> bool {
+        self.is_ending
     }
 
     /// Stands at pair `slot` of `leaf`, or at the end where that is outside of the range.

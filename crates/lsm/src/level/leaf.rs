@@ -101,6 +101,16 @@ impl Leaf {
         Self::parse_as(Kind::Leaf, bytes, name, offset)
     }
 
+    /// The leaf that `bytes` are, which a builder has just made: they are not checked.
+    pub(super) fn of_built(bytes: &[u8]) -> Self {
+        Self {
+            bytes: bytes[HEADER_BYTES..].into(),
+            count: field(bytes, 4),
+            floor: field(bytes, 6) - HEADER_BYTES,
+            shared: field(bytes, 8),
+        }
+    }
+
     /// As [`parse`](Self::parse), of a node that was sealed as `kind`.
     pub(super) fn parse_as(
         kind: Kind,

@@ -40,6 +40,7 @@ use argosy_device::{BegunRead, Buffer, DeviceError};
 use argosy_engine::EngineError;
 
 pub use builder::{BuiltSegment, Geometry, SegmentBuilder};
+pub(crate) use cursor::Opened;
 pub use cursor::{LevelCursor, ReadAhead};
 pub use format::form_and_refs;
 pub use leaf::Leaf;

@@ -303,17 +303,22 @@ impl SegmentReader {
 
     /// How many of its leaves may have keys of `range`; all where its index is elsewhere.
     pub(crate) fn leaves_in(&self, range: &KeyRange) -> usize {
+        self.leaves_of(range).len()
+    }
+
+    /// The leaves that may have keys of `range`; all where its index is elsewhere.
+    pub(super) fn leaves_of(&self, range: &KeyRange) -> Range<usize> {
         let place = |key: &[u8]| match key {
             key if key <= self.first_key() => 0,
             key if key > self.last_key() => self.leaves(),
             key => self.index.find(key).0,
         };
         if self.footer.form != Form::SelfContained {
-            return self.leaves();
+            return 0..self.leaves();
         }
         let first = place(&range.from);
         let behind = range.to.as_deref().map_or(self.leaves(), place);
-        (behind + 1).min(self.leaves()).saturating_sub(first)
+        first..(behind + 1).min(self.leaves())
     }
 
     /// Leaf `index`, from the cache or else from the device.
@@ -342,6 +347,15 @@ impl SegmentReader {
             segment: self.name.number,
             leaf: u32::try_from(index).expect("a segment has fewer leaves than bytes"),
         }
+    }
+
+    /// All leaves of the segment that `built` is, which has just been made: they are not checked.
+    pub(crate) fn built_leaves(&self, built: &[u8]) -> impl Iterator<Item = (CacheKey, Leaf)> {
+        (0..self.leaves()).map(|leaf| {
+            let span = self.leaf_span(leaf);
+            let bytes = &built[span.start as usize..span.end as usize];
+            (self.cache_key(leaf), Leaf::of_built(bytes))
+        })
     }
 
     /// Leaf `index`, which `bytes` are, checked.
@@ -459,6 +473,11 @@ pub(super) struct ChunkAhead {
 }
 
 impl ChunkAhead {
+    /// The leaf behind them.
+    pub(super) const fn end(&self) -> usize {
+        self.leaves.end
+    }
+
     /// Whether leaf `index` is among them.
     pub(super) fn holds(&self, index: usize) -> bool {
         self.leaves.contains(&index)

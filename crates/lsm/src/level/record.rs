@@ -165,6 +165,12 @@ fn length(leaf: &[u8], at: &mut usize, max: usize) -> Option<usize> {
         let value = usize::from(first);
         return (value <= max).then_some(value);
     }
+    let second = *leaf.get(*at + 1)?;
+    if (1..0x80).contains(&second) {
+        *at += 2;
+        let value = usize::from(first & 0x7f) | usize::from(second) << 7;
+        return (value <= max).then_some(value);
+    }
     let mut reader = Reader::new("leaf", leaf.get(*at..)?);
     let value = reader.length(max).ok()?;
     *at += reader.position();

@@ -128,6 +128,7 @@ fn check_against(model: &Model, built: BuiltSegment, shape: Shape, dice: &mut Di
         let ahead = ReadAhead {
             first: dice.below(3000),
             max: dice.below(9000),
+            begun: dice.below(4),
         };
         let cached = (dice.below(2) == 0).then(|| cache.clone());
         let expected = pairs(model, &range);
@@ -254,6 +255,7 @@ fn use_all(model: &Model, len: u32, bytes: &Arc<Counted>) -> Result<(), LevelErr
     let ahead = ReadAhead {
         first: 1000,
         max: 2000,
+        begun: 0,
     };
     let mut cursor = LevelCursor::new(reader, bytes.clone(), None, &KeyRange::all(), ahead)?;
     for (key, entry) in model {

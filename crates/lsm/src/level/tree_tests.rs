@@ -185,6 +185,7 @@ fn check_cursors(made: &BuiltTree, model: &Model, dice: &mut Dice) {
             let ahead = ReadAhead {
                 first: dice.below(3000),
                 max: dice.below(9000),
+                begun: dice.below(4),
             };
             let cached = (dice.below(2) == 0).then(|| cache.clone());
             let home = made.home(index);
@@ -222,6 +223,7 @@ fn check_cursors_down(made: &BuiltTree, model: &Model, dice: &mut Dice) {
             let ahead = ReadAhead {
                 first: dice.below(3000),
                 max: dice.below(9000),
+                begun: dice.below(4),
             };
             let cached = (dice.below(2) == 0).then(|| cache.clone());
             let mut found = drain(&mut cursor(index, Path::default(), cached, &range, ahead));

@@ -46,6 +46,6 @@ pub use recover::{
     CutSegment, LogTail, RecoverError, Recovered, Recovery, Replayed, Unflushed, recover,
 };
 pub use segment::{Geometry, Position, WindowName, Writer};
-pub use value::{LogSource, ReadError, ValueRef, read_value};
+pub use value::{LogSource, ReadError, ValueRef, read_value, read_value_in};
 pub use windows::LogWindows;
 pub use writer::{LogWriter, NoRoom};

@@ -8,11 +8,13 @@
 //!
 //! | the missing LSN                                                   | means                 |
 //! |--------------------------------------------------------------------|-----------------------|
-//! | a log cannot be read up to the end of a sealed segment             | corruption            |
+//! | a log cannot be read up to where it is known to be durable         | corruption            |
 //! | it is at or below an LSN that an edit or a mark declares durable   | corruption            |
 //! | both logs go on behind it in sealed segments                       | corruption            |
 //! | otherwise                                                          | the end of the history|
 //!
+//!    A sealed segment is known to be durable as a whole. Of any other, edits state a point up to which it is durable;
+//!    the values that levels point to lie in front of that point, and below the start of replay.
 //!    Sealed segments were durable before the edit that sealed them, so a log that goes on in one
 //!    has lost nothing before that record unless it is damaged. Marks are looked for behind the
 //!    stop, too: one that was written after the missing record tells that it had been durable.
@@ -47,6 +49,8 @@ pub struct Recovery<'a> {
     pub geometry: Geometry,
     /// Per log ([`LogKind::index`]), the chain in rising order; sealed segments have an `end`.
     pub chains: [&'a [LogSegment]; 2],
+    /// The log points of segments that are not sealed: what lies in front of one is durable.
+    pub points: &'a [LogPoint],
     /// Per log, what survived of the windows, by slot. Empty: nothing.
     pub windows: [&'a [Option<Arc<SharedMemory>>]; 2],
     /// Everything below this LSN is in the levels.
@@ -205,8 +209,8 @@ pub fn recover<E>(
 enum LogEnd {
     /// It was read to the end of its chain.
     Ends,
-    /// Something that is no record stopped the reading; in a sealed segment, or in the tail.
-    Stops { sealed: bool },
+    /// The reading stopped at bytes that are no record. If these are known to be `durable`, they are damaged.
+    Stops { durable: bool },
     /// It goes on with a higher LSN, in a sealed segment or in the tail.
     GoesOn { sealed: bool },
 }
@@ -222,7 +226,7 @@ enum Verdict {
 /// The table of the module documentation.
 fn decide(was_durable: bool, ends: [LogEnd; 2]) -> Verdict {
     let first = |wanted: &dyn Fn(LogEnd) -> bool| ends.iter().position(|end| wanted(*end));
-    if let Some(log) = first(&|end| end == LogEnd::Stops { sealed: true }) {
+    if let Some(log) = first(&|end| end == LogEnd::Stops { durable: true }) {
         return Verdict::Corrupt(log);
     }
     if was_durable {
@@ -266,6 +270,7 @@ impl<'a> History<'a> {
                 geometry: recovery.geometry,
                 chain: recovery.chains[log.index()],
                 slots: recovery.windows[log.index()],
+                points: recovery.points,
             };
             let scan = Scan::begin(source, next, read).and_then(|mut scan| {
                 scan.advance(read)?;
@@ -380,17 +385,18 @@ impl<'a> History<'a> {
                 None,
                 Some(Stop {
                     what: Some(_),
-                    sealed,
+                    durable,
                     ..
                 }),
-            ) => LogEnd::Stops { sealed: *sealed },
+            ) => LogEnd::Stops { durable: *durable },
             (None, _) => LogEnd::Ends,
         }
     }
 
     fn corrupt<E>(&self, log: usize) -> RecoverError<E> {
         let scan = &self.scans[log];
-        let stop = scan.trouble().or(scan.stop().copied());
+        let stop = scan.stop().copied();
+        let stop = stop.filter(|stop| stop.durable).or(scan.trouble()).or(stop);
         let (segment, offset, what) = match (stop, scan.head()) {
             (Some(stop), _) => (
                 stop.number,

@@ -27,8 +27,8 @@ fn put(log: LogKind, key: &str, len: usize) -> Operation {
 fn each_row_of_the_table() {
     let ends = [
         LogEnd::Ends,
-        LogEnd::Stops { sealed: false },
-        LogEnd::Stops { sealed: true },
+        LogEnd::Stops { durable: false },
+        LogEnd::Stops { durable: true },
         LogEnd::GoesOn { sealed: false },
         LogEnd::GoesOn { sealed: true },
     ];
@@ -37,7 +37,7 @@ fn each_row_of_the_table() {
         for first in ends {
             for second in ends {
                 let both = [first, second];
-                let cut_short = both.contains(&LogEnd::Stops { sealed: true });
+                let cut_short = both.contains(&LogEnd::Stops { durable: true });
                 let enclosed = both == [LogEnd::GoesOn { sealed: true }; 2];
                 let expected = was_durable || cut_short || enclosed;
                 let verdict = decide(was_durable, both);
@@ -51,7 +51,7 @@ fn each_row_of_the_table() {
                     let Verdict::Corrupt(log) = verdict else {
                         panic!("{both:?}")
                     };
-                    assert_eq!(both[log], LogEnd::Stops { sealed: true });
+                    assert_eq!(both[log], LogEnd::Stops { durable: true });
                 }
             }
         }
@@ -71,8 +71,8 @@ fn decision_scripts() {
             };
             let end = |word: &str| match word {
                 "ends" => LogEnd::Ends,
-                "stops" => LogEnd::Stops { sealed: false },
-                "stops-sealed" => LogEnd::Stops { sealed: true },
+                "stops" => LogEnd::Stops { durable: false },
+                "stops-durable" => LogEnd::Stops { durable: true },
                 "goes-on" => LogEnd::GoesOn { sealed: false },
                 "goes-on-sealed" => LogEnd::GoesOn { sealed: true },
                 other => panic!("what is {other}?"),
@@ -176,6 +176,52 @@ fn an_incomplete_group_never_was() {
     assert_eq!(recovered.last, Lsn(1));
     assert_eq!(seen.len(), 1);
     assert!(recovered.logs[1].end.is_none(), "the large log has no part");
+}
+
+/// What the levels point to lies below the start of replay, where no LSN can be missing.
+#[test]
+fn damage_in_front_of_a_point_is_corruption_and_behind_it_is_not() {
+    let mut region = Region::new(small());
+    for n in 0..8 {
+        region
+            .append(&[put(LogKind::Large, "large", 1500 + n)])
+            .unwrap();
+    }
+    region.flush(true);
+    let in_levels = region.history[5].clone();
+    for n in 0..8 {
+        region.append(&[put(LogKind::Recovery, "key", n)]).unwrap();
+    }
+    region.flush(true);
+    let replay_from = region.last;
+    let point = LogPoint {
+        log: LogKind::Large,
+        number: in_levels.at.segment(),
+        to: region.history[6].at.offset(),
+    };
+    let flip = |region: &Region, victim: usize| {
+        let at = region.history[victim].at;
+        let mut device = region.device.borrow_mut();
+        device.get_mut(&at.segment()).unwrap()[at.offset() as usize + 7] ^= 4;
+    };
+    for victim in [0, 3, 5] {
+        flip(&region, victim);
+        region.points = vec![];
+        let cut = region.recover(false, replay_from).unwrap().0;
+        let to = cut.logs[1].end.map_or(0, |end| end.offset);
+        assert!(to < point.to, "nothing says that it was durable");
+        region.points = vec![point];
+        let error = region.recover(false, replay_from).unwrap_err();
+        let offset = region.history[victim].at.offset();
+        assert!(
+            matches!(error, RecoverError::Corrupt { log: LogKind::Large, offset: at, .. } if at == offset),
+            "{error}"
+        );
+        flip(&region, victim);
+    }
+    flip(&region, 6);
+    let (recovered, _) = region.recover(false, replay_from).unwrap();
+    assert_eq!(recovered.logs[1].end.unwrap().offset, point.to);
 }
 
 #[test]

@@ -25,18 +25,20 @@
 //! [`recover`](mod@super::recover).
 
 mod cut;
+mod loaded;
 
 use std::sync::Arc;
 
 use argosy_base::{Identity, Kind, Lsn, Pointer, RegionId, SegmentNumber};
 use argosy_device::SharedMemory;
 
+use self::loaded::{Image, Loaded, Memory};
 use super::record::{Decoded, Record, RecordKind, decode, parse};
 use super::segment::{
     BLOCK_BYTES, Geometry, HeaderError, Position, SEGMENT_HEADER_BYTES, WINDOW_HEADER_BYTES,
     WindowName, check_segment_header, decode_window_header, identity,
 };
-use crate::edit::LogSegment;
+use crate::edit::{LogPoint, LogSegment};
 
 pub use cut::{CutSegment, visit_behind};
 
@@ -61,8 +63,8 @@ pub(super) struct Stop {
     pub(super) number: SegmentNumber,
     /// Where in it.
     pub(super) offset: u32,
-    /// Whether it stopped in front of the end of a sealed segment.
-    pub(super) sealed: bool,
+    /// Whether the bytes there are known to be durable: they lie in front of a seal or a log point.
+    pub(super) durable: bool,
     /// What is wrong there; `None` where the chain just ends.
     pub(super) what: Option<&'static str>,
 }
@@ -108,6 +110,19 @@ pub(super) struct Source<'a> {
     pub(super) geometry: Geometry,
     pub(super) chain: &'a [LogSegment],
     pub(super) slots: &'a [Option<Arc<SharedMemory>>],
+    /// The log points of segments that are not sealed, as far as there are any.
+    pub(super) points: &'a [LogPoint],
+}
+
+impl Source<'_> {
+    /// The offset in front of which `segment` is known to be durable. A point at the very end is not used: the segment
+    /// may have ended early, with anything behind its last record.
+    fn durable(&self, segment: &LogSegment) -> u32 {
+        let whole = self.geometry.segment_bytes();
+        let known = |point: &&LogPoint| point.number == segment.number && point.to < whole;
+        let point = self.points.iter().find(known).map_or(0, |point| point.to);
+        segment.end.unwrap_or(point)
+    }
 }
 
 /// See the module documentation.
@@ -127,33 +142,6 @@ pub(super) struct Scan<'a> {
     mark: Lsn,
     /// Windows that the device does not have whole.
     windows: Vec<Image>,
-}
-
-/// The window being read.
-struct Loaded {
-    segment: LogSegment,
-    /// Its first byte in the segment.
-    start: u32,
-    device: Vec<u8>,
-    /// The slot's bytes, where it holds this window.
-    memory: Option<Memory>,
-}
-
-struct Memory {
-    bytes: Vec<u8>,
-    /// See [`Image`].
-    image: Vec<u8>,
-    /// See [`Image`].
-    missing: Option<u32>,
-}
-
-/// A window as it should be on the device.
-struct Image {
-    segment: LogSegment,
-    start: u32,
-    /// The first byte that is another on the device.
-    missing: u32,
-    bytes: Vec<u8>,
 }
 
 /// What stands at a position.
@@ -301,13 +289,13 @@ impl<'a> Scan<'a> {
             stop: Stop {
                 number: segment.number,
                 offset: self.offset,
-                sealed: segment.end.is_some(),
+                durable: self.offset < self.source.durable(segment),
                 what: Some("no record"),
             },
             index: self.index,
             offset: self.offset,
         };
-        if segment.end.is_some() || self.index + 1 == self.source.chain.len() {
+        if passed.stop.durable || self.index + 1 == self.source.chain.len() {
             self.stop = Some(passed.stop);
             return;
         }
@@ -321,7 +309,7 @@ impl<'a> Scan<'a> {
         self.stop = Some(Stop {
             number: segment.number,
             offset: self.offset,
-            sealed: segment.end.is_some(),
+            durable: self.offset < self.source.durable(segment),
             what: Some(what),
         });
     }
@@ -331,7 +319,7 @@ impl<'a> Scan<'a> {
         self.stop = Some(Stop {
             number: last.map_or(SegmentNumber(0), |last| last.number),
             offset: self.record_end,
-            sealed: false,
+            durable: false,
             what: None,
         });
     }
@@ -555,46 +543,5 @@ impl<'a> Scan<'a> {
         self.unload();
         let parts = self.windows.into_iter();
         parts.filter_map(|image| image.up_to(end)).collect()
-    }
-}
-
-impl Image {
-    /// The blocks from the first that the device lacks, up to `end` if that lies in the window.
-    fn up_to(mut self, end: Position) -> Option<Unflushed> {
-        if (self.segment.ordinal, self.missing) >= (end.ordinal, end.offset) {
-            return None;
-        }
-        let from = self.missing / BLOCK_BYTES * BLOCK_BYTES;
-        if self.segment.ordinal == end.ordinal {
-            let valid = (end.offset - self.start) as usize;
-            if valid < self.bytes.len() {
-                self.bytes[valid..].fill(0);
-                self.bytes
-                    .truncate(valid.next_multiple_of(BLOCK_BYTES as usize));
-            }
-        }
-        Some(Unflushed {
-            segment: self.segment,
-            from,
-            bytes: self.bytes.split_off((from - self.start) as usize),
-        })
-    }
-}
-
-impl Loaded {
-    fn end(&self) -> u32 {
-        self.start + u32::try_from(self.device.len()).expect("a window")
-    }
-
-    fn range(&self, range: std::ops::Range<u32>) -> std::ops::Range<usize> {
-        (range.start - self.start) as usize..(range.end - self.start) as usize
-    }
-
-    fn bytes(&self, in_memory: bool, range: std::ops::Range<u32>) -> &[u8] {
-        let range = self.range(range);
-        match &self.memory {
-            Some(memory) if in_memory => &memory.bytes[range],
-            _ => &self.device[range],
-        }
     }
 }

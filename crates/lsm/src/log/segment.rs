@@ -140,6 +140,17 @@ impl Geometry {
         offset / self.window
     }
 
+    /// The offset in front of which all records are durable where all blocks in front of `to` are. A record may reach
+    /// beyond `to`, but not beyond its window. Zero where `to` is the end of the segment: the segment may have ended
+    /// early, with anything behind its last record.
+    #[must_use]
+    pub const fn durable_records(&self, to: u32) -> u32 {
+        if to >= self.segment {
+            return 0;
+        }
+        to.saturating_sub(1) / self.window * self.window
+    }
+
     /// The byte of the segment at which window `index` ends.
     #[inline]
     #[must_use]

@@ -35,7 +35,7 @@ fn a_sweep_finds_every_value_where_it_begins() {
     for seed in 0..20 {
         let region = filled(seed);
         let mut read = |segment: &LogSegment, offset: u32, out: &mut [u8]| {
-            LogSource::read(&region, segment, offset, out)
+            LogSource::read(&region, *segment, offset, out)
         };
         for segment in &region.chains[LogKind::Large.index()] {
             if segment.end.is_none() {
@@ -72,7 +72,7 @@ fn segments_that_begin_with_the_rest_of_a_value_are_told_from_others() {
     for seed in 0..20 {
         let region = filled(seed);
         let mut read = |segment: &LogSegment, offset: u32, out: &mut [u8]| {
-            LogSource::read(&region, segment, offset, out)
+            LogSource::read(&region, *segment, offset, out)
         };
         let mut before: Option<LogSegment> = None;
         for segment in &region.chains[LogKind::Large.index()] {

@@ -14,7 +14,7 @@ use super::{
     Appended, Geometry, GroupOp, LogSource, LogWindows, LogWriter, Logs, NoRoom, RecoverError,
     Recovered, Recovery, recover,
 };
-use crate::edit::LogSegment;
+use crate::edit::{LogPoint, LogSegment};
 use crate::level::Entry;
 
 pub(super) const REGION: RegionId = RegionId(7);
@@ -82,6 +82,8 @@ pub(super) struct Region {
     pub(super) logs: Logs,
     pub(super) memory: [Vec<Arc<SharedMemory>>; 2],
     pub(super) chains: [Vec<LogSegment>; 2],
+    /// The log points of segments that are not sealed.
+    pub(super) points: Vec<LogPoint>,
     /// Bytes of each segment; blocks that were never written are not zero.
     pub(super) device: RefCell<BTreeMap<SegmentNumber, Vec<u8>>>,
     pub(super) last: Lsn,
@@ -108,6 +110,7 @@ impl Region {
             },
             memory,
             chains: [vec![], vec![]],
+            points: vec![],
             device: RefCell::default(),
             last: Lsn(0),
             history: vec![],
@@ -118,7 +121,7 @@ impl Region {
     /// Provides segments until none is wanted.
     pub(super) fn provide(&mut self) {
         for log in LogKind::ALL {
-            while self.logs.log(log).wants_segment() {
+            while self.logs.log(log).wants_segment(0) {
                 self.provide_one(log);
             }
         }
@@ -227,6 +230,7 @@ impl Region {
             region: REGION,
             geometry: self.geometry,
             chains: [&self.chains[0], &self.chains[1]],
+            points: &self.points,
             windows: [&windows[0], &windows[1]],
             replay_from,
             durable: Lsn(0),
@@ -319,18 +323,19 @@ impl Region {
 
 impl LogSource for Region {
     type Error = Infallible;
+    type Segment = LogSegment;
 
     fn segment(&self, number: SegmentNumber) -> Option<LogSegment> {
         let mut all = self.chains.iter().flatten();
         all.find(|segment| segment.number == number).copied()
     }
 
-    fn after(&self, segment: &LogSegment) -> Option<LogSegment> {
+    fn after(&self, segment: LogSegment) -> Option<LogSegment> {
         let next = usize::try_from(segment.ordinal + 1).ok()?;
         self.chains[segment.log.index()].get(next).copied()
     }
 
-    fn read(&self, segment: &LogSegment, offset: u32, out: &mut [u8]) -> Result<(), Infallible> {
+    fn read(&self, segment: LogSegment, offset: u32, out: &mut [u8]) -> Result<(), Infallible> {
         let device = self.device.borrow();
         let offset = offset as usize;
         out.copy_from_slice(&device[&segment.number][offset..offset + out.len()]);

@@ -23,17 +23,20 @@ pub trait LogSource {
     /// Why a read fails.
     type Error;
 
+    /// What the source knows of a log segment. The source gets it back, and need not look the segment up again.
+    type Segment: Copy + AsRef<LogSegment>;
+
     /// The log segment with this number, or `None` where the version has none.
-    fn segment(&self, number: SegmentNumber) -> Option<LogSegment>;
+    fn segment(&self, number: SegmentNumber) -> Option<Self::Segment>;
 
     /// The segment that follows `segment` in its log's chain.
-    fn after(&self, segment: &LogSegment) -> Option<LogSegment>;
+    fn after(&self, segment: Self::Segment) -> Option<Self::Segment>;
 
     /// Reads device bytes of `segment` at `offset`: any alignment, inside one window.
     ///
     /// # Errors
     /// When the device fails.
-    fn read(&self, segment: &LogSegment, offset: u32, out: &mut [u8]) -> Result<(), Self::Error>;
+    fn read(&self, segment: Self::Segment, offset: u32, out: &mut [u8]) -> Result<(), Self::Error>;
 }
 
 /// A value in a log.
@@ -93,6 +96,19 @@ pub fn read_value<S: LogSource>(
 ) -> Result<Vec<u8>, ReadError<S::Error>> {
     let segment = source.segment(value.at.segment());
     let segment = segment.ok_or_else(|| corrupt(value.at, "no such log segment"))?;
+    read_value_in(segment, value, windows, source)
+}
+
+/// Like [`read_value`], for callers that have looked up the segment of the value's first record.
+///
+/// # Errors
+/// As [`read_value`].
+pub fn read_value_in<S: LogSource>(
+    segment: S::Segment,
+    value: &ValueRef<'_>,
+    windows: &LogWindows,
+    source: &S,
+) -> Result<Vec<u8>, ReadError<S::Error>> {
     let mut reading = Reading {
         windows,
         source,
@@ -119,10 +135,10 @@ enum Part {
     Pad,
 }
 
-struct Reading<'a, S> {
+struct Reading<'a, S: LogSource> {
     windows: &'a LogWindows,
     source: &'a S,
-    segment: LogSegment,
+    segment: S::Segment,
     offset: u32,
     value: Vec<u8>,
     wanted: &'a ValueRef<'a>,
@@ -173,8 +189,9 @@ impl<S: LogSource> Reading<'_, S> {
         if self.offset < self.windows.geometry().segment_bytes() {
             return Ok(());
         }
-        let next = self.source.after(&self.segment);
-        let next = next.filter(|next| next.ordinal == self.segment.ordinal + 1);
+        let next = self.source.after(self.segment);
+        let expected = self.segment.as_ref().ordinal + 1;
+        let next = next.filter(|next| next.as_ref().ordinal == expected);
         self.segment = next.ok_or_else(|| self.corrupt("the value goes on in no segment"))?;
         self.offset = SEGMENT_HEADER_BYTES;
         self.held = None;
@@ -194,7 +211,9 @@ impl<S: LogSource> Reading<'_, S> {
 
     fn take_from_window(&mut self) -> Option<Part> {
         let mut buffer = self.prepare_buffer();
-        let there = self.windows.read(&self.segment, self.offset, &mut buffer);
+        let there = self
+            .windows
+            .read(self.segment.as_ref(), self.offset, &mut buffer);
         let part = there.then(|| self.take(&buffer)).flatten();
         self.buffer = buffer;
         part
@@ -203,7 +222,7 @@ impl<S: LogSource> Reading<'_, S> {
     fn take_from_source(&mut self) -> Result<Part, ReadError<S::Error>> {
         let mut buffer = self.prepare_buffer();
         self.source
-            .read(&self.segment, self.offset, &mut buffer)
+            .read(self.segment, self.offset, &mut buffer)
             .map_err(ReadError::Source)?;
         let part = self.take(&buffer);
         self.buffer = buffer;
@@ -234,8 +253,9 @@ impl<S: LogSource> Reading<'_, S> {
     /// Takes the part of the value that `bytes` are, if they are the right ones.
     fn take(&mut self, bytes: &[u8]) -> Option<Part> {
         let region = self.windows.region();
-        let here = identity(Kind::LogRecord, region, &self.segment, self.offset);
-        match decode(bytes, here, self.segment.base_lsn) {
+        let segment = self.segment.as_ref();
+        let here = identity(Kind::LogRecord, region, segment, self.offset);
+        match decode(bytes, here, segment.base_lsn) {
             Decoded::Record(record, len) => match record.kind {
                 RecordKind::Mark if self.last.is_some() => Some(Part::Mark { len }),
                 RecordKind::Put if self.fits(&record) => {
@@ -266,7 +286,7 @@ impl<S: LogSource> Reading<'_, S> {
 
     fn corrupt(&self, what: &'static str) -> ReadError<S::Error> {
         ReadError::Corrupt {
-            segment: self.segment.number,
+            segment: self.segment.as_ref().number,
             offset: self.offset,
             what,
         }

@@ -189,16 +189,17 @@ impl Snapshot {
 
 impl LogSource for Snapshot {
     type Error = std::convert::Infallible;
+    type Segment = LogSegment;
 
     fn segment(&self, number: SegmentNumber) -> Option<LogSegment> {
         self.chain.iter().find(|s| s.number == number).copied()
     }
 
-    fn after(&self, segment: &LogSegment) -> Option<LogSegment> {
+    fn after(&self, segment: LogSegment) -> Option<LogSegment> {
         self.chain.get(segment.ordinal as usize + 1).copied()
     }
 
-    fn read(&self, segment: &LogSegment, offset: u32, out: &mut [u8]) -> Result<(), Self::Error> {
+    fn read(&self, segment: LogSegment, offset: u32, out: &mut [u8]) -> Result<(), Self::Error> {
         let from = offset as usize;
         out.copy_from_slice(&self.device[&segment.number][from..from + out.len()]);
         Ok(())

@@ -132,6 +132,7 @@ fn begin<'a, E>(
         geometry,
         chain: std::slice::from_ref(segment),
         slots: &[],
+        points: &[],
     };
     let mut scan = Scan::at(source, 0);
     scan.advance(read)?;
@@ -182,6 +183,7 @@ pub fn find_torn<E>(
         geometry,
         chain,
         slots,
+        points: &[],
     };
     let mut scan = Scan::at(source, first);
     scan.advance(read)?;

@@ -14,8 +14,9 @@
 //! 1. A record goes to `at`. If it does not fit before `entered`, the end of the window, the rest
 //!    of the window is zeroed, the open range is closed there, and the next window is entered.
 //! 2. Entering a window takes its slot over, which is allowed once the window that had it is
-//!    *done* (`free_end`); in the first window of a segment the segment's header comes first. The
-//!    next segment must have been provided by then.
+//!    *done* (`free_end`): until then the window keeps bytes that would be lost if a sync failed. In
+//!    the first window of a segment the segment's header comes first. The next segment must have been
+//!    provided by then.
 //! 3. The first record of a range follows a mark with the durable LSN, if there is one.
 //! 4. [`take_flush`](LogWriter::take_flush) hands out closed ranges in order; with `force` it closes
 //!    the open one at the next block. A range never crosses the end of a window.
@@ -159,12 +160,19 @@ impl LogWriter {
     }
 
     /// Whether the next segment of the chain should be provided: the ones there are end before the
-    /// windows do.
+    /// windows do, or `ahead` bytes from here.
     #[must_use]
-    pub fn wants_segment(&self) -> bool {
+    pub fn wants_segment(&self, ahead: u64) -> bool {
         let slots = self.windows.geometry().slots() as u64;
-        let ahead = slots * u64::from(self.windows.geometry().window_bytes());
-        self.bounds().provided_end < self.cursor.at + ahead
+        let windows = slots * u64::from(self.windows.geometry().window_bytes());
+        self.bounds().provided_end < self.cursor.at + windows.max(ahead)
+    }
+
+    /// Whether there is less than a window left to write to, in all segments that are provided.
+    #[must_use]
+    pub fn is_at_its_end(&self) -> bool {
+        let window = u64::from(self.windows.geometry().window_bytes());
+        self.bounds().provided_end < self.cursor.at + window
     }
 
     /// The byte of the log at which the next record goes, or behind which: it rises with every append.

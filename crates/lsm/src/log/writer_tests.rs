@@ -82,7 +82,7 @@ fn nothing_can_be_written_without_a_segment() {
         }
     }
     assert!(lsn > 12);
-    assert!(log.wants_segment());
+    assert!(log.wants_segment(0));
     let end = log.end();
     let record = Record::put(Lsn(lsn), b"key", &[7; 2000]);
     assert_eq!(log.append(&record), Err(NoRoom::Full));
@@ -249,7 +249,7 @@ fn ranges_cover_every_record_once() {
             if let Ok(at) = log.append(&Record::put(lsn, b"key", &value)) {
                 placed.push((at, lsn, value));
             }
-            if log.wants_segment() && random.below(3) > 0 {
+            if log.wants_segment(0) && random.below(3) > 0 {
                 let next = log.bounds().provided_end / u64::from(S);
                 log.provide_segment(segment(next));
             }

@@ -34,7 +34,7 @@ use argosy_device::{
     Buffer, CatalogChange, DeviceError, Purpose, RegionEntry, SegmentHandle, Store, Ticket,
 };
 
-use crate::set_aside::region_of;
+use crate::set_aside::id_of;
 pub use format::Record;
 use format::{Cursor, WITNESSES, Writer};
 pub(crate) use readable::readable;
@@ -129,8 +129,7 @@ impl Manifest {
         (segment_bytes, shape): (u32, u64),
         checkpoint: &Record,
     ) -> Result<Self, DeviceError> {
-        let regions = store.regions();
-        let before = regions.iter().find(|entry| entry.region == region);
+        let before = store.region(region);
         let generation = before.map_or(1, |entry| entry.words[0] + 1);
         let mut manifest = Self {
             store: Arc::clone(store),
@@ -185,6 +184,19 @@ impl Manifest {
     /// What the catalog's entry says from its next change on.
     pub(crate) const fn set_shape(&mut self, word: u64) {
         self.shape = word;
+    }
+
+    /// Begins to write `word` into the catalog's entry.
+    ///
+    /// # Panics
+    /// Unless the manifest is idle: what is under way may change the entry, too.
+    pub(crate) fn change_shape(&mut self, word: u64) -> CatalogChange {
+        assert!(
+            self.is_idle(),
+            "one change of the entry is under way at a time"
+        );
+        self.shape = word;
+        self.set_region(&self.chain, self.cursor.generation())
     }
 
     /// Takes appends for durable once they are written: the planted mistake
@@ -305,10 +317,9 @@ impl Manifest {
 
     /// Above all that the region has had on this device, that of a copy that is set aside too.
     fn next_generation(&self) -> u64 {
-        let regions = self.store.regions().into_iter();
-        let aside = regions.filter(|entry| region_of(entry) == Some(self.region));
-        let highest = aside.map(|entry| entry.words[0]).max().unwrap_or(0);
-        self.cursor.generation().max(highest) + 1
+        let aside = self.store.region(id_of(self.region));
+        let aside = aside.map_or(0, |entry| entry.words[0]);
+        self.cursor.generation().max(aside) + 1
     }
 
     fn set_region(&self, chain: &[SegmentHandle], generation: u64) -> CatalogChange {

@@ -466,7 +466,7 @@ impl Replica {
             (fill.written > 0).then_some(LogPoint {
                 log: entry.segment.log,
                 number: entry.segment.number,
-                to: fill.written,
+                to: self.geometry.durable_records(fill.written),
             })
         });
         written.collect()

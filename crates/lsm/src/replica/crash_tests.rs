@@ -10,8 +10,8 @@
 //!
 //! - Opened, it has a version that is one of the primary's, no earlier than what the primary was told
 //!   (I3, I6); it holds the pairs of a prefix of the history, whole batches, no shorter than what the
-//!   primary was told is durable, nor, after a kill, than what was shipped (I7); of every segment number that
-//!   was used it knows that it may be in use.
+//!   primary was told is durable, nor, after a kill, than what was shipped (I7). All segment numbers that the
+//!   primary has used are below the mark in that version.
 //! - Every byte and every reference is right, as `inspect` checks it; what is in use on the device is
 //!   what the manifest names.
 //! - Attached and come to rest, it holds the primary's pairs, now and after one more crash.

@@ -3,8 +3,8 @@
 
 use super::*;
 
-/// The planted mistake: what is written to a segment that the backup does not know is in its windows, and it does
-/// not find it there.
+/// The planted mistake: the log goes on in a segment that the backup does not know. The records are in the backup's
+/// windows, but an opening does not look for that segment there.
 #[test]
 fn a_log_that_goes_on_before_the_backup_has_the_edit_is_noticed() {
     for builds in [None, Some(ServerId(2))] {
@@ -35,8 +35,8 @@ fn few_numbers(number_early: bool) -> Pair {
     Pair::new(1, settings)
 }
 
-/// Goes on while the device of the backup stands still now and then, so that the primary could go through more than
-/// a block of numbers that the backup knows nothing of. `look` looks after each round.
+/// Writes for 300 rounds. In some of them the backup's device does nothing: the primary could use up more than a block
+/// of numbers before the backup has the edit that reserves them. `look` is called after each round.
 fn beside_a_slow_backup(pair: &mut Pair, mut look: impl FnMut(&Pair)) {
     for round in 0..300 {
         pair.stands_still = round % 100 >= 40;
@@ -62,9 +62,9 @@ fn a_number_that_is_used_before_the_backup_has_the_edit_is_noticed() {
     assert!(wrong.ends_with("would be used twice"), "{wrong}");
 }
 
-/// The numbers that the backup gives out first and the primary gave out, too, if the primary is lost for good after
-/// any round of a history. Two segments have one name then: bytes of one pass for those of the other, and a cache
-/// takes one for the other.
+/// After each round the primary is lost for good, and a copy of the backup is promoted. Returns the numbers that such a
+/// copy gives out although the primary has used them. Two segments have one name then: a cache cannot tell them apart,
+/// and the bytes of one pass for those of the other.
 fn used_twice(number_early: bool) -> BTreeSet<SegmentNumber> {
     let mut twice = BTreeSet::new();
     beside_a_slow_backup(&mut few_numbers(number_early), |pair| {

@@ -110,10 +110,11 @@ impl Replica {
         }
     }
 
-    /// Makes way for the levels of `edit`, localized, if it replaces those that are here: what it names with
-    /// numbers of this member's own range was built by a copy that was here before, and by this one
-    /// no segment is, nor will be, of such a number. If it keeps them, it names what is here, and nothing that has
-    /// arrived under the same numbers.
+    /// Makes way for the levels of `edit`, localized.
+    ///
+    /// If the edit replaces the levels that are here, it may name numbers of this member's own range. An earlier copy
+    /// on this server used those numbers, and this copy must never use them: it skips them. If a checkpoint keeps the
+    /// levels, its numbers stand for the segments that are here, so arrivals under the same numbers are given up.
     pub(super) fn make_way(&mut self, edit: &Edit) {
         if !self.replaces_levels(edit) {
             if self.builder.is_some() && edit.checkpoint {

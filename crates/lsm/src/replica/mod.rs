@@ -41,6 +41,7 @@ use std::sync::Arc;
 use argosy_base::limits::BLOCK_SIZE;
 use argosy_base::{
     DeviceSegment, EditSeq, Epoch, KeyRange, LogKind, Lsn, RegionId, Remedy, SegmentNumber,
+    Standing,
 };
 use argosy_device::{DeviceError, SharedMemory, Store, Ticket};
 use argosy_engine::FlushRange;
@@ -350,9 +351,8 @@ impl Replica {
         survivors: &Survivors,
         settings: &Settings,
     ) -> Result<Self, ReplicaError> {
-        let regions = store.regions();
-        let storage = match regions.iter().find(|entry| entry.region == region) {
-            Some(entry) => Storage::open(store, entry, settings)?,
+        let storage = match store.region(region) {
+            Some(entry) => Storage::open(store, &entry, settings)?,
             None => Storage::create(store, region, settings)?,
         };
         Self::of(storage, windows, survivors)
@@ -419,6 +419,17 @@ impl Replica {
     #[must_use]
     pub const fn region(&self) -> RegionId {
         self.storage.region()
+    }
+
+    /// What the copy is certain to hold, as the catalog says; never [`Standing::Whole`].
+    #[must_use]
+    pub const fn standing(&self) -> Standing {
+        self.storage.standing()
+    }
+
+    /// Says that the copy holds everything that was acknowledged. Later steps make that durable.
+    pub fn become_ordinary(&mut self) {
+        self.storage.become_ordinary();
     }
 
     /// The version after the last edit that was applied.

@@ -79,10 +79,12 @@ impl Replica {
             version.log(log).iter().map(|entry| entry.segment).collect()
         };
         let chains = LogKind::ALL.map(chain);
+        let points = self.storage.log_points(&version);
         let recovery = Recovery {
             region: self.region(),
             geometry: self.geometry,
             chains: [&chains[0], &chains[1]],
+            points: &points,
             windows: [&survivors[0], &survivors[1]],
             replay_from: version.replay_from(),
             durable: version.durable(),

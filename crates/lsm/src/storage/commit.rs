@@ -20,6 +20,7 @@
 //! The order of data, manifest and release of what was removed (I3, I1) is kept here and nowhere
 //! else.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use argosy_base::{AddressMode, DeviceSegment, EditSeq, LogKind, SegmentNumber};
@@ -28,6 +29,7 @@ use argosy_engine::EditNotice;
 
 use super::{Committed, QUEUE_MAX, Storage, StorageError, StoredSegment, checkpoint_record};
 use crate::edit::{Edit, MEDIUM_LOG};
+use crate::log::Geometry;
 use crate::manifest::{Moved, Record};
 use crate::version::Version;
 
@@ -64,6 +66,19 @@ pub(super) enum Work {
 }
 
 impl Storage {
+    /// `edit`, with log points that only whole records lie in front of. A checkpoint states them in whole blocks.
+    fn with_record_points<'e>(&self, edit: &'e Edit) -> Cow<'e, Edit> {
+        if !edit.checkpoint || edit.log_points.is_empty() {
+            return Cow::Borrowed(edit);
+        }
+        let geometry = Geometry::of(&self.settings);
+        let mut edit = edit.clone();
+        for point in &mut edit.log_points {
+            point.to = geometry.durable_records(point.to);
+        }
+        Cow::Owned(edit)
+    }
+
     /// Takes `edit` into the queue. Its order is that of the calls; [`step`](Self::step) says when
     /// it is committed. A crash before leaves nothing of it.
     ///
@@ -76,6 +91,7 @@ impl Storage {
         if self.queue.len() == QUEUE_MAX {
             return Err(StorageError::QueueFull);
         }
+        let edit = &*self.with_record_points(edit);
         let version = Arc::new(self.head.apply(edit, &self.pending)?);
         let mut places = Vec::new();
         let mut needs = Vec::new();
@@ -135,6 +151,7 @@ impl Storage {
     /// edits wait.
     pub fn step(&mut self) -> Result<Vec<Committed>, StorageError> {
         let mut committed = Vec::new();
+        self.step_standing()?;
         while self.advance(&mut committed)? {}
         Ok(committed)
     }

@@ -26,25 +26,29 @@
 //! open every region in the catalog, then [`Store::finish_recovery`], then create and allocate.
 
 mod commit;
+mod replay;
 mod segment;
+mod standing;
 mod together;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
+use self::replay::replay_edits;
+use self::standing::StandingChange;
 use argosy_base::codec::Malformed;
-use argosy_base::{AddressMode, DeviceSegment, Epoch, RegionId, Remedy, SegmentNumber};
+use argosy_base::{AddressMode, DeviceSegment, Epoch, RegionId, Remedy, SegmentNumber, Standing};
 use argosy_device::{DeviceError, Purpose, RegionEntry, Store};
 use argosy_engine::{EditNotice, EngineError};
 
 use crate::cache::NodeCache;
 use crate::cut_segments::{self, CutSegments};
 use crate::damage::Damages;
-use crate::edit::Edit;
+use crate::edit::{Edit, LogPoint};
 use crate::manifest::{Manifest, ManifestError, Record};
-use crate::set_aside::SetAside;
+use crate::set_aside::{SetAside, id_of};
 use crate::settings::Settings;
-use crate::shape::{self, Shape};
+use crate::shape::{self, Shape, with_standing};
 use crate::version::{EditError, Version, VersionCharge};
 
 use commit::{Queued, Work};
@@ -163,6 +167,10 @@ pub struct Storage {
     region: RegionId,
     settings: Settings,
     manifest: Manifest,
+    /// What the copy is certain to hold.
+    standing: Standing,
+    /// How far the catalog is with saying so.
+    standing_change: StandingChange,
     /// After the last durable edit.
     current: Arc<Version>,
     /// After the last edit that has its witness. Keeps what later ones took away.
@@ -200,9 +208,16 @@ impl Storage {
         cut_segments::discard(store, region)?;
         let version = Version::empty(region, settings.addresses);
         let record = checkpoint_record(&version);
-        let shape = (segment_bytes(settings), Shape::of(settings).to_word());
+        let standing = match store.region(id_of(region)) {
+            Some(_) => Standing::BegunAnew,
+            None => Standing::Ordinary,
+        };
+        let word = with_standing(Shape::of(settings).to_word(), standing);
+        let shape = (segment_bytes(settings), word);
         let manifest = Manifest::create(store, region, shape, &record)?;
-        Ok(Self::new(store, settings, manifest, version))
+        let mut storage = Self::new(store, settings, manifest, version);
+        storage.standing = standing;
+        Ok(storage)
     }
 
     /// Opens a region that the catalog knows. Blocks.
@@ -216,10 +231,11 @@ impl Storage {
         settings: &Settings,
     ) -> Result<Self, StorageError> {
         shape::check(entry, settings)?;
+        let standing = shape::standing(entry.words[1]).unwrap_or_default();
         let (mut manifest, records) = Manifest::open(store, entry, segment_bytes(settings))?;
-        manifest.set_shape(Shape::of(settings).to_word());
+        manifest.set_shape(with_standing(Shape::of(settings).to_word(), standing));
         let empty = Version::empty(entry.region, settings.addresses);
-        let version = replay_edits(store, empty, &manifest, &records)?;
+        let version = replay_edits(store, standing, empty, &manifest, &records)?;
         if !manifest.is_witnessed() && !settings.mutants.forget_witness() {
             // What the last edit took away can be given away from now on.
             manifest.begin_witness();
@@ -227,7 +243,9 @@ impl Storage {
         }
         // The last append may have been read from the device's cache, and edits and segments will
         // depend on it: it is durable, because the store synced the device when it was opened.
-        Ok(Self::new(store, settings, manifest, version))
+        let mut storage = Self::new(store, settings, manifest, version);
+        storage.standing = standing;
+        Ok(storage)
     }
 
     fn new(store: &Arc<Store>, settings: &Settings, manifest: Manifest, version: Version) -> Self {
@@ -241,6 +259,8 @@ impl Storage {
             region: current.region(),
             settings: settings.clone(),
             manifest,
+            standing: Standing::Ordinary,
+            standing_change: StandingChange::default(),
             next_number: current.mark(),
             number_limit: current.mark(),
             own: None,
@@ -340,6 +360,14 @@ impl Storage {
     #[must_use]
     pub fn checkpoint_edit(&self) -> Edit {
         self.current.checkpoint()
+    }
+
+    /// The log points of `version`, for recovery.
+    pub(crate) fn log_points(&self, version: &Version) -> Vec<LogPoint> {
+        match self.settings.mutants.forget_points() {
+            true => Vec::new(),
+            false => version.log_points().collect(),
+        }
     }
 
     // --- Numbers ---
@@ -520,54 +548,17 @@ fn segment_bytes(settings: &Settings) -> u32 {
 
 /// What a manifest begins with to stand for `version`.
 fn checkpoint_record(version: &Version) -> Record {
+    let edit = Edit {
+        log_points: version.log_points().collect(),
+        ..version.checkpoint()
+    };
     let places = version.table().values();
     Record {
-        edit: version.checkpoint().encode(),
+        edit: edit.encode(),
         places: places
             .map(|stored| (stored.number(), stored.place()))
             .collect(),
     }
-}
-
-/// Applies the edits of a manifest, and then claims the segments that are left: what an edit
-/// removed may long belong to someone else.
-fn replay_edits(
-    store: &Arc<Store>,
-    empty: Version,
-    manifest: &Manifest,
-    records: &[Record],
-) -> Result<Version, StorageError> {
-    let region = empty.region();
-    let corrupt = |what: &'static str| {
-        StorageError::Manifest(ManifestError::Corrupt {
-            region,
-            segment: manifest.chain().next().unwrap_or_default(),
-            offset: 0,
-            what,
-        })
-    };
-    let mut version = empty;
-    for (index, record) in records.iter().enumerate() {
-        let edit = Edit::decode(&record.edit).map_err(|_| corrupt("a record holds no edit"))?;
-        if index == 0 && !edit.checkpoint {
-            return Err(corrupt("it does not begin with a checkpoint"));
-        }
-        let places = record.places.iter().map(|(number, place)| {
-            let stored = StoredSegment::unclaimed(*number, Arc::clone(store), *place);
-            (*number, stored)
-        });
-        version = version
-            .apply(&edit, &places.collect())
-            .map_err(|_| corrupt("an edit does not fit the version before it"))?;
-    }
-    let mut taken: BTreeSet<DeviceSegment> = manifest.chain().collect();
-    for stored in version.table().values() {
-        if !taken.insert(stored.place()) {
-            return Err(corrupt("two segments have one place"));
-        }
-        stored.claim()?;
-    }
-    Ok(version)
 }
 
 #[cfg(test)]

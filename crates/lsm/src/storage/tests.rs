@@ -444,6 +444,47 @@ fn what_was_seen_once_stays() {
     assert!(unsynced > 0, "an edit was seen that had not been synced");
 }
 
+/// The manifest changes the entry of the catalog, too, whenever it begins its next generation. Wherever that change is
+/// on its way, what the copy is said to be does not take it back.
+#[test]
+fn a_change_of_standing_takes_no_generation_back() {
+    for wait in 0..12 {
+        let mut random = Random(9);
+        let mut rig = Rig::create(9, &settings());
+        rig.storage.standing = Standing::BegunAnew;
+        let mut left = wait;
+        let mut ends = 0;
+        while ends < 3 {
+            commit_some(&mut rig, &mut random, &mut BTreeMap::new());
+            loop {
+                for done in rig.storage.step().unwrap() {
+                    rig.storage.mark_recorded(done.version.mark());
+                }
+                if matches!(rig.storage.work, Work::Checkpointing) && left > 0 {
+                    left -= 1;
+                    if left == 0 {
+                        rig.storage.become_ordinary();
+                    }
+                }
+                if !rig.device.run_one() {
+                    break;
+                }
+            }
+            ends += u32::from(left == 0);
+            if wait == 0 && ends == 1 {
+                rig.storage.become_ordinary();
+            }
+        }
+        let entry = rig.storage.store().region(REGION).unwrap();
+        assert_eq!(shape::standing(entry.words[1]), Some(Standing::Ordinary));
+        let crashed = rig.device.crash_clone(Crash::PowerLoss, 9);
+        let found = Rig::open(crashed, &settings()).unwrap();
+        let seq = rig.storage.current().seq();
+        assert_eq!(found.storage.current().seq(), seq, "after {wait} steps");
+        assert_eq!(found.storage.standing(), Standing::Ordinary);
+    }
+}
+
 /// Two regions on one device, crashed at any instant: none owns what the other does.
 #[test]
 fn no_segment_is_owned_by_two_regions() {

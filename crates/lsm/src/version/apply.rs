@@ -444,15 +444,24 @@ impl Step<'_> {
             self.add_log(*log)?;
         }
         for point in &self.edit.log_points {
-            let entry = self.next.log_segment(point.number).map(|e| e.segment);
-            let fits = entry
-                .is_some_and(|e| e.log == point.log && e.end.is_none_or(|end| point.to <= end));
-            self.ensure(fits, "a log point is in no log segment", point.number)?;
+            self.log_point(*point)?;
         }
         for (log, number) in &self.edit.logs_removed {
             self.remove_log(*log, *number)?;
         }
         self.evacuate()
+    }
+
+    fn log_point(&mut self, point: LogPoint) -> Result<(), EditError> {
+        let unfit = self.unfit("a log point is in no log segment", point.number);
+        let entry = self.next.log_segment(point.number).cloned();
+        let fits = |e: &LogSegment| e.log == point.log && e.end.is_none_or(|end| point.to <= end);
+        let mut entry = entry.filter(|entry| fits(&entry.segment)).ok_or(unfit)?;
+        let chain = self.log_mut(point.log);
+        let at = chain.partition_point(|segment| segment.ordinal < entry.segment.ordinal);
+        entry.durable = entry.durable.max(point.to);
+        chain.replace(at, entry);
+        Ok(())
     }
 
     const fn log_mut(&mut self, log: LogKind) -> &mut List<LogEntry> {
@@ -492,7 +501,11 @@ impl Step<'_> {
         });
         self.ensure(rises, "a log segment does not follow the last", number)?;
         let stored = self.take(number)?;
-        let entry = LogEntry { segment, stored };
+        let entry = LogEntry {
+            segment,
+            stored,
+            durable: 0,
+        };
         self.log_mut(segment.log).push(entry);
         let before = last.map(|last| last.number);
         let next = &mut self.next;

@@ -49,7 +49,9 @@ use argosy_base::{
 };
 
 use crate::addresses;
-use crate::edit::{Edit, LevelSegment, LogSegment, MEDIUM_LOG, Reference, RunId, UNCOUNTED};
+use crate::edit::{
+    Edit, LevelSegment, LogPoint, LogSegment, MEDIUM_LOG, Reference, RunId, UNCOUNTED,
+};
 use crate::shared::{Entry, List, Map};
 use crate::storage::StoredSegment;
 use counts::LogRefs;
@@ -108,6 +110,14 @@ pub struct LogEntry {
     pub segment: LogSegment,
     /// Its place on the device, pinned.
     pub stored: Arc<StoredSegment>,
+    /// The records in front of this byte are durable, as edits have stated.
+    pub durable: u32,
+}
+
+impl AsRef<LogSegment> for LogEntry {
+    fn as_ref(&self) -> &LogSegment {
+        &self.segment
+    }
 }
 
 impl Entry for LogEntry {
@@ -289,6 +299,16 @@ impl Version {
         self.logs.iter().flat_map(|chain| {
             let sealed = chain.partition_point(|segment| segment.end.is_some());
             chain.range(sealed..chain.len())
+        })
+    }
+
+    /// The log points of segments that are not sealed, as edits have stated them.
+    pub fn log_points(&self) -> impl Iterator<Item = LogPoint> {
+        let said = self.open_logs().filter(|entry| entry.durable > 0);
+        said.map(|entry| LogPoint {
+            log: entry.segment.log,
+            number: entry.segment.number,
+            to: entry.durable,
         })
     }
 

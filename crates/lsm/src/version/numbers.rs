@@ -28,7 +28,8 @@ impl LogNumbers {
                 let last = log.last_of(|segment| segment.number <= number);
                 last.filter(|entry| entry.segment.number == number)
             };
-            return logs.iter().find_map(found);
+            // Readers look for segments of the large log, which comes last.
+            return logs.iter().rev().find_map(found);
         }
         let (log, ordinal) = *self.0.get(&number)?;
         logs[log.index()].last_of(|segment| segment.ordinal <= ordinal)
@@ -97,7 +98,11 @@ mod tests {
                 let stored = StoredSegment::new(segment.number, Arc::clone(&store), handle);
                 let log = &mut logs[kind.index()];
                 let before = log.last().map(|last| last.segment.number);
-                log.push(LogEntry { segment, stored });
+                log.push(LogEntry {
+                    segment,
+                    stored,
+                    durable: 0,
+                });
                 numbers.added(&logs, segment, before);
                 check(&logs, &numbers);
             }

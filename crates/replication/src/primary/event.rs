@@ -1,6 +1,6 @@
 //! What a primary hears, and what it has its driver do.
 
-use argosy_base::{EditSeq, LogKind, Lsn, SegmentNumber, ServerId};
+use argosy_base::{EditSeq, LogKind, Lsn, SegmentNumber, ServerId, Standing};
 
 use crate::position::{FlushRange, Position};
 
@@ -25,9 +25,8 @@ pub enum Event {
         attempt: u64,
         /// Where it stands.
         position: Position,
-        /// It is certain to hold everything that was acknowledged: its memory has survived since it was last told
-        /// so.
-        whole: bool,
+        /// What it is certain to hold.
+        standing: Standing,
     },
     /// Before the region is open: the primary's own copy has turned out to be too damaged to be used.
     OwnDamaged,

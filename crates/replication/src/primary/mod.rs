@@ -53,14 +53,13 @@ mod view;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
-use argosy_base::{EditSeq, LogKind, Lsn, ServerId};
+use argosy_base::{EditSeq, LogKind, Lsn, ServerId, Standing};
 
 pub use event::{Action, Event};
 pub use opening::OwnCopy;
 pub use view::MemberView;
 
 use self::flushing::{Flush, lacks};
-use self::opening::OwnState;
 use crate::mode::Mutants;
 use crate::position::{FlushRange, Position};
 
@@ -82,7 +81,7 @@ enum Phase {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Report {
     position: Position,
-    whole: bool,
+    standing: Standing,
 }
 
 /// What the primary knows of one backup.
@@ -104,8 +103,19 @@ struct Member {
     lacks_log: bool,
     /// It was told under this attempt that its copy is whole.
     told_whole: bool,
+    /// Its copy has to be refilled: it was damaged, or has another history.
+    refill: bool,
+    /// The attempt under which it was asked to do that.
+    refill_asked: Option<u64>,
     /// How often the link to it broke while its copy was being adopted: what was asked for may be damaged there.
     failures: u32,
+}
+
+impl Member {
+    /// Nothing that it has counts: its history is another one, or its copy is begun anew.
+    const fn holds_nothing(&mut self) {
+        (self.held, self.applied) = (Lsn(0), EditSeq(0));
+    }
 }
 
 /// How far the region is.
@@ -129,7 +139,10 @@ pub struct Primary {
     members: BTreeMap<ServerId, Member>,
     state: State,
     own: Position,
-    own_state: OwnState,
+    /// `None` while it is too damaged to be used.
+    own_standing: Option<Standing>,
+    /// Whose history was adopted last.
+    adopted_from: Option<ServerId>,
     commit: Lsn,
     /// The last edit that is durable here.
     committed: EditSeq,
@@ -162,6 +175,8 @@ impl Primary {
             applied: EditSeq(0),
             lacks_log: false,
             told_whole: false,
+            refill: false,
+            refill_asked: None,
             failures: 0,
         };
         let position = own.position();
@@ -172,7 +187,8 @@ impl Primary {
                 .collect(),
             state: State::Opening,
             own: position,
-            own_state: OwnState::of(own),
+            own_standing: own.standing(),
+            adopted_from: None,
             commit: Lsn(0),
             committed: position.edit,
             applied: EditSeq(0),
@@ -249,9 +265,9 @@ impl Primary {
                 member,
                 attempt,
                 position,
-                whole,
+                standing,
             } => {
-                let report = Report { position, whole };
+                let report = Report { position, standing };
                 self.report(member, attempt, report, actions);
             }
             Event::Adopted { position } => self.adopted(position, actions),
@@ -285,17 +301,23 @@ impl Primary {
 
     fn link_up(&mut self, id: ServerId, actions: &mut Vec<Action>) {
         self.link_down(id, actions);
-        self.prepare(id, false, actions);
+        self.prepare(id, actions);
     }
 
-    /// Asks the member to report, and before that to refill its copy if `refill`.
-    fn prepare(&mut self, id: ServerId, refill: bool, actions: &mut Vec<Action>) {
+    /// Asks the member to report. Once the region is open, a copy that has to be refilled is refilled before that.
+    fn prepare(&mut self, id: ServerId, actions: &mut Vec<Action>) {
+        let serves = self.state == State::Serving;
         let Some(member) = self.members.get_mut(&id) else {
             return;
         };
+        let refill = member.refill && serves;
         member.phase = Phase::Prepared;
         member.attempt += 1;
         member.told_whole = false;
+        member.refill_asked = refill.then_some(member.attempt);
+        if refill {
+            member.holds_nothing();
+        }
         actions.push(Action::Prepare {
             member: id,
             attempt: member.attempt,
@@ -350,10 +372,18 @@ impl Primary {
         member.ships.clear();
         member.flushes.clear();
         actions.push(Action::Detach { member: id });
-        if self.state == State::Adopting(id) {
-            member.failures = member.failures.saturating_add(1);
-            self.state = State::Opening;
-            self.open(actions);
+        match self.state {
+            State::Adopting(from) if from == id => {
+                member.failures = member.failures.saturating_add(1);
+                self.state = State::Opening;
+                self.open(actions);
+            }
+            // It may have been the one that is whole.
+            State::Refilling => {
+                self.state = State::Opening;
+                self.open(actions);
+            }
+            State::Opening | State::Adopting(_) | State::Promoting | State::Serving => {}
         }
     }
 
@@ -366,15 +396,20 @@ impl Primary {
         }
         let at = report.position;
         member.phase = Phase::Reported(report);
-        member.applied = at.edit;
         // It may have lost memory that it once held; the commit LSN itself never goes back.
-        member.held = at.lsn;
+        (member.held, member.applied) = match report.standing {
+            // Of another history.
+            Standing::PutBack => (Lsn(0), EditSeq(0)),
+            _ => (at.lsn, at.edit),
+        };
+        // What it has counts for the opening.
+        member.refill &= matches!(self.state, State::Promoting | State::Serving);
         self.forget_lost_flushes(id, &at);
         match self.state {
             State::Opening => self.open(actions),
             State::Refilling | State::Adopting(_) | State::Promoting => {}
             State::Serving => {
-                self.sync(id, actions);
+                self.sync_or_refill(id, report, actions);
                 // It may have applied an edit and lost the link before it could say so.
                 self.advance_applied(actions);
             }
@@ -382,14 +417,12 @@ impl Primary {
     }
 
     /// Begins to catch a member up that has reported.
-    fn sync(&mut self, id: ServerId, actions: &mut Vec<Action>) {
+    fn sync(&mut self, id: ServerId, report: Report, actions: &mut Vec<Action>) {
         let member = self
             .members
             .get_mut(&id)
             .expect("the caller found it in the group");
-        let Phase::Reported(Report { position, .. }) = member.phase else {
-            panic!("{id} has not reported")
-        };
+        let position = report.position;
         let attempt = member.attempt;
         member.phase = Phase::Syncing;
         let whole = position.edit == self.committed && !member.lacks_log;
@@ -426,6 +459,8 @@ impl Primary {
         member.phase = Phase::Live;
         member.lacks_log = false;
         member.held = at.lsn;
+        // What it has counts for the opening.
+        member.refill &= matches!(self.state, State::Promoting | State::Serving);
         actions.push(Action::Attach {
             member: id,
             attempt,

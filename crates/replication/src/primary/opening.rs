@@ -3,7 +3,7 @@
 
 use alloc::vec::Vec;
 
-use argosy_base::ServerId;
+use argosy_base::{ServerId, Standing};
 
 use super::{Action, Phase, Primary, Report, State};
 use crate::position::Position;
@@ -15,14 +15,22 @@ pub enum OwnCopy {
     Opened {
         /// Where it stands.
         position: Position,
-        /// It is certain to hold everything that was acknowledged.
-        whole: bool,
+        /// What it is certain to hold.
+        standing: Standing,
     },
     /// It is too damaged to be used, and can be refilled.
     Damaged,
 }
 
 impl OwnCopy {
+    /// `None`: it is damaged.
+    pub(super) const fn standing(self) -> Option<Standing> {
+        match self {
+            Self::Opened { standing, .. } => Some(standing),
+            Self::Damaged => None,
+        }
+    }
+
     pub(super) fn position(self) -> Position {
         match self {
             Self::Opened { position, .. } => position,
@@ -31,34 +39,26 @@ impl OwnCopy {
     }
 }
 
-/// The same, while the region opens.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum OwnState {
-    Whole,
-    /// It may lack what was acknowledged.
-    Short,
-    Damaged,
-}
-
-impl OwnState {
-    pub(super) const fn of(own: OwnCopy) -> Self {
-        match own {
-            OwnCopy::Opened { whole: true, .. } => Self::Whole,
-            OwnCopy::Opened { whole: false, .. } => Self::Short,
-            OwnCopy::Damaged => Self::Damaged,
-        }
-    }
+/// What the opening of a region needs to know of a copy.
+#[derive(Clone, Copy, Debug)]
+struct Copy {
+    /// Whose; `None`: the primary's own.
+    of: Option<ServerId>,
+    position: Position,
+    standing: Standing,
 }
 
 /// What all reports say together.
-#[derive(Clone, Copy, Debug)]
-struct Reports {
-    /// Some copy is certain to hold everything that was acknowledged.
-    any_whole: bool,
-    /// Some copy is damaged.
-    any_damaged: bool,
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reports {
+    /// A member has yet to report.
+    Incomplete,
+    /// What was acknowledged last may be in none of the copies that were reported.
+    WholeWanted,
+    /// The own copy is too damaged to be used, or was put back, and another copy is whole.
+    OwnUnusable,
     /// The member with a later version than the own one, or else the one with more of the log.
-    further: Option<ServerId>,
+    Further(Option<ServerId>),
 }
 
 impl Primary {
@@ -66,79 +66,100 @@ impl Primary {
     /// is promoted where nothing is.
     pub(super) fn open(&mut self, actions: &mut Vec<Action>) {
         assert_eq!(self.state, State::Opening, "a region opens once");
-        let Some(reports) = self.reports() else {
-            return;
-        };
-        if reports.any_damaged && !reports.any_whole && !self.mutants.take_partial() {
-            return;
-        }
-        if self.own_state == OwnState::Damaged {
-            self.state = State::Refilling;
-            actions.push(Action::RefillOwn);
-            return;
-        }
-        match reports.further {
-            Some(from) => {
+        match self.reports() {
+            Reports::Incomplete | Reports::WholeWanted => {}
+            Reports::OwnUnusable => {
+                self.state = State::Refilling;
+                actions.push(Action::RefillOwn);
+            }
+            Reports::Further(Some(from)) => {
                 self.state = State::Adopting(from);
                 actions.push(Action::Adopt { from });
             }
-            None => {
+            Reports::Further(None) => {
                 self.state = State::Promoting;
                 actions.push(Action::Promote);
             }
         }
     }
 
-    /// What the members have reported; `None` while one has yet to. Those whose copies are damaged cannot.
-    fn reports(&self) -> Option<Reports> {
-        let mut any_whole = self.own_state == OwnState::Whole;
-        let mut any_damaged = self.own_state == OwnState::Damaged;
-        let mut best_edit = (self.own.edit, None);
-        let mut best_lsn = (self.own.lsn, None);
+    /// What the members have reported. Those whose copies are damaged cannot.
+    fn reports(&self) -> Reports {
+        let own = self.own_standing.map(|standing| Copy {
+            of: None,
+            position: self.own,
+            standing,
+        });
+        let mut copies: Vec<Copy> = own.into_iter().collect();
+        let mut in_doubt = own.is_none();
         // Of members that have the same, the one is asked first that failed least often.
         let mut members: Vec<_> = self.members.iter().collect();
         members.sort_by_key(|(_, member)| member.failures);
         for (id, member) in members {
-            let at = match member.phase {
-                Phase::Reported(Report { position, whole }) => {
-                    any_whole |= whole;
-                    position
-                }
-                Phase::Damaged => {
-                    any_damaged = true;
-                    continue;
-                }
-                _ => return None,
-            };
-            if at.edit > best_edit.0 {
-                best_edit = (at.edit, Some(*id));
-            }
-            if at.lsn > best_lsn.0 {
-                best_lsn = (at.lsn, Some(*id));
+            match member.phase {
+                Phase::Reported(Report { position, standing }) => copies.push(Copy {
+                    of: Some(*id),
+                    position,
+                    standing,
+                }),
+                Phase::Damaged => in_doubt = true,
+                _ => return Reports::Incomplete,
             }
         }
-        Some(Reports {
-            any_whole,
-            any_damaged,
-            further: best_edit.1.or(best_lsn.1),
-        })
+        let any = |standing: Standing| copies.iter().any(|copy| copy.standing == standing);
+        let any_whole = any(Standing::Whole);
+        // One that was put back may be of another history than the rest, unless the own copy was made from it.
+        let is_other = |copy: &Copy| {
+            let adopted = copy.of.is_some() && copy.of == self.adopted_from;
+            copy.standing == Standing::PutBack && !adopted
+        };
+        let filled = copies.iter().filter(|copy| !copy.position.is_empty());
+        in_doubt |= copies.iter().any(is_other) && filled.count() > 1;
+        in_doubt |= any(Standing::BegunAnew);
+        if in_doubt && !any_whole && !self.mutants.take_partial() {
+            return Reports::WholeWanted;
+        }
+        let is_usable = own.is_some_and(|own| !any_whole || own.standing != Standing::PutBack);
+        if !is_usable {
+            return Reports::OwnUnusable;
+        }
+        copies.retain(|copy| !any_whole || copy.standing != Standing::PutBack);
+        Reports::Further(furthest(&copies))
     }
 
-    /// Whether the region stays closed because a copy is damaged, and none of those that were reported is whole.
+    /// Whether the region stays closed because a copy is damaged, or was begun anew or put back, and none of those
+    /// that were reported is whole.
     #[must_use]
     pub fn wants_whole_copy(&self) -> bool {
-        self.state == State::Opening
-            && self
-                .reports()
-                .is_some_and(|reports| reports.any_damaged && !reports.any_whole)
+        self.state == State::Opening && self.reports() == Reports::WholeWanted
+    }
+
+    /// Whether the own copy still has to be set aside and begun anew.
+    #[must_use]
+    pub fn refills_own(&self) -> bool {
+        self.state == State::Refilling
     }
 
     pub(super) fn adopted(&mut self, position: Position, actions: &mut Vec<Action>) {
-        if let State::Adopting(_) = self.state {
+        if let State::Adopting(from) = self.state {
+            self.adopted_from = Some(from);
+            self.note_other_history(from, &position);
             self.own = position;
             self.committed = position.edit;
             self.state = State::Opening;
             self.open(actions);
+        }
+    }
+
+    /// A copy that is still ahead after it was adopted has another history: its log goes on where the own one was cut.
+    fn note_other_history(&mut self, from: ServerId, adopted: &Position) {
+        if let Some(member) = self.members.get_mut(&from)
+            && let Phase::Reported(report) = &mut member.phase
+            && (report.position.edit > adopted.edit || report.position.lsn > adopted.lsn)
+        {
+            report.standing = Standing::PutBack;
+            member.holds_nothing();
+            self.adopted_from = None;
         }
     }
 
@@ -148,7 +169,7 @@ impl Primary {
             return;
         }
         self.own = Position::default();
-        self.own_state = OwnState::Damaged;
+        self.own_standing = None;
         self.state = State::Opening;
         self.open(actions);
     }
@@ -160,7 +181,7 @@ impl Primary {
         }
         self.own = position;
         self.committed = position.edit;
-        self.own_state = OwnState::Short;
+        self.own_standing = Some(Standing::BegunAnew);
         self.state = State::Opening;
         self.open(actions);
     }
@@ -173,7 +194,7 @@ impl Primary {
         );
         self.state = State::Serving;
         self.own = position;
-        self.own_state = OwnState::Whole;
+        self.own_standing = Some(Standing::Whole);
         self.committed = self.committed.max(position.edit);
         if self.members.is_empty() {
             self.raise_commit(position.lsn, actions);
@@ -181,12 +202,42 @@ impl Primary {
         let members: Vec<_> = self.members.iter().map(|(id, m)| (*id, m.phase)).collect();
         for (id, phase) in members {
             match phase {
-                Phase::Reported(_) => self.sync(id, actions),
-                Phase::Damaged => self.prepare(id, true, actions),
+                Phase::Reported(report) if self.adopted_from == Some(id) => {
+                    self.sync(id, report, actions);
+                }
+                Phase::Reported(report) => self.sync_or_refill(id, report, actions),
+                Phase::Damaged => self.prepare(id, actions),
                 _ => {}
             }
         }
         self.advance_applied(actions);
+    }
+
+    /// Begins to catch a member up that has reported. A copy with another history is refilled first.
+    pub(super) fn sync_or_refill(
+        &mut self,
+        id: ServerId,
+        report: Report,
+        actions: &mut Vec<Action>,
+    ) {
+        let committed = self.committed;
+        let Some(member) = self.members.get_mut(&id) else {
+            return;
+        };
+        let is_other = report.standing == Standing::PutBack || report.position.edit > committed;
+        if member.refill_asked == Some(member.attempt) {
+            member.refill = false;
+            if report.standing == Standing::BegunAnew {
+                return self.sync(id, report, actions);
+            }
+            member.holds_nothing();
+            return self.leave(id, Phase::Failed, actions);
+        }
+        member.refill |= is_other;
+        match member.refill {
+            true => self.prepare(id, actions),
+            false => self.sync(id, report, actions),
+        }
     }
 
     /// The member's copy has failed. What was sent under an attempt that is over is repeated under
@@ -206,11 +257,32 @@ impl Primary {
             return self.leave(id, Phase::Failed, actions);
         }
         self.leave(id, Phase::Damaged, actions);
+        if let Some(member) = self.members.get_mut(&id) {
+            member.refill = true;
+            member.holds_nothing();
+        }
         match self.state {
             State::Opening => self.open(actions),
             State::Refilling | State::Adopting(_) | State::Promoting => {}
             // The own copy is whole.
-            State::Serving => self.prepare(id, true, actions),
+            State::Serving => self.prepare(id, actions),
         }
     }
+}
+
+/// The member with the latest version, if that is later than the own one (the first of `copies`), or else with most of
+/// the log.
+fn furthest(copies: &[Copy]) -> Option<ServerId> {
+    let (own, others) = copies.split_first()?;
+    let mut edit = *own;
+    let mut lsn = *own;
+    for copy in others {
+        if copy.position.edit > edit.position.edit {
+            edit = *copy;
+        }
+        if copy.position.lsn > lsn.position.lsn {
+            lsn = *copy;
+        }
+    }
+    edit.of.or(lsn.of)
 }

@@ -17,6 +17,7 @@ use argosy_device::Buffer;
 use argosy_lsm::replica::{ReplicaError, Shipment};
 use argosy_wire::message::Message;
 
+use super::assembling::Arriving;
 use super::context::Context;
 use super::failing::Failed;
 use super::follower::{Follower, Postponed};
@@ -50,6 +51,12 @@ impl Follower {
             self.edits.keys(),
             self.machine
         )
+    }
+
+    /// Bytes of edits that have arrived and are not applied, and of the one that arrives.
+    pub(super) fn unapplied_bytes(&self) -> usize {
+        let kept: usize = self.edits.values().map(|kept| kept.bytes.len()).sum();
+        kept + self.arriving.as_ref().map_or(0, Arriving::bytes)
     }
 
     /// A segment was shipped: its bytes lie in the primary's slot.

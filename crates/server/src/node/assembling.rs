@@ -30,6 +30,13 @@ pub(super) struct Arriving {
     share: Option<Share>,
 }
 
+impl Arriving {
+    /// Bytes of it that are here.
+    pub(super) const fn bytes(&self) -> usize {
+        self.bytes.len()
+    }
+}
+
 /// One that has come, and is not applied.
 pub(super) struct Kept {
     pub(super) bytes: Vec<u8>,
@@ -102,7 +109,9 @@ impl Follower {
         let adopted =
             matches!(self.adoption, Some(Adoption::Asked { from: asked }) if asked == from);
         match kind {
-            Kind::Offer => adopted || self.machine.attempt() == Some(attempt),
+            Kind::Offer => {
+                adopted || from == self.primary && self.machine.attempt() == Some(attempt)
+            }
             Kind::Edit => self.machine.takes(attempt, seq),
         }
     }
@@ -194,6 +203,13 @@ impl Follower {
             self.step_machine(Event::Offer { attempt, seq }, context);
         } else {
             self.step_machine(Event::Edit { attempt, seq }, context);
+        }
+    }
+
+    /// Where that is planted: what the arriving edit takes of memory is never given back.
+    pub(super) fn keep_share(&mut self) {
+        if let Some(arriving) = &mut self.arriving {
+            std::mem::forget(arriving.share.take());
         }
     }
 

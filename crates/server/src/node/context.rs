@@ -120,6 +120,13 @@ impl<'a> Context<'a> {
         self.link(peer).has_room()
     }
 
+    /// Whether this server's copy of `region` takes no more writes, since its engine or the device has failed.
+    pub(crate) fn is_broken(&self, region: RegionId) -> bool {
+        let region = self.node.region(region);
+        let engine = region.and_then(|region| region.failure());
+        engine.is_some() || self.node.world.store.failure().is_some()
+    }
+
     /// Whether `peer` shows no sign of life.
     pub(crate) fn is_silent(&self, peer: ServerId) -> bool {
         self.link(peer).is_silent(self.node.now())

@@ -7,23 +7,20 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use argosy_base::limits::SEGMENT_SIZE;
-use argosy_base::{Clock, Epoch, Instant, KeyRange, RegionId, ServerId};
+use argosy_base::{Epoch, Instant, KeyRange, RegionId, ServerId};
 use argosy_coordinator::{ClusterId, ClusterMap, Replication, Server};
-use argosy_device::{
-    AnonymousWindows, DeviceError, Purpose, SharedMemory, Store, StoreSettings, WindowStore,
-};
+use argosy_device::{AnonymousWindows, DeviceError, Purpose, SharedMemory, WindowStore};
 use argosy_engine::{WriteBatch, WriteOptions};
 use argosy_fabric::sim::{SimSettings, SimWorld};
 use argosy_lsm::edit::Edit;
 use argosy_replication::primary::Event;
 
+use super::bad_wire::over_bad_wire;
 use super::context::Context;
-use super::planted_tests::over_bad_wire;
-use super::readers_tests::{Answers, Gate, StoppedClock, set_clock};
+use super::readers_tests::{Answers, Gate, set_clock};
 use super::reading::Asked;
 use super::region::{Driver, engine_of};
 use super::{LinkSettings, MemoryParts, Mutants, Node, NodeSettings, World};
-use crate::activity::Ledger;
 use crate::service::{ReplySink, Request, Response, Service};
 
 pub(super) const REGIONS: [RegionId; 2] = [RegionId(1), RegionId(2)];
@@ -75,18 +72,11 @@ fn surroundings(
     device: &Arc<Gate>,
     windows: &Arc<Scarce>,
 ) -> World {
-    let clock: Arc<dyn Clock> = Arc::new(StoppedClock);
-    let store = Store::open(Arc::<Gate>::clone(device), &StoreSettings::default());
-    let store = store.expect("it was formatted");
+    let usual = super::readers_tests::surroundings(world, id(server), Arc::<Gate>::clone(device));
     World {
-        ledger: Arc::new(Ledger::new(Arc::clone(&clock), [])),
-        fabric: over_bad_wire(world.fabric(id(server), store.incarnation())),
+        fabric: over_bad_wire(usual.fabric),
         windows: Arc::<Scarce>::clone(windows),
-        waker: Arc::new(|| {}),
-        clock,
-        store,
-        resident: || None,
-        collect: || {},
+        ..usual
     }
 }
 

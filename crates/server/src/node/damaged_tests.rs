@@ -1,9 +1,10 @@
 //! Copies that are too damaged to be used: who is filled anew, from whom, and what is kept.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use argosy_base::limits::BLOCK_SIZE;
-use argosy_base::{Lsn, RegionId, SegmentNumber, ServerId};
+use argosy_base::{Lsn, RegionId, SegmentNumber, ServerId, Standing};
 use argosy_coordinator::Replication;
 use argosy_fabric::sim::SimSettings;
 use argosy_lsm::set_aside::{id_of, put_back};
@@ -12,9 +13,11 @@ use super::context::Context;
 use super::copies_tests::{Pair, REGIONS, settings};
 use super::follower::Fetch;
 use super::primary::Stage;
+use super::refilling::Unusable;
 use super::region::{Driver, copy_of};
 use super::{Mutants, Node};
 use crate::service::Service;
+use argosy_wire::message::{FetchStatus, Message};
 
 const BROKEN: RegionId = REGIONS[0];
 const OTHER: RegionId = REGIONS[1];
@@ -152,7 +155,7 @@ fn a_copy_that_is_not_whole_stands_in_for_none() {
         assert_eq!(pair.committed(BROKEN), None, "it is closed");
         assert!(pair.committed(OTHER).is_some(), "the other region is open");
         let why = pair.nodes[0].ready().lacks.expect("a region is closed");
-        assert!(why.contains("no other is known to be whole"), "{why}");
+        assert!(why.contains("none is known to be whole"), "{why}");
         assert!(pair.nodes[server].set_aside_regions().is_empty());
 
         pair.flip(server, BROKEN);
@@ -182,7 +185,7 @@ fn a_copy_that_is_being_filled_is_not_whole() {
     pair.run(3000);
     assert_eq!(pair.committed(BROKEN), None, "it is closed");
     let why = pair.nodes[0].ready().lacks.expect("a region is closed");
-    assert!(why.contains("no other is known to be whole"), "{why}");
+    assert!(why.contains("none is known to be whole"), "{why}");
     assert!(pair.nodes[0].set_aside_regions().is_empty());
 }
 
@@ -263,67 +266,263 @@ fn a_copy_that_is_found_damaged_is_filled_anew_once() {
     pair.is_whole();
 }
 
-/// What a backup has built for itself no other member has. Where a scrub meets damage to it, the copy is filled anew.
+impl Pair {
+    /// Writes until the backup has a level of its own, and flips a bit there.
+    fn flip_own_level(&mut self) {
+        for key in 300..3000 {
+            self.put(0, key);
+            self.run(1);
+            let region = self.nodes[1].region(BROKEN).expect("a member");
+            let (version, _) = copy_of(region).expect("it is open");
+            let mut levels = version.finished();
+            let own = levels.find(|entry| entry.segment.number.is_own());
+            if let Some(own) = own {
+                let at = own.stored.place().start() + 20;
+                self.devices[1].inner().flip_bit(at, 3);
+                break;
+            }
+        }
+        self.run(200);
+        assert_eq!(self.nodes[1].look_through(BROKEN).len(), 1);
+    }
+}
+
+/// What a backup has built for itself no other member has. Where a scrub meets damage to it, the copy is filled anew,
+/// once. With new damage it goes on following: its logs are whole.
 #[test]
 fn a_damaged_level_that_a_backup_built_is_built_anew() {
     let mut pair = pair_of(Replication::BuildIndex);
-    let built = |pair: &Pair| {
-        let region = pair.nodes[1].region(BROKEN).expect("a member");
-        let (version, _) = copy_of(region).expect("it is open");
-        let mut levels = version.finished();
-        let own = levels.find(|entry| entry.segment.number.is_own());
-        own.map(|entry| entry.stored.place())
-    };
-    let mut place = None;
-    for key in 300..3000 {
-        pair.put(0, key);
-        pair.run(1);
-        place = built(&pair);
-        if place.is_some() {
-            break;
-        }
-    }
-    let place = place.expect("it builds levels");
-    pair.run(200);
-    pair.devices[1].inner().flip_bit(place.start() + 20, 3);
-    assert_eq!(pair.nodes[1].look_through(BROKEN).len(), 1);
+    pair.flip_own_level();
     pair.filled_anew(1);
     pair_takes(&mut pair, 0);
     assert_eq!(pair.nodes[1].look_through(BROKEN), []);
     assert_eq!(pair.nodes[1].counts().refilled_copies, 1);
+
+    pair.flip_own_level();
+    pair.run(200);
+    assert_eq!(pair.nodes[0].ready().lacks, None);
+    pair_takes(&mut pair, 0);
+    assert_eq!(pair.nodes[1].counts().refilled_copies, 1);
 }
 
-/// A copy that was set aside can be put back once it can be read. What it lacks it fetches, and until then it is not
-/// whole, whatever the mark of the copy says that took its place.
+impl Pair {
+    /// Undoes the damage of the copy that is set aside, and puts it back. Its server has to be started again.
+    fn put_back(&self, server: usize) {
+        self.flip(server, id_of(BROKEN));
+        let store = &self.nodes[server].world.store;
+        assert!(put_back(store, BROKEN).expect("the device is good"));
+    }
+
+    /// Damages the copy of a server, and stops when it was begun anew, before it is filled.
+    fn begun_anew(&mut self, server: usize) {
+        self.flip(server, BROKEN);
+        self.restart(server);
+        for _ in 0..3000 {
+            self.run(1);
+            if self.nodes[server].set_aside_regions() == [BROKEN] {
+                return;
+            }
+        }
+        panic!("{:?}", self.nodes[0].ready());
+    }
+
+    fn standing(&self, server: usize) -> Standing {
+        let region = self.nodes[server].region(BROKEN).expect("a member");
+        match &*region.driver() {
+            Driver::Backup(copy) => copy.standing(),
+            Driver::Primary(driver) => match &driver.stage {
+                Stage::Opening(copy) => copy.standing(),
+                _ => panic!("it is being opened"),
+            },
+            Driver::AtDevice(_) | Driver::Failed(_) => panic!("it is open"),
+        }
+    }
+}
+
+/// A copy that was put back may have what was never acknowledged, and lacks what was since. While another one is whole,
+/// it counts for nothing, the primary's own neither.
 #[test]
-fn a_copy_that_was_set_aside_can_be_put_back() {
+fn a_copy_that_was_put_back_counts_for_nothing_beside_others() {
+    for server in [0, 1] {
+        let mut pair = pair();
+        pair.flip(server, BROKEN);
+        pair.restart(server);
+        pair.filled_anew(server);
+        pair.is_whole();
+        for key in 0..300 {
+            pair.put(0, key);
+            pair.run(1);
+        }
+        pair.run(200);
+        let before = pair.committed(BROKEN);
+
+        pair.put_back(server);
+        pair.restart(server);
+        assert_eq!(pair.standing(server), Standing::PutBack);
+        pair.filled_anew(server);
+        assert_eq!(pair.nodes[server].counts().refilled_copies, 1);
+        assert!(pair.committed(BROKEN) >= before);
+        pair.is_whole();
+    }
+}
+
+/// Both servers have put copies back, and one has lost its memory since: neither copy may be taken for the other.
+#[test]
+fn of_copies_that_were_put_back_none_is_chosen() {
     let mut pair = pair();
+    for server in [1, 0] {
+        pair.flip(server, BROKEN);
+        pair.restart(server);
+        pair.filled_anew(server);
+        pair.is_whole();
+    }
+    for server in [0, 1] {
+        pair.put_back(server);
+        pair.windows[server] = Arc::default();
+    }
+    pair.restart(0);
+    pair.restart(1);
+    pair.run(1000);
+    let why = pair.nodes[0].ready().lacks.expect("a region is closed");
+    assert!(why.contains("this server's was put back"), "{why}");
+    assert!(why.contains("that of server 1 was put back"), "{why}");
+
+    // Taken back, they are as before.
+    for server in [0, 1] {
+        let store = &pair.nodes[server].world.store;
+        assert!(put_back(store, BROKEN).expect("the device is good"));
+    }
+    pair.restart(0);
+    pair.restart(1);
+    pair.open();
+    pair.is_whole();
+}
+
+/// The copy that was whole is lost before the new one is filled: all that is left is in the copy that was set aside.
+/// The region does not open without it.
+#[test]
+fn a_copy_that_was_begun_anew_stands_in_for_none() {
+    let mut pair = pair();
+    pair.begun_anew(1);
+    pair.replace(0);
+    pair.restart(1);
+    assert_eq!(pair.standing(1), Standing::BegunAnew);
+    pair.run(1000);
+    assert_eq!(pair.committed(BROKEN), None);
+    let why = pair.nodes[0].ready().lacks.expect("a region is closed");
+    assert!(why.contains("that of server 1 was begun anew"), "{why}");
+    // Where the device is full, it is kept.
+    let store = Arc::clone(&pair.nodes[1].world.store);
+    let mut taken = Vec::new();
+    while let Ok(segment) = store.allocate(argosy_device::Purpose::Write) {
+        taken.push(segment);
+    }
+    pair.run(50);
+    assert_eq!(pair.nodes[1].set_aside_regions(), [BROKEN]);
+    drop((taken, store));
+
+    pair.put_back(1);
+    pair.restart(1);
+    pair.open();
+    let durable = pair.committed(BROKEN);
+    assert!(durable > Some(Lsn(0)), "what was durable there is there");
+    pair.is_whole();
+    pair.restart(1);
+    assert_eq!(pair.standing(1), Standing::Whole);
+}
+
+/// What it has asked for may not be safe any more when the link to the primary opens anew.
+#[test]
+fn a_refill_is_taken_back_with_the_link() {
+    let pair = pair();
+    pair.find_damage(1);
+    let node = Arc::clone(&pair.nodes[1]);
+    let region = node.region(BROKEN).expect("a member");
+    let context = Context { node: &node };
+    let prepare = |refill| Message::Prepare {
+        attempt: 9,
+        addresses: argosy_base::AddressMode::Logical,
+        refill,
+    };
+    let mut driver = region.driver();
+    let Driver::Backup(copy) = &mut *driver else {
+        panic!("it is a backup");
+    };
+    copy.handle_failed(region.primary, &prepare(true), &context);
+    assert!(copy.refill_is_due());
+    copy.link_down(&context);
+    assert!(!copy.refill_is_due());
+    copy.handle_failed(region.primary, &prepare(true), &context);
+    copy.handle_failed(region.primary, &prepare(false), &context);
+    assert!(!copy.refill_is_due());
+}
+
+/// What a copy had asked for when it failed for good may still come. Its slot is needed by others.
+#[test]
+fn a_copy_that_failed_for_good_gives_slots_back() {
+    let pair = pair();
+    let node = &pair.nodes[1];
+    let region = node.region(BROKEN).expect("a member");
+    let part = argosy_replication::backup::Part {
+        segment: SegmentNumber(9),
+        from: 0,
+        to: 4096,
+    };
+    let slot = node.link(region.primary).take_fetch_slot();
+    let slot = slot.expect("nothing is being fetched");
+    let mut copy = Unusable::kept("it was planted".into(), None);
+    let wanted = true;
+    copy.fetches
+        .insert((region.primary, slot), Fetch { part, wanted });
+    let fetched = Message::Fetched {
+        slot,
+        status: FetchStatus::Gone,
+        len: 0,
+        checksum: 0,
+    };
+    copy.handle(region, &fetched, &Context { node });
+    assert!(copy.fetches.is_empty());
+    let again = node.link(region.primary).take_fetch_slot();
+    assert_eq!(again, Some(slot));
+}
+
+/// Where there is no memory or no room for the new copy, it is tried again.
+#[test]
+fn a_copy_for_which_there_is_no_room_is_begun_anew_later() {
+    for server in [0, 1] {
+        let mut pair = pair();
+        pair.flip(server, BROKEN);
+        pair.restart(server);
+        // The mark and some windows are refused, at one attempt each.
+        pair.windows[server].refusals.store(4, Ordering::Relaxed);
+        pair.filled_anew(server);
+        assert_eq!(pair.nodes[server].counts().refilled_copies, 1);
+        pair.is_whole();
+    }
+}
+
+/// What cannot be read of a copy may be overwritten: it is not whole when it can be read again.
+#[test]
+fn a_copy_that_could_not_be_opened_is_not_whole_later() {
+    let mut pair = pair();
+    assert_eq!(pair.standing(1), Standing::Whole);
     pair.flip(1, BROKEN);
     pair.restart(1);
-    pair.filled_anew(1);
-    pair.is_whole();
-    for key in 0..300 {
-        pair.put(0, key);
-        pair.run(1);
-    }
-    pair.run(200);
-    let before = pair.committed(BROKEN);
-
-    pair.flip(1, id_of(BROKEN));
-    let store = &pair.nodes[1].world.store;
-    assert!(put_back(store, BROKEN).expect("the device is good"));
+    pair.flip(1, BROKEN);
     pair.restart(1);
-    {
-        let region = pair.nodes[1].region(BROKEN).expect("a member");
-        let Driver::Backup(copy) = &*region.driver() else {
-            panic!("it is open");
-        };
-        assert!(!copy.mark.is_set());
-    }
-    pair.filled_anew(1);
+    assert_eq!(pair.standing(1), Standing::Ordinary);
+}
+
+/// Nothing can be filled from a copy whose device has failed.
+#[test]
+fn nothing_is_begun_anew_beside_a_primary_that_has_failed() {
+    let mut pair = pair();
+    let region = pair.nodes[0].region(BROKEN).expect("a member");
+    region.failed(&argosy_engine::EngineError::Closed("planted"));
+    pair.find_damage(1);
+    pair.run(1000);
     assert_eq!(pair.nodes[1].counts().refilled_copies, 0);
-    assert!(pair.committed(BROKEN) >= before);
-    pair.is_whole();
+    assert!(pair.nodes[1].set_aside_regions().is_empty());
 }
 
 /// What was asked of a member for an adoption that has ended does not come once the link is gone. Nothing waits for it.

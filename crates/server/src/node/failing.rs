@@ -13,7 +13,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Display;
 
-use argosy_base::{RegionId, ServerId};
+use argosy_base::{RegionId, ServerId, Standing};
 use argosy_fabric::FabricError;
 use argosy_lsm::log::Geometry;
 use argosy_lsm::replica::ReplicaError;
@@ -92,6 +92,7 @@ impl Follower {
                 (context.node.world.waker)();
             }
             Message::Prepare { attempt, .. } if from == self.primary => {
+                self.take_refill_back();
                 let failed = Failed {
                     attempt,
                     damaged: self.is_damaged(),
@@ -140,20 +141,31 @@ impl PrimaryDriver {
         })
     }
 
-    /// What the region waits for while copies are damaged and none is known to be whole.
+    /// What the region waits for while copies are damaged, begun anew or put back, and none is known to be whole.
     fn wants_whole(&self) -> String {
         let own = match &self.stage {
-            Stage::Damaged(copy) => Some(format!("this server ({})", copy.why)),
+            Stage::Damaged(copy) => Some(format!("this server's is damaged ({})", copy.why)),
             _ => None,
         };
         let failures = self.failures.iter();
-        let backups = failures.map(|(id, why)| format!("{id} ({why})"));
-        let damaged: Vec<String> = own.into_iter().chain(backups).collect();
+        let backups = failures.map(|(id, why)| format!("that of {id} is damaged ({why})"));
+        let in_doubt = self.machine.in_doubt().map(|(id, standing)| {
+            let whose = id.map_or("this server's".into(), |id| format!("that of {id}"));
+            match standing {
+                Standing::PutBack => format!(
+                    "{whose} was put back, or goes on where another one was cut: its history may be another one"
+                ),
+                _ => format!(
+                    "{whose} was begun anew in place of one that is set aside, and was never filled; \
+                     `argosy inspect put-back` on its server puts the other one back"
+                ),
+            }
+        });
+        let copies: Vec<String> = own.into_iter().chain(backups).chain(in_doubt).collect();
         format!(
-            "the copy of {} is damaged, and no other is known to be whole: what was acknowledged last may be in \
-             the damaged one alone; restore its device, or give it up by starting its server with --new-device \
-             on an empty one",
-            damaged.join(" and that of ")
+            "of its copies {}, and none is known to be whole: what was acknowledged last may be in one of these \
+             alone; restore its device, or give it up by starting its server with --new-device on an empty one",
+            copies.join(", and ")
         )
     }
 
@@ -164,7 +176,11 @@ impl PrimaryDriver {
         failed: &Failed<'_>,
         context: &Context<'_>,
     ) {
-        let (attempt, damaged) = (failed.attempt, failed.damaged);
+        // Nothing can be filled from a copy whose device has failed.
+        let (attempt, damaged) = (
+            failed.attempt,
+            failed.damaged && !context.is_broken(self.region),
+        );
         if self.machine.attempt(member) != attempt {
             return;
         }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use argosy_base::{EditSeq, Epoch, Instant, RegionId, Remedy, SegmentNumber, ServerId};
+use argosy_base::{EditSeq, Epoch, Instant, RegionId, Remedy, SegmentNumber, ServerId, Standing};
 use argosy_device::Buffer;
 use argosy_engine::{Observer, Progress};
 use argosy_lsm::edit::Edit;
@@ -124,6 +124,11 @@ impl Follower {
             replica.build_levels(server)?;
         }
         keep_windows(region.id, &geometry, world)?;
+        let mark = match replica.standing() {
+            // The mark may be that of the other copy.
+            Standing::PutBack => WholeMark::renew(region.id, false, world)?,
+            _ => mark,
+        };
         Ok(Self::of(region, replica, mark))
     }
 
@@ -217,6 +222,10 @@ impl Follower {
 
     /// The link to the primary is gone.
     pub(crate) fn link_down(&mut self, context: &Context<'_>) {
+        if context.node.settings.mutants.keep_share() {
+            self.keep_share();
+        }
+        self.take_refill_back();
         self.forget_fetches();
         (self.offer_wanted, self.offering) = (None, None);
         self.step_machine(Event::LinkDown, context);
@@ -253,22 +262,17 @@ impl Follower {
 
     /// A message of another member about this region.
     pub(crate) fn handle(&mut self, from: ServerId, message: &Message<'_>, context: &Context<'_>) {
+        if from != self.primary && is_of_primary(message) {
+            return context.reset_link(from, "it speaks as if it were the primary");
+        }
         if self.failed.is_some() && !context.node.settings.mutants.fail_silently() {
             return self.handle_failed(from, message, context);
         }
         match *message {
-            Message::Prepare {
-                attempt, addresses, ..
-            } if addresses != self.replica.addresses() => {
-                self.refuse_addresses(from, attempt, addresses, context);
-            }
-            Message::Prepare { attempt, .. } if from == self.primary => {
-                self.begin_again(context);
-                self.step_machine(Event::Prepare { attempt }, context);
-            }
+            Message::Prepare { .. } => self.prepare(message, context),
             Message::Whole { attempt } => {
-                if self.machine.attempt() == Some(attempt) && !self.mark.is_set() {
-                    self.mark.set(&context.node.world.store);
+                if self.machine.attempt() == Some(attempt) {
+                    self.became_whole(&context.node.world.store);
                 }
             }
             Message::Adopt => self.offer_to(from, context),
@@ -288,8 +292,8 @@ impl Follower {
                 let range = convert::received_range(&range);
                 self.step_machine(Event::Flush { attempt, range }, context);
             }
-            Message::Commit { commit } if from == self.primary => self.replica.commit(commit),
-            Message::Compact { upto } if from == self.primary => self.replica.compact(upto),
+            Message::Commit { commit } => self.replica.commit(commit),
+            Message::Compact { upto } => self.replica.compact(upto),
             // Of an attempt that is over: nothing tells any more whether it is of use.
             Message::Ship { attempt, slot, .. } if self.machine.attempt() != Some(attempt) => {
                 context.send(from, self.region, &Message::Stored { slot });
@@ -301,7 +305,7 @@ impl Follower {
                 slot,
                 place,
                 ..
-            } if from == self.primary => {
+            } => {
                 let shipped = Shipped {
                     segment,
                     len,
@@ -474,7 +478,9 @@ impl Follower {
         if self.failed.is_some() || !self.replica.builds_levels() {
             return Progress::default();
         }
-        if let Some(level) = self.replica.damaged_own_level() {
+        // Nobody can repair it. Where the copy cannot be filled anew, it follows until a build meets the damage.
+        let damaged = self.replica.damaged_own_level();
+        if let Some(level) = damaged.filter(|_| !self.was_refilled) {
             self.fail_for_damage(&level, context);
             return Progress::default();
         }
@@ -570,4 +576,19 @@ impl Follower {
     fn edit(&self, seq: EditSeq) -> Option<Edit> {
         Edit::decode(&self.edits.get(&seq)?.bytes).ok()
     }
+}
+
+/// Whether nobody but the primary of a region says this of it.
+const fn is_of_primary(message: &Message<'_>) -> bool {
+    matches!(
+        message,
+        Message::Prepare { .. }
+            | Message::Edit { .. }
+            | Message::Flush { .. }
+            | Message::Ship { .. }
+            | Message::Places { .. }
+            | Message::Commit { .. }
+            | Message::Compact { .. }
+            | Message::Whole { .. }
+    )
 }

@@ -20,7 +20,7 @@ use crate::service::{
 };
 
 /// Calls under way to other servers, at most.
-const CALLS_MAX: usize = 1 << 16;
+pub(super) const CALLS_MAX: usize = 1 << 16;
 
 struct Pending {
     peer: ServerId,
@@ -37,6 +37,11 @@ pub(crate) struct Calls {
 }
 
 impl Calls {
+    /// How many are under way.
+    pub(super) fn len(&self) -> usize {
+        self.pending.len()
+    }
+
     /// Registers a call to `peer` and returns the number that its answer will repeat; `None`
     /// where too many are under way.
     pub(crate) fn begin(

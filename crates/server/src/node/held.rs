@@ -10,6 +10,7 @@
 //! has no load. Over [`HELD_BYTES_MAX`] the link is reset.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use argosy_base::{Instant, ServerId};
 use argosy_wire::message::Message;
@@ -20,7 +21,7 @@ use super::context::Context;
 use super::region::{Driver, Region};
 
 /// Bytes of messages that are kept for one region, at most: 64 of the longest that a ring takes.
-const HELD_BYTES_MAX: usize = 4 << 20;
+pub(super) const HELD_BYTES_MAX: usize = 4 << 20;
 /// What a message takes beside its payload, in bytes, rounded up.
 const ENTRY_BYTES: usize = 128;
 
@@ -55,6 +56,11 @@ impl Holding {
         self.held.is_empty()
     }
 
+    /// Bytes that are kept.
+    pub(super) const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// Whether there is room for a message with such a payload.
     const fn has_room(&self, payload: &[u8]) -> bool {
         self.bytes + payload.len() + ENTRY_BYTES <= HELD_BYTES_MAX
@@ -79,9 +85,11 @@ impl Node {
     /// For the background thread.
     pub(super) fn work_at_device(&self, region: &Region, now: Instant) -> bool {
         let what = match &*region.driver() {
-            Driver::Primary(driver) if driver.has_work_at_device() => "it is being opened",
+            Driver::Primary(driver) if driver.has_work_at_device(now) => "it is being opened",
             Driver::Backup(copy) if copy.refill_is_due() => "its copy is begun anew",
-            Driver::Failed(copy) if copy.is_due() => "its copy is begun anew",
+            Driver::Failed(copy) if copy.refill_is_due_in(now) == Some(Duration::ZERO) => {
+                "its copy is begun anew"
+            }
             Driver::Backup(copy) if copy.report_is_due(now) => "it finds where its logs end",
             _ => return false,
         };

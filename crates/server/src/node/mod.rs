@@ -28,6 +28,7 @@ mod follower;
 mod forward;
 mod gather;
 mod held;
+mod holdings;
 mod homes;
 mod inbox;
 mod ingest;
@@ -82,6 +83,7 @@ use argosy_lsm::excess::Excess;
 use argosy_lsm::scrub::Pace as ScrubPace;
 
 pub(crate) use forward::{Forwarded, encode_response, snapshot_of, write_of};
+pub use holdings::Holding;
 pub use inspect::{CopyState, MADE_TO_FAIL, NodeCounts};
 pub use keys::checked_from;
 pub use link::{FETCH_SLOTS, LinkSettings, SHIP_SLOTS};
@@ -360,9 +362,13 @@ impl Node {
 }
 
 #[cfg(test)]
+mod bad_wire;
+#[cfg(test)]
 mod copies_tests;
 #[cfg(test)]
 mod damaged_tests;
+#[cfg(test)]
+mod hostile_tests;
 #[cfg(test)]
 mod parts_tests;
 #[cfg(test)]

@@ -30,6 +30,10 @@ argosy_base::mutants! {
         refuse_what_was_sent,
         /// A damaged segment counts as repaired once bytes of it have come, which are not written (breaks I2).
         claim_repair,
+        /// The memory of an edit that arrives is not given back when its link breaks (breaks I9).
+        keep_share,
+        /// Messages are written without ringing for whoever is to read them.
+        forget_ring,
         /// A server opens whatever device it finds. Asked by whoever starts a node on a device.
         take_any_device,
     }

@@ -42,6 +42,11 @@ impl PrimaryDriver {
         }
     }
 
+    /// Bytes of edits that are still to be sent, to all members together.
+    pub(super) fn waiting_bytes(&self) -> usize {
+        self.streams.values().map(Stream::waiting_bytes).sum()
+    }
+
     /// Sends on what was held up. Returns whether it sent anything.
     pub(super) fn send_on(&mut self, context: &Context<'_>) -> bool {
         let mut made = false;

@@ -12,13 +12,14 @@ use argosy_device::DeviceError;
 use argosy_lsm::cache::NodeCache;
 use argosy_lsm::manifest::ManifestError;
 use argosy_lsm::replica::ReplicaError;
-use argosy_lsm::set_aside::{SetAside, region_of};
+use argosy_lsm::set_aside::{SetAside, region_of, was_put_back};
 use argosy_lsm::storage::StorageError;
 
 use super::follower::Follower;
 use super::primary::PrimaryDriver;
 use super::refilling::{SetAsides, Unusable, is_damage};
 use super::region::Driver;
+use super::whole::WholeMark;
 use super::{NodeSettings, World};
 
 /// What is needed to open the copies of a server.
@@ -48,26 +49,34 @@ impl Opener<'_> {
         let mine = regions.filter(|region| region.members.contains(&self.id));
         let entry_of = |id: RegionId| entries.iter().find(|entry| entry.region == id);
         let (old, new): (Vec<_>, Vec<_>) = mine.partition(|region| entry_of(region.id).is_some());
-        let mut drivers = BTreeMap::new();
-        let mut closed = Vec::new();
-        for region in old {
-            match self.copy(region)? {
-                Ok(copy) => _ = drivers.insert(region.id, self.driver(region, Ok(copy))),
-                Err(error) => closed.push((region, error)),
-            }
-        }
+        // Copies that were put back come last: segments that were given to others meanwhile belong to those.
+        let is_put_back =
+            |region: &&argosy_coordinator::Region| entry_of(region.id).is_some_and(was_put_back);
+        let (put_back, old): (Vec<_>, Vec<_>) = old.into_iter().partition(is_put_back);
         let segment_bytes = u32::try_from(self.settings.engine.segment_bytes);
         let segment_bytes = segment_bytes.expect("settings are validated");
-        for (region, error) in closed {
-            let entry = entry_of(region.id).expect("it is an old one");
-            let left = SetAside::claim(store, entry, segment_bytes);
-            let copy = Err(unusable(region.id, &error, Some(left)));
-            drivers.insert(region.id, self.driver(region, copy));
-        }
+        let mut drivers = BTreeMap::new();
         let mut set_aside = SetAsides::new();
-        for entry in entries.iter().filter(|entry| region_of(entry).is_some()) {
-            let left = SetAside::claim(store, entry, segment_bytes);
-            set_aside.insert(left.region(), left);
+        for regions in [old, put_back] {
+            let mut closed = Vec::new();
+            for region in regions {
+                match self.copy(region)? {
+                    Ok(copy) => _ = drivers.insert(region.id, self.driver(region, Ok(copy))),
+                    Err(error) => closed.push((region, error)),
+                }
+            }
+            for (region, error) in closed {
+                let entry = entry_of(region.id).expect("it is an old one");
+                let left = SetAside::claim(store, entry, segment_bytes);
+                let copy = Err(unusable(region.id, &error, Some(left)));
+                drivers.insert(region.id, self.driver(region, copy));
+            }
+            for entry in &entries {
+                if let Some(id) = region_of(entry) {
+                    let claim = || SetAside::claim(store, entry, segment_bytes);
+                    set_aside.entry(id).or_insert_with(claim);
+                }
+            }
         }
         store.finish_recovery();
         for region in new {
@@ -100,7 +109,13 @@ impl Opener<'_> {
                 path: "the device".into(),
                 what: error.to_string(),
             }),
-            Err(error) => Ok(Err(error)),
+            Err(error) => {
+                if is_damage(&error) {
+                    // What cannot be read of it may be overwritten, so it is no longer certain to be whole.
+                    WholeMark::renew(region.id, false, self.world)?;
+                }
+                Ok(Err(error))
+            }
         }
     }
 

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use argosy_base::limits::SEGMENT_SIZE;
 use argosy_base::{
-    AddressMode, Clock, EditSeq, Epoch, Incarnation, Instant, KeyRange, RegionId, ServerId,
+    AddressMode, EditSeq, Epoch, Incarnation, Instant, KeyRange, RegionId, ServerId,
 };
 use argosy_coordinator::{ClusterId, ClusterMap, Replication, Server};
-use argosy_device::{AnonymousWindows, FormatOptions, MemoryDevice, Store, StoreSettings};
+use argosy_device::{AnonymousWindows, FormatOptions, MemoryDevice, Store};
 use argosy_engine::{WriteBatch, WriteOptions};
 use argosy_fabric::sim::SimWorld;
 use argosy_wire::message::Message;
@@ -17,10 +17,9 @@ use argosy_wire::ring::{Header, MESSAGE_BYTES_MAX};
 
 use super::edit_memory::EDIT_BYTES_MAX;
 use super::link::Link;
-use super::readers_tests::{Answers, StoppedClock, set_clock};
+use super::readers_tests::{Answers, set_clock, surroundings};
 use super::region::engine_of;
-use super::{LinkSettings, MemoryParts, Node, NodeSettings, World};
-use crate::activity::Ledger;
+use super::{LinkSettings, MemoryParts, Node, NodeSettings};
 use crate::service::{ReplySink, Request, Response, Service};
 
 const REGION: RegionId = RegionId(1);
@@ -110,19 +109,7 @@ impl Pair {
 
     /// Server `id` with an empty device.
     fn open(&self, id: ServerId) -> Arc<Node> {
-        let clock: Arc<dyn Clock> = Arc::new(StoppedClock);
-        let store = Store::open(device(), &StoreSettings::default());
-        let store = store.expect("it was formatted");
-        let world = World {
-            ledger: Arc::new(Ledger::new(Arc::clone(&clock), [])),
-            fabric: self.world.fabric(id, store.incarnation()),
-            windows: Arc::new(AnonymousWindows::new()),
-            waker: Arc::new(|| {}),
-            clock,
-            store,
-            resident: || None,
-            collect: || (),
-        };
+        let world = surroundings(&self.world, id, device());
         Node::open(id, self.settings.clone(), world, map()).expect("it opens")
     }
 

@@ -1,101 +1,20 @@
 //! What planted mistakes of a node do that no seed of the simulator shows. Each story is told twice, without the
 //! mistake and with it, and ends well only without.
 
-use std::cell::Cell;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use argosy_base::{Incarnation, Outcome, ServerId};
+use argosy_base::{Outcome, ServerId};
 use argosy_coordinator::Replication;
-use argosy_device::SharedMemory;
 use argosy_engine::{WriteBatch, WriteOptions};
-use argosy_fabric::sim::{SimFabric, SimSettings};
-use argosy_fabric::{Bell, Completion, Fabric, FabricError, MemoryKey, RemoteMemory};
+use argosy_fabric::sim::SimSettings;
 
 use super::copies_tests::{Pair, REGIONS, settings};
 use super::readers_tests::{Answers, set_clock};
 use super::region::engine_of;
-use super::{Mutants, NodeSettings, keys};
+use super::{Mutants, NodeSettings, bad_wire};
 use crate::service::{ReplySink, Request, Response, Service, ServiceError};
-
-std::thread_local! {
-    static TO_DAMAGE: Cell<usize> = const { Cell::new(0) };
-}
-
-/// A fabric that flips a bit in segments on their way, in as many as the test has asked for.
-struct BadWire(Arc<SimFabric>);
-
-pub(super) fn over_bad_wire(fabric: Arc<SimFabric>) -> Arc<dyn Fabric> {
-    Arc::new(BadWire(fabric))
-}
-
-impl Fabric for BadWire {
-    fn register(&self, key: MemoryKey, memory: Arc<SharedMemory>) -> Result<(), FabricError> {
-        self.0.register(key, memory)
-    }
-
-    fn revoke(&self, key: MemoryKey) {
-        self.0.revoke(key);
-    }
-
-    fn connect(
-        &self,
-        peer: ServerId,
-        key: MemoryKey,
-        least: usize,
-    ) -> Result<Box<dyn RemoteMemory>, FabricError> {
-        let inner = self.0.connect(peer, key, least)?;
-        // Landing slots are checked from their first byte on.
-        let lands = keys::checked_from(key) == Some(0);
-        Ok(Box::new(BadRemote { inner, lands }))
-    }
-
-    fn notify(&self, peer: ServerId) {
-        self.0.notify(peer);
-    }
-
-    fn bell(&self) -> Bell {
-        self.0.bell()
-    }
-
-    fn park(&self, seen: Bell, timeout: Duration) {
-        self.0.park(seen, timeout);
-    }
-}
-
-/// A connection over it.
-struct BadRemote {
-    inner: Box<dyn RemoteMemory>,
-    /// What is written are segments.
-    lands: bool,
-}
-
-impl RemoteMemory for BadRemote {
-    fn incarnation(&self) -> Incarnation {
-        self.inner.incarnation()
-    }
-
-    fn len(&self) -> usize {
-        self.inner.len()
-    }
-
-    fn write(&mut self, offset: usize, bytes: &[u8], seq: u64) -> Result<(), FabricError> {
-        let left = TO_DAMAGE.get();
-        if !self.lands || left == 0 {
-            return self.inner.write(offset, bytes, seq);
-        }
-        TO_DAMAGE.set(left - 1);
-        let mut bytes = bytes.to_vec();
-        let middle = bytes.len() / 2;
-        bytes[middle] ^= 4;
-        self.inner.write(offset, &bytes, seq)
-    }
-
-    fn poll(&mut self) -> Option<Completion> {
-        self.inner.poll()
-    }
-}
 
 impl Pair {
     /// Lets so much time pass, in which the first server does nothing.
@@ -199,11 +118,11 @@ fn left_after_a_flipped_bit(mutants: Mutants) -> (u64, usize) {
         pair.put(0, key);
         pair.run(1);
     }
-    TO_DAMAGE.set(1);
+    bad_wire::damage(1);
     let engine = engine_of(pair.nodes[0].region(REGIONS[0]).expect("a member"));
     assert!(engine.expect("it is open").freeze_now());
     pair.run(1000);
-    assert_eq!(TO_DAMAGE.get(), 0, "a segment was shipped");
+    assert_eq!(bad_wire::to_damage(), 0, "a segment was shipped");
     pair.open();
     let broken = pair.nodes[0].counts().links_lost;
     pair.replace(0);

@@ -101,8 +101,10 @@ impl PrimaryDriver {
         let mut actions = Vec::new();
         let (own, stage) = match copy {
             Ok(copy) => {
-                let (position, whole) = (copy.position(), copy.mark.is_set());
-                let own = OwnCopy::Opened { position, whole };
+                let own = OwnCopy::Opened {
+                    position: copy.position(),
+                    standing: copy.standing(),
+                };
                 (own, Stage::Opening(Box::new(copy)))
             }
             Err(unusable) => (OwnCopy::Damaged, Stage::Damaged(Box::new(unusable))),
@@ -413,7 +415,7 @@ impl PrimaryDriver {
                 let prepare = Message::Prepare {
                     attempt,
                     addresses: context.node.settings.engine.addresses,
-                    refill,
+                    refill: refill && !context.is_broken(region),
                 };
                 context.send(member, region, &prepare);
             }

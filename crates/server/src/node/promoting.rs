@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use argosy_base::Instant;
 use argosy_engine::{Engine, Observer};
 use argosy_lsm::set_aside::SetAside;
 use argosy_replication::Position;
@@ -29,8 +30,9 @@ impl PrimaryDriver {
     }
 
     /// Whether there is something for the background thread to do.
-    pub(crate) fn has_work_at_device(&self) -> bool {
-        self.due != Due::Nothing
+    pub(crate) fn has_work_at_device(&self, now: Instant) -> bool {
+        let later = self.refill_is_due_in(now);
+        self.due != Due::Nothing && later.is_none_or(|later| later.is_zero())
     }
 
     /// Promotes the own copy, or refills it, if that is due. Blocks: it reads logs, and waits for the device.

@@ -48,6 +48,22 @@ impl Clock for StoppedClock {
     }
 }
 
+/// What server `id` has around it: a formatted device, memory for windows, and a clock that stands still.
+pub(super) fn surroundings(world: &SimWorld, id: ServerId, device: Arc<dyn Device>) -> World {
+    let clock: Arc<dyn Clock> = Arc::new(StoppedClock);
+    let store = Store::open(device, &StoreSettings::default()).expect("it was formatted");
+    World {
+        ledger: Arc::new(Ledger::new(Arc::clone(&clock), [])),
+        fabric: world.fabric(id, store.incarnation()),
+        windows: Arc::new(AnonymousWindows::new()),
+        waker: Arc::new(|| {}),
+        clock,
+        store,
+        resident: || None,
+        collect: || {},
+    }
+}
+
 /// A device whose reads wait while the gate is shut.
 pub(super) struct Gate {
     inner: MemoryDevice,
@@ -182,18 +198,10 @@ pub(super) fn alone_with(
         mutants: Default::default(),
         replication_mutants: Default::default(),
     };
-    let clock: Arc<dyn Clock> = Arc::new(StoppedClock);
-    let store = Store::open(Arc::<Gate>::clone(device), &StoreSettings::default());
-    let store = store.expect("it was formatted");
     let world = World {
-        ledger: Arc::new(Ledger::new(Arc::clone(&clock), [])),
-        fabric: SimWorld::new(1).fabric(ID, store.incarnation()),
-        windows: Arc::new(AnonymousWindows::new()),
-        waker: Arc::new(|| {}),
-        clock,
-        store,
         resident,
         collect: || COLLECTED.set(COLLECTED.get() + 1),
+        ..surroundings(&SimWorld::new(1), ID, Arc::<Gate>::clone(device))
     };
     let node = Node::open(ID, settings, world, map.expect("it is valid")).expect("it opens");
     let region = Arc::clone(node.region(RegionId(1)).expect("it is a member"));

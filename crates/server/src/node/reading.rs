@@ -125,6 +125,11 @@ impl Node {
         progress
     }
 
+    /// How many wait.
+    pub(super) fn fetches_waiting(&self) -> usize {
+        self.fetches().len()
+    }
+
     fn fetches(&self) -> MutexGuard<'_, VecDeque<Fetched>> {
         // A panic while it was held left nothing half written.
         self.fetches.lock().unwrap_or_else(PoisonError::into_inner)

@@ -8,10 +8,11 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::sync::{MutexGuard, PoisonError};
+use std::time::Duration;
 
-use argosy_base::{RegionId, Remedy};
+use argosy_base::{Instant, RegionId, Remedy, Standing};
 use argosy_coordinator::Replication;
-use argosy_device::{DeviceError, OpKind};
+use argosy_device::{DeviceError, OpKind, Store};
 use argosy_lsm::cut_segments;
 use argosy_lsm::log::Geometry;
 use argosy_lsm::replica::{Replica, ReplicaError};
@@ -24,11 +25,16 @@ use argosy_wire::message::Message;
 use super::Node;
 use super::context::Context;
 use super::failing::Failed;
+use super::fetching::is_full;
 use super::follower::{Fetches, Follower};
 use super::primary::{PrimaryDriver, Stage};
+use super::promoting::Due;
 use super::region::{Driver, Region};
 use super::whole::WholeMark;
 use super::windows::{fresh_windows, keep_windows};
+
+/// Pause between two attempts to begin a copy anew, where there is no room for it.
+const AGAIN: Duration = Duration::from_millis(100);
 
 /// What is set aside, by region.
 pub(super) type SetAsides = BTreeMap<RegionId, SetAside>;
@@ -40,13 +46,15 @@ pub(crate) struct Unusable {
     /// What is kept of it, where the catalog names it.
     left: Option<SetAside>,
     refill: Refill,
+    /// The earliest time at which it is refilled, after there was no room.
+    again_at: Instant,
     /// What it had asked for, of no use any more: the slots are given back when it comes.
     pub(super) fetches: Fetches,
 }
 
 impl Unusable {
     /// One that is damaged: it may be refilled if something of it is kept.
-    pub(super) const fn damaged(why: String, left: Option<SetAside>) -> Self {
+    pub(super) fn damaged(why: String, left: Option<SetAside>) -> Self {
         let refill = match left {
             Some(_) => Refill::Possible,
             None => Refill::No,
@@ -55,16 +63,18 @@ impl Unusable {
             why,
             left,
             refill,
+            again_at: Instant::default(),
             fetches: Fetches::new(),
         }
     }
 
     /// One that may not be refilled. The space of `left` is not given to others meanwhile.
-    pub(super) const fn kept(why: String, left: Option<SetAside>) -> Self {
+    pub(super) fn kept(why: String, left: Option<SetAside>) -> Self {
         Self {
             why,
             left,
             refill: Refill::No,
+            again_at: Instant::default(),
             fetches: Fetches::new(),
         }
     }
@@ -74,13 +84,33 @@ impl Unusable {
         self.refill != Refill::No
     }
 
-    /// Whether it is to be refilled.
-    pub(super) const fn is_due(&self) -> bool {
-        matches!(self.refill, Refill::Due(_))
+    /// How long it is until it is refilled, if that was asked for.
+    pub(super) fn refill_is_due_in(&self, now: Instant) -> Option<Duration> {
+        let is_due = matches!(self.refill, Refill::Due(_));
+        is_due.then(|| self.again_at.since(now))
+    }
+
+    /// The link to the primary is gone: what it has asked for may not be safe any more.
+    pub(super) fn link_down(&mut self) {
+        self.refill.take_back();
+        self.fetches.clear();
+    }
+
+    /// There is no room for the new copy, which is tried again.
+    fn try_later(&mut self, error: &ReplicaError, context: &Context<'_>) {
+        if self.again_at == Instant::default() {
+            tracing::warn!(%error, "a copy cannot be begun anew now: it is tried again");
+        }
+        self.again_at = context.node.now() + AGAIN;
     }
 
     /// A message of the region's primary to a copy that could not be opened.
     pub(super) fn handle(&mut self, region: &Region, message: &Message<'_>, context: &Context<'_>) {
+        if let Message::Fetched { slot, .. } = *message
+            && self.fetches.remove(&(region.primary, slot)).is_some()
+        {
+            return context.link(region.primary).free_fetch_slot(slot);
+        }
         let Message::Prepare {
             attempt, refill, ..
         } = *message
@@ -91,6 +121,7 @@ impl Unusable {
             self.refill = Refill::Due(attempt);
             return (context.node.world.waker)();
         }
+        self.refill.take_back();
         let failed = Failed {
             attempt,
             damaged: self.is_damaged(),
@@ -112,6 +143,15 @@ pub(super) enum Refill {
     Due(u64),
 }
 
+impl Refill {
+    /// The primary no longer asks for it.
+    fn take_back(&mut self) {
+        if let Self::Due(_) = self {
+            *self = Self::Possible;
+        }
+    }
+}
+
 /// Whether `error` says that what is stored is damaged, and the device is otherwise good.
 pub(super) fn is_damage(error: &ReplicaError) -> bool {
     let unreadable = matches!(
@@ -125,28 +165,39 @@ pub(super) fn is_damage(error: &ReplicaError) -> bool {
 }
 
 impl Follower {
-    /// An empty copy in place of the unusable one, of which `left` is kept. Blocks.
+    /// An empty copy in place of the unusable one. Blocks.
     fn begin_anew(
-        left: SetAside,
-        fetches: Fetches,
+        region: RegionId,
+        unusable: &mut Unusable,
         context: &Context<'_>,
     ) -> Result<Self, ReplicaError> {
-        let (node, id) = (context.node, left.region());
+        let node = context.node;
         let (settings, world) = (&node.settings, &node.world);
-        let region = node.map.region(id).expect("it has a copy of the region");
+        let region = node
+            .map
+            .region(region)
+            .expect("it has a copy of the region");
+        let id = region.id;
         // The mark goes first: the empty copy must not be found beside it.
         let mark = WholeMark::renew(id, false, world)?;
-        left.name()?;
-        tracing::warn!(
-            region = id.0,
-            segments = left.segments(),
-            "the damaged copy is set aside, and filled anew from the other members"
-        );
+        if let Some(left) = unusable.left.take() {
+            let segments = left.segments();
+            tracing::warn!(
+                region = id.0,
+                segments,
+                "the copy is set aside, and filled anew from the other members"
+            );
+            match left.put_aside()? {
+                Some(left) => node.keep_set_aside(left),
+                None => tracing::warn!(
+                    region = id.0,
+                    "it had never been filled, and is given up: what it took the place of stays set aside"
+                ),
+            }
+        }
         let geometry = Geometry::of(&settings.engine);
         let windows = fresh_windows(id, &geometry, world)?;
         let mut replica = Replica::create(&world.store, id, windows, &settings.engine)?;
-        // Until the catalog names another copy, this one may not be given up.
-        node.keep_set_aside(left);
         if node.map.replication() == Replication::BuildIndex && region.primary != node.id {
             replica.build_levels(node.id)?;
         }
@@ -156,8 +207,46 @@ impl Follower {
         refilled.fetch_add(1, Ordering::Relaxed);
         let mut copy = Self::of(region, replica, mark);
         copy.was_refilled = true;
-        copy.fetches = fetches;
+        copy.fetches = std::mem::take(&mut unusable.fetches);
         Ok(copy)
+    }
+
+    /// What the copy is certain to hold.
+    pub(super) fn standing(&self) -> Standing {
+        match self.replica.standing() {
+            Standing::PutBack => Standing::PutBack,
+            _ if self.mark.is_set() => Standing::Whole,
+            standing => standing,
+        }
+    }
+
+    /// The primary says that the copy is whole.
+    pub(super) fn became_whole(&mut self, store: &Store) {
+        if !self.mark.is_set() {
+            self.mark.set(store);
+        }
+        self.replica.become_ordinary();
+    }
+
+    /// The primary asks for a copy to be refilled that can be used: its history is another one.
+    pub(super) fn refill_wanted(&mut self, attempt: u64, context: &Context<'_>) {
+        self.fail_for_damage(&"its history is not that of its region", context);
+        let prepare = Message::Prepare {
+            attempt,
+            addresses: self.replica.addresses(),
+            refill: true,
+        };
+        self.handle_failed(self.primary, &prepare, context);
+    }
+
+    /// The link to the primary is gone: what it has asked for may not be safe any more.
+    pub(super) fn take_refill_back(&mut self) {
+        self.refill.take_back();
+    }
+
+    /// Whether it is being filled, from the open primary or from a copy that is whole.
+    fn is_being_filled(&self) -> bool {
+        self.adoption.is_some() || self.arriving.is_some() || !self.edits.is_empty()
     }
 
     /// Whether the copy has failed and is to be refilled.
@@ -180,6 +269,18 @@ impl Follower {
 }
 
 impl PrimaryDriver {
+    fn is_being_filled(&self) -> bool {
+        matches!(&self.stage, Stage::Opening(copy) if copy.is_being_filled())
+    }
+
+    /// How long it is until the own copy is refilled, after there was no room for it.
+    pub(super) fn refill_is_due_in(&self, now: Instant) -> Option<Duration> {
+        match &self.stage {
+            Stage::Damaged(copy) if self.due == Due::Refill => Some(copy.again_at.since(now)),
+            _ => None,
+        }
+    }
+
     /// The own copy is too damaged to be used.
     pub(super) fn own_damaged(&mut self, unusable: Unusable, context: &Context<'_>) {
         tracing::error!(
@@ -199,24 +300,34 @@ impl PrimaryDriver {
 
     /// Refills the own copy. Blocks.
     pub(super) fn refill_now(&mut self, context: &Context<'_>) {
+        if !self.machine.refills_own() {
+            // The copy that is whole was lost.
+            return;
+        }
         let closed = Stage::Closed("its copy is begun anew".into());
-        let unusable = match std::mem::replace(&mut self.stage, closed) {
+        let mut unusable = match std::mem::replace(&mut self.stage, closed) {
             Stage::Damaged(unusable) => unusable,
+            // It was put back, and another one is whole.
+            Stage::Opening(copy) => Box::new(copy.into_unusable()),
             other => {
                 self.stage = other;
                 return;
             }
         };
-        self.was_refilled = true;
-        let Some(left) = unusable.left else {
-            return;
-        };
-        match Follower::begin_anew(left, unusable.fetches, context) {
+        match Follower::begin_anew(self.region, &mut unusable, context) {
             Ok(copy) => {
+                self.was_refilled = true;
                 let position = copy.position();
                 self.stage = Stage::Opening(Box::new(copy));
                 self.machine
                     .step(Event::Refilled { position }, &mut self.actions);
+                self.act(context);
+            }
+            Err(error) if is_full(&error) => {
+                unusable.try_later(&error, context);
+                self.stage = Stage::Damaged(unusable);
+                // The machine may still count on it, where it was put back.
+                self.machine.step(Event::OwnDamaged, &mut self.actions);
                 self.act(context);
             }
             Err(error) => {
@@ -231,7 +342,7 @@ impl Driver {
     /// Refills a backup's copy. Blocks.
     pub(super) fn refill_now(&mut self, region: &Region, context: &Context<'_>) {
         let away = Self::AtDevice("its copy is begun anew");
-        let (unusable, attempt) = match std::mem::replace(self, away) {
+        let (mut unusable, attempt) = match std::mem::replace(self, away) {
             Self::Failed(unusable) if let Refill::Due(attempt) = unusable.refill => {
                 (*unusable, attempt)
             }
@@ -243,14 +354,15 @@ impl Driver {
                 return;
             }
         };
-        let anew = match unusable.left {
-            Some(left) => Follower::begin_anew(left, unusable.fetches, context),
-            None => return *self = Self::failed(unusable.why),
-        };
-        match anew {
+        match Follower::begin_anew(region.id, &mut unusable, context) {
             Ok(mut copy) => {
                 copy.step_machine(backup::Event::Prepare { attempt }, context);
                 *self = Self::Backup(Box::new(copy));
+            }
+            Err(error) if is_full(&error) => {
+                unusable.refill = Refill::Due(attempt);
+                unusable.try_later(&error, context);
+                *self = Self::Failed(Box::new(unusable));
             }
             Err(error) => {
                 tracing::error!(region = region.id.0, %error, "this copy cannot be begun anew");
@@ -261,13 +373,11 @@ impl Driver {
                     why: &why,
                 };
                 failed.tell(region.primary, region.id, context);
-                *self = Self::failed(why);
+                let mut kept = Unusable::kept(why, unusable.left.take());
+                kept.fetches = unusable.fetches;
+                *self = Self::Failed(Box::new(kept));
             }
         }
-    }
-
-    fn failed(why: String) -> Self {
-        Self::Failed(Box::new(Unusable::kept(why, None)))
     }
 }
 
@@ -279,7 +389,13 @@ impl Node {
 
     /// Keeps what was set aside in place of what was set aside of the same region before.
     fn keep_set_aside(&self, left: SetAside) {
-        if let Some(before) = self.set_asides().insert(left.region(), left) {
+        let region = left.region();
+        if let Some(before) = self.set_asides().insert(region, left) {
+            tracing::warn!(
+                region = region.0,
+                segments = before.segments(),
+                "the copy that was set aside before is given up"
+            );
             before.forget();
         }
     }
@@ -315,13 +431,31 @@ impl Node {
         }
     }
 
+    /// Takes a copy that is set aside and no longer needed: the new copy has been whole, or else is being filled. Any
+    /// other may be all that is left of its region.
+    fn needless_set_aside(&self) -> Option<(RegionId, SetAside)> {
+        let mut set_asides = self.set_asides();
+        let is_filling = |id: &RegionId| {
+            let region = self.region(*id);
+            region.is_some_and(|region| match &*region.driver() {
+                Driver::Backup(copy) => copy.is_being_filled(),
+                Driver::Primary(driver) => driver.is_being_filled(),
+                Driver::AtDevice(_) | Driver::Failed(_) => false,
+            })
+        };
+        let filled = set_asides.iter().find(|(_, left)| left.was_replaced());
+        let needless = filled.or_else(|| set_asides.iter().find(|(id, _)| is_filling(id)));
+        let id = *needless?.0;
+        set_asides.remove_entry(&id)
+    }
+
     /// Where the device has no room, gives up what is set aside: writing goes first. Returns whether anything
     /// was. For the background thread; blocks.
     pub(super) fn discard_set_aside(&self) -> bool {
         if !self.world.store.room().is_full() {
             return false;
         }
-        let Some((region, left)) = self.set_asides().pop_first() else {
+        let Some((region, left)) = self.needless_set_aside() else {
             return false;
         };
         let segments = left.segments();

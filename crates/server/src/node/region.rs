@@ -51,6 +51,7 @@ pub(crate) struct Region {
     pub(crate) range: KeyRange,
     pub(crate) epoch: Epoch,
     pub(crate) primary: ServerId,
+    members: Vec<ServerId>,
     /// Where its work is charged.
     pub(crate) place: Place,
     /// There while the region is open here.
@@ -108,6 +109,7 @@ impl Region {
             range: map.range.clone(),
             epoch: map.epoch,
             primary: map.primary,
+            members: map.members.clone(),
             place,
             engine: ArcSwapOption::empty(),
             opened: AtomicU64::new(0),
@@ -127,6 +129,11 @@ impl Region {
             full_since: AtomicU64::new(0),
             gave_up_at: AtomicU64::new(0),
         }
+    }
+
+    /// Whether `server` has a copy of it.
+    pub(super) fn has_member(&self, server: ServerId) -> bool {
+        self.members.contains(&server)
     }
 
     /// The driver. Taken before [`waiting`](Self::waiting) where both are needed.

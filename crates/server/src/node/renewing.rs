@@ -9,9 +9,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use argosy_base::{Instant, LogKind};
+use argosy_base::{Instant, LogKind, Standing};
 use argosy_device::DeviceError;
 use argosy_lsm::log::Geometry;
+use argosy_replication::backup::Event;
 use argosy_wire::message::Message;
 
 use super::context::Context;
@@ -34,6 +35,28 @@ pub(super) struct OwedReport {
 }
 
 impl Follower {
+    /// The primary has the copy prepare.
+    pub(super) fn prepare(&mut self, message: &Message<'_>, context: &Context<'_>) {
+        let Message::Prepare {
+            attempt,
+            addresses,
+            refill,
+        } = *message
+        else {
+            return;
+        };
+        if addresses != self.replica.addresses() {
+            return self.refuse_addresses(self.primary, attempt, addresses, context);
+        }
+        // A copy that was begun anew and is still empty has no history.
+        let is_new = self.replica.standing() == Standing::BegunAnew && self.position().is_empty();
+        if refill && !is_new {
+            return self.refill_wanted(attempt, context);
+        }
+        self.begin_again(context);
+        self.step_machine(Event::Prepare { attempt }, context);
+    }
+
     /// Takes the windows back. Where the log ends is found, and told to the primary, in the background.
     pub(super) fn report(&mut self, attempt: u64, context: &Context<'_>) {
         if self.keeps_grant(context) {
@@ -98,7 +121,7 @@ impl Follower {
         let report = Message::Report {
             attempt,
             position,
-            whole: self.mark.is_set(),
+            standing: self.standing(),
         };
         context.send(self.primary, self.region, &report);
     }

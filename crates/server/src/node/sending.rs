@@ -24,7 +24,7 @@ use super::context::Context;
 use super::edit_memory::Share;
 
 /// Bytes of edits that a member has been sent and has not applied; behind one longer edit none is sent.
-const UNAPPLIED_BYTES_MAX: usize = 256 << 10;
+pub(super) const UNAPPLIED_BYTES_MAX: usize = 256 << 10;
 
 /// What is sent in parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -178,6 +178,11 @@ impl Stream {
         stream.count(checkpoint.seq, checkpoint.bytes.len());
         stream.sending = Some(checkpoint);
         stream
+    }
+
+    /// Bytes of edits that are still to be sent.
+    pub(super) fn waiting_bytes(&self) -> usize {
+        self.waiting.iter().map(|(_, edit)| edit.bytes.len()).sum()
     }
 
     /// An edit is to be sent behind everything else.

@@ -89,6 +89,7 @@ impl Node {
                 }
             }
             progress.made |= self.work_at_device(region, now);
+            progress.idle_for = earlier(progress.idle_for, refill_is_due_in(region, now));
             if let Driver::Backup(copy) = &mut *region.driver() {
                 progress.idle_for = earlier(progress.idle_for, copy.report_is_due_in(now));
                 let step = copy.build(now, &Context { node: self });
@@ -186,6 +187,7 @@ impl Node {
             Driver::Primary(driver) if is_up => driver.handle(Event::LinkUp { member }, &context),
             Driver::Primary(driver) => driver.handle(Event::LinkDown { member }, &context),
             Driver::Backup(copy) if primary == peer && !is_up => copy.link_down(&context),
+            Driver::Failed(copy) if primary == peer && !is_up => copy.link_down(),
             Driver::Backup(_) | Driver::AtDevice(_) | Driver::Failed(_) => {}
         }
     }
@@ -301,6 +303,11 @@ impl Node {
             );
             return;
         }
+        if !region.has_member(peer) {
+            return self
+                .link(peer)
+                .reset("it speaks of a region that it is no member of");
+        }
         self.world.ledger.at(region.place);
         if let Message::Compacted { upto } = *message {
             return self.backup_has_compacted(region, peer, upto);
@@ -375,11 +382,11 @@ fn primary_event(member: ServerId, message: &Message<'_>) -> Option<Event> {
         Message::Report {
             attempt,
             position,
-            whole,
+            standing,
         } => Event::Report {
             member,
             attempt: *attempt,
-            whole: *whole,
+            standing: *standing,
             position: convert::received_position(position),
         },
         Message::CaughtUp { attempt, position } => Event::CaughtUp {
@@ -425,6 +432,15 @@ const fn activity_of(message: &Message<'_>) -> Activity {
         | Message::Stored { .. }
         | Message::Fetch { .. }
         | Message::Fetched { .. } => Activity::IndexShipping,
+    }
+}
+
+/// How long it is until a copy is begun anew, after there was no room for it.
+fn refill_is_due_in(region: &Region, now: Instant) -> Option<Duration> {
+    match &*region.driver() {
+        Driver::Primary(driver) => driver.refill_is_due_in(now),
+        Driver::Failed(copy) => copy.refill_is_due_in(now),
+        Driver::Backup(_) | Driver::AtDevice(_) => None,
     }
 }
 

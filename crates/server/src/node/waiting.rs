@@ -24,9 +24,9 @@ use super::now::Tell;
 use crate::service::{KeyList, ReplySink, Response, ServiceError};
 
 /// Answers that wait, at most, for one region.
-const ANSWERS_MAX: usize = 1 << 16;
+pub(super) const ANSWERS_MAX: usize = 1 << 16;
 /// Bytes of writes and reads that wait for room, at most, for one region.
-const QUEUED_BYTES_MAX: usize = 16 << 20;
+pub(super) const QUEUED_BYTES_MAX: usize = 16 << 20;
 
 /// Where an answer goes.
 #[derive(Clone)]
@@ -334,6 +334,11 @@ impl Waiting {
     /// Requests that wait for room.
     pub(crate) fn queued(&self) -> usize {
         self.queue.len()
+    }
+
+    /// Bytes of what waits for room.
+    pub(super) const fn queued_bytes(&self) -> usize {
+        self.queue_bytes
     }
 
     /// Requests that wait, of either kind.

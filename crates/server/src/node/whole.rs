@@ -97,10 +97,7 @@ const fn identity(region: RegionId) -> Identity {
 
 /// The generation of the manifest of this server's copy.
 fn generation(region: RegionId, store: &Store) -> Option<u64> {
-    let regions = store.regions();
-    let mut regions = regions.iter();
-    let entry = regions.find(|entry| entry.region == region)?;
-    Some(entry.words[0])
+    store.region(region).map(|entry| entry.words[0])
 }
 
 /// Whether `memory` is the mark of the copy that the device has.

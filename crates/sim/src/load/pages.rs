@@ -12,6 +12,7 @@ use crate::changes::is_changed;
 use crate::check::Bound;
 use crate::check::register::Kind;
 use crate::long::is_long;
+use crate::many::is_of_many;
 use crate::objects::Objects;
 
 impl Load {
@@ -77,7 +78,8 @@ impl Load {
     ) -> Result<(), Wrong> {
         let mut found: BTreeMap<(usize, usize), Vec<u8>> = BTreeMap::new();
         for (key, value) in pairs {
-            if is_counter(&key) || is_long(&key) || is_bulk(&key) || is_changed(&key) {
+            let of_clients = is_bulk(&key) || is_changed(&key) || is_of_many(&key);
+            if is_counter(&key) || is_long(&key) || of_clients {
                 continue;
             }
             let Some(at) = objects.find(&key) else {

@@ -23,16 +23,16 @@ use crate::plan::{SERVERS, WorldKind};
 use crate::slow;
 
 /// The way to a server that is up.
-struct Line {
+pub(super) struct Line {
     node: Arc<Node>,
-    session: u32,
+    pub(super) session: u32,
     mortal: Arc<Mortal>,
     sink: Arc<dyn ReplySink>,
 }
 
 impl Line {
     /// The answer, if it comes at once. A process that died of the question has not answered.
-    fn call(&self, request: Request<'_>, token: u64) -> Option<Response> {
+    pub(super) fn call(&self, request: Request<'_>, token: u64) -> Option<Response> {
         let response = self.node.call(request, &self.sink, token);
         response.filter(|_| !self.mortal.is_dead())
     }
@@ -87,7 +87,7 @@ impl Run {
     }
 
     /// The same, if anything was asked. Returns whether it was.
-    fn flush_if(&mut self, asked: bool) -> Result<bool, Wrong> {
+    pub(super) fn flush_if(&mut self, asked: bool) -> Result<bool, Wrong> {
         if asked {
             self.flush()?;
         }
@@ -95,7 +95,7 @@ impl Run {
     }
 
     /// The way to `server`; `None` where it may not be asked.
-    fn line(&self, server: usize) -> Option<Line> {
+    pub(super) fn line(&self, server: usize) -> Option<Line> {
         let up = self.cluster.active(server)?;
         Some(Line {
             node: Arc::clone(&up.node),
@@ -367,7 +367,7 @@ impl Run {
             objects: &self.objects,
             coverage: &mut self.cluster.coverage,
             now,
-            step: slow::STEP_READS * self.plan.read_cost,
+            step: slow::STEP_READS * self.plan.read_cost + self.plan.asleep(),
         };
         (&mut self.leases, world)
     }

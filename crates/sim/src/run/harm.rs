@@ -340,6 +340,7 @@ impl Run {
         self.changes.lost(session);
         self.leases.lost(session);
         self.maintainer.lost(session);
+        self.many.lost(session);
     }
 
     /// Whatever a single copy applied by `moment` has to be there when its server is back.

@@ -12,13 +12,14 @@
 //!    again, and both is done once more (`finish`).
 
 mod asking;
+mod bringing;
 mod harm;
+mod snapshots;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use argosy_base::{Direction, Instant, KeyRange};
-use argosy_engine::Snapshot;
+use argosy_base::{Direction, Instant};
 use argosy_server::service::Response;
 
 use crate::asks::Chooser;
@@ -29,15 +30,18 @@ use crate::coverage::{self, Coverage};
 use crate::depend::Depend;
 use crate::erase::Erase;
 use crate::leases::{self, Leases};
-use crate::load::{Expect, Load, Pairs, Wrong};
+use crate::load::{Expect, Load, Wrong};
 use crate::long::{self, Longs};
 use crate::maintain::{self, Maintainer};
+use crate::many;
 use crate::objects::Objects;
 use crate::plan::{Episode, Plan, SERVERS, WorldKind};
 use crate::planted::Mutants;
+use crate::profile::Profile;
 use crate::random::Random;
 use crate::small::Aim;
 use crate::words::Words;
+use snapshots::{Held, read_all};
 
 /// How long, in simulated time, every region may take to be whole again once nothing is wrong.
 const WHOLE_WITHIN: Duration = Duration::from_secs(20);
@@ -51,6 +55,8 @@ const TROUBLED_OPS_MAX: usize = 160;
 pub struct Options {
     /// A planted mistake.
     pub mutants: Mutants,
+    /// What a seed stands for.
+    pub profile: Profile,
     /// Print what happens.
     pub print: bool,
 }
@@ -80,16 +86,6 @@ pub(crate) enum Pace {
     None,
 }
 
-/// A snapshot that is held.
-struct Held {
-    snapshot: Box<dyn Snapshot>,
-    region: usize,
-    server: usize,
-    session: u32,
-    when: (u64, u64),
-    until: u64,
-}
-
 /// See the module documentation.
 pub struct Run {
     pub(crate) plan: Plan,
@@ -105,6 +101,7 @@ pub struct Run {
     pub(crate) changes: Changes,
     leases: Leases,
     maintainer: Maintainer,
+    many: many::Client,
     pub(crate) random: Random,
     snapshots: Vec<Held>,
     /// How many of them, at most.
@@ -129,7 +126,7 @@ pub struct Run {
     healing: BTreeSet<usize>,
     damaging: Random,
     pub(crate) spoiling: Random,
-    ticks: u64,
+    pub(crate) ticks: u64,
     /// How long nothing has happened.
     idle: u32,
     troubled_ops: usize,
@@ -162,7 +159,7 @@ pub fn run(seed: u64, options: &Options) -> Report {
 
 impl Run {
     fn new(seed: u64, options: &Options) -> Self {
-        let plan = Plan::new(seed);
+        let plan = Plan::of(seed, options.profile);
         let objects = Objects::new(plan.objects, plan.regions, &mut Random::new(seed, 2));
         let mut machines = Random::new(seed, 3);
         let cluster = Cluster::new(&plan, &objects, options.mutants, &mut machines);
@@ -181,6 +178,7 @@ impl Run {
             changes: Changes::new(&plan, seed),
             leases: Leases::new(&plan, seed),
             maintainer: Maintainer::new(&plan, seed),
+            many: many::Client::new(&plan, seed),
             random: Random::new(seed, 5),
             words: Words::new(options.print),
             plan,
@@ -218,13 +216,15 @@ impl Run {
         ));
         self.start_all()?;
         self.wait_whole(Pace::None)?;
+        self.bring(many::SEGMENTS_EARLY)?;
         for (index, episode) in std::mem::take(&mut self.plan.episodes).iter().enumerate() {
             let small = self.plan.small.as_ref();
             self.chooser.aim = small.map_or(Aim::Anything, |small| small.aim(index));
             self.episode(episode)?;
         }
         self.chooser.aim = Aim::Anything;
-        self.finish()
+        self.finish()?;
+        self.count_many()
     }
 
     fn episode(&mut self, episode: &Episode) -> Result<(), Wrong> {
@@ -266,15 +266,16 @@ impl Run {
     /// Ticks until every region is whole.
     pub(crate) fn wait_whole(&mut self, pace: Pace) -> Result<(), Wrong> {
         let begin = self.cluster.now();
+        let within = self.plan.many.map_or(WHOLE_WITHIN, |_| many::WHOLE_WITHIN);
         while let Some(lacks) = self.cluster.lacks() {
-            if self.cluster.now().since(begin) > WHOLE_WITHIN {
+            if self.cluster.now().since(begin) > within {
                 let mut failed = self.cluster.failed_copies();
                 if self.plan.small.is_some() {
                     failed.push_str(&self.space_in_words());
                     self.no_room_to_return = self.has_no_room();
                 }
                 return Err(format!(
-                    "not whole again within {WHOLE_WITHIN:?}: {lacks}{failed}"
+                    "not whole again within {within:?}: {lacks}{failed}"
                 ));
             }
             self.tick(pace)?;
@@ -330,6 +331,7 @@ impl Run {
     /// Whether clients beside the load wait for answers.
     fn others_are_busy(&self) -> bool {
         let changing = self.changes.is_busy() || self.leases.is_busy() || self.maintainer.is_busy();
+        let changing = changing || self.many.is_busy();
         self.longs.is_busy() || self.bulks.is_busy() || changing
     }
 
@@ -352,8 +354,10 @@ impl Run {
         for server in order {
             busy |= self.step(server)?;
         }
+        self.clocks_reached();
         busy |= self.answers()?;
         self.overdue()?;
+        self.look_at_budgets()?;
         self.hold_snapshots()?;
         busy |= self.ask_some(pace, span)?;
         busy |= self.ask_long(pace != Pace::None)?;
@@ -361,15 +365,21 @@ impl Run {
         busy |= self.ask_changes(pace != Pace::None)?;
         busy |= self.ask_leases(pace != Pace::None)?;
         busy |= self.ask_maintenance(pace != Pace::None)?;
+        busy |= self.ask_many(pace != Pace::None)?;
         self.idle = if busy { 0 } else { self.idle + 1 };
         Ok(())
     }
 
-    /// Sets a clock now and then, and notes how far clocks have gone.
+    /// Sets a clock now and then.
     fn walls(&mut self) {
         if let Some((server, began)) = self.depend.skew() {
             self.cluster.set_wall(server, began);
         }
+        self.clocks_reached();
+    }
+
+    /// Notes how far clocks have gone. Where reads cost time, they go on in a step, too.
+    fn clocks_reached(&mut self) {
         let walls = (0..SERVERS).map(|server| self.cluster.wall(server));
         let reached = walls.max().unwrap_or_default();
         self.load.time_reached(reached);
@@ -387,14 +397,12 @@ impl Run {
         let mut busy = self.cluster.run_device(server, requests);
         let (fabric, background) = (self.random.chance(90), self.random.chance(70));
         // Where reads cost time, it has gone on since the last one.
-        let now = self.cluster.now();
-        if let Some(up) = self.cluster.active(server).filter(|_| fabric) {
-            busy |= up.node.step_fabric(now).made;
+        if fabric {
+            busy |= self.cluster.step_fabric(server);
         }
         self.bury(server)?;
-        let now = self.cluster.now();
-        if let Some(up) = self.cluster.active(server).filter(|_| background) {
-            busy |= up.node.step_background(now).made;
+        if background {
+            busy |= self.cluster.step_background(server);
         }
         self.bury(server)?;
         Ok(busy)
@@ -430,6 +438,11 @@ impl Run {
         };
         let any = !answers.is_empty();
         for (token, response) in answers {
+            if token >= many::TOKEN {
+                self.many
+                    .answer(token, response, &mut self.cluster.coverage)?;
+                continue;
+            }
             if token >= maintain::TOKEN {
                 let coverage = &mut self.cluster.coverage;
                 self.maintainer.answer(token, &response, coverage)?;
@@ -503,68 +516,6 @@ impl Run {
         }
         Ok(())
     }
-
-    // --- Snapshots ---
-
-    /// Takes a snapshot now and then, and reads those that were held long enough.
-    fn hold_snapshots(&mut self) -> Result<(), Wrong> {
-        if self.snapshots.len() < self.snapshots_max
-            && self.random.chance(1)
-            && (self.plan.small.is_none() || self.random.chance(10))
-        {
-            let region = self.random.below(self.plan.regions);
-            let server = self.cluster.primary_of(region);
-            let id = self.cluster.map.regions()[region].id;
-            let open = self
-                .cluster
-                .active(server)
-                .filter(|_| self.uncounted.is_empty());
-            let taken = open.and_then(|up| Some((up.node.snapshot(id)?, up.session)));
-            if let Some((snapshot, session)) = taken {
-                let when = self.load.snapshot_moment();
-                let until = self.ticks + self.random.between(1, 1500) as u64;
-                self.snapshots.push(Held {
-                    snapshot,
-                    region,
-                    server,
-                    session,
-                    when,
-                    until,
-                });
-            }
-        }
-        let due = |held: &Held| held.until <= self.ticks;
-        let Some(at) = self.snapshots.iter().position(due) else {
-            return Ok(());
-        };
-        let held = self.snapshots.swap_remove(at);
-        if self.cluster.active(held.server).is_none() {
-            return Ok(());
-        }
-        let range = self.objects.region_ranges()[held.region].clone();
-        let direction = self.random.pick(&[Direction::Up, Direction::Down]);
-        let pairs = match read_all(&*held.snapshot, &range, direction) {
-            Err(_) if self.may_be_damaged(held.server) => return Ok(()),
-            pairs => pairs?,
-        };
-        self.cluster.coverage.add("snapshots read", 1);
-        self.load.snapshot(&self.objects, &range, pairs, held.when)
-    }
-}
-
-/// What a snapshot has in `range`, read in `direction`.
-fn read_all(
-    snapshot: &dyn Snapshot,
-    range: &KeyRange,
-    direction: Direction,
-) -> Result<Pairs, Wrong> {
-    let wrong = |error: argosy_engine::EngineError| format!("a snapshot cannot be read: {error}");
-    let mut scan = snapshot.scan(range, direction).map_err(wrong)?;
-    let mut pairs = Vec::new();
-    while let Some(pair) = scan.next().map_err(wrong)? {
-        pairs.push(pair);
-    }
-    Ok(pairs)
 }
 
 fn in_short(response: &Response) -> String {

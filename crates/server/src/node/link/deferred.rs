@@ -13,8 +13,8 @@ use super::{Link, State};
 /// From so many bytes of messages that wait for the peer to read on, its calls wait.
 pub(super) const CONGESTED_BYTES: usize = 4 << 20;
 /// Calls that wait, at most, and their bytes.
-const CALLS_MAX: usize = 1 << 16;
-const CALL_BYTES_MAX: usize = 16 << 20;
+pub(super) const CALLS_MAX: usize = 1 << 16;
+pub(super) const CALL_BYTES_MAX: usize = 16 << 20;
 
 /// What becomes of a call that has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +31,13 @@ pub(crate) enum Admission {
 pub(super) struct Deferred {
     calls: VecDeque<(Header, Vec<u8>)>,
     bytes: usize,
+}
+
+impl Deferred {
+    /// How many wait, and their bytes.
+    pub(super) fn held(&self) -> (usize, usize) {
+        (self.calls.len(), self.bytes)
+    }
 }
 
 impl Link {

@@ -32,6 +32,7 @@
 //! here: edits and checkpoints are sent in parts.
 
 mod deferred;
+mod holdings;
 mod long;
 mod opening;
 mod queue;
@@ -49,6 +50,7 @@ use argosy_wire::ring::{Header, RingError, RingReader, RingShape, RingWriter};
 
 pub(crate) use self::deferred::Admission;
 use self::deferred::Deferred;
+pub(crate) use self::holdings::Holdings;
 use self::long::{Joined, Joiner};
 use self::opening::MemoryWanted;
 pub(crate) use self::sent::SentBytes;

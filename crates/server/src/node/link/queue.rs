@@ -11,7 +11,7 @@ use super::{Behind, Link, RING, SendError, State, long, write_to};
 
 /// Messages that wait for room in the ring, or for what is landing, in bytes of payload; over it, the link
 /// refuses.
-const BACKLOG_BYTES_MAX: usize = 16 << 20;
+pub(super) const BACKLOG_BYTES_MAX: usize = 16 << 20;
 /// A message of at most so many bytes finds room where longer ones do not any more: refusals do.
 pub(super) const SHORT_BYTES: usize = 4 << 10;
 impl Link {
@@ -134,7 +134,7 @@ impl Link {
             open.out.wrote();
             wrote = true;
         }
-        if wrote {
+        if wrote && !self.mutants.forget_ring() {
             self.fabric.notify(self.peer);
         }
     }

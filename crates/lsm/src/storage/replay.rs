@@ -1,0 +1,59 @@
+//! Reads a version from the edits of its manifest.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use argosy_base::{DeviceSegment, Standing};
+use argosy_device::Store;
+
+use super::{StorageError, StoredSegment};
+use crate::edit::Edit;
+use crate::manifest::{Manifest, ManifestError, Record};
+use crate::version::Version;
+
+/// Applies the edits of a manifest, and then claims the segments that are left: what an edit
+/// removed may long belong to someone else.
+pub(super) fn replay_edits(
+    store: &Arc<Store>,
+    standing: Standing,
+    empty: Version,
+    manifest: &Manifest,
+    records: &[Record],
+) -> Result<Version, StorageError> {
+    let region = empty.region();
+    let corrupt = |what: &'static str| {
+        StorageError::Manifest(ManifestError::Corrupt {
+            region,
+            segment: manifest.chain().next().unwrap_or_default(),
+            offset: 0,
+            what,
+        })
+    };
+    let mut version = empty;
+    for (index, record) in records.iter().enumerate() {
+        let edit = Edit::decode(&record.edit).map_err(|_| corrupt("a record holds no edit"))?;
+        if index == 0 && !edit.checkpoint {
+            return Err(corrupt("it does not begin with a checkpoint"));
+        }
+        let places = record.places.iter().map(|(number, place)| {
+            let stored = StoredSegment::unclaimed(*number, Arc::clone(store), *place);
+            (*number, stored)
+        });
+        version = version
+            .apply(&edit, &places.collect())
+            .map_err(|_| corrupt("an edit does not fit the version before it"))?;
+    }
+    let mut taken: BTreeSet<DeviceSegment> = manifest.chain().collect();
+    for stored in version.table().values() {
+        if !taken.insert(stored.place()) {
+            return Err(corrupt("two segments have one place"));
+        }
+        if standing == Standing::PutBack && store.references(stored.place()) > 0 {
+            return Err(corrupt(
+                "a place that it names has been given to another copy since it was set aside",
+            ));
+        }
+        stored.claim()?;
+    }
+    Ok(version)
+}

@@ -1,0 +1,108 @@
+//! What servers hold, judged against what they may hold (I8, I9).
+//!
+//! A server tells what it holds of everything that could grow: messages, answers, calls, edits, slots, and what is in
+//! its cache ([`Node::holdings`](argosy_server::node::Node::holdings)). It is asked
+//!
+//! - from time to time, while anything goes wrong: nothing is over the most that there may be of it;
+//! - when nothing moves any more, and members are compared: nothing is left of what passes, and what is charged to the
+//!   cache is what versions and memtables take. So what is not given back is found when it is little.
+
+use argosy_lsm::db::bulk;
+use argosy_lsm::memtable::allocated;
+use argosy_lsm::version;
+
+use crate::load::Wrong;
+use crate::plan::SERVERS;
+use crate::run::Run;
+
+/// Ticks between two looks.
+const TICKS: u64 = 256;
+
+/// What was looked at.
+pub(crate) const LOOKS: &str = "memory judged";
+/// Looks that found something that passes.
+pub(crate) const USED: &str = "memory judged while in use";
+
+impl Run {
+    /// From time to time looks whether anything is over its budget.
+    pub(crate) fn look_at_budgets(&mut self) -> Result<(), Wrong> {
+        match self.ticks.is_multiple_of(TICKS) {
+            true => self.judge_budgets(false),
+            false => Ok(()),
+        }
+    }
+
+    /// Looks at what all servers hold; `at_rest`: nothing is under way.
+    pub(crate) fn judge_budgets(&mut self, at_rest: bool) -> Result<(), Wrong> {
+        for server in 0..SERVERS {
+            let Some(up) = self.cluster.up(server) else {
+                continue;
+            };
+            let holdings = up.node.holdings();
+            let over = holdings.iter().find(|holding| {
+                let most = if at_rest && holding.passes {
+                    0
+                } else {
+                    holding.most
+                };
+                holding.held > most
+            });
+            if let Some(over) = over {
+                let rest = if at_rest {
+                    ", and nothing is under way"
+                } else {
+                    ""
+                };
+                return Err(format!(
+                    "server {server} is over its memory budget{rest}: {over:?}"
+                ));
+            }
+            let used = holdings
+                .iter()
+                .any(|holding| holding.passes && holding.held > 0);
+            let coverage = &mut self.cluster.coverage;
+            coverage.add(LOOKS, 1);
+            coverage.add(USED, u64::from(used));
+        }
+        match at_rest {
+            true => self.judge_charges(),
+            false => Ok(()),
+        }
+    }
+
+    /// What is charged to caches, and counted for all servers together, is what there is.
+    fn judge_charges(&self) -> Result<(), Wrong> {
+        let pairs = bulk::held_bytes();
+        if pairs > 0 {
+            return Err(format!(
+                "{pairs} bytes of sorted pairs are held, and nothing is under way"
+            ));
+        }
+        let mut all = 0;
+        for server in 0..SERVERS {
+            let Some(up) = self.cluster.up(server) else {
+                continue;
+            };
+            let versions = up.node.versions_bytes();
+            all += versions;
+            // With the ranges that they remove, which are no part of what is allocated for entries.
+            let regions = self.cluster.map.regions().iter();
+            let stats = regions.filter_map(|region| up.node.engine_stats(region.id));
+            let own: usize = stats.map(|stats| stats.memtable_bytes).sum();
+            let (charged, all) = (up.node.charged_bytes(), allocated::bytes());
+            if charged > (versions + own + all) as u64 {
+                return Err(format!(
+                    "server {server} has charged {charged} bytes to its cache: its versions have {versions}, its \
+                     memtables {own}, and entries of all memtables {all}"
+                ));
+            }
+        }
+        let versions = version::held_bytes();
+        if versions > all {
+            return Err(format!(
+                "versions of {versions} bytes are held, and {all} are in use"
+            ));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,122 @@
+//! What servers, devices and the fabric have done, and how many segments there are.
+
+use std::collections::BTreeSet;
+
+use argosy_base::SegmentNumber;
+use argosy_lsm::db::Stats;
+use argosy_server::node::Node;
+
+use super::Cluster;
+use crate::coverage::Coverage;
+use crate::plan::SERVERS;
+
+impl Cluster {
+    /// Segments of the levels and of the logs that the copies on a server consist of: those of the medium log count
+    /// as levels. Copies that are not open count as none.
+    #[must_use]
+    pub fn segments_of(&self, server: usize) -> (usize, usize) {
+        let Some(up) = self.up(server) else {
+            return (0, 0);
+        };
+        let (mut levels, mut logs) = (0, 0);
+        for region in self.map.regions() {
+            if let Ok(state) = up.node.copy_state(region.id) {
+                let added = state.checkpoint.added.iter();
+                let numbers: BTreeSet<SegmentNumber> =
+                    added.map(|(_, _, segment)| segment.number).collect();
+                levels += numbers.len();
+                logs += state.checkpoint.logs_added.len();
+            }
+        }
+        (levels, logs)
+    }
+
+    pub(super) fn count(&mut self, node: &Node) {
+        let counts = node.counts();
+        let coverage = &mut self.coverage;
+        coverage.add("links lost", counts.links_lost);
+        coverage.add("shipments", counts.shipments);
+        coverage.add("offers of checkpoints", counts.offers);
+        coverage.add("parts of edits", counts.parts);
+        coverage.add("bytes caught up", counts.catch_up_bytes);
+        coverage.add("fetches refused", counts.fetches_refused);
+        coverage.add("segments repaired", counts.repaired_segments);
+        coverage.add("copies filled anew", counts.refilled_copies);
+        coverage.add("adoptions", counts.adoptions);
+        coverage.add("promotions", counts.promotions);
+        coverage.add("pointers rewritten", counts.rewritten_pointers);
+        for region in node.map().regions() {
+            if let Some(stats) = node.builder_stats(region.id) {
+                coverage.add("flushes of backups", stats.flushes);
+                coverage.add("compactions of backups", stats.compactions);
+                count_medium(coverage, &stats);
+            }
+            let Some(stats) = node.engine_stats(region.id) else {
+                continue;
+            };
+            count_medium(coverage, &stats);
+            coverage.add("flushes", stats.flushes);
+            coverage.add("compactions", stats.compactions);
+            coverage.add("moves", stats.moves);
+            coverage.add("values collected", stats.gc_moved);
+            coverage.add("segments evacuated", stats.gc_evacuated);
+            coverage.add("level segments counted", stats.segments_counted);
+            coverage.add("requests that waited for garbage", stats.busy_space);
+            coverage.add("values that escaped collection", stats.gc_lost);
+            let busy = [
+                stats.busy_windows,
+                stats.busy_memtable,
+                stats.busy_debt,
+                stats.busy_space,
+                stats.busy_device,
+                stats.busy_ingest,
+            ];
+            coverage.add("requests busy", busy.iter().sum());
+            let deep = stats
+                .levels
+                .iter()
+                .any(|level| level.level >= 3 && level.segments > 0);
+            coverage.add("engines with three levels", u64::from(deep));
+            // A run that is a tree has an index segment for each height.
+            let heights = stats.levels.iter().map(|level| {
+                let more = level.index_segments.saturating_sub(level.trees);
+                u64::from(more > 0)
+            });
+            coverage.add("trees with several heights", heights.sum());
+        }
+    }
+
+    /// Counts what devices and fabric have done. Once, at the end.
+    pub fn count_faults(&mut self) {
+        for server in 0..SERVERS {
+            self.count_device(server);
+        }
+        let counters = self.world.counters();
+        self.coverage.add("one-sided writes", counters.writes);
+        self.coverage.add("torn one-sided writes", counters.torn);
+        self.coverage.add("overtaken pieces", counters.overtaken);
+        self.coverage
+            .add("revoked one-sided writes", counters.revoked);
+        self.coverage.add("broken connections", counters.broken);
+        self.coverage
+            .add("bits flipped on the way", self.wire.flipped());
+    }
+
+    /// Counts what was done to a device, once for each device.
+    pub(super) fn count_device(&mut self, server: usize) {
+        let faults = self.servers[server].device.fault_counters();
+        let coverage = &mut self.coverage;
+        coverage.add("torn blocks", faults.torn_blocks);
+        coverage.add("lost unsynced blocks", faults.lost_unsynced_blocks);
+        coverage.add("lost writes in flight", faults.lost_in_flight_writes);
+        coverage.add("misdirected writes", faults.misdirected_writes);
+        coverage.add("flipped bits", faults.flipped_bits);
+    }
+}
+
+/// What became of medium pairs where levels are built.
+fn count_medium(coverage: &mut Coverage, stats: &Stats) {
+    coverage.add("medium values put apart", stats.medium_written);
+    coverage.add("medium values put in place", stats.medium_placed);
+    coverage.add("medium segments freed", stats.medium_freed);
+}

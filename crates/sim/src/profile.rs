@@ -1,0 +1,114 @@
+//! Named seeds beside the usual ones: what a seed stands for under a *profile* is not what it stands for without.
+//!
+//! A profile changes the plan, and draws from streams of its own, so that the usual seeds stay what they are.
+
+use std::time::Duration;
+
+use crate::plan::Plan;
+use crate::random::Random;
+
+/// See the module documentation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Profile {
+    /// What a seed stands for where nothing else is said.
+    #[default]
+    Usual,
+    /// Regions of ten thousand segments and more, the smallest that there can be (see [`many`](crate::many)).
+    ManySegments,
+    /// Servers are stepped when a step is due or something rang for them, and at no other time (see
+    /// [`cluster::parked`](crate::cluster::parked)).
+    WhenDue,
+}
+
+impl Profile {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Usual, Self::ManySegments, Self::WhenDue];
+
+    /// Its name, as a command line has it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Usual => "usual",
+            Self::ManySegments => "many-segments",
+            Self::WhenDue => "when-due",
+        }
+    }
+
+    /// How many seeds it has; of the usual ones as many as one likes.
+    #[must_use]
+    pub const fn seeds(self) -> u64 {
+        match self {
+            Self::Usual => 1,
+            Self::ManySegments => 20,
+            Self::WhenDue => 100,
+        }
+    }
+
+    /// That of this name, if there is one.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|profile| profile.name() == name)
+    }
+}
+
+impl Plan {
+    /// The plan, with servers that are stepped when a step is due. In half of the seeds none is due for long where
+    /// nothing is asked: logs are flushed as seldom as in production. Devices are not small: what waits for room
+    /// there is given up at its deadline, which a thread that sleeps is late to notice.
+    fn when_due(mut self, random: &mut Random) -> Self {
+        self.when_due = true;
+        if random.chance(50) {
+            self.engine.flush_interval = Duration::from_secs(1);
+        }
+        self
+    }
+
+    /// How late a server may be to notice that a moment has passed of which its threads do not know when they go to
+    /// sleep: they wake up for a sign of life.
+    pub(crate) fn asleep(&self) -> Duration {
+        match self.when_due {
+            true => Duration::from_millis(250),
+            false => Duration::ZERO,
+        }
+    }
+
+    /// The plan of `seed` under `profile`.
+    #[must_use]
+    pub fn of(seed: u64, profile: Profile) -> Self {
+        match profile {
+            Profile::Usual => Self::new(seed),
+            Profile::ManySegments => {
+                let plan = Self::beginning(seed).with_many_segments(&mut Random::new(seed, 60));
+                plan.with_troubles(seed).without_costly_reads()
+            }
+            Profile::WhenDue => {
+                let plan = Self::beginning(seed).with_troubles(seed);
+                plan.when_due(&mut Random::new(seed, 62))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_profile_has_the_name_by_which_it_is_found() {
+        for profile in Profile::ALL {
+            assert_eq!(Profile::named(profile.name()), Some(profile));
+        }
+        assert_eq!(Profile::named("no such"), None);
+    }
+
+    #[test]
+    fn settings_of_all_profiles_work() {
+        for profile in Profile::ALL {
+            for seed in 0..100 {
+                let plan = Plan::of(seed, profile);
+                assert_eq!(plan.engine.validate(), Ok(()), "seed {seed}");
+                assert_eq!(plan.many.is_some(), profile == Profile::ManySegments);
+            }
+        }
+    }
+}
