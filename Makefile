@@ -9,7 +9,7 @@
 #   make memory                  an hour within a memory budget (MIX=s MIB=64 OPS=1000000)
 #   make overwrites              a quarter of an hour of overwrites, and what room they take (MIX=l RECORDS=330000 ...)
 #   make mutants                 planted mistakes: a seed that finds each, looked for and recorded
-#   make mutants-recorded        the same: that the recorded seeds find them still
+#   make mutants-recorded        the same: that the recorded seeds, or others, find them still
 #   make dist                    the fastest program, which takes minutes to link
 #   make bench                   build it and measure with it (ARGS='--figure tebis-9 --mix s,sd' ...)
 #   make lint                    formatting, clippy, documentation

@@ -9,8 +9,8 @@ pub enum Standing {
     Ordinary = 0,
     /// Everything that was acknowledged. It held everything once, and its memory has survived since. Never stored.
     Whole = 1,
-    /// Nothing for certain: it was begun anew in place of a damaged copy, and has not been whole since. The damaged copy
-    /// is set aside, and may hold more.
+    /// Nothing for certain: it was begun anew in place of a damaged copy, and has not been whole since. The damaged
+    /// copy is set aside, and may hold more.
     BegunAnew = 2,
     /// Nothing for certain: its history may differ from that of the other members. It was put back in place of another
     /// copy, and they may have gone on without it.
