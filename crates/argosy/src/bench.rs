@@ -443,7 +443,11 @@ impl Bench {
         if self.embedded {
             return self.measure_embedded(system, running);
         }
-        let cluster = Cluster::start(&self.spec(system))?;
+        let mut cluster = Cluster::start(&self.spec(system))?;
+        cluster.wait_ready(|time| {
+            std::thread::park_timeout(time);
+            Ok(false)
+        })?;
         let target = target_of(&cluster);
         running.begin(Stage::Cluster(Box::new(cluster)))?;
         let rows = collect(|tell| run::run(&target, &self.configuration(system), tell));

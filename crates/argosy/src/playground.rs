@@ -8,6 +8,7 @@ use std::time::Duration;
 use argosy_base::{AddressMode, Clock};
 use argosy_bench::clock::ProcessClock;
 use clap::Args;
+use rustix::event::Timespec;
 use serde::Serialize;
 
 use crate::cli::{OutputFormat, parse_address, parse_replication};
@@ -116,6 +117,15 @@ impl Playground {
         let began = ProcessClock.now();
         let signals = Signals::catch().map_err(failed)?;
         let mut cluster = Cluster::start(&self.spec())?;
+        let waited = cluster.wait_ready(|time| {
+            let time = Timespec::try_from(time).ok();
+            let woken = signals.wait_or(&[], time).map_err(failed)?;
+            Ok(woken.signal)
+        });
+        if let Err(failure) = waited {
+            cluster.stop();
+            return Err(failure);
+        }
         let took = ProcessClock.now() - began;
         match self.output {
             OutputFormat::Json => print_json(&cluster),

@@ -8,7 +8,8 @@
 //! 2. Choose ports ([`ports`]), and put the region map, with the addresses in it, into the
 //!    coordinator.
 //! 3. Write each server's configuration and start it ([`child`]).
-//! 4. Ask each until it is ready ([`ready`]): then all its regions are open.
+//! 4. Ask each until it is ready ([`ready`]): then all its regions are open. That takes as long as copies take to
+//!    be filled, so what is waited for is told, and whoever started the cluster may stop waiting.
 //!
 //! Stopping asks all to stop, waits, and kills what is left. A server that somebody restarted by
 //! hand (`argosy server --config`) is no child, and is found by its lock ([`lock`]).
@@ -40,16 +41,17 @@ use layout::{Layout, Shape, Split};
 use lock::DirLock;
 use memory::ClusterMemory;
 use ports::{Claim, Held, Ports};
+use ready::{Patience, Verdict};
 use scratch::Scratch;
-
-/// How long servers may take until they are ready: recovery replays at most the bounded logs.
-const READY_MAX: Duration = Duration::from_secs(120);
 
 /// How long they may take to stop before they are killed.
 const STOP_MAX: Duration = Duration::from_secs(20);
 
 /// How often a state is looked at that nobody reports.
 const POLL: Duration = Duration::from_millis(10);
+
+/// How often at least servers are asked that are not ready for long.
+const POLL_MAX: Duration = Duration::from_secs(1);
 
 /// What cluster to start.
 #[derive(Clone, Debug)]
@@ -97,6 +99,8 @@ pub struct Cluster {
     /// Its ports are its own, also while a server is down.
     #[expect(dead_code, reason = "dropping it gives them up")]
     held: Held,
+    /// Until each server has answered once.
+    claim: Option<Claim>,
     // Dropped last: processes end before their directories go away.
     places: Places,
 }
@@ -135,7 +139,7 @@ impl Places {
 }
 
 impl Cluster {
-    /// Starts a cluster and returns when every server is ready.
+    /// Starts the servers of a cluster.
     pub fn start(spec: &Spec) -> Result<Self, Failure> {
         spec.shape.check()?;
         let (layout, places) = make_places(spec)?;
@@ -146,14 +150,13 @@ impl Cluster {
             layout,
             map,
             held,
+            claim: Some(claim),
             places,
         };
         for id in 0..cluster.map.servers().len() {
             let member = cluster.start_member(id, spec)?;
             cluster.members.push(member);
         }
-        cluster.wait_ready()?;
-        drop(claim);
         Ok(cluster)
     }
 
@@ -281,26 +284,49 @@ impl Cluster {
         })
     }
 
-    fn wait_ready(&mut self) -> Result<(), Failure> {
-        let began = ProcessClock.now();
-        for index in 0..self.members.len() {
-            loop {
-                self.check_living()?;
-                let member = &self.members[index];
-                let Err(reason) = ready::ask(member.ports.admin) else {
-                    break;
+    /// Waits until every server is ready. `pause` waits for that long at most, and says whether to stop waiting.
+    ///
+    /// # Errors
+    /// A server ended, or has been silent for too long; [`Failure::Unreachable`] where `pause` says so, with what
+    /// was waited for.
+    pub fn wait_ready(
+        &mut self,
+        mut pause: impl FnMut(Duration) -> Result<bool, Failure>,
+    ) -> Result<(), Failure> {
+        let started = ProcessClock.now();
+        let mut waits: Vec<_> = self
+            .members
+            .iter()
+            .map(|_| Patience::new(started))
+            .collect();
+        loop {
+            self.check_living()?;
+            let mut waits_for = None;
+            for (member, patience) in self.members.iter().zip(&mut waits) {
+                let says = |reason| format!("server {}: {reason}", member.id);
+                let answer = ready::ask(member.ports.admin);
+                match patience.judge(ProcessClock.now(), answer) {
+                    Verdict::Done => continue,
+                    Verdict::Wait(reason) => waits_for.get_or_insert(says(reason)),
+                    Verdict::Tell(reason) => {
+                        eprintln!("waiting for {}", says(reason.clone()));
+                        waits_for.get_or_insert(says(reason))
+                    }
+                    Verdict::GiveUp(reason) => return Err(Failure::Unreachable(says(reason))),
                 };
-                if ProcessClock.now() - began > READY_MAX {
-                    return Err(Failure::Unreachable(format!(
-                        "server {} is not ready after {} s: {reason}",
-                        member.id,
-                        READY_MAX.as_secs()
-                    )));
-                }
-                std::thread::park_timeout(POLL);
+            }
+            if waits.iter().all(Patience::listens) {
+                self.claim = None;
+            }
+            let Some(reason) = waits_for else {
+                return Ok(());
+            };
+            let waited = ProcessClock.now() - started;
+            if pause((waited / 20).clamp(POLL, POLL_MAX))? {
+                let stopped = format!("stopped before every server was ready: {reason}");
+                return Err(Failure::Unreachable(stopped));
             }
         }
-        Ok(())
     }
 
     fn check_living(&mut self) -> Result<(), Failure> {

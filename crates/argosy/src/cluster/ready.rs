@@ -1,8 +1,10 @@
-//! Asking a server's admin port whether it is ready.
+//! Asking a server's admin port whether it is ready, and for how long.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
+
+use argosy_base::Instant;
 
 /// How long one question may take.
 const TIMEOUT: Duration = Duration::from_millis(500);
@@ -10,15 +12,106 @@ const TIMEOUT: Duration = Duration::from_millis(500);
 /// Longest answer read, in bytes.
 const ANSWER_MAX: u64 = 16 << 10;
 
-/// Asks once: ready, or why not.
-pub fn ask(admin: SocketAddr) -> Result<(), String> {
-    let answer = get(admin).map_err(|error| format!("{admin} does not answer: {error}"))?;
+/// How long a server may be silent before it counts as one that does not start.
+const SILENT_MAX: Duration = Duration::from_secs(120);
+
+/// How long a reason to wait lasts before it is told.
+const TOLD_AFTER: Duration = Duration::from_secs(5);
+
+/// What a server answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// It is ready.
+    Ready,
+    /// It runs, and this is what it waits for.
+    NotYet(String),
+    /// It does not answer, for this reason.
+    Silent(String),
+}
+
+/// Asks once.
+pub fn ask(admin: SocketAddr) -> Answer {
+    let answer = match get(admin) {
+        Ok(answer) => answer,
+        Err(error) => return Answer::Silent(format!("{admin} does not answer: {error}")),
+    };
     let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
-    let status = head.split(' ').nth(1).unwrap_or("");
-    if status == "200" {
-        Ok(())
-    } else {
-        Err(format!("{status} {}", body.trim()))
+    match head.split(' ').nth(1) {
+        Some("200") => Answer::Ready,
+        Some(_) => {
+            let body = body.trim();
+            let reason = body.strip_prefix("not ready: ").unwrap_or(body);
+            Answer::NotYet(reason.to_owned())
+        }
+        None => Answer::Silent(format!("{admin} does not answer as a server does")),
+    }
+}
+
+/// How long one server is waited for: as long as it answers. Filling a copy takes as long as it takes, and a server
+/// that waits for an operator says so.
+pub struct Patience {
+    heard: Instant,
+    told: Instant,
+    reason: String,
+    listens: bool,
+}
+
+/// What to do after an [`Answer`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Nothing: the server is ready.
+    Done,
+    /// Ask again: it waits for this.
+    Wait(String),
+    /// Ask again, and tell the user what it waits for.
+    Tell(String),
+    /// It has been silent for too long.
+    GiveUp(String),
+}
+
+impl Patience {
+    /// The server was started at `now`.
+    pub fn new(now: Instant) -> Self {
+        Self {
+            heard: now,
+            told: now,
+            reason: String::new(),
+            listens: false,
+        }
+    }
+
+    /// Whether it has answered once.
+    pub fn listens(&self) -> bool {
+        self.listens
+    }
+
+    /// It gave `answer` at `now`.
+    pub fn judge(&mut self, now: Instant, answer: Answer) -> Verdict {
+        match answer {
+            Answer::Silent(reason) if now - self.heard > SILENT_MAX => Verdict::GiveUp(format!(
+                "not ready after {} s: {reason}",
+                SILENT_MAX.as_secs()
+            )),
+            Answer::Silent(reason) => Verdict::Wait(reason),
+            Answer::Ready => {
+                self.hear(now);
+                Verdict::Done
+            }
+            Answer::NotYet(reason) => {
+                self.hear(now);
+                if now - self.told < TOLD_AFTER || self.reason == reason {
+                    return Verdict::Wait(reason);
+                }
+                self.told = now;
+                self.reason.clone_from(&reason);
+                Verdict::Tell(reason)
+            }
+        }
+    }
+
+    fn hear(&mut self, now: Instant) {
+        self.heard = now;
+        self.listens = true;
     }
 }
 
@@ -40,10 +133,17 @@ mod tests {
     #[test]
     fn only_200_is_ready() {
         for (answer, ready) in [
-            ("HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nok\n", Ok(())),
             (
-                "HTTP/1.1 503 Service Unavailable\r\n\r\nregion 1: 2 of 3 members\n",
-                Err("503 region 1: 2 of 3 members".to_owned()),
+                "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nok\n",
+                Answer::Ready,
+            ),
+            (
+                "HTTP/1.1 503 Service Unavailable\r\n\r\nnot ready: region 1: 2 of 3 members\n",
+                Answer::NotYet("region 1: 2 of 3 members".to_owned()),
+            ),
+            (
+                "+PONG\r\n",
+                Answer::Silent("ADDR does not answer as a server does".to_owned()),
             ),
         ] {
             let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -55,8 +155,48 @@ mod tests {
                 assert!(request[..read].starts_with(b"GET /readyz "));
                 stream.write_all(answer.as_bytes()).unwrap();
             });
+            let ready = match ready {
+                Answer::Silent(reason) => Answer::Silent(reason.replace("ADDR", &addr.to_string())),
+                other => other,
+            };
             assert_eq!(ask(addr), ready);
             server.unwrap().join().unwrap();
         }
+    }
+
+    #[test]
+    fn a_server_is_waited_for_as_long_as_it_answers() {
+        let mut patience = Patience::new(at(0));
+        let filled = "region 1 is being filled".to_owned();
+        let opened = "region 1 is being opened".to_owned();
+        let wait = || Verdict::Wait(filled.clone());
+        let mut judge =
+            |seconds, reason: &String| patience.judge(at(seconds), Answer::NotYet(reason.clone()));
+        assert_eq!(judge(1, &filled), wait(), "too early to tell");
+        assert_eq!(judge(5, &filled), Verdict::Tell(filled.clone()));
+        for hour in 1..100 {
+            assert_eq!(judge(hour * 3600, &filled), wait(), "it was told");
+        }
+        assert_eq!(judge(360_000, &opened), Verdict::Tell(opened.clone()));
+        assert_eq!(judge(360_001, &filled), wait(), "one was just told");
+        assert_eq!(patience.judge(at(360_002), Answer::Ready), Verdict::Done);
+    }
+
+    #[test]
+    fn a_silent_server_is_given_up() {
+        let mut patience = Patience::new(at(0));
+        let refused = || Answer::Silent("connection refused".to_owned());
+        let wait = || Verdict::Wait("connection refused".to_owned());
+        assert_eq!(patience.judge(at(120), refused()), wait());
+        assert!(!patience.listens());
+        patience.judge(at(120), Answer::NotYet("it is opened".to_owned()));
+        assert!(patience.listens());
+        assert_eq!(patience.judge(at(240), refused()), wait());
+        let words = "not ready after 120 s: connection refused".to_owned();
+        assert_eq!(patience.judge(at(241), refused()), Verdict::GiveUp(words));
+    }
+
+    fn at(seconds: u64) -> Instant {
+        Instant::from_nanos(seconds * 1_000_000_000)
     }
 }

@@ -2,15 +2,19 @@
 //! deletes go on, also after every server was killed; and deletes make room with nobody's help.
 
 use std::collections::BTreeMap;
+use std::io::{BufRead as _, BufReader};
+use std::net::SocketAddr;
 use std::path::Path;
+use std::process::Stdio;
 
+use argosy::cluster::ready::{Answer, ask};
 use argosy_base::info;
 use argosy_bench::resp::{Connection, Reply};
 use rustix::process::Signal;
 
 use crate::support::{
-    ByHand, Playground, Server, bulk, call, connect, info as info_of, keep_ports, lives, signal,
-    until, until_ready,
+    ByHand, Playground, Server, argosy, bulk, call, connect, empty_dir, info as info_of,
+    keep_ports, lives, signal, until, until_ready, wait_for_end,
 };
 
 /// Requests that are sent before the first answer is read.
@@ -307,4 +311,42 @@ fn a_damaged_copy_is_said_to_have_failed() {
     }
     let state = &info_of(servers[0].resp, info::SECTION_REGIONS)["region_1"];
     assert!(state.contains("state=failed"), "{state}");
+}
+
+/// A region that stays closed may be filled for hours, or wait for an operator: the start goes on, says what it waits
+/// for, and can be ended.
+#[test]
+fn a_start_that_waits_says_for_what_and_can_be_ended() {
+    let dir = empty_dir("start-waits");
+    let place = dir.to_str().unwrap();
+    let playground = Playground::start(&["--servers", "1", "--data-dir", place]);
+    let server = playground.servers[0].clone();
+    assert!(playground.interrupt().success());
+    damage_manifest(&server);
+
+    let mut process = argosy()
+        .args(["playground", "--data-dir", place])
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let stderr = process.stderr.take().unwrap();
+    let said = std::thread::Builder::new().spawn(move || {
+        let lines = BufReader::new(stderr).lines();
+        lines.map_while(Result::ok).collect::<Vec<_>>()
+    });
+    until("it waits", || answers(server.admin));
+    // What it says comes some seconds later; Ctrl-C is heard at any time.
+    signal(process.id(), Signal::INT);
+    let ended = wait_for_end(&mut process);
+    let said = said.unwrap().join().unwrap();
+    assert_eq!(ended.code(), Some(4), "{said:?}");
+    let last = said.last().unwrap();
+    let begin = "argosy: stopped before every server was ready: server 0: region 1";
+    assert!(last.starts_with(begin), "{last}");
+    std::fs::remove_dir_all(&dir).unwrap();
+}
+
+fn answers(admin: SocketAddr) -> bool {
+    matches!(ask(admin), Answer::NotYet(_))
 }

@@ -208,7 +208,7 @@ fn wait(process: &mut Child) -> Option<ExitStatus> {
     None
 }
 
-fn wait_for_end(process: &mut Child) -> ExitStatus {
+pub(crate) fn wait_for_end(process: &mut Child) -> ExitStatus {
     wait(process).expect("the process ends when it is asked to")
 }
 
@@ -244,10 +244,8 @@ pub(crate) fn until(what: &str, mut done: impl FnMut() -> bool) {
 
 /// Waits until a server's admin port says that it is ready, and that no member of its regions is missing.
 pub(crate) fn until_ready(admin: SocketAddr) {
-    let mut last = Ok(());
     until("the server gets ready", || {
-        last = argosy::cluster::ready::ask(admin);
-        last.is_ok()
+        argosy::cluster::ready::ask(admin) == argosy::cluster::ready::Answer::Ready
             && !crate::admin::ask(admin, "/readyz?verbose")
                 .1
                 .contains("waiting for")
