@@ -8,16 +8,14 @@
 //!    [`Store::claim`] for every device segment that the manifest names.
 //! 3. [`Store::finish_recovery`]: what nobody claimed is free, and [`Store::allocate`] works. Before, somebody
 //!    claims what is known of a region that could not be read ([`claim_unclaimed`](Store::claim_unclaimed)).
-//! 4. A [`SegmentHandle`] is one reference to a segment. When the last one is dropped the segment
-//!    is free; its space goes back to the file system later ([`background`]). The catalog holds references of its own
-//!    to the manifest chains that it names: an owner may drop its handles of the old chain as soon as
-//!    the change of the catalog has ended.
+//! 4. A [`SegmentHandle`] is one reference to a segment. When the last one is dropped the segment is free; its space
+//!    goes back to the file system later ([`background`]). The catalog holds references of its own to the manifest
+//!    chains that it names: an owner may drop its handles of the old chain as soon as the catalog has changed.
 //! 5. A write that is under way is a reference too: a segment that is dropped in the middle of it
 //!    becomes free when it has ended.
 //!
-//! An allocation is in memory only: what no durable manifest names is free after a restart. So a
-//! handle of a segment that a durable manifest names is dropped only after the edit that removes
-//! it is durable (I1, I3).
+//! An allocation is in memory only: what no durable manifest names is free after a restart. So a handle of a segment
+//! that a durable manifest names is dropped only after the edit that removes it is durable (I1, I3).
 
 use std::fmt;
 use std::ops::Range;
@@ -228,6 +226,12 @@ impl Store {
     pub fn regions(&self) -> Vec<RegionEntry> {
         let catalog = self.lock_catalog();
         catalog.wanted().regions.values().cloned().collect()
+    }
+
+    /// How often the catalog has changed, with the changes that are under way. Never falls.
+    #[must_use]
+    pub fn catalog_generation(&self) -> u64 {
+        self.lock_catalog().generation()
     }
 
     /// One region, as of the last change, durable or not.

@@ -72,6 +72,11 @@ impl CatalogSwitch {
         &self.wanted
     }
 
+    /// How often the catalog has changed, with the round that is under way.
+    pub(crate) const fn generation(&self) -> u64 {
+        self.written.generation
+    }
+
     /// Asks for `changes`, all of them or none. Returns the number of the change, or `None` where the catalog has no
     /// room for it.
     ///

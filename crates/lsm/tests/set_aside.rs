@@ -152,6 +152,23 @@ fn a_copy_that_was_never_filled_is_not_set_aside() {
     assert_eq!(store.regions(), before);
 }
 
+/// What a copy wrote may still lie on a device that cannot discard it. So no later copy's manifest has its generation.
+#[test]
+fn no_generation_of_a_manifest_comes_back() {
+    let (device, settings) = (empty_device(), tiny());
+    filled(&device, REGION, &settings);
+    let store = open(&device);
+    let _left = put_aside(&store, &settings);
+    let mut last = 0;
+    for _ in 0..3 {
+        let copy = open_copy(&store, REGION, &settings).unwrap();
+        let generation = store.region(REGION).unwrap().words[0];
+        assert!(generation > last, "{generation} after {last}");
+        last = generation;
+        assert!(copy.set_aside().unwrap().put_aside().unwrap().is_none());
+    }
+}
+
 /// What only damaged records of a manifest name may be given to others. A copy that is put back does not take it from
 /// them.
 #[test]

@@ -7,8 +7,9 @@
 //! How a manifest lives:
 //!
 //! 1. [`Manifest::create`] writes a checkpoint (an edit that states a whole version) into fresh
-//!    segments and has the catalog name them, under generation 1. The catalog's two words of the
-//!    region are the generation and the region's [`Shape`](crate::shape::Shape).
+//!    segments and has the catalog name them, under a generation that no manifest of the region has
+//!    had on the device. The catalog's two words of the region are the generation and the region's
+//!    [`Shape`](crate::shape::Shape).
 //! 2. [`Manifest::append`] begins to add records: the chain grows by way of the catalog where it is
 //!    too short; then the records are written in one go, then synced. [`Manifest::step`] moves it.
 //!    What the last append took away has to be kept until a later one is durable, or a *witness*
@@ -34,7 +35,6 @@ use argosy_device::{
     Buffer, CatalogChange, DeviceError, Purpose, RegionEntry, SegmentHandle, Store, Ticket,
 };
 
-use crate::set_aside::id_of;
 pub use format::Record;
 use format::{Cursor, WITNESSES, Writer};
 pub(crate) use readable::readable;
@@ -129,15 +129,13 @@ impl Manifest {
         (segment_bytes, shape): (u32, u64),
         checkpoint: &Record,
     ) -> Result<Self, DeviceError> {
-        let before = store.region(region);
-        let generation = before.map_or(1, |entry| entry.words[0] + 1);
         let mut manifest = Self {
             store: Arc::clone(store),
             region,
             segment_bytes,
             shape,
             chain: Vec::new(),
-            cursor: Cursor::new(generation - 1),
+            cursor: Cursor::new(0),
             checkpoint_bytes: 0,
             is_witnessed: true,
             witness_place: 0,
@@ -315,11 +313,12 @@ impl Manifest {
         Ok(())
     }
 
-    /// Above all that the region has had on this device, that of a copy that is set aside too.
+    /// Above all that copies of the region have had on this device, those that are set aside or given up too: each
+    /// was named by a change of the catalog, and was not higher than the catalog's own generation then. The device may
+    /// not be able to discard what they wrote.
     fn next_generation(&self) -> u64 {
-        let aside = self.store.region(id_of(self.region));
-        let aside = aside.map_or(0, |entry| entry.words[0]);
-        self.cursor.generation().max(aside) + 1
+        let own = self.cursor.generation();
+        own.max(self.store.catalog_generation()) + 1
     }
 
     fn set_region(&self, chain: &[SegmentHandle], generation: u64) -> CatalogChange {
