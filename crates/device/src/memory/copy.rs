@@ -6,9 +6,10 @@
 //! leads: it takes the call for one of any code, and concludes nothing from it. What such a copy takes of a byte is
 //! what somebody has written there; of several bytes it may be half of one write and half of another.
 //!
-//! Miri runs no such code, and is given relaxed atomic words.
+//! Miri runs no such code, and ThreadSanitizer reports it (`make races`): both are given relaxed atomic words. All that
+//! is not a copy is then checked as it is.
 
-#[cfg(not(miri))]
+#[cfg(not(any(miri, atomic_words)))]
 #[expect(
     clippy::pointers_in_nomem_asm_block,
     reason = "nothing is read or written through them there"
@@ -69,7 +70,7 @@ mod system {
     }
 }
 
-#[cfg(miri)]
+#[cfg(any(miri, atomic_words))]
 mod system {
     use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
