@@ -42,6 +42,9 @@ struct State {
     cold: usize,
     calls: u64,
     flushes: u64,
+    /// Calls at the last flush, and the most between two.
+    flushed: u64,
+    round_max: u64,
     at_flush: Option<Box<dyn FnOnce() + Send>>,
     not_ready: Option<String>,
 }
@@ -119,6 +122,12 @@ impl Fake {
         (state.calls, state.flushes)
     }
 
+    /// The most calls between two flushes since this was asked last.
+    #[cfg(test)]
+    pub fn take_round_max(&self) -> u64 {
+        std::mem::take(&mut self.state().round_max)
+    }
+
     /// Delivers the answer that is kept at `index`, counted from the oldest. `false`: there is none.
     pub fn release(&self, index: usize) -> bool {
         let mut state = self.state();
@@ -166,6 +175,8 @@ impl Service for Fake {
     fn flush(&self) {
         let mut state = self.state();
         state.flushes += 1;
+        state.round_max = state.round_max.max(state.calls - state.flushed);
+        state.flushed = state.calls;
         let at_flush = state.at_flush.take();
         drop(state);
         if let Some(at_flush) = at_flush {

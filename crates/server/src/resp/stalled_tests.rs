@@ -1,11 +1,14 @@
 //! Clients that stand still, by the playground's memory, and one beside them that does not. The clock
 //! stands, too, but for the turns that a test gives it: what passes without one waited for nobody.
 
+use std::sync::mpsc;
+
 use rustix::net::{AddressFamily, SocketType, sockopt};
 use rustix::process::{Resource, getrlimit, setrlimit};
 
 use super::*;
 use crate::resp::pace::TURN;
+use crate::resp::worker::LARGE_MAX;
 
 /// The memory of a server of the playground.
 const LIMIT: usize = 256 << 20;
@@ -20,6 +23,11 @@ struct Scene {
 
 impl Scene {
     fn new() -> Self {
+        Self::within(LIMIT)
+    }
+
+    /// A server with so much memory.
+    fn within(limit: usize) -> Self {
         // A test has both ends of each connection.
         let mut files = getrlimit(Resource::Nofile);
         files.current = files.maximum;
@@ -29,7 +37,7 @@ impl Scene {
         sockopt::set_socket_send_buffer_size(&socket, SOCKET_BYTES).unwrap();
         let hand = Arc::new(Hand::default());
         let threads = Threads::default();
-        let settings = Settings::within(LIMIT, threads.count.get());
+        let settings = Settings::within(limit, threads.count.get());
         let served = serve_on(socket, &hand, threads, settings);
         let mut good = served.connect();
         good.set_read_timeout(Some(Duration::from_secs(20)))
@@ -231,4 +239,46 @@ fn half_sent_values_are_ended_together() {
     // Of the last ones not all was read.
     let most = senders.len() as u64;
     assert!((most - 16..=most).contains(&scene.evicted()), "{most}");
+}
+
+/// Clients that ask for much, and read it, take their turns a few at a time. Whoever asks for little waits for those few,
+/// however many there are.
+#[test]
+fn few_large_connections_take_part_in_a_round() {
+    let mut scene = Scene::within(16 * LIMIT);
+    let mut readers: Vec<_> = (0..60).map(|_| scene.reader()).collect();
+    for reader in &mut readers {
+        reader
+            .write_all("GET large\r\n".repeat(100).as_bytes())
+            .unwrap();
+    }
+    // Each of them holds more than what it is written at a time.
+    until(|| scene.held() > 60 * 120_000);
+    let fake = Arc::clone(&scene.served.fake);
+    let (begin, begun) = mpsc::channel();
+    let (go_on, told) = mpsc::channel();
+    fake.at_flush(move || {
+        begin.send(()).unwrap();
+        told.recv().unwrap();
+    });
+    scene.good.write_all(b"GET small\r\n").unwrap();
+    begun.recv().unwrap();
+    for reader in &mut readers {
+        reader.set_nonblocking(true).unwrap();
+        while reader.read(&mut [0; 64 << 10]).is_ok() {}
+    }
+    fake.take_round_max();
+    go_on.send(()).unwrap();
+    assert_eq!(read(&mut scene.good, 10), "$4\r\nhere\r\n");
+    let before = fake.counts().0;
+    until(|| {
+        for reader in &mut readers {
+            let _ = reader.read(&mut [0; 64 << 10]);
+        }
+        fake.counts().0 > before + 500
+    });
+    // Each makes two calls in its turn.
+    let most = fake.take_round_max();
+    assert!(most <= 2 * LARGE_MAX as u64 + 1, "{most} calls in a round");
+    scene.good_is_served();
 }

@@ -3,7 +3,7 @@
 //! 1. Wait until a socket is ready or the bell rings; without either the thread sleeps and costs
 //!    nothing.
 //! 2. Read once from each ready socket; take the post; all connections that this concerns are
-//!    *touched*.
+//!    *touched*. Of those that hold much, a few take part in the round, and the others in later ones.
 //! 3. Take and make the calls of every touched session, a bounded number each.
 //! 4. Flush the service once, for all calls of the round. Answers that came meanwhile are taken, and
 //!    may lead to more calls.
@@ -53,6 +53,10 @@ const EVENTS_MAX: usize = 256;
 const ACCEPTS_MAX: usize = 64;
 /// Calls of one session in a round, so that one long pipeline leaves time for the others.
 const COST_MAX: usize = 4096;
+/// Bytes of replies after which a session makes its next call in the next round, for the same reason.
+const TURN_BYTES: usize = 64 << 10;
+/// Large connections in a round: those that hold little wait for so many others at most.
+pub(super) const LARGE_MAX: usize = 8;
 /// So many calls does a page of a scan count for.
 const SCAN_COST: usize = 256;
 /// Times that the post is looked through within one round.
@@ -99,6 +103,8 @@ pub(super) struct Worker {
     slots: Slots,
     /// Connections that this round concerns.
     touched: Vec<usize>,
+    /// Large connections that a later round concerns: they are touched, too.
+    later: VecDeque<usize>,
     /// Connections whose clients are given time for our last words, the earliest first.
     lingering: VecDeque<(Instant, usize, u64)>,
     /// When to end at the latest, once the order to stop has come.
@@ -138,6 +144,7 @@ impl Worker {
             sink,
             slots: Slots::default(),
             touched: Vec::new(),
+            later: VecDeque::new(),
             lingering: VecDeque::new(),
             stop_by: None,
             post: Post::default(),
@@ -176,7 +183,8 @@ impl Worker {
     }
 
     fn wait(&mut self, events: &mut Vec<epoll::Event>) -> io::Result<()> {
-        let timeout = if !self.touched.is_empty() || !self.mailbox.may_sleep() {
+        let has_work = !self.touched.is_empty() || !self.later.is_empty();
+        let timeout = if has_work || !self.mailbox.may_sleep() {
             Some(Duration::ZERO)
         } else {
             let lingering = self.lingering.front().map(|(until, ..)| *until);
@@ -227,7 +235,10 @@ impl Worker {
         if let Some(connection) = self.slots.get_mut(slot)
             && !std::mem::replace(&mut connection.touched, true)
         {
-            self.touched.push(slot);
+            match connection.is_small {
+                true => self.touched.push(slot),
+                false => self.later.push_back(slot),
+            }
         }
     }
 
@@ -354,6 +365,8 @@ impl Worker {
     fn serve(&mut self) {
         self.expire();
         self.take_post();
+        let large = self.later.len().min(LARGE_MAX);
+        self.touched.extend(self.later.drain(..large));
         let mut begun = 0;
         for _ in 0..ANSWER_TURNS_MAX {
             // Sessions are gone through by index: their calls may touch none, but answers may.
@@ -461,8 +474,9 @@ impl Worker {
                 self.sampler.wait(named, op, self.now);
             }
             calls += 1;
-            // While memory is scarce replies are written before more is asked for.
-            if cost >= COST_MAX || pressed && session.output().len() > FAIR_BYTES {
+            // Replies are written before more is asked for, while memory is scarce the sooner.
+            let most = if pressed { FAIR_BYTES } else { TURN_BYTES };
+            if cost >= COST_MAX || session.output().len() > most {
                 connection.again = true;
                 break;
             }
