@@ -29,6 +29,8 @@ pub(super) struct Connection {
     pub again: bool,
     /// It is among those that the present round concerns.
     pub touched: bool,
+    /// It holds much, and takes its turn in this round.
+    pub has_turn: bool,
     pub ended: Ended,
     /// It waits until all connections together hold less.
     pub waits: bool,
@@ -71,6 +73,7 @@ impl Connection {
             interest: epoll::EventFlags::IN,
             again: false,
             touched: false,
+            has_turn: false,
             ended: Ended::No,
             waits: false,
             is_small: true,

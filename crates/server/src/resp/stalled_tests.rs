@@ -241,6 +241,42 @@ fn half_sent_values_are_ended_together() {
     assert!((most - 16..=most).contains(&scene.evicted()), "{most}");
 }
 
+/// The thread of the server, held in the middle of a round.
+struct Halt {
+    go_on: mpsc::Sender<()>,
+}
+
+impl Scene {
+    /// Holds the server's thread until it may go on. Whatever comes meanwhile is there at its next round.
+    fn halt(&mut self) -> Halt {
+        let (begin, begun) = mpsc::channel();
+        let (go_on, told) = mpsc::channel();
+        self.served.fake.at_flush(move || {
+            begin.send(()).unwrap();
+            told.recv().unwrap();
+        });
+        self.good.write_all(b"GET small\r\n").unwrap();
+        begun.recv().unwrap();
+        self.served.fake.take_round_max();
+        Halt { go_on }
+    }
+
+    /// Lets it go on, and reads what `readers` are sent until `calls` more have been made.
+    fn go_on(&mut self, halt: &Halt, readers: &mut [TcpStream], calls: u64) {
+        let fake = &self.served.fake;
+        let before = fake.counts().0;
+        halt.go_on.send(()).unwrap();
+        assert_eq!(read(&mut self.good, 10), "$4\r\nhere\r\n");
+        until(|| {
+            for reader in &mut *readers {
+                reader.set_nonblocking(true).unwrap();
+                let _ = reader.read(&mut [0; 64 << 10]);
+            }
+            fake.counts().0 >= before + calls
+        });
+    }
+}
+
 /// Clients that ask for much, and read it, take their turns a few at a time. Whoever asks for little waits for those few,
 /// however many there are.
 #[test]
@@ -248,37 +284,41 @@ fn few_large_connections_take_part_in_a_round() {
     let mut scene = Scene::within(16 * LIMIT);
     let mut readers: Vec<_> = (0..60).map(|_| scene.reader()).collect();
     for reader in &mut readers {
-        reader
-            .write_all("GET large\r\n".repeat(100).as_bytes())
-            .unwrap();
+        let ask = "GET large\r\n".repeat(100);
+        reader.write_all(ask.as_bytes()).unwrap();
     }
     // Each of them holds more than what it is written at a time.
     until(|| scene.held() > 60 * 120_000);
-    let fake = Arc::clone(&scene.served.fake);
-    let (begin, begun) = mpsc::channel();
-    let (go_on, told) = mpsc::channel();
-    fake.at_flush(move || {
-        begin.send(()).unwrap();
-        told.recv().unwrap();
-    });
-    scene.good.write_all(b"GET small\r\n").unwrap();
-    begun.recv().unwrap();
+    let halt = scene.halt();
     for reader in &mut readers {
         reader.set_nonblocking(true).unwrap();
         while reader.read(&mut [0; 64 << 10]).is_ok() {}
     }
-    fake.take_round_max();
-    go_on.send(()).unwrap();
-    assert_eq!(read(&mut scene.good, 10), "$4\r\nhere\r\n");
-    let before = fake.counts().0;
-    until(|| {
-        for reader in &mut readers {
-            let _ = reader.read(&mut [0; 64 << 10]);
-        }
-        fake.counts().0 > before + 500
-    });
+    scene.go_on(&halt, &mut readers, 500);
     // Each makes two calls in its turn.
-    let most = fake.take_round_max();
+    let most = scene.served.fake.take_round_max();
     assert!(most <= 2 * LARGE_MAX as u64 + 1, "{most} calls in a round");
+    scene.good_is_served();
+}
+
+/// Many that turn out to ask for much are begun with in one round, and no more.
+#[test]
+fn a_crowd_makes_one_call_each_before_it_takes_turns() {
+    let mut scene = Scene::within(16 * LIMIT);
+    let mut readers: Vec<_> = (0..200).map(|_| scene.reader()).collect();
+    for reader in &mut readers {
+        exchange(reader, "GET small\r\n", "$4\r\nhere\r\n");
+    }
+    let halt = scene.halt();
+    for reader in &mut readers {
+        let ask = "GET large\r\n".repeat(4);
+        reader.write_all(ask.as_bytes()).unwrap();
+    }
+    scene.go_on(&halt, &mut readers, 4 * 200);
+    let most = scene.served.fake.take_round_max();
+    assert!(
+        most <= 200 + 2 * LARGE_MAX as u64,
+        "{most} calls in a round"
+    );
     scene.good_is_served();
 }

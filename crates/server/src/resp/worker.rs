@@ -57,6 +57,8 @@ const COST_MAX: usize = 4096;
 const TURN_BYTES: usize = 64 << 10;
 /// Large connections in a round: those that hold little wait for so many others at most.
 pub(super) const LARGE_MAX: usize = 8;
+/// With more connections in a round, each of them that turns out to be large waits for its turn, too.
+const CROWD_MIN: usize = 64;
 /// So many calls does a page of a scan count for.
 const SCAN_COST: usize = 256;
 /// Times that the post is looked through within one round.
@@ -365,8 +367,7 @@ impl Worker {
     fn serve(&mut self) {
         self.expire();
         self.take_post();
-        let large = self.later.len().min(LARGE_MAX);
-        self.touched.extend(self.later.drain(..large));
+        self.give_turns();
         let mut begun = 0;
         for _ in 0..ANSWER_TURNS_MAX {
             // Sessions are gone through by index: their calls may touch none, but answers may.
@@ -384,8 +385,11 @@ impl Worker {
             begun = 0;
         }
         let touched = std::mem::take(&mut self.touched);
+        let is_crowd = touched.len() > CROWD_MIN;
         for slot in &touched {
-            self.finish_round(*slot);
+            if !is_crowd || !self.postpone(*slot) {
+                self.finish_round(*slot);
+            }
             self.slots.count(*slot, &self.parts.front);
         }
         self.evict();
@@ -452,6 +456,7 @@ impl Worker {
             now: self.now,
             wall: self.wall,
         };
+        let is_scarce = pressed || !connection.has_turn && self.touched.len() > CROWD_MIN;
         let session = &mut connection.session;
         session.borrow_buffers(&mut self.pool);
         let mut calls = 0;
@@ -474,8 +479,8 @@ impl Worker {
                 self.sampler.wait(named, op, self.now);
             }
             calls += 1;
-            // Replies are written before more is asked for, while memory is scarce the sooner.
-            let most = if pressed { FAIR_BYTES } else { TURN_BYTES };
+            // Replies are written before more is asked for, while memory or time is scarce the sooner.
+            let most = if is_scarce { FAIR_BYTES } else { TURN_BYTES };
             if cost >= COST_MAX || session.output().len() > most {
                 connection.again = true;
                 break;
@@ -494,6 +499,7 @@ impl Worker {
             return;
         };
         connection.touched = false;
+        connection.has_turn = false;
         let Some(stream) = &mut connection.stream else {
             self.slots.forget_if_answered(slot, &self.parts.front);
             return;

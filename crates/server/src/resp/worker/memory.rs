@@ -1,14 +1,14 @@
-//! What a thread does about the memory of its connections at the end of a round: it ends those that
-//! hold most where all hold too much, and lets them wait for each other where they hold much.
+//! What a thread does about connections that hold much: a few of them take part in a round. At its end those are ended
+//! that hold most where all hold too much, and large ones wait for each other where all hold much.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use argosy_base::Instant;
 
-use super::Worker;
+use super::{LARGE_MAX, Worker};
 use crate::resp::pace::{RATE_BYTES, TURN};
-use crate::resp::slots::{Connection, Ended};
+use crate::resp::slots::{Connection, Ended, FAIR_BYTES};
 
 /// Why a connection is ended that a client does not move.
 const STOOD_STILL: &str = "stood still while the others waited for memory";
@@ -75,6 +75,31 @@ impl Worker {
         }
         self.touched.rotate_left(done);
         true
+    }
+
+    /// A few large connections take part in this round.
+    pub(super) fn give_turns(&mut self) {
+        let few = self.later.len().min(LARGE_MAX);
+        for slot in self.later.drain(..few) {
+            if let Some(connection) = self.slots.get_mut(slot) {
+                connection.has_turn = true;
+            }
+            self.touched.push(slot);
+        }
+    }
+
+    /// Whether the connection in `slot` holds so much by now that the rest of its round waits for its turn.
+    pub(super) fn postpone(&mut self, slot: usize) -> bool {
+        match self.slots.get_mut(slot) {
+            Some(connection)
+                if !connection.has_turn && connection.session.output().len() > FAIR_BYTES =>
+            {
+                connection.is_small = false;
+                self.later.push_back(slot);
+                true
+            }
+            _ => false,
+        }
     }
 
     /// The connection in `slot` waits no more.
