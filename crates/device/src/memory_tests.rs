@@ -1,5 +1,6 @@
 //! Tests of memory: see [`super`].
 
+use std::os::unix::fs::symlink;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -160,6 +161,75 @@ fn what_is_no_memory_is_refused() {
             "{at}: {error}"
         );
     }
+}
+
+/// A link that somebody planted is not followed: neither is what it leads to mapped, nor made, nor written.
+#[test]
+fn a_link_is_no_memory_and_what_it_leads_to_stays() {
+    let dir = TempDir::in_memory();
+    let (target, link, missing) = (dir.join("target"), dir.join("link"), dir.join("missing"));
+    // What could be opened by its own name.
+    let memory = SharedMemory::create(&target, 64, Incarnation(1)).unwrap();
+    memory.grant(Incarnation(1));
+    let before = std::fs::read(&target).unwrap();
+    let plant = |at: &Path, to: &Path| {
+        let _ = std::fs::remove_file(at);
+        symlink(to, at).unwrap();
+    };
+    for to in [&target, &missing] {
+        plant(&link, to);
+        let error = SharedMemory::open(&link).unwrap_err();
+        assert!(
+            matches!(error, DeviceError::Refused { .. }) && !error.is_not_found(),
+            "{error}"
+        );
+        assert!(link.is_symlink(), "opening leaves it there");
+    }
+    // Whoever makes memory takes the name from the link.
+    let made_at = |at: &Path| {
+        assert!(!at.is_symlink());
+        assert_eq!(SharedMemory::open(at).unwrap().len(), 128);
+        assert_eq!(std::fs::read(&target).unwrap(), before);
+        assert!(!missing.exists());
+    };
+    for to in [&target, &missing] {
+        plant(&link, to);
+        let made = SharedMemory::create(&link, 128, Incarnation(2)).unwrap();
+        made.write(0, b"made");
+        made_at(&link);
+        let (published, beside) = (dir.join("key"), dir.join("key.publishing"));
+        plant(&published, to);
+        plant(&beside, to);
+        made.publish(&published).unwrap();
+        made_at(&published);
+        assert!(!beside.is_symlink());
+    }
+}
+
+/// Somebody plants a link again and again, also between the moment when the name is free and that when memory is made.
+#[test]
+fn a_link_that_comes_in_between_is_not_followed() {
+    let dir = TempDir::in_memory();
+    let (target, link) = (dir.join("target"), dir.join("link"));
+    std::fs::write(&target, b"somebody's").unwrap();
+    let done = AtomicBool::new(false);
+    let mut refused = 0;
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                let _ = symlink(&target, &link);
+            }
+        });
+        for _ in 0..5000 {
+            refused += u32::from(SharedMemory::create(&link, 64, Incarnation(1)).is_err());
+            if refused == 20 {
+                break;
+            }
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+    let left = std::fs::read(&target).unwrap();
+    assert_eq!(left, b"somebody's", "after {refused} links in between");
 }
 
 #[test]

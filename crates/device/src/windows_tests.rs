@@ -1,9 +1,11 @@
 //! Tests of both stores of windows: see [`super`].
 
+use std::os::unix::fs::symlink;
+
 use argosy_base::Incarnation;
 
 use super::*;
-use crate::memory::BootId;
+use crate::memory::{BootId, Stamp};
 use crate::testing::TempDir;
 use crate::window_files::{Fallback, Others, WindowFiles, WindowFilesOptions, lock_windows};
 
@@ -240,6 +242,58 @@ fn what_is_no_window_is_reported() {
     assert!(world.store.survivors(5).is_none());
     assert!(world.dir.join(notes).exists(), "not ours to remove");
     assert!(!world.dir.join(window).exists());
+}
+
+/// In the place of a window it is an error, since a window could be lost behind it; the name of a new one is taken
+/// from it. What it leads to stays in any case.
+#[test]
+fn a_link_is_no_window_and_what_it_leads_to_stays() {
+    let world = Files::new();
+    let elsewhere = world.dir.join("elsewhere");
+    let stamp = Stamp {
+        incarnation: Incarnation(1),
+        boot: BootId(7),
+        serial: 9,
+        device: 5,
+    };
+    let memory = SharedMemory::create_stamped(&elsewhere, 64, stamp).unwrap();
+    memory.grant(Incarnation(1));
+    let before = std::fs::read(&elsewhere).unwrap();
+    let at = |name: &str| world.dir.join("windows").join(name);
+    let plant = |name: &str| symlink(&elsewhere, at(name)).unwrap();
+    let (window, new) = ("0000000000000001.window", "0000000000000001.new");
+
+    plant(window);
+    for others in [Others::Refuse, Others::SetAside] {
+        let mut options = world.store.options().clone();
+        options.others = others;
+        // Of this device it would be a survivor, of another one it would be told or set aside.
+        for device in [5, 6] {
+            options.device = device;
+            let opened = WindowFiles::open(options.clone());
+            assert!(
+                matches!(opened, Err(DeviceError::Refused { .. })),
+                "{others:?}, {device}"
+            );
+            assert!(at(window).is_symlink(), "{others:?}, {device}");
+        }
+    }
+    assert_ne!(memory.access(), 0, "nothing is revoked");
+
+    let made = world.store.create(1, 64).unwrap();
+    made.store_u64(8, 42);
+    assert!(!at(window).is_symlink());
+    plant(new);
+    let options = world.store.options().clone();
+    let store = WindowFiles::open(options).unwrap();
+    assert!(!at(new).is_symlink(), "nobody finished it");
+    assert_eq!(content(&store.survivors(1).unwrap()), 42);
+    plant(new);
+    store.create(1, 64).unwrap().store_u64(8, 43);
+    assert!(!at(new).is_symlink());
+    store.forget_survivors(1).unwrap();
+    assert_eq!(content(&SharedMemory::open(&at(window)).unwrap()), 43);
+    assert_eq!(std::fs::read(&elsewhere).unwrap(), before);
 }
 
 #[test]

@@ -6,6 +6,7 @@
 //! output, a line at a time.
 
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::symlink;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
@@ -142,6 +143,76 @@ fn garbage_in_the_directory_is_an_error_or_is_withdrawn() {
     let seen = b.bell();
     a.notify(B);
     b.park(seen, NEVER);
+}
+
+/// A link that somebody planted where a bell or memory is looked for is not followed.
+#[test]
+fn a_link_is_no_bell_and_no_memory_and_what_it_leads_to_stays() {
+    let root = Root::new();
+    let (a, b) = (root.fabric(A, 1), root.fabric(B, 1));
+    let (bell, path) = (root.0.join("server-2/bell"), b.path_for(B, KEY));
+    let elsewhere = root.0.join("elsewhere");
+    let target = BellFile::create(&elsewhere).expect("room");
+    let missing = root.0.join("missing");
+    for to in [&elsewhere, &missing] {
+        std::fs::remove_file(&bell).expect("it is there");
+        symlink(to, &bell).expect("the name is free");
+        let refused = BellFile::open(&bell).expect_err("it is a link");
+        assert_ne!(refused.kind(), io::ErrorKind::NotFound, "{refused}");
+        BellFile::create(&bell).expect_err("it is a link");
+        a.notify(B); // Nobody is woken behind it.
+        let opened = ShmFabric::open(&root.0, B, Incarnation(2));
+        assert!(matches!(opened, Err(FabricError::System { .. })));
+        assert!(bell.is_symlink() && !missing.exists());
+    }
+    assert_eq!(target.rings(), Bell(0), "it was never rung");
+
+    // Where the bell is made, a link in the place of the new file gives way.
+    std::fs::remove_file(&bell).expect("it is there");
+    let before = std::fs::read(&elsewhere).expect("it is there");
+    let new = bell.with_extension("new");
+    symlink(&elsewhere, &new).expect("the name is free");
+    BellFile::create(&bell).expect("room").ring();
+    assert!(!bell.is_symlink() && !new.exists() && !new.is_symlink());
+    assert_eq!(std::fs::read(&elsewhere).expect("it is there"), before);
+
+    let memory = root.memory("memory", 4096);
+    memory.grant(Incarnation(1));
+    symlink(root.0.join("memory"), &path).expect("the name is free");
+    let result = a.connect(B, KEY, 0).map(|_| ());
+    assert!(
+        matches!(result, Err(FabricError::System { .. })),
+        "{result:?}"
+    );
+    drop(root.fabric(B, 3));
+    assert!(!path.is_symlink(), "it was withdrawn");
+    assert_ne!(memory.access(), 0, "and what it led to was not revoked");
+}
+
+/// Somebody plants a link again and again, also between the moment when the name is free and that when a bell is made.
+#[test]
+fn a_link_that_comes_in_between_is_not_followed() {
+    let root = Root::new();
+    let (bell, target) = (root.0.join("bell"), root.0.join("target"));
+    std::fs::write(&target, b"somebody's").expect("room");
+    let (done, mut refused) = (AtomicBool::new(false), 0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                let _ = symlink(&target, bell.with_extension("new"));
+            }
+        });
+        for _ in 0..5000 {
+            let _ = std::fs::remove_file(&bell);
+            refused += u32::from(BellFile::create(&bell).is_err());
+            if refused == 20 {
+                break;
+            }
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+    let left = std::fs::read(&target).expect("it is there");
+    assert_eq!(left, b"somebody's", "after {refused} links in between");
 }
 
 /// The order of fences in a write and in a revocation: a copy taken after the revocation holds

@@ -62,6 +62,14 @@ pub enum PinError {
     /// There are too many. Remove some.
     #[error("there are {PINS_MAX} already, the most that there may be")]
     TooMany,
+    /// It consists of too many segments, or of segments with too long keys.
+    #[error("what names its segments would take {bytes} bytes, and {max} is the most")]
+    TooLong {
+        /// Bytes that it would take.
+        bytes: usize,
+        /// Bytes that it may take.
+        max: usize,
+    },
     /// The device's.
     #[error(transparent)]
     Device(#[from] DeviceError),
@@ -77,6 +85,7 @@ impl From<ManifestError> for PinError {
     fn from(error: ManifestError) -> Self {
         match error {
             ManifestError::Device(error) => Self::Device(error),
+            ManifestError::TooLong { bytes, max, .. } => Self::TooLong { bytes, max },
             other => Self::Manifest(other),
         }
     }
@@ -199,7 +208,8 @@ impl Pins {
     /// committed: what has expired by then does not come back. Blocks until that is durable.
     ///
     /// # Errors
-    /// [`PinError::Name`], [`PinError::Exists`], [`PinError::TooMany`]; the device's, which may be full.
+    /// [`PinError::Name`], [`PinError::Exists`], [`PinError::TooMany`], [`PinError::TooLong`]; the device's, which may
+    /// be full.
     pub fn add(&self, name: &str, version: &Version, time: Moment) -> Result<Arc<Pin>, PinError> {
         if name.is_empty() || name.len() > NAME_BYTES_MAX {
             return Err(PinError::Name(name.len()));

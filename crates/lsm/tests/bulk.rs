@@ -275,6 +275,7 @@ fn writes_into_the_range_wait_and_a_part_is_told_once_everybody_has_it() {
 fn a_crash_leaves_all_of_a_part_or_nothing() {
     for crash in [Crash::Kill, Crash::PowerLoss] {
         for op in [OpKind::Write, OpKind::Sync] {
+            let (mut some, mut nothing) = (0, 0);
             for at in 0..12 {
                 let mut machine = Machine::new(tiny(), 256, at + 1);
                 let engine = machine.open();
@@ -293,9 +294,14 @@ fn a_crash_leaves_all_of_a_part_or_nothing() {
                 let found = all(&engine).len();
                 assert!([0, 700, 1000].contains(&found), "{found} {op} {at}");
                 assert!(done.len() < 2 || found == 1000, "{found} {op} {at}");
+                *if found == 0 { &mut nothing } else { &mut some } += 1;
                 while machine.step(&engine) || engine.background_pending() > 0 {}
                 machine.assert_no_leak(&engine);
             }
+            assert!(
+                some > 0 && nothing > 0,
+                "{crash:?}, {op}: {some} and {nothing}"
+            );
         }
     }
 }

@@ -6,6 +6,7 @@
 mod common;
 
 use std::ops::ControlFlow;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use argosy_base::{AddressMode, LogKind, SegmentNumber};
 use argosy_device::{Crash, Purpose};
@@ -173,8 +174,8 @@ impl Rig {
 }
 
 /// Overwrites half of the keys. A merge of all keys is given up, and the next merges end. Returns what is wrong then.
-fn wrong_after(because: Because, addresses: AddressMode, count_twice: bool) -> (Rig, Vec<String>) {
-    let mut rig = Rig::new(settings(addresses, count_twice));
+fn wrong_after(because: Because, settings: Settings) -> (Rig, Vec<String>) {
+    let mut rig = Rig::new(settings);
     let halves = rig.halves();
     assert!(halves.len() > 300, "{}", halves.len());
     for key in halves {
@@ -214,7 +215,7 @@ fn ways() -> impl Iterator<Item = (Because, AddressMode)> {
 fn what_a_merge_dropped_that_was_given_up_counts_once() {
     for (because, addresses) in ways() {
         let what = format!("{because:?}, {addresses}");
-        let (mut rig, wrong) = wrong_after(because, addresses, false);
+        let (mut rig, wrong) = wrong_after(because, settings(addresses, false));
         assert_eq!(wrong, [""; 0], "{what}");
         assert_eq!(recount(&rig.engine.version()).unwrap(), [], "{what}");
         rig.machine.assert_no_leak(&rig.engine);
@@ -232,8 +233,52 @@ fn what_a_merge_dropped_that_was_given_up_counts_once() {
 #[test]
 fn what_is_counted_twice_is_lost() {
     for (because, addresses) in ways() {
-        let (_, wrong) = wrong_after(because, addresses, true);
+        let (_, wrong) = wrong_after(because, settings(addresses, true));
         let what = format!("{because:?}, {addresses}: {} wrong", wrong.len());
         assert!(wrong.len() > 50, "{what}");
+    }
+}
+
+/// [`settings`] with which each record of what an edit frees is looked up before.
+fn looking_up(addresses: AddressMode, count_twice: bool) -> Settings {
+    Settings {
+        check_frees: true,
+        ..settings(addresses, count_twice)
+    }
+}
+
+#[test]
+fn what_is_counted_twice_is_found_before_it_is_freed() {
+    for (because, addresses) in ways() {
+        let settings = looking_up(addresses, true);
+        let ended = catch_unwind(AssertUnwindSafe(|| wrong_after(because, settings)));
+        let what = format!("{because:?}, {addresses}");
+        let panic = ended.err().unwrap_or_else(|| panic!("{what}: not found"));
+        let said = panic.downcast_ref::<String>().map_or("", String::as_str);
+        assert!(said.starts_with("I1: "), "{what}: {said}");
+    }
+}
+
+#[test]
+fn what_is_counted_right_is_freed_although_it_is_looked_up() {
+    for (because, addresses) in ways() {
+        let what = format!("{because:?}, {addresses}");
+        let (mut rig, wrong) = wrong_after(because, looking_up(addresses, false));
+        assert_eq!(wrong, [""; 0], "{what}");
+        let before = rig.engine.version();
+        for number in 0..KEYS {
+            rig.put(key(number), b'c');
+        }
+        rig.engine.freeze_now();
+        rig.rest();
+        rig.engine.compact_now();
+        rig.rest();
+        // Those keys are in newer segments now, whose records the same levels point to.
+        let after = rig.engine.version();
+        let log = before.log(LogKind::Large).iter();
+        let numbers = log.map(|entry| entry.segment.number);
+        let freed = numbers.filter(|number| after.log_segment(*number).is_none());
+        assert!(freed.count() > 10, "{what}");
+        assert_eq!(rig.wrong(), [""; 0], "{what}");
     }
 }

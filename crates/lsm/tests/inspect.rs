@@ -13,7 +13,8 @@ use argosy_engine::conformance::Host;
 use argosy_engine::{Engine, EngineError, WriteBatch, WriteOptions};
 use argosy_lsm::edit::Edit;
 use argosy_lsm::inspect::{
-    Member, Problem, ProblemKind, Region, Windows, compare, owners, verify_owners, verify_region,
+    Comparison, Difference, Member, Problem, ProblemKind, Region, Windows, compare, owners,
+    verify_owners, verify_region,
 };
 use argosy_lsm::manifest::{Manifest, Record};
 use argosy_lsm::{Settings, Version};
@@ -351,6 +352,15 @@ fn with_checkpoint(
     settings: &Settings,
     change: impl FnOnce(&mut Edit, &mut Vec<(SegmentNumber, DeviceSegment)>),
 ) -> Vec<Problem> {
+    problems(&changed(device, settings, change), settings)
+}
+
+/// A copy whose manifest begins with another checkpoint.
+fn changed(
+    device: &MemoryDevice,
+    settings: &Settings,
+    change: impl FnOnce(&mut Edit, &mut Vec<(SegmentNumber, DeviceSegment)>),
+) -> Arc<MemoryDevice> {
     let hurt = copy(device);
     let version = version_of(&hurt, settings);
     let mut edit = version.checkpoint();
@@ -375,24 +385,73 @@ fn with_checkpoint(
     manifest.wait().unwrap();
     drop(manifest);
     drop(store);
-    problems(&hurt, settings)
+    hurt
+}
+
+/// Counts one byte less than there is of what levels point to in some log segment, which is returned.
+fn miscount(edit: &mut Edit) -> SegmentNumber {
+    let mut counted = edit.references.iter_mut();
+    let counted = counted.find(|r| r.added > r.dropped + 1).unwrap();
+    counted.added -= 1;
+    counted.number
+}
+
+/// A mistake that both copies made alike is no difference between them: it is found by counting again.
+#[test]
+fn pointers_that_are_counted_wrong_make_copies_differ() {
+    for addresses in AddressMode::ALL {
+        let settings = Settings {
+            addresses,
+            ..tiny()
+        };
+        let (device, settings) = loaded_with(settings, 9, 3000);
+        for (wrong, named) in [
+            ([false, false], None),
+            ([true, false], Some("the first counts")),
+            ([false, true], Some("the second counts")),
+            ([true, true], Some("the first counts")),
+        ] {
+            let mut victim = None;
+            let copies = wrong.map(|wrong| {
+                changed(&device, &settings, |edit, _| {
+                    if wrong {
+                        victim = Some(miscount(edit));
+                    }
+                })
+            });
+            let compared = compared(&copies, &settings);
+            assert_eq!(compared.is_err(), named.is_some(), "{addresses}: {wrong:?}");
+            let (Err(found), Some(named)) = (compared, named) else {
+                continue;
+            };
+            assert_eq!(found.part, "references", "{found}");
+            assert_eq!(found.number, victim, "{found}");
+            assert!(found.what.starts_with(named), "{found}");
+        }
+    }
+}
+
+/// What `inspect compare` says of two copies.
+fn compared(
+    copies: &[Arc<MemoryDevice>; 2],
+    settings: &Settings,
+) -> Result<Comparison, Box<Difference>> {
+    let stores = copies.each_ref().map(store_of);
+    let regions = stores.each_ref().map(|store| region_of(store, settings));
+    let windows = Windows::default();
+    let member = |which: usize| Member {
+        store: &stores[which],
+        region: &regions[which],
+        windows: &windows,
+    };
+    compare([member(0), member(1)], settings)
 }
 
 #[test]
 fn copies_are_equal_or_differ_where_they_do() {
     let (device, settings) = loaded(8, 4000);
     let both = [copy(&device), copy(&device)];
-    let stores = both.each_ref().map(store_of);
-    let regions = stores.each_ref().map(|store| region_of(store, &settings));
-    let windows = Windows::default();
-    let compare_now = || {
-        let member = |which: usize| Member {
-            store: &stores[which],
-            region: &regions[which],
-            windows: &windows,
-        };
-        compare([member(0), member(1)], &settings)
-    };
+    let compare_now = || compared(&both, &settings);
     let equal = compare_now().unwrap();
     assert!(
         equal.level_segments > 2 && equal.log_segments > 2,
@@ -400,7 +459,7 @@ fn copies_are_equal_or_differ_where_they_do() {
     );
     assert_eq!(equal.at, Some(equal.edits[0]));
 
-    let version = regions[1].version.as_ref().unwrap();
+    let version = &version_of(&device, &settings);
     let (number, len) = level_segments(version)[1];
     both[1].flip_bit(on_device(version, number, len / 2), 3);
     let different = compare_now().unwrap_err();

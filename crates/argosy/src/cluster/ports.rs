@@ -168,4 +168,24 @@ mod tests {
         let (again, _) = claim.choose(2, &after).unwrap();
         assert_eq!(again, after, "what is wanted and free is taken");
     }
+
+    /// Whatever stands under the name of a lock, it is not followed to another file.
+    #[test]
+    fn a_link_is_no_lock_and_what_it_leads_to_stays() {
+        let dir = std::env::temp_dir().join(format!("argosy-ports-test-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let [lock, target, missing] = ["lock", "target", "missing"].map(|name| dir.join(name));
+        std::fs::write(&target, b"somebody's").unwrap();
+        for to in [&target, &missing] {
+            std::os::unix::fs::symlink(to, &lock).unwrap();
+            let refused = open(&lock).err();
+            assert!(refused.is_some(), "{}", to.display());
+            assert!(lock.is_symlink());
+            std::fs::remove_file(&lock).unwrap();
+        }
+        assert_eq!(std::fs::read(&target).unwrap(), b"somebody's");
+        assert!(!missing.exists());
+        assert!(open(&lock).is_ok() && lock.is_file());
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
 }

@@ -17,7 +17,8 @@ const SCHEMA: &str = "argosy.inspect-compare.v1";
 ///
 /// Compares, for each region that both directories have, level segments by number, length, checksum
 /// and bytes, and log segments byte for byte as far as both have them. Of members that each built
-/// their own levels (build-index) all pairs are compared.
+/// their own levels (build-index) all pairs are compared. Counts the references from levels to logs
+/// again on each member: a wrong count is a difference, even where both have it.
 #[derive(Args, Debug)]
 #[command(
     after_help = "Examples:\n  argosy inspect compare ./data/server-0 ./data/server-1\n  \

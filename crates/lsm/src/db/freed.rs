@@ -24,8 +24,8 @@ use crate::version::{Run, Version};
 /// A record that levels point to, in a segment that `edit`, the step from `before` to `after`, frees on the
 /// count: its key, and where it is. `None`: there is none, as far as it can be read.
 pub(crate) fn pointed_to(
-    before: &Version,
-    after: &Arc<Version>,
+    before: &Arc<Version>,
+    after: &Version,
     edit: &Edit,
     settings: &Settings,
 ) -> Option<(Vec<u8>, Pointer)> {
@@ -38,7 +38,7 @@ pub(crate) fn pointed_to(
         let mut sweep = Sweep::new(before.region(), Geometry::of(settings), entry.segment);
         while let Ok(Some(swept)) = sweep.next(&mut read) {
             let mut runs = after.runs().map(|(_, run)| run);
-            if runs.any(|run| points_to(after, run, swept.key, swept.at).unwrap_or(false)) {
+            if runs.any(|run| points_to(before, run, swept.key, swept.at).unwrap_or(false)) {
                 return Some((swept.key.to_vec(), swept.at));
             }
         }
@@ -46,9 +46,10 @@ pub(crate) fn pointed_to(
     })
 }
 
-/// Whether `run` of `version` binds `key` to the record at `at`.
+/// Whether `run` binds `key` to the record at `at` of `before`. Where pointers hold places, only `before` still knows
+/// what lies there.
 fn points_to(
-    version: &Arc<Version>,
+    before: &Arc<Version>,
     run: &Run,
     key: &[u8],
     at: Pointer,
@@ -57,10 +58,10 @@ fn points_to(
         return Ok(false);
     };
     let reading = RunReading {
-        region: version.region(),
+        region: before.region(),
         ahead: ReadAhead::SCAN,
         cache: None,
-        resolve: Some(Arc::clone(version)),
+        resolve: Some(Arc::clone(before)),
         counts: false,
     };
     let piece = Input {

@@ -5,6 +5,8 @@
 //! Members that each built their own levels hold the same pairs instead: all of them are compared,
 //! as of the last write that both have.
 //!
+//! Members that make the same mistake are equal. So each copy's pointers are counted again, from its own leaves.
+//!
 //! Members may stand at different edits, where one was stopped before the other. Then the one that
 //! is further is taken back to the edit of the other, as far as its manifest remembers; what has
 //! been freed since then is compared by number, length and checksum alone.
@@ -17,6 +19,7 @@ use argosy_device::{Buffer, Store};
 
 use super::ends::{LogEnds, log_ends};
 use super::pairs::{Copy, compare_pairs};
+use super::recount::{COUNTS, recount};
 use super::{Region, Windows};
 use crate::addresses::translate_counted;
 use crate::edit::{LevelSegment, LogSegment, MEDIUM_LOG, RunId};
@@ -88,10 +91,10 @@ pub struct Comparison {
     pub pair_bytes: u64,
 }
 
-/// Compares two copies of a region.
+/// Compares two copies of a region, and counts the pointers of each again.
 ///
 /// # Errors
-/// The first difference; a copy that cannot be read is one.
+/// The first difference; a copy that cannot be read is one, and so is one that counts wrong.
 pub fn compare(
     members: [Member<'_>; 2],
     settings: &Settings,
@@ -144,6 +147,7 @@ pub fn compare(
     };
     pair.levels()?;
     pair.logs(members, settings)?;
+    pair.references()?;
     Ok(found)
 }
 
@@ -185,6 +189,7 @@ fn compare_builders(
         found: &mut found,
     };
     pair.logs(members, settings)?;
+    pair.references()?;
     Ok(found)
 }
 
@@ -402,6 +407,38 @@ impl Pair<'_> {
                 if len > 0 {
                     self.log_bytes(&part, a.number, len, [&ends[0], &ends[1]])?;
                 }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether each copy counts as many bytes to which its levels point as they have.
+    fn references(&self) -> Result<(), Box<Difference>> {
+        let differ = |number: Option<SegmentNumber>, what: String| {
+            Box::new(Difference {
+                region: self.region,
+                part: COUNTS.to_owned(),
+                number,
+                offset: None,
+                what,
+            })
+        };
+        for (which, version) in ["first", "second"].into_iter().zip(self.now) {
+            let mut all = version.finished();
+            if let Some(entry) = all.find(|entry| !entry.stored.is_on_device()) {
+                let what = format!("the {which}'s device has no such place");
+                return Err(differ(Some(entry.segment.number), what));
+            }
+            let wrong = recount(version).map_err(|error| {
+                let what = format!("the {which} cannot be counted again: {error}");
+                differ(None, what)
+            })?;
+            if let Some(wrong) = wrong.first() {
+                let what = format!(
+                    "the {which} counts {} bytes to which its levels point, and they have {}",
+                    wrong.counted, wrong.found
+                );
+                return Err(differ(Some(wrong.number), what));
             }
         }
         Ok(())

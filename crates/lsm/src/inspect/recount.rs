@@ -53,7 +53,7 @@ pub fn recount(version: &Version) -> Result<Vec<Miscount>, LevelError> {
 }
 
 /// What pointers count, as part of a region.
-const COUNTS: &str = "references";
+pub(super) const COUNTS: &str = "references";
 
 /// Most log segments that a note names.
 const NAMED_MAX: usize = 16;

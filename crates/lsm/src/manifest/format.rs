@@ -30,7 +30,7 @@
 //! - `generation` is the catalog's, `index` counts the generation's fragments, `append` its appends;
 //! - `previous` is the checksum of the fragment before, 0 for the first.
 
-use argosy_base::codec::{Malformed, Reader, put_string, put_varint};
+use argosy_base::codec::{Malformed, Reader, put_string, put_varint, varint_len};
 use argosy_base::limits::BLOCK_SIZE;
 use argosy_base::{DeviceSegment, Epoch, Identity, Kind, RegionId, SegmentNumber};
 
@@ -38,7 +38,8 @@ use argosy_base::{DeviceSegment, Epoch, Identity, Kind, RegionId, SegmentNumber}
 pub(super) const VERSION: u16 = 2;
 /// Bytes in front of a fragment's payload.
 pub(super) const HEADER_BYTES: usize = 32;
-/// Longest record: far above any version that fits a device, far below what exhausts memory.
+/// Longest record: far above the versions of all but the largest stores, far below what exhausts memory. Where all keys
+/// are of the longest, it is reached by 250 GiB of level segments, since a version names the keys between them.
 pub(super) const RECORD_BYTES_MAX: usize = 1 << 30;
 
 pub(super) const FIRST: u8 = 1;
@@ -73,6 +74,14 @@ pub struct Record {
 }
 
 impl Record {
+    /// Bytes of its payload.
+    pub(crate) fn payload_len(&self) -> usize {
+        let places = self.places.iter();
+        let places = places.map(|(number, _)| varint_len(number.0) + size_of::<DeviceSegment>());
+        let counts = [self.edit.len(), self.places.len()].map(|count| varint_len(count as u64));
+        self.edit.len() + places.sum::<usize>() + counts.iter().sum::<usize>()
+    }
+
     fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(self.edit.len() + 12 * self.places.len() + 16);
         put_string(&mut out, &self.edit);
@@ -183,7 +192,7 @@ impl Writer {
     /// Adds a record.
     pub(super) fn put(&mut self, record: &Record) {
         let payload = record.encode();
-        assert!(payload.len() <= RECORD_BYTES_MAX, "a version fits a record");
+        debug_assert_eq!(payload.len(), record.payload_len());
         let mut rest = payload.as_slice();
         let mut flags = FIRST;
         loop {

@@ -36,7 +36,7 @@ use argosy_device::{
 };
 
 pub use format::Record;
-use format::{Cursor, WITNESSES, Writer};
+use format::{Cursor, RECORD_BYTES_MAX, WITNESSES, Writer};
 pub(crate) use readable::readable;
 pub use replay::{ManifestError, Replayed, Torn, replay, replay_without_last};
 
@@ -51,8 +51,10 @@ pub struct Manifest {
     chain: Vec<SegmentHandle>,
     /// Where the next append goes, and what it continues.
     cursor: Cursor,
-    /// Bytes of the checkpoint that this generation began with.
+    /// Bytes of the checkpoint that this generation began with, or of the chain when the next one was too long.
     checkpoint_bytes: u64,
+    /// Longest record.
+    record_bytes_max: usize,
     /// The last append has a durable witness, or is the checkpoint.
     is_witnessed: bool,
     /// The block in which the next witness goes.
@@ -122,13 +124,13 @@ impl Manifest {
     /// be given up. Blocks until it is durable.
     ///
     /// # Errors
-    /// As the device's.
+    /// As the device's; [`ManifestError::TooLong`].
     pub fn create(
         store: &Arc<Store>,
         region: RegionId,
         (segment_bytes, shape): (u32, u64),
         checkpoint: &Record,
-    ) -> Result<Self, DeviceError> {
+    ) -> Result<Self, ManifestError> {
         let mut manifest = Self {
             store: Arc::clone(store),
             region,
@@ -137,6 +139,7 @@ impl Manifest {
             chain: Vec::new(),
             cursor: Cursor::new(0),
             checkpoint_bytes: 0,
+            record_bytes_max: RECORD_BYTES_MAX,
             is_witnessed: true,
             witness_place: 0,
             work: Work::Nothing,
@@ -171,6 +174,7 @@ impl Manifest {
             chain,
             cursor: replayed.cursor,
             checkpoint_bytes: replayed.checkpoint_bytes,
+            record_bytes_max: RECORD_BYTES_MAX,
             is_witnessed: replayed.is_witnessed,
             witness_place: replayed.witness_place,
             work: Work::Nothing,
@@ -195,6 +199,12 @@ impl Manifest {
         );
         self.shape = word;
         self.set_region(&self.chain, self.cursor.generation())
+    }
+
+    /// Takes no longer records from now on.
+    #[cfg(test)]
+    pub(crate) const fn limit_records(&mut self, bytes: usize) {
+        self.record_bytes_max = bytes;
     }
 
     /// Takes appends for durable once they are written: the planted mistake
@@ -245,12 +255,16 @@ impl Manifest {
     /// that it is done.
     ///
     /// # Errors
-    /// [`DeviceError::Full`] when the chain would have to grow and cannot: nothing was begun.
+    /// [`DeviceError::Full`] when the chain would have to grow and cannot, [`ManifestError::TooLong`]: nothing was
+    /// begun.
     ///
     /// # Panics
     /// Unless the manifest is idle.
-    pub fn append(&mut self, records: Vec<Record>) -> Result<(), DeviceError> {
+    pub fn append(&mut self, records: Vec<Record>) -> Result<(), ManifestError> {
         assert!(self.is_idle(), "one append is under way at a time");
+        records
+            .iter()
+            .try_for_each(|record| self.check_len(record))?;
         let mut writer = Writer::new(self.region, self.cursor, self.segment_bytes);
         records.iter().for_each(|record| writer.put(record));
         if writer.segments() <= self.chain.len() {
@@ -265,6 +279,18 @@ impl Manifest {
         self.chain = chain;
         self.work = Work::Growing { change, records };
         Ok(())
+    }
+
+    fn check_len(&self, record: &Record) -> Result<(), ManifestError> {
+        let (bytes, max) = (record.payload_len(), self.record_bytes_max);
+        match bytes <= max {
+            true => Ok(()),
+            false => Err(ManifestError::TooLong {
+                region: self.region,
+                bytes,
+                max,
+            }),
+        }
     }
 
     fn begin_write(&mut self, writer: Writer) {
@@ -289,12 +315,17 @@ impl Manifest {
     /// Begins the next generation with `checkpoint`.
     ///
     /// # Errors
-    /// [`DeviceError::Full`] when it finds no room: nothing was begun.
+    /// [`DeviceError::Full`] when it finds no room, [`ManifestError::TooLong`]: nothing was begun. What is too long is
+    /// not [wanted](Self::wants_checkpoint) again before the chain has twice its length.
     ///
     /// # Panics
     /// Unless the manifest is idle.
-    pub fn checkpoint(&mut self, checkpoint: &Record) -> Result<(), DeviceError> {
+    pub fn checkpoint(&mut self, checkpoint: &Record) -> Result<(), ManifestError> {
         assert!(self.is_idle(), "one append is under way at a time");
+        if let Err(error) = self.check_len(checkpoint) {
+            self.checkpoint_bytes = self.cursor.bytes(self.segment_bytes);
+            return Err(error);
+        }
         let cursor = Cursor::new(self.next_generation());
         let mut writer = Writer::new(self.region, cursor, self.segment_bytes);
         writer.put(checkpoint);

@@ -55,6 +55,16 @@ pub enum ManifestError {
         /// Its format.
         version: u16,
     },
+    /// The record would be longer than any may be. Nothing was begun.
+    #[error("a record of the manifest of {region} would have {bytes} bytes, and {max} is the most")]
+    TooLong {
+        /// The region.
+        region: RegionId,
+        /// Bytes that it would have.
+        bytes: usize,
+        /// Bytes that it may have.
+        max: usize,
+    },
 }
 
 impl ManifestError {
@@ -64,7 +74,7 @@ impl ManifestError {
         match self {
             Self::Device(error) => error.remedy(),
             Self::Corrupt { .. } => Remedy::Repair,
-            Self::UnknownVersion { .. } => Remedy::Correct,
+            Self::UnknownVersion { .. } | Self::TooLong { .. } => Remedy::Correct,
         }
     }
 }

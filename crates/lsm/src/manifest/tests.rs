@@ -6,6 +6,7 @@
     reason = "numbers of the tests are small"
 )]
 
+use argosy_base::codec::varint_len;
 use argosy_base::limits::SEGMENT_SIZE;
 use argosy_base::{AddressMode, Remedy, SegmentNumber, ServerId};
 use argosy_device::{Crash, Device, FormatOptions, MemoryDevice, OpKind, StoreSettings};
@@ -13,6 +14,7 @@ use proptest::prelude::*;
 
 use super::format::{Fragment, LAST_OF_APPEND, VERSION, WITNESSES_BYTES};
 use super::*;
+use crate::pins::PinError;
 
 const REGION: RegionId = RegionId(7);
 const SEGMENT: u32 = 4 * BLOCK_SIZE as u32;
@@ -450,7 +452,8 @@ fn put_block(
     let segment = manifest.chain().next().unwrap();
     manifest.store.read(segment, from, &mut bytes).unwrap();
     bytes[byte.0] = byte.1;
-    let crc = format::identity(REGION, 1, to).checksum(&bytes[4..]);
+    let generation = manifest.cursor.generation();
+    let crc = format::identity(REGION, generation, to).checksum(&bytes[4..]);
     bytes[..4].copy_from_slice(&crc.to_le_bytes());
     device.poke(segment.start() + u64::from(to), &bytes);
 }
@@ -550,6 +553,67 @@ fn a_checkpoint_that_cannot_be_written_ends() {
         }
     }
     panic!("it waits for what nobody does");
+}
+
+/// A record that is one byte too long, of bytes that nobody has written yet.
+fn too_long() -> Record {
+    let frame = varint_len(RECORD_BYTES_MAX as u64) + 1;
+    let edit = vec![0; RECORD_BYTES_MAX - frame + 1];
+    let places = Vec::new();
+    Record { edit, places }
+}
+
+fn assert_too_long(refused: Result<(), ManifestError>) {
+    let found = refused.expect_err("it is too long");
+    let is_too_long = |bytes, max| (bytes, max) == (RECORD_BYTES_MAX + 1, RECORD_BYTES_MAX);
+    assert!(
+        matches!(found, ManifestError::TooLong { bytes, max, .. } if is_too_long(bytes, max)),
+        "{found}"
+    );
+    assert!(
+        matches!(PinError::from(found), PinError::TooLong { bytes, max } if is_too_long(bytes, max))
+    );
+}
+
+#[test]
+fn a_record_that_is_too_long_is_refused_and_nothing_is_begun() {
+    let device = new_device();
+    let opened = store(&device);
+    opened.finish_recovery();
+    let shape = (SEGMENT, AddressMode::Rewrite as u64);
+    let made = Manifest::create(&opened, REGION, shape, &too_long());
+    assert_too_long(made.map(drop));
+    assert_eq!((opened.regions().len(), opened.used()), (0, 1));
+    drop(opened);
+
+    let mut manifest = create(&device);
+    assert_too_long(manifest.append(vec![record(1, 50), too_long()]));
+    assert!(manifest.is_idle());
+    let mut expected = vec![record(0, 100)];
+    let mut grow = |manifest: &mut Manifest| {
+        while !manifest.wants_checkpoint() {
+            let next = record(expected.len() as u64, 4000);
+            append(manifest, std::slice::from_ref(&next));
+            expected.push(next);
+        }
+        assert_eq!(records(&device), expected);
+        expected.len()
+    };
+    // Whoever is refused goes on, and does not ask at each step.
+    let before = grow(&mut manifest);
+    assert_too_long(manifest.checkpoint(&too_long()));
+    assert!(manifest.is_idle() && !manifest.wants_checkpoint());
+    assert!(grow(&mut manifest) >= 2 * before);
+
+    // One byte decides.
+    let checkpoint = record(200, 3000);
+    let len = checkpoint.payload_len();
+    manifest.limit_records(len - 1);
+    assert!(manifest.checkpoint(&checkpoint).is_err());
+    manifest.limit_records(len);
+    manifest.checkpoint(&checkpoint).unwrap();
+    manifest.wait().unwrap();
+    assert_eq!(records(&device), [checkpoint]);
 }
 
 proptest! {

@@ -30,7 +30,7 @@ use argosy_engine::EditNotice;
 use super::{Committed, QUEUE_MAX, Storage, StorageError, StoredSegment, checkpoint_record};
 use crate::edit::{Edit, MEDIUM_LOG};
 use crate::log::Geometry;
-use crate::manifest::{Moved, Record};
+use crate::manifest::{ManifestError, Moved, Record};
 use crate::version::Version;
 
 /// An edit on its way.
@@ -177,7 +177,9 @@ impl Storage {
                 let records = batch.map(|queued| queued.record.clone()).collect();
                 match self.manifest.append(records) {
                     // What the last append freed may be the room.
-                    Err(error) if error.is_full() => Ok(self.begin_witness()),
+                    Err(ManifestError::Device(error)) if error.is_full() => {
+                        Ok(self.begin_witness())
+                    }
                     Err(error) => Err(error.into()),
                     Ok(()) => {
                         self.work = Work::Appending { count };
@@ -250,8 +252,8 @@ impl Storage {
         self.unwitnessed.len()
     }
 
-    /// Begins the next generation of the manifest where it is time for it, unless the device has
-    /// no room: then the present one goes on growing.
+    /// Begins the next generation of the manifest where it is time for it, unless the device has no room for it, or
+    /// the version no room in a record: then the present one goes on growing.
     fn begin_checkpoint(&mut self) -> Result<bool, StorageError> {
         if !self.manifest.wants_checkpoint() {
             return Ok(false);
@@ -261,7 +263,8 @@ impl Storage {
                 self.work = Work::Checkpointing;
                 Ok(true)
             }
-            Err(error) if error.is_full() => Ok(false),
+            Err(ManifestError::Device(error)) if error.is_full() => Ok(false),
+            Err(ManifestError::TooLong { .. }) => Ok(false),
             Err(error) => Err(error.into()),
         }
     }

@@ -378,6 +378,32 @@ fn what_an_append_freed_comes_free_on_a_full_device() {
     assert!(is_taken || rig.storage.store().references(place) == 0);
 }
 
+/// The manifest goes on growing, until a checkpoint fits a record again.
+#[test]
+fn a_version_that_fits_no_record_stops_nobody() {
+    let mut rig = Rig::create(1, &settings());
+    rig.storage.manifest.limit_records(300);
+    for from in 0..30 {
+        if from % 10 == 0 {
+            rig.commit_numbers();
+        }
+        let mut edit = rig.storage.next_edit(Epoch(1));
+        edit.added.push((1, RunId(from + 1), rig.build(from)));
+        rig.storage.commit(&edit).unwrap();
+        rig.settle();
+    }
+    let current = rig.storage.current().to_string();
+    assert!(checkpoint_record(rig.storage.current()).payload_len() > 300);
+    let grown = rig.storage.manifest.chain().count();
+    assert!(grown > 4, "{grown}");
+    let crashed = rig.device.crash_clone(Crash::PowerLoss, 1);
+    let mut found = Rig::open(crashed, &settings()).unwrap();
+    assert_eq!(found.storage.current().to_string(), current);
+    found.commit_numbers();
+    assert!(found.storage.manifest.chain().count() < grown);
+    assert_eq!(found.leaked(), 0);
+}
+
 /// Commits two edits on what a crash left, and opens it again after a loss of power.
 fn go_on(found: &mut Rig) -> Result<(), String> {
     let mut versions = BTreeMap::new();
