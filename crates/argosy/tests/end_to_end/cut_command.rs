@@ -9,10 +9,17 @@ use std::time::Duration;
 
 use argosy::Db;
 use argosy::db::Durability;
+use argosy_bench::resp::Reply;
+use rustix::process::Signal;
 use serde_json::Value;
 
+use crate::admin::{metrics, status};
 use crate::inspect_command::{Dir, inspect, path, verify};
-use crate::support::{argosy, empty_dir, text, until};
+use crate::missing_device::shared_memory;
+use crate::support::{
+    ByHand, Playground, argosy, call, configure, connect, empty_dir, keep_ports, lives, ok, signal,
+    text, until, until_ready, warnings,
+};
 
 const KEYS: usize = 500;
 const HURT: usize = 10;
@@ -68,7 +75,7 @@ fn damage(left: &Path) {
 }
 
 /// Runs `argosy inspect` with `args`: its exit code, and what it printed for people.
-fn say(args: &[&str]) -> (i32, String) {
+pub(crate) fn say(args: &[&str]) -> (i32, String) {
     let output = argosy().arg("inspect").args(args).output().unwrap();
     let said = text(&output.stdout) + &text(&output.stderr);
     (output.status.code().unwrap(), said)
@@ -129,4 +136,50 @@ fn what_lay_behind_a_cut_is_listed_printed_and_freed() {
     assert_eq!(cut_segments(&left), [Value::Null; 0]);
     assert_eq!(open(&left).iter().count(), HURT);
     assert_eq!(verify(&left), [Value::Null; 0]);
+}
+
+/// A server that is alone, after a loss of power that left a damaged record: who starts it is told once of what lay
+/// behind.
+#[test]
+fn a_server_warns_once_of_what_it_cut_off() {
+    let playground = Playground::start(&["--servers", "1", "--device-bytes", "128MiB"]);
+    let server = playground.servers[0].clone();
+    let ports = keep_ports();
+    signal(server.pid, Signal::KILL);
+    until("the server dies", || !lives(server.pid));
+    let interval = format!("{}s", INTERVAL.as_secs());
+    configure(&server, "flush-interval", &interval);
+    let started = ByHand::start(&server.config);
+    until_ready(server.admin);
+    let mut client = connect(server.resp);
+    for number in 0..KEYS {
+        let value = format!("value {number}");
+        client.push(&[b"SET", key(number).as_bytes(), value.as_bytes()]);
+    }
+    client.flush().unwrap();
+    for _ in 0..KEYS {
+        assert_eq!(client.reply().unwrap(), ok());
+    }
+    until("everything is on the device", || {
+        let region = &status(server.admin)["regions"][0];
+        region["engine"]["durable_lsn"] == region["last_lsn"]
+    });
+    drop(started);
+    std::fs::remove_dir_all(shared_memory(&server.config).join("server-0")).unwrap();
+    damage(server.config.parent().unwrap());
+
+    let told = "whole records behind the end of the history";
+    assert_eq!(warnings(&server, told), 0);
+    let cut = u32::try_from(KEYS - HURT - 1).unwrap();
+    for cut in [cut, 0] {
+        let _started = ByHand::start(&server.config);
+        until_ready(server.admin);
+        let page = metrics(server.admin, "/metrics");
+        assert_eq!(page["argosy_recovery_cut_records"], f64::from(cut));
+        assert_eq!(warnings(&server, told), 1, "once, whoever starts it again");
+        let left = call(&mut connect(server.resp), &[b"DBSIZE"]);
+        assert_eq!(left, Reply::Integer(i64::try_from(HURT).unwrap()));
+    }
+    assert_eq!(warnings(&server, &format!("{cut} {told}")), 1);
+    drop(ports);
 }

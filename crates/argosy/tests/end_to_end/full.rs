@@ -12,9 +12,10 @@ use argosy_base::info;
 use argosy_bench::resp::{Connection, Reply};
 use rustix::process::Signal;
 
+use crate::admin::{self, metrics, status};
 use crate::support::{
     ByHand, Playground, Server, argosy, bulk, call, connect, empty_dir, info as info_of,
-    keep_ports, lives, signal, until, until_ready, wait_for_end,
+    keep_ports, lives, signal, until, until_ready, wait_for_end, warnings,
 };
 
 /// Requests that are sent before the first answer is read.
@@ -23,7 +24,7 @@ const PIPELINE: usize = 200;
 /// What was acknowledged.
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
-fn kill_all(servers: &[Server]) {
+pub(crate) fn kill_all(servers: &[Server]) {
     for server in servers {
         signal(server.pid, Signal::KILL);
     }
@@ -32,7 +33,7 @@ fn kill_all(servers: &[Server]) {
     }
 }
 
-fn start_all(servers: &[Server]) -> Vec<ByHand> {
+pub(crate) fn start_all(servers: &[Server]) -> Vec<ByHand> {
     let started = servers
         .iter()
         .map(|server| ByHand::start(&server.config))
@@ -211,9 +212,53 @@ fn a_full_backup_is_named_and_recovers() {
     assert!(told.contains("the device of server 2 is full"), "{told}");
     assert!(!told.contains("device of server 0"), "{told}");
     check(&mut client, &model);
+    its_full_device_is_told(small, &servers[0]);
     let deleted = delete_half(&mut client, &mut model);
     write(&mut client, 3_000_000, deleted / 2, &mut model);
     check(&mut client, &model);
+    for server in &servers {
+        until("no device is full any more", || {
+            admin::ask(server.admin, "/readyz?verbose").1 == "ready\n"
+        });
+    }
+    let page = metrics(small.admin, "/metrics");
+    assert_eq!(page["argosy_device_full"], 0.0);
+}
+
+/// A server whose device is full, and the primary for which it keeps a copy, say so, and that reads go on.
+fn its_full_device_is_told(full: &Server, primary: &Server) {
+    let own = "the device of this server is full: delete keys";
+    let named = "the device of server 2 is full";
+    let waits = format!("region 1: {named}");
+    for (server, what) in [(full, own), (primary, named), (primary, waits.as_str())] {
+        until("what is full is told", || {
+            let (reads, told) = admin::ask(server.admin, "/readyz?verbose");
+            let line = format!("degraded: {what}");
+            reads == "200" && told.lines().any(|told| told.starts_with(&line))
+        });
+        until("the status says so, too", || {
+            let status = status(server.admin)["server"].clone();
+            let degraded = status["degraded"].as_array().unwrap();
+            let mut degraded = degraded.iter().filter_map(|told| told.as_str());
+            status["ready"] == true && degraded.any(|told| told.starts_with(what))
+        });
+    }
+    // Its own regions, of which there are none, take writes; the primary's does not.
+    assert_eq!(admin::ask(full.admin, "/readyz?writes").0, "200");
+    until("writes wait, and for what", || {
+        let (writes, told) = admin::ask(primary.admin, "/readyz?writes");
+        writes == "503" && told.starts_with(&format!("not ready: {waits}"))
+    });
+    until("what writes wait for is in the status", || {
+        let status = status(primary.admin)["server"].clone();
+        let what = status["writes_wait_for"].as_str();
+        status["ready_for_writes"] == false && what.is_some_and(|what| what.starts_with(&waits))
+    });
+    let page = metrics(full.admin, "/metrics");
+    assert_eq!(page["argosy_device_full"], 1.0);
+    for (server, what) in [(full, own), (primary, named)] {
+        until("the log is told", || warnings(server, what) > 0);
+    }
 }
 
 fn data_file(server: &Server, name: &str) -> std::path::PathBuf {
@@ -268,7 +313,7 @@ fn a_damaged_copy_is_filled_anew() {
             let mut client = connect(servers[0].resp);
             call(&mut client, &[b"SET", b"more", b"v"]) == crate::support::ok()
         });
-        let page = crate::admin::metrics(servers[damaged].admin, "/metrics");
+        let page = metrics(servers[damaged].admin, "/metrics");
         assert_eq!(page["argosy_refilled_copies_total"], 1.0);
         assert_eq!(page["argosy_set_aside_copies"], 1.0);
     }

@@ -4,10 +4,10 @@ use argosy_base::info;
 use argosy_bench::resp::{Connection, Reply};
 use rustix::process::Signal;
 
-use crate::admin::{ask, status};
+use crate::admin::{ask, metrics, status};
 use crate::support::{
     ByHand, Playground, Server, bulk, call, connect, info as info_of, keep_ports, lives, ok,
-    signal, until, until_ready,
+    signal, until, until_ready, warnings,
 };
 
 /// A cluster of one region, whose primary is server 0.
@@ -33,6 +33,7 @@ fn without_a_backup_writes_go_on_until_its_windows_are_full() {
     let servers = playground.servers.clone();
     let mut client = connect(servers[0].resp);
     assert_eq!(call(&mut client, &[b"SET", b"old", b"1"]), ok());
+    until_nothing_is_degraded(&servers[0]);
     let ports = keep_ports();
     kill(&servers[2]);
 
@@ -68,6 +69,16 @@ fn without_a_backup_writes_go_on_until_its_windows_are_full() {
     );
     let warned = warnings(&servers[0], "server 2 shows no sign of life");
     assert_eq!(warned, 1);
+    let page = metrics(servers[0].admin, "/metrics");
+    assert_eq!(page["argosy_ready"], 1.0);
+    assert_eq!(page["argosy_ready_for_writes"], 0.0);
+    // The server, and that the region waits for it; that writes were given up is forgotten some time later.
+    let degraded = page["argosy_degraded"];
+    assert!((2.0..=3.0).contains(&degraded), "{degraded}");
+    // What is primary of nothing misses its peer, and no writes.
+    let page = metrics(servers[1].admin, "/metrics");
+    assert_eq!(page["argosy_ready_for_writes"], 1.0);
+    assert_eq!(page["argosy_degraded"], 1.0);
 
     // The other server forwards, and is told the same.
     let mut other = connect(servers[1].resp);
@@ -77,9 +88,7 @@ fn without_a_backup_writes_go_on_until_its_windows_are_full() {
     until_ready(servers[2].admin);
     drop(ports);
     until_ready(servers[0].admin);
-    until("nothing is degraded", || {
-        ask(servers[0].admin, "/readyz?verbose").1 == "ready\n"
-    });
+    until_nothing_is_degraded(&servers[0]);
     assert_eq!(call(&mut client, &[b"SET", b"old", b"2"]), ok());
     for number in 0..taken {
         let key = format!("key-{number}");
@@ -88,13 +97,14 @@ fn without_a_backup_writes_go_on_until_its_windows_are_full() {
     }
 }
 
-/// How many warnings of a server's log hold `what`.
-fn warnings(server: &Server, what: &str) -> usize {
-    let log = std::fs::read_to_string(server.config.with_file_name("log")).expect("a log");
-    let lines = log.lines();
-    lines
-        .filter(|line| line.contains("WARN") && line.contains(what))
-        .count()
+/// Until a server says in all ways that nothing is wrong.
+fn until_nothing_is_degraded(server: &Server) {
+    until("nothing is degraded", || {
+        ask(server.admin, "/readyz?verbose").1 == "ready\n"
+    });
+    let page = metrics(server.admin, "/metrics");
+    assert_eq!(page["argosy_degraded"], 0.0);
+    assert_eq!(page["argosy_ready_for_writes"], 1.0);
 }
 
 /// Whether an error that answers a write says what became of it.
@@ -173,13 +183,17 @@ fn a_returning_server_fetches_the_difference() {
     );
 }
 
+/// The key of a pair that [`load`] writes: no two are the same.
+pub(crate) fn loaded_key(number: u64) -> String {
+    format!("key-{:08}", number * 7919 % 1_000_003)
+}
+
 /// Writes pairs of a kilobyte; returns their bytes.
-fn load(client: &mut Connection, numbers: std::ops::Range<u64>) -> u64 {
+pub(crate) fn load(client: &mut Connection, numbers: std::ops::Range<u64>) -> u64 {
     let numbers: Vec<_> = numbers.collect();
     for chunk in numbers.chunks(100) {
         for number in chunk {
-            let key = format!("key-{:08}", number * 7919 % 1_000_003);
-            client.push(&[b"SET", key.as_bytes(), &[b'v'; 900]]);
+            client.push(&[b"SET", loaded_key(*number).as_bytes(), &[b'v'; 900]]);
         }
         client.flush().unwrap();
         for _ in chunk {
@@ -189,6 +203,6 @@ fn load(client: &mut Connection, numbers: std::ops::Range<u64>) -> u64 {
     u64::try_from(numbers.len()).unwrap() * 912
 }
 
-fn number(server: &Server, name: &str) -> u64 {
+pub(crate) fn number(server: &Server, name: &str) -> u64 {
     info_of(server.resp, info::SECTION)[name].parse().unwrap()
 }

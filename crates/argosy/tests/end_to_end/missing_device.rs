@@ -52,7 +52,7 @@ fn kill_all(mut playground: Playground) {
     playground.kill();
 }
 
-fn shared_memory(config: &Path) -> PathBuf {
+pub(crate) fn shared_memory(config: &Path) -> PathBuf {
     let config = std::fs::read_to_string(config).unwrap();
     let line = config.lines().find(|line| line.starts_with("shm-dir"));
     PathBuf::from(line.unwrap().split('"').nth(1).unwrap())

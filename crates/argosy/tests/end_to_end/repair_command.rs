@@ -64,7 +64,7 @@ fn print_of(device: &Path) -> Vec<u32> {
 }
 
 /// Flips a bit in the middle of the first leaves of a segment of the last level. The segment's number.
-fn damage(dir: &Path) -> u64 {
+pub(crate) fn damage(dir: &Path) -> u64 {
     let (_, report) = inspect(&[path(dir), "--section", "levels"]);
     let levels = report["regions"][0]["version"]["levels"]
         .as_array()

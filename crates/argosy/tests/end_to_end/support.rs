@@ -256,6 +256,27 @@ pub(crate) fn connect(addr: SocketAddr) -> Connection {
     Connection::open(addr).expect("the server accepts connections")
 }
 
+/// Sets a key of a server's configuration, which counts from its next start on.
+pub(crate) fn configure(server: &Server, key: &str, value: &str) {
+    let config = std::fs::read_to_string(&server.config).expect("a configuration");
+    let set = |line: &str| match line.split_once(" = ") {
+        Some((name, _)) if name == key => format!("{key} = \"{value}\"\n"),
+        _ => format!("{line}\n"),
+    };
+    let changed: String = config.lines().map(set).collect();
+    assert_ne!(config, changed, "{key} is not {value} yet");
+    std::fs::write(&server.config, changed).expect("it can be written");
+}
+
+/// How many warnings of a server's log hold `what`.
+pub(crate) fn warnings(server: &Server, what: &str) -> usize {
+    let log = std::fs::read_to_string(server.config.with_file_name("log")).expect("a log");
+    let lines = log.lines();
+    lines
+        .filter(|line| line.contains("WARN") && line.contains(what))
+        .count()
+}
+
 /// The reply to a command of words.
 pub(crate) fn call(connection: &mut Connection, command: &[&[u8]]) -> Reply {
     connection.call(command).expect("the server answers")

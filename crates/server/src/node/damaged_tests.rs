@@ -1,10 +1,11 @@
 //! Copies that are too damaged to be used: who is filled anew, from whom, and what is kept.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use argosy_base::limits::BLOCK_SIZE;
-use argosy_base::{Lsn, RegionId, SegmentNumber, ServerId, Standing};
+use argosy_base::{DeviceSegment, Lsn, RegionId, SegmentNumber, ServerId, Standing};
 use argosy_coordinator::Replication;
 use argosy_fabric::sim::SimSettings;
 use argosy_lsm::set_aside::{id_of, put_back};
@@ -195,11 +196,13 @@ fn a_copy_that_is_being_filled_is_not_whole() {
 fn what_cannot_be_opened_is_not_overwritten() {
     let mut pair = pair();
     let used = pair.nodes[1].world.store.used();
-    pair.flip_blocks(1, BROKEN, 1);
+    pair.flip(1, BROKEN);
     pair.windows[0] = Arc::default();
     pair.restart(0);
     pair.restart(1);
     pair.run(1000);
+    let region = &pair.nodes[1].regions[&BROKEN];
+    assert!(matches!(&*region.driver(), Driver::Failed(_)));
     let now = pair.nodes[1].world.store.used();
     assert!(now >= used, "{now} segments are in use, of {used}");
 }
@@ -396,6 +399,52 @@ fn of_copies_that_were_put_back_none_is_chosen() {
     pair.restart(1);
     pair.open();
     pair.is_whole();
+}
+
+impl Pair {
+    /// Where the levels of a copy lie.
+    fn places(&self, server: usize, region: RegionId) -> BTreeSet<DeviceSegment> {
+        let places = self.nodes[server].level_places(region);
+        places.iter().map(|level| level.1).collect()
+    }
+}
+
+/// Nothing that can be read names what the damaged copy consists of: the other region is given some of it. When the
+/// copy is put back, that stays the other's, although it has the higher number.
+#[test]
+fn a_copy_that_was_put_back_is_opened_behind_all_others() {
+    const ALL: u64 = 64;
+    let mut pair = pair();
+    let before = pair.places(1, BROKEN);
+    pair.flip_blocks(1, BROKEN, ALL);
+    pair.restart(1);
+    pair.filled_anew(1);
+    for key in 0.. {
+        if !pair.places(1, OTHER).is_disjoint(&before) {
+            break;
+        }
+        assert!(key < 5000, "what is free is used: {before:?}");
+        pair.put(0, key);
+        pair.put(1, key);
+        pair.run(1);
+    }
+    pair.flip_blocks(1, id_of(BROKEN), ALL);
+    let store = &pair.nodes[1].world.store;
+    assert!(put_back(store, BROKEN).expect("the device is good"));
+
+    pair.restart(1);
+    assert!(!pair.places(1, OTHER).is_disjoint(&before), "it has it");
+    let region = pair.nodes[1].region(BROKEN).expect("a member");
+    match &*region.driver() {
+        Driver::Failed(copy) => assert!(copy.why.contains("given to another copy"), "{}", copy.why),
+        _ => panic!("it has taken what is the other region's"),
+    }
+    pair.filled_anew(1);
+    assert_eq!(pair.nodes[1].counts().refilled_copies, 1);
+    pair.is_whole();
+    for region in REGIONS {
+        assert_eq!(pair.nodes[1].look_through(region), []);
+    }
 }
 
 /// The copy that was whole is lost before the new one is filled: all that is left is in the copy that was set aside.
