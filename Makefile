@@ -5,7 +5,7 @@
 #   make test                    everything that is checked by tests
 #   make simulate SEED=7         one whole cluster from one seed, with a log in words
 #   make simulate-many SEEDS=300 many of them, first seed FIRST (default 1)
-#   make simulate-named          seeds of profiles: very many segments; steps only when they are due
+#   make simulate-named          seeds of profiles: very many segments; steps when they are due; damaged windows
 #   make races                   tests of shared memory under ThreadSanitizer
 #   make memory                  an hour within a memory budget (MIX=s MIB=64 OPS=1000000)
 #   make overwrites              a quarter of an hour of overwrites, and what room they take (MIX=l RECORDS=330000 ...)
@@ -78,6 +78,7 @@ simulate-named:
 	@scripts/setup.sh rust
 	$(CARGO) run --release --locked -p argosy-sim -- --profile many-segments --first $(MANY) --seeds 2
 	$(CARGO) run --release --locked -p argosy-sim -- --profile when-due --seeds 60
+	$(CARGO) run --release --locked -p argosy-sim -- --profile damaged-windows --seeds 20
 
 mutants:
 	@scripts/setup.sh rust

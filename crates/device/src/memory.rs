@@ -400,6 +400,13 @@ impl SharedMemory {
         self.disowned.store(true, Ordering::Relaxed);
     }
 
+    /// Flips bit `bit` (0 to 7) of byte `offset`, whoever owns it: what damage does. For tests.
+    pub fn flip_bit(&self, offset: usize, bit: u32) {
+        // SAFETY: one byte of the payload, alive as long as `self`; for other writers see `write`.
+        let byte = unsafe { AtomicU8::from_ptr(self.payload(offset, 1)) };
+        byte.fetch_xor(1 << bit, Ordering::Relaxed);
+    }
+
     // --- Access ---
 
     /// The number of the present grant, or 0 where no peer may write.

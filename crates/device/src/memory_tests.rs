@@ -15,6 +15,17 @@ fn two_mappings(dir: &TempDir, len: usize) -> (SharedMemory, SharedMemory) {
 }
 
 #[test]
+fn a_bit_flips_whoever_owns_the_memory() {
+    let memory = SharedMemory::anonymous(16);
+    memory.write(0, &[0b101; 16]);
+    memory.disown();
+    memory.flip_bit(3, 1);
+    memory.flip_bit(15, 2);
+    assert_eq!(memory.read_vec(2, 3), [0b101, 0b111, 0b101]);
+    assert_eq!(memory.read_vec(14, 2), [0b101, 0b001]);
+}
+
+#[test]
 fn new_memory_is_zero_and_revoked() {
     let dir = TempDir::in_memory();
     let file = SharedMemory::create(&dir.join("memory"), 10_000, Incarnation(3)).unwrap();

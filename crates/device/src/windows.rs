@@ -110,6 +110,17 @@ impl AnonymousWindows {
         self.named().clear();
     }
 
+    /// What there is under each name, the survivor first.
+    #[must_use]
+    pub fn memories(&self) -> Vec<(u64, Arc<SharedMemory>)> {
+        let named = self.named();
+        let memories = named.iter().flat_map(|(name, named)| {
+            let memories = named.survivor.iter().chain(&named.current);
+            memories.map(|memory| (*name, Arc::clone(memory)))
+        });
+        memories.collect()
+    }
+
     fn named(&self) -> MutexGuard<'_, BTreeMap<u64, Named>> {
         self.named.lock().expect("no holder of the lock panics")
     }

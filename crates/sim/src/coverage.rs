@@ -231,8 +231,14 @@ pub const NO_ROOM_TO_RETURN: &str = "runs without room to return";
 /// are started anew.
 pub const NO_ROOM_TO_OPEN: &str = "servers without room to open a region";
 
+/// Windows of logs in which bits flipped.
+pub const WINDOWS_DAMAGED: &str = "windows that were damaged";
+
+/// Segments of logs of which members hold the same records, and other bytes between them.
+pub const DAMAGE_BETWEEN_RECORDS: &str = "segments damaged between records";
+
 /// What may happen, and is counted over many seeds all the same.
-const KNOWN: [&str; 8] = [
+const KNOWN: [&str; 10] = [
     "starts refused for damage",
     "damages found by scrubs",
     NO_ROOM_TO_RETURN,
@@ -241,6 +247,8 @@ const KNOWN: [&str; 8] = [
     many::READ,
     many::LEVEL_SEGMENTS,
     many::LOG_SEGMENTS,
+    WINDOWS_DAMAGED,
+    DAMAGE_BETWEEN_RECORDS,
 ];
 
 /// Counters by name, and some by mode.

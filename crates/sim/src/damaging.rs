@@ -34,6 +34,8 @@ pub enum Damage {
     /// So many bits flip, in segments of levels that all other members have, too: they repair it, and nobody replaces
     /// the device.
     Levels(usize),
+    /// So many bytes in a row have a bit flipped, in a window of a log (see `rotting.rs`).
+    Window(usize),
 }
 
 impl Plan {

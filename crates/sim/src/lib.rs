@@ -7,10 +7,11 @@
 //!
 //! Reading order: [`plan`] (what a seed decides) and [`profile`] (what seeds stand for), [`run`](mod@run) and
 //! `finish` (what happens), [`small`] and `full` (devices that have no room), `failing` (devices that fail), `lone`
-//! (devices that are lost), `slow` (devices that take their time), `budget` (memory), [`wire`] (bits that flip),
-//! [`cluster`], [`windows`] and [`mortal`] (servers, and how they die), [`planted`] (mistakes that have to be found),
-//! [`objects`], [`asks`], [`load`], [`long`], [`bulk`], [`changes`], [`leases`], [`maintain`], [`many`] and [`judge`]
-//! (what clients do), [`check`] (what is possible), [`coverage`] (that it was not for nothing).
+//! (devices that are lost), `rotting` (windows that are damaged), `slow` (devices that take their time), `budget`
+//! (memory), [`wire`] (bits that flip), [`cluster`], [`windows`] and [`mortal`] (servers, and how they die),
+//! [`planted`] (mistakes that have to be found), [`objects`], [`asks`], [`load`], [`long`], [`bulk`], [`changes`],
+//! [`leases`], [`maintain`], [`many`] and [`judge`] (what clients do), [`check`] (what is possible), [`coverage`]
+//! (that it was not for nothing).
 
 #![forbid(unsafe_code)]
 
@@ -42,6 +43,7 @@ pub mod plan;
 pub mod planted;
 pub mod profile;
 pub mod random;
+mod rotting;
 pub mod run;
 mod slow;
 pub mod small;

@@ -35,7 +35,7 @@ struct Args {
     /// How many seeds to run; unless it is said, one, or all of a profile
     #[arg(long)]
     seeds: Option<u64>,
-    /// What seeds stand for: usual, many-segments or when-due
+    /// What seeds stand for: usual, many-segments, when-due or damaged-windows
     #[arg(long, default_value = "usual", value_parser = profile)]
     profile: Profile,
     /// Processes that run seeds at a time; 0: one for each CPU
@@ -253,11 +253,21 @@ fn many(args: &Args) -> ExitCode {
     if many_stuck {
         say(&format!("too many runs without room to return: {stuck}\n"));
     }
-    if failed == 0 && !uncovered && !many_stuck {
+    if failed == 0 && !uncovered && !many_stuck && !spares_windows(args, &coverage) {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE
     }
+}
+
+/// Whether too few windows were damaged where that is what seeds are for.
+fn spares_windows(args: &Args, coverage: &Coverage) -> bool {
+    let damaged = coverage.get(coverage::WINDOWS_DAMAGED);
+    let spared = args.profile == Profile::DamagedWindows && damaged < args.seeds();
+    if spared {
+        say(&format!("too few windows were damaged: {damaged}\n"));
+    }
+    spared
 }
 
 fn say(text: &str) {

@@ -18,11 +18,18 @@ pub enum Profile {
     /// Servers are stepped when a step is due or something rang for them, and at no other time (see
     /// [`cluster::parked`](crate::cluster::parked)).
     WhenDue,
+    /// Bits flip in windows (see `rotting.rs`).
+    DamagedWindows,
 }
 
 impl Profile {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Usual, Self::ManySegments, Self::WhenDue];
+    pub const ALL: [Self; 4] = [
+        Self::Usual,
+        Self::ManySegments,
+        Self::WhenDue,
+        Self::DamagedWindows,
+    ];
 
     /// Its name, as a command line has it.
     #[must_use]
@@ -31,6 +38,7 @@ impl Profile {
             Self::Usual => "usual",
             Self::ManySegments => "many-segments",
             Self::WhenDue => "when-due",
+            Self::DamagedWindows => "damaged-windows",
         }
     }
 
@@ -40,7 +48,7 @@ impl Profile {
         match self {
             Self::Usual => 1,
             Self::ManySegments => 20,
-            Self::WhenDue => 100,
+            Self::WhenDue | Self::DamagedWindows => 100,
         }
     }
 
@@ -85,6 +93,7 @@ impl Plan {
                 let plan = Self::beginning(seed).with_troubles(seed);
                 plan.when_due(&mut Random::new(seed, 62))
             }
+            Profile::DamagedWindows => Self::of_damaged_windows(seed),
         }
     }
 }

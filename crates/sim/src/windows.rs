@@ -77,6 +77,15 @@ impl MachineWindows {
         }
     }
 
+    /// What lies in memory, with its name; nothing of what lies in files.
+    #[must_use]
+    pub fn memories(&self) -> Vec<(u64, Arc<SharedMemory>)> {
+        match self {
+            Self::Memory(windows) => windows.memories(),
+            Self::Files(_) => Vec::new(),
+        }
+    }
+
     /// The windows, as a process reaches them.
     #[must_use]
     pub fn store(&self) -> Arc<dyn WindowStore> {

@@ -2,7 +2,7 @@
 //!
 //! They flip in what lands in the slots for segments, and in messages: whoever takes these checks them, and breaks
 //! the link where they are damaged. They do not flip in words, and not in windows, which a writer counts as
-//! written: what flips there is damage of that member (see `damaging.rs`).
+//! written: what flips there is damage of that member (see `rotting.rs`).
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};

@@ -13,7 +13,7 @@
 
 use std::sync::Arc;
 
-use argosy_base::{BLOCK_SIZE, EditSeq, Epoch, LogKind, Lsn, RegionId};
+use argosy_base::{BLOCK_SIZE, EditSeq, Epoch, LogKind, Lsn, RegionId, SegmentNumber};
 use argosy_device::{Buffer, DeviceError, SharedMemory, Store, WindowStore};
 use argosy_engine::Observer;
 
@@ -27,7 +27,7 @@ use crate::edit::{Edit, LogSegment};
 use crate::log::behind::{Behind, Left};
 use crate::log::segment::Writer as WriterName;
 use crate::log::{Geometry, LogTail, LogWindows, Recovered, Recovery, Replayed, recover};
-use crate::replica::{self, Replica, ReplicaError, Slots, Survivors};
+use crate::replica::{self, Position, Replica, ReplicaError, Slots, Survivors};
 use crate::settings::Settings;
 use crate::storage::{Committed, Storage};
 use crate::version::Version;
@@ -64,16 +64,18 @@ impl Lsm {
     /// Makes an engine of a replica. Blocks.
     ///
     /// # Errors
-    /// The device's; [`ReplicaError::CorruptLog`] where durable records are damaged.
+    /// The device's; [`ReplicaError::CorruptLog`] where durable records are damaged, or others that the replica had
+    /// found: others may count on what it has reported.
     pub fn promote(replica: Replica, service: Service) -> Result<Self, ReplicaError> {
         let replica::Parts {
             mut storage,
             windows,
-            ..
+            position,
         } = replica.into_parts()?;
         let settings = storage.settings().clone();
         let mut tables = Tables::new(&settings);
         let recovered = replay(&storage, &windows, &mut tables)?;
+        refuse_less(&position, &recovered)?;
         let kept = cut_segments::keep(&mut storage, &recovered)?;
         // From here on the history of the group is this copy's.
         let mut edits = storage.settle_standing()?;
@@ -210,6 +212,28 @@ fn refuse_damage(
         }),
         None => Ok(()),
     }
+}
+
+/// Makes sure that everything is there that was when the replica stood at `position`. Its windows may have been damaged
+/// since.
+fn refuse_less(position: &Position, recovered: &Recovered) -> Result<(), ReplicaError> {
+    if recovered.last >= position.lsn {
+        return Ok(());
+    }
+    let found = |log: LogKind| {
+        let end = recovered.logs[log.index()].end;
+        end.map_or((0, 0), |end| (end.ordinal, end.offset))
+    };
+    let mut ends = position.logs.iter().flatten();
+    let was = ends.find(|was| found(was.log) < (was.ordinal, was.end));
+    let unknown = (LogKind::Recovery, SegmentNumber(0), 0);
+    let (log, segment, offset) = was.map_or(unknown, |was| (was.log, was.segment, was.end));
+    Err(ReplicaError::CorruptLog {
+        log,
+        segment,
+        offset,
+        what: "what lies in front of this was whole when the copy was opened, and is not any more",
+    })
 }
 
 /// What windows of the logs of `version` hold that cannot be there if the history ends at `last`.

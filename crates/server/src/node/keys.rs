@@ -57,6 +57,12 @@ pub(crate) const fn is_window(name: u64) -> bool {
     name >> 56 == WINDOW
 }
 
+/// Whether a memory of this name is a window of a log, and not the mark beside it.
+#[must_use]
+pub const fn is_log_window(name: u64) -> bool {
+    is_window(name) && name >> 16 & 0xff != 0xff
+}
+
 /// From which byte on whoever reads the memory of this name checks what a peer wrote there, before it is believed.
 /// `None` for windows: what a writer counts as written lies there as it was written, or the member is damaged.
 #[must_use]
@@ -83,10 +89,13 @@ mod tests {
             for log in LogKind::ALL {
                 for slot in 0..3 {
                     let name = window(RegionId(region), log, slot).0;
-                    assert!(is_window(name));
+                    assert!(is_window(name) && is_log_window(name));
                     names.push(name);
                 }
             }
+            let mark = whole(RegionId(region)).0;
+            assert!(is_window(mark) && !is_log_window(mark));
+            names.push(mark);
         }
         let count = names.len();
         names.sort_unstable();

@@ -85,7 +85,7 @@ use argosy_lsm::scrub::Pace as ScrubPace;
 pub(crate) use forward::{Forwarded, encode_response, snapshot_of, write_of};
 pub use holdings::Holding;
 pub use inspect::{CopyState, MADE_TO_FAIL, NodeCounts};
-pub use keys::checked_from;
+pub use keys::{checked_from, is_log_window};
 pub use link::{FETCH_SLOTS, LinkSettings, SHIP_SLOTS};
 pub use memory::MemoryParts;
 pub use mutants::Mutants;

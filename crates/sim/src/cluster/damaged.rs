@@ -6,9 +6,12 @@ use argosy_base::SegmentNumber;
 use argosy_base::limits::BLOCK_SIZE;
 use argosy_coordinator::DeviceId;
 use argosy_device::{Device, FormatOptions, MemoryDevice, Store};
+use argosy_lsm::log::segment::WINDOW_HEADER_BYTES;
+use argosy_server::node::is_log_window;
 use argosy_server::ownership::{self, Found};
 
 use super::{Cluster, id};
+use crate::coverage::WINDOWS_DAMAGED;
 use crate::damaging::Damage;
 use crate::random::Random;
 
@@ -16,6 +19,10 @@ use crate::random::Random;
 const CLOSED: &str = "copies that damage closed";
 /// Bits that flipped in levels and have to be repaired.
 pub(crate) const LEVELS_DAMAGED: &str = "bits of levels that flipped";
+/// Bytes of a window's header that mean something.
+const HEADER_BYTES: usize = 64;
+/// Within so many bytes lies what was written last.
+const LAST_BYTES: usize = 600;
 /// Servers that do not start.
 pub(crate) const REFUSED: &str = "starts refused for damage";
 
@@ -33,7 +40,36 @@ impl Cluster {
             }
             Damage::Misdirect(after) => device.misdirect_to_after(after, random.pick(&stored)),
             Damage::Levels(bits) => self.damage_levels(server, bits, random),
+            Damage::Window(bytes) => self.damage_window(server, bytes, random),
         }
+    }
+
+    /// Damages a window of a log of a server: its header, what was written last, or whatever lies there.
+    fn damage_window(&mut self, server: usize, bytes: usize, random: &mut Random) {
+        let mut windows = self.servers[server].windows.memories();
+        windows.retain(|(name, _)| is_log_window(*name));
+        // Those that hold records, with where what lies there ends.
+        let filled = windows.iter().filter_map(|(_, memory)| {
+            let held = memory.read_vec(0, memory.len());
+            let last = held.iter().rposition(|byte| *byte != 0)?;
+            (last > WINDOW_HEADER_BYTES).then_some((memory, last + 1))
+        });
+        let filled: Vec<_> = filled.collect();
+        if filled.is_empty() {
+            return;
+        }
+        let (memory, end) = filled[random.below(filled.len())];
+        let from = match random.below(10) {
+            0 => random.below(HEADER_BYTES),
+            1 => random.below(memory.len()),
+            2..=5 => end.saturating_sub(random.between(1, LAST_BYTES)),
+            _ => random.between(WINDOW_HEADER_BYTES, end - 1),
+        };
+        for at in from..memory.len().min(from + bytes) {
+            let bit = u32::try_from(random.below(8)).expect("of a byte");
+            memory.flip_bit(at, bit);
+        }
+        self.coverage.add(WINDOWS_DAMAGED, 1);
     }
 
     /// Damages level segments of a server that all other members have.

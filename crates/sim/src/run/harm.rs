@@ -132,11 +132,16 @@ impl Run {
             Event::Damage(server, damage) if self.may_lose_device(server) => {
                 match damage {
                     Damage::Levels(_) => self.healing.insert(server),
+                    Damage::Window(_) => self.rotten.insert(server),
                     _ => self.damaged.insert(server),
                 };
                 self.load.damage();
                 self.cluster.damage(server, damage, &mut self.damaging);
-                self.say(format_args!("the device of server {server}: {damage:?}"));
+                let what = match damage {
+                    Damage::Window(_) => "the windows",
+                    _ => "the device",
+                };
+                self.say(format_args!("{what} of server {server}: {damage:?}"));
             }
             Event::Replace(server) if self.may_lose_device(server) => {
                 return self.replace(server);
@@ -260,17 +265,7 @@ impl Run {
         if self.damaged.is_empty() && self.healing.is_empty() {
             return Ok(());
         }
-        self.troubled_ops = self.troubled_ops.max(LOOKS_MAX);
-        let until = self.cluster.now() + self.damaging.micros(5_000, 150_000);
-        while self.cluster.now() < until {
-            self.tick(Pace::Slow)?;
-        }
-        let looks = self.damaging.between(1, 1 + self.objects.len() / LOOKS_MAX);
-        for object in (0..self.objects.len()).step_by(looks) {
-            self.ask(Ask::Get { key: (object, 0) })?;
-            self.tick(Pace::None)?;
-        }
-        self.answers()?;
+        self.use_damaged()?;
         let hurt = std::mem::take(&mut self.damaged);
         for server in hurt.iter().copied() {
             self.cluster.count_noticed(server);
@@ -284,9 +279,57 @@ impl Run {
         self.start_all()
     }
 
+    /// Asks for this and that while something is damaged, and for all objects.
+    fn use_damaged(&mut self) -> Result<(), Wrong> {
+        self.troubled_ops = self.troubled_ops.max(LOOKS_MAX);
+        let until = self.cluster.now() + self.damaging.micros(5_000, 150_000);
+        while self.cluster.now() < until {
+            self.tick(Pace::Slow)?;
+        }
+        let looks = self.damaging.between(1, 1 + self.objects.len() / LOOKS_MAX);
+        for object in (0..self.objects.len()).step_by(looks) {
+            self.ask(Ask::Get { key: (object, 0) })?;
+            self.tick(Pace::None)?;
+        }
+        self.answers()?;
+        Ok(())
+    }
+
+    /// Has damaged windows used for a while, and then recovered from: a copy that was opened has been read as far as
+    /// its logs go.
+    fn end_rot(&mut self) -> Result<(), Wrong> {
+        if self.rotten.is_empty() {
+            return Ok(());
+        }
+        self.use_damaged()?;
+        for server in self.rotten.clone() {
+            self.cluster.count_noticed(server);
+        }
+        let (all, powerless) = self.ends_rot();
+        for server in 0..SERVERS {
+            if all || self.rotten.contains(&server) {
+                let ended = self.cluster.kill(server);
+                self.ended(server, ended, "is killed, for what windows hold");
+            }
+        }
+        self.power(powerless);
+        self.start_all()
+    }
+
+    /// Whether all servers are killed at the end of an episode with damaged windows, and who loses power.
+    fn ends_rot(&mut self) -> (bool, u8) {
+        match self.damaging.below(4) {
+            0 => (false, 0),
+            1 => (false, 1 << self.damaging.below(SERVERS)),
+            2 => (true, 1 << self.damaging.below(SERVERS)),
+            _ => (true, 0),
+        }
+    }
+
     /// Waits until the members have repaired each other. All regions are open.
     pub(super) fn heal(&mut self) -> Result<(), Wrong> {
-        if std::mem::take(&mut self.healing).is_empty() {
+        let (healing, rotten) = (&mut self.healing, &mut self.rotten);
+        if std::mem::take(healing).is_empty() && std::mem::take(rotten).is_empty() {
             return Ok(());
         }
         let until = self.cluster.now() + HEALED_WITHIN;
@@ -310,6 +353,7 @@ impl Run {
     fn replace(&mut self, server: usize) -> Result<(), Wrong> {
         self.damaged.remove(&server);
         self.healing.remove(&server);
+        self.rotten.remove(&server);
         let ended = self.cluster.replace_device(server, &mut self.damaging);
         self.ended(server, ended, "ends");
         self.say(format_args!("the device of server {server} is replaced"));
@@ -323,7 +367,8 @@ impl Run {
 
     /// Whether a device fails or is damaged.
     pub(super) fn is_hurt(&self, server: usize) -> bool {
-        let damaged = self.damaged.contains(&server) || self.healing.contains(&server);
+        let damaged = [&self.damaged, &self.healing, &self.rotten];
+        let damaged = damaged.iter().any(|servers| servers.contains(&server));
         self.faulted.contains(&server) || damaged
     }
 
@@ -399,6 +444,7 @@ impl Run {
         self.start_all()?;
         self.live_with_failed_copies()?;
         self.end_damage()?;
+        self.end_rot()?;
         self.say(format_args!("everything is mended"));
         Ok(())
     }

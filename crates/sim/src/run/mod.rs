@@ -124,6 +124,8 @@ pub struct Run {
     damaged: BTreeSet<usize>,
     /// Servers of which levels are damaged, which the others have to repair.
     healing: BTreeSet<usize>,
+    /// Servers of which windows were damaged since every region was whole.
+    rotten: BTreeSet<usize>,
     damaging: Random,
     pub(crate) spoiling: Random,
     pub(crate) ticks: u64,
@@ -195,6 +197,7 @@ impl Run {
             failing: Random::new(seed, 19),
             damaged: BTreeSet::new(),
             healing: BTreeSet::new(),
+            rotten: BTreeSet::new(),
             damaging: Random::new(seed, 23),
             spoiling: Random::new(seed, 44),
             ticks: 0,
