@@ -277,8 +277,8 @@ impl Scene {
     }
 }
 
-/// Clients that ask for much, and read it, take their turns a few at a time. Whoever asks for little waits for those few,
-/// however many there are.
+/// Clients that ask for much, and read it, take their turns a few at a time. Whoever asks for little waits for those
+/// few, however many there are.
 #[test]
 fn few_large_connections_take_part_in_a_round() {
     let mut scene = Scene::within(16 * LIMIT);
