@@ -29,7 +29,7 @@ export RUSTC_BOOTSTRAP=1
 export RUSTFLAGS='-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer --cfg atomic_words'
 export TSAN_OPTIONS="suppressions=$suppressions"
 if ! cargo test --locked --target "$target" --target-dir "${CARGO_TARGET_DIR:-target}/races" \
-    -p argosy-device --lib memory::tests 2>&1 | tee "$said"; then
+    -p argosy-device --lib memory::tests -- --test-threads=1 2>&1 | tee "$said"; then
     # Some kernels place memory where it cannot be watched.
     grep -q 'FATAL: ThreadSanitizer: unexpected memory mapping' "$said" || exit 1
     echo 'test result: skipped: ThreadSanitizer cannot watch memory on this machine'
