@@ -8,8 +8,8 @@
 //! 2. Choose ports ([`ports`]), and put the region map, with the addresses in it, into the
 //!    coordinator.
 //! 3. Write each server's configuration and start it ([`child`]).
-//! 4. Ask each until it is ready ([`ready`]): then all its regions are open. That takes as long as copies take to
-//!    be filled, so what is waited for is told, and whoever started the cluster may stop waiting.
+//! 4. Ask each until it is ready ([`ready`]): then all its regions are open. Filling a copy may take
+//!    hours. So the user sees what the start waits for, and can end it with Ctrl-C.
 //!
 //! Stopping asks all to stop, waits, and kills what is left. A server that somebody restarted by
 //! hand (`argosy server --config`) is no child, and is found by its lock ([`lock`]).
@@ -50,7 +50,7 @@ const STOP_MAX: Duration = Duration::from_secs(20);
 /// How often a state is looked at that nobody reports.
 const POLL: Duration = Duration::from_millis(10);
 
-/// How often at least servers are asked that are not ready for long.
+/// The longest time between two questions to a server that is not ready.
 const POLL_MAX: Duration = Duration::from_secs(1);
 
 /// What cluster to start.

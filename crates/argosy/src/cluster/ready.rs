@@ -1,4 +1,4 @@
-//! Asking a server's admin port whether it is ready, and for how long.
+//! Asks a server's admin port whether it is ready, and decides how long to go on asking.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -15,7 +15,7 @@ const ANSWER_MAX: u64 = 16 << 10;
 /// How long a server may be silent before it counts as one that does not start.
 const SILENT_MAX: Duration = Duration::from_secs(120);
 
-/// How long a reason to wait lasts before it is told.
+/// The shortest time between two messages about what a server waits for, and before the first.
 const TOLD_AFTER: Duration = Duration::from_secs(5);
 
 /// What a server answers.
@@ -63,7 +63,7 @@ pub enum Verdict {
     Done,
     /// Ask again: it waits for this.
     Wait(String),
-    /// Ask again, and tell the user what it waits for.
+    /// Ask again, and print what it waits for.
     Tell(String),
     /// It has been silent for too long.
     GiveUp(String),

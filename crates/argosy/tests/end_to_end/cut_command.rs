@@ -138,8 +138,8 @@ fn what_lay_behind_a_cut_is_listed_printed_and_freed() {
     assert_eq!(verify(&left), [Value::Null; 0]);
 }
 
-/// A server that is alone, after a loss of power that left a damaged record: who starts it is told once of what lay
-/// behind.
+/// A server without peers loses power, and a record of its log is damaged. Its log file warns once, at the first start,
+/// that records behind the damaged one were cut off.
 #[test]
 fn a_server_warns_once_of_what_it_cut_off() {
     let playground = Playground::start(&["--servers", "1", "--device-bytes", "128MiB"]);

@@ -115,7 +115,7 @@ fn is_degraded(server: &Server, what: &str) {
     until("the log is told", || warnings(server, what) == 1);
 }
 
-/// Nobody else has a copy: the server goes on, and says what it has met, or what a scrub has found.
+/// Without a second copy the server cannot repair the damage. It keeps serving, and reports what reads and scrubs find.
 #[test]
 fn a_server_with_a_damaged_segment_is_ready_and_says_what_is_wrong() {
     let playground = loaded("1");

@@ -358,8 +358,8 @@ fn a_damaged_copy_is_said_to_have_failed() {
     assert!(state.contains("state=failed"), "{state}");
 }
 
-/// A region that stays closed may be filled for hours, or wait for an operator: the start goes on, says what it waits
-/// for, and can be ended.
+/// Filling a region may take hours, and a closed region may need an operator. The start does not give up meanwhile: it
+/// says what it waits for, and Ctrl-C ends it.
 #[test]
 fn a_start_that_waits_says_for_what_and_can_be_ended() {
     let dir = empty_dir("start-waits");

@@ -18,7 +18,7 @@ use crate::support::{
 const KEYS: u32 = 100;
 /// The device segment that the first copy of the only region has its manifest in.
 const MANIFEST: u64 = 1;
-/// What is damaged of it: it cannot be opened, and the rest tells what else belongs to the copy.
+/// Bytes of the manifest that are damaged: the copy cannot be opened, and the intact rest still names its segments.
 const HURT: usize = 3 * 4096;
 
 fn dir(server: &Server) -> &Path {
