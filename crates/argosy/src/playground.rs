@@ -91,6 +91,9 @@ pub struct Playground {
     output: OutputFormat,
 }
 
+/// What is printed before servers are asked to stop.
+const STOPPING: &str = "stopping; Ctrl-C again stops at once";
+
 /// What `-o json` prints.
 #[derive(Serialize)]
 struct Ready<'a> {
@@ -123,6 +126,7 @@ impl Playground {
             Ok(woken.signal)
         });
         if let Err(failure) = waited {
+            eprintln!("{STOPPING}");
             cluster.stop();
             return Err(failure);
         }
@@ -142,7 +146,7 @@ impl Playground {
                 eprintln!("{text}");
             }
         }
-        eprintln!("stopping; Ctrl-C again stops at once");
+        eprintln!("{STOPPING}");
         if cluster.stop() {
             Ok(())
         } else {

@@ -63,7 +63,9 @@ pub enum PinError {
     #[error("there are {PINS_MAX} already, the most that there may be")]
     TooMany,
     /// It consists of too many segments, or of segments with too long keys.
-    #[error("what names its segments would take {bytes} bytes, and {max} is the most")]
+    #[error(
+        "what names its segments would take {bytes} bytes, and {max} is the most: use more regions, or shorter keys"
+    )]
     TooLong {
         /// Bytes that it would take.
         bytes: usize,

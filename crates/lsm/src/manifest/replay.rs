@@ -56,7 +56,10 @@ pub enum ManifestError {
         version: u16,
     },
     /// The record would be longer than any may be. Nothing was begun.
-    #[error("a record of the manifest of {region} would have {bytes} bytes, and {max} is the most")]
+    #[error(
+        "a record of the manifest of {region} would have {bytes} bytes, and {max} is the most: use more regions, or \
+         shorter keys"
+    )]
     TooLong {
         /// The region.
         region: RegionId,

@@ -128,9 +128,9 @@ impl From<StorageError> for EngineError {
             StorageError::Manifest(ManifestError::Corrupt { .. }) => {
                 Self::Closed("the manifest is damaged")
             }
-            StorageError::Manifest(ManifestError::TooLong { .. }) => {
-                Self::Closed("an edit does not fit a record of the manifest")
-            }
+            StorageError::Manifest(ManifestError::TooLong { .. }) => Self::Closed(
+                "an edit does not fit a record of the manifest: use more regions, or shorter keys",
+            ),
             StorageError::Manifest(_) => Self::Closed("the manifest cannot be read"),
             StorageError::Edit(_) | StorageError::Malformed(_) => {
                 Self::Closed("an edit does not fit the version")

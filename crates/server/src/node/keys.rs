@@ -16,6 +16,8 @@ use argosy_fabric::MemoryKey;
 const INBOX: u64 = 1;
 const LANDING: u64 = 2;
 const WINDOW: u64 = 3;
+/// Stands for the log in the name of the mark that says that a copy is whole.
+const WHOLE: u8 = 0xff;
 
 const fn key(kind: u64, region: u32, log: u8, last: u16) -> MemoryKey {
     MemoryKey(kind << 56 | (region as u64) << 24 | (log as u64) << 16 | last as u64)
@@ -43,7 +45,7 @@ pub(crate) fn window(region: RegionId, log: LogKind, slot: usize) -> MemoryKey {
 
 /// What says that this server's copy of a region is whole. It goes the way of the windows.
 pub(crate) const fn whole(region: RegionId) -> MemoryKey {
-    key(WINDOW, region.0, 0xff, 0)
+    key(WINDOW, region.0, WHOLE, 0)
 }
 
 /// The names of all windows of a region, and of the mark beside them.
@@ -60,7 +62,7 @@ pub(crate) const fn is_window(name: u64) -> bool {
 /// Whether a memory of this name is a window of a log, and not the mark beside it.
 #[must_use]
 pub const fn is_log_window(name: u64) -> bool {
-    is_window(name) && name >> 16 & 0xff != 0xff
+    is_window(name) && name >> 16 & 0xff != WHOLE as u64
 }
 
 /// From which byte on whoever reads the memory of this name checks what a peer wrote there, before it is believed.
