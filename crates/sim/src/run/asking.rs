@@ -301,6 +301,7 @@ impl Run {
             let (token, call) = self.changes.next((index, client), line.session);
             asked = true;
             if let Some(response) = call.request(|request| line.call(request, token)) {
+                self.clocks_reached();
                 let coverage = &mut self.cluster.coverage;
                 self.changes.answer(token, response, coverage)?;
             }
@@ -324,6 +325,7 @@ impl Run {
             let (token, call) = leases.next(slot, (line.session, starts), &mut world);
             asked = true;
             if let Some(response) = call.request(|request| line.call(request, token)) {
+                self.clocks_reached();
                 self.answer_lease(token, response)?;
             }
         }

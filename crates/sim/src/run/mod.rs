@@ -381,8 +381,8 @@ impl Run {
         self.clocks_reached();
     }
 
-    /// Notes how far clocks have gone. Where reads cost time, they go on in a step, too.
-    fn clocks_reached(&mut self) {
+    /// Notes how far clocks have gone. Where reads cost time, they go on in a step and in a call, too.
+    pub(super) fn clocks_reached(&mut self) {
         let walls = (0..SERVERS).map(|server| self.cluster.wall(server));
         let reached = walls.max().unwrap_or_default();
         self.load.time_reached(reached);
@@ -440,6 +440,9 @@ impl Run {
             None => Vec::new(),
         };
         let any = !answers.is_empty();
+        if any {
+            self.clocks_reached();
+        }
         for (token, response) in answers {
             if token >= many::TOKEN {
                 self.many
@@ -477,6 +480,7 @@ impl Run {
     }
 
     fn answered(&mut self, op: u32, response: Response) -> Result<(), Wrong> {
+        self.clocks_reached();
         let now = self.cluster.now();
         self.words
             .say(now, format_args!("op {op}: {}", in_short(&response)));
