@@ -62,6 +62,8 @@ struct Known {
     shut_until: Option<Instant>,
     /// [`Damages::take_new`] has returned it.
     reported: bool,
+    /// See [`Damages::note_only_here`].
+    only_here: bool,
 }
 
 #[derive(Default)]
@@ -179,6 +181,7 @@ impl Damages {
             damaged,
             shut_until: None,
             reported: false,
+            only_here: false,
         };
         state.known.insert(number, known);
         self.found.fetch_add(1, Ordering::Relaxed);
@@ -205,6 +208,21 @@ impl Damages {
         if let Some(known) = state.known.get_mut(&number) {
             known.shut_until = Some(until);
         }
+    }
+
+    /// No other member has segment `number`, or has it any more: nobody can repair it.
+    pub fn note_only_here(&self, number: SegmentNumber) {
+        if let Some(known) = self.state().known.get_mut(&number) {
+            known.only_here = true;
+        }
+    }
+
+    /// Whether it is known that no other member has segment `number`, which is damaged.
+    #[must_use]
+    pub fn is_only_here(&self, number: SegmentNumber) -> bool {
+        let state = self.state();
+        let known = state.known.get(&number);
+        number.is_own() || known.is_some_and(|known| known.only_here)
     }
 
     /// Segment `number` is whole again.

@@ -252,18 +252,20 @@ impl Replica {
         self.storage.damages()
     }
 
-    /// A level segment that was built here and is known to be damaged. No other member has one like it.
+    /// A level segment that is known to be damaged and that no other member has: it was built here, or the others have
+    /// merged it since.
     #[must_use]
-    pub fn damaged_own_level(&self) -> Option<DamagedSegment> {
+    pub fn damaged_level_only_here(&self) -> Option<DamagedSegment> {
         let damages = self.storage.damages();
         if damages.is_empty() {
             return None;
         }
         let head = self.storage.head();
-        let own = |damaged: &DamagedSegment| {
-            damaged.number.is_own() && head.finished_segment(damaged.number).is_some()
+        let only_here = |damaged: &DamagedSegment| {
+            let number = damaged.number;
+            damages.is_only_here(number) && head.finished_segment(number).is_some()
         };
-        damages.list().into_iter().find(own)
+        damages.list().into_iter().find(only_here)
     }
 
     /// Whether it builds levels of its own.

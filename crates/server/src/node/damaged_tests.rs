@@ -309,6 +309,40 @@ fn a_damaged_level_that_a_backup_built_is_built_anew() {
 }
 
 impl Pair {
+    /// Writes until the backup still has a level that it was filled with, and the primary has it no more. Flips a bit
+    /// there.
+    fn flip_level_that_only_the_backup_has(&mut self) {
+        for at in 0..6000 {
+            self.put(0, at * 7 % 300);
+            self.run(1);
+            let [theirs, own] = self.nodes.each_ref().map(|node| node.level_places(BROKEN));
+            let is_there = |number| theirs.iter().any(|level| level.0 == number);
+            if let Some(left) = own.iter().find(|level| !is_there(level.0)) {
+                self.devices[1].inner().flip_bit(left.1.start() + 20, 3);
+                break;
+            }
+        }
+        assert_eq!(self.nodes[1].look_through(BROKEN).len(), 1);
+    }
+}
+
+/// The levels that a backup was filled with are the primary's of that time. Once the primary has merged them, no other
+/// member has what the backup still has.
+#[test]
+fn a_damaged_level_that_no_other_member_has_any_more_is_built_anew() {
+    let mut pair = pair_of(Replication::BuildIndex);
+    pair.flip(1, BROKEN);
+    pair.restart(1);
+    pair.filled_anew(1);
+    pair.restart(1);
+    pair.flip_level_that_only_the_backup_has();
+    pair.run(3000);
+    assert_eq!(pair.nodes[1].look_through(BROKEN), []);
+    assert_eq!(pair.nodes[1].counts().refilled_copies, 1);
+    pair_takes(&mut pair, 0);
+}
+
+impl Pair {
     /// Undoes the damage of the copy that is set aside, and puts it back. Its server has to be started again.
     fn put_back(&self, server: usize) {
         self.flip(server, id_of(BROKEN));

@@ -479,7 +479,7 @@ impl Follower {
             return Progress::default();
         }
         // Nobody can repair it. Where the copy cannot be filled anew, it follows until a build meets the damage.
-        let damaged = self.replica.damaged_own_level();
+        let damaged = self.replica.damaged_level_only_here();
         if let Some(level) = damaged.filter(|_| !self.was_refilled) {
             self.fail_for_damage(&level, context);
             return Progress::default();

@@ -5,7 +5,8 @@
 //!    alike.
 //! 2. One segment of a region at a time is asked for, of one member, over one slot of the link to it: the other
 //!    members have their turns. What fails is tried again after [`WAIT_MIN`], then twice as long each time, up to
-//!    [`WAIT_MAX`].
+//!    [`WAIT_MAX`]. What every other member has answered that it does not have is only here: where members build
+//!    levels themselves, the copy is filled anew.
 //! 3. What comes is copied out of the slot on the thread of the fabric, and checked, written and read again by the
 //!    background, which holds no lock meanwhile.
 //!
@@ -14,7 +15,7 @@
 //! way, and as many segments wait as damage is known of
 //! ([`DAMAGES_MAX`](argosy_lsm::damage::DAMAGES_MAX)).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -50,6 +51,8 @@ struct Asked {
 struct Wait {
     until: Instant,
     next: Duration,
+    /// Who does not have it.
+    gone_at: BTreeSet<ServerId>,
 }
 
 /// How far repairing is.
@@ -79,10 +82,27 @@ impl Repairing {
         let wait = self.waits.entry(number).or_insert(Wait {
             until: now,
             next: WAIT_MIN,
+            gone_at: BTreeSet::new(),
         });
         wait.until = now + wait.next;
         wait.next = (wait.next * 2).min(WAIT_MAX);
         self.stage = None;
+    }
+
+    /// Member `from` does not have segment `number`, which waits.
+    fn gone(&mut self, number: SegmentNumber, from: ServerId) {
+        if let Some(wait) = self.waits.get_mut(&number) {
+            wait.gone_at.insert(from);
+        }
+    }
+
+    /// Notes which of the segments that wait none of `others` has.
+    fn note_only_here(&self, others: &[ServerId], damages: &Damages) {
+        for (number, wait) in &self.waits {
+            if others.iter().all(|other| wait.gone_at.contains(other)) {
+                damages.note_only_here(*number);
+            }
+        }
     }
 
     /// Writes to the log which segments of the copy were found damaged: each once, and not too many at a time.
@@ -226,6 +246,7 @@ impl Node {
         if others.is_empty() {
             return (false, None);
         }
+        repairing.note_only_here(&others, damages);
         let waits = &repairing.waits;
         let left = |number: &SegmentNumber| {
             let wait = waits.get(number);
@@ -311,6 +332,9 @@ impl Node {
         match bytes {
             Some(bytes) => repairing.stage = Some(Stage::Came(part.number, from, bytes)),
             None => repairing.wait(part.number, self.now()),
+        }
+        if status == FetchStatus::Gone {
+            repairing.gone(part.number, from);
         }
         (self.world.waker)();
         true
