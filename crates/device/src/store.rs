@@ -26,15 +26,17 @@ use argosy_base::{DeviceSegment, Incarnation, RegionId, ServerId};
 
 use crate::allocator::{Allocator, Purpose};
 use crate::buffer::Buffer;
-use crate::catalog::{CATALOG_BYTES_MAX, RegionChange, RegionEntry};
+use crate::catalog::{RegionChange, RegionEntry};
 use crate::io::{Device, DeviceError, Io, Read, Ticket, Waker};
 use crate::opening::{self, HeadBlock, Opened};
 use crate::superblock::Superblock;
 use crate::switch::CatalogSwitch;
 
 pub mod background;
+mod change;
 mod dump;
 
+pub use change::CatalogChange;
 pub use dump::Dump;
 
 /// What a new store is told about itself.
@@ -552,46 +554,6 @@ impl Drop for SegmentHandle {
 impl fmt::Debug for SegmentHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "SegmentHandle({})", self.segment)
-    }
-}
-
-/// A change of the catalog that is being made durable.
-#[derive(Clone)]
-pub struct CatalogChange {
-    store: Arc<Store>,
-    /// `None`: refused for want of room.
-    number: Option<u64>,
-}
-
-impl CatalogChange {
-    /// How the change ended, or `None` while it is under way. Polls drive the changes, of all
-    /// regions together: without any, they stand.
-    #[must_use]
-    pub fn poll(&self) -> Option<Result<(), DeviceError>> {
-        let Some(number) = self.number else {
-            return Some(Err(DeviceError::CatalogFull {
-                max: CATALOG_BYTES_MAX,
-            }));
-        };
-        self.store.advance_catalog();
-        self.store.lock_catalog().result(number)
-    }
-
-    /// Blocks until the change has ended. For opening, closing and tools.
-    ///
-    /// # Errors
-    /// As [`poll`](Self::poll).
-    pub fn wait(&self) -> Result<(), DeviceError> {
-        loop {
-            if let Some(result) = self.poll() {
-                return result;
-            }
-            let ticket = self.store.lock_catalog().waits_for();
-            if let Some(ticket) = ticket {
-                // Its end, good or bad, is for the next poll to judge.
-                let _ = self.store.wait(&ticket);
-            }
-        }
     }
 }
 

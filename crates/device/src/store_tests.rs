@@ -7,6 +7,7 @@ use argosy_base::{DeviceSegment, Incarnation, Instant, RegionId};
 
 use super::background::{FREED_KEPT, IDLE, STEP_MAX};
 use super::*;
+use crate::catalog::CATALOG_BYTES_MAX;
 use crate::testing::TempDir;
 use crate::{Crash, FileDevice, FileSettings, MemoryDevice};
 
@@ -284,6 +285,26 @@ fn a_failed_sync_fails_the_change_and_all_later_ones() {
     assert!(change.wait().is_err());
     assert!(store.set_region(entry(2, &[&segment], 1)).wait().is_err());
     assert!(store.sync().poll().unwrap().is_err());
+}
+
+/// Overwriting may need room, too: where the file system copies what is written anew, or has a quota.
+#[test]
+fn a_change_without_room_beneath_goes_on_when_there_is_some() {
+    let device = device();
+    let store = recovered(&device);
+    let segment = store.allocate(Purpose::Write).unwrap();
+    device.set_full(true);
+    let change = store.set_region(entry(1, &[&segment], 1));
+    for _ in 0..2 {
+        let error = change.wait().unwrap_err();
+        assert!(error.is_full(), "who blocks is told: {error}");
+    }
+    assert!(change.poll().is_none(), "it is under way");
+    device.set_full(false);
+    store.set_region(entry(2, &[&segment], 1)).wait().unwrap();
+    assert!(change.poll().unwrap().is_ok());
+    drop(store);
+    assert_eq!(open(&device).regions().len(), 2);
 }
 
 #[test]

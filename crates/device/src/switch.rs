@@ -7,7 +7,8 @@
 //!    them back any more.
 //! 3. What an entry referred to before stays referred to until the round has ended.
 //!
-//! After an error nothing is tried again: every change fails until the store is reopened.
+//! A write that finds no room beneath the device, where overwriting needs some, is tried again: the round waits for it.
+//! After any other error nothing is tried again: every change fails until the store is reopened.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -146,6 +147,10 @@ impl CatalogSwitch {
                 let slot = *slot;
                 match ticket.poll() {
                     None => return false,
+                    Some(Err(error)) if error.is_full() => {
+                        self.phase = self.write(device, slot);
+                        return false;
+                    }
                     Some(Err(error)) => {
                         self.failed = Some(error);
                         Phase::Idle

@@ -141,7 +141,7 @@ impl SetAside {
     ///
     /// # Errors
     /// The device's; nothing is free then.
-    pub fn discard(mut self) -> Result<(), DeviceError> {
+    pub fn discard(&mut self) -> Result<(), DeviceError> {
         let id = id_of(self.entry.region);
         self.store.remove_region(id).wait()?;
         self.segments.clear();

@@ -442,28 +442,32 @@ impl Manifest {
     /// Blocks until what is under way has ended. For opening, closing and tools.
     ///
     /// # Errors
-    /// As [`step`](Self::step).
+    /// As those of [`step`](Self::step) and [`wait_for_device`](Self::wait_for_device).
     pub fn wait(&mut self) -> Result<(), DeviceError> {
         while self.step()? == Moved::Waiting {
-            self.wait_for_device();
+            self.wait_for_device()?;
         }
         Ok(())
     }
 
     /// Blocks until the device has done what the next step waits for. What became of it is for
     /// that step to tell.
-    pub fn wait_for_device(&self) {
-        let _ = match &self.work {
-            Work::Growing { change, .. } => change.wait(),
+    ///
+    /// # Errors
+    /// Those of [`CatalogChange::wait`]: without room beneath the device, the next step waits for more.
+    pub fn wait_for_device(&self) -> Result<(), DeviceError> {
+        match &self.work {
+            Work::Growing { change, .. } => change.wait()?,
             Work::Writing { writes, .. } => wait_all(&self.store, writes),
-            Work::Syncing { sync, .. } => self.store.wait(sync),
+            Work::Syncing { sync, .. } => wait_all(&self.store, [sync]),
             Work::Beginning(next) => match &next.stage {
                 Stage::Writing(writes) => wait_all(&self.store, writes),
-                Stage::Syncing(sync) => self.store.wait(sync),
-                Stage::Switching(change) => change.wait(),
+                Stage::Syncing(sync) => wait_all(&self.store, [sync]),
+                Stage::Switching(change) => change.wait()?,
             },
-            Work::Nothing | Work::Failed(_) => Ok(()),
-        };
+            Work::Nothing | Work::Failed(_) => {}
+        }
+        Ok(())
     }
 }
 
@@ -484,10 +488,11 @@ fn ended(tickets: &[Ticket]) -> Option<Result<(), DeviceError>> {
     ends.map(|ends| ends.into_iter().collect())
 }
 
-/// Waits for all of `tickets`, also behind one that failed.
-fn wait_all(store: &Store, tickets: &[Ticket]) -> Result<(), DeviceError> {
-    let waited = tickets.iter().map(|ticket| store.wait(ticket));
-    waited.fold(Ok(()), Result::and)
+/// Waits for all of `tickets`, however they end.
+fn wait_all<'a>(store: &Store, tickets: impl IntoIterator<Item = &'a Ticket>) {
+    for ticket in tickets {
+        let _ = store.wait(ticket);
+    }
 }
 
 #[cfg(test)]

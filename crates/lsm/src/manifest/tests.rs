@@ -547,7 +547,7 @@ fn a_checkpoint_that_cannot_be_written_ends() {
     lazy.fail_after(OpKind::Write, 0);
     manifest.checkpoint(&record(9, 20_000)).unwrap();
     for _ in 0..10 {
-        manifest.wait_for_device();
+        manifest.wait_for_device().unwrap();
         if manifest.step().is_err() {
             return;
         }

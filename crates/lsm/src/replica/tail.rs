@@ -42,7 +42,7 @@ impl Replica {
         // The position tells what this member has, too: its last append gets its witness first.
         self.step_storage()?;
         while self.storage.unwitnessed() > 0 {
-            self.storage.wait_for_device();
+            self.storage.wait_for_device()?;
             self.step_storage()?;
         }
         // An event that came later would be taken for that of the next checkpoint.

@@ -317,22 +317,26 @@ impl Storage {
                         total: self.store.total(),
                     }));
                 }
-                _ => self.wait_for_device(),
+                _ => self.wait_for_device()?,
             }
         }
     }
 
     /// Blocks until the device has done what the next step waits for. What became of it is for that step to tell.
-    pub fn wait_for_device(&self) {
+    ///
+    /// # Errors
+    /// Those of [`CatalogChange::wait`](argosy_device::CatalogChange::wait).
+    pub fn wait_for_device(&self) -> Result<(), DeviceError> {
         match &self.work {
             Work::Nothing | Work::Ready { .. } => {}
             Work::Syncing { sync, .. } => {
                 let _ = self.store.wait(sync);
             }
             Work::Appending { .. } | Work::Witnessing | Work::Checkpointing => {
-                self.manifest.wait_for_device();
+                self.manifest.wait_for_device()?;
             }
         }
+        Ok(())
     }
 }
 

@@ -455,7 +455,7 @@ impl Node {
         if !self.world.store.room().is_full() {
             return false;
         }
-        let Some((region, left)) = self.needless_set_aside() else {
+        let Some((region, mut left)) = self.needless_set_aside() else {
             return false;
         };
         let segments = left.segments();
@@ -465,6 +465,11 @@ impl Node {
                 segments,
                 "the device is full: the copy that was set aside is given up"
             ),
+            // The next step tries again: there is no room beneath the device either.
+            Err(error) if error.is_full() => {
+                self.set_asides().insert(region, left);
+                return false;
+            }
             Err(error) => {
                 tracing::warn!(region = region.0, %error, "what was set aside cannot be given up");
             }
