@@ -101,7 +101,7 @@ argosy_base::mutants! {
 pub struct Settings {
     /// Bytes of one memtable before it is frozen.
     pub l0_bytes: usize,
-    /// Most bytes of both logs that one memtable may stand for before it is frozen.
+    /// Most bytes of both logs, padding included, that one memtable may stand for before it is frozen.
     pub l0_log_bytes: u64,
     /// Most memtables, the active one included; writers wait beyond.
     pub memtables_max: usize,

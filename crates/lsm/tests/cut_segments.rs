@@ -476,7 +476,7 @@ fn a_copy_that_is_begun_anew_keeps_none() {
     let bytes = u32::try_from(rig.machine.settings.segment_bytes).unwrap();
     let left = SetAside::claim(&store, &entry, bytes);
     store.finish_recovery();
-    let left = left.put_aside().unwrap().unwrap();
+    let mut left = left.put_aside().unwrap().unwrap();
     assert_eq!(
         store.references(place),
         2,

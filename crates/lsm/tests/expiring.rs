@@ -8,7 +8,7 @@ mod common;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use argosy_base::{Clock, Direction, KeyRange, Moment};
+use argosy_base::{Clock, Direction, KeyRange, LogKind, Moment};
 use argosy_device::Crash;
 use argosy_engine::conformance::{Choices, Host};
 use argosy_engine::{
@@ -318,6 +318,62 @@ fn merges_make_room_of_what_has_expired() {
         assert_eq!(entries, 1000);
         assert_eq!(scan(&*engine.snapshot()).len(), 1000);
     }
+}
+
+/// Has the region's time told often, with nothing else written, until that has filled several segments of the log.
+fn tell_only_time(machine: &mut Machine, engine: &Lsm, wall: &Wall) {
+    let filled = recovery_bytes(engine) + 4 * tiny().segment_bytes as u64;
+    for moment in 2000..4000 {
+        wall.set(moment);
+        assert!(engine.go_on());
+        let mut idle = 0;
+        while idle < 10 {
+            idle = if machine.step(engine) { 0 } else { idle + 1 };
+        }
+        if recovery_bytes(engine) >= filled {
+            return;
+        }
+    }
+    panic!("the log does not grow");
+}
+
+/// Bytes in segments of the recovery log that have ended.
+fn recovery_bytes(engine: &Lsm) -> u64 {
+    let logs = engine.stats().logs;
+    let mut logs = logs.iter();
+    let recovery = logs.find(|log| log.log == LogKind::Recovery);
+    recovery.map_or(0, |log| log.bytes)
+}
+
+/// Records of nothing but the time leave the log when the region is opened again, and when a device that is full needs
+/// the room, although no memtable holds anything.
+#[test]
+fn records_of_time_leave_the_log() {
+    let settings = Settings {
+        l0_log_bytes: 1 << 20,
+        ..tiny()
+    };
+    let wall = Arc::new(Wall::default());
+    wall.set(1000);
+    let mut machine = Machine::new(settings, 4096, 4);
+    let engine = open(&mut machine, &wall);
+    put(&mut machine, &engine, b"key", (b"value", Expiry::After(50)));
+    settle(&mut machine, &engine);
+    tell_only_time(&mut machine, &engine, &wall);
+    assert!(engine.freeze_now());
+    settle(&mut machine, &engine);
+    assert_eq!(recovery_bytes(&engine), 0);
+
+    tell_only_time(&mut machine, &engine, &wall);
+    let time = engine.committed_time();
+    machine.end(engine, Crash::Kill);
+    let engine = open(&mut machine, &wall);
+    while machine.step(&engine) {}
+    assert_eq!(recovery_bytes(&engine), 0);
+    assert_eq!(engine.committed_time(), time);
+    machine.end(engine, Crash::Kill);
+    let engine = open(&mut machine, &wall);
+    assert_eq!(engine.committed_time(), time);
 }
 
 /// Whoever looks at a pair that expires, and finds that it has, has to look again: it may have been renewed

@@ -59,3 +59,30 @@ fn one_edit_declares_several_segments_of_a_log_that_is_written_fast() {
     let declared = version.log(LogKind::Large).len();
     assert!(declared <= used + 8 + 1, "{declared}");
 }
+
+/// A write that is made durable alone takes a block of the log. What a memtable stands for counts with that, so the log
+/// stays as short as the settings say.
+#[test]
+fn writes_that_are_flushed_one_by_one_keep_the_log_short() {
+    let settings = Settings {
+        l0_bytes: 8 << 20,
+        l0_log_bytes: 256 << 10,
+        ..tiny()
+    };
+    let (segment, most) = (settings.segment_bytes as u64, settings.l0_log_bytes);
+    let mut machine = Machine::new(settings, 1024, 1);
+    let engine = machine.open();
+    let mut longest = 0;
+    for number in 0..2000_u64 {
+        let mut batch = WriteBatch::new();
+        batch.put(&number.to_le_bytes(), b"value").unwrap();
+        engine.write(&batch, WriteOptions::default()).unwrap();
+        let mut idle = 0;
+        while idle < 10 {
+            idle = if machine.step(&engine) { 0 } else { idle + 1 };
+        }
+        let logs = engine.stats().logs.into_iter();
+        longest = longest.max(logs.map(|log| log.bytes).sum());
+    }
+    assert!(longest <= most + 2 * segment, "{longest}");
+}

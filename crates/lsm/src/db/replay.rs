@@ -47,6 +47,7 @@ impl Tables {
                     time: time.max(self.time.time),
                     lsn: replayed.lsn,
                 };
+                self.last = replayed.lsn;
             }
             (None, Some(range)) => self.erase(&range, replayed.lsn),
             (None, None) => self.insert(replayed.key, replayed.lsn, replayed.entry),
@@ -123,8 +124,12 @@ impl Tables {
         frozen.map(|frozen| frozen.table).collect()
     }
 
-    /// The memtables, oldest first.
+    /// The memtables, oldest first. Behind them, records of time have one that is empty: with its flush the log can go.
     pub(super) fn into_frozen(mut self) -> VecDeque<Frozen> {
+        let told = self.time.lsn == self.last && self.last > Lsn(0);
+        if told {
+            self.open.get_or_insert_with(|| Memtable::new(self.table_bytes));
+        }
         self.close();
         self.full
     }

@@ -15,7 +15,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use argosy_base::{BLOCK_SIZE, EditSeq, KeyRange, LogKind, Lsn, Moment, Pointer, SegmentNumber};
+use argosy_base::{EditSeq, KeyRange, LogKind, Lsn, Moment, Pointer, SegmentNumber};
 use argosy_engine::{BatchError, BusyReason, EngineError, FlushRange, LogEnd, Op, WriteBatch};
 
 use super::admission::{Admission, Owed, Share};
@@ -31,9 +31,6 @@ use crate::memtable::Memtable;
 use crate::memtable::erased::bound_bytes;
 use crate::settings::{Mutants, Placement, Settings};
 use crate::version::Version;
-
-/// Bytes that a record's header takes, for the count of log bytes that a memtable stands for.
-pub(crate) const RECORD_OVERHEAD: u64 = 12;
 
 /// A memtable that is full and waits to become a run of L1.
 #[derive(Clone)]
@@ -61,8 +58,8 @@ pub(super) struct Ended {
 pub(super) struct Writer {
     pub(super) logs: Logs,
     active: Arc<Memtable>,
-    /// Bytes of log that the active memtable stands for.
-    active_log_bytes: u64,
+    /// What was written to the logs when the active memtable began.
+    active_from: u64,
     /// Oldest first.
     frozen: VecDeque<Frozen>,
     version: Arc<Version>,
@@ -118,7 +115,7 @@ impl Writer {
                 0,
                 frozen.back().map_or(&[], |last| last.table.shared()),
             ),
-            active_log_bytes: 0,
+            active_from: 0,
             frozen,
             version,
             levels_lsn,
@@ -162,7 +159,6 @@ impl Writer {
             .map_err(|_| EngineError::Busy(BusyReason::LogWindows))?;
         self.last = lsn;
         self.time = ToldTime { time, lsn };
-        self.active_log_bytes += RECORD_OVERHEAD + 8;
         self.note_ended();
         let mut touched = Touched::default();
         touched.logs[LogKind::Recovery.index()] = true;
@@ -205,11 +201,11 @@ impl Writer {
         let range_bytes = ranges.map(|range| bound_bytes(&range)).sum();
         let fits =
             self.active.fits(needed) && self.active.takes_ranges(batch.ranges_len(), range_bytes);
-        if fits && self.active_log_bytes < settings.l0_log_bytes {
+        if fits && self.active_log_bytes() < settings.l0_log_bytes {
             return Ok(false);
         }
         // A memtable that is empty and full stands for records of time.
-        if self.active.is_empty() && self.active_log_bytes < settings.l0_log_bytes {
+        if self.active.is_empty() && self.active_log_bytes() < settings.l0_log_bytes {
             // A group that is larger than a whole memtable gets one of its own size.
             self.active = new_table(settings, needed, self.active.shared());
             return Ok(true);
@@ -233,19 +229,26 @@ impl Writer {
             large: self.logs.large.end(),
             time: self.time.time,
         });
-        self.active_log_bytes = 0;
+        self.active_from = self.logs.bytes();
         Ok(())
     }
 
-    /// Freezes the active memtable although it is not full, for tests and tools.
+    /// Bytes of both logs that the active memtable stands for.
+    fn active_log_bytes(&self) -> u64 {
+        self.logs.bytes() - self.active_from
+    }
+
+    /// Freezes the active memtable although it is not full. One that is empty counts where it stands for a segment of
+    /// the log: records of time and marks fill that, too.
     pub(super) fn freeze_now(&mut self, settings: &Settings) -> bool {
-        !self.active.is_empty() && self.freeze(0, settings).is_ok()
+        let frees = self.active_log_bytes() >= settings.segment_bytes as u64;
+        (frees || !self.active.is_empty()) && self.freeze(0, settings).is_ok()
     }
 
     /// Bytes of logs that the active memtable stands for; 0 while another one waits to be flushed.
     pub(super) fn only_active_log_bytes(&self) -> u64 {
         match self.frozen.is_empty() && !self.active.is_empty() {
-            true => self.active_log_bytes,
+            true => self.active_log_bytes(),
             false => 0,
         }
     }
@@ -281,7 +284,6 @@ impl Writer {
         settings: &Settings,
     ) -> Result<Touched, EngineError> {
         let mut touched = Touched::default();
-        let mut log_bytes = 0;
         let active = &self.active;
         let ops = batch.ops().map(|op| GroupOp {
             op,
@@ -294,7 +296,6 @@ impl Writer {
                 Some(range) => active.erase(&range, appended.lsn),
                 None => active.insert(op.key(), appended.lsn, entry_of(&op, log, appended.at)),
             }
-            log_bytes += (op_bytes(&op) as u64) + RECORD_OVERHEAD;
         };
         self.last = self
             .logs
@@ -303,7 +304,6 @@ impl Writer {
                 NoRoom::Full => EngineError::Busy(BusyReason::LogWindows),
                 NoRoom::TooLarge => EngineError::Limit(BatchError::TooManyBytes),
             })?;
-        self.active_log_bytes += log_bytes;
         self.note_ended();
         Ok(touched)
     }
@@ -378,7 +378,6 @@ impl Writer {
                 Err(_) => {}
             }
         }
-        self.active_log_bytes += appended * BLOCK_SIZE as u64;
         self.note_ended();
         appended
     }
@@ -536,14 +535,6 @@ fn entry_of<'a>(op: &Op<'a>, log: LogKind, at: Pointer) -> Entry<'a> {
             let value_len = u32::try_from(value.len()).expect("a value is short");
             Entry::Pointer { at, value_len }.until(moment_of(expiry))
         }
-    }
-}
-
-fn op_bytes(op: &Op<'_>) -> usize {
-    match op {
-        Op::Put { key, value, .. } => key.len() + value.len(),
-        Op::Delete { key } => key.len(),
-        Op::DeleteRange { from, to } => from.len() + to.map_or(0, <[u8]>::len),
     }
 }
 

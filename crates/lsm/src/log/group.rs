@@ -76,6 +76,12 @@ impl Logs {
         first.map_or(last, |first| Lsn(first.0 - 1))
     }
 
+    /// Bytes that were written to both logs: see [`LogWriter::bytes`].
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.recovery.bytes() + self.large.bytes()
+    }
+
     /// What the last mark says that was appended to either log.
     #[must_use]
     pub fn last_mark(&self) -> Lsn {

@@ -67,6 +67,8 @@ pub struct LogWriter {
     record_end: u64,
     /// Behind the last byte written, padding included.
     written_end: u64,
+    /// How much was written, with headers and padding.
+    bytes: u64,
     range_from: u64,
     /// The first LSN of the open range, or of the group that its first record belongs to.
     range_lsn: Option<Lsn>,
@@ -119,6 +121,7 @@ impl LogWriter {
             current: None,
             record_end: 0,
             written_end: 0,
+            bytes: 0,
             range_from: 0,
             range_lsn: None,
             group_first: None,
@@ -179,6 +182,12 @@ impl LogWriter {
     #[must_use]
     pub const fn at(&self) -> u64 {
         self.cursor.at
+    }
+
+    /// Bytes that were written, with headers and padding: what the log takes on the device for what was appended.
+    #[must_use]
+    pub const fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     /// Whether a segment is provided that has room left.
@@ -410,6 +419,7 @@ impl LogWriter {
             let header = encode_segment_header(self.windows.region(), &segment);
             self.windows.write(&segment, 0, &header);
             self.cursor.at += header.len() as u64;
+            self.bytes += header.len() as u64;
             self.record_end = self.cursor.at;
         }
     }
@@ -421,6 +431,7 @@ impl LogWriter {
         record.encode(here, segment.base_lsn, &mut self.scratch);
         self.windows.write(segment, offset, &self.scratch);
         self.cursor.at += self.scratch.len() as u64;
+        self.bytes += self.scratch.len() as u64;
         assert!(self.cursor.at <= self.cursor.entered, "the record fits");
         self.cursor.fresh = false;
         // A segment ends behind its last record: a mark behind that is for as long as it goes on.
@@ -443,6 +454,7 @@ impl LogWriter {
             self.windows
                 .pad(segment, from..self.offset_in(segment, end));
         }
+        self.bytes += end - self.cursor.at;
         self.cursor.at = end;
         self.written_end = end;
     }

@@ -5,18 +5,21 @@ use std::sync::Arc;
 
 use argosy_base::{Lsn, Moment};
 
-use crate::db::writer::{Frozen, RECORD_OVERHEAD};
+use crate::db::writer::Frozen;
 use crate::level::Entry;
 use crate::log::Replayed;
 use crate::memtable::Memtable;
 use crate::memtable::erased::bound_bytes;
 use crate::settings::Settings;
 
+/// Bytes that a record takes beside key and value.
+const RECORD_OVERHEAD: u64 = 12;
+
 /// The memtables of a backup.
 pub(super) struct Tables {
     pub(super) settings: Settings,
     pub(super) active: Arc<Memtable>,
-    /// Bytes of log that the active one stands for.
+    /// Bytes of records that the active one stands for.
     pub(super) active_log_bytes: u64,
     /// The last LSN in any of them.
     pub(super) last: Lsn,
