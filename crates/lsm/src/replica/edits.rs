@@ -102,13 +102,12 @@ impl Replica {
         if self.storage.settings().mutants.commit_before_arrival() {
             return Vec::new();
         }
-        let mut named: BTreeMap<SegmentNumber, &LevelSegment> = BTreeMap::new();
-        for (_, _, segment) in &edit.added {
-            named.insert(segment.number, segment);
-        }
+        let named = edit.added.iter();
+        let named = named.map(|(_, _, segment)| (segment.number, segment));
+        let mut named: BTreeMap<SegmentNumber, &LevelSegment> = named.collect();
         let added: BTreeSet<_> = named.keys().copied().collect();
-        // Where the primary has a leaf segment now that was lost on its way here, it may have had another one
-        // before, which no edit will name, and an index segment leads to that.
+        // In place of a leaf segment that was lost on its way here the primary may have had another one, which no
+        // edit will name, and an index segment that was shipped leads to that.
         let belongs =
             |number: &SegmentNumber| added.contains(number) || !self.arrivals.contains_key(number);
         let head = self.storage.head();
@@ -119,11 +118,10 @@ impl Replica {
         named.retain(|number, segment| {
             let arrival = self.arrivals.get(number);
             !arrival.is_some_and(|arrival| {
-                let here = (arrival.epoch, arrival.len, arrival.checksum);
-                let mut uses = arrival.uses.iter().map(|(number, _)| number);
-                here == (segment.epoch, segment.len, segment.checksum)
+                let leads_right = || arrival.fetched || arrival.leads_to().all(belongs);
+                arrival.is_of(segment)
                     && self.is_placed(arrival)
-                    && (!segment.form.is_index() || uses.all(belongs))
+                    && (!segment.form.is_index() || leads_right())
             })
         });
         // What leaves and nodes of a tree lead to comes before them.
@@ -275,13 +273,14 @@ impl Replica {
             let what = "it is longer than a segment";
             return Err(ReplicaError::Damaged { number, what });
         };
-        let known = self.arrivals.get(&number);
-        let placed = known.is_some_and(|arrival| self.is_placed(arrival));
+        let fetched = place == DeviceSegment::default();
+        let placed = (self.arrivals.get(&number)).is_some_and(|arrival| self.is_placed(arrival));
         if let Some(before) = self.arrivals.get_mut(&number) {
             let same = (before.epoch, before.len, before.checksum) == (epoch, len, checksum);
             if same && placed && before.uses == uses {
                 before.stale = false;
                 before.told = false;
+                before.fetched |= fetched;
                 return Ok(());
             }
             self.arrivals.remove(&number);
@@ -310,7 +309,8 @@ impl Replica {
             len,
             checksum,
             stored,
-            theirs: (place != DeviceSegment::default()).then_some(place),
+            fetched,
+            theirs: (!fetched).then_some(place),
             uses,
             told: false,
             stale: false,

@@ -328,6 +328,8 @@ struct Arrival {
     told: bool,
     /// A checkpoint decides: if it does not name the segment, it goes.
     stale: bool,
+    /// It was asked for by its number, so what it leads to is what the segment of that number leads to.
+    fetched: bool,
     /// Where the primary has it, if the primary shipped it.
     theirs: Option<DeviceSegment>,
     /// This member's places of log segments that its pointers hold.

@@ -33,7 +33,7 @@ use argosy_device::{Buffer, Purpose};
 use super::edits::Expected;
 use super::{Arrival, Fill, Replica, ReplicaError};
 use crate::addresses::{DEAD, Translation, as_gone, as_high_bits, level_error};
-use crate::edit::Edit;
+use crate::edit::{Edit, LevelSegment};
 use crate::level::pointers::{
     PointerKind, VisitError, Visited, for_each_pointer_mut, lacks_counted,
 };
@@ -392,6 +392,17 @@ struct NodePair {
 }
 
 impl Arrival {
+    /// Whether it is what an edit calls `segment`.
+    pub(super) fn is_of(&self, segment: &LevelSegment) -> bool {
+        let here = (self.epoch, self.len, self.checksum);
+        here == (segment.epoch, segment.len, segment.checksum)
+    }
+
+    /// The segments that its pointers lead to.
+    pub(super) fn leads_to(&self) -> impl Iterator<Item = &SegmentNumber> {
+        self.uses.iter().map(|(number, _)| number)
+    }
+
     /// Whether the places in its bytes are still those of `place_of`.
     pub(super) fn is_placed(
         &self,

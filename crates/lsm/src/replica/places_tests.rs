@@ -146,6 +146,40 @@ fn a_parent_waits_for_its_children() {
     );
 }
 
+/// A primary may have removed a leaf segment since it built the index segment that leads to it. A member that has the
+/// leaf segment, which no edit names any more, takes the index segment all the same.
+#[test]
+fn a_parent_outlives_its_child() {
+    let pair = with_levels(8);
+    let version = pair.backup.version();
+    let mut parents = with_pointers(version).into_iter();
+    let parent = parents.find(|entry| entry.segment.form.is_index());
+    let parent = parent.expect("a tree has an index");
+    let mut children = pointers_of(version, &parent).into_iter();
+    let child = children.find_map(|at| version.resolve(at));
+    let child = child.expect("it leads to a segment").segment();
+    let mut machine = Machine::new(9);
+    let mut other = machine.open(&pair.settings, false).unwrap();
+    let mut fetch = |edit: &Edit| {
+        let missing = other.missing(edit);
+        for part in &missing {
+            let bytes = pair.backup.read(part.number, part.from, part.to);
+            other
+                .put_part(part.number, part.from, &Arc::new(bytes.unwrap()))
+                .unwrap();
+        }
+        missing
+            .iter()
+            .any(|part| part.number == parent.segment.number)
+    };
+    let mut checkpoint = pair.backup.checkpoint();
+    assert!(fetch(&checkpoint) && !fetch(&checkpoint));
+    checkpoint
+        .added
+        .retain(|(_, _, segment)| segment.number != child);
+    assert!(!fetch(&checkpoint), "it was fetched before");
+}
+
 /// What the command to compare members finds: nothing.
 fn assert_equal_on_devices(pair: &Pair) {
     let clones = [&pair.primary_machine, &pair.backup_machine]
