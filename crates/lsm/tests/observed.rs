@@ -332,6 +332,37 @@ fn with_little_room_jobs_wait_for_the_members() {
     }
 }
 
+/// Deletes go on while a member is full, and their log takes room there, too. No segment of it is declared once that
+/// would take what merges need to empty the member's device.
+#[test]
+fn the_log_of_deletes_leaves_a_full_member_room_for_merges() {
+    for (free, grows) in [(18, true), (9, false)] {
+        let mut watched = Watched::new(tiny());
+        watched.settle_with_edits();
+        let room = Room { free, reserve: 20 };
+        watched.engine.set_members_room(Some(room));
+        watched.settle_with_edits();
+        let declared = |heard: &Heard| {
+            let added = heard.edits.iter().flat_map(|edit| &edit.logs_added);
+            added
+                .filter(|segment| segment.log == LogKind::Recovery)
+                .count()
+        };
+        let before = declared(&watched.listener.heard());
+        for number in 0..2000_u32 {
+            let mut batch = WriteBatch::new();
+            batch.delete(format!("{number:0100}").as_bytes()).unwrap();
+            let _ = watched.engine.write(&batch, WriteOptions::default());
+            watched.engine.commit(watched.engine.last_lsn());
+            if number % 20 == 0 {
+                watched.settle_with_edits();
+            }
+        }
+        let after = declared(&watched.listener.heard());
+        assert_eq!(after > before, grows, "{before} and {after} with {room:?}");
+    }
+}
+
 /// A group that lies in both logs is announced as a whole: its LSN is named last.
 #[test]
 fn a_group_over_both_logs_is_announced_once() {

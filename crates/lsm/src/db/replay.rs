@@ -128,7 +128,8 @@ impl Tables {
     pub(super) fn into_frozen(mut self) -> VecDeque<Frozen> {
         let told = self.time.lsn == self.last && self.last > Lsn(0);
         if told {
-            self.open.get_or_insert_with(|| Memtable::new(self.table_bytes));
+            self.open
+                .get_or_insert_with(|| Memtable::new(self.table_bytes));
         }
         self.close();
         self.full

@@ -89,8 +89,8 @@ impl Space {
         self.room
     }
 
-    /// Segments that may be taken for `purpose`.
-    fn room_for(&self, purpose: Purpose) -> usize {
+    /// Segments that may be taken for `purpose`, at each member.
+    pub(super) fn room_for(&self, purpose: Purpose) -> usize {
         let room = self.room.map(|room| room.for_purpose(purpose));
         room.map_or(usize::MAX, |segments| segments as usize)
     }
