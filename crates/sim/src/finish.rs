@@ -59,7 +59,7 @@ impl Run {
         let links_lost = self.links_lost();
         for object in (0..self.objects.len()).step_by(more) {
             for at in 0..self.objects.get(object).keys.len() {
-                self.ask(Ask::Get { key: (object, at) })?;
+                self.ask_alone(Ask::Get { key: (object, at) })?;
             }
             self.tick(Pace::None)?;
         }
@@ -160,7 +160,7 @@ impl Run {
                 to,
                 len: 50,
             }];
-            self.ask(Ask::Write {
+            self.ask_alone(Ask::Write {
                 targets,
                 condition,
                 previous: true,

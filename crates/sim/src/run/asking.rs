@@ -105,7 +105,14 @@ impl Run {
         })
     }
 
-    /// Asks a server of the seed's choice. False where none that may be asked is up.
+    /// Asks a server of the seed's choice, in a round that has nothing else.
+    pub(crate) fn ask_alone(&mut self, ask: Ask) -> Result<(), Wrong> {
+        self.ask(ask)?;
+        self.flush()
+    }
+
+    /// Asks a server of the seed's choice. False where none that may be asked is up. What it forwards is sent when the
+    /// round ends.
     pub(crate) fn ask(&mut self, mut ask: Ask) -> Result<bool, Wrong> {
         let direct = self.random.chance(self.plan.direct_percent);
         let home = self.home(&ask);
@@ -426,7 +433,7 @@ impl Run {
                 at: None,
             };
             let ask = Ask::Scan { range, paging };
-            self.ask(ask)?;
+            self.ask_alone(ask)?;
             self.tick(Pace::None)?;
         }
         Ok(())

@@ -288,7 +288,7 @@ impl Run {
         }
         let looks = self.damaging.between(1, 1 + self.objects.len() / LOOKS_MAX);
         for object in (0..self.objects.len()).step_by(looks) {
-            self.ask(Ask::Get { key: (object, 0) })?;
+            self.ask_alone(Ask::Get { key: (object, 0) })?;
             self.tick(Pace::None)?;
         }
         self.answers()?;
