@@ -287,7 +287,7 @@ fn a_failed_sync_fails_the_change_and_all_later_ones() {
     assert!(store.sync().poll().unwrap().is_err());
 }
 
-/// Overwriting may need room, too: where the file system copies what is written anew, or has a quota.
+/// On copy-on-write file systems and under quotas, an overwrite can fail for want of space, too.
 #[test]
 fn a_change_without_room_beneath_goes_on_when_there_is_some() {
     let device = device();

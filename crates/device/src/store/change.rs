@@ -1,4 +1,4 @@
-//! A change of the catalog, for whoever waits for it.
+//! The handle of a catalog change: callers poll it, or block until it has ended.
 
 use std::sync::Arc;
 

@@ -329,8 +329,8 @@ impl Lsm {
         EditSeq(self.edits_everywhere.load(Ordering::Acquire))
     }
 
-    /// Has the active memtable flushed to L1 although it is not full. Returns false where it is
-    /// empty or too many are waiting. For tests and tools.
+    /// Has the active memtable flushed to L1 although it is not full. Returns false where too many are waiting, or
+    /// where it is empty and stands for less than a segment of the logs.
     pub fn freeze_now(&self) -> bool {
         let mut writer = self.lock();
         let frozen = writer.freeze_now(&self.settings);

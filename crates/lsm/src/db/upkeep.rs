@@ -137,7 +137,7 @@ impl Background {
             writer.has_segment(log) || writer.holds_entries()
         };
         let purpose = self.gc.tail_purpose(log, tail_purpose(log, in_use));
-        // Every member has to find room for it, and has less for what empties its device then.
+        // Each member allocates this segment, too, out of the room that its flushes and merges need.
         if self.jobs.space.room_for(purpose) == 0 {
             self.unused_number = Some(number);
             return Ok(None);

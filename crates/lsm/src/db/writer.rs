@@ -58,7 +58,7 @@ pub(super) struct Ended {
 pub(super) struct Writer {
     pub(super) logs: Logs,
     active: Arc<Memtable>,
-    /// What was written to the logs when the active memtable began.
+    /// [`Logs::bytes`] when the active memtable was created.
     active_from: u64,
     /// Oldest first.
     frozen: VecDeque<Frozen>,

@@ -184,7 +184,7 @@ impl LogWriter {
         self.cursor.at
     }
 
-    /// Bytes that were written, with headers and padding: what the log takes on the device for what was appended.
+    /// Bytes written since this writer was made: records, headers and padding.
     #[must_use]
     pub const fn bytes(&self) -> u64 {
         self.bytes
