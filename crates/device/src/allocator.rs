@@ -5,6 +5,10 @@
 //! counted as they are found; [`Allocator::finish_recovery`] makes everything else free. Segment 0
 //! is always used.
 //!
+//! A segment is *quarantined* if it takes room beneath, nobody is known to refer to it, and a region that cannot be
+//! read might. It counts as freed, but is used last, and only then gives its space back. Such a region may also name
+//! segments to which nothing was written: while some are quarantined, the free ones are used from the end.
+//!
 //! Only free segments are handed out. They read as zeros, so nobody takes bytes of a former owner for the damaged end
 //! of a log. They are a stack: the segment that came back last is used first, so a file stays compact. If only freed
 //! segments are left, the [store](crate::Store) gives back the space of one at once.
@@ -63,6 +67,7 @@ pub(crate) struct Allocator {
     free: Vec<DeviceSegment>,
     /// What was freed first in front.
     freed: VecDeque<DeviceSegment>,
+    quarantined: Vec<DeviceSegment>,
     /// How often a segment was freed or taken.
     changes: u64,
     recovering: bool,
@@ -80,6 +85,7 @@ impl Allocator {
             references,
             free: Vec::new(),
             freed: VecDeque::new(),
+            quarantined: Vec::new(),
             changes: 0,
             recovering: true,
             used: 1,
@@ -164,6 +170,11 @@ impl Allocator {
         self.freed.pop_front()
     }
 
+    /// The same of one that is quarantined.
+    pub(crate) fn take_quarantined(&mut self) -> Option<DeviceSegment> {
+        self.quarantined.pop()
+    }
+
     /// Makes a leaving segment free.
     pub(crate) fn give_back(&mut self, segment: DeviceSegment) {
         assert_eq!(
@@ -182,14 +193,31 @@ impl Allocator {
         self.freed.extend(freed);
     }
 
-    /// Segments that nobody uses, but that take room beneath.
+    /// Quarantines all freed segments.
+    pub(crate) fn quarantine(&mut self) {
+        self.quarantined.extend(self.freed.drain(..));
+        self.free.sort_unstable();
+    }
+
+    /// All quarantined segments are freed ones.
+    pub(crate) fn end_quarantine(&mut self) {
+        self.freed.extend(self.quarantined.drain(..));
+        self.free.sort_unstable_by(|one, other| other.cmp(one));
+    }
+
+    /// Segments that nobody uses, but that take room beneath, without those that are quarantined.
     pub(crate) fn freed(&self) -> usize {
         self.freed.len()
     }
 
-    /// Whether only freed segments are left.
+    /// Segments that are quarantined.
+    pub(crate) fn quarantined(&self) -> usize {
+        self.quarantined.len()
+    }
+
+    /// Whether only freed and quarantined segments are left.
     pub(crate) fn lacks_free(&self) -> bool {
-        self.free.is_empty() && !self.freed.is_empty()
+        self.free.is_empty() && self.freed.len() + self.quarantined.len() > 0
     }
 
     /// How often a segment was freed or taken.
@@ -210,7 +238,7 @@ impl Allocator {
 
     /// Segments that may be taken.
     pub(crate) fn free(&self) -> u32 {
-        let free = self.free.len() + self.freed.len();
+        let free = self.free.len() + self.freed.len() + self.quarantined.len();
         u32::try_from(free).expect("no more than there are segments")
     }
 

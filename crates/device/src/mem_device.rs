@@ -568,6 +568,14 @@ impl Device for MemoryDevice {
         self.state().faults.broken.clone()
     }
 
+    fn written_from(&self, at: u64) -> Option<(u64, u64)> {
+        let state = self.state();
+        let mut blocks = state.blocks.range(at / BLOCK_SIZE as u64..);
+        let (from, _) = blocks.next()?;
+        let from = from * BLOCK_SIZE as u64;
+        Some((from, from + BLOCK_SIZE as u64))
+    }
+
     fn room_beneath(&self, _used: u64, _freed: u64) -> Option<u64> {
         self.state().faults.room
     }

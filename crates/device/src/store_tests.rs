@@ -577,3 +577,34 @@ fn what_keeps_its_room_at_the_end_goes_back_after_the_next_opening() {
     // Opening writes both copies of the superblock anew.
     assert!(sparse.room_taken() < before + 10 * BLOCK_SIZE as u64);
 }
+
+/// What a region may name that cannot be read is used last, and keeps its bytes until then.
+#[test]
+fn what_is_quarantined_is_used_last_and_goes_back_afterwards() {
+    let sparse = Sparse::new();
+    drop(sparse.fill());
+    let sparse = sparse.reopen();
+    let store = &sparse.store;
+    store.quarantine();
+    assert_eq!(store.quarantined(), Sparse::COUNT);
+    let taken = sparse.room_taken();
+    while store.give_back_freed(Instant::from_nanos(5) + IDLE) {}
+    assert_eq!((sparse.discards(), sparse.room_taken()), (0, taken));
+
+    let total = store.total() as usize;
+    let other = std::iter::from_fn(|| store.allocate(Purpose::Write).ok());
+    let other: Vec<_> = other.take(total - 1 - Sparse::COUNT).collect();
+    assert_eq!(store.quarantined(), Sparse::COUNT, "there were others");
+    let last = store.allocate(Purpose::Write).unwrap();
+    assert_eq!(
+        (store.quarantined(), sparse.discards()),
+        (Sparse::COUNT - 1, 1)
+    );
+    drop((other, last));
+
+    store.end_quarantine();
+    assert_eq!(store.quarantined(), 0);
+    while store.give_back_freed(Instant::from_nanos(6) + IDLE) {}
+    while store.give_back_freed(Instant::from_nanos(6) + IDLE + IDLE) {}
+    assert!(sparse.room_taken() < taken);
+}

@@ -194,6 +194,10 @@ impl Device for MortalDevice {
         self.inner.look_for_place();
     }
 
+    fn written_from(&self, at: u64) -> Option<(u64, u64)> {
+        self.inner.written_from(at)
+    }
+
     fn is_sparse(&self) -> bool {
         self.inner.is_sparse()
     }

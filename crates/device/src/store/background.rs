@@ -5,10 +5,11 @@
 //!
 //! 1. Up to [`FREED_KEPT`] freed segments keep their space. Beyond that the segment that was freed first goes back.
 //! 2. When none was freed or taken for [`IDLE`], all go back: an idle store takes no more than it holds.
-//! 3. While a write waits for room beneath, all go back.
+//! 3. While a write waits for room beneath, all go back, those in quarantine last.
 //! 4. A step gives back [`STEP_MAX`] at most, so that nobody waits behind it for long.
 //!
-//! What was free when the store was opened, and still takes room, is found out then, and counts as freed.
+//! What was free when the store was opened, and still takes room, is found out then, and counts as freed. Where a
+//! region cannot be read, any of it may be that region's: it is [quarantined](Store::quarantine).
 
 use std::time::Duration;
 
@@ -47,9 +48,10 @@ impl Store {
     /// One step of giving space of freed segments back, as the module documentation says. Returns whether
     /// anything was done: then there may be more.
     pub fn give_back_freed(&self, now: Instant) -> bool {
-        let (changes, freed) = {
+        let (changes, freed, quarantined) = {
             let allocator = self.lock_allocator();
-            (allocator.changes(), allocator.freed())
+            let quarantined = allocator.quarantined();
+            (allocator.changes(), allocator.freed(), quarantined)
         };
         let idle = {
             let mut quiet = self.quiet.lock().expect("no holder of the lock panics");
@@ -58,21 +60,29 @@ impl Store {
             }
             now >= quiet.since + IDLE
         };
-        let keep = match idle || freed > 0 && self.device.wants_room() {
-            true => 0,
-            false => FREED_KEPT,
+        let wanted = freed + quarantined > 0 && self.device.wants_room();
+        let due = match (wanted, idle) {
+            (true, _) => freed + quarantined,
+            (false, true) => freed,
+            (false, false) => freed.saturating_sub(FREED_KEPT),
         };
-        let due = freed.saturating_sub(keep).min(STEP_MAX);
+        let due = due.min(STEP_MAX);
         for _ in 0..due {
-            self.give_back_one();
+            self.give_back_one(wanted);
         }
         due > 0
     }
 
-    /// Gives the space of the segment back that was freed first. False where none is.
-    pub(super) fn give_back_one(&self) -> bool {
+    /// Gives the space of the segment back that was freed first, or, where it is `wanted`, else of one in quarantine.
+    /// False where none is.
+    pub(super) fn give_back_one(&self, wanted: bool) -> bool {
         // Nobody can be given the segment before its space has been.
-        let Some(segment) = self.lock_allocator().take_freed() else {
+        let segment = {
+            let mut allocator = self.lock_allocator();
+            let freed = allocator.take_freed();
+            freed.or_else(|| wanted.then(|| allocator.take_quarantined())?)
+        };
+        let Some(segment) = segment else {
             return false;
         };
         self.device.discard(segment);
@@ -84,18 +94,45 @@ impl Store {
     pub(super) fn segments_beneath(&self) -> u32 {
         let allocator = self.lock_allocator();
         let bytes = |segments: u64| segments * SEGMENT_SIZE as u64;
-        let (used, freed) = (u64::from(allocator.used()), allocator.freed() as u64);
+        let freed = (allocator.freed() + allocator.quarantined()) as u64;
+        let used = u64::from(allocator.used());
         drop(allocator);
         let room = self.device.room_beneath(bytes(used), bytes(freed));
         let bytes = room.unwrap_or(u64::MAX);
         u32::try_from(bytes / SEGMENT_SIZE as u64).unwrap_or(u32::MAX)
     }
 
-    /// Which free segments take room beneath, as far as the file system says.
+    /// Quarantines what is free and was written before: a region that cannot be read may name it once it can be read
+    /// again. To be called when recovery has ended. What was written is not known of every device: there only the
+    /// order in which free segments are used is another one.
+    pub fn quarantine(&self) {
+        let written = self.written();
+        let mut allocator = self.lock_allocator();
+        allocator.are_written(&written);
+        allocator.quarantine();
+    }
+
+    /// Ends the quarantine: no region is missing any more.
+    pub fn end_quarantine(&self) {
+        self.lock_allocator().end_quarantine();
+    }
+
+    /// Segments that are quarantined.
+    #[must_use]
+    pub fn quarantined(&self) -> usize {
+        self.lock_allocator().quarantined()
+    }
+
+    /// Finds out which free segments take room beneath, as far as the file system says.
     pub(super) fn find_freed(&self) {
-        if !self.device.is_sparse() {
-            return;
+        if self.device.is_sparse() {
+            let written = self.written();
+            self.lock_allocator().are_written(&written);
         }
+    }
+
+    /// Segments that were written, by rising number, as far as the device knows.
+    fn written(&self) -> Vec<DeviceSegment> {
         let (size, mut at) = (SEGMENT_SIZE as u64, 0);
         let mut written = Vec::new();
         for _ in 0..PARTS_MAX {
@@ -107,6 +144,6 @@ impl Store {
             written.extend(segments.map(DeviceSegment));
             at = end.next_multiple_of(size);
         }
-        self.lock_allocator().are_written(&written);
+        written
     }
 }

@@ -238,7 +238,7 @@ impl Storage {
         let (mut manifest, records) = Manifest::open(store, entry, segment_bytes(settings))?;
         manifest.set_shape(with_standing(Shape::of(settings).to_word(), standing));
         let empty = Version::empty(entry.region, settings.addresses);
-        let version = replay_edits(store, standing, empty, &manifest, &records)?;
+        let version = replay_edits(store, empty, &manifest, &records)?;
         if !manifest.is_witnessed() && !settings.mutants.forget_witness() {
             // What the last edit took away can be given away from now on.
             manifest.begin_witness();

@@ -3,19 +3,20 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use argosy_base::{DeviceSegment, Standing};
+use argosy_base::DeviceSegment;
 use argosy_device::Store;
 
 use super::{StorageError, StoredSegment};
+use crate::cut_segments;
 use crate::edit::Edit;
 use crate::manifest::{Manifest, ManifestError, Record};
 use crate::version::Version;
 
 /// Applies the edits of a manifest, and then claims the segments that are left: what an edit
-/// removed may long belong to someone else.
+/// removed may long belong to someone else. So may what they name, if they could not be read for a while: then the copy
+/// is as good as damaged.
 pub(super) fn replay_edits(
     store: &Arc<Store>,
-    standing: Standing,
     empty: Version,
     manifest: &Manifest,
     records: &[Record],
@@ -43,14 +44,17 @@ pub(super) fn replay_edits(
             .apply(&edit, &places.collect())
             .map_err(|_| corrupt("an edit does not fit the version before it"))?;
     }
+    let cut: BTreeSet<_> = cut_segments::places(store, region).collect();
     let mut taken: BTreeSet<DeviceSegment> = manifest.chain().collect();
     for stored in version.table().values() {
         if !taken.insert(stored.place()) {
             return Err(corrupt("two segments have one place"));
         }
-        if standing == Standing::PutBack && store.references(stored.place()) > 0 {
+        // What the catalog keeps of the region's logs is this copy's.
+        let own = u32::from(cut.contains(&stored.place()));
+        if store.references(stored.place()) > own {
             return Err(corrupt(
-                "a place that it names has been given to another copy since it was set aside",
+                "a place that it names has been given to another copy",
             ));
         }
         stored.claim()?;

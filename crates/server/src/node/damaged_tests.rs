@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use argosy_base::limits::BLOCK_SIZE;
 use argosy_base::{DeviceSegment, Lsn, RegionId, SegmentNumber, ServerId, Standing};
 use argosy_coordinator::Replication;
+use argosy_device::Purpose;
 use argosy_fabric::sim::SimSettings;
 use argosy_lsm::set_aside::{id_of, put_back};
 
@@ -205,6 +206,79 @@ fn what_cannot_be_opened_is_not_overwritten() {
     assert!(matches!(&*region.driver(), Driver::Failed(_)));
     let now = pair.nodes[1].world.store.used();
     assert!(now >= used, "{now} segments are in use, of {used}");
+}
+
+/// Nothing that can be read names what the damaged copy consists of, and the other region takes what it needs from the
+/// rest of the device. So the copy is as it was once its manifest can be read again.
+#[test]
+fn what_nobody_names_is_not_overwritten_while_a_copy_cannot_be_read() {
+    const ALL: u64 = 64;
+    let mut pair = pair();
+    let before = pair.places(1, BROKEN);
+    assert!(!before.is_empty());
+    pair.flip_blocks(1, BROKEN, ALL);
+    pair.windows[0] = Arc::default();
+    pair.restart(0);
+    pair.restart(1);
+    for key in 0..5000 {
+        pair.put(1, key);
+        pair.run(1);
+    }
+    let region = pair.nodes[1].region(BROKEN).expect("a member");
+    assert!(matches!(&*region.driver(), Driver::Failed(_)));
+    assert!(pair.places(1, OTHER).is_disjoint(&before));
+
+    pair.flip_blocks(1, BROKEN, ALL);
+    pair.restart(1);
+    pair.open();
+    assert_eq!(pair.nodes[1].look_through(BROKEN), []);
+    assert_eq!(pair.nodes[1].world.store.quarantined(), 0);
+    pair.run(1000);
+    pair.is_whole();
+}
+
+/// The other region was given what the damaged copy consists of, since there was nothing else. Once its manifest can be
+/// read again, the copy does not take it back.
+#[test]
+fn a_copy_that_can_be_read_again_takes_nothing_that_another_was_given() {
+    const ALL: u64 = 64;
+    let mut pair = pair();
+    let before = pair.places(1, BROKEN);
+    pair.flip_blocks(1, BROKEN, ALL);
+    pair.windows[0] = Arc::default();
+    pair.restart(0);
+    pair.restart(1);
+    let store = Arc::clone(&pair.nodes[1].world.store);
+    let (quarantined, mut held) = (store.quarantined(), Vec::new());
+    assert!(quarantined > 0);
+    while store.quarantined() == quarantined {
+        held.push(
+            store
+                .allocate(Purpose::Metadata)
+                .expect("quarantined ones are left"),
+        );
+    }
+    for key in 0.. {
+        if !pair.places(1, OTHER).is_disjoint(&before) {
+            break;
+        }
+        assert!(
+            key < 5000,
+            "what is quarantined is used in the end: {before:?}"
+        );
+        pair.put(1, key);
+        pair.run(1);
+    }
+    drop((held, store));
+
+    pair.flip_blocks(1, BROKEN, ALL);
+    pair.restart(1);
+    let region = pair.nodes[1].region(BROKEN).expect("a member");
+    match &*region.driver() {
+        Driver::Failed(copy) => assert!(copy.why.contains("given to another copy"), "{}", copy.why),
+        _ => panic!("it has taken what is the other region's"),
+    }
+    assert_eq!(pair.nodes[1].look_through(OTHER), []);
 }
 
 /// Where there is no room, what was set aside goes.

@@ -57,6 +57,7 @@ impl Opener<'_> {
         let segment_bytes = segment_bytes.expect("settings are validated");
         let mut drivers = BTreeMap::new();
         let mut set_aside = SetAsides::new();
+        let mut some_cannot_be_read = false;
         for regions in [old, put_back] {
             let mut closed = Vec::new();
             for region in regions {
@@ -65,6 +66,7 @@ impl Opener<'_> {
                     Err(error) => closed.push((region, error)),
                 }
             }
+            some_cannot_be_read |= !closed.is_empty();
             for (region, error) in closed {
                 let entry = entry_of(region.id).expect("it is an old one");
                 let left = SetAside::claim(store, entry, segment_bytes);
@@ -79,6 +81,9 @@ impl Opener<'_> {
             }
         }
         store.finish_recovery();
+        if some_cannot_be_read {
+            store.quarantine();
+        }
         for region in new {
             let copy = self.copy(region)?;
             let copy = copy.map_err(|error| unusable(region.id, &error, None));

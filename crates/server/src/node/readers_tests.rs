@@ -123,6 +123,10 @@ impl Device for Gate {
         self.inner.submit(io)
     }
 
+    fn written_from(&self, at: u64) -> Option<(u64, u64)> {
+        self.inner.written_from(at)
+    }
+
     fn discard(&self, segment: DeviceSegment) {
         self.inner.discard(segment);
     }

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
-use std::sync::{MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use argosy_base::{Instant, RegionId, Remedy, Standing};
@@ -428,6 +428,20 @@ impl Node {
                 "the device is full: what was kept of logs that were cut is given up"
             ),
             Err(error) => tracing::warn!(%error, "cut segments cannot be given up"),
+        }
+    }
+
+    /// Ends the [quarantine](Store::quarantine) of what copies may consist of that could not be read when the device
+    /// was opened, once all of these have been begun anew.
+    pub(super) fn end_quarantine(&self) {
+        let store = &self.world.store;
+        let cannot_be_read = |region: &Arc<Region>| match &*region.driver() {
+            Driver::Failed(_) | Driver::AtDevice(_) => true,
+            Driver::Primary(driver) => matches!(driver.stage, Stage::Damaged(_)),
+            Driver::Backup(_) => false,
+        };
+        if store.quarantined() > 0 && !self.regions.values().any(cannot_be_read) {
+            store.end_quarantine();
         }
     }
 

@@ -108,6 +108,7 @@ impl Node {
         }
         progress.made |= self.world.store.give_back_freed(now);
         progress.made |= self.discard_set_aside();
+        self.end_quarantine();
         self.tell_room();
         self.tell_troubles(now);
         self.look_at_memory(now);
