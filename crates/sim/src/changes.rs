@@ -14,7 +14,7 @@ use argosy_engine::{Change, Changed, Condition, Expiry, Only, WriteBatch, WriteO
 use argosy_server::service::{Request, Response, ServiceError};
 
 use crate::check::computed::{self, CLIENTS, Computed, Sum, Told, Violation, What};
-use crate::coverage::Coverage;
+use crate::coverage::{Coverage, EXPIRIES_READ};
 use crate::load::Wrong;
 use crate::plan::{Plan, WorldKind};
 use crate::random::Random;
@@ -57,8 +57,8 @@ struct Key {
     state: Computed,
     clients: [Client; CLIENTS],
     unknown: usize,
-    /// It has to be read before the run ends.
-    wanted: bool,
+    /// How it has to be read before the run goes on.
+    wanted: Option<What>,
 }
 
 /// See the module documentation.
@@ -123,7 +123,7 @@ impl Changes {
         }
         let begins = starts && self.random.below(1000) < self.permille;
         let key = &self.keys[index];
-        if !begins && !key.wanted {
+        if !begins && key.wanted.is_none() {
             return None;
         }
         let some = self.random.below(CLIENTS);
@@ -142,12 +142,13 @@ impl Changes {
     pub fn next(&mut self, (index, client): (usize, usize), session: u32) -> (u64, Call) {
         let token = self.tokens;
         self.tokens += 1;
-        let wanted = self.keys[index].wanted;
+        let wanted = self.keys[index].wanted.clone();
         let known = self.keys[index].clients[client].version.is_some();
-        let what = match known && self.random.chance(50) {
-            _ if wanted => What::Get,
-            true => self.write(index, token),
-            false => self.what(index, token),
+        let writes = known && self.random.chance(50);
+        let what = match wanted {
+            Some(wanted) => wanted,
+            None if writes => self.write(index, token),
+            None => self.what(index, token),
         };
         let key = &mut self.keys[index];
         let on_version = !what.is_read() && self.random.chance(60);
@@ -261,16 +262,18 @@ impl Changes {
         clients.any(|client| client.waits.is_some())
     }
 
-    /// Has every key be read once more.
-    pub fn want_all(&mut self) {
-        let wanted = self.permille > 0;
-        self.keys.iter_mut().for_each(|key| key.wanted = wanted);
+    /// Has every key be read in this way once more.
+    pub fn want_all(&mut self, how: &What) {
+        let wanted = (self.permille > 0).then_some(how);
+        self.keys
+            .iter_mut()
+            .for_each(|key| key.wanted = wanted.cloned());
     }
 
     /// Whether a key is still to be read.
     #[must_use]
     pub fn is_wanting(&self) -> bool {
-        self.keys.iter().any(|key| key.wanted)
+        self.keys.iter().any(|key| key.wanted.is_some())
     }
 
     /// Takes an answer.
@@ -320,7 +323,7 @@ impl Key {
     /// From now on another key is asked about.
     fn begin_anew(&mut self, reached: Moment) {
         let generation = self.generation + 1;
-        let wanted = self.wanted;
+        let wanted = self.wanted.take();
         *self = Self {
             generation,
             wanted,
@@ -372,7 +375,10 @@ impl Key {
             odd => return Err(Violation::Impossible(format!("{asked:?}: {odd:?}"))),
         };
         self.state.answered(token, &told)?;
-        self.wanted &= !asked.what.is_read();
+        // Whoever can read a key in one way can get its value, too.
+        let reads = asked.what.is_read();
+        self.wanted
+            .take_if(|wanted| *wanted == asked.what || reads && *wanted == What::Get);
         count(asked, &told, coverage);
         Ok(())
     }
@@ -396,7 +402,7 @@ fn count(asked: &computed::Request, told: &Told, coverage: &mut Coverage) {
         What::Expire(..) => coverage.add("expiries changed", changed),
         What::Expiry => {
             let expires = matches!(told, Told::Expires(Some((_, Some(_)))));
-            coverage.add("expiries read", u64::from(expires));
+            coverage.add(EXPIRIES_READ, u64::from(expires));
         }
         What::Get | What::Version | What::Put(..) | What::Delete => {}
     }

@@ -158,7 +158,7 @@ pub const NEEDED_IN_EACH: [(&str, u64); 28] = [
     ("overwrites", 10),
     ("fractions added", 30),
     ("expiries changed", 9),
-    ("expiries read", 5),
+    (EXPIRIES_READ, 5),
     ("versions that held", 1),
     ("versions that did not hold", 20),
     ("leased snapshots read", 200),
@@ -233,6 +233,9 @@ pub const NO_ROOM_TO_OPEN: &str = "servers without room to open a region";
 
 /// Windows of logs in which bits flipped.
 pub const WINDOWS_DAMAGED: &str = "windows that were damaged";
+
+/// Answers that told when a pair expires.
+pub const EXPIRIES_READ: &str = "expiries read";
 
 /// Segments of logs of which members hold the same records, and other bytes between them.
 pub const DAMAGE_BETWEEN_RECORDS: &str = "segments damaged between records";

@@ -25,6 +25,7 @@ use argosy_server::node::CopyState;
 
 use crate::asks::{Ask, Target};
 use crate::check::{Bound, When};
+use crate::coverage::EXPIRIES_READ;
 use crate::load::{Expect, Wrong};
 use crate::plan::SERVERS;
 use crate::run::{Pace, Run};
@@ -133,10 +134,11 @@ impl Run {
             }
             // What they show does not expire in them.
             self.forget_snapshots();
-            let seen = self.load.expiring_seen();
+            let seen = self.expiring_seen();
             self.sweep()?;
+            self.read_expiries(REST_WITHIN)?;
             self.drain()?;
-            if self.load.expiring_seen() == seen {
+            if self.expiring_seen() == seen {
                 break;
             }
             if self.cluster.now().since(begin) >= REST_WITHIN {
@@ -147,6 +149,11 @@ impl Run {
         self.load.all_expired();
         self.changes.all_expired();
         Ok(())
+    }
+
+    /// How often clients have seen something so far that expires.
+    fn expiring_seen(&self) -> u64 {
+        self.load.expiring_seen() + self.cluster.coverage.get(EXPIRIES_READ)
     }
 
     /// Writes an object; however slow the servers are, they take it in the end.

@@ -12,6 +12,7 @@ use super::{Pace, Run};
 use crate::asks::{Ask, PAGE_BYTES_MAX, counter_key};
 use crate::bulk;
 use crate::changes;
+use crate::check::computed::What;
 use crate::check::{Bound, When};
 use crate::erase;
 use crate::leases::{self, Leases};
@@ -385,11 +386,21 @@ impl Run {
     pub(crate) fn read_longs(&mut self, within: Duration) -> Result<(), Wrong> {
         self.longs.want_all();
         self.bulks.want_all();
-        self.changes.want_all();
+        self.changes.want_all(&What::Get);
+        self.read_wanted(within)
+    }
+
+    /// Has all be read of what was changed that still expires.
+    pub(crate) fn read_expiries(&mut self, within: Duration) -> Result<(), Wrong> {
+        self.changes.want_all(&What::Expiry);
+        self.read_wanted(within)
+    }
+
+    fn read_wanted(&mut self, within: Duration) -> Result<(), Wrong> {
         let begin = self.cluster.now();
         while self.longs.is_wanting() || self.bulks.is_wanting() || self.changes.is_wanting() {
             if self.cluster.now().since(begin) > within {
-                return Err("long values or ingested pairs cannot be read".to_owned());
+                return Err("long values, ingested or changed pairs cannot be read".to_owned());
             }
             self.tick(Pace::None)?;
         }
