@@ -7,6 +7,7 @@
 //!    leads to the next block; padding that begins a block leads to the end of the window, since a
 //!    writer never leaves a block empty between two records of a window; marks at the starts of the blocks
 //!    behind it are noted all the same, since a device may have lost a write. Anything else stops the scan.
+//!    Padding that no writer leaves is noted, too ([`Scan::lost`]).
 //! 3. Of windows that survived, an image is composed of what was found; what the device does not hold
 //!    of it can so be written there.
 //!
@@ -26,6 +27,7 @@
 
 mod cut;
 mod loaded;
+mod padding;
 
 use std::sync::Arc;
 
@@ -33,6 +35,7 @@ use argosy_base::{Identity, Kind, Lsn, Pointer, RegionId, SegmentNumber};
 use argosy_device::SharedMemory;
 
 use self::loaded::{Image, Loaded, Memory};
+use self::padding::Padding;
 use super::record::{Decoded, Record, RecordKind, decode, parse};
 use super::segment::{
     BLOCK_BYTES, Geometry, HeaderError, Position, SEGMENT_HEADER_BYTES, WINDOW_HEADER_BYTES,
@@ -139,6 +142,7 @@ pub(super) struct Scan<'a> {
     stop: Option<Stop>,
     /// The first place where a segment that was not sealed stopped.
     passed: Option<Passed>,
+    padding: Padding,
     mark: Lsn,
     /// Windows that the device does not have whole.
     windows: Vec<Image>,
@@ -191,6 +195,7 @@ impl<'a> Scan<'a> {
             head: None,
             stop: None,
             passed: None,
+            padding: Padding::NONE,
             mark: Lsn(0),
             windows: Vec::new(),
         }
@@ -222,6 +227,16 @@ impl<'a> Scan<'a> {
     pub(super) fn trouble(&self) -> Option<Stop> {
         let stop = self.stop.filter(|stop| stop.what.is_some());
         self.passed.map(|passed| passed.stop).or(stop)
+    }
+
+    /// Where a write was lost, in whichever segment: padding stands there that no writer leaves.
+    pub(super) const fn lost(&self) -> Option<u32> {
+        self.padding.lost
+    }
+
+    /// Behind what was found last: a record, a mark, or a segment's header.
+    pub(super) const fn behind(&self) -> u32 {
+        self.padding.behind
     }
 
     /// Goes to the next record.
@@ -259,6 +274,7 @@ impl<'a> Scan<'a> {
                 let start = self.offset;
                 self.compose(start, len, in_memory);
                 self.offset += len;
+                self.padding.behind = self.offset;
                 if mark {
                     self.mark = self.mark.max(lsn);
                 } else if lsn <= self.last_lsn {
@@ -267,6 +283,8 @@ impl<'a> Scan<'a> {
                 } else {
                     self.last_lsn = lsn;
                     self.record_end = self.offset;
+                    self.padding
+                        .ends_at_record(len, self.source.geometry.window_bytes());
                     self.head = Some(Head {
                         lsn,
                         segment,
@@ -303,6 +321,7 @@ impl<'a> Scan<'a> {
         self.index += 1;
         self.offset = 0;
         self.record_end = 0;
+        self.padding.ends();
     }
 
     fn stop_here(&mut self, segment: &LogSegment, what: &'static str) {
@@ -331,6 +350,7 @@ impl<'a> Scan<'a> {
             self.stop_here(segment, "a sealed segment ends early");
             return;
         }
+        self.padding.ends();
         self.index += 1;
         self.offset = 0;
         if self.index < self.source.chain.len() {
@@ -412,17 +432,22 @@ impl<'a> Scan<'a> {
         match (in_memory, on_device) {
             (Some(Ok(())), _) => {
                 self.compose(0, SEGMENT_HEADER_BYTES, true);
-                self.offset = SEGMENT_HEADER_BYTES;
+                self.begin_behind_header();
             }
             (_, Ok(())) => {
                 self.compose(0, SEGMENT_HEADER_BYTES, false);
-                self.offset = SEGMENT_HEADER_BYTES;
+                self.begin_behind_header();
             }
             (Some(Err(HeaderError::Version(_))), _) | (_, Err(HeaderError::Version(_))) => {
                 self.stop_here(segment, "a log segment of a format that is not known");
             }
             _ => self.stop_here(segment, "no segment header"),
         }
+    }
+
+    const fn begin_behind_header(&mut self) {
+        self.offset = SEGMENT_HEADER_BYTES;
+        self.padding.behind = SEGMENT_HEADER_BYTES;
     }
 
     fn look(&self, segment: &LogSegment, limit: u32) -> Found {
@@ -458,7 +483,7 @@ impl<'a> Scan<'a> {
     }
 
     /// Goes to the next block, or to the end of the window. A device that has lost a write has zeros there,
-    /// too: marks in what is passed over tell.
+    /// too: records in what is passed over tell.
     fn skip_padding(&mut self, segment: &LogSegment, limit: u32) {
         let loaded = self.loaded.as_ref().expect("loaded before");
         let end = match self.offset.is_multiple_of(BLOCK_BYTES) {
@@ -470,14 +495,15 @@ impl<'a> Scan<'a> {
             (from.next_multiple_of(BLOCK_BYTES)..end.min(limit)).step_by(BLOCK_BYTES as usize)
         {
             self.offset = block;
-            if let Found::Record {
-                lsn, mark: true, ..
-            } = self.look(segment, limit)
-            {
-                self.mark = self.mark.max(lsn);
+            if let Found::Record { lsn, mark, .. } = self.look(segment, limit) {
+                self.mark = self.mark.max(if mark { lsn } else { Lsn(0) });
+                self.padding.is_lost(from);
             }
         }
         self.offset = from;
+        if from.is_multiple_of(BLOCK_BYTES) {
+            self.padding.goes_on(from..end);
+        }
         let loaded = self.loaded.as_mut().expect("loaded before");
         let range = loaded.range(self.offset..end);
         if let Some(memory) = &mut loaded.memory

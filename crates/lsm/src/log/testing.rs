@@ -175,6 +175,12 @@ impl Region {
         bytes
     }
 
+    /// The same as they are on the device.
+    pub(super) fn device_bytes(&self, range: &FlushRange) -> Vec<u8> {
+        let device = self.device.borrow();
+        device[&range.segment][range.from as usize..range.to as usize].to_vec()
+    }
+
     /// Puts part of a range on the device.
     pub(super) fn write_device(&self, range: &FlushRange, bytes: &[u8]) {
         let mut device = self.device.borrow_mut();

@@ -33,6 +33,15 @@ impl LogFault {
             what: stop.what.unwrap_or("the segment ends early"),
         }
     }
+
+    /// Where a device has lost a write to `segment`.
+    const fn lost(segment: &LogSegment, offset: u32) -> Self {
+        Self {
+            number: segment.number,
+            offset,
+            what: "zeros where records were written",
+        }
+    }
 }
 
 /// What was found in the sealed segments of a chain.
@@ -75,7 +84,9 @@ pub fn verify_sealed<E>(
             found.records += 1;
             scan.advance(read)?;
         }
-        if let Some(stop) = scan.trouble() {
+        if let Some(offset) = scan.lost() {
+            found.faults.push(LogFault::lost(segment, offset));
+        } else if let Some(stop) = scan.trouble() {
             found.faults.push(LogFault::of(stop));
         }
     }
@@ -109,13 +120,30 @@ pub(crate) fn check_sent(
         }
         Ok(())
     };
+    fault_before(of, segment, durable, &mut read)
+}
+
+/// What is wrong with `segment`, if it is sealed, or else in front of byte `durable` of it, a block's end.
+fn fault_before<E>(
+    of: (RegionId, Geometry),
+    segment: &LogSegment,
+    durable: u32,
+    read: &mut ReadDevice<'_, E>,
+) -> Result<Option<LogFault>, E> {
     if segment.end.is_some() {
-        let sealed = verify_sealed(of.0, of.1, std::slice::from_ref(segment), &mut read)?;
+        let sealed = verify_sealed(of.0, of.1, std::slice::from_ref(segment), read)?;
         return Ok(sealed.faults.into_iter().next());
     }
-    let mut scan = begin(of, segment, &mut read)?;
+    let mut scan = begin(of, segment, read)?;
     while scan.head().is_some_and(|head| head.end < durable) {
-        scan.advance(&mut read)?;
+        scan.advance(read)?;
+    }
+    // No window is left empty, but for those behind the last record of a segment.
+    let next = scan.behind().next_multiple_of(of.1.window_bytes());
+    let is_empty = scan.head().is_none() && next < durable && durable < of.1.segment_bytes();
+    let lost = scan.lost().or(is_empty.then_some(next));
+    if let Some(offset) = lost.filter(|offset| *offset < durable) {
+        return Ok(Some(LogFault::lost(segment, offset)));
     }
     let fault = scan.trouble().filter(|stop| stop.offset < durable);
     Ok(fault.map(LogFault::of))
@@ -197,3 +225,7 @@ pub fn find_torn<E>(
         what: stop.what.unwrap_or("no record"),
     }))
 }
+
+#[cfg(test)]
+#[path = "verify_tests.rs"]
+mod tests;
