@@ -7,6 +7,7 @@
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use argosy_base::range::Printable;
 use argosy_base::{Direction, Instant, Moment, Outcome};
@@ -35,7 +36,7 @@ use looks::{is_failure, names_damage};
 pub enum Expect {
     /// As it comes: something is wrong.
     Anything,
-    /// It may be sent away for want of room.
+    /// It may be sent away for want of room, or be given up at its deadline after it has waited for that.
     Slowness,
     /// It has to succeed.
     Success,
@@ -117,6 +118,8 @@ pub struct Load {
     /// What the last request was told that failed.
     pub(crate) last_failure: String,
     moment: u64,
+    /// How long a request waits, at most.
+    deadline: Duration,
 }
 
 /// An answer that is wrong, in words.
@@ -150,7 +153,15 @@ impl Load {
             damaged: false,
             last_failure: String::new(),
             moment: 0,
+            deadline: Duration::ZERO,
         }
+    }
+
+    /// The same, where requests have this deadline.
+    #[must_use]
+    pub(crate) const fn with_deadline(mut self, deadline: Duration) -> Self {
+        self.deadline = deadline;
+        self
     }
 
     /// The same, on devices that may fail if `fails`.
@@ -317,7 +328,7 @@ impl Load {
             response => response,
         };
         match (&pending.ask, response) {
-            (_, Response::Failed(error)) => self.failed(op, &pending, &error, coverage),
+            (_, Response::Failed(error)) => self.failed((op, now), &pending, &error, coverage),
             (Ask::Get { key }, Response::Value(value)) => {
                 let bound = match value {
                     None => Bound::Absent,
@@ -368,7 +379,7 @@ impl Load {
 
     fn failed(
         &mut self,
-        op: u32,
+        (op, now): (u32, Instant),
         pending: &Pending,
         error: &ServiceError,
         coverage: &mut Coverage,
@@ -397,7 +408,8 @@ impl Load {
         let slow = matches!(error, ServiceError::Busy { .. }) || pending.several_regions;
         let excused = match pending.expect {
             Expect::Anything => true,
-            Expect::Slowness => slow,
+            // Its server may have begun to count a little before it was asked.
+            Expect::Slowness => slow || now.since(pending.asked) >= self.deadline * 3 / 4,
             Expect::Success => false,
         };
         if !excused {

@@ -368,6 +368,8 @@ mod copies_tests;
 #[cfg(test)]
 mod damaged_tests;
 #[cfg(test)]
+mod deadline_tests;
+#[cfg(test)]
 mod hostile_tests;
 #[cfg(test)]
 mod parts_tests;

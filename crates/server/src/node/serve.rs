@@ -435,8 +435,8 @@ impl Node {
         (lsn, response): (argosy_base::Lsn, Response),
         reply: ReplyTo,
     ) -> Option<Response> {
-        let keep = |response, reply| {
-            let deadline = self.deadline();
+        let keep = |response, reply: ReplyTo| {
+            let deadline = reply.deadline.unwrap_or_else(|| self.deadline());
             region.waiting().answer_at(lsn, response, reply, deadline)
         };
         if let Err((response, reply)) = keep(response, reply) {
@@ -464,10 +464,10 @@ impl Node {
         };
         let mut made = false;
         loop {
-            let Some(entry) = region.waiting().take_in_hand() else {
+            let Some(entry) = region.waiting().take_in_hand(self.now()) else {
                 return made;
             };
-            let reply = entry.reply.clone();
+            let reply = entry.reply();
             let response = match &entry.request {
                 Queued::Write { batch, options } => {
                     let written = self.write_noted(region, &engine, (batch, *options));

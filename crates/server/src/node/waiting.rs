@@ -4,9 +4,10 @@
 //!   anything above the commit LSN). At its deadline it is given up: a write's outcome is then
 //!   *unknown*, since it stands in the log; a read is *unavailable*.
 //! - A write for which there was no room was not appended. It is tried again, in the order of
-//!   arrival, and given up at its deadline as *not applied*. While one waits, later writes of the
-//!   region queue up behind it, and so do reads of the keys that wait, so that each client sees
-//!   its own writes in order. Deletes on a full device are the exception (see `room`).
+//!   arrival, and given up at its deadline as *not applied*. One that finds room waits for the commit
+//!   LSN up to the same deadline. While one waits, later writes of the region queue up behind it, and
+//!   so do reads of the keys that wait, so that each client sees its own writes in order. Deletes on
+//!   a full device are the exception (see `room`).
 //!
 //! Both queues are bounded (I8): over the bound a request is refused at once. What answers hold is
 //! part of the server's memory budget (I9): those of all its regions share an [`Allowance`].
@@ -33,6 +34,8 @@ pub(super) const QUEUED_BYTES_MAX: usize = 16 << 20;
 pub(crate) struct ReplyTo {
     pub(crate) sink: Arc<dyn ReplySink>,
     pub(crate) token: u64,
+    /// When it is given up, where the request has waited already.
+    pub(crate) deadline: Option<Instant>,
 }
 
 impl ReplyTo {
@@ -40,6 +43,7 @@ impl ReplyTo {
         Self {
             sink: Arc::clone(sink),
             token,
+            deadline: None,
         }
     }
 
@@ -149,6 +153,16 @@ pub(crate) struct Entry {
     pub(crate) deadline: Instant,
 }
 
+impl Entry {
+    /// Where the answer goes once the request is carried out: its deadline stays what it is.
+    pub(crate) fn reply(&self) -> ReplyTo {
+        ReplyTo {
+            deadline: Some(self.deadline),
+            ..self.reply.clone()
+        }
+    }
+}
+
 /// What waits for one region.
 pub(crate) struct Waiting {
     /// By rising LSN.
@@ -248,9 +262,13 @@ impl Waiting {
     }
 
     /// The oldest queued request, to be carried out without this lock. It keeps its place meanwhile, so
-    /// that nothing overtakes it. `None` where there is none, or another thread has it in hand.
-    pub(crate) fn take_in_hand(&mut self) -> Option<Arc<Entry>> {
+    /// that nothing overtakes it. `None` where there is none, another thread has it in hand, or it is past its
+    /// deadline `now` and will be given up.
+    pub(crate) fn take_in_hand(&mut self, now: Instant) -> Option<Arc<Entry>> {
         let first = self.queue.front().filter(|_| !self.in_hand)?;
+        if first.deadline <= now {
+            return None;
+        }
         self.in_hand = true;
         Some(Arc::clone(first))
     }
@@ -459,12 +477,13 @@ mod tests {
             };
             assert!(waiting.queue(entry).is_ok());
         }
-        let late = Instant::from_nanos(9);
+        let (early, late) = (Instant::from_nanos(1), Instant::from_nanos(9));
         let mut due = Vec::new();
 
-        let first = waiting.take_in_hand().expect("it is the first");
+        assert!(waiting.take_in_hand(late).is_none(), "it is given up");
+        let first = waiting.take_in_hand(early).expect("it is the first");
         assert!(matches!(first.request, Queued::Write { .. }));
-        assert!(waiting.take_in_hand().is_none(), "one thread has it");
+        assert!(waiting.take_in_hand(early).is_none(), "one thread has it");
         assert!(waiting.is_queueing() && waiting.writes(b"a") && waiting.concerns(&batch));
         waiting.expire(late, ("", ""), &mut due);
         assert_eq!((due.len(), waiting.queued()), (0, 2), "it is under way");
@@ -474,7 +493,7 @@ mod tests {
             (waiting.queued(), waiting.busy),
             (2, Some(BusyReason::Memtable))
         );
-        assert!(waiting.take_in_hand().is_some());
+        assert!(waiting.take_in_hand(early).is_some());
         waiting.carried_out();
         assert!(
             !waiting.writes(b"a") && waiting.concerns(&batch),
