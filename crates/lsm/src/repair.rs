@@ -14,15 +14,18 @@
 //! segment says never changes). Pins and snapshots that keep the segment are repaired with it. The segment's
 //! place is kept while it is written, whatever becomes of the region's version.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use argosy_base::limits::BLOCK_SIZE;
-use argosy_base::{AddressMode, SegmentNumber};
+use argosy_base::{AddressMode, LogKind, SegmentNumber};
 use argosy_device::{Buffer, DeviceError, Ticket};
 
-use crate::addresses::{Translation, has_pointers, level_error, name_of};
+use crate::addresses::{Translation, as_gone, has_pointers, level_error, name_of};
 use crate::damage::Damages;
 use crate::edit::LogSegment;
+use crate::level::verify::paired_children;
+use crate::level::{Form, LevelError, SegmentName, form_and_refs};
 use crate::log::Geometry;
 use crate::log::verify::verify_sealed;
 use crate::replica::MissingPart;
@@ -98,7 +101,7 @@ impl Repair {
         let stored = stored.ok_or_else(|| wrong("it is not part of the region".to_owned()))?;
         match version.log_segment(number) {
             Some(entry) => check_log(version, settings, &entry.segment, &bytes).map_err(wrong)?,
-            None => check_level(version, number, &mut bytes).map_err(wrong)?,
+            None => check_level(version, stored, number, &mut bytes).map_err(wrong)?,
         }
         let range = 0..bytes.len();
         Ok(Self {
@@ -138,7 +141,12 @@ impl Repair {
     }
 }
 
-fn check_level(version: &Version, number: SegmentNumber, bytes: &mut Buffer) -> Result<(), String> {
+fn check_level(
+    version: &Version,
+    stored: &StoredSegment,
+    number: SegmentNumber,
+    bytes: &mut Buffer,
+) -> Result<(), String> {
     let entry = version.finished_segment(number);
     let entry = entry.ok_or("it is no finished segment")?;
     if bytes.len() != entry.segment.len as usize {
@@ -146,16 +154,13 @@ fn check_level(version: &Version, number: SegmentNumber, bytes: &mut Buffer) -> 
     }
     if version.addresses() == AddressMode::Rewrite && has_pointers(&entry.segment) {
         let name = name_of(version, &entry.segment);
-        let pairs = |numbers: Vec<SegmentNumber>| {
-            let pairs = numbers.into_iter();
-            let pairs = pairs.filter_map(|number| Some((number, version.high_bits_of(number)?)));
-            pairs.collect::<Vec<_>>()
+        let translation = match entry.segment.form {
+            Form::Index(height) => {
+                let children = children_here(version, stored, (name, height), bytes);
+                Translation::new(Vec::new(), children.map_err(|error| error.to_string())?)
+            }
+            _ => Translation::new(logs_here(version), Vec::new()),
         };
-        let log = argosy_base::LogKind::Large;
-        let logs = version.log(log).iter().map(|entry| entry.segment.number);
-        let logs = logs.chain(version.medium_log().keys().copied()).collect();
-        let nodes = version.finished().map(|entry| entry.segment.number);
-        let translation = Translation::new(pairs(logs), pairs(nodes.collect()));
         let rewritten = translation.rewrite(name, bytes, |_, _| false);
         rewritten.map_err(|error| level_error(name, error).to_string())?;
     }
@@ -163,6 +168,38 @@ fn check_level(version: &Version, number: SegmentNumber, bytes: &mut Buffer) -> 
         Some(fault) => Err(fault.what().to_owned()),
         None => Ok(()),
     }
+}
+
+/// What pointers into logs begin with here, by number.
+fn logs_here(version: &Version) -> Vec<(SegmentNumber, SegmentNumber)> {
+    let large = version.log(LogKind::Large).iter();
+    let large = large.map(|entry| entry.segment.number);
+    let logs = large.chain(version.medium_log().keys().copied());
+    logs.filter_map(|number| Some((number, version.high_bits_of(number)?)))
+        .collect()
+}
+
+/// What pointers to the children of an index segment begin with here, by number; `bytes` are what came for it. A child
+/// may have left the version. Then its pointers stay what they are in the nodes that are not damaged: an older
+/// version may still have it.
+fn children_here(
+    version: &Version,
+    stored: &StoredSegment,
+    (name, height): (SegmentName, u8),
+    bytes: &[u8],
+) -> Result<Vec<(SegmentNumber, SegmentNumber)>, LevelError> {
+    let mut own = Buffer::for_reading(bytes.len());
+    let paired = match stored.read(0, &mut own) {
+        Ok(()) => paired_children(name, height, &own, bytes),
+        Err(_) => BTreeMap::new(),
+    };
+    let (_, children) = form_and_refs(name, bytes)?;
+    let here = |(number, _): (SegmentNumber, u64)| {
+        let here = version.high_bits_of(number);
+        let here = here.or_else(|| paired.get(&number).copied());
+        (number, here.unwrap_or_else(|| as_gone(number)))
+    };
+    Ok(children.into_iter().map(here).collect())
 }
 
 fn check_log(

@@ -12,7 +12,9 @@ use argosy_base::{AddressMode, KeyRange, LogKind, SegmentNumber};
 use argosy_device::{Buffer, Crash, Device, Store};
 use argosy_engine::conformance::Host;
 use argosy_engine::{Engine, EngineError, WriteBatch, WriteOptions};
+use argosy_lsm::addresses::name_of;
 use argosy_lsm::inspect::{ProblemKind, Region, Windows, recount, verify_region};
+use argosy_lsm::level::form_and_refs;
 use argosy_lsm::repair::{Repair, RepairError, wanted};
 use argosy_lsm::{Lsm, Mutants, Placement, Settings};
 use common::{Machine, mixed, tiny, tiny_whole};
@@ -371,6 +373,81 @@ fn what_is_damaged_is_written_again_with_what_another_member_has() {
         assert_eq!(engine.stats().damage.merges_passed, 0, "seed {seed}");
         machine.close(engine);
     }
+}
+
+/// An index segment that leads to a leaf segment which has left the version, with what another member would send.
+fn with_a_gone_child(engine: &Lsm) -> Option<(SegmentNumber, Buffer)> {
+    let version = engine.version();
+    let mut indexes = version
+        .finished()
+        .filter(|entry| entry.segment.form.is_index());
+    indexes.find_map(|entry| {
+        let (number, len) = (entry.segment.number, entry.segment.len);
+        let bytes = engine.read_segment(number, (0, len), std::iter::empty());
+        let bytes = bytes.unwrap().unwrap();
+        let (_, children) = form_and_refs(name_of(&version, &entry.segment), &bytes).unwrap();
+        let mut children = children.iter();
+        let gone = children.any(|(child, _)| version.stored(*child).is_none());
+        gone.then_some((number, bytes))
+    })
+}
+
+/// A merge has passed over a leaf segment, and took the others of its tree. Nobody knows any more where these lay. What
+/// is not damaged of the index stays as it is: a snapshot still has them.
+#[test]
+fn an_index_segment_is_written_again_although_a_child_is_gone() {
+    let settings = Settings {
+        addresses: AddressMode::Rewrite,
+        cache_bytes: 0,
+        ..mixed(tiny_whole())
+    };
+    let mut machine = Machine::new(settings, 2048, 7);
+    let engine = machine.open();
+    let mut model = Model::new();
+    for number in 0..1500 {
+        write(&mut machine, &engine, &mut model, number);
+    }
+    machine.settle(&engine);
+    let (snapshot, shown) = (engine.snapshot(), model.clone());
+    let leaf = {
+        let version = engine.version();
+        let (_, run) = version.runs().last().unwrap();
+        let middle = &run.segments[run.segments.len() / 2].segment;
+        version.stored(middle.number).unwrap().place().start()
+    };
+    flip(&machine, leaf);
+    let mut numbers = 1500..6000;
+    let (number, bytes) = loop {
+        let number = numbers
+            .next()
+            .expect("a merge passes over the leaf segment");
+        write(&mut machine, &engine, &mut model, number);
+        if let Some(found) = with_a_gone_child(&engine) {
+            break found;
+        }
+    };
+    flip(&machine, leaf);
+    let start = engine.version().stored(number).unwrap().place().start();
+    let held = |machine: &Machine| {
+        let mut held = Buffer::for_reading(bytes.len());
+        machine.device.read(start, &mut held).unwrap();
+        held
+    };
+    let before = held(&machine);
+    machine.device.flip_bit(start + bytes.len() as u64 - 60, 3);
+    repair(&mut machine, &engine, number, &bytes);
+    assert!(*held(&machine) == *before, "it is what it was");
+    for (key, value) in &shown {
+        assert_eq!(snapshot.get(key).unwrap().as_ref(), Some(value));
+    }
+    drop(snapshot);
+    flip(&machine, start);
+    repair(&mut machine, &engine, number, &bytes);
+    for number in 0..3000 {
+        let key = format!("{number:06}").into_bytes();
+        assert_eq!(engine.get(&key).unwrap().value.as_ref(), model.get(&key));
+    }
+    machine.close(engine);
 }
 
 /// A loss of power at any request while segments are written again leaves each damaged or whole, and everything else

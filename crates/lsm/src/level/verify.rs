@@ -347,6 +347,33 @@ fn are_listed(
     left.is_empty()
 }
 
+/// What pointers to children begin with in `own`, by what they begin with in `other`: two forms of `name`, an index
+/// segment of nodes of `height`. Only nodes that are whole in both tell.
+#[must_use]
+pub fn paired_children(
+    name: SegmentName,
+    height: u8,
+    own: &[u8],
+    other: &[u8],
+) -> BTreeMap<SegmentNumber, SegmentNumber> {
+    let mut paired = BTreeMap::new();
+    let Ok((footer, _)) = index_footer(name, height, other) else {
+        return paired;
+    };
+    for span in node_spans(other, footer.leaves_len, footer.node_bytes) {
+        let parse = |bytes: &[u8]| {
+            let node = bytes.get(span.start as usize..span.end as usize);
+            IndexNode::parse(node?, name, span.start).ok()
+        };
+        if let (Some(own), Some(other)) = (parse(own), parse(other)) {
+            let slots = 0..own.count().min(other.count());
+            let begins = |node: &IndexNode, slot| node.child(slot).at.segment();
+            paired.extend(slots.map(|slot| (begins(&other, slot), begins(&own, slot))));
+        }
+    }
+    paired
+}
+
 /// The footer of an index segment of nodes of `height`.
 fn index_footer(
     name: SegmentName,
