@@ -3,10 +3,10 @@
 //!
 //! 1. Reads, merges and scrubs note what is damaged ([`damage`](argosy_lsm::damage)), on a primary and on backups
 //!    alike.
-//! 2. One segment of a region at a time is asked for, of one member, over one slot of the link to it: the other
-//!    members have their turns. What fails is tried again after [`WAIT_MIN`], then twice as long each time, up to
-//!    [`WAIT_MAX`]. What every other member has answered that it does not have is only here: where members build
-//!    levels themselves, the copy is filled anew.
+//! 2. One segment of a region at a time is asked for, of one member, over one slot of the link to it. Where that
+//!    fails, the next member is asked for it. What all of them have failed to give is tried again after [`WAIT_MIN`],
+//!    then twice as long each time, up to [`WAIT_MAX`]. What every other member has answered that it does not have is
+//!    only here: where members build levels themselves, the copy is filled anew.
 //! 3. What comes is copied out of the slot on the thread of the fabric, and checked, written and read again by the
 //!    background, which holds no lock meanwhile.
 //!
@@ -34,7 +34,7 @@ use super::link::SHIP_SLOTS;
 use super::region::{Region, copy_of};
 use crate::line_rate::LineRate;
 
-/// How long a segment waits that could not be repaired, at first and at most.
+/// How long a segment waits that no member has helped to repair, at first and at most.
 const WAIT_MIN: Duration = Duration::from_secs(1);
 const WAIT_MAX: Duration = Duration::from_secs(30);
 
@@ -51,6 +51,8 @@ struct Asked {
 struct Wait {
     until: Instant,
     next: Duration,
+    /// How often a member was asked for it, in vain.
+    asked: usize,
     /// Who does not have it.
     gone_at: BTreeSet<ServerId>,
 }
@@ -68,8 +70,8 @@ enum Stage {
 pub(super) struct Repairing {
     stage: Option<Stage>,
     waits: BTreeMap<SegmentNumber, Wait>,
-    /// How many members have been asked.
-    turns: usize,
+    /// How many members can be asked.
+    others: usize,
     /// Lines of the log: about what was found damaged, what was repaired, and what could not be.
     found_lines: LineRate,
     repaired_lines: LineRate,
@@ -77,15 +79,19 @@ pub(super) struct Repairing {
 }
 
 impl Repairing {
-    /// Segment `number` could not be repaired now.
+    /// Segment `number` could not be repaired with what one member has. It waits once all have been asked.
     fn wait(&mut self, number: SegmentNumber, now: Instant) {
         let wait = self.waits.entry(number).or_insert(Wait {
             until: now,
             next: WAIT_MIN,
+            asked: 0,
             gone_at: BTreeSet::new(),
         });
-        wait.until = now + wait.next;
-        wait.next = (wait.next * 2).min(WAIT_MAX);
+        wait.asked += 1;
+        if wait.asked.is_multiple_of(self.others.max(1)) {
+            wait.until = now + wait.next;
+            wait.next = (wait.next * 2).min(WAIT_MAX);
+        }
         self.stage = None;
     }
 
@@ -246,6 +252,7 @@ impl Node {
         if others.is_empty() {
             return (false, None);
         }
+        repairing.others = others.len();
         repairing.note_only_here(&others, damages);
         let waits = &repairing.waits;
         let left = |number: &SegmentNumber| {
@@ -260,8 +267,8 @@ impl Node {
         if !left.is_zero() {
             return (false, Some(left));
         }
-        let from = others[repairing.turns % others.len()];
-        repairing.turns += 1;
+        let asked = waits.get(&part.number).map_or(0, |wait| wait.asked);
+        let from = others[asked % others.len()];
         let context = Context { node: self };
         let (slot, session) = {
             let mut link = context.link(from);
@@ -272,9 +279,7 @@ impl Node {
             (slot, link.session())
         };
         let Some(slot) = slot else {
-            if repairing.turns.is_multiple_of(others.len()) {
-                repairing.wait(part.number, now);
-            }
+            repairing.wait(part.number, now);
             return (true, None);
         };
         repairing.stage = Some(Stage::Asked(Asked {
@@ -338,5 +343,28 @@ impl Node {
         }
         (self.world.waker)();
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of three members one has nothing yet: whom it fails asks the other, and waits no longer for that.
+    #[test]
+    fn a_segment_waits_once_all_have_been_asked() {
+        let mut repairing = Repairing {
+            others: 2,
+            ..Repairing::default()
+        };
+        let (number, now) = (SegmentNumber(7), Instant::from_nanos(1));
+        let mut waits = Vec::new();
+        for _ in 0..6 {
+            repairing.wait(number, now);
+            let wait = &repairing.waits[&number];
+            waits.push((wait.asked, wait.until.since(now).as_secs()));
+        }
+        // No time goes by here: what stands in between is the wait before.
+        assert_eq!(waits, [(1, 0), (2, 1), (3, 1), (4, 2), (5, 2), (6, 4)]);
     }
 }
