@@ -97,6 +97,48 @@ fn a_log_segment_that_goes_on_goes_out_whole_as_far_as_it_is_durable() {
     assert!(seen > 4, "{seen} segments");
 }
 
+/// A record may begin in front of what is durable here, and end behind it, where the device has something else.
+#[test]
+fn a_record_of_which_a_part_is_durable_is_no_damage() {
+    let mut seen = 0;
+    for seed in 1..60 {
+        let mut pair = Pair::new(seed, settings());
+        pair.go_on(100 + seed);
+        let fills = pair.backup.fills.values();
+        let fills: Vec<_> = fills
+            .map(|fill| (fill.segment, fill.durable, fill.end))
+            .collect();
+        for (segment, durable, end) in fills {
+            let place = pair
+                .backup
+                .version()
+                .stored(segment.number)
+                .unwrap()
+                .place();
+            for to in (BLOCK..durable.min(end)).step_by(BLOCK as usize) {
+                if pair.backup.window(&segment, to).is_none() {
+                    continue;
+                }
+                let behind = u64::from(place.0) * SEGMENT_SIZE as u64 + u64::from(to);
+                let flip = |pair: &Pair| {
+                    (0..8).for_each(|byte| pair.backup_machine.device.flip_bit(behind + byte, 3));
+                };
+                flip(&pair);
+                pair.backup.fills.get_mut(&segment.number).unwrap().durable = to;
+                let read = pair.backup.read(segment.number, 0, to).map(drop);
+                assert!(
+                    read.is_ok(),
+                    "seed {seed}: {segment:?} up to {to}: {read:?}"
+                );
+                pair.backup.fills.get_mut(&segment.number).unwrap().durable = durable;
+                flip(&pair);
+                seen += 1;
+            }
+        }
+    }
+    assert!(seen > 10, "{seen} segments");
+}
+
 /// A level segment without pointers is the same everywhere, and compared with its checksum also where pointers hold
 /// places.
 #[test]

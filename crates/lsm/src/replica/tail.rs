@@ -12,6 +12,7 @@
 //! 3. The windows in front of each log's end are put into the fresh memory as they were, without
 //!    anything behind the end, so that the primary, or a later flush, goes on right there.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use argosy_base::limits::SEGMENT_SIZE;
@@ -28,6 +29,7 @@ use crate::log::segment::{
 };
 use crate::log::verify::{LogFault, check_sent};
 use crate::log::{LogTail, Recovery, recover};
+use crate::storage::StoredSegment;
 
 impl Replica {
     /// Goes over to `fresh` windows, zero memory, after whoever calls has revoked the old ones:
@@ -249,11 +251,11 @@ impl Replica {
         if to as usize > SEGMENT_SIZE || from != block_down(from) || len != block_down(len) {
             return Err(gone);
         }
-        let mut bytes = Buffer::zeroed(len as usize);
         let Some(entry) = version.log_segment(number) else {
             if !goes_out(version, number, (from, to)) {
                 return Err(gone);
             }
+            let mut bytes = Buffer::zeroed(len as usize);
             stored.read(from, &mut bytes)?;
             send_out(version, number, &mut bytes)?;
             return Ok(bytes);
@@ -267,28 +269,26 @@ impl Replica {
         if to > block_up(end) {
             return Err(gone);
         }
-        let on_device = fill.map_or(to, |fill| fill.durable.clamp(from, to));
-        let split = (on_device - from) as usize;
-        if split > 0 {
-            stored.read(from, &mut bytes[..split])?;
-        }
-        let window_bytes = self.geometry.window_bytes();
-        let mut at = on_device;
-        while at < to {
-            let piece = (window_bytes - at % window_bytes).min(to - at);
-            let memory = self.window(&entry.segment, at).ok_or(gone.clone())?;
-            let out = (at - from) as usize..(at - from + piece) as usize;
-            let offset = WINDOW_HEADER_BYTES + (at % window_bytes) as usize;
-            memory.read(offset, &mut bytes[out]);
-            at += piece;
-        }
-        if end < to {
-            let valid = end.saturating_sub(from) as usize;
-            bytes[valid..].fill(0);
-        }
-        let of = (self.region(), self.geometry);
+        let place = LogPlace {
+            segment: &entry.segment,
+            stored,
+            end,
+            durable: fill.map_or(u32::MAX, |fill| fill.durable),
+        };
+        let bytes = self.sent_bytes(&place, from..to).ok_or(gone)??;
         let durable = fill.map_or(0, |fill| fill.durable);
-        match check_sent(of, (&entry.segment, durable), stored, (from, &bytes))? {
+        if fill.is_some() && from >= durable {
+            // It is from memory.
+            return Ok(bytes);
+        }
+        // A record may begin in front of what is durable here, and end behind it.
+        let window_end = durable.next_multiple_of(self.geometry.window_bytes());
+        let until = window_end.min(block_up(end));
+        let longer = (until > to).then(|| self.sent_bytes(&place, from..until));
+        let longer = longer.flatten().transpose()?;
+        let checked = (from, longer.as_deref().unwrap_or(&bytes));
+        let of = (self.region(), self.geometry);
+        match check_sent(of, (&entry.segment, durable), stored, checked)? {
             None => Ok(bytes),
             Some(LogFault {
                 number,
@@ -302,6 +302,49 @@ impl Replica {
             }),
         }
     }
+
+    /// Bytes of a log segment, whole blocks, from the device as far as they are durable, and from memory behind that.
+    /// `None` where they are in neither.
+    fn sent_bytes(
+        &self,
+        place: &LogPlace<'_>,
+        range: Range<u32>,
+    ) -> Option<Result<Buffer, ReplicaError>> {
+        let (from, to) = (range.start, range.end);
+        let mut bytes = Buffer::zeroed((to - from) as usize);
+        let on_device = place.durable.clamp(from, to);
+        let split = (on_device - from) as usize;
+        if split > 0
+            && let Err(error) = place.stored.read(from, &mut bytes[..split])
+        {
+            return Some(Err(error.into()));
+        }
+        let window_bytes = self.geometry.window_bytes();
+        let mut at = on_device;
+        while at < to {
+            let piece = (window_bytes - at % window_bytes).min(to - at);
+            let memory = self.window(place.segment, at)?;
+            let out = (at - from) as usize..(at - from + piece) as usize;
+            let offset = WINDOW_HEADER_BYTES + (at % window_bytes) as usize;
+            memory.read(offset, &mut bytes[out]);
+            at += piece;
+        }
+        if place.end < to {
+            let valid = place.end.saturating_sub(from) as usize;
+            bytes[valid..].fill(0);
+        }
+        Some(Ok(bytes))
+    }
+}
+
+/// A log segment, and where its bytes are.
+struct LogPlace<'a> {
+    segment: &'a LogSegment,
+    stored: &'a StoredSegment,
+    /// Bytes behind it are zero.
+    end: u32,
+    /// Bytes below are on the device, those behind in memory.
+    durable: u32,
 }
 
 /// Copies the part of `bytes`, which belong at `at`, that lies in `out`, which begins at `from`.
