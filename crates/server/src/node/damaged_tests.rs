@@ -220,7 +220,7 @@ fn what_nobody_names_is_not_overwritten_while_a_copy_cannot_be_read() {
     pair.windows[0] = Arc::default();
     pair.restart(0);
     pair.restart(1);
-    for key in 0..5000 {
+    for key in 0..600 {
         pair.put(1, key);
         pair.run(1);
     }
@@ -232,9 +232,8 @@ fn what_nobody_names_is_not_overwritten_while_a_copy_cannot_be_read() {
     pair.restart(1);
     pair.open();
     assert_eq!(pair.nodes[1].look_through(BROKEN), []);
+    assert_eq!(pair.places(1, BROKEN), before);
     assert_eq!(pair.nodes[1].world.store.quarantined(), 0);
-    pair.run(1000);
-    pair.is_whole();
 }
 
 /// The other region was given what the damaged copy consists of, since there was nothing else. Once its manifest can be

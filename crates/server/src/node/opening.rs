@@ -52,7 +52,9 @@ impl Opener<'_> {
         // Copies that were put back come last: segments that were given to others meanwhile belong to those.
         let is_put_back =
             |region: &&argosy_coordinator::Region| entry_of(region.id).is_some_and(was_put_back);
-        let (put_back, old): (Vec<_>, Vec<_>) = old.into_iter().partition(is_put_back);
+        let (put_back, mut old): (Vec<_>, Vec<_>) = old.into_iter().partition(is_put_back);
+        // So do those of copies that could not be read, and others went on meanwhile.
+        old.sort_by_key(|region| !WholeMark::is_left(region.id, self.world));
         let segment_bytes = u32::try_from(self.settings.engine.segment_bytes);
         let segment_bytes = segment_bytes.expect("settings are validated");
         let mut drivers = BTreeMap::new();

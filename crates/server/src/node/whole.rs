@@ -44,10 +44,15 @@ impl WholeMark {
         survivors: &Survivors,
         world: &World,
     ) -> Result<Self, DeviceError> {
-        let left = world.windows.survivors(keys::whole(region).0);
         let all = survivors.iter().flatten().all(Option::is_some);
-        let is_set = all && left.is_some_and(|left| says_whole(&left, region, &world.store));
+        let is_set = all && Self::is_left(region, world);
         Self::renew(region, is_set, world)
+    }
+
+    /// Whether an earlier process has left a mark that the copy is whole. Its windows may be gone.
+    pub(super) fn is_left(region: RegionId, world: &World) -> bool {
+        let left = world.windows.survivors(keys::whole(region).0);
+        left.is_some_and(|left| says_whole(&left, region, &world.store))
     }
 
     /// Fresh memory for the mark, set or not. From now on a restart finds no other.
