@@ -7,7 +7,7 @@
 //!    leads to the next block; padding that begins a block leads to the end of the window, since a
 //!    writer never leaves a block empty between two records of a window; marks at the starts of the blocks
 //!    behind it are noted all the same, since a device may have lost a write. Anything else stops the scan.
-//!    Padding that no writer leaves is noted, too ([`Scan::lost`]).
+//!    Padding that no writer leaves is noted, too (`padding.rs`).
 //! 3. Of windows that survived, an image is composed of what was found; what the device does not hold
 //!    of it can so be written there.
 //!
