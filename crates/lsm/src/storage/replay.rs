@@ -10,6 +10,7 @@ use super::{StorageError, StoredSegment};
 use crate::cut_segments;
 use crate::edit::Edit;
 use crate::manifest::{Manifest, ManifestError, Record};
+use crate::pins::is_pin;
 use crate::version::Version;
 
 /// Applies the edits of a manifest, and then claims the segments that are left: what an edit
@@ -44,6 +45,8 @@ pub(super) fn replay_edits(
             .apply(&edit, &places.collect())
             .map_err(|_| corrupt("an edit does not fit the version before it"))?;
     }
+    // Pins keep places of their region, too. A device with pins has no other region.
+    let has_pins = store.regions().iter().any(is_pin);
     let cut: BTreeSet<_> = cut_segments::places(store, region).collect();
     let mut taken: BTreeSet<DeviceSegment> = manifest.chain().collect();
     for stored in version.table().values() {
@@ -52,7 +55,7 @@ pub(super) fn replay_edits(
         }
         // What the catalog keeps of the region's logs is this copy's.
         let own = u32::from(cut.contains(&stored.place()));
-        if store.references(stored.place()) > own {
+        if !has_pins && store.references(stored.place()) > own {
             return Err(corrupt(
                 "a place that it names has been given to another copy",
             ));
