@@ -2,8 +2,8 @@
 //!
 //! The catalog keeps its manifest under another id: that of the region plus [`SET_ASIDE`]. The intact records of the
 //! manifest tell which device segments belong to the copy. Those that no other manifest names are claimed, so that
-//! they are not overwritten. Segments that only damaged records name are not known. Until the copy is set aside they are
-//! [quarantined](Store::quarantine); after that others may be given them.
+//! they are not overwritten. Segments that only damaged records name are not known. Until the copy is set aside they
+//! are [quarantined](Store::quarantine); after that others may be given them.
 //!
 //! The life of such a copy:
 //!
