@@ -7,8 +7,8 @@
 //! 2. For each of [`Store::regions`], the region reads its manifest chain and calls
 //!    [`Store::claim`] for every device segment that the manifest names.
 //! 3. [`Store::finish_recovery`]: what nobody claimed is free, and [`Store::allocate`] works. Before, somebody
-//!    claims what is known of a region that could not be read ([`claim_unclaimed`](Store::claim_unclaimed)). What is
-//!    not known of it is [quarantined](Store::quarantine).
+//!    claims the known segments of a region that could not be read ([`claim_unclaimed`](Store::claim_unclaimed)). Its
+//!    unknown segments are protected by a [quarantine](Store::quarantine).
 //! 4. A [`SegmentHandle`] is one reference to a segment. When the last one is dropped the segment is free; its space
 //!    goes back to the file system later ([`background`]). The catalog holds references of its own to the manifest
 //!    chains that it names: an owner may drop its handles of the old chain as soon as the catalog has changed.

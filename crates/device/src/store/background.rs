@@ -8,8 +8,8 @@
 //! 3. While a write waits for room beneath, all go back, those in quarantine last.
 //! 4. A step gives back [`STEP_MAX`] at most, so that nobody waits behind it for long.
 //!
-//! What was free when the store was opened, and still takes room, is found out then, and counts as freed. Where a
-//! region cannot be read, any of it may be that region's: it is [quarantined](Store::quarantine).
+//! Opening finds the free segments that still take room, and counts them as freed. If a region cannot be read, any of
+//! them may belong to it: they are [quarantined](Store::quarantine).
 
 use std::time::Duration;
 
@@ -102,9 +102,9 @@ impl Store {
         u32::try_from(bytes / SEGMENT_SIZE as u64).unwrap_or(u32::MAX)
     }
 
-    /// Quarantines what is free and was written before: a region that cannot be read may name it once it can be read
-    /// again. To be called when recovery has ended. What was written is not known of every device: there only the
-    /// order in which free segments are used is another one.
+    /// Quarantines the free segments that were written before: a region that cannot be read may own them, and name
+    /// them once it can be read again. To be called when recovery has ended. A device that does not know which
+    /// segments were written quarantines none, and hands out free segments from its end.
     pub fn quarantine(&self) {
         let written = self.written();
         let mut allocator = self.lock_allocator();

@@ -229,12 +229,12 @@ impl<'a> Scan<'a> {
         self.passed.map(|passed| passed.stop).or(stop)
     }
 
-    /// Where a write was lost, in whichever segment: padding stands there that no writer leaves.
+    /// The first byte that was read of a lost write: no writer leaves padding there.
     pub(super) const fn lost(&self) -> Option<u32> {
         self.padding.lost
     }
 
-    /// Behind what was found last: a record, a mark, or a segment's header.
+    /// The end of the last record, mark or segment header that was read.
     pub(super) const fn behind(&self) -> u32 {
         self.padding.behind
     }
@@ -482,8 +482,8 @@ impl<'a> Scan<'a> {
         identity(Kind::LogRecord, self.source.region, segment, offset)
     }
 
-    /// Goes to the next block, or to the end of the window. A device that has lost a write has zeros there,
-    /// too: records in what is passed over tell.
+    /// Goes to the next block, or to the end of the window. A lost write leaves zeros, too: a record further on in the
+    /// window shows that.
     fn skip_padding(&mut self, segment: &LogSegment, limit: u32) {
         let loaded = self.loaded.as_ref().expect("loaded before");
         let end = match self.offset.is_multiple_of(BLOCK_BYTES) {
@@ -496,7 +496,9 @@ impl<'a> Scan<'a> {
         {
             self.offset = block;
             if let Found::Record { lsn, mark, .. } = self.look(segment, limit) {
-                self.mark = self.mark.max(if mark { lsn } else { Lsn(0) });
+                if mark {
+                    self.mark = self.mark.max(lsn);
+                }
                 self.padding.is_lost(from);
             }
         }

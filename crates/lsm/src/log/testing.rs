@@ -188,8 +188,9 @@ impl Region {
         segment[range.from as usize..range.to as usize].copy_from_slice(bytes);
     }
 
-    /// Flushes whatever there is to be flushed, here and everywhere.
-    pub(super) fn flush(&mut self, force: bool) {
+    /// Flushes whatever there is to be flushed, here and everywhere. Returns what was written, in order.
+    pub(super) fn flush(&mut self, force: bool) -> Vec<FlushRange> {
+        let mut written = vec![];
         for log in LogKind::ALL {
             while let Some(range) = self.logs.log_mut(log).take_flush(force) {
                 let bytes = self.window_bytes(&range);
@@ -197,9 +198,11 @@ impl Region {
                 let log = self.logs.log_mut(log);
                 log.flushed_locally(range.segment, range.to);
                 log.flushed_everywhere(range.segment, range.to);
+                written.push(range);
             }
         }
         self.note_durable();
+        written
     }
 
     /// Has the next marks say what is durable.

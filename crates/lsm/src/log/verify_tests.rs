@@ -7,23 +7,6 @@ use argosy_engine::FlushRange;
 use super::super::testing::{REGION, Random, Region};
 use super::*;
 
-/// Flushes what there is; returns what was written, in order.
-fn flush(region: &mut Region, force: bool) -> Vec<FlushRange> {
-    let mut ranges = Vec::new();
-    for log in argosy_base::LogKind::ALL {
-        while let Some(range) = region.logs.log_mut(log).take_flush(force) {
-            let bytes = region.window_bytes(&range);
-            region.write_device(&range, &bytes);
-            let log = region.logs.log_mut(log);
-            log.flushed_locally(range.segment, range.to);
-            log.flushed_everywhere(range.segment, range.to);
-            ranges.push(range);
-        }
-    }
-    region.note_durable();
-    ranges
-}
-
 /// What is wrong with the segment that `range` is in.
 fn fault(region: &Region, range: &FlushRange) -> Option<LogFault> {
     let mut chain = region.chains[range.log.index()].iter();
@@ -40,7 +23,7 @@ fn fault(region: &Region, range: &FlushRange) -> Option<LogFault> {
     found.expect("it can be read")
 }
 
-/// A write to the device that was lost, with zeros in its place, is found in whatever comes before another one.
+/// A write to the device was lost, and its place reads as zeros. That is found wherever another write follows it.
 #[test]
 fn a_lost_write_is_found_where_there_are_zeros() {
     let (mut found, mut missed) = (0, 0);
@@ -52,12 +35,12 @@ fn a_lost_write_is_found_where_there_are_zeros() {
         for _ in 0..120 {
             let group = region.group(&random);
             if region.append(&group).is_err() {
-                ranges.extend(flush(&mut region, true));
+                ranges.extend(region.flush(true));
             } else if random.below(4) == 0 {
-                ranges.extend(flush(&mut region, random.below(2) == 0));
+                ranges.extend(region.flush(random.below(2) == 0));
             }
         }
-        ranges.extend(flush(&mut region, true));
+        ranges.extend(region.flush(true));
         for range in &ranges {
             assert_eq!(fault(&region, range), None, "seed {seed}: nothing is lost");
             let bytes = region.device_bytes(range);

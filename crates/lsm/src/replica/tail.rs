@@ -275,20 +275,21 @@ impl Replica {
             end,
             durable: fill.map_or(u32::MAX, |fill| fill.durable),
         };
-        let bytes = self.sent_bytes(&place, from..to).ok_or(gone)??;
         let durable = fill.map_or(0, |fill| fill.durable);
         if fill.is_some() && from >= durable {
-            // It is from memory.
-            return Ok(bytes);
+            // All of it is in memory.
+            return self.sent_bytes(&place, from..to).ok_or(gone)?;
         }
-        // A record may begin in front of what is durable here, and end behind it.
+        // A record may begin in front of what is durable here, and end behind it: up to the window's end all is checked.
         let window_end = durable.next_multiple_of(self.geometry.window_bytes());
-        let until = window_end.min(block_up(end));
-        let longer = (until > to).then(|| self.sent_bytes(&place, from..until));
-        let longer = longer.flatten().transpose()?;
-        let checked = (from, longer.as_deref().unwrap_or(&bytes));
+        let until = window_end.min(block_up(end)).max(to);
+        let bytes = match self.sent_bytes(&place, from..until) {
+            Some(bytes) => bytes?,
+            None => self.sent_bytes(&place, from..to).ok_or(gone)??,
+        };
         let of = (self.region(), self.geometry);
-        match check_sent(of, (&entry.segment, durable), stored, checked)? {
+        match check_sent(of, (&entry.segment, durable), stored, (from, &bytes))? {
+            None if until > to => Ok(Buffer::from_slice(&bytes[..len as usize])),
             None => Ok(bytes),
             Some(LogFault {
                 number,

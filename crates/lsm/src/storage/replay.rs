@@ -1,5 +1,6 @@
 //! Reads a version from the edits of its manifest.
 
+use std::cell::LazyCell;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -14,8 +15,8 @@ use crate::pins::is_pin;
 use crate::version::Version;
 
 /// Applies the edits of a manifest, and then claims the segments that are left: what an edit
-/// removed may long belong to someone else. So may what they name, if they could not be read for a while: then the copy
-/// is as good as damaged.
+/// removed may long belong to someone else. If the manifest could not be read for a while, even a segment that it still
+/// names may have been given to another copy. Then this copy counts as damaged.
 pub(super) fn replay_edits(
     store: &Arc<Store>,
     empty: Version,
@@ -46,7 +47,7 @@ pub(super) fn replay_edits(
             .map_err(|_| corrupt("an edit does not fit the version before it"))?;
     }
     // Pins keep places of their region, too. A device with pins has no other region.
-    let has_pins = store.regions().iter().any(is_pin);
+    let has_pins = LazyCell::new(|| store.regions().iter().any(is_pin));
     let cut: BTreeSet<_> = cut_segments::places(store, region).collect();
     let mut taken: BTreeSet<DeviceSegment> = manifest.chain().collect();
     for stored in version.table().values() {
@@ -55,7 +56,7 @@ pub(super) fn replay_edits(
         }
         // What the catalog keeps of the region's logs is this copy's.
         let own = u32::from(cut.contains(&stored.place()));
-        if !has_pins && store.references(stored.place()) > own {
+        if store.references(stored.place()) > own && !*has_pins {
             return Err(corrupt(
                 "a place that it names has been given to another copy",
             ));

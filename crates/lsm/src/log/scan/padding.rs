@@ -18,7 +18,7 @@ pub(super) struct Padding {
     blocks: Range<u32>,
     /// Where a write was lost first.
     pub(super) lost: Option<u32>,
-    /// Behind what was found last: a record, a mark, or a segment's header.
+    /// The end of the last record, mark or segment header that was read.
     pub(super) behind: u32,
 }
 
