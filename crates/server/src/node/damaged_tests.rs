@@ -81,6 +81,17 @@ impl Pair {
         panic!("{:?}", self.nodes[0].ready());
     }
 
+    /// The copy of a server is closed, since others were given what it names.
+    fn has_lost_places(&self, server: usize) {
+        let region = self.nodes[server].region(BROKEN).expect("a member");
+        match &*region.driver() {
+            Driver::Failed(copy) => {
+                assert!(copy.why.contains("given to another copy"), "{}", copy.why)
+            }
+            _ => panic!("it has taken what is the other region's"),
+        }
+    }
+
     /// Both copies are the same, and take part in writing.
     fn is_whole(&mut self) {
         for region in [0, 1] {
@@ -272,11 +283,7 @@ fn a_copy_that_can_be_read_again_takes_nothing_that_another_was_given() {
 
     pair.flip_blocks(1, BROKEN, ALL);
     pair.restart(1);
-    let region = pair.nodes[1].region(BROKEN).expect("a member");
-    match &*region.driver() {
-        Driver::Failed(copy) => assert!(copy.why.contains("given to another copy"), "{}", copy.why),
-        _ => panic!("it has taken what is the other region's"),
-    }
+    pair.has_lost_places(1);
     assert_eq!(pair.nodes[1].look_through(OTHER), []);
 }
 
@@ -541,11 +548,7 @@ fn a_copy_that_was_put_back_is_opened_behind_all_others() {
 
     pair.restart(1);
     assert!(!pair.places(1, OTHER).is_disjoint(&before), "it has it");
-    let region = pair.nodes[1].region(BROKEN).expect("a member");
-    match &*region.driver() {
-        Driver::Failed(copy) => assert!(copy.why.contains("given to another copy"), "{}", copy.why),
-        _ => panic!("it has taken what is the other region's"),
-    }
+    pair.has_lost_places(1);
     pair.filled_anew(1);
     assert_eq!(pair.nodes[1].counts().refilled_copies, 1);
     pair.is_whole();

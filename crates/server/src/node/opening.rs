@@ -53,7 +53,8 @@ impl Opener<'_> {
         let is_put_back =
             |region: &&argosy_coordinator::Region| entry_of(region.id).is_some_and(was_put_back);
         let (put_back, mut old): (Vec<_>, Vec<_>) = old.into_iter().partition(is_put_back);
-        // So do those of copies that could not be read, and others went on meanwhile.
+        // Copies with a mark that they are whole come first. A copy that could not be read for a while has none: what
+        // others were given meanwhile is theirs.
         old.sort_by_key(|region| !WholeMark::is_left(region.id, self.world));
         let segment_bytes = u32::try_from(self.settings.engine.segment_bytes);
         let segment_bytes = segment_bytes.expect("settings are validated");

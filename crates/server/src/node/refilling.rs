@@ -431,8 +431,8 @@ impl Node {
         }
     }
 
-    /// Ends the [quarantine](Store::quarantine) of what copies may consist of that could not be read when the device
-    /// was opened, once all of these have been begun anew.
+    /// Ends the [quarantine](Store::quarantine) once every copy that could not be read when the device was opened has
+    /// been begun anew.
     pub(super) fn end_quarantine(&self) {
         let store = &self.world.store;
         let cannot_be_read = |region: &Arc<Region>| match &*region.driver() {

@@ -350,7 +350,7 @@ impl Node {
 mod tests {
     use super::*;
 
-    /// Of three members one has nothing yet: whom it fails asks the other, and waits no longer for that.
+    /// A member asks both others in turn without waiting. It waits after both have failed, and longer each time.
     #[test]
     fn a_segment_waits_once_all_have_been_asked() {
         let mut repairing = Repairing {
@@ -364,7 +364,7 @@ mod tests {
             let wait = &repairing.waits[&number];
             waits.push((wait.asked, wait.until.since(now).as_secs()));
         }
-        // No time goes by here: what stands in between is the wait before.
+        // The clock stands still, so the wait of the round before is left while the first one is asked.
         assert_eq!(waits, [(1, 0), (2, 1), (3, 1), (4, 2), (5, 2), (6, 4)]);
     }
 }
