@@ -280,7 +280,8 @@ impl Replica {
             // All of it is in memory.
             return self.sent_bytes(&place, from..to).ok_or(gone)?;
         }
-        // A record may begin in front of what is durable here, and end behind it. So the check goes on to the window's end.
+        // A record may begin in front of what is durable here, and end behind it. So the check goes on to the end
+        // of the window.
         let window_end = durable.next_multiple_of(self.geometry.window_bytes());
         let until = window_end.min(block_up(end)).max(to);
         let bytes = match self.sent_bytes(&place, from..until) {
