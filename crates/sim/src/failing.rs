@@ -18,16 +18,21 @@ use argosy_device::OpKind;
 use crate::plan::{Episode, Event, Plan, SERVERS, WorldKind};
 use crate::random::Random;
 
-/// Of 100 seeds, how many have devices that fail; of 100 of their episodes, how many have one; and of 100 of
-/// these, in how many nothing else goes wrong.
+/// Of 100 seeds, how many have devices that fail; of those whose backups build levels, which are fewer, how many
+/// have; of 100 of their episodes, how many have one; and of 100 of these, in how many nothing else goes wrong.
 const SEEDS_PERCENT: usize = 35;
+const BUILDING_PERCENT: usize = 70;
 const EPISODES_PERCENT: usize = 65;
 const ALONE_PERCENT: usize = 60;
 
 impl Plan {
     /// The plan, with devices that fail where the seed says so.
     pub(crate) fn with_failing_devices(mut self, random: &mut Random) -> Self {
-        if self.kind == WorldKind::Powerless || !random.chance(SEEDS_PERCENT) {
+        let percent = match self.builds {
+            true => BUILDING_PERCENT,
+            false => SEEDS_PERCENT,
+        };
+        if self.kind == WorldKind::Powerless || !random.chance(percent) {
             return self;
         }
         for episode in &mut self.episodes {
