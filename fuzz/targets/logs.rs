@@ -208,7 +208,7 @@ fn records() -> Vec<Record<'static>> {
         Record::mark(Lsn(5)),
     ];
     // The parts of a value are in one log.
-    records.insert(6, Record::mark(Lsn(4)));
+    records.insert(6, Record::closing_mark(Lsn(4)));
     records
 }
 

@@ -209,7 +209,7 @@ impl Background {
             let logs = LogKind::ALL.map(|log| writer.logs.log(log));
             let written = logs.iter().any(|log| log.end().is_some());
             let logs = logs.iter().filter(|_| written);
-            logs.filter_map(|log| log.closing_mark(last)).collect()
+            logs.filter_map(|log| log.mark_behind_end(last)).collect()
         };
         let store = self.storage.store();
         for (segment, offset, block) in marks {

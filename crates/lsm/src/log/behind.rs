@@ -23,7 +23,7 @@ use std::sync::Arc;
 use argosy_base::{Kind, Lsn, RegionId, SegmentNumber};
 use argosy_device::SharedMemory;
 
-use super::record::{Decoded, RecordKind, decode};
+use super::record::{Decoded, decode};
 use super::segment::{
     Geometry, SEGMENT_HEADER_BYTES, WINDOW_HEADER_BYTES, WindowName, decode_window_header, identity,
 };
@@ -158,7 +158,7 @@ impl Search<'_> {
                 offset += 1;
                 continue;
             };
-            let is_write = record.kind != RecordKind::Mark;
+            let is_write = !record.kind.is_mark();
             if is_write && record.lsn > self.last && record.lsn.0 <= highest {
                 self.found.push(Found {
                     lsn: record.lsn,

@@ -127,7 +127,7 @@ impl Feed {
             let here = identity(Kind::LogRecord, self.region, segment, at);
             match decode(&bytes[(at - from) as usize..], here, segment.base_lsn) {
                 Decoded::Record(record, len) => {
-                    if record.kind != RecordKind::Mark {
+                    if !record.kind.is_mark() {
                         highest = Some(record.lsn);
                         self.take(segment, at, &record, &mut visit)?;
                     }

@@ -81,16 +81,15 @@ impl Group {
     pub(super) fn hand_out(&mut self, visit: &mut impl FnMut(Replayed<'_>)) {
         for operation in self.operations.drain(..) {
             let entry = match (operation.kind, operation.log) {
-                (RecordKind::Delete | RecordKind::Mark | RecordKind::Time, _) => Entry::Tombstone,
                 (RecordKind::Put | RecordKind::DeleteRange, LogKind::Recovery) => {
                     Entry::Inline(&self.bytes[operation.value])
                 }
-                // A range is never written to the large log; one there says nothing.
-                (RecordKind::DeleteRange, LogKind::Large) => Entry::Tombstone,
                 (RecordKind::Put, LogKind::Large) => Entry::Pointer {
                     at: operation.at,
                     value_len: u32::try_from(operation.value_len).unwrap_or(u32::MAX),
                 },
+                // Deletes, and what says nothing: a range is never written to the large log.
+                _ => Entry::Tombstone,
             };
             visit(Replayed {
                 key: &self.bytes[operation.key],

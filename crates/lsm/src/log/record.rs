@@ -9,7 +9,7 @@
 //! | kind | crc32c      | lsn | key_len | value_len | [expiry] | [client ..]| key | value |
 //! +------+-------------+-----+---------+-----------+----------+------------+-----+-------+
 //!
-//! kind, bits 0-2:  0 pad, 1 put, 2 delete, 3 mark, 4 time, 5 delete range
+//! kind, bits 0-2:  0 pad, 1 put, 2 delete, 3 mark, 4 time, 5 delete range, 6 closing mark
 //!       bit 3 (0x08) more:   the group goes on with the next LSN
 //!       bit 4 (0x10) expiry: the pair expires
 //!       bit 5 (0x20) client: the request has a client and a sequence number
@@ -28,6 +28,8 @@
 //! - A *mark* has no LSN of its own, no key and no value, and no flags: its `lsn`, an absolute number,
 //!   says that this LSN and all below were durable when it was written. A range that is flushed begins with
 //!   one, and a clean end puts one behind the log, at a block's or segment's start, in the device alone.
+//! - A *closing mark* is a mark that says, too, that its window holds nothing behind it: zeros from there on to the
+//!   end of the window are padding. Without one in front of them, whole blocks of zeros are what a device has lost.
 //! - A *time* has an LSN, and an expiry that is none: from here on the region's time is not below it. It
 //!   has no key and no value, and is a group by itself.
 //! - A *delete range* removes all keys from its key on and below its value, which is a key, too, or the
@@ -73,6 +75,17 @@ pub enum RecordKind {
     Time = 4,
     /// Removes a range of keys.
     DeleteRange = 5,
+    /// A mark behind which its window holds nothing.
+    ClosingMark = 6,
+}
+
+impl RecordKind {
+    /// Whether it tells how far the history was durable, and is no part of the history.
+    #[inline]
+    #[must_use]
+    pub const fn is_mark(self) -> bool {
+        matches!(self, Self::Mark | Self::ClosingMark)
+    }
 }
 
 /// Whose request a record is, so that a repeated request is recognised.
@@ -173,6 +186,15 @@ impl<'a> Record<'a> {
         }
     }
 
+    /// A mark behind which its window holds nothing.
+    #[must_use]
+    pub const fn closing_mark(durable: Lsn) -> Self {
+        Self {
+            kind: RecordKind::ClosingMark,
+            ..Self::mark(durable)
+        }
+    }
+
     /// Bytes in front of the key in a segment that counts LSNs from `base`.
     #[inline]
     #[must_use]
@@ -195,13 +217,11 @@ impl<'a> Record<'a> {
     /// The LSN as it is stored: marks are absolute, since what they declare may lie before `base`.
     #[inline]
     fn stored_lsn(&self, base: Lsn) -> u64 {
-        match self.kind {
-            RecordKind::Mark => self.lsn.0,
-            _ => {
-                assert!(self.lsn >= base, "no record lies before its segment's base");
-                self.lsn.0 - base.0
-            }
+        if self.kind.is_mark() {
+            return self.lsn.0;
         }
+        assert!(self.lsn >= base, "no record lies before its segment's base");
+        self.lsn.0 - base.0
     }
 
     /// Appends the record's bytes, as they stand at `here` in a segment that counts from `base`.
@@ -249,7 +269,9 @@ impl<'a> Record<'a> {
                     let cut = self.more || !self.chunk;
                     cut && self.expiry.is_none() && self.value.len() <= KEY_BYTES_MAX + 1
                 }
-                RecordKind::Mark => plain && self.key.is_empty() && self.value.is_empty(),
+                RecordKind::Mark | RecordKind::ClosingMark => {
+                    plain && self.key.is_empty() && self.value.is_empty()
+                }
                 RecordKind::Time => {
                     let alone = !self.more && !self.chunk && self.client.is_none();
                     alone && self.expiry.is_some() && self.key.is_empty() && self.value.is_empty()
@@ -282,6 +304,7 @@ pub(super) fn parse(bytes: &[u8], base: Lsn) -> Option<(Record<'_>, usize)> {
         3 => RecordKind::Mark,
         4 => RecordKind::Time,
         5 => RecordKind::DeleteRange,
+        6 => RecordKind::ClosingMark,
         _ => return None,
     };
     if kind_byte & RESERVED != 0 {
@@ -289,9 +312,9 @@ pub(super) fn parse(bytes: &[u8], base: Lsn) -> Option<(Record<'_>, usize)> {
     }
     from.u32().ok()?;
     let stored = from.varint().ok()?;
-    let lsn = match kind {
-        RecordKind::Mark => stored,
-        _ => base.0.checked_add(stored)?,
+    let lsn = match kind.is_mark() {
+        true => stored,
+        false => base.0.checked_add(stored)?,
     };
     let key_len = from.length(KEY_BYTES_MAX).ok()?;
     let value_len = from.length(VALUE_BYTES_MAX).ok()?;

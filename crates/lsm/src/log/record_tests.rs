@@ -54,6 +54,8 @@ fn the_bytes_never_change() {
     assert_eq!(bytes[1..5], crc.to_le_bytes());
     let mark = bytes_of(&Record::mark(Lsn(3)));
     assert_eq!((mark[0], &mark[5..]), (3, &[3, 0, 0][..]), "absolute");
+    let closing = bytes_of(&Record::closing_mark(Lsn(3)));
+    assert_eq!((closing[0], &closing[5..]), (6, &mark[5..]));
     assert_eq!(bytes_of(&Record::delete(BASE, b"k"))[0], 2);
     let range = bytes_of(&Record::delete_range(BASE, b"a", Some(b"cd")));
     assert_eq!(
@@ -83,13 +85,14 @@ proptest! {
     fn records_return(parts in any_record(), behind in proptest::collection::vec(any::<u8>(), 0..9)) {
         let (bits, delta, key, value, expiry, client) = parts;
         let to = (!value.is_empty()).then_some(&value[..]);
-        let mut record = match bits % 4 {
+        let mut record = match bits % 5 {
             0 => Record::put(Lsn(BASE.0 + delta), &key, &value),
             1 if !key.is_empty() => Record::delete(Lsn(BASE.0 + delta), &key),
             2 if !key.is_empty() => Record::delete_range(Lsn(BASE.0 + delta), &key, to),
+            3 => Record::closing_mark(Lsn(delta)),
             _ => Record::mark(Lsn(delta)),
         };
-        if record.kind != RecordKind::Mark {
+        if !record.kind.is_mark() {
             record.more = bits & 0x10 != 0;
             record.expiry = expiry.filter(|_| record.kind != RecordKind::DeleteRange);
             record.client = client.map(|(id, seq)| Client { id, seq });

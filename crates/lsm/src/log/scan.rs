@@ -7,7 +7,7 @@
 //!    leads to the next block; padding that begins a block leads to the end of the window, since a
 //!    writer never leaves a block empty between two records of a window; marks at the starts of the blocks
 //!    behind it are noted all the same, since a device may have lost a write. Anything else stops the scan.
-//!    Padding that no writer leaves is noted, too (`padding.rs`).
+//!    Blocks that are padding although no closing mark stands in front of them in their window are noted, too.
 //! 3. Of windows that survived, an image is composed of what was found; what the device does not hold
 //!    of it can so be written there.
 //!
@@ -27,7 +27,6 @@
 
 mod cut;
 mod loaded;
-mod padding;
 
 use std::sync::Arc;
 
@@ -35,7 +34,6 @@ use argosy_base::{Identity, Kind, Lsn, Pointer, RegionId, SegmentNumber};
 use argosy_device::SharedMemory;
 
 use self::loaded::{Image, Loaded, Memory};
-use self::padding::Padding;
 use super::record::{Decoded, Record, RecordKind, decode, parse};
 use super::segment::{
     BLOCK_BYTES, Geometry, HeaderError, Position, SEGMENT_HEADER_BYTES, WINDOW_HEADER_BYTES,
@@ -142,7 +140,10 @@ pub(super) struct Scan<'a> {
     stop: Option<Stop>,
     /// The first place where a segment that was not sealed stopped.
     passed: Option<Passed>,
-    padding: Padding,
+    /// The end of the window that a closing mark has closed last, in this segment.
+    closed_to: u32,
+    /// The first block that is padding and was not closed.
+    lost: Option<u32>,
     mark: Lsn,
     /// Windows that the device does not have whole.
     windows: Vec<Image>,
@@ -152,7 +153,7 @@ pub(super) struct Scan<'a> {
 enum Found {
     Record {
         lsn: Lsn,
-        mark: bool,
+        kind: RecordKind,
         len: u32,
         in_memory: bool,
     },
@@ -195,7 +196,8 @@ impl<'a> Scan<'a> {
             head: None,
             stop: None,
             passed: None,
-            padding: Padding::NONE,
+            closed_to: 0,
+            lost: None,
             mark: Lsn(0),
             windows: Vec::new(),
         }
@@ -229,14 +231,10 @@ impl<'a> Scan<'a> {
         self.passed.map(|passed| passed.stop).or(stop)
     }
 
-    /// The first byte that was read of a lost write: no writer leaves padding there.
+    /// The first byte that a device has lost, if bytes are known to have been written there: no writer leaves
+    /// padding there.
     pub(super) const fn lost(&self) -> Option<u32> {
-        self.padding.lost
-    }
-
-    /// The end of the last record, mark or segment header that was read.
-    pub(super) const fn behind(&self) -> u32 {
-        self.padding.behind
+        self.lost
     }
 
     /// Goes to the next record.
@@ -267,24 +265,21 @@ impl<'a> Scan<'a> {
         match self.look(&segment, limit) {
             Found::Record {
                 lsn,
-                mark,
+                kind,
                 len,
                 in_memory,
             } => {
                 let start = self.offset;
                 self.compose(start, len, in_memory);
                 self.offset += len;
-                self.padding.behind = self.offset;
-                if mark {
-                    self.mark = self.mark.max(lsn);
+                if kind.is_mark() {
+                    self.note_mark(kind, lsn);
                 } else if lsn <= self.last_lsn {
                     self.offset = start;
                     self.stop_here(&segment, "the LSN does not follow the one before");
                 } else {
                     self.last_lsn = lsn;
                     self.record_end = self.offset;
-                    self.padding
-                        .ends_at_record(len, self.source.geometry.window_bytes());
                     self.head = Some(Head {
                         lsn,
                         segment,
@@ -321,7 +316,6 @@ impl<'a> Scan<'a> {
         self.index += 1;
         self.offset = 0;
         self.record_end = 0;
-        self.padding.ends();
     }
 
     fn stop_here(&mut self, segment: &LogSegment, what: &'static str) {
@@ -350,7 +344,6 @@ impl<'a> Scan<'a> {
             self.stop_here(segment, "a sealed segment ends early");
             return;
         }
-        self.padding.ends();
         self.index += 1;
         self.offset = 0;
         if self.index < self.source.chain.len() {
@@ -447,7 +440,15 @@ impl<'a> Scan<'a> {
 
     const fn begin_behind_header(&mut self) {
         self.offset = SEGMENT_HEADER_BYTES;
-        self.padding.behind = SEGMENT_HEADER_BYTES;
+        self.closed_to = 0;
+    }
+
+    /// Takes note of a mark in the window that is loaded.
+    fn note_mark(&mut self, kind: RecordKind, lsn: Lsn) {
+        self.mark = self.mark.max(lsn);
+        if kind == RecordKind::ClosingMark {
+            self.closed_to = self.loaded.as_ref().expect("loaded before").end();
+        }
     }
 
     fn look(&self, segment: &LogSegment, limit: u32) -> Found {
@@ -459,7 +460,7 @@ impl<'a> Scan<'a> {
             match decode(bytes, here, segment.base_lsn) {
                 Decoded::Record(record, len) => Found::Record {
                     lsn: record.lsn,
-                    mark: record.kind == RecordKind::Mark,
+                    kind: record.kind,
                     len: u32::try_from(len).expect("less than a window"),
                     in_memory,
                 },
@@ -495,16 +496,15 @@ impl<'a> Scan<'a> {
             (from.next_multiple_of(BLOCK_BYTES)..end.min(limit)).step_by(BLOCK_BYTES as usize)
         {
             self.offset = block;
-            if let Found::Record { lsn, mark, .. } = self.look(segment, limit) {
-                if mark {
-                    self.mark = self.mark.max(lsn);
-                }
-                self.padding.is_lost(from);
+            if let Found::Record { lsn, kind, .. } = self.look(segment, limit)
+                && kind.is_mark()
+            {
+                self.mark = self.mark.max(lsn);
             }
         }
         self.offset = from;
-        if from.is_multiple_of(BLOCK_BYTES) {
-            self.padding.goes_on(from..end);
+        if from.is_multiple_of(BLOCK_BYTES) && self.closed_to < end {
+            self.lost.get_or_insert(from);
         }
         let loaded = self.loaded.as_mut().expect("loaded before");
         let range = loaded.range(self.offset..end);
@@ -552,9 +552,8 @@ impl<'a> Scan<'a> {
                 if block == 0 {
                     reader.offset = SEGMENT_HEADER_BYTES;
                 }
-                if let Found::Record {
-                    lsn, mark: true, ..
-                } = reader.look(&segment, limit)
+                if let Found::Record { lsn, kind, .. } = reader.look(&segment, limit)
+                    && kind.is_mark()
                 {
                     mark = mark.max(lsn);
                 }

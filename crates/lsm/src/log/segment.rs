@@ -58,7 +58,7 @@ const SEGMENT_MAGIC: u64 = u64::from_le_bytes(*b"argoslog");
 /// "argoswin", read as a little-endian number.
 const WINDOW_MAGIC: u64 = u64::from_le_bytes(*b"argoswin");
 /// The only format so far, of both headers.
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 
 /// How a log is cut into windows. Equal on all members of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

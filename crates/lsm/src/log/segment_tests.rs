@@ -145,14 +145,14 @@ fn every_flipped_bit_and_every_cut_is_noticed() {
 #[test]
 fn a_newer_format_is_named() {
     let mut bytes = encode_segment_header(REGION, &segment());
-    bytes[8] = 4;
+    bytes[8] = 5;
     let crc = identity(Kind::LogHeader, REGION, &segment(), 0).checksum(&bytes[..CRC_AT]);
     bytes[CRC_AT..].copy_from_slice(&crc.to_le_bytes());
     let found = check_segment_header(&bytes, REGION, &segment());
-    assert_eq!(found, Err(HeaderError::Version(4)));
+    assert_eq!(found, Err(HeaderError::Version(5)));
     let mut bytes = encode_window_header(REGION, &segment(), 3, Writer::default());
-    bytes[8] = 4;
+    bytes[8] = 5;
     let crc = identity(Kind::Window, REGION, &segment(), 0).checksum(&bytes[..CRC_AT]);
     bytes[CRC_AT..].copy_from_slice(&crc.to_le_bytes());
-    assert_eq!(decode_window_header(&bytes), Err(HeaderError::Version(4)));
+    assert_eq!(decode_window_header(&bytes), Err(HeaderError::Version(5)));
 }

@@ -158,7 +158,7 @@ pub(crate) fn begins_inside_value<E>(
         while offset < len.min(end) {
             let here = identity(Kind::LogRecord, region, segment, offset);
             match decode(&bytes[offset as usize..], here, segment.base_lsn) {
-                Decoded::Record(record, len) if record.kind == RecordKind::Mark => {
+                Decoded::Record(record, len) if record.kind.is_mark() => {
                     offset += u32::try_from(len).expect("less than a window");
                 }
                 Decoded::Record(record, _) => return Ok(record.key.is_empty()),

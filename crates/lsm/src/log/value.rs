@@ -257,7 +257,7 @@ impl<S: LogSource> Reading<'_, S> {
         let here = identity(Kind::LogRecord, region, segment, self.offset);
         match decode(bytes, here, segment.base_lsn) {
             Decoded::Record(record, len) => match record.kind {
-                RecordKind::Mark if self.last.is_some() => Some(Part::Mark { len }),
+                kind if kind.is_mark() => self.last.is_some().then_some(Part::Mark { len }),
                 RecordKind::Put if self.fits(&record) => {
                     self.value.extend_from_slice(record.value);
                     let next = record.chunk.then(|| record.lsn.next());

@@ -138,11 +138,7 @@ fn fault_before<E>(
     while scan.head().is_some_and(|head| head.end < durable) {
         scan.advance(read)?;
     }
-    // No window is left empty, but for those behind the last record of a segment.
-    let next = scan.behind().next_multiple_of(of.1.window_bytes());
-    let is_empty = scan.head().is_none() && next < durable && durable < of.1.segment_bytes();
-    let lost = scan.lost().or(is_empty.then_some(next));
-    if let Some(offset) = lost.filter(|offset| *offset < durable) {
+    if let Some(offset) = scan.lost().filter(|offset| *offset < durable) {
         return Ok(Some(LogFault::lost(segment, offset)));
     }
     let fault = scan.trouble().filter(|stop| stop.offset < durable);

@@ -11,8 +11,10 @@
 //!  everywhere be flushed     not taken yet    records       window    are free       room
 //! ```
 //!
-//! 1. A record goes to `at`. If it does not fit before `entered`, the end of the window, the rest
-//!    of the window is zeroed, the open range is closed there, and the next window is entered.
+//! 1. A record goes to `at`. If it does not fit before `entered`, the end of the window, a closing mark goes there,
+//!    the rest of the window is zeroed, the open range is closed there, and the next window is entered. A rest
+//!    that is too short for the mark is less than a block. So whole blocks of zeros with no closing mark in front of
+//!    them were never written: a device has lost what was.
 //! 2. Entering a window takes its slot over, which is allowed once the window that had it is
 //!    *done* (`free_end`): until then the window keeps bytes that would be lost if a sync failed. In
 //!    the first window of a segment the segment's header comes first. The next segment must have been
@@ -37,7 +39,7 @@ use argosy_base::{Kind, Lsn, Pointer, SegmentNumber};
 use argosy_engine::{FlushRange, LogEnd};
 
 use super::probe::{Bounds, Cursor, Probe};
-use super::record::{Record, RecordKind};
+use super::record::Record;
 use super::segment::{BLOCK_BYTES, Writer, encode_segment_header, identity};
 use super::windows::LogWindows;
 use crate::edit::{LogPoint, LogSegment};
@@ -363,11 +365,15 @@ impl LogWriter {
         self.group_first = first;
     }
 
-    /// Leaves the window: pads it, and closes its range.
+    /// Leaves the window: says so, pads it, and closes its range.
     pub(super) fn skip(&mut self) {
         let current = self.current.expect("a window has been entered");
         assert!(!self.at_window_start(), "an empty window is never left");
         let end = self.cursor.entered;
+        let mark = Record::closing_mark(self.durable);
+        if self.cursor.at + mark.encoded_len(current.base_lsn) as u64 <= end {
+            self.write_record(&current, &mark);
+        }
         self.pad_to(&current, end);
         self.close_range(&current, end);
     }
@@ -435,7 +441,7 @@ impl LogWriter {
         assert!(self.cursor.at <= self.cursor.entered, "the record fits");
         self.cursor.fresh = false;
         // A segment ends behind its last record: a mark behind that is for as long as it goes on.
-        if record.kind == RecordKind::Mark {
+        if record.kind.is_mark() {
             self.last_mark = record.lsn;
             self.range_mark = record.lsn;
         } else {

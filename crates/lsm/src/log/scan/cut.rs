@@ -12,7 +12,7 @@ use std::ops::ControlFlow;
 
 use argosy_base::{Kind, LogKind, Lsn, RegionId, SegmentNumber};
 
-use super::super::record::{Decoded, Record, RecordKind, decode};
+use super::super::record::{Decoded, Record, decode};
 use super::super::segment::{BLOCK_BYTES, Geometry, Position, SEGMENT_HEADER_BYTES, identity};
 use super::{ReadDevice, Scan};
 use crate::edit::LogSegment;
@@ -175,7 +175,7 @@ impl Look<'_> {
             let next_block = (at + 1).next_multiple_of(BLOCK_BYTES);
             at = match decode(rest, here, self.segment.base_lsn) {
                 Decoded::Record(record, len) => {
-                    if record.kind != RecordKind::Mark {
+                    if !record.kind.is_mark() {
                         visit(at, record)?;
                     }
                     at + u32::try_from(len).expect("less than a window")

@@ -50,7 +50,7 @@ impl LogWriter {
     /// A block that says behind the log's end that everything up to `durable` is, and its place. It is not
     /// appended: windows have none of it, and nobody is told. `None` where there is no segment for it.
     #[must_use]
-    pub fn closing_mark(&self, durable: Lsn) -> Option<(SegmentNumber, u32, Buffer)> {
+    pub fn mark_behind_end(&self, durable: Lsn) -> Option<(SegmentNumber, u32, Buffer)> {
         let at = self.cursor.at;
         let inside = at.is_multiple_of(u64::from(BLOCK_BYTES))
             && !at.is_multiple_of(self.segment_bytes())
