@@ -5,6 +5,8 @@
 //!    that reads it next.
 //! 2. [`Repair::begin`] checks what has come as whatever comes from a device is checked, puts this member's
 //!    places into its pointers where those hold places, and writes it where the segment lies.
+//!    What other members send lacks the pointers that do not count any more. So, where pointers hold places, leaves and
+//!    index nodes that are not damaged stay as they are: a snapshot of an older version may need theirs.
 //! 3. [`Repair::poll`] reads the segment when it is written. If all of it is right it counts as damaged no more, and
 //!    merges read it again.
 //!
@@ -24,6 +26,7 @@ use argosy_device::{Buffer, DeviceError, Ticket};
 use crate::addresses::{Translation, as_gone, has_pointers, level_error, name_of};
 use crate::damage::Damages;
 use crate::edit::LogSegment;
+use crate::level::pointers::keep_whole_nodes;
 use crate::level::verify::paired_children;
 use crate::level::{Form, LevelError, SegmentName, form_and_refs};
 use crate::log::Geometry;
@@ -154,15 +157,21 @@ fn check_level(
     }
     if version.addresses() == AddressMode::Rewrite && has_pointers(&entry.segment) {
         let name = name_of(version, &entry.segment);
+        let mut own = Buffer::for_reading(bytes.len());
+        let own = stored.read(0, &mut own).ok().map(|()| &own[..]);
         let translation = match entry.segment.form {
             Form::Index(height) => {
-                let children = children_here(version, stored, (name, height), bytes);
+                let children = children_here(version, own, (name, height), bytes);
                 Translation::new(Vec::new(), children.map_err(|error| error.to_string())?)
             }
             _ => Translation::new(logs_here(version), Vec::new()),
         };
         let rewritten = translation.rewrite(name, bytes, |_, _| false);
-        rewritten.map_err(|error| level_error(name, error).to_string())?;
+        let kept = rewritten.and_then(|_| match own {
+            Some(own) => keep_whole_nodes(name, own, bytes),
+            None => Ok(()),
+        });
+        kept.map_err(|error| level_error(name, error).to_string())?;
     }
     match faults_of(version, entry, bytes).into_iter().next() {
         Some(fault) => Err(fault.what().to_owned()),
@@ -184,15 +193,13 @@ fn logs_here(version: &Version) -> Vec<(SegmentNumber, SegmentNumber)> {
 /// version may still have it.
 fn children_here(
     version: &Version,
-    stored: &StoredSegment,
+    own: Option<&[u8]>,
     (name, height): (SegmentName, u8),
     bytes: &[u8],
 ) -> Result<Vec<(SegmentNumber, SegmentNumber)>, LevelError> {
-    let mut own = Buffer::for_reading(bytes.len());
-    let paired = match stored.read(0, &mut own) {
-        Ok(()) => paired_children(name, height, &own, bytes),
-        Err(_) => BTreeMap::new(),
-    };
+    let paired = own.map_or_else(BTreeMap::new, |own| {
+        paired_children(name, height, own, bytes)
+    });
     let (_, children) = form_and_refs(name, bytes)?;
     let here = |(number, _): (SegmentNumber, u64)| {
         let here = version.high_bits_of(number);

@@ -15,6 +15,7 @@ use argosy_engine::{Engine, EngineError, WriteBatch, WriteOptions};
 use argosy_lsm::addresses::name_of;
 use argosy_lsm::inspect::{ProblemKind, Region, Windows, recount, verify_region};
 use argosy_lsm::level::form_and_refs;
+use argosy_lsm::level::pointers::for_each_pointer_mut;
 use argosy_lsm::repair::{Repair, RepairError, wanted};
 use argosy_lsm::{Lsm, Mutants, Placement, Settings};
 use common::{Machine, mixed, tiny, tiny_whole};
@@ -447,6 +448,67 @@ fn an_index_segment_is_written_again_although_a_child_is_gone() {
         let key = format!("{number:06}").into_bytes();
         assert_eq!(engine.get(&key).unwrap().value.as_ref(), model.get(&key));
     }
+    machine.close(engine);
+}
+
+/// A segment of which a merge took a part, with what another member would send: without the pointers of that part.
+fn with_a_part_taken(engine: &Lsm) -> Option<(SegmentNumber, Buffer)> {
+    let version = engine.version();
+    let mut leaves = version
+        .finished()
+        .filter(|entry| !entry.segment.form.is_index() && entry.segment.points_into_logs());
+    leaves.find_map(|entry| {
+        let (number, len) = (entry.segment.number, entry.segment.len);
+        let bytes = engine.read_segment(number, (0, len), std::iter::empty())?;
+        let mut bytes = bytes.unwrap();
+        let mut lacks = false;
+        for_each_pointer_mut(name_of(&version, &entry.segment), &mut bytes, |_, at| {
+            lacks |= at.segment() == SegmentNumber(0);
+            Some(at)
+        })
+        .unwrap();
+        lacks.then_some((number, bytes))
+    })
+}
+
+/// What another member sends lacks the pointers that do not count any more. A snapshot here may still need them.
+#[test]
+fn what_is_not_damaged_of_a_segment_stays_as_it_is_when_it_is_written_again() {
+    let settings = Settings {
+        addresses: AddressMode::Rewrite,
+        cache_bytes: 0,
+        ..mixed(tiny())
+    };
+    let mut machine = Machine::new(settings, 2048, 7);
+    let engine = machine.open();
+    let mut model = Model::new();
+    for number in 0..1500 {
+        write(&mut machine, &engine, &mut model, number);
+    }
+    machine.settle(&engine);
+    let (snapshot, shown) = (engine.snapshot(), model.clone());
+    let mut numbers = 1500..6000;
+    let (number, bytes) = loop {
+        let number = numbers.next().expect("a merge takes a part of a segment");
+        write(&mut machine, &engine, &mut model, number);
+        if let Some(found) = with_a_part_taken(&engine) {
+            break found;
+        }
+    };
+    let start = engine.version().stored(number).unwrap().place().start();
+    let held = |machine: &Machine| {
+        let mut held = Buffer::for_reading(bytes.len());
+        machine.device.read(start, &mut held).unwrap();
+        held
+    };
+    let before = held(&machine);
+    machine.device.flip_bit(start + bytes.len() as u64 - 60, 3);
+    repair(&mut machine, &engine, number, &bytes);
+    assert!(*held(&machine) == *before, "it is what it was");
+    for (key, value) in &shown {
+        assert_eq!(snapshot.get(key).unwrap().as_ref(), Some(value));
+    }
+    drop(snapshot);
     machine.close(engine);
 }
 

@@ -63,6 +63,19 @@ pub fn for_each_pointer_mut(
     bytes: &mut [u8],
     mut visit: impl FnMut(PointerKind, Pointer) -> Option<Pointer>,
 ) -> Result<Visited, VisitError> {
+    let mut visited = Visited::default();
+    for_each_node(name, bytes, |of, node| {
+        of.visit(node, &mut visit, &mut visited)
+    })?;
+    Ok(visited)
+}
+
+/// Shows `visit` every node in `bytes`, all bytes of the finished segment `name`, where nodes may hold pointers.
+fn for_each_node(
+    name: SegmentName,
+    bytes: &mut [u8],
+    mut visit: impl FnMut(&Node, &mut [u8]) -> Result<(), VisitError>,
+) -> Result<(), VisitError> {
     let (body, footer) = bytes
         .split_last_chunk_mut::<FOOTER_BYTES>()
         .ok_or_else(|| name.corrupt(0, "the segment has an impossible length"))?;
@@ -74,25 +87,23 @@ pub fn for_each_pointer_mut(
     let (holds, leads) = match footer.form {
         Form::SelfContained | Form::Leaves => (Kind::Leaf, PointerKind::Log),
         Form::Index(_) => (Kind::Index, PointerKind::Child),
-        Form::Medium => return Ok(Visited::default()),
+        Form::Medium => return Ok(()),
     };
-    let mut visited = Visited::default();
     let mut from = 0;
     while from < nodes.len() {
         let offset = narrow(name, from)?;
         let len = leaf::node_len(&nodes[from..])
             .ok_or_else(|| name.corrupt(offset, "a node has no end in its segment"))?;
-        let node = &mut nodes[from..from + len];
         let of = Node {
             name,
             offset,
             holds,
             leads,
         };
-        of.visit(node, &mut visit, &mut visited)?;
+        visit(&of, &mut nodes[from..from + len])?;
         from += len;
     }
-    Ok(visited)
+    Ok(())
 }
 
 /// Puts `dead` in place of the high bits of every pointer in `bytes` whose key is in none of `counted`.
@@ -118,6 +129,24 @@ pub fn forget_uncounted(
         })
     })
     .map(drop)
+}
+
+/// Puts the nodes of `own` that are not damaged in place of those of `bytes`. Both are all bytes of the finished segment
+/// `name`, and differ in pointers alone.
+///
+/// # Errors
+/// [`VisitError::Damaged`], where `bytes` are.
+pub fn keep_whole_nodes(name: SegmentName, own: &[u8], bytes: &mut [u8]) -> Result<(), VisitError> {
+    for_each_node(name, bytes, |of, node| {
+        let from = of.offset as usize;
+        if let Some(own) = own
+            .get(from..from + node.len())
+            .filter(|own| of.is_whole(own))
+        {
+            node.copy_from_slice(own);
+        }
+        Ok(())
+    })
 }
 
 /// Whether a pointer of `bytes`, all bytes of segment `name`, one with leaves, has `dead` as high bits although its
@@ -167,15 +196,24 @@ struct Node {
 }
 
 impl Node {
+    /// What the first four of its bytes should be.
+    fn checksum(&self, node: &[u8]) -> u32 {
+        let identity = self.name.identity(self.holds, self.offset);
+        identity.checksum(&node[4..])
+    }
+
+    fn is_whole(&self, node: &[u8]) -> bool {
+        self.checksum(node).to_le_bytes() == node[..4]
+    }
+
     fn visit(
         &self,
         node: &mut [u8],
         visit: &mut impl FnMut(PointerKind, Pointer) -> Option<Pointer>,
         visited: &mut Visited,
     ) -> Result<(), VisitError> {
-        let identity = self.name.identity(self.holds, self.offset);
         let damaged = |what| self.name.corrupt(self.offset, what);
-        if identity.checksum(&node[4..]).to_le_bytes() != node[..4] {
+        if !self.is_whole(node) {
             return Err(damaged("a node's checksum does not match").into());
         }
         let before = visited.changed;
@@ -196,7 +234,7 @@ impl Node {
             }
         }
         if visited.changed > before {
-            let crc = identity.checksum(&node[4..]);
+            let crc = self.checksum(node);
             node[..4].copy_from_slice(&crc.to_le_bytes());
         }
         Ok(())
