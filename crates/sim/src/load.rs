@@ -7,7 +7,6 @@
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
 use argosy_base::range::Printable;
 use argosy_base::{Direction, Instant, Moment, Outcome};
@@ -29,7 +28,7 @@ mod parts;
 
 pub use looks::Fate;
 pub(crate) use looks::no_space;
-use looks::{is_failure, names_damage};
+use looks::{had_waited_for_room, is_failure, names_damage};
 
 /// How a request may be answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,8 +117,6 @@ pub struct Load {
     /// What the last request was told that failed.
     pub(crate) last_failure: String,
     moment: u64,
-    /// How long a request waits, at most.
-    deadline: Duration,
 }
 
 /// An answer that is wrong, in words.
@@ -153,15 +150,7 @@ impl Load {
             damaged: false,
             last_failure: String::new(),
             moment: 0,
-            deadline: Duration::ZERO,
         }
-    }
-
-    /// The same, where requests have this deadline.
-    #[must_use]
-    pub(crate) const fn with_deadline(mut self, deadline: Duration) -> Self {
-        self.deadline = deadline;
-        self
     }
 
     /// The same, on devices that may fail if `fails`.
@@ -328,7 +317,7 @@ impl Load {
             response => response,
         };
         match (&pending.ask, response) {
-            (_, Response::Failed(error)) => self.failed((op, now), &pending, &error, coverage),
+            (_, Response::Failed(error)) => self.failed(op, &pending, &error, coverage),
             (Ask::Get { key }, Response::Value(value)) => {
                 let bound = match value {
                     None => Bound::Absent,
@@ -379,7 +368,7 @@ impl Load {
 
     fn failed(
         &mut self,
-        (op, now): (u32, Instant),
+        op: u32,
         pending: &Pending,
         error: &ServiceError,
         coverage: &mut Coverage,
@@ -408,8 +397,7 @@ impl Load {
         let slow = matches!(error, ServiceError::Busy { .. }) || pending.several_regions;
         let excused = match pending.expect {
             Expect::Anything => true,
-            // Its server may have begun to count a little before it was asked.
-            Expect::Slowness => slow || now.since(pending.asked) >= self.deadline * 3 / 4,
+            Expect::Slowness => slow || had_waited_for_room(error),
             Expect::Success => false,
         };
         if !excused {

@@ -53,7 +53,10 @@ fn who_has_waited_for_room_has_no_new_deadline() {
     node.set_now(deadline + Duration::from_millis(1));
     node.sweep();
     let outcome = |(token, answer): &(u64, Response)| match answer {
-        Response::Failed(ServiceError::Unavailable { outcome, .. }) => (*token, *outcome),
+        Response::Failed(ServiceError::Unavailable { what, outcome }) => {
+            assert!(what.ends_with("(it had waited for room before)"), "{what}");
+            (*token, *outcome)
+        }
         other => panic!("{token}: {other:?}"),
     };
     let told = told.0.lock().expect("no panic");

@@ -323,10 +323,12 @@ impl Waiting {
                         Response::Written { applied: true, .. } => Outcome::Unknown,
                         _ => Outcome::NotApplied,
                     };
-                    let error = ServiceError::Unavailable {
-                        what: why.to_owned(),
-                        outcome,
+                    // One that has waited for room had less time than others.
+                    let what = match answer.reply.deadline {
+                        Some(_) => format!("{why} (it had waited for room before)"),
+                        None => why.to_owned(),
                     };
+                    let error = ServiceError::Unavailable { what, outcome };
                     due.push((answer.reply, Response::Failed(error)));
                 } else {
                     self.answers.push_back(answer);

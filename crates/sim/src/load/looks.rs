@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use argosy_server::service::ServiceError;
+
 use super::{Load, Pending};
 use crate::asks::Ask;
 use crate::check::Access;
@@ -82,6 +84,11 @@ impl Load {
 /// Whether a refusal says that a device is full.
 pub(crate) fn no_space(what: &str) -> bool {
     what.contains(" is full (") || what.contains("a device was full")
+}
+
+/// Whether a request that was given up is told that it had found room late.
+pub(crate) fn had_waited_for_room(error: &ServiceError) -> bool {
+    error.to_string().contains("it had waited for room before")
 }
 
 /// Whether a request is told that a device has failed, and not that something is damaged.

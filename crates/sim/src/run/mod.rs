@@ -171,7 +171,6 @@ impl Run {
                 plan.regions,
                 plan.small.is_some() || plan.fails,
             )
-            .with_deadline(plan.deadline)
             .on_devices_that_fail(plan.fails),
             chooser: Chooser::new(&plan, Random::new(seed, 4)),
             depend: Depend::new(&plan, seed),
