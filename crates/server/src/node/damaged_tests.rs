@@ -388,6 +388,50 @@ fn a_damaged_level_that_a_backup_built_is_built_anew() {
     assert_eq!(pair.nodes[1].counts().refilled_copies, 1);
 }
 
+/// A copy that is filled anew asks for what is damaged where it lies. Nothing of it is taken, the damage is known there
+/// without a scrub, and the copy is filled as soon as it can be read.
+#[test]
+fn a_fetch_that_meets_damage_has_it_known() {
+    let mut pair = pair();
+    let level = |pair: &Pair| pair.nodes[0].level_places(BROKEN).first().copied();
+    let mut keys = 300..3000;
+    let (number, place, _) = loop {
+        if let Some(level) = level(&pair) {
+            break level;
+        }
+        pair.put(0, keys.next().expect("there is a level in the end"));
+        pair.run(1);
+    };
+    let flip = |pair: &Pair| pair.devices[0].inner().flip_bit(place.start() + 20, 3);
+    let known = |pair: &Pair| {
+        let region = pair.nodes[0].region(BROKEN).expect("a member");
+        let (_, damages) = copy_of(region).expect("it is open");
+        damages.list()
+    };
+    flip(&pair);
+    assert!(known(&pair).is_empty());
+    pair.replace(1);
+    pair.run(1000);
+    assert_eq!(
+        known(&pair)
+            .iter()
+            .map(|damage| damage.number)
+            .collect::<Vec<_>>(),
+        [number]
+    );
+    assert!(pair.nodes[0].ready().lacks.is_some());
+    assert!(
+        pair.nodes[1]
+            .level_places(BROKEN)
+            .iter()
+            .all(|level| level.0 != number)
+    );
+
+    flip(&pair);
+    pair.open();
+    pair.is_whole();
+}
+
 impl Pair {
     /// Writes until the backup still has a level that it was filled with, and the primary has it no more. Flips a bit
     /// there.
