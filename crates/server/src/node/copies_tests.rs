@@ -260,11 +260,16 @@ impl Pair {
 
     /// Writes four pairs, a kilobyte in all; the answer comes in its time.
     pub(super) fn put(&mut self, region: usize, key: u64) {
+        self.put_values(region, key, 240);
+    }
+
+    /// The same, with values of `len` bytes.
+    pub(super) fn put_values(&mut self, region: usize, key: u64, len: usize) {
         let mut batch = WriteBatch::new();
         for part in 0..4 {
             let key = format!("{}{key:08}{part}", ["a", "z"][region]);
             batch
-                .put(key.as_bytes(), &[b'v'; 240])
+                .put(key.as_bytes(), &vec![b'v'; len])
                 .expect("it is short");
         }
         let options = WriteOptions::default();

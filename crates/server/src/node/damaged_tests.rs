@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use argosy_base::limits::BLOCK_SIZE;
-use argosy_base::{DeviceSegment, Lsn, RegionId, SegmentNumber, ServerId, Standing};
+use argosy_base::{DeviceSegment, LogKind, Lsn, RegionId, SegmentNumber, ServerId, Standing};
 use argosy_coordinator::Replication;
 use argosy_device::Purpose;
 use argosy_fabric::sim::SimSettings;
@@ -430,6 +430,37 @@ fn a_fetch_that_meets_damage_has_it_known() {
     flip(&pair);
     pair.open();
     pair.is_whole();
+}
+
+/// The logs of all members are equal, also where a backup builds its levels from them: a damaged segment is fetched.
+#[test]
+fn a_damaged_log_segment_of_a_backup_that_builds_levels_is_repaired() {
+    let mut pair = pair_of(Replication::BuildIndex);
+    let sealed = |pair: &Pair| {
+        let region = pair.nodes[1].region(BROKEN).expect("a member");
+        let (version, _) = copy_of(region).expect("it is open");
+        let mut log = version.log(LogKind::Large).iter();
+        let sealed = log.find(|entry| entry.segment.end.is_some());
+        sealed.map(|entry| entry.stored.place())
+    };
+    let mut keys = 300..9000;
+    let place = loop {
+        if let Some(place) = sealed(&pair) {
+            break place;
+        }
+        let key = keys.next().expect("a segment is full in the end");
+        pair.put_values(0, key, 3000);
+        pair.run(1);
+    };
+    pair.devices[1].inner().flip_bit(place.start() + 200, 3);
+    assert_eq!(pair.nodes[1].look_through(BROKEN).len(), 1);
+    pair.run(200);
+    assert_eq!(pair.nodes[1].look_through(BROKEN), []);
+    let counts = pair.nodes[1].scrub_status();
+    assert_eq!(
+        (counts.repaired_segments_total, counts.refilled_copies_total),
+        (1, 0)
+    );
 }
 
 impl Pair {
