@@ -7,6 +7,7 @@
 
 mod basics;
 mod checkpoints;
+mod damaged;
 mod ingests;
 mod killed;
 mod long;
