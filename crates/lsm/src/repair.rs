@@ -5,8 +5,8 @@
 //!    that reads it next.
 //! 2. [`Repair::begin`] checks what has come as whatever comes from a device is checked, puts this member's
 //!    places into its pointers where those hold places, and writes it where the segment lies.
-//!    What other members send lacks the pointers that do not count any more. So, where pointers hold places, leaves and
-//!    index nodes that are not damaged stay as they are: a snapshot of an older version may need theirs.
+//!    What other members send lacks the pointers that do not count any more, and a snapshot of an older version may
+//!    need them. So, where pointers hold places, leaves and index nodes that are not damaged stay as they are.
 //! 3. [`Repair::poll`] reads the segment when it is written. If all of it is right it counts as damaged no more, and
 //!    merges read it again.
 //!
@@ -16,7 +16,6 @@
 //! segment says never changes). Pins and snapshots that keep the segment are repaired with it. The segment's
 //! place is kept while it is written, whatever becomes of the region's version.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use argosy_base::limits::BLOCK_SIZE;
@@ -89,7 +88,8 @@ pub struct Repair {
 }
 
 impl Repair {
-    /// Begins to write `bytes` over segment `number` of `version`, if they are right.
+    /// Begins to write `bytes` over segment `number` of `version`, if they are right. Blocks for reads of the device
+    /// where pointers hold places.
     ///
     /// # Errors
     /// [`RepairError::Wrong`].
@@ -157,26 +157,46 @@ fn check_level(
     }
     if version.addresses() == AddressMode::Rewrite && has_pointers(&entry.segment) {
         let name = name_of(version, &entry.segment);
-        let mut own = Buffer::for_reading(bytes.len());
-        let own = stored.read(0, &mut own).ok().map(|()| &own[..]);
+        let own = read_own(stored, bytes.len());
         let translation = match entry.segment.form {
             Form::Index(height) => {
-                let children = children_here(version, own, (name, height), bytes);
+                let children = children_here(version, &own, (name, height), bytes);
                 Translation::new(Vec::new(), children.map_err(|error| error.to_string())?)
             }
             _ => Translation::new(logs_here(version), Vec::new()),
         };
+        let in_words = |error| level_error(name, error).to_string();
         let rewritten = translation.rewrite(name, bytes, |_, _| false);
-        let kept = rewritten.and_then(|_| match own {
-            Some(own) => keep_whole_nodes(name, own, bytes),
-            None => Ok(()),
-        });
-        kept.map_err(|error| level_error(name, error).to_string())?;
+        rewritten.map_err(in_words)?;
+        let mut kept = Buffer::from_slice(bytes);
+        keep_whole_nodes(name, &own, &mut kept).map_err(in_words)?;
+        // A node of which the checksum is right may be what is wrong here.
+        if faults_of(version, entry, &kept).is_empty() {
+            *bytes = kept;
+            return Ok(());
+        }
     }
     match faults_of(version, entry, bytes).into_iter().next() {
         Some(fault) => Err(fault.what().to_owned()),
         None => Ok(()),
     }
+}
+
+/// What can be read of the segment's `len` bytes here, and zeros in place of the rest.
+fn read_own(stored: &StoredSegment, len: usize) -> Buffer {
+    let mut own = Buffer::for_reading(len);
+    if stored.read(0, &mut own).is_ok() {
+        return own;
+    }
+    let mut own = Buffer::zeroed(len);
+    for (block, into) in own.chunks_mut(BLOCK_SIZE).enumerate() {
+        let mut bytes = Buffer::for_reading(into.len());
+        let at = u32::try_from(block * BLOCK_SIZE).expect("a segment has at most 2 MiB");
+        if stored.read(at, &mut bytes).is_ok() {
+            into.copy_from_slice(&bytes);
+        }
+    }
+    own
 }
 
 /// What pointers into logs begin with here, by number.
@@ -193,13 +213,11 @@ fn logs_here(version: &Version) -> Vec<(SegmentNumber, SegmentNumber)> {
 /// version may still have it.
 fn children_here(
     version: &Version,
-    own: Option<&[u8]>,
+    own: &[u8],
     (name, height): (SegmentName, u8),
     bytes: &[u8],
 ) -> Result<Vec<(SegmentNumber, SegmentNumber)>, LevelError> {
-    let paired = own.map_or_else(BTreeMap::new, |own| {
-        paired_children(name, height, own, bytes)
-    });
+    let paired = paired_children(name, height, own, bytes);
     let (_, children) = form_and_refs(name, bytes)?;
     let here = |(number, _): (SegmentNumber, u64)| {
         let here = version.high_bits_of(number);

@@ -451,7 +451,8 @@ fn an_index_segment_is_written_again_although_a_child_is_gone() {
     machine.close(engine);
 }
 
-/// A segment of which a merge took a part, with what another member would send: without the pointers of that part.
+/// A segment of which a merge took a part, with what another member would send of it: that lacks the pointers of the
+/// part.
 fn with_a_part_taken(engine: &Lsm) -> Option<(SegmentNumber, Buffer)> {
     let version = engine.version();
     let mut leaves = version

@@ -18,8 +18,8 @@ use argosy_device::OpKind;
 use crate::plan::{Episode, Event, Plan, SERVERS, WorldKind};
 use crate::random::Random;
 
-/// Of 100 seeds, how many have devices that fail; of those whose backups build levels, which are fewer, how many
-/// have; of 100 of their episodes, how many have one; and of 100 of these, in how many nothing else goes wrong.
+/// Of 100 seeds, how many have devices that fail; of 100 whose backups build levels, of which there are fewer, how
+/// many; of 100 of their episodes, how many have one; and of 100 of these, in how many nothing else goes wrong.
 const SEEDS_PERCENT: usize = 35;
 const BUILDING_PERCENT: usize = 70;
 const EPISODES_PERCENT: usize = 65;

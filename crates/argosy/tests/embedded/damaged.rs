@@ -1,4 +1,4 @@
-//! A store of which a block cannot be read: reads of it fail, merges pass over it and say so, writing goes on.
+//! A store of which a block is damaged: reads of it fail, merges pass over it and say so, writing goes on.
 
 use std::os::unix::fs::FileExt;
 use std::path::Path;

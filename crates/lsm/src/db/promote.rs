@@ -331,7 +331,7 @@ fn cut(
 }
 
 fn write_unflushed(version: &Version, tail: &LogTail) {
-    for unflushed in &tail.unflushed {
+    for unflushed in tail.unflushed.iter().chain(&tail.closing) {
         let stored = version.stored(unflushed.segment.number);
         let stored = stored.expect("the chain is the version's");
         let len = unflushed.bytes.len();

@@ -306,14 +306,15 @@ impl<'a> Salvager<'a> {
             if segment.end.is_none() {
                 return true;
             }
-            match self.fault_in(segment) {
-                Ok(None) => true,
-                Ok(Some(at)) if at > 0 => {
-                    segment.end = Some(at);
-                    matches!(self.fault_in(segment), Ok(None))
+            // What a device has lost begins behind padding: it ends in front of the damage, and then of the padding.
+            for _ in 0..2 {
+                match self.fault_in(segment) {
+                    Ok(None) => return true,
+                    Ok(Some(at)) if at > 0 => segment.end = Some(at),
+                    _ => return false,
                 }
-                _ => false,
             }
+            matches!(self.fault_in(segment), Ok(None))
         });
         chain
     }

@@ -113,6 +113,9 @@ pub struct LogTail {
     pub seals: Vec<LogPoint>,
     /// What has to be written to the device to make everything up to `end` durable there, in order.
     pub unflushed: Vec<Unflushed>,
+    /// Closing marks that are neither there nor in windows: to be written, or padding is taken for what the device
+    /// has lost.
+    pub closing: Vec<Unflushed>,
     /// The memory of every slot survived, so that what was written to it is still there.
     pub windows_survived: bool,
 }
@@ -426,10 +429,15 @@ impl<'a> History<'a> {
         for (log, (scan, ends)) in self.scans.into_iter().zip(self.ends).enumerate() {
             let survived = windows[log].iter().flatten().count();
             let end = ends.last().copied();
+            let from = self.recovery.replay_from;
+            let to_write = end.map(|end| scan.into_unflushed(end, from));
+            let (unflushed, closing) =
+                to_write.map_or_else(Default::default, |part| (part.unflushed, part.closing));
             logs[log] = LogTail {
                 end,
                 seals: seals(self.recovery.chains[log], &ends),
-                unflushed: end.map_or_else(Vec::new, |end| scan.into_unflushed(end)),
+                unflushed,
+                closing,
                 windows_survived: survived == slots,
             };
         }

@@ -295,12 +295,13 @@ fn what_is_below_the_start_of_replay_is_not_handed_out() {
 /// of whole groups that holds all that was flushed and, with windows, all that was written.
 #[test]
 fn random_histories_recover_to_what_was_there() {
-    let mut lost = 0;
+    let (mut lost, mut closed) = (0, 0);
     let mut torn_groups = 0;
     for seed in 0..300 {
         let random = Random::new(seed);
         let slots = 2 + random.below(3);
         let mut region = Region::new(Geometry::new(32 << 10, 8 << 10, slots));
+        region.stale = [0xa5, 0][random.below(2)];
         let mut pending: Vec<FlushRange> = vec![];
         for _ in 0..random.below(120) {
             let group = region.group(&random);
@@ -342,10 +343,12 @@ fn random_histories_recover_to_what_was_there() {
             "seed {seed}: whole groups"
         );
         assert_eq!(seen, region.expected(Lsn(0), last), "seed {seed}");
+        closed += recovered.logs.iter().flat_map(|log| &log.closing).count();
+        assert_eq!(region.cut(&recovered), [], "seed {seed}");
         lost += usize::from(last < region.last);
         torn_groups += usize::from(last < region.last && last > flushed);
     }
-    assert!(lost > 100, "{lost}");
+    assert!(lost > 100 && closed > 5, "{lost} lost, {closed} closed");
     assert!(torn_groups > 10, "{torn_groups}");
 }
 

@@ -3,11 +3,10 @@
 //! 1. For each window of the chain the device's bytes are read and, where the window's slot survived
 //!    and its header names this very window, the slot's as well.
 //! 2. At each position the slot is asked first, then the device; whichever has a valid record there
-//!    has the record. A position where neither has one but one has a zero byte is padding, which
-//!    leads to the next block; padding that begins a block leads to the end of the window, since a
-//!    writer never leaves a block empty between two records of a window; marks at the starts of the blocks
-//!    behind it are noted all the same, since a device may have lost a write. Anything else stops the scan.
-//!    Blocks that are padding although no closing mark stands in front of them in their window are noted, too.
+//!    has the record. A closing mark leads to the end of the window. A position where neither has a record
+//!    but one has a zero byte is padding, which leads to the next block. No writer leaves padding at the
+//!    start of a block: a device has lost what was there (`unclosed.rs`). It leads to the end of the window;
+//!    marks at the starts of the blocks behind it are noted. Anything else stops the scan.
 //! 3. Of windows that survived, an image is composed of what was found; what the device does not hold
 //!    of it can so be written there.
 //!
@@ -27,6 +26,7 @@
 
 mod cut;
 mod loaded;
+mod unclosed;
 
 use std::sync::Arc;
 
@@ -34,6 +34,7 @@ use argosy_base::{Identity, Kind, Lsn, Pointer, RegionId, SegmentNumber};
 use argosy_device::SharedMemory;
 
 use self::loaded::{Image, Loaded, Memory};
+use self::unclosed::{ToWrite, Unclosed, put_into};
 use super::record::{Decoded, Record, RecordKind, decode, parse};
 use super::segment::{
     BLOCK_BYTES, Geometry, HeaderError, Position, SEGMENT_HEADER_BYTES, WINDOW_HEADER_BYTES,
@@ -46,7 +47,7 @@ pub use cut::{CutSegment, visit_behind};
 /// Reads device bytes of a segment at an offset, whole blocks.
 pub type ReadDevice<'a, E> = dyn FnMut(&LogSegment, u32, &mut [u8]) -> Result<(), E> + 'a;
 
-/// Bytes of the history that are in windows only.
+/// Bytes that belong to the history, and that the device lacks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unflushed {
     /// The segment.
@@ -140,9 +141,8 @@ pub(super) struct Scan<'a> {
     stop: Option<Stop>,
     /// The first place where a segment that was not sealed stopped.
     passed: Option<Passed>,
-    /// The end of the window that a closing mark has closed last, in this segment.
-    closed_to: u32,
-    /// The first block that is padding and was not closed.
+    /// Blocks of segments that are not sealed, and the first one of any segment, that are padding and were not closed.
+    unclosed: Vec<Unclosed>,
     lost: Option<u32>,
     mark: Lsn,
     /// Windows that the device does not have whole.
@@ -196,7 +196,7 @@ impl<'a> Scan<'a> {
             head: None,
             stop: None,
             passed: None,
-            closed_to: 0,
+            unclosed: Vec::new(),
             lost: None,
             mark: Lsn(0),
             windows: Vec::new(),
@@ -231,8 +231,7 @@ impl<'a> Scan<'a> {
         self.passed.map(|passed| passed.stop).or(stop)
     }
 
-    /// The first byte that a device has lost, if bytes are known to have been written there: no writer leaves
-    /// padding there.
+    /// The first block of padding that no closing mark announces. A device has lost it, if it was written.
     pub(super) const fn lost(&self) -> Option<u32> {
         self.lost
     }
@@ -273,7 +272,10 @@ impl<'a> Scan<'a> {
                 self.compose(start, len, in_memory);
                 self.offset += len;
                 if kind.is_mark() {
-                    self.note_mark(kind, lsn);
+                    self.mark = self.mark.max(lsn);
+                    if kind == RecordKind::ClosingMark {
+                        self.pass_padding(self.window_end());
+                    }
                 } else if lsn <= self.last_lsn {
                     self.offset = start;
                     self.stop_here(&segment, "the LSN does not follow the one before");
@@ -440,15 +442,11 @@ impl<'a> Scan<'a> {
 
     const fn begin_behind_header(&mut self) {
         self.offset = SEGMENT_HEADER_BYTES;
-        self.closed_to = 0;
     }
 
-    /// Takes note of a mark in the window that is loaded.
-    fn note_mark(&mut self, kind: RecordKind, lsn: Lsn) {
-        self.mark = self.mark.max(lsn);
-        if kind == RecordKind::ClosingMark {
-            self.closed_to = self.loaded.as_ref().expect("loaded before").end();
-        }
+    /// The end of the window that is loaded.
+    fn window_end(&self) -> u32 {
+        self.loaded.as_ref().expect("loaded before").end()
     }
 
     fn look(&self, segment: &LogSegment, limit: u32) -> Found {
@@ -483,18 +481,14 @@ impl<'a> Scan<'a> {
         identity(Kind::LogRecord, self.source.region, segment, offset)
     }
 
-    /// Goes to the next block, or to the end of the window. A lost write leaves zeros, too: a record further on in the
-    /// window shows that.
+    /// Goes to the next block, or to the end of the window.
     fn skip_padding(&mut self, segment: &LogSegment, limit: u32) {
-        let loaded = self.loaded.as_ref().expect("loaded before");
-        let end = match self.offset.is_multiple_of(BLOCK_BYTES) {
-            true => loaded.end(),
-            false => self.offset.next_multiple_of(BLOCK_BYTES),
-        };
         let from = self.offset;
-        for block in
-            (from.next_multiple_of(BLOCK_BYTES)..end.min(limit)).step_by(BLOCK_BYTES as usize)
-        {
+        if !from.is_multiple_of(BLOCK_BYTES) {
+            return self.pass_padding(from.next_multiple_of(BLOCK_BYTES));
+        }
+        let end = self.window_end();
+        for block in (from..end.min(limit)).step_by(BLOCK_BYTES as usize) {
             self.offset = block;
             if let Found::Record { lsn, kind, .. } = self.look(segment, limit)
                 && kind.is_mark()
@@ -503,9 +497,20 @@ impl<'a> Scan<'a> {
             }
         }
         self.offset = from;
-        if from.is_multiple_of(BLOCK_BYTES) && self.closed_to < end {
-            self.lost.get_or_insert(from);
+        self.lost.get_or_insert(from);
+        if segment.end.is_none() {
+            self.unclosed.push(Unclosed {
+                segment: *segment,
+                from,
+                to: end,
+                behind: self.last_lsn,
+            });
         }
+        self.pass_padding(end);
+    }
+
+    /// Goes to `end`, in the same window, with nothing in between.
+    fn pass_padding(&mut self, end: u32) {
         let loaded = self.loaded.as_mut().expect("loaded before");
         let range = loaded.range(self.offset..end);
         if let Some(memory) = &mut loaded.memory
@@ -535,7 +540,7 @@ impl<'a> Scan<'a> {
         memory.image[range].copy_from_slice(found);
     }
 
-    /// Reads on behind the stop, for marks alone, which stand at the starts of blocks and segments.
+    /// Reads on behind the stop, for the marks at the starts of blocks and segments.
     pub(super) fn find_marks<E>(&self, read: &mut ReadDevice<'_, E>) -> Result<Lsn, E> {
         let mut mark = self.mark;
         let (index, offset) = match &self.passed {
@@ -565,10 +570,19 @@ impl<'a> Scan<'a> {
         Ok(mark)
     }
 
-    /// What has to be written to make everything up to `end` durable.
-    pub(super) fn into_unflushed(mut self, end: Position) -> Vec<Unflushed> {
+    /// What has to be written to make everything up to `end` durable, and the closing marks that are not there of
+    /// padding in front of `end`; the LSNs from `from` on are all there.
+    pub(super) fn into_unflushed(mut self, end: Position, from: Lsn) -> ToWrite {
         self.unload();
         let parts = self.windows.into_iter();
-        parts.filter_map(|image| image.up_to(end)).collect()
+        let mut unflushed: Vec<_> = parts.filter_map(|image| image.up_to(end)).collect();
+        let known = self.unclosed.into_iter().filter(|padding| {
+            let is_before = (padding.segment.ordinal, padding.from) < (end.ordinal, end.offset);
+            is_before && padding.behind.next() >= from
+        });
+        let closed = known.map(|padding| padding.closed(self.source.region));
+        let window = self.source.geometry.window_bytes();
+        let closing = put_into(&mut unflushed, closed, window);
+        ToWrite { unflushed, closing }
     }
 }

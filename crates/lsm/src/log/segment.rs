@@ -57,7 +57,7 @@ const CRC_AT: usize = HEADER_BYTES - 4;
 const SEGMENT_MAGIC: u64 = u64::from_le_bytes(*b"argoslog");
 /// "argoswin", read as a little-endian number.
 const WINDOW_MAGIC: u64 = u64::from_le_bytes(*b"argoswin");
-/// The only format so far, of both headers.
+/// The format of both headers: the only one that is read.
 const VERSION: u32 = 4;
 
 /// How a log is cut into windows. Equal on all members of a group.

@@ -10,6 +10,7 @@ use argosy_device::SharedMemory;
 use argosy_engine::{FlushRange, Op};
 
 use super::segment::{WINDOW_HEADER_BYTES, Writer};
+use super::verify::{LogFault, verify_sealed};
 use super::{
     Appended, Geometry, GroupOp, LogSource, LogWindows, LogWriter, Logs, NoRoom, RecoverError,
     Recovered, Recovery, recover,
@@ -88,6 +89,8 @@ pub(super) struct Region {
     pub(super) device: RefCell<BTreeMap<SegmentNumber, Vec<u8>>>,
     pub(super) last: Lsn,
     pub(super) history: Vec<Written>,
+    /// What a segment that nothing was written to is full of.
+    pub(super) stale: u8,
     next_number: u64,
 }
 
@@ -115,6 +118,7 @@ impl Region {
             last: Lsn(0),
             history: vec![],
             next_number: 1,
+            stale: 0xa5,
         }
     }
 
@@ -138,7 +142,7 @@ impl Region {
         };
         self.next_number += 1;
         self.chains[log.index()].push(segment);
-        let stale = vec![0xa5; self.geometry.segment_bytes() as usize];
+        let stale = vec![self.stale; self.geometry.segment_bytes() as usize];
         self.device.borrow_mut().insert(segment.number, stale);
         self.logs.log_mut(log).provide_segment(segment);
     }
@@ -222,6 +226,31 @@ impl Region {
                 sealed.unwrap().end = Some(point.to);
             }
         }
+    }
+
+    /// Does what an opening does with what was `recovered`: makes it durable, and seals all segments behind it. Returns
+    /// what is wrong with them then.
+    pub(super) fn cut(&mut self, recovered: &Recovered) -> Vec<LogFault> {
+        let mut faults = Vec::new();
+        for (chain, tail) in self.chains.iter_mut().zip(&recovered.logs) {
+            let mut device = self.device.borrow_mut();
+            for part in tail.unflushed.iter() {
+                let segment = device.get_mut(&part.segment.number).unwrap();
+                segment[part.from as usize..][..part.bytes.len()].copy_from_slice(&part.bytes);
+            }
+            for point in &tail.seals {
+                let sealed = chain.iter_mut().find(|s| s.number == point.number);
+                sealed.unwrap().end = Some(point.to);
+            }
+            let mut read = |segment: &LogSegment, at: u32, out: &mut [u8]| {
+                let at = at as usize;
+                out.copy_from_slice(&device[&segment.number][at..at + out.len()]);
+                Ok::<(), Infallible>(())
+            };
+            let found = verify_sealed(REGION, self.geometry, chain, &mut read);
+            faults.extend(found.unwrap().faults);
+        }
+        faults
     }
 
     /// What a restart finds: the history, by the windows that `survive`.

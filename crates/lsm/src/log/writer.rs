@@ -13,8 +13,8 @@
 //!
 //! 1. A record goes to `at`. If it does not fit before `entered`, the end of the window, a closing mark goes there,
 //!    the rest of the window is zeroed, the open range is closed there, and the next window is entered. A rest
-//!    that is too short for the mark is less than a block. So whole blocks of zeros with no closing mark in front of
-//!    them were never written: a device has lost what was.
+//!    that is too short for the mark is less than a block. So whole blocks of zeros without a closing mark in front
+//!    of them are not padding: a device has lost what was written there.
 //! 2. Entering a window takes its slot over, which is allowed once the window that had it is
 //!    *done* (`free_end`): until then the window keeps bytes that would be lost if a sync failed. In
 //!    the first window of a segment the segment's header comes first. The next segment must have been
@@ -39,7 +39,7 @@ use argosy_base::{Kind, Lsn, Pointer, SegmentNumber};
 use argosy_engine::{FlushRange, LogEnd};
 
 use super::probe::{Bounds, Cursor, Probe};
-use super::record::Record;
+use super::record::{Record, RecordKind};
 use super::segment::{BLOCK_BYTES, Writer, encode_segment_header, identity};
 use super::windows::LogWindows;
 use crate::edit::{LogPoint, LogSegment};
@@ -440,13 +440,12 @@ impl LogWriter {
         self.bytes += self.scratch.len() as u64;
         assert!(self.cursor.at <= self.cursor.entered, "the record fits");
         self.cursor.fresh = false;
-        // A segment ends behind its last record: a mark behind that is for as long as it goes on.
-        if record.kind.is_mark() {
-            self.last_mark = record.lsn;
-            self.range_mark = record.lsn;
-        } else {
-            self.last_lsn = record.lsn;
-            self.record_end = self.cursor.at;
+        match record.kind {
+            RecordKind::Mark => (self.last_mark, self.range_mark) = (record.lsn, record.lsn),
+            // Recovery looks for marks where blocks begin: it may not find this one.
+            RecordKind::ClosingMark => {}
+            // A segment ends behind its last record: a mark behind that is for as long as it goes on.
+            _ => (self.last_lsn, self.record_end) = (record.lsn, self.cursor.at),
         }
         self.written_end = self.cursor.at;
         Pointer::new(segment.number, offset)

@@ -128,6 +128,7 @@ impl Replica {
         old: &[Option<Arc<SharedMemory>>],
     ) -> Result<(), ReplicaError> {
         let version = Arc::clone(self.storage.head());
+        self.write_closing(tail)?;
         let chain = version.log(log);
         let first_open = chain.iter().find(|entry| entry.segment.end.is_none());
         let found = tail.end.and_then(|at| {
@@ -170,6 +171,23 @@ impl Replica {
         }
         self.finish_earlier(log, last.segment.ordinal)?;
         self.refill(&last.segment, tail, old)
+    }
+
+    /// Makes the closing marks durable that were not there.
+    fn write_closing(&self, tail: &LogTail) -> Result<(), ReplicaError> {
+        if tail.closing.is_empty() {
+            return Ok(());
+        }
+        for closing in &tail.closing {
+            let stored = self.storage.head().stored(closing.segment.number);
+            let stored = stored.expect("the chain is the version's");
+            let data = Arc::new(Buffer::from_slice(&closing.bytes));
+            let range = 0..data.len();
+            let _ = stored.write(closing.from, data, range);
+            stored.wait()?;
+        }
+        let store = self.storage.store();
+        Ok(store.wait(&store.sync())?)
     }
 
     /// Makes durable what was just written of open segments in front of `ordinal`.

@@ -54,7 +54,10 @@ fn who_has_waited_for_room_has_no_new_deadline() {
     node.sweep();
     let outcome = |(token, answer): &(u64, Response)| match answer {
         Response::Failed(ServiceError::Unavailable { what, outcome }) => {
-            assert!(what.ends_with("(it had waited for room before)"), "{what}");
+            assert!(
+                what.ends_with("(the request had waited for room before)"),
+                "{what}"
+            );
             (*token, *outcome)
         }
         other => panic!("{token}: {other:?}"),

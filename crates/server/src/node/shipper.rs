@@ -177,7 +177,7 @@ impl Attachment {
             self.bytes.resize(len, 0);
             if !own.read(segment, from, &mut self.bytes) {
                 if segment.end.is_some_and(|end| from >= end) {
-                    // Only padding is left of it.
+                    // Only padding is left of it, and the mark that announces it.
                     self.at[log.index()] = (ordinal + 1, 0);
                     continue;
                 }

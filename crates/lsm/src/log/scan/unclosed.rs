@@ -1,0 +1,69 @@
+//! Padding that no closing mark announces: what a device has lost, or what a crash has left of a range that held
+//! nothing but the mark. Which of them it is, the LSNs on both sides of it tell: recovery, which finds that none is
+//! missing, has the closing mark written again.
+
+use argosy_base::{Kind, Lsn, RegionId};
+
+use super::super::record::Record;
+use super::super::segment::identity;
+use super::Unflushed;
+use crate::edit::LogSegment;
+
+/// What a device lacks of a log.
+pub(in crate::log) struct ToWrite {
+    /// Bytes that are in windows only.
+    pub(in crate::log) unflushed: Vec<Unflushed>,
+    /// Closing marks that are nowhere.
+    pub(in crate::log) closing: Vec<Unflushed>,
+}
+
+/// Whole blocks of padding up to the end of their window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Unclosed {
+    pub(super) segment: LogSegment,
+    /// The first of them.
+    pub(super) from: u32,
+    /// The end of the window.
+    pub(super) to: u32,
+    /// The last record in front of it.
+    pub(super) behind: Lsn,
+}
+
+impl Unclosed {
+    /// What the writer had put there.
+    pub(super) fn closed(&self, region: RegionId) -> Unflushed {
+        let here = identity(Kind::LogRecord, region, &self.segment, self.from);
+        let mut bytes = Vec::new();
+        Record::closing_mark(Lsn(0)).encode(here, self.segment.base_lsn, &mut bytes);
+        bytes.resize((self.to - self.from) as usize, 0);
+        Unflushed {
+            segment: self.segment,
+            from: self.from,
+            bytes,
+        }
+    }
+}
+
+/// Puts paddings that are `closed` now into what is written of their window of `window` bytes anyway. Returns the others.
+pub(super) fn put_into(
+    unflushed: &mut [Unflushed],
+    closed: impl Iterator<Item = Unflushed>,
+    window: u32,
+) -> Vec<Unflushed> {
+    let mut alone = Vec::new();
+    for closed in closed {
+        let mut parts = unflushed.iter_mut();
+        let same = |part: &&mut Unflushed| {
+            part.segment == closed.segment && part.from / window == closed.from / window
+        };
+        match parts.find(same) {
+            None => alone.push(closed),
+            Some(part) if part.from > closed.from => *part = closed,
+            Some(part) => {
+                let at = (closed.from - part.from) as usize;
+                part.bytes[at..].copy_from_slice(&closed.bytes);
+            }
+        }
+    }
+    alone
+}
