@@ -21,13 +21,14 @@ use argosy_base::DeviceSegment;
 /// to leave, so that a device that is full for writers still has room for what empties it:
 ///
 /// ```text
-/// free segments  0 ...... R/8 ...... 3R/8 ...... R/2 ........ 3R/4 ......... R .......
-///  Metadata      ├─────────┼──────────┼───────────┼────────────┼─────────────┼────────
-///  Merge                   ├──────────┼───────────┼────────────┼─────────────┼────────
-///  Flush                              ├───────────┼────────────┼─────────────┼────────
-///  Opening                                        ├────────────┼─────────────┼────────
-///  Log                                                         ├─────────────┼────────
-///  Write                                                                     ├────────
+/// free segments  0 ... R/16 ... R/8 ... 3R/8 ... R/2 ... 3R/4 ... R ...
+///  Metadata      ├──────┼────────┼───────┼────────┼────────┼──────┼────
+///  Pack                 ├────────┼───────┼────────┼────────┼──────┼────
+///  Merge                         ├───────┼────────┼────────┼──────┼────
+///  Flush                                 ├────────┼────────┼──────┼────
+///  Opening                                        ├────────┼──────┼────
+///  Log                                                     ├──────┼────
+///  Write                                                          ├────
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Purpose {
@@ -40,8 +41,10 @@ pub enum Purpose {
     Opening,
     /// The output of a flush, which lets the log go.
     Flush,
-    /// The output of a merge, which frees more than it takes.
+    /// The output of a merge, which frees more than it takes in the end.
     Merge,
+    /// The output of a merge of short segments into fewer: it frees more than it takes at once.
+    Pack,
     /// A manifest, without which nothing can be freed.
     Metadata,
 }
@@ -55,6 +58,7 @@ impl Purpose {
             Self::Opening => reserve / 2,
             Self::Flush => reserve / 8 * 3,
             Self::Merge => reserve / 8,
+            Self::Pack => reserve / 16,
             Self::Metadata => 0,
         }
     }

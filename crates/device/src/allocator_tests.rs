@@ -53,16 +53,18 @@ fn a_leaving_segment_is_nobodys() {
 
 #[test]
 fn each_purpose_leaves_the_reserve_to_those_behind_it() {
-    let mut allocator = ready(12, 8);
+    let mut allocator = ready(20, 16);
     let mut taken = |purpose| std::iter::from_fn(|| allocator.allocate(purpose, u32::MAX)).count();
     assert_eq!(taken(Purpose::Write), 3);
-    assert_eq!(taken(Purpose::Log), 2);
+    assert_eq!(taken(Purpose::Log), 4);
     assert_eq!(taken(Purpose::Write), 0);
-    assert_eq!(taken(Purpose::Opening), 2);
+    assert_eq!(taken(Purpose::Opening), 4);
     assert_eq!(taken(Purpose::Log), 0);
-    assert_eq!(taken(Purpose::Flush), 1);
-    assert_eq!(taken(Purpose::Merge), 2);
+    assert_eq!(taken(Purpose::Flush), 2);
+    assert_eq!(taken(Purpose::Merge), 4);
     assert_eq!(taken(Purpose::Opening), 0);
+    assert_eq!(taken(Purpose::Pack), 1);
+    assert_eq!(taken(Purpose::Merge), 0);
     assert_eq!(taken(Purpose::Metadata), 1);
     assert_eq!(taken(Purpose::Metadata), 0);
 }

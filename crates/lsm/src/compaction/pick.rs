@@ -18,6 +18,8 @@
 //!    little: it counts in full, in bytes and in what it points to, until its last piece goes. Where space is to be
 //!    freed, any that points into logs is, of which they took a part: nothing else finds out what it still points
 //!    to, and a few keys of it may have held most of a device.
+//! 7. Where the device is full and none of that is left to be done, neighbours in the lowest level that are short, or
+//!    of which removed ranges left little, are packed into fewer segments.
 //!
 //! Invariants: the range of a merge cuts no segment of the lower level, and in L1 it means all
 //! runs (a part of L1 is one key range of *all* its runs), so that below a key there are only older
@@ -121,6 +123,13 @@ pub enum Choice {
         /// The part.
         range: KeyRange,
     },
+    /// The same, so that neighbours of the level below, on which nothing lies, need fewer segments.
+    Pack {
+        /// The upper level.
+        level: u8,
+        /// The neighbours.
+        range: KeyRange,
+    },
     /// Make segments of `level` segments of the level below.
     Move {
         /// The upper level.
@@ -135,14 +144,14 @@ pub enum Choice {
 pub fn pick(shape: &Shape<'_>, policy: &Policy) -> Choice {
     let wasteful = || (1..LEVELS_MAX).find(|level| policy.reclaim && is_wasteful(shape, *level));
     let Some(level) = fullest(shape, policy).or_else(wasteful) else {
+        let merge = |(level, range)| Choice::Merge { level, range };
+        let pack = |(level, range)| Choice::Pack { level, range };
         let packed = || policy.reclaim.then(|| packed(shape, policy)).flatten();
-        let loose = || loose(shape, policy);
         let lowered = || lowered(shape, policy);
-        let chosen = drained(shape, policy).or_else(lowered);
-        return match chosen.or_else(packed).or_else(loose) {
-            Some((level, range)) => Choice::Merge { level, range },
-            None => Choice::Rest,
-        };
+        let chosen = drained(shape, policy).or_else(lowered).map(merge);
+        let chosen = chosen.or_else(|| packed().map(pack));
+        let chosen = chosen.or_else(|| loose(shape, policy).map(merge));
+        return chosen.unwrap_or(Choice::Rest);
     };
     match moves(shape, policy, level) {
         segments if segments.is_empty() => {

@@ -149,9 +149,13 @@ fn describe(shape: &Shape<'_>, policy: &Policy, choice: &Choice) -> String {
     let mut out = String::new();
     match choice {
         Choice::Rest => out.push_str("rest\n"),
-        Choice::Merge { level, range } => {
+        Choice::Merge { level, range } | Choice::Pack { level, range } => {
+            let what = match choice {
+                Choice::Pack { .. } => "pack",
+                _ => "merge",
+            };
             let bytes = input_bytes(shape, *level, range);
-            writeln!(out, "merge L{level} {range}: {bytes} bytes").unwrap();
+            writeln!(out, "{what} L{level} {range}: {bytes} bytes").unwrap();
             for below in overlapping_below(shape, *level, range) {
                 assert!(
                     below.from >= range.from && range.to.is_none() || below.to <= range.to,

@@ -35,11 +35,9 @@ use super::writer::Frozen;
 use crate::compaction::below::Below;
 use crate::compaction::build::{Build, Pointers, Shape, Stepped};
 use crate::compaction::cut::Cut;
-use crate::compaction::medium::{MediumExtent, is_apart};
 use crate::compaction::pick::{Aim, Choice, Policy, l1_price, pick};
 use crate::compaction::plan::{Plan, RunInput, is_cut, move_down, shape};
 use crate::compaction::sources::{MemtableSource, RunReading, RunSource};
-use crate::compaction::values::{Apart, Values};
 use crate::compaction::whole::pick_whole;
 use crate::damage::Shut;
 use crate::edit::{Edit, LogPoint, MEDIUM_LOG, Reference, RunId};
@@ -85,8 +83,20 @@ pub(crate) struct Compaction {
     plan: Plan,
     /// Its only purpose is that segments become fewer: nothing goes down.
     packs: bool,
+    /// What it reads stands for all keys of its segments.
+    whole: bool,
     /// The upper level, and where the part ends.
     pub(super) upto: (u8, Option<Vec<u8>>),
+}
+
+impl Compaction {
+    /// What its output is wanted for.
+    const fn purpose(&self) -> Purpose {
+        match self.packs {
+            true => Purpose::Pack,
+            false => Purpose::Merge,
+        }
+    }
 }
 
 /// What a step came to.
@@ -112,7 +122,7 @@ pub(crate) struct Jobs {
     /// No level of the head version asks for a compaction.
     pub(crate) at_rest: bool,
     /// Dead values are to be collected: levels are merged although they are not full.
-    collects: bool,
+    pub(super) collects: bool,
     /// The level above the last is merged, although it is not full.
     lowers: bool,
     /// Somebody wants everything in one level.
@@ -312,26 +322,6 @@ impl Jobs {
         true
     }
 
-    /// Where a flush of `bytes` puts medium values. A device that is nearly full has no room for segments
-    /// beside those of the run.
-    fn flushed_values(&self, site: &Site<'_>, bytes: usize) -> Values {
-        let extent = MediumExtent::of(site.storage.head(), site.settings);
-        let apart = is_apart(site.settings, &extent)
-            && self.space.is_ample(bytes, site.settings.segment_bytes);
-        match apart {
-            true => Values::Apart(Apart::new(site.settings.small_bytes)),
-            false => Values::Stay,
-        }
-    }
-
-    /// How many bytes a merge may write whose purpose is that the medium log becomes shorter; `None`
-    /// while it need not.
-    fn drain_bytes(&self, site: &Site<'_>) -> Option<u64> {
-        let over = MediumExtent::of(site.storage.head(), site.settings).is_over();
-        let wanted = over || self.collects || self.space.is_full() || self.paid.values_are_due();
-        wanted.then(|| self.space.write_bytes(site.settings.segment_bytes))
-    }
-
     fn step_flush(&mut self, site: &mut Site<'_>, now: &Now<'_>) -> Result<Made, EngineError> {
         if self.flush.is_none() && !self.begin_flush(site, now.frozen) {
             return Ok(Made::Nothing);
@@ -425,9 +415,9 @@ impl Jobs {
             segments_max: self.space.part_segments(),
             whole_segments_max: self.space.whole_segments(),
             reclaim: self.space.is_full() || self.collects || self.asked,
-            pack_bytes: match self.space.is_full() && !settings.mutants.skip_packing() {
-                true => self.space.pack_bytes(settings.segment_bytes),
-                false => 0,
+            pack_bytes: match settings.mutants.skip_packing() {
+                true => 0,
+                false => self.space.pack_bytes(settings.segment_bytes),
             },
             pack_segments: self.space.pack_segments(),
             moves: shut.is_empty(),
@@ -439,6 +429,7 @@ impl Jobs {
             Way::WholeLevel if shut.is_empty() => pick_whole(&shape, &policy),
             Way::Partial | Way::WholeLevel => pick(&shape, &policy),
         };
+        let packs = matches!(choice, Choice::Pack { .. });
         match choice {
             Choice::Rest => {
                 self.at_rest = true;
@@ -452,10 +443,11 @@ impl Jobs {
                 Counts::add(&site.counts.moves, segments.len() as u64);
                 Ok(Made::Compacted(edit))
             }
-            Choice::Merge { level, range } => {
+            Choice::Merge { level, range } | Choice::Pack { level, range } => {
                 let range = open_part(&shape, level, range, &shut);
                 let plan = Plan::new(&head, level, &range);
                 self.begin_plan(site, (level, &range), plan, &shut)?;
+                self.compaction.as_mut().expect("it was begun").packs = packs;
                 Ok(Made::Progress)
             }
         }
@@ -489,10 +481,8 @@ impl Jobs {
             false => level,
         };
         let below = Below::new(head, deeper, range);
-        let upper = head.level(level);
         let mut read = plan.inputs.iter().flat_map(|run| &run.pieces);
         let whole = !read.any(|piece| is_cut(&piece.entry));
-        let packs = whole && upper.is_none_or(|level| level.entries().next().is_none());
         // A part becomes part of a run, and a run has one tree at most.
         let shape = match *range == KeyRange::all() && plan.target > level {
             true => self.run_shape(site),
@@ -508,7 +498,8 @@ impl Jobs {
                 .with(values)
                 .of_levels(Arc::clone(head)),
             plan,
-            packs,
+            packs: false,
+            whole,
             upto: (level, range.to.clone()),
         });
         Ok(())
@@ -544,7 +535,7 @@ impl Jobs {
                 }
             };
         };
-        let stepped = match compaction.build.step(&mut site.tools(Purpose::Merge)) {
+        let stepped = match compaction.build.step(&mut site.tools(compaction.purpose())) {
             Ok(stepped) => stepped,
             Err(error) => return self.pass_over(site.storage, error),
         };
@@ -565,10 +556,11 @@ impl Jobs {
             build,
             plan,
             packs,
+            whole,
             upto,
         } = self.compaction.as_mut().expect("it is done");
         let read: usize = plan.inputs.iter().map(|run| run.pieces.len()).sum();
-        if *packs && build.outputs().len() >= read {
+        if *packs && *whole && build.outputs().len() >= read {
             self.space.won_nothing(upto);
         }
         let mut edit = site.storage.next_edit(site.epoch);

@@ -15,7 +15,8 @@
 //!    A job that finds no room all the same gives back what it has, so that another may end; the
 //!    next part is half as wide, and where it cannot be, the one behind it: a part of a full segment
 //!    may need two where there is room for one, while others are short. Packing, too, goes on behind
-//!    what won nothing.
+//!    what won nothing. It needs least and frees most, so it has some room of its own
+//!    ([`Purpose::Pack`]): one segment is enough to pack two into it.
 //! 5. What a member holds is what the last edit that it applied names, and what has arrived for
 //!    later ones. While little is left anywhere, no flush or merge begins before every member has
 //!    applied the edit of the one before. Otherwise a backup could need room for several at once, or
@@ -36,7 +37,10 @@ use argosy_device::{Purpose, Room};
 use super::Lsm;
 use super::background::Background;
 use super::jobs::Jobs;
+use super::site::Site;
 use super::stats::Counts;
+use crate::compaction::medium::{MediumExtent, is_apart};
+use crate::compaction::values::{Apart, Values};
 use crate::compaction::whole::index_segments;
 use crate::memtable::Memtable;
 use crate::settings::Compaction;
@@ -141,15 +145,18 @@ impl Space {
         }
     }
 
-    /// Bytes of the segments into which neighbours are packed; 0 where that is done.
+    /// Bytes of the segments into which neighbours are packed; 0 where that is done, or there is room.
     pub(super) const fn pack_bytes(&self, segment_bytes: usize) -> u64 {
-        if self.packed { 0 } else { segment_bytes as u64 }
+        match self.full && !self.packed {
+            true => segment_bytes as u64,
+            false => 0,
+        }
     }
 
     /// How many segments are packed at a time: half of the room that there is, or where that is little
     /// all of it, since they become fewer.
     pub(super) fn pack_segments(&self) -> usize {
-        let room = self.room_for(Purpose::Merge);
+        let room = self.room_for(Purpose::Pack);
         let most = (room / 2).max(room.min(LITTLE_ROOM) + 1);
         (most.min(PACK_MAX) >> self.narrower).max(2)
     }
@@ -236,6 +243,26 @@ impl Jobs {
     /// Whether nothing but a flush can make room.
     const fn is_alone(&self) -> bool {
         self.at_rest && self.compaction.is_none()
+    }
+
+    /// Where a flush of `bytes` puts medium values. A device that is nearly full has no room for segments
+    /// beside those of the run.
+    pub(super) fn flushed_values(&self, site: &Site<'_>, bytes: usize) -> Values {
+        let extent = MediumExtent::of(site.storage.head(), site.settings);
+        let apart = is_apart(site.settings, &extent)
+            && self.space.is_ample(bytes, site.settings.segment_bytes);
+        match apart {
+            true => Values::Apart(Apart::new(site.settings.small_bytes)),
+            false => Values::Stay,
+        }
+    }
+
+    /// How many bytes a merge may write whose purpose is that the medium log becomes shorter; `None`
+    /// while it need not.
+    pub(super) fn drain_bytes(&self, site: &Site<'_>) -> Option<u64> {
+        let over = MediumExtent::of(site.storage.head(), site.settings).is_over();
+        let wanted = over || self.collects || self.space.is_full() || self.paid.values_are_due();
+        wanted.then(|| self.space.write_bytes(site.settings.segment_bytes))
     }
 
     /// What a flush may use: the room that is kept for merges only where there are none.
@@ -341,3 +368,7 @@ impl Background {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "space_tests.rs"]
+mod tests;

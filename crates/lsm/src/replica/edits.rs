@@ -6,6 +6,7 @@ use std::sync::Arc;
 use argosy_base::{AddressMode, DeviceSegment, EditSeq, Epoch, Identity, Kind, SegmentNumber};
 use argosy_device::{Buffer, Purpose};
 
+use super::places::purpose_of;
 use super::{Arrival, Fill, Replica, ReplicaError, ReplicaEvent, Shipment, block_down, block_up};
 use crate::addresses::has_pointers;
 use crate::edit::{Edit, LevelSegment, LogSegment, MEDIUM_LOG};
@@ -292,17 +293,15 @@ impl Replica {
             return Ok(());
         }
         self.forget_fill(number);
-        let stored = self
-            .storage
-            .allocate(number, Purpose::Merge)
-            .or_else(|error| {
-                // What no edit has named can be fetched once one does.
-                if error.is_full() && self.forget_unnamed() {
-                    self.storage.allocate(number, Purpose::Merge)
-                } else {
-                    Err(error)
-                }
-            })?;
+        let purpose = purpose_of(fetched);
+        let stored = self.storage.allocate(number, purpose).or_else(|error| {
+            // What no edit has named can be fetched once one does.
+            if error.is_full() && self.forget_unnamed() {
+                self.storage.allocate(number, purpose)
+            } else {
+                Err(error)
+            }
+        })?;
         let _ = stored.write(0, Arc::new(bytes), 0..len as usize);
         let arrival = Arrival {
             epoch,

@@ -413,6 +413,15 @@ impl Arrival {
     }
 }
 
+/// What a level segment that arrives is wanted for. Whoever ships one has looked whether there is room for it here,
+/// in that of merges or of packing.
+pub(super) const fn purpose_of(fetched: bool) -> Purpose {
+    match fetched {
+        true => Purpose::Merge,
+        false => Purpose::Pack,
+    }
+}
+
 fn damaged(name: SegmentName, error: &LevelError) -> ReplicaError {
     let what = match error {
         LevelError::Corrupt { what, .. } => what,

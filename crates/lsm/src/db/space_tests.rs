@@ -1,0 +1,51 @@
+//! Tests of what is done about a full device: see [`super`].
+
+use argosy_base::limits::SEGMENT_SIZE;
+use argosy_base::{Lsn, RegionId, ServerId};
+use argosy_device::{FormatOptions, MemoryDevice, Store, StoreSettings};
+
+use super::*;
+use crate::settings::Settings;
+
+const RESERVE: u32 = 32;
+const SEGMENT_BYTES: usize = 32 << 10;
+
+/// The jobs of a new region, on a device that has `free` segments left.
+fn jobs(free: u32) -> Jobs {
+    let device = MemoryDevice::new(64 * SEGMENT_SIZE as u64, 1);
+    let options = FormatOptions {
+        device_id: 1,
+        cluster_id: 1,
+        server: ServerId(1),
+        created_by: "test".to_owned(),
+    };
+    Store::format(&device, &options).unwrap();
+    let store = Store::open(Arc::new(device), &StoreSettings::default()).unwrap();
+    store.finish_recovery();
+    let storage = Storage::create(&store, RegionId(1), &Settings::small()).unwrap();
+    let mut jobs = Jobs::new(&storage, Lsn(0));
+    note(&mut jobs, free);
+    jobs
+}
+
+fn note(jobs: &mut Jobs, free: u32) {
+    let reserve = RESERVE;
+    let room = Room { free, reserve };
+    jobs.note_room(Instant::default(), room, room.is_full());
+}
+
+#[test]
+fn packing_has_room_where_merges_have_none() {
+    let jobs = jobs(RESERVE / 8);
+    assert_eq!(jobs.space.room_for(Purpose::Merge), 0);
+    assert_eq!(jobs.space.room_for(Purpose::Pack), 2);
+    assert_eq!(jobs.space.pack_segments(), 3);
+}
+
+#[test]
+fn nothing_is_packed_where_there_is_room() {
+    let mut jobs = jobs(RESERVE + 1);
+    assert_eq!(jobs.space.pack_bytes(SEGMENT_BYTES), 0);
+    note(&mut jobs, RESERVE);
+    assert!(jobs.space.pack_bytes(SEGMENT_BYTES) > 0);
+}
