@@ -235,6 +235,7 @@ impl Jobs {
     pub(crate) fn flush_committed(&mut self) {
         self.flush = None;
         self.at_rest = false;
+        self.space.begin_anew();
     }
 
     /// The edit of a compaction is committed.

@@ -9,7 +9,8 @@
 //!    much time as the last one took: what a few deletes free is worth only so much work.
 //! 3. Levels are merged although they are not full, as long as that may free anything
 //!    ([`Policy::reclaim`](crate::compaction::pick::Policy::reclaim)).
-//!    Then segments that are short are packed into fewer.
+//!    Then segments that are short are packed into fewer. Every flush may bring short ones, in a pass
+//!    or not, so packing begins anew with each.
 //! 4. A merge needs room for what it writes before it frees what it read. Parts are cut so narrow
 //!    that they read half as many segments as there is room for, and few while the device is full.
 //!    A job that finds no room all the same gives back what it has, so that another may end; the
@@ -193,8 +194,8 @@ impl Space {
         self.behind = next;
     }
 
-    /// A pass over everything begins.
-    fn begin_anew(&mut self) {
+    /// A pass over everything begins, or a flush brings segments that may be short.
+    pub(super) fn begin_anew(&mut self) {
         (self.packed, self.behind) = (false, None);
     }
 

@@ -43,6 +43,22 @@ fn packing_has_room_where_merges_have_none() {
 }
 
 #[test]
+fn packing_begins_anew_with_each_flush() {
+    let mut jobs = jobs(RESERVE / 4);
+    let packs = |jobs: &Jobs| jobs.space.pack_bytes(SEGMENT_BYTES) > 0;
+    let upto = (5, b"k".to_vec());
+    jobs.space.won_nothing(&(5, Some(b"k".to_vec())));
+    jobs.compaction_committed();
+    assert_eq!(jobs.space.behind(), Some(upto));
+    jobs.flush_committed();
+    assert_eq!(jobs.space.behind(), None);
+    jobs.space.won_nothing(&(5, None));
+    assert!(!packs(&jobs));
+    jobs.flush_committed();
+    assert!(packs(&jobs));
+}
+
+#[test]
 fn nothing_is_packed_where_there_is_room() {
     let mut jobs = jobs(RESERVE + 1);
     assert_eq!(jobs.space.pack_bytes(SEGMENT_BYTES), 0);
