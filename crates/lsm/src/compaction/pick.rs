@@ -29,7 +29,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use argosy_base::{KeyRange, SegmentNumber};
 
-use super::pieces::{PIECES_MAX, Piece, Pieces};
+use super::pieces::{PIECES_MAX, Pieces};
 use crate::edit::LEVELS_MAX;
 
 /// Most segments that one move takes down: bounds the edit.
@@ -291,29 +291,42 @@ fn packed(shape: &Shape<'_>, policy: &Policy) -> Option<(u8, KeyRange)> {
         return None;
     }
     let level = u8::try_from(lowest).expect("there are few levels");
-    let count = run.len().min(policy.pack_segments);
-    // The device is full: all of the level is gone through.
-    let all: Vec<_> = (0..run.len())
-        .map(|at| (run.get(at), run.live(at)))
-        .collect();
-    let needed = |pieces: &[(Piece<'_>, u64)]| {
-        let bytes: u64 = pieces.iter().map(|(_, live)| live).sum();
-        bytes.div_ceil(policy.pack_bytes)
-    };
-    // Those of which all pieces are among them.
-    let freed = |pieces: &[(Piece<'_>, u64)]| {
-        let mut found: BTreeMap<u64, u32> = BTreeMap::new();
-        for (piece, _) in pieces {
-            *found.entry(piece.number).or_insert(piece.siblings) -= 1;
-        }
-        found.values().filter(|missing| **missing == 0).count() as u64
-    };
     let behind = policy.behind(level).unwrap_or_default();
-    let first = all.windows(count.max(2)).position(|pieces| {
-        let wins = needed(pieces) * 8 <= freed(pieces) * 7;
-        wins && pieces[0].0.range.from.as_slice() >= behind
+    // The device is full: all of the level is gone through.
+    let firsts = (0..run.len()).filter(|first| run.get(*first).range.from.as_slice() >= behind);
+    let mut found = firsts.map(|first| (first, neighbours(run, first, policy.pack_segments)));
+    let (first, last) = found.find_map(|(first, near)| {
+        let wins = near.live.div_ceil(policy.pack_bytes) * 8 <= near.freed * 7;
+        wins.then_some((first, near.last))
     })?;
-    Some((level, reach(run, first, first + count.max(2) - 1)))
+    Some((level, reach(run, first, last)))
+}
+
+/// Pieces of a run side by side.
+struct Neighbours {
+    /// The place of the last one.
+    last: usize,
+    /// Bytes that they have for keys for which they stand.
+    live: u64,
+    /// Segments of which all pieces are among them.
+    freed: u64,
+}
+
+/// The pieces of `run` from `first` on, of `most` segments, or two.
+fn neighbours(run: &Pieces<'_>, first: usize, most: usize) -> Neighbours {
+    let mut missing: BTreeMap<u64, u32> = BTreeMap::new();
+    let (mut last, mut live) = (first, 0);
+    for place in first..run.len() {
+        let piece = run.get(place);
+        if missing.len() == most.max(2) && !missing.contains_key(&piece.number) {
+            break;
+        }
+        let missing = missing.entry(piece.number).or_insert(piece.siblings);
+        *missing = missing.saturating_sub(1);
+        (last, live) = (place, live + run.live(place));
+    }
+    let freed = missing.values().filter(|missing| **missing == 0).count() as u64;
+    Neighbours { last, live, freed }
 }
 
 /// How full `level` is, in hundredths of what starts a compaction.

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use argosy_base::KeyRange;
 
 use super::*;
+use crate::compaction::pieces::Piece;
 use crate::compaction::whole::pick_whole;
 
 /// An owned segment of a script: `from-to:bytes`, `#number` where it matters, `!` with tombstones, `~`
@@ -52,6 +53,12 @@ fn given(word: &str, number: u64) -> Given {
         tombstones,
         medium,
     }
+}
+
+/// How many pieces of the segment called `number` there are in `run`.
+fn of_segment(run: &[Given], number: u64) -> u32 {
+    let own = run.iter().filter(|given| given.number == number);
+    u32::try_from(own.count()).unwrap()
 }
 
 fn parse(input: &str) -> Vec<Vec<Vec<Given>>> {
@@ -125,7 +132,7 @@ fn scripts() {
                                         tombstones: g.tombstones,
                                         in_tree: g.in_tree,
                                         medium: g.medium,
-                                        siblings: 1,
+                                        siblings: of_segment(run, g.number),
                                     })
                                     .collect();
                                 Pieces::given(pieces)
