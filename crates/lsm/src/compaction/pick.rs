@@ -19,7 +19,8 @@
 //!    freed, any that points into logs is, of which they took a part: nothing else finds out what it still points
 //!    to, and a few keys of it may have held most of a device.
 //! 7. Where the device is full and none of that is left to be done, neighbours in the lowest level that are short, or
-//!    of which removed ranges left little, are packed into fewer segments.
+//!    of which removed ranges left little, are packed into fewer segments. Where no part found room this goes first,
+//!    in any level, of keys that the level above does not have: it needs least.
 //!
 //! Invariants: the range of a merge cuts no segment of the lower level, and in L1 it means all
 //! runs (a part of L1 is one key range of *all* its runs), so that below a key there are only older
@@ -84,6 +85,8 @@ pub struct Policy {
     pub pack_bytes: u64,
     /// How many of them at a time.
     pub pack_segments: usize,
+    /// They go first, in any level: no merge found room.
+    pub pack_first: bool,
     /// Segments may go down as they are.
     pub moves: bool,
     /// The medium log is to become shorter, by merges that write so many bytes at most.
@@ -142,6 +145,10 @@ pub enum Choice {
 /// Chooses. See the module documentation.
 #[must_use]
 pub fn pick(shape: &Shape<'_>, policy: &Policy) -> Choice {
+    let first = policy.pack_first.then(|| packed_first(shape, policy));
+    if let Some((level, range)) = first.flatten() {
+        return Choice::Pack { level, range };
+    }
     let wasteful = || (1..LEVELS_MAX).find(|level| policy.reclaim && is_wasteful(shape, *level));
     let Some(level) = fullest(shape, policy).or_else(wasteful) else {
         let merge = |(level, range)| Choice::Merge { level, range };
@@ -280,26 +287,39 @@ fn output_bytes(shape: &Shape<'_>, level: u8, range: &KeyRange) -> u64 {
 /// Neighbours of the lowest level that would need seven eighths of the segments that they have, at
 /// most: merged from the level above, which has nothing there, into their own.
 fn packed(shape: &Shape<'_>, policy: &Policy) -> Option<(u8, KeyRange)> {
-    let lowest = shape
-        .levels
-        .iter()
-        .rposition(|runs| runs.iter().any(|run| !run.is_empty()))?;
-    let [run] = shape.levels[lowest].as_slice() else {
+    let holds = |level: &u8| runs(shape, *level).iter().any(|run| !run.is_empty());
+    let lowest = (2..=LEVELS_MAX).rev().find(holds)?;
+    packed_in(shape, policy, lowest)
+}
+
+/// Such neighbours of the lowest level that has some.
+fn packed_first(shape: &Shape<'_>, policy: &Policy) -> Option<(u8, KeyRange)> {
+    let mut levels = (2..=LEVELS_MAX).rev();
+    levels.find_map(|level| packed_in(shape, policy, level))
+}
+
+/// Such neighbours in a level below L1.
+fn packed_in(shape: &Shape<'_>, policy: &Policy, lower: u8) -> Option<(u8, KeyRange)> {
+    let [run] = runs(shape, lower) else {
         return None;
     };
-    if lowest == 0 || policy.pack_bytes == 0 {
+    if policy.pack_bytes == 0 {
         return None;
     }
-    let level = u8::try_from(lowest).expect("there are few levels");
+    let level = lower - 1;
+    let is_alone = |range: &KeyRange| {
+        let mut above = runs(shape, level).iter();
+        above.all(|run| run.overlapping(range).is_empty())
+    };
     let behind = policy.behind(level).unwrap_or_default();
     // The device is full: all of the level is gone through.
     let firsts = (0..run.len()).filter(|first| run.get(*first).range.from.as_slice() >= behind);
-    let mut found = firsts.map(|first| (first, neighbours(run, first, policy.pack_segments)));
-    let (first, last) = found.find_map(|(first, near)| {
+    let mut won = firsts.filter_map(|first| {
+        let near = neighbours(run, first, policy.pack_segments);
         let wins = near.live.div_ceil(policy.pack_bytes) * 8 <= near.freed * 7;
-        wins.then_some((first, near.last))
-    })?;
-    Some((level, reach(run, first, last)))
+        wins.then(|| reach(run, first, near.last))
+    });
+    Some((level, won.find(is_alone)?))
 }
 
 /// Pieces of a run side by side.

@@ -108,6 +108,7 @@ fn scripts() {
                 whole_segments_max: usize::try_from(number("room", 1000)).unwrap(),
                 reclaim: number("reclaim", 0) == 1,
                 pack_bytes: number("pack", 0),
+                pack_first: number("first", 0) == 1,
                 moves: true,
                 pack_segments: usize::try_from(number("segments", 1000)).unwrap(),
                 drain: case.args.contains_key("drain").then(|| number("drain", 0)),

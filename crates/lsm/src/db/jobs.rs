@@ -20,7 +20,6 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use argosy_base::{EditSeq, KeyRange, Lsn, Moment, SegmentNumber};
-use argosy_device::Purpose;
 use argosy_engine::{EngineError, LogEnd};
 
 use super::bulk::Ingesting;
@@ -82,21 +81,11 @@ pub(crate) struct Compaction {
     pub(super) build: Build<Merge<RunSource>>,
     plan: Plan,
     /// Its only purpose is that segments become fewer: nothing goes down.
-    packs: bool,
+    pub(super) packs: bool,
     /// What it reads stands for all keys of its segments.
     whole: bool,
     /// The upper level, and where the part ends.
     pub(super) upto: (u8, Option<Vec<u8>>),
-}
-
-impl Compaction {
-    /// What its output is wanted for.
-    const fn purpose(&self) -> Purpose {
-        match self.packs {
-            true => Purpose::Pack,
-            false => Purpose::Merge,
-        }
-    }
 }
 
 /// What a step came to.
@@ -421,6 +410,7 @@ impl Jobs {
                 false => self.space.pack_bytes(settings.segment_bytes),
             },
             pack_segments: self.space.pack_segments(),
+            pack_first: self.space.packs_first(),
             moves: shut.is_empty(),
             drain: self.drain_bytes(site),
             lowers: self.lowers,
@@ -536,7 +526,8 @@ impl Jobs {
                 }
             };
         };
-        let stepped = match compaction.build.step(&mut site.tools(compaction.purpose())) {
+        let purpose = self.space.merge_purpose(compaction.packs);
+        let stepped = match compaction.build.step(&mut site.tools(purpose)) {
             Ok(stepped) => stepped,
             Err(error) => return self.pass_over(site.storage, error),
         };

@@ -17,7 +17,9 @@
 //!    next part is half as wide, and where it cannot be, the one behind it: a part of a full segment
 //!    may need two where there is room for one, while others are short. Packing, too, goes on behind
 //!    what won nothing. It needs least and frees most, so it has some room of its own
-//!    ([`Purpose::Pack`]): one segment is enough to pack two into it.
+//!    ([`Purpose::Pack`]): one segment is enough to pack two into it. After a round of parts of which none found
+//!    room, packing goes first, in any level, and takes even the last segment, which is a manifest's otherwise: a
+//!    manifest seldom needs one, and the device would stay full for good.
 //! 5. What a member holds is what the last edit that it applied names, and what has arrived for
 //!    later ones. While little is left anywhere, no flush or merge begins before every member has
 //!    applied the edit of the one before. Otherwise a backup could need room for several at once, or
@@ -37,14 +39,14 @@ use argosy_device::{Purpose, Room};
 
 use super::Lsm;
 use super::background::Background;
-use super::jobs::Jobs;
+use super::jobs::{Compaction, Jobs};
 use super::site::Site;
 use super::stats::Counts;
 use crate::compaction::medium::{MediumExtent, is_apart};
 use crate::compaction::values::{Apart, Values};
 use crate::compaction::whole::index_segments;
 use crate::memtable::Memtable;
-use crate::settings::Compaction;
+use crate::settings::Compaction as Way;
 use crate::storage::Storage;
 
 /// Segments that a merge reads at most while the device is full, so that those of several regions
@@ -68,6 +70,9 @@ pub(crate) struct Space {
     behind: Option<(u8, Vec<u8>)>,
     /// Packing came to the last segment and won nothing there.
     packed: bool,
+    /// All parts of a level found no room, one after the other: packing goes first, until that finds none either,
+    /// or wins nothing.
+    pack_first: bool,
     /// How often all parts of a level found no room, one after the other, since one did.
     rounds: u32,
     /// Merges that found no room since the last that did.
@@ -162,6 +167,22 @@ impl Space {
         (most.min(PACK_MAX) >> self.narrower).max(2)
     }
 
+    /// Whether packing goes before parts.
+    pub(super) const fn packs_first(&self) -> bool {
+        self.full && self.pack_first
+    }
+
+    /// What a merge may use, which `packs` or not. The last segment of all is for one that nothing else can
+    /// take the place of.
+    pub(super) fn merge_purpose(&self, packs: bool) -> Purpose {
+        let is_last = self.packs_first() && self.room_for(Purpose::Pack) == 0;
+        match packs {
+            true if is_last => Purpose::Metadata,
+            true => Purpose::Pack,
+            false => Purpose::Merge,
+        }
+    }
+
     /// Where parts begin.
     pub(super) fn behind(&self) -> Option<(u8, Vec<u8>)> {
         self.behind.clone().filter(|_| self.full)
@@ -169,6 +190,9 @@ impl Space {
 
     /// What was packed up to there is as many segments as before.
     pub(super) fn won_nothing(&mut self, upto: &(u8, Option<Vec<u8>>)) {
+        if std::mem::take(&mut self.pack_first) {
+            return;
+        }
         match upto {
             (level, Some(key)) => self.behind = Some((*level, key.clone())),
             (_, None) => self.packed = true,
@@ -182,7 +206,10 @@ impl Space {
     }
 
     /// A merge of what ends there found no room: the next one is narrower, or elsewhere.
-    fn found_none(&mut self, upto: (u8, Option<Vec<u8>>)) {
+    fn found_none(&mut self, upto: (u8, Option<Vec<u8>>), packs: bool) {
+        if packs && std::mem::take(&mut self.pack_first) {
+            return;
+        }
         if self.part_segments() > 1 {
             self.narrower = (self.narrower + 1).min(NARROWER_MAX);
             return;
@@ -190,6 +217,7 @@ impl Space {
         let next = upto.1.map(|key| (upto.0, key));
         if next <= self.behind {
             self.rounds = (self.rounds + 1).min(ROUNDS_MAX);
+            self.pack_first = true;
         }
         self.behind = next;
     }
@@ -228,7 +256,7 @@ impl Jobs {
         let bytes = table.used_bytes();
         let settings = storage.settings();
         let mut segments = (bytes + bytes / 8) / settings.segment_bytes + 1;
-        if settings.compaction == Compaction::WholeLevel && !space.full {
+        if settings.compaction == Way::WholeLevel && !space.full {
             segments += index_segments(segments);
         }
         let head = storage.head();
@@ -326,7 +354,8 @@ impl Jobs {
     /// The compaction found no room: the next one is narrower.
     pub(super) fn give_up_compaction(&mut self, storage: &mut Storage) {
         if let Some(compaction) = &self.compaction {
-            self.space.found_none(compaction.upto.clone());
+            let Compaction { upto, packs, .. } = compaction;
+            self.space.found_none(upto.clone(), *packs);
         }
         self.abandon_compaction(storage);
         self.space.give_up();

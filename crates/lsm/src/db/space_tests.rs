@@ -65,3 +65,44 @@ fn nothing_is_packed_where_there_is_room() {
     note(&mut jobs, RESERVE);
     assert!(jobs.space.pack_bytes(SEGMENT_BYTES) > 0);
 }
+
+/// Two parts of a level found no room, and there are no others.
+fn round(jobs: &mut Jobs) {
+    for key in [
+        Some(b"k".to_vec()),
+        Some(b"t".to_vec()),
+        Some(b"k".to_vec()),
+    ] {
+        jobs.space.found_none((6, key), false);
+    }
+}
+
+#[test]
+fn packing_goes_first_after_a_round_of_parts_that_found_no_room() {
+    let mut jobs = jobs(RESERVE / 16);
+    jobs.space.found_none((6, Some(b"k".to_vec())), false);
+    assert!(!jobs.space.packs_first());
+    round(&mut jobs);
+    assert!(jobs.space.packs_first());
+    let behind = jobs.space.behind();
+    jobs.space.found_none((5, Some(b"t".to_vec())), true);
+    assert!(!jobs.space.packs_first());
+    assert_eq!(jobs.space.behind(), behind, "parts go on where they were");
+    round(&mut jobs);
+    jobs.compaction_committed();
+    assert!(jobs.space.packs_first(), "as long as it wins");
+    jobs.space.won_nothing(&(5, Some(b"t".to_vec())));
+    assert!(!jobs.space.packs_first());
+    assert_eq!(jobs.space.behind(), behind);
+}
+
+#[test]
+fn packing_takes_the_last_segment_where_nothing_else_found_room() {
+    let mut jobs = jobs(1);
+    assert_eq!(jobs.space.merge_purpose(true), Purpose::Pack);
+    round(&mut jobs);
+    assert_eq!(jobs.space.merge_purpose(true), Purpose::Metadata);
+    assert_eq!(jobs.space.merge_purpose(false), Purpose::Merge);
+    note(&mut jobs, RESERVE / 8);
+    assert_eq!(jobs.space.merge_purpose(true), Purpose::Pack);
+}
