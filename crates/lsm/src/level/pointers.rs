@@ -131,8 +131,8 @@ pub fn forget_uncounted(
     .map(drop)
 }
 
-/// Puts the nodes of `own` that are not damaged in place of those of `bytes`. Both are all bytes of the finished segment
-/// `name`, and differ in pointers alone.
+/// Puts the nodes of `own` that are not damaged in place of those of `bytes`. Both are all bytes of the finished
+/// segment `name`, and differ in pointers alone.
 ///
 /// # Errors
 /// [`VisitError::Damaged`], where `bytes` are.

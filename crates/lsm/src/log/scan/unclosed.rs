@@ -44,7 +44,8 @@ impl Unclosed {
     }
 }
 
-/// Puts paddings that are `closed` now into what is written of their window of `window` bytes anyway. Returns the others.
+/// Puts paddings that are `closed` now into what is written of their window of `window` bytes anyway. Returns the
+/// others.
 pub(super) fn put_into(
     unflushed: &mut [Unflushed],
     closed: impl Iterator<Item = Unflushed>,
