@@ -212,7 +212,10 @@ fn a_full_backup_is_named_and_recovers() {
     assert!(told.contains("the device of server 2 is full"), "{told}");
     assert!(!told.contains("device of server 0"), "{told}");
     check(&mut client, &model);
-    its_full_device_is_told(small, &servers[0]);
+    its_full_device_is_told(small, &servers[0], &mut || {
+        let first = 1_000_000 + model.len();
+        fill(&mut client, first, &mut model);
+    });
     let deleted = delete_half(&mut client, &mut model);
     write(&mut client, 3_000_000, deleted / 2, &mut model);
     check(&mut client, &model);
@@ -225,18 +228,21 @@ fn a_full_backup_is_named_and_recovers() {
     assert_eq!(page["argosy_device_full"], 0.0);
 }
 
-/// A server whose device is full, and the primary for which it keeps a copy, say so, and that reads go on.
-fn its_full_device_is_told(full: &Server, primary: &Server) {
+/// A server whose device is full, and the primary for which it keeps a copy, say so, and that reads go on. Merges may
+/// still make room meanwhile, so `fill_up` is called before anybody is asked.
+fn its_full_device_is_told(full: &Server, primary: &Server, fill_up: &mut dyn FnMut()) {
     let own = "the device of this server is full: delete keys";
     let named = "the device of server 2 is full";
     let waits = format!("region 1: {named}");
     for (server, what) in [(full, own), (primary, named), (primary, waits.as_str())] {
         until("what is full is told", || {
+            fill_up();
             let (reads, told) = admin::ask(server.admin, "/readyz?verbose");
             let line = format!("degraded: {what}");
             reads == "200" && told.lines().any(|told| told.starts_with(&line))
         });
         until("the status says so, too", || {
+            fill_up();
             let status = status(server.admin)["server"].clone();
             let degraded = status["degraded"].as_array().unwrap();
             let mut degraded = degraded.iter().filter_map(|told| told.as_str());
@@ -246,16 +252,20 @@ fn its_full_device_is_told(full: &Server, primary: &Server) {
     // Its own regions, of which there are none, take writes; the primary's does not.
     assert_eq!(admin::ask(full.admin, "/readyz?writes").0, "200");
     until("writes wait, and for what", || {
+        fill_up();
         let (writes, told) = admin::ask(primary.admin, "/readyz?writes");
         writes == "503" && told.starts_with(&format!("not ready: {waits}"))
     });
     until("what writes wait for is in the status", || {
+        fill_up();
         let status = status(primary.admin)["server"].clone();
         let what = status["writes_wait_for"].as_str();
         status["ready_for_writes"] == false && what.is_some_and(|what| what.starts_with(&waits))
     });
-    let page = metrics(full.admin, "/metrics");
-    assert_eq!(page["argosy_device_full"], 1.0);
+    until("so do the metrics", || {
+        fill_up();
+        metrics(full.admin, "/metrics")["argosy_device_full"] == 1.0
+    });
     for (server, what) in [(full, own), (primary, named)] {
         until("the log is told", || warnings(server, what) > 0);
     }
