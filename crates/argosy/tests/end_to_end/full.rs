@@ -224,8 +224,9 @@ fn a_full_backup_is_named_and_recovers() {
             admin::ask(server.admin, "/readyz?verbose").1 == "ready\n"
         });
     }
-    let page = metrics(small.admin, "/metrics");
-    assert_eq!(page["argosy_device_full"], 0.0);
+    until("the metrics say so, too", || {
+        metrics(small.admin, "/metrics")["argosy_device_full"] == 0.0
+    });
 }
 
 /// A server whose device is full, and the primary for which it keeps a copy, say so, and that reads go on. Merges may
