@@ -291,11 +291,42 @@ fn what_is_below_the_start_of_replay_is_not_handed_out() {
     }
 }
 
+/// A loss of power has left a record, and not the closing mark in front of it, in a range of its own. No record is missing,
+/// so nothing counts as lost once the segment is sealed.
+#[test]
+fn a_closing_mark_that_a_crash_has_lost_is_written_again() {
+    // A record that is not cut is longer than a block only where windows are long.
+    let (window, last) = (128 << 10, (128 << 10) - BLOCK_SIZE as u32);
+    let mut region = Region::new(Geometry::new(4 * window, window, 4));
+    region.stale = 0;
+    let put = |len: usize| Operation {
+        log: LogKind::Recovery,
+        key: b"key".to_vec(),
+        value: Some(vec![b'v'; len]),
+    };
+    while region.logs.recovery.at() < u64::from(last) - 1000 {
+        region.append(&[put(500)]).unwrap();
+    }
+    region.flush(true);
+    region.append(&[put(5000)]).unwrap();
+    let mut ranges = std::iter::from_fn(|| region.logs.recovery.take_flush(true));
+    let (mark, record) = (ranges.next().unwrap(), ranges.next().unwrap());
+    assert_eq!(
+        (mark.from, mark.to, record.from),
+        (last, 128 << 10, 128 << 10)
+    );
+    region.write_device(&record, &region.window_bytes(&record));
+    let (recovered, _) = region.recover(false, Lsn(0)).unwrap();
+    assert_eq!(recovered.last, region.last);
+    assert_eq!(recovered.logs[0].closing.len(), 1);
+    assert_eq!(region.cut(&recovered), []);
+}
+
 /// What a stop left on a device and in memory, cut and torn at random, always recovers to a prefix
 /// of whole groups that holds all that was flushed and, with windows, all that was written.
 #[test]
 fn random_histories_recover_to_what_was_there() {
-    let (mut lost, mut closed) = (0, 0);
+    let mut lost = 0;
     let mut torn_groups = 0;
     for seed in 0..300 {
         let random = Random::new(seed);
@@ -343,12 +374,11 @@ fn random_histories_recover_to_what_was_there() {
             "seed {seed}: whole groups"
         );
         assert_eq!(seen, region.expected(Lsn(0), last), "seed {seed}");
-        closed += recovered.logs.iter().flat_map(|log| &log.closing).count();
         assert_eq!(region.cut(&recovered), [], "seed {seed}");
         lost += usize::from(last < region.last);
         torn_groups += usize::from(last < region.last && last > flushed);
     }
-    assert!(lost > 100 && closed > 5, "{lost} lost, {closed} closed");
+    assert!(lost > 100, "{lost}");
     assert!(torn_groups > 10, "{torn_groups}");
 }
 

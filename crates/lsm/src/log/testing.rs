@@ -234,7 +234,7 @@ impl Region {
         let mut faults = Vec::new();
         for (chain, tail) in self.chains.iter_mut().zip(&recovered.logs) {
             let mut device = self.device.borrow_mut();
-            for part in tail.unflushed.iter() {
+            for part in tail.unflushed.iter().chain(&tail.closing) {
                 let segment = device.get_mut(&part.segment.number).unwrap();
                 segment[part.from as usize..][..part.bytes.len()].copy_from_slice(&part.bytes);
             }
