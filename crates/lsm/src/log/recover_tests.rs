@@ -291,8 +291,8 @@ fn what_is_below_the_start_of_replay_is_not_handed_out() {
     }
 }
 
-/// A loss of power has left a record, and not the closing mark in front of it, in a range of its own. No record is missing,
-/// so nothing counts as lost once the segment is sealed.
+/// A loss of power has left a record, and not the closing mark in front of it, in a range of its own. No record is
+/// missing, so nothing counts as lost once the segment is sealed.
 #[test]
 fn a_closing_mark_that_a_crash_has_lost_is_written_again() {
     // A record that is not cut is longer than a block only where windows are long.
