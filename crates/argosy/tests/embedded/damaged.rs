@@ -1,4 +1,4 @@
-//! A store of which a block is damaged: reads of it fail, merges pass over it and say so, writing goes on.
+//! A store with a damaged block: reads of the block fail, merges skip it and count that, and writes succeed.
 
 use std::os::unix::fs::FileExt;
 use std::path::Path;

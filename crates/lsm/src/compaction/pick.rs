@@ -18,9 +18,9 @@
 //!    little: it counts in full, in bytes and in what it points to, until its last piece goes. Where space is to be
 //!    freed, any that points into logs is, of which they took a part: nothing else finds out what it still points
 //!    to, and a few keys of it may have held most of a device.
-//! 7. Where the device is full and none of that is left to be done, neighbours in the lowest level that are short, or
-//!    of which removed ranges left little, are packed into fewer segments. Where no part found room this goes first,
-//!    in any level, of keys that the level above does not have: it needs least.
+//! 7. On a full device, once none of that is left to be done, short neighbours in the lowest level are packed into
+//!    fewer segments. After a round of parts that found no room, packing goes first, since it needs the least room.
+//!    It may then pack any level, but only key ranges that the level above does not have.
 //!
 //! Invariants: the range of a merge cuts no segment of the lower level, and in L1 it means all
 //! runs (a part of L1 is one key range of *all* its runs), so that below a key there are only older
@@ -85,7 +85,7 @@ pub struct Policy {
     pub pack_bytes: u64,
     /// How many of them at a time.
     pub pack_segments: usize,
-    /// They go first, in any level: no merge found room.
+    /// Packing goes first, in any level: no merge found room.
     pub pack_first: bool,
     /// Segments may go down as they are.
     pub moves: bool,
@@ -328,7 +328,7 @@ struct Neighbours {
     last: usize,
     /// Bytes that they have for keys for which they stand.
     live: u64,
-    /// Segments of which all pieces are among them.
+    /// Segments that have all their pieces among these.
     freed: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Tests of what is done about a full device: see [`super`].
+//! Tests of [`Space`]: when merges and packing find room on a full device.
 
 use argosy_base::limits::SEGMENT_SIZE;
 use argosy_base::{Lsn, RegionId, ServerId};
