@@ -1,27 +1,17 @@
 //! Tests of [`Space`]: when merges and packing find room on a full device.
 
-use argosy_base::limits::SEGMENT_SIZE;
-use argosy_base::{Lsn, RegionId, ServerId};
-use argosy_device::{FormatOptions, MemoryDevice, Store, StoreSettings};
+use argosy_base::{Lsn, RegionId};
 
 use super::*;
 use crate::settings::Settings;
+use crate::version::tests::store;
 
 const RESERVE: u32 = 32;
 const SEGMENT_BYTES: usize = 32 << 10;
 
 /// The jobs of a new region, on a device that has `free` segments left.
 fn jobs(free: u32) -> Jobs {
-    let device = MemoryDevice::new(64 * SEGMENT_SIZE as u64, 1);
-    let options = FormatOptions {
-        device_id: 1,
-        cluster_id: 1,
-        server: ServerId(1),
-        created_by: "test".to_owned(),
-    };
-    Store::format(&device, &options).unwrap();
-    let store = Store::open(Arc::new(device), &StoreSettings::default()).unwrap();
-    store.finish_recovery();
+    let store = store();
     let storage = Storage::create(&store, RegionId(1), &Settings::small()).unwrap();
     let mut jobs = Jobs::new(&storage, Lsn(0));
     note(&mut jobs, free);

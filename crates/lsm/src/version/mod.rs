@@ -563,4 +563,4 @@ impl fmt::Display for Version {
 #[cfg(test)]
 pub(crate) mod growth_tests;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

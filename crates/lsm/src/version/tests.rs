@@ -20,7 +20,7 @@ use crate::level::{Form, Tree};
 use crate::memtable::erased::{left_of, union};
 
 /// A store with room for everything that a test names.
-pub(super) fn store() -> Arc<Store> {
+pub(crate) fn store() -> Arc<Store> {
     let device = MemoryDevice::eager(4096 * SEGMENT_SIZE as u64, 1);
     let options = FormatOptions {
         device_id: 1,
