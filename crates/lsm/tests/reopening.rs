@@ -173,7 +173,7 @@ fn full(version: &Version, settings: &Settings) -> Option<u8> {
         reclaim: false,
         pack_bytes: 0,
         pack_segments: 0,
-        pack_first: false,
+        pack_first: None,
         drain: None,
         lowers: false,
         behind: None,

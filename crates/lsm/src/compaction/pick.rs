@@ -20,7 +20,7 @@
 //!    to, and a few keys of it may have held most of a device.
 //! 7. On a full device, once none of that is left to be done, short neighbours in the lowest level are packed into
 //!    fewer segments. After a round of parts that found no room, packing goes first, since it needs the least room.
-//!    It may then pack any level, but only key ranges that the level above does not have.
+//!    It may then pack any level, from the lowest up, but only key ranges that the level above does not have.
 //!
 //! Invariants: the range of a merge cuts no segment of the lower level, and in L1 it means all
 //! runs (a part of L1 is one key range of *all* its runs), so that below a key there are only older
@@ -55,6 +55,23 @@ pub enum Aim {
     ShortCut,
 }
 
+/// A key of a level.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    /// The level from which parts are merged down.
+    pub level: u8,
+    /// The key.
+    pub key: Vec<u8>,
+}
+
+impl Place {
+    /// Where packing begins: with the lowest level.
+    pub const LOWEST: Self = Self {
+        level: LEVELS_MAX - 1,
+        key: Vec::new(),
+    };
+}
+
 /// What the choice depends on besides the shape.
 #[derive(Clone, Debug)]
 pub struct Policy {
@@ -85,8 +102,8 @@ pub struct Policy {
     pub pack_bytes: u64,
     /// How many of them at a time.
     pub pack_segments: usize,
-    /// Packing goes first, in any level: no merge found room.
-    pub pack_first: bool,
+    /// No merge found room: packing goes first, from this place on and then in the levels above it.
+    pub pack_first: Option<Place>,
     /// Segments may go down as they are.
     pub moves: bool,
     /// The medium log is to become shorter, by merges that write so many bytes at most.
@@ -95,13 +112,13 @@ pub struct Policy {
     pub lowers: bool,
     /// In this level parts and neighbours are looked for from this key on: before it they found no room,
     /// or won nothing. Parts begin anew where there are none behind it.
-    pub behind: Option<(u8, Vec<u8>)>,
+    pub behind: Option<Place>,
 }
 
 impl Policy {
     fn behind(&self, level: u8) -> Option<&[u8]> {
-        let behind = self.behind.as_ref().filter(|(of, _)| *of == level);
-        behind.map(|(_, key)| key.as_slice())
+        let behind = self.behind.as_ref().filter(|place| place.level == level);
+        behind.map(|place| place.key.as_slice())
     }
 }
 
@@ -145,8 +162,8 @@ pub enum Choice {
 /// Chooses. See the module documentation.
 #[must_use]
 pub fn pick(shape: &Shape<'_>, policy: &Policy) -> Choice {
-    let first = policy.pack_first.then(|| packed_first(shape, policy));
-    if let Some((level, range)) = first.flatten() {
+    let first = policy.pack_first.as_ref();
+    if let Some((level, range)) = first.and_then(|from| packed_first(shape, policy, from)) {
         return Choice::Pack { level, range };
     }
     let wasteful = || (1..LEVELS_MAX).find(|level| policy.reclaim && is_wasteful(shape, *level));
@@ -288,30 +305,35 @@ fn output_bytes(shape: &Shape<'_>, level: u8, range: &KeyRange) -> u64 {
 /// most: merged from the level above, which has nothing there, into their own.
 fn packed(shape: &Shape<'_>, policy: &Policy) -> Option<(u8, KeyRange)> {
     let holds = |level: &u8| runs(shape, *level).iter().any(|run| !run.is_empty());
-    let lowest = (2..=LEVELS_MAX).rev().find(holds)?;
-    packed_in(shape, policy, lowest)
+    let level = (2..=LEVELS_MAX).rev().find(holds)? - 1;
+    packed_in(shape, policy, level, policy.behind(level))
 }
 
-/// Such neighbours of the lowest level that has some.
-fn packed_first(shape: &Shape<'_>, policy: &Policy) -> Option<(u8, KeyRange)> {
-    let mut levels = (2..=LEVELS_MAX).rev();
-    levels.find_map(|level| packed_in(shape, policy, level))
+/// Such neighbours of the lowest level that has some, from a place on.
+fn packed_first(shape: &Shape<'_>, policy: &Policy, from: &Place) -> Option<(u8, KeyRange)> {
+    let behind = |level: &u8| (*level == from.level).then_some(from.key.as_slice());
+    let mut levels = (1..=from.level).rev();
+    levels.find_map(|level| packed_in(shape, policy, level, behind(&level)))
 }
 
-/// Such neighbours in a level below L1.
-fn packed_in(shape: &Shape<'_>, policy: &Policy, lower: u8) -> Option<(u8, KeyRange)> {
-    let [run] = runs(shape, lower) else {
+/// Such neighbours behind a key, merged from `level` into the level below.
+fn packed_in(
+    shape: &Shape<'_>,
+    policy: &Policy,
+    level: u8,
+    behind: Option<&[u8]>,
+) -> Option<(u8, KeyRange)> {
+    let [run] = runs(shape, level + 1) else {
         return None;
     };
     if policy.pack_bytes == 0 {
         return None;
     }
-    let level = lower - 1;
     let is_alone = |range: &KeyRange| {
         let mut above = runs(shape, level).iter();
         above.all(|run| run.overlapping(range).is_empty())
     };
-    let behind = policy.behind(level).unwrap_or_default();
+    let behind = behind.unwrap_or_default();
     // The device is full: all of the level is gone through.
     let firsts = (0..run.len()).filter(|first| run.get(*first).range.from.as_slice() >= behind);
     let mut won = firsts.filter_map(|first| {

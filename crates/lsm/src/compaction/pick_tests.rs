@@ -94,6 +94,13 @@ fn scripts() {
                     .and_then(|values| values.first())
                     .map_or(default, |value| value.parse().unwrap())
             };
+            let place = |name: &str| {
+                let words = case.args.get(name)?;
+                let level = words[0].trim_start_matches('L').parse().unwrap();
+                let key = words.get(1).map_or(&b""[..], |key| key.as_bytes());
+                let key = key.to_vec();
+                Some(Place { level, key })
+            };
             let given = parse(&case.input);
             let sparse = given.iter().flatten().flatten().filter(|g| g.sparse);
             let policy = Policy {
@@ -108,15 +115,12 @@ fn scripts() {
                 whole_segments_max: usize::try_from(number("room", 1000)).unwrap(),
                 reclaim: number("reclaim", 0) == 1,
                 pack_bytes: number("pack", 0),
-                pack_first: number("first", 0) == 1,
+                pack_first: place("first"),
                 moves: true,
                 pack_segments: usize::try_from(number("segments", 1000)).unwrap(),
                 drain: case.args.contains_key("drain").then(|| number("drain", 0)),
                 lowers: number("lowers", 0) == 1,
-                behind: case.args.get("behind").map(|words| {
-                    let level = words[0].trim_start_matches('L').parse().unwrap();
-                    (level, words[1].as_bytes().to_vec())
-                }),
+                behind: place("behind"),
             };
             let shape = Shape {
                 levels: given

@@ -410,7 +410,7 @@ impl Jobs {
                 false => self.space.pack_bytes(settings.segment_bytes),
             },
             pack_segments: self.space.pack_segments(),
-            pack_first: self.space.packs_first(),
+            pack_first: self.space.packs_first().cloned(),
             moves: shut.is_empty(),
             drain: self.drain_bytes(site),
             lowers: self.lowers,

@@ -48,7 +48,7 @@ fn policy(l0_bytes: u64) -> Policy {
         reclaim: true,
         pack_bytes: 0,
         pack_segments: 64,
-        pack_first: false,
+        pack_first: None,
         drain: Some(64 << 20),
         lowers: true,
         behind: None,

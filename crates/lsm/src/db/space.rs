@@ -18,7 +18,7 @@
 //!    may need two where there is room for one, while others are short. Packing, too, goes on behind
 //!    what won nothing. It needs least and frees most, so it has some room of its own
 //!    ([`Purpose::Pack`]): one segment is enough to pack two into it. If a whole round of parts finds no room,
-//!    packing goes first, in any level. It may then take the last segment, which is otherwise kept for manifests: a
+//!    packing goes first, in any level, and goes through all of them. It may then take the last segment, which is otherwise kept for manifests: a
 //!    manifest seldom needs one, and without it the device would stay full for good.
 //! 5. What a member holds is what the last edit that it applied names, and what has arrived for
 //!    later ones. While little is left anywhere, no flush or merge begins before every member has
@@ -43,6 +43,7 @@ use super::jobs::{Compaction, Jobs};
 use super::site::Site;
 use super::stats::Counts;
 use crate::compaction::medium::{MediumExtent, is_apart};
+use crate::compaction::pick::Place;
 use crate::compaction::values::{Apart, Values};
 use crate::compaction::whole::index_segments;
 use crate::memtable::Memtable;
@@ -67,12 +68,11 @@ pub(crate) struct Space {
     full: bool,
     /// Up to here nothing is to be won in this pass by packing, or parts found no room although they
     /// were as narrow as can be.
-    behind: Option<(u8, Vec<u8>)>,
+    behind: Option<Place>,
     /// Packing came to the last segment and won nothing there.
     packed: bool,
-    /// All parts of a level found no room, one after the other: packing goes first, until that finds none either,
-    /// or wins nothing.
-    pack_first: bool,
+    /// All parts of a level found no room, one after the other: packing goes first, from here on.
+    pack_first: Option<Place>,
     /// How often all parts of a level found no room, one after the other, since one did.
     rounds: u32,
     /// Merges that found no room since the last that did.
@@ -167,15 +167,15 @@ impl Space {
         (most.min(PACK_MAX) >> self.narrower).max(2)
     }
 
-    /// Whether packing goes before parts.
-    pub(super) const fn packs_first(&self) -> bool {
-        self.full && self.pack_first
+    /// Where packing goes on, if it goes before parts.
+    pub(super) fn packs_first(&self) -> Option<&Place> {
+        self.pack_first.as_ref().filter(|_| self.full)
     }
 
     /// What a merge may use, which `packs` or not. The last segment of all is for one that nothing else can
     /// take the place of.
     pub(super) fn merge_purpose(&self, packs: bool) -> Purpose {
-        let is_last = self.packs_first() && self.room_for(Purpose::Pack) == 0;
+        let is_last = self.packs_first().is_some() && self.room_for(Purpose::Pack) == 0;
         match packs {
             true if is_last => Purpose::Metadata,
             true => Purpose::Pack,
@@ -184,17 +184,18 @@ impl Space {
     }
 
     /// Where parts begin.
-    pub(super) fn behind(&self) -> Option<(u8, Vec<u8>)> {
+    pub(super) fn behind(&self) -> Option<Place> {
         self.behind.clone().filter(|_| self.full)
     }
 
     /// What was packed up to there is as many segments as before.
     pub(super) fn won_nothing(&mut self, upto: &(u8, Option<Vec<u8>>)) {
-        if std::mem::take(&mut self.pack_first) {
+        if self.pack_first.is_some() {
+            self.pack_first = behind_packed(upto.clone());
             return;
         }
-        match upto {
-            (level, Some(key)) => self.behind = Some((*level, key.clone())),
+        match upto.clone() {
+            (level, Some(key)) => self.behind = Some(Place { level, key }),
             (_, None) => self.packed = true,
         }
     }
@@ -207,17 +208,19 @@ impl Space {
 
     /// A merge of what ends there found no room: the next one is narrower, or elsewhere.
     fn found_none(&mut self, upto: (u8, Option<Vec<u8>>), packs: bool) {
-        if packs && std::mem::take(&mut self.pack_first) {
+        if packs && self.pack_first.is_some() {
+            self.pack_first = behind_packed(upto);
             return;
         }
         if self.part_segments() > 1 {
             self.narrower = (self.narrower + 1).min(NARROWER_MAX);
             return;
         }
-        let next = upto.1.map(|key| (upto.0, key));
+        let (level, key) = upto;
+        let next = key.map(|key| Place { level, key });
         if next <= self.behind {
             self.rounds = (self.rounds + 1).min(ROUNDS_MAX);
-            self.pack_first = true;
+            self.pack_first = Some(Place::LOWEST);
         }
         self.behind = next;
     }
@@ -225,11 +228,26 @@ impl Space {
     /// A pass over everything begins, or a flush brings segments that may be short.
     pub(super) fn begin_anew(&mut self) {
         (self.packed, self.behind) = (false, None);
+        if let Some(place) = &mut self.pack_first {
+            *place = Place::LOWEST;
+        }
     }
 
     /// A job found no room.
     fn give_up(&mut self) {
         self.retry = Some(self.now + RETRY * (1 << self.rounds));
+    }
+}
+
+/// Where packing that goes first goes on behind what ends there: in the level above, if that was the last of its level.
+fn behind_packed((level, key): (u8, Option<Vec<u8>>)) -> Option<Place> {
+    match key {
+        Some(key) => Some(Place { level, key }),
+        None if level == 1 => None,
+        None => Some(Place {
+            level: level - 1,
+            key: Vec::new(),
+        }),
     }
 }
 

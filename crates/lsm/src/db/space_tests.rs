@@ -36,7 +36,8 @@ fn packing_has_room_where_merges_have_none() {
 fn packing_begins_anew_with_each_flush() {
     let mut jobs = jobs(RESERVE / 4);
     let packs = |jobs: &Jobs| jobs.space.pack_bytes(SEGMENT_BYTES) > 0;
-    let upto = (5, b"k".to_vec());
+    let (level, key) = (5, b"k".to_vec());
+    let upto = Place { level, key };
     jobs.space.won_nothing(&(5, Some(b"k".to_vec())));
     jobs.compaction_committed();
     assert_eq!(jobs.space.behind(), Some(upto));
@@ -71,19 +72,33 @@ fn round(jobs: &mut Jobs) {
 fn packing_goes_first_after_a_round_of_parts_that_found_no_room() {
     let mut jobs = jobs(RESERVE / 16);
     jobs.space.found_none((6, Some(b"k".to_vec())), false);
-    assert!(!jobs.space.packs_first());
+    assert_eq!(jobs.space.packs_first(), None);
     round(&mut jobs);
-    assert!(jobs.space.packs_first());
     let behind = jobs.space.behind();
-    jobs.space.found_none((5, Some(b"t".to_vec())), true);
-    assert!(!jobs.space.packs_first());
-    assert_eq!(jobs.space.behind(), behind, "parts go on where they were");
-    round(&mut jobs);
+    assert_eq!(jobs.space.packs_first(), Some(&Place::LOWEST));
     jobs.compaction_committed();
-    assert!(jobs.space.packs_first(), "as long as it wins");
+    assert_eq!(jobs.space.packs_first(), Some(&Place::LOWEST), "it wins");
+
+    // It goes through all levels, and the parts go on where they were.
+    let at = |level, key: &[u8]| {
+        let key = key.to_vec();
+        Some(Place { level, key })
+    };
     jobs.space.won_nothing(&(5, Some(b"t".to_vec())));
-    assert!(!jobs.space.packs_first());
+    assert_eq!(jobs.space.packs_first().cloned(), at(5, b"t"));
+    jobs.space.found_none((5, Some(b"u".to_vec())), true);
+    assert_eq!(jobs.space.packs_first().cloned(), at(5, b"u"));
+    jobs.space.found_none((5, None), true);
+    assert_eq!(jobs.space.packs_first().cloned(), at(4, b""));
+    jobs.space.won_nothing(&(1, None));
+    assert_eq!(jobs.space.packs_first(), None);
     assert_eq!(jobs.space.behind(), behind);
+
+    // A flush brings short segments.
+    round(&mut jobs);
+    jobs.space.won_nothing(&(5, None));
+    jobs.flush_committed();
+    assert_eq!(jobs.space.packs_first(), Some(&Place::LOWEST));
 }
 
 #[test]
