@@ -35,7 +35,12 @@ impl Input {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.start == self.buffer.len()
+        self.len() == 0
+    }
+
+    /// Bytes that are not taken yet.
+    pub(super) const fn len(&self) -> usize {
+        self.buffer.len() - self.start
     }
 
     pub(super) fn parse(&mut self) -> Result<Parsed, ProtocolError> {

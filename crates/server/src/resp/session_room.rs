@@ -43,6 +43,16 @@ impl Session {
         self.core.in_flight.saturating_mul(self.core.reserve)
     }
 
+    /// Whether something was received that is not carried out yet, or a reply has another part.
+    pub(in crate::resp) fn has_request(&self) -> bool {
+        !self.input.is_empty() || self.can_go_on()
+    }
+
+    /// Bytes that were received and are not carried out yet.
+    pub(in crate::resp) fn input_bytes(&self) -> usize {
+        self.input.len()
+    }
+
     /// Whether no request is under way, so that the client has to send something.
     #[must_use]
     pub fn is_idle(&self) -> bool {

@@ -17,6 +17,17 @@ use super::session::Session;
 /// and goes on (see `pace`). Enough for a short request and its reply.
 pub(super) const FAIR_BYTES: usize = 16 << 10;
 
+/// Whether a connection is among those that a round concerns, and which.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Touched {
+    /// Nothing has happened to it.
+    No,
+    /// The present round, or else the next one.
+    Now,
+    /// A later one: it takes turns.
+    Later,
+}
+
 /// A connection with its socket.
 #[derive(Debug)]
 pub(super) struct Connection {
@@ -27,15 +38,19 @@ pub(super) struct Connection {
     pub interest: epoll::EventFlags,
     /// There may be calls to take in the next round without any event.
     pub again: bool,
-    /// It is among those that the present round concerns.
-    pub touched: bool,
-    /// It holds much, and takes its turn in this round.
+    /// Whether it is among those that a round concerns.
+    pub touched: Touched,
+    /// It takes its turn in this round.
     pub has_turn: bool,
+    /// It makes its calls in the next round, since this one has made enough.
+    pub put_off: bool,
     pub ended: Ended,
     /// It waits until all connections together hold less.
     pub waits: bool,
     /// It held little when its last round ended.
     pub is_small: bool,
+    /// It was sent much in its last round, and has asked for more: it takes turns as those do that hold much.
+    pub goes_on: bool,
     /// Bytes read and written.
     pub moved: u64,
     /// When it was looked at last while its client was due.
@@ -72,15 +87,26 @@ impl Connection {
             session,
             interest: epoll::EventFlags::IN,
             again: false,
-            touched: false,
+            touched: Touched::No,
             has_turn: false,
             ended: Ended::No,
             waits: false,
             is_small: true,
+            goes_on: false,
+            put_off: false,
             moved: 0,
             seen_due: None,
             held: 0,
         }
+    }
+
+    /// An answer came. It may have made room for, or be followed by, another call. Who has not asked for more takes no
+    /// turns, though the answer was expected to be long.
+    pub(super) fn answered(&mut self) {
+        self.again = true;
+        let is_last = !self.session.has_request();
+        self.is_small |= is_last;
+        self.goes_on &= !is_last;
     }
 
     /// Whether nothing happens before the client does something: it has replies to read, or it holds

@@ -3,8 +3,10 @@
 //! 1. Wait until a socket is ready or the bell rings; without either the thread sleeps and costs
 //!    nothing.
 //! 2. Read once from each ready socket; take the post; all connections that this concerns are
-//!    *touched*. Of those that hold much, a few take part in the round, and the others in later ones.
-//! 3. Take and make the calls of every touched session, a bounded number each.
+//!    *touched*. Of those that hold much, or were sent much and have asked for more, a few take part in the round, and
+//!    the others in later ones.
+//! 3. Take and make the calls of every touched session, a bounded number each. When many bytes of long replies have
+//!    been made in the round, the other sessions wait for the next one.
 //! 4. Flush the service once, for all calls of the round. Answers that came meanwhile are taken, and
 //!    may lead to more calls.
 //! 5. Write once to each touched socket; ask epoll for what each session waits for now.
@@ -37,7 +39,7 @@ use super::front::{Client, Context, FrontEnd};
 use super::pace::Pace;
 use super::pool::{POOL_BYTES_MAX, Pool};
 use super::session::{CallToken, Scratch, Session};
-use super::slots::{Connection, Ended, FAIR_BYTES, Slots};
+use super::slots::{Connection, Ended, FAIR_BYTES, Slots, Touched};
 use crate::line_rate::LineRate;
 use crate::mailbox::{Mailbox, Post};
 use crate::meter::{Op, Sampler};
@@ -55,9 +57,11 @@ const ACCEPTS_MAX: usize = 64;
 const COST_MAX: usize = 4096;
 /// Bytes of replies after which a session makes its next call in the next round, for the same reason.
 const TURN_BYTES: usize = 64 << 10;
-/// Large connections in a round: those that hold little wait for so many others at most.
-pub(super) const LARGE_MAX: usize = 8;
-/// With more connections in a round, each of them that turns out to be large waits for its turn, too.
+/// Connections in a round that take turns: those that ask for little wait for so many others at most.
+const TURNS_MAX: usize = 8;
+/// Bytes of long replies, those over [`FAIR_BYTES`], after which the remaining calls wait for the next round.
+pub(super) const ROUND_BYTES: usize = 512 << 10;
+/// With more connections in a round, each of them that takes no turn makes one call for a long reply.
 const CROWD_MIN: usize = 64;
 /// So many calls does a page of a scan count for.
 const SCAN_COST: usize = 256;
@@ -105,8 +109,12 @@ pub(super) struct Worker {
     slots: Slots,
     /// Connections that this round concerns.
     touched: Vec<usize>,
-    /// Large connections that a later round concerns: they are touched, too.
+    /// Connections that take turns and wait for theirs: they are touched, too.
     later: VecDeque<usize>,
+    /// Of them, those that have their turn in this round.
+    turns: usize,
+    /// Bytes of long replies that were made in this round.
+    made: usize,
     /// Connections whose clients are given time for our last words, the earliest first.
     lingering: VecDeque<(Instant, usize, u64)>,
     /// When to end at the latest, once the order to stop has come.
@@ -147,6 +155,8 @@ impl Worker {
             slots: Slots::default(),
             touched: Vec::new(),
             later: VecDeque::new(),
+            turns: 0,
+            made: 0,
             lingering: VecDeque::new(),
             stop_by: None,
             post: Post::default(),
@@ -233,17 +243,6 @@ impl Worker {
         }
     }
 
-    fn touch(&mut self, slot: usize) {
-        if let Some(connection) = self.slots.get_mut(slot)
-            && !std::mem::replace(&mut connection.touched, true)
-        {
-            match connection.is_small {
-                true => self.touched.push(slot),
-                false => self.later.push_back(slot),
-            }
-        }
-    }
-
     fn accept(&mut self) {
         for _ in 0..ACCEPTS_MAX {
             match self.acceptor.accept(&self.epoll, self.now) {
@@ -324,7 +323,8 @@ impl Worker {
             return;
         }
         let is_small = connection.is_small;
-        if !lingering && !self.pace.may_go_on(slot, is_small, pressed) {
+        // What it has sent before is carried out first, so that no more than one read is kept while it is put off.
+        if !lingering && (connection.put_off || !self.pace.may_go_on(slot, is_small, pressed)) {
             return;
         }
         let Some(stream) = &mut connection.stream else {
@@ -367,12 +367,14 @@ impl Worker {
     fn serve(&mut self) {
         self.expire();
         self.take_post();
-        self.give_turns();
+        (self.made, self.turns) = (0, 0);
+        self.give_first_turns();
         let mut begun = 0;
         for _ in 0..ANSWER_TURNS_MAX {
             // Sessions are gone through by index: their calls may touch none, but answers may.
             let mut calls = 0;
-            while begun < self.touched.len() && !self.must_write_first(begun) {
+            while !self.must_write_first(begun) && (begun < self.touched.len() || self.give_turn())
+            {
                 calls += self.call(self.touched[begun]);
                 begun += 1;
             }
@@ -385,12 +387,11 @@ impl Worker {
             begun = 0;
         }
         let touched = std::mem::take(&mut self.touched);
-        let is_crowd = touched.len() > CROWD_MIN;
         for slot in &touched {
-            if !is_crowd || !self.postpone(*slot) {
+            if !self.wait_for_next(*slot) {
                 self.finish_round(*slot);
+                self.slots.count(*slot, &self.parts.front);
             }
-            self.slots.count(*slot, &self.parts.front);
         }
         self.evict();
         self.keep_pace();
@@ -409,7 +410,6 @@ impl Worker {
             self.sampler.answered(token, meter, || clock.now());
             let slot = usize::try_from(token >> CallToken::BITS).expect("a slot is an index");
             let token = CallToken::from_raw(token & ((1 << CallToken::BITS) - 1));
-            self.touch(slot);
             let connection = self
                 .slots
                 .get_mut(slot)
@@ -417,8 +417,8 @@ impl Worker {
             connection
                 .session
                 .answer(&self.parts.front, token, response);
-            // The answer may have made room for, or be followed by, another call.
-            connection.again = true;
+            connection.answered();
+            self.touch(slot);
         }
         for arrival in post.arrivals.drain(..) {
             self.add(arrival);
@@ -440,7 +440,11 @@ impl Worker {
         let Some(connection) = self.slots.get_mut(slot) else {
             return 0;
         };
-        if !self.pace.may_go_on(slot, connection.is_small, pressed) {
+        let has_time = connection.has_turn || self.made <= ROUND_BYTES;
+        let may_go_on = self.pace.may_go_on(slot, connection.is_small, pressed);
+        // Replies that wait are written all the same.
+        connection.put_off = may_go_on && !has_time && connection.session.output().is_empty();
+        if !has_time || !may_go_on {
             // It has to be looked at again once it may.
             connection.again = true;
             return 0;
@@ -486,6 +490,8 @@ impl Worker {
                 break;
             }
         }
+        let bytes = session.output().len();
+        self.made += if bytes > FAIR_BYTES { bytes } else { 0 };
         let commands = session.take_commands();
         // Relaxed: a counter for people.
         parts.front.commands.fetch_add(commands, Ordering::Relaxed);
@@ -498,13 +504,14 @@ impl Worker {
         let Some(connection) = self.slots.get_mut(slot) else {
             return;
         };
-        connection.touched = false;
+        connection.touched = Touched::No;
         connection.has_turn = false;
         let Some(stream) = &mut connection.stream else {
             self.slots.forget_if_answered(slot, &self.parts.front);
             return;
         };
         let output = connection.session.output();
+        let is_long = output.len() > FAIR_BYTES;
         if !output.is_empty() {
             match stream.write(output) {
                 Ok(bytes) => {
@@ -520,12 +527,14 @@ impl Worker {
         }
         let pressed = self.parts.front.is_pressed();
         let more = connection.again || connection.session.can_go_on();
-        if (!more || pressed) && connection.ended != Ended::Lingering {
-            // Under pressure also where there is more: what it holds decides whether it goes on.
+        if connection.ended != Ended::Lingering {
+            // Also where there is more: what it holds decides whether it takes turns, and whether it goes on.
             connection.session.return_buffers(&mut self.pool, pressed);
         }
         let (input, output) = connection.session.memory_bytes();
         connection.is_small = input + output + connection.session.expected_bytes() <= FAIR_BYTES;
+        // Also where its socket has taken all of it.
+        connection.goes_on = is_long && connection.session.has_request();
         connection.waits = !self.pace.may_go_on(slot, connection.is_small, pressed);
         let waits = connection.waits;
         if waits {

@@ -1,15 +1,17 @@
-//! What a thread does about connections that hold much: a few of them take part in a round. At its end those are ended
-//! that hold most where all hold too much, and large ones wait for each other where all hold much.
+//! What a thread does about connections that hold much, or ask for much: a few of them take part in a round. At its end
+//! those are ended that hold most where all hold too much, and large ones wait for each other where all hold much.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use argosy_base::Instant;
 
-use super::{LARGE_MAX, Worker};
+use super::{ROUND_BYTES, TURNS_MAX, Worker};
 use crate::resp::pace::{RATE_BYTES, TURN};
-use crate::resp::slots::{Connection, Ended, FAIR_BYTES};
+use crate::resp::slots::{Connection, Ended, Touched};
 
+/// Bytes of requests that are little: who has sent more has asked for many things, or sends a long one.
+const LITTLE_BYTES: usize = 1 << 10;
 /// Why a connection is ended that a client does not move.
 const STOOD_STILL: &str = "stood still while the others waited for memory";
 
@@ -71,35 +73,76 @@ impl Worker {
         for slot in &self.touched[done..] {
             if let Some(connection) = self.slots.get_mut(*slot) {
                 connection.again = true;
+                connection.put_off = connection.session.output().is_empty();
             }
         }
         self.touched.rotate_left(done);
         true
     }
 
-    /// A few large connections take part in this round.
-    pub(super) fn give_turns(&mut self) {
-        let few = self.later.len().min(LARGE_MAX);
-        for slot in self.later.drain(..few) {
-            if let Some(connection) = self.slots.get_mut(slot) {
-                connection.has_turn = true;
+    /// The connection in `slot` takes part in the next round, or in a later one if it takes turns.
+    pub(super) fn touch(&mut self, slot: usize) {
+        let Some(connection) = self.slots.get_mut(slot) else {
+            return;
+        };
+        let takes_turns = !connection.is_small || connection.goes_on;
+        match (connection.touched, takes_turns) {
+            // Who has become small waits for no turn.
+            (Touched::No | Touched::Later, false) => {
+                connection.touched = Touched::Now;
+                self.touched.push(slot);
             }
-            self.touched.push(slot);
+            (Touched::No, true) => {
+                connection.touched = Touched::Later;
+                self.later.push_back(slot);
+            }
+            (Touched::Now, _) | (Touched::Later, true) => {}
         }
     }
 
-    /// Whether the connection in `slot` holds so much by now that the rest of its round waits for its turn.
-    pub(super) fn postpone(&mut self, slot: usize) -> bool {
-        match self.slots.get_mut(slot) {
-            Some(connection)
-                if !connection.has_turn && connection.session.output().len() > FAIR_BYTES =>
-            {
-                connection.is_small = false;
-                self.later.push_back(slot);
-                true
-            }
-            _ => false,
+    /// Those take part in this round, of those that take turns, that do so in any case: one, and where memory is scarce
+    /// all that may, since what they hold has to be written.
+    pub(super) fn give_first_turns(&mut self) {
+        let first = match self.parts.front.is_pressed() {
+            true => TURNS_MAX,
+            false => 1,
+        };
+        while self.turns < first && self.give_turn() {}
+    }
+
+    /// The next of those that take turns takes part in this round, if there is one, and room for it.
+    pub(super) fn give_turn(&mut self) -> bool {
+        if self.turns == TURNS_MAX || self.made > ROUND_BYTES {
+            return false;
         }
+        while let Some(slot) = self.later.pop_front() {
+            // Others have closed, or become small since.
+            let connection = self.slots.get_mut(slot);
+            if let Some(connection) = connection.filter(|of| of.touched == Touched::Later) {
+                (connection.touched, connection.has_turn) = (Touched::Now, true);
+                self.turns += 1;
+                self.touched.push(slot);
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Whether the connection in `slot` was put off. It is among the first of the next round then, or takes a turn if it
+    /// has asked for much: who asks for little waits for nobody's many requests.
+    pub(super) fn wait_for_next(&mut self, slot: usize) -> bool {
+        let Some(connection) = self.slots.get_mut(slot).filter(|of| of.put_off) else {
+            return false;
+        };
+        connection.has_turn = false;
+        match connection.session.input_bytes() > LITTLE_BYTES {
+            true => {
+                connection.touched = Touched::Later;
+                self.later.push_back(slot);
+            }
+            false => self.touched.push(slot),
+        }
+        true
     }
 
     /// The connection in `slot` waits no more.
