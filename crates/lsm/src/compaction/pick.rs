@@ -26,7 +26,7 @@
 //! runs (a part of L1 is one key range of *all* its runs), so that below a key there are only older
 //! bindings of it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use argosy_base::{KeyRange, SegmentNumber};
 
@@ -337,38 +337,11 @@ fn packed_in(
     // The device is full: all of the level is gone through.
     let firsts = (0..run.len()).filter(|first| run.get(*first).range.from.as_slice() >= behind);
     let mut won = firsts.filter_map(|first| {
-        let near = neighbours(run, first, policy.pack_segments);
+        let near = run.neighbours(first, policy.pack_segments);
         let wins = near.live.div_ceil(policy.pack_bytes) * 8 <= near.freed * 7;
         wins.then(|| reach(run, first, near.last))
     });
     Some((level, won.find(is_alone)?))
-}
-
-/// Pieces of a run side by side.
-struct Neighbours {
-    /// The place of the last one.
-    last: usize,
-    /// Bytes that they have for keys for which they stand.
-    live: u64,
-    /// Segments that have all their pieces among these.
-    freed: u64,
-}
-
-/// The pieces of `run` from `first` on, of `most` segments, or two.
-fn neighbours(run: &Pieces<'_>, first: usize, most: usize) -> Neighbours {
-    let mut missing: BTreeMap<u64, u32> = BTreeMap::new();
-    let (mut last, mut live) = (first, 0);
-    for place in first..run.len() {
-        let piece = run.get(place);
-        if missing.len() == most.max(2) && !missing.contains_key(&piece.number) {
-            break;
-        }
-        let missing = missing.entry(piece.number).or_insert(piece.siblings);
-        *missing = missing.saturating_sub(1);
-        (last, live) = (place, live + run.live(place));
-    }
-    let freed = missing.values().filter(|missing| **missing == 0).count() as u64;
-    Neighbours { last, live, freed }
 }
 
 /// How full `level` is, in hundredths of what starts a compaction.

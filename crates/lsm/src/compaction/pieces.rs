@@ -4,7 +4,7 @@
 //! are found by search. So the cost of a choice does not depend on the length of the run. Exceptions: a run with
 //! keys that merges pass over, and the searches whose documentation says so.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use argosy_base::{KeyRange, SegmentNumber};
@@ -54,6 +54,17 @@ struct Part<'a> {
     live: u64,
     /// All else that it has.
     piece: Piece<'a>,
+}
+
+/// Pieces of a run side by side.
+#[derive(Clone, Copy, Debug)]
+pub struct Neighbours {
+    /// The place of the last one.
+    pub last: usize,
+    /// Bytes that they have for keys for which they stand.
+    pub live: u64,
+    /// Segments that have all their pieces among these.
+    pub freed: u64,
 }
 
 impl<'a> Pieces<'a> {
@@ -115,6 +126,24 @@ impl<'a> Pieces<'a> {
             Source::Run(run) => piece(run, &run.segments[place]),
             Source::Parts(parts) => parts[place].get(),
         }
+    }
+
+    /// The pieces from `first` on, of `most` segments, or two.
+    #[must_use]
+    pub fn neighbours(&self, first: usize, most: usize) -> Neighbours {
+        let mut missing: BTreeMap<u64, u32> = BTreeMap::new();
+        let (mut last, mut live) = (first, 0);
+        for place in first..self.len() {
+            let piece = self.get(place);
+            if missing.len() == most.max(2) && !missing.contains_key(&piece.number) {
+                break;
+            }
+            let missing = missing.entry(piece.number).or_insert(piece.siblings);
+            *missing = missing.saturating_sub(1);
+            (last, live) = (place, live + self.live(place));
+        }
+        let freed = missing.values().filter(|missing| **missing == 0).count() as u64;
+        Neighbours { last, live, freed }
     }
 
     /// How many bytes of the one at `place` have keys for which it stands, as far as that is known.

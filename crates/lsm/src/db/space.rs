@@ -18,8 +18,8 @@
 //!    may need two where there is room for one, while others are short. Packing, too, goes on behind
 //!    what won nothing. It needs least and frees most, so it has some room of its own
 //!    ([`Purpose::Pack`]): one segment is enough to pack two into it. If a whole round of parts finds no room,
-//!    packing goes first, in any level, and goes through all of them. It may then take the last segment, which is otherwise kept for manifests: a
-//!    manifest seldom needs one, and without it the device would stay full for good.
+//!    packing goes first, in any level, and goes through all of them. It may then take the last segment, which is
+//!    otherwise kept for manifests: a manifest seldom needs one, and without it the device would stay full for good.
 //! 5. What a member holds is what the last edit that it applied names, and what has arrived for
 //!    later ones. While little is left anywhere, no flush or merge begins before every member has
 //!    applied the edit of the one before. Otherwise a backup could need room for several at once, or

@@ -128,8 +128,8 @@ impl Worker {
         false
     }
 
-    /// Whether the connection in `slot` was put off. It is among the first of the next round then, or takes a turn if it
-    /// has asked for much: who asks for little waits for nobody's many requests.
+    /// Whether the connection in `slot` was put off. It is among the first of the next round then, or takes a turn if
+    /// it has asked for much: who asks for little waits for nobody's many requests.
     pub(super) fn wait_for_next(&mut self, slot: usize) -> bool {
         let Some(connection) = self.slots.get_mut(slot).filter(|of| of.put_off) else {
             return false;
