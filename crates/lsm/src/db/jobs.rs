@@ -27,7 +27,7 @@ use super::counting::count_again;
 use super::paid::Paid;
 use super::passing::{lose_damaged, open_part, shut_in};
 use super::site::Site;
-use super::space::Space;
+use super::space::{PartEnd, Space};
 use super::stats::Counts;
 use super::trim::{LastLsns, reach, trim};
 use super::writer::Frozen;
@@ -84,8 +84,8 @@ pub(crate) struct Compaction {
     pub(super) packs: bool,
     /// What it reads stands for all keys of its segments.
     whole: bool,
-    /// The upper level, and where the part ends.
-    pub(super) upto: (u8, Option<Vec<u8>>),
+    /// Where the part ends.
+    pub(super) end: PartEnd,
 }
 
 /// What a step came to.
@@ -491,7 +491,10 @@ impl Jobs {
             plan,
             packs: false,
             whole,
-            upto: (level, range.to.clone()),
+            end: PartEnd {
+                level,
+                key: range.to.clone(),
+            },
         });
         Ok(())
     }
@@ -549,11 +552,11 @@ impl Jobs {
             plan,
             packs,
             whole,
-            upto,
+            end,
         } = self.compaction.as_mut().expect("it is done");
         let read: usize = plan.inputs.iter().map(|run| run.pieces.len()).sum();
         if *packs && *whole && build.outputs().len() >= read {
-            self.space.won_nothing(upto);
+            self.space.won_nothing(end.clone());
         }
         let mut edit = site.storage.next_edit(site.epoch);
         self.last_edit = edit.seq;

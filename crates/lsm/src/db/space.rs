@@ -60,6 +60,32 @@ const PACK_MAX: usize = 16;
 /// How often a part is halved, at most.
 const NARROWER_MAX: u32 = 16;
 
+/// Where a part of a level ends.
+#[derive(Clone, Debug)]
+pub(super) struct PartEnd {
+    /// The level from which it is merged down.
+    pub(super) level: u8,
+    /// The key behind its last; `None` where it reaches to the end of the level.
+    pub(super) key: Option<Vec<u8>>,
+}
+
+impl PartEnd {
+    /// Where the next part of the level begins, if there is one.
+    fn place(self) -> Option<Place> {
+        let level = self.level;
+        self.key.map(|key| Place { level, key })
+    }
+
+    /// Where packing of all levels continues: behind this part, or else in the level above, if there is one.
+    fn next_to_pack(self) -> Option<Place> {
+        let above = (self.level > 1).then(|| Place {
+            level: self.level - 1,
+            key: Vec::new(),
+        });
+        self.place().or(above)
+    }
+}
+
 /// What is known of the room, and what was done about it.
 #[derive(Debug, Default)]
 pub(crate) struct Space {
@@ -167,7 +193,7 @@ impl Space {
         (most.min(PACK_MAX) >> self.narrower).max(2)
     }
 
-    /// Where packing goes on, if it goes before parts.
+    /// The place from which packing continues while it has precedence over other merges; `None` while it has none.
     pub(super) fn packs_first(&self) -> Option<&Place> {
         self.pack_first.as_ref().filter(|_| self.full)
     }
@@ -189,14 +215,14 @@ impl Space {
     }
 
     /// What was packed up to there is as many segments as before.
-    pub(super) fn won_nothing(&mut self, upto: &(u8, Option<Vec<u8>>)) {
+    pub(super) fn won_nothing(&mut self, end: PartEnd) {
         if self.pack_first.is_some() {
-            self.pack_first = behind_packed(upto.clone());
+            self.pack_first = end.next_to_pack();
             return;
         }
-        match upto.clone() {
-            (level, Some(key)) => self.behind = Some(Place { level, key }),
-            (_, None) => self.packed = true,
+        match end.place() {
+            Some(place) => self.behind = Some(place),
+            None => self.packed = true,
         }
     }
 
@@ -207,17 +233,16 @@ impl Space {
     }
 
     /// A merge of what ends there found no room: the next one is narrower, or elsewhere.
-    fn found_none(&mut self, upto: (u8, Option<Vec<u8>>), packs: bool) {
+    fn found_none(&mut self, end: PartEnd, packs: bool) {
         if packs && self.pack_first.is_some() {
-            self.pack_first = behind_packed(upto);
+            self.pack_first = end.next_to_pack();
             return;
         }
         if self.part_segments() > 1 {
             self.narrower = (self.narrower + 1).min(NARROWER_MAX);
             return;
         }
-        let (level, key) = upto;
-        let next = key.map(|key| Place { level, key });
+        let next = end.place();
         if next <= self.behind {
             self.rounds = (self.rounds + 1).min(ROUNDS_MAX);
             self.pack_first = Some(Place::LOWEST);
@@ -236,18 +261,6 @@ impl Space {
     /// A job found no room.
     fn give_up(&mut self) {
         self.retry = Some(self.now + RETRY * (1 << self.rounds));
-    }
-}
-
-/// Where packing that goes first goes on behind what ends there: in the level above, if that was the last of its level.
-fn behind_packed((level, key): (u8, Option<Vec<u8>>)) -> Option<Place> {
-    match key {
-        Some(key) => Some(Place { level, key }),
-        None if level == 1 => None,
-        None => Some(Place {
-            level: level - 1,
-            key: Vec::new(),
-        }),
     }
 }
 
@@ -372,8 +385,8 @@ impl Jobs {
     /// The compaction found no room: the next one is narrower.
     pub(super) fn give_up_compaction(&mut self, storage: &mut Storage) {
         if let Some(compaction) = &self.compaction {
-            let Compaction { upto, packs, .. } = compaction;
-            self.space.found_none(upto.clone(), *packs);
+            let Compaction { end, packs, .. } = compaction;
+            self.space.found_none(end.clone(), *packs);
         }
         self.abandon_compaction(storage);
         self.space.give_up();

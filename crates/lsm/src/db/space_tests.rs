@@ -24,6 +24,11 @@ fn note(jobs: &mut Jobs, free: u32) {
     jobs.note_room(Instant::default(), room, room.is_full());
 }
 
+fn end(level: u8, key: Option<&[u8; 1]>) -> PartEnd {
+    let key = key.map(|key| key.to_vec());
+    PartEnd { level, key }
+}
+
 #[test]
 fn packing_has_room_where_merges_have_none() {
     let jobs = jobs(RESERVE / 8);
@@ -38,12 +43,12 @@ fn packing_begins_anew_with_each_flush() {
     let packs = |jobs: &Jobs| jobs.space.pack_bytes(SEGMENT_BYTES) > 0;
     let (level, key) = (5, b"k".to_vec());
     let upto = Place { level, key };
-    jobs.space.won_nothing(&(5, Some(b"k".to_vec())));
+    jobs.space.won_nothing(end(5, Some(b"k")));
     jobs.compaction_committed();
     assert_eq!(jobs.space.behind(), Some(upto));
     jobs.flush_committed();
     assert_eq!(jobs.space.behind(), None);
-    jobs.space.won_nothing(&(5, None));
+    jobs.space.won_nothing(end(5, None));
     assert!(!packs(&jobs));
     jobs.flush_committed();
     assert!(packs(&jobs));
@@ -59,19 +64,15 @@ fn nothing_is_packed_where_there_is_room() {
 
 /// Two parts of a level found no room, and there are no others.
 fn round(jobs: &mut Jobs) {
-    for key in [
-        Some(b"k".to_vec()),
-        Some(b"t".to_vec()),
-        Some(b"k".to_vec()),
-    ] {
-        jobs.space.found_none((6, key), false);
+    for key in [b"k", b"t", b"k"] {
+        jobs.space.found_none(end(6, Some(key)), false);
     }
 }
 
 #[test]
 fn packing_goes_first_after_a_round_of_parts_that_found_no_room() {
     let mut jobs = jobs(RESERVE / 16);
-    jobs.space.found_none((6, Some(b"k".to_vec())), false);
+    jobs.space.found_none(end(6, Some(b"k")), false);
     assert_eq!(jobs.space.packs_first(), None);
     round(&mut jobs);
     let behind = jobs.space.behind();
@@ -84,19 +85,19 @@ fn packing_goes_first_after_a_round_of_parts_that_found_no_room() {
         let key = key.to_vec();
         Some(Place { level, key })
     };
-    jobs.space.won_nothing(&(5, Some(b"t".to_vec())));
+    jobs.space.won_nothing(end(5, Some(b"t")));
     assert_eq!(jobs.space.packs_first().cloned(), at(5, b"t"));
-    jobs.space.found_none((5, Some(b"u".to_vec())), true);
+    jobs.space.found_none(end(5, Some(b"u")), true);
     assert_eq!(jobs.space.packs_first().cloned(), at(5, b"u"));
-    jobs.space.found_none((5, None), true);
+    jobs.space.found_none(end(5, None), true);
     assert_eq!(jobs.space.packs_first().cloned(), at(4, b""));
-    jobs.space.won_nothing(&(1, None));
+    jobs.space.won_nothing(end(1, None));
     assert_eq!(jobs.space.packs_first(), None);
     assert_eq!(jobs.space.behind(), behind);
 
     // A flush brings short segments.
     round(&mut jobs);
-    jobs.space.won_nothing(&(5, None));
+    jobs.space.won_nothing(end(5, None));
     jobs.flush_committed();
     assert_eq!(jobs.space.packs_first(), Some(&Place::LOWEST));
 }

@@ -5,9 +5,9 @@
 //! 2. At each position the slot is asked first, then the device; whichever has a valid record there
 //!    has the record. A closing mark leads to the end of the window. A position where neither has a record
 //!    but one has a zero byte is padding, which leads to the next block. No writer leaves padding at the
-//!    start of a block. Where there is some, a device has lost a write (`unclosed.rs`): the scan notes the
-//!    marks at the starts of the blocks behind it, and goes on at the end of the window. Anything else
-//!    stops the scan.
+//!    start of a block. Padding there means that a device has lost a write (`unclosed.rs`). The scan then
+//!    notes the marks at the starts of the following blocks and continues at the end of the window.
+//!    Anything else stops the scan.
 //! 3. Of windows that survived, an image is composed of what was found; what the device does not hold
 //!    of it can so be written there.
 //!
