@@ -13,6 +13,7 @@ use argosy_engine::batch::{Op, check_key};
 use argosy_engine::long::check_users;
 use argosy_engine::{Condition, Wanted, Was, WriteBatch, WriteOptions};
 
+use super::session::CallToken;
 use crate::service::{
     Begun, InfoSection, KeyList, Lease, Paging, Readiness, ReplySink, Request, Response, Service,
     ServiceError, SnapshotId,
@@ -41,6 +42,8 @@ struct State {
     failure: Option<ServiceError>,
     cold: usize,
     calls: u64,
+    /// The same by connection, as tokens name it.
+    calls_by_connection: BTreeMap<u64, u64>,
     flushes: u64,
     /// Calls at the last flush, and the most between two.
     flushed: u64,
@@ -128,6 +131,13 @@ impl Fake {
         std::mem::take(&mut self.state().round_max)
     }
 
+    /// The calls of each connection since this was asked last.
+    #[cfg(test)]
+    pub fn take_calls_by_connection(&self) -> Vec<u64> {
+        let calls = std::mem::take(&mut self.state().calls_by_connection);
+        calls.into_values().collect()
+    }
+
     /// Delivers the answer that is kept at `index`, counted from the oldest. `false`: there is none.
     pub fn release(&self, index: usize) -> bool {
         let mut state = self.state();
@@ -150,6 +160,8 @@ impl Service for Fake {
     ) -> Option<Response> {
         let mut state = self.state();
         state.calls += 1;
+        let connection = token >> CallToken::BITS;
+        *state.calls_by_connection.entry(connection).or_default() += 1;
         let response = match state.failure.take() {
             Some(failure) => Response::Failed(failure),
             None => state.carry_out(request),

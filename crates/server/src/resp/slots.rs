@@ -51,6 +51,8 @@ pub(super) struct Connection {
     pub is_small: bool,
     /// It was sent much in its last round, and has asked for more: it takes turns as those do that hold much.
     pub goes_on: bool,
+    /// Bytes of its output that count among those made in the present round.
+    pub made: usize,
     /// Bytes read and written.
     pub moved: u64,
     /// When it was looked at last while its client was due.
@@ -94,6 +96,7 @@ impl Connection {
             is_small: true,
             goes_on: false,
             put_off: false,
+            made: 0,
             moved: 0,
             seen_due: None,
             held: 0,

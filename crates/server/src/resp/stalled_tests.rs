@@ -314,23 +314,32 @@ impl Scene {
     }
 }
 
+/// Each of them asks for the large value so many times.
+fn ask_for_large(readers: &mut [TcpStream], times: usize) {
+    let ask = "GET large\r\n".repeat(times);
+    for reader in readers {
+        reader.write_all(ask.as_bytes()).unwrap();
+    }
+}
+
+fn read_what_is_there(readers: &mut [TcpStream]) {
+    for reader in readers {
+        reader.set_nonblocking(true).unwrap();
+        while reader.read(&mut [0; 64 << 10]).is_ok() {}
+    }
+}
+
 /// Clients that ask for much, and read it, take their turns a few at a time. Whoever asks for little waits for those
 /// few, however many there are.
 #[test]
 fn few_large_connections_take_part_in_a_round() {
     let mut scene = Scene::within(16 * LIMIT);
     let mut readers: Vec<_> = (0..60).map(|_| scene.reader()).collect();
-    for reader in &mut readers {
-        let ask = "GET large\r\n".repeat(100);
-        reader.write_all(ask.as_bytes()).unwrap();
-    }
+    ask_for_large(&mut readers, 100);
     // Each of them holds more than what it is written at a time.
     until(|| scene.held() > 60 * 120_000);
     let halt = scene.halt();
-    for reader in &mut readers {
-        reader.set_nonblocking(true).unwrap();
-        while reader.read(&mut [0; 64 << 10]).is_ok() {}
-    }
+    read_what_is_there(&mut readers);
     scene.go_on(&halt, &mut readers, 500);
     scene.assert_rounds_are_short();
     scene.good_is_served();
@@ -345,10 +354,7 @@ fn a_crowd_makes_few_calls_for_long_replies_in_a_round() {
         exchange(reader, "GET small\r\n", "$4\r\nhere\r\n");
     }
     let halt = scene.halt();
-    for reader in &mut readers {
-        let ask = "GET large\r\n".repeat(4);
-        reader.write_all(ask.as_bytes()).unwrap();
-    }
+    ask_for_large(&mut readers, 4);
     scene.go_on(&halt, &mut readers, 4 * 200);
     scene.assert_rounds_are_short();
     scene.good_is_served();
@@ -360,12 +366,14 @@ fn who_is_sent_much_and_goes_on_takes_turns() {
     let mut scene = Scene::with_sockets(16 * LIMIT, 1 << 20);
     let mut readers: Vec<_> = (0..60).map(|_| scene.served.connect()).collect();
     let halt = scene.halt();
-    for reader in &mut readers {
-        let ask = "GET large\r\n".repeat(300);
-        reader.write_all(ask.as_bytes()).unwrap();
-    }
+    ask_for_large(&mut readers, 300);
+    scene.served.fake.take_calls_by_connection();
     scene.go_on(&halt, &mut readers, 500);
     scene.assert_rounds_are_short();
+    // Eight each, if they take turns.
+    let calls = scene.served.fake.take_calls_by_connection();
+    let served = calls.iter().filter(|calls| **calls >= 4).count();
+    assert!(served == 60, "{served} of 60 had their turns: {calls:?}");
     scene.good_is_served();
 }
 
@@ -377,10 +385,7 @@ fn a_late_answer_waits_for_no_turn() {
     scene.good_is_served();
     let before = scene.served.fake.counts().0;
     let mut readers: Vec<_> = (0..200).map(|_| scene.reader()).collect();
-    for reader in &mut readers {
-        let ask = "GET large\r\n".repeat(5);
-        reader.write_all(ask.as_bytes()).unwrap();
-    }
+    ask_for_large(&mut readers, 5);
     // All calls are made, and most of what they brought is kept.
     until(|| scene.served.fake.counts().0 == before + 200 * 5);
     let mut late = std::mem::replace(&mut scene.good, scene.served.connect());
@@ -389,10 +394,7 @@ fn a_late_answer_waits_for_no_turn() {
     until(|| scene.served.fake.held() == 1);
     scene.served.fake.set_late(false);
     let halt = scene.halt();
-    for reader in &mut readers {
-        reader.set_nonblocking(true).unwrap();
-        while reader.read(&mut [0; 64 << 10]).is_ok() {}
-    }
+    read_what_is_there(&mut readers);
     scene.good.write_all(b"GET small\r\n").unwrap();
     let halt = scene.next_round(&halt);
     assert!(scene.served.fake.release(0));
@@ -416,10 +418,7 @@ fn who_asks_for_little_waits_for_nobodys_many_requests() {
         .unwrap();
     exchange(&mut other, "GET small\r\n", "$4\r\nhere\r\n");
     let halt = scene.halt();
-    for reader in &mut readers {
-        let ask = "GET large\r\n".repeat(200);
-        reader.write_all(ask.as_bytes()).unwrap();
-    }
+    ask_for_large(&mut readers, 200);
     other.write_all(b"GET small\r\n").unwrap();
     // The first round reads from all, the second makes its call, and its end writes the reply.
     let halt = scene.next_round(&halt);

@@ -3,8 +3,8 @@
 //! 1. Wait until a socket is ready or the bell rings; without either the thread sleeps and costs
 //!    nothing.
 //! 2. Read once from each ready socket; take the post; all connections that this concerns are
-//!    *touched*. Of those that hold much, or were sent much and have asked for more, a few take part in the round, and
-//!    the others in later ones.
+//!    *touched*. Those that hold much, or were sent much and have asked for more, *take turns*: a few of them take part
+//!    in the round, and the others in later ones.
 //! 3. Take and make the calls of every touched session, a bounded number each. When many bytes of long replies have
 //!    been made in the round, the other sessions wait for the next one.
 //! 4. Flush the service once, for all calls of the round. Answers that came meanwhile are taken, and
@@ -113,7 +113,7 @@ pub(super) struct Worker {
     later: VecDeque<usize>,
     /// Of them, those that have their turn in this round.
     turns: usize,
-    /// Bytes of long replies that were made in this round.
+    /// Bytes of long replies that this round has made, or has to write from earlier ones.
     made: usize,
     /// Connections whose clients are given time for our last words, the earliest first.
     lingering: VecDeque<(Instant, usize, u64)>,
@@ -491,7 +491,11 @@ impl Worker {
             }
         }
         let bytes = session.output().len();
-        self.made += if bytes > FAIR_BYTES { bytes } else { 0 };
+        if bytes > FAIR_BYTES {
+            // A round makes the calls of a session more than once, and writes its output once.
+            self.made += bytes.saturating_sub(connection.made);
+            connection.made = bytes;
+        }
         let commands = session.take_commands();
         // Relaxed: a counter for people.
         parts.front.commands.fetch_add(commands, Ordering::Relaxed);
@@ -506,6 +510,7 @@ impl Worker {
         };
         connection.touched = Touched::No;
         connection.has_turn = false;
+        connection.made = 0;
         let Some(stream) = &mut connection.stream else {
             self.slots.forget_if_answered(slot, &self.parts.front);
             return;
