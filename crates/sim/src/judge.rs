@@ -23,6 +23,23 @@ pub struct Judged {
     pub undecided: usize,
 }
 
+/// How the process of a region's only copy ended.
+#[derive(Clone, Copy, Debug)]
+pub struct ProcessEnd {
+    /// So many of the writes that it was handed have to be there still.
+    pub at_least: usize,
+    /// When. A read that was forwarded and is answered later may have been answered by the next process.
+    pub moment: u64,
+}
+
+/// A read that the process which was asked first cannot have answered like this.
+struct LateRead {
+    object: usize,
+    access: Access,
+    /// Why it cannot.
+    wrong: Wrong,
+}
+
 impl Load {
     /// Judges all histories.
     ///
@@ -88,12 +105,13 @@ impl Load {
         objects: &Objects,
         region: usize,
         pairs: Pairs,
-        at_least: usize,
+        end: ProcessEnd,
     ) -> Result<usize, Wrong> {
         let range = objects.region_ranges()[region].clone();
         let members: Vec<usize> = objects.within(&range).map(|(object, _)| object).collect();
+        let mut late = Vec::new();
         for object in &members {
-            self.judge_one(objects, *object, &self.histories[*object].accesses)?;
+            late.extend(self.judge_ended(objects, *object, end.moment)?);
         }
         let bind = |object: &usize| (*object, self.histories[*object].first);
         let bound = |(_, bound): &(usize, Bound)| *bound != Bound::Absent;
@@ -119,10 +137,45 @@ impl Load {
                 held.insert(*object, bound);
             }
         }
+        for read in late {
+            if check(self.histories[read.object].first, &[read.access]).is_err() {
+                return Err(read.wrong);
+            }
+        }
         self.sessions.retain(|(_, of), _| *of != region);
-        let kept = prefix::check(&first, &writes, &held, at_least);
+        let kept = prefix::check(&first, &writes, &held, end.at_least);
         let kept = kept.map_err(|what| format!("region {}: {what}", region + 1))?;
         Ok(writes.len() - kept)
+    }
+
+    /// Judges the history of `object`, whose process ended at `moment`. Returns the reads answered later that
+    /// do not fit it: those that the next process has to have answered.
+    fn judge_ended(
+        &self,
+        objects: &Objects,
+        object: usize,
+        moment: u64,
+    ) -> Result<Vec<LateRead>, Wrong> {
+        let accesses = self.histories[object].accesses.iter().copied();
+        let is_late = |access: &Access| {
+            matches!(access.kind, Kind::Read(_) | Kind::Exists(_))
+                && access.ended.is_some_and(|ended| ended > moment)
+        };
+        let (late, mut accesses): (Vec<Access>, Vec<Access>) = accesses.partition(is_late);
+        self.judge_one(objects, object, &accesses)?;
+        let mut unexplained = Vec::new();
+        for access in late {
+            accesses.push(access);
+            if let Err(wrong) = self.judge_one(objects, object, &accesses) {
+                accesses.pop();
+                unexplained.push(LateRead {
+                    object,
+                    access,
+                    wrong,
+                });
+            }
+        }
+        Ok(unexplained)
     }
 }
 

@@ -34,6 +34,11 @@ impl Load {
         }
     }
 
+    /// The time of the last request or answer, as histories count it.
+    pub(crate) const fn last_moment(&self) -> u64 {
+        self.moment
+    }
+
     /// The number of the next operation.
     #[must_use]
     pub fn next_op(&self) -> u32 {

@@ -9,6 +9,7 @@ use crate::asks::Ask;
 use crate::cluster::{REFUSED, Started};
 use crate::coverage;
 use crate::damaging::Damage;
+use crate::judge::ProcessEnd;
 use crate::load::Wrong;
 use crate::plan::{Event, SERVERS, WorldKind};
 
@@ -393,8 +394,11 @@ impl Run {
         if self.plan.kind == WorldKind::Powerless {
             for region in 0..self.plan.regions {
                 if self.cluster.primary_of(region) == server {
-                    let least = self.load.applied_by(region, moment);
-                    self.uncounted.entry(region).or_insert(least);
+                    let end = ProcessEnd {
+                        at_least: self.load.applied_by(region, moment),
+                        moment: self.load.last_moment(),
+                    };
+                    self.uncounted.entry(region).or_insert(end);
                 }
             }
         }

@@ -29,6 +29,7 @@ use crate::cluster::Cluster;
 use crate::coverage::{self, Coverage};
 use crate::depend::Depend;
 use crate::erase::Erase;
+use crate::judge::ProcessEnd;
 use crate::leases::{self, Leases};
 use crate::load::{Expect, Load, Wrong};
 use crate::long::{self, Longs};
@@ -112,8 +113,8 @@ pub struct Run {
     lost: BTreeSet<usize>,
     /// The same, whose device is damaged or was replaced.
     emptied: BTreeSet<usize>,
-    /// Regions of which it is not known yet what they hold, and how many writes they must.
-    uncounted: BTreeMap<usize, usize>,
+    /// Regions of which it is not known yet what they hold, and how their process ended.
+    uncounted: BTreeMap<usize, ProcessEnd>,
     /// A device was stalled, lately.
     stalled: bool,
     /// Servers whose device fails, or has failed, in this episode.
@@ -299,7 +300,7 @@ impl Run {
         }
         self.drain()?;
         self.leases.clear();
-        for (region, at_least) in std::mem::take(&mut self.uncounted) {
+        for (region, end) in std::mem::take(&mut self.uncounted) {
             let server = self.cluster.primary_of(region);
             let node = &self.cluster.up(server).expect("every server is up").node;
             let id = self.cluster.map.regions()[region].id;
@@ -309,7 +310,7 @@ impl Run {
                 &self.objects.region_ranges()[region],
                 self.random.pick(&[Direction::Up, Direction::Down]),
             )?;
-            let lost = self.load.recount(&self.objects, region, pairs, at_least)?;
+            let lost = self.load.recount(&self.objects, region, pairs, end)?;
             self.cluster.coverage.add("prefixes after power loss", 1);
             self.cluster
                 .coverage
