@@ -1,10 +1,8 @@
-//! Requests for regions whose primary is elsewhere: how they travel, and the answers that are
-//! awaited.
+//! Requests for regions whose primary is elsewhere, and their answers, as they travel.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
-use argosy_base::{Instant, KeyRange, Lsn, Moment, Outcome, ServerId};
+use argosy_base::{KeyRange, Lsn, Moment, Outcome};
 use argosy_engine::{
     BatchError, Change, Changed, Condition, Expiry, Guard, Op, Refusal, Wanted, WriteBatch,
     WriteOptions,
@@ -14,100 +12,9 @@ use argosy_wire::call::{
     Maintenance as CallMaintenance, Op as CallOp, Told, Until, When, whole_millis,
 };
 
-use super::waiting::ReplyTo;
 use crate::service::{
     KeyList, Lease, Maintenance, Paging, Request, Response, ServiceError, SnapshotId,
 };
-
-/// Calls under way to other servers, at most.
-pub(super) const CALLS_MAX: usize = 1 << 16;
-
-struct Pending {
-    peer: ServerId,
-    reply: ReplyTo,
-    deadline: Instant,
-    write: bool,
-}
-
-/// Calls that were forwarded and not answered yet.
-#[derive(Default)]
-pub(crate) struct Calls {
-    pending: BTreeMap<u64, Pending>,
-    last: u64,
-}
-
-impl Calls {
-    /// How many are under way.
-    pub(super) fn len(&self) -> usize {
-        self.pending.len()
-    }
-
-    /// Registers a call to `peer` and returns the number that its answer will repeat; `None`
-    /// where too many are under way.
-    pub(crate) fn begin(
-        &mut self,
-        peer: ServerId,
-        reply: ReplyTo,
-        deadline: Instant,
-        write: bool,
-    ) -> Option<u64> {
-        if self.pending.len() >= CALLS_MAX {
-            return None;
-        }
-        self.last += 1;
-        self.pending.insert(
-            self.last,
-            Pending {
-                peer,
-                reply,
-                deadline,
-                write,
-            },
-        );
-        Some(self.last)
-    }
-
-    /// Where the answer to call `number` of `peer` goes; `None` where nobody waits for it any more.
-    pub(crate) fn end(&mut self, peer: ServerId, number: u64) -> Option<ReplyTo> {
-        match self.pending.get(&number) {
-            Some(call) if call.peer == peer => self.pending.remove(&number).map(|call| call.reply),
-            _ => None,
-        }
-    }
-
-    /// Gives up every call for which `lost` holds; `what` says what became of the server.
-    fn give_up(
-        &mut self,
-        what: &str,
-        lost: impl Fn(&Pending) -> bool,
-        due: &mut Vec<(ReplyTo, Response)>,
-    ) {
-        for (_, call) in self.pending.extract_if(.., |_, call| lost(call)) {
-            let outcome = if call.write {
-                Outcome::Unknown
-            } else {
-                Outcome::NotApplied
-            };
-            let what = format!("{}, the region's primary, {what}; retry", call.peer);
-            let error = ServiceError::Unavailable { what, outcome };
-            due.push((call.reply, Response::Failed(error)));
-        }
-    }
-
-    /// The link to `peer` is down: what was under way is lost.
-    pub(crate) fn link_down(&mut self, peer: ServerId, due: &mut Vec<(ReplyTo, Response)>) {
-        self.give_up(
-            "was lost while it worked on this",
-            |call| call.peer == peer,
-            due,
-        );
-    }
-
-    /// Gives up what is past its deadline.
-    pub(crate) fn expire(&mut self, now: Instant, due: &mut Vec<(ReplyTo, Response)>) {
-        self.give_up("did not answer in time", |call| call.deadline <= now, due);
-    }
-}
 
 /// The request as it travels.
 pub(crate) fn encode_request(request: &Request<'_>, out: &mut Vec<u8>) {

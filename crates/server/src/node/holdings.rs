@@ -7,8 +7,8 @@ use argosy_base::ServerId;
 use argosy_lsm::Version;
 
 use super::Node;
+use super::calls::{CALLS_MAX, KEPT_BYTES_MAX};
 use super::edit_memory::EDIT_BYTES_MAX;
-use super::forward::CALLS_MAX;
 use super::held::HELD_BYTES_MAX;
 use super::link::{self, FETCH_SLOTS};
 use super::region::{Driver, Region, copy_of};
@@ -50,13 +50,22 @@ impl Node {
     pub fn holdings(&self) -> Vec<Holding> {
         let peers: Vec<ServerId> = self.links.keys().copied().collect();
         let (links, regions) = (peers.len(), self.regions.len());
+        let (calls, kept_bytes) = {
+            let calls = self.calls();
+            (calls.len(), calls.kept_bytes())
+        };
         let mut all = vec![
             Holding::passing(
                 "bytes of answers that wait",
                 self.answers.taken(),
                 self.settings.memory.answers,
             ),
-            Holding::passing("calls under way", self.calls().len(), CALLS_MAX),
+            Holding::passing("calls under way", calls, CALLS_MAX),
+            Holding::passing(
+                "bytes of calls that are sent again if their link breaks",
+                kept_bytes,
+                KEPT_BYTES_MAX,
+            ),
             Holding::passing(
                 "bytes of edits that arrive",
                 self.edits_arriving.held_bytes(),

@@ -18,6 +18,7 @@
 mod adopt;
 mod arriving;
 mod assembling;
+mod calls;
 mod context;
 mod convert;
 mod describe;
@@ -91,8 +92,9 @@ pub use memory::MemoryParts;
 pub use mutants::Mutants;
 pub use windows::left_windows;
 
+use calls::Calls;
 use edit_memory::EditMemory;
-use forward::Calls;
+
 use link::Link;
 use opening::{Opened, Opener};
 use refilling::SetAsides;
@@ -363,6 +365,8 @@ impl Node {
 
 #[cfg(test)]
 mod bad_wire;
+#[cfg(test)]
+mod calls_tests;
 #[cfg(test)]
 mod copies_tests;
 #[cfg(test)]

@@ -29,20 +29,25 @@ impl Pair {
     }
 
     /// What `server` answers. A millisecond passes at each `step`.
-    fn ask(&mut self, server: usize, request: Request<'_>, step: fn(&mut Self)) -> Response {
+    pub(super) fn ask(
+        &mut self,
+        server: usize,
+        request: Request<'_>,
+        step: fn(&mut Self),
+    ) -> Response {
         let told = Arc::<Answers>::default();
         let sink: Arc<dyn ReplySink> = Arc::<Answers>::clone(&told);
         if let Some(now) = self.nodes[server].call(request, &sink, 1) {
             return now;
         }
         self.nodes[server].flush();
-        for _ in 0..1000 {
+        for _ in 0..3000 {
             step(self);
             if let Some((_, later)) = told.0.lock().expect("no panic").pop() {
                 return later;
             }
         }
-        panic!("no answer in a second")
+        panic!("no answer in three seconds")
     }
 
     /// Whether `key` is bound, as its region's primary says.
@@ -58,7 +63,7 @@ impl Pair {
     }
 }
 
-fn write_of(key: &[u8], bytes: usize) -> WriteBatch {
+pub(super) fn write_of(key: &[u8], bytes: usize) -> WriteBatch {
     let mut batch = WriteBatch::new();
     batch.put(key, &vec![b'v'; bytes]).expect("it is short");
     batch

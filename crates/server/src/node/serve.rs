@@ -3,20 +3,16 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use argosy_base::KeyRange;
 use argosy_base::limits::{BATCH_BYTES_MAX, KEY_BYTES_MAX};
-use argosy_base::{KeyRange, Outcome};
 use argosy_engine::batch::check_key;
 use argosy_engine::long::{self, check_users};
 use argosy_engine::{BusyReason, Engine, EngineError, Snapshot, WriteBatch, WriteOptions, Written};
 use argosy_lsm::Lsm;
-use argosy_wire::message::Message;
-use argosy_wire::ring::Header;
 
 use super::Node;
 use super::context::Context;
-use super::forward::encode_request;
 use super::gather::{CountParts, ScanParts};
-use super::link::SendError;
 use super::many::look_up;
 use super::now::{Reach, Tell};
 use super::page::{page, rest_of};
@@ -171,63 +167,7 @@ impl Node {
             return self.call_here(region, request, sink, token);
         }
         self.world.ledger.at(Place::NONE);
-        let reply = ReplyTo::new(sink, token);
-        let write = matches!(request, Request::Write { .. } | Request::Ingest { .. });
-        let refuse = |what: String| {
-            let outcome = Outcome::NotApplied;
-            Some(Response::Failed(ServiceError::Unavailable {
-                what,
-                outcome,
-            }))
-        };
-        let away = self.link(region.primary).is_away(self.now());
-        // Planted: it is sent all the same, so what is told of it need not be true.
-        let sends = self.settings.mutants.refuse_what_was_sent();
-        let refusal = || {
-            refuse(format!(
-                "{}, the primary of {}, shows no sign of life; retry when it is back",
-                region.primary, region.id
-            ))
-        };
-        if away && !sends {
-            return refusal();
-        }
-        // The primary gives the request up first, and knows better what became of it.
-        let deadline = self.deadline() + self.settings.deadline / 4;
-        let Some(number) = self.calls().begin(region.primary, reply, deadline, write) else {
-            return refuse("too many requests are being forwarded; retry".into());
-        };
-        let mut payload = Vec::new();
-        encode_request(&request, &mut payload);
-        let header = Header {
-            kind: CALL_KIND,
-            region: region.id,
-            epoch: region.epoch,
-            request: number,
-        };
-        match self.link(region.primary).send(header, &payload) {
-            Ok(()) if away => {
-                self.calls().end(region.primary, number);
-                refusal()
-            }
-            Ok(()) => None,
-            Err(error) => {
-                // Where the answer was given up meanwhile, it has been delivered.
-                self.calls().end(region.primary, number)?;
-                let primary = region.primary;
-                refuse(match error {
-                    SendError::Down => format!(
-                        "{primary}, the primary of {}, cannot be reached; retry when it is back",
-                        region.id
-                    ),
-                    SendError::Full => format!("{primary} does not keep up; retry"),
-                    SendError::TooLong { .. } => format!(
-                        "it cannot be forwarded to {primary}, the primary of {}: {error}; send less at a time",
-                        region.id
-                    ),
-                })
-            }
-        }
+        self.forward(region, &request, ReplyTo::new(sink, token))
     }
 
     /// Carries out a request for a region whose primary this server is.
@@ -521,7 +461,7 @@ impl Node {
         self.swept.store(now.as_nanos(), Ordering::Relaxed);
         self.sweep_snapshots();
         let mut due = Vec::new();
-        self.calls().expire(now, &mut due);
+        self.sweep_calls(now, &mut due);
         for region in self.regions.values() {
             region.expire_ingests(now, &mut due);
             self.expire_maintenance(region, now, &mut due);
@@ -547,8 +487,5 @@ impl Node {
         send_all(due);
     }
 }
-
-/// The kind of a forwarded request.
-pub(crate) const CALL_KIND: u8 = Message::Call(argosy_wire::call::Call::Count).kind();
 
 const _: () = assert!(PAGE_BYTES_MAX + BATCH_BYTES_MAX + KEY_BYTES_MAX < 2 << 20);

@@ -160,6 +160,7 @@ impl Node {
             drop(answerers);
             send_all(due);
             if event == LinkEvent::Up {
+                self.send_again(peer);
                 self.tell_room_again(peer);
             }
             self.tell_regions(peer, &event);

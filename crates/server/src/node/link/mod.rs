@@ -287,6 +287,11 @@ impl Link {
         self.is_open() && self.is_silent(now)
     }
 
+    /// Whether the link is down, and the peer has shown no sign of life for long.
+    pub(crate) fn is_gone(&self, now: Instant) -> bool {
+        !self.is_open() && now.since(self.heard_at) > SILENT_AFTER
+    }
+
     /// Has the link break, and open anew, at the next step, because of `why`.
     pub(crate) fn reset(&mut self, why: &'static str) {
         self.reset_wanted = Some(why);
@@ -414,6 +419,7 @@ impl Link {
         }
         let wish = self.inbox.hello().wish;
         if wish != 0 && wish != self.accepted {
+            self.heard_at = now;
             if self.is_open() {
                 self.break_down(now, &Broken::NewSession, events);
             } else {

@@ -1,0 +1,268 @@
+//! Calls that were forwarded to other servers, and whose answers are awaited.
+//!
+//! A link that breaks takes what is on it along. What became of a write is not known then. A read is
+//! sent again as soon as the link is open, by its deadline: the peer has forgotten the first one, and
+//! would have changed nothing. It may see a write that was sent behind it.
+
+use std::collections::BTreeMap;
+
+use argosy_base::{Instant, Outcome, ServerId};
+use argosy_coordinator::Region;
+use argosy_wire::message::Message;
+use argosy_wire::ring::Header;
+
+use super::Node;
+use super::forward::encode_request;
+use super::link::SendError;
+use super::waiting::ReplyTo;
+use crate::service::{Request, Response, ServiceError};
+
+/// The kind of a forwarded request.
+const CALL_KIND: u8 = Message::Call(argosy_wire::call::Call::Count).kind();
+/// Calls under way to other servers, at most.
+pub(super) const CALLS_MAX: usize = 1 << 16;
+/// Bytes of calls that are kept to be sent again, at most. Others are lost with their link.
+pub(super) const KEPT_BYTES_MAX: usize = 4 << 20;
+
+/// A call, and who waits for its answer.
+struct Asked {
+    /// The server that it goes to.
+    peer: ServerId,
+    /// Where the answer goes.
+    reply: ReplyTo,
+    /// When it is given up.
+    deadline: Instant,
+    /// Whether it may change something.
+    write: bool,
+}
+
+/// A call as it travels.
+#[derive(Clone)]
+struct Kept {
+    header: Header,
+    payload: Box<[u8]>,
+}
+
+struct Pending {
+    asked: Asked,
+    /// The call itself, if it is sent again where its link breaks.
+    kept: Option<Kept>,
+}
+
+impl Pending {
+    fn kept_bytes(&self) -> usize {
+        self.kept.as_ref().map_or(0, |kept| kept.payload.len())
+    }
+}
+
+/// See the module documentation.
+#[derive(Default)]
+pub(crate) struct Calls {
+    pending: BTreeMap<u64, Pending>,
+    last: u64,
+    kept_bytes: usize,
+}
+
+impl Calls {
+    /// How many are under way.
+    pub(super) fn len(&self) -> usize {
+        self.pending.len()
+    }
+
+    /// Bytes of those that are kept to be sent again.
+    pub(super) const fn kept_bytes(&self) -> usize {
+        self.kept_bytes
+    }
+
+    /// Registers a call, and gives `header` the number that its answer will repeat. Returns whether
+    /// there was room.
+    fn begin(&mut self, asked: Asked, header: &mut Header, payload: &[u8]) -> bool {
+        if self.pending.len() >= CALLS_MAX {
+            return false;
+        }
+        self.last += 1;
+        header.request = self.last;
+        let keeps = !asked.write && self.kept_bytes + payload.len() <= KEPT_BYTES_MAX;
+        let pending = Pending {
+            asked,
+            kept: keeps.then(|| Kept {
+                header: *header,
+                payload: payload.into(),
+            }),
+        };
+        self.kept_bytes += pending.kept_bytes();
+        self.pending.insert(self.last, pending);
+        true
+    }
+
+    /// Whether call `number` is sent again when the link to its peer opens.
+    fn keeps(&self, number: u64) -> bool {
+        let call = self.pending.get(&number);
+        call.is_some_and(|call| call.kept.is_some())
+    }
+
+    /// Where the answer to call `number` of `peer` goes; `None` where nobody waits for it any more.
+    pub(crate) fn end(&mut self, peer: ServerId, number: u64) -> Option<ReplyTo> {
+        match self.pending.get(&number) {
+            Some(call) if call.asked.peer == peer => {
+                self.kept_bytes -= call.kept_bytes();
+                self.pending.remove(&number).map(|call| call.asked.reply)
+            }
+            _ => None,
+        }
+    }
+
+    /// Gives up every call for which `lost` holds; `what` says what became of the server.
+    fn give_up(
+        &mut self,
+        what: &str,
+        lost: impl Fn(&Pending) -> bool,
+        due: &mut Vec<(ReplyTo, Response)>,
+    ) {
+        for (_, call) in self.pending.extract_if(.., |_, call| lost(call)) {
+            self.kept_bytes -= call.kept_bytes();
+            let asked = call.asked;
+            let outcome = if asked.write {
+                Outcome::Unknown
+            } else {
+                Outcome::NotApplied
+            };
+            let what = format!("{}, the region's primary, {what}; retry", asked.peer);
+            let error = ServiceError::Unavailable { what, outcome };
+            due.push((asked.reply, Response::Failed(error)));
+        }
+    }
+
+    /// The link to `peer` is down: what was under way is lost, except for what is kept.
+    pub(crate) fn link_down(&mut self, peer: ServerId, due: &mut Vec<(ReplyTo, Response)>) {
+        self.give_up(
+            "was lost while it worked on this",
+            |call| call.asked.peer == peer && call.kept.is_none(),
+            due,
+        );
+    }
+
+    /// What is sent again to `peer`, in the order in which it was sent first.
+    fn kept_for(&self, peer: ServerId) -> Vec<Kept> {
+        let calls = self.pending.values();
+        calls
+            .filter(|call| call.asked.peer == peer)
+            .filter_map(|call| call.kept.clone())
+            .collect()
+    }
+
+    /// The link to `peer` stays down.
+    fn cannot_be_reached(&mut self, peer: ServerId, due: &mut Vec<(ReplyTo, Response)>) {
+        self.give_up("cannot be reached", |call| call.asked.peer == peer, due);
+    }
+
+    /// Gives up what is past its deadline.
+    pub(crate) fn expire(&mut self, now: Instant, due: &mut Vec<(ReplyTo, Response)>) {
+        self.give_up(
+            "did not answer in time",
+            |call| call.asked.deadline <= now,
+            due,
+        );
+    }
+}
+
+impl Node {
+    /// Sends a request to the primary of a region, which is another server.
+    pub(super) fn forward(
+        &self,
+        region: &Region,
+        request: &Request<'_>,
+        reply: ReplyTo,
+    ) -> Option<Response> {
+        let primary = region.primary;
+        let refuse = |what: String| {
+            let outcome = Outcome::NotApplied;
+            Some(Response::Failed(ServiceError::Unavailable {
+                what,
+                outcome,
+            }))
+        };
+        let away = self.link(primary).is_away(self.now());
+        // Planted: it is sent all the same, so what is told of it need not be true.
+        let sends = self.settings.mutants.refuse_what_was_sent();
+        let refusal = || {
+            refuse(format!(
+                "{primary}, the primary of {}, shows no sign of life; retry when it is back",
+                region.id
+            ))
+        };
+        if away && !sends {
+            return refusal();
+        }
+        let asked = Asked {
+            peer: primary,
+            reply,
+            // The primary gives the request up first, and knows better what became of it.
+            deadline: self.deadline() + self.settings.deadline / 4,
+            write: matches!(request, Request::Write { .. } | Request::Ingest { .. }),
+        };
+        let mut payload = Vec::new();
+        encode_request(request, &mut payload);
+        let mut header = Header {
+            kind: CALL_KIND,
+            region: region.id,
+            epoch: region.epoch,
+            request: 0,
+        };
+        if !self.calls().begin(asked, &mut header, &payload) {
+            return refuse("too many requests are being forwarded; retry".into());
+        }
+        let number = header.request;
+        let sent = self.link(primary).send(header, &payload);
+        match sent {
+            Ok(()) if away => {
+                self.calls().end(primary, number);
+                refusal()
+            }
+            Ok(()) => None,
+            Err(SendError::Down) if self.waits_for_link(primary, number) => None,
+            Err(error) => {
+                // Where the answer was given up meanwhile, it has been delivered.
+                self.calls().end(primary, number)?;
+                refuse(match error {
+                    SendError::Down => format!(
+                        "{primary}, the primary of {}, cannot be reached; retry when it is back",
+                        region.id
+                    ),
+                    SendError::Full => format!("{primary} does not keep up; retry"),
+                    SendError::TooLong { .. } => format!(
+                        "it cannot be forwarded to {primary}, the primary of {}: {error}; send less at a time",
+                        region.id
+                    ),
+                })
+            }
+        }
+    }
+
+    /// Whether call `number` is sent when the link to `peer` opens, and that can be soon.
+    fn waits_for_link(&self, peer: ServerId, number: u64) -> bool {
+        let gone = self.link(peer).is_gone(self.now());
+        !gone && self.calls().keeps(number)
+    }
+
+    /// The link to `peer` is open: what was lost with the last one, and is kept, is sent again.
+    pub(super) fn send_again(&self, peer: ServerId) {
+        let kept = self.calls().kept_for(peer);
+        for Kept { header, payload } in kept {
+            if let Err(error) = self.link(peer).send(header, &payload) {
+                tracing::debug!(peer = peer.0, %error, "a read cannot be sent again");
+            }
+        }
+    }
+
+    /// Gives up what is past its deadline, and what waits for a peer that does not come back.
+    pub(super) fn sweep_calls(&self, now: Instant, due: &mut Vec<(ReplyTo, Response)>) {
+        let gone = |peer: &ServerId| self.link(*peer).is_gone(now);
+        let gone: Vec<ServerId> = self.links.keys().copied().filter(gone).collect();
+        let mut calls = self.calls();
+        for peer in gone {
+            calls.cannot_be_reached(peer, due);
+        }
+        calls.expire(now, due);
+    }
+}
