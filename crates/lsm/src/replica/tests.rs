@@ -20,7 +20,7 @@ use crate::addresses::{has_pointers, translate_out};
 use crate::cache::NodeCache;
 use crate::db::{Lsm, Pinned, Service};
 use crate::level::SegmentReader;
-use crate::settings::{Compaction, Mutants};
+use crate::settings::{Compaction, Mutants, Placement};
 
 const REGION: RegionId = RegionId(5);
 const EPOCH: Epoch = Epoch(1);
@@ -1036,6 +1036,9 @@ fn a_block_is_not_taken_from_a_window_before_all_of_it_is_there() {
 
 #[path = "places_tests.rs"]
 mod places;
+
+#[path = "closing_tests.rs"]
+mod closing;
 
 #[path = "crash_tests.rs"]
 mod crashes;
