@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use argosy_base::{Lsn, Moment};
+use argosy_base::{LogKind, Lsn, Moment, Pointer};
 
 use crate::db::writer::Frozen;
 use crate::level::Entry;
@@ -12,15 +12,14 @@ use crate::memtable::Memtable;
 use crate::memtable::erased::bound_bytes;
 use crate::settings::Settings;
 
-/// Bytes that a record takes beside key and value.
-const RECORD_OVERHEAD: u64 = 12;
-
 /// The memtables of a backup.
 pub(super) struct Tables {
     pub(super) settings: Settings,
     pub(super) active: Arc<Memtable>,
-    /// Bytes of records that the active one stands for.
-    pub(super) active_log_bytes: u64,
+    /// Bytes of both logs that the active one stands for, padding included, up to its last records.
+    active_log_bytes: u64,
+    /// Where the last record of each log begins.
+    at: [Option<Pointer>; LogKind::ALL.len()],
     /// The last LSN in any of them.
     pub(super) last: Lsn,
     /// The region's time, as the logs tell it.
@@ -34,6 +33,7 @@ impl Tables {
             settings: settings.clone(),
             active: Arc::new(Memtable::new(settings.l0_bytes)),
             active_log_bytes: 0,
+            at: Default::default(),
             last,
             time: Moment(0),
             frozen: VecDeque::new(),
@@ -41,16 +41,17 @@ impl Tables {
     }
 
     pub(super) fn insert(&mut self, replayed: &Replayed<'_>) {
+        let log_bytes = self.log_bytes_to(replayed);
         let bytes = Memtable::entry_bytes_max(replayed.key.len(), &replayed.entry);
         let range = replayed.range();
         let takes = |range| self.active.takes_ranges(1, bound_bytes(range));
-        let long = self.active_log_bytes >= self.settings.l0_log_bytes;
+        let long = self.active_log_bytes + log_bytes >= self.settings.l0_log_bytes;
         if long || !self.active.fits(bytes) || !range.as_ref().is_none_or(takes) {
             self.freeze(bytes);
         }
+        self.active_log_bytes += log_bytes;
         if let Some(time) = replayed.time() {
             self.time = self.time.max(time);
-            self.active_log_bytes += RECORD_OVERHEAD + 8;
             self.last = replayed.lsn;
             return;
         }
@@ -60,13 +61,26 @@ impl Tables {
                 .active
                 .insert(replayed.key, replayed.lsn, replayed.entry),
         }
-        let value = match replayed.entry.lasting() {
-            Entry::Inline(value) => value.len() as u64,
-            Entry::Pointer { value_len, .. } => value_len.into(),
-            Entry::Tombstone | Entry::Until(..) => 0,
-        };
-        self.active_log_bytes += replayed.key.len() as u64 + value + RECORD_OVERHEAD;
         self.last = replayed.lsn;
+    }
+
+    /// Bytes of its log from the record before to this one. Segments that hold only marks do not count.
+    fn log_bytes_to(&mut self, replayed: &Replayed<'_>) -> u64 {
+        let log = match replayed.entry.lasting() {
+            Entry::Pointer { .. } => LogKind::Large,
+            _ => LogKind::Recovery,
+        };
+        let at = replayed.at;
+        match self.at[log.index()].replace(at) {
+            Some(before) if before.segment() == at.segment() => {
+                at.offset().saturating_sub(before.offset()).into()
+            }
+            Some(before) => {
+                let rest = self.settings.segment_bytes as u64 - u64::from(before.offset());
+                rest + u64::from(at.offset())
+            }
+            None => 0,
+        }
     }
 
     /// Freezes the active table, if there is anything in it, and begins one that takes `needed`.
@@ -103,5 +117,40 @@ impl Tables {
     pub(super) fn bytes(&self) -> usize {
         let frozen = self.frozen.iter().map(|frozen| frozen.table.memory_bytes());
         self.active.memory_bytes() + frozen.sum::<usize>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use argosy_base::SegmentNumber;
+
+    use super::*;
+
+    fn insert(tables: &mut Tables, lsn: u64, segment: u64, offset: u32) {
+        tables.insert(&Replayed {
+            key: b"key",
+            lsn: Lsn(lsn),
+            entry: Entry::Inline(b"value"),
+            at: Pointer::new(SegmentNumber(segment), offset),
+            client: None,
+            expiry: None,
+            removes_range: false,
+        });
+    }
+
+    #[test]
+    fn what_a_table_stands_for_has_its_padding() {
+        let mut tables = Tables::new(&Settings::small(), Lsn(0));
+        let segment_bytes = u32::try_from(tables.settings.segment_bytes).unwrap();
+        let apart = 4096;
+        let segments = 1 + tables.settings.l0_log_bytes / u64::from(segment_bytes);
+        let places = (1..=segments)
+            .flat_map(|segment| (0..segment_bytes / apart).map(move |at| (segment, at * apart)));
+        for (lsn, (segment, offset)) in (1..).zip(places) {
+            insert(&mut tables, lsn, segment, offset);
+        }
+        assert_eq!(tables.frozen.len(), 1);
+        let stands_for = tables.settings.l0_log_bytes / u64::from(apart);
+        assert_eq!(tables.frozen[0].last, Lsn(stands_for));
     }
 }
