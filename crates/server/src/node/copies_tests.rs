@@ -343,9 +343,15 @@ fn other_regions_go_on_beside_a_failed_copy() {
         let backup = pair.nodes[1].ready().degraded;
         let told = |why: &String| why.contains("copy has failed: it was made");
         assert!(backup.iter().any(told), "{backup:?}");
-        let region = &pair.nodes[0].status(Default::default()).regions[0];
+        let status = pair.nodes[0].status(Default::default());
+        let region = &status.regions[0];
         assert_eq!(region.state, "degraded");
         assert_eq!(region.backups[0].state, "failed");
+        let page = crate::report::metrics::page(&status, &[]);
+        assert!(
+            page.contains("argosy_backup_failed{peer=\"1\"} 1"),
+            "{page}"
+        );
         let copy = &pair.nodes[1].status(Default::default()).regions[0];
         assert_eq!((copy.role, copy.state), ("backup", "failed"));
         if round == 0 {

@@ -27,7 +27,7 @@ const STATES: [(&str, &str); 7] = [
 ];
 
 /// The page of the whole server; `doors` by name.
-pub(super) fn page(status: &Status, doors: &[(&'static str, &Meter)]) -> String {
+pub(crate) fn page(status: &Status, doors: &[(&'static str, &Meter)]) -> String {
     let mut page = Families::default();
     server(&mut page, status);
     process(&mut page, status);

@@ -10,7 +10,7 @@ pub mod status;
 mod device_metrics;
 mod families;
 pub(crate) mod gather;
-mod metrics;
+pub(crate) mod metrics;
 pub(crate) mod process;
 mod region_metrics;
 
