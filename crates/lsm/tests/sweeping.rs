@@ -232,3 +232,28 @@ fn what_was_there_at_the_opening_is_kept_for_writers_of_before() {
         }
     }
 }
+
+/// Otherwise each look for something else would ask in vain again.
+#[test]
+fn while_the_engine_is_busy_nothing_is_looked_at_for_a_while() {
+    let mut world = World::new(SweepPace::alone());
+    world.put("k", 1);
+    world.put("k", 2);
+    let mut batch = WriteBatch::new();
+    batch.put(b"filler", &[7; 100]).unwrap();
+    while world.engine.write(&batch, WriteOptions::default()).is_ok() {}
+
+    let step = |world: &mut World| {
+        let wait = world.sweeper.step(&world.engine, world.now, false);
+        (wait.unwrap(), world.sweeper.stats().swept)
+    };
+    let pause = Some(Duration::from_millis(20));
+    assert_eq!(step(&mut world), (pause, 0));
+    while world.engine.write(&batch, WriteOptions::default()).is_err() {
+        world.machine.step(&world.engine);
+    }
+    assert_eq!(step(&mut world), (pause, 0));
+    world.now = world.now + Duration::from_millis(20);
+    assert_eq!(step(&mut world).1, 1);
+    assert_eq!(world.versions(), [2]);
+}

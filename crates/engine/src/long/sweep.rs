@@ -1,6 +1,6 @@
 //! Removes parts that no head names: see [`long`](super).
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -105,12 +105,12 @@ pub struct Sweeper {
     opening: bool,
     /// Parts may be there.
     any: bool,
-    /// It is tried again then.
-    error_until: Option<Instant>,
+    /// Nothing is looked at before that: the engine failed, or was too busy for a removal.
+    paused_until: Option<Instant>,
     /// Versions that no head names.
     suspects: BTreeMap<u128, Suspect>,
     /// Keys that are looked at beside the pass, and when.
-    again: VecDeque<(Instant, Vec<u8>)>,
+    again: BTreeSet<(Instant, Vec<u8>)>,
     /// Versions that this pass has met.
     met: u64,
     stats: SweepStats,
@@ -127,8 +127,8 @@ impl Default for Sweeper {
 enum Looked {
     /// It has a head, or is removed.
     Done,
-    /// It has none, and is kept for somebody.
-    Kept,
+    /// It has none, and is kept for somebody until then at least.
+    Kept(Instant),
     /// It is to be removed, and the engine takes no write at present.
     Busy,
 }
@@ -145,9 +145,9 @@ impl Sweeper {
             seen: Lsn(0),
             opening: true,
             any: false,
-            error_until: None,
+            paused_until: None,
             suspects: BTreeMap::new(),
-            again: VecDeque::new(),
+            again: BTreeSet::new(),
             met: 0,
             stats: SweepStats::default(),
         }
@@ -179,11 +179,11 @@ impl Sweeper {
         now: Instant,
         short: bool,
     ) -> Result<Option<Duration>, EngineError> {
-        if let Some(until) = self.error_until {
+        if let Some(until) = self.paused_until {
             if now < until {
                 return Ok(Some(until - now));
             }
-            self.error_until = None;
+            self.paused_until = None;
         }
         let mut pace = self.pace;
         if short {
@@ -199,7 +199,7 @@ impl Sweeper {
         let stepped = self.go_on(&mut step);
         if stepped.is_err() {
             self.at = None;
-            self.error_until = Some(now + self.pace.every);
+            self.paused_until = Some(now + self.pace.every);
         }
         stepped
     }
@@ -207,22 +207,28 @@ impl Sweeper {
     fn go_on(&mut self, step: &mut Step<'_>) -> Result<Option<Duration>, EngineError> {
         self.any |= self.uses.take_any();
         if self.look_at_replaced(step)? == Looked::Busy {
-            return Ok(Some(BUSY));
+            return Ok(self.pause(step));
         }
         let pass = self.pass(step)?;
-        let again = self.again.front().map(|(due, _)| due.since(step.now));
+        let again = self.again.first().map(|(due, _)| due.since(step.now));
         Ok(match (pass, again) {
             (Some(pass), Some(again)) => Some(pass.min(again)),
             (pass, again) => pass.or(again),
         })
     }
 
+    /// Looks at nothing while the engine may still be busy. Returns for how long.
+    fn pause(&mut self, step: &Step<'_>) -> Option<Duration> {
+        self.paused_until = Some(step.now + BUSY);
+        Some(BUSY)
+    }
+
     /// Looks at keys whose long values have been replaced.
     fn look_at_replaced(&mut self, step: &mut Step<'_>) -> Result<Looked, EngineError> {
         while step.left > 0 {
-            let due = self.again.front().is_some_and(|(due, _)| *due <= step.now);
+            let due = self.again.first().is_some_and(|(due, _)| *due <= step.now);
             let key = match due {
-                true => self.again.pop_front().map(|(_, key)| key),
+                true => self.again.pop_first().map(|(_, key)| key),
                 false => self.uses.take_replaced(),
             };
             let Some(key) = key else {
@@ -231,20 +237,19 @@ impl Sweeper {
             match self.look_at_key(&key, step)? {
                 Looked::Done => {}
                 Looked::Busy => {
-                    self.again.push_front((step.now, key));
+                    self.again.insert((step.now, key));
                     return Ok(Looked::Busy);
                 }
-                Looked::Kept if self.again.len() >= AGAIN_MAX => {}
-                Looked::Kept => {
-                    let due = step.now + step.pace.brief.max(BUSY);
-                    self.again.push_back((due, key));
+                Looked::Kept(_) if self.again.len() >= AGAIN_MAX => {}
+                Looked::Kept(until) => {
+                    self.again.insert((until.max(step.now + BUSY), key));
                 }
             }
         }
         Ok(Looked::Done)
     }
 
-    /// Looks at the first versions of a key.
+    /// Looks at the first versions of a key. It is kept until the first of them may go.
     fn look_at_key(&mut self, key: &[u8], step: &mut Step<'_>) -> Result<Looked, EngineError> {
         let mut range = Part::of_key(key);
         let snapshot = step.engine.snapshot();
@@ -256,7 +261,12 @@ impl Sweeper {
             };
             match self.look(part, step)? {
                 Looked::Busy => return Ok(Looked::Busy),
-                Looked::Kept => all = Looked::Kept,
+                Looked::Kept(until) => {
+                    all = Looked::Kept(match all {
+                        Looked::Kept(first) => first.min(until),
+                        _ => until,
+                    });
+                }
                 Looked::Done => {}
             }
             match part.all().to {
@@ -294,7 +304,7 @@ impl Sweeper {
             };
             if self.look(part, step)? == Looked::Busy {
                 self.at = Some(at);
-                return Ok(Some(BUSY));
+                return Ok(self.pause(step));
             }
             self.met += 1;
             match part.all().to {
@@ -364,8 +374,8 @@ impl Sweeper {
                 suspect
             }
         };
-        if self.is_kept(part.version, suspect, step) {
-            return Ok(Looked::Kept);
+        if let Some(until) = self.kept_until(part.version, suspect, step) {
+            return Ok(Looked::Kept(until));
         }
         match remove(part, found.version, step.engine) {
             Ok(true) => {
@@ -373,27 +383,26 @@ impl Sweeper {
                 self.stats.swept += 1;
                 Ok(Looked::Done)
             }
-            Ok(false) => Ok(Looked::Kept),
+            Ok(false) => Ok(Looked::Kept(now + BUSY)),
             Err(EngineError::Busy(_)) => Ok(Looked::Busy),
             Err(error) => Err(error),
         }
     }
 
-    /// Whether somebody may still be at a version that no head names.
-    fn is_kept(&self, version: u128, suspect: Suspect, step: &Step<'_>) -> bool {
+    /// Until when somebody may still be at a version that no head names; `None`: nobody is.
+    fn kept_until(&self, version: u128, suspect: Suspect, step: &Step<'_>) -> Option<Instant> {
         let pace = &step.pace;
-        match self.uses.writer_keeps(version, pace.writers) {
-            Some(None) => return true,
-            Some(Some(until)) if step.now < until => return true,
-            _ => {}
-        }
         let grace = match suspect.older {
             true => pace.writers.max(pace.brief),
             false => pace.brief,
         };
-        let read = self.uses.last_read(version);
-        step.now.since(suspect.since) < grace
-            || read.is_some_and(|read| step.now.since(read) < pace.readers)
+        let writer = self.uses.writer_keeps(version, pace.writers);
+        // A writer that tells when it ends is asked again after a while.
+        let writer = writer.map(|until| until.unwrap_or(step.now + pace.brief.max(BUSY)));
+        let reader = self.uses.last_read(version);
+        let reader = reader.map(|read| read + pace.readers);
+        let until = writer.max(reader).max(Some(suspect.since + grace));
+        until.filter(|until| *until > step.now)
     }
 }
 
