@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use argosy_base::SegmentNumber;
 use argosy_base::limits::BLOCK_SIZE;
-use argosy_coordinator::DeviceId;
+use argosy_coordinator::{DeviceId, Replication};
 use argosy_device::{Device, FormatOptions, MemoryDevice, Store};
 use argosy_lsm::log::segment::WINDOW_HEADER_BYTES;
 use argosy_server::node::is_log_window;
@@ -72,10 +72,15 @@ impl Cluster {
         self.coverage.add(WINDOWS_DAMAGED, 1);
     }
 
-    /// Damages level segments of a server that all other members have.
+    /// Damages level segments of a server that all other members have. Where members build levels themselves, those
+    /// of a primary are spared: the others may merge theirs before they are asked for them.
     fn damage_levels(&mut self, server: usize, bits: usize, random: &mut Random) {
+        let builds = self.map.replication() == Replication::BuildIndex;
         let mut shared = Vec::new();
         for region in self.map.regions() {
+            if builds && region.primary == id(server) {
+                continue;
+            }
             let of = |member: usize| {
                 let node = self.up(member).map(|up| &up.node);
                 node.map_or(Vec::new(), |node| node.level_places(region.id))
