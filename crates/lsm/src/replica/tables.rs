@@ -22,6 +22,8 @@ pub(super) struct Tables {
     at: [Option<Pointer>; LogKind::ALL.len()],
     /// The last LSN in any of them.
     pub(super) last: Lsn,
+    /// The last LSN in front of the active one.
+    frozen_to: Lsn,
     /// The region's time, as the logs tell it.
     pub(super) time: Moment,
     pub(super) frozen: VecDeque<Frozen>,
@@ -35,6 +37,7 @@ impl Tables {
             active_log_bytes: 0,
             at: Default::default(),
             last,
+            frozen_to: last,
             time: Moment(0),
             frozen: VecDeque::new(),
         }
@@ -83,14 +86,15 @@ impl Tables {
         }
     }
 
-    /// Freezes the active table, if there is anything in it, and begins one that takes `needed`.
+    /// Freezes the active table, if it stands for any record, and begins one that takes `needed`.
     pub(super) fn freeze(&mut self, needed: usize) {
         let size = self.settings.l0_bytes.max(2 * needed);
         let fresh = Arc::new(Memtable::with_shared(size, self.active.shared()));
         let full = std::mem::replace(&mut self.active, fresh);
+        self.active_log_bytes = 0;
         // One that is empty may stand for records of time.
-        let stands_for = std::mem::take(&mut self.active_log_bytes);
-        if !full.is_empty() || stands_for > 0 {
+        if self.last > self.frozen_to {
+            self.frozen_to = self.last;
             self.frozen.push_back(Frozen {
                 table: full,
                 last: self.last,
@@ -136,6 +140,25 @@ mod tests {
             expiry: None,
             removes_range: false,
         });
+    }
+
+    #[test]
+    fn a_table_of_nothing_but_a_time_is_frozen() {
+        let mut tables = Tables::new(&Settings::small(), Lsn(0));
+        tables.insert(&Replayed {
+            key: b"",
+            lsn: Lsn(1),
+            entry: Entry::Tombstone,
+            at: Pointer::new(SegmentNumber(1), 64),
+            client: None,
+            expiry: Some(7),
+            removes_range: false,
+        });
+        for _ in 0..2 {
+            tables.freeze(0);
+            let frozen: Vec<_> = tables.frozen.iter().map(|f| (f.last, f.time)).collect();
+            assert_eq!(frozen, [(Lsn(1), Moment(7))]);
+        }
     }
 
     #[test]
