@@ -32,7 +32,7 @@ pub struct ProcessEnd {
     pub moment: u64,
 }
 
-/// A read that the process which was asked first cannot have answered like this.
+/// A read that the process which has ended cannot have answered like this.
 struct LateRead {
     object: usize,
     access: Access,
@@ -148,8 +148,8 @@ impl Load {
         Ok(writes.len() - kept)
     }
 
-    /// Judges the history of `object`, whose process ended at `moment`. Returns the reads answered later that
-    /// do not fit it: those that the next process has to have answered.
+    /// Judges the history of `object` up to `moment`, when its process ended. Returns the reads that were answered
+    /// later and do not fit this history: the next process has to have answered them.
     fn judge_ended(
         &self,
         objects: &Objects,
@@ -238,3 +238,7 @@ fn describe(access: &Access) -> String {
         .map_or("…".to_owned(), |ended| ended.to_string());
     format!("op {} ({}–{ended}): {what}", access.op, access.began)
 }
+
+#[cfg(test)]
+#[path = "judge_tests.rs"]
+mod tests;
