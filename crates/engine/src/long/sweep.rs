@@ -105,7 +105,7 @@ pub struct Sweeper {
     opening: bool,
     /// Parts may be there.
     any: bool,
-    /// Nothing is looked at before that: the engine failed, or was too busy for a removal.
+    /// The sweeper looks at nothing before this time: the engine failed, or was too busy for a removal.
     paused_until: Option<Instant>,
     /// Versions that no head names.
     suspects: BTreeMap<u128, Suspect>,
@@ -127,7 +127,7 @@ impl Default for Sweeper {
 enum Looked {
     /// It has a head, or is removed.
     Done,
-    /// It has none, and is kept for somebody until then at least.
+    /// It has none, and somebody may use it until this time at least.
     Kept(Instant),
     /// It is to be removed, and the engine takes no write at present.
     Busy,
@@ -207,7 +207,7 @@ impl Sweeper {
     fn go_on(&mut self, step: &mut Step<'_>) -> Result<Option<Duration>, EngineError> {
         self.any |= self.uses.take_any();
         if self.look_at_replaced(step)? == Looked::Busy {
-            return Ok(self.pause(step));
+            return Ok(Some(self.pause(step)));
         }
         let pass = self.pass(step)?;
         let again = self.again.first().map(|(due, _)| due.since(step.now));
@@ -217,10 +217,10 @@ impl Sweeper {
         })
     }
 
-    /// Looks at nothing while the engine may still be busy. Returns for how long.
-    fn pause(&mut self, step: &Step<'_>) -> Option<Duration> {
+    /// Has the sweeper wait, because the engine is busy. Returns for how long.
+    fn pause(&mut self, step: &Step<'_>) -> Duration {
         self.paused_until = Some(step.now + BUSY);
-        Some(BUSY)
+        BUSY
     }
 
     /// Looks at keys whose long values have been replaced.
@@ -249,7 +249,7 @@ impl Sweeper {
         Ok(Looked::Done)
     }
 
-    /// Looks at the first versions of a key. It is kept until the first of them may go.
+    /// Looks at the first versions of a key. Where some are kept, the result says when the first of them may go.
     fn look_at_key(&mut self, key: &[u8], step: &mut Step<'_>) -> Result<Looked, EngineError> {
         let mut range = Part::of_key(key);
         let snapshot = step.engine.snapshot();
@@ -304,7 +304,7 @@ impl Sweeper {
             };
             if self.look(part, step)? == Looked::Busy {
                 self.at = Some(at);
-                return Ok(self.pause(step));
+                return Ok(Some(self.pause(step)));
             }
             self.met += 1;
             match part.all().to {
@@ -389,7 +389,7 @@ impl Sweeper {
         }
     }
 
-    /// Until when somebody may still be at a version that no head names; `None`: nobody is.
+    /// The time until which somebody may use a version that no head names; `None` where nobody does.
     fn kept_until(&self, version: u128, suspect: Suspect, step: &Step<'_>) -> Option<Instant> {
         let pace = &step.pace;
         let grace = match suspect.older {

@@ -1,8 +1,8 @@
-//! Calls that were forwarded to other servers, and whose answers are awaited.
+//! Calls that were forwarded to other servers and wait for their answers.
 //!
-//! A link that breaks takes what is on it along. What became of a write is not known then. A read is
-//! sent again as soon as the link is open, by its deadline: the peer has forgotten the first one, and
-//! would have changed nothing. It may see a write that was sent behind it.
+//! When a link breaks, all calls that travel on it are lost. The outcome of a lost write is unknown, so it fails.
+//! A lost read is sent again when the link opens, if its deadline has not passed: the peer has forgotten the first
+//! request, which changed nothing. The second request may return a write that was sent after the first.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ use crate::service::{Request, Response, ServiceError};
 const CALL_KIND: u8 = Message::Call(argosy_wire::call::Call::Count).kind();
 /// Calls under way to other servers, at most.
 pub(super) const CALLS_MAX: usize = 1 << 16;
-/// Bytes of calls that are kept to be sent again, at most. Others are lost with their link.
+/// Bytes of reads that are kept to be sent again, at most. Reads beyond it are lost with their link.
 pub(super) const KEPT_BYTES_MAX: usize = 4 << 20;
 
 /// A call, and who waits for its answer.
@@ -45,7 +45,7 @@ struct Kept {
 
 struct Pending {
     asked: Asked,
-    /// The call itself, if it is sent again where its link breaks.
+    /// A copy of the call, which is sent again if the link breaks.
     kept: Option<Kept>,
 }
 
@@ -112,7 +112,7 @@ impl Calls {
         }
     }
 
-    /// Gives up every call for which `lost` holds; `what` says what became of the server.
+    /// Fails every call for which `lost` holds. The error says `what` happened to the server.
     fn give_up(
         &mut self,
         what: &str,
@@ -133,7 +133,7 @@ impl Calls {
         }
     }
 
-    /// The link to `peer` is down: what was under way is lost, except for what is kept.
+    /// Fails the calls to `peer` that are not kept, because its link is down.
     pub(crate) fn link_down(&mut self, peer: ServerId, due: &mut Vec<(ReplyTo, Response)>) {
         self.give_up(
             "was lost while it worked on this",
@@ -142,7 +142,7 @@ impl Calls {
         );
     }
 
-    /// What is sent again to `peer`, in the order in which it was sent first.
+    /// The calls that are kept for `peer`, oldest first.
     fn kept_for(&self, peer: ServerId) -> Vec<Kept> {
         let calls = self.pending.values();
         calls
@@ -151,12 +151,12 @@ impl Calls {
             .collect()
     }
 
-    /// The link to `peer` stays down.
+    /// Fails all calls to `peer`, whose link stays down.
     fn cannot_be_reached(&mut self, peer: ServerId, due: &mut Vec<(ReplyTo, Response)>) {
         self.give_up("cannot be reached", |call| call.asked.peer == peer, due);
     }
 
-    /// Gives up what is past its deadline.
+    /// Fails the calls whose deadline has passed.
     pub(crate) fn expire(&mut self, now: Instant, due: &mut Vec<(ReplyTo, Response)>) {
         self.give_up(
             "did not answer in time",
@@ -239,13 +239,13 @@ impl Node {
         }
     }
 
-    /// Whether call `number` is sent when the link to `peer` opens, and that can be soon.
+    /// Whether call `number` is kept for `peer`, whose link may open again soon.
     fn waits_for_link(&self, peer: ServerId, number: u64) -> bool {
         let gone = self.link(peer).is_gone(self.now());
         !gone && self.calls().keeps(number)
     }
 
-    /// The link to `peer` is open: what was lost with the last one, and is kept, is sent again.
+    /// Sends the calls that are kept for `peer` again, because its link has opened.
     pub(super) fn send_again(&self, peer: ServerId) {
         let kept = self.calls().kept_for(peer);
         for Kept { header, payload } in kept {
@@ -255,7 +255,7 @@ impl Node {
         }
     }
 
-    /// Gives up what is past its deadline, and what waits for a peer that does not come back.
+    /// Fails the calls whose deadline has passed, and those to a peer that has been gone for long.
     pub(super) fn sweep_calls(&self, now: Instant, due: &mut Vec<(ReplyTo, Response)>) {
         let gone = |peer: &ServerId| self.link(*peer).is_gone(now);
         let gone: Vec<ServerId> = self.links.keys().copied().filter(gone).collect();

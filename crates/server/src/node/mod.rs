@@ -94,7 +94,6 @@ pub use windows::left_windows;
 
 use calls::Calls;
 use edit_memory::EditMemory;
-
 use link::Link;
 use opening::{Opened, Opener};
 use refilling::SetAsides;

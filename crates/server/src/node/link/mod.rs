@@ -279,17 +279,21 @@ impl Link {
     /// Whether the peer has shown no sign of life for long: it is stopped, killed, or out of reach.
     /// Its memory may take writes all the same.
     pub(crate) fn is_silent(&self, now: Instant) -> bool {
-        !self.is_open() || now.since(self.heard_at) > SILENT_AFTER
+        !self.is_open() || self.has_not_been_heard(now)
     }
 
     /// Whether what is sent to the peer would arrive in its memory, and wait there for a sign of life.
     pub(crate) fn is_away(&self, now: Instant) -> bool {
-        self.is_open() && self.is_silent(now)
+        self.is_open() && self.has_not_been_heard(now)
     }
 
     /// Whether the link is down, and the peer has shown no sign of life for long.
     pub(crate) fn is_gone(&self, now: Instant) -> bool {
-        !self.is_open() && now.since(self.heard_at) > SILENT_AFTER
+        !self.is_open() && self.has_not_been_heard(now)
+    }
+
+    fn has_not_been_heard(&self, now: Instant) -> bool {
+        now.since(self.heard_at) > SILENT_AFTER
     }
 
     /// Has the link break, and open anew, at the next step, because of `why`.
