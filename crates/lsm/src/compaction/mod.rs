@@ -1,7 +1,7 @@
 //! How levels are kept in order: what is compacted, and the work of it.
 //!
 //! Reading order: [`pick`](mod@pick) (which part of which level, a pure function), [`whole`] (the
-//! papers' way: whole levels, as trees), [`plan`] (what it
+//! papers' way: whole levels, as trees), `pack` (where there is little room), [`plan`] (what it
 //! reads and takes away), [`sources`] (memtables and runs, in key order), [`build`] (from a sorted
 //! source to finished segments, in bounded steps), `references` (which pointers come and go with that),
 //! [`cut`] (ranges that were removed), [`uncounted`] (pointers of what was cut off), [`medium`] and
@@ -11,6 +11,7 @@ pub mod below;
 pub mod build;
 pub mod cut;
 pub mod medium;
+mod pack;
 pub mod pick;
 pub mod pieces;
 pub mod plan;
@@ -21,5 +22,6 @@ pub mod uncounted;
 pub mod values;
 pub mod whole;
 
-pub use pick::{Choice, Policy, Shape, pick};
+pub use pick::{Choice, Policy, pick};
+pub use pieces::Shape;
 pub use whole::pick_whole;

@@ -20,7 +20,8 @@
 //!    to, and a few keys of it may have held most of a device.
 //! 7. On a full device, once none of that is left to be done, short neighbours in the lowest level are packed into
 //!    fewer segments. After a round of parts that found no room, packing goes first, since it needs the least room.
-//!    It may then pack any level, from the lowest up, but only key ranges that the level above does not have.
+//!    It may then pack any level, from the lowest up, but only key ranges that the level above does not have; and in
+//!    the end L1, whose runs become one.
 //!
 //! Invariants: the range of a merge cuts no segment of the lower level, and in L1 it means all
 //! runs (a part of L1 is one key range of *all* its runs), so that below a key there are only older
@@ -30,21 +31,12 @@ use std::collections::BTreeSet;
 
 use argosy_base::{KeyRange, SegmentNumber};
 
-use super::pieces::{PIECES_MAX, Pieces};
+use super::pack::packed_l1;
+use super::pieces::{PIECES_MAX, Pieces, Shape};
 use crate::edit::LEVELS_MAX;
 
 /// Most segments that one move takes down: bounds the edit.
 const MOVES_MAX: usize = 64;
-
-/// The sorted runs of a level, oldest first, each sorted by range.
-pub type Runs<'a> = Vec<Pieces<'a>>;
-
-/// All levels of a version; the first is L1.
-#[derive(Clone, Debug, Default)]
-pub struct Shape<'a> {
-    /// L1, L2, …
-    pub levels: Vec<Runs<'a>>,
-}
 
 /// What a merge is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,7 +50,7 @@ pub enum Aim {
 /// A key of a level.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
-    /// The level from which parts are merged down.
+    /// The level from which parts are merged down. 0: L1 is packed, within itself.
     pub level: u8,
     /// The key.
     pub key: Vec<u8>,
@@ -150,6 +142,11 @@ pub enum Choice {
         /// The neighbours.
         range: KeyRange,
     },
+    /// Merge what the runs of L1 hold of `range` into the oldest of them, so that they need fewer segments.
+    PackL1 {
+        /// The part.
+        range: KeyRange,
+    },
     /// Make segments of `level` segments of the level below.
     Move {
         /// The upper level.
@@ -163,8 +160,8 @@ pub enum Choice {
 #[must_use]
 pub fn pick(shape: &Shape<'_>, policy: &Policy) -> Choice {
     let first = policy.pack_first.as_ref();
-    if let Some((level, range)) = first.and_then(|from| packed_first(shape, policy, from)) {
-        return Choice::Pack { level, range };
+    if let Some(choice) = first.and_then(|from| packed_first(shape, policy, from)) {
+        return choice;
     }
     let wasteful = || (1..LEVELS_MAX).find(|level| policy.reclaim && is_wasteful(shape, *level));
     let Some(level) = fullest(shape, policy).or_else(wasteful) else {
@@ -202,7 +199,7 @@ pub(super) fn fullest(shape: &Shape<'_>, policy: &Policy) -> Option<u8> {
 /// Whether merging `level` down may free space: it hides something below, or holds tombstones.
 /// Once none is wasteful, everything lies in one level and nothing in it is hidden.
 pub(super) fn is_wasteful(shape: &Shape<'_>, level: u8) -> bool {
-    let own = runs(shape, level);
+    let own = shape.runs(level);
     let holds = |runs: &[Pieces<'_>]| runs.iter().any(|run| !run.is_empty());
     let deeper = shape.levels.get(usize::from(level)..).unwrap_or(&[]);
     holds(own)
@@ -217,11 +214,11 @@ pub(super) fn is_wasteful(shape: &Shape<'_>, level: u8) -> bool {
 pub(super) fn drained(shape: &Shape<'_>, policy: &Policy) -> Option<(u8, KeyRange)> {
     let most = policy.drain?;
     let last = u8::try_from(shape.levels.len()).expect("there are few levels");
-    let holds = |level: &u8| runs(shape, *level).iter().any(Pieces::points_to_medium);
+    let holds = |level: &u8| shape.runs(*level).iter().any(Pieces::points_to_medium);
     let above = (1..last).rev().find(holds);
     let level = above.or_else(|| (1..=last).find(holds))?;
     let range = if level == last && last > 1 {
-        let [run] = runs(shape, last) else {
+        let [run] = shape.runs(last) else {
             return None;
         };
         let at = run.first_to_medium()?;
@@ -235,7 +232,7 @@ pub(super) fn drained(shape: &Shape<'_>, policy: &Policy) -> Option<(u8, KeyRang
 
 /// A part of the level above the last, where that is asked for.
 pub(super) fn lowered(shape: &Shape<'_>, policy: &Policy) -> Option<(u8, KeyRange)> {
-    let holds = |level: &u8| runs(shape, *level).iter().any(|run| !run.is_empty());
+    let holds = |level: &u8| shape.runs(*level).iter().any(|run| !run.is_empty());
     let mut lowest = (1..LEVELS_MAX).rev().filter(holds);
     let (last, level) = (lowest.next()?, lowest.next()?);
     (policy.lowers && level > 1 && last == level + 1).then(|| {
@@ -295,7 +292,7 @@ fn fits(shape: &Shape<'_>, level: u8, range: KeyRange, most: u64) -> Option<(u8,
 
 /// Bytes that a merge of `range` from `level` into the level below would write, at most.
 fn output_bytes(shape: &Shape<'_>, level: u8, range: &KeyRange) -> u64 {
-    let both = [runs(shape, level), runs(shape, level + 1)];
+    let both = [shape.runs(level), shape.runs(level + 1)];
     let pieces = both.iter().flat_map(|runs| runs.iter());
     let pieces = pieces.flat_map(|run| run.within(range));
     pieces.map(|piece| piece.bytes + piece.medium).sum()
@@ -304,16 +301,22 @@ fn output_bytes(shape: &Shape<'_>, level: u8, range: &KeyRange) -> u64 {
 /// Neighbours of the lowest level that would need seven eighths of the segments that they have, at
 /// most: merged from the level above, which has nothing there, into their own.
 fn packed(shape: &Shape<'_>, policy: &Policy) -> Option<(u8, KeyRange)> {
-    let holds = |level: &u8| runs(shape, *level).iter().any(|run| !run.is_empty());
+    let holds = |level: &u8| shape.runs(*level).iter().any(|run| !run.is_empty());
     let level = (2..=LEVELS_MAX).rev().find(holds)? - 1;
     packed_in(shape, policy, level, policy.behind(level))
 }
 
-/// Such neighbours of the lowest level that has some, from a place on.
-fn packed_first(shape: &Shape<'_>, policy: &Policy, from: &Place) -> Option<(u8, KeyRange)> {
-    let behind = |level: &u8| (*level == from.level).then_some(from.key.as_slice());
-    let mut levels = (1..=from.level).rev();
-    levels.find_map(|level| packed_in(shape, policy, level, behind(&level)))
+/// Such neighbours of the lowest level that has some, from a place on; in the end a part of L1.
+fn packed_first(shape: &Shape<'_>, policy: &Policy, from: &Place) -> Option<Choice> {
+    let behind = |level: u8| (level == from.level).then_some(from.key.as_slice());
+    let packed = |level| packed_in(shape, policy, level, behind(level));
+    let found = (1..=from.level).rev().find_map(packed);
+    let found = found.map(|(level, range)| Choice::Pack { level, range });
+    found.or_else(|| {
+        let (most, behind) = (policy.pack_segments - 1, behind(0).unwrap_or_default());
+        packed_l1(shape.runs(1), policy.pack_bytes, most, behind)
+            .map(|range| Choice::PackL1 { range })
+    })
 }
 
 /// Such neighbours behind a key, merged from `level` into the level below.
@@ -323,14 +326,14 @@ fn packed_in(
     level: u8,
     behind: Option<&[u8]>,
 ) -> Option<(u8, KeyRange)> {
-    let [run] = runs(shape, level + 1) else {
+    let [run] = shape.runs(level + 1) else {
         return None;
     };
     if policy.pack_bytes == 0 {
         return None;
     }
     let is_alone = |range: &KeyRange| {
-        let mut above = runs(shape, level).iter();
+        let mut above = shape.runs(level).iter();
         above.all(|run| run.overlapping(range).is_empty())
     };
     let behind = behind.unwrap_or_default();
@@ -347,7 +350,7 @@ fn packed_in(
 /// How full `level` is, in hundredths of what starts a compaction.
 #[must_use]
 pub fn score(shape: &Shape<'_>, policy: &Policy, level: u8) -> u64 {
-    let runs = runs(shape, level);
+    let runs = shape.runs(level);
     if level == 1 {
         let by_runs = runs.len() as u64 * 100 / policy.l1_runs as u64;
         let is_paid = policy.l1_paid || policy.aim == Aim::ShortCut;
@@ -368,7 +371,7 @@ pub fn score(shape: &Shape<'_>, policy: &Policy, level: u8) -> u64 {
 /// one run, or none.
 #[must_use]
 pub fn l1_price(shape: &Shape<'_>) -> Option<u64> {
-    let both = [runs(shape, 1), runs(shape, 2)];
+    let both = [shape.runs(1), shape.runs(2)];
     let all = both.iter().flat_map(|runs| runs.iter());
     (both[0].len() > 1).then(|| all.map(Pieces::bytes).sum())
 }
@@ -376,8 +379,8 @@ pub fn l1_price(shape: &Shape<'_>) -> Option<u64> {
 /// How many runs of L1, as large as those that it has, hold a fourth of what L2 does. `None` where L1 is empty.
 #[must_use]
 pub fn l1_runs_worth_merging(shape: &Shape<'_>) -> Option<u64> {
-    let bytes = |level| runs(shape, level).iter().map(Pieces::bytes).sum::<u64>();
-    let count = runs(shape, 1).len() as u64;
+    let bytes = |level| shape.runs(level).iter().map(Pieces::bytes).sum::<u64>();
+    let count = shape.runs(1).len() as u64;
     (bytes(2) / 4 * count).checked_div(bytes(1))
 }
 
@@ -391,7 +394,7 @@ pub fn target_bytes(policy: &Policy, level: u8) -> u64 {
 /// Bytes of the segments that a merge of `range` from `level` into the level below would read.
 #[must_use]
 pub fn input_bytes(shape: &Shape<'_>, level: u8, range: &KeyRange) -> u64 {
-    let both = [runs(shape, level), runs(shape, level + 1)];
+    let both = [shape.runs(level), shape.runs(level + 1)];
     both.iter()
         .flat_map(|runs| runs.iter())
         .flat_map(|run| run.within(range))
@@ -399,18 +402,11 @@ pub fn input_bytes(shape: &Shape<'_>, level: u8, range: &KeyRange) -> u64 {
         .sum()
 }
 
-fn runs<'s, 'a>(shape: &'s Shape<'a>, level: u8) -> &'s [Pieces<'a>] {
-    shape
-        .levels
-        .get(usize::from(level) - 1)
-        .map_or(&[], Vec::as_slice)
-}
-
 /// The segments of `level` that can be moved down: nothing older is in their own level, and they
 /// overlap nothing in the level below. Tombstones are not moved to where a merge would drop them, pointers
 /// into the medium log not to where one would put values in place, and leaves of a tree not without it.
 fn moves(shape: &Shape<'_>, policy: &Policy, level: u8) -> Vec<At> {
-    let own = runs(shape, level);
+    let own = shape.runs(level);
     let first = own.iter().position(|run| !run.is_empty());
     let Some(run) = first.filter(|_| policy.moves) else {
         return Vec::new();
@@ -422,7 +418,8 @@ fn moves(shape: &Shape<'_>, policy: &Policy, level: u8) -> Vec<At> {
     // only from its front, so that what stays is merged in order.
     for index in 0..own[run].len() {
         let piece = own[run].get(index);
-        let alone = runs(shape, level + 1)
+        let alone = shape
+            .runs(level + 1)
             .iter()
             .all(|other| other.overlapping(piece.range).is_empty());
         // A segment whose middle was consumed is there several times, and moves only as a whole.
@@ -442,7 +439,7 @@ fn moves(shape: &Shape<'_>, policy: &Policy, level: u8) -> Vec<At> {
 
 /// The part of `level` that is merged next.
 fn part(shape: &Shape<'_>, policy: &Policy, level: u8) -> KeyRange {
-    let own = runs(shape, level);
+    let own = shape.runs(level);
     let run = own
         .iter()
         .find(|run| !run.is_empty())
@@ -507,7 +504,7 @@ fn narrowed(shape: &Shape<'_>, level: u8, range: KeyRange, segments_max: usize) 
         return range;
     }
     // None of the others has an end inside, or is cut there.
-    let within = |level| runs(shape, level).iter().flat_map(|run| run.within(&range));
+    let within = |level| shape.runs(level).iter().flat_map(|run| run.within(&range));
     let below = || within(level + 1);
     let starts = within(level).chain(below());
     let starts = starts.map(|piece| &piece.range.from);
@@ -524,7 +521,8 @@ fn narrowed(shape: &Shape<'_>, level: u8, range: KeyRange, segments_max: usize) 
         .filter(inside)
         .filter(cuts_none)
         .collect();
-    let own = runs(shape, level)
+    let own = shape
+        .runs(level)
         .iter()
         .filter_map(|run| run.within(&range).next());
     let first = own.map(|piece| &piece.range.from).min();
@@ -542,7 +540,7 @@ fn narrowed(shape: &Shape<'_>, level: u8, range: KeyRange, segments_max: usize) 
 /// Segments that a merge of `range` from `level` into the level below would read, those in several pieces by
 /// the pieces.
 fn segments(shape: &Shape<'_>, level: u8, range: &KeyRange) -> usize {
-    let both = [runs(shape, level), runs(shape, level + 1)];
+    let both = [shape.runs(level), shape.runs(level + 1)];
     let pieces = both.iter().flat_map(|runs| runs.iter());
     let pieces = pieces.flat_map(|run| run.within(range));
     let parts: usize = pieces
@@ -566,7 +564,7 @@ fn reach(run: &Pieces<'_>, first: usize, last: usize) -> KeyRange {
 /// `range`, widened to the bounds of the segments that it overlaps in the level below `level`.
 fn widened(shape: &Shape<'_>, level: u8, range: &KeyRange) -> KeyRange {
     let mut wide = range.clone();
-    for run in runs(shape, level + 1) {
+    for run in shape.runs(level + 1) {
         let below = run.overlapping(range);
         if !below.is_empty() {
             let (first, last) = (run.get(below.start), run.get(below.end - 1));

@@ -175,6 +175,7 @@ fn describe(shape: &Shape<'_>, policy: &Policy, choice: &Choice) -> String {
                 );
             }
         }
+        Choice::PackL1 { range } => writeln!(out, "pack L1 within itself {range}").unwrap(),
         Choice::Move { level, segments } => {
             write!(out, "move L{level}").unwrap();
             for at in segments {

@@ -1,4 +1,5 @@
-//! A sorted run, as [picking](mod@super::pick) sees it. A choice reads only the part of a run that it asks for.
+//! A sorted run, and a [`Shape`] of such, as [picking](mod@super::pick) sees it. A choice reads only the part of a run
+//! that it asks for.
 //!
 //! Sums over a whole run, such as its bytes and whether it holds tombstones, are kept with the run ([`Run`]); parts
 //! are found by search. So the cost of a choice does not depend on the length of the run. Exceptions: a run with
@@ -54,6 +55,26 @@ struct Part<'a> {
     live: u64,
     /// All else that it has.
     piece: Piece<'a>,
+}
+
+/// The sorted runs of a level, oldest first, each sorted by range.
+pub type Runs<'a> = Vec<Pieces<'a>>;
+
+/// All levels of a version; the first is L1.
+#[derive(Clone, Debug, Default)]
+pub struct Shape<'a> {
+    /// L1, L2, …
+    pub levels: Vec<Runs<'a>>,
+}
+
+impl<'a> Shape<'a> {
+    /// The runs of `level`. Level 0, like any other that is not there, has none.
+    #[must_use]
+    pub fn runs(&self, level: u8) -> &[Pieces<'a>] {
+        let index = usize::from(level).checked_sub(1);
+        let runs = index.and_then(|index| self.levels.get(index));
+        runs.map_or(&[], Vec::as_slice)
+    }
 }
 
 /// Pieces of a run side by side.
@@ -144,6 +165,22 @@ impl<'a> Pieces<'a> {
         }
         let freed = missing.values().filter(|missing| **missing == 0).count() as u64;
         Neighbours { last, live, freed }
+    }
+
+    /// How many segments have all their pieces in `range`.
+    #[must_use]
+    pub fn freed_without(&self, range: &KeyRange) -> usize {
+        let ends = |piece: &Piece<'_>| match (&range.to, &piece.range.to) {
+            (Some(to), Some(end)) => end <= to,
+            (to, _) => to.is_none(),
+        };
+        let pieces = self.within(range);
+        let inside = pieces.filter(|piece| piece.range.from >= range.from && ends(piece));
+        let mut missing: BTreeMap<u64, u32> = BTreeMap::new();
+        for piece in inside {
+            *missing.entry(piece.number).or_insert(piece.siblings) -= 1;
+        }
+        missing.values().filter(|missing| **missing == 0).count()
     }
 
     /// How many bytes of the one at `place` have keys for which it stands, as far as that is known.

@@ -16,8 +16,8 @@ use std::sync::Arc;
 
 use argosy_base::KeyRange;
 
-use super::pick::{At, Shape};
-use super::pieces::Pieces;
+use super::pick::At;
+use super::pieces::{Pieces, Shape};
 use crate::damage::Shut;
 use crate::edit::{Edit, LevelSegment, Place, RunId};
 use crate::level::Form;
@@ -138,17 +138,7 @@ impl Plan {
             let mut rest = range.clone();
             while !rest.is_empty() {
                 let part = gathered_part(&above, &rest);
-                let mut plan = Self {
-                    target: 1,
-                    // The oldest of them: all above it are newer, all below it older.
-                    run: above[0].id,
-                    inputs: Vec::new(),
-                    removed: Vec::new(),
-                    clipped: Vec::new(),
-                };
-                for run in above.iter().rev() {
-                    plan.consume(1, run, &part);
-                }
+                let plan = Self::within_l1(&above, &part);
                 if plan.inputs.len() > 1 {
                     return Some((plan, part));
                 }
@@ -156,6 +146,31 @@ impl Plan {
             }
             None
         })
+    }
+
+    /// The plan of making one run of what the runs of L1 hold of `range`.
+    #[must_use]
+    pub fn pack_l1(version: &Version, range: &KeyRange) -> Self {
+        let runs = version.level(1).map_or(&[][..], |level| &level.runs);
+        let holds = |run: &&Run| run.overlapping(range).next().is_some();
+        let holding: Vec<_> = runs.iter().filter(holds).collect();
+        Self::within_l1(&holding, range)
+    }
+
+    /// The plan of merging `range` of some runs of L1 into the oldest of them, which is the first: no other run
+    /// between them holds any of it.
+    fn within_l1(runs: &[&Run], range: &KeyRange) -> Self {
+        let mut plan = Self {
+            target: 1,
+            run: runs[0].id,
+            inputs: Vec::new(),
+            removed: Vec::new(),
+            clipped: Vec::new(),
+        };
+        for run in runs.iter().rev() {
+            plan.consume(1, run, range);
+        }
+        plan
     }
 
     fn consume(&mut self, level: u8, run: &Run, range: &KeyRange) {

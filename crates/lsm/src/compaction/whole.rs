@@ -16,8 +16,8 @@
 
 use argosy_base::KeyRange;
 
-use super::pick::{At, Choice, Policy, Shape, drained, fullest, is_wasteful, loose, lowered, pick};
-use super::pieces::Pieces;
+use super::pick::{At, Choice, Policy, drained, fullest, is_wasteful, loose, lowered, pick};
+use super::pieces::{Pieces, Shape};
 use crate::edit::LEVELS_MAX;
 
 /// Chooses. See the module documentation.

@@ -420,28 +420,31 @@ impl Jobs {
             Way::WholeLevel if shut.is_empty() => pick_whole(&shape, &policy),
             Way::Partial | Way::WholeLevel => pick(&shape, &policy),
         };
-        let packs = matches!(choice, Choice::Pack { .. });
-        match choice {
+        let packs = matches!(choice, Choice::Pack { .. } | Choice::PackL1 { .. });
+        let (level, range) = match choice {
             Choice::Rest => {
                 self.at_rest = true;
                 self.paid.rests(l1_price(&shape));
-                Ok(Made::Nothing)
+                return Ok(Made::Nothing);
             }
             Choice::Move { level, segments } => {
                 let mut edit = site.storage.next_edit(site.epoch);
                 self.last_edit = edit.seq;
                 move_down(&head, level, &segments, &mut edit);
                 Counts::add(&site.counts.moves, segments.len() as u64);
-                Ok(Made::Compacted(edit))
+                return Ok(Made::Compacted(edit));
             }
-            Choice::Merge { level, range } | Choice::Pack { level, range } => {
-                let range = open_part(&shape, level, range, &shut);
-                let plan = Plan::new(&head, level, &range);
-                self.begin_plan(site, (level, &range), plan, &shut)?;
-                self.compaction.as_mut().expect("it was begun").packs = packs;
-                Ok(Made::Progress)
-            }
-        }
+            Choice::Merge { level, range } | Choice::Pack { level, range } => (level, range),
+            Choice::PackL1 { range } => (0, range),
+        };
+        let range = open_part(&shape, level, range, &shut);
+        let plan = match level {
+            0 => Plan::pack_l1(&head, &range),
+            _ => Plan::new(&head, level, &range),
+        };
+        self.begin_plan(site, (level, &range), plan, &shut)?;
+        self.compaction.as_mut().expect("it was begun").packs = packs;
+        Ok(Made::Progress)
     }
 
     /// Begins the merge of `plan`, of a part of a level, which passes over what is `shut`.

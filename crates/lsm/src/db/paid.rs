@@ -20,7 +20,8 @@ use argosy_base::SegmentNumber;
 
 use super::Lsm;
 use super::background::Background;
-use crate::compaction::pick::{Shape, l1_runs_worth_merging};
+use crate::compaction::pick::l1_runs_worth_merging;
+use crate::compaction::pieces::Shape;
 use crate::edit::RunId;
 use crate::read::FilterCounts;
 use crate::settings::Settings;

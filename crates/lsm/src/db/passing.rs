@@ -15,7 +15,7 @@ use super::Lsm;
 use super::jobs::{Jobs, Made};
 use super::site::Site;
 use crate::compaction::medium::{MediumExtent, MediumReads, is_in_place};
-use crate::compaction::pick::Shape;
+use crate::compaction::pieces::Shape;
 use crate::compaction::plan::Plan;
 use crate::compaction::values::Values;
 use crate::damage::{Damages, Shut};
@@ -120,9 +120,9 @@ pub(super) fn open_part(shape: &Shape<'_>, level: u8, range: KeyRange, shut: &Sh
     if shut.is_empty() {
         return range;
     }
-    let both = [level, level + 1].map(|level| shape.levels.get(usize::from(level) - 1));
-    let firsts = both.into_iter().flatten().filter_map(|runs| {
-        let firsts = runs.iter().filter_map(|run| run.within(&range).next());
+    let firsts = [level, level + 1].into_iter().filter_map(|level| {
+        let runs = shape.runs(level).iter();
+        let firsts = runs.filter_map(|run| run.within(&range).next());
         firsts
             .map(|piece| piece.range.from.clone().max(range.from.clone()))
             .min()

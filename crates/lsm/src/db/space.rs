@@ -17,9 +17,10 @@
 //!    next part is half as wide, and where it cannot be, the one behind it: a part of a full segment
 //!    may need two where there is room for one, while others are short. Packing, too, goes on behind
 //!    what won nothing. It needs least and frees most, so it has some room of its own
-//!    ([`Purpose::Pack`]): one segment is enough to pack two into it. If a whole round of parts finds no room,
-//!    packing goes first, in any level, and goes through all of them. It may then take the last segment, which is
-//!    otherwise kept for manifests: a manifest seldom needs one, and without it the device would stay full for good.
+//!    ([`Purpose::Pack`]): one segment is enough to pack two into it. If a whole round of parts finds no room, or
+//!    there is none for merges at all, packing goes first, in any level, and goes through all of them. It may
+//!    then take the last segment, which is otherwise kept for manifests: a manifest seldom needs one, and without
+//!    it the device would stay full for good.
 //! 5. What a member holds is what the last edit that it applied names, and what has arrived for
 //!    later ones. While little is left anywhere, no flush or merge begins before every member has
 //!    applied the edit of the one before. Otherwise a backup could need room for several at once, or
@@ -63,7 +64,7 @@ const NARROWER_MAX: u32 = 16;
 /// Where a part of a level ends.
 #[derive(Clone, Debug)]
 pub(super) struct PartEnd {
-    /// The level from which it is merged down.
+    /// The level from which it is merged down. 0: L1 is packed, within itself.
     pub(super) level: u8,
     /// The key behind its last; `None` where it reaches to the end of the level.
     pub(super) key: Option<Vec<u8>>,
@@ -78,7 +79,7 @@ impl PartEnd {
 
     /// Where packing of all levels continues: behind this part, or else in the level above, if there is one.
     fn next_to_pack(self) -> Option<Place> {
-        let above = (self.level > 1).then(|| Place {
+        let above = (self.level > 0).then(|| Place {
             level: self.level - 1,
             key: Vec::new(),
         });
@@ -97,7 +98,8 @@ pub(crate) struct Space {
     behind: Option<Place>,
     /// Packing came to the last segment and won nothing there.
     packed: bool,
-    /// All parts of a level found no room, one after the other: packing goes first, from here on.
+    /// All parts of a level found no room, one after the other, or there is none at all: packing goes first, from
+    /// here on.
     pack_first: Option<Place>,
     /// How often all parts of a level found no room, one after the other, since one did.
     rounds: u32,
@@ -243,8 +245,11 @@ impl Space {
             return;
         }
         let next = end.place();
-        if next <= self.behind {
+        let is_round = next <= self.behind;
+        if is_round {
             self.rounds = (self.rounds + 1).min(ROUNDS_MAX);
+        }
+        if is_round || self.room_for(Purpose::Merge) == 0 {
             self.pack_first = Some(Place::LOWEST);
         }
         self.behind = next;

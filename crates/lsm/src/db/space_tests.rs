@@ -71,7 +71,7 @@ fn round(jobs: &mut Jobs) {
 
 #[test]
 fn packing_goes_first_after_a_round_of_parts_that_found_no_room() {
-    let mut jobs = jobs(RESERVE / 16);
+    let mut jobs = jobs(RESERVE / 8 + 1);
     jobs.space.found_none(end(6, Some(b"k")), false);
     assert_eq!(jobs.space.packs_first(), None);
     round(&mut jobs);
@@ -92,6 +92,8 @@ fn packing_goes_first_after_a_round_of_parts_that_found_no_room() {
     jobs.space.found_none(end(5, None), true);
     assert_eq!(jobs.space.packs_first().cloned(), at(4, b""));
     jobs.space.won_nothing(end(1, None));
+    assert_eq!(jobs.space.packs_first().cloned(), at(0, b""));
+    jobs.space.won_nothing(end(0, None));
     assert_eq!(jobs.space.packs_first(), None);
     assert_eq!(jobs.space.behind(), behind);
 
@@ -99,6 +101,14 @@ fn packing_goes_first_after_a_round_of_parts_that_found_no_room() {
     round(&mut jobs);
     jobs.space.won_nothing(end(5, None));
     jobs.flush_committed();
+    assert_eq!(jobs.space.packs_first(), Some(&Place::LOWEST));
+}
+
+/// Others would take what packing needs, until all parts have been tried.
+#[test]
+fn packing_goes_first_at_once_where_there_is_no_room_for_merges() {
+    let mut jobs = jobs(RESERVE / 8);
+    jobs.space.found_none(end(6, Some(b"k")), false);
     assert_eq!(jobs.space.packs_first(), Some(&Place::LOWEST));
 }
 

@@ -1,0 +1,71 @@
+//! Which part of L1 is packed when no merge into L2 finds room: the short segments of several runs become fewer
+//! segments of one run.
+//!
+//! Parts begin where a segment does, and end where one does or with the level. Of those with the first beginning at
+//! which anything can be won, the one is taken that wins most. What it writes is bounded, so it finds room where
+//! little is left.
+
+use std::collections::BTreeSet;
+
+use argosy_base::KeyRange;
+
+use super::pieces::Pieces;
+
+/// What packing a part of L1 comes to.
+struct Packed {
+    /// The part.
+    range: KeyRange,
+    /// Runs that have some of it.
+    runs: usize,
+    /// Segments that it frees.
+    freed: usize,
+    /// Segments that it writes, at most.
+    written: usize,
+}
+
+/// A part of the `runs` of L1 that begins at `behind` or later, and writes at most `most` segments of `segment_bytes`:
+/// seven eighths of those that it frees, or fewer.
+#[must_use]
+pub(super) fn packed_l1(
+    runs: &[Pieces<'_>],
+    segment_bytes: u64,
+    most: usize,
+    behind: &[u8],
+) -> Option<KeyRange> {
+    if segment_bytes == 0 {
+        return None;
+    }
+    let pieces = || runs.iter().flat_map(|run| run.range(0..run.len()));
+    let starts = pieces().map(|piece| piece.range.from.as_slice().max(behind));
+    let starts: BTreeSet<&[u8]> = starts.collect();
+    let ends = pieces().filter_map(|piece| piece.range.to.as_deref());
+    let ends: BTreeSet<&[u8]> = ends.collect();
+    let best_from = |from: &[u8]| {
+        let ends = ends.iter().filter(|end| **end > from);
+        let ends = ends.map(|end| Some(end.to_vec())).chain([None]);
+        let parts = ends.map(|to| Packed::of(runs, segment_bytes, KeyRange::new(from, to)));
+        let fitting = parts.take_while(|part| part.written <= most);
+        let winning = fitting.filter(|part| part.runs > 1 && part.written * 8 <= part.freed * 7);
+        winning.max_by_key(|part| part.freed - part.written)
+    };
+    let best = starts.into_iter().find_map(best_from)?;
+    Some(best.range)
+}
+
+impl Packed {
+    fn of(runs: &[Pieces<'_>], segment_bytes: u64, range: KeyRange) -> Self {
+        let (mut holding, mut freed, mut live) = (0, 0, 0);
+        for run in runs {
+            let places = run.overlapping(&range);
+            holding += usize::from(!places.is_empty());
+            freed += run.freed_without(&range);
+            live += places.map(|place| run.live(place)).sum::<u64>();
+        }
+        Self {
+            range,
+            runs: holding,
+            freed,
+            written: usize::try_from(live.div_ceil(segment_bytes)).unwrap_or(usize::MAX),
+        }
+    }
+}
