@@ -73,15 +73,18 @@ struct Stranger<'a> {
 }
 
 impl Stranger<'_> {
-    /// Ports as the README has them become those of the playground.
+    /// Ports as the README has them become those of the playground, which may be others of the README's.
     fn command(&self, told: &str) -> String {
+        let servers = || self.playground.servers.iter();
+        let actual = servers().map(|server| server.resp.port());
+        let actual = actual.chain(servers().map(|server| server.admin.port()));
+        let told_ports = ["7379", "7389", "7399", "7480", "7490", "7500"];
         let mut command = told.to_owned();
-        let servers = self.playground.servers.iter();
-        for (told, actual) in ["7379", "7389", "7399"].iter().zip(servers.clone()) {
-            command = command.replace(told, &actual.resp.port().to_string());
+        for port in told_ports {
+            command = command.replace(port, &format!("<{port}>"));
         }
-        for (told, actual) in ["7480", "7490", "7500"].iter().zip(servers) {
-            command = command.replace(told, &actual.admin.port().to_string());
+        for (port, actual) in told_ports.iter().zip(actual) {
+            command = command.replace(&format!("<{port}>"), &actual.to_string());
         }
         command
     }
