@@ -6,8 +6,9 @@
 mod common;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use argosy_device::Crash;
+use argosy_device::{Crash, Purpose};
 use argosy_engine::conformance::{Choices, Host};
 use argosy_engine::{BusyReason, Engine, EngineError, WriteBatch, WriteOptions};
 use argosy_lsm::{Compaction, Lsm, Placement, Settings};
@@ -264,6 +265,45 @@ fn overwrites_make_room() {
             }
         }
         rig.check();
+    }
+}
+
+/// Short runs of L1, and one segment that is free: no merge may take it, packing may.
+#[test]
+fn runs_of_l1_become_one_where_merges_have_no_room() {
+    for settings in ways() {
+        let settings = Settings {
+            l1_runs: 8,
+            l1_runs_max: 12,
+            ..settings
+        };
+        let mut rig = Rig::new(settings, 100, 6);
+        for _ in 0..5 {
+            for number in 0..20 {
+                rig.put(number, 100).unwrap();
+            }
+            let engine = rig.engine.take().unwrap();
+            rig.machine.settle(&engine);
+            rig.engine = Some(engine);
+        }
+        let segments = |rig: &Rig| -> usize {
+            let levels = rig.engine().stats().levels;
+            levels.iter().map(|level| level.segments).sum()
+        };
+        assert_eq!(segments(&rig), 5);
+
+        let store = Arc::clone(rig.machine.store.as_ref().unwrap());
+        let mut taken = Vec::new();
+        while store.room().free > 1 {
+            taken.push(store.allocate(Purpose::Metadata).unwrap());
+        }
+        for _ in 0..PATIENCE {
+            rig.step();
+        }
+        assert_eq!(segments(&rig), 1);
+        assert!(store.room().free > 4, "{}", store.room().free);
+        rig.check();
+        drop(taken);
     }
 }
 

@@ -45,7 +45,7 @@ pub(super) fn packed_l1(
         let ends = ends.map(|end| Some(end.to_vec())).chain([None]);
         let parts = ends.map(|to| Packed::of(runs, segment_bytes, KeyRange::new(from, to)));
         let fitting = parts.take_while(|part| part.written <= most);
-        let winning = fitting.filter(|part| part.runs > 1 && part.written * 8 <= part.freed * 7);
+        let winning = fitting.filter(Packed::wins);
         winning.max_by_key(|part| part.freed - part.written)
     };
     let best = starts.into_iter().find_map(best_from)?;
@@ -67,5 +67,9 @@ impl Packed {
             freed,
             written: usize::try_from(live.div_ceil(segment_bytes)).unwrap_or(usize::MAX),
         }
+    }
+
+    fn wins(&self) -> bool {
+        self.runs > 1 && self.freed > 0 && self.written * 8 <= self.freed * 7
     }
 }
