@@ -1,10 +1,11 @@
 //! Which part of L1 is packed when no merge into L2 finds room: the short segments of several runs become fewer
 //! segments of one run.
 //!
-//! Parts begin where a segment does, and end where one does or with the level. Of those with the first beginning at
-//! which anything can be won, the one is taken that wins most. What it writes is bounded, so it finds room where
-//! little is left.
+//! Parts begin where a segment does, or where packing continues, and end where a segment does, or with the level. The
+//! first beginning at which segments can be won is taken, and there the part that wins most; of several the one that
+//! writes least. What a part writes is bounded, so it finds room where little is left.
 
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
 use argosy_base::KeyRange;
@@ -19,12 +20,12 @@ struct Packed {
     runs: usize,
     /// Segments that it frees.
     freed: usize,
-    /// Segments that it writes, at most.
+    /// Segments that it writes, by the bytes that are read.
     written: usize,
 }
 
-/// A part of the `runs` of L1 that begins at `behind` or later, and writes at most `most` segments of `segment_bytes`:
-/// seven eighths of those that it frees, or fewer.
+/// A part of the `runs` of L1 that begins at `behind` or later. It writes at most `most` segments of `segment_bytes`,
+/// and at most seven eighths of those that it frees.
 #[must_use]
 pub(super) fn packed_l1(
     runs: &[Pieces<'_>],
@@ -32,7 +33,7 @@ pub(super) fn packed_l1(
     most: usize,
     behind: &[u8],
 ) -> Option<KeyRange> {
-    if segment_bytes == 0 {
+    if segment_bytes == 0 || runs.len() < 2 {
         return None;
     }
     let pieces = || runs.iter().flat_map(|run| run.range(0..run.len()));
@@ -46,7 +47,7 @@ pub(super) fn packed_l1(
         let parts = ends.map(|to| Packed::of(runs, segment_bytes, KeyRange::new(from, to)));
         let fitting = parts.take_while(|part| part.written <= most);
         let winning = fitting.filter(Packed::wins);
-        winning.max_by_key(|part| part.freed - part.written)
+        winning.max_by_key(|part| (part.freed - part.written, Reverse(part.written)))
     };
     let best = starts.into_iter().find_map(best_from)?;
     Some(best.range)

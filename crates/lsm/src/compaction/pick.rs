@@ -19,9 +19,9 @@
 //!    freed, any that points into logs is, of which they took a part: nothing else finds out what it still points
 //!    to, and a few keys of it may have held most of a device.
 //! 7. On a full device, once none of that is left to be done, short neighbours in the lowest level are packed into
-//!    fewer segments. After a round of parts that found no room, packing goes first, since it needs the least room.
-//!    It may then pack any level, from the lowest up, but only key ranges that the level above does not have; and in
-//!    the end L1, whose runs become one.
+//!    fewer segments. Packing goes first where merges have no room at all, and after a round of parts that found
+//!    none, since it needs the least. It may then pack any level, from the lowest up, but only key ranges that the
+//!    level above does not have. L1 is the last: several runs of it become one.
 //!
 //! Invariants: the range of a merge cuts no segment of the lower level, and in L1 it means all
 //! runs (a part of L1 is one key range of *all* its runs), so that below a key there are only older
@@ -94,9 +94,9 @@ pub struct Policy {
     pub pack_bytes: u64,
     /// How many of them at a time.
     pub pack_segments: usize,
-    /// No merge found room: packing goes first, from this place on and then in the levels above it.
+    /// No merge found room: packing goes first, from this place on, then in the levels above it, then in L1.
     pub pack_first: Option<Place>,
-    /// Segments may go down as they are.
+    /// Merges pass over no keys: segments may go down as they are, and L1 may be packed.
     pub moves: bool,
     /// The medium log is to become shorter, by merges that write so many bytes at most.
     pub drain: Option<u64>,
@@ -313,9 +313,10 @@ fn packed_first(shape: &Shape<'_>, policy: &Policy, from: &Place) -> Option<Choi
     let found = (1..=from.level).rev().find_map(packed);
     let found = found.map(|(level, range)| Choice::Pack { level, range });
     found.or_else(|| {
+        // Where merges pass over some keys, a part of L1 might be cut short, and win nothing.
+        let runs = policy.moves.then(|| shape.runs(1))?;
         let (most, behind) = (policy.pack_segments - 1, behind(0).unwrap_or_default());
-        packed_l1(shape.runs(1), policy.pack_bytes, most, behind)
-            .map(|range| Choice::PackL1 { range })
+        packed_l1(runs, policy.pack_bytes, most, behind).map(|range| Choice::PackL1 { range })
     })
 }
 

@@ -178,7 +178,8 @@ impl<'a> Pieces<'a> {
         let inside = pieces.filter(|piece| piece.range.from >= range.from && ends(piece));
         let mut missing: BTreeMap<u64, u32> = BTreeMap::new();
         for piece in inside {
-            *missing.entry(piece.number).or_insert(piece.siblings) -= 1;
+            let missing = missing.entry(piece.number).or_insert(piece.siblings);
+            *missing = missing.saturating_sub(1);
         }
         missing.values().filter(|missing| **missing == 0).count()
     }

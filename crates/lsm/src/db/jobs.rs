@@ -469,7 +469,7 @@ impl Jobs {
         let sources = inputs
             .map(|(input, ahead)| RunSource::new(reading(ahead), input.clone()))
             .collect::<Result<_, _>>()?;
-        // What is gathered in a level lies on older runs of that.
+        // What is gathered in a level lies on older runs of that. Packing of L1 takes all of its runs.
         let deeper = match plan.target > level {
             true => plan.target + 1,
             false => level,
@@ -532,7 +532,8 @@ impl Jobs {
                 }
             };
         };
-        let purpose = self.space.merge_purpose(compaction.packs);
+        let written = compaction.build.outputs().len();
+        let purpose = self.space.merge_purpose(compaction.packs, written);
         let stepped = match compaction.build.step(&mut site.tools(purpose)) {
             Ok(stepped) => stepped,
             Err(error) => return self.pass_over(site.storage, error),

@@ -115,7 +115,8 @@ impl Jobs {
     }
 }
 
-/// The part of `range` that merges of `level` may read, around the first segment of that level in it.
+/// The part of `range` that merges of `level` may read, around the first segment of that level in it. Level 0 stands
+/// for L1, merged into itself.
 pub(super) fn open_part(shape: &Shape<'_>, level: u8, range: KeyRange, shut: &Shut) -> KeyRange {
     if shut.is_empty() {
         return range;

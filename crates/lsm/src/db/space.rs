@@ -40,7 +40,7 @@ use argosy_device::{Purpose, Room};
 
 use super::Lsm;
 use super::background::Background;
-use super::jobs::{Compaction, Jobs};
+use super::jobs::Jobs;
 use super::site::Site;
 use super::stats::Counts;
 use crate::compaction::medium::{MediumExtent, is_apart};
@@ -77,7 +77,7 @@ impl PartEnd {
         self.key.map(|key| Place { level, key })
     }
 
-    /// Where packing of all levels continues: behind this part, or else in the level above, if there is one.
+    /// Where packing of all levels continues: behind this part, or else in the level above; behind L1 nowhere.
     fn next_to_pack(self) -> Option<Place> {
         let above = (self.level > 0).then(|| Place {
             level: self.level - 1,
@@ -98,8 +98,8 @@ pub(crate) struct Space {
     behind: Option<Place>,
     /// Packing came to the last segment and won nothing there.
     packed: bool,
-    /// All parts of a level found no room, one after the other, or there is none at all: packing goes first, from
-    /// here on.
+    /// All parts of a level found no room, one after the other, or one found none for its first segment: packing
+    /// goes first, from here on.
     pack_first: Option<Place>,
     /// How often all parts of a level found no room, one after the other, since one did.
     rounds: u32,
@@ -200,10 +200,11 @@ impl Space {
         self.pack_first.as_ref().filter(|_| self.full)
     }
 
-    /// What a merge may use, which `packs` or not. The last segment of all is for one that nothing else can
-    /// take the place of.
-    pub(super) fn merge_purpose(&self, packs: bool) -> Purpose {
-        let is_last = self.packs_first().is_some() && self.room_for(Purpose::Pack) == 0;
+    /// What a merge may use, which `packs` or not, and has `written` some segments. The last segment of all is for one
+    /// that nothing else can take the place of, and that has taken none.
+    pub(super) fn merge_purpose(&self, packs: bool, written: usize) -> Purpose {
+        let has_none = written == 0 && self.room_for(Purpose::Pack) == 0;
+        let is_last = has_none && self.packs_first().is_some();
         match packs {
             true if is_last => Purpose::Metadata,
             true => Purpose::Pack,
@@ -234,8 +235,9 @@ impl Space {
         self.rounds = 0;
     }
 
-    /// A merge of what ends there found no room: the next one is narrower, or elsewhere.
-    fn found_none(&mut self, end: PartEnd, packs: bool) {
+    /// A merge of what ends there found no room, after it had `written` some segments: the next one is narrower, or
+    /// elsewhere.
+    fn found_none(&mut self, end: PartEnd, packs: bool, written: usize) {
         if packs && self.pack_first.is_some() {
             self.pack_first = end.next_to_pack();
             return;
@@ -249,7 +251,7 @@ impl Space {
         if is_round {
             self.rounds = (self.rounds + 1).min(ROUNDS_MAX);
         }
-        if is_round || self.room_for(Purpose::Merge) == 0 {
+        if is_round || written == 0 {
             self.pack_first = Some(Place::LOWEST);
         }
         self.behind = next;
@@ -390,8 +392,9 @@ impl Jobs {
     /// The compaction found no room: the next one is narrower.
     pub(super) fn give_up_compaction(&mut self, storage: &mut Storage) {
         if let Some(compaction) = &self.compaction {
-            let Compaction { end, packs, .. } = compaction;
-            self.space.found_none(end.clone(), *packs);
+            let written = compaction.build.outputs().len();
+            let end = compaction.end.clone();
+            self.space.found_none(end, compaction.packs, written);
         }
         self.abandon_compaction(storage);
         self.space.give_up();

@@ -65,14 +65,14 @@ fn nothing_is_packed_where_there_is_room() {
 /// Two parts of a level found no room, and there are no others.
 fn round(jobs: &mut Jobs) {
     for key in [b"k", b"t", b"k"] {
-        jobs.space.found_none(end(6, Some(key)), false);
+        jobs.space.found_none(end(6, Some(key)), false, 1);
     }
 }
 
 #[test]
 fn packing_goes_first_after_a_round_of_parts_that_found_no_room() {
     let mut jobs = jobs(RESERVE / 8 + 1);
-    jobs.space.found_none(end(6, Some(b"k")), false);
+    jobs.space.found_none(end(6, Some(b"k")), false, 1);
     assert_eq!(jobs.space.packs_first(), None);
     round(&mut jobs);
     let behind = jobs.space.behind();
@@ -87,9 +87,9 @@ fn packing_goes_first_after_a_round_of_parts_that_found_no_room() {
     };
     jobs.space.won_nothing(end(5, Some(b"t")));
     assert_eq!(jobs.space.packs_first().cloned(), at(5, b"t"));
-    jobs.space.found_none(end(5, Some(b"u")), true);
+    jobs.space.found_none(end(5, Some(b"u")), true, 0);
     assert_eq!(jobs.space.packs_first().cloned(), at(5, b"u"));
-    jobs.space.found_none(end(5, None), true);
+    jobs.space.found_none(end(5, None), true, 0);
     assert_eq!(jobs.space.packs_first().cloned(), at(4, b""));
     jobs.space.won_nothing(end(1, None));
     assert_eq!(jobs.space.packs_first().cloned(), at(0, b""));
@@ -108,17 +108,19 @@ fn packing_goes_first_after_a_round_of_parts_that_found_no_room() {
 #[test]
 fn packing_goes_first_at_once_where_there_is_no_room_for_merges() {
     let mut jobs = jobs(RESERVE / 8);
-    jobs.space.found_none(end(6, Some(b"k")), false);
+    jobs.space.found_none(end(6, Some(b"k")), false, 0);
     assert_eq!(jobs.space.packs_first(), Some(&Place::LOWEST));
 }
 
 #[test]
 fn packing_takes_the_last_segment_where_nothing_else_found_room() {
     let mut jobs = jobs(1);
-    assert_eq!(jobs.space.merge_purpose(true), Purpose::Pack);
+    assert_eq!(jobs.space.merge_purpose(true, 0), Purpose::Pack);
     round(&mut jobs);
-    assert_eq!(jobs.space.merge_purpose(true), Purpose::Metadata);
-    assert_eq!(jobs.space.merge_purpose(false), Purpose::Merge);
+    assert_eq!(jobs.space.merge_purpose(true, 0), Purpose::Metadata);
+    // It takes one of those that are kept for manifests, and no second.
+    assert_eq!(jobs.space.merge_purpose(true, 1), Purpose::Pack);
+    assert_eq!(jobs.space.merge_purpose(false, 0), Purpose::Merge);
     note(&mut jobs, RESERVE / 8);
-    assert_eq!(jobs.space.merge_purpose(true), Purpose::Pack);
+    assert_eq!(jobs.space.merge_purpose(true, 0), Purpose::Pack);
 }
