@@ -43,7 +43,7 @@
 mod show;
 
 use argosy_base::codec::{Malformed, Reader, put_string, put_varint};
-use argosy_base::limits::{KEY_BYTES_MAX, SEGMENT_SIZE};
+use argosy_base::limits::{BLOCK_SIZE, KEY_BYTES_MAX, SEGMENT_SIZE};
 use argosy_base::{EditSeq, Epoch, KeyRange, LogKind, Lsn, Moment, Pointer, SegmentNumber};
 
 use crate::level::{Form, Tree};
@@ -168,6 +168,25 @@ pub struct LogPoint {
     pub to: u32,
 }
 
+impl LogPoint {
+    /// The same point in a checkpoint for another member. There a point in whole blocks may lie within a record. This
+    /// one does not, so in whole blocks it is stated as one byte less.
+    #[must_use]
+    pub const fn for_checkpoint(self) -> Self {
+        let to = match self.is_in_blocks() {
+            true => self.to.saturating_sub(1),
+            false => self.to,
+        };
+        Self { to, ..self }
+    }
+
+    /// Whether whole blocks lie in front of it.
+    #[must_use]
+    pub const fn is_in_blocks(&self) -> bool {
+        (self.to as usize).is_multiple_of(BLOCK_SIZE)
+    }
+}
+
 /// A step from one version to the next. See the module documentation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Edit {
@@ -210,6 +229,8 @@ pub struct Edit {
     /// Log bytes below these points have to be durable on a member before the edit is applied
     /// there (invariant I3). Seals are such points without being named here.
     /// The checkpoint that a manifest begins with states up to where records were known to be durable.
+    /// One for another member has points of two kinds: up to where its sender has the bytes, which may be in whole
+    /// blocks; and up to where records were known to be durable, [never in whole blocks](LogPoint::for_checkpoint).
     pub log_points: Vec<LogPoint>,
     /// Trees whose segments are added, by the run in which they are. A run has one at most.
     pub trees: Vec<(u8, RunId, Tree)>,

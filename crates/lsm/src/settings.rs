@@ -91,6 +91,8 @@ argosy_base::mutants! {
         forget_witness,
         /// Recovery ignores log points: it cuts a log at a damaged record although levels point behind that.
         forget_points,
+        /// A flush tells how far the large log is durable of no segment but the one in which it ends.
+        forget_unsealed,
         /// Cut segments are kept beside those of earlier cuts.
         keep_every_cut,
     }

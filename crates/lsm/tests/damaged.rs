@@ -199,6 +199,17 @@ fn a_log_that_is_cut_in_front_of_it_is_found() {
     assert!(cuts.count() > 0);
 }
 
+#[test]
+fn pointers_to_what_no_edit_declares_durable_are_found() {
+    let found = worlds().flat_map(|(seed, mut settings)| {
+        settings.mutants.forget_unsealed = true;
+        let loaded = loaded(settings, seed);
+        problems(&loaded.device, &loaded.settings)
+    });
+    let wanted = "edits declare durable only what lies in front of byte";
+    assert!(found.filter(|problem| problem.contains(wanted)).count() > 0);
+}
+
 /// Flips bits of what is known to be durable of logs that are not sealed. Returns what was opened although keys of
 /// levels are lost, if anything was.
 fn find_cut(seed: u64, loaded: Loaded) -> Option<String> {

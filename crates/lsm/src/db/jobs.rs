@@ -63,6 +63,8 @@ pub(crate) struct Flush {
     last: Lsn,
     /// The end of the large log below which its pointers lie.
     large: Option<LogEnd>,
+    /// The ends of earlier segments of the large log that were not sealed when it was frozen.
+    unsealed: Vec<LogPoint>,
     /// The region's time when it was frozen.
     time: Moment,
     /// The keys that it removes from all older runs.
@@ -306,6 +308,7 @@ impl Jobs {
             build,
             last: frozen.last,
             large: frozen.large,
+            unsealed: frozen.unsealed.clone(),
             time: frozen.time,
             erased,
         });
@@ -359,6 +362,7 @@ impl Jobs {
         Counts::add(&site.counts.medium_written, values);
         let tree = flush.build.tree();
         edit.trees.extend(tree.map(|tree| (1, run, tree)));
+        edit.log_points.append(&mut flush.unsealed);
         edit.log_points.extend(flush.large.map(|end| LogPoint {
             log: end.log,
             number: end.segment,

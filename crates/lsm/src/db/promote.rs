@@ -305,7 +305,7 @@ fn join_group(storage: &mut Storage) -> Result<(), ReplicaError> {
     let edit = Edit {
         seq: version.seq().max(version.group_edit()).next(),
         follows: None,
-        ..storage.checkpoint_edit()
+        ..version.checkpoint_for_others()
     };
     storage.commit(&edit)?;
     storage.settle()?;

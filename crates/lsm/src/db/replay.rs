@@ -113,6 +113,7 @@ impl Tables {
                 last: self.last,
                 // The old logs were sealed and are durable before an engine starts.
                 large: None,
+                unsealed: Vec::new(),
                 time: self.time.time,
             });
         }

@@ -151,12 +151,12 @@ impl Lsm {
             let points: Vec<_> = points.filter(|point| point.to > 0).collect();
             (version, points)
         };
-        let edit = Edit {
-            log_points: points,
+        let mut edit = Edit {
             // Numbers of its own are of no meaning to others.
             own_mark: None,
-            ..version.checkpoint()
+            ..version.checkpoint_for_others()
         };
+        edit.log_points.extend(points);
         (edit.seq, edit.encode(), Pinned(version))
     }
 

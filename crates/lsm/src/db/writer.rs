@@ -41,6 +41,8 @@ pub(crate) struct Frozen {
     pub(crate) last: Lsn,
     /// Where the large log ended when it was frozen: its pointers lie below.
     pub(crate) large: Option<LogEnd>,
+    /// The ends of earlier segments of the large log that were not sealed then: it may point into them, too.
+    pub(crate) unsealed: Vec<LogPoint>,
     /// The region's time then.
     pub(crate) time: Moment,
 }
@@ -223,10 +225,14 @@ impl Writer {
             return Err(BusyReason::CompactionDebt);
         }
         let table = new_table(settings, needed, self.active.shared());
+        let unsealed = self.ended.iter().map(|ended| ended.point);
+        let told = !self.mutants.forget_unsealed();
+        let unsealed = unsealed.filter(|point| point.log == LogKind::Large && told);
         self.frozen.push_back(Frozen {
             table: std::mem::replace(&mut self.active, table),
             last: self.last,
             large: self.logs.large.end(),
+            unsealed: unsealed.collect(),
             time: self.time.time,
         });
         self.active_from = self.logs.bytes();

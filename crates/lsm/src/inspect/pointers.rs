@@ -100,7 +100,7 @@ impl Pointers {
             }
             let part = LogKind::Large.to_string();
             match read_value(&wanted, &self.windows, &source) {
-                Ok(_) => {}
+                Ok(_) => verifier.note_farthest(pointer),
                 Err(ReadError::Source(error)) => {
                     let (number, what) = (pointer.at.segment(), error.to_string());
                     verifier.report(ProblemKind::Unreadable, part, (number, 0), what);
@@ -167,6 +167,45 @@ impl Pointers {
                 let part = LogKind::Large.to_string();
                 let at = (at.segment(), at.offset());
                 verifier.report(ProblemKind::Missing, part, at, what);
+            }
+        }
+    }
+}
+
+/// The pointer that leads farthest into a segment.
+pub(super) struct Farthest {
+    offset: u32,
+    /// The level segment that has it.
+    from: SegmentNumber,
+}
+
+impl Verifier<'_> {
+    fn note_farthest(&mut self, pointer: &Gathered) {
+        let farthest = Farthest {
+            offset: pointer.at.offset(),
+            from: pointer.from,
+        };
+        let known = self.farthest.entry(pointer.at.segment());
+        let known = known.or_insert(Farthest { ..farthest });
+        if known.offset < farthest.offset {
+            *known = farthest;
+        }
+    }
+
+    /// Checks that edits declare durable what pointers lead to. If they do not, recovery can take damage in front of it
+    /// for the end of the log. A pin is never recovered, so this does not concern it.
+    pub(super) fn pointers_are_durable(&mut self) {
+        for (number, Farthest { offset, from }) in std::mem::take(&mut self.farthest) {
+            let Some(entry) = self.version.log_segment(number) else {
+                continue;
+            };
+            let durable = entry.segment.end.unwrap_or(entry.durable);
+            if offset >= durable {
+                let what = format!(
+                    "{from} points to it, and edits declare durable only what lies in front of byte {durable}"
+                );
+                let part = LogKind::Large.to_string();
+                self.report(ProblemKind::Reference, part, (number, offset), what);
             }
         }
     }

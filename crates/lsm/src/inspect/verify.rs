@@ -9,7 +9,7 @@ use argosy_base::{AddressMode, KeyRange, LogKind, Pointer, RegionId, SegmentNumb
 use argosy_device::{Buffer, DeviceError};
 
 use super::checked::Checked;
-use super::pointers::Pointers;
+use super::pointers::{Farthest, Pointers};
 use super::{Problem, ProblemKind, Windows};
 use crate::addresses::has_pointers;
 use crate::edit::{LevelSegment, LogSegment};
@@ -41,6 +41,8 @@ pub(super) struct Verifier<'a> {
     pub(super) told: BTreeSet<(SegmentNumber, u32)>,
     /// Bytes of keys and values behind the pointers that count, by log segment, as leaves have them.
     pub(super) recounted: BTreeMap<SegmentNumber, u64>,
+    /// The farthest pointer into each segment of the large log.
+    pub(super) farthest: BTreeMap<SegmentNumber, Farthest>,
     pub(super) notes: Vec<String>,
 }
 
@@ -59,6 +61,7 @@ pub fn verify_region(
     verifier.rules();
     verifier.logs(windows);
     verifier.levels();
+    verifier.pointers_are_durable();
     (verifier.checked, verifier.problems, verifier.notes)
 }
 
@@ -81,6 +84,7 @@ impl<'a> Verifier<'a> {
             problems: Vec::new(),
             told: BTreeSet::new(),
             recounted: BTreeMap::new(),
+            farthest: BTreeMap::new(),
             notes: Vec::new(),
         }
     }

@@ -118,11 +118,9 @@ pub(super) struct Source<'a> {
 }
 
 impl Source<'_> {
-    /// The offset in front of which `segment` is known to be durable. A point at the very end is not used: the segment
-    /// may have ended early, with anything behind its last record.
+    /// The offset in front of which `segment` is known to be durable.
     fn durable(&self, segment: &LogSegment) -> u32 {
-        let whole = self.geometry.segment_bytes();
-        let known = |point: &&LogPoint| point.number == segment.number && point.to < whole;
+        let known = |point: &&LogPoint| point.number == segment.number;
         let point = self.points.iter().find(known).map_or(0, |point| point.to);
         segment.end.unwrap_or(point)
     }

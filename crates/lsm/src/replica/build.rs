@@ -468,7 +468,7 @@ impl Replica {
             (fill.written > 0).then_some(LogPoint {
                 log: entry.segment.log,
                 number: entry.segment.number,
-                to: self.geometry.durable_records(fill.written),
+                to: fill.written_records(&self.geometry),
             })
         });
         written.collect()

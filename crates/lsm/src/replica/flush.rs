@@ -67,14 +67,20 @@ impl Replica {
             return false;
         };
         match self.write_up_to(&entry.segment, range.to) {
-            Ok(()) => self.flights.push(Flight {
-                range: *range,
-                segment: entry.segment,
-                fed: self.builder.is_none(),
-                stored: Arc::clone(&entry.stored),
-                syncing: false,
-                durable: false,
-            }),
+            Ok(()) => {
+                let fill = self.fills.get_mut(&range.segment);
+                if let Some(fill) = fill.filter(|f| one_segment(&f.segment, &entry.segment)) {
+                    fill.closed = fill.closed.max(range.to);
+                }
+                self.flights.push(Flight {
+                    range: *range,
+                    segment: entry.segment,
+                    fed: self.builder.is_none(),
+                    stored: Arc::clone(&entry.stored),
+                    syncing: false,
+                    durable: false,
+                });
+            }
             Err(_) => self.events.push(ReplicaEvent::FlushRefused(*range)),
         }
         true

@@ -37,10 +37,18 @@ impl Replica {
         }
         match self.kept_logs(&edit) {
             Some(logs_added) => {
-                let mut own = head.checkpoint();
+                let mut own = head.checkpoint_for_others();
                 // One that others have still comes back.
                 let comes = |number| logs_added.iter().any(|log| log.number == number);
                 own.evacuated.retain(|number| !comes(*number));
+                // Its levels are kept, and so is what is known of the logs that these point into.
+                let goes_on = |number| {
+                    let mut open = logs_added.iter().filter(|log| log.end.is_none());
+                    open.any(|log| log.number == number)
+                };
+                let kept = own.log_points.into_iter();
+                let kept = kept.filter(|point| goes_on(point.number));
+                let log_points = kept.chain(edit.log_points).collect();
                 Edit {
                     seq,
                     follows,
@@ -48,7 +56,7 @@ impl Replica {
                     durable: edit.durable.max(Some(head.durable())),
                     mark: edit.mark,
                     logs_added,
-                    log_points: edit.log_points,
+                    log_points,
                     ..own
                 }
             }

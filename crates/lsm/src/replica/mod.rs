@@ -29,6 +29,7 @@
 mod build;
 mod edits;
 mod feeding;
+mod fill;
 mod flush;
 mod localized;
 mod places;
@@ -47,7 +48,7 @@ use argosy_device::{DeviceError, SharedMemory, Store, Ticket};
 use argosy_engine::FlushRange;
 
 use crate::cache::NodeCache;
-use crate::edit::{Edit, LogPoint, LogSegment};
+use crate::edit::{Edit, LogPoint};
 use crate::level::LevelError;
 use crate::log::behind::Behind;
 use crate::log::{Geometry, RecoverError};
@@ -57,6 +58,7 @@ use crate::storage::{Storage, StorageError, StoredSegment};
 use crate::version::Version;
 
 pub use edits::MissingPart;
+use fill::Fill;
 pub use places::{Rewritten, Shipment};
 
 /// Window memory of each log, by [`LogKind::index`], one for each slot.
@@ -285,39 +287,6 @@ pub struct Replica {
     builder: Option<Box<build::Builder>>,
 }
 
-/// How far a log segment has been filled.
-struct Fill {
-    segment: LogSegment,
-    stored: Arc<StoredSegment>,
-    /// Writes of all bytes below were begun; whole blocks.
-    written: u32,
-    /// Bytes below are durable for certain; whole blocks.
-    durable: u32,
-    /// Bytes below are on the device, though perhaps not durable: the scan found them there, and
-    /// whatever follows in the last block may be torn. Above `written`, or of no interest.
-    found: u32,
-    /// Bytes below are valid, on the device or in a window.
-    end: u32,
-}
-
-impl Fill {
-    const fn new(segment: LogSegment, stored: Arc<StoredSegment>) -> Self {
-        Self {
-            segment,
-            stored,
-            written: 0,
-            durable: 0,
-            found: 0,
-            end: 0,
-        }
-    }
-
-    /// Whether bytes below `to` are on the device, or on their way there.
-    const fn holds(&self, to: u32) -> bool {
-        block_up(to) <= self.written || to <= self.found
-    }
-}
-
 /// A level segment that arrived ahead of its edit.
 struct Arrival {
     epoch: Epoch,
@@ -491,6 +460,14 @@ impl Replica {
                 let fill = self.fills.get(&number);
                 let to = fill.map_or(0, |fill| fill.end.max(fill.durable));
                 if entry.segment.end.is_none() && to > 0 {
+                    // What is known to be durable may be padding behind the last record.
+                    let durable = entry.durable.min(to);
+                    let durable = LogPoint {
+                        log,
+                        number,
+                        to: durable,
+                    };
+                    edit.log_points.push(durable.for_checkpoint());
                     edit.log_points.push(LogPoint { log, number, to });
                 }
             }

@@ -100,6 +100,7 @@ impl Tables {
                 last: self.last,
                 // Log bytes are covered by the points that each own flush names.
                 large: None,
+                unsealed: Vec::new(),
                 time: self.time,
             });
         }

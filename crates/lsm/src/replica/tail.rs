@@ -150,6 +150,8 @@ impl Replica {
             let number = entry.segment.number;
             let fill = Fill::new(entry.segment, Arc::clone(&entry.stored));
             let fill = self.fills.entry(number).or_insert(fill);
+            let seal = tail.seals.iter().find(|seal| seal.number == number);
+            fill.closed = seal.map_or(0, |seal| seal.to);
             if entry.segment.ordinal < last.segment.ordinal {
                 fill.end = self.geometry.segment_bytes();
                 let unflushed = tail.unflushed.iter();

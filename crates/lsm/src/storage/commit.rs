@@ -66,14 +66,15 @@ pub(super) enum Work {
 }
 
 impl Storage {
-    /// `edit`, with log points that only whole records lie in front of. A checkpoint states them in whole blocks.
+    /// `edit`, with log points that only whole records lie in front of. A checkpoint states some in whole blocks.
     fn with_record_points<'e>(&self, edit: &'e Edit) -> Cow<'e, Edit> {
         if !edit.checkpoint || edit.log_points.is_empty() {
             return Cow::Borrowed(edit);
         }
         let geometry = Geometry::of(&self.settings);
         let mut edit = edit.clone();
-        for point in &mut edit.log_points {
+        let in_blocks = edit.log_points.iter_mut().filter(|p| p.is_in_blocks());
+        for point in in_blocks {
             point.to = geometry.durable_records(point.to);
         }
         Cow::Owned(edit)

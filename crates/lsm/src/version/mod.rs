@@ -505,6 +505,15 @@ impl Version {
         xxhash_rust::xxh3::xxh3_64(&levels.encode())
     }
 
+    /// [`checkpoint`](Self::checkpoint) for another member, with the log points that edits have stated.
+    #[must_use]
+    pub fn checkpoint_for_others(&self) -> Edit {
+        Edit {
+            log_points: self.log_points().map(LogPoint::for_checkpoint).collect(),
+            ..self.checkpoint()
+        }
+    }
+
     /// The edit that states this whole version, to begin a manifest or another member's copy.
     #[must_use]
     pub fn checkpoint(&self) -> Edit {

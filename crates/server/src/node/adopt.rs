@@ -8,7 +8,7 @@
 use std::collections::VecDeque;
 
 use argosy_base::{SegmentNumber, ServerId};
-use argosy_lsm::edit::{Edit, LogPoint};
+use argosy_lsm::edit::Edit;
 use argosy_lsm::replica::Replica;
 use argosy_replication::Position;
 use argosy_replication::backup::{FETCHES_MAX, Part};
@@ -187,19 +187,8 @@ fn with_ends(mut own: Edit, theirs: &Edit) -> Edit {
         .filter(|log| log.end.is_none())
         .map(|log| log.number)
         .collect();
-    for point in theirs
-        .log_points
-        .iter()
-        .filter(|point| tails.contains(&point.number))
-    {
-        let mine = own
-            .log_points
-            .iter_mut()
-            .find(|mine| mine.number == point.number);
-        match mine {
-            Some(mine) => mine.to = mine.to.max(point.to),
-            None => own.log_points.push(LogPoint { ..*point }),
-        }
-    }
+    let further = theirs.log_points.iter();
+    let further = further.filter(|point| tails.contains(&point.number));
+    own.log_points.extend(further);
     own
 }

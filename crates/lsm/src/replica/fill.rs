@@ -1,0 +1,54 @@
+//! How far this member has the bytes of a log segment.
+
+use std::sync::Arc;
+
+use super::block_up;
+use crate::edit::LogSegment;
+use crate::log::Geometry;
+use crate::storage::StoredSegment;
+
+/// How far a log segment has been filled.
+pub(super) struct Fill {
+    pub(super) segment: LogSegment,
+    pub(super) stored: Arc<StoredSegment>,
+    /// Writes of all bytes below were begun; whole blocks.
+    pub(super) written: u32,
+    /// Bytes below are durable for certain; whole blocks.
+    pub(super) durable: u32,
+    /// Bytes below are on the device, though perhaps not durable: the scan found them there, and
+    /// whatever follows in the last block may be torn. Above `written`, or of no interest.
+    pub(super) found: u32,
+    /// Bytes below are valid, on the device or in a window.
+    pub(super) end: u32,
+    /// Bytes below were written and stay as they are, padding included: a range that was flushed ends there, or the
+    /// last record that the scan found.
+    pub(super) closed: u32,
+}
+
+impl Fill {
+    pub(super) const fn new(segment: LogSegment, stored: Arc<StoredSegment>) -> Self {
+        Self {
+            segment,
+            stored,
+            written: 0,
+            durable: 0,
+            found: 0,
+            end: 0,
+            closed: 0,
+        }
+    }
+
+    /// The offset in front of which writes of all records were begun. A record may reach beyond it.
+    pub(super) const fn written_records(&self, geometry: &Geometry) -> u32 {
+        // What was fetched may end within a record.
+        match self.closed <= self.written {
+            true => self.closed,
+            false => geometry.durable_records(self.written),
+        }
+    }
+
+    /// Whether bytes below `to` are on the device, or on their way there.
+    pub(super) const fn holds(&self, to: u32) -> bool {
+        block_up(to) <= self.written || to <= self.found
+    }
+}
