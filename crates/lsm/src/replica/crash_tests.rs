@@ -14,6 +14,7 @@
 //!   primary has used are below the mark in that version.
 //! - Every byte and every reference is right, as `inspect` checks it; what is in use on the device is
 //!   what the manifest names.
+//! - If the link breaks while it is attached, it can send what it offers.
 //! - Attached and come to rest, it holds the primary's pairs, now and after one more crash.
 
 use argosy_base::{Direction, KeyRange};
@@ -236,6 +237,9 @@ impl Pair {
             return Ok(());
         }
         forks.attached += 1;
+        if seed.is_multiple_of(4) {
+            self.break_off(&mut machine, &mut replica)?;
+        }
         self.attach(&machine, &mut replica)
             .map_err(|wrong| format!("attached, {wrong}"))?;
         self.at_rest(&machine, &mut replica)
@@ -247,22 +251,52 @@ impl Pair {
             .map_err(|wrong| format!("attached, and after one more {again:?}, {wrong}"))
     }
 
+    /// Begins to bring a fork to where the primary is. What its logs lack first does not come, and the link breaks. The
+    /// fork can send what it then offers.
+    fn break_off(&self, machine: &mut Machine, replica: &mut Replica) -> Result<(), String> {
+        let (_, bytes, pin) = self.primary.checkpoint();
+        let edit = Edit::decode(&bytes).map_err(words)?;
+        replica.learn_places(&self.primary.log_places());
+        replica.expect_checkpoint();
+        let mut parts = replica.missing(&edit);
+        parts.retain(|part| edit.logs_added.iter().any(|log| log.number == part.number));
+        self.put_parts(parts.get(1..).unwrap_or_default(), &pin, replica)?;
+        machine.slots = fresh_slots(&self.settings);
+        replica.detach(machine.slots.clone()).map_err(words)?;
+        for LogPoint { number, to, .. } in replica.checkpoint().log_points {
+            let sent = replica.read(number, 0, block_up(to));
+            sent.map_err(|error| format!("it offers {number} up to byte {to}: {error}"))?;
+        }
+        Ok(())
+    }
+
+    fn put_parts(
+        &self,
+        parts: &[MissingPart],
+        pin: &Pinned,
+        replica: &mut Replica,
+    ) -> Result<(), String> {
+        for part in parts {
+            let range = (part.from, part.to);
+            let read = self
+                .primary
+                .read_segment(part.number, range, [pin].into_iter());
+            let gone = || format!("pinned segment {} is gone", part.number.0);
+            let bytes = read.ok_or_else(gone)?.map_err(words)?;
+            let put = replica.put_part(part.number, part.from, &Arc::new(bytes));
+            put.map_err(words)?;
+        }
+        Ok(())
+    }
+
     /// Brings a fork to where the primary is, of which nothing changes.
     fn attach(&self, machine: &Machine, replica: &mut Replica) -> Result<(), String> {
         let (seq, bytes, pin) = self.primary.checkpoint();
         let edit = Edit::decode(&bytes).map_err(words)?;
         replica.learn_places(&self.primary.log_places());
         replica.expect_checkpoint();
-        for part in replica.missing(&edit) {
-            let range = (part.from, part.to);
-            let read = self
-                .primary
-                .read_segment(part.number, range, [&pin].into_iter());
-            let gone = || format!("pinned segment {} is gone", part.number.0);
-            let bytes = read.ok_or_else(gone)?.map_err(words)?;
-            let put = replica.put_part(part.number, part.from, &Arc::new(bytes));
-            put.map_err(words)?;
-        }
+        let parts = replica.missing(&edit);
+        self.put_parts(&parts, &pin, replica)?;
         replica.submit_edit(&bytes).map_err(words)?;
         let applied = ReplicaEvent::EditApplied(seq);
         while !replica.step().map_err(words)?.contains(&applied) {

@@ -24,7 +24,7 @@
 //! log byte that it points to has been written here, and becomes current only when all of that is
 //! durable (I3); for log bytes that means the seals and log points of the edit. What is written to
 //! the device of a log is a prefix of each segment (I1); blocks there are not written twice unless
-//! an unclean stop left it open whether they had been written.
+//! an unclean stop left it open whether they had been written, or they are of a fetch that broke off.
 
 mod build;
 mod edits;
