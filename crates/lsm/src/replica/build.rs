@@ -43,7 +43,7 @@ use crate::db::site::Site;
 use crate::db::stats::{Counts, Stats, level_stats};
 use crate::db::trim::LastLsns;
 use crate::db::writer::Frozen;
-use crate::edit::{Edit, LogPoint};
+use crate::edit::{Edit, LogPoint, LogSegment};
 use crate::log::feed::Feed;
 use crate::log::{Geometry, LogWindows, Recovered, Replayed};
 use crate::read::{FilterCounts, ReadView, Reading, ScanTime};
@@ -464,12 +464,9 @@ impl Replica {
     fn points(&self) -> Vec<LogPoint> {
         let open = self.storage.head().open_logs();
         let written = open.filter_map(|entry| {
-            let fill = self.fills.get(&entry.segment.number)?;
-            (fill.written > 0).then_some(LogPoint {
-                log: entry.segment.log,
-                number: entry.segment.number,
-                to: fill.written_records(&self.geometry),
-            })
+            let LogSegment { log, number, .. } = entry.segment;
+            let to = self.fills.get(&number)?.written_records(&self.geometry);
+            (to > 0).then_some(LogPoint { log, number, to })
         });
         written.collect()
     }

@@ -560,6 +560,7 @@ impl Replica {
                     false => fill.written.max(durable),
                 };
                 fill.end = fill.end.max(to);
+                fill.closed = fill.closed.max(to);
             }
         }
         if submitted.checkpoint {

@@ -20,8 +20,8 @@ pub(super) struct Fill {
     pub(super) found: u32,
     /// Bytes below are valid, on the device or in a window.
     pub(super) end: u32,
-    /// Bytes below were written and stay as they are, padding included: a range that was flushed ends there, or the
-    /// last record that the scan found.
+    /// Bytes below were written and stay as they are, padding included: a range that was flushed ends there, a point of
+    /// an edit, or the last record that the scan found. 0: the log does not reach the segment, as far as is known.
     pub(super) closed: u32,
 }
 
@@ -38,12 +38,21 @@ impl Fill {
         }
     }
 
-    /// The offset in front of which writes of all records were begun. A record may reach beyond it.
-    pub(super) const fn written_records(&self, geometry: &Geometry) -> u32 {
+    /// The offset in front of which all records are on the device, or on their way there. A record may reach beyond it.
+    pub(super) fn written_records(&self, geometry: &Geometry) -> u32 {
         // What was fetched may end within a record.
-        match self.closed <= self.written {
+        match self.closed <= self.written.max(self.found) {
             true => self.closed,
             false => geometry.durable_records(self.written),
+        }
+    }
+
+    /// Bytes below are here, and another member can have them. Where the log does not reach the segment, a fetch that
+    /// broke off may have brought some that are of no use before what lies in front of them is here.
+    pub(super) fn held(&self) -> u32 {
+        match self.closed {
+            0 => self.durable,
+            _ => self.end.max(self.durable),
         }
     }
 

@@ -37,7 +37,7 @@ impl Replica {
         }
         match self.kept_logs(&edit) {
             Some(logs_added) => {
-                let mut own = head.checkpoint_for_others();
+                let mut own = head.checkpoint();
                 // One that others have still comes back.
                 let comes = |number| logs_added.iter().any(|log| log.number == number);
                 own.evacuated.retain(|number| !comes(*number));
@@ -46,8 +46,7 @@ impl Replica {
                     let mut open = logs_added.iter().filter(|log| log.end.is_none());
                     open.any(|log| log.number == number)
                 };
-                let kept = own.log_points.into_iter();
-                let kept = kept.filter(|point| goes_on(point.number));
+                let kept = self.declared(head).filter(|point| goes_on(point.number));
                 let log_points = kept.chain(edit.log_points).collect();
                 Edit {
                     seq,

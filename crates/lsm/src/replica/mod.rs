@@ -24,7 +24,7 @@
 //! log byte that it points to has been written here, and becomes current only when all of that is
 //! durable (I3); for log bytes that means the seals and log points of the edit. What is written to
 //! the device of a log is a prefix of each segment (I1); blocks there are not written twice unless
-//! an unclean stop left it open whether they had been written, or they are of a fetch that broke off.
+//! an unclean stop left it open whether they had been written.
 
 mod build;
 mod edits;
@@ -48,7 +48,7 @@ use argosy_device::{DeviceError, SharedMemory, Store, Ticket};
 use argosy_engine::FlushRange;
 
 use crate::cache::NodeCache;
-use crate::edit::{Edit, LogPoint};
+use crate::edit::{Edit, LogPoint, LogSegment};
 use crate::level::LevelError;
 use crate::log::behind::Behind;
 use crate::log::{Geometry, RecoverError};
@@ -443,6 +443,17 @@ impl Replica {
         }
     }
 
+    /// What edits declare durable of the logs of `version`, for a checkpoint. That may be padding behind the last
+    /// record; what is not here is left out.
+    fn declared(&self, version: &Version) -> impl Iterator<Item = LogPoint> {
+        let points = version.log_points().filter_map(|point| {
+            let held = self.fills.get(&point.number)?.held();
+            let to = point.to.min(held);
+            Some(LogPoint { to, ..point }.for_checkpoint())
+        });
+        points.filter(|point| point.to > 0)
+    }
+
     /// The edit that states this replica's whole version and the ends of its logs, for another
     /// member to start from: with the parts that [`read`](Self::read) gives it, that member then
     /// holds the same history.
@@ -454,22 +465,13 @@ impl Replica {
             own_mark: None,
             ..self.storage.checkpoint_edit()
         };
-        for log in LogKind::ALL {
-            for entry in self.storage.current().log(log) {
-                let number = entry.segment.number;
-                let fill = self.fills.get(&number);
-                let to = fill.map_or(0, |fill| fill.end.max(fill.durable));
-                if entry.segment.end.is_none() && to > 0 {
-                    // What is known to be durable may be padding behind the last record.
-                    let durable = entry.durable.min(to);
-                    let durable = LogPoint {
-                        log,
-                        number,
-                        to: durable,
-                    };
-                    edit.log_points.push(durable.for_checkpoint());
-                    edit.log_points.push(LogPoint { log, number, to });
-                }
+        let current = self.storage.current();
+        edit.log_points.extend(self.declared(current));
+        for entry in current.open_logs() {
+            let LogSegment { log, number, .. } = entry.segment;
+            let to = self.fills.get(&number).map_or(0, Fill::held);
+            if to > 0 {
+                edit.log_points.push(LogPoint { log, number, to });
             }
         }
         edit

@@ -136,3 +136,27 @@ fn what_is_built_makes_way_for_what_is_adopted() {
     assert!(met > 12, "{met} were building");
     assert!(replaced > 20, "{replaced} times its levels were replaced");
 }
+
+/// The bytes of a log that a scan found in a block which may be torn count as written where levels point to them. And
+/// what is declared durable behind them, padding, is asked of nobody.
+#[test]
+fn what_a_scan_found_is_declared_and_nothing_behind_it() {
+    let mut pair = Pair::new(1, in_places());
+    let (version, point) = loop {
+        pair.go_on(20);
+        let version = Arc::clone(pair.backup.storage.head());
+        let point = version.log_points().find(|point| point.to > 4096);
+        if let Some(point) = point {
+            break (version, point);
+        }
+    };
+    let found = point.to - 100;
+    let fill = pair.backup.fills.get_mut(&point.number).unwrap();
+    let blocks = block_down(found);
+    (fill.written, fill.durable) = (blocks, blocks);
+    (fill.found, fill.end, fill.closed) = (found, found, found);
+    assert_eq!(fill.written_records(&pair.backup.geometry), found);
+    let mut declared = pair.backup.declared(&version);
+    let declared = declared.find(|declared| declared.number == point.number);
+    assert_eq!(declared, Some(LogPoint { to: found, ..point }));
+}

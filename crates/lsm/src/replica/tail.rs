@@ -169,10 +169,6 @@ impl Replica {
                 fill.written = fill.written.max(fill.durable);
                 fill.found = from.min(end);
                 fill.end = end.max(fill.durable);
-            } else {
-                // The log does not reach it. What a fetch put there that broke off is not of the history.
-                fill.stored.wait()?;
-                *fill = Fill::new(entry.segment, Arc::clone(&entry.stored));
             }
         }
         self.finish_earlier(log, last.segment.ordinal)?;

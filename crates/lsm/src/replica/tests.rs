@@ -19,7 +19,6 @@ use super::*;
 use crate::addresses::{has_pointers, translate_out};
 use crate::cache::NodeCache;
 use crate::db::{Lsm, Pinned, Service};
-use crate::edit::LogSegment;
 use crate::level::SegmentReader;
 use crate::settings::{Compaction, Mutants, Placement};
 
