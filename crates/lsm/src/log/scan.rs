@@ -118,7 +118,7 @@ pub(super) struct Source<'a> {
 }
 
 impl Source<'_> {
-    /// The offset in front of which `segment` is known to be durable.
+    /// All bytes of `segment` below this offset are known to be durable.
     fn durable(&self, segment: &LogSegment) -> u32 {
         let known = |point: &&LogPoint| point.number == segment.number;
         let point = self.points.iter().find(known).map_or(0, |point| point.to);

@@ -251,8 +251,8 @@ impl Pair {
             .map_err(|wrong| format!("attached, and after one more {again:?}, {wrong}"))
     }
 
-    /// Begins to bring a fork to where the primary is. What its logs lack first does not come, and the link breaks. The
-    /// fork can send what it then offers.
+    /// Begins to bring a fork up to date. The first part that its logs lack does not arrive, and the link breaks. Then
+    /// the fork can send all that it offers.
     fn break_off(&self, machine: &mut Machine, replica: &mut Replica) -> Result<(), String> {
         let (_, bytes, pin) = self.primary.checkpoint();
         let edit = Edit::decode(&bytes).map_err(words)?;
@@ -289,7 +289,7 @@ impl Pair {
         Ok(())
     }
 
-    /// Brings a fork to where the primary is, of which nothing changes.
+    /// Brings a fork up to date with the primary, and leaves the primary unchanged.
     fn attach(&self, machine: &Machine, replica: &mut Replica) -> Result<(), String> {
         let (seq, bytes, pin) = self.primary.checkpoint();
         let edit = Edit::decode(&bytes).map_err(words)?;

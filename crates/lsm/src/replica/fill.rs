@@ -38,7 +38,8 @@ impl Fill {
         }
     }
 
-    /// The offset in front of which all records are on the device, or on their way there. A record may reach beyond it.
+    /// All records that begin below this offset are on the device, or are being written to it. The last one may end
+    /// behind it.
     pub(super) fn written_records(&self, geometry: &Geometry) -> u32 {
         // What was fetched may end within a record.
         match self.closed <= self.written.max(self.found) {

@@ -443,8 +443,8 @@ impl Replica {
         }
     }
 
-    /// What edits declare durable of the logs of `version`, for a checkpoint. That may be padding behind the last
-    /// record; what is not here is left out.
+    /// The log points of `version` for a checkpoint, none behind the bytes that this member holds. An edit may declare
+    /// padding durable that lies behind the last record.
     fn declared(&self, version: &Version) -> impl Iterator<Item = LogPoint> {
         let points = version.log_points().filter_map(|point| {
             let held = self.fills.get(&point.number)?.held();

@@ -137,8 +137,8 @@ fn what_is_built_makes_way_for_what_is_adopted() {
     assert!(replaced > 20, "{replaced} times its levels were replaced");
 }
 
-/// The bytes of a log that a scan found in a block which may be torn count as written where levels point to them. And
-/// what is declared durable behind them, padding, is asked of nobody.
+/// Records that a scan found in a block that may be torn count as written. A checkpoint asks no other member for the
+/// padding behind them, although an edit declares it durable.
 #[test]
 fn what_a_scan_found_is_declared_and_nothing_behind_it() {
     let mut pair = Pair::new(1, in_places());
