@@ -1,10 +1,13 @@
 //! What the primary's edits mean to a backup that builds its own levels.
 //!
-//! Of each it takes what is about the logs. A checkpoint replaces its levels where the logs do not reach
-//! back to its own start of replay. Levels that others have may be this very server's, from a copy that it
-//! lost: a primary that had lost its own adopted them. They have numbers of this server's range, which
-//! the copy that is here would give once more. So whoever takes such levels goes on behind the highest
-//! number in them, and its version says so.
+//! Of each it takes what is about the logs, except log points: they cover what the primary's levels point to, and
+//! waiting for those bytes would only delay this member. Its own flush edits state how far its logs have to be durable.
+//! Whatever lies behind that is replayed, and LSNs tell whether any of it is lost.
+//!
+//! A checkpoint replaces its levels where the logs do not reach back to its own start of replay. Levels that others
+//! have may be this very server's, from a copy that it lost: a primary that had lost its own adopted them. They have
+//! numbers of this server's range, which the copy that is here would give once more. So whoever takes such levels goes
+//! on behind the highest number in them, and its version says so.
 
 use argosy_base::{LogKind, Lsn, SegmentNumber};
 
@@ -30,6 +33,7 @@ impl Replica {
                 added: Vec::new(),
                 trees: Vec::new(),
                 references: Vec::new(),
+                log_points: Vec::new(),
                 logs_removed: Vec::new(),
                 evacuated: Vec::new(),
                 ..edit

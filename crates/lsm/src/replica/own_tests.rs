@@ -160,3 +160,22 @@ fn what_a_scan_found_is_declared_and_nothing_behind_it() {
     let declared = declared.find(|declared| declared.number == point.number);
     assert_eq!(declared, Some(LogPoint { to: found, ..point }));
 }
+
+/// What the primary's levels point to is no concern of a copy that builds its own: it waits for no byte of it.
+#[test]
+fn log_points_of_others_ask_a_copy_with_own_levels_for_nothing() {
+    for builds in [None, Some(SERVER)] {
+        let mut pair = Pair::with_backup(1, settings(), builds);
+        pair.go_on(100);
+        let version = Arc::clone(pair.backup.storage.head());
+        let segment = version.tail(LogKind::Large).unwrap().segment;
+        let mut edit = Edit::new(version.group_edit().next(), EPOCH);
+        edit.log_points.push(LogPoint {
+            log: segment.log,
+            number: segment.number,
+            to: pair.backup.geometry.segment_bytes(),
+        });
+        let missing = pair.backup.missing(&edit);
+        assert_eq!(missing.is_empty(), builds.is_some(), "{missing:?}");
+    }
+}
