@@ -41,6 +41,8 @@ pub(super) struct Forks {
     crashes: u64,
     /// Forks that were attached again.
     attached: u64,
+    /// Of those, forks whose link broke before all bytes of their logs had come.
+    broken_off: u64,
     /// Forks with a damaged last append that were refused.
     refused: u64,
     /// Such forks that were opened, and lacked nothing that the primary was told.
@@ -237,8 +239,8 @@ impl Pair {
             return Ok(());
         }
         forks.attached += 1;
-        if seed.is_multiple_of(4) {
-            self.break_off(&mut machine, &mut replica)?;
+        if seed.is_multiple_of(2) {
+            forks.broken_off += u64::from(self.break_off(&mut machine, &mut replica)?);
         }
         self.attach(&machine, &mut replica)
             .map_err(|wrong| format!("attached, {wrong}"))?;
@@ -252,22 +254,25 @@ impl Pair {
     }
 
     /// Begins to bring a fork up to date. The first part that its logs lack does not arrive, and the link breaks. Then
-    /// the fork can send all that it offers.
-    fn break_off(&self, machine: &mut Machine, replica: &mut Replica) -> Result<(), String> {
+    /// the fork can send all that it offers. Returns whether its logs lacked anything.
+    fn break_off(&self, machine: &mut Machine, replica: &mut Replica) -> Result<bool, String> {
         let (_, bytes, pin) = self.primary.checkpoint();
         let edit = Edit::decode(&bytes).map_err(words)?;
         replica.learn_places(&self.primary.log_places());
         replica.expect_checkpoint();
         let mut parts = replica.missing(&edit);
         parts.retain(|part| edit.logs_added.iter().any(|log| log.number == part.number));
-        self.put_parts(parts.get(1..).unwrap_or_default(), &pin, replica)?;
+        let Some(behind_first) = parts.get(1..) else {
+            return Ok(false);
+        };
+        self.put_parts(behind_first, &pin, replica)?;
         machine.slots = fresh_slots(&self.settings);
         replica.detach(machine.slots.clone()).map_err(words)?;
         for LogPoint { number, to, .. } in replica.checkpoint().log_points {
             let sent = replica.read(number, 0, block_up(to));
             sent.map_err(|error| format!("it offers {number} up to byte {to}: {error}"))?;
         }
-        Ok(())
+        Ok(true)
     }
 
     fn put_parts(
@@ -558,6 +563,8 @@ fn survives_crashes(settings: &Settings, builds: Option<ServerId>) {
             forks.crashes,
             forks.attached
         );
+        let broken_off = forks.broken_off;
+        assert!(broken_off > 100, "seed {seed}: {broken_off} broken off");
         assert!(
             forks.refused > 50 && forks.gone_back > 5,
             "seed {seed}: {} refused, {} gone back",
