@@ -161,7 +161,7 @@ fn kinds(before: &Version, after: &Version, why: Kind) -> BTreeSet<Kind> {
 fn full(version: &Version, settings: &Settings) -> Option<u8> {
     let policy = Policy {
         aim: Aim::Levels,
-        moves: true,
+        nothing_shut: true,
         sparse: BTreeSet::new(),
         l1_runs: settings.l1_runs,
         l1_paid: false,

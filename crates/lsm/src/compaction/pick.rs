@@ -97,7 +97,7 @@ pub struct Policy {
     /// No merge found room: packing goes first, from this place on, then in the levels above it, then in L1.
     pub pack_first: Option<Place>,
     /// Merges pass over no keys: segments may go down as they are, and L1 may be packed.
-    pub moves: bool,
+    pub nothing_shut: bool,
     /// The medium log is to become shorter, by merges that write so many bytes at most.
     pub drain: Option<u64>,
     /// The level above the last is merged into that, although it is not full: where L1 is that level, no.
@@ -314,7 +314,7 @@ fn packed_first(shape: &Shape<'_>, policy: &Policy, from: &Place) -> Option<Choi
     let found = found.map(|(level, range)| Choice::Pack { level, range });
     found.or_else(|| {
         // Where merges pass over some keys, a part of L1 might be cut short, and win nothing.
-        let runs = policy.moves.then(|| shape.runs(1))?;
+        let runs = policy.nothing_shut.then(|| shape.runs(1))?;
         let (most, behind) = (policy.pack_segments - 1, behind(0).unwrap_or_default());
         packed_l1(runs, policy.pack_bytes, most, behind).map(|range| Choice::PackL1 { range })
     })
@@ -409,7 +409,7 @@ pub fn input_bytes(shape: &Shape<'_>, level: u8, range: &KeyRange) -> u64 {
 fn moves(shape: &Shape<'_>, policy: &Policy, level: u8) -> Vec<At> {
     let own = shape.runs(level);
     let first = own.iter().position(|run| !run.is_empty());
-    let Some(run) = first.filter(|_| policy.moves) else {
+    let Some(run) = first.filter(|_| policy.nothing_shut) else {
         return Vec::new();
     };
     let deeper = shape.levels.get(usize::from(level) + 1..).unwrap_or(&[]);

@@ -116,7 +116,7 @@ fn scripts() {
                 reclaim: number("reclaim", 0) == 1,
                 pack_bytes: number("pack", 0),
                 pack_first: place("first"),
-                moves: true,
+                nothing_shut: true,
                 pack_segments: usize::try_from(number("segments", 1000)).unwrap(),
                 drain: case.args.contains_key("drain").then(|| number("drain", 0)),
                 lowers: number("lowers", 0) == 1,

@@ -415,7 +415,7 @@ impl Jobs {
             },
             pack_segments: self.space.pack_segments(),
             pack_first: self.space.packs_first().cloned(),
-            moves: shut.is_empty(),
+            nothing_shut: shut.is_empty(),
             drain: self.drain_bytes(site),
             lowers: self.lowers,
             behind: self.space.behind(),

@@ -36,7 +36,7 @@ struct Kept {
 fn policy(l0_bytes: u64) -> Policy {
     Policy {
         aim: Aim::Levels,
-        moves: true,
+        nothing_shut: true,
         sparse: BTreeSet::new(),
         l1_runs: 8,
         l1_paid: false,

@@ -459,13 +459,13 @@ impl Replica {
     /// holds the same history.
     #[must_use]
     pub fn checkpoint(&self) -> Edit {
+        let current = self.storage.current();
         let mut edit = Edit {
-            seq: self.storage.current().group_edit(),
+            seq: current.group_edit(),
             follows: None,
             own_mark: None,
-            ..self.storage.checkpoint_edit()
+            ..current.checkpoint()
         };
-        let current = self.storage.current();
         edit.log_points.extend(self.declared(current));
         for entry in current.open_logs() {
             let LogSegment { log, number, .. } = entry.segment;

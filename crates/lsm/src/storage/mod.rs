@@ -358,13 +358,6 @@ impl Storage {
         Edit::new(self.head.seq().next(), epoch)
     }
 
-    /// The edit that states the current version, for another member to start from. Whoever serves
-    /// it adds the log points that belong to it.
-    #[must_use]
-    pub fn checkpoint_edit(&self) -> Edit {
-        self.current.checkpoint()
-    }
-
     /// The log points of `version`, for recovery.
     pub(crate) fn log_points(&self, version: &Version) -> Vec<LogPoint> {
         match self.settings.mutants.forget_points() {
