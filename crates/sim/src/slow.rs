@@ -2,7 +2,8 @@
 //!
 //! - Where a *read* costs time, the clock of the whole run moves while somebody reads, and so does whoever else
 //!   waits: what is read on a thread that others wait for shows in what they wait. Three servers share that clock, so
-//!   deadlines are longer there, and devices are neither small nor do they fail: those read a lot.
+//!   deadlines are longer there, parts of long values are looked for less often, and devices are neither small nor do
+//!   they fail: those read a lot.
 //! - A *slow* device goes on in few of many moments, and is not asked to stop. Nothing is lost, and nobody may say
 //!   that it has failed.
 
@@ -17,6 +18,8 @@ const COSTLY_PERCENT: usize = 25;
 const READS_MAX: u32 = 10_000;
 /// Reads of a step, at most.
 pub(crate) const STEP_READS: u32 = 500;
+/// So many reads go by, at least, from one look for parts of long values to the next: four steps of each server.
+const SWEEP_READS: u32 = 12 * STEP_READS;
 /// Of 100 seeds, how many have slow devices; of 100 of their episodes, how many have one.
 const SEEDS_PERCENT: usize = 25;
 const EPISODES_PERCENT: usize = 50;
@@ -28,6 +31,7 @@ impl Plan {
         if random.chance(COSTLY_PERCENT) && !busy {
             self.read_cost = random.micros(10, 200);
             self.deadline = self.deadline.max(READS_MAX * self.read_cost);
+            self.sweep.every = self.sweep.every.max(SWEEP_READS * self.read_cost);
         }
         if random.chance(SEEDS_PERCENT) {
             for episode in &mut self.episodes {

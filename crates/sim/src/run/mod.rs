@@ -362,7 +362,7 @@ impl Run {
         busy |= self.answers()?;
         self.overdue()?;
         self.look_at_budgets()?;
-        self.hold_snapshots()?;
+        self.hold_snapshots(pace != Pace::None)?;
         busy |= self.ask_some(pace, span)?;
         busy |= self.ask_long(pace != Pace::None)?;
         busy |= self.ask_bulk(pace != Pace::None)?;

@@ -27,9 +27,10 @@ impl Run {
         range
     }
 
-    /// Takes a snapshot now and then, and reads those that were held long enough.
-    pub(super) fn hold_snapshots(&mut self) -> Result<(), Wrong> {
-        if self.snapshots.len() < self.snapshots_max
+    /// Takes a snapshot now and then if `starts`, and reads those that were held long enough.
+    pub(super) fn hold_snapshots(&mut self, starts: bool) -> Result<(), Wrong> {
+        if starts
+            && self.snapshots.len() < self.snapshots_max
             && self.random.chance(1)
             && (self.plan.small.is_none() || self.random.chance(10))
         {
