@@ -193,7 +193,8 @@ impl Verifier<'_> {
     }
 
     /// Checks that edits declare all records durable that pointers lead to. Otherwise recovery can take damage in front
-    /// of such a record for the end of the log. Pins are not checked: recovery never reads their logs.
+    /// of such a record for the end of the log. Of a value in chunks only the first record is looked at here. Pins are
+    /// not checked: recovery never reads their logs.
     pub(super) fn pointers_are_durable(&mut self) {
         for (number, Farthest { offset, from }) in std::mem::take(&mut self.farthest) {
             let Some(entry) = self.version.log_segment(number) else {

@@ -34,10 +34,11 @@
 //!   has no key and no value, and is a group by itself.
 //! - A *delete range* removes all keys from its key on and below its value, which is a key, too, or the
 //!   successor of one; where it has no value, all keys from its key on. It may be cut into chunks.
-//! - A *pad* is a zero byte and no record: what follows, up to the end of its block, is zero.
+//! - A *pad* is a zero byte and no record: what follows, up to the end of its block, is zero. Where it is not, a record
+//!   was damaged.
 
 use argosy_base::codec::{Reader, put_varint, varint_len};
-use argosy_base::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
+use argosy_base::limits::{BLOCK_SIZE, KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use argosy_base::{Identity, Lsn};
 
 const KIND_MASK: u8 = 0x07;
@@ -286,12 +287,21 @@ impl<'a> Record<'a> {
 pub fn decode(bytes: &[u8], here: Identity, base: Lsn) -> Decoded<'_> {
     match bytes.first() {
         None => Decoded::Invalid,
-        Some(0) => Decoded::Pad,
+        Some(0) => match is_padding(bytes, here.offset) {
+            true => Decoded::Pad,
+            false => Decoded::Invalid,
+        },
         Some(_) => match parse(bytes, base) {
             Some((record, len)) if crc_matches(&bytes[..len], here) => Decoded::Record(record, len),
             _ => Decoded::Invalid,
         },
     }
+}
+
+/// Whether `bytes`, which stand at `offset` of a segment, are zero up to the end of their block.
+fn is_padding(bytes: &[u8], offset: u32) -> bool {
+    let in_block = BLOCK_SIZE - offset as usize % BLOCK_SIZE;
+    bytes.iter().take(in_block).all(|byte| *byte == 0)
 }
 
 /// Reads a record whose checksum has been verified before; see [`decode`].

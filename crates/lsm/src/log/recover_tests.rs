@@ -224,6 +224,44 @@ fn damage_in_front_of_a_point_is_corruption_and_behind_it_is_not() {
     assert_eq!(recovered.logs[1].end.unwrap().offset, point.to);
 }
 
+/// In front of a point no damage passes for padding: neither a record that begins with a zero byte now, nor blocks
+/// that a device has lost.
+#[test]
+fn zeros_in_front_of_a_point_are_no_padding() {
+    let mut region = Region::new(small());
+    for n in 0..8 {
+        region
+            .append(&[put(LogKind::Large, "large", 500 + n)])
+            .unwrap();
+        // Two or three to a block.
+        region.flush(n % 3 == 2);
+    }
+    region.flush(true);
+    let at = region.history[7].at;
+    region.points = vec![LogPoint {
+        log: LogKind::Large,
+        number: at.segment(),
+        to: at.offset(),
+    }];
+    region.append(&[put(LogKind::Recovery, "key", 1)]).unwrap();
+    region.flush(true);
+    let replay_from = region.last;
+    let whole = region.device.borrow()[&at.segment()].clone();
+    for victim in 0..7 {
+        let byte = region.history[victim].at.offset() as usize;
+        let block = byte / BLOCK_SIZE * BLOCK_SIZE;
+        for zeros in [byte..byte + 1, block..block + BLOCK_SIZE] {
+            let mut hurt = whole.clone();
+            hurt[zeros.clone()].fill(0);
+            region.device.borrow_mut().insert(at.segment(), hurt);
+            let recovered = region.recover(false, replay_from);
+            let found = matches!(recovered, Err(RecoverError::Corrupt { log: LogKind::Large, offset, .. })
+                if offset as usize == zeros.start);
+            assert!(found, "{zeros:?}: {recovered:?}");
+        }
+    }
+}
+
 #[test]
 fn damage_below_a_mark_is_corruption_though_nothing_else_says_so() {
     let mut region = Region::new(small());

@@ -4,9 +4,10 @@
 //!    and its header names this very window, the slot's as well.
 //! 2. At each position the slot is asked first, then the device; whichever has a valid record there
 //!    has the record. A closing mark leads to the end of the window. A position where neither has a record
-//!    but one has a zero byte is padding, which leads to the next block. No writer leaves padding at the
-//!    start of a block. Padding there means that a device has lost a write (`unclosed.rs`). The scan then
-//!    notes the marks at the starts of the following blocks and continues at the end of the window.
+//!    but one has zeros up to the end of the block is padding, which leads to the next block. No writer leaves
+//!    padding at the start of a block. Padding there means that a device has lost a write (`unclosed.rs`). If
+//!    it was known to be durable in a segment that is not sealed, the scan stops. Otherwise it notes the marks
+//!    at the starts of the following blocks and continues at the end of the window.
 //!    Anything else stops the scan.
 //! 3. Of windows that survived, an image is composed of what was found; what the device does not hold
 //!    of it can so be written there.
@@ -497,6 +498,9 @@ impl<'a> Scan<'a> {
         }
         self.offset = from;
         self.lost.get_or_insert(from);
+        if segment.end.is_none() && from < self.source.durable(segment) {
+            return self.stop_here(segment, "padding that no closing mark announces");
+        }
         if segment.end.is_none() {
             self.unclosed.push(Unclosed {
                 segment: *segment,

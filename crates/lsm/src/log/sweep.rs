@@ -152,10 +152,11 @@ pub(crate) fn begins_inside_value<E>(
     for len in [LOOK_BYTES, geometry.window_bytes()] {
         let len = len.min(geometry.window_bytes());
         let mut bytes = Buffer::for_reading(len as usize);
-        let bytes = &mut bytes[..len as usize];
-        read(segment, 0, bytes)?;
+        read(segment, 0, &mut bytes[..len as usize])?;
+        // What stands behind the end is not the log's.
+        let bytes = &bytes[..len.min(end) as usize];
         let mut offset = SEGMENT_HEADER_BYTES;
-        while offset < len.min(end) {
+        while (offset as usize) < bytes.len() {
             let here = identity(Kind::LogRecord, region, segment, offset);
             match decode(&bytes[offset as usize..], here, segment.base_lsn) {
                 Decoded::Record(record, len) if record.kind.is_mark() => {

@@ -20,8 +20,9 @@ pub(super) struct Fill {
     pub(super) found: u32,
     /// Bytes below are valid, on the device or in a window.
     pub(super) end: u32,
-    /// Bytes below were written and stay as they are, padding included: a range that was flushed ends there, a point of
-    /// an edit, or the last record that the scan found. 0: the log does not reach the segment, as far as is known.
+    /// Bytes below stay as they are, padding included: a range that was flushed ends there, a point of an edit, or the
+    /// last record that the scan found, which may be in a window only. 0: the log does not reach the segment, as far as
+    /// is known.
     pub(super) closed: u32,
 }
 

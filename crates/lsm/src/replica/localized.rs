@@ -1,8 +1,10 @@
 //! What the primary's edits mean to a backup that builds its own levels.
 //!
-//! Of each it takes what is about the logs, except log points: they cover what the primary's levels point to, and
-//! waiting for those bytes would only delay this member. Its own flush edits state how far its logs have to be durable.
-//! Whatever lies behind that is replayed, and LSNs tell whether any of it is lost.
+//! Of each it takes what is about the logs. Only checkpoints bring log points, since their levels may be taken. Those
+//! of other edits cover what the primary's levels point to, and waiting for those bytes would only delay this member:
+//! its own flush edits state how far its logs have to be durable for its own levels. Whatever lies behind that is
+//! replayed. Up to the LSN that the group declares durable, a record that is missing there is damage, as on every
+//! member.
 //!
 //! A checkpoint replaces its levels where the logs do not reach back to its own start of replay. Levels that others
 //! have may be this very server's, from a copy that it lost: a primary that had lost its own adopted them. They have
