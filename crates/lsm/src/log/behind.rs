@@ -154,7 +154,12 @@ impl Search<'_> {
         while offset < limit {
             let bytes = &window[(offset - start) as usize..(limit - start) as usize];
             let here = identity(Kind::LogRecord, region, segment, offset);
-            let Decoded::Record(record, len) = decode(bytes, here, segment.base_lsn) else {
+            // Most of a window that was hardly used is zeros, and no record begins with one.
+            let found = match bytes[0] {
+                0 => Decoded::Pad,
+                _ => decode(bytes, here, segment.base_lsn),
+            };
+            let Decoded::Record(record, len) = found else {
                 offset += 1;
                 continue;
             };

@@ -429,8 +429,7 @@ impl<'a> History<'a> {
         for (log, (scan, ends)) in self.scans.into_iter().zip(self.ends).enumerate() {
             let survived = windows[log].iter().flatten().count();
             let end = ends.last().copied();
-            let from = self.recovery.replay_from;
-            let to_write = end.map(|end| scan.into_unflushed(end, from));
+            let to_write = end.map(|end| scan.into_unflushed(end));
             let (unflushed, closing) =
                 to_write.map_or_else(Default::default, |part| (part.unflushed, part.closing));
             logs[log] = LogTail {

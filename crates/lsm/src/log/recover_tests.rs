@@ -333,6 +333,17 @@ fn what_is_below_the_start_of_replay_is_not_handed_out() {
 /// missing, so nothing counts as lost once the segment is sealed.
 #[test]
 fn a_closing_mark_that_a_crash_has_lost_is_written_again() {
+    closing_mark_lost(0);
+}
+
+/// The same where everything that the other log has in between is in levels, and so is what lies in front of the mark.
+#[test]
+fn a_closing_mark_from_before_the_start_of_replay_is_written_again() {
+    closing_mark_lost(3);
+}
+
+/// The other log has so many records behind the closing mark's window, and replay starts behind them.
+fn closing_mark_lost(others: usize) {
     // A record that is not cut is longer than a block only where windows are long.
     let (window, last) = (128 << 10, (128 << 10) - BLOCK_SIZE as u32);
     let mut region = Region::new(Geometry::new(4 * window, window, 4));
@@ -345,7 +356,18 @@ fn a_closing_mark_that_a_crash_has_lost_is_written_again() {
     while region.logs.recovery.at() < u64::from(last) - 1000 {
         region.append(&[put(500)]).unwrap();
     }
+    for n in 0..others {
+        let other = Operation {
+            log: LogKind::Large,
+            ..put(500 + n)
+        };
+        region.append(&[other]).unwrap();
+    }
     region.flush(true);
+    let replay_from = match others {
+        0 => Lsn(0),
+        _ => region.last.next(),
+    };
     region.append(&[put(5000)]).unwrap();
     let mut ranges = std::iter::from_fn(|| region.logs.recovery.take_flush(true));
     let (mark, record) = (ranges.next().unwrap(), ranges.next().unwrap());
@@ -354,7 +376,7 @@ fn a_closing_mark_that_a_crash_has_lost_is_written_again() {
         (last, 128 << 10, 128 << 10)
     );
     region.write_device(&record, &region.window_bytes(&record));
-    let (recovered, _) = region.recover(false, Lsn(0)).unwrap();
+    let (recovered, _) = region.recover(false, replay_from).unwrap();
     assert_eq!(recovered.last, region.last);
     assert_eq!(recovered.logs[0].closing.len(), 1);
     assert_eq!(region.cut(&recovered), []);

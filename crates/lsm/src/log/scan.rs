@@ -506,7 +506,6 @@ impl<'a> Scan<'a> {
                 segment: *segment,
                 from,
                 to: end,
-                behind: self.last_lsn,
             });
         }
         self.pass_padding(end);
@@ -574,15 +573,15 @@ impl<'a> Scan<'a> {
     }
 
     /// What has to be written to make everything up to `end` durable, and the closing marks that are not there of
-    /// padding in front of `end`; the LSNs from `from` on are all there.
-    pub(super) fn into_unflushed(mut self, end: Position, from: Lsn) -> ToWrite {
+    /// padding in front of `end`; the LSNs from the start of replay on are all there.
+    pub(super) fn into_unflushed(mut self, end: Position) -> ToWrite {
         self.unload();
         let parts = self.windows.into_iter();
         let mut unflushed: Vec<_> = parts.filter_map(|image| image.up_to(end)).collect();
-        let known = self.unclosed.into_iter().filter(|padding| {
-            let is_before = (padding.segment.ordinal, padding.from) < (end.ordinal, end.offset);
-            is_before && padding.behind.next() >= from
-        });
+        let known = self
+            .unclosed
+            .into_iter()
+            .filter(|padding| (padding.segment.ordinal, padding.from) < (end.ordinal, end.offset));
         let closed = known.map(|padding| padding.closed(self.source.region));
         let window = self.source.geometry.window_bytes();
         let closing = put_into(&mut unflushed, closed, window);

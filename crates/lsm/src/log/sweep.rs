@@ -85,6 +85,9 @@ impl Sweep {
             let window = self.window.as_deref().unwrap_or_default();
             let bytes = &window[(self.offset - start) as usize..(behind - start) as usize];
             match decode(bytes, here, self.segment.base_lsn) {
+                Decoded::Record(record, _) if record.kind == RecordKind::ClosingMark => {
+                    self.offset = start + self.geometry.window_bytes();
+                }
                 Decoded::Record(record, len) => {
                     let offset = self.offset;
                     self.offset += u32::try_from(len).expect("less than a window");

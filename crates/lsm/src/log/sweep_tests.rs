@@ -6,7 +6,7 @@ use argosy_base::LogKind;
 
 use super::super::LogSource;
 use super::super::NoRoom;
-use super::super::testing::{REGION, Random, Region};
+use super::super::testing::{Operation, REGION, Random, Region};
 use super::*;
 
 fn filled(seed: u64) -> Region {
@@ -125,4 +125,43 @@ fn damage_ends_a_sweep() {
         Ok(true),
         "what cannot be told is taken for the rest"
     );
+}
+
+/// A loss of power has left a closing mark, and older bytes in place of the padding behind it.
+#[test]
+fn nothing_is_read_behind_a_closing_mark() {
+    // What is longer than a 16th of a window is cut.
+    let (window, padding) = (512 << 10, 4 * BLOCK_BYTES as usize);
+    let mut region = Region::new(Geometry::new(4 * window, window, 4));
+    let put = |len: usize| Operation {
+        log: LogKind::Large,
+        key: b"key".to_vec(),
+        value: Some(vec![b'v'; len]),
+    };
+    while region.logs.large.at() < (window - padding - 1000) as u64 {
+        region.append(&[put(500)]).unwrap();
+    }
+    region.flush(true);
+    region.append(&[put(padding + 2000)]).unwrap();
+    region.logs.large.seal();
+    region.flush(true);
+    let segment = region.chains[LogKind::Large.index()][0];
+    let mut stale = 0;
+    let mut read = |segment: &LogSegment, offset: u32, out: &mut [u8]| {
+        LogSource::read(&region, *segment, offset, out)?;
+        for block in out.chunks_mut(BLOCK_BYTES as usize) {
+            if block.iter().all(|byte| *byte == 0) {
+                block.fill(0xa5);
+                stale += 1;
+            }
+        }
+        Ok::<(), Infallible>(())
+    };
+    let mut sweep = Sweep::new(REGION, region.geometry, segment);
+    let mut swept = 0;
+    while sweep.next(&mut read).unwrap().is_some() {
+        swept += 1;
+    }
+    assert_eq!(swept, region.history.len());
+    assert!(stale > 0);
 }

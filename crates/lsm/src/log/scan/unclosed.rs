@@ -1,6 +1,7 @@
 //! Padding that no closing mark announces: what a device has lost, or what a crash has left of a range that held
-//! nothing but the mark. Which of them it is, the LSNs on both sides of it tell: recovery, which finds that none is
-//! missing, has the closing mark written again.
+//! nothing but the mark. In front of a log point it is lost, and the scan stops there. Behind it levels need nothing,
+//! and from the start of replay on LSNs tell: recovery, which finds that none is missing, has the closing mark written
+//! again.
 
 use argosy_base::{Kind, Lsn, RegionId};
 
@@ -25,8 +26,6 @@ pub(super) struct Unclosed {
     pub(super) from: u32,
     /// The end of the window.
     pub(super) to: u32,
-    /// The last record in front of it.
-    pub(super) behind: Lsn,
 }
 
 impl Unclosed {
