@@ -227,7 +227,8 @@ pub struct Edit {
     /// In a checkpoint: all such segments that are gone.
     pub evacuated: Vec<SegmentNumber>,
     /// Log bytes below these points have to be durable on a member before the edit is applied
-    /// there (invariant I3), except where it builds its own levels. Seals are such points without being named here.
+    /// there (invariant I3). A member that builds its own levels takes them from checkpoints only. Seals are such
+    /// points without being named here.
     /// The checkpoint that a manifest begins with states up to where records were known to be durable.
     /// One for another member has points of two kinds: up to where its sender has the bytes, which may be in whole
     /// blocks; and up to where records were known to be durable, [never in whole blocks](LogPoint::for_checkpoint).

@@ -1,15 +1,16 @@
 //! What the primary's edits mean to a backup that builds its own levels.
 //!
-//! Of each it takes what is about the logs. Only checkpoints bring log points, since their levels may be taken. Those
-//! of other edits cover what the primary's levels point to, and waiting for those bytes would only delay this member:
-//! its own flush edits state how far its logs have to be durable for its own levels. Whatever lies behind that is
-//! replayed. Up to the LSN that the group declares durable, a record that is missing there is damage, as on every
-//! member.
+//! The backup takes from each edit what concerns the logs. It takes log points from checkpoints only, because it may
+//! take over their levels. The log points of other edits cover what the primary's levels point to, and waiting for
+//! those bytes would only delay this member. Its own flush edits state how far the logs must be durable for its own
+//! levels.
+//! Records behind those points are replayed. A missing record is damage, as on every member, if its LSN is not above
+//! the one that the group declares durable.
 //!
-//! A checkpoint replaces its levels where the logs do not reach back to its own start of replay. Levels that others
-//! have may be this very server's, from a copy that it lost: a primary that had lost its own adopted them. They have
-//! numbers of this server's range, which the copy that is here would give once more. So whoever takes such levels goes
-//! on behind the highest number in them, and its version says so.
+//! A checkpoint replaces the backup's levels if the logs do not reach back to its own start of replay. The new levels
+//! may hold segments that an earlier copy on this server built: a primary that had lost its own copy adopted them. Such
+//! segments have numbers of this server's own range, and the present copy would use the same numbers again. Therefore
+//! the copy continues behind the highest of these numbers, and its version records that.
 
 use argosy_base::{LogKind, Lsn, SegmentNumber};
 

@@ -1,6 +1,6 @@
 //! Padding that no closing mark announces: what a device has lost, or what a crash has left of a range that held
-//! nothing but the mark. In front of a log point it is lost, and the scan stops there. Behind it levels need nothing,
-//! and from the start of replay on LSNs tell: recovery, which finds that none is missing, has the closing mark written
+//! nothing but the mark. In front of a log point a device has lost something, and the scan stops there. Behind the
+//! point levels need nothing. If no LSN is missing from the start of replay on, recovery has the closing mark written
 //! again.
 
 use argosy_base::{Kind, Lsn, RegionId};
