@@ -23,7 +23,7 @@ use std::sync::Arc;
 use argosy_base::{Kind, Lsn, RegionId, SegmentNumber};
 use argosy_device::SharedMemory;
 
-use super::record::{Decoded, decode};
+use super::record::record_at;
 use super::segment::{
     Geometry, SEGMENT_HEADER_BYTES, WINDOW_HEADER_BYTES, WindowName, decode_window_header, identity,
 };
@@ -154,12 +154,7 @@ impl Search<'_> {
         while offset < limit {
             let bytes = &window[(offset - start) as usize..(limit - start) as usize];
             let here = identity(Kind::LogRecord, region, segment, offset);
-            // Most of a window that was hardly used is zeros, and no record begins with one.
-            let found = match bytes[0] {
-                0 => Decoded::Pad,
-                _ => decode(bytes, here, segment.base_lsn),
-            };
-            let Decoded::Record(record, len) = found else {
+            let Some((record, len)) = record_at(bytes, here, segment.base_lsn) else {
                 offset += 1;
                 continue;
             };

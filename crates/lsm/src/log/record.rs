@@ -298,10 +298,24 @@ pub fn decode(bytes: &[u8], here: Identity, base: Lsn) -> Decoded<'_> {
     }
 }
 
+/// The record that `bytes` begin with, for those who look at every byte; see [`decode`]. No record begins with a zero,
+/// and whether zeros are padding, which takes reading the rest of the block, is of no interest there.
+pub(super) fn record_at(bytes: &[u8], here: Identity, base: Lsn) -> Option<(Record<'_>, usize)> {
+    match bytes.first() {
+        None | Some(0) => None,
+        Some(_) => match decode(bytes, here, base) {
+            Decoded::Record(record, len) => Some((record, len)),
+            Decoded::Pad | Decoded::Invalid => None,
+        },
+    }
+}
+
 /// Whether `bytes`, which stand at `offset` of a segment, are zero up to the end of their block.
 fn is_padding(bytes: &[u8], offset: u32) -> bool {
+    const ZEROS: [u8; BLOCK_SIZE] = [0; BLOCK_SIZE];
     let in_block = BLOCK_SIZE - offset as usize % BLOCK_SIZE;
-    bytes.iter().take(in_block).all(|byte| *byte == 0)
+    let len = bytes.len().min(in_block);
+    bytes[..len] == ZEROS[..len]
 }
 
 /// Reads a record whose checksum has been verified before; see [`decode`].

@@ -12,7 +12,7 @@ use std::ops::ControlFlow;
 
 use argosy_base::{Kind, LogKind, Lsn, RegionId, SegmentNumber};
 
-use super::super::record::{Decoded, Record, decode};
+use super::super::record::{Record, record_at};
 use super::super::segment::{BLOCK_BYTES, Geometry, Position, SEGMENT_HEADER_BYTES, identity};
 use super::{ReadDevice, Scan};
 use crate::edit::LogSegment;
@@ -172,22 +172,15 @@ impl Look<'_> {
             .filter(|rest| !rest.is_empty())
         {
             let here = identity(Kind::LogRecord, self.region, self.segment, at);
-            let next_block = (at + 1).next_multiple_of(BLOCK_BYTES);
-            at = match decode(rest, here, self.segment.base_lsn) {
-                Decoded::Record(record, len) => {
+            at = match record_at(rest, here, self.segment.base_lsn) {
+                Some((record, len)) => {
                     if !record.kind.is_mark() {
                         visit(at, record)?;
                     }
                     at + u32::try_from(len).expect("less than a window")
                 }
-                Decoded::Invalid if self.at_each_byte => at + 1,
-                // Zeros may be what became of a record.
-                Decoded::Pad if self.at_each_byte => {
-                    let in_block = &rest[..rest.len().min((next_block - at) as usize)];
-                    let zeros = in_block.iter().take_while(|byte| **byte == 0).count();
-                    at + u32::try_from(zeros).expect("at most a block")
-                }
-                Decoded::Invalid | Decoded::Pad => next_block,
+                None if self.at_each_byte => at + 1,
+                None => (at + 1).next_multiple_of(BLOCK_BYTES),
             };
         }
         ControlFlow::Continue(())
