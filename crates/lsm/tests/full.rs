@@ -11,7 +11,7 @@ use std::sync::Arc;
 use argosy_device::{Crash, Purpose};
 use argosy_engine::conformance::{Choices, Host};
 use argosy_engine::{BusyReason, Engine, EngineError, WriteBatch, WriteOptions};
-use argosy_lsm::{Compaction, Lsm, Placement, Settings};
+use argosy_lsm::{Compaction, Lsm, Mutants, Placement, Settings};
 use common::{Machine, random_settings, tiny};
 
 /// Steps after which what has not happened does not happen any more.
@@ -268,42 +268,67 @@ fn overwrites_make_room() {
     }
 }
 
-/// Short runs of L1, and one segment that is free: no merge may take it, packing may.
+/// Five short runs of L1 on a device with one free segment: no merge may take it, packing may. Returns how many
+/// segments are left of the five.
+fn segments_left_of_short_runs(settings: Settings) -> usize {
+    let settings = Settings {
+        l1_runs: 8,
+        l1_runs_max: 12,
+        ..settings
+    };
+    let mut rig = Rig::new(settings, 100, 6);
+    for _ in 0..5 {
+        for number in 0..20 {
+            rig.put(number, 100).unwrap();
+        }
+        let engine = rig.engine.take().unwrap();
+        rig.machine.settle(&engine);
+        rig.engine = Some(engine);
+    }
+    let segments = |rig: &Rig| -> usize {
+        let levels = rig.engine().stats().levels;
+        levels.iter().map(|level| level.segments).sum()
+    };
+    assert_eq!(segments(&rig), 5);
+
+    let store = Arc::clone(rig.machine.store.as_ref().unwrap());
+    let mut taken = Vec::new();
+    while store.room().free > 1 {
+        taken.push(store.allocate(Purpose::Metadata).unwrap());
+    }
+    for _ in 0..PATIENCE {
+        rig.step();
+    }
+    let left = segments(&rig);
+    let free = store.room().free as usize;
+    assert!(free > 5 - left, "{left} segments are left, {free} are free");
+    rig.check();
+    drop(taken);
+    left
+}
+
 #[test]
 fn runs_of_l1_become_one_where_merges_have_no_room() {
     for settings in ways() {
-        let settings = Settings {
-            l1_runs: 8,
-            l1_runs_max: 12,
-            ..settings
-        };
-        let mut rig = Rig::new(settings, 100, 6);
-        for _ in 0..5 {
-            for number in 0..20 {
-                rig.put(number, 100).unwrap();
-            }
-            let engine = rig.engine.take().unwrap();
-            rig.machine.settle(&engine);
-            rig.engine = Some(engine);
-        }
-        let segments = |rig: &Rig| -> usize {
-            let levels = rig.engine().stats().levels;
-            levels.iter().map(|level| level.segments).sum()
-        };
-        assert_eq!(segments(&rig), 5);
+        assert_eq!(segments_left_of_short_runs(settings), 1);
+    }
+}
 
-        let store = Arc::clone(rig.machine.store.as_ref().unwrap());
-        let mut taken = Vec::new();
-        while store.room().free > 1 {
-            taken.push(store.allocate(Purpose::Metadata).unwrap());
-        }
-        for _ in 0..PATIENCE {
-            rig.step();
-        }
-        assert_eq!(segments(&rig), 1);
-        assert!(store.room().free > 4, "{}", store.room().free);
-        rig.check();
-        drop(taken);
+/// The test above notices when nothing is packed.
+#[test]
+fn runs_that_are_not_packed_are_found() {
+    for settings in ways() {
+        let mutants = Mutants {
+            skip_packing: true,
+            ..Mutants::default()
+        };
+        assert_eq!(
+            segments_left_of_short_runs(Settings {
+                mutants,
+                ..settings
+            }),
+            5
+        );
     }
 }
 
