@@ -160,12 +160,10 @@ impl Attachment {
                 self.at[log.index()] = (ordinal + 1, 0);
                 continue;
             };
-            let last = if ordinal == end.ordinal {
-                end.end
-            } else {
-                segment.end.map_or(geometry.segment_bytes(), |end| {
-                    end.next_multiple_of(u32::try_from(argosy_base::BLOCK_SIZE).expect("small"))
-                })
+            // Behind the last record of a sealed segment lie marks, which the primary asks to have flushed.
+            let last = match ordinal == end.ordinal {
+                true => end.end,
+                false => geometry.segment_bytes(),
             };
             if from >= last {
                 self.at[log.index()] = (ordinal + 1, 0);
@@ -177,7 +175,7 @@ impl Attachment {
             self.bytes.resize(len, 0);
             if !own.read(segment, from, &mut self.bytes) {
                 if segment.end.is_some_and(|end| from >= end) {
-                    // Only padding is left of it, and the mark that announces it.
+                    // Only marks and padding are left of it, and they are durable.
                     self.at[log.index()] = (ordinal + 1, 0);
                     continue;
                 }

@@ -14,7 +14,7 @@ use argosy_lsm::log::segment::{
     WINDOW_HEADER_BYTES, Writer, decode_window_header, encode_window_header,
 };
 use argosy_lsm::log::{Geometry, LogWindows, WindowName};
-use argosy_replication::Position;
+use argosy_replication::{LogPosition, Position};
 
 use super::Attachment;
 use crate::node::keys;
@@ -115,4 +115,55 @@ fn a_window_is_shipped_under_its_own_header() {
     let (name, _) = decode_window_header(&header).expect("a header");
     assert_eq!(name, WindowName::new(REGION, &here, 0));
     assert_eq!(theirs.read_vec(WINDOW_HEADER_BYTES, 1000), [7; 1000]);
+}
+
+/// The primary asks for its closing marks to be flushed like all that it writes. A backup that is attached once their
+/// segment is sealed gets them, too, as long as the primary has the window.
+#[test]
+fn the_closing_mark_of_a_sealed_segment_is_shipped() {
+    let geometry = Geometry::new(32 * BLOCK_SIZE, 16 * BLOCK_SIZE, 2);
+    let memory = || Arc::new(SharedMemory::anonymous(geometry.slot_bytes()));
+    let block = u32::try_from(BLOCK_SIZE).expect("it is small");
+    let sealed = LogSegment {
+        end: Some(17 * block),
+        ..segment(0)
+    };
+    for is_held in [true, false] {
+        let slots = vec![memory(), memory()];
+        let name = encode_window_header(REGION, &sealed, 1, Writer::default());
+        slots[1].write(0, &name);
+        slots[1].write(WINDOW_HEADER_BYTES + BLOCK_SIZE, &[7; 20]);
+        let own = LogWindows::new(REGION, LogKind::Recovery, geometry, slots);
+        let own = if is_held { own.as_found([sealed]) } else { own };
+        let unused = LogWindows::new(REGION, LogKind::Large, geometry, vec![memory(), memory()]);
+
+        let world = SimWorld::new(1);
+        let backup = world.fabric(IDS[1], Incarnation(1));
+        let theirs = memory();
+        let key = keys::window(REGION, LogKind::Recovery, 1);
+        let registered = backup.register(key, Arc::clone(&theirs));
+        registered.expect("it is fresh");
+        let mut position = Position::default();
+        position.logs[LogKind::Recovery.index()] = Some(LogPosition {
+            log: LogKind::Recovery,
+            ordinal: 0,
+            segment: sealed.number,
+            end: 17 * block,
+            flushed: 17 * block,
+        });
+        let mut attachment = Attachment::new(REGION, IDS[1], 2, &position, 0);
+        let end = LogEnd {
+            log: LogKind::Recovery,
+            ordinal: 1,
+            segment: segment(1).number,
+            end: 0,
+        };
+        let fabric = world.fabric(IDS[0], Incarnation(1));
+        let chain = [sealed, segment(1)];
+        let shipped = attachment.ship(&*fabric, [&own, &unused], [&chain, &[]], [Some(end), None]);
+        assert_eq!(shipped.expect("it is reached"), Some(1));
+        world.settle();
+        let mark = theirs.read_vec(WINDOW_HEADER_BYTES + BLOCK_SIZE, 20);
+        assert_eq!(mark, [if is_held { 7 } else { 0 }; 20]);
+    }
 }
