@@ -160,7 +160,8 @@ impl Attachment {
                 self.at[log.index()] = (ordinal + 1, 0);
                 continue;
             };
-            // Behind the last record of a sealed segment lie marks, which the primary asks to have flushed.
+            // Behind the last record of a sealed segment lie marks, which the primary asks to have flushed. Windows that
+            // this writer has left are written to their ends.
             let last = match ordinal == end.ordinal {
                 true => end.end,
                 false => geometry.segment_bytes(),
@@ -175,7 +176,7 @@ impl Attachment {
             self.bytes.resize(len, 0);
             if !own.read(segment, from, &mut self.bytes) {
                 if segment.end.is_some_and(|end| from >= end) {
-                    // Only marks and padding are left of it, and they are durable.
+                    // Nothing behind the end of a segment is needed: what is still to be flushed has its window.
                     self.at[log.index()] = (ordinal + 1, 0);
                     continue;
                 }
