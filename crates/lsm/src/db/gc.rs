@@ -1,9 +1,9 @@
 //! Garbage collection of the large log.
 //!
 //! A segment of the large log is free once no level points into it ([`trim`](super::trim)), or nothing in it
-//! lives. What levels point to is known: every level segment lists the log segments that it points into,
-//! with bytes, and the version has the sums. A merge drops the pointers of what was overwritten or deleted,
-//! and with the edit that commits it the sums fall. But a value that stays keeps the whole segment in
+//! lives. What levels point to is known: every edit says how many bytes of pointers come into the levels and leave
+//! them, by log segment, and the version has both sums ([`LogUse`](crate::version::LogUse)). A merge drops the
+//! pointers of what was overwritten or deleted, and its edit says so. But a value that stays keeps the whole segment in
 //! which it lies. So:
 //!
 //! 1. A [`Census`] of the version tells how much space the region takes, and how much of it lives, as far

@@ -30,9 +30,9 @@
 //!             72  form: u8           zero: [u8; 55]
 //! ```
 //!
-//! Integers are little-endian. Log segments that the leaves point into are listed in ascending order
-//! of their numbers, each with the bytes of keys and values that it holds for this segment. `lsn_max`
-//! is reserved and zero. `version` is 7: leaves of 1 and 2 had whole keys in their records, 3 knew no
+//! Integers are little-endian. Where pointers hold places, the table lists the log segments that the leaves point
+//! into, in ascending order of their numbers, each with the bytes of keys and values that it holds for this segment;
+//! elsewhere it lists none. `lsn_max` is reserved and zero. `version` is 7: leaves of 1 and 2 had whole keys in their records, 3 knew no
 //! medium segments, 4 no pairs that expire, leaves of 5 told how long their whole keys are, and filters of 6
 //! had one size and six probes. `form` is 0
 //! in a self-contained segment; in a segment of a tree it is 1 for leaves and h + 1 for index nodes of
