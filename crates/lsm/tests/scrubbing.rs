@@ -13,10 +13,11 @@ use std::time::Duration;
 use argosy_base::{AddressMode, Instant, LogKind, SegmentNumber};
 use argosy_device::{Crash, Device, MemoryDevice, Store};
 use argosy_engine::conformance::Host;
+use argosy_engine::{Engine, EngineError, WriteBatch, WriteOptions};
 use argosy_lsm::inspect::salvage::{Salvage, salvage};
 use argosy_lsm::inspect::{Region, Windows};
 use argosy_lsm::scrub::{Damage, Pace, Pass, Scrubber};
-use argosy_lsm::{Settings, Version};
+use argosy_lsm::{Placement, Settings, Version};
 use common::{Machine, mixed, tiny, tiny_whole};
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -155,6 +156,42 @@ fn a_whole_region_is_found_whole_and_can_be_taken_out() {
             assert!(model == loaded.model);
         }
     }
+}
+
+/// Values are looked up in the order of their keys, in which hardly two lie in the same segment: of each no more is
+/// read than it takes.
+#[test]
+fn what_salvage_reads_goes_by_what_it_finds() {
+    const PAIRS: u64 = 2000;
+    let settings = Settings {
+        placement: Placement::Separated,
+        ..tiny()
+    };
+    let mut machine = Machine::new(settings.clone(), 256, 5);
+    let engine = machine.open();
+    for number in 0..PAIRS {
+        let mut batch = WriteBatch::new();
+        // Neighbours in time are far apart by their keys.
+        let key = number.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes();
+        batch.put(&key, &[7; 600]).unwrap();
+        while let Err(error) = engine.write(&batch, WriteOptions::default()) {
+            assert!(matches!(error, EngineError::Busy(_)), "{error}");
+            machine.step(&engine);
+        }
+    }
+    machine.close(engine);
+    let loaded = Loaded {
+        device: machine.device,
+        settings,
+        model: Model::new(),
+        ever: BTreeMap::new(),
+    };
+    let before = loaded.device.counters().read_bytes;
+    let (model, found) = loaded.salvage(&loaded.device);
+    assert_eq!((model.len() as u64, found.values_lost), (PAIRS, 0));
+    let read = loaded.device.counters().read_bytes - before;
+    // All segments are read once to be checked; some hundred KiB are the manifest and the levels.
+    assert!(read < PAIRS * 16 * 1024, "{read} bytes were read");
 }
 
 /// A flipped bit, a sector that was not written, and a block that was meant for another place, in every

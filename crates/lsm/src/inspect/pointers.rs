@@ -4,11 +4,11 @@
 //! Pointers are gathered, at most so many bytes of them, and followed in the order of the log, so
 //! that each log segment is read about once a batch.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::sync::Arc;
 
-use argosy_base::limits::SEGMENT_SIZE;
+use argosy_base::limits::{BLOCK_SIZE, SEGMENT_SIZE};
 use argosy_base::{LogKind, Pointer, RegionId, SegmentNumber};
 use argosy_device::{Buffer, DeviceError, SharedMemory};
 
@@ -75,10 +75,7 @@ impl Pointers {
     pub(super) fn follow(&mut self, verifier: &mut Verifier<'_>) {
         self.gathered
             .sort_unstable_by_key(|pointer| pointer.at.to_raw());
-        let source = Source {
-            version: verifier.version,
-            last: RefCell::default(),
-        };
+        let source = Source::new(verifier.version);
         self.hidden(verifier);
         for pointer in &self.gathered {
             if verifier.version.is_evacuated(pointer.at.segment()) {
@@ -212,13 +209,35 @@ impl Verifier<'_> {
     }
 }
 
-/// Log segments of a version, whole, the last that was read kept.
+/// Reads of one log segment in a row before all of it is read. In the order of keys hardly two reads in a row are of one
+/// segment; in the order of places many may be, which together are most of it.
+const READS_APART_MAX: u32 = 16;
+
+/// Log segments of a version. The last is kept if much of it is read.
 pub(super) struct Source<'a> {
-    pub(super) version: &'a Version,
-    pub(super) last: RefCell<Option<(SegmentNumber, Buffer)>>,
+    version: &'a Version,
+    last: RefCell<Option<(SegmentNumber, Buffer)>>,
+    /// The log segment that was read from last, and how many times in a row.
+    reads: Cell<(SegmentNumber, u32)>,
 }
 
-impl Source<'_> {
+impl<'a> Source<'a> {
+    pub(super) fn new(version: &'a Version) -> Self {
+        Self {
+            version,
+            last: RefCell::default(),
+            reads: Cell::default(),
+        }
+    }
+
+    /// Whether so much of log segment `number` is read that it is worth reading all of it.
+    fn reads_much_of(&self, number: SegmentNumber) -> bool {
+        let (last, times) = self.reads.get();
+        let times = if last == number { times + 1 } else { 1 };
+        self.reads.set((number, times));
+        times > READS_APART_MAX
+    }
+
     /// What is wrong with the value that `wanted` says is in the medium segment `entry`.
     fn medium_fault(
         &self,
@@ -281,10 +300,18 @@ impl LogSource for Source<'_> {
 
     fn read(&self, segment: LogSegment, offset: u32, out: &mut [u8]) -> Result<(), DeviceError> {
         let mut last = self.last.borrow_mut();
-        if last
+        let is_held = last
             .as_ref()
-            .is_none_or(|(number, _)| *number != segment.number)
-        {
+            .is_some_and(|(number, _)| *number == segment.number);
+        if !is_held && !self.reads_much_of(segment.number) {
+            let at = offset as usize % BLOCK_SIZE;
+            let mut bytes = Buffer::zeroed((at + out.len()).next_multiple_of(BLOCK_SIZE));
+            let from = offset - u32::try_from(at).expect("less than a block");
+            super::verify::read_log(self.version, &segment, from, &mut bytes)?;
+            out.copy_from_slice(&bytes[at..at + out.len()]);
+            return Ok(());
+        }
+        if !is_held {
             let mut bytes = Buffer::zeroed(SEGMENT_SIZE);
             super::verify::read_log(self.version, &segment, 0, &mut bytes)?;
             *last = Some((segment.number, bytes));

@@ -12,7 +12,6 @@
 //!
 //! All of that is told as [`Damage`].
 
-use std::cell::RefCell;
 use std::sync::Arc;
 
 use argosy_base::range::successor;
@@ -113,10 +112,7 @@ impl<'a> Salvager<'a> {
         Self {
             version,
             geometry,
-            source: Source {
-                version,
-                last: RefCell::default(),
-            },
+            source: Source::new(version),
             large: large.as_found(chain_of(version, LogKind::Large)),
             found: Salvage::default(),
         }
