@@ -24,6 +24,8 @@ use super::{Region, Windows};
 use crate::addresses::translate_counted;
 use crate::edit::{LevelSegment, LogSegment, MEDIUM_LOG, RunId};
 use crate::level::Tree;
+use crate::log::Geometry;
+use crate::log::verify::blank_closing_marks;
 use crate::settings::Settings;
 use crate::version::Version;
 
@@ -405,7 +407,18 @@ impl Pair<'_> {
                 self.same_log_segment(&part, [&a, &b.segment])?;
                 let len = ends[0].held(&a).min(ends[1].held(&b.segment)).min(whole);
                 if len > 0 {
-                    self.log_bytes(&part, a.number, len, [&ends[0], &ends[1]])?;
+                    let mut both = [
+                        self.log_bytes(0, &a, len, &ends[0])?,
+                        self.log_bytes(1, &a, len, &ends[1])?,
+                    ];
+                    if both[0] != both[1] {
+                        for bytes in &mut both {
+                            blank_closing_marks(self.region, Geometry::of(settings), &a, bytes);
+                        }
+                    }
+                    self.equal(&part, a.number, [&both[0], &both[1]])?;
+                    self.found.log_segments += 1;
+                    self.found.log_bytes += u64::from(len);
                 }
             }
         }
@@ -456,25 +469,17 @@ impl Pair<'_> {
         Err(self.differ(part, a.number, None, what))
     }
 
-    /// The first `len` bytes of a log segment, from the devices and what windows still have.
+    /// The first `len` bytes of a log segment, from the device of one copy and what windows still have.
     fn log_bytes(
-        &mut self,
-        part: &str,
-        number: SegmentNumber,
+        &self,
+        which: usize,
+        segment: &LogSegment,
         len: u32,
-        ends: [&LogEnds; 2],
-    ) -> Result<(), Box<Difference>> {
-        let mut both = [
-            self.read(0, part, number, len)?,
-            self.read(1, part, number, len)?,
-        ];
-        for (bytes, ends) in both.iter_mut().zip(ends) {
-            ends.overlay(number, bytes);
-        }
-        let len = len as usize;
-        self.equal(part, number, [&both[0][..len], &both[1][..len]])?;
-        self.found.log_segments += 1;
-        self.found.log_bytes += len as u64;
-        Ok(())
+        ends: &LogEnds,
+    ) -> Result<Vec<u8>, Box<Difference>> {
+        let part = segment.log.to_string();
+        let mut bytes = self.read(which, &part, segment.number, len)?;
+        ends.overlay(segment.number, &mut bytes);
+        Ok(bytes[..len as usize].to_vec())
     }
 }

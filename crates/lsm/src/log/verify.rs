@@ -1,15 +1,16 @@
 //! Checks what a device holds of a log's chain, segment by segment, and goes on where something is
-//! wrong: for tools. Windows are not looked at: what is sealed is on the device, or lost.
+//! wrong: for tools, for scrubs and repairs, and before a segment is sent to another member. Only [`find_torn`] looks
+//! at windows: what is sealed is on the device, or lost.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use argosy_base::{Lsn, RegionId, SegmentNumber};
+use argosy_base::{BLOCK_SIZE, Kind, Lsn, RegionId, SegmentNumber};
 use argosy_device::{Buffer, DeviceError, SharedMemory};
 
-use super::record::Record;
+use super::record::{Decoded, Record, RecordKind, decode};
 use super::scan::{ReadDevice, Scan, Source, Stop};
-use super::segment::{Geometry, SEGMENT_HEADER_BYTES};
+use super::segment::{Geometry, SEGMENT_HEADER_BYTES, identity};
 use crate::edit::LogSegment;
 use crate::storage::StoredSegment;
 
@@ -220,6 +221,37 @@ pub fn find_torn<E>(
         offset: stop.offset,
         what: stop.what.unwrap_or("no record"),
     }))
+}
+
+/// Overwrites closing marks in `bytes`, with which `segment` begins, and what follows each in its window, by zeros.
+///
+/// A closing mark says what was durable when it was written; one that was lost is written again without that. Nothing
+/// behind one is read. So copies that differ only there hold the same.
+pub(crate) fn blank_closing_marks(
+    region: RegionId,
+    geometry: Geometry,
+    segment: &LogSegment,
+    bytes: &mut [u8],
+) {
+    for index in 0..geometry.windows_per_segment() {
+        let start = (index * geometry.window_bytes()) as usize;
+        let end = (geometry.window_end(index) as usize).min(bytes.len());
+        let mut at = start.max(SEGMENT_HEADER_BYTES as usize);
+        while at < end {
+            let offset = u32::try_from(at).expect("less than a segment");
+            let here = identity(Kind::LogRecord, region, segment, offset);
+            let (is_closing, len) = match decode(&bytes[at..end], here, segment.base_lsn) {
+                Decoded::Record(record, len) => (record.kind == RecordKind::ClosingMark, len),
+                Decoded::Pad => (false, BLOCK_SIZE - at % BLOCK_SIZE),
+                Decoded::Invalid => break,
+            };
+            if is_closing {
+                bytes[at..end].fill(0);
+                break;
+            }
+            at += len;
+        }
+    }
 }
 
 #[cfg(test)]

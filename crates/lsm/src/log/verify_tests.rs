@@ -2,9 +2,10 @@
 
 use std::convert::Infallible;
 
+use argosy_base::LogKind;
 use argosy_engine::FlushRange;
 
-use super::super::testing::{REGION, Random, Region};
+use super::super::testing::{Operation, REGION, Random, Region};
 use super::*;
 
 /// The segment that `range` is in.
@@ -58,4 +59,54 @@ fn a_lost_write_is_found_where_there_are_zeros() {
         }
     }
     assert!(found > 1000, "{found} found");
+}
+
+/// A closing mark that was lost is written again without what it said, and bytes of an older window may lie behind it.
+#[test]
+fn copies_that_differ_behind_a_record_only_in_closing_marks_hold_the_same() {
+    let window = 512 << 10;
+    let mut region = Region::new(Geometry::new(4 * window, window, 4));
+    let put = |len: usize| Operation {
+        log: LogKind::Large,
+        key: b"key".to_vec(),
+        value: Some(vec![b'v'; len]),
+    };
+    while region.logs.large.at() < window as u64 - 20_000 {
+        region.append(&[put(500)]).unwrap();
+    }
+    region.flush(true);
+    region.append(&[put(20_000)]).unwrap();
+    region.flush(true);
+    let segment = region.chains[LogKind::Large.index()][0];
+    let blank = |bytes: &[u8]| {
+        let mut bytes = bytes.to_vec();
+        blank_closing_marks(REGION, region.geometry, &segment, &mut bytes);
+        bytes
+    };
+    let all = region.device.borrow()[&segment.number].to_vec();
+    let identity = |at: usize| {
+        let at = u32::try_from(at).expect("less than a segment");
+        identity(Kind::LogRecord, REGION, &segment, at)
+    };
+    let marks: Vec<_> = (0..window)
+        .filter(|at| {
+            let here = identity(*at);
+            matches!(decode(&all[*at..window], here, segment.base_lsn),
+                Decoded::Record(record, _) if record.kind == RecordKind::ClosingMark)
+        })
+        .collect();
+    let [mark] = marks[..] else {
+        panic!("{marks:?}");
+    };
+
+    let mut again = all.clone();
+    let here = identity(mark);
+    let mut bytes = Vec::new();
+    Record::closing_mark(Lsn(0)).encode(here, segment.base_lsn, &mut bytes);
+    again[mark..mark + 100].fill(0xa5);
+    again[mark..mark + bytes.len()].copy_from_slice(&bytes);
+    assert_ne!(all, again);
+    assert_eq!(blank(&all), blank(&again));
+    again[mark - 1] ^= 1;
+    assert_ne!(blank(&all), blank(&again));
 }
