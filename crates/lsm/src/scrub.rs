@@ -1,7 +1,7 @@
 //! Reads what is stored, segment by segment, and checks it: what nobody has read for long may have been lost.
 //!
-//! A [`Pass`] goes over the finished segments of a region by rising numbers: those of levels, of the medium
-//! log, and sealed ones of the logs. A step reads one, of the version that is current then, so a region may
+//! A [`Pass`] goes over the finished segments of a region by rising numbers: those that levels show,
+//! those of the medium log, and sealed ones of the logs. A step reads one, of the version that is current then, so a region may
 //! be written meanwhile: what goes before the pass comes to it needs no check, what comes behind it waits for
 //! the next. The version keeps the segment while it is read (I1).
 //!
@@ -338,13 +338,16 @@ fn check_log(version: &Version, entry: &LogEntry, settings: &Settings) -> Scrubb
     let chain = std::slice::from_ref(segment);
     let geometry = Geometry::of(settings);
     let found = verify_sealed::<DeviceError>(version.region(), geometry, chain, &mut read);
-    let keys = ranges_of(version, segment.number);
+    // Goes through all levels.
+    let keys = || ranges_of(version, segment.number);
     let found = match found {
         Err(error) => {
             let fault = Fault::damaged(0, error.to_string());
-            vec![Found(ProblemKind::Unreadable, fault, keys)]
+            vec![Found(ProblemKind::Unreadable, fault, keys())]
         }
+        Ok(sealed) if sealed.faults.is_empty() => Vec::new(),
         Ok(sealed) => {
+            let keys = keys();
             let faults = sealed.faults.into_iter();
             let found = faults.map(|fault| Fault::damaged(fault.offset, fault.what));
             found

@@ -240,10 +240,7 @@ impl Verifier<'_> {
         let (version, number) = (self.version, name.number);
         let mut lost = 0u64;
         let recounted = &mut self.recounted;
-        let seen = run.into_iter().flat_map(|run| &run.segments);
-        let seen: Vec<_> = seen
-            .filter(|piece| piece.segment.number == number)
-            .collect();
+        let seen: Vec<_> = run.into_iter().flat_map(|run| run.pieces(number)).collect();
         let cut_off = version.uncounted().get(&number);
         let cut_off = cut_off.map_or(&[][..], |rest| &rest.parts);
         let visit = |key: &[u8], entry: Entry<'_>| {

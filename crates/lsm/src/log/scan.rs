@@ -5,9 +5,9 @@
 //! 2. At each position the slot is asked first, then the device; whichever has a valid record there
 //!    has the record. A closing mark leads to the end of the window. A position where neither has a record
 //!    but one has zeros up to the end of the block is padding, which leads to the next block. No writer leaves
-//!    padding at the start of a block. Padding there means that a device has lost a write (`unclosed.rs`). If
-//!    it was known to be durable in a segment that is not sealed, the scan stops. Otherwise it notes the marks
-//!    at the starts of the following blocks and continues at the end of the window.
+//!    padding at the start of a block. Padding there is the end of the log, or means that a device has lost a write
+//!    (`unclosed.rs`). If it was known to be durable in a segment that is not sealed, the scan stops. Otherwise it
+//!    notes the marks at the starts of the following blocks and continues at the end of the window.
 //!    Anything else stops the scan.
 //! 3. Of windows that survived, an image is composed of what was found; what the device does not hold
 //!    of it can so be written there.
@@ -470,10 +470,14 @@ impl<'a> Scan<'a> {
             Some(_) => found(true),
             None => Found::Nothing,
         };
+        // What the device holds there is compared when the window is complete.
+        if matches!(in_memory, Found::Record { .. }) {
+            return in_memory;
+        }
         match (in_memory, found(false)) {
-            (record @ Found::Record { .. }, _) | (_, record @ Found::Record { .. }) => record,
+            (_, record @ Found::Record { .. }) => record,
             (Found::Pad, _) | (_, Found::Pad) => Found::Pad,
-            (Found::Nothing, Found::Nothing) => Found::Nothing,
+            _ => Found::Nothing,
         }
     }
 
