@@ -120,6 +120,7 @@ pub fn parse_address(name: &str) -> Result<AddressMode, String> {
 
 /// A replication mode on the command line.
 pub fn parse_replication(name: &str) -> Result<Replication, String> {
-    Replication::from_name(name)
-        .ok_or_else(|| format!("no mode is called '{name}'; there are none and send-index"))
+    Replication::from_name(name).ok_or_else(|| {
+        format!("no mode is called '{name}'; there are none, build-index and send-index")
+    })
 }

@@ -71,8 +71,8 @@ pub(crate) struct Translation {
 }
 
 impl Translation {
-    /// Replaces the first of each pair by the second, in pointers into the large log and in pointers
-    /// to nodes of a tree.
+    /// Replaces the first of each pair by the second, in pointers into the large and medium log and in
+    /// pointers to nodes of a tree.
     pub(crate) fn new(
         mut logs: Vec<(SegmentNumber, SegmentNumber)>,
         mut nodes: Vec<(SegmentNumber, SegmentNumber)>,

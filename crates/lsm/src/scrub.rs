@@ -1,9 +1,9 @@
 //! Reads what is stored, segment by segment, and checks it: what nobody has read for long may have been lost.
 //!
 //! A [`Pass`] goes over the finished segments of a region by rising numbers: those that levels show,
-//! those of the medium log, and sealed ones of the logs. A step reads one, of the version that is current then, so a region may
-//! be written meanwhile: what goes before the pass comes to it needs no check, what comes behind it waits for
-//! the next. The version keeps the segment while it is read (I1).
+//! those of the medium log, and sealed ones of the logs. A step reads one, of the version that is current then, so a
+//! region may be written meanwhile: what goes before the pass comes to it needs no check, what comes behind it waits
+//! for the next. The version keeps the segment while it is read (I1).
 //!
 //! A segment is right when its bytes have the checksum that its edit states or, where members rewrite
 //! pointers, when every part of it is right by itself. Where it is not, the parts tell what is damaged, and

@@ -2,7 +2,8 @@
 //!
 //! Ends with 1 when a seed fails, or when a counter that must not be zero is, and with 2 for a
 //! wrong command line. With `--mutant` it is the other way round: it ends with 1 unless a checker
-//! finds the planted mistake; with `--recorded`, unless each is found by its seed.
+//! finds the planted mistake; with `--recorded`, unless each is found by its seed or by one of the first
+//! of its profile.
 
 mod mutants;
 mod workers;
@@ -50,7 +51,7 @@ struct Args {
     /// Plant a mistake, and stop at the seed that finds it
     #[arg(long)]
     mutant: Option<String>,
-    /// Check that each planted mistake is found by the seed that this file has for it
+    /// Check that each planted mistake is found by the seed that this file has for it, or by one of the first
     #[arg(long, value_name = "FILE")]
     recorded: Option<PathBuf>,
     /// Find a seed for each planted mistake, and write this file

@@ -257,7 +257,7 @@ pub struct StorageSection {
     /// What the medium log of a region may take on the device, in hundredths of what its levels take,
     /// before levels are merged earlier; 0: medium pairs are in the leaves of all levels.
     pub medium_log_percent: u32,
-    /// What a compaction takes of a level; a region's primary decides, so equal on all servers.
+    /// What a compaction takes of a level; members may differ.
     pub compaction: Compaction,
     /// What a region may take on the device, as a factor of what lives in it, beside a floor: beyond,
     /// dead values are collected.

@@ -14,14 +14,13 @@
 //! 4. Segments that overlap nothing are moved instead: only the manifest changes.
 //! 5. Where the medium log is too long and no level is full, a part that points into it is merged, of
 //!    the lowest level but one if that has any: into the last level, where values are in place.
-//! 6. Where no level is full, a segment is merged of which ranges that were removed left many pieces, or
-//!    little: it counts in full, in bytes and in what it points to, until its last piece goes. Where space is to be
-//!    freed, any that points into logs is, of which they took a part: nothing else finds out what it still points
-//!    to, and a few keys of it may have held most of a device.
-//! 7. On a full device, once none of that is left to be done, short neighbours in the lowest level are packed into
+//! 6. On a full device, once none of that is left to be done, short neighbours in the lowest level are packed into
 //!    fewer segments. Packing goes first where merges have no room at all, and after a round of parts that found
 //!    none, since it needs the least. It may then pack any level, from the lowest up, but only key ranges that the
 //!    level above does not have. L1 is the last: several runs of it become one.
+//! 7. Where no level is full, a segment is merged of which removed ranges left many pieces, or little: its space
+//!    is free only when its last piece goes. The pointers of what was cut off are counted elsewhere
+//!    (`db/counting.rs`).
 //!
 //! Invariants: the range of a merge cuts no segment of the lower level, and in L1 it means all
 //! runs (a part of L1 is one key range of *all* its runs), so that below a key there are only older

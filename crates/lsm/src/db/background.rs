@@ -15,8 +15,8 @@
 //! 5. *Upkeep* (`upkeep`): log segments that ended are sealed, new ones are declared before they are
 //!    needed, and so are segment numbers.
 //!
-//! At most one flush, one compaction and one upkeep edit are on their way to being committed, so
-//! the queue of edits is bounded by three (I8). A job under way is forgotten by a crash (I3).
+//! At most one flush, one compaction, one upkeep edit and one that ingests are on their way to being committed,
+//! so the queue of edits is bounded by four (I8). A job under way is forgotten by a crash (I3).
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! What keys were bound to before a write, for conditions and for answers that tell it.
 //!
-//! Levels may have to be read from the device, which must not happen under the writer lock. So:
+//! Levels may have to be read from the device, which should not happen under the writer lock. So:
 //!
 //! 1. [`Looked::before`], without the lock, reads what the levels say of keys that no memtable has,
 //!    and values that the answer may need.

@@ -160,7 +160,7 @@ pub(super) struct Gc {
     /// When that was chosen.
     chosen_at: Option<(EditSeq, bool)>,
     victim: Option<Victim>,
-    /// Read to their end, and waiting for merges.
+    /// Read to their end, and waiting for a flush, or for merges.
     moved: BTreeSet<SegmentNumber>,
     /// Not to be tried again.
     skipped: BTreeSet<SegmentNumber>,
@@ -404,7 +404,7 @@ impl Background {
         if waiting.is_empty() || lsm.lock().holds_entries() {
             return !waiting.is_empty() && lsm.freeze_now();
         }
-        // Segments that were clipped count in full: a later merge frees them.
+        // What is uncounted, or damaged, keeps them: they are not waited for.
         for number in waiting {
             self.gc.moved.remove(&number);
             self.gc.skipped.insert(number);

@@ -14,7 +14,7 @@
 //! memtables, too: it stands still during the commit, and looks again at what it has looked up. What others
 //! write into the range while the edit becomes durable wins.
 //!
-//! Values stay in the leaves, whatever the placement, until a log of values is rewritten; so pairs have to
+//! Values stay in the leaves, whatever the placement, until their keys are written again; so pairs have to
 //! fit one ([`pair_bytes_max`]).
 
 use std::collections::VecDeque;

@@ -11,7 +11,8 @@
 //!
 //! Where a memtable removes ranges of keys, the edit that makes a run of it takes these keys out of all
 //! older runs ([`cut`](crate::compaction::cut)). A merge under way would bring back what it has read of
-//! them, so the edit waits for its end, and no other merge begins before.
+//! them, so the edit waits for its end, and no other merge begins before, except those that make
+//! the edit shorter ([`counting`](super::counting)).
 //!
 //! A step merges about `step_bytes` of one of them. What a job made is committed by one edit; a job
 //! under way is forgotten by a crash (I3).

@@ -87,7 +87,7 @@ const DEVICE_FAILED: &str = "a write or a sync of its device failed, and none is
 
 /// What an engine is made of. See [`Lsm::start`].
 pub struct Parts {
-    /// The region's storage. Its head version has, for each log, a tail without a record in it.
+    /// The region's storage. All log segments of its head version are sealed, except the `tails`.
     pub storage: Storage,
     /// The epoch in which this engine writes.
     pub epoch: Epoch,

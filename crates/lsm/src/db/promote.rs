@@ -1,12 +1,12 @@
 //! From a passive replica to an engine: what happens between opening a region and serving it.
 //!
 //! 1. The logs are read once more, and what is not in the levels goes into memtables ([`Tables`]).
-//! 2. What was in windows only is written to the device.
+//! 2. Of what lies behind the end, [a bounded part](cut_segments) is kept, to be looked at.
 //! 3. Where the replica built its own levels, its edits become the group's: an edit states its version
 //!    anew, with a number above any of either sequence.
-//! 4. Of what lies behind the end, [a bounded part](cut_segments) is kept, to be looked at.
+//! 4. What was in windows only is written to the device, and so are closing marks that were lost.
 //! 5. The *cut*: an edit seals every log segment at the end of what was found, so that nothing past
-//!    it is ever read again, and reserves segment numbers that no one has used. It commits only
+//!    it ever counts again, and reserves segment numbers that no one has used. It commits only
 //!    when all of that is durable (I3).
 //! 6. New log segments begin the chains anew. An engine that is alone declares them at once; one
 //!    that has backups waits until all of them have the cut.

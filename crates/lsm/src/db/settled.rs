@@ -23,7 +23,7 @@ pub(crate) struct Settled {
     pub(crate) refs: u64,
 }
 
-/// See the module documentation. 40 bytes and twice as much for its nodes: 12 MB for 100 GB of large values.
+/// See the module documentation. 48 bytes a segment, and half as much for nodes: 4 MB for 100 GB of large values.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SettledLogs {
     segment_bytes: u64,

@@ -26,7 +26,7 @@ pub struct LevelStats {
     pub level: u8,
     /// Sorted runs.
     pub runs: usize,
-    /// Those of them that are trees across their segments, or were.
+    /// Those of them that have a tree across their segments.
     pub trees: usize,
     /// Segments, a segment in several pieces counted once, index segments of trees included.
     pub segments: usize,
@@ -122,7 +122,7 @@ pub struct Stats {
     pub gc_evacuated: u64,
     /// Level segments whose pointers were counted because a removed range had cut parts off.
     pub segments_counted: u64,
-    /// Bytes of their pairs.
+    /// Bytes of the pairs that were moved.
     pub gc_moved_bytes: u64,
     /// Values that were not moved because their keys had been written meanwhile.
     pub gc_lost: u64,

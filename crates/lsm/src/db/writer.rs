@@ -9,7 +9,8 @@
 //! 3. Its operations are inserted into the memtable.
 //! 4. Its last LSN is published: from here on readers see it.
 //!
-//! The lock is never held across a wait for the device. The view is replaced under this lock only,
+//! The lock is not held across a wait for the device, but where what a condition is about has changed since it was
+//! looked up ([`condition`](super::condition)). The view is replaced under this lock only,
 //! so memtables and version always belong together.
 
 use std::collections::VecDeque;

@@ -370,7 +370,8 @@ impl fmt::Display for Owner {
 }
 
 /// Who refers to each device segment, over all regions of a device. The number of owners is the
-/// count of references with which a server opens.
+/// count of references with which a server opens, but for level segments that no level shows and whose pointers have
+/// yet to be counted: they have no owner here.
 #[must_use]
 pub fn owners(regions: &[Region]) -> BTreeMap<DeviceSegment, Vec<Owner>> {
     let mut owners: BTreeMap<DeviceSegment, Vec<Owner>> = BTreeMap::new();

@@ -32,9 +32,10 @@
 //!
 //! Integers are little-endian. Where pointers hold places, the table lists the log segments that the leaves point
 //! into, in ascending order of their numbers, each with the bytes of keys and values that it holds for this segment;
-//! elsewhere it lists none. `lsn_max` is reserved and zero. `version` is 7: leaves of 1 and 2 had whole keys in their records, 3 knew no
-//! medium segments, 4 no pairs that expire, leaves of 5 told how long their whole keys are, and filters of 6
-//! had one size and six probes. `form` is 0
+//! elsewhere it lists none. The table of an index segment always lists the segments that its nodes lead to, each with
+//! how many children lie there. `lsn_max` is reserved and zero. `version` is 7: leaves of 1 and 2 had whole keys in
+//! their records, 3 knew no medium segments, 4 no pairs that expire, leaves of 5 told how long their whole keys are,
+//! and filters of 6 had one size and six probes. `form` is 0
 //! in a self-contained segment; in a segment of a tree it is 1 for leaves and h + 1 for index nodes of
 //! height h; 255 in a medium segment, where
 //! `leaves` and `entries` count values. In an index segment, `leaves` and `leaves_len` count nodes,
@@ -293,9 +294,9 @@ impl Table {
     }
 }
 
-/// What segment `name`, whose bytes are `bytes`, is, and the log segments that it points into, as its
-/// footer lists them: in ascending order, each with the bytes of keys and values that it holds for
-/// the segment.
+/// What segment `name`, whose bytes are `bytes`, is, and what its footer lists. Where pointers hold places, these are
+/// the log segments that it points into, in ascending order, each with the bytes of keys and values that it holds for
+/// the segment; of an index segment, the segments of its children, each with how many lie there; else nothing.
 ///
 /// # Errors
 /// [`LevelError::Corrupt`] where the bytes do not end as that segment does.

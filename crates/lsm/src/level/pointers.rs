@@ -1,6 +1,6 @@
 //! The pointers of a finished level segment, visited in place and changed where the visitor says so.
 //!
-//! A pointer is eight bytes at the end of a node's record (see [`leaf`]): into the large
+//! A pointer is eight bytes of a node's record, at its end or in front of the expiry (see [`leaf`]): into the large
 //! log or the medium log, from a leaf, or to a child, from an index node of a [`tree`](super::tree). Nodes lie back to
 //! back from the segment's beginning to `leaves_len`, and each tells its own length: record 0 ends
 //! where the node does.

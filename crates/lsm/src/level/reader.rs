@@ -36,7 +36,7 @@ impl SegmentReader {
     ///
     /// # Errors
     /// [`LevelError::Corrupt`] where the bytes are not that segment's, or `len` is not its length;
-    /// [`LevelError::UnknownVersion`] where a newer version of Argosy wrote it.
+    /// [`LevelError::UnknownVersion`] where another version of Argosy wrote it.
     pub fn open(
         name: SegmentName,
         len: u32,
@@ -144,8 +144,8 @@ impl SegmentReader {
         &self.table.last_key
     }
 
-    /// The log segments that it points into, in ascending order, each with the bytes of the keys and
-    /// values whose pointers lead there.
+    /// The log segments that it points into, where its footer lists them (where pointers hold places), in ascending
+    /// order, each with the bytes of the keys and values whose pointers lead there.
     #[must_use]
     pub fn log_refs(&self) -> &[(SegmentNumber, u64)] {
         &self.table.log_refs

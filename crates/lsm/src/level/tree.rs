@@ -15,7 +15,7 @@
 //! - A *leaf segment* holds leaves, a filter over their keys and a footer, and no index.
 //! - An *index segment* holds index nodes of one height and a footer, and no filter.
 //!
-//! Both end as [`format`](super::format) says, with version 2. Nodes lie back to back from the
+//! Both end as [`format`](super::format) says. Nodes lie back to back from the
 //! segment's beginning; the height is in the footer.
 //!
 //! ```text

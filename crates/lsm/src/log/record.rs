@@ -29,7 +29,8 @@
 //!   says that this LSN and all below were durable when it was written. A range that is flushed begins with
 //!   one, and a clean end puts one behind the log, at a block's or segment's start, in the device alone.
 //! - A *closing mark* is a mark that also says that its window holds nothing behind it: zeros up to the end of the
-//!   window are padding. Whole blocks of zeros without one in front of them stand where a device has lost a write.
+//!   window are padding. Whole blocks of zeros without one in front of them stand behind the end of the log, or
+//!   where a device has lost a write.
 //! - A *time* has an LSN, and an expiry that is none: from here on the region's time is not below it. It
 //!   has no key and no value, and is a group by itself.
 //! - A *delete range* removes all keys from its key on and below its value, which is a key, too, or the

@@ -4,8 +4,8 @@
 //!    agrees there, otherwise from the device. A window is reused only when the device has it, so
 //!    one of the two has the record, whatever the writer does meanwhile.
 //! 2. It must be a put of the wanted key.
-//! 3. A value in chunks goes on in the log's next record: behind this one, or, where padding or the
-//!    end of the window follows, at the start of the next window, which is in the next segment if
+//! 3. A value in chunks goes on in the log's next record: behind this one; where padding follows, in the next block;
+//!    where the window holds no more, at the start of the next one, which is in the next segment if
 //!    this one is full. Marks in between are passed over. The LSNs must follow each other.
 //! 4. The parts together must be as long as the caller was told.
 

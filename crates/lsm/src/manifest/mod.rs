@@ -8,8 +8,8 @@
 //!
 //! 1. [`Manifest::create`] writes a checkpoint (an edit that states a whole version) into fresh
 //!    segments and has the catalog name them, under a generation that no manifest of the region has
-//!    had on the device. The catalog's two words of the region are the generation and the region's
-//!    [`Shape`](crate::shape::Shape).
+//!    had on the device. The catalog's two words of the region are the generation, and the region's
+//!    [`Shape`](crate::shape::Shape) with the copy's standing.
 //! 2. [`Manifest::append`] begins to add records: the chain grows by way of the catalog where it is
 //!    too short; then the records are written in one go, then synced. [`Manifest::step`] moves it.
 //!    What the last append took away has to be kept until a later one is durable, or a *witness*
@@ -46,7 +46,7 @@ pub struct Manifest {
     region: RegionId,
     /// Bytes of each segment of the chain that are used.
     segment_bytes: u32,
-    /// The second word of the catalog's entry, which stays as it was when the region was made.
+    /// The second word of the catalog's entry: the region's shape, which stays, and the copy's standing.
     shape: u64,
     chain: Vec<SegmentHandle>,
     /// Where the next append goes, and what it continues.

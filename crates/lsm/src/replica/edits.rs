@@ -419,7 +419,7 @@ impl Replica {
     }
 
     /// Begins to apply `edit`, the bytes of the next edit or of a checkpoint.
-    /// [`step`](Self::step) tells when it is durable and part of the version.
+    /// [`step`](Self::step) tells when it is durable, part of the version, and its append has its witness.
     ///
     /// # Errors
     /// [`ReplicaError::Missing`] when something that it names is not here;

@@ -211,7 +211,7 @@ pub struct LogPosition {
 /// Where a replica stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Position {
-    /// The last edit of its version.
+    /// The last edit of the group that its version has.
     pub edit: EditSeq,
     /// The epoch of that edit.
     pub epoch: Epoch,
@@ -228,7 +228,7 @@ pub struct Position {
 pub enum ReplicaEvent {
     /// All bytes of a level segment that was put have reached the device (not: are durable).
     SegmentStored(SegmentNumber),
-    /// The edit is durable here and part of the version.
+    /// The edit is durable here and part of the version, and its append has its witness.
     EditApplied(EditSeq),
     /// The range is durable here.
     Flushed(FlushRange),
@@ -267,7 +267,7 @@ pub struct Replica {
     counted: BTreeMap<SegmentNumber, Vec<KeyRange>>,
     /// The level segments that the edit which was examined last adds.
     named: BTreeSet<SegmentNumber>,
-    /// Where the primary has the segments of its large log, where pointers hold places.
+    /// Where the primary has the segments of its large and medium log, where pointers hold places.
     log_map: places::LogMap,
     /// What was rewritten and not yet told.
     rewritten: Rewritten,
@@ -301,7 +301,7 @@ struct Arrival {
     fetched: bool,
     /// Where the primary has it, if the primary shipped it.
     theirs: Option<DeviceSegment>,
-    /// This member's places of log segments that its pointers hold.
+    /// This member's places of the segments that its pointers lead to.
     uses: Vec<(SegmentNumber, DeviceSegment)>,
 }
 

@@ -6,7 +6,7 @@
 //! - The *log map* has, for each segment of the primary's large and medium log, its place there. The
 //!   primary tells it as a whole when it begins to speak to this member, and then ahead of each edit that
 //!   adds a segment; a medium segment itself says it, too. An entry stays until the edit that removes the
-//!   segment is applied here, and all of them until the windows are taken back ([`Replica::detach`]):
+//!   segment is submitted here, and all of them until the windows are taken back ([`Replica::detach`]):
 //!   whoever speaks next tells anew.
 //! - The *index map* has, for each level segment that arrived ahead of its edit, its place there. It
 //!   is the [`Arrival`]s themselves: an entry goes when the edit is submitted or the segment given
@@ -58,7 +58,7 @@ pub struct Shipment {
     pub checksum: u32,
     /// Where the sender has it.
     pub place: DeviceSegment,
-    /// This member's places of log segments that its pointers hold, once they are rewritten.
+    /// This member's places of the segments that its pointers lead to, once they are rewritten.
     pub(super) uses: Vec<(SegmentNumber, DeviceSegment)>,
 }
 

@@ -346,7 +346,7 @@ impl Storage {
         &self.head
     }
 
-    /// Whether a further edit would find room in the queue.
+    /// Whether less than half of the queue of edits is taken.
     #[must_use]
     pub(crate) fn takes_edits(&self) -> bool {
         self.queue.len() < QUEUE_MAX / 2

@@ -8,12 +8,12 @@
 //! an edit means. It checks everything that it does: an edit may have come from another server,
 //! and what it names may not exist. It then works as follows:
 //!
-//! 1. level segments are removed, clipped, added; runs stay sorted and empty ones vanish. A tree goes
+//! 1. numbers that only rise are raised;
+//! 2. level segments are removed, clipped, added; runs stay sorted and empty ones vanish. A tree goes
 //!    with the last of its leaf segments, and its index segments with it;
 //!    Segments of the medium log are added and removed beside them;
-//! 2. pointers that came into the levels and left them are counted, by log segment ([`LogUse`]);
-//! 3. log segments are sealed, added, removed; the last of a chain always stays;
-//! 4. numbers that only rise are raised;
+//! 3. pointers that came into the levels and left them are counted, by log segment ([`LogUse`]);
+//! 4. log segments are sealed, added, removed, and log points noted; the last segment of a chain always stays;
 //! 5. what was touched is checked: order, overlap, and that no level points into a log segment
 //!    that is gone, unless it was *evacuated*: all that lived in it was written again, and is in the
 //!    levels.

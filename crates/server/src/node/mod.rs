@@ -3,7 +3,7 @@
 //! A [`Node`] is moved by steps. In production one thread calls [`Node::step_fabric`], another
 //! [`Node::step_background`], and the front ends' threads call the
 //! [`Service`](crate::service::Service) that a node is; the simulator calls all of them from one
-//! thread. No step waits for anything but a device read.
+//! thread. No step waits for anything but the device.
 //!
 //! Reading order: this file and `serve` (requests find their region), `waiting`, `forward` and
 //! `gather` (answers that come later), `refuse` and `room` (those that say no), `ready` and `watch`

@@ -160,8 +160,8 @@ impl Attachment {
                 self.at[log.index()] = (ordinal + 1, 0);
                 continue;
             };
-            // Behind the last record of a sealed segment lie marks, which the primary asks to have flushed. Windows that
-            // this writer has left are written to their ends.
+            // Behind the last record of a sealed segment lie marks, which the primary asks to have flushed. Windows
+            // that this writer has left are written to their ends.
             let last = match ordinal == end.ordinal {
                 true => end.end,
                 false => geometry.segment_bytes(),

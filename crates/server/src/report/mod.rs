@@ -1,8 +1,8 @@
 //! What a server tells on its admin port: the status as one JSON document, and metrics made from the
 //! same document, so that the two agree.
 //!
-//! Reading order: [`status`] (the document), `gather` (where its numbers come from), `metrics` and
-//! `region_metrics` with `families` (the text for Prometheus), `process` (what the system says).
+//! Reading order: [`status`] (the document; `node/report.rs` gathers its numbers), `gather` (names that both use),
+//! `metrics` and `region_metrics` with `families` (the text for Prometheus), `process` (what the system says).
 
 mod snapshots;
 pub mod status;

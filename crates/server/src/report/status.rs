@@ -1,5 +1,5 @@
 //! The status document: what a server knows of itself at one moment, as `/status` shows it and as
-//! metrics are made from it. `docs/admin.md` describes it field by field.
+//! metrics are made from it. `docs/admin.md` describes most of its fields.
 //!
 //! Sizes are in bytes and times in seconds. What ends in `_total` only rises while the server runs.
 //! Numbers are taken one after the other, while the server goes on: they need not agree to the last

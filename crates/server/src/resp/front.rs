@@ -88,7 +88,7 @@ const REPLY_BYTES_MIN: usize = 2 << 20;
 const SLOW_BYTES_MIN: usize = 4 << 20;
 
 /// So many clients that do not read their replies hold no more together than all may hold before they
-/// have to wait for each other, where memory is so scarce that this bounds each (below 1 GiB): at the
+/// have to wait for each other, where memory is so scarce that this bounds each (below some 660 MiB): at the
 /// least, 4 MiB / 32 = 128 KiB of replies wait for each.
 const SLOW_READERS: usize = 32;
 

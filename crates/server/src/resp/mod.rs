@@ -8,10 +8,10 @@
 //! Reading order: [`front`] (what connections share, and their bounds), [`session`] (a connection as
 //! a pure state machine), `input` and `reply` (what it holds: requests not carried out, replies not
 //! written), `command` (how a request finds its command) and its families `connection`, `strings`,
-//! `changes`, `keys`, `expiry`, `scan`, `maintenance`, `info`, `docs`, `transactions` (refused);
-//! [`cursors`] and [`glob`] for `SCAN`. Around them, with sockets and threads: [`listener`],
-//! `worker` (the rounds of one thread), `slots`, `accept`, `mailbox`, `pool`, `pace` (who waits when
-//! all hold much).
+//! `changes`, `keys`, `expiry`, `scan`, `snapshots`, `maintenance`, `info`, `docs`, `transactions`
+//! (refused); [`cursors`] and [`glob`] for `SCAN`. Around them, with sockets and threads: [`listener`],
+//! `worker` (the rounds of one thread), `slots`, `accept`, `pool`, `pace` (who waits when
+//! all hold much), and [`mailbox`](crate::mailbox).
 //! [`fake`] is a service in memory, to test and measure all of it without a store.
 //!
 //! What differs from Redis, so that nobody has to find out:
@@ -21,7 +21,8 @@
 //! - Any server answers for any key (it forwards): `cluster_enabled:0`.
 //! - `MSET`, and `DEL` of several keys, are atomic within each region, not across regions; `MGET` is
 //!   no snapshot.
-//! - Keys have 1 to 4096 bytes, values up to 1 MiB; `INFO limits` names all bounds.
+//! - Keys have 1 to 4096 bytes, values up to 64 MiB, of which some commands take those above
+//!   1 MiB; `INFO limits` names all bounds.
 //! - `SCAN` goes in key order; a cursor that was forgotten answers an error that says to begin again
 //!   from 0, and never skips keys. `DBSIZE` is an estimate.
 //! - `KV.RANGE from to [LIMIT n]` answers a flat array of keys and values in key order, from `from`

@@ -1,4 +1,5 @@
-//! Commands that go through keys in order: `SCAN`, `KEYS`, `KV.RANGE`, `KV.PREFIX`; and `KV.BATCH`.
+//! Commands that go through keys in order: `SCAN`, `KEYS`, `KV.RANGE`, `KV.PREFIX`; and `KV.DELRANGE`, `KV.BATCH`,
+//! `KV.INGEST`.
 //!
 //! `SCAN` reads one page a call and hands out a cursor for the next (see [`super::cursors`]). The
 //! others read page after page until the limit or the end, up to the longest reply; a reply is never

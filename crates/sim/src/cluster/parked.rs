@@ -6,8 +6,9 @@
 //! stepped then, and at no other time, so that a ring that was forgotten shows: as a request that is not answered in
 //! time, or a region that does not become whole.
 //!
-//! A thread that nobody wakes looks again after a fifth of a second in production, whatever its step has said. Here it
-//! does so after [`LOOKS_AFTER`], so that nothing comes to rely on it.
+//! The background's thread looks again after a fifth of a second in production, whatever its step has said. Here a
+//! thread sleeps until the moment that its step named, or for [`LOOKS_AFTER`] where it named none, so that nothing
+//! comes to rely on that.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
