@@ -1,6 +1,6 @@
 //! Holds two members' copies of a region against each other: the same levels, and the same bytes
-//! of logs as far as both have them. Where pointers hold places, each copy's are translated to
-//! segment numbers first.
+//! of logs as far as both have them, but for what closing marks say. Where pointers hold places, each copy's are
+//! translated to segment numbers first.
 //!
 //! Members that each built their own levels hold the same pairs instead: all of them are compared,
 //! as of the last write that both have.
@@ -25,7 +25,7 @@ use crate::addresses::translate_counted;
 use crate::edit::{LevelSegment, LogSegment, MEDIUM_LOG, RunId};
 use crate::level::Tree;
 use crate::log::Geometry;
-use crate::log::verify::blank_closing_marks;
+use crate::log::verify::level_closing_marks;
 use crate::settings::Settings;
 use crate::version::Version;
 
@@ -82,7 +82,7 @@ pub struct Comparison {
     pub level_segments: u64,
     /// Bytes of them.
     pub level_bytes: u64,
-    /// Log segments whose bytes are equal as far as both have them.
+    /// Log segments whose bytes are equal as far as both have them, but for what closing marks say.
     pub log_segments: u64,
     /// Bytes of them.
     pub log_bytes: u64,
@@ -413,7 +413,7 @@ impl Pair<'_> {
                     ];
                     if both[0] != both[1] {
                         for bytes in &mut both {
-                            blank_closing_marks(self.region, Geometry::of(settings), &a, bytes);
+                            level_closing_marks(self.region, Geometry::of(settings), &a, bytes);
                         }
                     }
                     self.equal(&part, a.number, [&both[0], &both[1]])?;

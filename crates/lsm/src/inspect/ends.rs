@@ -22,7 +22,7 @@ pub struct LogEnds {
     pub durable: Lsn,
     /// By [`LogKind::index`]: behind the last record; `None` where there is none.
     pub ends: [Option<Position>; LogKind::ALL.len()],
-    /// Bytes of the history that are in windows only.
+    /// Bytes of the history that are in windows only, and closing marks that are nowhere: opening writes them.
     pub unflushed: Vec<Unflushed>,
     /// Bytes of pairs in segments of the large log that are not in the levels yet: opening binds them.
     pub unsettled: BTreeMap<SegmentNumber, u64>,
@@ -87,7 +87,10 @@ pub fn log_ends(
         last: recovered.last,
         durable: recovered.durable,
         ends: [recovery.end, large.end],
-        unflushed: [recovery.unflushed, large.unflushed].concat(),
+        unflushed: [recovery, large]
+            .into_iter()
+            .flat_map(|log| log.unflushed.into_iter().chain(log.closing))
+            .collect(),
         unsettled,
     })
 }

@@ -1,8 +1,8 @@
 //! Follows the pointers of levels into the large and the medium log: each has to lead to the record of its key.
 //! Those into segments that were evacuated lead nowhere, and have to be hidden by newer entries.
 //!
-//! Pointers are gathered, at most so many bytes of them, and followed in the order of the log, so
-//! that each log segment is read about once a batch.
+//! Pointers are gathered, at most so many bytes of them, and followed in the order of the log. Of a log segment that
+//! few of them lead to, what they lead to is read; of another, all, about once a batch.
 
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
@@ -209,8 +209,8 @@ impl Verifier<'_> {
     }
 }
 
-/// Reads of one log segment in a row before all of it is read. In the order of keys hardly two reads in a row are of one
-/// segment; in the order of places many may be, which together are most of it.
+/// Reads of one log segment in a row before all of it is read. In the order of keys hardly two reads in a row are of
+/// one segment; in the order of places many may be, which together are most of it.
 const READS_APART_MAX: u32 = 16;
 
 /// Log segments of a version. The last is kept if much of it is read.
@@ -273,6 +273,7 @@ impl<'a> Source<'a> {
             // No value begins at the end of its segment.
             read.map_err(|error| (segment.len, error.to_string()))?;
             *last = Some((segment.number, bytes));
+            self.reads.set((segment.number, 0));
         }
         let (_, bytes) = last.as_ref().expect("it was read");
         let of = (name_of(self.version, segment), segment.len);
@@ -303,23 +304,26 @@ impl LogSource for Source<'_> {
         let is_held = last
             .as_ref()
             .is_some_and(|(number, _)| *number == segment.number);
-        if !is_held && !self.reads_much_of(segment.number) {
-            let at = offset as usize % BLOCK_SIZE;
-            let mut bytes = Buffer::zeroed((at + out.len()).next_multiple_of(BLOCK_SIZE));
-            let from = offset - u32::try_from(at).expect("less than a block");
-            super::verify::read_log(self.version, &segment, from, &mut bytes)?;
-            out.copy_from_slice(&bytes[at..at + out.len()]);
+        if !is_held && self.reads_much_of(segment.number) {
+            let mut bytes = Buffer::zeroed(SEGMENT_SIZE);
+            // If a part of it cannot be read, others may.
+            if super::verify::read_log(self.version, &segment, 0, &mut bytes).is_ok() {
+                *last = Some((segment.number, bytes));
+            }
+        }
+        let held = last
+            .as_ref()
+            .filter(|(number, _)| *number == segment.number);
+        let at = offset as usize;
+        if let Some(part) = held.and_then(|(_, bytes)| bytes.get(at..at + out.len())) {
+            out.copy_from_slice(part);
             return Ok(());
         }
-        if !is_held {
-            let mut bytes = Buffer::zeroed(SEGMENT_SIZE);
-            super::verify::read_log(self.version, &segment, 0, &mut bytes)?;
-            *last = Some((segment.number, bytes));
-        }
-        let bytes = last.as_ref().map(|(_, bytes)| bytes);
-        let from = offset as usize;
-        let found = bytes.and_then(|bytes| bytes.get(from..from + out.len()));
-        out.copy_from_slice(found.expect("a read inside a window is inside a segment"));
+        let at = at % BLOCK_SIZE;
+        let mut bytes = Buffer::zeroed((at + out.len()).next_multiple_of(BLOCK_SIZE));
+        let from = offset - u32::try_from(at).expect("less than a block");
+        super::verify::read_log(self.version, &segment, from, &mut bytes)?;
+        out.copy_from_slice(&bytes[at..at + out.len()]);
         Ok(())
     }
 }

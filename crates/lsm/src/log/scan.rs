@@ -470,7 +470,7 @@ impl<'a> Scan<'a> {
             Some(_) => found(true),
             None => Found::Nothing,
         };
-        // What the device holds there is compared when the window is complete.
+        // What the device holds there is compared by who composes the window.
         if matches!(in_memory, Found::Record { .. }) {
             return in_memory;
         }

@@ -223,11 +223,12 @@ pub fn find_torn<E>(
     }))
 }
 
-/// Overwrites closing marks in `bytes`, with which `segment` begins, and what follows each in its window, by zeros.
+/// Makes closing marks in `bytes`, with which `segment` begins, say nothing, and zeros of what follows each in its
+/// window.
 ///
-/// A closing mark says what was durable when it was written; one that was lost is written again without that. Nothing
-/// behind one is read. So copies that differ only there hold the same.
-pub(crate) fn blank_closing_marks(
+/// A closing mark says what was durable when it was written; recovery writes one again without that. No record of the
+/// history lies behind one. So copies that differ only in that hold the same.
+pub(crate) fn level_closing_marks(
     region: RegionId,
     geometry: Geometry,
     segment: &LogSegment,
@@ -246,7 +247,11 @@ pub(crate) fn blank_closing_marks(
                 Decoded::Invalid => break,
             };
             if is_closing {
-                bytes[at..end].fill(0);
+                let mut mark = Vec::new();
+                Record::closing_mark(Lsn(0)).encode(here, segment.base_lsn, &mut mark);
+                // Not longer than one that says something.
+                bytes[at..at + mark.len()].copy_from_slice(&mark);
+                bytes[at + mark.len()..end].fill(0);
                 break;
             }
             at += len;

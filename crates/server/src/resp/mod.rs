@@ -11,7 +11,7 @@
 //! `changes`, `keys`, `expiry`, `scan`, `snapshots`, `maintenance`, `info`, `docs`, `transactions`
 //! (refused); [`cursors`] and [`glob`] for `SCAN`. Around them, with sockets and threads: [`listener`],
 //! `worker` (the rounds of one thread), `slots`, `accept`, `pool`, `pace` (who waits when
-//! all hold much), and [`mailbox`](crate::mailbox).
+//! all hold much), and `mailbox` (of the crate).
 //! [`fake`] is a service in memory, to test and measure all of it without a store.
 //!
 //! What differs from Redis, so that nobody has to find out:
