@@ -1,9 +1,9 @@
 //! The log-structured merge engine.
 //!
 //! A write becomes a record in a log and an entry of a memtable. Full memtables become sorted runs
-//! of L1, and runs are merged, one part at a time, into larger and larger levels. Segments of levels
-//! and logs are written once, front to back, in 2 MiB, and never changed: what is written again is what was there, or
-//! was lost. What a region consists of at any moment is a *version*, and every step to the next one is an
+//! of L1, and runs are merged, one part at a time, into larger and larger levels. Levels and
+//! logs are made of segments of 2 MiB, each written once, front to back. Their contents never change; a repair writes
+//! the same bytes again. What a region consists of at any moment is a *version*, and every step to the next one is an
 //! *edit* in the region's manifest. Another copy of the region needs nothing but the log's bytes,
 //! the finished segments, and the edits, all of which an [`Observer`](argosy_engine::Observer)
 //! hears of.

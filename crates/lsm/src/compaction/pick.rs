@@ -18,9 +18,9 @@
 //!    fewer segments. Packing goes first where merges have no room at all, and after a round of parts that found
 //!    none, since it needs the least. It may then pack any level, from the lowest up, but only key ranges that the
 //!    level above does not have. L1 is the last: several runs of it become one.
-//! 7. Where no level is full, a segment is merged of which removed ranges left many pieces, or little: its space
-//!    is free only when its last piece goes. The pointers of what was cut off are counted elsewhere
-//!    (`db/counting.rs`).
+//! 7. If no level is full, a segment is merged that range deletions have cut into many pieces, or of which they have
+//!    left little. Its space becomes free only with its last piece. Pointers in the parts that were cut off are
+//!    counted by `db/counting.rs`.
 //!
 //! Invariants: the range of a merge cuts no segment of the lower level, and in L1 it means all
 //! runs (a part of L1 is one key range of *all* its runs), so that below a key there are only older

@@ -3,8 +3,8 @@
 //! A segment of the large log is free once no level points into it ([`trim`](super::trim)), or nothing in it
 //! lives. What levels point to is known: every edit says how many bytes of pointers come into the levels and leave
 //! them, by log segment, and the version has both sums ([`LogUse`](crate::version::LogUse)). A merge drops the
-//! pointers of what was overwritten or deleted, and its edit says so. But a value that stays keeps the whole segment in
-//! which it lies. So:
+//! pointers of overwritten and deleted values, and its edit records their bytes. But one live value keeps its whole
+//! segment. So:
 //!
 //! 1. A [`Census`] of the version tells how much space the region takes, and how much of it lives, as far
 //!    as samples tell ([`hides`](super::hides)). Near [`Settings::space_bound`] the region *collects*, until

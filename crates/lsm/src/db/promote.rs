@@ -4,7 +4,7 @@
 //! 2. Of what lies behind the end, [a bounded part](cut_segments) is kept, to be looked at.
 //! 3. Where the replica built its own levels, its edits become the group's: an edit states its version
 //!    anew, with a number above any of either sequence.
-//! 4. What was in windows only is written to the device, and so are closing marks that were lost.
+//! 4. Records that only windows hold, and closing marks that the device has lost, are written to the device.
 //! 5. The *cut*: an edit seals every log segment at the end of what was found, so that nothing past
 //!    it ever counts again, and reserves segment numbers that no one has used. It commits only
 //!    when all of that is durable (I3).
