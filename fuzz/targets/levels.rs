@@ -4,10 +4,11 @@ use argosy_base::limits::BLOCK_SIZE;
 use argosy_base::{Epoch, Identity, Kind, RegionId, SegmentNumber};
 use argosy_device::Buffer;
 use argosy_lsm::filter::{BitsPerKey, Filter, KeyHash};
+use argosy_lsm::level::form_and_refs;
 use argosy_lsm::level::leaf::Leaf;
 use argosy_lsm::level::medium::{read_value, verify_medium_segment};
 use argosy_lsm::level::verify::{leaves_of, name_of_segment, verify_index_segment, verify_segment};
-use argosy_lsm::level::{Entry, Form, SegmentName, form_and_refs};
+use argosy_lsm::names::{Entry, Form, SegmentName};
 use argosy_lsm::{Compaction, LevelSegment};
 
 use super::sample::Sample;

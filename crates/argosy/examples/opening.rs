@@ -304,7 +304,7 @@ fn fill(edit: &mut Edit, first: u64, shape: &Shape) {
             range: KeyRange::new(key(n), Some(key(n + 1))),
             large_bytes: shape.log_segments * u64::from(whole) / shape.level_segments.max(1),
             medium_bytes: 0,
-            form: argosy_lsm::level::Form::SelfContained,
+            form: argosy_lsm::names::Form::SelfContained,
         };
         edit.added.push((LEVEL, RunId(0), segment));
     }

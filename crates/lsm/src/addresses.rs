@@ -39,10 +39,11 @@
 use argosy_base::{AddressMode, DeviceSegment, KeyRange, Pointer, SegmentNumber};
 
 use crate::edit::LevelSegment;
+use crate::level::form_and_refs;
 use crate::level::pointers::{
     PointerKind, VisitError, Visited, for_each_pointer_mut, forget_uncounted,
 };
-use crate::level::{Form, LevelError, SegmentName, form_and_refs};
+use crate::names::{Form, LevelError, SegmentName};
 use crate::version::Version;
 
 /// The place that `at` holds, where pointers hold places.

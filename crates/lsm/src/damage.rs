@@ -389,7 +389,7 @@ fn shut_ranges<'v>(
         .any(|entry| segments.contains(&entry.segment.number));
     let entries = run.segments.iter();
     let shut = entries.filter(move |entry| {
-        let in_tree = index && entry.segment.form == crate::level::Form::Leaves;
+        let in_tree = index && entry.segment.form == crate::names::Form::Leaves;
         in_tree || segments.contains(&entry.segment.number)
     });
     shut.map(|entry| &entry.segment.range)

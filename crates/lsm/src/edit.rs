@@ -46,7 +46,7 @@ use argosy_base::codec::{Malformed, Reader, put_string, put_varint};
 use argosy_base::limits::{BLOCK_SIZE, KEY_BYTES_MAX, SEGMENT_SIZE};
 use argosy_base::{EditSeq, Epoch, KeyRange, LogKind, Lsn, Moment, Pointer, SegmentNumber};
 
-use crate::level::{Form, Tree};
+use crate::names::{Form, Tree};
 
 /// The format that is written, and the only one that is read.
 const FORMAT: u8 = 7;

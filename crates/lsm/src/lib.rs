@@ -15,8 +15,9 @@
 //! - [`memtable`], [`log`]: where a write goes.
 //! - [`compaction`]: which part of which level is merged when, and how.
 //! - [`level`], [`filter`], [`cache`], [`merge`]: segments, and reading them.
-//! - [`edit`], [`version`], [`manifest`], [`storage`]: what a region consists of, and how that is
+//! - [`edit`], [`version`], [`manifest`], [`segments`], [`storage`]: what a region consists of, and how that is
 //!   made durable.
+//! - [`names`]: the words that all of them share. From there on modules lie on floors, and none knows one above it.
 //! - [`pins`]: versions that are kept under a name.
 //! - [`cut_segments`]: what lay behind the end of a history when it was cut.
 //! - [`replica`]: the passive member, which a backup is and every engine begins as.
@@ -48,6 +49,7 @@ pub mod many;
 pub mod memory;
 pub mod memtable;
 pub mod merge;
+pub mod names;
 pub mod pins;
 pub mod probe;
 pub mod read;
@@ -55,6 +57,7 @@ pub mod repair;
 pub mod replica;
 mod scan;
 pub mod scrub;
+pub mod segments;
 pub mod set_aside;
 pub mod settings;
 pub mod shape;
@@ -67,6 +70,7 @@ pub use db::{Lsm, Service};
 pub use edit::{Edit, LevelSegment, LogPoint, LogSegment, Place, RunId};
 pub use memory::Memory;
 pub use replica::{Replica, ReplicaError, ReplicaEvent};
+pub use segments::StoredSegment;
 pub use settings::{Compaction, Mutants, Placement, Settings, SettingsError};
-pub use storage::{Committed, Storage, StorageError, StoredSegment};
+pub use storage::{Committed, Storage, StorageError};
 pub use version::{EditError, Version};

@@ -26,10 +26,11 @@ use argosy_engine::{EngineError, Wanted};
 use crate::addresses::name_of;
 use crate::cache::CacheKey;
 use crate::filter::KeyHash;
-use crate::level::{Entry, Form, LevelError, OwnedEntry, ReadAt, medium};
+use crate::level::{ReadAt, medium};
 use crate::log::ValueRef;
+use crate::names::{Entry, Form, LevelError, OwnedEntry};
 use crate::read::{ReadView, Reading, VersionLog, open_reader, read_unaligned};
-use crate::storage::StoredSegment;
+use crate::segments::StoredSegment;
 use crate::version::{LevelEntry, LogEntry};
 
 /// Keys that are looked up at a time.

@@ -16,7 +16,7 @@ use std::cmp::Ordering;
 use argosy_base::SegmentNumber;
 use argosy_base::range::wide_head;
 
-use crate::level::{Entry, LevelError};
+use crate::names::{Entry, LevelError};
 
 /// Pairs in strictly ascending key order: a memtable, a run of a level, or a merge of several. Or all
 /// in strictly descending order, where that is said.

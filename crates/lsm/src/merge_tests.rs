@@ -6,9 +6,9 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use super::*;
-use crate::level::OwnedEntry;
 use crate::level::stand::DOWN;
 use crate::level::testing::{Dice, Model, NAME, Shape, model};
+use crate::names::OwnedEntry;
 
 /// A source in memory that counts how often its key is asked for.
 struct Pairs {

@@ -23,13 +23,13 @@ use argosy_base::codec::{Reader, put_string};
 use argosy_base::{AddressMode, DeviceSegment, LogKind, Lsn, Moment, RegionId, SegmentNumber};
 use argosy_device::{DeviceError, RegionEntry, Store};
 
-use crate::db::trim::reach;
 use crate::edit::Edit;
+use crate::log::value::reach;
 use crate::manifest::{self, Manifest, ManifestError, Record};
+use crate::segments::StoredSegment;
 use crate::set_aside::region_of;
 use crate::settings::Settings;
 use crate::shape::Shape;
-use crate::storage::StoredSegment;
 use crate::version::Version;
 
 /// The first id under which the catalog names a pin.

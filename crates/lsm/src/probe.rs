@@ -9,14 +9,11 @@ use argosy_base::{Lsn, Pointer};
 
 use crate::cache::CacheKey;
 use crate::filter::KeyHash;
-use crate::level::{Form, Lasting, OwnedEntry, tree};
+use crate::level::tree;
 use crate::log::{ValueRef, read_value};
+use crate::names::{Form, Lasting, NotInMemory, OwnedEntry};
 use crate::read::{Located, ReadView, Reading, VersionLog, leaf_home};
 use crate::version::LogEntry;
-
-/// Something is not in memory: what was asked for is not known without the device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NotInMemory;
 
 impl ReadView {
     /// The version of a key that was found at `lsn`, or where that is 0 in the levels.

@@ -31,15 +31,13 @@ use crate::damage::Damages;
 use crate::filter::KeyHash;
 use crate::level::medium;
 use crate::level::tree::{self, LeafHome};
-use crate::level::{
-    Entry, Form, Lasting, LevelError, OwnedEntry, ReadAhead, ReadAt, SegmentName, SegmentReader,
-};
+use crate::level::{ReadAhead, ReadAt, SegmentReader};
 use crate::log::{LogSource, LogWindows, ReadError, ValueRef, read_value, read_value_in};
 use crate::memtable::{Erasures, Memtable};
 use crate::merge::{Merge, Source};
-use crate::probe::NotInMemory;
+use crate::names::{Entry, Form, Lasting, LevelError, NotInMemory, OwnedEntry, SegmentName};
 use crate::scan::{RangeMerge, RangeScan, begun, warm};
-use crate::storage::StoredSegment;
+use crate::segments::StoredSegment;
 use crate::version::{LevelEntry, LogEntry, Run, RunTree, Version};
 
 /// A stored segment as the level code reads it.

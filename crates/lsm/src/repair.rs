@@ -25,15 +25,16 @@ use argosy_device::{Buffer, DeviceError, Ticket};
 use crate::addresses::{Translation, as_gone, has_pointers, level_error, name_of};
 use crate::damage::Damages;
 use crate::edit::LogSegment;
+use crate::level::form_and_refs;
 use crate::level::pointers::keep_whole_nodes;
 use crate::level::verify::paired_children;
-use crate::level::{Form, LevelError, SegmentName, form_and_refs};
 use crate::log::Geometry;
 use crate::log::verify::verify_sealed;
+use crate::names::{Form, LevelError, SegmentName};
 use crate::replica::MissingPart;
 use crate::scrub::{check_segment, faults_of};
+use crate::segments::StoredSegment;
 use crate::settings::Settings;
-use crate::storage::StoredSegment;
 use crate::version::Version;
 
 /// Why a segment was not repaired.

@@ -24,9 +24,10 @@ use argosy_engine::{EngineError, Scan};
 
 use crate::addresses::name_of;
 use crate::cache::NodeCache;
-use crate::level::{Entry, LevelError, SegmentName, SegmentReader, medium};
+use crate::level::{SegmentReader, medium};
 use crate::log::ValueRef;
 use crate::merge::{Merge, Source};
+use crate::names::{Entry, LevelError, SegmentName};
 use crate::read::{ReadView, Reading, ScanTime, VersionLog, read_log, reader};
 use crate::storage::Together;
 use crate::version::{LevelEntry, LogEntry, Run, Version};

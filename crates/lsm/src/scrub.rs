@@ -26,9 +26,9 @@ use crate::edit::LogSegment;
 use crate::inspect::{MEDIUM_LOG, ProblemKind};
 use crate::level::medium::verify_medium_segment;
 use crate::level::verify::{Fault, FoundLeaf, leaves_of, verify_index_segment, verify_segment};
-use crate::level::{Form, SegmentName};
 use crate::log::Geometry;
 use crate::log::verify::verify_sealed;
+use crate::names::{Form, SegmentName};
 use crate::settings::Settings;
 use crate::version::{LevelEntry, LogEntry, Version};
 
@@ -243,7 +243,7 @@ pub(crate) fn faults_of(version: &Version, entry: &LevelEntry, bytes: &Buffer) -
             // Where the segment does not stand for all of its keys, the others lead anywhere.
             let counted = version.counted_ranges(name.number);
             let mut lost = 0;
-            let visit = |key: &[u8], entry: crate::level::Entry<'_>| {
+            let visit = |key: &[u8], entry: crate::names::Entry<'_>| {
                 let (at, _) = entry.pointer()?;
                 let counts = counted.iter().any(|range| range.contains(key));
                 let known = version.resolve(at).filter(|_| counts);

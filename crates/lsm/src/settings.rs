@@ -12,6 +12,14 @@ use argosy_base::limits::{BLOCK_SIZE, SEGMENT_SIZE};
 
 use crate::level::format::segment_bytes_min;
 
+/// Most segments that a merge has finished and holds the bytes of: one that is being written, one that is being
+/// shipped, and one that was just finished. A medium segment may come on top that ends with the last.
+pub(crate) const HELD_MAX: usize = 3;
+
+/// Segments that a merge reads at most while the device is full, so that those of several regions
+/// find room beside each other.
+pub(crate) const FULL_PART_MAX: usize = 4;
+
 /// Where the values of pairs are kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Placement {
@@ -245,7 +253,7 @@ impl Settings {
     /// that has grown, and the checkpoint that begins it anew.
     #[must_use]
     pub fn reserve_segments(&self, regions: usize) -> u32 {
-        const MERGE: usize = 2 * crate::db::FULL_PART_MAX;
+        const MERGE: usize = 2 * FULL_PART_MAX;
         let flush = (self.l0_bytes + self.l0_bytes / 8) / self.segment_bytes + 2;
         let reserve = 2 * (flush + MERGE) * regions.max(1);
         u32::try_from(reserve).unwrap_or(u32::MAX)
@@ -255,7 +263,7 @@ impl Settings {
     /// flush and a merge at once, the segments that each holds, and what is read ahead.
     #[must_use]
     pub const fn work_bytes(&self) -> usize {
-        let held = crate::compaction::build::HELD_MAX + 1;
+        let held = HELD_MAX + 1;
         let windows = self.window_slots * self.window_bytes;
         (held + 1) * self.segment_bytes + windows
     }

@@ -22,7 +22,7 @@ use argosy_lsm::compaction::plan::shape;
 use argosy_lsm::damage::Shut;
 use argosy_lsm::db::bulk::Taken;
 use argosy_lsm::edit::LEVELS_MAX;
-use argosy_lsm::level::Form;
+use argosy_lsm::names::Form;
 use argosy_lsm::{Compaction, Lsm, Placement, Settings, Version};
 use common::judge::{Pairs, errors};
 use common::watched::fork;

@@ -14,7 +14,7 @@ use argosy_device::{Crash, Device, Store};
 use argosy_engine::conformance::{Choices, Host};
 use argosy_engine::{Engine, EngineError, Snapshot, WriteBatch, WriteOptions};
 use argosy_lsm::inspect::{Region, Windows, verify_region};
-use argosy_lsm::level::Form;
+use argosy_lsm::names::Form;
 use argosy_lsm::{Compaction, Lsm, Settings, Version};
 use common::{Machine, tiny, tiny_whole};
 

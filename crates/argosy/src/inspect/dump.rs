@@ -10,8 +10,8 @@ use argosy_lsm::Version;
 use argosy_lsm::cut_segments;
 use argosy_lsm::inspect::Region;
 use argosy_lsm::inspect::contents::{Content, contents};
-use argosy_lsm::level::{Entry, Lasting};
 use argosy_lsm::log::{Geometry, Record, RecordKind};
+use argosy_lsm::names::{Entry, Lasting};
 use clap::Args;
 use serde::Serialize;
 

@@ -46,14 +46,13 @@ use crate::addresses::as_high_bits;
 use crate::cache::{CacheKey, NodeCache};
 use crate::edit::{LevelSegment, Reference};
 use crate::level::tree_builder::{TreeBuilder, TreeStep};
-use crate::level::{BuiltSegment, Entry, Form, SegmentBuilder, SegmentName, SegmentReader, Tree};
+use crate::level::{BuiltSegment, SegmentBuilder, SegmentReader};
 use crate::merge::Source;
-use crate::storage::{Storage, StoredSegment};
+use crate::names::{Entry, Form, SegmentName, Tree};
+use crate::segments::StoredSegment;
+use crate::settings::HELD_MAX;
+use crate::storage::Storage;
 use crate::version::Version;
-
-/// Most finished segments whose bytes are kept: one that is being written, one that is being
-/// shipped, and one that was just finished. A medium segment may come on top that ends with the last.
-pub const HELD_MAX: usize = 3;
 
 /// What a step of a build may use.
 pub struct Tools<'a> {

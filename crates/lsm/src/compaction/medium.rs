@@ -30,10 +30,11 @@ use argosy_device::Buffer;
 
 use super::plan::Plan;
 use crate::addresses::name_of;
+use crate::level::ReadAt as _;
 use crate::level::medium::{record_len, value_in};
-use crate::level::{LevelError, ReadAt as _, SegmentName};
+use crate::names::{LevelError, SegmentName};
+use crate::segments::StoredSegment;
 use crate::settings::{Placement, Settings};
-use crate::storage::StoredSegment;
 use crate::version::Version;
 
 /// Bytes that are read ahead in all medium segments together, of one merge.

@@ -31,8 +31,9 @@ use std::collections::BTreeSet;
 use argosy_base::{KeyRange, SegmentNumber};
 
 use super::pack::packed_l1;
-use super::pieces::{PIECES_MAX, Pieces, Shape};
+use super::pieces::{Pieces, Shape};
 use crate::edit::LEVELS_MAX;
+use crate::version::PIECES_MAX;
 
 /// Most segments that one move takes down: bounds the edit.
 const MOVES_MAX: usize = 64;

@@ -12,11 +12,8 @@ use argosy_base::{KeyRange, SegmentNumber};
 
 use super::plan::live_bytes;
 use crate::damage::Shut;
-use crate::level::Form;
-use crate::version::{LevelEntry, Run};
-
-/// Pieces of a segment at which it is merged, although its level is not full.
-pub(crate) const PIECES_MAX: u32 = 16;
+use crate::names::Form;
+use crate::version::{LevelEntry, PIECES_MAX, Run};
 
 /// One segment of a level, as far as picking is concerned.
 #[derive(Clone, Copy, Debug)]

@@ -20,7 +20,7 @@ use super::pick::At;
 use super::pieces::{Pieces, Shape};
 use crate::damage::Shut;
 use crate::edit::{Edit, LevelSegment, Place, RunId};
-use crate::level::Form;
+use crate::names::Form;
 use crate::version::{LevelEntry, Run, RunTree, Version};
 
 /// Most segments of a run that [`Plan::gather`] reads: bounds the edit.

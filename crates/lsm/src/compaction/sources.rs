@@ -17,12 +17,13 @@ use argosy_base::{KeyRange, Lsn, Pointer, RegionId, SegmentNumber};
 use super::plan::{Input, RunInput};
 use crate::cache::NodeCache;
 use crate::level::tree_cursor::{Path, TreeCursor, Way};
-use crate::level::{Entry, Form, LevelCursor, LevelError, Opened, ReadAhead, SegmentName};
+use crate::level::{LevelCursor, Opened, ReadAhead};
 use crate::memtable::{DownCursor, Erasures, Memtable, MemtableCursor};
 use crate::merge::Source;
+use crate::names::{Entry, Form, LevelError, SegmentName};
 use crate::read::{SegmentSource, leaf_home, passing_reader, reader};
 use crate::scan::Begun;
-use crate::storage::StoredSegment;
+use crate::segments::StoredSegment;
 use crate::version::{RunTree, Version};
 
 /// The newest entries of a memtable at or below an LSN.

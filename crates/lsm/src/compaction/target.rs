@@ -4,8 +4,9 @@ use argosy_base::{AddressMode, Epoch, Moment, Pointer, RegionId, SegmentNumber};
 
 use super::values::Values;
 use crate::filter::BitsPerKey;
+use crate::level::SegmentBuilder;
 use crate::level::builder::Geometry;
-use crate::level::{SegmentBuilder, SegmentName};
+use crate::names::SegmentName;
 use crate::version::Version;
 
 /// What a build makes of a run.

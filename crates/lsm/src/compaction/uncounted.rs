@@ -13,8 +13,8 @@ use argosy_device::Buffer;
 
 use crate::addresses::name_of;
 use crate::edit::{Edit, Place, Reference, RunId, UNCOUNTED};
-use crate::level::LevelError;
 use crate::level::verify::leaves_of;
+use crate::names::LevelError;
 use crate::version::{LevelEntry, Version};
 
 /// Writes into `edit`, which changes `version`, that the uncounted parts of segment `number` go, and that

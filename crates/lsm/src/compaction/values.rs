@@ -10,9 +10,11 @@ use argosy_engine::EngineError;
 use super::build::{Pointers, Target, Tools};
 use super::medium::MediumReads;
 use crate::addresses::as_high_bits;
+use crate::level::BuiltSegment;
 use crate::level::medium::MediumBuilder;
-use crate::level::{BuiltSegment, Entry, SegmentName};
-use crate::storage::{Storage, StoredSegment};
+use crate::names::{Entry, SegmentName};
+use crate::segments::StoredSegment;
+use crate::storage::Storage;
 
 /// What a build does with medium values.
 pub enum Values {

@@ -36,8 +36,7 @@ use argosy_engine::{
 
 use super::Lsm;
 use super::writer::Writer;
-use crate::level::OwnedEntry;
-use crate::probe::NotInMemory;
+use crate::names::{NotInMemory, OwnedEntry};
 use crate::read::ReadView;
 
 /// What a key was bound to at some moment. Of a range: nothing.

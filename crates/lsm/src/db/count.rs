@@ -12,10 +12,11 @@ use argosy_engine::long::{RESERVED, is_reserved, parts};
 
 use super::Lsm;
 use crate::compaction::sources::{RunReading, RunSource};
-use crate::level::{LevelError, ReadAhead};
+use crate::level::ReadAhead;
 use crate::memtable::Memtable;
 use crate::memtable::erased::{Erasures, left_of, union};
 use crate::merge::Source;
+use crate::names::LevelError;
 use crate::scan::Begun;
 use crate::version::{Run, Version};
 

@@ -10,11 +10,12 @@ use argosy_engine::EngineError;
 use super::jobs::{Jobs, Made, Now};
 use super::site::Site;
 use super::stats::Counts;
-use super::trim::{reach, trim};
+use super::trim::trim;
 use crate::compaction::cut::{CUT_BYTES_MAX, Cut};
 use crate::compaction::pick::Aim;
 use crate::compaction::uncounted;
 use crate::edit::{Edit, Reference};
+use crate::log::value::reach;
 
 impl Jobs {
     /// Counts the pointers of a segment of which a removed range cut parts off. What is damaged stays as it

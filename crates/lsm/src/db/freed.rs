@@ -14,10 +14,11 @@ use argosy_base::{KeyRange, LogKind, Pointer};
 use crate::compaction::plan::{Input, RunInput};
 use crate::compaction::sources::{RunReading, RunSource};
 use crate::edit::{Edit, LogSegment};
-use crate::level::{LevelError, ReadAhead};
+use crate::level::ReadAhead;
 use crate::log::Geometry;
 use crate::log::sweep::Sweep;
 use crate::merge::Source as _;
+use crate::names::LevelError;
 use crate::settings::Settings;
 use crate::version::{Run, Version};
 

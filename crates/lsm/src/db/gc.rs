@@ -54,14 +54,16 @@ use super::hides::Hides;
 use super::jobs::Jobs;
 use super::settled::SettledLogs;
 use super::stats::Counts;
-use super::trim::{LastLsns, reach, unknown_beginning};
+use super::trim::{LastLsns, unknown_beginning};
 use crate::edit::{Edit, LogSegment};
-use crate::level::OwnedEntry;
 use crate::log::Geometry;
 use crate::log::sweep::{Sweep, SweepError, begins_inside_value};
+use crate::log::value::reach;
+use crate::names::OwnedEntry;
 use crate::read::ReadView;
+use crate::segments::StoredSegment;
 use crate::settings::Settings;
-use crate::storage::{Storage, StoredSegment};
+use crate::storage::Storage;
 use crate::version::Version;
 
 /// What a backup that builds its own levels does about dead values: it merges where much of what its

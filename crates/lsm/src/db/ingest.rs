@@ -35,9 +35,9 @@ use crate::compaction::below::Below;
 use crate::compaction::build::{Build, Pointers, Shape, Stepped, Tools};
 use crate::compaction::sources::MemtableSource;
 use crate::edit::{LEVELS_MAX, RunId};
-use crate::level::{Entry, LevelError};
 use crate::memtable::Memtable;
 use crate::merge::Source;
+use crate::names::{Entry, LevelError};
 use crate::settings::Settings;
 use crate::version::Version;
 

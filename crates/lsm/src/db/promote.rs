@@ -18,7 +18,7 @@ use argosy_device::{Buffer, DeviceError, SharedMemory, Store, WindowStore};
 use argosy_engine::Observer;
 
 use super::replay::Tables;
-use super::trim::{LastLsns, reach, trim};
+use super::trim::{LastLsns, trim};
 use super::upkeep::tail_purpose;
 use super::{Lsm, Parts};
 use crate::cache::NodeCache;
@@ -26,6 +26,7 @@ use crate::cut_segments;
 use crate::edit::{Edit, LogSegment};
 use crate::log::behind::{Behind, Left};
 use crate::log::segment::Writer as WriterName;
+use crate::log::value::reach;
 use crate::log::{Geometry, LogTail, LogWindows, Recovered, Recovery, Replayed, recover};
 use crate::replica::{self, Position, Replica, ReplicaError, Slots, Survivors};
 use crate::settings::Settings;

@@ -10,10 +10,10 @@ use argosy_base::{KeyRange, Lsn};
 
 use super::time::ToldTime;
 use super::writer::Frozen;
-use crate::level::Entry;
 use crate::log::Replayed;
 use crate::memtable::Memtable;
 use crate::memtable::erased::bound_bytes;
+use crate::names::Entry;
 use crate::settings::Settings;
 
 /// See the module documentation.

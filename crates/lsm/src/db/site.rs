@@ -11,8 +11,8 @@ use crate::cache::NodeCache;
 use crate::compaction::build::{Pointers, Shape, Target, Tools};
 use crate::edit::{Edit, LevelSegment, MEDIUM_LOG, RunId};
 use crate::filter::BitsPerKey;
-use crate::level::Form;
 use crate::level::builder::Geometry;
+use crate::names::Form;
 use crate::settings::Settings;
 use crate::storage::Storage;
 

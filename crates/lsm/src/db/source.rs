@@ -11,12 +11,12 @@ use argosy_engine::Engine;
 use super::Lsm;
 use crate::addresses::{goes_out, send_out};
 use crate::edit::{Edit, LogPoint, LogSegment};
-use crate::level::LevelError;
 use crate::log::verify::{LogFault, check_sent};
 use crate::log::{Geometry, LogWindows};
+use crate::names::LevelError;
 use crate::read::ScanTime;
+use crate::segments::StoredSegment;
 use crate::snapshot::{Kept, LsmSnapshot};
-use crate::storage::StoredSegment;
 use crate::version::Version;
 
 /// A version that a member is catching up to. Its segments stay while this is held (I1).

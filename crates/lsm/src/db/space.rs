@@ -48,12 +48,8 @@ use crate::compaction::pick::Place;
 use crate::compaction::values::{Apart, Values};
 use crate::compaction::whole::index_segments;
 use crate::memtable::Memtable;
-use crate::settings::Compaction as Way;
+use crate::settings::{Compaction as Way, FULL_PART_MAX};
 use crate::storage::Storage;
-
-/// Segments that a merge reads at most while the device is full, so that those of several regions
-/// find room beside each other.
-pub(crate) const FULL_PART_MAX: usize = 4;
 
 /// Segments that are packed at a time, at most.
 const PACK_MAX: usize = 16;

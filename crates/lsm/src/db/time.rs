@@ -35,7 +35,7 @@ use argosy_engine::{EngineError, WriteBatch};
 
 use super::Lsm;
 use super::writer::Writer;
-use crate::level::OwnedEntry;
+use crate::names::OwnedEntry;
 use crate::read::{Located, ReadView, ScanTime};
 use told::Told;
 pub(super) use told::ToldTime;

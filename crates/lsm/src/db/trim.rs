@@ -13,7 +13,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use argosy_base::limits::VALUE_BYTES_MAX;
 use argosy_base::{AddressMode, LogKind, Lsn, SegmentNumber};
 
 use crate::edit::{Edit, LogSegment, MEDIUM_LOG, Place, Reference, RunId};
@@ -180,12 +179,6 @@ pub(crate) fn unknown_beginning(
             && !kept.is_referenced(number, refs(number))
             && kept.is_entered(segment, refs)
     })
-}
-
-/// How many segments of the large log a value may reach into behind the one in which it begins:
-/// its bytes, a 16th for padding at the ends of windows, and headers.
-pub(crate) const fn reach(segment_bytes: usize) -> u64 {
-    (VALUE_BYTES_MAX + VALUE_BYTES_MAX / 8).div_ceil(segment_bytes) as u64
 }
 
 /// Adds to `edit`, which changes `version` and counts the pointers that it adds and drops, the removals

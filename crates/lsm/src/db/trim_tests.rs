@@ -9,8 +9,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::edit::LevelSegment;
-use crate::level::Form;
-use crate::storage::StoredSegment;
+use crate::names::Form;
+use crate::segments::StoredSegment;
 
 const REACH: u64 = 3;
 

@@ -24,12 +24,12 @@ use super::demand::Demand;
 use super::time::ToldTime;
 use crate::damage::Damages;
 use crate::edit::{LogPoint, LogSegment};
-use crate::level::Entry;
 use crate::log::group::moment_of;
 use crate::log::writer::NoRoom;
 use crate::log::{Appended, GroupOp, Logs};
 use crate::memtable::Memtable;
 use crate::memtable::erased::bound_bytes;
+use crate::names::Entry;
 use crate::settings::{Mutants, Placement, Settings};
 use crate::version::Version;
 

@@ -7,7 +7,7 @@ use argosy_base::LogKind;
 use super::{
     Edit, LevelSegment, LogPoint, LogSegment, MEDIUM_LOG, Place, Reference, RunId, UNCOUNTED,
 };
-use crate::level::Form;
+use crate::names::Form;
 
 /// A log's name in one word.
 const fn log_word(log: LogKind) -> &'static str {

@@ -23,9 +23,9 @@ use super::recount::{COUNTS, recount};
 use super::{Region, Windows};
 use crate::addresses::translate_counted;
 use crate::edit::{LevelSegment, LogSegment, MEDIUM_LOG, RunId};
-use crate::level::Tree;
 use crate::log::Geometry;
 use crate::log::verify::level_closing_marks;
+use crate::names::Tree;
 use crate::settings::Settings;
 use crate::version::Version;
 

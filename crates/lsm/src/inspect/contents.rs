@@ -11,10 +11,10 @@ use crate::addresses::name_of;
 use crate::edit::LogSegment;
 use crate::level::medium::verify_medium_segment;
 use crate::level::verify::leaves_of;
-use crate::level::{Entry, Form};
 use crate::log::Geometry;
 use crate::log::record::Record;
 use crate::log::verify::visit_records;
+use crate::names::{Entry, Form};
 use crate::settings::Settings;
 use crate::version::{LevelEntry, Version};
 

@@ -31,9 +31,9 @@ use argosy_device::{RegionEntry, SharedMemory, Store};
 use crate::cut_segments::log_of;
 use crate::edit::{Edit, RunId};
 use crate::manifest::{self, ManifestError};
+use crate::segments::StoredSegment;
 use crate::settings::Settings;
 use crate::shape::Shape;
-use crate::storage::StoredSegment;
 use crate::version::Version;
 
 pub use checked::Checked;

@@ -7,7 +7,7 @@ use argosy_base::{KeyRange, LogKind, SegmentNumber};
 use super::ProblemKind;
 use super::verify::Verifier;
 use crate::compaction::uncounted::count;
-use crate::level::{Form, LevelError};
+use crate::names::{Form, LevelError};
 use crate::version::{LevelEntry, Version};
 
 /// A log segment of which a version counts other pointers than its levels hold.

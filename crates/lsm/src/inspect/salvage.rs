@@ -24,11 +24,11 @@ use super::{MEDIUM_LOG, ProblemKind, Windows};
 use crate::addresses::name_of;
 use crate::edit::LogSegment;
 use crate::level::verify::{FoundLeaf, leaves_of};
-use crate::level::{Entry, Form, Lasting};
 use crate::log::verify::verify_sealed;
 use crate::log::{
     Geometry, LogWindows, ReadError, Recovery, Replayed, ValueRef, read_value, recover,
 };
+use crate::names::{Entry, Form, Lasting};
 use crate::scrub::{Damage, Pass, RANGES_MAX};
 use crate::settings::Settings;
 use crate::version::{LevelEntry, Version};

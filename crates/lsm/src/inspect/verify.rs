@@ -19,11 +19,12 @@ use crate::level::tree_cursor::{Path, TreeCursor, Way};
 use crate::level::verify::{
     Contents, Fault, name_of_segment, verify_index_segment, verify_segment,
 };
-use crate::level::{Entry, Form, LevelError, ReadAhead, ReadAt, SegmentName, SegmentReader};
+use crate::level::{ReadAhead, ReadAt, SegmentReader};
 use crate::log::segment::Geometry;
 use crate::log::verify::{LogFault, find_torn, verify_sealed};
 use crate::log::{RecoverError, Recovered, Recovery, Replayed, recover};
 use crate::merge::Source as _;
+use crate::names::{Entry, Form, LevelError, SegmentName};
 use crate::settings::Settings;
 use crate::version::{LevelEntry, Run, RunTree, Version};
 

@@ -18,11 +18,9 @@ use argosy_device::Buffer;
 use super::draft::{Draft, Lengths};
 use super::format::{self, FOOTER_BYTES, Footer, Table};
 use super::index::{CHILD_BYTES_MAX, IndexBuilder};
-use super::leaf::LEAF_BYTES_MAX;
-use super::tree::Form;
 use super::tree_builder::separator;
-use super::{Entry, SegmentName};
 use crate::filter::{self, BitsPerKey, Filter, KeyHash};
+use crate::names::{Entry, Form, LEAF_BYTES_MAX, SegmentName};
 
 /// A segment that is finished and will never change.
 #[derive(Debug)]

@@ -14,9 +14,10 @@ use argosy_base::KeyRange;
 use super::leaf::Leaf;
 use super::reader::{Chunk, ChunkAhead};
 use super::stand::Stand;
-use super::{Entry, LevelError, ReadAt, SegmentName, SegmentReader};
+use super::{ReadAt, SegmentReader};
 use crate::cache::NodeCache;
 use crate::merge::Source;
+use crate::names::{Entry, LevelError, SegmentName};
 
 /// How far a cursor reads ahead, in bytes of leaves. A read takes at least one leaf.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,9 +8,9 @@ use std::cmp::Ordering;
 use argosy_base::Identity;
 use argosy_base::range::wide_head;
 
-use super::Entry;
-use super::leaf::{HEADER_BYTES, LEAF_BYTES_MAX, PREFIX_BYTES, SLOT_BYTES, prefix, shared_len};
+use super::leaf::{HEADER_BYTES, PREFIX_BYTES, SLOT_BYTES, prefix, shared_len};
 use super::record::{copy, record_len, write_record};
+use crate::names::{Entry, LEAF_BYTES_MAX};
 
 /// Where a pair waits.
 #[derive(Clone, Copy, Debug)]

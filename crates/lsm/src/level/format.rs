@@ -51,8 +51,7 @@ use argosy_base::codec::{Malformed, Reader, put_string, put_varint, varint_len};
 use argosy_base::limits::KEY_BYTES_MAX;
 use argosy_base::{BLOCK_SIZE, Epoch, Kind, RegionId, SEGMENT_SIZE, SegmentNumber};
 
-use super::tree::Form;
-use super::{LevelError, SegmentName};
+use crate::names::{Form, LevelError, NODE_BYTES_MIN, SegmentName};
 
 /// The format that is written, and the only one that is read.
 pub const VERSION: u32 = 7;
@@ -62,8 +61,6 @@ const MAGIC: u64 = u64::from_le_bytes(*b"ArgLevel");
 pub(super) const FOOTER_BYTES: usize = 128;
 /// Bytes of a block, as offsets in a segment are counted.
 pub(super) const BLOCK: u32 = 4096;
-/// Bytes of the smallest node.
-pub const NODE_BYTES_MIN: usize = 512;
 /// Bytes of the largest node.
 pub const NODE_BYTES_MAX: usize = 32 << 10;
 
@@ -168,7 +165,11 @@ impl Footer {
         }
         if version != VERSION {
             let segment = name.number;
-            return Err(LevelError::UnknownVersion { segment, version });
+            return Err(LevelError::UnknownVersion {
+                segment,
+                version,
+                known: VERSION,
+            });
         }
         Self::fields(&mut reader, name, at)
             .ok_or_else(|| name.corrupt(at, "the footer contradicts itself"))

@@ -20,7 +20,8 @@ use argosy_base::codec::{Malformed, Reader, put_varint};
 use argosy_base::range::Starts;
 use argosy_base::{Identity, SEGMENT_SIZE};
 
-use super::leaf::{LEAF_BYTES_MAX, Leaf, shared_len};
+use super::leaf::{Leaf, shared_len};
+use crate::names::LEAF_BYTES_MAX;
 
 /// Longest separator, in bytes.
 pub(super) const SEPARATOR_BYTES_MAX: usize = 64;

@@ -38,7 +38,7 @@ use argosy_base::limits::KEY_BYTES_MAX;
 use argosy_base::{Identity, Kind};
 
 use super::record::{Record, copy};
-use super::{Entry, LevelError, SegmentName};
+use crate::names::{Entry, LEAF_BYTES_MAX, LevelError, SegmentName};
 
 /// Bytes in front of the first slot.
 pub(super) const HEADER_BYTES: usize = 16;
@@ -46,8 +46,6 @@ pub(super) const HEADER_BYTES: usize = 16;
 pub(super) const SLOT_BYTES: usize = 8;
 /// Bytes of a key that its slot holds.
 pub(super) const PREFIX_BYTES: usize = 6;
-/// Most bytes of a leaf: the offset of every record fits a slot.
-pub(super) const LEAF_BYTES_MAX: usize = 1 << 16;
 const _: () = assert!(LEAF_BYTES_MAX - 1 <= u16::MAX as usize);
 const _: () = assert!(
     2 * KEY_BYTES_MAX < LEAF_BYTES_MAX / 2 && KEY_BYTES_MAX <= u16::MAX as usize,

@@ -28,12 +28,12 @@ use argosy_base::limits::BLOCK_SIZE;
 use argosy_base::{Kind, Pointer};
 use argosy_device::Buffer;
 
+use super::ReadAt;
 use super::builder::{BuiltSegment, with_footer};
-use super::format::{FOOTER_BYTES, Footer, NODE_BYTES_MIN, Table};
-use super::tree::Form;
+use super::format::{FOOTER_BYTES, Footer, Table};
 use super::verify::{Fault, of_error};
-use super::{LevelError, ReadAt, SegmentName};
 use crate::cache::{CacheKey, NodeCache};
+use crate::names::{Form, LevelError, NODE_BYTES_MIN, SegmentName};
 
 /// Bytes of a record in front of its value.
 const CRC_BYTES: usize = 4;

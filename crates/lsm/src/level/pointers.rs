@@ -17,7 +17,7 @@ use argosy_device::Buffer;
 use super::format::{FOOTER_BYTES, Footer};
 use super::leaf;
 use super::verify::leaves_of;
-use super::{Form, LevelError, SegmentName};
+use crate::names::{Form, LevelError, SegmentName};
 
 /// Where a pointer leads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

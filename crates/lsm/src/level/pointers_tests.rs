@@ -5,8 +5,8 @@ use argosy_device::Buffer;
 
 use super::super::testing::{Dice, NAME, SMALL, Shape, build, model};
 use super::super::verify::verify_segment;
-use super::super::{Entry, OwnedEntry};
 use super::*;
+use crate::names::{Entry, OwnedEntry};
 
 fn moved(at: Pointer) -> Pointer {
     Pointer::new(SegmentNumber(at.segment().0 + 1000), at.offset())

@@ -15,10 +15,10 @@ use argosy_device::{BegunRead, Buffer};
 
 use super::format::{BLOCK, FOOTER_BYTES, Footer, Table};
 use super::index::Index;
-use super::{Form, Leaf, LevelError, OwnedEntry, ReadAt, SegmentName};
+use super::{Leaf, ReadAt};
 use crate::cache::{CacheKey, NodeCache};
 use crate::filter::{Filter, KeyHash};
-use crate::probe::NotInMemory;
+use crate::names::{Form, LevelError, NotInMemory, OwnedEntry, SegmentName};
 
 /// A level segment, open for reading. Never changes.
 #[derive(Debug)]

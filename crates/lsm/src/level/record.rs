@@ -17,8 +17,7 @@ use argosy_base::codec::{Reader, varint_len};
 use argosy_base::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use argosy_base::{Moment, Pointer};
 
-use super::Entry;
-use super::leaf::LEAF_BYTES_MAX;
+use crate::names::{Entry, LEAF_BYTES_MAX};
 
 /// Bytes of a pointer in a record.
 const POINTER_BYTES: usize = 8;

@@ -6,9 +6,9 @@
 
 use argosy_base::KeyRange;
 
-use super::Entry;
 use super::leaf::{KeyBuffer, Leaf};
 use super::record::Record;
+use crate::names::Entry;
 
 /// The parameter of walks from the highest key down. Those without go up.
 pub const DOWN: bool = true;

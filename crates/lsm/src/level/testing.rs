@@ -10,10 +10,8 @@ use argosy_device::Buffer;
 
 use super::tree::{LeafHome, TreeSegments};
 use super::tree_builder::{TreeBuilder, TreeStep};
-use super::{
-    BuiltSegment, Entry, Form, Geometry, LevelError, OwnedEntry, ReadAt, SegmentBuilder,
-    SegmentName, Tree,
-};
+use super::{BuiltSegment, Geometry, ReadAt, SegmentBuilder};
+use crate::names::{Entry, Form, LevelError, OwnedEntry, SegmentName, Tree};
 
 /// Numbers that a seed determines (SplitMix64).
 pub(crate) struct Dice(u64);

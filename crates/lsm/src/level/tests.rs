@@ -4,7 +4,8 @@
 
 use std::sync::Arc;
 
-use argosy_base::{BLOCK_SIZE, KeyRange, Remedy};
+use argosy_base::{BLOCK_SIZE, Epoch, KeyRange, Pointer, Remedy};
+use argosy_engine::EngineError;
 
 use super::stand::DOWN;
 use super::testing::{Counted, Dice, Model, NAME, SMALL, Shape, build, model};
@@ -12,6 +13,7 @@ use super::*;
 use crate::cache::NodeCache;
 use crate::filter::KeyHash;
 use crate::merge::{Merge, Source};
+use crate::names::{Entry, OwnedEntry, SegmentName};
 
 const GEOMETRIES: [Geometry; 4] = [
     SMALL,

@@ -54,97 +54,10 @@
 use argosy_base::{BLOCK_SIZE, Kind, Pointer, SEGMENT_SIZE, SegmentNumber};
 use argosy_device::Buffer;
 
-use super::format::{BLOCK, FOOTER_BYTES, NODE_BYTES_MIN};
-use super::leaf::LEAF_BYTES_MAX;
-use super::{Entry, Leaf, LevelError, OwnedEntry, ReadAt, SegmentName};
+use super::format::{BLOCK, FOOTER_BYTES};
+use super::{Leaf, ReadAt};
 use crate::cache::{CacheKey, NodeCache};
-use crate::probe::NotInMemory;
-
-/// Highest that a tree can be. Every height at least halves the nodes, so none comes near.
-pub const HEIGHT_MAX: u8 = 40;
-
-/// What a level segment is. DO NOT CHANGE THE STORED VALUES.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Form {
-    /// Leaves, and an index over them.
-    #[default]
-    SelfContained,
-    /// Leaves of a tree.
-    Leaves,
-    /// Index nodes of a tree, all of this height; at least 1.
-    Index(u8),
-    /// Values of medium pairs: see [`medium`](super::medium).
-    Medium,
-}
-
-/// [`Form::Medium`], as it is stored.
-const MEDIUM: u8 = u8::MAX;
-const _: () = assert!(HEIGHT_MAX + 1 < MEDIUM);
-
-impl Form {
-    /// As it is stored: 0, 1, one more than the height, or 255.
-    #[must_use]
-    pub const fn to_raw(self) -> u8 {
-        match self {
-            Self::SelfContained => 0,
-            Self::Leaves => 1,
-            Self::Index(height) => height + 1,
-            Self::Medium => MEDIUM,
-        }
-    }
-
-    /// The form stored as `raw`, or `None` where there is none.
-    #[must_use]
-    pub const fn from_raw(raw: u8) -> Option<Self> {
-        match raw {
-            0 => Some(Self::SelfContained),
-            1 => Some(Self::Leaves),
-            MEDIUM => Some(Self::Medium),
-            raw if raw - 1 <= HEIGHT_MAX => Some(Self::Index(raw - 1)),
-            _ => None,
-        }
-    }
-
-    /// Whether it is an index segment, which holds no pairs.
-    #[must_use]
-    pub const fn is_index(self) -> bool {
-        matches!(self, Self::Index(_))
-    }
-}
-
-impl std::fmt::Display for Form {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::SelfContained => f.write_str("self-contained"),
-            Self::Leaves => f.write_str("leaves"),
-            Self::Index(height) => write!(f, "index {height}"),
-            Self::Medium => f.write_str("medium"),
-        }
-    }
-}
-
-/// Where a tree begins.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Tree {
-    /// Its highest node, by the number of that node's segment.
-    pub root: Pointer,
-    /// Bytes of that node.
-    pub len: u32,
-    /// The root's height: 0 where it is the only leaf.
-    pub height: u8,
-}
-
-impl Tree {
-    /// Whether the root can be a node.
-    #[must_use]
-    pub const fn is_sound(&self) -> bool {
-        let root = Child {
-            at: self.root,
-            len: self.len,
-        };
-        root.is_sound() && self.height <= HEIGHT_MAX && self.root.segment().0 != 0
-    }
-}
+use crate::names::{Entry, LevelError, NotInMemory, OwnedEntry, SegmentName, Tree, can_be_node};
 
 /// The segments of a run's tree, as a reader finds them.
 pub trait TreeSegments {
@@ -220,12 +133,7 @@ pub(super) struct Child {
 impl Child {
     /// Whether a node can lie there.
     const fn is_sound(self) -> bool {
-        let unit = narrow(NODE_BYTES_MIN);
-        self.len > 0
-            && self.len.is_multiple_of(unit)
-            && self.at.offset().is_multiple_of(unit)
-            && self.len as usize <= LEAF_BYTES_MAX
-            && self.at.offset() as usize + self.len as usize <= SEGMENT_SIZE
+        can_be_node(self.at, self.len)
     }
 
     /// The error that says that what this pointer leads to is not what it should be.

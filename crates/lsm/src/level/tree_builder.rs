@@ -20,10 +20,9 @@ use argosy_device::Buffer;
 
 use super::builder::{BuiltSegment, Geometry, NodePlace, with_footer};
 use super::draft::Draft;
-use super::format::{FOOTER_BYTES, Footer, NODE_BYTES_MIN, Table};
+use super::format::{FOOTER_BYTES, Footer, Table};
 use super::leaf::shared_len;
-use super::tree::{Form, Tree};
-use super::{Entry, SegmentName};
+use crate::names::{Entry, Form, NODE_BYTES_MIN, SegmentName, Tree};
 
 /// The shortest beginning of `first`, the first key of a leaf, that sorts above `below`, the last
 /// key of the leaf before it.

@@ -15,9 +15,10 @@ use argosy_device::Buffer;
 use super::leaf::Leaf;
 use super::stand::Stand;
 use super::tree::{self, Child, IndexNode, LeafHome, Parent, TreeSegments};
-use super::{Entry, LevelError, ReadAhead, ReadAt, SegmentName};
+use super::{ReadAhead, ReadAt};
 use crate::cache::NodeCache;
 use crate::merge::Source;
+use crate::names::{Entry, LevelError, SegmentName};
 
 /// A node that a cursor came through.
 #[derive(Clone, Debug)]

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use argosy_base::range::successor;
-use argosy_base::{KeyRange, Kind};
+use argosy_base::{KeyRange, Kind, Pointer};
 use argosy_device::Buffer;
 
 use super::pointers::{PointerKind, for_each_pointer_mut};
@@ -19,6 +19,7 @@ use super::*;
 use crate::cache::NodeCache;
 use crate::filter::KeyHash;
 use crate::merge::Source;
+use crate::names::{Entry, Form, OwnedEntry};
 
 const GEOMETRIES: [Geometry; 4] = [
     SMALL,

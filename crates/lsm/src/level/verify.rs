@@ -11,11 +11,12 @@ use argosy_base::limits::{BLOCK_SIZE, SEGMENT_SIZE};
 use argosy_base::{Epoch, Kind, Pointer, RegionId, SegmentNumber};
 use argosy_device::Buffer;
 
-use super::format::{FOOTER_BYTES, Footer, NODE_BYTES_MIN, Table};
+use super::SegmentReader;
+use super::format::{FOOTER_BYTES, Footer, Table};
 use super::leaf::{self, Leaf};
-use super::tree::{Form, IndexNode};
-use super::{Entry, Lasting, LevelError, SegmentName, SegmentReader};
+use super::tree::IndexNode;
 use crate::filter::KeyHash;
+use crate::names::{Entry, Form, Lasting, LevelError, NODE_BYTES_MIN, SegmentName};
 
 /// Most names that are tried to find out what a stale leaf was.
 const NAMES_TRIED_MAX: u64 = 1 << 16;

@@ -6,7 +6,7 @@ use argosy_engine::FlushRange;
 
 use super::super::testing::{REGION, Random, Region, Seen};
 use super::*;
-use crate::level::Entry;
+use crate::names::Entry;
 
 fn seen(replayed: &Replayed<'_>) -> Seen {
     let what = match replayed.entry {

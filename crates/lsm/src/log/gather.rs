@@ -7,7 +7,7 @@ use argosy_base::{LogKind, Lsn, Moment, Pointer};
 
 use super::record::{Client, Record, RecordKind};
 use super::recover::Replayed;
-use crate::level::Entry;
+use crate::names::Entry;
 
 /// See the module documentation.
 #[derive(Default)]

@@ -37,7 +37,7 @@ use super::record::Client;
 use super::scan::{Head, ReadDevice, Scan, Source, Stop};
 use super::segment::{Geometry, Position};
 use crate::edit::{LogPoint, LogSegment};
-use crate::level::Entry;
+use crate::names::Entry;
 
 pub use super::scan::{CutSegment, Unflushed};
 

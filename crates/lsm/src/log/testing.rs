@@ -16,7 +16,7 @@ use super::{
     Recovered, Recovery, recover,
 };
 use crate::edit::{LogPoint, LogSegment};
-use crate::level::Entry;
+use crate::names::Entry;
 
 pub(super) const REGION: RegionId = RegionId(7);
 

@@ -12,7 +12,7 @@ use super::record::{Decoded, Record, RecordKind, decode};
 use super::scan::{ReadDevice, Scan, Source, Stop};
 use super::segment::{Geometry, SEGMENT_HEADER_BYTES, identity};
 use crate::edit::LogSegment;
-use crate::storage::StoredSegment;
+use crate::segments::StoredSegment;
 
 /// A place in a log at which there is no record where one should be.
 #[derive(Clone, Debug, PartialEq, Eq)]

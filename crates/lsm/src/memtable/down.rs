@@ -19,7 +19,7 @@ use argosy_base::Lsn;
 use super::arena::Address;
 use super::tree::{OutOfDate, Spot};
 use super::{Core, LAST, entry_of};
-use crate::level::Entry;
+use crate::names::Entry;
 
 /// An entry, and where it was found.
 type Place = (Spot, Address);

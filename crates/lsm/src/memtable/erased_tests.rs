@@ -4,8 +4,8 @@ use argosy_base::{KeyRange, Lsn};
 use proptest::prelude::*;
 
 use super::erased::*;
-use crate::level::Entry;
 use crate::memtable::Memtable;
+use crate::names::Entry;
 
 fn range(from: u8, to: Option<u8>) -> KeyRange {
     KeyRange::new([from], to.map(|to| vec![to]))

@@ -32,7 +32,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use argosy_base::limits::KEY_BYTES_MAX;
 use argosy_base::{KeyRange, Lsn, Moment, Pointer};
 
-use crate::level::Entry;
+use crate::names::Entry;
 use arena::{Address, Arena, ArenaEntry, Parts};
 pub use down::DownCursor;
 pub use erased::Erasures;

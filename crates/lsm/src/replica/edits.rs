@@ -10,7 +10,7 @@ use super::places::purpose_of;
 use super::{Arrival, Fill, Replica, ReplicaError, ReplicaEvent, Shipment, block_down, block_up};
 use crate::addresses::has_pointers;
 use crate::edit::{Edit, LevelSegment, LogSegment, MEDIUM_LOG};
-use crate::level::Form;
+use crate::names::Form;
 use crate::storage::StorageError;
 
 /// Part of a segment that a replica does not hold.

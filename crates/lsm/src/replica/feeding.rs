@@ -14,7 +14,7 @@ use super::{Replica, ReplicaError, block_down, block_up};
 use crate::edit::LogSegment;
 use crate::log::feed::Fed;
 use crate::log::segment::WINDOW_HEADER_BYTES;
-use crate::storage::StoredSegment;
+use crate::segments::StoredSegment;
 
 impl Replica {
     /// What takes space here beside the version, in words for a report.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::block_up;
 use crate::edit::LogSegment;
 use crate::log::Geometry;
-use crate::storage::StoredSegment;
+use crate::segments::StoredSegment;
 
 /// How far a log segment has been filled.
 pub(super) struct Fill {

@@ -16,7 +16,7 @@ use crate::edit::LogSegment;
 use crate::log::WindowName;
 use crate::log::segment::{WINDOW_HEADER_BYTES, decode_window_header};
 use crate::replica::edits::one_segment;
-use crate::storage::StoredSegment;
+use crate::segments::StoredSegment;
 
 /// A flush whose bytes are on their way.
 pub(super) struct Flight {

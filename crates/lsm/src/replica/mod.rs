@@ -49,12 +49,13 @@ use argosy_engine::FlushRange;
 
 use crate::cache::NodeCache;
 use crate::edit::{Edit, LogPoint, LogSegment};
-use crate::level::LevelError;
 use crate::log::behind::Behind;
 use crate::log::{Geometry, RecoverError};
+use crate::names::LevelError;
+use crate::segments::StoredSegment;
 use crate::set_aside::SetAside;
 use crate::settings::Settings;
-use crate::storage::{Storage, StorageError, StoredSegment};
+use crate::storage::{Storage, StorageError};
 use crate::version::Version;
 
 pub use edits::MissingPart;

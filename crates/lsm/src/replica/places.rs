@@ -38,7 +38,8 @@ use crate::level::pointers::{
     PointerKind, VisitError, Visited, for_each_pointer_mut, lacks_counted,
 };
 use crate::level::verify::verify_index_segment;
-use crate::level::{Form, LevelError, SegmentName, SegmentReader, form_and_refs};
+use crate::level::{SegmentReader, form_and_refs};
+use crate::names::{Form, LevelError, SegmentName};
 
 /// Most entries of the log map: a large log of 2 TiB. What is not in it is fetched.
 const LOG_MAP_MAX: usize = 1 << 20;

@@ -1,7 +1,7 @@
 //! Damaged logs do not spread: who is asked for one looks at the records first.
 
 use super::*;
-use crate::level::LevelError;
+use crate::names::LevelError;
 use crate::settings::Placement;
 
 /// Sealed log segments of the backup, with where on its device a record's byte lies.

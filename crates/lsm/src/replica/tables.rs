@@ -6,10 +6,10 @@ use std::sync::Arc;
 use argosy_base::{LogKind, Lsn, Moment, Pointer};
 
 use crate::db::writer::Frozen;
-use crate::level::Entry;
 use crate::log::Replayed;
 use crate::memtable::Memtable;
 use crate::memtable::erased::bound_bytes;
+use crate::names::Entry;
 use crate::settings::Settings;
 
 /// The memtables of a backup.

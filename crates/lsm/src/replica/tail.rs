@@ -29,7 +29,7 @@ use crate::log::segment::{
 };
 use crate::log::verify::{LogFault, check_sent};
 use crate::log::{LogTail, Recovery, recover};
-use crate::storage::StoredSegment;
+use crate::segments::StoredSegment;
 
 impl Replica {
     /// Goes over to `fresh` windows, zero memory, after whoever calls has revoked the old ones:

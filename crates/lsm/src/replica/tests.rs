@@ -949,7 +949,7 @@ fn an_edit_whose_data_is_not_here_is_refused() {
     let mut edit = pair.backup.storage.next_edit(EPOCH);
     let number = SegmentNumber(pair.backup.version().mark().0 - 1);
     let segment = crate::edit::LevelSegment {
-        form: crate::level::Form::SelfContained,
+        form: crate::names::Form::SelfContained,
         number,
         epoch: EPOCH,
         len: 4096,

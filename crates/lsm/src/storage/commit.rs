@@ -27,10 +27,11 @@ use argosy_base::{AddressMode, DeviceSegment, EditSeq, LogKind, SegmentNumber};
 use argosy_device::{DeviceError, Ticket};
 use argosy_engine::EditNotice;
 
-use super::{Committed, QUEUE_MAX, Storage, StorageError, StoredSegment, checkpoint_record};
+use super::{Committed, QUEUE_MAX, Storage, StorageError, checkpoint_record};
 use crate::edit::{Edit, MEDIUM_LOG};
 use crate::log::Geometry;
 use crate::manifest::{ManifestError, Moved, Record};
+use crate::segments::StoredSegment;
 use crate::version::Version;
 
 /// An edit on its way.

@@ -27,7 +27,6 @@
 
 mod commit;
 mod replay;
-mod segment;
 mod standing;
 mod together;
 
@@ -46,13 +45,13 @@ use crate::cut_segments::{self, CutSegments};
 use crate::damage::Damages;
 use crate::edit::{Edit, LogPoint};
 use crate::manifest::{Manifest, ManifestError, Record};
+use crate::segments::StoredSegment;
 use crate::set_aside::{SetAside, id_of};
 use crate::settings::Settings;
 use crate::shape::{self, Shape, with_standing};
 use crate::version::{EditError, Version, VersionCharge};
 
 use commit::{Queued, Work};
-pub use segment::StoredSegment;
 pub(crate) use together::Together;
 
 /// Most edits that wait to be committed; more are refused.

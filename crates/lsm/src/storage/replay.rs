@@ -7,11 +7,12 @@ use std::sync::Arc;
 use argosy_base::DeviceSegment;
 use argosy_device::Store;
 
-use super::{StorageError, StoredSegment};
+use super::StorageError;
 use crate::cut_segments;
 use crate::edit::Edit;
 use crate::manifest::{Manifest, ManifestError, Record};
 use crate::pins::is_pin;
+use crate::segments::StoredSegment;
 use crate::version::Version;
 
 /// Applies the edits of a manifest, and then claims the segments that are left: what an edit

@@ -107,7 +107,7 @@ impl Rig {
         let bytes = Arc::new(Buffer::from_slice(&pattern(number)));
         let _ = stored.write(0, bytes, 0..BLOCK_SIZE);
         LevelSegment {
-            form: crate::level::Form::SelfContained,
+            form: crate::names::Form::SelfContained,
             number,
             epoch: Epoch(1),
             len: BLOCK_SIZE as u32,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use argosy_base::{BLOCK_SIZE, SegmentNumber};
 use argosy_device::{Buffer, DeviceError};
 
-use super::StoredSegment;
+use crate::segments::StoredSegment;
 
 /// Collects what is wanted, and reads it at once.
 #[derive(Debug, Default)]

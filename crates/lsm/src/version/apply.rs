@@ -14,9 +14,9 @@ use super::{Level, LevelEntry, LogEntry, RunTree, Uncounted, Version};
 use crate::edit::{
     Edit, LEVELS_MAX, LevelSegment, LogPoint, LogSegment, MEDIUM_LOG, Place, RunId, UNCOUNTED,
 };
-use crate::level::{Form, Tree};
+use crate::names::{Form, Tree};
+use crate::segments::StoredSegment;
 use crate::shared::List;
-use crate::storage::StoredSegment;
 
 /// Segments that are not in the version yet, by number.
 type Stored = BTreeMap<SegmentNumber, Arc<StoredSegment>>;

@@ -6,7 +6,7 @@ use argosy_base::{AddressMode, LogKind};
 
 use super::{LevelEntry, LogEntry, Run, Version};
 use crate::edit::LEVELS_MAX;
-use crate::level::Form;
+use crate::names::Form;
 
 /// A rule that a version breaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

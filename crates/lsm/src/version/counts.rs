@@ -8,8 +8,8 @@ use argosy_base::{KeyRange, LogKind, SegmentNumber};
 use super::apply::{EditError, Step};
 use super::{LevelEntry, Uncounted, Version};
 use crate::edit::{Edit, LevelSegment, MEDIUM_LOG, UNCOUNTED};
-use crate::level::Form;
-use crate::storage::StoredSegment;
+use crate::names::Form;
+use crate::segments::StoredSegment;
 
 /// What happens to a level segment of which the edit keeps parts uncounted.
 #[derive(Default)]

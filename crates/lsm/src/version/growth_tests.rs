@@ -10,7 +10,7 @@ use argosy_device::{FormatOptions, MemoryDevice, Store, StoreSettings};
 use super::*;
 use crate::db::trim::{LastLsns, trim, unknown_beginning};
 use crate::edit::{LogPoint, Place};
-use crate::level::Form;
+use crate::names::Form;
 use crate::shared::work::{self, Work};
 
 /// Segments of the two versions.

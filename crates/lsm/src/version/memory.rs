@@ -12,8 +12,8 @@ use argosy_base::{LogKind, SegmentNumber};
 use super::{LevelEntry, LogEntry, LogUse, Run, Uncounted, Version};
 use crate::cache::{Charge, NodeCache};
 use crate::edit::LevelSegment;
+use crate::segments::StoredSegment;
 use crate::shared::slot_bytes;
-use crate::storage::StoredSegment;
 
 /// Counts of an [`Arc`].
 const COUNTS: usize = 2 * size_of::<usize>();

@@ -52,8 +52,8 @@ use crate::addresses;
 use crate::edit::{
     Edit, LevelSegment, LogPoint, LogSegment, MEDIUM_LOG, Reference, RunId, UNCOUNTED,
 };
+use crate::segments::StoredSegment;
 use crate::shared::{Entry, List, Map};
-use crate::storage::StoredSegment;
 use counts::LogRefs;
 use numbers::{LogNumbers, Logs};
 
@@ -61,6 +61,7 @@ pub use apply::EditError;
 pub use check::Violation;
 pub(crate) use memory::VersionCharge;
 pub use memory::held_bytes;
+pub(crate) use run::PIECES_MAX;
 pub use run::{Level, Run};
 pub use trees::RunTree;
 

@@ -67,7 +67,7 @@ mod tests {
     use argosy_device::Purpose;
 
     use super::*;
-    use crate::storage::StoredSegment;
+    use crate::segments::StoredSegment;
     use crate::version::tests::store;
 
     /// The logs that have these numbers, and what finds them; each is looked for after every step.

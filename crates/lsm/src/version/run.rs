@@ -8,10 +8,12 @@ use argosy_base::{KeyRange, SegmentNumber};
 
 use super::memory::piece_bytes;
 use super::{LevelEntry, RunTree};
-use crate::compaction::pieces::PIECES_MAX;
 use crate::edit::{LevelSegment, RunId};
-use crate::level::Form;
+use crate::names::Form;
 use crate::shared::{Entry, Iter, List, Map};
+
+/// Pieces of a segment at which it is merged, although its level is not full.
+pub(crate) const PIECES_MAX: u32 = 16;
 
 impl Entry for LevelEntry {
     type Key = Arc<LevelSegment>;

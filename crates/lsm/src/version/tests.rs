@@ -16,8 +16,8 @@ use argosy_device::{FormatOptions, MemoryDevice, Purpose, Store, StoreSettings};
 use super::*;
 use crate::compaction::cut::Cut;
 use crate::edit::{LogPoint, MEDIUM_LOG, Place};
-use crate::level::{Form, Tree};
 use crate::memtable::erased::{left_of, union};
+use crate::names::{Form, Tree};
 
 /// A store with room for everything that a test names.
 pub(crate) fn store() -> Arc<Store> {

@@ -12,8 +12,8 @@ use super::{Level, LevelEntry, Run};
 use crate::addresses::as_high_bits;
 use crate::edit::RunId;
 use crate::level::tree::TreeSegments;
-use crate::level::{Form, SegmentName, Tree};
-use crate::storage::StoredSegment;
+use crate::names::{Form, SegmentName, Tree};
+use crate::segments::StoredSegment;
 
 /// The upper part of a run's tree.
 #[derive(Clone, Debug)]

@@ -9,7 +9,7 @@ use argosy_device::{Buffer, Device, MemoryDevice, RegionEntry, Store};
 use argosy_lsm::edit::LevelSegment;
 use argosy_lsm::inspect::Region;
 use argosy_lsm::inspect::contents::{Content, contents};
-use argosy_lsm::level::Form;
+use argosy_lsm::names::Form;
 use argosy_lsm::pins::{self, FIRST_PIN};
 use argosy_lsm::{Settings, Version};
 

@@ -1,0 +1,153 @@
+//! The modules of this crate lie on floors: one knows those below it, and none above. So the crate can be read from
+//! the ground up, and a part of it can be moved elsewhere with what lies beneath.
+//!
+//! Only what is compiled into the crate is looked at: tests may know everybody.
+
+#![allow(clippy::unwrap_used, reason = "a test may stop there")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+/// From the ground up.
+const FLOORS: [&str; 35] = [
+    "names",
+    "hashing",
+    "shared",
+    "memory",
+    "filter",
+    "merge",
+    "memtable",
+    "edit",
+    "manifest",
+    "level",
+    "flushed",
+    "cache",
+    "excess",
+    "segments",
+    "settings",
+    "log",
+    "addresses",
+    "version",
+    "damage",
+    "shape",
+    "cut_segments",
+    "set_aside",
+    "pins",
+    "storage",
+    "read",
+    "scan",
+    "probe",
+    "many",
+    "snapshot",
+    "compaction",
+    "replica",
+    "db",
+    "scrub",
+    "inspect",
+    "repair",
+];
+
+/// Modules that still know one above them. The list only becomes shorter.
+const UPWARD: [(&str, &str); 9] = [
+    ("level", "cache"),
+    ("flushed", "cache"),
+    ("addresses", "version"),
+    ("shape", "storage"),
+    ("cut_segments", "storage"),
+    ("read", "scan"),
+    ("read", "compaction"),
+    ("replica", "db"),
+    ("scrub", "inspect"),
+];
+
+/// The files of a folder and of those in it.
+fn files(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        match path.is_dir() {
+            true => files(&path, found),
+            false => found.push(path),
+        }
+    }
+}
+
+/// The code of a file without comments and without its tests at the end.
+fn code(text: &str) -> String {
+    let code = text.split("\nmod tests {").next().unwrap();
+    let lines = code.lines().map(|line| line.split("//").next().unwrap());
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// The modules that `code` names behind `crate::`, alone or in braces.
+fn named(code: &str) -> BTreeSet<String> {
+    let word = |text: &str| -> String {
+        let is_part = |c: &char| c.is_ascii_alphanumeric() || *c == '_';
+        text.trim_start().chars().take_while(is_part).collect()
+    };
+    let mut named = BTreeSet::new();
+    for (at, path) in code.match_indices("crate::") {
+        let rest = &code[at + path.len()..];
+        match rest.strip_prefix('{') {
+            None => drop(named.insert(word(rest))),
+            Some(list) => named.extend(list.split('}').next().unwrap().split(',').map(word)),
+        }
+    }
+    named
+}
+
+/// Who knows whom.
+fn edges() -> BTreeMap<String, BTreeSet<String>> {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut found = Vec::new();
+    files(&source, &mut found);
+    let mut edges = BTreeMap::<String, BTreeSet<String>>::new();
+    for path in found {
+        let inside = path.strip_prefix(&source).unwrap();
+        let name = inside.to_string_lossy();
+        let is_test = name.ends_with("tests.rs") || name.ends_with("testing.rs");
+        if !name.ends_with(".rs") || is_test || name.contains("tests/") || name == "lib.rs" {
+            continue;
+        }
+        let first = inside.components().next().unwrap().as_os_str();
+        let module = first.to_string_lossy().trim_end_matches(".rs").to_owned();
+        let text = std::fs::read_to_string(&path).unwrap();
+        let mut known = named(&code(&text));
+        known.remove(&module);
+        edges.entry(module).or_default().extend(known);
+    }
+    edges
+}
+
+#[test]
+fn modules_know_nobody_above_them() {
+    let edges = edges();
+    let floor = |name: &str| FLOORS.iter().position(|floor| *floor == name);
+    let without: Vec<_> = edges.keys().filter(|name| floor(name).is_none()).collect();
+    assert!(without.is_empty(), "these need a floor: {without:?}");
+    let gone: Vec<_> = FLOORS
+        .iter()
+        .filter(|name| !edges.contains_key(**name))
+        .collect();
+    assert!(gone.is_empty(), "these are gone: {gone:?}");
+    let mut upward = BTreeSet::new();
+    for (module, known) in &edges {
+        let above = known.iter().filter(|known| floor(known) > floor(module));
+        upward.extend(above.map(|known| (module.as_str(), known.as_str())));
+    }
+    let listed = BTreeSet::from(UPWARD);
+    let new: Vec<_> = upward.difference(&listed).collect();
+    assert!(new.is_empty(), "these know somebody above them: {new:?}");
+    let mended: Vec<_> = listed.difference(&upward).collect();
+    assert!(
+        mended.is_empty(),
+        "these need not be listed any more: {mended:?}"
+    );
+}
+
+#[test]
+fn what_a_file_names_is_found() {
+    let text = "use crate::level::Leaf; // crate::db\nuse crate::{edit, names::Form};\nfn f() { crate::log::g() }\n\
+                #[cfg(test)]\nmod tests {\n use crate::storage::Storage;\n}\n";
+    let expected = ["edit", "level", "log", "names"].map(str::to_owned);
+    assert_eq!(named(&code(text)), BTreeSet::from(expected));
+}
