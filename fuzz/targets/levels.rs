@@ -6,9 +6,10 @@ use argosy_device::Buffer;
 use argosy_lsm::filter::{BitsPerKey, Filter, KeyHash};
 use argosy_lsm::level::form_and_refs;
 use argosy_lsm::level::leaf::Leaf;
-use argosy_lsm::level::medium::{read_value, verify_medium_segment};
+use argosy_lsm::level::medium::verify_medium_segment;
 use argosy_lsm::level::verify::{leaves_of, name_of_segment, verify_index_segment, verify_segment};
 use argosy_lsm::names::{Entry, Form, SegmentName};
+use argosy_lsm::read::medium::MediumRef;
 use argosy_lsm::{Compaction, LevelSegment};
 
 use super::sample::Sample;
@@ -71,9 +72,14 @@ fn run(data: &[u8]) -> bool {
             let (name, segment) = segment(bytes);
             if let Some((at, rest)) = bytes.split_first_chunk::<4>() {
                 let at = u32::from_le_bytes(*at) % (2 << 20);
-                let len = u32::try_from(segment.len()).unwrap_or(0);
-                let value = (at, u32::try_from(rest.len()).unwrap_or(0));
-                let _ = read_value((name, len), &segment, value, b"key", None);
+                let medium = MediumRef {
+                    name,
+                    segment_len: u32::try_from(segment.len()).unwrap_or(0),
+                    at,
+                    value_len: u32::try_from(rest.len()).unwrap_or(0),
+                    key: b"key",
+                };
+                let _ = medium.read(&segment, None);
             }
             verify_medium_segment(name, &segment).0.is_some()
         }

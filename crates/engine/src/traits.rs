@@ -61,6 +61,10 @@ pub enum EngineError {
     /// The parts of a long value are not what was written.
     #[error(transparent)]
     Torn(#[from] Torn),
+    /// It would take a read from the device, which is out of [`Reach::Memory`]. Nothing was done. Ask again within
+    /// [`Reach::Device`].
+    #[error("not applied: it takes the device, and the request was not to wait for that")]
+    NotInMemory,
     /// The engine met an error that it cannot survive and takes no more writes. Reopen it.
     #[error("the region is closed to writes: {0}")]
     Closed(&'static str),
@@ -72,7 +76,7 @@ impl EngineError {
     pub fn remedy(&self) -> Remedy {
         match self {
             Self::Limit(_) => Remedy::Correct,
-            Self::Busy(_) => Remedy::Retry,
+            Self::Busy(_) | Self::NotInMemory => Remedy::Retry,
             Self::Device(error) => error.remedy(),
             Self::Corrupt { .. } | Self::Torn(_) => Remedy::Repair,
             Self::Closed(_) => Remedy::Reopen,
@@ -83,7 +87,9 @@ impl EngineError {
     #[must_use]
     pub const fn outcome(&self) -> Outcome {
         match self {
-            Self::Limit(_) | Self::Busy(_) | Self::Closed(_) => Outcome::NotApplied,
+            Self::Limit(_) | Self::Busy(_) | Self::NotInMemory | Self::Closed(_) => {
+                Outcome::NotApplied
+            }
             Self::Device(_) | Self::Corrupt { .. } | Self::Torn(_) => Outcome::Unknown,
         }
     }
@@ -243,75 +249,81 @@ pub trait Scan: Send {
     fn next(&mut self) -> Result<Option<(Vec<u8>, Vec<u8>)>, EngineError>;
 }
 
+/// How far a request may go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// To what is in memory: for a thread that must not wait for the device.
+    Memory,
+    /// To the device.
+    Device,
+}
+
 /// One region's storage. All methods may be called from any thread.
 pub trait Engine: Send + Sync {
     /// The newest value of `key`, committed or not: the caller compares [`Found::lsn`] with the
-    /// commit LSN before it answers. May block its thread for a device read.
-    fn get(&self, key: &[u8]) -> Result<Found, EngineError>;
+    /// commit LSN before it answers. Within [`Reach::Device`] it may block its thread for a device read.
+    ///
+    /// # Errors
+    /// [`EngineError::NotInMemory`] within [`Reach::Memory`] alone: from an engine that cannot tell, always.
+    fn get_within(&self, key: &[u8], reach: Reach) -> Result<Found, EngineError>;
+
+    /// [`get_within`](Self::get_within) reach of the device.
+    ///
+    /// # Errors
+    /// As [`get_within`](Self::get_within)'s.
+    fn get(&self, key: &[u8]) -> Result<Found, EngineError> {
+        self.get_within(key, Reach::Device)
+    }
 
     /// [`get`](Self::get) of each of `keys`, in their order, as of one moment. An engine that is able to asks the
     /// device for all that it needs together.
     ///
     /// # Errors
-    /// As [`get`](Self::get)'s, of any of them.
+    /// As [`get_within`](Self::get_within)'s, of any of them.
     fn get_many(&self, keys: &[&[u8]]) -> Result<Vec<Found>, EngineError> {
-        self.get_some(keys, Wanted::Values(usize::MAX))
+        self.get_some(keys, Wanted::Values(usize::MAX), Reach::Device)
     }
 
     /// What is `wanted` of the first of `keys`, as [`get_many`](Self::get_many) has it.
     ///
     /// # Errors
-    /// As [`get`](Self::get)'s, of any of them.
-    fn get_some(&self, keys: &[&[u8]], wanted: Wanted) -> Result<Vec<Found>, EngineError>;
+    /// As [`get_within`](Self::get_within)'s, of any of them.
+    fn get_some(
+        &self,
+        keys: &[&[u8]],
+        wanted: Wanted,
+        reach: Reach,
+    ) -> Result<Vec<Found>, EngineError>;
 
     /// What is known of `key` without its value, which is not read where it lies apart.
     ///
     /// # Errors
-    /// As [`get`](Self::get)'s.
-    fn outline(&self, key: &[u8]) -> Result<Outline, EngineError> {
-        self.get(key).map(Outline::from)
-    }
-
-    /// [`outline`](Self::outline) for a thread that must not wait for the device, as
-    /// [`get_in_memory`](Self::get_in_memory).
-    ///
-    /// # Errors
-    /// As [`get`](Self::get)'s.
-    fn outline_in_memory(&self, key: &[u8]) -> Result<Option<Outline>, EngineError> {
-        let found = self.get_in_memory(key)?;
-        Ok(found.map(Outline::from))
-    }
-
-    /// [`get`](Self::get) for a thread that must not wait for the device: `None` where it would take a
-    /// read from there. Nothing has been read then. Not every engine is able to tell.
-    ///
-    /// # Errors
-    /// As [`get`](Self::get)'s.
-    fn get_in_memory(&self, key: &[u8]) -> Result<Option<Found>, EngineError> {
-        let _ = key;
-        Ok(None)
+    /// As [`get_within`](Self::get_within)'s.
+    fn outline(&self, key: &[u8], reach: Reach) -> Result<Outline, EngineError> {
+        self.get_within(key, reach).map(Outline::from)
     }
 
     /// Appends `batch` to the log and makes it visible to [`get`](Self::get). Returns at once;
-    /// when it is committed is for the driver to find out. Writes of one region are serialised.
+    /// when it is committed is for the driver to find out. Writes of one region are serialised. Within
+    /// [`Reach::Device`] it may block its thread for a device read, where a condition or the answer depends on what
+    /// the keys are bound to.
     ///
     /// # Errors
     /// Whatever the error, nothing of `batch` was written: all that can fail comes before.
-    fn write(&self, batch: &WriteBatch, options: WriteOptions) -> Result<Written, EngineError>;
-
-    /// [`write`](Self::write) for a thread that must not wait for the device: `None` where it would take
-    /// a read from there to know what the keys are bound to, for a condition or for the answer. Nothing
-    /// has been written then.
-    ///
-    /// # Errors
-    /// As [`write`](Self::write)'s.
-    fn write_in_memory(
+    /// [`EngineError::NotInMemory`] as [`get_within`](Self::get_within).
+    fn write_within(
         &self,
         batch: &WriteBatch,
         options: WriteOptions,
-    ) -> Result<Option<Written>, EngineError> {
-        let _ = (batch, options);
-        Ok(None)
+        reach: Reach,
+    ) -> Result<Written, EngineError>;
+
+    /// [`write_within`](Self::write_within) reach of the device.
+    ///
+    /// # Errors
+    /// As [`write_within`](Self::write_within)'s.
+    fn write(&self, batch: &WriteBatch, options: WriteOptions) -> Result<Written, EngineError> {
+        self.write_within(batch, options, Reach::Device)
     }
 
     /// A view of everything up to the commit LSN.

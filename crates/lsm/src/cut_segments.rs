@@ -19,13 +19,12 @@
 //!
 //! The life of cut segments:
 //!
-//! 1. `keep`: the catalog names them, in place of those that an earlier cut of the log left. Only then is the history
+//! 1. [`Storage::keep_cut`](crate::storage::Storage): the catalog names them, in place of those that an earlier cut of the log left. Only then is the history
 //!    cut. A crash in between leaves both what is named and what was not cut; the next opening finds the same again.
-//! 2. `mend`: damaged headers are written anew.
+//! 2. `Storage::mend_cut`: damaged headers are written anew.
 //! 3. [`list`], [`visit`]: they are looked at, on a stopped server.
 //! 4. [`discard`]: they are given up, by command, or since the copy is begun anew. `CutSegments`: the device is full.
 
-use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -35,12 +34,8 @@ use argosy_device::{Buffer, CatalogChange, DeviceError, RegionEntry, Store};
 
 use crate::edit::LogSegment;
 use crate::log::scan::visit_behind;
-use crate::log::segment::{
-    HeaderError, check_segment_header, decode_segment_header, encode_segment_header,
-};
-use crate::log::{CutSegment, Geometry, Record, Recovered};
-use crate::shape::Shape;
-use crate::storage::Storage;
+use crate::log::segment::{HeaderError, decode_segment_header};
+use crate::log::{Geometry, Record};
 use crate::version::Version;
 
 /// Most segments of a log that are kept.
@@ -54,7 +49,7 @@ const REGION_BITS: u32 = (1 << LOG_AT) - 1;
 const _: () = assert!(REGION_ID_MAX == REGION_BITS);
 
 /// The catalog's id of the cut segments of `log`; `None` where the id of the region leaves no room.
-fn id_of(region: RegionId, log: LogKind) -> Option<RegionId> {
+pub(crate) fn id_of(region: RegionId, log: LogKind) -> Option<RegionId> {
     let log = u32::try_from(log.index()).expect("there are two logs");
     let fits = region.0 & !REGION_BITS == 0;
     fits.then_some(RegionId(KIND | log << LOG_AT | region.0))
@@ -114,102 +109,6 @@ impl CutSegments {
 /// Where the cut segments of `region` lie. Its logs may have them, too.
 pub(crate) fn places(store: &Store, region: RegionId) -> impl Iterator<Item = DeviceSegment> {
     entries(store, region).flat_map(|entry| entry.manifest)
-}
-
-/// Has the catalog keep what `recovered` found behind the end of the history, before that is cut. Returns how many
-/// log segments are kept: none where the device is full, and then those of earlier cuts go, too, since an opening may
-/// need the room; and none where the catalog is. Blocks until that is durable.
-///
-/// # Errors
-/// The device's.
-pub(crate) fn keep(storage: &mut Storage, recovered: &Recovered) -> Result<usize, DeviceError> {
-    let (store, version) = (Arc::clone(storage.store()), Arc::clone(storage.current()));
-    if store.room().is_full() {
-        discard(&store, storage.region())?;
-        storage.note_cut_segments();
-        return Ok(0);
-    }
-    let shape = Shape::of(storage.settings()).to_word();
-    let mut kept = 0;
-    for log in LogKind::ALL {
-        let Some(id) = id_of(storage.region(), log) else {
-            continue;
-        };
-        let found = recovered.cut.iter().filter(|cut| cut.log == log);
-        let chosen: Vec<_> = first_and_last(found)
-            .filter_map(|cut| version.log_segment(cut.number))
-            .map(|entry| entry.stored.place())
-            .collect();
-        if chosen.is_empty() {
-            continue;
-        }
-        let mut places = chosen.clone();
-        if storage.settings().mutants.keep_every_cut() {
-            let before = store.region(id).map(|entry| entry.manifest);
-            places.splice(0..0, before.into_iter().flatten());
-        }
-        let change = store.set_region(RegionEntry {
-            region: id,
-            manifest: places,
-            words: [recovered.last.next().0, shape],
-        });
-        match change.wait() {
-            Ok(()) => kept += chosen.len(),
-            Err(DeviceError::CatalogFull { .. }) => {}
-            Err(error) => return Err(error),
-        }
-    }
-    storage.note_cut_segments();
-    Ok(kept)
-}
-
-fn first_and_last<'c>(
-    mut found: impl DoubleEndedIterator<Item = &'c CutSegment>,
-) -> impl Iterator<Item = &'c CutSegment> {
-    let first = found.next();
-    first.into_iter().chain(found.next_back())
-}
-
-/// Writes the headers of cut segments anew that are damaged or of an earlier owner: each is sealed in front of its
-/// first record now. Whatever cannot be read stays as it is. Blocks until that is durable.
-///
-/// # Errors
-/// The device's, of a write.
-pub(crate) fn mend(storage: &Storage) -> Result<(), DeviceError> {
-    let region = storage.region();
-    let places: BTreeSet<_> = places(storage.store(), region).collect();
-    if places.is_empty() {
-        return Ok(());
-    }
-    let mut any = false;
-    for entry in LogKind::ALL
-        .into_iter()
-        .flat_map(|log| storage.current().log(log))
-    {
-        let (segment, stored) = (&entry.segment, &entry.stored);
-        if segment.end != Some(0) || !places.contains(&stored.place()) {
-            continue;
-        }
-        let mut block = Buffer::zeroed(BLOCK_SIZE);
-        if stored.read(0, &mut block).is_err() {
-            continue;
-        }
-        let whole = LogSegment {
-            end: None,
-            ..*segment
-        };
-        if check_segment_header(&block, region, &whole) == Err(HeaderError::Invalid) {
-            let header = encode_segment_header(region, &whole);
-            block[..header.len()].copy_from_slice(&header);
-            let _ = stored.write(0, Arc::new(block), 0..BLOCK_SIZE);
-            stored.wait()?;
-            any = true;
-        }
-    }
-    match any {
-        true => storage.store().wait(&storage.store().sync()),
-        false => Ok(()),
-    }
 }
 
 /// Gives up the cut segments of `region`: by command, or since its copy is begun anew. Returns how many there were.

@@ -11,7 +11,7 @@
 //! Reading order, top down:
 //!
 //! - [`db`]: the engine, its three lanes (readers, writers, background), and how it begins.
-//! - [`read`], [`snapshot`]: how a key is found; [`probe`]: without the device; [`many`]: several at once.
+//! - [`read`]: how a key is found, without the device, with it, or several at once; scans and snapshots.
 //! - [`memtable`], [`log`]: where a write goes.
 //! - [`compaction`]: which part of which level is merged when, and how.
 //! - [`level`], [`filter`], [`cache`], [`merge`]: segments, and reading them.
@@ -23,6 +23,7 @@
 //! - [`replica`]: the passive member, which a backup is and every engine begins as.
 //! - [`damage`]: segments that were found damaged, and what merges do about them.
 //! - [`repair`]: how one of these is written again, with what another member has.
+//! - [`problem`]: what can be wrong with what is stored.
 //! - [`inspect`]: a region of a stopped server, looked at, verified and compared.
 //! - [`addresses`]: pointers that hold places on a device instead of segment numbers.
 //! - [`shape`]: what stays as it was when a region was made.
@@ -39,30 +40,26 @@ pub mod db;
 pub mod edit;
 pub mod excess;
 pub mod filter;
-pub mod flushed;
 mod hashing;
 pub mod inspect;
 pub mod level;
 pub mod log;
 pub mod manifest;
-pub mod many;
 pub mod memory;
 pub mod memtable;
 pub mod merge;
 pub mod names;
 pub mod pins;
-pub mod probe;
+pub mod problem;
 pub mod read;
 pub mod repair;
 pub mod replica;
-mod scan;
 pub mod scrub;
 pub mod segments;
 pub mod set_aside;
 pub mod settings;
 pub mod shape;
 pub mod shared;
-pub mod snapshot;
 pub mod storage;
 pub mod version;
 

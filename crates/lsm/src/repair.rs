@@ -22,7 +22,7 @@ use argosy_base::limits::BLOCK_SIZE;
 use argosy_base::{AddressMode, LogKind, SegmentNumber};
 use argosy_device::{Buffer, DeviceError, Ticket};
 
-use crate::addresses::{Translation, as_gone, has_pointers, level_error, name_of};
+use crate::addresses::{Translation, as_gone, has_pointers, level_error};
 use crate::damage::Damages;
 use crate::edit::LogSegment;
 use crate::level::form_and_refs;
@@ -157,7 +157,7 @@ fn check_level(
         return Err("it has another length".to_owned());
     }
     if version.addresses() == AddressMode::Rewrite && has_pointers(&entry.segment) {
-        let name = name_of(version, &entry.segment);
+        let name = version.name_of(&entry.segment);
         let own = read_own(stored, bytes.len());
         let translation = match entry.segment.form {
             Form::Index(height) => {

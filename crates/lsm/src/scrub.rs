@@ -23,12 +23,12 @@ use argosy_device::{Buffer, DeviceError};
 
 use crate::addresses::has_pointers;
 use crate::edit::LogSegment;
-use crate::inspect::{MEDIUM_LOG, ProblemKind};
 use crate::level::medium::verify_medium_segment;
 use crate::level::verify::{Fault, FoundLeaf, leaves_of, verify_index_segment, verify_segment};
 use crate::log::Geometry;
 use crate::log::verify::verify_sealed;
 use crate::names::{Form, SegmentName};
+use crate::problem::{MEDIUM_LOG, ProblemKind};
 use crate::settings::Settings;
 use crate::version::{LevelEntry, LogEntry, Version};
 

@@ -19,7 +19,44 @@ use argosy_base::{AddressMode, RegionId, Standing};
 use argosy_device::RegionEntry;
 
 use crate::settings::Settings;
-use crate::storage::StorageError;
+
+/// Why a region cannot be opened with the settings that were given. Each variant says what to change.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ShapeError {
+    /// The region was made with another address mode than is asked for. Ask for that one, or make
+    /// the data anew.
+    #[error(
+        "{region} is stored here in address mode {found}, and is opened in mode {wanted}: pointers \
+         inside its segments name something else; open it in mode {found}, or replace the device \
+         and let it fetch its copy anew"
+    )]
+    OtherAddresses {
+        /// The region.
+        region: RegionId,
+        /// What the device has.
+        found: String,
+        /// What was asked for.
+        wanted: AddressMode,
+    },
+    /// The region was made with segments or windows of another size or number than is asked for. Ask for
+    /// those.
+    #[error(
+        "{region} was made with {name} = {found}, and is opened with {given}: where its logs and windows \
+         lie follows from it, so what was written would not be found; open it with {name} = {found}; \
+         segment_bytes, window_bytes and window_slots stay as they were when it was made"
+    )]
+    OtherSize {
+        /// The region.
+        region: RegionId,
+        /// The setting's name.
+        name: &'static str,
+        /// What the device says.
+        found: usize,
+        /// What was asked for.
+        given: usize,
+    },
+}
 
 /// What stays as it was when a region was made. See the module documentation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,14 +168,14 @@ pub const fn with_standing(word: u64, standing: Standing) -> u64 {
 /// Whether the region that the catalog names in `entry` can be opened with `settings`.
 ///
 /// # Errors
-/// [`StorageError::OtherAddresses`], [`StorageError::OtherSize`].
-pub fn check(entry: &RegionEntry, settings: &Settings) -> Result<(), StorageError> {
+/// Where it was made otherwise.
+pub fn check(entry: &RegionEntry, settings: &Settings) -> Result<(), ShapeError> {
     let region = entry.region;
     let found = Shape::from_word(entry.words[1]);
     let addresses = found.map(|shape| shape.addresses);
     if addresses != Some(settings.addresses) {
         let unknown = || format!("{:#x} of a later version", entry.words[1]);
-        return Err(StorageError::OtherAddresses {
+        return Err(ShapeError::OtherAddresses {
             region,
             found: addresses.map_or_else(unknown, |mode| mode.name().to_owned()),
             wanted: settings.addresses,
@@ -149,14 +186,14 @@ pub fn check(entry: &RegionEntry, settings: &Settings) -> Result<(), StorageErro
         .map_or(Ok(()), |sizes| check_sizes(region, sizes, settings))
 }
 
-fn check_sizes(region: RegionId, sizes: Sizes, settings: &Settings) -> Result<(), StorageError> {
+fn check_sizes(region: RegionId, sizes: Sizes, settings: &Settings) -> Result<(), ShapeError> {
     let pairs = [
         ("segment_bytes", sizes.segment_bytes, settings.segment_bytes),
         ("window_bytes", sizes.window_bytes, settings.window_bytes),
         ("window_slots", sizes.window_slots, settings.window_slots),
     ];
     match pairs.into_iter().find(|(_, found, given)| found != given) {
-        Some((name, found, given)) => Err(StorageError::OtherSize {
+        Some((name, found, given)) => Err(ShapeError::OtherSize {
             region,
             name,
             found,
@@ -239,7 +276,10 @@ mod tests {
             };
             let error = check(&stored, &settings).unwrap_err();
             assert!(error.to_string().contains(name), "{error}");
-            assert_eq!(error.remedy(), argosy_base::Remedy::Correct);
+            assert_eq!(
+                crate::storage::StorageError::from(error).remedy(),
+                argosy_base::Remedy::Correct
+            );
             assert!(check(&entry(0), &settings).is_ok(), "an earlier program's");
             assert_eq!(Shape::of(&made).apply(&settings), made);
         }

@@ -12,7 +12,7 @@ use argosy_base::{Clock, Direction, KeyRange, LogKind, Moment};
 use argosy_device::Crash;
 use argosy_engine::conformance::{Choices, Host};
 use argosy_engine::{
-    Change, Changed, Condition, Engine, EngineError, Expiry, Only, Snapshot, WriteBatch,
+    Change, Changed, Condition, Engine, EngineError, Expiry, Only, Reach, Snapshot, WriteBatch,
     WriteOptions, Written,
 };
 use argosy_lsm::{Lsm, Mutants, Placement, Settings};
@@ -112,7 +112,7 @@ fn a_pair_is_gone_from_its_moment_on() {
         gone.lsn > last,
         "the answer waits for the record that tells the time"
     );
-    assert_eq!(engine.get_in_memory(b"k").unwrap().unwrap().value, None);
+    assert_eq!(engine.get_within(b"k", Reach::Memory).unwrap().value, None);
     assert_eq!(engine.last_lsn(), gone.lsn, "it is told once");
     assert_eq!(scan(&*before), [(b"k".to_vec(), b"v".to_vec())]);
     assert_eq!(before.get(b"k").unwrap().as_deref(), Some(&b"v"[..]));

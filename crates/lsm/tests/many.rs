@@ -9,7 +9,7 @@ use std::sync::Arc;
 use argosy_base::{Direction, KeyRange};
 use argosy_device::{Crash, Device};
 use argosy_engine::conformance::{Choices, Host};
-use argosy_engine::{Engine, Wanted, WriteBatch, WriteOptions};
+use argosy_engine::{Engine, Reach, Wanted, WriteBatch, WriteOptions};
 use argosy_lsm::{Lsm, Settings};
 use common::counting::Counting;
 use common::{Machine, random_settings, tiny};
@@ -122,9 +122,13 @@ fn what_is_told_is_bounded_and_so_is_what_is_read_for_it() {
     let keys: Vec<_> = (1500..1564).map(key).collect();
     let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
     // Opens the segments, and brings in the leaves.
-    engine.get_some(&keys, Wanted::Presence).unwrap();
+    engine
+        .get_some(&keys, Wanted::Presence, Reach::Device)
+        .unwrap();
     let before = counted.counters().read_bytes;
-    let found = engine.get_some(&keys, Wanted::Values(9000)).unwrap();
+    let found = engine
+        .get_some(&keys, Wanted::Values(9000), Reach::Device)
+        .unwrap();
     let values = found
         .iter()
         .map(|found| found.value.as_ref().unwrap().len());
@@ -132,7 +136,9 @@ fn what_is_told_is_bounded_and_so_is_what_is_read_for_it() {
     assert_eq!(values.sum::<usize>(), 5 * 2008);
     let read = counted.counters().read_bytes - before;
     assert!(read <= 5 * 8192, "{read} bytes for five values");
-    let found = engine.get_some(&keys, Wanted::Values(0)).unwrap();
+    let found = engine
+        .get_some(&keys, Wanted::Values(0), Reach::Device)
+        .unwrap();
     assert_eq!(found.len(), 1, "one in any case");
 }
 
@@ -160,14 +166,18 @@ fn whether_keys_are_bound_is_told_without_their_values() {
     let reads = || counted.counters().read_bytes;
     let keys: Vec<_> = (0..64).map(key).chain([b"none".to_vec()]).collect();
     let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
-    engine.get_some(&keys, Wanted::Presence).unwrap();
+    engine
+        .get_some(&keys, Wanted::Presence, Reach::Device)
+        .unwrap();
     let before = reads();
-    let found = engine.get_some(&keys, Wanted::Presence).unwrap();
+    let found = engine
+        .get_some(&keys, Wanted::Presence, Reach::Device)
+        .unwrap();
     for (key, found) in keys.iter().zip(found) {
         assert_eq!(found.value, (*key != b"none").then(Vec::new));
-        let outline = engine.outline(key).unwrap();
+        let outline = engine.outline(key, Reach::Device).unwrap();
         assert_eq!(outline.len, (*key != b"none").then_some(2008));
-        assert_eq!(engine.outline_in_memory(key).unwrap(), Some(outline));
+        assert_eq!(engine.outline(key, Reach::Memory).unwrap(), outline);
     }
     assert_eq!(reads(), before, "no value was read");
     let keys = scan(true);

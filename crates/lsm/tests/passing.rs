@@ -12,7 +12,6 @@ use argosy_base::{AddressMode, KeyRange, LogKind, SegmentNumber};
 use argosy_device::{Buffer, Crash, Device, Store};
 use argosy_engine::conformance::Host;
 use argosy_engine::{Engine, EngineError, WriteBatch, WriteOptions};
-use argosy_lsm::addresses::name_of;
 use argosy_lsm::inspect::{ProblemKind, Region, Windows, recount, verify_region};
 use argosy_lsm::level::form_and_refs;
 use argosy_lsm::level::pointers::for_each_pointer_mut;
@@ -386,7 +385,7 @@ fn with_a_gone_child(engine: &Lsm) -> Option<(SegmentNumber, Buffer)> {
         let (number, len) = (entry.segment.number, entry.segment.len);
         let bytes = engine.read_segment(number, (0, len), std::iter::empty());
         let bytes = bytes.unwrap().unwrap();
-        let (_, children) = form_and_refs(name_of(&version, &entry.segment), &bytes).unwrap();
+        let (_, children) = form_and_refs(version.name_of(&entry.segment), &bytes).unwrap();
         let mut children = children.iter();
         let gone = children.any(|(child, _)| version.stored(*child).is_none());
         gone.then_some((number, bytes))
@@ -463,7 +462,7 @@ fn with_a_part_taken(engine: &Lsm) -> Option<(SegmentNumber, Buffer)> {
         let bytes = engine.read_segment(number, (0, len), std::iter::empty())?;
         let mut bytes = bytes.unwrap();
         let mut lacks = false;
-        for_each_pointer_mut(name_of(&version, &entry.segment), &mut bytes, |_, at| {
+        for_each_pointer_mut(version.name_of(&entry.segment), &mut bytes, |_, at| {
             lacks |= at.segment() == SegmentNumber(0);
             Some(at)
         })

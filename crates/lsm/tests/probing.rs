@@ -7,7 +7,9 @@ mod common;
 
 use argosy_device::{Crash, Device};
 use argosy_engine::conformance::Host;
-use argosy_engine::{Condition, Engine, WriteBatch, WriteOptions, Written};
+use argosy_engine::{
+    Condition, Engine, EngineError, Found, Reach, WriteBatch, WriteOptions, Written,
+};
 use argosy_lsm::{Lsm, Settings};
 use common::{Machine, tiny, tiny_whole};
 
@@ -29,6 +31,23 @@ fn put(machine: &mut Machine, engine: &Lsm, key: &[u8], value: &[u8]) {
     while engine.write(&batch, WriteOptions::default()).is_err() {
         machine.step(engine);
     }
+}
+
+/// `None` where it would take the device.
+fn known<T>(told: Result<T, EngineError>) -> Option<T> {
+    match told {
+        Ok(told) => Some(told),
+        Err(EngineError::NotInMemory) => None,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn get_in_memory(engine: &Lsm, key: &[u8]) -> Option<Found> {
+    known(engine.get_within(key, Reach::Memory))
+}
+
+fn write_in_memory(engine: &Lsm, batch: &WriteBatch, options: WriteOptions) -> Option<Written> {
+    known(engine.write_within(batch, options, Reach::Memory))
 }
 
 /// An engine with all pairs in its levels, opened again: nothing of them is in memory.
@@ -62,11 +81,7 @@ fn what_was_read_once_is_found_without_the_device() {
         let before = read_bytes();
         let first = engine.stats().cache;
         for number in 0..PAIRS {
-            assert_eq!(
-                engine.get_in_memory(&key(number)).unwrap(),
-                None,
-                "{number}"
-            );
+            assert_eq!(get_in_memory(&engine, &key(number)), None, "{number}");
         }
         assert_eq!(read_bytes(), before, "nothing is read to know that");
         assert_eq!(engine.stats().cache, first, "and nothing counted");
@@ -76,13 +91,13 @@ fn what_was_read_once_is_found_without_the_device() {
         }
         let before = read_bytes();
         for number in 0..PAIRS {
-            let found = engine.get_in_memory(&key(number)).unwrap();
+            let found = get_in_memory(&engine, &key(number));
             assert_eq!(found, Some(engine.get(&key(number)).unwrap()), "{number}");
         }
         // Filters are in memory by now, and answer for nearly all keys that are not there.
         let absent = (0..PAIRS).filter(|number| {
             let key = format!("{:06}x", number * 7 % PAIRS);
-            let found = engine.get_in_memory(key.as_bytes()).unwrap();
+            let found = get_in_memory(&engine, key.as_bytes());
             found.is_some_and(|found| found.value.is_none())
         });
         assert_eq!(absent.count() as u64, PAIRS);
@@ -95,7 +110,7 @@ fn what_was_just_written_is_found_and_writes_that_have_to_look_say_so() {
     let (mut machine, engine) = loaded(tiny());
     for number in [1, 3] {
         put(&mut machine, &engine, &key(number), b"new");
-        let found = engine.get_in_memory(&key(number)).unwrap().unwrap();
+        let found = get_in_memory(&engine, &key(number)).unwrap();
         assert_eq!(found.value.unwrap(), b"new");
     }
     let batch = |number: u64| {
@@ -109,18 +124,18 @@ fn what_was_just_written_is_found_and_writes_that_have_to_look_say_so() {
     };
     let last = engine.last_lsn();
     let absent = options(Condition::Absent);
-    assert_eq!(engine.write_in_memory(&batch(2), absent).unwrap(), None);
+    assert_eq!(write_in_memory(&engine, &batch(2), absent), None);
     let mut delete = WriteBatch::new();
     delete.delete(&key(2)).unwrap();
     let any = WriteOptions::default();
-    assert_eq!(engine.write_in_memory(&delete, any).unwrap(), None);
+    assert_eq!(write_in_memory(&engine, &delete, any), None);
     assert_eq!(engine.last_lsn(), last, "nothing was written");
     // Without a condition there is nothing to look for; and what a memtable has is known.
     let written = |written: Option<Written>| written.unwrap().applied;
-    assert!(written(engine.write_in_memory(&batch(2), any).unwrap()));
-    assert!(!written(engine.write_in_memory(&batch(1), absent).unwrap()));
+    assert!(written(write_in_memory(&engine, &batch(2), any)));
+    assert!(!written(write_in_memory(&engine, &batch(1), absent)));
     let present = options(Condition::Present);
-    assert!(written(engine.write_in_memory(&batch(1), present).unwrap()));
-    let deleted = engine.write_in_memory(&delete, any).unwrap().unwrap();
+    assert!(written(write_in_memory(&engine, &batch(1), present)));
+    let deleted = write_in_memory(&engine, &delete, any).unwrap();
     assert_eq!((deleted.applied, deleted.existed), (true, vec![true]));
 }

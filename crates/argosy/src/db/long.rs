@@ -8,7 +8,9 @@ use std::time::Duration;
 use argosy_base::limits::{PART_BYTES, VALUE_BYTES_MAX};
 use argosy_base::{Lsn, Outcome};
 use argosy_engine::long::{Head, LongReader, LongWriter, is_head};
-use argosy_engine::{BatchError, Condition, Engine, EngineError, Expiry, WriteBatch, Written};
+use argosy_engine::{
+    BatchError, Condition, Engine, EngineError, Expiry, Reach, WriteBatch, Written,
+};
 
 use super::error::{Error, Result};
 use super::{Db, Shared, WriteOptions};
@@ -162,7 +164,7 @@ impl Shared {
             Condition::Present | Condition::Equals => true,
             Condition::Always | Condition::Version(_) => return Ok(None),
         };
-        let found = self.engine.outline(key)?;
+        let found = self.engine.outline(key, Reach::Device)?;
         let fails = found.len.is_some() != wanted;
         if fails {
             self.shown_up_to(found.lsn)?;

@@ -85,7 +85,7 @@ use argosy_lsm::scrub::Scrubber;
 
 pub use argosy_base::{KeyRange, Lsn, Moment, Outcome, Remedy};
 pub use argosy_engine::{
-    BatchError, BusyReason, Change, Changed, Condition, EngineError, Expiry, Only, Refusal,
+    BatchError, BusyReason, Change, Changed, Condition, EngineError, Expiry, Only, Reach, Refusal,
     WriteBatch, Written,
 };
 pub use argosy_lsm::db::ingest::IngestError;
@@ -367,7 +367,7 @@ impl Db {
         shared.check_open()?;
         shared.pace.read();
         check_users(key.as_ref())?;
-        let found = shared.engine.outline(key.as_ref())?;
+        let found = shared.engine.outline(key.as_ref(), Reach::Device)?;
         shared.shown_up_to(found.lsn)?;
         Ok(found.len.is_some())
     }

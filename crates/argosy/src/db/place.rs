@@ -13,7 +13,7 @@ use argosy_device::lock::lock_unless;
 use argosy_device::{Device, FormatOptions, Store, StoreSettings, check_blank};
 use argosy_lsm::cut_segments::log_of;
 use argosy_lsm::pins::is_pin;
-use argosy_lsm::{Settings, shape};
+use argosy_lsm::{Settings, StorageError, shape};
 
 use super::builder::random_id;
 use super::error::{Error, Result};
@@ -70,7 +70,8 @@ impl Place<'_> {
         // Before windows are touched that it needs as they are.
         for entry in &regions {
             let checked = shape::check(entry, settings);
-            checked.map_err(|error| Error::recovering(self.path, &error.into()))?;
+            checked
+                .map_err(|error| Error::recovering(self.path, &StorageError::from(error).into()))?;
         }
         Ok(store)
     }

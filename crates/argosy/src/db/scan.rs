@@ -8,7 +8,7 @@ use argosy_base::{Direction, KeyRange};
 use argosy_engine as engine;
 use argosy_engine::long::{self, check_users};
 use argosy_engine::{EngineError, Snapshot as _};
-use argosy_lsm::snapshot::LsmSnapshot;
+use argosy_lsm::read::snapshot::LsmSnapshot;
 
 use super::error::{Error, Result};
 use super::long::whole;

@@ -46,7 +46,7 @@ use crate::addresses::as_high_bits;
 use crate::cache::{CacheKey, NodeCache};
 use crate::edit::{LevelSegment, Reference};
 use crate::level::tree_builder::{TreeBuilder, TreeStep};
-use crate::level::{BuiltSegment, SegmentBuilder, SegmentReader};
+use crate::level::{BuiltSegment, Leaf, SegmentBuilder, SegmentReader};
 use crate::merge::Source;
 use crate::names::{Entry, Form, SegmentName, Tree};
 use crate::segments::StoredSegment;
@@ -107,8 +107,11 @@ impl Held {
         let (Ok(_), Some(reader)) = (opened, self.stored.pinned_reader()) else {
             return;
         };
-        for (key, leaf) in reader.built_leaves(bytes) {
-            cache.keep_leaf(key, leaf);
+        for leaf in 0..reader.leaves() {
+            let span = reader.leaf_span(leaf);
+            let built = &bytes[span.start as usize..span.end as usize];
+            // It has just been made: it is not checked.
+            cache.keep_leaf(CacheKey::leaf(self.name, leaf), Leaf::of_built(built));
         }
     }
 }

@@ -29,7 +29,6 @@ use argosy_base::{Pointer, SegmentNumber};
 use argosy_device::Buffer;
 
 use super::plan::Plan;
-use crate::addresses::name_of;
 use crate::level::ReadAt as _;
 use crate::level::medium::{record_len, value_in};
 use crate::names::{LevelError, SegmentName};
@@ -167,7 +166,7 @@ impl MediumReads {
         let entry = version.medium_log().get(&number)?;
         let known = Known {
             high,
-            name: name_of(version, &entry.segment),
+            name: version.name_of(&entry.segment),
             len: entry.segment.len,
             stored: Arc::clone(&entry.stored),
             chunk: None,

@@ -2,7 +2,7 @@
 //!
 //! Reading order: [`pick`](mod@pick) (which part of which level, a pure function), [`whole`] (the
 //! papers' way: whole levels, as trees), `pack` (where there is little room), [`plan`] (what it
-//! reads and takes away), [`sources`] (memtables and runs, in key order), [`build`] (from a sorted
+//! reads and takes away), [`build`] (from a sorted
 //! source to finished segments, in bounded steps), `references` (which pointers come and go with that),
 //! [`cut`] (ranges that were removed), [`uncounted`] (pointers of what was cut off), [`medium`] and
 //! [`values`] (where the values of medium pairs go).
@@ -16,7 +16,6 @@ pub mod pick;
 pub mod pieces;
 pub mod plan;
 mod references;
-pub mod sources;
 pub mod target;
 pub mod uncounted;
 pub mod values;

@@ -12,7 +12,6 @@
 //! part. Nothing is lost between a clip and the outputs, and no key is in both.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use argosy_base::KeyRange;
 
@@ -21,7 +20,8 @@ use super::pieces::{Pieces, Shape};
 use crate::damage::Shut;
 use crate::edit::{Edit, LevelSegment, Place, RunId};
 use crate::names::Form;
-use crate::version::{LevelEntry, Run, RunTree, Version};
+use crate::read::sources::{Input, RunInput};
+use crate::version::{LevelEntry, Run, Version};
 
 /// Most segments of a run that [`Plan::gather`] reads: bounds the edit.
 const GATHERED_MAX: usize = 32;
@@ -56,34 +56,6 @@ pub(super) fn live_bytes(entry: &LevelEntry) -> Option<u64> {
     let reader = entry.stored.pinned_reader()?;
     let (all, own) = (reader.leaves(), reader.leaves_in(&entry.segment.range));
     Some(u64::from(entry.segment.len) * own as u64 / all.max(1) as u64)
-}
-
-/// A piece of a run that a merge reads.
-#[derive(Clone, Debug)]
-pub struct Input {
-    /// The segment.
-    pub entry: LevelEntry,
-    /// The keys of it that are read.
-    pub range: KeyRange,
-}
-
-/// What a merge reads of a run: pieces in key order, and the tree that leads to some of them.
-#[derive(Clone, Debug)]
-pub struct RunInput {
-    /// At least one.
-    pub pieces: Vec<Input>,
-    /// The run's tree, where it has one.
-    pub tree: Option<Arc<RunTree>>,
-}
-
-impl RunInput {
-    /// Bytes of the segments that the pieces are of.
-    pub(crate) fn bytes(&self) -> u64 {
-        let lengths = self.pieces.iter();
-        lengths
-            .map(|piece| u64::from(piece.entry.segment.len))
-            .sum()
-    }
 }
 
 /// What a merge of a part reads and consumes.

@@ -11,7 +11,6 @@ use std::collections::BTreeMap;
 use argosy_base::{KeyRange, SegmentNumber};
 use argosy_device::Buffer;
 
-use crate::addresses::name_of;
 use crate::edit::{Edit, Place, Reference, RunId, UNCOUNTED};
 use crate::level::verify::leaves_of;
 use crate::names::LevelError;
@@ -67,7 +66,7 @@ pub fn count(
     ranges: &[&KeyRange],
     counts: &mut BTreeMap<SegmentNumber, u64>,
 ) -> Result<(), LevelError> {
-    let name = name_of(version, &entry.segment);
+    let name = version.name_of(&entry.segment);
     let mut bytes = Buffer::zeroed(entry.segment.len as usize);
     entry.stored.read(0, &mut bytes)?;
     let leaves = leaves_of(name, &bytes);

@@ -10,8 +10,8 @@ use argosy_base::{EditSeq, Lsn};
 
 use super::Lsm;
 use super::background::Background;
+use crate::read::snapshot::LsmSnapshot;
 use crate::read::{ReadView, ScanTime};
-use crate::snapshot::LsmSnapshot;
 use crate::version::Version;
 
 /// How often it was asked for, and up to which time it is done.

@@ -36,10 +36,10 @@ use super::stats::Counts;
 use crate::cache::{Charge, NodeCache, footprint};
 use crate::compaction::below::Below;
 use crate::compaction::build::{Build, Pointers, Shape, Stepped};
-use crate::compaction::sources::MemtableSource;
 use crate::edit::LEVELS_MAX;
 use crate::memtable::Memtable;
 use crate::merge::Source;
+use crate::read::sources::MemtableSource;
 
 /// Bytes of memory of parts that wait, at most; one part may have more, by itself.
 pub const WAITING_BYTES_MAX: usize = 8 << 20;

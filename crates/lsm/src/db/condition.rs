@@ -31,13 +31,15 @@ use std::sync::Arc;
 
 use argosy_base::{KeyRange, Lsn, Moment};
 use argosy_engine::{
-    Changed, Condition, Engine, EngineError, Expiry, Guard, Op, Was, WriteBatch, WriteOptions,
+    Changed, Condition, Engine, EngineError, Expiry, Guard, Op, Reach, Was, WriteBatch,
+    WriteOptions,
 };
 
 use super::Lsm;
 use super::writer::Writer;
-use crate::names::{NotInMemory, OwnedEntry};
+use crate::names::OwnedEntry;
 use crate::read::ReadView;
+use crate::segments::fetch::Fetch;
 
 /// What a key was bound to at some moment. Of a range: nothing.
 #[derive(Clone, Debug, Default)]
@@ -103,55 +105,30 @@ pub(super) struct Outcome {
 
 impl Looked {
     /// Looks, if the write has to know; `None` where it does not.
+    ///
+    /// # Errors
+    /// When what a key is bound to cannot be read; [`EngineError::NotInMemory`] as `reach` says.
     pub(super) fn before(
         lsm: &Lsm,
         batch: &WriteBatch,
         options: WriteOptions,
+        reach: Reach,
     ) -> Result<Option<Self>, EngineError> {
         if !has_to_look(batch, options) {
             return Ok(None);
         }
         let view = lsm.view.load_full();
+        let fetch = Fetch::within(reach);
         let bindings = batch
             .ops()
             .map(|op| match op {
                 Op::DeleteRange { .. } => Ok(Binding::default()),
-                _ => lsm.binding(&view, op.key(), needs_values(batch, options)),
+                _ => lsm.binding(&view, op.key(), needs_values(batch, options), fetch),
             })
             .collect::<Result<_, _>>()?;
         let guard = batch
             .guarded()
-            .map(|(key, _)| lsm.binding(&view, key, false));
-        let guard = guard.transpose()?;
-        Ok(Some(Self {
-            view,
-            bindings,
-            guard,
-        }))
-    }
-
-    /// [`before`](Self::before), without the device.
-    ///
-    /// # Errors
-    /// [`NotInMemory`] where it would take the device.
-    pub(super) fn before_in_memory(
-        lsm: &Lsm,
-        batch: &WriteBatch,
-        options: WriteOptions,
-    ) -> Result<Option<Self>, NotInMemory> {
-        if !has_to_look(batch, options) {
-            return Ok(None);
-        }
-        let view = lsm.view.load_full();
-        let bindings = batch
-            .ops()
-            .map(|op| match op {
-                Op::DeleteRange { .. } => Ok(Binding::default()),
-                _ => lsm.binding_in_memory(&view, op.key(), needs_values(batch, options)),
-            })
-            .collect::<Result<_, _>>()?;
-        let guard = batch.guarded();
-        let guard = guard.map(|(key, _)| lsm.binding_in_memory(&view, key, false));
+            .map(|(key, _)| lsm.binding(&view, key, false, fetch));
         let guard = guard.transpose()?;
         Ok(Some(Self {
             view,
@@ -250,13 +227,13 @@ impl Looked {
         let ops = batch.ops().zip(&mut bindings);
         for (op, binding) in ops.filter(|(op, _)| op.range().is_none()) {
             if !stands(op.key(), binding) {
-                *binding = lsm.binding(&view, op.key(), with_value)?;
+                *binding = lsm.binding(&view, op.key(), with_value, Fetch::Device)?;
             }
         }
         if let (Some((key, _)), Some(binding)) = (batch.guarded(), &mut guard)
             && !stands(key, binding)
         {
-            *binding = lsm.binding(&view, key, false)?;
+            *binding = lsm.binding(&view, key, false, Fetch::Device)?;
         }
         Ok((bindings, guard))
     }
@@ -422,30 +399,12 @@ impl Lsm {
         view: &ReadView,
         key: &[u8],
         with_value: bool,
+        fetch: Fetch<'_>,
     ) -> Result<Binding, EngineError> {
-        let located = view.locate(key, self.newest(with_value), &self.reading)?;
-        let value = match &located.entry {
-            Some(entry) if with_value => Some(view.value(key, entry.clone(), &self.reading)?),
-            _ => None,
-        };
-        Ok(Binding {
-            entry: located.entry,
-            lsn: located.lsn,
-            value,
-        })
-    }
-
-    /// [`binding`](Self::binding), without the device.
-    fn binding_in_memory(
-        &self,
-        view: &ReadView,
-        key: &[u8],
-        with_value: bool,
-    ) -> Result<Binding, NotInMemory> {
-        let located = view.locate_in_memory(key, self.newest(with_value), &self.reading)?;
+        let located = view.locate(key, self.newest(with_value), &self.reading, fetch)?;
         let value = match &located.entry {
             Some(entry) if with_value => {
-                Some(view.value_in_memory(key, entry.clone(), &self.reading)?)
+                Some(view.value(key, entry.clone(), &self.reading, fetch)?)
             }
             _ => None,
         };

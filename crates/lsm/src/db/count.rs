@@ -11,13 +11,13 @@ use argosy_base::{KeyRange, Lsn};
 use argosy_engine::long::{RESERVED, is_reserved, parts};
 
 use super::Lsm;
-use crate::compaction::sources::{RunReading, RunSource};
-use crate::level::ReadAhead;
 use crate::memtable::Memtable;
 use crate::memtable::erased::{Erasures, left_of, union};
 use crate::merge::Source;
 use crate::names::LevelError;
-use crate::scan::Begun;
+use crate::read::ReadAhead;
+use crate::read::scan::Begun;
+use crate::read::sources::{RunReading, RunSource};
 use crate::version::{Run, Version};
 
 /// How many entries are looked at, at most. What does not count among others is counted.

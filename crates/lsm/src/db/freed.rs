@@ -11,14 +11,13 @@ use std::sync::Arc;
 use argosy_base::range::successor;
 use argosy_base::{KeyRange, LogKind, Pointer};
 
-use crate::compaction::plan::{Input, RunInput};
-use crate::compaction::sources::{RunReading, RunSource};
 use crate::edit::{Edit, LogSegment};
-use crate::level::ReadAhead;
 use crate::log::Geometry;
 use crate::log::sweep::Sweep;
 use crate::merge::Source as _;
 use crate::names::LevelError;
+use crate::read::ReadAhead;
+use crate::read::sources::{Input, RunInput, RunReading, RunSource};
 use crate::settings::Settings;
 use crate::version::{Run, Version};
 

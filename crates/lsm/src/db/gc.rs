@@ -62,6 +62,7 @@ use crate::log::value::reach;
 use crate::names::OwnedEntry;
 use crate::read::ReadView;
 use crate::segments::StoredSegment;
+use crate::segments::fetch::Fetch;
 use crate::settings::Settings;
 use crate::storage::Storage;
 use crate::version::Version;
@@ -499,7 +500,7 @@ impl Lsm {
                 _ if expiry.is_some_and(|expiry| expiry <= now) => None,
                 Some(value) => Some(value),
                 None => {
-                    let value = view.value(&one.key, entry, &self.reading)?;
+                    let value = view.value(&one.key, entry, &self.reading, Fetch::Device)?;
                     Some(value.expect("a pointer is no tombstone"))
                 }
             };

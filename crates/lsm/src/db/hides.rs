@@ -11,14 +11,15 @@ use std::sync::Arc;
 use argosy_base::{EditSeq, KeyRange, SegmentNumber};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use crate::compaction::sources::{RunReading, RunSource};
 use crate::edit::{Edit, LEVELS_MAX, RunId};
 use crate::filter::KeyHash;
-use crate::level::ReadAhead;
 use crate::merge::Source;
 use crate::names::LevelError;
+use crate::read::ReadAhead;
+use crate::read::scan::Begun;
+use crate::read::sources::{RunReading, RunSource};
 use crate::read::{Reading, reader};
-use crate::scan::Begun;
+use crate::segments::fetch::Fetch;
 use crate::shared::work;
 use crate::version::{LevelEntry, Run, Version};
 
@@ -418,7 +419,7 @@ fn is_below(runs: &[&Run], key: &[u8], reading: &Reading) -> Result<bool, LevelE
     let hash = KeyHash::of(key);
     for run in runs {
         let Some(entry) = run.find(key) else { continue };
-        if reader(entry, reading.region, &reading.cache)?.may_contain(hash) {
+        if reader(entry, reading.region, &reading.cache, Fetch::Device)?.may_contain(hash) {
             return Ok(true);
         }
     }
@@ -432,7 +433,7 @@ fn places(
     span: &KeyRange,
     reading: &Reading,
 ) -> Result<Vec<Vec<u8>>, LevelError> {
-    let segment = reader(entry, reading.region, &reading.cache)?;
+    let segment = reader(entry, reading.region, &reading.cache, Fetch::Device)?;
     let from = segment.first_key().max(&span.from);
     let to = match &span.to {
         Some(to) => segment.last_key().min(to),
@@ -462,7 +463,7 @@ fn places(
 
 /// The share of its entries for which the segment of `entry` stands in `run`.
 fn stands(run: &Run, entry: &LevelEntry, reading: &Reading) -> Result<u64, LevelError> {
-    let segment = reader(entry, reading.region, &reading.cache)?;
+    let segment = reader(entry, reading.region, &reading.cache, Fetch::Device)?;
     let pieces = run.pieces(entry.segment.number);
     let leaves = pieces.map(|piece| segment.leaves_in(&piece.segment.range));
     let (held, all) = (leaves.sum::<usize>() as u64, segment.leaves() as u64);

@@ -33,11 +33,11 @@ use super::site::Site;
 use super::stats::Counts;
 use crate::compaction::below::Below;
 use crate::compaction::build::{Build, Pointers, Shape, Stepped, Tools};
-use crate::compaction::sources::MemtableSource;
 use crate::edit::{LEVELS_MAX, RunId};
 use crate::memtable::Memtable;
 use crate::merge::Source;
 use crate::names::{Entry, LevelError};
+use crate::read::sources::MemtableSource;
 use crate::settings::Settings;
 use crate::version::Version;
 

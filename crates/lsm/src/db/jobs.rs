@@ -36,14 +36,14 @@ use crate::compaction::below::Below;
 use crate::compaction::build::{Build, Pointers, Shape, Stepped};
 use crate::compaction::cut::Cut;
 use crate::compaction::pick::{Aim, Choice, Policy, l1_price, pick};
-use crate::compaction::plan::{Plan, RunInput, is_cut, move_down, shape};
-use crate::compaction::sources::{MemtableSource, RunReading, RunSource};
+use crate::compaction::plan::{Plan, is_cut, move_down, shape};
 use crate::compaction::whole::pick_whole;
 use crate::damage::Shut;
 use crate::edit::{Edit, LogPoint, MEDIUM_LOG, Reference, RunId};
-use crate::level::ReadAhead;
 use crate::log::value::reach;
 use crate::merge::Merge;
+use crate::read::ReadAhead;
+use crate::read::sources::{MemtableSource, RunInput, RunReading, RunSource};
 use crate::settings::Compaction as Way;
 use crate::storage::Storage;
 

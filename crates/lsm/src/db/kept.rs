@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use argosy_device::buffer;
 
+use crate::cache::flushed;
 use crate::cache::{Charge, NodeCache};
-use crate::flushed;
 use crate::memory::Memory;
 use crate::memtable::{Memtable, allocated};
 

@@ -57,7 +57,7 @@ use argosy_base::{EditSeq, Epoch, Instant, LogKind, Lsn, Moment, RegionId, Segme
 use argosy_device::{Room, Waker};
 use argosy_engine::batch::check_key;
 use argosy_engine::{
-    Engine, EngineError, Found, Observer, Outline, Progress, Snapshot, Wanted, WriteBatch,
+    Engine, EngineError, Found, Observer, Outline, Progress, Reach, Snapshot, Wanted, WriteBatch,
     WriteOptions, Written,
 };
 
@@ -65,8 +65,9 @@ use crate::cache::NodeCache;
 use crate::edit::LogSegment;
 use crate::log::segment::Writer as WriterName;
 use crate::log::{LogWindows, LogWriter, Logs};
-use crate::names::NotInMemory;
+use crate::read::many::Keys;
 use crate::read::{FilterCounts, ReadView, Reading};
+use crate::segments::fetch::Fetch;
 use crate::settings::Settings;
 use crate::storage::{Committed, Storage};
 
@@ -401,13 +402,17 @@ impl Lsm {
 }
 
 impl Engine for Lsm {
-    fn get(&self, key: &[u8]) -> Result<Found, EngineError> {
+    fn get_within(&self, key: &[u8], reach: Reach) -> Result<Found, EngineError> {
         check_key(key)?;
-        let look = |view: &ReadView, lsn| view.locate(key, lsn, &self.reading);
-        let (view, located) = self.noting(self.look(look))?;
+        let fetch = Fetch::within(reach);
+        let look = |view: &ReadView, lsn| view.locate(key, lsn, &self.reading, fetch);
+        let (view, located) = self.noting_within(reach, self.look(look))?;
         let expiry = located.entry.as_ref().and_then(|entry| entry.expiry());
         let value = match located.entry {
-            Some(entry) => self.noting(view.value(key, entry, &self.reading))?,
+            Some(entry) => {
+                let value = view.value(key, entry, &self.reading, fetch);
+                self.noting_within(reach, value)?
+            }
             None => None,
         };
         Ok(Found {
@@ -418,86 +423,57 @@ impl Engine for Lsm {
         })
     }
 
-    fn get_some(&self, keys: &[&[u8]], wanted: Wanted) -> Result<Vec<Found>, EngineError> {
+    fn get_some(
+        &self,
+        keys: &[&[u8]],
+        wanted: Wanted,
+        reach: Reach,
+    ) -> Result<Vec<Found>, EngineError> {
         keys.iter().try_for_each(|key| check_key(key))?;
         let (now, told) = self.told();
         let (lsn, view) = self.shown();
-        let found = self.noting(view.get_some((keys, wanted), lsn, &self.reading))?;
-        let found = found
-            .into_iter()
-            .zip(keys)
-            .map(|((value, lsn, expiry), key)| {
-                let (value, lsn, expiry) = match expiry {
-                    Some(expiry) if expiry <= now => (None, lsn.max(told), None),
-                    Some(expiry) if self.reached(expiry).is_some() => {
-                        let found = self.get(key)?;
-                        let value = match wanted {
-                            Wanted::Values(_) => found.value,
-                            Wanted::Presence => found.value.map(|_| Vec::new()),
-                        };
-                        return Ok(Found { value, ..found });
-                    }
-                    _ => (value, lsn, expiry),
-                };
-                Ok(Found {
-                    version: view.version_of(lsn, value.is_some()),
-                    value,
-                    lsn,
-                    expiry,
-                })
-            });
+        let found = view.get_some(Keys { keys, wanted }, lsn, &self.reading, reach);
+        let found = self.noting_within(reach, found)?.into_iter().zip(keys);
+        let found = found.map(|(found, key)| {
+            let (value, lsn, expiry) = match found.expiry {
+                Some(expiry) if expiry <= now => (None, found.lsn.max(told), None),
+                Some(expiry) if self.reached(expiry).is_some() => {
+                    let found = self.get_within(key, reach)?;
+                    let value = match wanted {
+                        Wanted::Values(_) => found.value,
+                        Wanted::Presence => found.value.map(|_| Vec::new()),
+                    };
+                    return Ok(Found { value, ..found });
+                }
+                expiry => (found.value, found.lsn, expiry),
+            };
+            Ok(Found {
+                version: view.version_of(lsn, value.is_some()),
+                value,
+                lsn,
+                expiry,
+            })
+        });
         found.collect()
     }
 
-    fn outline(&self, key: &[u8]) -> Result<Outline, EngineError> {
+    fn outline(&self, key: &[u8], reach: Reach) -> Result<Outline, EngineError> {
         check_key(key)?;
-        let look = |view: &ReadView, lsn| view.locate(key, lsn, &self.reading);
-        let (_, located) = self.noting(self.look(look))?;
+        let fetch = Fetch::within(reach);
+        let look = |view: &ReadView, lsn| view.locate(key, lsn, &self.reading, fetch);
+        let (_, located) = self.noting_within(reach, self.look(look))?;
         Ok(located.outline())
     }
 
-    fn outline_in_memory(&self, key: &[u8]) -> Result<Option<Outline>, EngineError> {
-        check_key(key)?;
-        let look = |view: &ReadView, lsn| view.locate_in_memory(key, lsn, &self.reading);
-        let located = self.look(look).ok();
-        Ok(located.map(|(_, located)| located.outline()))
-    }
-
-    fn get_in_memory(&self, key: &[u8]) -> Result<Option<Found>, EngineError> {
-        check_key(key)?;
-        let look = |view: &ReadView, lsn| view.locate_in_memory(key, lsn, &self.reading);
-        let Ok((view, located)) = self.look(look) else {
-            return Ok(None);
-        };
-        let expiry = located.entry.as_ref().and_then(|entry| entry.expiry());
-        let value = match located.entry {
-            Some(entry) => view.value_in_memory(key, entry, &self.reading),
-            None => Ok(None),
-        };
-        Ok(value.ok().map(|value| Found {
-            version: view.version_of(located.lsn, value.is_some()),
-            value,
-            lsn: located.lsn,
-            expiry,
-        }))
-    }
-
-    fn write(&self, batch: &WriteBatch, options: WriteOptions) -> Result<Written, EngineError> {
-        self.check_open()?;
-        let looked = self.noting(Looked::before(self, batch, options))?;
-        self.write_looked(batch, options, looked)
-    }
-
-    fn write_in_memory(
+    fn write_within(
         &self,
         batch: &WriteBatch,
         options: WriteOptions,
-    ) -> Result<Option<Written>, EngineError> {
+        reach: Reach,
+    ) -> Result<Written, EngineError> {
         self.check_open()?;
-        match Looked::before_in_memory(self, batch, options) {
-            Ok(looked) => self.write_looked(batch, options, looked).map(Some),
-            Err(NotInMemory) => Ok(None),
-        }
+        let looked = self.noting_within(reach, Looked::before(self, batch, options, reach))?;
+        self.write_looked(batch, options, looked)
     }
 
     fn snapshot(&self) -> Box<dyn Snapshot> {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use argosy_base::{KeyRange, SegmentNumber};
 use argosy_device::DeviceError;
-use argosy_engine::EngineError;
+use argosy_engine::{EngineError, Reach};
 
 use super::Lsm;
 use super::jobs::{Jobs, Made};
@@ -27,6 +27,19 @@ impl Lsm {
     #[must_use]
     pub fn damages(&self) -> &Arc<Damages> {
         &self.reading.damages
+    }
+
+    /// Takes note of damage that a read within `reach` met. One that keeps to memory leaves that to the read that follows
+    /// it: whatever is wrong there, it is [not in memory](EngineError::NotInMemory).
+    pub(super) fn noting_within<T>(
+        &self,
+        reach: Reach,
+        read: Result<T, EngineError>,
+    ) -> Result<T, EngineError> {
+        match reach {
+            Reach::Device => self.noting(read),
+            Reach::Memory => read.map_err(|_| EngineError::NotInMemory),
+        }
     }
 
     /// Takes note of damage that a read met.

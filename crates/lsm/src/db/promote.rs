@@ -22,7 +22,6 @@ use super::trim::{LastLsns, trim};
 use super::upkeep::tail_purpose;
 use super::{Lsm, Parts};
 use crate::cache::NodeCache;
-use crate::cut_segments;
 use crate::edit::{Edit, LogSegment};
 use crate::log::behind::{Behind, Left};
 use crate::log::segment::Writer as WriterName;
@@ -77,12 +76,12 @@ impl Lsm {
         let mut tables = Tables::new(&settings);
         let recovered = replay(&storage, &windows, &mut tables)?;
         refuse_less(&position, &recovered)?;
-        let kept = cut_segments::keep(&mut storage, &recovered)?;
+        let kept = storage.keep_cut(&recovered)?;
         // From here on the history of the group is this copy's.
         let mut edits = storage.settle_standing()?;
         join_group(&mut storage)?;
         edits.extend(cut(&mut storage, service.epoch, &recovered)?);
-        cut_segments::mend(&storage)?;
+        storage.mend_cut()?;
         let mut tails = Vec::new();
         if service.observer.is_none() {
             let mark = storage.current().mark();

@@ -9,15 +9,15 @@ use argosy_device::Buffer;
 use argosy_engine::Engine;
 
 use super::Lsm;
-use crate::addresses::{goes_out, send_out};
 use crate::edit::{Edit, LogPoint, LogSegment};
 use crate::log::verify::{LogFault, check_sent};
 use crate::log::{Geometry, LogWindows};
 use crate::names::LevelError;
 use crate::read::ScanTime;
+use crate::read::snapshot::{Kept, LsmSnapshot};
 use crate::segments::StoredSegment;
-use crate::snapshot::{Kept, LsmSnapshot};
 use crate::version::Version;
+use crate::version::outgoing::{goes_out, send_out};
 
 /// A version that a member is catching up to. Its segments stay while this is held (I1).
 #[derive(Clone)]

@@ -21,13 +21,13 @@ use super::ends::{LogEnds, log_ends};
 use super::pairs::{Copy, compare_pairs};
 use super::recount::{COUNTS, recount};
 use super::{Region, Windows};
-use crate::addresses::translate_counted;
 use crate::edit::{LevelSegment, LogSegment, MEDIUM_LOG, RunId};
 use crate::log::Geometry;
 use crate::log::verify::level_closing_marks;
 use crate::names::Tree;
 use crate::settings::Settings;
 use crate::version::Version;
+use crate::version::outgoing::translate_counted;
 
 /// One member's copy.
 #[derive(Clone, Copy)]

@@ -7,7 +7,6 @@ use argosy_base::SegmentNumber;
 use argosy_base::limits::BLOCK_SIZE;
 use argosy_device::{Buffer, DeviceError};
 
-use crate::addresses::name_of;
 use crate::edit::LogSegment;
 use crate::level::medium::verify_medium_segment;
 use crate::level::verify::leaves_of;
@@ -63,7 +62,7 @@ fn level(
     if let Err(error) = entry.stored.read(0, &mut bytes) {
         return visit(Content::Bad(0, &error.to_string()));
     }
-    let name = name_of(version, segment);
+    let name = version.name_of(segment);
     if segment.form == Form::Medium {
         let (values, faults) = verify_medium_segment(name, &bytes);
         for fault in &faults {

@@ -14,9 +14,9 @@ use crate::db::replay::Tables;
 use crate::log::{Geometry, LogWindows};
 use crate::memtable::Memtable;
 use crate::names::OwnedEntry;
+use crate::read::snapshot::LsmSnapshot;
 use crate::read::{FilterCounts, ReadView, Reading, ScanTime};
 use crate::settings::Settings;
-use crate::snapshot::LsmSnapshot;
 use crate::version::Version;
 
 /// Bytes of the cache through which each copy is read.

@@ -15,11 +15,10 @@ use argosy_device::{Buffer, DeviceError, SharedMemory};
 use super::ProblemKind;
 use super::pairs::Copy;
 use super::verify::Verifier;
-use crate::addresses::name_of;
 use crate::edit::LogSegment;
-use crate::level::medium::read_value as read_medium;
 use crate::log::segment::Geometry;
 use crate::log::{LogSource, LogWindows, ReadError, ValueRef, read_value};
+use crate::read::medium::MediumRef;
 use crate::version::{LevelEntry, Version};
 
 /// Most bytes of keys that are gathered, and most pointers.
@@ -276,10 +275,15 @@ impl<'a> Source<'a> {
             self.reads.set((segment.number, 0));
         }
         let (_, bytes) = last.as_ref().expect("it was read");
-        let of = (name_of(self.version, segment), segment.len);
-        let place = (wanted.at.offset(), wanted.value_len);
-        read_medium(of, bytes, place, wanted.key, None)
-            .map_err(|error| (place.0, error.to_string()))
+        let medium = MediumRef {
+            name: self.version.name_of(segment),
+            segment_len: segment.len,
+            at: wanted.at.offset(),
+            value_len: wanted.value_len,
+            key: wanted.key,
+        };
+        let value = medium.read(bytes, None);
+        value.map_err(|error| (medium.at, error.to_string()))
     }
 }
 

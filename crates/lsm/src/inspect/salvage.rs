@@ -21,7 +21,6 @@ use argosy_device::{Buffer, DeviceError, SharedMemory};
 use super::pointers::Source;
 use super::verify::{chain_of, read_log};
 use super::{MEDIUM_LOG, ProblemKind, Windows};
-use crate::addresses::name_of;
 use crate::edit::LogSegment;
 use crate::level::verify::{FoundLeaf, leaves_of};
 use crate::log::verify::verify_sealed;
@@ -138,7 +137,7 @@ impl<'a> Salvager<'a> {
         if !entry.stored.is_on_device() || entry.stored.read(0, &mut bytes).is_err() {
             return Ok(());
         }
-        let name = name_of(self.version, segment);
+        let name = self.version.name_of(segment);
         let leaves: Vec<FoundLeaf> = match leaves_of(name, &bytes) {
             Ok(leaves) | Err(leaves) => leaves,
         };

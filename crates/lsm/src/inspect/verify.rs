@@ -15,16 +15,17 @@ use crate::addresses::has_pointers;
 use crate::edit::{LevelSegment, LogSegment};
 use crate::level::medium::verify_medium_segment;
 use crate::level::tree::LeafHome;
-use crate::level::tree_cursor::{Path, TreeCursor, Way};
 use crate::level::verify::{
     Contents, Fault, name_of_segment, verify_index_segment, verify_segment,
 };
-use crate::level::{ReadAhead, ReadAt, SegmentReader};
+use crate::level::{ReadAt, SegmentReader};
 use crate::log::segment::Geometry;
 use crate::log::verify::{LogFault, find_torn, verify_sealed};
 use crate::log::{RecoverError, Recovered, Recovery, Replayed, recover};
 use crate::merge::Source as _;
 use crate::names::{Entry, Form, LevelError, SegmentName};
+use crate::read::ReadAhead;
+use crate::read::tree_cursor::{Path, TreeCursor, Way};
 use crate::settings::Settings;
 use crate::version::{LevelEntry, Run, RunTree, Version};
 

@@ -58,9 +58,9 @@ pub const VERSION: u32 = 7;
 /// The first bytes of a footer: "ArgLevel", read as a little-endian number.
 const MAGIC: u64 = u64::from_le_bytes(*b"ArgLevel");
 /// Bytes of a footer.
-pub(super) const FOOTER_BYTES: usize = 128;
+pub(crate) const FOOTER_BYTES: usize = 128;
 /// Bytes of a block, as offsets in a segment are counted.
-pub(super) const BLOCK: u32 = 4096;
+pub(crate) const BLOCK: u32 = 4096;
 /// Bytes of the largest node.
 pub const NODE_BYTES_MAX: usize = 32 << 10;
 
@@ -93,21 +93,21 @@ pub const fn segment_bytes_min(node_bytes: usize) -> usize {
 
 /// What the footer's fixed part says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Footer {
-    pub(super) form: Form,
-    pub(super) node_bytes: u32,
-    pub(super) leaves: u32,
-    pub(super) entries: u32,
-    pub(super) tombstones: u32,
-    pub(super) index_len: u32,
-    pub(super) filter_len: u32,
-    pub(super) table_len: u32,
-    pub(super) leaves_len: u32,
+pub(crate) struct Footer {
+    pub(crate) form: Form,
+    pub(crate) node_bytes: u32,
+    pub(crate) leaves: u32,
+    pub(crate) entries: u32,
+    pub(crate) tombstones: u32,
+    pub(crate) index_len: u32,
+    pub(crate) filter_len: u32,
+    pub(crate) table_len: u32,
+    pub(crate) leaves_len: u32,
 }
 
 impl Footer {
     /// Where the index, the filter and the table begin, and where the table ends.
-    pub(super) const fn bounds(&self) -> [u64; 4] {
+    pub(crate) const fn bounds(&self) -> [u64; 4] {
         let index = self.leaves_len as u64;
         let filter = index + self.index_len as u64;
         let table = filter + self.filter_len as u64;
@@ -115,7 +115,7 @@ impl Footer {
     }
 
     /// Writes the footer of a segment whose footer begins at byte `at`.
-    pub(super) fn encode(&self, name: SegmentName, at: u32) -> [u8; FOOTER_BYTES] {
+    pub(crate) fn encode(&self, name: SegmentName, at: u32) -> [u8; FOOTER_BYTES] {
         let mut out = Vec::with_capacity(FOOTER_BYTES);
         out.extend(MAGIC.to_le_bytes());
         out.extend(VERSION.to_le_bytes());
@@ -146,7 +146,7 @@ impl Footer {
     }
 
     /// Checks and decodes the footer that begins at byte `at` of segment `name`.
-    pub(super) fn parse(
+    pub(crate) fn parse(
         bytes: &[u8; FOOTER_BYTES],
         name: SegmentName,
         at: u32,
@@ -232,19 +232,19 @@ impl Footer {
 
 /// The footer's variable part.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Table {
-    pub(super) first_key: Vec<u8>,
-    pub(super) last_key: Vec<u8>,
-    pub(super) log_refs: Vec<(SegmentNumber, u64)>,
+pub(crate) struct Table {
+    pub(crate) first_key: Vec<u8>,
+    pub(crate) last_key: Vec<u8>,
+    pub(crate) log_refs: Vec<(SegmentNumber, u64)>,
 }
 
 impl Table {
     /// Most bytes of a table with keys of these lengths and that many log segments.
-    pub(super) const fn len_max(first: usize, last: usize, log_refs: usize) -> usize {
+    pub(crate) const fn len_max(first: usize, last: usize, log_refs: usize) -> usize {
         4 + 2 + first + 2 + last + 5 + log_refs * (varint_len(SegmentNumber::MAX.0) + 10)
     }
 
-    pub(super) fn encode(&self, name: SegmentName, at: u32) -> Vec<u8> {
+    pub(crate) fn encode(&self, name: SegmentName, at: u32) -> Vec<u8> {
         let mut out = vec![0; 4];
         put_string(&mut out, &self.first_key);
         put_string(&mut out, &self.last_key);
@@ -258,7 +258,7 @@ impl Table {
         out
     }
 
-    pub(super) fn parse(bytes: &[u8], name: SegmentName, at: u32) -> Result<Self, LevelError> {
+    pub(crate) fn parse(bytes: &[u8], name: SegmentName, at: u32) -> Result<Self, LevelError> {
         let malformed = || name.corrupt(at, "the footer's table is malformed");
         let (crc, covered) = bytes.split_first_chunk::<4>().ok_or_else(malformed)?;
         let identity = name.identity(Kind::Footer, at);

@@ -100,7 +100,7 @@ impl Leaf {
     }
 
     /// The leaf that `bytes` are, which a builder has just made: they are not checked.
-    pub(super) fn of_built(bytes: &[u8]) -> Self {
+    pub(crate) fn of_built(bytes: &[u8]) -> Self {
         Self {
             bytes: bytes[HEADER_BYTES..].into(),
             count: field(bytes, 4),

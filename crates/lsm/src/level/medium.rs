@@ -24,15 +24,13 @@
 
 use std::ops::Range;
 
+use argosy_base::Kind;
 use argosy_base::limits::BLOCK_SIZE;
-use argosy_base::{Kind, Pointer};
 use argosy_device::Buffer;
 
-use super::ReadAt;
 use super::builder::{BuiltSegment, with_footer};
 use super::format::{FOOTER_BYTES, Footer, Table};
 use super::verify::{Fault, of_error};
-use crate::cache::{CacheKey, NodeCache};
 use crate::names::{Form, LevelError, NODE_BYTES_MIN, SegmentName};
 
 /// Bytes of a record in front of its value.
@@ -179,71 +177,6 @@ pub fn value_in<'r>(
     }
 }
 
-/// The value of `key`, of `value_len` bytes, whose record begins at byte `at` of segment `name`, which has
-/// `len` bytes. It is taken out of `cache`, as a value or out of a page. Where neither is there the page is
-/// read, and kept.
-///
-/// # Errors
-/// [`LevelError::Corrupt`] where the value is not there; the device's.
-pub fn read_value(
-    (name, len): (SegmentName, u32),
-    source: &(impl ReadAt + ?Sized),
-    (at, value_len): (u32, u32),
-    key: &[u8],
-    cache: Option<&NodeCache>,
-) -> Result<Vec<u8>, LevelError> {
-    let pages = pages(at, value_len, len)
-        .ok_or_else(|| name.corrupt(at, "a pointer leads behind the end of a medium segment"))?;
-    if let Some(cache) = cache {
-        if let Some(value) = value_in_memory((name, len), (at, value_len), key, cache) {
-            return Ok(value);
-        }
-        cache.count_value(false);
-    }
-    let skip = (at - pages.start) as usize;
-    let record = skip..skip + record_len(value_len as usize);
-    let mut bytes = Buffer::for_reading(pages.len());
-    source.read_at(pages.start, &mut bytes)?;
-    let value = value_in(name, at, key, &bytes[record])?;
-    if let Some(cache) = cache {
-        keep((name, &pages), (at, value), &bytes, cache);
-    }
-    Ok(value.to_vec())
-}
-
-/// Keeps `value`, whose record begins at byte `at` and for which `pages` were read, which are `bytes`. The page
-/// itself is kept where it was read a moment ago, too: then whoever reads goes through them in order. Otherwise
-/// its other values are of keys that have nothing to do with this one, and would only take its room.
-pub(crate) fn keep(
-    (name, pages): (SegmentName, &Range<u32>),
-    (at, value): (u32, &[u8]),
-    bytes: &[u8],
-    cache: &NodeCache,
-) {
-    match page_key(name, pages) {
-        Some(key) if cache.is_read_again(key) => cache.keep_page(key, bytes.into()),
-        _ => cache.keep_value(value_key(name, at), value.into()),
-    }
-}
-
-/// The same, if it or its page is in `cache`.
-#[must_use]
-pub fn value_in_memory(
-    (name, len): (SegmentName, u32),
-    (at, value_len): (u32, u32),
-    key: &[u8],
-    cache: &NodeCache,
-) -> Option<Vec<u8>> {
-    let pages = pages(at, value_len, len)?;
-    if let Some(value) = cache.value_in_memory(value_key(name, at)) {
-        return Some(value.to_vec());
-    }
-    let skip = (at - pages.start) as usize;
-    let page = cache.page_in_memory(page_key(name, &pages)?)?;
-    let record = page.get(skip..skip + record_len(value_len as usize))?;
-    value_in(name, at, key, record).ok().map(<[u8]>::to_vec)
-}
-
 /// The pages in which the record of a value lies, of a segment of `len` bytes: one of them, but for a record
 /// that is longer.
 pub(crate) fn pages(at: u32, value_len: u32, len: u32) -> Option<Range<u32>> {
@@ -252,23 +185,6 @@ pub(crate) fn pages(at: u32, value_len: u32, len: u32) -> Option<Range<u32>> {
     let end = at.checked_add(record)?;
     let to = end.checked_next_multiple_of(PAGE_BYTES)?.min(len);
     (end <= to).then_some(from..to)
-}
-
-/// The key in the cache of the value whose record begins at byte `at`.
-const fn value_key(name: SegmentName, at: u32) -> CacheKey {
-    CacheKey::Value {
-        region: name.region,
-        at: Pointer::new(name.number, at),
-    }
-}
-
-/// The key of a page in the cache; `None` for more than one.
-pub(crate) fn page_key(name: SegmentName, pages: &Range<u32>) -> Option<CacheKey> {
-    (pages.len() <= PAGE).then_some(CacheKey::Node {
-        region: name.region,
-        segment: name.number,
-        offset: pages.start,
-    })
 }
 
 /// Checks footer and table of medium segment `name`, whose bytes are `bytes`. Its values are checked by
@@ -311,7 +227,3 @@ fn parts(name: SegmentName, bytes: &[u8]) -> Result<Footer, LevelError> {
     }
     Ok(footer)
 }
-
-#[cfg(test)]
-#[path = "medium_tests.rs"]
-mod tests;

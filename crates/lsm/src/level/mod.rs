@@ -20,7 +20,6 @@
 //! parsed can be used without further errors.
 
 pub mod builder;
-pub mod cursor;
 mod draft;
 pub mod format;
 pub mod index;
@@ -32,7 +31,6 @@ mod record;
 pub mod stand;
 pub mod tree;
 pub mod tree_builder;
-pub mod tree_cursor;
 pub mod verify;
 
 use argosy_base::SegmentNumber;
@@ -41,14 +39,18 @@ use argosy_device::{BegunRead, Buffer};
 use crate::names::LevelError;
 
 pub use builder::{BuiltSegment, Geometry, SegmentBuilder};
-pub(crate) use cursor::Opened;
-pub use cursor::{LevelCursor, ReadAhead};
 pub use format::form_and_refs;
 pub use leaf::Leaf;
 pub use reader::SegmentReader;
 
 /// Where a segment's bytes come from: a device, through a member's segment table, or memory.
 pub trait ReadAt {
+    /// Whether it reads at all. Without, [`LevelError::NotInMemory`] is all that it answers, and what it is asked for
+    /// was not missed.
+    fn may_read(&self) -> bool {
+        true
+    }
+
     /// Fills `out` with the segment's bytes from byte `offset` on. Both `offset` and the length of
     /// `out` are whole blocks, and `out` is aligned as a [`Buffer`] is.
     fn read_at(&self, offset: u32, out: &mut [u8]) -> Result<(), LevelError>;
@@ -86,6 +88,10 @@ impl ReadAt for Buffer {
 }
 
 impl<R: ReadAt + ?Sized> ReadAt for std::sync::Arc<R> {
+    fn may_read(&self) -> bool {
+        (**self).may_read()
+    }
+
     fn read_at(&self, offset: u32, out: &mut [u8]) -> Result<(), LevelError> {
         (**self).read_at(offset, out)
     }
@@ -96,11 +102,5 @@ impl<R: ReadAt + ?Sized> ReadAt for std::sync::Arc<R> {
 }
 
 #[cfg(test)]
-mod ahead_tests;
-#[cfg(test)]
 #[allow(clippy::cast_possible_truncation, reason = "tests cut random numbers")]
 pub(crate) mod testing;
-#[cfg(test)]
-mod tests;
-#[cfg(test)]
-mod tree_tests;

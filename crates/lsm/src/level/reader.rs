@@ -1,7 +1,7 @@
 //! Finds keys in a finished level segment.
 //!
 //! A reader keeps the segment's index, filter and footer in memory, all checked when it is opened. A
-//! lookup asks the filter, then the index, and reads one leaf: from the cache, or from the device.
+//! lookup asks the filter, then the index, and needs one leaf.
 //! Where the index cannot tell between neighbours (keys that share their first 64 bytes and more), it
 //! compares with the first keys of a few leaves.
 //!
@@ -16,9 +16,8 @@ use argosy_device::{BegunRead, Buffer};
 use super::format::{BLOCK, FOOTER_BYTES, Footer, Table};
 use super::index::Index;
 use super::{Leaf, ReadAt};
-use crate::cache::{CacheKey, NodeCache};
 use crate::filter::{Filter, KeyHash};
-use crate::names::{Form, LevelError, NotInMemory, OwnedEntry, SegmentName};
+use crate::names::{Form, LevelError, SegmentName};
 
 /// A level segment, open for reading. Never changes.
 #[derive(Debug)]
@@ -181,7 +180,7 @@ impl SegmentReader {
     }
 
     /// Refuses a segment of a tree, which has to be read through the tree.
-    pub(super) fn ensure_indexed(&self) -> Result<(), LevelError> {
+    pub(crate) fn ensure_indexed(&self) -> Result<(), LevelError> {
         match self.footer.form {
             Form::SelfContained => Ok(()),
             _ => Err(self
@@ -220,49 +219,9 @@ impl SegmentReader {
         self.filter.may_contain(hash)
     }
 
-    /// What `key`, whose hash is `hash`, is bound to in this segment. The clip range that a version
-    /// may have for it is the caller's to respect.
-    pub fn get(
-        &self,
-        key: &[u8],
-        hash: KeyHash,
-        source: &(impl ReadAt + ?Sized),
-        cache: Option<&NodeCache>,
-    ) -> Result<Option<OwnedEntry>, LevelError> {
-        if !self.may_have(key, hash) {
-            return Ok(None);
-        }
-        self.ensure_indexed()?;
-        let (_, leaf) = self.find_leaf(key, |index| self.leaf(index, source, cache))?;
-        Ok(leaf.get(key).map(|entry| entry.to_owned()))
-    }
-
-    /// [`get`](Self::get), where all that it takes is in `cache`.
-    ///
-    /// # Errors
-    /// Where it is not; that the segment has no index of its own included.
-    pub(crate) fn get_in_memory(
-        &self,
-        key: &[u8],
-        hash: KeyHash,
-        cache: &NodeCache,
-    ) -> Result<Option<OwnedEntry>, NotInMemory> {
-        if !self.may_have(key, hash) {
-            return Ok(None);
-        }
-        self.ensure_indexed().map_err(|_| NotInMemory)?;
-        let kept = |index| {
-            cache
-                .leaf_in_memory(self.cache_key(index))
-                .ok_or(NotInMemory)
-        };
-        let (_, leaf) = self.find_leaf(key, kept)?;
-        Ok(leaf.get(key).map(|entry| entry.to_owned()))
-    }
-
     /// The leaf that holds `key` if any does, and its place. If none does, the lowest key above it is
     /// in that leaf, or else is the first of the next one.
-    pub(super) fn find_leaf<E>(
+    pub(crate) fn find_leaf<E>(
         &self,
         key: &[u8],
         mut read: impl FnMut(usize) -> Result<Leaf, E>,
@@ -307,7 +266,7 @@ impl SegmentReader {
     }
 
     /// The leaves that may have keys of `range`; all where its index is elsewhere.
-    pub(super) fn leaves_of(&self, range: &KeyRange) -> Range<usize> {
+    pub(crate) fn leaves_of(&self, range: &KeyRange) -> Range<usize> {
         let place = |key: &[u8]| match key {
             key if key <= self.first_key() => 0,
             key if key > self.last_key() => self.leaves(),
@@ -321,41 +280,14 @@ impl SegmentReader {
         first..(behind + 1).min(self.leaves())
     }
 
-    /// Leaf `index`, from the cache or else from the device.
-    pub(super) fn leaf(
+    /// Leaf `index`, read from `source` and checked.
+    pub(crate) fn read_leaf(
         &self,
         index: usize,
         source: &(impl ReadAt + ?Sized),
-        cache: Option<&NodeCache>,
     ) -> Result<Leaf, LevelError> {
-        let key = self.cache_key(index);
-        if let Some(leaf) = cache.and_then(|cache| cache.leaf(key)) {
-            return Ok(leaf);
-        }
-        let chunk = self.read_leaves(index..index + 1, source)?;
-        let leaf = chunk.leaf(self, index)?;
-        if let Some(cache) = cache {
-            cache.keep_leaf(key, leaf.clone());
-        }
-        Ok(leaf)
-    }
-
-    /// What the cache knows leaf `index` by.
-    pub(crate) fn cache_key(&self, index: usize) -> CacheKey {
-        CacheKey::Leaf {
-            region: self.name.region,
-            segment: self.name.number,
-            leaf: u32::try_from(index).expect("a segment has fewer leaves than bytes"),
-        }
-    }
-
-    /// All leaves of the segment that `built` is, which has just been made: they are not checked.
-    pub(crate) fn built_leaves(&self, built: &[u8]) -> impl Iterator<Item = (CacheKey, Leaf)> {
-        (0..self.leaves()).map(|leaf| {
-            let span = self.leaf_span(leaf);
-            let bytes = &built[span.start as usize..span.end as usize];
-            (self.cache_key(leaf), Leaf::of_built(bytes))
-        })
+        self.read_leaves(index..index + 1, source)?
+            .leaf(self, index)
     }
 
     /// Leaf `index`, which `bytes` are, checked.
@@ -373,7 +305,7 @@ impl SegmentReader {
     }
 
     /// Reads `leaves`, of which there is at least one, in one read.
-    pub(super) fn read_leaves(
+    pub(crate) fn read_leaves(
         &self,
         leaves: Range<usize>,
         source: &(impl ReadAt + ?Sized),
@@ -385,7 +317,7 @@ impl SegmentReader {
     }
 
     /// Begins to read `leaves`, of which there is at least one. `None`: there is no memory for that.
-    pub(super) fn begin_leaves(
+    pub(crate) fn begin_leaves(
         &self,
         leaves: Range<usize>,
         source: &(impl ReadAt + ?Sized),
@@ -407,7 +339,7 @@ impl SegmentReader {
     }
 
     /// How many leaves, from the first on, may have keys below `to`.
-    pub(super) fn leaves_below(&self, to: Option<&[u8]>) -> usize {
+    pub(crate) fn leaves_below(&self, to: Option<&[u8]>) -> usize {
         match to {
             Some(key) if key <= self.first_key() => 0,
             Some(key) if key <= self.last_key() => self.index.find(key).1 + 1,
@@ -416,7 +348,7 @@ impl SegmentReader {
     }
 
     /// The leaf behind those from `from` on that `bytes` can hold; at least one leaf is taken.
-    pub(super) fn leaves_within(&self, from: usize, bytes: usize) -> usize {
+    pub(crate) fn leaves_within(&self, from: usize, bytes: usize) -> usize {
         let start = self.index.span(from).start as usize;
         let mut to = from + 1;
         while to < self.leaves() && self.index.span(to).end as usize - start <= bytes {
@@ -426,7 +358,7 @@ impl SegmentReader {
     }
 
     /// The lowest of the leaves up to `last` that `bytes` can hold; at least `last` is taken.
-    pub(super) fn leaves_before(&self, last: usize, bytes: usize) -> usize {
+    pub(crate) fn leaves_before(&self, last: usize, bytes: usize) -> usize {
         let end = self.index.span(last).end as usize;
         let mut from = last;
         while from > 0 && end - self.index.span(from - 1).start as usize <= bytes {
@@ -436,7 +368,7 @@ impl SegmentReader {
     }
 
     /// Where leaf `index` begins in the segment.
-    pub(super) fn leaf_start(&self, index: usize) -> u32 {
+    pub(crate) fn leaf_start(&self, index: usize) -> u32 {
         self.index.span(index).start
     }
 
@@ -446,7 +378,7 @@ impl SegmentReader {
     }
 
     /// Whether the index cannot tell where the keys of leaf `index` begin.
-    pub(super) fn is_tied(&self, index: usize) -> bool {
+    pub(crate) fn is_tied(&self, index: usize) -> bool {
         self.index.is_tied(index)
     }
 }
@@ -458,7 +390,7 @@ fn offset(at: u64) -> u32 {
 
 /// Leaves that were read together and are not checked yet.
 #[derive(Debug)]
-pub(super) struct Chunk {
+pub(crate) struct Chunk {
     leaves: Range<usize>,
     at: u32,
     bytes: Buffer,
@@ -466,7 +398,7 @@ pub(super) struct Chunk {
 
 /// Leaves whose read was begun.
 #[derive(Debug)]
-pub(super) struct ChunkAhead {
+pub(crate) struct ChunkAhead {
     leaves: Range<usize>,
     at: u32,
     reading: BegunRead,
@@ -474,17 +406,17 @@ pub(super) struct ChunkAhead {
 
 impl ChunkAhead {
     /// The leaf behind them.
-    pub(super) const fn end(&self) -> usize {
+    pub(crate) const fn end(&self) -> usize {
         self.leaves.end
     }
 
     /// Whether leaf `index` is among them.
-    pub(super) fn holds(&self, index: usize) -> bool {
+    pub(crate) fn holds(&self, index: usize) -> bool {
         self.leaves.contains(&index)
     }
 
     /// The leaves, once they were read from `source`, where that was begun.
-    pub(super) fn finish(self, source: &(impl ReadAt + ?Sized)) -> Result<Chunk, LevelError> {
+    pub(crate) fn finish(self, source: &(impl ReadAt + ?Sized)) -> Result<Chunk, LevelError> {
         let Self {
             leaves,
             at,
@@ -497,17 +429,17 @@ impl ChunkAhead {
 
 impl Chunk {
     /// The leaf behind them.
-    pub(super) const fn end(&self) -> usize {
+    pub(crate) const fn end(&self) -> usize {
         self.leaves.end
     }
 
     /// Whether leaf `index` was read.
-    pub(super) fn holds(&self, index: usize) -> bool {
+    pub(crate) fn holds(&self, index: usize) -> bool {
         self.leaves.contains(&index)
     }
 
     /// Leaf `index`, which was read, checked.
-    pub(super) fn leaf(&self, of: &SegmentReader, index: usize) -> Result<Leaf, LevelError> {
+    pub(crate) fn leaf(&self, of: &SegmentReader, index: usize) -> Result<Leaf, LevelError> {
         let span = of.index.span(index);
         let bytes = &self.bytes[(span.start - self.at) as usize..(span.end - self.at) as usize];
         of.parse_leaf(index, bytes)

@@ -14,7 +14,7 @@ use crate::names::Entry;
 pub const DOWN: bool = true;
 
 /// A pair of a leaf, or the end of the walk.
-pub(super) struct Stand<const DOWN: bool> {
+pub(crate) struct Stand<const DOWN: bool> {
     /// Where the range ends, on this way: up, the key behind the last that belongs; down, the lowest.
     far: Option<Vec<u8>>,
     /// The leaf that the walk is in, while it is not at its end.
@@ -28,7 +28,7 @@ pub(super) struct Stand<const DOWN: bool> {
 
 impl<const DOWN: bool> Stand<DOWN> {
     /// The end of a walk through `range`.
-    pub(super) fn new(range: &KeyRange) -> Self {
+    pub(crate) fn new(range: &KeyRange) -> Self {
         let far = if DOWN {
             Some(range.from.clone())
         } else {
@@ -45,7 +45,7 @@ impl<const DOWN: bool> Stand<DOWN> {
     }
 
     /// The bound of `range` at which a walk through it begins.
-    pub(super) fn near(range: &KeyRange) -> Option<&[u8]> {
+    pub(crate) fn near(range: &KeyRange) -> Option<&[u8]> {
         if DOWN {
             range.to.as_deref()
         } else {
@@ -55,7 +55,7 @@ impl<const DOWN: bool> Stand<DOWN> {
 
     /// The first pair of `leaf` on this way from `bound` on: up, the lowest that is not below it;
     /// down, the highest that is. Without a bound, the first of all.
-    pub(super) fn first_of(leaf: &Leaf, bound: Option<&[u8]>) -> Option<usize> {
+    pub(crate) fn first_of(leaf: &Leaf, bound: Option<&[u8]>) -> Option<usize> {
         let Some(bound) = bound else {
             return Some(Self::edge(leaf.count()));
         };
@@ -68,12 +68,12 @@ impl<const DOWN: bool> Stand<DOWN> {
     }
 
     /// The first of `count` on this way.
-    pub(super) const fn edge(count: usize) -> usize {
+    pub(crate) const fn edge(count: usize) -> usize {
         if DOWN { count - 1 } else { 0 }
     }
 
     /// The one of `count` behind `at` on this way.
-    pub(super) fn next(at: usize, count: usize) -> Option<usize> {
+    pub(crate) fn next(at: usize, count: usize) -> Option<usize> {
         if DOWN {
             at.checked_sub(1)
         } else {
@@ -83,14 +83,14 @@ impl<const DOWN: bool> Stand<DOWN> {
 
     /// Whether everything on the other side of `key` is outside of the range: up, the keys from
     /// `key` on; down, those below it.
-    pub(super) fn ends_at(&self, key: &[u8]) -> bool {
+    pub(crate) fn ends_at(&self, key: &[u8]) -> bool {
         self.far
             .as_deref()
             .is_some_and(|far| if DOWN { key <= far } else { key >= far })
     }
 
     /// Stands at pair `slot` of `leaf`, or at the end where that is outside of the range.
-    pub(super) fn enter(&mut self, leaf: Leaf, slot: usize) {
+    pub(crate) fn enter(&mut self, leaf: Leaf, slot: usize) {
         let place = |key: &[u8]| leaf.search(key).unwrap_or_else(|above| above);
         let inside;
         (inside, self.last) = if DOWN {
@@ -115,13 +115,13 @@ impl<const DOWN: bool> Stand<DOWN> {
     }
 
     /// Stands at the end.
-    pub(super) fn end(&mut self) {
+    pub(crate) fn end(&mut self) {
         self.leaf = None;
     }
 
     /// Goes on to the next pair of the leaf. `false`: that was the last, or the walk is at its end.
     #[inline]
-    pub(super) fn step(&mut self) -> bool {
+    pub(crate) fn step(&mut self) -> bool {
         if self.slot != self.last
             && let Some(leaf) = &self.leaf
         {
@@ -134,7 +134,7 @@ impl<const DOWN: bool> Stand<DOWN> {
     }
 
     /// Stands at the end, and returns the leaf in which it stood, unless the range ends in that.
-    pub(super) fn leave(&mut self) -> Option<Leaf> {
+    pub(crate) fn leave(&mut self) -> Option<Leaf> {
         let leaf = self.leaf.take()?;
         let ends = if DOWN {
             self.ends_at(&leaf.first_key())
@@ -146,19 +146,19 @@ impl<const DOWN: bool> Stand<DOWN> {
 
     /// The present key, or `None` at the end.
     #[inline]
-    pub(super) fn key(&self) -> Option<&[u8]> {
+    pub(crate) fn key(&self) -> Option<&[u8]> {
         self.leaf.is_some().then(|| self.key.get())
     }
 
     /// What the present key is bound to.
     #[inline]
-    pub(super) fn entry(&self) -> Entry<'_> {
+    pub(crate) fn entry(&self) -> Entry<'_> {
         let leaf = self.leaf.as_ref().expect("the cursor is not at its end");
         self.record.entry(leaf.records())
     }
 
     /// The present slot.
-    pub(super) const fn slot(&self) -> usize {
+    pub(crate) const fn slot(&self) -> usize {
         self.slot
     }
 }

@@ -255,16 +255,16 @@ impl BuiltTree {
 }
 
 impl TreeSegments for BuiltTree {
-    type Bytes = Counted;
+    type Bytes<'s> = Arc<Counted>;
 
     fn tree(&self) -> Tree {
         self.tree
     }
 
-    fn index(&self, at: Pointer, height: u8) -> Option<(SegmentName, u32, &Counted)> {
+    fn index(&self, at: Pointer, height: u8) -> Option<(SegmentName, u32, Arc<Counted>)> {
         let (built, bytes) = self.index.get(&at.segment())?;
         let len = u32::try_from(bytes.bytes.len()).unwrap();
-        (built.form == Form::Index(height)).then_some((built.name, len, &**bytes))
+        (built.form == Form::Index(height)).then_some((built.name, len, Arc::clone(bytes)))
     }
 }
 

@@ -1,5 +1,4 @@
-//! A tree over all leaves of a run, across its segments: the format of its nodes, and how a key is
-//! found in it.
+//! A tree over all leaves of a run, across its segments: the format of its nodes.
 //!
 //! A level is either made of self-contained segments, each with an index of its own, or, where it was
 //! built whole, of the segments of one *tree*:
@@ -56,13 +55,14 @@ use argosy_device::Buffer;
 
 use super::format::{BLOCK, FOOTER_BYTES};
 use super::{Leaf, ReadAt};
-use crate::cache::{CacheKey, NodeCache};
-use crate::names::{Entry, LevelError, NotInMemory, OwnedEntry, SegmentName, Tree, can_be_node};
+use crate::names::{Entry, LevelError, SegmentName, Tree, can_be_node};
 
 /// The segments of a run's tree, as a reader finds them.
 pub trait TreeSegments {
     /// How a segment's bytes are read.
-    type Bytes: ReadAt + ?Sized;
+    type Bytes<'s>: ReadAt
+    where
+        Self: 's;
 
     /// The high bits of pointers to index segment `number`, if the tree has it: the number itself, or
     /// where pointers hold places, its place.
@@ -75,11 +75,14 @@ pub trait TreeSegments {
 
     /// The index segment that `at`, a pointer to a node of `height`, leads into: its name, its bytes
     /// in use, and how they are read.
-    fn index(&self, at: Pointer, height: u8) -> Option<(SegmentName, u32, &Self::Bytes)>;
+    fn index(&self, at: Pointer, height: u8) -> Option<(SegmentName, u32, Self::Bytes<'_>)>;
 }
 
 impl<T: TreeSegments + ?Sized> TreeSegments for &T {
-    type Bytes = T::Bytes;
+    type Bytes<'s>
+        = T::Bytes<'s>
+    where
+        Self: 's;
 
     fn high_bits(&self, number: SegmentNumber) -> Option<SegmentNumber> {
         (**self).high_bits(number)
@@ -89,13 +92,16 @@ impl<T: TreeSegments + ?Sized> TreeSegments for &T {
         (**self).tree()
     }
 
-    fn index(&self, at: Pointer, height: u8) -> Option<(SegmentName, u32, &Self::Bytes)> {
+    fn index(&self, at: Pointer, height: u8) -> Option<(SegmentName, u32, Self::Bytes<'_>)> {
         (**self).index(at, height)
     }
 }
 
 impl<T: TreeSegments + ?Sized> TreeSegments for std::sync::Arc<T> {
-    type Bytes = T::Bytes;
+    type Bytes<'s>
+        = T::Bytes<'s>
+    where
+        Self: 's;
 
     fn high_bits(&self, number: SegmentNumber) -> Option<SegmentNumber> {
         (**self).high_bits(number)
@@ -105,7 +111,7 @@ impl<T: TreeSegments + ?Sized> TreeSegments for std::sync::Arc<T> {
         (**self).tree()
     }
 
-    fn index(&self, at: Pointer, height: u8) -> Option<(SegmentName, u32, &Self::Bytes)> {
+    fn index(&self, at: Pointer, height: u8) -> Option<(SegmentName, u32, Self::Bytes<'_>)> {
         (**self).index(at, height)
     }
 }
@@ -125,9 +131,9 @@ pub struct LeafHome<S> {
 
 /// A node, as its parent knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Child {
-    pub(super) at: Pointer,
-    pub(super) len: u32,
+pub(crate) struct Child {
+    pub(crate) at: Pointer,
+    pub(crate) len: u32,
 }
 
 impl Child {
@@ -137,30 +143,22 @@ impl Child {
     }
 
     /// The error that says that what this pointer leads to is not what it should be.
-    pub(super) const fn corrupt(self, what: &'static str) -> LevelError {
+    pub(crate) const fn corrupt(self, what: &'static str) -> LevelError {
         LevelError::Corrupt {
             segment: self.at.segment(),
             offset: self.at.offset(),
             what,
         }
     }
-
-    fn cache_key(self, name: SegmentName) -> CacheKey {
-        CacheKey::Node {
-            region: name.region,
-            segment: name.number,
-            offset: self.at.offset(),
-        }
-    }
 }
 
 /// A node between root and leaves. Clones share the bytes.
 #[derive(Clone, Debug)]
-pub(super) struct IndexNode(Leaf);
+pub(crate) struct IndexNode(pub(crate) Leaf);
 
 impl IndexNode {
     /// Checks `bytes`, all bytes of the node at byte `offset` of segment `name`.
-    pub(super) fn parse(bytes: &[u8], name: SegmentName, offset: u32) -> Result<Self, LevelError> {
+    pub(crate) fn parse(bytes: &[u8], name: SegmentName, offset: u32) -> Result<Self, LevelError> {
         let node = Leaf::parse_as(Kind::Index, bytes, name, offset)?;
         let node = Self(node);
         if (0..node.count()).all(|slot| node.child(slot).is_sound()) {
@@ -170,15 +168,15 @@ impl IndexNode {
         }
     }
 
-    pub(super) fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         self.0.count()
     }
 
-    pub(super) fn separator(&self, slot: usize) -> Vec<u8> {
+    pub(crate) fn separator(&self, slot: usize) -> Vec<u8> {
         self.0.key(slot)
     }
 
-    pub(super) fn child(&self, slot: usize) -> Child {
+    pub(crate) fn child(&self, slot: usize) -> Child {
         match self.0.entry(slot) {
             Entry::Pointer { at, value_len } => Child { at, len: value_len },
             // No child is sound that has no bytes.
@@ -191,7 +189,7 @@ impl IndexNode {
 
     /// The child below which `key` is, if it is anywhere.
     #[inline]
-    pub(super) fn find(&self, key: &[u8]) -> usize {
+    pub(crate) fn find(&self, key: &[u8]) -> usize {
         match self.0.search(key) {
             Ok(slot) => slot,
             Err(above) => above.saturating_sub(1),
@@ -199,7 +197,7 @@ impl IndexNode {
     }
 
     /// The child below which the highest key below `bound` is, if there is any.
-    pub(super) fn find_below(&self, bound: &[u8]) -> usize {
+    pub(crate) fn find_below(&self, bound: &[u8]) -> usize {
         let above = self.0.search(bound).unwrap_or_else(|above| above);
         above.saturating_sub(1)
     }
@@ -211,7 +209,7 @@ impl IndexNode {
     }
 
     /// Whether `node` can be the node below `slot`.
-    fn admits_index(&self, slot: usize, node: &Self) -> bool {
+    pub(crate) fn admits_index(&self, slot: usize, node: &Self) -> bool {
         node.separator(0) == self.separator(slot)
             && self.ends_above(slot, &node.separator(node.count() - 1))
     }
@@ -222,11 +220,11 @@ impl IndexNode {
 }
 
 /// The parent of a node, and which of its children the node is. The root has none.
-pub(super) type Parent<'a> = Option<(&'a IndexNode, usize)>;
+pub(crate) type Parent<'a> = Option<(&'a IndexNode, usize)>;
 
 /// The root of `segments`, as an index node would hold it, and its height; `home` is among its leaf
 /// segments.
-pub(super) fn root<T: TreeSegments, S>(
+pub(crate) fn root<T: TreeSegments, S>(
     segments: &T,
     home: &LeafHome<S>,
 ) -> Result<(Child, u8), LevelError> {
@@ -242,33 +240,8 @@ pub(super) fn root<T: TreeSegments, S>(
     Ok((Child { at, len }, height))
 }
 
-/// The leaf `child` of `home`, from the cache or else from the device.
-pub(super) fn leaf<S: ReadAt>(
-    child: Child,
-    parent: Parent<'_>,
-    home: &LeafHome<S>,
-    cache: Option<&NodeCache>,
-) -> Result<Leaf, LevelError> {
-    check_home(child, home)?;
-    let key = child.cache_key(home.name);
-    if let Some(leaf) = cache.and_then(|cache| cache.leaf(key)) {
-        return Ok(leaf);
-    }
-    let (bytes, from) = read(child, child.len, home.len, &home.bytes)?;
-    let leaf = parse_leaf(
-        &bytes[from..from + child.len as usize],
-        child,
-        parent,
-        home.name,
-    )?;
-    if let Some(cache) = cache {
-        cache.keep_leaf(key, leaf.clone());
-    }
-    Ok(leaf)
-}
-
 /// Whether `child` lies where the version says that its keys are.
-pub(super) fn check_home<S>(child: Child, home: &LeafHome<S>) -> Result<(), LevelError> {
+pub(crate) fn check_home<S>(child: Child, home: &LeafHome<S>) -> Result<(), LevelError> {
     if child.at.segment() == home.high_bits {
         Ok(())
     } else {
@@ -277,7 +250,7 @@ pub(super) fn check_home<S>(child: Child, home: &LeafHome<S>) -> Result<(), Leve
 }
 
 /// Checks `bytes`, those of leaf `child` in segment `name`.
-pub(super) fn parse_leaf(
+pub(crate) fn parse_leaf(
     bytes: &[u8],
     child: Child,
     parent: Parent<'_>,
@@ -291,36 +264,9 @@ pub(super) fn parse_leaf(
     }
 }
 
-/// The index node `child` of `height`, from the cache or else from the device.
-pub(super) fn index_node<T: TreeSegments>(
-    segments: &T,
-    child: Child,
-    height: u8,
-    parent: Parent<'_>,
-    cache: Option<&NodeCache>,
-) -> Result<IndexNode, LevelError> {
-    let (name, len, source) = segments
-        .index(child.at, height)
-        .ok_or_else(|| child.corrupt("the index leads to a segment that its tree does not have"))?;
-    let key = child.cache_key(name);
-    if let Some(node) = cache.and_then(|cache| cache.index_node(key)) {
-        return Ok(IndexNode(node));
-    }
-    let (bytes, from) = read(child, child.len, len, source)?;
-    let offset = child.at.offset();
-    let node = IndexNode::parse(&bytes[from..from + child.len as usize], name, offset)?;
-    if parent.is_some_and(|(above, slot)| !above.admits_index(slot, &node)) {
-        return Err(child.corrupt("an index node's separators are not where its parent says"));
-    }
-    if let Some(cache) = cache {
-        cache.keep_leaf(key, node.0.clone());
-    }
-    Ok(node)
-}
-
 /// Reads `len` bytes at `child` out of a segment with `end` bytes in use: the whole blocks around
 /// them, and where in these they begin.
-pub(super) fn read(
+pub(crate) fn read(
     child: Child,
     len: u32,
     end: u32,
@@ -345,52 +291,4 @@ const fn narrow(value: usize) -> u32 {
     #[expect(clippy::cast_possible_truncation, reason = "asserted above")]
     let value = value as u32;
     value
-}
-
-/// [`get`], where all that it takes is in `cache`.
-///
-/// # Errors
-/// Where it is not, or is not what its parent says.
-pub(crate) fn get_in_memory<T: TreeSegments, S: ReadAt>(
-    segments: &T,
-    home: &LeafHome<S>,
-    key: &[u8],
-    cache: &NodeCache,
-) -> Result<Option<OwnedEntry>, NotInMemory> {
-    let (mut child, height) = root(segments, home).map_err(|_| NotInMemory)?;
-    for height in (1..=height).rev() {
-        let (name, ..) = segments.index(child.at, height).ok_or(NotInMemory)?;
-        let node = cache.index_node_in_memory(child.cache_key(name));
-        let node = IndexNode(node.ok_or(NotInMemory)?);
-        child = node.child(node.find(key));
-    }
-    check_home(child, home).map_err(|_| NotInMemory)?;
-    let leaf = cache.leaf_in_memory(child.cache_key(home.name));
-    let leaf = leaf.ok_or(NotInMemory)?;
-    Ok(leaf.get(key).map(|entry| entry.to_owned()))
-}
-
-/// What `key` is bound to in `home`, the leaf segment of the tree that stands for it. The caller has
-/// asked the segment's filter.
-///
-/// # Errors
-/// When a node cannot be read, or is not what its parent says.
-pub fn get<T: TreeSegments, S: ReadAt>(
-    segments: &T,
-    home: &LeafHome<S>,
-    key: &[u8],
-    cache: Option<&NodeCache>,
-) -> Result<Option<OwnedEntry>, LevelError> {
-    let (mut child, height) = root(segments, home)?;
-    let mut above: Option<(IndexNode, usize)> = None;
-    for height in (1..=height).rev() {
-        let parent = above.as_ref().map(|(node, slot)| (node, *slot));
-        let node = index_node(segments, child, height, parent, cache)?;
-        let slot = node.find(key);
-        child = node.child(slot);
-        above = Some((node, slot));
-    }
-    let parent = above.as_ref().map(|(node, slot)| (node, *slot));
-    let leaf = leaf(child, parent, home, cache)?;
-    Ok(leaf.get(key).map(|entry| entry.to_owned()))
 }

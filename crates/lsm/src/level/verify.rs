@@ -90,7 +90,7 @@ pub fn verify_segment(
     for (index, span) in spans(&reader, bytes).into_iter().enumerate() {
         let node = bytes.get(span.start as usize..span.end as usize);
         let leaf = match reader.form() {
-            Form::SelfContained => reader.leaf(index, bytes, None),
+            Form::SelfContained => reader.read_leaf(index, bytes),
             _ => Leaf::parse(node.unwrap_or_default(), name, span.start),
         };
         let leaf = match leaf {
@@ -214,7 +214,7 @@ pub fn leaves_of(name: SegmentName, bytes: &Buffer) -> Result<Vec<FoundLeaf>, Ve
             let leaves = spans(&reader, bytes).into_iter().enumerate();
             Ok(leaves
                 .map(|(index, span)| match reader.form() {
-                    Form::SelfContained => (span.start, reader.leaf(index, bytes, None)),
+                    Form::SelfContained => (span.start, reader.read_leaf(index, bytes)),
                     _ => (span.start, parse(span.start, span.end)),
                 })
                 .collect())

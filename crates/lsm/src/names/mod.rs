@@ -85,6 +85,9 @@ pub enum LevelError {
     /// The device failed; see the error's own remedy.
     #[error(transparent)]
     Device(#[from] DeviceError),
+    /// It would take the device, which the caller does not want. Ask within reach of the device.
+    #[error("not in memory")]
+    NotInMemory,
 }
 
 impl From<LevelError> for EngineError {
@@ -100,6 +103,7 @@ impl From<LevelError> for EngineError {
                 what,
             },
             LevelError::Device(error) => Self::Device(error),
+            LevelError::NotInMemory => Self::NotInMemory,
             unknown @ LevelError::UnknownVersion { .. } => Self::Device(DeviceError::Unusable {
                 path: "level segment".to_owned(),
                 what: unknown.to_string(),
@@ -107,7 +111,3 @@ impl From<LevelError> for EngineError {
         }
     }
 }
-
-/// Something is not in memory: what was asked for is not known without the device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NotInMemory;

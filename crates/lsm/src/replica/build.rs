@@ -47,8 +47,8 @@ use crate::db::writer::Frozen;
 use crate::edit::{Edit, LogPoint, LogSegment};
 use crate::log::feed::Feed;
 use crate::log::{Geometry, LogWindows, Recovered, Replayed};
+use crate::read::snapshot::LsmSnapshot;
 use crate::read::{FilterCounts, ReadView, Reading, ScanTime};
-use crate::snapshot::LsmSnapshot;
 use crate::storage::Storage;
 
 /// An edit that this member made by itself and that is not durable.

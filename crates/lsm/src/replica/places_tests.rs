@@ -29,7 +29,7 @@ fn bytes_of(entry: &LevelEntry) -> Buffer {
 /// The pointers of `entry` as they stand on the device.
 fn pointers_of(version: &Version, entry: &LevelEntry) -> Vec<argosy_base::Pointer> {
     let mut found = Vec::new();
-    let name = crate::addresses::name_of(version, &entry.segment);
+    let name = version.name_of(&entry.segment);
     for_each_pointer_mut(name, &mut bytes_of(entry), |_, at| {
         found.push(at);
         Some(at)
@@ -280,7 +280,7 @@ fn bytes_that_hold_other_pointers_than_announced_are_refused() {
         "{refused:?}"
     );
     // It knows, but has no such log segment itself.
-    let name = crate::addresses::name_of(pair.backup.version(), &entry.segment);
+    let name = pair.backup.version().name_of(&entry.segment);
     let (_, listed) = crate::level::form_and_refs(name, &neutral).unwrap();
     let (log, _) = listed[0];
     other.learn_places(&[(log, DeviceSegment(9))]);
@@ -320,7 +320,7 @@ fn a_pointer_to_a_place_without_a_segment_is_damage() {
     let version = Arc::clone(pair.backup.version());
     let nowhere = crate::addresses::as_high_bits(DeviceSegment(500));
     for entry in with_pointers(&version) {
-        let name = crate::addresses::name_of(&version, &entry.segment);
+        let name = version.name_of(&entry.segment);
         let mut bytes = bytes_of(&entry);
         for_each_pointer_mut(name, &mut bytes, |_, at| {
             Some(argosy_base::Pointer::new(nowhere, at.offset()))

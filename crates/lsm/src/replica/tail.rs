@@ -22,7 +22,6 @@ use argosy_device::{Buffer, SharedMemory};
 use super::{
     Fill, Position, Replica, ReplicaError, ReplicaEvent, Slots, Survivors, block_down, block_up,
 };
-use crate::addresses::{goes_out, send_out};
 use crate::edit::LogSegment;
 use crate::log::segment::{
     WINDOW_HEADER_BYTES, Writer, decode_window_header, encode_window_header,
@@ -30,6 +29,7 @@ use crate::log::segment::{
 use crate::log::verify::{LogFault, check_sent};
 use crate::log::{LogTail, Recovery, recover};
 use crate::segments::StoredSegment;
+use crate::version::outgoing::{goes_out, send_out};
 
 impl Replica {
     /// Goes over to `fresh` windows, zero memory, after whoever calls has revoked the old ones:

@@ -16,11 +16,12 @@ use argosy_engine::{
 };
 
 use super::*;
-use crate::addresses::{has_pointers, translate_out};
+use crate::addresses::has_pointers;
 use crate::cache::NodeCache;
 use crate::db::{Lsm, Pinned, Service};
 use crate::level::SegmentReader;
 use crate::settings::{Compaction, Mutants, Placement};
+use crate::version::outgoing::translate_out;
 
 const REGION: RegionId = RegionId(5);
 const EPOCH: Epoch = Epoch(1);
@@ -649,7 +650,7 @@ fn is_whole(version: &Version, entry: &crate::version::LevelEntry) -> bool {
     let segment = &entry.segment;
     let mut bytes = Buffer::zeroed(segment.len as usize);
     entry.stored.read(0, &mut bytes).unwrap();
-    let name = crate::addresses::name_of(version, segment);
+    let name = version.name_of(segment);
     let differs = version.addresses() == AddressMode::Rewrite && has_pointers(segment);
     if differs {
         let sound =

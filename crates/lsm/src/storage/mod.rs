@@ -26,6 +26,7 @@
 //! open every region in the catalog, then [`Store::finish_recovery`], then create and allocate.
 
 mod commit;
+mod cut;
 mod replay;
 mod standing;
 mod together;
@@ -36,7 +37,7 @@ use std::sync::Arc;
 use self::replay::replay_edits;
 use self::standing::StandingChange;
 use argosy_base::codec::Malformed;
-use argosy_base::{AddressMode, DeviceSegment, Epoch, RegionId, Remedy, SegmentNumber, Standing};
+use argosy_base::{DeviceSegment, Epoch, RegionId, Remedy, SegmentNumber, Standing};
 use argosy_device::{DeviceError, Purpose, RegionEntry, Store};
 use argosy_engine::{EditNotice, EngineError};
 
@@ -48,7 +49,7 @@ use crate::manifest::{Manifest, ManifestError, Record};
 use crate::segments::StoredSegment;
 use crate::set_aside::{SetAside, id_of};
 use crate::settings::Settings;
-use crate::shape::{self, Shape, with_standing};
+use crate::shape::{self, Shape, ShapeError, with_standing};
 use crate::version::{EditError, Version, VersionCharge};
 
 use commit::{Queued, Work};
@@ -70,38 +71,9 @@ pub enum StorageError {
     /// The edit does not fit. Ask for a checkpoint.
     #[error(transparent)]
     Edit(#[from] EditError),
-    /// The region was made with another address mode than is asked for. Ask for that one, or make
-    /// the data anew.
-    #[error(
-        "{region} is stored here in address mode {found}, and is opened in mode {wanted}: pointers \
-         inside its segments name something else; open it in mode {found}, or replace the device \
-         and let it fetch its copy anew"
-    )]
-    OtherAddresses {
-        /// The region.
-        region: RegionId,
-        /// What the device has.
-        found: String,
-        /// What was asked for.
-        wanted: AddressMode,
-    },
-    /// The region was made with segments or windows of another size or number than is asked for. Ask for
-    /// those.
-    #[error(
-        "{region} was made with {name} = {found}, and is opened with {given}: where its logs and windows \
-         lie follows from it, so what was written would not be found; open it with {name} = {found}; \
-         segment_bytes, window_bytes and window_slots stay as they were when it was made"
-    )]
-    OtherSize {
-        /// The region.
-        region: RegionId,
-        /// The setting's name.
-        name: &'static str,
-        /// What the device says.
-        found: usize,
-        /// What was asked for.
-        given: usize,
-    },
+    /// The region was made otherwise than is asked for.
+    #[error(transparent)]
+    Shape(#[from] ShapeError),
     /// The bytes are no edit. Whoever sent them is at fault.
     #[error(transparent)]
     Malformed(#[from] Malformed),
@@ -134,8 +106,12 @@ impl From<StorageError> for EngineError {
             StorageError::Edit(_) | StorageError::Malformed(_) => {
                 Self::Closed("an edit does not fit the version")
             }
-            StorageError::OtherAddresses { .. } => Self::Closed("it has another address mode"),
-            StorageError::OtherSize { .. } => Self::Closed("it has other segments or windows"),
+            StorageError::Shape(ShapeError::OtherAddresses { .. }) => {
+                Self::Closed("it has another address mode")
+            }
+            StorageError::Shape(ShapeError::OtherSize { .. }) => {
+                Self::Closed("it has other segments or windows")
+            }
         }
     }
 }
@@ -147,8 +123,7 @@ impl StorageError {
         match self {
             Self::Device(error) => error.remedy(),
             Self::Manifest(error) => error.remedy(),
-            Self::OtherAddresses { .. } | Self::OtherSize { .. } => Remedy::Correct,
-            Self::Edit(_) | Self::Malformed(_) => Remedy::Correct,
+            Self::Shape(_) | Self::Edit(_) | Self::Malformed(_) => Remedy::Correct,
             Self::QueueFull => Remedy::Retry,
         }
     }
@@ -226,7 +201,7 @@ impl Storage {
     ///
     /// # Errors
     /// [`StorageError::Manifest`] when the manifest is damaged; the device's;
-    /// [`StorageError::OtherAddresses`], [`StorageError::OtherSize`].
+    /// [`StorageError::Shape`].
     pub fn open(
         store: &Arc<Store>,
         entry: &RegionEntry,

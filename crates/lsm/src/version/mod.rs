@@ -37,6 +37,7 @@ mod check;
 mod counts;
 mod memory;
 mod numbers;
+pub mod outgoing;
 mod run;
 mod trees;
 
@@ -52,6 +53,7 @@ use crate::addresses;
 use crate::edit::{
     Edit, LevelSegment, LogPoint, LogSegment, MEDIUM_LOG, Reference, RunId, UNCOUNTED,
 };
+use crate::names::SegmentName;
 use crate::segments::StoredSegment;
 use crate::shared::{Entry, List, Map};
 use counts::LogRefs;
@@ -177,6 +179,16 @@ pub struct Version {
 }
 
 impl Version {
+    /// The name of `segment`, as this region knows it.
+    #[must_use]
+    pub fn name_of(&self, segment: &LevelSegment) -> SegmentName {
+        SegmentName {
+            region: self.region(),
+            number: segment.number,
+            epoch: segment.epoch,
+        }
+    }
+
     /// The version of a region that has nothing: edit 0. Pointers inside its level segments will
     /// hold what `addresses` says.
     #[must_use]

@@ -14,6 +14,7 @@ use crate::edit::RunId;
 use crate::level::tree::TreeSegments;
 use crate::names::{Form, SegmentName, Tree};
 use crate::segments::StoredSegment;
+use crate::segments::fetch::{Fetch, Fetched};
 
 /// The upper part of a run's tree.
 #[derive(Clone, Debug)]
@@ -51,7 +52,7 @@ impl RunTree {
 }
 
 impl TreeSegments for RunTree {
-    type Bytes = StoredSegment;
+    type Bytes<'s> = Fetched<'s>;
 
     fn tree(&self) -> Tree {
         self.tree
@@ -62,7 +63,19 @@ impl TreeSegments for RunTree {
         Some(self.high_bits_of(&entry.stored))
     }
 
-    fn index(&self, at: Pointer, height: u8) -> Option<(SegmentName, u32, &StoredSegment)> {
+    fn index(&self, at: Pointer, height: u8) -> Option<(SegmentName, u32, Fetched<'_>)> {
+        self.index_within(at, height, Fetch::Device)
+    }
+}
+
+impl RunTree {
+    /// [`index`](TreeSegments::index), whose bytes are come by as `fetch` says.
+    pub(crate) fn index_within<'s>(
+        &'s self,
+        at: Pointer,
+        height: u8,
+        fetch: Fetch<'s>,
+    ) -> Option<(SegmentName, u32, Fetched<'s>)> {
         let LevelEntry {
             segment, stored, ..
         } = match self.addresses {
@@ -78,7 +91,11 @@ impl TreeSegments for RunTree {
             number: segment.number,
             epoch: segment.epoch,
         };
-        (segment.form == Form::Index(height)).then_some((name, segment.len, &**stored))
+        (segment.form == Form::Index(height)).then_some((
+            name,
+            segment.len,
+            Fetched { stored, fetch },
+        ))
     }
 }
 

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use argosy_engine::batch::check_key;
-use argosy_engine::{Engine, EngineError, Found, Snapshot, Wanted};
+use argosy_engine::{Engine, EngineError, Found, Reach, Snapshot, Wanted};
 use argosy_lsm::Lsm;
 
 use super::Node;
@@ -82,7 +82,7 @@ impl Node {
         if let Some(waits) = self.many_behind_writes(region, (keys, wanted), &reply) {
             return waits;
         }
-        match look_up(engine, keys, wanted) {
+        match look_up(engine, keys, wanted, Reach::Device) {
             Ok(found) => self.found_many(region, engine, found, reply),
             Err(error) => Some(failed(&error)),
         }
@@ -131,9 +131,9 @@ impl Node {
         if let Some(waits) = self.many_behind_writes(region, (keys, wanted), &reply) {
             return waits.into();
         }
-        match in_memory(engine, keys, wanted) {
-            Ok(Some(found)) => self.found_many(region, engine, found, reply).into(),
-            Ok(None) => Begun::Blocks,
+        match look_up(engine, keys, wanted, Reach::Memory) {
+            Ok(found) => self.found_many(region, engine, found, reply).into(),
+            Err(EngineError::NotInMemory) => Begun::Blocks,
             Err(error) => Begun::Answered(failed(&error)),
         }
     }
@@ -163,7 +163,8 @@ impl Node {
         let all: Vec<&[u8]> = keys.iter().collect();
         let mut told = 0;
         while told < all.len() {
-            let found = engine.get_some(&all[told..], bounded(Wanted::Values(usize::MAX)));
+            let wanted = bounded(Wanted::Values(usize::MAX));
+            let found = engine.get_some(&all[told..], wanted, Reach::Device);
             let Some(found) = found.ok().filter(|found| !found.is_empty()) else {
                 break;
             };
@@ -226,9 +227,10 @@ pub(super) fn look_up(
     engine: &Lsm,
     keys: &KeyList,
     wanted: Wanted,
+    reach: Reach,
 ) -> Result<Vec<Found>, EngineError> {
     let page: Vec<&[u8]> = keys.iter().take(keys.page(0)).collect();
-    engine.get_some(&page, bounded(wanted))
+    engine.get_some(&page, bounded(wanted), reach)
 }
 
 fn bounded(wanted: Wanted) -> Wanted {
@@ -236,37 +238,6 @@ fn bounded(wanted: Wanted) -> Wanted {
         Wanted::Values(bytes) => Wanted::Values(bytes.min(PAGE_BYTES_MAX)),
         Wanted::Presence => wanted,
     }
-}
-
-/// [`look_up`] without the device; `None` where it would take that.
-fn in_memory(
-    engine: &Lsm,
-    keys: &KeyList,
-    wanted: Wanted,
-) -> Result<Option<Vec<Found>>, EngineError> {
-    let mut left = bounded(wanted);
-    let page = keys.page(0);
-    let mut found = Vec::with_capacity(page);
-    for key in keys.iter().take(page) {
-        let Some(one) = engine.get_in_memory(key)? else {
-            return Ok(None);
-        };
-        let len = one.value.as_ref().map_or(0, Vec::len);
-        found.push(match left {
-            Wanted::Values(_) => one,
-            Wanted::Presence => Found {
-                value: one.value.map(|_| Vec::new()),
-                ..one
-            },
-        });
-        if let Wanted::Values(bytes) = &mut left {
-            *bytes = bytes.saturating_sub(len);
-        }
-        if left == Wanted::Values(0) {
-            break;
-        }
-    }
-    Ok(Some(found))
 }
 
 /// The parts of a look at keys of several regions.

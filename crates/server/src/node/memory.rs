@@ -8,9 +8,9 @@ use std::sync::atomic::Ordering;
 
 use argosy_base::{Instant, LogKind, ServerId};
 use argosy_device::buffer;
+use argosy_lsm::cache::flushed;
 use argosy_lsm::db::bulk;
 use argosy_lsm::excess::Excess;
-use argosy_lsm::flushed;
 use argosy_lsm::memtable::allocated;
 use argosy_lsm::version;
 

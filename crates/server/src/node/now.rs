@@ -6,7 +6,7 @@ use std::sync::Arc;
 use argosy_base::Lsn;
 use argosy_engine::batch::check_key;
 use argosy_engine::long::check_users;
-use argosy_engine::{Engine, EngineError, Found, Op, Outline, WriteBatch, WriteOptions};
+use argosy_engine::{Engine, EngineError, Found, Op, Outline, Reach, WriteBatch, WriteOptions};
 use argosy_lsm::Lsm;
 
 use super::Node;
@@ -14,15 +14,6 @@ use super::refuse::{failed, overloaded};
 use super::region::Region;
 use super::waiting::{Entry, Queued, ReplyTo};
 use crate::service::{Begun, ReplySink, Request, Response, Service, ServiceError};
-
-/// How far a request may go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reach {
-    /// To what is in memory.
-    Memory,
-    /// To the device: it may wait for that.
-    Device,
-}
 
 /// What is wanted of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,23 +28,16 @@ pub(crate) enum Tell {
 
 impl Tell {
     /// What is to be told of `key`, and from which LSN on.
-    pub(super) fn of(self, engine: &Lsm, key: &[u8]) -> Result<(Lsn, Response), EngineError> {
+    pub(super) fn of(
+        self,
+        engine: &Lsm,
+        key: &[u8],
+        reach: Reach,
+    ) -> Result<(Lsn, Response), EngineError> {
         Ok(match self {
-            Self::Value => value_of(engine.get(key)?),
-            Self::Version => versioned(engine.get(key)?),
-            Self::Expiry => outline_of(engine, engine.outline(key)?),
-        })
-    }
-
-    /// The same, where it is in memory.
-    fn in_memory(self, engine: &Lsm, key: &[u8]) -> Result<Option<(Lsn, Response)>, EngineError> {
-        Ok(match self {
-            Self::Value => engine.get_in_memory(key)?.map(value_of),
-            Self::Version => engine.get_in_memory(key)?.map(versioned),
-            Self::Expiry => {
-                let found = engine.outline_in_memory(key)?;
-                found.map(|outline| outline_of(engine, outline))
-            }
+            Self::Value => value_of(engine.get_within(key, reach)?),
+            Self::Version => versioned(engine.get_within(key, reach)?),
+            Self::Expiry => outline_of(engine, engine.outline(key, reach)?),
         })
     }
 }
@@ -153,9 +137,9 @@ impl Node {
         if let Some(waits) = self.behind_writes(region, (key, tell), &reply) {
             return waits.into();
         }
-        match tell.in_memory(engine, key) {
-            Ok(Some(found)) => self.found(region, engine, found, reply).into(),
-            Ok(None) => Begun::Blocks,
+        match tell.of(engine, key, Reach::Memory) {
+            Ok(found) => self.found(region, engine, found, reply).into(),
+            Err(EngineError::NotInMemory) => Begun::Blocks,
             Err(error) => Begun::Answered(failed(&error)),
         }
     }

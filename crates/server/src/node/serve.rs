@@ -7,14 +7,16 @@ use argosy_base::KeyRange;
 use argosy_base::limits::{BATCH_BYTES_MAX, KEY_BYTES_MAX};
 use argosy_engine::batch::check_key;
 use argosy_engine::long::{self, check_users};
-use argosy_engine::{BusyReason, Engine, EngineError, Snapshot, WriteBatch, WriteOptions, Written};
+use argosy_engine::{
+    BusyReason, Engine, EngineError, Reach, Snapshot, WriteBatch, WriteOptions, Written,
+};
 use argosy_lsm::Lsm;
 
 use super::Node;
 use super::context::Context;
 use super::gather::{CountParts, ScanParts};
 use super::many::look_up;
-use super::now::{Reach, Tell};
+use super::now::Tell;
 use super::page::{page, rest_of};
 use super::refuse::{failed, not_written, overloaded, too_many_answers};
 use super::region::{Driver, Region, send_all};
@@ -280,7 +282,7 @@ impl Node {
         if let Some(waits) = self.behind_writes(region, (key, tell), &reply) {
             return waits;
         }
-        match tell.of(engine, key) {
+        match tell.of(engine, key, Reach::Device) {
             Ok(found) => self.found(region, engine, found, reply),
             Err(error) => Some(failed(&error)),
         }
@@ -299,15 +301,12 @@ impl Node {
             let waiting = region.waiting();
             waiting.is_queueing() && (!overtakes || waiting.concerns(batch))
         };
-        let result = match reach {
-            _ if queueing => None,
-            Reach::Device => Some(self.write_noted(region, engine, (batch, options))),
-            Reach::Memory => match self.write_now_noted(region, engine, (batch, options)) {
-                None => return Begun::Blocks,
-                written => written,
-            },
+        let result = match queueing {
+            true => None,
+            false => Some(self.write_noted(region, engine, (batch, options), reach)),
         };
         let answer = match result {
+            Some(Err(EngineError::NotInMemory)) => return Begun::Blocks,
             Some(Ok(written)) => self.wrote(region, engine, written, reply),
             None | Some(Err(EngineError::Busy(_))) => {
                 if let Some(Err(EngineError::Busy(reason))) = result {
@@ -410,7 +409,8 @@ impl Node {
             let reply = entry.reply();
             let response = match &entry.request {
                 Queued::Write { batch, options } => {
-                    let written = self.write_noted(region, &engine, (batch, *options));
+                    let written =
+                        self.write_noted(region, &engine, (batch, *options), Reach::Device);
                     if let Err(EngineError::Busy(reason)) = written {
                         region.waiting().found_no_room(reason);
                         return made;
@@ -423,7 +423,7 @@ impl Node {
                 }
                 // A read that had to wait behind a write of its key.
                 Queued::Get { key, tell } => {
-                    let found = tell.of(&engine, key);
+                    let found = tell.of(&engine, key, Reach::Device);
                     region.waiting().carried_out();
                     match found {
                         Ok(found) => self.found(region, &engine, found, reply),
@@ -431,7 +431,7 @@ impl Node {
                     }
                 }
                 Queued::GetMany { keys, wanted } => {
-                    let found = look_up(&engine, keys, *wanted);
+                    let found = look_up(&engine, keys, *wanted, Reach::Device);
                     region.waiting().carried_out();
                     match found {
                         Ok(found) => self.found_many(region, &engine, found, reply),

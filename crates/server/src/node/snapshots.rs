@@ -21,7 +21,7 @@ use std::time::Duration;
 use argosy_base::limits::SEGMENT_SIZE;
 use argosy_base::{Instant, Outcome};
 use argosy_lsm::Lsm;
-use argosy_lsm::snapshot::{Kept, LsmSnapshot};
+use argosy_lsm::read::snapshot::{Kept, LsmSnapshot};
 
 use super::region::{Region, engine_of};
 use super::waiting::ReplyTo;

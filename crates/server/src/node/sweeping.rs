@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use argosy_base::Instant;
 use argosy_engine::long::SweepStats;
-use argosy_engine::{Engine, EngineError, WriteBatch, WriteOptions, Written};
+use argosy_engine::{Engine, EngineError, Reach, WriteBatch, WriteOptions, Written};
 use argosy_lsm::Lsm;
 
 use super::Node;
@@ -47,24 +47,12 @@ impl Node {
         region: &Region,
         engine: &Lsm,
         (batch, options): (&WriteBatch, WriteOptions),
+        reach: Reach,
     ) -> Result<Written, EngineError> {
         region.uses.writes(batch, self.now());
-        let written = engine.write(batch, options)?;
+        let written = engine.write_within(batch, options, reach)?;
         region.uses.wrote(batch);
         Ok(written)
-    }
-
-    /// The same for a thread that must not wait for the device; `None` where it would have to.
-    pub(super) fn write_now_noted(
-        &self,
-        region: &Region,
-        engine: &Lsm,
-        (batch, options): (&WriteBatch, WriteOptions),
-    ) -> Option<Result<Written, EngineError>> {
-        region.uses.writes(batch, self.now());
-        let written = engine.write_in_memory(batch, options).transpose()?;
-        written.is_ok().then(|| region.uses.wrote(batch));
-        Some(written)
     }
 
     /// What sweeping has done, over all regions.

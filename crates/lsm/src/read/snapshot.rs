@@ -9,13 +9,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use argosy_base::{Direction, KeyRange, Lsn, Moment, SegmentNumber};
+use argosy_base::{Direction, KeyRange, Lsn, SegmentNumber};
 use argosy_engine::batch::check_key;
-use argosy_engine::{EngineError, Scan, Snapshot, Wanted};
+use argosy_engine::{EngineError, Reach, Scan, Snapshot, Wanted};
 
+use super::many::Keys;
+use super::{ReadView, Reading, ScanTime};
 use crate::level::stand::DOWN;
 use crate::memtable::Memtable;
-use crate::read::{ReadView, Reading, ScanTime};
+use crate::segments::fetch::Fetch;
 
 /// See the module documentation.
 pub struct LsmSnapshot {
@@ -102,10 +104,12 @@ impl Snapshot for LsmSnapshot {
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, EngineError> {
         check_key(key)?;
         let noting = |found| self.reading.damages.noting(&self.view.version, found);
-        let located = self.view.locate(key, self.lsn, &self.reading);
+        let located = self
+            .view
+            .locate(key, self.lsn, &self.reading, Fetch::Device);
         match located.map(|located| located.entry) {
             Ok(Some(entry)) if !self.time.hides(&entry.as_entry()) => {
-                noting(self.view.value(key, entry, &self.reading))
+                noting(self.view.value(key, entry, &self.reading, Fetch::Device))
             }
             Ok(_) => Ok(None),
             Err(error) => noting(Err(error)),
@@ -118,12 +122,16 @@ impl Snapshot for LsmSnapshot {
         wanted: Wanted,
     ) -> Result<Vec<Option<Vec<u8>>>, EngineError> {
         keys.iter().try_for_each(|key| check_key(key))?;
-        let found = self.view.get_some((keys, wanted), self.lsn, &self.reading);
+        let asked = Keys { keys, wanted };
+        let found = self
+            .view
+            .get_some(asked, self.lsn, &self.reading, Reach::Device);
         let found = self.reading.damages.noting(&self.view.version, found)?;
-        let shown = |(value, _, expiry): (Option<Vec<u8>>, Lsn, Option<Moment>)| {
-            value.filter(|_| !expiry.is_some_and(|expiry| self.time.is_past(expiry)))
-        };
-        Ok(found.into_iter().map(shown).collect())
+        let is_past = |expiry: Option<_>| expiry.is_some_and(|expiry| self.time.is_past(expiry));
+        let shown = found
+            .into_iter()
+            .map(|found| found.value.filter(|_| !is_past(found.expiry)));
+        Ok(shown.collect())
     }
 
     fn scan(&self, range: &KeyRange, direction: Direction) -> Result<Box<dyn Scan>, EngineError> {

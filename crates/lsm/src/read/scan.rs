@@ -22,13 +22,14 @@ use std::sync::atomic::Ordering;
 use argosy_base::{KeyRange, Lsn, Pointer, SegmentNumber};
 use argosy_engine::{EngineError, Scan};
 
-use crate::addresses::name_of;
-use crate::cache::NodeCache;
+use super::medium::page_key;
+use super::{ReadView, Reading, ScanTime, VersionLog, read_log, reader};
+use crate::cache::{CacheKey, Lookup, NodeCache};
 use crate::level::{SegmentReader, medium};
 use crate::log::ValueRef;
 use crate::merge::{Merge, Source};
 use crate::names::{Entry, LevelError, SegmentName};
-use crate::read::{ReadView, Reading, ScanTime, VersionLog, read_log, reader};
+use crate::segments::fetch::Fetch;
 use crate::storage::Together;
 use crate::version::{LevelEntry, LogEntry, Run, Version};
 
@@ -252,10 +253,10 @@ impl Batch<'_> {
             }
             Entry::Pointer { at, value_len } => {
                 let wanted = ValueRef { at, value_len, key };
-                if let Some(value) = self.view.large_value_in_memory(&wanted, self.reading) {
+                if let Some(value) = self.view.cached_large_value(&wanted, self.reading) {
                     return Some(Value::Here(value));
                 }
-                self.reading.cache.count_value(false);
+                self.reading.cache.count(Lookup::Value, false);
                 Some(Value::Logged {
                     at,
                     len: value_len,
@@ -303,7 +304,7 @@ impl Batch<'_> {
         for ((number, from), page) in self.pages.iter().filter(|(_, page)| page.values > 1) {
             let read = self.together.part(page.part, *from, page.span.len());
             if let Some(Ok(bytes)) = read.map(|part| part.bytes)
-                && let Some(key) = medium::page_key(self.name_of(*number), &page.span)
+                && let Some(key) = page_key(self.name_of(*number), &page.span)
             {
                 self.reading.cache.keep_page(key, bytes.into());
             }
@@ -313,28 +314,25 @@ impl Batch<'_> {
     fn name_of(&self, number: SegmentNumber) -> SegmentName {
         let entry = self.view.version.medium_log().get(&number);
         let entry = entry.expect("it was looked up in this version");
-        name_of(&self.view.version, &entry.segment)
+        self.view.version.name_of(&entry.segment)
     }
 
     /// A medium value, out of the page that was read for it. It is kept by itself if nothing else of the page
     /// was wanted.
-    fn medium_value(
-        &self,
-        key: &[u8],
-        (at, len): (Pointer, u32),
-    ) -> Option<Result<Vec<u8>, LevelError>> {
+    fn medium_value(&self, wanted: &ValueRef<'_>) -> Option<Result<Vec<u8>, LevelError>> {
+        let at = wanted.at;
         let start = at.offset() - at.offset() % medium::PAGE_BYTES;
         let page = self.pages.get(&(at.segment(), start))?;
-        let record = medium::record_len(len as usize);
+        let record = medium::record_len(wanted.value_len as usize);
         let read = self.together.part(page.part, at.offset(), record)?;
+        let (_, medium) = self.view.medium_value(wanted)?;
         // Relaxed: nothing is ordered by it.
         self.reading
             .filters
             .followed
             .fetch_add(1, Ordering::Relaxed);
-        let name = self.name_of(at.segment());
         let value = match read.bytes {
-            Ok(record) => medium::value_in(name, at.offset(), key, record),
+            Ok(record) => medium::value_in(medium.name, at.offset(), wanted.key, record),
             Err(error) => Err(LevelError::Device(error.clone())),
         };
         if let Ok(value) = value
@@ -342,8 +340,7 @@ impl Batch<'_> {
             && let Some(read) = self.together.part(page.part, start, page.span.len())
             && let Ok(bytes) = read.bytes
         {
-            let (place, cache) = ((at.offset(), value), &self.reading.cache);
-            medium::keep((name, &page.span), place, bytes, cache);
+            medium.keep(value, bytes, &self.reading.cache);
         }
         Some(value.map(<[u8]>::to_vec))
     }
@@ -351,10 +348,13 @@ impl Batch<'_> {
     fn value(&self, key: &[u8], value: Value) -> Result<Vec<u8>, EngineError> {
         match value {
             Value::Here(value) => Ok(value),
-            Value::Medium { at, len } => match self.medium_value(key, (at, len)) {
-                Some(value) => Ok(value?),
-                None => self.view.logged_value(key, at, len, self.reading),
-            },
+            Value::Medium { at, len: value_len } => {
+                let wanted = ValueRef { at, value_len, key };
+                match self.medium_value(&wanted) {
+                    Some(value) => Ok(value?),
+                    None => self.view.logged_value(&wanted, self.reading, Fetch::Device),
+                }
+            }
             Value::Logged { at, len, part } => {
                 let wanted = ValueRef {
                     at,
@@ -429,7 +429,7 @@ pub(crate) fn warm<const DOWN: bool>(
         let share = u128::from(begun.weight::<DOWN>()) * expected.unwrap_or(0) as u128;
         let share = usize::try_from(share / u128::from(of_all.max(1))).unwrap_or(usize::MAX);
         let entry = begun.first::<DOWN>();
-        let Ok(segment) = reader(entry, reading.region, &reading.cache) else {
+        let Ok(segment) = reader(entry, reading.region, &reading.cache, Fetch::Device) else {
             continue;
         };
         let piece = entry.segment.range.intersection(range);
@@ -473,7 +473,7 @@ fn missing<const DOWN: bool>(
         Some(&*piece.from)
     };
     let first = segment.first_leaf::<DOWN>(near)?;
-    let has = |leaf| cache.has(segment.cache_key(leaf));
+    let has = |leaf| cache.has(CacheKey::leaf(segment.name(), leaf));
     let per_leaf = (segment.entries() as usize)
         .div_ceil(segment.leaves())
         .max(1);
@@ -503,7 +503,8 @@ impl Leaves {
     fn keep(&self, together: &Together, cache: &NodeCache) -> u64 {
         let mut kept = 0;
         for leaf in self.leaves.clone() {
-            let (key, span) = (self.segment.cache_key(leaf), self.segment.leaf_span(leaf));
+            let key = CacheKey::leaf(self.segment.name(), leaf);
+            let span = self.segment.leaf_span(leaf);
             if cache.has(key) {
                 continue;
             }

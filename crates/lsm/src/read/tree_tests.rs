@@ -2,22 +2,25 @@
 
 #![allow(clippy::cast_possible_truncation, reason = "tests cut random numbers")]
 
+use super::cursor::ReadAhead;
+use super::nodes::get_in_tree;
+use crate::names::LevelError;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use argosy_base::range::successor;
-use argosy_base::{KeyRange, Kind, Pointer};
+use argosy_base::{KeyRange, Kind, Pointer, SegmentNumber};
 use argosy_device::Buffer;
 
-use super::pointers::{PointerKind, for_each_pointer_mut};
-use super::stand::DOWN;
-use super::testing::{BuiltTree, Dice, Model, NAME, SMALL, Shape, build_tree, model};
-use super::tree::{self, Child, IndexNode};
 use super::tree_cursor::{Path, TreeCursor, Way};
-use super::verify::{verify_index_segment, verify_segment};
-use super::*;
 use crate::cache::NodeCache;
 use crate::filter::KeyHash;
+use crate::level::pointers::{PointerKind, for_each_pointer_mut};
+use crate::level::stand::DOWN;
+use crate::level::testing::{BuiltTree, Dice, Model, NAME, SMALL, Shape, build_tree, model};
+use crate::level::tree::{Child, IndexNode};
+use crate::level::verify::{verify_index_segment, verify_segment};
+use crate::level::*;
 use crate::merge::Source;
 use crate::names::{Entry, Form, OwnedEntry};
 
@@ -159,7 +162,7 @@ fn check_gets(made: &BuiltTree, model: &Model, shape: Shape, dice: &mut Dice) {
         let hash = KeyHash::of(&key);
         assert!(reader.may_have(&key, hash) || !model.contains_key(&key));
         let cache = (dice.below(2) == 0).then_some(&cache);
-        let found = tree::get(made, &home, &key, cache).unwrap();
+        let found = get_in_tree(made, &home, &key, cache).unwrap();
         assert_eq!(found.as_ref(), model.get(&key), "{shape:?} {key:?}");
     }
 }
@@ -280,12 +283,12 @@ fn a_get_reads_one_node_of_each_height() {
     for (key, entry) in model.iter().step_by(50) {
         let before = reads(&made);
         let home = made.home(home_of(&made, key).unwrap());
-        let found = tree::get(&made, &home, key, None).unwrap();
+        let found = get_in_tree(&made, &home, key, None).unwrap();
         assert_eq!(found.as_ref(), Some(entry));
         assert_eq!(reads(&made) - before, u32::from(made.tree.height));
-        tree::get(&made, &home, key, Some(&cache)).unwrap();
+        get_in_tree(&made, &home, key, Some(&cache)).unwrap();
         let before = reads(&made);
-        tree::get(&made, &home, key, Some(&cache)).unwrap();
+        get_in_tree(&made, &home, key, Some(&cache)).unwrap();
         assert_eq!(reads(&made), before);
     }
 }
@@ -390,7 +393,7 @@ fn every_flipped_byte_is_found() {
         for _ in 0..20 {
             let key = &keys[dice.below(keys.len())];
             let home = made.home(home_of(&made, key).unwrap());
-            match tree::get(&made, &home, key, None) {
+            match get_in_tree(&made, &home, key, None) {
                 Ok(found) => assert_eq!(found.as_ref(), model.get(key)),
                 Err(LevelError::Corrupt { segment, .. }) => {
                     assert_eq!(segment, number);
@@ -444,7 +447,7 @@ fn a_pointer_to_the_wrong_node_is_found() {
         made.index.get_mut(&number).unwrap().1 = Arc::new(testing::Counted::new(wrong));
         for (key, entry) in model.iter().step_by(7) {
             let home = made.home(home_of(&made, key).unwrap());
-            match tree::get(&made, &home, key, None) {
+            match get_in_tree(&made, &home, key, None) {
                 Ok(found) => assert_eq!(found.as_ref(), Some(entry)),
                 Err(LevelError::Corrupt { .. }) => errors += 1,
                 Err(error) => panic!("{error}"),

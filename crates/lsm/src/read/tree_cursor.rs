@@ -12,11 +12,12 @@ use std::sync::Arc;
 use argosy_base::KeyRange;
 use argosy_device::Buffer;
 
-use super::leaf::Leaf;
-use super::stand::Stand;
-use super::tree::{self, Child, IndexNode, LeafHome, Parent, TreeSegments};
-use super::{ReadAhead, ReadAt};
+use super::cursor::ReadAhead;
+use super::nodes::{index_node, leaf_of_tree};
 use crate::cache::NodeCache;
+use crate::level::stand::Stand;
+use crate::level::tree::{self, Child, IndexNode, LeafHome, Parent, TreeSegments};
+use crate::level::{Leaf, ReadAt};
 use crate::merge::Source;
 use crate::names::{Entry, LevelError, SegmentName};
 
@@ -67,7 +68,7 @@ impl Chunk {
 }
 
 /// A position in a leaf segment of a tree, and what is at it. Goes up, or with the parameter
-/// [`DOWN`](super::stand::DOWN) down.
+/// [`DOWN`](crate::level::stand::DOWN) down.
 pub struct TreeCursor<T, S, const DOWN: bool = false> {
     segments: T,
     home: LeafHome<S>,
@@ -175,7 +176,7 @@ impl<T: TreeSegments, S: ReadAt, const DOWN: bool> TreeCursor<T, S, DOWN> {
                     let above = self.path.steps.get(index + 1);
                     let parent = above.map(|step| (&step.node, step.slot));
                     let cache = self.cache.as_deref();
-                    tree::index_node(&self.segments, child, height, parent, cache)?
+                    index_node(&self.segments, child, height, parent, cache)?
                 }
             };
             let slot = choose(&node);
@@ -218,7 +219,7 @@ impl<T: TreeSegments, S: ReadAt, const DOWN: bool> TreeCursor<T, S, DOWN> {
             self.chunk = Some(chunk);
             leaf
         } else {
-            tree::leaf(child, self.parent(), &self.home, self.cache.as_deref())?
+            leaf_of_tree(child, self.parent(), &self.home, self.cache.as_deref())?
         };
         self.ahead.first = (self.ahead.first.max(child.len as usize) * 2).min(self.ahead.max);
         Ok(leaf)

@@ -14,17 +14,17 @@ use std::sync::Arc;
 
 use argosy_base::{KeyRange, Lsn, Pointer, RegionId, SegmentNumber};
 
-use super::plan::{Input, RunInput};
+use super::cursor::{LevelCursor, Opened, ReadAhead};
+use super::scan::Begun;
+use super::tree_cursor::{Path, TreeCursor, Way};
+use super::{leaf_home, passing_reader, reader};
 use crate::cache::NodeCache;
-use crate::level::tree_cursor::{Path, TreeCursor, Way};
-use crate::level::{LevelCursor, Opened, ReadAhead};
 use crate::memtable::{DownCursor, Erasures, Memtable, MemtableCursor};
 use crate::merge::Source;
 use crate::names::{Entry, Form, LevelError, SegmentName};
-use crate::read::{SegmentSource, leaf_home, passing_reader, reader};
-use crate::scan::Begun;
 use crate::segments::StoredSegment;
-use crate::version::{RunTree, Version};
+use crate::segments::fetch::Fetch;
+use crate::version::{LevelEntry, RunTree, Version};
 
 /// The newest entries of a memtable at or below an LSN.
 pub struct MemtableSource {
@@ -188,6 +188,34 @@ impl Source for MemtableDownSource {
     }
 }
 
+/// A piece of a run that a merge reads.
+#[derive(Clone, Debug)]
+pub struct Input {
+    /// The segment.
+    pub entry: LevelEntry,
+    /// The keys of it that are read.
+    pub range: KeyRange,
+}
+
+/// What a merge reads of a run: pieces in key order, and the tree that leads to some of them.
+#[derive(Clone, Debug)]
+pub struct RunInput {
+    /// At least one.
+    pub pieces: Vec<Input>,
+    /// The run's tree, where it has one.
+    pub tree: Option<Arc<RunTree>>,
+}
+
+impl RunInput {
+    /// Bytes of the segments that the pieces are of.
+    pub(crate) fn bytes(&self) -> u64 {
+        let lengths = self.pieces.iter();
+        lengths
+            .map(|piece| u64::from(piece.entry.segment.len))
+            .sum()
+    }
+}
+
 /// What a version's rules exclude.
 pub(crate) const NO_TREE: &str = "a segment of a tree in a run without one";
 
@@ -209,7 +237,7 @@ pub struct RunReading {
 
 /// A position in a piece: in a self-contained segment, or in a tree.
 enum PieceCursor<const DOWN: bool> {
-    Alone(LevelCursor<SegmentSource, DOWN>),
+    Alone(LevelCursor<Arc<StoredSegment>, DOWN>),
     Tree(TreeCursor<Arc<RunTree>, Arc<StoredSegment>, DOWN>),
 }
 
@@ -469,7 +497,8 @@ impl<const DOWN: bool> RunSource<DOWN> {
         } = &self.reading;
         let cache = cache.clone();
         if piece.entry.segment.form == Form::Leaves {
-            let home = leaf_home(&piece.entry, self.tree.as_deref(), *region)?;
+            let tree = self.tree.as_deref();
+            let home = leaf_home(&piece.entry, tree, *region, Arc::clone(&piece.entry.stored))?;
             let segments = self
                 .tree
                 .clone()
@@ -481,10 +510,13 @@ impl<const DOWN: bool> RunSource<DOWN> {
         }
         let opened = match (opened, &cache) {
             (Some(opened), _) => opened,
-            (None, Some(cache)) => Opened::of(reader(&piece.entry, *region, cache)?.into_owned()),
+            (None, Some(cache)) => {
+                let reader = reader(&piece.entry, *region, cache, Fetch::Device)?;
+                Opened::of(reader.into_owned())
+            }
             (None, None) => Opened::of(passing_reader(&piece.entry, *region)?),
         };
-        let source = SegmentSource(Arc::clone(&piece.entry.stored));
+        let source = Arc::clone(&piece.entry.stored);
         let cursor = LevelCursor::opened(opened, source, cache, &piece.range, *ahead)?;
         Ok(PieceCursor::Alone(cursor))
     }

@@ -7,6 +7,8 @@
 //! It also remembers the writes that were begun through it, so that whoever commits an edit can
 //! see whether all bytes of a segment have reached the device (I3).
 
+pub mod fetch;
+
 use std::borrow::Cow;
 use std::fmt;
 use std::ops::Range;
@@ -14,11 +16,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use argosy_base::{DeviceSegment, SegmentNumber};
-use argosy_device::{Buffer, DeviceError, SegmentHandle, Store, Ticket};
+use argosy_device::{BegunRead, Buffer, DeviceError, SegmentHandle, Store, Ticket};
 
+use crate::cache::flushed::FlushedParts;
 use crate::cache::{CacheKey, NodeCache, Pin};
-use crate::flushed::FlushedParts;
-use crate::level::SegmentReader;
+use crate::level::{ReadAt, SegmentReader};
+use crate::names::LevelError;
 
 /// See the module documentation.
 pub struct StoredSegment {
@@ -53,9 +56,19 @@ impl Drop for StoredSegment {
             .unwrap_or_else(PoisonError::into_inner);
         if let (Some(Pinned { reader, room }), Some(_)) = (self.reader.get(), handle) {
             for leaf in 0..reader.leaves() {
-                room.cache().forget(reader.cache_key(leaf));
+                room.cache().forget(CacheKey::leaf(reader.name(), leaf));
             }
         }
+    }
+}
+
+impl ReadAt for StoredSegment {
+    fn read_at(&self, offset: u32, out: &mut [u8]) -> Result<(), LevelError> {
+        Ok(self.read(offset, out)?)
+    }
+
+    fn begin_read(&self, offset: u32, bytes: Buffer) -> BegunRead {
+        self.store.begin_read(self.place, offset, bytes)
     }
 }
 
@@ -238,19 +251,6 @@ impl StoredSegment {
             None => (Arc::new(open(self)?), true),
         };
         Ok(self.pin(reader, is_new, key, cache))
-    }
-
-    /// The segment's reader, if it is pinned or in `cache`.
-    pub(crate) fn reader_in_memory(
-        &self,
-        key: CacheKey,
-        cache: &Arc<NodeCache>,
-    ) -> Option<Cow<'_, Arc<SegmentReader>>> {
-        if let Some(pinned) = self.reader.get() {
-            return Some(Cow::Borrowed(&pinned.reader));
-        }
-        let reader = cache.reader_in_memory(key)?;
-        Some(self.pin(reader, false, key, cache))
     }
 
     /// Pins `reader`, or leaves it to the cache where there is no room.

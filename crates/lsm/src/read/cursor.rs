@@ -11,11 +11,10 @@ use std::sync::Arc;
 
 use argosy_base::KeyRange;
 
-use super::leaf::Leaf;
-use super::reader::{Chunk, ChunkAhead};
-use super::stand::Stand;
-use super::{ReadAt, SegmentReader};
-use crate::cache::NodeCache;
+use crate::cache::{CacheKey, Lookup, NodeCache};
+use crate::level::reader::{Chunk, ChunkAhead};
+use crate::level::stand::Stand;
+use crate::level::{Leaf, ReadAt, SegmentReader};
 use crate::merge::Source;
 use crate::names::{Entry, LevelError, SegmentName};
 
@@ -78,7 +77,7 @@ const LONG_BEGUN: usize = 4;
 const LONG_SHARE: u64 = 4;
 
 /// A position in a segment, and what is at it. Goes up, or with the parameter
-/// [`DOWN`](super::stand::DOWN) down.
+/// [`DOWN`](crate::level::stand::DOWN) down.
 pub struct LevelCursor<R, const DOWN: bool = false> {
     segment: Arc<SegmentReader>,
     source: R,
@@ -237,9 +236,12 @@ impl<R: ReadAt, const DOWN: bool> LevelCursor<R, DOWN> {
         if let Some(chunk) = self.chunk.as_ref().filter(|chunk| chunk.holds(at)) {
             return chunk.leaf(&self.segment, at);
         }
-        let key = self.segment.cache_key(at);
-        if let Some(leaf) = self.cache.as_ref().and_then(|cache| cache.leaf(key)) {
-            return Ok(leaf);
+        let key = CacheKey::leaf(self.segment.name(), at);
+        if let Some(cache) = &self.cache {
+            if let Some(leaf) = cache.leaf(key) {
+                return Ok(leaf);
+            }
+            cache.count(Lookup::Leaf, false);
         }
         if let Some(next) = self.next.pop_front_if(|next| next.holds(at)) {
             let chunk = next.finish(&self.source)?;

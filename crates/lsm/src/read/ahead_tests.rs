@@ -1,11 +1,14 @@
 //! Tests of reads that a walk begins before it needs them.
 
+use crate::names::LevelError;
+use argosy_device::{BegunRead, Buffer};
 use std::sync::{Arc, Mutex};
 
 use argosy_base::KeyRange;
 
-use super::testing::{Dice, NAME, Shape, build, model};
-use super::*;
+use super::cursor::*;
+use crate::level::testing::{Dice, NAME, Shape, build, model};
+use crate::level::*;
 use crate::merge::Source;
 
 /// A segment that writes down which reads were begun, and which of them had been when one was needed.
@@ -122,7 +125,7 @@ fn the_first_leaves_of_a_range_can_be_on_their_way() {
     let (segment, source, entries) = segment();
     let source = Arc::new(source);
     for leaf in [0, 1, 20] {
-        let from = segment.leaf(leaf, &*source, None).unwrap().last_key();
+        let from = segment.read_leaf(leaf, &*source).unwrap().last_key();
         let range = KeyRange { from, to: None };
         let ahead = ahead(1);
         source.begun.lock().unwrap().clear();
@@ -142,7 +145,7 @@ fn nothing_is_begun_behind_the_range() {
     let source = Arc::new(source);
     for leaf in [1, 7, 20, 50] {
         let key = segment
-            .leaf(leaf, &*source, None)
+            .read_leaf(leaf, &*source)
             .unwrap()
             .first_key()
             .to_vec();

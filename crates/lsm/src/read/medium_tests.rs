@@ -1,8 +1,24 @@
 //! Medium segments: what comes out, one value at a time, and every kind of damage.
 
-use super::*;
+use super::medium::MediumRef;
+use crate::cache::NodeCache;
 use crate::level::form_and_refs;
+use crate::level::medium::*;
 use crate::level::testing::{Dice, NAME};
+use crate::level::{BuiltSegment, ReadAt};
+use crate::names::{Form, SegmentName};
+use argosy_base::Kind;
+use argosy_device::Buffer;
+
+fn medium(segment_len: u32, (at, value_len): (u32, u32), key: &[u8]) -> MediumRef<'_> {
+    MediumRef {
+        name: NAME,
+        segment_len,
+        at,
+        value_len,
+        key,
+    }
+}
 
 /// A pair, and where its value's record begins.
 type Placed = (Vec<u8>, Vec<u8>, u32);
@@ -34,16 +50,18 @@ fn values_are_found_again_one_by_one() {
     let len = u32::try_from(built.bytes.len()).unwrap();
     for (key, value, at) in &placed {
         let place = (*at, u32::try_from(value.len()).unwrap());
-        let read = read_value((NAME, len), &built.bytes, place, key, None).unwrap();
+        let read = medium(len, place, key).read(&built.bytes, None).unwrap();
         assert_eq!(read, *value);
         assert!(
-            read_value((NAME, len), &built.bytes, place, b"another", None).is_err(),
+            medium(len, place, b"another")
+                .read(&built.bytes, None)
+                .is_err(),
             "it is the value of that key only"
         );
         let longer = (*at, place.1 + 1);
-        assert!(read_value((NAME, len), &built.bytes, longer, key, None).is_err());
+        assert!(medium(len, longer, key).read(&built.bytes, None).is_err());
     }
-    let behind = read_value((NAME, len), &built.bytes, (len - 2, 40), b"key", None);
+    let behind = medium(len, (len - 2, 40), b"key").read(&built.bytes, None);
     assert!(behind.unwrap_err().to_string().contains("behind the end"));
     assert_eq!(
         verify_medium_segment(NAME, &built.bytes),
@@ -65,9 +83,9 @@ fn pages_are_kept_for_whoever_reads_in_order() {
     };
     for (key, value, at) in placed.iter().rev().chain(&placed) {
         let place = (*at, u32::try_from(value.len()).unwrap());
-        let read = read_value((NAME, len), &source, place, key, Some(&cache)).unwrap();
+        let read = medium(len, place, key).read(&source, Some(&cache)).unwrap();
         assert_eq!(read, *value);
-        let kept = value_in_memory((NAME, len), place, key, &cache);
+        let kept = medium(len, place, key).cached(&cache);
         assert_eq!(kept.as_ref(), Some(value));
         let last = at + u32::try_from(record_len(value.len())).unwrap() - 1;
         assert_eq!(at / PAGE_BYTES, last / PAGE_BYTES, "no page ends in it");
@@ -87,10 +105,10 @@ fn values_are_kept_where_pages_are_read_once() {
         for (index, (key, value, at)) in page.iter().enumerate() {
             let place = (*at, u32::try_from(value.len()).unwrap());
             if index == 0 {
-                let read = read_value((NAME, len), &built.bytes, place, key, Some(&cache));
+                let read = medium(len, place, key).read(&built.bytes, Some(&cache));
                 assert_eq!(read.unwrap(), *value);
             }
-            let kept = value_in_memory((NAME, len), place, key, &cache);
+            let kept = medium(len, place, key).cached(&cache);
             assert_eq!(kept.is_some(), index == 0);
         }
     }
@@ -149,7 +167,7 @@ fn damage_is_found() {
                 continue;
             }
             let place = (*at, u32::try_from(value.len()).unwrap());
-            let read = read_value((NAME, len), &damaged, place, key, None);
+            let read = medium(len, place, key).read(&damaged, None);
             assert!(read.is_err(), "byte {byte}");
         } else {
             let (_, faults) = verify_medium_segment(NAME, &damaged);

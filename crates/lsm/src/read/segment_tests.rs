@@ -2,16 +2,20 @@
 
 #![allow(clippy::cast_possible_truncation, reason = "tests cut random numbers")]
 
+use crate::names::LevelError;
+use argosy_device::Buffer;
 use std::sync::Arc;
 
-use argosy_base::{BLOCK_SIZE, Epoch, KeyRange, Pointer, Remedy};
+use argosy_base::{BLOCK_SIZE, Epoch, KeyRange, Pointer, Remedy, SegmentNumber};
 use argosy_engine::EngineError;
 
-use super::stand::DOWN;
-use super::testing::{Counted, Dice, Model, NAME, SMALL, Shape, build, model};
-use super::*;
+use super::cursor::{LevelCursor, ReadAhead};
+use super::nodes::get_in_segment;
 use crate::cache::NodeCache;
 use crate::filter::KeyHash;
+use crate::level::stand::DOWN;
+use crate::level::testing::{Counted, Dice, Model, NAME, SMALL, Shape, build, model};
+use crate::level::*;
 use crate::merge::{Merge, Source};
 use crate::names::{Entry, OwnedEntry, SegmentName};
 
@@ -93,7 +97,7 @@ fn check_against(model: &Model, built: BuiltSegment, shape: Shape, dice: &mut Di
     for key in &probes {
         let hash = KeyHash::of(key);
         let cached = (dice.below(2) == 0).then_some(&*cache);
-        let found = segment.get(key, hash, &*source, cached).unwrap();
+        let found = get_in_segment(&segment, key, hash, &*source, cached).unwrap();
         assert_eq!(found.as_ref(), model.get(key), "{shape:?} {key:?}");
     }
     let cursor = |range: &KeyRange, ahead, cache| {
@@ -251,7 +255,7 @@ fn tiny() -> (Model, BuiltSegment) {
 fn use_all(model: &Model, len: u32, bytes: &Arc<Counted>) -> Result<(), LevelError> {
     let reader = Arc::new(SegmentReader::open(NAME, len, &**bytes)?);
     for (key, entry) in model {
-        let found = reader.get(key, KeyHash::of(key), &**bytes, None)?;
+        let found = get_in_segment(&reader, key, KeyHash::of(key), &**bytes, None)?;
         assert_eq!(found.as_ref(), Some(entry), "wrong data");
     }
     let ahead = ReadAhead {
@@ -414,7 +418,7 @@ fn reads_are_as_few_as_promised() {
     let key = part.keys().nth(part.len() / 2).unwrap();
     let get = |cache| {
         let before = source.reads();
-        let found = segment.get(key, KeyHash::of(key), &*source, cache).unwrap();
+        let found = get_in_segment(&segment, key, KeyHash::of(key), &*source, cache).unwrap();
         assert!(found.is_some());
         source.reads() - before
     };
@@ -425,10 +429,8 @@ fn reads_are_as_few_as_promised() {
     let before = source.reads();
     let absent = (0..1000).filter(|_| {
         let key = dice.bytes(24);
-        segment
-            .get(&key, KeyHash::of(&key), &*source, None)
-            .unwrap()
-            .is_none()
+        let found = get_in_segment(&segment, &key, KeyHash::of(&key), &*source, None);
+        found.unwrap().is_none()
     });
     assert_eq!(absent.count(), 1000);
     let passed = source.reads() - before;

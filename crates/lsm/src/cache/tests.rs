@@ -15,9 +15,9 @@ fn value(len: usize) -> Arc<[u8]> {
 
 /// Asks for `number`, and keeps it where it was not found.
 fn ask(cache: &NodeCache, number: u64, len: usize) -> bool {
-    let found = cache.value_in_memory(key(number)).is_some();
+    let found = cache.value(key(number)).is_some();
     if !found {
-        cache.count_value(false);
+        cache.count(Lookup::Value, false);
         cache.keep_value(key(number), value(len));
     }
     found
@@ -76,10 +76,7 @@ fn regions_and_kinds_are_told_apart() {
         cache.keep_value(*key, value(place));
     }
     for (place, key) in keys.iter().enumerate() {
-        assert_eq!(
-            cache.value_in_memory(*key).map(|value| value.len()),
-            Some(place)
-        );
+        assert_eq!(cache.value(*key).map(|value| value.len()), Some(place));
     }
     let hashes: std::collections::BTreeSet<u64> =
         keys.iter().map(|key| FixedState.hash_one(key)).collect();
@@ -126,7 +123,7 @@ fn a_scan_does_not_flush_the_cache() {
         ask(&cache, number, 8000);
     }
     let kept = (0..hot)
-        .filter(|number| cache.value_in_memory(key(*number)).is_some())
+        .filter(|number| cache.value(key(*number)).is_some())
         .count();
     assert!(kept as u64 >= hot * 9 / 10, "{kept} of {hot} are left");
 }

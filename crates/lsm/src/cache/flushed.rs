@@ -23,7 +23,7 @@ use std::sync::{
 
 use argosy_device::Buffer;
 
-use crate::cache::NodeCache;
+use super::NodeCache;
 
 /// Shorter parts are not kept, unless they are a quarter of a window: they come of flushes after each write, and
 /// would cost more than they are worth.

@@ -20,6 +20,8 @@
 //! The number of shards and the hash are fixed, so that equal requests make equal hits on every
 //! machine and in every run.
 
+pub mod flushed;
+
 use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -28,9 +30,10 @@ use argosy_base::{Pointer, RegionId, SegmentNumber};
 use quick_cache::sync::{Cache, DefaultLifecycle};
 use quick_cache::{OptionsBuilder, Weighter};
 
-use crate::flushed::FlushedQueue;
 use crate::hashing::FixedState;
 use crate::level::{Leaf, SegmentReader};
+use crate::names::SegmentName;
+use flushed::FlushedQueue;
 
 /// Entries that the cache is laid out for: about this many bytes each.
 const ENTRY_BYTES_TYPICAL: usize = 4 << 10;
@@ -89,12 +92,38 @@ pub enum CacheKey {
 }
 
 impl CacheKey {
+    /// Of leaf `index` of a self-contained segment.
+    ///
+    /// # Panics
+    /// With an index that no segment has.
+    #[must_use]
+    pub fn leaf(name: SegmentName, index: usize) -> Self {
+        Self::Leaf {
+            region: name.region,
+            segment: name.number,
+            leaf: u32::try_from(index).expect("a segment has fewer leaves than bytes"),
+        }
+    }
+
     /// Of the index and filter of a level segment.
     #[inline]
     #[must_use]
     pub const fn reader(region: RegionId, segment: SegmentNumber) -> Self {
         Self::Reader { region, segment }
     }
+}
+
+/// What is looked up, as it is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lookup {
+    /// A leaf.
+    Leaf,
+    /// An index node of a tree.
+    Index,
+    /// The index and filter of a segment.
+    Reader,
+    /// The value of a log record, or its page.
+    Value,
 }
 
 #[derive(Clone)]
@@ -284,65 +313,57 @@ impl NodeCache {
         }
     }
 
-    /// The leaf kept under `key`.
+    /// The leaf kept under `key`. Counts it if it is there; a miss is counted by the caller where it reads the leaf
+    /// ([`count`](Self::count)). So with all lookups.
     #[must_use]
     pub fn leaf(&self, key: CacheKey) -> Option<Leaf> {
-        let found = match self.entries.get(&key) {
-            Some(Cached::Leaf(leaf)) => Some(leaf),
-            _ => None,
-        };
-        self.leaves.count(found.is_some());
-        found
+        self.node(key, Lookup::Leaf)
     }
 
     /// The index node of a tree that is kept under `key`, in the form of a leaf.
     #[must_use]
     pub fn index_node(&self, key: CacheKey) -> Option<Leaf> {
-        let found = match self.entries.get(&key) {
-            Some(Cached::Leaf(node)) => Some(node),
-            _ => None,
-        };
-        self.indexes.count(found.is_some());
-        found
+        self.node(key, Lookup::Index)
     }
 
-    /// [`leaf`](Self::leaf), for whoever asks again in another way where there is none: a miss is not
-    /// counted. So with the three that follow.
-    #[must_use]
-    pub(crate) fn leaf_in_memory(&self, key: CacheKey) -> Option<Leaf> {
-        let Some(Cached::Leaf(leaf)) = self.entries.get(&key) else {
-            return None;
-        };
-        self.leaves.count(true);
-        Some(leaf)
-    }
-
-    #[must_use]
-    pub(crate) fn index_node_in_memory(&self, key: CacheKey) -> Option<Leaf> {
+    #[inline]
+    fn node(&self, key: CacheKey, of: Lookup) -> Option<Leaf> {
         let Some(Cached::Leaf(node)) = self.entries.get(&key) else {
             return None;
         };
-        self.indexes.count(true);
+        self.count(of, true);
         Some(node)
     }
 
-    /// The value kept under `key`.
+    /// The value, or the page of a medium segment, kept under `key`.
     #[must_use]
-    pub(crate) fn value_in_memory(&self, key: CacheKey) -> Option<Arc<[u8]>> {
+    pub fn value(&self, key: CacheKey) -> Option<Arc<[u8]>> {
         let Some(Cached::Value(value)) = self.entries.get(&key) else {
             return None;
         };
-        self.values.count(true);
+        self.count(Lookup::Value, true);
         Some(value)
     }
 
+    /// The reader kept under `key`.
     #[must_use]
-    pub(crate) fn reader_in_memory(&self, key: CacheKey) -> Option<Arc<SegmentReader>> {
+    pub fn reader(&self, key: CacheKey) -> Option<Arc<SegmentReader>> {
         let Some(Cached::Reader(reader)) = self.entries.get(&key) else {
             return None;
         };
-        self.readers.count(true);
+        self.count(Lookup::Reader, true);
         Some(reader)
+    }
+
+    /// Counts a lookup that found something, or that goes on to read it.
+    pub(crate) fn count(&self, of: Lookup, hit: bool) {
+        let counts = match of {
+            Lookup::Leaf => &self.leaves,
+            Lookup::Index => &self.indexes,
+            Lookup::Reader => &self.readers,
+            Lookup::Value => &self.values,
+        };
+        counts.count(hit);
     }
 
     /// Whether `bytes` more would find room without anything leaving for them. A part of the budget is left
@@ -372,11 +393,6 @@ impl NodeCache {
         }
     }
 
-    /// Counts a value that was found in what was flushed, or was looked for in vain there and in the cache.
-    pub(crate) fn count_value(&self, found: bool) {
-        self.values.count(found);
-    }
-
     /// Whether something is kept under `key`. Not counted, and no sign that it is asked for.
     #[must_use]
     pub(crate) fn has(&self, key: CacheKey) -> bool {
@@ -395,14 +411,8 @@ impl NodeCache {
 
     /// Keeps `leaf`, which was not there when it was looked for by [`has`](Self::has): counts a miss.
     pub(crate) fn keep_missed_leaf(&self, key: CacheKey, leaf: Leaf) {
-        self.leaves.count(false);
+        self.count(Lookup::Leaf, false);
         self.keep_leaf(key, leaf);
-    }
-
-    /// The page of a medium segment kept under `key`. Counts as a value.
-    #[must_use]
-    pub(crate) fn page_in_memory(&self, key: CacheKey) -> Option<Arc<[u8]>> {
-        self.value_in_memory(key)
     }
 
     /// Whether the page of a medium segment that `key` names was read a moment ago, too. Remembers that it was
@@ -428,17 +438,6 @@ impl NodeCache {
     /// Keeps `value` under `key`, if there is room for it.
     pub fn keep_value(&self, key: CacheKey, value: Arc<[u8]>) {
         self.keep(key, Cached::Value(value));
-    }
-
-    /// The reader kept under `key`.
-    #[must_use]
-    pub fn reader(&self, key: CacheKey) -> Option<Arc<SegmentReader>> {
-        let found = match self.entries.get(&key) {
-            Some(Cached::Reader(reader)) => Some(reader),
-            _ => None,
-        };
-        self.readers.count(found.is_some());
-        found
     }
 
     /// Keeps `reader` under `key`, if there is room for it.
@@ -543,5 +542,4 @@ impl std::fmt::Debug for NodeCache {
 }
 
 #[cfg(test)]
-#[path = "cache_tests.rs"]
 mod tests;
