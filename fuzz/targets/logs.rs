@@ -14,7 +14,7 @@ use argosy_lsm::log::segment::{
 };
 use argosy_lsm::log::verify::visit_records;
 use argosy_lsm::log::{Client, Geometry, Record, RecordKind, Recovery, Writer, recover};
-use argosy_lsm::{LogPoint, LogSegment, Settings};
+use argosy_lsm::{LogPoint, LogSegment};
 
 use super::{Target, input};
 
@@ -31,11 +31,7 @@ const WINDOW: usize = SEGMENT / 2;
 const WINDOW_INPUT: usize = 64 + 8192;
 
 fn geometry() -> Geometry {
-    Geometry::of(&Settings {
-        segment_bytes: SEGMENT,
-        window_bytes: WINDOW,
-        ..Settings::default()
-    })
+    Geometry::new(SEGMENT, WINDOW, 4)
 }
 
 fn segment(log: LogKind, sealed: bool) -> LogSegment {

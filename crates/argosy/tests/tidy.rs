@@ -21,12 +21,13 @@ const ARCHITECTURE_LINES_MAX: usize = 400;
 
 /// Which crates of ours each crate may depend on: the architecture. A crate that is not listed may
 /// not exist.
-const EDGES: [(&str, &[&str]); 14] = [
+const EDGES: [(&str, &[&str]); 15] = [
     ("base", &[]),
     ("wire", &["base"]),
     ("device", &["base"]),
     ("engine", &["base", "device"]),
-    ("lsm", &["base", "device", "engine"]),
+    ("log", &["base", "device", "engine"]),
+    ("lsm", &["base", "device", "engine", "log"]),
     ("fabric", &["base", "device"]),
     ("replication", &["base"]),
     ("coordinator", &["base"]),

@@ -43,8 +43,10 @@
 mod show;
 
 use argosy_base::codec::{Malformed, Reader, put_string, put_varint};
-use argosy_base::limits::{BLOCK_SIZE, KEY_BYTES_MAX, SEGMENT_SIZE};
+use argosy_base::limits::{KEY_BYTES_MAX, SEGMENT_SIZE};
 use argosy_base::{EditSeq, Epoch, KeyRange, LogKind, Lsn, Moment, Pointer, SegmentNumber};
+
+pub use argosy_log::{LogPoint, LogSegment};
 
 use crate::names::{Form, Tree};
 
@@ -132,59 +134,6 @@ pub struct Reference {
     pub added: u64,
     /// Bytes of pointers that left the levels. In a checkpoint: of all that ever did.
     pub dropped: u64,
-}
-
-/// A segment of a log's chain.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LogSegment {
-    /// The log.
-    pub log: LogKind,
-    /// Its place in the chain: 0, 1, 2, … for each log, without gaps.
-    pub ordinal: u64,
-    /// Its logical number.
-    pub number: SegmentNumber,
-    /// The epoch that writes it.
-    pub epoch: Epoch,
-    /// The LSN that its records count from; none of them is below.
-    pub base_lsn: Lsn,
-    /// Where it was sealed: the byte behind its last record. `None`: it is the tail.
-    pub end: Option<u32>,
-}
-
-impl AsRef<Self> for LogSegment {
-    fn as_ref(&self) -> &Self {
-        self
-    }
-}
-
-/// A position in a log: byte `to` of segment `number`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct LogPoint {
-    /// The log.
-    pub log: LogKind,
-    /// The segment in it.
-    pub number: SegmentNumber,
-    /// The byte.
-    pub to: u32,
-}
-
-impl LogPoint {
-    /// The same point in a checkpoint for another member. There a point in whole blocks may lie within a record. This
-    /// one does not, so in whole blocks it is stated as one byte less.
-    #[must_use]
-    pub const fn for_checkpoint(self) -> Self {
-        let to = match self.is_in_blocks() {
-            true => self.to.saturating_sub(1),
-            false => self.to,
-        };
-        Self { to, ..self }
-    }
-
-    /// Whether whole blocks lie in front of it.
-    #[must_use]
-    pub const fn is_in_blocks(&self) -> bool {
-        (self.to as usize).is_multiple_of(BLOCK_SIZE)
-    }
 }
 
 /// A step from one version to the next. See the module documentation.

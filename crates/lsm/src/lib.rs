@@ -12,7 +12,7 @@
 //!
 //! - [`db`]: the engine, its three lanes (readers, writers, background), and how it begins.
 //! - [`read`]: how a key is found, without the device, with it, or several at once; scans and snapshots.
-//! - [`memtable`], [`log`]: where a write goes.
+//! - [`memtable`], and the crate [`log`]: where a write goes.
 //! - [`compaction`]: which part of which level is merged when, and how.
 //! - [`level`], [`filter`], [`cache`], [`merge`]: segments, and reading them.
 //! - [`edit`], [`version`], [`manifest`], [`segments`], [`storage`]: what a region consists of, and how that is
@@ -43,7 +43,6 @@ pub mod filter;
 mod hashing;
 pub mod inspect;
 pub mod level;
-pub mod log;
 pub mod manifest;
 pub mod memory;
 pub mod memtable;
@@ -63,6 +62,7 @@ pub mod shared;
 pub mod storage;
 pub mod version;
 
+pub use argosy_log as log;
 pub use db::{Lsm, Service};
 pub use edit::{Edit, LevelSegment, LogPoint, LogSegment, Place, RunId};
 pub use memory::Memory;

@@ -28,7 +28,6 @@ use crate::edit::LogSegment;
 use crate::level::form_and_refs;
 use crate::level::pointers::keep_whole_nodes;
 use crate::level::verify::paired_children;
-use crate::log::Geometry;
 use crate::log::verify::verify_sealed;
 use crate::names::{Form, LevelError, SegmentName};
 use crate::replica::MissingPart;
@@ -247,7 +246,7 @@ fn check_log(
         return Err("it is too short".to_owned());
     }
     let chain = std::slice::from_ref(segment);
-    let Ok(found) = verify_sealed(version.region(), Geometry::of(settings), chain, &mut read);
+    let Ok(found) = verify_sealed(version.region(), settings.log_geometry(), chain, &mut read);
     match found.faults.into_iter().next() {
         Some(fault) => Err(fault.what.to_owned()),
         None => Ok(()),

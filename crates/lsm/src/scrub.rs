@@ -25,7 +25,6 @@ use crate::addresses::has_pointers;
 use crate::edit::LogSegment;
 use crate::level::medium::verify_medium_segment;
 use crate::level::verify::{Fault, FoundLeaf, leaves_of, verify_index_segment, verify_segment};
-use crate::log::Geometry;
 use crate::log::verify::verify_sealed;
 use crate::names::{Form, SegmentName};
 use crate::problem::{MEDIUM_LOG, ProblemKind};
@@ -336,7 +335,7 @@ fn check_log(version: &Version, entry: &LogEntry, settings: &Settings) -> Scrubb
         entry.stored.read(offset, out)
     };
     let chain = std::slice::from_ref(segment);
-    let geometry = Geometry::of(settings);
+    let geometry = settings.log_geometry();
     let found = verify_sealed::<DeviceError>(version.region(), geometry, chain, &mut read);
     // Goes through all levels.
     let keys = || ranges_of(version, segment.number);

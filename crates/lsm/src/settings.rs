@@ -106,6 +106,17 @@ argosy_base::mutants! {
     }
 }
 
+impl Mutants {
+    /// Those of the logs.
+    pub(crate) fn of_logs(self) -> argosy_log::Mutants {
+        let mut planted = argosy_log::Mutants::default();
+        if self.reuse_early() {
+            planted.plant("reuse_early");
+        }
+        planted
+    }
+}
+
 /// Settings of one region's storage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
@@ -223,6 +234,12 @@ pub struct SettingsError {
 }
 
 impl Settings {
+    /// How logs are cut into segments and windows.
+    #[must_use]
+    pub fn log_geometry(&self) -> argosy_log::Geometry {
+        argosy_log::Geometry::new(self.segment_bytes, self.window_bytes, self.window_slots)
+    }
+
     /// Small sizes for tests: little data fills many windows and segments.
     #[must_use]
     pub fn small() -> Self {
@@ -341,20 +358,6 @@ impl Settings {
     #[must_use]
     pub const fn windows_per_segment(&self) -> usize {
         self.segment_bytes / self.window_bytes
-    }
-
-    /// The slot that holds window `window` of a log's segment number `ordinal`.
-    #[must_use]
-    pub const fn window_slot(&self, ordinal: u64, window: usize) -> usize {
-        let slots = self.window_slots as u64;
-        let per_segment = self.windows_per_segment() as u64;
-        let slot = (ordinal % slots * (per_segment % slots) + window as u64 % slots) % slots;
-        #[expect(
-            clippy::cast_possible_truncation,
-            reason = "a remainder of a usize fits one"
-        )]
-        let slot = slot as usize;
-        slot
     }
 
     /// Finds the first setting that cannot work.
@@ -521,25 +524,6 @@ mod tests {
             let error = settings.validate().unwrap_err();
             assert_eq!(error.name, name);
             assert!(error.to_string().starts_with(name), "{error}");
-        }
-    }
-
-    /// Windows take the slots in turn, across the ends of segments too.
-    #[test]
-    fn neighbouring_windows_have_different_slots() {
-        for slots in 2..7 {
-            let settings = Settings {
-                window_slots: slots,
-                ..Settings::small()
-            };
-            let mut previous = slots - 1;
-            for ordinal in 0..9 {
-                for window in 0..settings.windows_per_segment() {
-                    let slot = settings.window_slot(ordinal, window);
-                    assert_eq!(slot, (previous + 1) % slots);
-                    previous = slot;
-                }
-            }
         }
     }
 }

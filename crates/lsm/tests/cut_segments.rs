@@ -16,7 +16,6 @@ use argosy_engine::{BusyReason, Engine, EngineError, WriteBatch, WriteOptions};
 use argosy_lsm::cut_segments::{self, KEPT_MAX, Kept, log_of};
 use argosy_lsm::db::promote::fresh_windows;
 use argosy_lsm::inspect::Region;
-use argosy_lsm::log::Geometry;
 use argosy_lsm::replica::Replica;
 use argosy_lsm::set_aside::SetAside;
 use argosy_lsm::{Lsm, Mutants, Settings};
@@ -155,14 +154,14 @@ fn store_of(machine: &Machine) -> Arc<Store> {
 fn kept(machine: &Machine) -> Vec<Kept> {
     let store = store_of(machine);
     let region = Region::read(&store, &store.regions()[0], &machine.settings);
-    let geometry = Geometry::of(&machine.settings);
+    let geometry = machine.settings.log_geometry();
     cut_segments::list(&store, REGION, region.version.as_ref(), geometry)
 }
 
 /// The pairs that cut segments have, as `inspect` shows them.
 fn records(machine: &Machine) -> BTreeMap<Lsn, (Vec<u8>, Vec<u8>)> {
     let store = store_of(machine);
-    let of = (REGION, Geometry::of(&machine.settings));
+    let of = (REGION, machine.settings.log_geometry());
     let mut pairs = BTreeMap::new();
     for kept in kept(machine) {
         let visited = cut_segments::visit(&store, of, &kept, &mut |_, record| {

@@ -128,7 +128,7 @@ impl Run {
         let Some(segment) = segment.filter(|_| damaged) else {
             return false;
         };
-        let geometry = Geometry::of(&self.plan.engine);
+        let geometry = self.plan.engine.log_geometry();
         let records = |bytes| records_of(region, geometry, segment, bytes);
         let same = records(one).is_some_and(|own| records(other) == Some(own));
         let coverage = &mut self.cluster.coverage;

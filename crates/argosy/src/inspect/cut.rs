@@ -6,7 +6,6 @@ use argosy_base::RegionId;
 use argosy_device::{Store, StoreSettings};
 use argosy_lsm::cut_segments::{self, Kept, log_of};
 use argosy_lsm::inspect::Region;
-use argosy_lsm::log::Geometry;
 use clap::Args;
 use serde::Serialize;
 
@@ -104,7 +103,7 @@ impl From<&Kept> for CutView {
 
 /// The cut segments of `region`.
 pub(super) fn cut_of(opened: &Opened, region: &Region) -> Vec<Kept> {
-    let geometry = Geometry::of(&opened.settings);
+    let geometry = opened.settings.log_geometry();
     let version = region.version.as_ref();
     cut_segments::list(&opened.store, region.entry.region, version, geometry)
 }

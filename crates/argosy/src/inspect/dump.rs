@@ -10,7 +10,7 @@ use argosy_lsm::Version;
 use argosy_lsm::cut_segments;
 use argosy_lsm::inspect::Region;
 use argosy_lsm::inspect::contents::{Content, contents};
-use argosy_lsm::log::{Geometry, Record, RecordKind};
+use argosy_lsm::log::{Record, RecordKind};
 use argosy_lsm::names::{Entry, Lasting};
 use clap::Args;
 use serde::Serialize;
@@ -227,7 +227,7 @@ impl Dump {
                 ),
                 ..Item::default()
             })?;
-            let of = (id, Geometry::of(&opened.settings));
+            let of = (id, opened.settings.log_geometry());
             let mut visit = |offset: u32, record: Record<'_>| {
                 lines.add(self.item(Content::Record(offset, record)))
             };

@@ -29,7 +29,6 @@ use argosy_lsm::db::promote::window_name;
 use argosy_lsm::inspect::{
     Owner, Problem, ProblemKind, Region, Windows, add_cut, add_pin, owners, verify_windows,
 };
-use argosy_lsm::log::Geometry;
 use argosy_lsm::pins::{PinError, is_pin};
 use argosy_lsm::set_aside::region_of;
 use argosy_lsm::shape::Shape;
@@ -247,7 +246,7 @@ impl Opened {
 
     /// What is left of a region's log windows.
     fn windows(&self, region: RegionId) -> Windows {
-        let geometry = Geometry::of(&self.settings);
+        let geometry = self.settings.log_geometry();
         match boot_id() {
             Ok(boot) if self.is_embedded => self.embedded_windows(region, boot),
             Ok(boot) => left_windows(&self.windows, region, &geometry, boot),

@@ -313,8 +313,8 @@ impl NodeCache {
         }
     }
 
-    /// The leaf kept under `key`. Counts it if it is there; a miss is counted by the caller where it reads the leaf
-    /// ([`count`](Self::count)). So with all lookups.
+    /// The leaf kept under `key`. Counts it if it is there; the caller counts a miss where it reads the leaf
+    /// (`count`). So with all lookups.
     #[must_use]
     pub fn leaf(&self, key: CacheKey) -> Option<Leaf> {
         self.node(key, Lookup::Leaf)

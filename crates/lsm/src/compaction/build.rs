@@ -10,7 +10,7 @@
 //! 1. Finished segments are offered to the observer, in order, until it refuses one, and their
 //!    writes are asked for. A segment's bytes are let go when both are done; where the cache has room left,
 //!    its leaves stay in memory, since what was written last is likely to be read.
-//! 2. Unless [`HELD_MAX`] finished segments are still held, pairs are merged into the present
+//! 2. Unless `HELD_MAX` finished segments are still held, pairs are merged into the present
 //!    segment, about `step_bytes` of them. A full segment takes a place on the device, and its write
 //!    is submitted.
 //! 3. Behind the last pair, when nothing is held any more, the build is done.

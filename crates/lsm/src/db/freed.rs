@@ -12,7 +12,6 @@ use argosy_base::range::successor;
 use argosy_base::{KeyRange, LogKind, Pointer};
 
 use crate::edit::{Edit, LogSegment};
-use crate::log::Geometry;
 use crate::log::sweep::Sweep;
 use crate::merge::Source as _;
 use crate::names::LevelError;
@@ -35,7 +34,7 @@ pub(crate) fn pointed_to(
         .filter_map(|(_, number)| before.log_segment(*number));
     freed.find_map(|entry| {
         let mut read = |_: &LogSegment, offset: u32, out: &mut [u8]| entry.stored.read(offset, out);
-        let mut sweep = Sweep::new(before.region(), Geometry::of(settings), entry.segment);
+        let mut sweep = Sweep::new(before.region(), settings.log_geometry(), entry.segment);
         while let Ok(Some(swept)) = sweep.next(&mut read) {
             let mut runs = after.runs().map(|(_, run)| run);
             if runs.any(|run| points_to(before, run, swept.key, swept.at).unwrap_or(false)) {

@@ -56,7 +56,6 @@ use super::settled::SettledLogs;
 use super::stats::Counts;
 use super::trim::{LastLsns, unknown_beginning};
 use crate::edit::{Edit, LogSegment};
-use crate::log::Geometry;
 use crate::log::sweep::{Sweep, SweepError, begins_inside_value};
 use crate::log::value::reach;
 use crate::names::OwnedEntry;
@@ -345,7 +344,7 @@ impl Background {
         self.jobs.lower(self.gc.lowers);
         if let Choice::Move(number) = self.gc.choice {
             let entry = head.log_segment(number).expect("the census names it");
-            let geometry = Geometry::of(&lsm.settings);
+            let geometry = lsm.settings.log_geometry();
             self.gc.victim = Some(Victim {
                 sweep: Sweep::new(lsm.region(), geometry, entry.segment),
                 stored: Arc::clone(&entry.stored),
@@ -593,5 +592,5 @@ fn look_at_beginning(
     stored: &StoredSegment,
 ) -> Result<bool, DeviceError> {
     let mut read = |_: &LogSegment, offset: u32, out: &mut [u8]| stored.read_nearest(offset, out);
-    begins_inside_value(region, Geometry::of(settings), segment, &mut read)
+    begins_inside_value(region, settings.log_geometry(), segment, &mut read)
 }

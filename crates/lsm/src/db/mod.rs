@@ -177,9 +177,10 @@ impl Lsm {
             filters: FilterCounts::default(),
             damages: Arc::clone(parts.storage.damages()),
         });
+        let mutants = settings.mutants.of_logs();
         let logs = Logs {
-            recovery: LogWriter::new(recovery, parts.writer).with_mutants(settings.mutants),
-            large: LogWriter::new(large, parts.writer).with_mutants(settings.mutants),
+            recovery: LogWriter::new(recovery, parts.writer).with_mutants(mutants),
+            large: LogWriter::new(large, parts.writer).with_mutants(mutants),
         };
         let version = Arc::clone(parts.storage.current());
         let told = time::told_at_opening(version.time(), parts.tables.time(), parts.last);
@@ -193,10 +194,8 @@ impl Lsm {
             writer.add_spare(seq, tail);
         }
         let alone = parts.observer.is_none();
-        let known = match alone {
-            true => parts.storage.current().seq(),
-            false => EditSeq(0),
-        };
+        let known = alone.then(|| parts.storage.current().seq());
+        let known = known.unwrap_or_default();
         let full = parts.storage.store().room().is_full();
         // What was replayed is on this device alone; with other members the driver says when it
         // is on theirs. What is in the levels was committed before it went there.

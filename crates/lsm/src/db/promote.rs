@@ -1,7 +1,7 @@
 //! From a passive replica to an engine: what happens between opening a region and serving it.
 //!
 //! 1. The logs are read once more, and what is not in the levels goes into memtables ([`Tables`]).
-//! 2. Of what lies behind the end, [a bounded part](cut_segments) is kept, to be looked at.
+//! 2. Of what lies behind the end, [a bounded part](crate::cut_segments) is kept, to be looked at.
 //! 3. Where the replica built its own levels, its edits become the group's: an edit states its version
 //!    anew, with a number above any of either sequence.
 //! 4. Records that only windows hold, and closing marks that the device has lost, are written to the device.
@@ -48,7 +48,7 @@ pub struct Service {
 pub struct Cut {
     /// How many.
     pub records: u64,
-    /// Log segments that are [kept](cut_segments) because of them.
+    /// Log segments that are [kept](crate::cut_segments) because of them.
     pub kept: usize,
     /// What is told of them.
     pub words: String,
@@ -137,7 +137,7 @@ impl Lsm {
         }
         let replica = Replica::open(store, region, fresh, &survivors, settings)?;
         if observer.is_none() && !settings.accept_loss {
-            refuse_damage(&replica, Geometry::of(settings), &survivors)?;
+            refuse_damage(&replica, settings.log_geometry(), &survivors)?;
         }
         if known {
             store.finish_recovery();
@@ -185,7 +185,7 @@ pub fn fresh_windows(
     region: RegionId,
     settings: &Settings,
 ) -> Result<Slots, DeviceError> {
-    let len = Geometry::of(settings).slot_bytes();
+    let len = settings.log_geometry().slot_bytes();
     let mut slots = Slots::default();
     for log in LogKind::ALL {
         for slot in 0..settings.window_slots {
@@ -272,7 +272,7 @@ fn replay(
     let points = storage.log_points(&version);
     let recovery = Recovery {
         region: storage.region(),
-        geometry: Geometry::of(storage.settings()),
+        geometry: storage.settings().log_geometry(),
         chains: [&chains[0], &chains[1]],
         points: &points,
         windows: [&windows[0], &windows[1]],
@@ -384,7 +384,7 @@ fn begin_logs(
 }
 
 fn log_windows(storage: &Storage, windows: Slots) -> [Arc<LogWindows>; LogKind::ALL.len()] {
-    let geometry = Geometry::of(storage.settings());
+    let geometry = storage.settings().log_geometry();
     let region = storage.region();
     let [recovery, large] = windows;
     [

@@ -50,7 +50,7 @@ impl Tables {
                 self.last = replayed.lsn;
             }
             (None, Some(range)) => self.erase(&range, replayed.lsn),
-            (None, None) => self.insert(replayed.key, replayed.lsn, replayed.entry),
+            (None, None) => self.insert(replayed.key, replayed.lsn, Entry::of(replayed)),
         }
     }
 

@@ -10,8 +10,8 @@ use argosy_engine::Engine;
 
 use super::Lsm;
 use crate::edit::{Edit, LogPoint, LogSegment};
+use crate::log::LogWindows;
 use crate::log::verify::{LogFault, check_sent};
-use crate::log::{Geometry, LogWindows};
 use crate::names::LevelError;
 use crate::read::ScanTime;
 use crate::read::snapshot::{Kept, LsmSnapshot};
@@ -202,9 +202,10 @@ impl Lsm {
         stored: &StoredSegment,
         sent: (u32, &[u8]),
     ) -> Result<(), LevelError> {
-        let of = (self.region(), Geometry::of(&self.settings));
+        let of = (self.region(), self.settings.log_geometry());
         let durable = self.lock().logs.log(segment.log).flushed_here(segment);
-        match check_sent(of, (segment, durable), stored, sent)? {
+        let mut read = |_: &LogSegment, at, out: &mut [u8]| stored.read_copied(at, out);
+        match check_sent(of, (segment, durable), &mut read, sent)? {
             None => Ok(()),
             Some(LogFault {
                 number,

@@ -2,20 +2,10 @@
 
 use std::fmt;
 
-use argosy_base::LogKind;
+use argosy_log::chain::log_word;
 
-use super::{
-    Edit, LevelSegment, LogPoint, LogSegment, MEDIUM_LOG, Place, Reference, RunId, UNCOUNTED,
-};
+use super::{Edit, LevelSegment, MEDIUM_LOG, Place, Reference, RunId, UNCOUNTED};
 use crate::names::Form;
-
-/// A log's name in one word.
-const fn log_word(log: LogKind) -> &'static str {
-    match log {
-        LogKind::Recovery => "recovery",
-        LogKind::Large => "large",
-    }
-}
 
 /// A run of a level, the medium log, or what is not counted yet.
 struct Home(u8, RunId);
@@ -33,28 +23,6 @@ impl fmt::Display for Home {
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", Home(self.level, self.run), self.number.0)
-    }
-}
-
-impl fmt::Display for LogPoint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}@{}", log_word(self.log), self.number.0, self.to)
-    }
-}
-
-impl fmt::Display for LogSegment {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let log = log_word(self.log);
-        let (ordinal, number, base) = (self.ordinal, self.number.0, self.base_lsn.0);
-        write!(
-            f,
-            "{log}#{ordinal}:{number} epoch {} base {base}",
-            self.epoch.0
-        )?;
-        match self.end {
-            Some(end) => write!(f, " end {end}"),
-            None => Ok(()),
-        }
     }
 }
 

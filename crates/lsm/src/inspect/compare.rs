@@ -22,7 +22,6 @@ use super::pairs::{Copy, compare_pairs};
 use super::recount::{COUNTS, recount};
 use super::{Region, Windows};
 use crate::edit::{LevelSegment, LogSegment, MEDIUM_LOG, RunId};
-use crate::log::Geometry;
 use crate::log::verify::level_closing_marks;
 use crate::names::Tree;
 use crate::settings::Settings;
@@ -413,7 +412,7 @@ impl Pair<'_> {
                     ];
                     if both[0] != both[1] {
                         for bytes in &mut both {
-                            level_closing_marks(self.region, Geometry::of(settings), &a, bytes);
+                            level_closing_marks(self.region, settings.log_geometry(), &a, bytes);
                         }
                     }
                     self.equal(&part, a.number, [&both[0], &both[1]])?;

@@ -10,7 +10,6 @@ use argosy_device::{Buffer, DeviceError};
 use crate::edit::LogSegment;
 use crate::level::medium::verify_medium_segment;
 use crate::level::verify::leaves_of;
-use crate::log::Geometry;
 use crate::log::record::Record;
 use crate::log::verify::visit_records;
 use crate::names::{Entry, Form};
@@ -106,7 +105,7 @@ fn log(
     let mut read = |segment: &LogSegment, at: u32, out: &mut [u8]| {
         super::verify::read_log(version, segment, at, out)
     };
-    let of = (version.region(), Geometry::of(settings));
+    let of = (version.region(), settings.log_geometry());
     let mut ended = ControlFlow::Continue(());
     let mut each = |offset: u32, record: Record<'_>| {
         ended = visit(Content::Record(offset, record));

@@ -8,7 +8,8 @@ use argosy_base::{LogKind, Lsn, SegmentNumber};
 use super::Windows;
 use super::verify::recover_logs;
 use crate::edit::LogSegment;
-use crate::log::segment::{Geometry, Position};
+use crate::log::Binding;
+use crate::log::segment::Position;
 use crate::log::{Replayed, Unflushed};
 use crate::settings::Settings;
 use crate::version::Version;
@@ -75,12 +76,12 @@ pub fn log_ends(
 ) -> Result<LogEnds, String> {
     let mut unsettled: BTreeMap<SegmentNumber, u64> = BTreeMap::new();
     let visit = |replayed: Replayed<'_>| {
-        if let Some((_, value_len)) = replayed.entry.pointer() {
+        if let Binding::Logged { value_len } = replayed.binding {
             let bytes = replayed.key.len() as u64 + u64::from(value_len);
             *unsettled.entry(replayed.at.segment()).or_default() += bytes;
         }
     };
-    let recovered = recover_logs(version, Geometry::of(settings), windows, visit);
+    let recovered = recover_logs(version, settings.log_geometry(), windows, visit);
     let recovered = recovered.map_err(|error| error.to_string())?;
     let [recovery, large] = recovered.logs;
     Ok(LogEnds {

@@ -5,7 +5,6 @@ use argosy_base::Lsn;
 use super::verify::recover_logs;
 use super::{Problem, ProblemKind, Windows};
 use crate::db::promote::find_behind;
-use crate::log::Geometry;
 use crate::settings::Settings;
 use crate::version::Version;
 
@@ -13,7 +12,7 @@ use crate::version::Version;
 /// read at all [`verify_region`](super::verify_region) says so.
 #[must_use]
 pub fn verify_windows(version: &Version, windows: &Windows, settings: &Settings) -> Vec<Problem> {
-    let geometry = Geometry::of(settings);
+    let geometry = settings.log_geometry();
     let Ok(recovered) = recover_logs(version, geometry, windows, |_| {}) else {
         return Vec::new();
     };

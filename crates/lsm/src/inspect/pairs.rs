@@ -44,7 +44,7 @@ impl Copy {
         windows: &Windows,
         settings: &Settings,
     ) -> Result<Self, String> {
-        let geometry = Geometry::of(settings);
+        let geometry = settings.log_geometry();
         let mut tables = Tables::new(settings);
         let recovered = recover_logs(version, geometry, windows, |replayed| {
             tables.replay(&replayed);

@@ -100,7 +100,7 @@ struct Salvager<'a> {
 
 impl<'a> Salvager<'a> {
     fn new(version: &'a Version, windows: &Windows, settings: &Settings) -> Self {
-        let geometry = Geometry::of(settings);
+        let geometry = settings.log_geometry();
         let left = &windows[LogKind::Large.index()];
         let slot = |slot: usize| match left.get(slot).and_then(Option::as_ref) {
             Some(memory) => Arc::clone(memory),
@@ -273,7 +273,7 @@ impl<'a> Salvager<'a> {
                         value: None,
                     })
                 }
-                None => self.pair(LOGS, replayed.key, replayed.entry, give),
+                None => self.pair(LOGS, replayed.key, Entry::of(&replayed), give),
             };
         };
         let recovered = recover(&recovery, read, visit);

@@ -81,7 +81,7 @@ impl<'a> Verifier<'a> {
         Self {
             version,
             region: version.region(),
-            geometry: Geometry::of(settings),
+            geometry: settings.log_geometry(),
             checked: Checked::default(),
             problems: Vec::new(),
             told: BTreeSet::new(),

@@ -4,13 +4,12 @@
 //! A compaction merges sorted sources ([`Merge`](crate::merge::Merge)) into a [`SegmentBuilder`],
 //! which fills leaves left to right, and puts the index over them, a filter and a footer behind
 //! them. The result is written and shipped as it is and never changed (I1). A [`SegmentReader`]
-//! holds a segment's index and filter in memory and finds keys in its leaves, most of them in the
-//! [`NodeCache`](crate::cache::NodeCache); a [`LevelCursor`] walks through the leaves in key order
-//! and reads ahead.
+//! holds a segment's index and filter in memory, and leads to the leaf that may have a key. How segments are read
+//! through the cache is in [`read`](crate::read).
 //!
 //! Reading order: [`format`](mod@format) (a segment as a whole, and its footer), [`leaf`], `record`,
-//! `draft` (a leaf that is being filled), [`index`], [`builder`], [`reader`], [`stand`] (what all cursors
-//! share), [`cursor`]; then [`tree`] (index nodes across segments), [`tree_builder`], [`tree_cursor`].
+//! `draft` (a leaf that is being filled), [`index`], [`builder`], [`reader`], [`stand`] (a
+//! position in a leaf); then [`tree`] (index nodes across segments), [`tree_builder`].
 //! [`pointers`] changes the pointers of a finished segment. [`medium`] is another kind of segment: what
 //! leaves point to, of pairs that are neither small nor large.
 //!

@@ -1,6 +1,7 @@
 //! What a key of a level or of a memtable is bound to.
 
 use argosy_base::{Moment, Pointer};
+use argosy_log::{Binding, Replayed};
 
 /// What a key of a level is bound to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +36,20 @@ pub enum Lasting<B> {
 }
 
 impl<'a> Entry<'a> {
+    /// What an operation of the logs binds its key to.
+    #[must_use]
+    pub fn of(replayed: &Replayed<'a>) -> Self {
+        let entry = match replayed.binding {
+            Binding::Inline(value) => Self::Inline(value),
+            Binding::Logged { value_len } => Self::Pointer {
+                at: replayed.at,
+                value_len,
+            },
+            Binding::Nothing => Self::Tombstone,
+        };
+        entry.until(replayed.expiry.map(Moment))
+    }
+
     /// A copy that owns its bytes.
     #[must_use]
     pub fn to_owned(&self) -> OwnedEntry {

@@ -4,7 +4,7 @@
 //! the cache. One after the other these waits are most of its time. So it reads together, in one
 //! submission each:
 //!
-//! - the leaves in which it begins ([`warm`]), through the cache, each with those behind it that it will
+//! - the leaves in which it begins (`warm`), through the cache, each with those behind it that it will
 //!   come to, as far as its caller said how many pairs it will take ([`Scan::expect`]): so it begins only
 //!   when it is asked for the first;
 //! - from the first value on that is not in memory, those of the pairs that follow: as many as will be
@@ -12,7 +12,7 @@
 //!   pages are read, each once; one of which several values are wanted is kept, of others the value.
 //!
 //! What goes on in order, leaf after leaf of a run, is read ahead by the
-//! [cursor](crate::level::cursor) of that run.
+//! [cursor](super::cursor) of that run.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;

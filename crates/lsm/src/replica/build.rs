@@ -46,7 +46,7 @@ use crate::db::trim::LastLsns;
 use crate::db::writer::Frozen;
 use crate::edit::{Edit, LogPoint, LogSegment};
 use crate::log::feed::Feed;
-use crate::log::{Geometry, LogWindows, Recovered, Replayed};
+use crate::log::{LogWindows, Recovered, Replayed};
 use crate::read::snapshot::LsmSnapshot;
 use crate::read::{FilterCounts, ReadView, Reading, ScanTime};
 use crate::storage::Storage;
@@ -114,7 +114,7 @@ impl Builder {
             jobs: Jobs::new(storage, last),
             watch: Watch::default(),
             counts: Counts::default(),
-            feed: Feed::new(storage.region(), Geometry::of(settings), last),
+            feed: Feed::new(storage.region(), settings.log_geometry(), last),
             tables: Tables::new(settings, last),
             fed: BTreeMap::new(),
             due: VecDeque::new(),
@@ -170,7 +170,7 @@ impl Builder {
     /// That was all of the history.
     pub(super) fn replayed_all(&mut self, storage: &Storage, recovered: &Recovered) {
         let last = recovered.last;
-        let geometry = Geometry::of(storage.settings());
+        let geometry = storage.settings().log_geometry();
         self.feed = Feed::new(storage.region(), geometry, last);
         self.jobs.lasts = LastLsns::new(last);
         self.due.clear();

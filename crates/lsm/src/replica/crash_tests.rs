@@ -348,7 +348,7 @@ impl Pair {
             let written = self.recorder.0.lock().unwrap().2[log.index()];
             let to = match written {
                 Some(end) if end.segment == number => end.end,
-                Some(end) if end.ordinal > ordinal => Geometry::of(&self.settings).segment_bytes(),
+                Some(end) if end.ordinal > ordinal => self.settings.log_geometry().segment_bytes(),
                 _ => 0,
             };
             let flushed = at.logs[log.index()].filter(|at| at.segment == number);

@@ -346,7 +346,7 @@ impl Replica {
     }
 
     fn of(storage: Storage, windows: Slots, survivors: &Survivors) -> Result<Self, ReplicaError> {
-        let geometry = Geometry::of(storage.settings());
+        let geometry = storage.settings().log_geometry();
         let mut replica = Self {
             geometry,
             lsn: Lsn(0),

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use argosy_base::{LogKind, Lsn, Moment, Pointer};
 
 use crate::db::writer::Frozen;
+use crate::log::Binding;
 use crate::log::Replayed;
 use crate::memtable::Memtable;
 use crate::memtable::erased::bound_bytes;
@@ -45,7 +46,7 @@ impl Tables {
 
     pub(super) fn insert(&mut self, replayed: &Replayed<'_>) {
         let log_bytes = self.log_bytes_to(replayed);
-        let bytes = Memtable::entry_bytes_max(replayed.key.len(), &replayed.entry);
+        let bytes = Memtable::entry_bytes_max(replayed.key.len(), &Entry::of(replayed));
         let range = replayed.range();
         let takes = |range| self.active.takes_ranges(1, bound_bytes(range));
         let long = self.active_log_bytes + log_bytes >= self.settings.l0_log_bytes;
@@ -62,15 +63,15 @@ impl Tables {
             Some(range) => self.active.erase(range, replayed.lsn),
             None => self
                 .active
-                .insert(replayed.key, replayed.lsn, replayed.entry),
+                .insert(replayed.key, replayed.lsn, Entry::of(replayed)),
         }
         self.last = replayed.lsn;
     }
 
     /// Bytes of its log from the record before to this one. Segments that hold only marks do not count.
     fn log_bytes_to(&mut self, replayed: &Replayed<'_>) -> u64 {
-        let log = match replayed.entry.lasting() {
-            Entry::Pointer { .. } => LogKind::Large,
+        let log = match replayed.binding {
+            Binding::Logged { .. } => LogKind::Large,
             _ => LogKind::Recovery,
         };
         let at = replayed.at;
@@ -135,7 +136,7 @@ mod tests {
         tables.insert(&Replayed {
             key: b"key",
             lsn: Lsn(lsn),
-            entry: Entry::Inline(b"value"),
+            binding: Binding::Inline(b"value"),
             at: Pointer::new(SegmentNumber(segment), offset),
             client: None,
             expiry: None,
@@ -149,7 +150,7 @@ mod tests {
         tables.insert(&Replayed {
             key: b"",
             lsn: Lsn(1),
-            entry: Entry::Tombstone,
+            binding: Binding::Nothing,
             at: Pointer::new(SegmentNumber(1), 64),
             client: None,
             expiry: Some(7),

@@ -309,7 +309,8 @@ impl Replica {
             None => self.sent_bytes(&place, from..to).ok_or(gone)??,
         };
         let of = (self.region(), self.geometry);
-        match check_sent(of, (&entry.segment, durable), stored, (from, &bytes))? {
+        let mut read = |_: &LogSegment, at, out: &mut [u8]| stored.read_copied(at, out);
+        match check_sent(of, (&entry.segment, durable), &mut read, (from, &bytes))? {
             None if until > to => Ok(Buffer::from_slice(&bytes[..len as usize])),
             None => Ok(bytes),
             Some(LogFault {

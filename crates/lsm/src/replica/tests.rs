@@ -80,7 +80,7 @@ struct Machine {
 }
 
 fn fresh_slots(settings: &Settings) -> Slots {
-    let geometry = Geometry::of(settings);
+    let geometry = settings.log_geometry();
     let slot = || Arc::new(SharedMemory::anonymous(geometry.slot_bytes()));
     [(); 2].map(|()| (0..geometry.slots()).map(|_| slot()).collect())
 }
@@ -390,7 +390,7 @@ impl Pair {
         for log in LogKind::ALL {
             for (slot, to) in slots[log.index()].iter().enumerate() {
                 let from = windows[log.index()].memory(slot);
-                let bytes = from.read_vec(0, Geometry::of(&self.settings).slot_bytes());
+                let bytes = from.read_vec(0, self.settings.log_geometry().slot_bytes());
                 to.write(0, &bytes);
             }
         }

@@ -2,7 +2,7 @@
 //!
 //! One read path serves all three. Where bytes are not to be had it ends with [`LevelError::NotInMemory`]. A thread
 //! that must not wait for the device then gives the request to one that may. A read of several keys goes on to the next
-//! key, has the bytes of all of them [read](Gathering::read) as one request, and looks again.
+//! key, has the bytes of all of them read as one request ([`Gathering`]), and looks again.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

@@ -149,6 +149,14 @@ impl StoredSegment {
         self.store.read(self.place, offset, out)
     }
 
+    /// Reads whole blocks at `offset` into memory of any alignment.
+    pub(crate) fn read_copied(&self, offset: u32, out: &mut [u8]) -> Result<(), DeviceError> {
+        let mut blocks = Buffer::zeroed(out.len());
+        self.read(offset, &mut blocks)?;
+        out.copy_from_slice(&blocks);
+        Ok(())
+    }
+
     /// Begins to write bytes `range` of `data` at `offset`; whole blocks.
     pub fn write(&self, offset: u32, data: Arc<Buffer>, range: Range<usize>) -> Ticket {
         let ticket = self.store.submit_write(self.place, offset, data, range);

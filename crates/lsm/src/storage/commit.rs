@@ -29,7 +29,6 @@ use argosy_engine::EditNotice;
 
 use super::{Committed, QUEUE_MAX, Storage, StorageError, checkpoint_record};
 use crate::edit::{Edit, MEDIUM_LOG};
-use crate::log::Geometry;
 use crate::manifest::{ManifestError, Moved, Record};
 use crate::segments::StoredSegment;
 use crate::version::Version;
@@ -72,7 +71,7 @@ impl Storage {
         if !edit.checkpoint || edit.log_points.is_empty() {
             return Cow::Borrowed(edit);
         }
-        let geometry = Geometry::of(&self.settings);
+        let geometry = self.settings.log_geometry();
         let mut edit = edit.clone();
         let in_blocks = edit.log_points.iter_mut().filter(|p| p.is_in_blocks());
         for point in in_blocks {

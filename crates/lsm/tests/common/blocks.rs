@@ -154,7 +154,7 @@ fn manifest(device: &MemoryDevice, entry: &RegionEntry, settings: &Settings, fou
     }
 }
 
-/// See `lsm/log/segment.rs` and `lsm/log/record.rs`.
+/// See `log/segment.rs` and `log/record.rs`.
 fn logs(version: &Version, replay_from: Lsn, settings: &Settings, found: &mut Blocks) {
     for log in LogKind::ALL {
         let (header, record) = match log {

@@ -15,7 +15,6 @@ use std::fmt::Display;
 
 use argosy_base::{RegionId, ServerId, Standing};
 use argosy_fabric::FabricError;
-use argosy_lsm::log::Geometry;
 use argosy_lsm::replica::ReplicaError;
 use argosy_replication::{backup, primary};
 use argosy_wire::message::{Message, WHY_BYTES_MAX};
@@ -54,7 +53,7 @@ impl Follower {
         if context.node.settings.mutants.fail_silently() {
             return;
         }
-        let geometry = Geometry::of(&context.node.settings.engine);
+        let geometry = context.node.settings.engine.log_geometry();
         for key in window_keys(self.region, &geometry) {
             context.fabric().revoke(key);
         }

@@ -18,7 +18,6 @@ use argosy_base::{EditSeq, Epoch, Instant, RegionId, Remedy, SegmentNumber, Serv
 use argosy_device::Buffer;
 use argosy_engine::{Observer, Progress};
 use argosy_lsm::edit::Edit;
-use argosy_lsm::log::Geometry;
 use argosy_lsm::replica::{Replica, ReplicaError, ReplicaEvent};
 use argosy_lsm::{Lsm, Service};
 use argosy_replication::Position;
@@ -109,7 +108,7 @@ impl Follower {
         settings: &NodeSettings,
         world: &World,
     ) -> Result<Self, ReplicaError> {
-        let geometry = Geometry::of(&settings.engine);
+        let geometry = settings.engine.log_geometry();
         let survivors = survivors(region.id, &geometry, world);
         let mark = WholeMark::open(region.id, &survivors, world)?;
         let windows = fresh_windows(region.id, &geometry, world)?;

@@ -14,7 +14,6 @@ use argosy_base::{Instant, RegionId, Remedy, Standing};
 use argosy_coordinator::Replication;
 use argosy_device::{DeviceError, OpKind, Store};
 use argosy_lsm::cut_segments;
-use argosy_lsm::log::Geometry;
 use argosy_lsm::replica::{Replica, ReplicaError};
 use argosy_lsm::set_aside::SetAside;
 use argosy_lsm::storage::StorageError;
@@ -195,7 +194,7 @@ impl Follower {
                 ),
             }
         }
-        let geometry = Geometry::of(&settings.engine);
+        let geometry = settings.engine.log_geometry();
         let windows = fresh_windows(id, &geometry, world)?;
         let mut replica = Replica::create(&world.store, id, windows, &settings.engine)?;
         if node.map.replication() == Replication::BuildIndex && region.primary != node.id {

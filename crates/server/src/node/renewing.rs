@@ -11,7 +11,6 @@ use std::time::Duration;
 
 use argosy_base::{Instant, LogKind, Standing};
 use argosy_device::DeviceError;
-use argosy_lsm::log::Geometry;
 use argosy_replication::backup::Event;
 use argosy_wire::message::Message;
 
@@ -62,7 +61,7 @@ impl Follower {
         if self.keeps_grant(context) {
             return self.send_report(attempt, context);
         }
-        let geometry = Geometry::of(&context.node.settings.engine);
+        let geometry = context.node.settings.engine.log_geometry();
         for key in window_keys(self.region, &geometry) {
             context.fabric().revoke(key);
         }
@@ -91,7 +90,7 @@ impl Follower {
         let Some(OwedReport { attempt, .. }) = self.owed else {
             return;
         };
-        let geometry = Geometry::of(&context.node.settings.engine);
+        let geometry = context.node.settings.engine.log_geometry();
         let world = &context.node.world;
         let fresh = match fresh_windows(self.region, &geometry, world) {
             Ok(fresh) => fresh,

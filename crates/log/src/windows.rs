@@ -24,7 +24,7 @@ use super::segment::{
     encode_window_header,
 };
 use super::sync::{AtomicU64, Ordering, SharedMemory, fence};
-use crate::edit::LogSegment;
+use crate::chain::LogSegment;
 
 /// The tag of a slot that holds nothing that can be read.
 const NONE: u64 = u64::MAX;

@@ -23,7 +23,7 @@ use super::gather::Group;
 use super::record::{Decoded, Record, RecordKind, decode};
 use super::recover::Replayed;
 use super::segment::{BLOCK_BYTES, Geometry, SEGMENT_HEADER_BYTES, identity};
-use crate::edit::LogSegment;
+use crate::chain::LogSegment;
 
 /// Bytes of keys, values and descriptions that are put aside, at which no more is fed of the log
 /// that is ahead.

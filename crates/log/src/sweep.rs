@@ -10,14 +10,14 @@ use argosy_device::Buffer;
 use super::record::{Decoded, RecordKind, decode};
 use super::scan::ReadDevice;
 use super::segment::{BLOCK_BYTES, Geometry, SEGMENT_HEADER_BYTES, identity};
-use crate::edit::LogSegment;
+use crate::chain::LogSegment;
 
 /// So much of a segment is read first to find out with what it begins.
 const LOOK_BYTES: u32 = 64 << 10;
 
 /// Why a sweep goes no further.
 #[derive(Debug)]
-pub(crate) enum SweepError<E> {
+pub enum SweepError<E> {
     /// The segment could not be read.
     Read(E),
     /// Something that is no record stands here.
@@ -29,16 +29,17 @@ pub(crate) enum SweepError<E> {
 
 /// A put that begins a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Swept<'a> {
+pub struct Swept<'a> {
     /// Where its record begins: what levels and memtables hold of it.
-    pub(crate) at: Pointer,
-    pub(crate) key: &'a [u8],
+    pub at: Pointer,
+    /// Its key.
+    pub key: &'a [u8],
     /// The value; `None` where it goes on in further records.
-    pub(crate) value: Option<&'a [u8]>,
+    pub value: Option<&'a [u8]>,
 }
 
 /// See the module documentation.
-pub(crate) struct Sweep {
+pub struct Sweep {
     region: RegionId,
     geometry: Geometry,
     segment: LogSegment,
@@ -51,7 +52,7 @@ pub(crate) struct Sweep {
 
 impl Sweep {
     /// A sweep of `segment` from its first record on.
-    pub(crate) const fn new(region: RegionId, geometry: Geometry, segment: LogSegment) -> Self {
+    pub const fn new(region: RegionId, geometry: Geometry, segment: LogSegment) -> Self {
         Self {
             region,
             geometry,
@@ -63,17 +64,17 @@ impl Sweep {
     }
 
     /// The segment.
-    pub(crate) const fn segment(&self) -> &LogSegment {
+    pub const fn segment(&self) -> &LogSegment {
         &self.segment
     }
 
     /// Where the next record is looked for.
-    pub(crate) const fn offset(&self) -> u32 {
+    pub const fn offset(&self) -> u32 {
         self.offset
     }
 
     /// The next put that begins a value; `None` behind the last.
-    pub(crate) fn next<E>(
+    pub fn next<E>(
         &mut self,
         read: &mut ReadDevice<'_, E>,
     ) -> Result<Option<Swept<'_>>, SweepError<E>> {
@@ -142,7 +143,7 @@ impl Sweep {
 ///
 /// # Errors
 /// Those of `read`.
-pub(crate) fn begins_inside_value<E>(
+pub fn begins_inside_value<E>(
     region: RegionId,
     geometry: Geometry,
     segment: &LogSegment,

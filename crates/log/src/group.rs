@@ -163,7 +163,7 @@ impl Logs {
 ///
 /// # Panics
 /// Where that was not resolved before.
-pub(crate) fn moment_of(expiry: Expiry) -> Option<Moment> {
+pub fn moment_of(expiry: Expiry) -> Option<Moment> {
     match expiry {
         Expiry::Never => None,
         Expiry::At(moment) => Some(moment),

@@ -3,11 +3,10 @@
 
 use std::ops::Range;
 
-use argosy_base::{LogKind, Lsn, Moment, Pointer};
+use argosy_base::{LogKind, Lsn, Pointer};
 
 use super::record::{Client, Record, RecordKind};
-use super::recover::Replayed;
-use crate::names::Entry;
+use super::recover::{Binding, Replayed};
 
 /// See the module documentation.
 #[derive(Default)]
@@ -80,21 +79,20 @@ impl Group {
     /// Hands the operations out, and begins the next group.
     pub(super) fn hand_out(&mut self, visit: &mut impl FnMut(Replayed<'_>)) {
         for operation in self.operations.drain(..) {
-            let entry = match (operation.kind, operation.log) {
+            let binding = match (operation.kind, operation.log) {
                 (RecordKind::Put | RecordKind::DeleteRange, LogKind::Recovery) => {
-                    Entry::Inline(&self.bytes[operation.value])
+                    Binding::Inline(&self.bytes[operation.value])
                 }
-                (RecordKind::Put, LogKind::Large) => Entry::Pointer {
-                    at: operation.at,
+                (RecordKind::Put, LogKind::Large) => Binding::Logged {
                     value_len: u32::try_from(operation.value_len).unwrap_or(u32::MAX),
                 },
                 // Deletes, and what says nothing: a range is never written to the large log.
-                _ => Entry::Tombstone,
+                _ => Binding::Nothing,
             };
             visit(Replayed {
                 key: &self.bytes[operation.key],
                 lsn: operation.lsn,
-                entry: entry.until(operation.expiry.map(Moment)),
+                binding,
                 at: operation.at,
                 client: operation.client,
                 expiry: operation.expiry,

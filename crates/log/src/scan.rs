@@ -42,7 +42,7 @@ use super::segment::{
     BLOCK_BYTES, Geometry, HeaderError, Position, SEGMENT_HEADER_BYTES, WINDOW_HEADER_BYTES,
     WindowName, check_segment_header, decode_window_header, identity,
 };
-use crate::edit::{LogPoint, LogSegment};
+use crate::chain::{LogPoint, LogSegment};
 
 pub use cut::{CutSegment, visit_behind};
 

@@ -17,11 +17,11 @@ use argosy_base::{Kind, Lsn, Pointer, SegmentNumber};
 use super::record::{Decoded, HEADER_BYTES_MAX, Record, RecordKind, decode};
 use super::segment::{BLOCK_BYTES, Geometry, SEGMENT_HEADER_BYTES, identity};
 use super::windows::LogWindows;
-use crate::edit::LogSegment;
+use crate::chain::LogSegment;
 
 /// How many segments of the large log a value may reach into behind the one in which it begins:
 /// its bytes, a 16th for padding at the ends of windows, and headers.
-pub(crate) const fn reach(segment_bytes: usize) -> u64 {
+pub const fn reach(segment_bytes: usize) -> u64 {
     (VALUE_BYTES_MAX + VALUE_BYTES_MAX / 8).div_ceil(segment_bytes) as u64
 }
 

@@ -36,8 +36,7 @@ use argosy_base::limits::{BLOCK_SIZE, KEY_BYTES_MAX, SEGMENT_SIZE};
 use argosy_base::{Epoch, Identity, Incarnation, Kind, LogKind, Lsn, RegionId, SegmentNumber};
 use argosy_device::{BootId, SharedMemory};
 
-use crate::edit::LogSegment;
-use crate::settings::Settings;
+use crate::chain::LogSegment;
 
 /// Bytes in front of the first record of a segment.
 pub const SEGMENT_HEADER_BYTES: u32 = 64;
@@ -86,16 +85,6 @@ impl Geometry {
             window: narrow(window_bytes),
             slots: narrow(slots),
         }
-    }
-
-    /// The geometry that `settings` ask for.
-    #[must_use]
-    pub fn of(settings: &Settings) -> Self {
-        Self::new(
-            settings.segment_bytes,
-            settings.window_bytes,
-            settings.window_slots,
-        )
     }
 
     /// Bytes of a segment that are used.

@@ -6,13 +6,13 @@ use argosy_engine::FlushRange;
 
 use super::super::testing::{REGION, Random, Region, Seen};
 use super::*;
-use crate::names::Entry;
+use crate::Binding;
 
 fn seen(replayed: &Replayed<'_>) -> Seen {
-    let what = match replayed.entry {
-        Entry::Inline(value) => [b"inline ", value].concat(),
-        Entry::Pointer { at, value_len } => format!("{at} {value_len}").into_bytes(),
-        Entry::Tombstone | Entry::Until(..) => b"deleted".to_vec(),
+    let what = match replayed.binding {
+        Binding::Inline(value) => [b"inline ", value].concat(),
+        Binding::Logged { value_len } => format!("{} {value_len}", replayed.at).into_bytes(),
+        Binding::Nothing => b"deleted".to_vec(),
     };
     (replayed.lsn, replayed.key.to_vec(), what)
 }

@@ -31,11 +31,20 @@ fn windows_take_their_slots_in_turn() {
     assert_eq!(slots, [0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1]);
     assert_eq!(geometry.window_index((32 << 10) - 1), 1);
     assert_eq!(geometry.window_end(1), 32 << 10);
-    let settings = Settings::default();
-    let geometry = Geometry::of(&settings);
-    for (ordinal, index) in [(0, 0), (7, 3), (1 << 40, 2)] {
-        let expected = settings.window_slot(ordinal, index as usize);
-        assert_eq!(geometry.slot(ordinal, index), expected);
+}
+
+#[test]
+fn neighbouring_windows_have_different_slots() {
+    for slots in 2..7 {
+        let geometry = Geometry::new(48 << 10, 16 << 10, slots);
+        let mut previous = slots - 1;
+        for ordinal in 0..9 {
+            for window in 0..geometry.windows_per_segment() {
+                let slot = geometry.slot(ordinal, window);
+                assert_eq!(slot, (previous + 1) % slots);
+                previous = slot;
+            }
+        }
     }
 }
 

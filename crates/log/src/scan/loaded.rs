@@ -2,7 +2,7 @@
 
 use super::super::segment::{BLOCK_BYTES, Position};
 use super::Unflushed;
-use crate::edit::LogSegment;
+use crate::chain::LogSegment;
 
 /// The window being read.
 pub(super) struct Loaded {

@@ -27,7 +27,7 @@ use super::record::record_at;
 use super::segment::{
     Geometry, SEGMENT_HEADER_BYTES, WINDOW_HEADER_BYTES, WindowName, decode_window_header, identity,
 };
-use crate::edit::LogSegment;
+use crate::chain::LogSegment;
 
 /// Least bytes of a record, for a bound of what LSNs can be there.
 const RECORD_BYTES_MIN: u64 = 8;

@@ -15,8 +15,8 @@ use super::{
     Appended, Geometry, GroupOp, LogSource, LogWindows, LogWriter, Logs, NoRoom, RecoverError,
     Recovered, Recovery, recover,
 };
-use crate::edit::{LogPoint, LogSegment};
-use crate::names::Entry;
+use crate::Binding;
+use crate::chain::{LogPoint, LogSegment};
 
 pub(super) const REGION: RegionId = RegionId(7);
 
@@ -284,10 +284,12 @@ impl Region {
                 Ok(())
             },
             |replayed| {
-                let what = match replayed.entry {
-                    Entry::Inline(value) => [b"inline ", value].concat(),
-                    Entry::Pointer { at, value_len } => format!("{at} {value_len}").into_bytes(),
-                    Entry::Tombstone | Entry::Until(..) => b"deleted".to_vec(),
+                let what = match replayed.binding {
+                    Binding::Inline(value) => [b"inline ", value].concat(),
+                    Binding::Logged { value_len } => {
+                        format!("{} {value_len}", replayed.at).into_bytes()
+                    }
+                    Binding::Nothing => b"deleted".to_vec(),
                 };
                 seen.push((replayed.lsn, replayed.key.to_vec(), what));
             },

@@ -13,7 +13,7 @@ use argosy_base::Lsn;
 
 use super::record::Record;
 use super::segment::{Geometry, SEGMENT_HEADER_BYTES};
-use crate::edit::LogSegment;
+use crate::chain::LogSegment;
 
 /// Where the next record of a log goes, in bytes counted through the whole chain.
 #[derive(Clone, Copy, Debug)]

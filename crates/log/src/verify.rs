@@ -6,13 +6,12 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use argosy_base::{BLOCK_SIZE, Kind, Lsn, RegionId, SegmentNumber};
-use argosy_device::{Buffer, DeviceError, SharedMemory};
+use argosy_device::{DeviceError, SharedMemory};
 
 use super::record::{Decoded, Record, RecordKind, decode};
 use super::scan::{ReadDevice, Scan, Source, Stop};
 use super::segment::{Geometry, SEGMENT_HEADER_BYTES, identity};
-use crate::edit::LogSegment;
-use crate::segments::StoredSegment;
+use crate::chain::LogSegment;
 
 /// A place in a log at which there is no record where one should be.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -98,20 +97,18 @@ pub fn verify_sealed<E>(
 /// for `bytes` of it, which were read `from` there on. What follows is left to whoever recovers it.
 ///
 /// # Errors
-/// The device's, when the rest is read.
-pub(crate) fn check_sent(
+/// Those of `read_rest`, which reads what else it takes.
+pub fn check_sent(
     of: (RegionId, Geometry),
     (segment, durable): (&LogSegment, u32),
-    stored: &StoredSegment,
+    read_rest: &mut ReadDevice<'_, DeviceError>,
     (from, bytes): (u32, &[u8]),
 ) -> Result<Option<LogFault>, DeviceError> {
     let sent = from as usize..from as usize + bytes.len();
-    let mut read = |_: &LogSegment, at: u32, out: &mut [u8]| {
+    let mut read = |of: &LogSegment, at: u32, out: &mut [u8]| {
         let wanted = at as usize..at as usize + out.len();
         if wanted.start < sent.start || sent.end < wanted.end {
-            let mut buffer = Buffer::zeroed(out.len());
-            stored.read(at, &mut buffer)?;
-            out.copy_from_slice(&buffer);
+            read_rest(of, at, out)?;
         }
         // What is sent is what is checked.
         let both = wanted.start.max(sent.start)..wanted.end.min(sent.end);
@@ -228,7 +225,7 @@ pub fn find_torn<E>(
 ///
 /// A closing mark says what was durable when it was written; recovery writes one again without that. No record of the
 /// history lies behind one. So copies that differ only in that hold the same.
-pub(crate) fn level_closing_marks(
+pub fn level_closing_marks(
     region: RegionId,
     geometry: Geometry,
     segment: &LogSegment,

@@ -8,14 +8,14 @@ use argosy_base::{Kind, Lsn, RegionId};
 use super::super::record::Record;
 use super::super::segment::identity;
 use super::Unflushed;
-use crate::edit::LogSegment;
+use crate::chain::LogSegment;
 
 /// What a device lacks of a log.
-pub(in crate::log) struct ToWrite {
+pub(crate) struct ToWrite {
     /// Bytes that are in windows only.
-    pub(in crate::log) unflushed: Vec<Unflushed>,
+    pub(crate) unflushed: Vec<Unflushed>,
     /// Closing marks that are nowhere.
-    pub(in crate::log) closing: Vec<Unflushed>,
+    pub(crate) closing: Vec<Unflushed>,
 }
 
 /// Whole blocks of padding up to the end of their window.

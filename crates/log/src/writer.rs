@@ -42,8 +42,8 @@ use super::probe::{Bounds, Cursor, Probe};
 use super::record::{Record, RecordKind};
 use super::segment::{BLOCK_BYTES, Writer, encode_segment_header, identity};
 use super::windows::LogWindows;
-use crate::edit::{LogPoint, LogSegment};
-use crate::settings::Mutants;
+use crate::Mutants;
+use crate::chain::{LogPoint, LogSegment};
 
 /// Why records cannot be appended. Nothing of them was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

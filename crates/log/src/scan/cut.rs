@@ -15,7 +15,7 @@ use argosy_base::{Kind, LogKind, Lsn, RegionId, SegmentNumber};
 use super::super::record::{Record, record_at};
 use super::super::segment::{BLOCK_BYTES, Geometry, Position, SEGMENT_HEADER_BYTES, identity};
 use super::{ReadDevice, Scan};
-use crate::edit::LogSegment;
+use crate::chain::LogSegment;
 
 /// What one log segment holds behind the end of the history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

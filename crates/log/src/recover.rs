@@ -36,8 +36,7 @@ use super::gather::Group;
 use super::record::Client;
 use super::scan::{Head, ReadDevice, Scan, Source, Stop};
 use super::segment::{Geometry, Position};
-use crate::edit::{LogPoint, LogSegment};
-use crate::names::Entry;
+use crate::chain::{LogPoint, LogSegment};
 
 pub use super::scan::{CutSegment, Unflushed};
 
@@ -61,6 +60,20 @@ pub struct Recovery<'a> {
     pub past_holes: bool,
 }
 
+/// What an operation binds its key to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Binding<'a> {
+    /// This value, of the recovery log.
+    Inline(&'a [u8]),
+    /// A value of the large log.
+    Logged {
+        /// Its bytes.
+        value_len: u32,
+    },
+    /// Nothing any more.
+    Nothing,
+}
+
 /// An operation of the history, in LSN order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Replayed<'a> {
@@ -68,8 +81,8 @@ pub struct Replayed<'a> {
     pub key: &'a [u8],
     /// The LSN by which it sorts: that of its last record.
     pub lsn: Lsn,
-    /// Inline for the recovery log, a pointer for the large log.
-    pub entry: Entry<'a>,
+    /// What the key is bound to. Of a removed range: inline, its end.
+    pub binding: Binding<'a>,
     /// Where its first record begins.
     pub at: Pointer,
     /// Which client's request it was, where the record says so.
@@ -93,9 +106,9 @@ impl Replayed<'_> {
         if !self.removes_range {
             return None;
         }
-        Some(match self.entry {
-            Entry::Inline(&[]) => KeyRange::new(self.key, None),
-            Entry::Inline(to) => KeyRange::new(self.key, Some(to.to_vec())),
+        Some(match self.binding {
+            Binding::Inline(&[]) => KeyRange::new(self.key, None),
+            Binding::Inline(to) => KeyRange::new(self.key, Some(to.to_vec())),
             // Nothing at all.
             _ => KeyRange::new(self.key, Some(Vec::new())),
         })

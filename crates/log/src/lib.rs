@@ -1,6 +1,6 @@
-//! The region's logs: every write is a record here before it is anything else.
+//! A region's logs: every write is a record here before it is anything else. For any engine that wants logs.
 //!
-//! A region has a recovery log and a large log ([`LogKind`](argosy_base::LogKind)), each a chain of
+//! A region has a recovery log and a large log ([`LogKind`](argosy_base::LogKind)), each a [`chain`] of
 //! log segments whose tail lies in windows of shared memory. A write goes this way:
 //!
 //! 1. [`Logs::append_group`] cuts a batch into records, finds out whether both logs have room for
@@ -14,14 +14,20 @@
 //! 6. After a stop [`recover()`] merges what the device and surviving windows hold into the one
 //!    history that is there without a gap.
 //!
-//! Reading order: [`record`] and [`segment`] (the formats), [`windows`], [`writer`], [`group`],
+//! What an engine does with records is not known here: which of them become a memtable, and which pointers into the
+//! large log count.
+//!
+//! Reading order: [`chain`], [`record`] and [`segment`] (the formats), [`windows`], [`writer`], [`group`],
 //! [`value`], [`feed`], [`scan`], [`recover`](mod@recover) (the decisions after a stop, as a table).
 //!
 //! Invariants: a record never crosses the end of its window; a group of records is visible whole or
 //! not at all; every record's checksum covers its region, segment, epoch and offset (I2), so what a
 //! window or a device segment held in an earlier life is never taken for a record.
 
+#![forbid(unsafe_code)]
+
 pub mod behind;
+pub mod chain;
 pub mod feed;
 mod gather;
 pub mod group;
@@ -30,20 +36,29 @@ pub mod record;
 pub mod recover;
 pub mod scan;
 pub mod segment;
-pub(crate) mod sweep;
+pub mod sweep;
 mod sync;
 pub mod value;
 pub mod verify;
 pub mod windows;
 pub mod writer;
 
+argosy_base::mutants! {
+    /// Planted mistakes, all off. The simulator switches one on to prove that its checker finds it.
+    pub struct Mutants {
+        /// A window is used again once it is flushed here, whether or not it is elsewhere.
+        reuse_early,
+    }
+}
+
 #[cfg(test)]
 mod testing;
 
+pub use chain::{LogPoint, LogSegment};
 pub use group::{Appended, GroupOp, Logs};
 pub use record::{Client, Record, RecordKind};
 pub use recover::{
-    CutSegment, LogTail, RecoverError, Recovered, Recovery, Replayed, Unflushed, recover,
+    Binding, CutSegment, LogTail, RecoverError, Recovered, Recovery, Replayed, Unflushed, recover,
 };
 pub use segment::{Geometry, Position, WindowName, Writer};
 pub use value::{LogSource, ReadError, ValueRef, read_value, read_value_in};

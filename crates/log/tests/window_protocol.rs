@@ -1,7 +1,7 @@
 //! The protocol between the writer of a log's windows and their readers, in every order that the memory model
 //! allows.
 //!
-//! `log/windows.rs` is compiled here once more, over the atomics of the model checker `loom` instead of the
+//! `windows.rs` is compiled here once more, over the atomics of the model checker `loom` instead of the
 //! standard library's (`sync`), and over memory of which a few words are kept. Loom then runs each test again
 //! and again, with another interleaving of the threads each time, and with another of the values that a relaxed
 //! load may return. What a reader is given is of the window that it asked for, or it is told that it is not there.
@@ -13,20 +13,20 @@
     reason = "some of the source's parts serve others, and lints look at them where they live"
 )]
 
-#[path = "../src/log"]
+#[path = "../src"]
 mod log {
     pub(crate) mod windows;
 
     /// What windows take from there.
     mod segment {
-        pub(crate) use argosy_lsm::log::segment::{
+        pub(crate) use argosy_log::segment::{
             Geometry, WINDOW_HEADER_BYTES, WindowName, Writer, decode_window_header,
             encode_window_header,
         };
         pub(crate) const HEADER_BYTES: usize = 64;
     }
 
-    /// The twin of `src/log/sync.rs`.
+    /// The twin of `src/sync.rs`.
     mod sync {
         use std::ops::Range;
 
@@ -81,7 +81,7 @@ mod log {
 
     use argosy_base::{Epoch, LogKind, Lsn, RegionId, SegmentNumber};
 
-    use super::edit::LogSegment;
+    use super::chain::LogSegment;
 
     /// Bytes of a window: the least that there may be.
     pub(crate) const WINDOW: u32 = 20 << 10;
@@ -130,8 +130,8 @@ mod log {
     }
 }
 
-mod edit {
-    pub(crate) use argosy_lsm::edit::LogSegment;
+mod chain {
+    pub(crate) use argosy_log::LogSegment;
 }
 
 use log::{Log, Record};
