@@ -2,10 +2,12 @@
 //! native client, its bodies, the region map.
 
 use argosy_base::codec::Reader;
-use argosy_base::{Direction, EditSeq, Epoch, Incarnation, KeyRange, Lsn, Outcome};
-use argosy_base::{RegionId, SegmentNumber, ServerId, Standing};
+use argosy_base::{
+    Direction, EditSeq, Epoch, Incarnation, KeyRange, LogPosition, Lsn, Outcome, Position,
+    RegionId, SegmentNumber, ServerId, Standing,
+};
 use argosy_wire::call::{Answer, Call, ERASE, FailureKind, Leasing, Maintenance, Told, When};
-use argosy_wire::message::{LogEnd, Message, Position};
+use argosy_wire::message::Message;
 use argosy_wire::native::{
     Hello, Long, MapRegion, MapServer, PartOf, Refusal, RegionMap, Values, Welcome, failure,
     keys_of, put_failure, put_keys, put_long, put_pair, put_value, split_pair,
@@ -192,7 +194,7 @@ fn welcome() -> [u8; Welcome::BYTES] {
 }
 
 fn messages() -> Vec<Message<'static>> {
-    let log = LogEnd {
+    let log = LogPosition {
         ordinal: 3,
         segment: SegmentNumber(70),
         end: 5000,

@@ -2,7 +2,8 @@
 //! checksum, and what an error asks of its caller.
 //!
 //! Reading order: [`ids`] (what is counted and named), [`addresses`] (what pointers name), [`limits`]
-//! (what is bounded), [`range`] (keys), [`checksum`] (how bytes are believed), [`codec`] (how numbers
+//! (what is bounded), [`range`] (keys), [`logs`] (how
+//! far a member is), [`checksum`] (how bytes are believed), [`codec`] (how numbers
 //! become bytes), [`outcome`] (what a caller does next), [`clock`] (where time comes from), [`info`]
 //! (what a server tells of itself), [`mutants`](mod@mutants) (mistakes that are planted in tests).
 //!
@@ -20,6 +21,7 @@ pub mod codec;
 pub mod ids;
 pub mod info;
 pub mod limits;
+pub mod logs;
 pub mod mutants;
 pub mod outcome;
 pub mod range;
@@ -33,6 +35,7 @@ pub use ids::{
     ServerId,
 };
 pub use limits::{BLOCK_SIZE, SEGMENT_SIZE};
+pub use logs::{FlushRange, LogPosition, Position, SegmentPart};
 pub use outcome::{Outcome, Remedy};
 pub use range::{Direction, KeyRange};
 pub use standing::Standing;

@@ -18,7 +18,7 @@ mod traits;
 
 pub use batch::{BatchError, Expiry, Guard, Op, WriteBatch};
 pub use change::{Change, Changed, Only, Refusal, Was};
-pub use observer::{EditNotice, FlushRange, LogEnd, Observer, SealedSegment};
+pub use observer::{EditNotice, LogEnd, Observer, SealedSegment};
 pub use traits::{
     BusyReason, Condition, Engine, EngineError, Found, Outline, Progress, Reach, Scan, Snapshot,
     Wanted, WriteOptions, Written,

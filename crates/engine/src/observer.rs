@@ -6,23 +6,8 @@
 
 use std::sync::Arc;
 
-use argosy_base::{DeviceSegment, EditSeq, LogKind, Lsn, SegmentNumber};
+use argosy_base::{DeviceSegment, EditSeq, FlushRange, LogKind, Lsn, SegmentNumber};
 use argosy_device::Buffer;
-
-/// Part of a log segment that is to become durable on every member, padded equally.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FlushRange {
-    /// Which log.
-    pub log: LogKind,
-    /// The segment's place in the chain of the log.
-    pub ordinal: u64,
-    /// The log segment.
-    pub segment: SegmentNumber,
-    /// First byte, a multiple of the block size.
-    pub from: u32,
-    /// Byte behind the last, a multiple of the block size.
-    pub to: u32,
-}
 
 /// How far a log has been written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may stop there")]
 
-use argosy_engine::FlushRange;
+use argosy_base::FlushRange;
 
 use super::super::testing::{REGION, Random, Region, Seen};
 use super::*;

@@ -4,8 +4,8 @@
 
 use std::collections::BTreeSet;
 
+use argosy_base::FlushRange;
 use argosy_base::limits::BLOCK_SIZE;
-use argosy_engine::FlushRange;
 
 use super::super::NoRoom;
 use super::super::testing::{Operation, Random, Region};

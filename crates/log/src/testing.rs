@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::Arc;
 
-use argosy_base::{Epoch, LogKind, Lsn, RegionId, SegmentNumber};
+use argosy_base::{Epoch, FlushRange, LogKind, Lsn, RegionId, SegmentNumber};
 use argosy_device::SharedMemory;
-use argosy_engine::{FlushRange, Op};
+use argosy_engine::Op;
 
 use super::segment::{WINDOW_HEADER_BYTES, Writer};
 use super::verify::{LogFault, verify_sealed};

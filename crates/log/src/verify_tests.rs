@@ -2,8 +2,7 @@
 
 use std::convert::Infallible;
 
-use argosy_base::LogKind;
-use argosy_engine::FlushRange;
+use argosy_base::{FlushRange, LogKind};
 
 use super::super::testing::{Operation, REGION, Random, Region};
 use super::*;

@@ -35,8 +35,8 @@ mod marks;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use argosy_base::{Kind, Lsn, Pointer, SegmentNumber};
-use argosy_engine::{FlushRange, LogEnd};
+use argosy_base::{FlushRange, Kind, Lsn, Pointer, SegmentNumber};
+use argosy_engine::LogEnd;
 
 use super::probe::{Bounds, Cursor, Probe};
 use super::record::{Record, RecordKind};

@@ -19,7 +19,7 @@
 use std::sync::Arc;
 
 use argosy_base::limits::BLOCK_SIZE;
-use argosy_base::{AddressMode, LogKind, SegmentNumber};
+use argosy_base::{AddressMode, LogKind, SegmentNumber, SegmentPart};
 use argosy_device::{Buffer, DeviceError, Ticket};
 
 use crate::addresses::{Translation, as_gone, has_pointers, level_error};
@@ -30,7 +30,6 @@ use crate::level::pointers::keep_whole_nodes;
 use crate::level::verify::paired_children;
 use crate::log::verify::verify_sealed;
 use crate::names::{Form, LevelError, SegmentName};
-use crate::replica::MissingPart;
 use crate::scrub::{check_segment, faults_of};
 use crate::segments::StoredSegment;
 use crate::settings::Settings;
@@ -63,7 +62,7 @@ pub enum RepairError {
 /// What another member has to be asked for, to repair segment `number` of `version`: all of it. `None` where no
 /// other member can have it, or it is not part of the version any more.
 #[must_use]
-pub fn wanted(version: &Version, number: SegmentNumber) -> Option<MissingPart> {
+pub fn wanted(version: &Version, number: SegmentNumber) -> Option<SegmentPart> {
     let len = match version.log_segment(number) {
         Some(entry) => {
             let block = u32::try_from(BLOCK_SIZE).ok()?;
@@ -72,7 +71,7 @@ pub fn wanted(version: &Version, number: SegmentNumber) -> Option<MissingPart> {
         None if number.is_own() => return None,
         None => version.finished_segment(number)?.segment.len,
     };
-    (len > 0).then_some(MissingPart {
+    (len > 0).then_some(SegmentPart {
         number,
         from: 0,
         to: len,

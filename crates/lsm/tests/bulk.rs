@@ -8,12 +8,12 @@ mod common;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use argosy_base::{Direction, EditSeq, KeyRange};
+use argosy_base::{Direction, EditSeq, FlushRange, KeyRange};
 use argosy_device::{Crash, OpKind};
 use argosy_engine::conformance::Host;
 use argosy_engine::{
-    BusyReason, EditNotice, Engine, EngineError, FlushRange, LogEnd, Observer, SealedSegment,
-    WriteBatch, WriteOptions,
+    BusyReason, EditNotice, Engine, EngineError, LogEnd, Observer, SealedSegment, WriteBatch,
+    WriteOptions,
 };
 use argosy_lsm::db::bulk::{Taken, Ticket, WAITING_BYTES_MAX};
 use argosy_lsm::db::ingest::IngestError;

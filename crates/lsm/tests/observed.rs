@@ -10,12 +10,12 @@ mod common;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
-use argosy_base::{EditSeq, LogKind, Lsn, SegmentNumber};
+use argosy_base::{EditSeq, FlushRange, LogKind, Lsn, SegmentNumber};
 use argosy_device::Room;
 use argosy_engine::conformance::Host;
 use argosy_engine::{
-    BusyReason, EditNotice, Engine, EngineError, FlushRange, LogEnd, Observer, SealedSegment,
-    WriteBatch, WriteOptions,
+    BusyReason, EditNotice, Engine, EngineError, LogEnd, Observer, SealedSegment, WriteBatch,
+    WriteOptions,
 };
 use argosy_lsm::{Edit, Lsm, Settings};
 use common::{Machine, tiny};

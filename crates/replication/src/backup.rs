@@ -24,23 +24,10 @@
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use argosy_base::{EditSeq, SegmentNumber};
-
-use crate::position::FlushRange;
+use argosy_base::{EditSeq, FlushRange, SegmentPart};
 
 /// Fetches under way at one time.
 pub const FETCHES_MAX: usize = 2;
-
-/// Part of a segment that a member lacks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Part {
-    /// The segment.
-    pub segment: SegmentNumber,
-    /// First byte that is missing.
-    pub from: u32,
-    /// Byte behind the last that is missing.
-    pub to: u32,
-}
 
 /// What happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,17 +58,17 @@ pub enum Event {
         /// The edit.
         seq: EditSeq,
         /// What this member does not hold.
-        missing: Vec<Part>,
+        missing: Vec<SegmentPart>,
     },
     /// A part that was fetched is here.
     Fetched {
         /// The part.
-        part: Part,
+        part: SegmentPart,
     },
     /// The primary no longer has a part that was to be fetched.
     Gone {
         /// The part.
-        part: Part,
+        part: SegmentPart,
     },
     /// Edit `seq` is durable here and part of the version.
     Applied {
@@ -119,7 +106,7 @@ pub enum Action {
     /// Ask the primary for `part`.
     Fetch {
         /// The part.
-        part: Part,
+        part: SegmentPart,
     },
     /// Make edit `seq` durable and part of the version.
     Apply {
@@ -170,8 +157,8 @@ enum Work {
     Nothing,
     Examining,
     Fetching {
-        waiting: VecDeque<Part>,
-        under_way: Vec<Part>,
+        waiting: VecDeque<SegmentPart>,
+        under_way: Vec<SegmentPart>,
     },
     Applying,
     /// Waiting for a new checkpoint.
@@ -334,7 +321,7 @@ impl Backup {
         }
     }
 
-    fn examined(&mut self, seq: EditSeq, missing: Vec<Part>, actions: &mut Vec<Action>) {
+    fn examined(&mut self, seq: EditSeq, missing: Vec<SegmentPart>, actions: &mut Vec<Action>) {
         let first = self.queue.front().map(|queued| queued.seq);
         if self.work != Work::Examining || first != Some(seq) {
             return;
@@ -369,7 +356,7 @@ impl Backup {
         }
     }
 
-    fn fetched(&mut self, part: Part, actions: &mut Vec<Action>) {
+    fn fetched(&mut self, part: SegmentPart, actions: &mut Vec<Action>) {
         let Work::Fetching { under_way, .. } = &mut self.work else {
             return;
         };
@@ -380,7 +367,7 @@ impl Backup {
         self.fetch_more(actions);
     }
 
-    fn gone(&mut self, part: Part, actions: &mut Vec<Action>) {
+    fn gone(&mut self, part: SegmentPart, actions: &mut Vec<Action>) {
         let Work::Fetching { under_way, .. } = &self.work else {
             return;
         };

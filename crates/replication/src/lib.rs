@@ -6,7 +6,7 @@
 //! §3.2–3.4). What a backup holds is therefore always a prefix of the primary's log plus a version
 //! that the primary committed (invariant I6).
 //!
-//! Reading order: [`position`] (how far a member is), [`primary`] (opening a region, catching
+//! Reading order: [`primary`] (opening a region, catching
 //! members up, the commit LSN, flushes and edits), [`backup`] (what a member does with what it is
 //! sent). [`testdata`](https://docs.rs/datadriven) scripts under `src/testdata` show each
 //! conversation in words.
@@ -23,12 +23,10 @@ extern crate alloc;
 
 pub mod backup;
 pub mod mode;
-pub mod position;
 pub mod primary;
 
 pub use backup::Backup;
 pub use mode::{Mode, Mutants};
-pub use position::{FlushRange, LogPosition, Position};
 pub use primary::Primary;
 
 #[cfg(test)]

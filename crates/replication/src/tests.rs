@@ -10,12 +10,14 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use std::str::FromStr;
 
-use argosy_base::{EditSeq, LogKind, Lsn, SegmentNumber, ServerId, Standing};
+use argosy_base::{
+    EditSeq, FlushRange, LogKind, LogPosition, Lsn, Position, SegmentNumber, SegmentPart, ServerId,
+    Standing,
+};
 use datadriven::TestCase;
 
-use crate::backup::{self, Backup, Part};
+use crate::backup::{self, Backup};
 use crate::mode::Mutants;
-use crate::position::{FlushRange, LogPosition, Position};
 use crate::primary::{self, OwnCopy, Primary};
 
 /// The value of argument `name` of a script line.
@@ -43,7 +45,6 @@ fn position(case: &mut TestCase) -> Position {
     let log = log.map(|text| {
         let at = numbers(text);
         LogPosition {
-            log: LogKind::Recovery,
             ordinal: at[0].into(),
             segment: SegmentNumber(u64::from(at[0]) + 100),
             end: at[1],
@@ -73,11 +74,11 @@ fn range(case: &mut TestCase) -> FlushRange {
 }
 
 /// `segment.from-to`.
-fn part(text: &str) -> Part {
+fn part(text: &str) -> SegmentPart {
     let (segment, bytes) = text.split_once('.').expect("segment.from-to");
     let (from, to) = bytes.split_once('-').expect("from-to");
-    Part {
-        segment: SegmentNumber(segment.parse().expect("a segment")),
+    SegmentPart {
+        number: SegmentNumber(segment.parse().expect("a segment")),
         from: from.parse().expect("a byte"),
         to: to.parse().expect("a byte"),
     }
@@ -212,7 +213,7 @@ fn lines<T: core::fmt::Debug>(actions: &[T]) -> String {
         ("ServerId(", "("),
         ("FlushRange { log: Recovery, ordinal: ", "log { ordinal: "),
         ("logs: [None, None] ", ""),
-        ("LogPosition { log: Recovery, ", "{ "),
+        ("LogPosition { ", "{ "),
     ] {
         text = text.replace(long, short);
     }

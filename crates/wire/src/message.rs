@@ -66,7 +66,9 @@ mod write;
 use alloc::vec::Vec;
 
 use argosy_base::codec::{Malformed, Reader, put_string, put_varint};
-use argosy_base::{AddressMode, DeviceSegment, EditSeq, LogKind, Lsn, SegmentNumber, Standing};
+use argosy_base::{
+    AddressMode, DeviceSegment, EditSeq, FlushRange, Lsn, Position, SegmentNumber, Standing,
+};
 
 use self::read::{
     failed, fetched, flag, offset, part_of_edit, places, position, range, room, segment, ship,
@@ -97,45 +99,6 @@ pub const CONTINUED: u8 = 0x80;
 /// Longest payload that goes as several ring messages, in bytes: of a batch with all that is said of each of its
 /// operations, or of an answer with the longest value behind a full page.
 pub const LONG_BYTES_MAX: usize = 2 << 20;
-
-/// Where a member's copy of one log ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LogEnd {
-    /// The segment's place in the chain of the log.
-    pub ordinal: u64,
-    /// The segment in which the log ends.
-    pub segment: SegmentNumber,
-    /// Behind the last valid byte.
-    pub end: u32,
-    /// Behind the last durable byte.
-    pub flushed: u32,
-}
-
-/// How far a member is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Position {
-    /// The last edit of its version.
-    pub edit: EditSeq,
-    /// The last LSN of its gapless history.
-    pub lsn: Lsn,
-    /// Where its logs end, by [`LogKind::index`].
-    pub logs: [Option<LogEnd>; LogKind::ALL.len()],
-}
-
-/// Part of a log segment that is to become durable.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Range {
-    /// Which log.
-    pub log: LogKind,
-    /// The segment's place in the chain of the log.
-    pub ordinal: u64,
-    /// The log segment.
-    pub segment: SegmentNumber,
-    /// First byte.
-    pub from: u32,
-    /// Byte behind the last.
-    pub to: u32,
-}
 
 /// How a fetch ended. DO NOT CHANGE THE VALUES.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -234,14 +197,14 @@ pub enum Message<'a> {
         /// Of the prepare.
         attempt: u64,
         /// What to flush.
-        range: Range,
+        range: FlushRange,
         /// Everything up to here is committed.
         commit: Lsn,
     },
     /// Backup to primary: it is durable.
     Flushed {
         /// What was flushed.
-        range: Range,
+        range: FlushRange,
     },
     /// Primary to backup: a finished segment lies in a landing slot.
     Ship {

@@ -5,17 +5,16 @@ use alloc::vec::Vec;
 
 use argosy_base::codec::Reader;
 use argosy_base::{
-    AddressMode, DeviceSegment, Direction, EditSeq, LogKind, Lsn, Outcome, SegmentNumber, Standing,
+    AddressMode, DeviceSegment, Direction, EditSeq, FlushRange, LogKind, LogPosition, Lsn, Outcome,
+    Position, SegmentNumber, Standing,
 };
 
 use crate::call::{Answer, Call, ERASE, FailureKind, Leasing, Maintenance, Told, When};
-use crate::message::{
-    FetchStatus, LogEnd, Message, PART_FRAME_BYTES, PLACE_BYTES_MAX, Position, Range,
-};
+use crate::message::{FetchStatus, Message, PART_FRAME_BYTES, PLACE_BYTES_MAX};
 
 #[expect(clippy::too_many_lines, reason = "a list with one sample a line")]
 fn samples() -> Vec<Message<'static>> {
-    let log = LogEnd {
+    let log = LogPosition {
         ordinal: 3,
         segment: SegmentNumber(70),
         end: 5000,
@@ -26,7 +25,7 @@ fn samples() -> Vec<Message<'static>> {
         lsn: Lsn(1 << 40),
         logs: [Some(log), None],
     };
-    let range = Range {
+    let range = FlushRange {
         log: LogKind::Large,
         ordinal: 1,
         segment: SegmentNumber(8),

@@ -23,8 +23,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use argosy_base::{EditSeq, Instant, LogKind, Lsn, SegmentNumber};
-use argosy_engine::{EngineError, FlushRange, LogEnd, Progress};
+use argosy_base::{EditSeq, FlushRange, Instant, LogKind, Lsn, SegmentNumber};
+use argosy_engine::{EngineError, LogEnd, Progress};
 
 use super::Lsm;
 use super::admission::Worked;

@@ -12,9 +12,9 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use argosy_base::LogKind;
+use argosy_base::{FlushRange, LogKind};
 use argosy_device::{Buffer, DeviceError, Store, Ticket};
-use argosy_engine::{EngineError, FlushRange};
+use argosy_engine::EngineError;
 
 use crate::cache::NodeCache;
 use crate::log::LogWindows;

@@ -13,7 +13,7 @@
 
 use std::sync::Arc;
 
-use argosy_base::{BLOCK_SIZE, EditSeq, Epoch, LogKind, Lsn, RegionId, SegmentNumber};
+use argosy_base::{BLOCK_SIZE, EditSeq, Epoch, LogKind, Lsn, Position, RegionId, SegmentNumber};
 use argosy_device::{Buffer, DeviceError, SharedMemory, Store, WindowStore};
 use argosy_engine::Observer;
 
@@ -27,7 +27,7 @@ use crate::log::behind::{Behind, Left};
 use crate::log::segment::Writer as WriterName;
 use crate::log::value::reach;
 use crate::log::{Geometry, LogTail, LogWindows, Recovered, Recovery, Replayed, recover};
-use crate::replica::{self, Position, Replica, ReplicaError, Slots, Survivors};
+use crate::replica::{self, Replica, ReplicaError, Slots, Survivors};
 use crate::settings::Settings;
 use crate::storage::{Committed, Storage};
 use crate::version::Version;
@@ -224,10 +224,12 @@ fn refuse_less(position: &Position, recovered: &Recovered) -> Result<(), Replica
         let end = recovered.logs[log.index()].end;
         end.map_or((0, 0), |end| (end.ordinal, end.offset))
     };
-    let mut ends = position.logs.iter().flatten();
-    let was = ends.find(|was| found(was.log) < (was.ordinal, was.end));
+    let mut ends = LogKind::ALL
+        .into_iter()
+        .filter_map(|log| Some((log, position.logs[log.index()]?)));
+    let was = ends.find(|(log, was)| found(*log) < (was.ordinal, was.end));
     let unknown = (LogKind::Recovery, SegmentNumber(0), 0);
-    let (log, segment, offset) = was.map_or(unknown, |was| (was.log, was.segment, was.end));
+    let (log, segment, offset) = was.map_or(unknown, |(log, was)| (log, was.segment, was.end));
     Err(ReplicaError::CorruptLog {
         log,
         segment,

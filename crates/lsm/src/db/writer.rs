@@ -16,8 +16,8 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use argosy_base::{EditSeq, KeyRange, LogKind, Lsn, Moment, Pointer, SegmentNumber};
-use argosy_engine::{BatchError, BusyReason, EngineError, FlushRange, LogEnd, Op, WriteBatch};
+use argosy_base::{EditSeq, FlushRange, KeyRange, LogKind, Lsn, Moment, Pointer, SegmentNumber};
+use argosy_engine::{BatchError, BusyReason, EngineError, LogEnd, Op, WriteBatch};
 
 use super::admission::{Admission, Owed, Share};
 use super::demand::Demand;

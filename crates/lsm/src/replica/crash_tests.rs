@@ -17,7 +17,7 @@
 //! - If the link breaks while it is attached, it can send what it offers.
 //! - Attached and come to rest, it holds the primary's pairs, now and after one more crash.
 
-use argosy_base::{Direction, KeyRange};
+use argosy_base::{Direction, KeyRange, SegmentPart};
 use argosy_engine::Snapshot;
 
 use super::*;
@@ -141,7 +141,7 @@ impl Pair {
                 // One that takes levels has pairs once it is promoted.
                 let mut copy = machine.crashed(Crash::Kill, lsn.0);
                 let service = Service {
-                    epoch: self.epoch.max(replica.position().epoch),
+                    epoch: self.epoch.max(replica.version().epoch()),
                     cache,
                     observer: None,
                 };
@@ -166,7 +166,7 @@ impl Pair {
         holds(&told, position.edit >= self.applied)?;
         let told = format!("{} was told as durable, it has {}", self.told, position.lsn);
         holds(&told, position.lsn >= self.told)?;
-        let (used, mark) = (self.given_out, position.mark);
+        let (used, mark) = (self.given_out, replica.version().mark());
         let twice = format!("{used} is in use, numbers from {mark} on would be used twice");
         holds(&twice, used < mark)?;
         let shipped = kind == Crash::PowerLoss || !self.live || position.lsn >= self.shipped;
@@ -277,7 +277,7 @@ impl Pair {
 
     fn put_parts(
         &self,
-        parts: &[MissingPart],
+        parts: &[SegmentPart],
         pin: &Pinned,
         replica: &mut Replica,
     ) -> Result<(), String> {

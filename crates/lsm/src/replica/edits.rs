@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use argosy_base::{AddressMode, DeviceSegment, EditSeq, Epoch, Identity, Kind, SegmentNumber};
+use argosy_base::{
+    AddressMode, DeviceSegment, EditSeq, Epoch, Identity, Kind, SegmentNumber, SegmentPart,
+};
 use argosy_device::{Buffer, Purpose};
 
 use super::places::purpose_of;
@@ -12,17 +14,6 @@ use crate::addresses::has_pointers;
 use crate::edit::{Edit, LevelSegment, LogSegment, MEDIUM_LOG};
 use crate::names::Form;
 use crate::storage::StorageError;
-
-/// Part of a segment that a replica does not hold.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct MissingPart {
-    /// The segment.
-    pub number: SegmentNumber,
-    /// First byte, a whole block.
-    pub from: u32,
-    /// Byte behind the last, a whole block.
-    pub to: u32,
-}
 
 /// What a part that was found missing belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,7 +46,7 @@ pub(super) struct Submitted {
 impl Replica {
     /// The parts of segments that have to be put here before `edit` can be submitted. It has to be
     /// the next edit, or a checkpoint. Empty: submit it.
-    pub fn missing(&mut self, edit: &Edit) -> Vec<MissingPart> {
+    pub fn missing(&mut self, edit: &Edit) -> Vec<SegmentPart> {
         self.start_waiting();
         if self.builds_levels() {
             let edit = self.localized(edit.clone());
@@ -65,7 +56,7 @@ impl Replica {
         self.missing_here(edit)
     }
 
-    fn missing_here(&mut self, edit: &Edit) -> Vec<MissingPart> {
+    fn missing_here(&mut self, edit: &Edit) -> Vec<SegmentPart> {
         self.expected.clear();
         self.named = edit.added.iter().map(|(_, _, s)| s.number).collect();
         let mut parts = Vec::new();
@@ -81,7 +72,7 @@ impl Replica {
                     as_built: addresses == AddressMode::Logical || !has_pointers(segment),
                 },
             );
-            parts.push(MissingPart {
+            parts.push(SegmentPart {
                 number: segment.number,
                 from: 0,
                 to: segment.len,
@@ -92,7 +83,7 @@ impl Replica {
                 let number = need.segment.number;
                 self.expected.insert(number, Expected::Log(need.segment));
                 let to = block_up(need.to);
-                parts.push(MissingPart { number, from, to });
+                parts.push(SegmentPart { number, from, to });
             }
         }
         parts

@@ -8,8 +8,8 @@
 
 use std::sync::Arc;
 
+use argosy_base::FlushRange;
 use argosy_device::{Buffer, SharedMemory};
-use argosy_engine::FlushRange;
 
 use super::{FLUSHES_MAX, Fill, Replica, ReplicaError, ReplicaEvent, block_up};
 use crate::edit::LogSegment;

@@ -41,11 +41,10 @@ use std::sync::Arc;
 
 use argosy_base::limits::BLOCK_SIZE;
 use argosy_base::{
-    DeviceSegment, EditSeq, Epoch, KeyRange, LogKind, Lsn, RegionId, Remedy, SegmentNumber,
-    Standing,
+    DeviceSegment, EditSeq, Epoch, FlushRange, KeyRange, LogKind, LogPosition, Lsn, Position,
+    RegionId, Remedy, SegmentNumber, Standing,
 };
 use argosy_device::{DeviceError, SharedMemory, Store, Ticket};
-use argosy_engine::FlushRange;
 
 use crate::cache::NodeCache;
 use crate::edit::{Edit, LogPoint, LogSegment};
@@ -58,7 +57,6 @@ use crate::settings::Settings;
 use crate::storage::{Storage, StorageError};
 use crate::version::Version;
 
-pub use edits::MissingPart;
 use fill::Fill;
 pub use places::{Rewritten, Shipment};
 
@@ -191,37 +189,6 @@ impl ReplicaError {
             Self::Gone { .. } | Self::Refused { .. } => Remedy::Correct,
         }
     }
-}
-
-/// Where a replica's copy of one log ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LogPosition {
-    /// Which log.
-    pub log: LogKind,
-    /// The place in the chain of the segment in which it ends.
-    pub ordinal: u64,
-    /// That segment.
-    pub segment: SegmentNumber,
-    /// Behind its last valid byte.
-    pub end: u32,
-    /// Behind its last byte that is durable here for certain; whole blocks. Every earlier segment
-    /// of the log is durable.
-    pub flushed: u32,
-}
-
-/// Where a replica stands.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Position {
-    /// The last edit of the group that its version has.
-    pub edit: EditSeq,
-    /// The epoch of that edit.
-    pub epoch: Epoch,
-    /// The last LSN of its gapless history.
-    pub lsn: Lsn,
-    /// Segment numbers below this may be in use.
-    pub mark: SegmentNumber,
-    /// By [`LogKind::index`]; `None` where it has no segment of that log.
-    pub logs: [Option<LogPosition>; LogKind::ALL.len()],
 }
 
 /// Something that has been done, told by [`Replica::step`].
@@ -428,7 +395,6 @@ impl Replica {
             let fill = self.fills.get(&number);
             let complete = segment.end.unwrap_or(self.geometry.segment_bytes());
             Some(LogPosition {
-                log,
                 ordinal: segment.ordinal,
                 segment: number,
                 end: fill.map_or(complete, |fill| fill.end.max(fill.durable)),
@@ -437,9 +403,7 @@ impl Replica {
         });
         Position {
             edit: version.group_edit(),
-            epoch: version.epoch(),
             lsn: self.lsn,
-            mark: version.mark(),
             logs,
         }
     }

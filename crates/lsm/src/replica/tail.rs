@@ -16,12 +16,10 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use argosy_base::limits::SEGMENT_SIZE;
-use argosy_base::{LogKind, SegmentNumber};
+use argosy_base::{LogKind, Position, SegmentNumber};
 use argosy_device::{Buffer, SharedMemory};
 
-use super::{
-    Fill, Position, Replica, ReplicaError, ReplicaEvent, Slots, Survivors, block_down, block_up,
-};
+use super::{Fill, Replica, ReplicaError, ReplicaEvent, Slots, Survivors, block_down, block_up};
 use crate::edit::LogSegment;
 use crate::log::segment::{
     WINDOW_HEADER_BYTES, Writer, decode_window_header, encode_window_header,

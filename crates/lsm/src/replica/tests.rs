@@ -9,7 +9,7 @@
 use std::sync::Mutex;
 
 use argosy_base::limits::SEGMENT_SIZE;
-use argosy_base::{AddressMode, Instant, KeyRange, ServerId};
+use argosy_base::{AddressMode, Instant, KeyRange, SegmentPart, ServerId};
 use argosy_device::{Buffer, Crash, Device, FormatOptions, MemoryDevice, StoreSettings};
 use argosy_engine::{
     EditNotice, Engine, EngineError, LogEnd, Observer, SealedSegment, WriteBatch, WriteOptions,
@@ -1018,13 +1018,13 @@ fn a_block_is_not_taken_from_a_window_before_all_of_it_is_there() {
         })
         .expect("a log ends somewhere in a block");
     let point = LogPoint {
-        log: at.log,
+        log: LogKind::Recovery,
         number: at.segment,
         to: at.end,
     };
     let mut edit = Edit::new(pair.backup.position().edit.next(), EPOCH);
     edit.log_points.push(point);
-    let part = MissingPart {
+    let part = SegmentPart {
         number: at.segment,
         from: at.flushed,
         to: at.end.next_multiple_of(4096),

@@ -1,8 +1,6 @@
 //! What a primary hears, and what it has its driver do.
 
-use argosy_base::{EditSeq, LogKind, Lsn, SegmentNumber, ServerId, Standing};
-
-use crate::position::{FlushRange, Position};
+use argosy_base::{EditSeq, FlushRange, LogKind, Lsn, Position, SegmentNumber, ServerId, Standing};
 
 /// What happened.
 #[derive(Clone, Debug, PartialEq, Eq)]

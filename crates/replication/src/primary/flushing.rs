@@ -7,10 +7,9 @@
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
-use argosy_base::ServerId;
+use argosy_base::{FlushRange, Position, ServerId};
 
 use super::{Action, Phase, Primary};
-use crate::position::{FlushRange, Position};
 
 /// A flush that not every backup has acknowledged.
 #[derive(Clone, Debug)]

@@ -53,7 +53,7 @@ mod view;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
-use argosy_base::{EditSeq, LogKind, Lsn, ServerId, Standing};
+use argosy_base::{EditSeq, FlushRange, LogKind, Lsn, Position, ServerId, Standing};
 
 pub use event::{Action, Event};
 pub use opening::OwnCopy;
@@ -61,7 +61,6 @@ pub use view::MemberView;
 
 use self::flushing::{Flush, lacks};
 use crate::mode::Mutants;
-use crate::position::{FlushRange, Position};
 
 /// How far a backup is on its way to live.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

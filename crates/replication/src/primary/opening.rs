@@ -3,10 +3,9 @@
 
 use alloc::vec::Vec;
 
-use argosy_base::{ServerId, Standing};
+use argosy_base::{Position, ServerId, Standing};
 
 use super::{Action, Phase, Primary, Report, State};
-use crate::position::Position;
 
 /// What a primary knows of its own copy before the region is open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

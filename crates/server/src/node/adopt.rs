@@ -7,15 +7,14 @@
 
 use std::collections::VecDeque;
 
-use argosy_base::{SegmentNumber, ServerId};
+use argosy_base::{Position, SegmentNumber, SegmentPart, ServerId};
 use argosy_lsm::edit::Edit;
 use argosy_lsm::replica::Replica;
-use argosy_replication::Position;
-use argosy_replication::backup::{FETCHES_MAX, Part};
+use argosy_replication::backup::FETCHES_MAX;
 use argosy_wire::message::Message;
 
 use super::context::Context;
-use super::fetching::{is_full, part};
+use super::fetching::is_full;
 use super::follower::{Follower, Postponed};
 
 /// How far an adoption is.
@@ -32,7 +31,7 @@ pub(crate) enum Adoption {
         /// The checkpoint.
         edit: Box<Edit>,
         /// What is still to ask for.
-        waiting: VecDeque<Part>,
+        waiting: VecDeque<SegmentPart>,
     },
     /// There is no room on the device for its edit, encoded: it is tried again.
     Waiting {
@@ -108,11 +107,11 @@ impl Follower {
         } else {
             with_ends(own, &theirs)
         };
-        let waiting = self.replica.missing(&edit).into_iter().map(part).collect();
+        let waiting = self.replica.missing(&edit);
         self.adoption = Some(Adoption::Fetching {
             from,
             edit: Box::new(edit),
-            waiting,
+            waiting: waiting.into(),
         });
         self.adopt_on(context);
     }
@@ -175,8 +174,8 @@ impl Follower {
 }
 
 /// What is missing although it came: it pointed to what had not come.
-fn again(replica: &mut Replica, edit: &Edit) -> Option<Part> {
-    replica.missing(edit).first().copied().map(part)
+fn again(replica: &mut Replica, edit: &Edit) -> Option<SegmentPart> {
+    replica.missing(edit).first().copied()
 }
 
 /// `own` with the ends of the logs as `theirs` has them, where they are further.

@@ -41,7 +41,7 @@ impl Follower {
     pub(crate) fn space_in_words(&self) -> String {
         let waits = self.postponed.iter().map(|postponed| match postponed {
             Postponed::Apply(seq) => format!("edit {seq}"),
-            Postponed::Put(_, part, _) => format!("{}", part.segment),
+            Postponed::Put(_, part, _) => format!("{}", part.number),
         });
         format!(
             "{}; being written {:?}; waiting for room {:?}; edits {:?}; {:?}",

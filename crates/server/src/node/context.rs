@@ -2,8 +2,7 @@
 
 use std::sync::{Arc, MutexGuard};
 
-use argosy_base::Clock;
-use argosy_base::{RegionId, ServerId};
+use argosy_base::{Clock, RegionId, ServerId};
 use argosy_fabric::Fabric;
 use argosy_lsm::Lsm;
 use argosy_lsm::cache::NodeCache;

@@ -697,8 +697,8 @@ fn a_copy_that_failed_for_good_gives_slots_back() {
     let pair = pair();
     let node = &pair.nodes[1];
     let region = node.region(BROKEN).expect("a member");
-    let part = argosy_replication::backup::Part {
-        segment: SegmentNumber(9),
+    let part = argosy_base::SegmentPart {
+        number: SegmentNumber(9),
         from: 0,
         to: 4096,
     };
@@ -772,8 +772,8 @@ fn what_a_lost_member_was_asked_for_is_forgotten() {
     let Stage::Opening(copy) = &mut driver.stage else {
         panic!("no other has reported");
     };
-    let part = argosy_replication::backup::Part {
-        segment: SegmentNumber(9),
+    let part = argosy_base::SegmentPart {
+        number: SegmentNumber(9),
         from: 0,
         to: 4096,
     };

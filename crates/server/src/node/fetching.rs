@@ -1,9 +1,8 @@
 //! What a passive copy fetches from other members: parts of segments, a slot each.
 
-use argosy_base::{SegmentNumber, ServerId};
+use argosy_base::{SegmentNumber, SegmentPart, ServerId};
 use argosy_lsm::StorageError;
-use argosy_lsm::replica::{MissingPart, ReplicaError};
-use argosy_replication::backup::Part;
+use argosy_lsm::replica::ReplicaError;
 use argosy_wire::message::Message;
 
 use super::context::Context;
@@ -11,7 +10,7 @@ use super::follower::{Fetch, Follower};
 
 impl Follower {
     /// Asks `from` for `part`, now or when a slot is free.
-    pub(super) fn fetch(&mut self, from: ServerId, part: Part, context: &Context<'_>) {
+    pub(super) fn fetch(&mut self, from: ServerId, part: SegmentPart, context: &Context<'_>) {
         self.to_fetch.push_back((from, part));
         self.start_fetches(context);
     }
@@ -25,7 +24,7 @@ impl Follower {
             self.fetches
                 .insert((from, slot), Fetch { part, wanted: true });
             let message = Message::Fetch {
-                segment: part.segment,
+                segment: part.number,
                 from: part.from,
                 to: part.to,
                 slot,
@@ -48,15 +47,6 @@ impl Follower {
         self.fetches
             .values_mut()
             .for_each(|fetch| fetch.wanted = false);
-    }
-}
-
-/// What has to be fetched for this to be there.
-pub(super) fn part(missing: MissingPart) -> Part {
-    Part {
-        segment: missing.number,
-        from: missing.from,
-        to: missing.to,
     }
 }
 

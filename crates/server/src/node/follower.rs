@@ -14,21 +14,23 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use argosy_base::{EditSeq, Epoch, Instant, RegionId, Remedy, SegmentNumber, ServerId, Standing};
+use argosy_base::{
+    EditSeq, Epoch, Instant, Position, RegionId, Remedy, SegmentNumber, SegmentPart, ServerId,
+    Standing,
+};
 use argosy_device::Buffer;
 use argosy_engine::{Observer, Progress};
 use argosy_lsm::edit::Edit;
 use argosy_lsm::replica::{Replica, ReplicaError, ReplicaEvent};
 use argosy_lsm::{Lsm, Service};
-use argosy_replication::Position;
-use argosy_replication::backup::{Action, Backup, Event, Part};
+use argosy_replication::backup::{Action, Backup, Event};
 use argosy_wire::message::{FetchStatus, Message};
 
 use super::adopt::Adoption;
 use super::arriving::Shipped;
 use super::assembling::{Arriving, Kept};
 use super::context::Context;
-use super::fetching::{is_full, part};
+use super::fetching::is_full;
 use super::link::SHIP_SLOTS;
 use super::refilling::Refill;
 use super::renewing::OwedReport;
@@ -44,7 +46,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(100);
 /// A part that is being fetched.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fetch {
-    pub(super) part: Part,
+    pub(super) part: SegmentPart,
     /// Nothing has made it needless since it was asked for.
     pub(super) wanted: bool,
 }
@@ -57,7 +59,7 @@ pub(super) enum Postponed {
     /// The edit that is to be applied.
     Apply(EditSeq),
     /// A part that was fetched, and from whom.
-    Put(ServerId, Part, Arc<Buffer>),
+    Put(ServerId, SegmentPart, Arc<Buffer>),
 }
 
 /// A passive copy. See the module documentation.
@@ -79,7 +81,7 @@ pub(crate) struct Follower {
     /// What is being fetched, by who was asked and the slot of the link to it.
     pub(super) fetches: Fetches,
     /// What is to be fetched when a slot is free, and from whom.
-    pub(super) to_fetch: VecDeque<(ServerId, Part)>,
+    pub(super) to_fetch: VecDeque<(ServerId, SegmentPart)>,
     /// Ship slots whose segments are being written, to be given back when they are.
     pub(super) storing: BTreeMap<SegmentNumber, u8>,
     pub(super) adoption: Option<Adoption>,
@@ -164,7 +166,7 @@ impl Follower {
 
     /// Where the copy stands.
     pub(crate) fn position(&self) -> Position {
-        let mut position = convert::position(&self.replica.position());
+        let mut position = self.replica.position();
         if self.replica.version().builds_levels() && !self.replica.builds_levels() {
             // Its levels are its own, from before the group ships the primary's.
             position.edit = EditSeq(0);
@@ -288,7 +290,6 @@ impl Follower {
                 if self.machine.attempt() == Some(attempt) {
                     self.replica.commit(commit);
                 }
-                let range = convert::received_range(&range);
                 self.step_machine(Event::Flush { attempt, range }, context);
             }
             Message::Commit { commit } => self.replica.commit(commit),
@@ -356,7 +357,7 @@ impl Follower {
         let bytes = {
             let mut link = context.link(from);
             let bytes = link.read_slot(SHIP_SLOTS + slot, len as usize);
-            let sum = convert::fetched_checksum(self.region, part.segment, part.from, bytes);
+            let sum = convert::fetched_checksum(self.region, part.number, part.from, bytes);
             let intact = (sum == checksum).then(|| Arc::new(Buffer::from_slice(bytes)));
             link.free_fetch_slot(slot);
             intact
@@ -374,7 +375,7 @@ impl Follower {
     }
 
     /// Whoever was asked for `part` has it no more, or not what it points to.
-    fn gone(&mut self, from: ServerId, part: Part, context: &Context<'_>) {
+    fn gone(&mut self, from: ServerId, part: SegmentPart, context: &Context<'_>) {
         if self.adoption.is_some() {
             return context.reset_link(from, "what is to be adopted is gone there");
         }
@@ -383,8 +384,14 @@ impl Follower {
     }
 
     /// Takes a part that was fetched, now or when the device has room.
-    fn put(&mut self, from: ServerId, part: Part, bytes: Arc<Buffer>, context: &Context<'_>) {
-        match self.replica.put_part(part.segment, part.from, &bytes) {
+    fn put(
+        &mut self,
+        from: ServerId,
+        part: SegmentPart,
+        bytes: Arc<Buffer>,
+        context: &Context<'_>,
+    ) {
+        match self.replica.put_part(part.number, part.from, &bytes) {
             // Where what it points to has not come, it is still missing when the edit is examined again.
             Ok(()) | Err(ReplicaError::Unplaced { .. }) => match self.adoption {
                 Some(_) => self.adopt_on(context),
@@ -461,7 +468,6 @@ impl Follower {
                 }
                 ReplicaEvent::EditApplied(seq) => self.applied(seq, context),
                 ReplicaEvent::Flushed(range) => {
-                    let range = convert::flush_range(&range);
                     self.step_machine(Event::Flushed { range }, context);
                 }
                 ReplicaEvent::FlushRefused(_) => {
@@ -541,7 +547,7 @@ impl Follower {
                 let Some(edit) = self.edit(seq) else {
                     return context.reset_link(primary, "an edit is missing");
                 };
-                let missing = self.replica.missing(&edit).into_iter().map(part).collect();
+                let missing = self.replica.missing(&edit);
                 self.machine
                     .step(Event::Examined { seq, missing }, &mut self.actions);
             }
@@ -552,7 +558,7 @@ impl Follower {
                 context.send(primary, region, &Message::Applied { seq });
             }
             Action::SendCaughtUp { attempt } => {
-                let position = convert::position_to_send(&self.position());
+                let position = self.position();
                 context.send(primary, region, &Message::CaughtUp { attempt, position });
             }
             Action::SendCheckpointWanted { attempt } => {
@@ -564,9 +570,8 @@ impl Follower {
                     self.replica.give_up_arrivals();
                 }
             }
-            Action::Persist { range } => self.replica.flush(convert::engine_range(&range)),
+            Action::Persist { range } => self.replica.flush(range),
             Action::SendFlushed { range } => {
-                let range = super::sending::to_wire(range);
                 context.send(primary, region, &Message::Flushed { range });
             }
         }

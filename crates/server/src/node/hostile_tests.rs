@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use argosy_base::limits::SEGMENT_SIZE;
 use argosy_base::{
-    AddressMode, DeviceSegment, Direction, EditSeq, Epoch, Incarnation, Instant, KeyRange, LogKind,
-    Lsn, RegionId, SegmentNumber, ServerId, Standing,
+    AddressMode, DeviceSegment, Direction, EditSeq, Epoch, FlushRange, Incarnation, Instant,
+    KeyRange, LogKind, LogPosition, Lsn, Position, RegionId, SegmentNumber, ServerId, Standing,
 };
 use argosy_coordinator::{ClusterId, ClusterMap, Region, Replication, Server};
 use argosy_device::{AnonymousWindows, FormatOptions, MemoryDevice, Store};
@@ -20,7 +20,7 @@ use argosy_engine::{WriteBatch, WriteOptions};
 use argosy_fabric::sim::{SimFabric, SimWorld};
 use argosy_fabric::{Fabric, MemoryKey, RemoteMemory};
 use argosy_wire::call::{Answer, Call, Leasing, Maintenance, When};
-use argosy_wire::message::{CONTINUED, FetchStatus, LogEnd, Message, Position, Range};
+use argosy_wire::message::{CONTINUED, FetchStatus, Message};
 use argosy_wire::ring::{Header, RingShape, RingWriter};
 
 use super::inbox::RING;
@@ -397,7 +397,7 @@ impl Scene {
 }
 
 fn position(random: &mut Random) -> Position {
-    let end = LogEnd {
+    let end = LogPosition {
         ordinal: random.number(),
         segment: SegmentNumber(random.number()),
         end: random.small(),
@@ -410,8 +410,8 @@ fn position(random: &mut Random) -> Position {
     }
 }
 
-fn range(random: &mut Random) -> Range {
-    Range {
+fn range(random: &mut Random) -> FlushRange {
+    FlushRange {
         log: random.pick(&LogKind::ALL),
         ordinal: random.number(),
         segment: SegmentNumber(random.number()),

@@ -8,8 +8,8 @@
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use argosy_base::{LogKind, Lsn};
-use argosy_engine::{EditNotice, FlushRange, LogEnd, Observer, SealedSegment};
+use argosy_base::{FlushRange, LogKind, Lsn};
+use argosy_engine::{EditNotice, LogEnd, Observer, SealedSegment};
 
 /// Finished segments that wait to be shipped.
 const SEGMENTS_MAX: usize = 2;

@@ -14,23 +14,22 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use argosy_base::{EditSeq, LogKind, Lsn, RegionId, SegmentNumber, ServerId};
+use argosy_base::{EditSeq, FlushRange, LogKind, Lsn, Position, RegionId, SegmentNumber, ServerId};
 use argosy_engine::{EditNotice, Engine, LogEnd};
 use argosy_lsm::Lsm;
 use argosy_lsm::db::Pinned;
+use argosy_replication::Primary;
 use argosy_replication::primary::OwnCopy;
 use argosy_replication::primary::{Action, Event};
-use argosy_replication::{FlushRange, Position, Primary};
 use argosy_wire::message::Message;
 
 use super::context::Context;
-use super::convert;
 use super::follower::Follower;
 use super::outbox::Outbox;
 use super::promoting::Due;
 use super::reading::Source;
 use super::refilling::Unusable;
-use super::sending::{Stream, to_wire};
+use super::sending::Stream;
 use super::shipper::{Attachment, Sent, ShipError, send_segment};
 use super::whole::WholeMark;
 use crate::activity::Activity;
@@ -271,7 +270,7 @@ impl PrimaryDriver {
         }
         self.last = news.last.unwrap_or(self.last);
         for flush in &news.flushes {
-            let range = convert::flush_range(flush);
+            let range = *flush;
             self.machine.step(Event::Flush { range }, &mut self.actions);
         }
         self.act(context);
@@ -502,7 +501,7 @@ impl PrimaryDriver {
         self.owed = (commit < self.last).then_some(self.last).or(self.owed);
         Message::Flush {
             attempt,
-            range: to_wire(range),
+            range: range,
             commit,
         }
     }

@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use argosy_base::Instant;
+use argosy_base::{Instant, Position};
 use argosy_engine::{Engine, Observer};
 use argosy_lsm::set_aside::SetAside;
-use argosy_replication::Position;
 use argosy_replication::primary::Event;
 use std::sync::atomic::Ordering;
 

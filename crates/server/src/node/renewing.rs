@@ -16,8 +16,8 @@ use argosy_wire::message::Message;
 
 use super::context::Context;
 use super::follower::Follower;
+use super::keys;
 use super::windows::{fresh_windows, keep_windows, window_keys};
-use super::{convert, keys};
 
 /// First and longest pause before memory is asked for again.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
@@ -116,7 +116,7 @@ impl Follower {
     }
 
     fn send_report(&self, attempt: u64, context: &Context<'_>) {
-        let position = convert::position_to_send(&self.position());
+        let position = self.position();
         let report = Message::Report {
             attempt,
             position,

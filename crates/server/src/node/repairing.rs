@@ -19,12 +19,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use argosy_base::{Instant, RegionId, SegmentNumber, ServerId};
+use argosy_base::{Instant, RegionId, SegmentNumber, SegmentPart, ServerId};
 use argosy_device::Buffer;
 use argosy_lsm::Version;
 use argosy_lsm::damage::Damages;
 use argosy_lsm::repair::{Repair, RepairError, wanted};
-use argosy_lsm::replica::MissingPart;
 use argosy_wire::message::{FetchStatus, Message};
 
 use super::Node;
@@ -40,7 +39,7 @@ const WAIT_MAX: Duration = Duration::from_secs(30);
 
 /// A segment that another member was asked for.
 struct Asked {
-    part: MissingPart,
+    part: SegmentPart,
     from: ServerId,
     /// The number of the link's session: the slot is given back with that.
     session: u32,

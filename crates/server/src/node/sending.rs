@@ -17,8 +17,7 @@ use std::sync::atomic::Ordering;
 
 use argosy_base::{EditSeq, RegionId, ServerId};
 use argosy_engine::EditNotice;
-use argosy_replication::FlushRange;
-use argosy_wire::message::{Message, Range};
+use argosy_wire::message::Message;
 
 use super::context::Context;
 use super::edit_memory::Share;
@@ -241,22 +240,5 @@ impl Stream {
     pub(crate) fn wanted(&mut self, wanted: Wanted, window: usize) -> Result<(), TooMuchWanted> {
         let sending = self.sending.as_mut();
         sending.map_or(Ok(()), |sending| sending.wanted(wanted, window))
-    }
-}
-
-pub(crate) fn to_wire(range: FlushRange) -> Range {
-    let FlushRange {
-        log,
-        ordinal,
-        segment,
-        from,
-        to,
-    } = range;
-    Range {
-        log,
-        ordinal,
-        segment,
-        from,
-        to,
     }
 }

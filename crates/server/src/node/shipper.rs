@@ -15,13 +15,12 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use argosy_base::{LogKind, RegionId, ServerId};
+use argosy_base::{LogKind, Position, RegionId, ServerId};
 use argosy_engine::{LogEnd, SealedSegment};
 use argosy_fabric::{Fabric, FabricError, RemoteMemory};
 use argosy_lsm::edit::LogSegment;
 use argosy_lsm::log::segment::{WINDOW_HEADER_BYTES, Writer, encode_window_header};
 use argosy_lsm::log::{Geometry, LogWindows};
-use argosy_replication::Position;
 use argosy_wire::message::Message;
 
 use super::context::Context;

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use argosy_base::limits::BLOCK_SIZE;
-use argosy_base::{Epoch, Incarnation, LogKind, Lsn, RegionId, SegmentNumber, ServerId};
+use argosy_base::{
+    Epoch, Incarnation, LogKind, LogPosition, Lsn, Position, RegionId, SegmentNumber, ServerId,
+};
 use argosy_device::SharedMemory;
 use argosy_engine::LogEnd;
 use argosy_fabric::sim::SimWorld;
@@ -14,7 +16,6 @@ use argosy_lsm::log::segment::{
     WINDOW_HEADER_BYTES, Writer, decode_window_header, encode_window_header,
 };
 use argosy_lsm::log::{Geometry, LogWindows, WindowName};
-use argosy_replication::{LogPosition, Position};
 
 use super::Attachment;
 use crate::node::keys;
@@ -145,7 +146,6 @@ fn the_closing_mark_of_a_sealed_segment_is_shipped() {
         registered.expect("it is fresh");
         let mut position = Position::default();
         position.logs[LogKind::Recovery.index()] = Some(LogPosition {
-            log: LogKind::Recovery,
             ordinal: 0,
             segment: sealed.number,
             end: 17 * block,

@@ -12,6 +12,7 @@ use argosy_replication::primary::Event;
 use argosy_wire::message::Message;
 use argosy_wire::ring::Header;
 
+use super::Node;
 use super::context::Context;
 use super::failing::Failed;
 use super::forward::{Forwarded, decode_response, encode_response};
@@ -19,7 +20,6 @@ use super::link::{Admission, LinkEvent, SendError};
 use super::reading::Asked;
 use super::region::{Driver, Region, engine_of, send_all};
 use super::sending::Wanted;
-use super::{Node, convert};
 use crate::activity::Activity;
 use crate::service::{ReplySink, Response, ServiceError};
 
@@ -389,12 +389,12 @@ fn primary_event(member: ServerId, message: &Message<'_>) -> Option<Event> {
             member,
             attempt: *attempt,
             standing: *standing,
-            position: convert::received_position(position),
+            position: *position,
         },
         Message::CaughtUp { attempt, position } => Event::CaughtUp {
             member,
             attempt: *attempt,
-            position: convert::received_position(position),
+            position: *position,
         },
         Message::Applied { seq } => Event::EditApplied { member, seq: *seq },
         Message::CheckpointWanted { attempt } => Event::CheckpointWanted {
@@ -403,7 +403,7 @@ fn primary_event(member: ServerId, message: &Message<'_>) -> Option<Event> {
         },
         Message::Flushed { range } => Event::Flushed {
             member,
-            range: convert::received_range(range),
+            range: *range,
         },
         _ => return None,
     })

@@ -1,9 +1,12 @@
 //! Reading what messages consist of.
 
 use argosy_base::codec::{Malformed, Reader};
-use argosy_base::{DeviceSegment, EditSeq, LogKind, Lsn, SEGMENT_SIZE, SegmentNumber};
+use argosy_base::{
+    DeviceSegment, EditSeq, FlushRange, LogKind, LogPosition, Lsn, Position, SEGMENT_SIZE,
+    SegmentNumber,
+};
 
-use super::{FetchStatus, LogEnd, Message, PLACES_MAX, Position, Range, WHY_BYTES_MAX};
+use super::{FetchStatus, Message, PLACES_MAX, WHY_BYTES_MAX};
 use crate::ring::MESSAGE_BYTES_MAX;
 
 pub(super) fn segment(r: &mut Reader<'_>) -> Result<SegmentNumber, Malformed> {
@@ -119,7 +122,7 @@ pub(super) fn position(r: &mut Reader<'_>) -> Result<Position, Malformed> {
     for log in &mut position.logs {
         *log = match r.varint()? {
             0 => None,
-            1 => Some(LogEnd {
+            1 => Some(LogPosition {
                 ordinal: r.varint()?,
                 segment: segment(r)?,
                 end: offset(r)?,
@@ -131,9 +134,9 @@ pub(super) fn position(r: &mut Reader<'_>) -> Result<Position, Malformed> {
     Ok(position)
 }
 
-pub(super) fn range(r: &mut Reader<'_>) -> Result<Range, Malformed> {
+pub(super) fn range(r: &mut Reader<'_>) -> Result<FlushRange, Malformed> {
     let log = LogKind::from_raw(r.u8()?).ok_or_else(|| r.malformed())?;
-    Ok(Range {
+    Ok(FlushRange {
         log,
         ordinal: r.varint()?,
         segment: segment(r)?,

@@ -3,8 +3,7 @@
 use alloc::vec::Vec;
 
 use argosy_base::codec::put_varint;
-
-use super::{Position, Range};
+use argosy_base::{FlushRange, Position};
 
 pub(super) fn put_all(out: &mut Vec<u8>, numbers: &[u64]) {
     for number in numbers {
@@ -25,7 +24,7 @@ pub(super) fn put_position(out: &mut Vec<u8>, position: &Position) {
     }
 }
 
-pub(super) fn put_range(out: &mut Vec<u8>, range: &Range) {
+pub(super) fn put_range(out: &mut Vec<u8>, range: &FlushRange) {
     out.push(range.log as u8);
     put_all(
         out,

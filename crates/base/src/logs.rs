@@ -1,26 +1,25 @@
-//! How far a member is: the last edit of its version, and the end of its log.
+//! How far a member is, and parts of a region's segments that members speak about.
 
-use argosy_base::{EditSeq, LogKind, Lsn, SegmentNumber};
+use crate::{EditSeq, LogKind, Lsn, SegmentNumber};
 
-/// Where a member's copy of one log ends.
+/// Where a copy of one log ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogPosition {
-    /// Which log.
-    pub log: LogKind,
-    /// The segment's place in the chain of the log.
+    /// The place in the chain of the segment in which it ends.
     pub ordinal: u64,
-    /// The segment in which the log ends.
+    /// That segment.
     pub segment: SegmentNumber,
-    /// Behind the last valid byte, in bytes from the segment's start.
+    /// Behind its last valid byte, in bytes from the segment's start.
     pub end: u32,
-    /// Behind the last byte that is durable here.
+    /// Behind its last byte that is durable here for certain, in whole blocks. Every earlier segment of the log is
+    /// durable.
     pub flushed: u32,
 }
 
-/// How far a member is.
+/// How far a member is: the last edit of its version, and the ends of its logs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Position {
-    /// The last edit of its version.
+    /// The last edit of the group that its version has.
     pub edit: EditSeq,
     /// The last LSN of its gapless history.
     pub lsn: Lsn,
@@ -28,7 +27,15 @@ pub struct Position {
     pub logs: [Option<LogPosition>; LogKind::ALL.len()],
 }
 
-/// Part of a log segment that is to become durable on every member.
+impl Position {
+    /// Whether there is nothing at all.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        (self.edit, self.lsn) == (EditSeq(0), Lsn(0))
+    }
+}
+
+/// Part of a log segment that is to become durable on every member, padded equally.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlushRange {
     /// Which log.
@@ -43,14 +50,6 @@ pub struct FlushRange {
     pub to: u32,
 }
 
-impl Position {
-    /// Whether there is nothing at all.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        (self.edit, self.lsn) == (EditSeq(0), Lsn(0))
-    }
-}
-
 impl FlushRange {
     /// Whether a member that is at `position` has this range durable already.
     #[must_use]
@@ -58,4 +57,15 @@ impl FlushRange {
         position.logs[self.log.index()]
             .is_some_and(|at| (self.ordinal, self.to) <= (at.ordinal, at.flushed))
     }
+}
+
+/// Part of a segment, in whole blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SegmentPart {
+    /// The segment's number.
+    pub number: SegmentNumber,
+    /// First byte.
+    pub from: u32,
+    /// Byte behind the last.
+    pub to: u32,
 }
