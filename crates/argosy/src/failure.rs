@@ -41,7 +41,11 @@ impl Failure {
     /// The system has no random numbers.
     #[expect(clippy::needless_pass_by_value, reason = "errors are mapped to it")]
     pub(crate) fn no_random(error: std::io::Error) -> Self {
-        Self::io("read", std::path::Path::new(crate::random::SOURCE), &error)
+        Self::io(
+            "read",
+            std::path::Path::new(argosy_device::random::SOURCE),
+            &error,
+        )
     }
 
     /// A failed operation: what was tried on what, and what the system said.

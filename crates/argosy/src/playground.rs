@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use argosy_base::{AddressMode, Clock};
-use argosy_bench::clock::ProcessClock;
+use argosy_device::SystemClock;
 use clap::Args;
 use rustix::event::Timespec;
 use serde::Serialize;
@@ -117,7 +117,7 @@ impl Playground {
     pub fn run(self) -> Result<(), Failure> {
         let failed = |error: std::io::Error| Failure::Failed(format!("cannot wait: {error}"));
         frugal::may_have_huge_pages();
-        let began = ProcessClock.now();
+        let began = SystemClock.now();
         let signals = Signals::catch().map_err(failed)?;
         let mut cluster = Cluster::start(&self.spec())?;
         let waited = cluster.wait_ready(|time| {
@@ -130,7 +130,7 @@ impl Playground {
             cluster.stop();
             return Err(failure);
         }
-        let took = ProcessClock.now() - began;
+        let took = SystemClock.now() - began;
         match self.output {
             OutputFormat::Json => print_json(&cluster),
             OutputFormat::Table => print_text(&cluster, took),

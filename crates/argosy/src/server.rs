@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use argosy_base::ServerId;
 use argosy_base::limits::SEGMENT_SIZE;
-use argosy_bench::clock::ProcessClock;
 use argosy_coordinator::ClusterMap;
+use argosy_device::SystemClock;
 use argosy_device::make_directory;
+use argosy_device::random;
 use argosy_server::runtime::{Server, ServerOptions, StartError};
 use clap::Args;
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
@@ -22,7 +23,6 @@ use crate::cluster::lock::DirLock;
 use crate::config::ServerConfig;
 use crate::failure::{Failure, chain};
 use crate::frugal;
-use crate::random;
 use crate::signals::Signals;
 use crate::units::Size;
 
@@ -123,7 +123,7 @@ fn serve(config: &ServerConfig, new_device: bool, signals: &Signals) -> Result<(
         admin: bind(config.admin.addr)?,
         spin: SPIN,
         collect: frugal::collect,
-        clock: Arc::new(ProcessClock),
+        clock: Arc::new(SystemClock),
         map,
     };
     let server = Server::start(options).map_err(refused)?;

@@ -21,13 +21,14 @@ const ARCHITECTURE_LINES_MAX: usize = 400;
 
 /// Which crates of ours each crate may depend on: the architecture. A crate that is not listed may
 /// not exist.
-const EDGES: [(&str, &[&str]); 15] = [
+const EDGES: [(&str, &[&str]); 16] = [
     ("base", &[]),
     ("wire", &["base"]),
     ("device", &["base"]),
     ("engine", &["base", "device"]),
     ("log", &["base", "device", "engine"]),
     ("lsm", &["base", "device", "engine", "log"]),
+    ("embedded", &["base", "device", "engine", "lsm"]),
     ("fabric", &["base", "device"]),
     ("replication", &["base"]),
     ("coordinator", &["base"]),
@@ -62,7 +63,7 @@ const EDGES: [(&str, &[&str]); 15] = [
     ("peers", &[]),
     (
         "bench",
-        &["base", "wire", "device", "engine", "lsm", "client", "peers"],
+        &["base", "wire", "device", "embedded", "client", "peers"],
     ),
     (
         "argosy",
@@ -72,6 +73,7 @@ const EDGES: [(&str, &[&str]); 15] = [
             "device",
             "engine",
             "lsm",
+            "embedded",
             "fabric",
             "coordinator",
             "server",

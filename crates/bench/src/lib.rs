@@ -24,7 +24,6 @@
 #![forbid(unsafe_code)]
 
 pub mod chooser;
-pub mod clock;
 pub mod data;
 pub mod door;
 pub mod driver;

@@ -3,7 +3,7 @@
 //! While a workload runs, a thread looks every few milliseconds. Each look has the bytes that are resident,
 //! and what they are made of:
 //!
-//! - the parts that the store counts itself ([`argosy_lsm::Memory`]);
+//! - the parts that the store counts itself ([`argosy_embedded::Memory`]);
 //! - the *program*: resident pages of files, the binary and its libraries, less the store's windows; and what
 //!   else was resident beside the parts once the store was open, before anything was done with it;
 //! - the *load*: what the bench keeps to verify answers. No store's, and in no budget.
@@ -13,15 +13,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use argosy_base::Clock;
-use argosy_lsm::Memory;
-use argosy_lsm::excess::Excess;
+use argosy_device::SystemClock;
+use argosy_embedded::Memory;
 use serde::Serialize;
 
-use crate::clock::ProcessClock;
 use crate::report::{ratio, rounded};
 
 /// Time from one look to the next.
 const EVERY: Duration = Duration::from_millis(10);
+
+/// How often a store is told what it has in memory, and threads have the allocator give back what others have freed.
+pub(crate) const TELL_EVERY: Duration = Duration::from_secs(1);
 
 /// A look counts where the parts have moved by less meanwhile.
 const STILL_BYTES: u64 = 1 << 20;
@@ -135,7 +137,7 @@ pub(crate) fn own_bytes(parts: &Memory) -> u64 {
     })
 }
 
-/// Looks again and again until `over`, and every [`Excess::EVERY`] tells what the store has beside what is the
+/// Looks again and again until `over`, and every [`TELL_EVERY`] tells what the store has beside what is the
 /// program's [own](own_bytes). Returns what it cost of CPU, too.
 pub(crate) fn watch(
     over: &AtomicBool,
@@ -144,7 +146,7 @@ pub(crate) fn watch(
     tell: impl Fn(u64),
 ) -> (Option<MemoryUse>, Duration) {
     let mut looks = Looks::new(own);
-    let mut told = ProcessClock.now();
+    let mut told = SystemClock.now();
     while let Some((before, _)) = memory() {
         let resident = resident();
         let after = memory();
@@ -153,17 +155,17 @@ pub(crate) fn watch(
             && parts.sum().abs_diff(before.sum()) < STILL_BYTES
         {
             let store = looks.look(resident, &parts, load_bytes);
-            if ProcessClock.now() - told >= Excess::EVERY {
-                told = ProcessClock.now();
+            if SystemClock.now() - told >= TELL_EVERY {
+                told = SystemClock.now();
                 tell(store);
             }
         }
         if over.load(Ordering::Acquire) {
-            return (Some(looks.end()), ProcessClock.thread_cpu());
+            return (Some(looks.end()), SystemClock.thread_cpu());
         }
         std::thread::park_timeout(EVERY);
     }
-    (None, ProcessClock.thread_cpu())
+    (None, SystemClock.thread_cpu())
 }
 
 /// Bytes of this process that are resident, and those of them that are of files or shared.

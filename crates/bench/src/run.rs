@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use argosy_base::{Clock, info};
+use argosy_device::SystemClock;
 
-use crate::clock::ProcessClock;
 use crate::data::{Dataset, Mix, Sizes};
 use crate::door::Door;
 use crate::driver::{ClientError, Job, Route, Tally, run_client};
@@ -51,12 +51,9 @@ pub enum BenchError {
         /// How long was waited.
         seconds: u64,
     },
-    /// The engine failed.
+    /// The store in this process failed, or could not be opened.
     #[error(transparent)]
-    Engine(#[from] argosy_engine::EngineError),
-    /// The engine's storage could not be opened.
-    #[error(transparent)]
-    Replica(#[from] argosy_lsm::ReplicaError),
+    Store(#[from] argosy_embedded::Error),
     /// A peer failed.
     #[cfg(feature = "peers")]
     #[error(transparent)]
@@ -69,9 +66,6 @@ pub enum BenchError {
     #[cfg(feature = "peers")]
     #[error(transparent)]
     BfTree(#[from] argosy_peers::bf_tree::BfTreeError),
-    /// The device failed.
-    #[error(transparent)]
-    Device(#[from] argosy_device::DeviceError),
     /// A thread could not be started.
     #[error("a thread could not be started")]
     Thread(#[source] std::io::Error),
@@ -243,7 +237,7 @@ pub fn run(
     config: &Configuration,
     mut tell: impl FnMut(Event),
 ) -> Result<(), BenchError> {
-    let (data, truth, clock) = (config.data(), config.truth(), ProcessClock);
+    let (data, truth, clock) = (config.data(), config.truth(), SystemClock);
     let addrs: Vec<_> = target.servers.iter().map(|server| server.resp).collect();
     let mut probes = Probe::open_all(target)?;
     for phase in config.phases() {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use argosy_bench::embedded::{Embedded, run};
 use argosy_bench::run::{Event, Labels};
 use argosy_bench::{Configuration, Mix, Row, Sizes};
-use argosy_lsm::Settings;
+use argosy_embedded::Settings;
 
 /// A directory that goes away with the test.
 struct Dir(PathBuf);

@@ -27,7 +27,6 @@
 
 #![forbid(unsafe_code)]
 
-mod clock;
 pub mod error;
 pub mod kv;
 pub mod native;

@@ -4,7 +4,8 @@
 //! world in a few methods; a real one ([`FileDevice`]) and a faulty one in memory
 //! ([`MemoryDevice`]) stand behind it. [`Store`] puts superblocks, the catalog of regions and the
 //! allocator of reference-counted segments on top. [`SharedMemory`] is memory that outlives a
-//! killed process: log windows, message rings and landing slots are made of it.
+//! killed process: log windows, message rings and landing slots are made of it. [`SystemClock`] is the
+//! clock of every program, and [`random`] draws the names of stores.
 //!
 //! Reading order: [`buffer`] (memory for direct I/O), [`io`] (requests, tickets), [`Device`], [`store`], [`memory`],
 //! [`windows`].
@@ -17,6 +18,7 @@ mod beneath;
 mod blank;
 pub mod buffer;
 mod catalog;
+mod clock;
 pub mod directory;
 pub mod file;
 mod fixed;
@@ -27,6 +29,7 @@ pub mod memory;
 mod opening;
 pub mod pages;
 mod queue;
+pub mod random;
 pub mod read_only;
 mod ring;
 mod rng;
@@ -42,6 +45,7 @@ pub use ahead::BegunRead;
 pub use allocator::Purpose;
 pub use buffer::Buffer;
 pub use catalog::{RegionChange, RegionEntry};
+pub use clock::SystemClock;
 pub use directory::{make_directory, own_directory};
 pub use file::{Accounts, FileDevice, FileSettings};
 pub use io::{Counters, Device, DeviceError, Io, LOOK_EVERY, OpKind, Read, Ticket, Waker};

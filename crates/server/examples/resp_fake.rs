@@ -15,25 +15,11 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
-use argosy_base::{Clock, Instant};
+use argosy_base::Clock;
+use argosy_device::SystemClock;
 use argosy_server::resp::fake::Fake;
 use argosy_server::resp::{Listener, Settings, Threads};
 use argosy_server::service::Service;
-use rustix::time::{ClockId, clock_gettime};
-
-struct Monotonic;
-
-impl Clock for Monotonic {
-    fn now(&self) -> Instant {
-        let time = clock_gettime(ClockId::Monotonic);
-        let nanos = time.tv_sec * 1_000_000_000 + time.tv_nsec;
-        Instant::from_nanos(u64::try_from(nanos).unwrap_or_default())
-    }
-
-    fn thread_cpu(&self) -> Duration {
-        Duration::ZERO
-    }
-}
 
 /// Releases kept answers, the younger of two first, until the process ends.
 #[expect(
@@ -66,7 +52,7 @@ fn main() -> io::Result<()> {
     };
     let socket = TcpListener::bind(("127.0.0.1", number(0, 7379)))?;
     let service: Arc<dyn Service> = fake;
-    let clock: Arc<dyn Clock> = Arc::new(Monotonic);
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let listener = Listener::start(socket, Settings::default(), threads, &service, &clock)?;
     writeln!(
         io::stdout(),

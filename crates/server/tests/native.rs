@@ -9,30 +9,17 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use argosy_base::{Clock, Epoch, Instant, KeyRange, Outcome, RegionId, ServerId, info};
+use argosy_base::{Clock, Epoch, KeyRange, Outcome, RegionId, ServerId, info};
 use argosy_client::native::{Answer, Ask, Change, Client, Condition, Options, Terms, Told, Until};
 use argosy_client::{ClientError, Only, Span};
 use argosy_coordinator::{ClusterId, ClusterMap, Region, Replication, Server};
+use argosy_device::SystemClock;
 use argosy_server::native::{Front, Listener, Place, Routes, Settings, Start};
 use argosy_server::resp::fake::Fake;
 use argosy_server::service::{
     Begun, InfoSection, Readiness, ReplySink, Request, Response, Service, ServiceError,
 };
 use argosy_wire::native::VERSION;
-
-/// The system's clock: this is an outer shell.
-struct SystemClock;
-
-impl Clock for SystemClock {
-    fn now(&self) -> Instant {
-        let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-        let nanos = u64::try_from(time.tv_sec).unwrap() * 1_000_000_000;
-        Instant::from_nanos(nanos + u64::try_from(time.tv_nsec).unwrap())
-    }
-    fn thread_cpu(&self) -> Duration {
-        Duration::ZERO
-    }
-}
 
 /// A directory that goes away.
 struct Dir(PathBuf);

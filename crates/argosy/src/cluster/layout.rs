@@ -20,11 +20,11 @@ use argosy_coordinator::split::{SPLIT_MAX, split_hex, split_text};
 use argosy_coordinator::{
     CLUSTER_KEY, ClusterId, ClusterMap, CoordinatorError, DeviceId, Embedded, Region, Server,
 };
+use argosy_device::random;
 use clap::ValueEnum;
 
 use crate::cluster::ports::Ports;
 use crate::failure::{Failure, chain};
-use crate::random;
 
 pub use argosy_coordinator::Replication;
 

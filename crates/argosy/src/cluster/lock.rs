@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use argosy_base::Clock;
-use argosy_bench::clock::ProcessClock;
+use argosy_device::SystemClock;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use rustix::process::Pid;
@@ -46,10 +46,10 @@ impl DirLock {
             .open(&path)
             .map_err(failed)?;
         let before = holder_in(&mut file);
-        let began = ProcessClock.now();
+        let began = SystemClock.now();
         wait_for_lock(&mut file, dir, FlockOperation::NonBlockingLockExclusive)?;
         // Its other files, the device among them, are closed by its last thread.
-        while before.is_some_and(has_threads) && ProcessClock.now() - began < PATIENCE {
+        while before.is_some_and(has_threads) && SystemClock.now() - began < PATIENCE {
             std::thread::park_timeout(POLL);
         }
         file.set_len(0).map_err(failed)?;
@@ -80,7 +80,7 @@ pub fn share(dir: &Path) -> Result<Option<DirLock>, Failure> {
 
 /// Locks `file`, the lock of `dir`, or says who has it.
 fn wait_for_lock(file: &mut File, dir: &Path, how: FlockOperation) -> Result<(), Failure> {
-    let began = ProcessClock.now();
+    let began = SystemClock.now();
     loop {
         match flock(&*file, how) {
             Ok(()) => return Ok(()),
@@ -92,7 +92,7 @@ fn wait_for_lock(file: &mut File, dir: &Path, how: FlockOperation) -> Result<(),
             Some(pid) if is_ending(pid) => PATIENCE_ENDING,
             _ => PATIENCE,
         };
-        if ProcessClock.now() - began > patience {
+        if SystemClock.now() - began > patience {
             let by = holder.map_or_else(String::new, |pid| format!(" by process {}", number(pid)));
             return Err(Failure::Failed(format!(
                 "{} is in use{by}; stop that first",

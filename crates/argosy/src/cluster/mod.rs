@@ -26,8 +26,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use argosy_base::{Clock, ServerId};
-use argosy_bench::clock::ProcessClock;
 use argosy_coordinator::ClusterMap;
+use argosy_device::SystemClock;
 use argosy_device::make_directory;
 use rustix::process::{Signal, kill_process};
 
@@ -188,7 +188,7 @@ impl Cluster {
 
     /// Stops all servers; false where one had to be killed or had failed by itself.
     pub fn stop(mut self) -> bool {
-        let began = ProcessClock.now();
+        let began = SystemClock.now();
         for member in &mut self.members {
             member.child.terminate();
         }
@@ -198,7 +198,7 @@ impl Cluster {
                 if let Some(status) = member.child.exited() {
                     break Some(status);
                 }
-                if ProcessClock.now() - began > STOP_MAX {
+                if SystemClock.now() - began > STOP_MAX {
                     break None;
                 }
                 std::thread::park_timeout(POLL);
@@ -229,9 +229,9 @@ impl Cluster {
                 continue;
             };
             let _ = kill_process(pid, Signal::TERM);
-            let began = ProcessClock.now();
+            let began = SystemClock.now();
             while lock::held(&dir) {
-                if ProcessClock.now() - began > STOP_MAX {
+                if SystemClock.now() - began > STOP_MAX {
                     let _ = kill_process(pid, Signal::KILL);
                     clean = false;
                     break;
@@ -293,7 +293,7 @@ impl Cluster {
         &mut self,
         mut pause: impl FnMut(Duration) -> Result<bool, Failure>,
     ) -> Result<(), Failure> {
-        let started = ProcessClock.now();
+        let started = SystemClock.now();
         let mut waits: Vec<_> = self
             .members
             .iter()
@@ -305,7 +305,7 @@ impl Cluster {
             for (member, patience) in self.members.iter().zip(&mut waits) {
                 let says = |reason| format!("server {}: {reason}", member.id);
                 let answer = ready::ask(member.ports.admin);
-                match patience.judge(ProcessClock.now(), answer) {
+                match patience.judge(SystemClock.now(), answer) {
                     Verdict::Done => continue,
                     Verdict::Wait(reason) => waits_for.get_or_insert(says(reason)),
                     Verdict::Tell(reason) => {
@@ -321,7 +321,7 @@ impl Cluster {
             let Some(reason) = waits_for else {
                 return Ok(());
             };
-            let waited = ProcessClock.now() - started;
+            let waited = SystemClock.now() - started;
             if pause((waited / 20).clamp(POLL, POLL_MAX))? {
                 let stopped = format!("stopped before every server was ready: {reason}");
                 return Err(Failure::Unreachable(stopped));

@@ -165,7 +165,7 @@ pub struct MemorySection {
 impl Default for MemorySection {
     fn default() -> Self {
         // Half: the rest is for others, for the kernel, and for what comes on top of a budget.
-        let half = crate::machine::memory_bytes().map(|bytes| bytes / 2 / (1 << 20));
+        let half = argosy_embedded::machine::memory_bytes().map(|bytes| bytes / 2 / (1 << 20));
         Self {
             limit: Size::mib(half.unwrap_or(512)),
         }

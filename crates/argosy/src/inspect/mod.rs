@@ -24,6 +24,7 @@ use argosy_device::{
     BootId, Device, DeviceError, FileDevice, FileSettings, ReadOnlyFile, RegionEntry, SharedMemory,
     Store,
 };
+use argosy_embedded::Unclosed;
 use argosy_lsm::cut_segments::log_of;
 use argosy_lsm::db::promote::window_name;
 use argosy_lsm::inspect::{
@@ -41,8 +42,6 @@ use serde::Serialize;
 use crate::cli::OutputFormat;
 use crate::cluster::lock::{self, DirLock};
 use crate::config::ServerConfig;
-use crate::db::EMBEDDED_CLUSTER;
-use crate::db::unclosed::Unclosed;
 use crate::failure::Failure;
 
 /// Look inside the data directory of a stopped server
@@ -170,7 +169,7 @@ impl Opened {
             .map(|shared| shared.join(format!("server-{server}")).join("windows"))
             .collect();
         windows.push(dir.join("windows"));
-        let is_embedded = store.superblock().cluster_id == EMBEDDED_CLUSTER;
+        let is_embedded = store.superblock().cluster_id == argosy_embedded::CLUSTER;
         let unclosed = Unclosed::read(dir).filter(|unclosed| {
             boot_id().is_ok_and(|boot| unclosed.concerns(store.superblock().device_id, boot))
         });

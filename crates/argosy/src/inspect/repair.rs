@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use argosy_base::limits::SEGMENT_SIZE;
 use argosy_base::{AddressMode, Clock as _, Epoch};
-use argosy_bench::clock::ProcessClock;
 use argosy_device::{
     AnonymousWindows, Device, FileDevice, FileSettings, FormatOptions, Store, StoreSettings,
+    SystemClock, random,
 };
 use argosy_engine::batch::Expiry;
 use argosy_engine::{Engine, EngineError, WriteBatch, WriteOptions};
@@ -27,9 +27,7 @@ use super::{Opened, print_json, say};
 use crate::cli::OutputFormat;
 use crate::cluster::layout::read_map;
 use crate::config::ServerConfig;
-use crate::db::EMBEDDED_CLUSTER;
 use crate::failure::{Failure, chain};
-use crate::random;
 
 /// The name and version of what `-o json` prints.
 const SCHEMA: &str = "argosy.inspect-repair.v1";
@@ -142,7 +140,7 @@ impl Repair {
     /// Refuses a region that other servers have: a copy made here would be another history.
     fn refuse_copies(&self, opened: &Opened, regions: &[Region]) -> Result<(), Failure> {
         let superblock = opened.store.superblock();
-        if superblock.cluster_id == EMBEDDED_CLUSTER {
+        if superblock.cluster_id == argosy_embedded::CLUSTER {
             return Ok(());
         }
         let unknown = |what: String| {
@@ -328,7 +326,7 @@ impl NewRegion {
     }
 
     fn step(&self) -> Result<bool, Failure> {
-        let stepped = self.engine.step(ProcessClock.now());
+        let stepped = self.engine.step(SystemClock.now());
         let stepped = stepped.map_err(|error| Failure::Failed(chain(&error)))?;
         Ok(stepped.made)
     }

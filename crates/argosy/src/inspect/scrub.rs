@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use argosy_base::Clock as _;
 use argosy_base::limits::SEGMENT_SIZE;
-use argosy_bench::clock::ProcessClock;
+use argosy_device::SystemClock;
 use argosy_lsm::Version;
 use argosy_lsm::inspect::Problem;
 use argosy_lsm::scrub::{Damage, Pass};
@@ -56,7 +56,7 @@ struct Report<'a> {
 
 /// Keeps to a rate.
 struct Meter {
-    clock: ProcessClock,
+    clock: SystemClock,
     began: argosy_base::Instant,
     rate: u64,
     segments: u64,
@@ -66,8 +66,8 @@ struct Meter {
 impl Meter {
     fn new(rate: Size) -> Self {
         Self {
-            clock: ProcessClock,
-            began: ProcessClock.now(),
+            clock: SystemClock,
+            began: SystemClock.now(),
             rate: rate.0,
             segments: 0,
             bytes: 0,

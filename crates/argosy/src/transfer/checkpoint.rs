@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use argosy_base::{Clock, Instant};
-use argosy_bench::clock::ProcessClock;
+use argosy_device::SystemClock;
 use serde::{Deserialize, Serialize};
 
 use super::format::Format;
@@ -65,14 +65,14 @@ impl Checkpoint {
         };
         let checkpoint = Self {
             path,
-            next: ProcessClock.now() + EVERY,
+            next: SystemClock.now() + EVERY,
         };
         Ok((checkpoint, applied))
     }
 
     /// Keeps `applied`, if it is time to.
     pub(super) fn keep_now_and_then(&mut self, applied: &Applied) -> Result<(), Failure> {
-        let now = ProcessClock.now();
+        let now = SystemClock.now();
         if now < self.next {
             return Ok(());
         }

@@ -5,7 +5,7 @@ use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
 use argosy_base::{Clock, Instant};
-use argosy_bench::clock::ProcessClock;
+use argosy_device::SystemClock;
 use clap::Args;
 
 /// How often a terminal's line is written anew.
@@ -60,7 +60,7 @@ impl Progress {
             (_, true, _) => Some(TERMINAL_EVERY),
             (_, false, true) => Some(LINES_EVERY),
         };
-        let now = ProcessClock.now();
+        let now = SystemClock.now();
         Self {
             what,
             began: now,
@@ -72,7 +72,7 @@ impl Progress {
 
     /// Since the beginning.
     pub(super) fn took(&self) -> Duration {
-        ProcessClock.now().since(self.began)
+        SystemClock.now().since(self.began)
     }
 
     /// Tells, if it is time to.
@@ -80,7 +80,7 @@ impl Progress {
         let Some(every) = self.every else {
             return;
         };
-        let now = ProcessClock.now();
+        let now = SystemClock.now();
         if now < self.next {
             return;
         }

@@ -17,8 +17,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use argosy_base::{Clock, Remedy};
-use argosy_bench::clock::ProcessClock;
 use argosy_client::{ClientError, Kv, RespClient};
+use argosy_device::SystemClock;
 
 use super::format::Record;
 use super::sorted::Ingested;
@@ -296,7 +296,7 @@ pub(super) fn retried<T>(
     stopping: &AtomicBool,
     mut what: impl FnMut() -> Result<T, ClientError>,
 ) -> Result<T, Failure> {
-    let began = ProcessClock.now();
+    let began = SystemClock.now();
     let mut pause = PAUSES.0;
     let mut tries = 1_u64;
     loop {
@@ -304,7 +304,7 @@ pub(super) fn retried<T>(
             Ok(done) => return Ok(done),
             Err(error) => error,
         };
-        let took = ProcessClock.now().since(began);
+        let took = SystemClock.now().since(began);
         let again = error.remedy() == Remedy::Retry && !stopping.load(Ordering::Relaxed);
         if !again || took >= retry_for {
             let failure = Failure::from(error);

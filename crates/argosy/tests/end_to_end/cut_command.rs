@@ -7,9 +7,8 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::Duration;
 
-use argosy::Db;
-use argosy::db::Durability;
 use argosy_bench::resp::Reply;
+use argosy_embedded::{Db, Durability};
 use rustix::process::Signal;
 use serde_json::Value;
 

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use argosy_base::checksum::extend;
 use argosy_base::{Identity, Kind};
+use argosy_embedded::Db;
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -405,4 +406,68 @@ fn differing_members(dir: &Dir, victim: &Victim, at: u64) {
         "{report}"
     );
     assert_eq!(report["difference"]["offset"], at % SEGMENT, "{report}");
+}
+
+/// The tool for directories of servers looks into this one, too.
+#[test]
+fn checkpoints_are_inspected() {
+    let dir = Dir(empty_dir("checkpoints"));
+    let db = Db::builder()
+        .memory(64 << 20)
+        .device_bytes(1 << 30)
+        .open(&dir.0)
+        .unwrap();
+    for fill in [1, 2] {
+        // The second time every other one.
+        for n in (0..3000_u32).step_by(fill.into()) {
+            db.put(n.to_le_bytes(), vec![fill; 1200]).unwrap();
+        }
+        if fill == 1 {
+            db.checkpoint("before").unwrap();
+        }
+    }
+    db.compact().unwrap();
+    db.close().unwrap();
+    drop(db);
+    assert_eq!(verify(&dir.0), Vec::<Value>::new());
+    let output = argosy().arg("inspect").arg(&dir.0).output().unwrap();
+    let text = text(&output.stdout);
+    let line = text.lines().find(|line| line.starts_with("checkpoint "));
+    let line = line.unwrap_or_else(|| panic!("{text}"));
+    assert!(
+        line.starts_with("checkpoint before: everything up to LSN 3000, "),
+        "{line}"
+    );
+    assert!(!line.contains(", 0 of them its own"), "{line}");
+
+    // What it alone keeps, and what of the large log is dead.
+    let (_, json) = inspect(&[path(&dir.0)]);
+    let checkpoint = &json["checkpoints"][0];
+    let number = |value: &Value, name: &str| value[name].as_u64().unwrap();
+    let parts = ["level_segments", "medium_segments", "log_segments"];
+    let parts: u64 = parts.iter().map(|part| number(checkpoint, part)).sum();
+    assert_eq!(parts, number(checkpoint, "segments"), "{checkpoint}");
+    let own = checkpoint["pinned"].as_array().unwrap();
+    assert_eq!(own.len() as u64, number(checkpoint, "own_segments"));
+    assert_eq!(number(checkpoint, "own_bytes"), (own.len() as u64) << 21);
+    let owners = json["segments"].as_array().unwrap();
+    for pinned in own {
+        let place = number(pinned, "device_segment");
+        let mut of_it = owners
+            .iter()
+            .filter(|owner| number(owner, "device_segment") == place);
+        let of_it = of_it.next().unwrap();
+        assert_eq!(of_it["owners"][0]["part"], "checkpoint", "{of_it}");
+    }
+    let logs = json["regions"][0]["version"]["logs"].as_array().unwrap();
+    let mut dead = 0;
+    for log in logs {
+        if log["log"] == "large" {
+            assert!(number(log, "dead") + number(log, "referenced") <= number(log, "held"));
+            dead += number(log, "dead");
+        } else {
+            assert_eq!(log["dead"], Value::Null);
+        }
+    }
+    assert!(dead > 1500 * 1200, "{json}");
 }

@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::Duration;
 
-use argosy::Db;
+use argosy_embedded::Db;
 use serde_json::Value;
 
 use crate::inspect_command::{Dir, inspect, path};

@@ -27,13 +27,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use argosy_base::{Clock, Instant};
-use argosy_lsm::Memory;
-use argosy_lsm::excess::Excess;
+use argosy_device::SystemClock;
+use argosy_embedded::Memory;
 
-use crate::clock::ProcessClock;
 use crate::data::{Dataset, KEY_BYTES, VALUE_BYTES_MAX};
 use crate::driver::{Tally, check_read};
-use crate::memory::{MemoryUse, own_bytes, watch};
+use crate::memory::{MemoryUse, TELL_EVERY, own_bytes, watch};
 use crate::order::{Asked, Order};
 use crate::process::Sample;
 use crate::report::{Activities, Latency, Row, ratio, rounded};
@@ -147,7 +146,7 @@ fn measure(
     workload: Workload,
     (data, truth): (&Dataset, &Truth),
 ) -> Result<Row, BenchError> {
-    let clock = ProcessClock;
+    let clock = SystemClock;
     let (records, more) = config.room();
     let order = workload.scans().then(|| Order::new(data, truth));
     let rehearsed = Truth::rehearsed(records, more);
@@ -319,9 +318,9 @@ fn drive(
 ) -> Result<(Tally, Duration), BenchError> {
     std::thread::scope(|scope| {
         let timed = |number| {
-            let before = ProcessClock.thread_cpu();
+            let before = SystemClock.thread_cpu();
             let tally = client(number)?;
-            Ok::<_, BenchError>((tally, ProcessClock.thread_cpu() - before))
+            Ok::<_, BenchError>((tally, SystemClock.thread_cpu() - before))
         };
         let mut threads = Vec::new();
         for number in (1..).take(others) {
@@ -350,7 +349,7 @@ fn client(
     operations: Operations<'_>,
     began: Instant,
 ) -> Result<Tally, BenchError> {
-    let clock = ProcessClock;
+    let clock = SystemClock;
     let mut tally = Tally::default();
     let (mut buffer, mut hand) = (vec![0; VALUE_BYTES_MAX], Default::default());
     let mut sent_at = clock.now();
@@ -384,7 +383,7 @@ fn client(
         let now = clock.now();
         tally.operation(began, sent_at, now);
         sent_at = now;
-        if now >= collected_at + Excess::EVERY {
+        if now >= collected_at + TELL_EVERY {
             store.collect();
             collected_at = now;
         }
@@ -419,7 +418,7 @@ fn rehearse(
     rehearsed: &Truth,
     order: Option<&Order>,
 ) -> Result<u64, BenchError> {
-    let clock = ProcessClock;
+    let clock = SystemClock;
     let (mut tally, mut buffer) = (Tally::default(), vec![0; VALUE_BYTES_MAX]);
     let (mut done, mut making) = (0_u64, Duration::ZERO);
     let (cpu, began) = (clock.thread_cpu(), clock.now());

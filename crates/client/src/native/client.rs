@@ -7,6 +7,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use argosy_base::limits::VALUE_BYTES_MAX;
 use argosy_base::{Clock, Instant, Outcome};
+use argosy_device::SystemClock;
 use argosy_wire::native::{Flags, Op, Reply, Status, put_pair};
 
 use super::change::{Condition, Terms};
@@ -17,7 +18,6 @@ use super::long::long_in;
 use super::meet::find;
 use super::run::{NoReply, Sending, Verdict};
 use super::ticket::{Answer, Ask, Ticket};
-use crate::clock::SystemClock;
 use crate::error::ClientError;
 use crate::kv::Only;
 

@@ -1,0 +1,186 @@
+//! Values of over 1 MiB, in parts: see [`argosy_engine::long`].
+//!
+//! A store's snapshots see parts as they see heads, so what reads a long value reads from a snapshot. One who
+//! asks for what a write has overwritten keeps the sweeper away until that is read.
+
+use std::time::Duration;
+
+use argosy_base::limits::{PART_BYTES, VALUE_BYTES_MAX};
+use argosy_base::{Lsn, Outcome};
+use argosy_engine::long::{Head, LongReader, LongWriter, is_head};
+use argosy_engine::{
+    BatchError, Condition, Engine, EngineError, Expiry, Reach, WriteBatch, Written,
+};
+
+use crate::error::{Error, Result};
+use crate::shared::Shared;
+use crate::{Db, WriteOptions};
+
+/// The value that `found` stands for, where `get` gives what keys are bound to.
+pub(crate) fn whole(
+    found: Vec<u8>,
+    get: impl Fn(&[&[u8]]) -> Result<Vec<Option<Vec<u8>>>>,
+) -> Result<Vec<u8>> {
+    match Head::parse(&found) {
+        None => Ok(found),
+        Some(head) => {
+            let value = LongReader::new(head).whole(get)?;
+            value.map_err(|torn| EngineError::from(torn).into())
+        }
+    }
+}
+
+/// A long value that is being written: until it is dropped nobody sweeps its parts.
+struct Writing<'a> {
+    shared: &'a Shared,
+    key: &'a [u8],
+    version: u128,
+}
+
+impl<'a> Writing<'a> {
+    fn begin(shared: &'a Shared, key: &'a [u8], version: u128) -> Self {
+        shared.uses.begun(version);
+        Self {
+            shared,
+            key,
+            version,
+        }
+    }
+}
+
+impl Drop for Writing<'_> {
+    fn drop(&mut self) {
+        self.shared.uses.ended(self.key, self.version);
+        self.shared.pace.ring();
+    }
+}
+
+impl Db {
+    /// Binds a key to a value of any length, where it has what is expected, if something is.
+    pub(crate) fn put_as(
+        &self,
+        (key, value): (&[u8], &[u8]),
+        (expiry, expected): (Expiry, Option<&[u8]>),
+        options: &WriteOptions,
+    ) -> Result<Written> {
+        let mut batch = WriteBatch::new();
+        let long = value.len() > VALUE_BYTES_MAX || is_head(value);
+        if !long {
+            batch.put_until(key, value, expiry)?;
+            if let Some(expected) = expected {
+                batch.expect(expected)?;
+            }
+            return self.write_with(&batch, options);
+        }
+        let shared = &*self.shared;
+        shared.check_open()?;
+        // Refused before anything is written.
+        match expected {
+            Some(expected) => batch.expect(expected)?,
+            None if options.condition == Condition::Equals => {
+                return Err(BatchError::NothingExpected.into());
+            }
+            None => {}
+        }
+        if let Some(lsn) = shared.cannot_hold(key, options.condition)? {
+            return Ok(not_applied(lsn));
+        }
+        let version = shared.versions.draw();
+        let _writing = Writing::begin(shared, key, version);
+        let writer = LongWriter::new(key, value.len() as u64, version)?;
+        let mut writer = writer.in_parts_of(shared.part_len());
+        let as_any = WriteOptions {
+            patience: options.patience,
+            ..WriteOptions::default()
+        };
+        let mut rest = value;
+        while let Some(bytes) = writer.next_bytes() {
+            let (part, behind) = rest.split_at(bytes);
+            rest = behind;
+            writer.part(part, &mut batch);
+            if let Err(error) = shared.append(&batch, &as_any) {
+                self.take_back(&writer, Some(Duration::ZERO));
+                return Err(error);
+            }
+        }
+        batch.clear();
+        if let Some(expected) = expected {
+            batch.expect(expected)?;
+        }
+        writer.head(expiry, &mut batch);
+        let written = match self.write_with(&batch, options) {
+            Err(error) if error.outcome() == Outcome::NotApplied => {
+                self.take_back(&writer, Some(Duration::ZERO));
+                return Err(error);
+            }
+            written => written?,
+        };
+        if !written.applied {
+            self.take_back(&writer, options.patience);
+            if written.unguarded {
+                return Err(Error::Swept);
+            }
+        }
+        Ok(written)
+    }
+
+    /// Removes the parts that `writer` has written for nothing, where there is room within `patience`. What stays
+    /// is found by the sweeper.
+    fn take_back(&self, writer: &LongWriter, patience: Option<Duration>) {
+        let mut batch = WriteBatch::new();
+        writer.take_back(&mut batch);
+        let options = WriteOptions {
+            patience,
+            ..WriteOptions::default()
+        };
+        let _ = self.shared.append(&batch, &options);
+    }
+}
+
+const fn not_applied(lsn: Lsn) -> Written {
+    Written {
+        applied: false,
+        unguarded: false,
+        lsn,
+        previous: Vec::new(),
+        existed: Vec::new(),
+        changed: None,
+    }
+}
+
+impl Shared {
+    /// Bytes of a part: several fit the windows of a log.
+    fn part_len(&self) -> u32 {
+        let settings = self.engine.settings();
+        let windows = settings.window_bytes.saturating_mul(settings.window_slots);
+        let bytes = (windows / 4).clamp(1 << 10, PART_BYTES);
+        u32::try_from(bytes).expect("parts are short")
+    }
+
+    /// Whether `condition` does not hold of `key` now, where that can be told without its value: before much is
+    /// written for nothing.
+    fn cannot_hold(&self, key: &[u8], condition: Condition) -> Result<Option<Lsn>> {
+        let wanted = match condition {
+            Condition::Absent => false,
+            Condition::Present | Condition::Equals => true,
+            Condition::Always | Condition::Version(_) => return Ok(None),
+        };
+        let found = self.engine.outline(key, Reach::Device)?;
+        let fails = found.len.is_some() != wanted;
+        if fails {
+            self.shown_up_to(found.lsn)?;
+        }
+        Ok(fails.then_some(found.lsn))
+    }
+
+    /// Puts whole values in the place of heads of what a write has overwritten.
+    pub(crate) fn make_whole(&self, written: &mut Written) -> Result<()> {
+        for previous in written.previous.iter_mut().flatten() {
+            *previous = whole(std::mem::take(previous), |keys| {
+                let found = self.engine.get_many(keys)?;
+                Ok(found.into_iter().map(|found| found.value).collect())
+            })?;
+        }
+        Ok(())
+    }
+}
