@@ -13,7 +13,8 @@
 //! - [`db`]: the engine, its three lanes (readers, writers, background), and how it begins.
 //! - [`read`]: how a key is found, without the device, with it, or several at once; scans and snapshots.
 //! - [`memtable`], and the crate [`log`]: where a write goes.
-//! - [`compaction`]: which part of which level is merged when, and how.
+//! - [`compaction`]: which part of which level is merged when, and how. `work`: the jobs that do it, and what else goes
+//!   on in the background wherever levels are built.
 //! - [`level`], [`filter`], [`cache`], [`merge`]: segments, and reading them.
 //! - [`edit`], [`version`], [`manifest`], [`segments`], [`storage`]: what a region consists of, and how that is
 //!   made durable.
@@ -61,6 +62,7 @@ pub mod shape;
 pub mod shared;
 pub mod storage;
 pub mod version;
+mod work;
 
 pub use argosy_log as log;
 pub use db::{Lsm, Service};

@@ -17,8 +17,9 @@ use argosy_base::{AddressMode, KeyRange, SegmentNumber};
 use argosy_device::Crash;
 use argosy_engine::conformance::{Choices, Host};
 use argosy_engine::{BusyReason, Engine, EngineError, WriteBatch, WriteOptions};
-use argosy_lsm::compaction::pick::{Aim, Policy, score};
+use argosy_lsm::compaction::pick::score;
 use argosy_lsm::compaction::plan::shape;
+use argosy_lsm::compaction::policy::{Aim, Policy};
 use argosy_lsm::damage::Shut;
 use argosy_lsm::db::bulk::Taken;
 use argosy_lsm::edit::LEVELS_MAX;
@@ -160,6 +161,7 @@ fn kinds(before: &Version, after: &Version, why: Kind) -> BTreeSet<Kind> {
 /// The level that is fullest, if one is full.
 fn full(version: &Version, settings: &Settings) -> Option<u8> {
     let policy = Policy {
+        gather: None,
         aim: Aim::Levels,
         nothing_shut: true,
         sparse: BTreeSet::new(),

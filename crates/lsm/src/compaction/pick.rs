@@ -1,26 +1,23 @@
-//! Which part of which level is compacted next: a pure function from the shape of a version to a
-//! [`Choice`].
+//! Which part of which level is compacted next, and [why](Why): a pure function from the shape of a version to what is
+//! [picked](Picked).
 //!
-//! 1. Every level has a *score*: how full it is, in hundredths. L1 counts its sorted runs, since
+//! 1. The reasons are gone through in their [order](Why::ORDER). The first that finds a part decides.
+//! 2. Every level has a *score*: how full it is, in hundredths. L1 counts its sorted runs, since
 //!    each of them costs a read, and is full when reads have paid for a merge; the levels below count
 //!    bytes against a target that grows by the growth factor from level to level. Below 100
-//!    everywhere, nothing is to be done.
-//! 2. In the fullest level the part begins with the oldest segment (in L1: with the first segment
+//!    everywhere, no level is full.
+//! 3. In a level the part begins with the oldest segment (in L1: with the first segment
 //!    of the oldest run) and takes its neighbours to the right until the input reaches
 //!    `part_bytes`. Parts thereby walk through a level from left to right, and what a part clipped
 //!    is the beginning of the next one.
-//! 3. The part is widened to the bounds of the segments that it overlaps below, so that those are
+//! 4. The part is widened to the bounds of the segments that it overlaps below, so that those are
 //!    consumed whole and only the upper level is clipped.
-//! 4. Segments that overlap nothing are moved instead: only the manifest changes.
-//! 5. Where the medium log is too long and no level is full, a part that points into it is merged, of
-//!    the lowest level but one if that has any: into the last level, where values are in place.
-//! 6. On a full device, once none of that is left to be done, short neighbours in the lowest level are packed into
-//!    fewer segments. Packing goes first where merges have no room at all, and after a round of parts that found
-//!    none, since it needs the least. It may then pack any level, from the lowest up, but only key ranges that the
-//!    level above does not have. L1 is the last: several runs of it become one.
-//! 7. If no level is full, a segment is merged that range deletions have cut into many pieces, or of which they have
-//!    left little. Its space becomes free only with its last piece. Pointers in the parts that were cut off are
-//!    counted by `db/counting.rs`.
+//! 5. Segments that overlap nothing are moved instead: only the manifest changes.
+//! 6. What points into the medium log is merged from the lowest level but one if that has any: into the last level,
+//!    where values are in place.
+//! 7. Neighbours are packed only where the level above has none of their key range. L1 is the last that is packed:
+//!    several runs of it become one.
+//! 8. Pointers in the parts that range deletions cut off are counted by `work/jobs/counting.rs`.
 //!
 //! Invariants: the range of a merge cuts no segment of the lower level, and in L1 it means all
 //! runs (a part of L1 is one key range of *all* its runs), so that below a key there are only older
@@ -28,152 +25,54 @@
 
 use std::collections::BTreeSet;
 
-use argosy_base::{KeyRange, SegmentNumber};
+use argosy_base::KeyRange;
 
 use super::pack::packed_l1;
 use super::pieces::{Pieces, Shape};
+use super::policy::{Aim, At, Choice, Picked, Policy};
+use super::why::Why;
 use crate::edit::LEVELS_MAX;
 use crate::version::PIECES_MAX;
 
 /// Most segments that one move takes down: bounds the edit.
 const MOVES_MAX: usize = 64;
 
-/// What a merge is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Aim {
-    /// Levels that are as large as they should be.
-    Levels,
-    /// Fewer runs, and segments in one piece, so that an edit that cuts them is short.
-    ShortCut,
-}
-
-/// A key of a level.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
-    /// The level from which parts are merged down. 0: L1 is packed, within itself.
-    pub level: u8,
-    /// The key.
-    pub key: Vec<u8>,
-}
-
-impl Place {
-    /// Where packing begins: with the lowest level.
-    pub const LOWEST: Self = Self {
-        level: LEVELS_MAX - 1,
-        key: Vec::new(),
-    };
-}
-
-/// What the choice depends on besides the shape.
-#[derive(Clone, Debug)]
-pub struct Policy {
-    /// Segments of which ranges that were removed left little.
-    pub sparse: BTreeSet<SegmentNumber>,
-    /// What a merge is for.
-    pub aim: Aim,
-    /// Sorted runs of L1 that start a compaction.
-    pub l1_runs: usize,
-    /// Reads have paid for merging them, however many they are.
-    pub l1_paid: bool,
-    /// How many times larger a level may be than the one above.
-    pub growth_factor: u32,
-    /// Bytes of L0, from which the targets grow.
-    pub l0_bytes: u64,
-    /// Input bytes that a part aims at.
-    pub part_bytes: u64,
-    /// Segments that a part reads at most, where it can be cut so narrow: what it writes needs as
-    /// many before any of them is free.
-    pub segments_max: usize,
-    /// Segments that a merge of whole levels may write; 0: nothing is merged whole.
-    pub whole_segments_max: usize,
-    /// Levels that are not full are merged, too, where that may free space: the device is full, or dead
-    /// values are collected.
-    pub reclaim: bool,
-    /// Where nothing of that kind is left: neighbours that fit fewer segments of this many bytes
-    /// are merged. 0: not at all.
-    pub pack_bytes: u64,
-    /// How many of them at a time.
-    pub pack_segments: usize,
-    /// No merge found room: packing goes first, from this place on, then in the levels above it, then in L1.
-    pub pack_first: Option<Place>,
-    /// Merges pass over no keys: segments may go down as they are, and L1 may be packed.
-    pub nothing_shut: bool,
-    /// The medium log is to become shorter, by merges that write so many bytes at most.
-    pub drain: Option<u64>,
-    /// The level above the last is merged into that, although it is not full: where L1 is that level, no.
-    pub lowers: bool,
-    /// In this level parts and neighbours are looked for from this key on: before it they found no room,
-    /// or won nothing. Parts begin anew where there are none behind it.
-    pub behind: Option<Place>,
-}
-
-impl Policy {
-    fn behind(&self, level: u8) -> Option<&[u8]> {
-        let behind = self.behind.as_ref().filter(|place| place.level == level);
-        behind.map(|place| place.key.as_slice())
-    }
-}
-
-/// A segment's place in a [`Shape`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct At {
-    /// Index of the run in its level.
-    pub run: usize,
-    /// Index of the segment in the run.
-    pub piece: usize,
-}
-
-/// What to do next. Levels are named as people name them: 1 is L1.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Choice {
-    /// Nothing.
-    Rest,
-    /// Merge what `level` and the level below it hold of `range` into the level below.
-    Merge {
-        /// The upper level.
-        level: u8,
-        /// The part.
-        range: KeyRange,
-    },
-    /// The same, so that neighbours of the level below, on which nothing lies, need fewer segments.
-    Pack {
-        /// The upper level.
-        level: u8,
-        /// The neighbours.
-        range: KeyRange,
-    },
-    /// Merge what the runs of L1 hold of `range` into the oldest of them, so that they need fewer segments.
-    PackL1 {
-        /// The part.
-        range: KeyRange,
-    },
-    /// Make segments of `level` segments of the level below.
-    Move {
-        /// The upper level.
-        level: u8,
-        /// The segments.
-        segments: Vec<At>,
-    },
-}
-
-/// Chooses. See the module documentation.
+/// Chooses. `None`: no level asks for anything. See the module documentation.
 #[must_use]
-pub fn pick(shape: &Shape<'_>, policy: &Policy) -> Choice {
-    let first = policy.pack_first.as_ref();
-    if let Some(choice) = first.and_then(|from| packed_first(shape, policy, from)) {
-        return choice;
+pub fn pick(shape: &Shape<'_>, policy: &Policy) -> Option<Picked> {
+    let picked = |why| choose(why, shape, policy).map(|choice| Picked { why, choice });
+    Why::ORDER.into_iter().find_map(picked)
+}
+
+/// What is done for `why`, if that is there.
+fn choose(why: Why, shape: &Shape<'_>, policy: &Policy) -> Option<Choice> {
+    let down = |level| taken_down(shape, policy, level);
+    match why {
+        Why::Damage => policy.gather.clone().map(Choice::within_l1),
+        Why::NoRoom => packed_first(shape, policy),
+        Why::Full => fullest(shape, policy).map(down),
+        Why::Hidden => wasteful(shape, policy).map(down),
+        Why::Medium => drained(shape, policy).map(Choice::merge),
+        Why::Lower => lowered(shape, policy).map(Choice::merge),
+        Why::Short => packed(shape, policy).map(Choice::merge),
+        Why::Cut => loose(shape, policy).map(Choice::merge),
     }
-    let wasteful = || (1..LEVELS_MAX).find(|level| policy.reclaim && is_wasteful(shape, *level));
-    let Some(level) = fullest(shape, policy).or_else(wasteful) else {
-        let merge = |(level, range)| Choice::Merge { level, range };
-        let pack = |(level, range)| Choice::Pack { level, range };
-        let packed = || policy.reclaim.then(|| packed(shape, policy)).flatten();
-        let lowered = || lowered(shape, policy);
-        let chosen = drained(shape, policy).or_else(lowered).map(merge);
-        let chosen = chosen.or_else(|| packed().map(pack));
-        let chosen = chosen.or_else(|| loose(shape, policy).map(merge));
-        return chosen.unwrap_or(Choice::Rest);
-    };
+}
+
+/// The level from which something goes down for `why`, if that is there. For the others parts of levels are merged.
+pub(super) fn level_for(why: Why, shape: &Shape<'_>, policy: &Policy) -> Option<u8> {
+    match why {
+        Why::Damage | Why::NoRoom | Why::Short => None,
+        Why::Full => fullest(shape, policy),
+        Why::Hidden => wasteful(shape, policy),
+        Why::Medium => drained(shape, policy).map(|(level, _)| level),
+        Why::Lower => lowered(shape, policy).map(|(level, _)| level),
+        Why::Cut => loose(shape, policy).map(|(level, _)| level),
+    }
+}
+
+/// The next part of `level`, or its segments that can be moved.
+fn taken_down(shape: &Shape<'_>, policy: &Policy, level: u8) -> Choice {
     match moves(shape, policy, level) {
         segments if segments.is_empty() => {
             let range = part(shape, policy, level);
@@ -187,7 +86,7 @@ pub fn pick(shape: &Shape<'_>, policy: &Policy) -> Choice {
 }
 
 /// The fullest of the levels that are to be compacted.
-pub(super) fn fullest(shape: &Shape<'_>, policy: &Policy) -> Option<u8> {
+fn fullest(shape: &Shape<'_>, policy: &Policy) -> Option<u8> {
     let fullest = (1..LEVELS_MAX)
         .map(|level| (score(shape, policy, level), level))
         .filter(|(score, _)| *score >= 100)
@@ -196,9 +95,14 @@ pub(super) fn fullest(shape: &Shape<'_>, policy: &Policy) -> Option<u8> {
     fullest.map(|(_, level)| level)
 }
 
+/// The uppermost level that is wasteful, where space is to become free.
+fn wasteful(shape: &Shape<'_>, policy: &Policy) -> Option<u8> {
+    (1..LEVELS_MAX).find(|level| policy.reclaim && is_wasteful(shape, *level))
+}
+
 /// Whether merging `level` down may free space: it hides something below, or holds tombstones.
 /// Once none is wasteful, everything lies in one level and nothing in it is hidden.
-pub(super) fn is_wasteful(shape: &Shape<'_>, level: u8) -> bool {
+fn is_wasteful(shape: &Shape<'_>, level: u8) -> bool {
     let own = shape.runs(level);
     let holds = |runs: &[Pieces<'_>]| runs.iter().any(|run| !run.is_empty());
     let deeper = shape.levels.get(usize::from(level)..).unwrap_or(&[]);
@@ -211,7 +115,7 @@ pub(super) fn is_wasteful(shape: &Shape<'_>, level: u8) -> bool {
 /// A part that points into the medium log, and whose merge puts values in place, or takes their pointers
 /// one level closer: of the lowest level that has one above the last, or else of the last, which is merged
 /// from the level above into itself.
-pub(super) fn drained(shape: &Shape<'_>, policy: &Policy) -> Option<(u8, KeyRange)> {
+fn drained(shape: &Shape<'_>, policy: &Policy) -> Option<(u8, KeyRange)> {
     let most = policy.drain?;
     let last = u8::try_from(shape.levels.len()).expect("there are few levels");
     let holds = |level: &u8| shape.runs(*level).iter().any(Pieces::points_to_medium);
@@ -231,7 +135,7 @@ pub(super) fn drained(shape: &Shape<'_>, policy: &Policy) -> Option<(u8, KeyRang
 }
 
 /// A part of the level above the last, where that is asked for.
-pub(super) fn lowered(shape: &Shape<'_>, policy: &Policy) -> Option<(u8, KeyRange)> {
+fn lowered(shape: &Shape<'_>, policy: &Policy) -> Option<(u8, KeyRange)> {
     let holds = |level: &u8| shape.runs(*level).iter().any(|run| !run.is_empty());
     let mut lowest = (1..LEVELS_MAX).rev().filter(holds);
     let (last, level) = (lowest.next()?, lowest.next()?);
@@ -244,7 +148,7 @@ pub(super) fn lowered(shape: &Shape<'_>, policy: &Policy) -> Option<(u8, KeyRang
 /// All pieces of a segment of which there are too many, or of which too little is left: of the last level, merged
 /// from the level above into itself. Other segments may have come between the pieces: where these are too many, some
 /// pieces, and at least one.
-pub(super) fn loose(shape: &Shape<'_>, policy: &Policy) -> Option<(u8, KeyRange)> {
+fn loose(shape: &Shape<'_>, policy: &Policy) -> Option<(u8, KeyRange)> {
     let pieces_max = match policy.aim {
         Aim::Levels => PIECES_MAX,
         Aim::ShortCut => 2,
@@ -299,24 +203,27 @@ fn output_bytes(shape: &Shape<'_>, level: u8, range: &KeyRange) -> u64 {
 }
 
 /// Neighbours of the lowest level that would need seven eighths of the segments that they have, at
-/// most: merged from the level above, which has nothing there, into their own.
+/// most, where space is to become free: merged from the level above, which has nothing there, into their own.
 fn packed(shape: &Shape<'_>, policy: &Policy) -> Option<(u8, KeyRange)> {
+    if !policy.reclaim {
+        return None;
+    }
     let holds = |level: &u8| shape.runs(*level).iter().any(|run| !run.is_empty());
     let level = (2..=LEVELS_MAX).rev().find(holds)? - 1;
     packed_in(shape, policy, level, policy.behind(level))
 }
 
 /// Such neighbours of the lowest level that has some, from a place on; in the end a part of L1.
-fn packed_first(shape: &Shape<'_>, policy: &Policy, from: &Place) -> Option<Choice> {
+fn packed_first(shape: &Shape<'_>, policy: &Policy) -> Option<Choice> {
+    let from = policy.pack_first.as_ref()?;
     let behind = |level: u8| (level == from.level).then_some(from.key.as_slice());
     let packed = |level| packed_in(shape, policy, level, behind(level));
     let found = (1..=from.level).rev().find_map(packed);
-    let found = found.map(|(level, range)| Choice::Pack { level, range });
-    found.or_else(|| {
+    found.map(Choice::merge).or_else(|| {
         // Where merges pass over some keys, a part of L1 might be cut short, and win nothing.
         let runs = policy.nothing_shut.then(|| shape.runs(1))?;
         let (most, behind) = (policy.pack_segments - 1, behind(0).unwrap_or_default());
-        packed_l1(runs, policy.pack_bytes, most, behind).map(|range| Choice::PackL1 { range })
+        packed_l1(runs, policy.pack_bytes, most, behind).map(Choice::within_l1)
     })
 }
 

@@ -2,10 +2,11 @@
 
 use std::fmt::Write as _;
 
-use argosy_base::KeyRange;
+use argosy_base::{KeyRange, SegmentNumber};
 
 use super::*;
 use crate::compaction::pieces::Piece;
+use crate::compaction::policy::Place;
 use crate::compaction::whole::pick_whole;
 
 /// An owned segment of a script: `from-to:bytes`, `#number` where it matters, `!` with tombstones, `~`
@@ -84,6 +85,30 @@ fn parse(input: &str) -> Vec<Vec<Vec<Given>>> {
         .collect()
 }
 
+fn piece_of<'g>(run: &[Given], given: &'g Given) -> Piece<'g> {
+    Piece {
+        range: &given.range,
+        bytes: given.bytes,
+        number: given.number,
+        tombstones: given.tombstones,
+        in_tree: given.in_tree,
+        medium: given.medium,
+        siblings: of_segment(run, given.number),
+    }
+}
+
+fn pieces_of(run: &[Given]) -> Pieces<'_> {
+    Pieces::given(run.iter().map(|given| piece_of(run, given)).collect())
+}
+
+fn shape_of(given: &[Vec<Vec<Given>>]) -> Shape<'_> {
+    let levels = given.iter();
+    let levels = levels.map(|runs| runs.iter().map(|run| pieces_of(run)).collect());
+    Shape {
+        levels: levels.collect(),
+    }
+}
+
 #[test]
 fn scripts() {
     datadriven::walk("src/testdata/pick", |file| {
@@ -104,6 +129,7 @@ fn scripts() {
             let given = parse(&case.input);
             let sparse = given.iter().flatten().flatten().filter(|g| g.sparse);
             let policy = Policy {
+                gather: None,
                 aim: Aim::Levels,
                 sparse: sparse.map(|g| SegmentNumber(g.number)).collect(),
                 l1_runs: usize::try_from(number("runs", 2)).unwrap(),
@@ -122,50 +148,27 @@ fn scripts() {
                 lowers: number("lowers", 0) == 1,
                 behind: place("behind"),
             };
-            let shape = Shape {
-                levels: given
-                    .iter()
-                    .map(|runs| {
-                        runs.iter()
-                            .map(|run| {
-                                let pieces = run
-                                    .iter()
-                                    .map(|g| Piece {
-                                        range: &g.range,
-                                        bytes: g.bytes,
-                                        number: g.number,
-                                        tombstones: g.tombstones,
-                                        in_tree: g.in_tree,
-                                        medium: g.medium,
-                                        siblings: of_segment(run, g.number),
-                                    })
-                                    .collect();
-                                Pieces::given(pieces)
-                            })
-                            .collect()
-                    })
-                    .collect(),
-            };
-            let choice = match case.directive.as_str() {
+            let shape = shape_of(&given);
+            let picked = match case.directive.as_str() {
                 "pick" => pick(&shape, &policy),
                 "whole" => pick_whole(&shape, &policy),
                 "worth" => return format!("{:?}\n", l1_runs_worth_merging(&shape)),
                 other => panic!("unknown directive: {other}"),
             };
-            describe(&shape, &policy, &choice)
+            describe(&shape, &policy, picked.as_ref())
         });
     });
 }
 
-fn describe(shape: &Shape<'_>, policy: &Policy, choice: &Choice) -> String {
+fn describe(shape: &Shape<'_>, policy: &Policy, picked: Option<&Picked>) -> String {
     let mut out = String::new();
-    match choice {
-        Choice::Rest => out.push_str("rest\n"),
-        Choice::Merge { level, range } | Choice::Pack { level, range } => {
-            let what = match choice {
-                Choice::Pack { .. } => "pack",
-                _ => "merge",
-            };
+    let what = match picked.is_some_and(|picked| picked.why.packs()) {
+        true => "pack",
+        false => "merge",
+    };
+    match picked.map(|picked| &picked.choice) {
+        None => out.push_str("rest\n"),
+        Some(Choice::Merge { level, range }) => {
             let bytes = input_bytes(shape, *level, range);
             writeln!(out, "{what} L{level} {range}: {bytes} bytes").unwrap();
             for below in overlapping_below(shape, *level, range) {
@@ -175,8 +178,10 @@ fn describe(shape: &Shape<'_>, policy: &Policy, choice: &Choice) -> String {
                 );
             }
         }
-        Choice::PackL1 { range } => writeln!(out, "pack L1 within itself {range}").unwrap(),
-        Choice::Move { level, segments } => {
+        Some(Choice::WithinL1 { range }) => {
+            writeln!(out, "{what} L1 within itself {range}").unwrap();
+        }
+        Some(Choice::Move { level, segments }) => {
             write!(out, "move L{level}").unwrap();
             for at in segments {
                 let piece = shape.levels[usize::from(*level) - 1][at.run].get(at.piece);
@@ -208,4 +213,76 @@ fn overlapping_below(
         .flat_map(|run| run.within(range).map(|piece| piece.range.clone()))
         .collect();
     found.into_iter()
+}
+
+/// What is asked for, of everything that may be.
+#[derive(Clone, Copy)]
+struct Asked(u32);
+
+impl Asked {
+    const ALL: u32 = 1 << 7;
+
+    const fn has(self, what: u32) -> bool {
+        self.0 & (1 << what) != 0
+    }
+
+    fn policy(self, given: &[Vec<Vec<Given>>]) -> Policy {
+        let all = given.iter().flatten().flatten();
+        let sparse = all.filter(|given| given.sparse && self.has(6));
+        Policy {
+            gather: self.has(0).then(KeyRange::all),
+            aim: Aim::Levels,
+            sparse: sparse.map(|given| SegmentNumber(given.number)).collect(),
+            l1_runs: 2,
+            l1_paid: false,
+            growth_factor: 4,
+            l0_bytes: if self.has(2) { 1 } else { 1000 },
+            part_bytes: 30,
+            segments_max: 1000,
+            whole_segments_max: 0,
+            reclaim: self.has(3),
+            pack_bytes: 10,
+            pack_first: self.has(1).then(|| Place::LOWEST),
+            nothing_shut: true,
+            pack_segments: 1000,
+            drain: self.has(4).then_some(1000),
+            lowers: self.has(5),
+            behind: None,
+        }
+    }
+}
+
+/// In the first situation every reason may be there; in the second one nothing is hidden, and nothing is to be lowered.
+#[test]
+fn of_two_reasons_the_first_decides() {
+    use Why::{Cut, Damage, Full, Hidden, Lower, Medium, NoRoom, Short};
+    let order = [Damage, NoRoom, Full, Hidden, Medium, Lower, Short, Cut];
+    let mut met = Vec::new();
+    for text in [
+        "L1: a-b:1\nL2: a-b:5=3\nL3: a-b:5 p-q:2 q-r:2% r-s:2",
+        "L1:\nL2: p-q:2=3 q-r:2% r-s:2",
+    ] {
+        let given = parse(text);
+        let shape = shape_of(&given);
+        for asked in (0..Asked::ALL).map(Asked) {
+            let policy = asked.policy(&given);
+            let is_there = |why: &Why| choose(*why, &shape, &policy).is_some();
+            let there: Vec<_> = order.into_iter().filter(is_there).collect();
+            let picked = pick(&shape, &policy).map(|picked| picked.why);
+            assert_eq!(picked, there.first().copied(), "of {there:?}");
+            let pairs = there.iter().skip(1).map(|other| (there[0], *other));
+            met.extend(pairs.chain(there.first().map(|only| (*only, *only))));
+        }
+    }
+    for (at, first) in order.iter().enumerate() {
+        for other in &order[at..] {
+            // Where there is something to be lowered, something is hidden for whoever wants neighbours to be packed.
+            let never = (*first, *other) == (Lower, Short);
+            assert_eq!(
+                met.contains(&(*first, *other)),
+                !never,
+                "{first:?}, {other:?}"
+            );
+        }
+    }
 }

@@ -15,8 +15,8 @@ use std::collections::BTreeSet;
 
 use argosy_base::KeyRange;
 
-use super::pick::At;
 use super::pieces::{Pieces, Shape};
+use super::policy::At;
 use crate::damage::Shut;
 use crate::edit::{Edit, LevelSegment, Place, RunId};
 use crate::names::Form;

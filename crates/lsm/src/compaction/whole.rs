@@ -1,8 +1,7 @@
 //! The papers' compaction: all of a level and all of the one below it become one new tree. A pure
 //! policy, as [`pick`] is.
 //!
-//! 1. The fullest level is chosen as `pick` does; where dead values are to be found, and none is full,
-//!    one that may hide some.
+//! 1. The level is chosen as `pick` does, without the reasons for which nothing goes down.
 //! 2. A level that consists of one run goes down as it is where nothing is below it: only the manifest
 //!    changes. (Tombstones are not moved to the bottom, where a merge drops them, and pointers into the
 //!    medium log are not, where it puts values in place.)
@@ -16,20 +15,17 @@
 
 use argosy_base::KeyRange;
 
-use super::pick::{At, Choice, Policy, drained, fullest, is_wasteful, loose, lowered, pick};
+use super::pick::{level_for, pick};
 use super::pieces::{Pieces, Shape};
-use crate::edit::LEVELS_MAX;
+use super::policy::{At, Choice, Picked, Policy};
+use super::why::Why;
 
 /// Chooses. See the module documentation.
 #[must_use]
-pub fn pick_whole(shape: &Shape<'_>, policy: &Policy) -> Choice {
-    let wasteful = || (1..LEVELS_MAX).find(|level| policy.reclaim && is_wasteful(shape, *level));
-    let drained = || drained(shape, policy).map(|(level, _)| level);
-    let lowered = || lowered(shape, policy).map(|(level, _)| level);
-    let loose = || loose(shape, policy).map(|(level, _)| level);
-    let chosen = fullest(shape, policy).or_else(wasteful);
-    let chosen = chosen.or_else(drained).or_else(lowered).or_else(loose);
-    let Some(level) = chosen.filter(|_| policy.whole_segments_max > 0) else {
+pub fn pick_whole(shape: &Shape<'_>, policy: &Policy) -> Option<Picked> {
+    let level = |why| Some((why, level_for(why, shape, policy)?));
+    let chosen = Why::ORDER.into_iter().find_map(level);
+    let Some((why, level)) = chosen.filter(|_| policy.whole_segments_max > 0) else {
         return pick(shape, policy);
     };
     let runs = |level: u8| shape.levels.get(usize::from(level) - 1);
@@ -46,18 +42,16 @@ pub fn pick_whole(shape: &Shape<'_>, policy: &Policy) -> Choice {
         && may_sink(shape, level, run)
     {
         let all = (0..run.len()).map(|piece| At { run: 0, piece });
-        return Choice::Move {
-            level,
-            segments: all.collect(),
-        };
+        let segments = all.collect();
+        let choice = Choice::Move { level, segments };
+        return Some(Picked { why, choice });
     }
     if segments + index_segments(segments) > policy.whole_segments_max {
         return pick(shape, policy);
     }
-    Choice::Merge {
-        level,
-        range: KeyRange::all(),
-    }
+    let range = KeyRange::all();
+    let choice = Choice::Merge { level, range };
+    Some(Picked { why, choice })
 }
 
 /// Whether a run of `level` may go where nothing is: a merge would drop no tombstone of it, and put no

@@ -1,6 +1,6 @@
 //! Everything in one level, because somebody asked for it: the memtables are flushed although they are
 //! not full, and levels are merged although they are not, as long as that may drop anything
-//! ([`Policy::reclaim`](crate::compaction::pick::Policy::reclaim)). What is written meanwhile is merged,
+//! ([`Policy::reclaim`](crate::compaction::policy::Policy::reclaim)). What is written meanwhile is merged,
 //! too, as far as it has left the memtables.
 
 use std::sync::Arc;
@@ -13,6 +13,7 @@ use super::background::Background;
 use crate::read::snapshot::LsmSnapshot;
 use crate::read::{ReadView, ScanTime};
 use crate::version::Version;
+use crate::work::jobs::Wish;
 
 /// How often it was asked for, and up to which time it is done.
 #[derive(Debug, Default)]
@@ -113,7 +114,7 @@ impl Background {
         if self.merges_for == asked && lsm.asked.done.load(Ordering::Acquire) == asked {
             return false;
         }
-        self.jobs.merge_all(true);
+        self.jobs.wish(Wish::OneLevel, true);
         if self.merges_for < asked {
             // What was written before it was asked for has to leave the active memtable.
             let frozen = lsm.freeze_now() || !lsm.lock().holds_entries();
@@ -125,7 +126,7 @@ impl Background {
         let done =
             self.jobs.is_idle() && lsm.lock().frozen_count() == 0 && !self.is_committing(|_| true);
         if done {
-            self.jobs.merge_all(false);
+            self.jobs.wish(Wish::OneLevel, false);
             lsm.asked.done.store(asked, Ordering::Release);
         }
         done

@@ -9,8 +9,8 @@
 //! 2. *Commits*: edits that became durable take effect: the new version is shown to readers, the
 //!    retired memtable leaves, log segments may be written, the observer hears of it.
 //! 3. *Space*: where the device is full, what may free some is begun ([`space`](super::space)).
-//!    What reads have paid towards a merge is counted ([`paid`](super::paid)).
-//! 4. *Jobs*: memtables become runs, and levels are merged ([`jobs`](super::jobs)).
+//!    What reads have paid towards a merge is counted ([`paid`](crate::work::paid)).
+//! 4. *Jobs*: memtables become runs, and levels are merged ([`jobs`](crate::work::jobs)).
 //!    In turns with merges, sorted pairs that were handed in become segments ([`bulk`](super::bulk)).
 //! 5. *Upkeep* (`upkeep`): log segments that ended are sealed, new ones are declared before they are
 //!    needed, and so are segment numbers.
@@ -27,16 +27,16 @@ use argosy_base::{EditSeq, FlushRange, Instant, LogKind, Lsn, SegmentNumber};
 use argosy_engine::{EngineError, LogEnd, Progress};
 
 use super::Lsm;
-use super::admission::Worked;
-use super::bulk::Taken;
-use super::freed::pointed_to;
+use super::bulk::{Ingesting, Taken};
 use super::gc::Gc;
-use super::jobs::{Jobs, Made, Now};
 use super::logflush::LogFlusher;
-use super::site::Site;
-use super::stats::Counts;
 use crate::edit::{Edit, LogSegment};
 use crate::storage::{Committed, Storage};
+use crate::work::admission::Worked;
+use crate::work::freed::pointed_to;
+use crate::work::jobs::{Jobs, Made, Now};
+use crate::work::site::Site;
+use crate::work::stats::Counts;
 
 /// What has to be done once an edit is durable.
 #[derive(Default)]
@@ -61,6 +61,8 @@ pub(super) struct Background {
     pub(super) logs: LogFlusher,
     pub(super) jobs: Jobs,
     pub(super) gc: Gc,
+    /// Pairs that become segments without a memtable.
+    pub(super) ingesting: Option<Ingesting>,
     /// Edits on their way, in order.
     effects: VecDeque<Effect>,
     /// Marks that are durable here but perhaps not everywhere.
@@ -106,6 +108,7 @@ impl Background {
             logs: LogFlusher::default(),
             jobs,
             gc,
+            ingesting: None,
             effects: VecDeque::new(),
             marks,
             unused_number: None,
@@ -136,7 +139,7 @@ impl Background {
             self.jobs.try_again();
         }
         self.look_for_space(lsm, now);
-        self.look_for_payment(lsm);
+        self.jobs.note_reads(&lsm.reading.filters, &self.storage);
         made |= self.merge_as_asked(lsm);
         made |= self.step_jobs(lsm)?;
         made |= self.step_bulk(lsm)?;
@@ -310,7 +313,7 @@ impl Background {
         let seq = edit.notice.seq;
         let effect = self.effects.pop_front().expect("every edit has its effect");
         assert_eq!(effect.seq, seq, "edits are committed in order");
-        let parts = self.jobs.bulk_committed(seq);
+        let parts = self.bulk_committed(seq);
         Counts::add(&lsm.counts.edits, 1);
         let before = {
             let mut writer = lsm.lock();

@@ -31,8 +31,6 @@ use argosy_engine::{BatchError, BusyReason, EngineError, Snapshot};
 use super::Lsm;
 use super::background::{Background, Effect, site};
 use super::ingest::{Fed, IngestError, pair_bytes_max, place};
-use super::jobs::Jobs;
-use super::stats::Counts;
 use crate::cache::{Charge, NodeCache, footprint};
 use crate::compaction::below::Below;
 use crate::compaction::build::{Build, Pointers, Shape, Stepped};
@@ -40,6 +38,7 @@ use crate::edit::LEVELS_MAX;
 use crate::memtable::Memtable;
 use crate::merge::Source;
 use crate::read::sources::MemtableSource;
+use crate::work::stats::Counts;
 
 /// Bytes of memory of parts that wait, at most; one part may have more, by itself.
 pub const WAITING_BYTES_MAX: usize = 8 << 20;
@@ -168,7 +167,7 @@ impl Bulk {
 }
 
 /// Parts that are becoming segments.
-pub(crate) struct Ingesting {
+pub(super) struct Ingesting {
     build: Build<Fed>,
     range: KeyRange,
     tickets: Vec<Ticket>,
@@ -261,27 +260,14 @@ pub fn check_part(pairs: &[(Vec<u8>, Vec<u8>)], max: usize) -> Result<usize, Ing
     }
 }
 
-impl Jobs {
-    /// Whether parts are becoming segments, or their edit is on its way.
-    pub(super) const fn is_ingesting(&self) -> bool {
-        self.bulk.is_some()
-    }
-
-    /// Whether parts may begin to become segments: merges and they take turns.
-    const fn lets_bulk_begin(&self) -> bool {
-        let turn = self.at_rest || !self.merge_first;
-        self.bulk.is_none() && self.compaction.is_none() && turn
-    }
-
+impl Background {
     /// The edit with this number is committed. Returns the parts that it has ingested.
     pub(super) fn bulk_committed(&mut self, seq: EditSeq) -> Option<Vec<Ticket>> {
-        let bulk = self.bulk.take_if(|bulk| bulk.edit == Some(seq))?;
-        self.merge_first = true;
-        Some(bulk.tickets)
+        let done = self.ingesting.take_if(|bulk| bulk.edit == Some(seq))?;
+        self.jobs.ingest_committed();
+        Some(done.tickets)
     }
-}
 
-impl Background {
     /// Begins with parts, or goes on with those that were begun. Returns whether anything was done.
     pub(super) fn step_bulk(&mut self, lsm: &Lsm) -> Result<bool, EngineError> {
         if self.jobs.is_ingesting() {
@@ -294,7 +280,7 @@ impl Background {
             return Ok(true);
         }
         let behind = self.storage.l1_runs() >= lsm.settings.l1_runs_max;
-        if behind || !lsm.bulk.waits() || !self.jobs.lets_bulk_begin() {
+        if behind || !lsm.bulk.waits() || !self.jobs.may_ingest() {
             return Ok(false);
         }
         self.begin_bulk(lsm)
@@ -340,20 +326,21 @@ impl Background {
         let pairs = pairs.into_iter().flatten().collect();
         let site = site(&mut self.storage, lsm);
         let target = site.target(LEVELS_MAX, Shape::SelfContained, Pointers::Numbers);
-        self.jobs.bulk = Some(Ingesting {
+        self.ingesting = Some(Ingesting {
             build: Build::new(Fed::of(pairs), target, Below::default()),
             range,
             tickets,
             _held: held,
             edit: None,
         });
+        self.jobs.ingest_begun();
         Ok(true)
     }
 
     /// Goes on with the segments, and has them committed when they are done.
     fn build_bulk(&mut self, lsm: &Lsm) -> Result<bool, EngineError> {
         let Self { jobs, storage, .. } = self;
-        let bulk = jobs.bulk.as_mut().filter(|bulk| bulk.edit.is_none());
+        let bulk = self.ingesting.as_mut().filter(|bulk| bulk.edit.is_none());
         let Some(bulk) = bulk else { return Ok(false) };
         let mut site = site(storage, lsm);
         let stepped = bulk.build.step(&mut site.tools(Purpose::Write))?;
@@ -364,16 +351,15 @@ impl Background {
             Stepped::DeviceFull => {
                 bulk.build.abandon(storage);
                 let tickets = std::mem::take(&mut bulk.tickets);
-                jobs.bulk = None;
+                self.ingesting = None;
+                jobs.ingest_given_up();
                 lsm.lock().hold(None);
                 lsm.bulk.end(&tickets, Taken::Full, EditSeq(0));
                 return Ok(true);
             }
             Stepped::Done => {}
         }
-        let range = bulk.range.clone();
-        let (level, run) = place(site.storage.head(), &range, jobs);
-        let bulk = jobs.bulk.as_mut().expect("it was there a moment ago");
+        let (level, run) = place(site.storage.head(), &bulk.range, jobs);
         let mut edit = site.storage.next_edit(lsm.epoch);
         bulk.edit = Some(edit.seq);
         for segment in bulk.build.outputs() {

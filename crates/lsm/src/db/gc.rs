@@ -1,13 +1,13 @@
 //! Garbage collection of the large log.
 //!
-//! A segment of the large log is free once no level points into it ([`trim`](super::trim)), or nothing in it
+//! A segment of the large log is free once no level points into it ([`trim`](crate::work::trim)), or nothing in it
 //! lives. What levels point to is known: every edit says how many bytes of pointers come into the levels and leave
 //! them, by log segment, and the version has both sums ([`LogUse`](crate::version::LogUse)). A merge drops the
 //! pointers of overwritten and deleted values, and its edit records their bytes. But one live value keeps its whole
 //! segment. So:
 //!
 //! 1. A [`Census`] of the version tells how much space the region takes, and how much of it lives, as far
-//!    as samples tell ([`hides`](super::hides)). Near [`Settings::space_bound`] the region *collects*, until
+//!    as samples tell ([`hides`](crate::work::hides)). Near [`Settings::space_bound`] the region *collects*, until
 //!    it is well below.
 //! 2. [`choose`] says how: by *moving* what lives in the segment in which least does, or, where nothing is
 //!    left to be moved, by *merging* levels although they are not full. The last level and the one above it
@@ -29,7 +29,7 @@
 //!
 //! Only who serves a region moves; backups get the moved values as log records like all others. A
 //! backup that builds its own levels takes the census of its own version, and merges. Writers become slower the
-//! nearer the region comes to its bound ([`admission`](super::admission)).
+//! nearer the region comes to its bound ([`admission`](crate::work::admission)).
 //!
 //! Bounded: a step (of which up to eight are made at a time, the further the region is beyond its
 //! bound) looks at about [`Settings::step_bytes`] of a victim, or writes as much; one window of
@@ -42,71 +42,29 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use argosy_base::{EditSeq, LogKind, Lsn, Moment, Pointer, RegionId, SegmentNumber};
-use argosy_device::{DeviceError, Purpose};
+use argosy_base::{EditSeq, LogKind, Lsn, Moment, Pointer, SegmentNumber};
+use argosy_device::Purpose;
 use argosy_engine::{BatchError, EngineError, Expiry, WriteBatch};
 
 use super::Lsm;
-use super::admission::Share;
 use super::background::Background;
-use super::census::{Census, Choice, Episode, Pressure, Wanted, choose};
-use super::hides::Hides;
-use super::jobs::Jobs;
-use super::settled::SettledLogs;
-use super::stats::Counts;
-use super::trim::{LastLsns, unknown_beginning};
 use crate::edit::{Edit, LogSegment};
-use crate::log::sweep::{Sweep, SweepError, begins_inside_value};
+use crate::log::sweep::{Sweep, SweepError};
 use crate::log::value::reach;
 use crate::names::OwnedEntry;
 use crate::read::ReadView;
 use crate::segments::StoredSegment;
 use crate::segments::fetch::Fetch;
-use crate::settings::Settings;
 use crate::storage::Storage;
 use crate::version::Version;
-
-/// What a backup that builds its own levels does about dead values: it merges where much of what its
-/// levels point to may be overwritten above, and finds out which segments are free.
-#[derive(Default)]
-pub(crate) struct Watch {
-    pressure: Pressure,
-    seen: Option<EditSeq>,
-}
-
-impl Watch {
-    /// Looks at the version, if it is another one. Returns whether there is more to be looked at.
-    ///
-    /// # Errors
-    /// The device's, but for a read that failed.
-    pub(crate) fn look(&mut self, storage: &Storage, jobs: &mut Jobs) -> Result<bool, EngineError> {
-        let version = storage.current();
-        if self.seen == Some(version.seq()) {
-            return Ok(false);
-        }
-        let settings = storage.settings();
-        if let Some(segment) =
-            unknown_beginning(version, reach(settings.segment_bytes), &jobs.lasts)
-        {
-            let stored = version.stored(segment.number);
-            let stored = stored.expect("the version names it");
-            let read = look_at_beginning(version.region(), settings, &segment, stored);
-            jobs.note_beginning(storage, version, segment.number, read)?;
-            return Ok(true);
-        }
-        self.seen = Some(version.seq());
-        // Nobody reads here: no filter is in memory that could be asked.
-        let hidden = Hides::default().hidden(version);
-        let census = Census {
-            // Segments go with the edits of those who serve.
-            evacuates: false,
-            ..Census::of(version, (&jobs.lasts, hidden), Arc::default(), settings)
-        };
-        let goal = self.pressure.goal(&census, 0, settings);
-        jobs.collect(goal > 0 && census.is_vague());
-        Ok(false)
-    }
-}
+use crate::work::admission::Share;
+use crate::work::census::{Census, Choice, Episode, Pressure, Wanted, choose};
+use crate::work::hides::Hides;
+use crate::work::jobs::Wish;
+use crate::work::settled::SettledLogs;
+use crate::work::stats::Counts;
+use crate::work::trim::{LastLsns, unknown_beginning};
+use crate::work::watch::look_at_beginning;
 
 /// A value that is to be written again, if it lives.
 struct Move {
@@ -335,13 +293,14 @@ impl Background {
             _ if now.1 => Choice::Rest,
             choice => choice,
         };
-        self.jobs.collect(self.gc.choice == Choice::Merge);
+        self.jobs
+            .wish(Wish::Collect, self.gc.choice == Choice::Merge);
         let victim = match self.gc.choice {
             Choice::Move(number) => Some(number),
             _ => None,
         };
         self.gc.lowers = goal > 0 && census.evacuates && !now.1 && census.lowers(victim);
-        self.jobs.lower(self.gc.lowers);
+        self.jobs.wish(Wish::Lower, self.gc.lowers);
         if let Choice::Move(number) = self.gc.choice {
             let entry = head.log_segment(number).expect("the census names it");
             let geometry = lsm.settings.log_geometry();
@@ -582,15 +541,4 @@ impl Lsm {
         victim.moves.drain(..taken);
         Ok(Rewritten::Done)
     }
-}
-
-/// Whether `segment` begins with the rest of a value.
-fn look_at_beginning(
-    region: RegionId,
-    settings: &Settings,
-    segment: &LogSegment,
-    stored: &StoredSegment,
-) -> Result<bool, DeviceError> {
-    let mut read = |_: &LogSegment, offset: u32, out: &mut [u8]| stored.read_nearest(offset, out);
-    begins_inside_value(region, settings.log_geometry(), segment, &mut read)
 }

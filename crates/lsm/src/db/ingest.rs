@@ -28,9 +28,6 @@ use argosy_engine::{BatchError, BusyReason, EngineError};
 
 use super::Lsm;
 use super::background::{Background, Effect};
-use super::jobs::Jobs;
-use super::site::Site;
-use super::stats::Counts;
 use crate::compaction::below::Below;
 use crate::compaction::build::{Build, Pointers, Shape, Stepped, Tools};
 use crate::edit::{LEVELS_MAX, RunId};
@@ -40,6 +37,9 @@ use crate::names::{Entry, LevelError};
 use crate::read::sources::MemtableSource;
 use crate::settings::Settings;
 use crate::version::Version;
+use crate::work::jobs::Jobs;
+use crate::work::site::Site;
+use crate::work::stats::Counts;
 
 /// Bytes that one step merges.
 const STEP_BYTES: usize = 256 << 10;

@@ -17,36 +17,26 @@
 //! more writes and goes on answering reads. Stored bytes that cannot be read are no such error: merges and
 //! collecting pass over them ([`damage`](crate::damage)).
 
-mod admission;
 mod asked;
 mod background;
 pub mod bulk;
-pub(crate) mod census;
 mod condition;
 mod count;
-mod counting;
+mod damages;
 mod demand;
-mod freed;
-pub(crate) mod gc;
-mod hides;
+mod gc;
 pub mod ingest;
-pub(crate) mod jobs;
 mod kept;
 mod logflush;
-mod paid;
-mod passing;
 pub mod promote;
 pub(crate) mod replay;
-mod settled;
-pub(crate) mod site;
 mod source;
-pub(crate) mod space;
-pub(crate) mod stats;
+mod space;
+mod stats;
 mod time;
-pub(crate) mod trim;
 mod upkeep;
 mod write;
-pub(crate) mod writer;
+mod writer;
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -70,14 +60,14 @@ use crate::read::{FilterCounts, ReadView, Reading};
 use crate::segments::fetch::Fetch;
 use crate::settings::Settings;
 use crate::storage::{Committed, Storage};
+use crate::work::stats::Counts;
+pub use crate::work::stats::{LevelStats, LogStats, Stats, level_stats, log_stats};
 
 use background::Background;
 use condition::Looked;
 pub use promote::{Cut, Service};
 pub use replay::Tables;
 pub use source::Pinned;
-use stats::Counts;
-pub use stats::{LevelStats, LogStats, Stats, level_stats, log_stats};
 use time::RegionTime;
 use writer::Writer;
 
@@ -567,6 +557,3 @@ impl Lsm {
         stepped.map(Some)
     }
 }
-
-#[cfg(test)]
-mod passes_tests;

@@ -18,7 +18,6 @@ use argosy_device::{Buffer, DeviceError, SharedMemory, Store, WindowStore};
 use argosy_engine::Observer;
 
 use super::replay::Tables;
-use super::trim::{LastLsns, trim};
 use super::upkeep::tail_purpose;
 use super::{Lsm, Parts};
 use crate::cache::NodeCache;
@@ -31,6 +30,7 @@ use crate::replica::{self, Replica, ReplicaError, Slots, Survivors};
 use crate::settings::Settings;
 use crate::storage::{Committed, Storage};
 use crate::version::Version;
+use crate::work::trim::{LastLsns, trim};
 
 /// Who an engine serves as, and with what.
 pub struct Service {

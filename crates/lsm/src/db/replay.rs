@@ -9,12 +9,12 @@ use std::sync::Arc;
 use argosy_base::{KeyRange, Lsn};
 
 use super::time::ToldTime;
-use super::writer::Frozen;
 use crate::log::Replayed;
 use crate::memtable::Memtable;
 use crate::memtable::erased::bound_bytes;
 use crate::names::Entry;
 use crate::settings::Settings;
+use crate::work::frozen::Frozen;
 
 /// See the module documentation.
 pub struct Tables {

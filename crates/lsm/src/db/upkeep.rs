@@ -16,10 +16,10 @@ use argosy_engine::EngineError;
 use super::Lsm;
 use super::background::{Background, Effect};
 use super::demand::TAILS_MAX;
-use super::trim::trim;
 use super::writer::Ended;
 use crate::edit::{Edit, LogSegment};
 use crate::log::value::reach;
+use crate::work::trim::trim;
 
 /// What a segment of `log` is wanted for. Where the device is full only deletes are written, and
 /// these go to the recovery log. `in_use`: it has a segment, or memtables depend on older ones.

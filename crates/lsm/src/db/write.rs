@@ -9,8 +9,8 @@ use argosy_engine::{
 
 use super::Lsm;
 use super::condition::{self, Looked};
-use super::stats::Counts;
 use super::writer::{Touched, Writer};
+use crate::work::stats::Counts;
 
 impl Lsm {
     /// Writes, once what has to be known of the keys was looked up.

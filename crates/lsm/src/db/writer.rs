@@ -17,9 +17,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use argosy_base::{EditSeq, FlushRange, KeyRange, LogKind, Lsn, Moment, Pointer, SegmentNumber};
-use argosy_engine::{BatchError, BusyReason, EngineError, LogEnd, Op, WriteBatch};
+use argosy_engine::{BatchError, BusyReason, EngineError, Op, WriteBatch};
 
-use super::admission::{Admission, Owed, Share};
 use super::demand::Demand;
 use super::time::ToldTime;
 use crate::damage::Damages;
@@ -32,21 +31,8 @@ use crate::memtable::erased::bound_bytes;
 use crate::names::Entry;
 use crate::settings::{Mutants, Placement, Settings};
 use crate::version::Version;
-
-/// A memtable that is full and waits to become a run of L1.
-#[derive(Clone)]
-pub(crate) struct Frozen {
-    /// The memtable.
-    pub(crate) table: Arc<Memtable>,
-    /// The highest LSN in it.
-    pub(crate) last: Lsn,
-    /// Where the large log ended when it was frozen: its pointers lie below.
-    pub(crate) large: Option<LogEnd>,
-    /// The ends of earlier segments of the large log that were not sealed then: it may point into them, too.
-    pub(crate) unsealed: Vec<LogPoint>,
-    /// The region's time then.
-    pub(crate) time: Moment,
-}
+use crate::work::admission::{Admission, Owed, Share};
+use crate::work::frozen::Frozen;
 
 /// A log segment that has ended.
 #[derive(Clone, Copy, Debug)]

@@ -38,18 +38,18 @@ use super::tables::Tables;
 use super::{Replica, ReplicaError};
 use crate::cache::NodeCache;
 use crate::damage::{DamagedSegment, Damages};
-use crate::db::gc::Watch;
-use crate::db::jobs::{Jobs, Made, Now};
-use crate::db::site::Site;
-use crate::db::stats::{Counts, Stats, level_stats};
-use crate::db::trim::LastLsns;
-use crate::db::writer::Frozen;
 use crate::edit::{Edit, LogPoint, LogSegment};
 use crate::log::feed::Feed;
 use crate::log::{LogWindows, Recovered, Replayed};
 use crate::read::snapshot::LsmSnapshot;
 use crate::read::{FilterCounts, ReadView, Reading, ScanTime};
 use crate::storage::Storage;
+use crate::work::frozen::Frozen;
+use crate::work::jobs::{Jobs, Made, Now, Wish};
+use crate::work::site::Site;
+use crate::work::stats::{Counts, Stats, level_stats};
+use crate::work::trim::LastLsns;
+use crate::work::watch::Watch;
 
 /// An edit that this member made by itself and that is not durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -150,13 +150,13 @@ impl Builder {
             self.asked = None;
             self.merging = Some(tables.last);
             tables.freeze(0);
-            self.jobs.merge_all(true);
+            self.jobs.wish(Wish::OneLevel, true);
             return true;
         }
         let ends = tables.frozen.is_empty() && self.own.is_empty() && self.jobs.is_idle();
         let ended = self.merging.take_if(|_| ends);
         if ended.is_some() {
-            self.jobs.merge_all(false);
+            self.jobs.wish(Wish::OneLevel, false);
             self.merged = ended;
         }
         ended.is_some()

@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use argosy_base::{LogKind, Lsn, Moment, Pointer};
 
-use crate::db::writer::Frozen;
 use crate::log::Binding;
 use crate::log::Replayed;
 use crate::memtable::Memtable;
 use crate::memtable::erased::bound_bytes;
 use crate::names::Entry;
 use crate::settings::Settings;
+use crate::work::frozen::Frozen;
 
 /// The memtables of a backup.
 pub(super) struct Tables {

@@ -8,10 +8,10 @@ use argosy_base::{KeyRange, ServerId};
 use argosy_device::{FormatOptions, MemoryDevice, Store, StoreSettings};
 
 use super::*;
-use crate::db::trim::{LastLsns, trim, unknown_beginning};
 use crate::edit::{LogPoint, Place};
 use crate::names::Form;
 use crate::shared::work::{self, Work};
+use crate::work::trim::{LastLsns, trim, unknown_beginning};
 
 /// Segments of the two versions.
 pub(crate) const FEW: u64 = 2000;

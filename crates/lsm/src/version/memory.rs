@@ -36,11 +36,11 @@ const REFERENCED: usize = slot_bytes::<(SegmentNumber, LogUse)>();
 const UNCOUNTED: usize =
     PIECE + slot_bytes::<(SegmentNumber, Uncounted)>() + size_of::<LevelEntry>() + 64;
 
-/// What collecting keeps of a segment of the large log (`db/settled.rs`): in a map and a set, whose nodes are
+/// What collecting keeps of a segment of the large log (`work/settled.rs`): in a map and a set, whose nodes are
 /// three quarters full.
 const SETTLED: usize = (5 + 2) * size_of::<u64>() * 4 / 3;
 
-/// What it keeps of a level segment above the lowest run (`db/hides.rs`).
+/// What it keeps of a level segment above the lowest run (`work/hides.rs`).
 const HIDES: usize = 28 * size_of::<u64>() * 4 / 3;
 
 /// Bytes of a piece.

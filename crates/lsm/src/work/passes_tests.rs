@@ -13,8 +13,9 @@ use super::trim::{LastLsns, trim, unknown_beginning};
 use crate::compaction::below::Below;
 use crate::compaction::cut::Cut;
 use crate::compaction::medium::MediumExtent;
-use crate::compaction::pick::{Aim, Policy, l1_price, pick};
+use crate::compaction::pick::{l1_price, pick};
 use crate::compaction::plan::{Plan, shape};
+use crate::compaction::policy::{Aim, Policy};
 use crate::compaction::{Choice, pick_whole};
 use crate::damage::Shut;
 use crate::edit::Edit;
@@ -35,6 +36,7 @@ struct Kept {
 
 fn policy(l0_bytes: u64) -> Policy {
     Policy {
+        gather: None,
         aim: Aim::Levels,
         nothing_shut: true,
         sparse: BTreeSet::new(),
@@ -112,7 +114,8 @@ impl Kept {
         // Nothing is full; the last level is.
         for l0_bytes in [1 << 40, 1] {
             let _ = pick_whole(&shape, &policy(l0_bytes));
-            if let Choice::Merge { level, range } = pick(&shape, &policy(l0_bytes)) {
+            let picked = pick(&shape, &policy(l0_bytes));
+            if let Some(Choice::Merge { level, range }) = picked.map(|picked| picked.choice) {
                 let _ = Plan::new(version, level, &range);
             }
         }
@@ -121,7 +124,7 @@ impl Kept {
             lowers: false,
             ..policy(1 << 40)
         };
-        assert_eq!(pick(&shape, &rests), Choice::Rest);
+        assert_eq!(pick(&shape, &rests), None);
         let _ = version.memory_bytes();
     }
 }

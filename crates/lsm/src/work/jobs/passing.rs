@@ -1,62 +1,26 @@
-//! What an engine does about damage ([`damage`](crate::damage)): reads and jobs take note of it.
+//! What jobs do about damage ([`damage`](crate::damage)).
 //!
-//! Reads fail, and say which segment they failed at. A merge that ends there is given up with all that it counted,
-//! so that what it would have dropped counts as before, and the next merges pass over the segment: its pointers
-//! keep what they lead to. What removed ranges cut off of it stays uncounted. Once a segment may be whole again
-//! all of that is tried again.
-
-use std::sync::Arc;
+//! A merge that ends there is given up with all that it counted, so that what it would have dropped counts as before,
+//! and the next merges pass over the segment: its pointers keep what they lead to. What removed ranges cut off of it
+//! stays uncounted. Once a segment may be whole again all of that is tried again.
 
 use argosy_base::{KeyRange, SegmentNumber};
 use argosy_device::DeviceError;
-use argosy_engine::{EngineError, Reach};
+use argosy_engine::EngineError;
 
-use super::Lsm;
-use super::jobs::{Jobs, Made};
-use super::site::Site;
+use super::{Jobs, Made};
 use crate::compaction::medium::{MediumExtent, MediumReads, is_in_place};
 use crate::compaction::pieces::Shape;
 use crate::compaction::plan::Plan;
 use crate::compaction::values::Values;
-use crate::damage::{Damages, Shut};
+use crate::damage::Shut;
 use crate::storage::Storage;
 use crate::version::Version;
-
-impl Lsm {
-    /// What of the region was found damaged here, by reads, merges and a scrub.
-    #[must_use]
-    pub fn damages(&self) -> &Arc<Damages> {
-        &self.reading.damages
-    }
-
-    /// Takes note of damage that a read within `reach` met. One that keeps to memory leaves that to the read that follows
-    /// it: whatever is wrong there, it is [not in memory](EngineError::NotInMemory).
-    pub(super) fn noting_within<T>(
-        &self,
-        reach: Reach,
-        read: Result<T, EngineError>,
-    ) -> Result<T, EngineError> {
-        match reach {
-            Reach::Device => self.noting(read),
-            Reach::Memory => read.map_err(|_| EngineError::NotInMemory),
-        }
-    }
-
-    /// Takes note of damage that a read met.
-    pub(super) fn noting<T>(&self, read: Result<T, EngineError>) -> Result<T, EngineError> {
-        match read {
-            Ok(read) => Ok(read),
-            failed => {
-                let damages = &self.reading.damages;
-                damages.noting(&self.view.load().version, failed)
-            }
-        }
-    }
-}
+use crate::work::site::Site;
 
 impl Jobs {
     /// Where the merge of `plan` puts medium values.
-    pub(super) fn merged_values(&self, site: &Site<'_>, plan: &Plan, shut: &Shut) -> Values {
+    pub(crate) fn merged_values(&self, site: &Site<'_>, plan: &Plan, shut: &Shut) -> Values {
         let head = site.storage.head();
         let extent = MediumExtent::of(head, site.settings);
         let bytes = plan.bytes() + plan.medium_bytes();
@@ -70,7 +34,7 @@ impl Jobs {
     }
 
     /// A merge ended at damage to what it reads: the next ones pass over that. Any other error stays one.
-    pub(super) fn pass_over(
+    pub(crate) fn pass_over(
         &mut self,
         storage: &mut Storage,
         error: EngineError,
@@ -89,7 +53,7 @@ impl Jobs {
 
     /// Notes what was `read` of the beginning of segment `number` of `version`, of the large log: whether that is
     /// the rest of a value. Where it cannot be read it counts as that. Returns it.
-    pub(super) fn note_beginning(
+    pub(crate) fn note_beginning(
         &mut self,
         storage: &Storage,
         version: &Version,
@@ -110,16 +74,6 @@ impl Jobs {
         Ok(true)
     }
 
-    /// Blocks until a write of a job under way has ended. `false`: there is none.
-    pub(super) fn wait_for_device(&self) -> Result<bool, EngineError> {
-        let compaction = self.compaction.as_ref();
-        if compaction.map_or(Ok(false), |it| it.build.wait_for_device())? {
-            return Ok(true);
-        }
-        let flush = self.flush.as_ref();
-        flush.map_or(Ok(false), |it| it.build.wait_for_device())
-    }
-
     /// Segments that were damaged may be whole again: what was passed over is due.
     pub(crate) fn try_again(&mut self) {
         self.at_rest = false;
@@ -130,7 +84,7 @@ impl Jobs {
 
 /// The part of `range` that merges of `level` may read, around the first segment of that level in it. Level 0 stands
 /// for L1, merged into itself.
-pub(super) fn open_part(shape: &Shape<'_>, level: u8, range: KeyRange, shut: &Shut) -> KeyRange {
+pub(crate) fn open_part(shape: &Shape<'_>, level: u8, range: KeyRange, shut: &Shut) -> KeyRange {
     if shut.is_empty() {
         return range;
     }
@@ -146,7 +100,7 @@ pub(super) fn open_part(shape: &Shape<'_>, level: u8, range: KeyRange, shut: &Sh
 }
 
 /// What merges pass over.
-pub(super) fn shut_in(site: &Site<'_>) -> Shut {
+pub(crate) fn shut_in(site: &Site<'_>) -> Shut {
     match site.settings.mutants.lose_damaged() {
         true => Shut::default(),
         false => site.storage.damages().shut_in(site.storage.head()),
@@ -154,7 +108,7 @@ pub(super) fn shut_in(site: &Site<'_>) -> Shut {
 }
 
 /// The planted mistake `lose_damaged`: `plan` reads nothing that is damaged, and consumes it all the same.
-pub(super) fn lose_damaged(site: &Site<'_>, plan: &mut Plan) {
+pub(crate) fn lose_damaged(site: &Site<'_>, plan: &mut Plan) {
     if !site.settings.mutants.lose_damaged() {
         return;
     }

@@ -39,12 +39,12 @@ pub(crate) struct SettledLogs {
 }
 
 /// Whether all values of `segment` are in the levels of `version`.
-pub(super) fn is_settled(segment: &LogSegment, version: &Version, lasts: &LastLsns) -> bool {
+pub(crate) fn is_settled(segment: &LogSegment, version: &Version, lasts: &LastLsns) -> bool {
     segment.end.is_some() && lasts.get(segment.number) < version.replay_from()
 }
 
 /// How many segments of the large log, at its end, are not settled. Takes time by how many these are.
-pub(super) fn unsettled(version: &Version, lasts: &LastLsns) -> usize {
+pub(crate) fn unsettled(version: &Version, lasts: &LastLsns) -> usize {
     let chain = version.log(LogKind::Large);
     let behind = chain.iter().rev().enumerate();
     let mut settled =
@@ -62,7 +62,7 @@ impl SettledLogs {
     }
 
     /// Follows `edit`, which led to `version`, where it belongs to the version before.
-    pub(super) fn follow(&mut self, edit: &Edit, version: &Version, lasts: &LastLsns) {
+    pub(crate) fn follow(&mut self, edit: &Edit, version: &Version, lasts: &LastLsns) {
         if self.seq.map(EditSeq::next) != Some(version.seq()) || edit.checkpoint {
             return;
         }
@@ -81,7 +81,7 @@ impl SettledLogs {
     }
 
     /// Makes sure that it belongs to `version`.
-    pub(super) fn catch_up(&mut self, version: &Version, lasts: &LastLsns) {
+    pub(crate) fn catch_up(&mut self, version: &Version, lasts: &LastLsns) {
         if self.seq != Some(version.seq()) {
             *self = Self::new(self.segment_bytes);
         }
@@ -121,7 +121,7 @@ impl SettledLogs {
         self.segment_bytes.saturating_sub(settled.refs)
     }
 
-    pub(super) fn put(&mut self, settled: Settled) {
+    pub(crate) fn put(&mut self, settled: Settled) {
         self.dead += self.dead_in(&settled);
         self.by_refs.insert((settled.refs, settled.number));
         self.all.insert(settled.number, settled);
@@ -136,12 +136,12 @@ impl SettledLogs {
     }
 
     /// Segment `number`, if it is settled.
-    pub(super) fn get(&self, number: SegmentNumber) -> Option<&Settled> {
+    pub(crate) fn get(&self, number: SegmentNumber) -> Option<&Settled> {
         self.all.get(&number)
     }
 
     /// Those into which some pointers lead, for at most `most` bytes: where that is least first.
-    pub(super) fn pointed_to(&self, most: u64) -> impl Iterator<Item = &Settled> {
+    pub(crate) fn pointed_to(&self, most: u64) -> impl Iterator<Item = &Settled> {
         let first = (1, SegmentNumber(0));
         let last = (most.max(1), SegmentNumber(u64::MAX));
         let found = self.by_refs.range(first..=last);
@@ -150,12 +150,12 @@ impl SettledLogs {
     }
 
     /// The ordinal behind the last of them.
-    pub(super) const fn end(&self) -> u64 {
+    pub(crate) const fn end(&self) -> u64 {
         self.end
     }
 
     /// Bytes of them that no level points to.
-    pub(super) const fn dead(&self) -> u64 {
+    pub(crate) const fn dead(&self) -> u64 {
         self.dead
     }
 }

@@ -18,13 +18,12 @@ use std::sync::atomic::Ordering;
 
 use argosy_base::SegmentNumber;
 
-use super::Lsm;
-use super::background::Background;
 use crate::compaction::pick::l1_runs_worth_merging;
 use crate::compaction::pieces::Shape;
 use crate::edit::RunId;
 use crate::read::FilterCounts;
 use crate::settings::Settings;
+use crate::version::Version;
 
 /// Bytes that are merged in the time of one look at a filter.
 const LOOK_BYTES: u64 = 16;
@@ -92,12 +91,12 @@ impl PaidValues {
 
 impl Paid {
     /// Whether L1 is to be merged.
-    pub(super) const fn is_due(&self) -> bool {
+    pub(crate) const fn is_due(&self) -> bool {
         self.upto.is_some()
     }
 
     /// How many sorted runs L1 must have for a merge to start or go on.
-    pub(super) fn runs_due(&mut self, shape: &Shape<'_>, settings: &Settings) -> usize {
+    pub(crate) fn runs_due(&mut self, shape: &Shape<'_>, settings: &Settings) -> usize {
         let count = shape.levels.first().map_or(0, Vec::len);
         let worth = l1_runs_worth_merging(shape).unwrap_or(0);
         let worth = usize::try_from(worth).unwrap_or(usize::MAX);
@@ -116,18 +115,43 @@ impl Paid {
     }
 
     /// Whether parts of L1 are being merged because it has many runs.
-    pub(super) const fn is_merging(&self) -> bool {
+    pub(crate) const fn is_merging(&self) -> bool {
         self.is_merging
     }
 
     /// Whether values are to be put in place.
-    pub(super) const fn values_are_due(&self) -> bool {
+    pub(crate) const fn values_are_due(&self) -> bool {
         self.values.upto.is_some()
     }
 
     /// No level asks for a compaction; one of L1 would cost `price`, if it has several runs.
-    pub(super) const fn rests(&mut self, price: Option<u64>) {
+    pub(crate) const fn rests(&mut self, price: Option<u64>) {
         self.price = price;
+    }
+
+    /// Looks what reads have paid, as `filters` counted them, of the levels of `head`. Returns whether a merge that was
+    /// not due is due from now on.
+    pub(crate) fn look(
+        &mut self,
+        filters: &FilterCounts,
+        head: &Version,
+        segment_bytes: usize,
+    ) -> bool {
+        let l1 = head.level(1).map_or(&[][..], |level| &level.runs);
+        let ends = l1.first().zip(l1.last());
+        let ends = ends.map(|(oldest, newest)| (oldest.id, newest.id));
+        let counts = (l1.len(), head.runs().count());
+        let runs_due = self.note(filters.looks(), ends, counts);
+        let medium = head.medium_log();
+        let first = medium.keys().next().copied();
+        let last = medium.keys().next_back().copied();
+        let looks = filters.followed.load(Ordering::Relaxed);
+        let values_due = self.values.note(looks, first.zip(last), || {
+            let levels = head.levels().iter().map(|level| level.bytes());
+            let segments = medium.len() * segment_bytes;
+            levels.sum::<u64>() + segments as u64
+        });
+        runs_due || values_due
     }
 
     /// Takes note of all `looks` until now, while L1 has `count` runs of `all`; `ends` are the oldest
@@ -169,36 +193,6 @@ impl FilterCounts {
         let leaves = self.misled.load(Relaxed) + self.entered.load(Relaxed);
         let fetched = self.fetched_bytes.load(Relaxed) / LOOK_BYTES;
         self.spared.load(Relaxed) + leaves * LEAF_LOOKS + fetched
-    }
-}
-
-impl Background {
-    /// Looks what reads have paid.
-    pub(super) fn look_for_payment(&mut self, lsm: &Lsm) {
-        let head = self.storage.head();
-        let l1 = head.level(1).map_or(&[][..], |level| &level.runs);
-        let ends = l1.first().zip(l1.last());
-        let ends = ends.map(|(oldest, newest)| (oldest.id, newest.id));
-        let counts = (l1.len(), head.runs().count());
-        if self
-            .jobs
-            .paid
-            .note(lsm.reading.filters.looks(), ends, counts)
-        {
-            self.jobs.at_rest = false;
-        }
-        let medium = head.medium_log();
-        let first = medium.keys().next().copied();
-        let last = medium.keys().next_back().copied();
-        let looks = lsm.reading.filters.followed.load(Ordering::Relaxed);
-        let due = self.jobs.paid.values.note(looks, first.zip(last), || {
-            let levels = head.levels().iter().map(|level| level.bytes());
-            let segments = medium.len() * lsm.settings.segment_bytes;
-            levels.sum::<u64>() + segments as u64
-        });
-        if due {
-            self.jobs.at_rest = false;
-        }
     }
 }
 

@@ -1,10 +1,12 @@
-//! Tests of [`Space`]: when merges and packing find room on a full device.
+//! When merges and packing find room on a full device.
 
 use argosy_base::{Lsn, RegionId};
 
 use super::*;
+use crate::compaction::policy::Place;
 use crate::settings::Settings;
 use crate::version::tests::store;
+use crate::work::space::PartEnd;
 
 const RESERVE: u32 = 32;
 const SEGMENT_BYTES: usize = 32 << 10;

@@ -33,7 +33,7 @@ pub(crate) struct Site<'a> {
 
 impl Site<'_> {
     /// A finished segment, as an edit adds it: to the run, or to the medium log.
-    pub(super) fn placed(
+    pub(crate) fn placed(
         &self,
         segment: &LevelSegment,
         run: (u8, RunId),
@@ -51,7 +51,7 @@ impl Site<'_> {
     }
 
     /// What segments are made of that go to `level`.
-    pub(super) fn target(&self, level: u8, shape: Shape, pointers: Pointers) -> Target {
+    pub(crate) fn target(&self, level: u8, shape: Shape, pointers: Pointers) -> Target {
         Target {
             shape,
             filter_bits: BitsPerKey::of(level, self.storage.head().deepest()),
@@ -67,13 +67,13 @@ impl Site<'_> {
     }
 
     /// Has `edit` tell the time by which its outputs were made, or that passed before `time`.
-    pub(super) fn tell_time(&self, edit: &mut Edit, time: Moment) {
+    pub(crate) fn tell_time(&self, edit: &mut Edit, time: Moment) {
         let time = time.max(self.time);
         let forgets = self.settings.mutants.forget_time();
         edit.time = Some(time).filter(|time| *time > self.storage.head().time() && !forgets);
     }
 
-    pub(super) fn tools(&mut self, purpose: Purpose) -> Tools<'_> {
+    pub(crate) fn tools(&mut self, purpose: Purpose) -> Tools<'_> {
         Tools {
             storage: self.storage,
             observer: self.observer,

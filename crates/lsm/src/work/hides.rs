@@ -159,7 +159,7 @@ impl Hides {
     }
 
     /// Follows `edit`, which led to `version`, where it belongs to the version before.
-    pub(super) fn follow(&mut self, edit: &Edit, version: &Version) {
+    pub(crate) fn follow(&mut self, edit: &Edit, version: &Version) {
         let lowest = lowest(version);
         let before = self.of.map(|(seq, lowest)| (seq.next(), lowest));
         // Where another run is the lowest, all of it is listed, or no more.

@@ -1,5 +1,5 @@
 //! What space a region takes, what of it lives, and what is to be done about the rest: pure decisions
-//! of [garbage collection](super::gc), made of a version alone.
+//! of garbage collection, made of a version alone.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

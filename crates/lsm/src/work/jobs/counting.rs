@@ -7,20 +7,20 @@ use std::sync::Arc;
 
 use argosy_engine::EngineError;
 
-use super::jobs::{Jobs, Made, Now};
-use super::site::Site;
-use super::stats::Counts;
-use super::trim::trim;
+use super::{Jobs, Made, Now};
 use crate::compaction::cut::{CUT_BYTES_MAX, Cut};
-use crate::compaction::pick::Aim;
+use crate::compaction::policy::Aim;
 use crate::compaction::uncounted;
 use crate::edit::{Edit, Reference};
 use crate::log::value::reach;
+use crate::work::site::Site;
+use crate::work::stats::Counts;
+use crate::work::trim::trim;
 
 impl Jobs {
     /// Counts the pointers of a segment of which a removed range cut parts off. What is damaged stays as it
     /// is: it keeps the log segments that it points to.
-    pub(super) fn count_cut_off(&mut self, site: &Site<'_>) -> Result<Option<Edit>, EngineError> {
+    pub(crate) fn count_cut_off(&mut self, site: &Site<'_>) -> Result<Option<Edit>, EngineError> {
         let head = Arc::clone(site.storage.head());
         let uncounted = head.uncounted();
         self.uncountable
@@ -48,13 +48,13 @@ impl Jobs {
 
     /// Begins a merge where an edit with `cut` would name too many pieces of segments, if there is any merge that
     /// makes fewer.
-    pub(super) fn shorten(
+    pub(crate) fn shorten(
         &mut self,
         cut: &Cut,
         site: &mut Site<'_>,
         now: &Now<'_>,
     ) -> Result<Made, EngineError> {
-        let may_merge = !now.compaction_committing && self.bulk.is_none() && self.space.may_begin();
+        let may_merge = !now.compaction_committing && self.may_merge();
         if !may_merge || cut.bytes() <= CUT_BYTES_MAX {
             return Ok(Made::Nothing);
         }
@@ -66,7 +66,7 @@ impl Jobs {
 }
 
 /// The planted mistake `count_twice`: drops once more what a merge dropped that was given up.
-pub(super) fn count_again(
+pub(crate) fn count_again(
     references: &mut Vec<Reference>,
     before: impl Iterator<Item = Reference>,
 ) {

@@ -1,0 +1,152 @@
+//! Flushes: the oldest frozen memtable becomes a run of L1.
+
+use std::sync::Arc;
+
+use argosy_base::{KeyRange, Lsn, Moment};
+use argosy_engine::{EngineError, LogEnd};
+
+use super::{Jobs, Made, Now};
+use crate::compaction::below::Below;
+use crate::compaction::build::{Build, Pointers, Stepped};
+use crate::compaction::cut::Cut;
+use crate::edit::{Edit, LogPoint, RunId};
+use crate::log::value::reach;
+use crate::read::sources::MemtableSource;
+use crate::work::frozen::Frozen;
+use crate::work::site::Site;
+use crate::work::stats::Counts;
+use crate::work::trim::trim;
+
+/// A memtable that is becoming a run.
+pub(crate) struct Flush {
+    pub(crate) build: Build<MemtableSource>,
+    last: Lsn,
+    /// The end of the large log below which its pointers lie.
+    large: Option<LogEnd>,
+    /// The ends of earlier segments of the large log that were not sealed when it was frozen.
+    unsealed: Vec<LogPoint>,
+    /// The region's time when it was frozen.
+    time: Moment,
+    /// The keys that it removes from all older runs.
+    erased: Vec<KeyRange>,
+}
+
+impl Flush {
+    /// Whether it is finished but for the log bytes that it points to.
+    pub(super) fn waits_for_log(&self, is_durable: &dyn Fn(&LogEnd) -> bool) -> bool {
+        let large = self.large.filter(|end| !is_durable(end));
+        large.is_some() && self.build.is_done()
+    }
+
+    /// Whether it is finished, and waits to take keys out of the runs.
+    pub(super) fn is_to_cut(&self) -> bool {
+        !self.erased.is_empty() && self.build.is_done()
+    }
+}
+
+impl Jobs {
+    fn begin_flush(&mut self, site: &Site<'_>, frozen: Option<&Frozen>) -> bool {
+        let Some(frozen) = frozen else {
+            return false;
+        };
+        if !self.may_flush(&frozen.table, site.storage) {
+            return false;
+        }
+        let all = KeyRange::all();
+        let erasures = frozen.table.erasures();
+        let erased = erasures.as_ref().map_or(&[][..], |erased| erased.union());
+        let erased = match site.settings.mutants.drop_ranges() {
+            true => Vec::new(),
+            false => erased.to_vec(),
+        };
+        let source = MemtableSource::without(&frozen.table, frozen.last, &all, erasures);
+        let below = Below::new(site.storage.head(), 1, &all);
+        let pointers = Pointers::of_flush(site.settings.addresses);
+        let target = site.target(1, self.run_shape(site), pointers);
+        let values = self.flushed_values(site, frozen.table.used_bytes());
+        let mut build = Build::new(source, target, below).with(values);
+        build.count_unwritten(site.settings.mutants.count_unwritten());
+        self.flush = Some(Flush {
+            build,
+            last: frozen.last,
+            large: frozen.large,
+            unsealed: frozen.unsealed.clone(),
+            time: frozen.time,
+            erased,
+        });
+        true
+    }
+
+    pub(super) fn step_flush(
+        &mut self,
+        site: &mut Site<'_>,
+        now: &Now<'_>,
+    ) -> Result<Made, EngineError> {
+        if self.flush.is_none() && !self.begin_flush(site, now.frozen) {
+            return Ok(Made::Nothing);
+        }
+        if now.flush_committing {
+            return Ok(Made::Nothing);
+        }
+        let purpose = self.flush_purpose();
+        let flush = self.flush.as_mut().expect("it was begun");
+        let stepped = flush.build.step(&mut site.tools(purpose))?;
+        Counts::add(&site.counts.worked_bytes, flush.build.take_worked());
+        match stepped {
+            Stepped::DeviceFull => {
+                self.give_up_flush(site.storage);
+                Ok(Made::Nothing)
+            }
+            Stepped::Progress => Ok(Made::Progress),
+            Stepped::Waiting => Ok(Made::Nothing),
+            Stepped::Done if flush.large.is_some_and(|end| !(now.is_durable)(&end)) => {
+                Ok(Made::Nothing)
+            }
+            Stepped::Done if flush.is_to_cut() && self.compaction.is_some() => Ok(Made::Nothing),
+            Stepped::Done => {
+                let cut = Cut::new(site.storage.head(), &flush.erased);
+                match self.shorten(&cut, site, now)? {
+                    Made::Nothing => Ok(Made::Flushed(self.flush_edit(site, &cut)?)),
+                    made => Ok(made),
+                }
+            }
+        }
+    }
+
+    fn flush_edit(&mut self, site: &Site<'_>, cut: &Cut) -> Result<Edit, EngineError> {
+        let flush = self.flush.as_mut().expect("it is done");
+        let mut edit = site.storage.next_edit(site.epoch);
+        self.last_edit = edit.seq;
+        edit.replay_from = Some(flush.last.next());
+        site.tell_time(&mut edit, flush.time);
+        let run = RunId(self.next_run);
+        self.next_run += 1;
+        for segment in flush.build.outputs() {
+            edit.added.push(site.placed(segment, (1, run)));
+        }
+        let (values, _) = flush.build.medium_values();
+        Counts::add(&site.counts.medium_written, values);
+        let tree = flush.build.tree();
+        edit.trees.extend(tree.map(|tree| (1, run, tree)));
+        edit.log_points.append(&mut flush.unsealed);
+        edit.log_points.extend(flush.large.map(|end| LogPoint {
+            log: end.log,
+            number: end.segment,
+            to: end.end,
+        }));
+        let head = Arc::clone(site.storage.head());
+        // What is sealed is durable on whoever applied the seal, and needs no point.
+        let is_open = |number| {
+            let entry = head.log_segment(number);
+            entry.is_some_and(|entry| entry.segment.end.is_none())
+        };
+        edit.log_points.retain(|point| is_open(point.number));
+        cut.take_away(&mut edit);
+        cut.note_sparse(&head, &mut self.sparse);
+        edit.references = flush.build.references(&head)?;
+        let reach = reach(site.settings.segment_bytes);
+        trim(&head, reach, &mut self.lasts, &mut edit);
+        Counts::add(&site.counts.flushes, 1);
+        Ok(edit)
+    }
+}

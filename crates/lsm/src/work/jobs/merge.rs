@@ -1,0 +1,275 @@
+//! Merges: a part of a level, or all of one, goes into the level below.
+
+use std::sync::Arc;
+
+use argosy_base::{KeyRange, Moment};
+use argosy_engine::EngineError;
+
+use super::counting::count_again;
+use super::flush::Flush;
+use super::passing::{lose_damaged, open_part, shut_in};
+use super::{Jobs, Made, Now, Wish};
+use crate::compaction::below::Below;
+use crate::compaction::build::{Build, Pointers, Shape, Stepped};
+use crate::compaction::pick::{l1_price, pick};
+use crate::compaction::plan::{Plan, is_cut, move_down, shape};
+use crate::compaction::policy::{Aim, Choice, Picked, Policy};
+use crate::compaction::whole::pick_whole;
+use crate::compaction::why::Why;
+use crate::damage::Shut;
+use crate::edit::{Edit, MEDIUM_LOG};
+use crate::log::value::reach;
+use crate::merge::Merge;
+use crate::read::ReadAhead;
+use crate::read::sources::{RunInput, RunReading, RunSource};
+use crate::settings::Compaction as Way;
+use crate::work::site::Site;
+use crate::work::space::PartEnd;
+use crate::work::stats::Counts;
+use crate::work::trim::trim;
+
+/// A part of a level that is being merged into the next.
+pub(crate) struct Compaction {
+    pub(crate) build: Build<Merge<RunSource>>,
+    plan: Plan,
+    pub(super) why: Why,
+    /// What it reads stands for all keys of its segments.
+    whole: bool,
+    /// Where the part ends.
+    pub(crate) end: PartEnd,
+}
+
+/// The part that a merge is about.
+struct Part {
+    why: Why,
+    /// The upper level; 0: L1 is packed, within itself.
+    level: u8,
+    range: KeyRange,
+}
+
+impl Jobs {
+    /// Begins what is [picked](Picked) next, if anything is.
+    pub(super) fn begin_compaction(
+        &mut self,
+        site: &Site<'_>,
+        aim: Aim,
+    ) -> Result<Made, EngineError> {
+        let head = Arc::clone(site.storage.head());
+        let shut = shut_in(site);
+        let shape = shape(&head, &shut);
+        let gathered = Plan::gather(&head, &shut, site.settings.l1_runs);
+        self.sparse.retain(|number| head.stored(*number).is_some());
+        let policy = Policy {
+            gather: gathered.as_ref().map(|(_, range)| range.clone()),
+            l1_runs: match gathered {
+                // Merges do not get to the runs.
+                Some(_) => site.settings.l1_runs,
+                None => self.paid.runs_due(&shape, site.settings),
+            },
+            nothing_shut: shut.is_empty(),
+            ..self.policy(site, aim)
+        };
+        let picked = match site.settings.compaction {
+            Way::WholeLevel if shut.is_empty() => pick_whole(&shape, &policy),
+            Way::Partial | Way::WholeLevel => pick(&shape, &policy),
+        };
+        let Some(Picked { why, choice }) = picked else {
+            self.at_rest = true;
+            self.paid.rests(l1_price(&shape));
+            return Ok(Made::Nothing);
+        };
+        let open = |level, range| open_part(&shape, level, range, &shut);
+        let (plan, level, range) = match (choice, gathered) {
+            (Choice::Move { level, segments }, _) => {
+                let mut edit = site.storage.next_edit(site.epoch);
+                self.last_edit = edit.seq;
+                move_down(&head, level, &segments, &mut edit);
+                Counts::add(&site.counts.moves, segments.len() as u64);
+                return Ok(Made::Compacted(edit));
+            }
+            (Choice::Merge { level, range }, _) => {
+                let range = open(level, range);
+                (Plan::new(&head, level, &range), level, range)
+            }
+            (Choice::WithinL1 { .. }, Some((plan, range))) => (plan, 1, range),
+            (Choice::WithinL1 { range }, None) => {
+                let range = open(0, range);
+                (Plan::pack_l1(&head, &range), 0, range)
+            }
+        };
+        self.begin_plan(site, Part { why, level, range }, plan, &shut)?;
+        Ok(Made::Progress)
+    }
+
+    /// What is picked by, where nothing is damaged and L1 has as many runs as settings say.
+    fn policy(&self, site: &Site<'_>, aim: Aim) -> Policy {
+        let settings = site.settings;
+        Policy {
+            gather: None,
+            sparse: self.sparse.clone(),
+            aim,
+            l1_runs: settings.l1_runs,
+            l1_paid: self.paid.is_due(),
+            growth_factor: settings.growth_factor,
+            l0_bytes: settings.l0_bytes as u64,
+            part_bytes: settings.compaction_part_bytes,
+            segments_max: self.space.part_segments(),
+            whole_segments_max: self.space.whole_segments(),
+            reclaim: self.space.is_full() || self.wishes.reclaim(),
+            pack_bytes: match settings.mutants.skip_packing() {
+                true => 0,
+                false => self.space.pack_bytes(settings.segment_bytes),
+            },
+            pack_segments: self.space.pack_segments(),
+            pack_first: self.space.packs_first().cloned(),
+            nothing_shut: true,
+            drain: self.drain_bytes(site),
+            lowers: self.wishes.has(Wish::Lower),
+            behind: self.space.behind(),
+        }
+    }
+
+    /// Begins the merge of `plan`, of `part`, which passes over what is `shut`.
+    fn begin_plan(
+        &mut self,
+        site: &Site<'_>,
+        part: Part,
+        mut plan: Plan,
+        shut: &Shut,
+    ) -> Result<(), EngineError> {
+        let Part { why, level, range } = part;
+        let head = site.storage.head();
+        lose_damaged(site, &mut plan);
+        let bytes: Vec<u64> = plan.inputs.iter().map(RunInput::bytes).collect();
+        let reading = |ahead| RunReading {
+            region: site.storage.region(),
+            ahead,
+            cache: None,
+            resolve: None,
+            counts: true,
+        };
+        let inputs = plan.inputs.iter().zip(ReadAhead::of_merge(&bytes));
+        let sources = inputs
+            .map(|(input, ahead)| RunSource::new(reading(ahead), input.clone()))
+            .collect::<Result<_, _>>()?;
+        // What is gathered in a level lies on older runs of that. Packing of L1 takes all of its runs.
+        let deeper = match plan.target > level {
+            true => plan.target + 1,
+            false => level,
+        };
+        let below = Below::new(head, deeper, &range);
+        let mut read = plan.inputs.iter().flat_map(|run| &run.pieces);
+        let whole = !read.any(|piece| is_cut(&piece.entry));
+        // A part becomes part of a run, and a run has one tree at most.
+        let shape = match range == KeyRange::all() && plan.target > level {
+            true => self.run_shape(site),
+            false => Shape::SelfContained,
+        };
+        let pointers = Pointers::of_compaction(site.settings.addresses);
+        let target = site.target(plan.target, shape, pointers);
+        let values = self.merged_values(site, &plan, shut);
+        Counts::add(&site.counts.compactions, 1);
+        Counts::add(&site.counts.compaction_read_bytes, plan.bytes());
+        self.compaction = Some(Compaction {
+            build: Build::new(Merge::new(sources), target, below)
+                .with(values)
+                .of_levels(Arc::clone(head)),
+            plan,
+            why,
+            whole,
+            end: PartEnd {
+                level,
+                key: range.to,
+            },
+        });
+        Ok(())
+    }
+
+    /// What a whole run is made as. A full device has no room for index segments beside those with
+    /// pairs.
+    pub(super) fn run_shape(&self, site: &Site<'_>) -> Shape {
+        match site.settings.compaction {
+            Way::WholeLevel if !self.space.is_full() => Shape::Tree,
+            Way::WholeLevel | Way::Partial => Shape::SelfContained,
+        }
+    }
+
+    pub(super) fn step_compaction(
+        &mut self,
+        site: &mut Site<'_>,
+        now: &Now<'_>,
+    ) -> Result<Made, EngineError> {
+        if now.compaction_committing {
+            return Ok(Made::Nothing);
+        }
+        if self.compaction.is_none()
+            && let Some(edit) = self.count_cut_off(site)?
+        {
+            return Ok(Made::Compacted(edit));
+        }
+        let Some(compaction) = &mut self.compaction else {
+            let cuts = self.flush.as_ref().is_some_and(Flush::is_to_cut);
+            return if self.at_rest || cuts || !self.may_merge() {
+                Ok(Made::Nothing)
+            } else {
+                match self.begin_compaction(site, Aim::Levels) {
+                    Ok(made) => Ok(made),
+                    Err(error) => self.pass_over(site.storage, error),
+                }
+            };
+        };
+        let written = compaction.build.outputs().len();
+        let purpose = self.space.merge_purpose(compaction.why.packs(), written);
+        let stepped = match compaction.build.step(&mut site.tools(purpose)) {
+            Ok(stepped) => stepped,
+            Err(error) => return self.pass_over(site.storage, error),
+        };
+        Counts::add(&site.counts.worked_bytes, compaction.build.take_worked());
+        match stepped {
+            Stepped::DeviceFull => {
+                self.give_up_compaction(site.storage);
+                Ok(Made::Nothing)
+            }
+            Stepped::Done => Ok(Made::Compacted(self.compaction_edit(site)?)),
+            Stepped::Progress => Ok(Made::Progress),
+            Stepped::Waiting => Ok(Made::Nothing),
+        }
+    }
+
+    fn compaction_edit(&mut self, site: &Site<'_>) -> Result<Edit, EngineError> {
+        let Compaction {
+            build,
+            plan,
+            why,
+            whole,
+            end,
+        } = self.compaction.as_mut().expect("it is done");
+        let read: usize = plan.inputs.iter().map(|run| run.pieces.len()).sum();
+        if why.packs() && *whole && build.outputs().len() >= read {
+            self.space.won_nothing(end.clone());
+        }
+        let mut edit = site.storage.next_edit(site.epoch);
+        self.last_edit = edit.seq;
+        site.tell_time(&mut edit, Moment(0));
+        plan.take_away(&mut edit);
+        for segment in build.outputs() {
+            edit.added
+                .push(site.placed(segment, (plan.target, plan.run)));
+        }
+        let (values, read_bytes) = build.medium_values();
+        Counts::add(&site.counts.medium_placed, values);
+        Counts::add(&site.counts.compaction_read_bytes, read_bytes);
+        let tree = build.tree();
+        edit.trees
+            .extend(tree.map(|tree| (plan.target, plan.run, tree)));
+        let head = Arc::clone(site.storage.head());
+        edit.references = build.references(&head)?;
+        count_again(&mut edit.references, self.counted_before.drain(..));
+        let reach = reach(site.settings.segment_bytes);
+        trim(&head, reach, &mut self.lasts, &mut edit);
+        let freed = edit.removed.iter();
+        let freed = freed.filter(|place| place.level == MEDIUM_LOG).count();
+        Counts::add(&site.counts.medium_freed, freed as u64);
+        Ok(edit)
+    }
+}
